@@ -1,0 +1,67 @@
+# Everything starts from the distribution's own Python, because its pyverbs matches its rdma-core.
+PYTHON   ?= /usr/bin/python3
+VENV     := .venv
+BIN      := $(VENV)/bin
+PACKAGES := linux-source flex bison bc make gcc libc6-dev xz-utils binutils \
+            python3-venv python3-pyverbs rdma-core ibverbs-providers \
+            iproute2 nftables openssh-server openssh-client util-linux git
+MISSING   = $(shell dpkg-query -W -f='$${Package} $${Status}\n' $(PACKAGES) 2>/dev/null \
+              | awk '/ok installed/ {have[$$1]} END {n = split("$(PACKAGES)", want, " "); \
+                     for (i = 1; i <= n; i++) if (!(want[i] in have)) printf "%s ", want[i]}')
+
+.PHONY: setup packages venv kernel lab test lint type unit scenarios drills report doctor clean
+
+setup: packages venv kernel
+
+packages:
+	@missing="$(MISSING)"; \
+	if [ -z "$$missing" ]; then exit 0; fi; \
+	if [ "$$(id -u)" != 0 ]; then \
+	  echo "c4bench: install these first: apt-get install --no-install-recommends $$missing" >&2; exit 3; \
+	fi; \
+	echo "installing $$missing"; \
+	apt-get update -q >/dev/null && \
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $$missing >/dev/null
+
+venv: $(VENV)/.ready
+$(VENV)/.ready: pyproject.toml Makefile | packages
+	@echo "making $(VENV)"
+	@$(PYTHON) -m venv --clear $(VENV)
+	@$(BIN)/pip install -q --disable-pip-version-check --upgrade 'pip>=25.1'
+	@$(BIN)/pip install -q --disable-pip-version-check -e '.[plan]' --group dev
+	@ln -s "$$($(PYTHON) -c 'import os, pyverbs; print(os.path.dirname(pyverbs.__file__))')" \
+	  "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/pyverbs"
+	@touch $@
+
+kernel: venv
+	@$(BIN)/python -m c4bench.lab.machine.kernel
+
+lab: setup
+	$(BIN)/pytest --hosts softroce tests/scenarios -m "not nightly"
+
+test: setup lint type unit drills scenarios
+
+lint: venv
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+type: venv
+	$(BIN)/mypy
+
+unit: venv
+	$(BIN)/pytest tests/unit
+
+drills: setup
+	$(BIN)/pytest tests/drills -m "not nightly"
+
+scenarios: setup
+	$(BIN)/pytest --hosts softroce tests/scenarios -m "not nightly"
+
+report:
+	$(BIN)/c4bench report reports/runs/latest
+
+doctor: venv
+	$(BIN)/c4bench doctor
+
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis dist

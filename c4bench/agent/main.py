@@ -1,0 +1,74 @@
+"""`python -m c4bench.agent.main --config agent.yml`: run the host daemon until it is told to stop."""
+
+import argparse
+import asyncio
+import contextlib
+import signal
+import sys
+from pathlib import Path
+
+from c4bench.agent.agent import Agent
+from c4bench.agent.config import AgentConfig, load
+from c4bench.agent.daemon import Daemon
+from c4bench.agent.spawner import start
+from c4bench.errors import C4Error
+from c4bench.wire.messages import JobSpec
+from c4bench.wire.trust import client_context
+
+_START_S = 30.0
+_STOP_S = 10.0
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the agent, or start or stop it in the background; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="c4bench-agent", description="c4bench's host daemon")
+    parser.add_argument("--config", type=Path, default=Path("/etc/c4bench/agent.yml"))
+    background = parser.add_mutually_exclusive_group()
+    background.add_argument("--detach", action="store_true", help="return once the agent serves in the background")
+    background.add_argument("--stop", action="store_true", help="end the agent that --detach started, and its ranks")
+    options = parser.parse_args(argv)
+    try:
+        config = load(options.config)
+        daemon = Daemon(Path(config.state))
+        if options.stop:
+            daemon.stop(_STOP_S)
+        elif options.detach:
+            _detach(config, daemon)
+        else:
+            return _serve(config)
+    except C4Error as error:
+        print(f"c4bench-agent: {error}", file=sys.stderr)  # noqa: T201  (what a command line says)
+        return error.exit_code
+    return 0
+
+
+def _detach(config: AgentConfig, daemon: Daemon) -> None:
+    socket = Path(config.socket)
+    if not daemon.running:
+        socket.unlink(missing_ok=True)  # what a crash left behind would pass for a ready agent
+    daemon.start(lambda: _serve(config), socket.exists, _START_S)
+
+
+def _serve(config: AgentConfig) -> int:
+    def rank_main(job: JobSpec, rank: int) -> int:
+        from c4bench.workload.rank import rank_main  # noqa: PLC0415  (numpy and pyverbs are for ranks, not the agent)
+
+        return rank_main(job, rank, config)
+
+    trust = Path(config.trust)
+    # The spawner is forked first: from a process without threads or an event loop.
+    spawner = start(rank_main)
+    tls = client_context(trust / "ca.pem", trust / "cert.pem", trust / "key.pem")
+    with contextlib.suppress(asyncio.CancelledError):
+        asyncio.run(_run(Agent(config, tls, spawner)))
+    return 0
+
+
+async def _run(agent: Agent) -> None:
+    task = asyncio.ensure_future(agent.run())
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    await task
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

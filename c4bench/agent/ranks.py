@@ -1,0 +1,86 @@
+"""The ranks an agent has started, and the telemetry window they make together."""
+
+import itertools
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import msgspec
+
+from c4bench.agent.config import AgentConfig
+from c4bench.agent.spawner import Exited, Started, process_state
+from c4bench.collective.ring_reader import read_ring
+from c4bench.errors import C4Error
+from c4bench.model.telemetry import CommRecord, ConnRecord, OpRecord, RankRecord, Window
+
+
+class _Rank(msgspec.Struct):
+    job: str
+    rank: int
+    pid: int
+    code: int | None = None
+
+
+class Ranks:
+    """Every rank of every job on this host, until its job is stopped."""
+
+    def __init__(self, config: AgentConfig) -> None:
+        self._config = config
+        self._ranks: list[_Rank] = []
+        self._sequence = itertools.count()
+        self.unreadable = 0  # rings that were not there yet or not as agreed, counted for the health page
+
+    def started(self, report: Started) -> None:
+        """The spawner has started a rank."""
+        self._ranks.append(_Rank(report.job, report.rank, report.pid))
+
+    def exited(self, report: Exited) -> None:
+        """A rank's process has ended; it stays listed, as a finding."""
+        for rank in self._ranks:
+            if rank.pid == report.pid:
+                rank.code = report.code
+
+    def stop(self, job: str) -> None:
+        """Kill the job's ranks and drop what they left in memory."""
+        for rank in self._ranks:
+            if rank.job == job and rank.code is None:
+                os.kill(rank.pid, signal.SIGKILL)
+        self._ranks = [rank for rank in self._ranks if rank.job != job]
+        shutil.rmtree(Path(self._config.rings) / job, ignore_errors=True)
+
+    def window(self, start_s: float, end_s: float) -> Window:
+        """Fold the rings into what the master wants to know about this interval."""
+        comms: list[CommRecord] = []
+        ops: list[OpRecord] = []
+        conns: list[ConnRecord] = []
+        for rank in self._ranks:
+            try:
+                ring = read_ring(self._config.ring(rank.job, rank.rank), end_s)
+            except C4Error:
+                self.unreadable += 1
+                continue
+            comms += ring.comms
+            ops += (op for op in ring.ops if op.finished_s == 0.0 or op.finished_s >= start_s)
+            conns += ring.conns
+        return Window(
+            host=self._config.name,
+            sequence=next(self._sequence),
+            start_s=start_s,
+            end_s=end_s,
+            comms=tuple(comms),
+            ranks=tuple(self._record(rank) for rank in self._ranks),
+            ops=tuple(ops),
+            conns=tuple(conns),
+        )
+
+    def _record(self, rank: _Rank) -> RankRecord:
+        if rank.code is None:
+            return RankRecord(rank.job, rank.rank, self._config.name, rank.pid, process_state(rank.pid))
+        state = "killed" if rank.code < 0 else "exited"
+        return RankRecord(rank.job, rank.rank, self._config.name, rank.pid, state, rank.code)
+
+    @property
+    def any(self) -> bool:
+        """Whether there is anything to report."""
+        return bool(self._ranks)

@@ -1,0 +1,142 @@
+"""Starts ranks by fork from a small process that has their modules loaded already.
+
+The agent itself is an event loop and must not fork; and importing numpy and pyverbs anew costs each rank a second that
+a fork does not. The spawner is one thread on one socket: requests in, process numbers and exits out.
+"""
+
+import os
+import selectors
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from c4bench.wire.channel import frame
+from c4bench.wire.messages import JobSpec
+
+
+class Spawn(msgspec.Struct, frozen=True, tag="spawn"):
+    """Start one rank; its output goes to `log`."""
+
+    job: JobSpec
+    rank: int
+    log: str
+
+
+class Started(msgspec.Struct, frozen=True, tag="started"):
+    """A rank runs as process `pid`."""
+
+    job: str
+    rank: int
+    pid: int
+
+
+class Exited(msgspec.Struct, frozen=True, tag="exited"):
+    """Process `pid` ended; negative codes are signals."""
+
+    pid: int
+    code: int
+
+
+Report = Started | Exited
+RankMain = Callable[[JobSpec, int], int]
+
+
+def start(rank_main: RankMain) -> socket.socket:
+    """Fork the spawner and return our end of its socket; it ends when that end closes."""
+    ours, theirs = socket.socketpair()
+    if os.fork():
+        theirs.close()
+        return ours
+    ours.close()
+    try:
+        _Spawner(theirs, rank_main).run()
+    finally:
+        os._exit(0)
+
+
+class _Spawner:
+    def __init__(self, line: socket.socket, rank_main: RankMain) -> None:
+        self._line = line
+        self._rank_main = rank_main
+        self._reader, self._writer = os.pipe()
+        self._children: set[int] = set()
+
+    def run(self) -> None:
+        for end in (self._reader, self._writer):
+            os.set_blocking(end, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(self._writer)
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._line, selectors.EVENT_READ)
+            selector.register(self._reader, selectors.EVENT_READ)
+            while self._turn(selector):
+                pass
+        for pid in self._children:
+            os.kill(pid, signal.SIGKILL)
+
+    def _turn(self, selector: selectors.BaseSelector) -> bool:
+        for key, _ in selector.select():
+            if key.fileobj is self._line:
+                request = _read_frame(self._line)
+                if request is None:
+                    return False
+                self._spawn(msgspec.msgpack.decode(request, type=Spawn))
+            else:
+                os.read(self._reader, 4096)
+                self._reap()
+        return True
+
+    def _spawn(self, request: Spawn) -> None:
+        pid = os.fork()
+        if pid == 0:
+            self._become(request)
+        self._children.add(pid)
+        self._tell(Started(request.job.id, request.rank, pid))
+
+    def _become(self, request: Spawn) -> None:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for descriptor in (self._line.fileno(), self._reader, self._writer):
+            os.close(descriptor)
+        os.setsid()
+        log = os.open(request.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        code = 1
+        try:
+            code = self._rank_main(request.job, request.rank)
+        except BaseException:  # the rank's own failure: in its log, and in its exit code
+            sys.excepthook(*sys.exc_info())
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+
+    def _reap(self) -> None:
+        while self._children:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return
+            self._children.discard(pid)
+            self._tell(Exited(pid, os.waitstatus_to_exitcode(status)))
+
+    def _tell(self, report: Report) -> None:
+        self._line.sendall(frame(msgspec.msgpack.encode(report)))
+
+
+def _read_frame(line: socket.socket) -> bytes | None:
+    head = line.recv(4, socket.MSG_WAITALL)
+    return line.recv(int.from_bytes(head), socket.MSG_WAITALL) if len(head) == 4 else None
+
+
+def process_state(pid: int) -> str:
+    """`running`, `stopped` or `exited`, from /proc."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "exited"
+    return "stopped" if state in "Tt" else "exited" if state in "ZX" else "running"

@@ -1,0 +1,43 @@
+"""Host clocks against the master's: the one-way minimum filter of NTP (RFC 5905, section 10)."""
+
+from collections import defaultdict, deque
+
+_SAMPLES = 16
+
+
+class HostClocks:
+    """Translates a host's times to the master's clock.
+
+    A window that ends at `end_s` on the host is seen at `now_s` by the master; the smallest difference of the last few
+    windows is the offset plus the shortest delay. Only the last few count, so a stepped clock is followed.
+    """
+
+    def __init__(self) -> None:
+        self._samples: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=_SAMPLES))
+        self._end_s: dict[str, float] = {}
+        self._cadence_s: dict[str, float] = {}
+        self._unseen: set[str] = set()
+
+    def arrived(self, host: str, start_s: float, end_s: float) -> None:
+        """A window of `host` covering `start_s` to `end_s` on its own clock has come in."""
+        self._end_s[host] = end_s
+        self._cadence_s[host] = end_s - start_s
+        self._unseen.add(host)
+
+    def observe(self, now_s: float) -> None:
+        """It is `now_s` on the master's clock: pair it with what arrived since the last call."""
+        for host in self._unseen:
+            self._samples[host].append(now_s - self._end_s[host])
+        self._unseen.clear()
+
+    def offset_s(self, host: str) -> float:
+        """What to add to a time of `host` to have it on the master's clock; 0 for a host never observed."""
+        return min(self._samples[host], default=0.0)
+
+    def last_heard_s(self, host: str) -> float:
+        """End of the latest window of `host`, on the master's clock; minus infinity when there was none."""
+        return self._end_s.get(host, -float("inf")) + self.offset_s(host)
+
+    def cadence_s(self) -> float:
+        """The longest interval that any host's latest window covers; 0 before the first window."""
+        return max(self._cadence_s.values(), default=0.0)

@@ -1,0 +1,138 @@
+"""Non-communication slowness: the rank the others wait for, operation after operation.
+
+In each operation the rank that waits least, the one with the shortest time inside, is the last to come (C4D's
+receiver-driven wait analysis). It is late by its own doing only if it also computed longer before. Both times are
+differences on the rank's own clock, so host clock offsets do not matter.
+"""
+
+import statistics
+from collections import deque
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from c4bench.c4d.ledger import OpSample
+from c4bench.c4d.thresholds import (
+    CHANCE,
+    FIRST_HISTORY_OPS,
+    LAWFUL_SKEW_SHARE,
+    MATERIAL_SHARE,
+    MAX_RUN_OPS,
+    MIN_HISTORY_OPS,
+    MIN_RUN_OPS,
+    SETTLE_OPS,
+    SIGMAS,
+)
+
+Floats = NDArray[np.float64]
+
+# An operation after less computing than this share of the usual long gap tells nothing about computing.
+_BEARING_SHARE = 0.2
+_GAPS_KEPT = 64
+# Beyond the largest lateness seen in health the chance is taken to fall with this power: a heavy tail, to be safe.
+_TAIL_POWER = 4
+_TINY = 1e-9
+_HISTORY_OPS = 256
+
+
+class Late(msgspec.Struct, frozen=True):
+    """A rank that is late: by which share of the compute time, over how many operations, since which operation."""
+
+    rank: int
+    share: float
+    ops: int
+    onset_s: float
+
+
+class Lateness:
+    """Follows one communicator; shares are of the median compute time before the same operation."""
+
+    def __init__(self, ranks: list[int]) -> None:
+        self._ranks = ranks
+        self._gaps_s: deque[float] = deque(maxlen=_GAPS_KEPT)
+        self._seen = 0
+        self._recent: deque[Floats] = deque(maxlen=MAX_RUN_OPS)
+        self._entries: deque[dict[int, float]] = deque(maxlen=MAX_RUN_OPS)
+        self._history: deque[Floats] = deque(maxlen=_HISTORY_OPS)
+        self._taught = 0
+        self._lawful = LAWFUL_SKEW_SHARE
+        self._standing: set[int] = set()
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether a rank is known to be late, or was very late just now."""
+        last = list(self._recent)[-MIN_RUN_OPS:]
+        skew = self._skew()
+        return bool(self._standing) or any(float((late - skew).max()) > LAWFUL_SKEW_SHARE for late in last)
+
+    def judge(self, op: OpSample, period_s: float | None) -> list[Late]:
+        """Ranks that `op` shows to be late for good, each once until it keeps up again."""
+        shares = self._shares(op)
+        if shares is None:
+            return []
+        self._lawful = LAWFUL_SKEW_SHARE * max(1.0, (period_s or 0.0) / self._gaps_s[-1])
+        if len(self._recent) == MAX_RUN_OPS and self._taught >= FIRST_HISTORY_OPS:
+            self._teach(self._recent[0])
+        self._recent.append(shares)
+        self._entries.append(op.entered_s)
+        found = self._late() if self._taught >= MIN_HISTORY_OPS else []
+        if self._taught < FIRST_HISTORY_OPS and not found:
+            self._teach(shares)
+        self._heal()
+        fresh = [late for late in found if late.rank not in self._standing]
+        self._standing.update(late.rank for late in fresh)
+        return fresh
+
+    def _shares(self, op: OpSample) -> Floats | None:
+        """Each rank's lateness as a share of the median gap; None if the operation tells nothing about computing."""
+        gaps = [op.gap_s[rank] for rank in self._ranks]
+        known = [gap for gap in gaps if gap is not None]
+        if len(known) < len(gaps):
+            return None
+        middle_s = statistics.median_low(known)
+        self._gaps_s.append(middle_s)
+        self._seen += 1
+        if self._seen <= SETTLE_OPS or middle_s <= _BEARING_SHARE * float(np.quantile(list(self._gaps_s), 0.9)):
+            return None
+        durations = [op.duration_s[rank] for rank in self._ranks]
+        awaited = statistics.median_high(durations) - np.asarray(durations)
+        late: Floats = np.minimum(awaited, np.asarray(known) - middle_s) / middle_s
+        return late
+
+    def _skew(self) -> Floats:
+        """The lateness each rank always had, as far as it is small enough to be how the job is built."""
+        if not self._history:
+            return np.zeros(len(self._ranks))
+        usual: Floats = np.median(np.asarray(self._history), axis=0)
+        return np.clip(usual, 0.0, self._lawful)
+
+    def _teach(self, shares: Floats) -> None:
+        if not self._standing:
+            self._history.append(shares)
+            self._taught += 1
+
+    def _late(self) -> list[Late]:
+        """Ranks whose last few operations were all late, more than jitter and habit allow."""
+        skew = self._skew()
+        recent = (np.asarray(self._recent) - skew)[::-1]
+        history = np.sort(np.asarray(self._history) - skew, axis=None)
+        runs = np.arange(1, len(recent) + 1)[:, None]
+        means = np.cumsum(recent, axis=0) / runs
+        least = np.minimum.accumulate(recent, axis=0)
+        beyond = len(history) - np.searchsorted(history, least, side="left")
+        rarity = np.clip(history[-1] / np.maximum(least, _TINY), 0.0, 1.0) ** _TAIL_POWER
+        unlikely = (rarity * (beyond + 1) / (len(history) + 1)) ** runs < CHANCE
+        strong = means > np.maximum(MATERIAL_SHARE, SIGMAS * float(history.std()) / np.sqrt(runs))
+        hit = unlikely & strong & (runs >= MIN_RUN_OPS)
+        return [self._describe(hit, means, column) for column in np.flatnonzero(hit.any(axis=0))]
+
+    def _describe(self, hit: NDArray[np.bool_], means: Floats, column: np.intp) -> Late:
+        ops = int(np.flatnonzero(hit[:, column])[-1]) + 1
+        rank = self._ranks[int(column)]
+        return Late(rank, float(means[ops - 1, column]), ops, self._entries[-ops][rank])
+
+    def _heal(self) -> None:
+        last = (np.asarray(self._recent)[-MIN_RUN_OPS:] - self._skew()).mean(axis=0)
+        well = {rank for rank, share in zip(self._ranks, last, strict=True) if share < MATERIAL_SHARE}
+        self._standing -= well

@@ -1,0 +1,249 @@
+"""What is known of a job: the newest record of every rank, operation and connection, and when each last moved."""
+
+import statistics
+from collections import deque
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from c4bench.c4d.clocks import HostClocks
+from c4bench.c4d.intake import Intake
+from c4bench.c4d.thresholds import MIN_PERIOD_SAMPLES
+from c4bench.model.telemetry import CommRecord, ConnRecord, OpRecord, RankRecord, Window
+
+ConnKey = tuple[str, int, int, str, str, int]
+
+_OPS_KEPT = 128
+_INTERVALS_KEPT = 512
+_LATEST_INTERVALS = 8
+
+
+class OpSample(msgspec.Struct, frozen=True):
+    """A finished operation as its ranks saw it: who was inside how long, after how much computing (None: unseen)."""
+
+    comm: str
+    seq: int
+    duration_s: dict[int, float]
+    gap_s: dict[int, float | None]
+    entered_s: dict[int, float]
+
+
+class CommView:
+    """A communicator's recent operations."""
+
+    def __init__(self, record: CommRecord) -> None:
+        self.record = record
+        self.hosts = {member.rank: member.host for member in record.members}
+        self.latest: dict[int, OpRecord] = {}
+        self._finished: dict[int, int] = {}
+        self._ops: dict[int, dict[int, OpRecord]] = {}
+        self._gaps: dict[tuple[int, int], float | None] = {}
+        self._judged = -1
+
+    def put(self, op: OpRecord, gap_s: float | None) -> None:
+        """Keep `op`; `gap_s` is the computing before it, given when it is first seen."""
+        self._gaps.setdefault((op.seq, op.rank), gap_s)
+        if op.seq > self._judged:
+            self._ops.setdefault(op.seq, {})[op.rank] = op
+        latest = self.latest.get(op.rank)
+        if latest is None or op.seq >= latest.seq:
+            self.latest[op.rank] = op
+        if op.finished_s > 0.0:
+            self._finished[op.rank] = max(op.seq, self._finished.get(op.rank, -1))
+        while len(self._ops) > _OPS_KEPT:
+            self._forget(min(self._ops))
+
+    def seen(self, op: OpRecord) -> bool:
+        """Whether this rank's record of this operation was seen before, running or finished."""
+        return (op.seq, op.rank) in self._gaps or op.seq <= self._judged
+
+    def uncompleted(self, rank: int) -> OpRecord | None:
+        """The first operation that `rank` has entered and not completed; operations of a communicator end in order."""
+        latest = self.latest.get(rank)
+        if latest is None or latest.finished_s > 0.0:
+            return None
+        done = self._finished.get(rank, -1)
+        open_seqs = [seq for seq, ops in self._ops.items() if seq > done and rank in ops]
+        return self._ops[min(open_seqs)][rank] if open_seqs else latest
+
+    def finished(self) -> Iterator[OpSample]:
+        """Operations that every member has finished, each once, in order."""
+        for seq in sorted(self._ops):
+            ops = self._ops[seq]
+            if len(ops) == len(self.hosts) and all(op.finished_s > 0 for op in ops.values()):
+                yield self._sample(seq, ops)
+                self._forget(seq)
+                self._judged = max(self._judged, seq)
+
+    def _sample(self, seq: int, ops: dict[int, OpRecord]) -> OpSample:
+        return OpSample(
+            self.record.comm,
+            seq,
+            {rank: op.finished_s - op.entered_s for rank, op in ops.items()},
+            {rank: self._gaps.get((seq, rank)) for rank in ops},
+            {rank: op.entered_s for rank, op in ops.items()},
+        )
+
+    def _forget(self, seq: int) -> None:
+        del self._ops[seq]
+        for rank in self.hosts:
+            self._gaps.pop((seq, rank), None)
+
+
+class ConnView(msgspec.Struct):
+    """A connection's newest record, the host that wrote it, and when (its clock) any counter last moved."""
+
+    record: ConnRecord
+    host: str
+    moved_s: float
+
+
+class Death(msgspec.Struct, frozen=True):
+    """A rank's process was first seen in `state` by the window of `host` that ended at `seen_s` (its clock)."""
+
+    rank: int
+    host: str
+    state: str
+    exit_code: int | None
+    seen_s: float
+
+
+class JobView:
+    """Everything the detector keeps about one job.
+
+    `moved_s`: end of the last window in which anything of a rank changed. `progress_s`: when an operation of a
+    (communicator, host) was last entered or finished or a message was last acknowledged. Both on the host's clock.
+    """
+
+    def __init__(self, job: str) -> None:
+        self.job = job
+        self.comms: dict[str, CommView] = {}
+        self.conns: dict[ConnKey, ConnView] = {}
+        self.process: dict[int, RankRecord] = {}
+        self.deaths: dict[int, Death] = {}
+        self.moved_s: dict[int, float] = {}
+        self.progress_s: dict[tuple[str, str], float] = {}
+        self._last_event_s: dict[int, float] = {}
+        self._last_entry: dict[tuple[str, int, str, int], OpRecord] = {}
+        self._unbroken_from: dict[tuple[str, int], int] = {}
+        self._intervals_s: deque[float] = deque(maxlen=_INTERVALS_KEPT)
+
+    def period_s(self) -> float | None:
+        """Median time between two operations of the same communicator, kind and size; None until it has shown."""
+        if len(self._intervals_s) < MIN_PERIOD_SAMPLES:
+            return None
+        return statistics.median(self._intervals_s)
+
+    def pace_s(self) -> float | None:
+        """The period, or the latest few intervals' where those are longer: a job that has just slowed down."""
+        period_s = self.period_s()
+        if period_s is None:
+            return None
+        return max(period_s, statistics.median(list(self._intervals_s)[-_LATEST_INTERVALS:]))
+
+    def put_op(self, op: OpRecord, host_end_s: float) -> None:
+        """Take in an operation record seen by the window that ended at `host_end_s`."""
+        comm = self.comms[op.comm]
+        before = comm.latest.get(op.rank)
+        fresh = not comm.seen(op)
+        if fresh or before != op:
+            self.moved_s[op.rank] = host_end_s
+        comm.put(op, self._gap_s(before, op) if fresh else None)
+        if fresh:
+            self._note_interval(op, before)
+        event_s = min(max(op.entered_s, op.finished_s), host_end_s)
+        self._note_progress(op.comm, comm.hosts.get(op.rank, ""), event_s)
+        self._last_event_s[op.rank] = max(event_s, self._last_event_s.get(op.rank, event_s))
+
+    def put_conn(self, conn: ConnRecord, host: str, host_end_s: float) -> None:
+        """Take in a connection record that passed the intake."""
+        self._note_progress(conn.comm, host, min(conn.last_progress_s, host_end_s))
+        view = self.conns.get(key(conn))
+        if view is None:
+            self.conns[key(conn)] = ConnView(conn, host, host_end_s)
+            self.moved_s[conn.rank] = host_end_s
+        elif view.record != conn:
+            view.record, view.moved_s = conn, host_end_s
+            self.moved_s[conn.rank] = host_end_s
+
+    def put_rank(self, rank: RankRecord, host_end_s: float) -> None:
+        """Take in a process record; a process with a new id is a new life."""
+        before = self.process.get(rank.rank)
+        self.process[rank.rank] = rank
+        if rank.state == "running" or (before is not None and before.pid != rank.pid):
+            self.deaths.pop(rank.rank, None)
+        if _dead(rank):
+            death = Death(rank.rank, rank.host, rank.state, rank.exit_code, host_end_s)
+            self.deaths.setdefault(rank.rank, death)
+
+    def _note_progress(self, comm: str, host: str, time_s: float) -> None:
+        self.progress_s[comm, host] = max(time_s, self.progress_s.get((comm, host), time_s))
+
+    def _gap_s(self, before: OpRecord | None, op: OpRecord) -> float | None:
+        last_s = self._last_event_s.get(op.rank)
+        if before is None or last_s is None or before.seq != op.seq - 1 or before.finished_s == 0.0:
+            return None
+        return max(0.0, op.entered_s - last_s)
+
+    def _note_interval(self, op: OpRecord, before: OpRecord | None) -> None:
+        """Learn the period from two like operations, unless records between them were lost."""
+        if before is None or before.seq != op.seq - 1:
+            self._unbroken_from[op.comm, op.rank] = op.seq
+        signature = (op.comm, op.rank, op.kind, op.size_bytes)
+        last = self._last_entry.get(signature)
+        self._last_entry[signature] = op
+        if last is not None and last.seq >= self._unbroken_from[op.comm, op.rank] and op.entered_s > last.entered_s:
+            self._intervals_s.append(op.entered_s - last.entered_s)
+
+
+class Ledger:
+    """All jobs, and the clocks of the hosts they run on."""
+
+    def __init__(self, intake: Intake) -> None:
+        self.jobs: dict[str, JobView] = {}
+        self.clocks = HostClocks()
+        self._intake = intake
+        self._job_of: dict[str, JobView] = {}
+
+    def take(self, window: Window) -> None:
+        """File every record of an admitted window under its job."""
+        self.clocks.arrived(window.host, window.start_s, window.end_s)
+        for comm in window.comms:
+            self._introduce(comm)
+        for rank in window.ranks:
+            self._job(rank.job).put_rank(rank, window.end_s)
+        for op in _in_order(window.ops):
+            if op.comm in self._job_of and self._intake.admit_op(op):
+                self._job_of[op.comm].put_op(op, window.end_s)
+        for conn in window.conns:
+            job = self._job_of.get(conn.comm)
+            if job is not None and self._intake.admit_conn(conn, _before(job, conn)):
+                job.put_conn(conn, window.host, window.end_s)
+
+    def _introduce(self, record: CommRecord) -> None:
+        if record.comm not in self._job_of:
+            job = self._job(record.job)
+            job.comms[record.comm] = CommView(record)
+            self._job_of[record.comm] = job
+
+    def _job(self, name: str) -> JobView:
+        return self.jobs.setdefault(name, JobView(name))
+
+
+def key(conn: ConnRecord) -> ConnKey:
+    """What identifies a connection for as long as its counters run."""
+    return (conn.comm, conn.rank, conn.peer, conn.source, conn.destination, conn.qp)
+
+
+def _dead(rank: RankRecord) -> bool:
+    """A process that is gone and did not end well; a clean exit is a fault only if somebody still waits for it."""
+    return rank.state == "killed" or (rank.state == "exited" and rank.exit_code != 0)
+
+
+def _in_order(ops: Iterable[OpRecord]) -> list[OpRecord]:
+    return sorted(ops, key=lambda op: (op.rank, op.entered_s, op.seq))
+
+
+def _before(job: JobView, conn: ConnRecord) -> ConnRecord | None:
+    view = job.conns.get(key(conn))
+    return None if view is None else view.record

@@ -1,0 +1,107 @@
+"""Which component is to blame, from which cells of a source x destination matrix are bad.
+
+The fewest components that explain the bad cells without being contradicted by good ones: greedy set cover over rows
+(a NIC's transmitter), columns (its receiver), crosses (the whole NIC) and points (a path), as in C4's delay matrix.
+"""
+
+import statistics
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from c4bench.model.diagnosis import Component
+
+Cell = tuple[str, str]
+
+# A component that shares its bad cells with this many good ones is not what makes them bad.
+_PURITY = 0.75
+# What a leading fault drags along (skewed schedules make transfers overlap) stays below this share of its excess.
+_COMPARABLE = 0.6
+_SPILL = 0.5
+
+
+class Blame(msgspec.Struct, frozen=True):
+    """A component and the bad cells it explains; `alternatives` would explain them as well."""
+
+    component: Component
+    cells: tuple[Cell, ...]
+    excess: float
+    alternatives: tuple[Component, ...] = ()
+
+
+def path_component(cell: Cell) -> Component:
+    """The path from a cell's source NIC to its destination NIC."""
+    return Component("path", f"{cell[0]}>{cell[1]}")
+
+
+def localise(excess: Mapping[Cell, float], bar: float = 0.0) -> list[Blame]:
+    """The components to blame, worst first; empty when nothing is bad or the cells do not yet decide.
+
+    `excess` holds every *measured* cell (source NIC, destination NIC) and how far it is beyond normal, on a scale
+    where twice the number is twice the evidence (a log ratio, a count); a cell is bad above `bar`. A point whose row
+    or column holds no other measured cell cannot be told from that row or column: they are named as alternatives.
+    """
+    left = {cell: value for cell, value in excess.items() if value > bar}
+    known = dict(excess)
+    found: list[Blame] = []
+    while left:
+        blame = _worst_nic(known, left) or _worst_point(known, left)
+        if blame is None or (found and blame.excess < _COMPARABLE * found[0].excess):
+            break
+        found.append(blame)
+        for cell in blame.cells:
+            left.pop(cell, None)
+            known.pop(cell, None)
+    return sorted(found, key=lambda blame: -blame.excess)
+
+
+def _worst_nic(known: Mapping[Cell, float], bad: Mapping[Cell, float]) -> Blame | None:
+    """The NIC side that explains most of `bad`, if one explains at least two cells and hardly any good ones."""
+    blames = [blame for component, cells in _groups(known) if (blame := _explains(component, cells, known, bad))]
+    best = max(blames, key=lambda blame: (len(blame.cells), blame.excess), default=None)
+    if best is None:
+        return None
+    twins = [blame.component for blame in blames if blame.cells == best.cells and blame is not best]
+    return msgspec.structs.replace(best, alternatives=tuple(twins))
+
+
+def _groups(cells: Iterable[Cell]) -> list[tuple[Component, list[Cell]]]:
+    rows: dict[str, list[Cell]] = {}
+    columns: dict[str, list[Cell]] = {}
+    for cell in cells:
+        rows.setdefault(cell[0], []).append(cell)
+        columns.setdefault(cell[1], []).append(cell)
+    sides = [(Component("nic", nic, "tx"), row) for nic, row in rows.items()]
+    sides += [(Component("nic", nic, "rx"), column) for nic, column in columns.items()]
+    # Both sides at once say "the NIC" only where each side is seen bad; _explains sees to that.
+    return sides + [(Component("nic", nic), rows[nic] + columns[nic]) for nic in rows.keys() & columns.keys()]
+
+
+def _explains(
+    component: Component, cells: list[Cell], known: Mapping[Cell, float], bad: Mapping[Cell, float]
+) -> Blame | None:
+    explained = [cell for cell in cells if cell in bad]
+    if len(explained) < 2 or len(explained) < _PURITY * len(cells):
+        return None
+    if not component.side and not _both_sides(component.name, cells, bad):
+        return None
+    covered = tuple(sorted(cell for cell in cells if known[cell] > 0))
+    return Blame(component, covered, statistics.median(bad[cell] for cell in explained))
+
+
+def _both_sides(nic: str, cells: list[Cell], bad: Mapping[Cell, float]) -> bool:
+    sent = [cell in bad for cell in cells if cell[0] == nic]
+    received = [cell in bad for cell in cells if cell[1] == nic]
+    return all(sum(side) >= _PURITY * len(side) for side in (sent, received))
+
+
+def _worst_point(known: Mapping[Cell, float], bad: Mapping[Cell, float]) -> Blame | None:
+    """The worst cell, if the rest of its row and column are clearly better; otherwise more evidence is needed."""
+    cell = max(bad, key=lambda key: (bad[key], key))
+    row = [value for other, value in known.items() if other[0] == cell[0] and other != cell]
+    column = [value for other, value in known.items() if other[1] == cell[1] and other != cell]
+    if any(value > _SPILL * bad[cell] for value in row + column):
+        return None
+    alternatives = [Component("nic", cell[0], "tx")] if not row else []
+    alternatives += [Component("nic", cell[1], "rx")] if not column else []
+    return Blame(path_component(cell), (cell,), bad[cell], tuple(alternatives))

@@ -1,0 +1,123 @@
+"""Communication slowness: which component makes transfers longer per byte than they were, span after span."""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from c4bench.c4d.localise import Blame, Cell, localise
+from c4bench.c4d.matrix import Baseline, DelayMatrix
+from c4bench.c4d.thresholds import ALARM_SPANS, NAME_SPANS, WARM_UP_SPANS
+from c4bench.c4d.verdict import Verdict
+from c4bench.model.diagnosis import Component, Syndrome
+from c4bench.model.telemetry import ConnRecord
+
+# The bar on the scale of `Baseline.excess`.
+_SLOW = 1.0
+# Well below the bar: such a cell still teaches what is normal.
+_CLEAN = 0.5
+
+
+class Suspicion(msgspec.Struct):
+    """A run of spans with something slow: since when, what was measured, how often each component was to blame."""
+
+    onset_s: float
+    cells: dict[Cell, float] = {}
+    alarmed_s: float | None = None
+    spans: int = 0
+    blamed: dict[Component, int] = {}
+
+
+class SlowNetwork:
+    """Follows one job's delay matrix."""
+
+    def __init__(self) -> None:
+        self.cells: dict[Cell, float] = {}
+        self._matrix = DelayMatrix()
+        self._baseline = Baseline()
+        self._opened_s: float | None = None
+        self._spans = 0
+        self._suspicion: Suspicion | None = None
+        self._standing: dict[Component, int] = {}
+
+    @property
+    def alarmed_s(self) -> float | None:
+        """When this became sure that something is slow; None while nothing is."""
+        return self._suspicion.alarmed_s if self._suspicion else None
+
+    def judge(
+        self, conns: Iterable[ConnRecord], now_s: float, span_s: float, *, disturbed: bool
+    ) -> list[tuple[Verdict, float]]:
+        """New verdicts with the time of their alarm, once every `span_s`.
+
+        A `disturbed` span (a rank is late, an operation stood still) makes transfers collide that otherwise do not:
+        it is neither judged nor learned from.
+        """
+        self._matrix.add(conns)
+        if self._opened_s is None:
+            self._opened_s = now_s
+        if now_s - self._opened_s < span_s:
+            return []
+        opened_s, self._opened_s = self._opened_s, now_s
+        cells = self._matrix.close()
+        self._spans += bool(cells)
+        if not cells or disturbed or self._spans <= WARM_UP_SPANS:
+            return []
+        self.cells = {**self.cells, **cells}
+        return self._judge_span(cells, opened_s, now_s)
+
+    def _judge_span(self, fresh: Mapping[Cell, float], opened_s: float, now_s: float) -> list[tuple[Verdict, float]]:
+        """Judge the newest value of every cell measured since something became slow: a span may hold half a job."""
+        cells = {**self._suspicion.cells, **fresh} if self._suspicion else dict(fresh)
+        excess = self._baseline.excess(cells)
+        self._baseline.learn({cell: value for cell, value in fresh.items() if excess.get(cell, 0.0) < _CLEAN})
+        slow = any(value > _SLOW for value in excess.values())
+        blames = [blame for blame in localise(excess, _SLOW) if self._founded(blame, cells)]
+        self._heal(slow=slow)
+        if not slow:
+            self._suspicion = None
+            return []
+        suspicion = self._suspicion = self._suspicion or Suspicion(opened_s)
+        suspicion.cells = cells
+        suspicion.spans += 1
+        if suspicion.alarmed_s is None and suspicion.spans >= ALARM_SPANS:
+            suspicion.alarmed_s = now_s
+        return self._name(suspicion, [blame for blame in blames if fresh.keys() & set(blame.cells)], now_s)
+
+    def _founded(self, blame: Blame, cells: Mapping[Cell, float]) -> bool:
+        """Whether all that could refute the blame has been measured since.
+
+        A point or a pair without a history of its own may just be a longer way; a whole row or column is not.
+        """
+        if len(blame.cells) < 3 and not all(self._baseline.knows(cell) for cell in blame.cells):
+            return False
+        rows = {cell[0] for cell in blame.cells} if blame.component.side != "rx" else set()
+        columns = {cell[1] for cell in blame.cells} if blame.component.side != "tx" else set()
+        return all(cell in cells for cell in self._baseline.known() if cell[0] in rows or cell[1] in columns)
+
+    def _name(self, suspicion: Suspicion, blames: list[Blame], now_s: float) -> list[tuple[Verdict, float]]:
+        if blames:
+            suspicion.blamed = {b.component: suspicion.blamed.get(b.component, 0) + 1 for b in blames}
+        sure = [blame for blame in blames if suspicion.blamed[blame.component] >= NAME_SPANS]
+        fresh = [blame for blame in sure if blame.component not in self._standing]
+        self._standing.update(dict.fromkeys((blame.component for blame in fresh), 0))
+        alarmed_s = suspicion.alarmed_s or now_s
+        return [(self._verdict(blame, suspicion.cells, suspicion.onset_s), alarmed_s) for blame in fresh]
+
+    def _heal(self, *, slow: bool) -> None:
+        """A component is well again after as many clean spans as it took to name it."""
+        clean = {component: 0 if slow else spans + 1 for component, spans in self._standing.items()}
+        self._standing = {component: spans for component, spans in clean.items() if spans < NAME_SPANS}
+
+    def _verdict(self, blame: Blame, cells: Mapping[Cell, float], onset_s: float) -> Verdict:
+        worst = max(blame.cells, key=lambda cell: cells[cell])
+        evidence = [f"{len(blame.cells)} cells slow, worst {worst[0]}>{worst[1]}: {cells[worst]:.3g} s/byte"]
+        if blame.alternatives:
+            evidence.append("this traffic cannot tell it from " + " or ".join(map(str, blame.alternatives)))
+        return Verdict(
+            Syndrome.COMMUNICATION_SLOW,
+            blame.component,
+            onset_s,
+            0.5 if blame.alternatives else 0.9,
+            tuple(evidence),
+            f"a probe at full rate across {blame.component}",
+        )

@@ -1,0 +1,60 @@
+"""When a departure is a fault: every bar follows from the job's own period, cadence and jitter.
+
+The few numbers here are not tuned to a scenario. They are either stated promises (a hang is alarmed within a second or
+three periods) or chances of error (one in 10^7 judgements) that any job shares.
+"""
+
+# The promise for hangs: max(one second, three periods) after the first operation it touches.
+HANG_FLOOR_S = 1.0
+HANG_PERIODS = 3.0
+# Windows are seen up to one cadence late, and the alarm must still keep the promise.
+OBSERVATION_LAG_CADENCES = 1.5
+# A job that has not yet shown its period may be importing, compiling or loading: nobody knows how long it should take.
+UNKNOWN_PERIOD_HANG_S = 30.0
+MIN_PERIOD_SAMPLES = 3
+
+# A span must hold a whole iteration, and several windows so that one odd window cannot decide.
+SPAN_FLOOR_S = 0.2
+WARM_UP_SPANS = 1
+BASELINE_MIN_SPANS = 3
+BASELINE_MAX_SPANS = 20
+ALARM_SPANS = 2
+NAME_SPANS = 3
+
+# A cell is slow when it takes half as long again as it used to, or twice its own healthy scatter if that is more.
+SLOW_RATIO = 1.5
+SCATTER_FACTOR = 2.0
+# Without a history of its own a cell is held against its peers, whose paths may lawfully differ by as much again.
+PEER_RATIO = 2.0
+
+# Lateness: shorter runs than this are chance, longer ones add nothing.
+MIN_RUN_OPS = 3
+MAX_RUN_OPS = 32
+SETTLE_OPS = 3
+MIN_HISTORY_OPS = 8
+FIRST_HISTORY_OPS = 16
+# Over 2,000 iterations of 64 ranks 128,000 judgements are made.
+CHANCE = 1e-7
+SIGMAS = 6.0
+# Less than this share of the compute time is not worth a restart.
+MATERIAL_SHARE = 0.025
+# A lasting skew below this share of the period is how the job is built (uneven shards), not a fault.
+LAWFUL_SKEW_SHARE = 0.15
+
+
+def hung_after_s(period_s: float | None, cadence_s: float) -> float:
+    """How long (s) an operation must stand still before it hangs.
+
+    The promise is an alarm *within* max(1 s, 3 periods), and a window reports what happened up to one cadence ago, so
+    the bar lies one and a half cadences below the promise (never below half of it). Stalls shorter than the bar are
+    benign.
+    """
+    if period_s is None:
+        return UNKNOWN_PERIOD_HANG_S
+    promise = max(HANG_FLOOR_S, HANG_PERIODS * period_s)
+    return max(promise / 2, promise - OBSERVATION_LAG_CADENCES * cadence_s)
+
+
+def span_s(period_s: float | None) -> float:
+    """Length (s) of one span of the delay matrix: a whole iteration, and no less than a few windows."""
+    return max(SPAN_FLOOR_S, period_s or 0.0)

@@ -1,0 +1,47 @@
+"""`c4bench lab run -- CMD` and `c4bench lab shell`: a fresh embedded lab around a command."""
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from c4bench.lab import topology
+from c4bench.lab.machine.launch import launch
+
+if TYPE_CHECKING:
+    from c4bench.cli import Commands
+
+
+def register(commands: "Commands") -> None:
+    """Add the command."""
+    parser = commands.add_parser("lab", help="run something in the embedded SoftRoCE lab")
+    actions = parser.add_subparsers(required=True, metavar="ACTION")
+    run = actions.add_parser("run", help="run CMD inside a fresh lab, in virtual time")
+    run.add_argument("--time", choices=("virtual", "real"), default="virtual")
+    run.add_argument("command", nargs="+", metavar="CMD", help="the command, after --")
+    run.set_defaults(run=_run)
+    shell = actions.add_parser("shell", help="an interactive shell inside a fresh lab, in real time")
+    shell.set_defaults(run=_shell)
+    for action in (run, shell):
+        action.add_argument("--topology", default="clos-2x4", help=f"one of {', '.join(topology.names())}, or a .yml")
+        action.add_argument("--seed", type=int, default=1)
+        action.add_argument(
+            "--run-dir", type=Path, help="the one directory the lab may write to (default: none is kept)"
+        )
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    return _in_lab(arguments, arguments.command, virtual=arguments.time == "virtual", interactive=False)
+
+
+def _shell(arguments: argparse.Namespace) -> int:
+    return _in_lab(arguments, ["/bin/bash", "-i"], virtual=False, interactive=sys.stdin.isatty())
+
+
+def _in_lab(arguments: argparse.Namespace, command: list[str], *, virtual: bool, interactive: bool) -> int:
+    fabric = topology.load(arguments.topology)
+    with tempfile.TemporaryDirectory(prefix="c4bench-") as scratch:
+        directory = arguments.run_dir or Path(scratch)
+        ended = launch(fabric, command, directory, seed=arguments.seed, virtual=virtual, interactive=interactive)
+    return ended.exit_code

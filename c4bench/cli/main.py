@@ -1,0 +1,36 @@
+"""`c4bench`: parse, run one command, turn errors into one line and an exit code."""
+
+import argparse
+import sys
+
+from c4bench import __version__
+from c4bench.cli import detect, doctor, fault, lab, plan, report
+from c4bench.errors import C4Error
+
+_COMMANDS = (doctor, lab, fault, plan, detect, report)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line; returns 0 pass, 1 fail, 2 usage, 3 lab or host unhealthy, 4 inconclusive."""
+    arguments = _parser().parse_args(argv)
+    try:
+        code: int = arguments.run(arguments)
+    except C4Error as error:
+        sys.stderr.write(f"c4bench: {error}\n")
+        return error.exit_code
+    except BrokenPipeError:
+        return 0
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="c4bench", description="Testbed for RDMA fabrics that train.")
+    parser.add_argument("--version", action="version", version=f"c4bench {__version__}")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    for command in _COMMANDS:
+        command.register(commands)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Collectives over reliable connections, and the record of what each rank did."""

@@ -1,0 +1,69 @@
+"""What an array must be to take part in a collective, and how it is reduced."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from c4bench.collective.memory import Array
+from c4bench.collective.wire import DTYPES
+from c4bench.errors import UsageError
+
+REDUCIBLE = ("float32", "float64", "int32", "int64", "float16")
+_UFUNCS = {"sum": np.add, "min": np.minimum, "max": np.maximum, "avg": np.add}
+
+Reduction = Callable[[Array, Array], None]
+
+
+class Reducing(NamedTuple):
+    """How arrivals combine, each `(into, arrived)`: `step` each time, `last` where the segment is then complete."""
+
+    step: Reduction
+    last: Reduction
+
+
+def flat(array: Array) -> Array:
+    """A one-dimensional view. Raises UsageError for an array that is not C-contiguous or of a type not carried."""
+    if str(array.dtype) not in DTYPES:
+        raise UsageError(f"arrays of {array.dtype} are not carried; use one of {', '.join(DTYPES[1:])}")
+    if not array.flags.c_contiguous:
+        raise UsageError("an array must be C-contiguous; pass numpy.ascontiguousarray(it)")
+    return array.reshape(-1)
+
+
+def whole_and_part(whole: Array, part: Array, size: int) -> tuple[Array, Array]:
+    """Flat views of two arrays of one type, the first `size` times the second; UsageError where they are not."""
+    if whole.dtype != part.dtype or whole.size != size * part.size:
+        raise UsageError(f"{whole.size} items of {whole.dtype} are not {size} times {part.size} of {part.dtype}")
+    return flat(whole), flat(part)
+
+
+def equal_parts(first: Array, second: Array, size: int) -> tuple[Array, Array]:
+    """Flat views of two alike arrays that divide into `size` equal parts; UsageError where they are not."""
+    if first.dtype != second.dtype or first.size != second.size or first.size % size:
+        raise UsageError(
+            f"{first.size} items of {first.dtype} and {second.size} of {second.dtype}: "
+            f"give two arrays of one type and size, a multiple of {size} items"
+        )
+    return flat(first), flat(second)
+
+
+def reducing(array: Array, op: str, size: int) -> Reducing:
+    """How `op` reduces arrays like `array` over `size` ranks; UsageError where it cannot."""
+    if op not in _UFUNCS or str(array.dtype) not in REDUCIBLE:
+        raise UsageError(f"cannot reduce {array.dtype} by {op!r}; {', '.join(_UFUNCS)} reduce {', '.join(REDUCIBLE)}")
+    ufunc = _UFUNCS[op]
+
+    def step(into: Array, arrived: Array) -> None:
+        ufunc(into, arrived, out=into)
+
+    if op != "avg":
+        return Reducing(step, step)
+    if not np.issubdtype(array.dtype, np.floating):
+        raise UsageError(f"avg of {array.dtype} is not exact; use sum, or a floating-point type")
+
+    def last(into: Array, arrived: Array) -> None:
+        step(into, arrived)
+        np.divide(into, size, out=into)
+
+    return Reducing(step, last)

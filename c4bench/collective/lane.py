@@ -1,0 +1,70 @@
+"""One channel's share of an operation: an ordered list of messages to send, and the arrivals that release them."""
+
+from c4bench.collective.ends import Arrival, Inlet, Message, Outlet, Staging
+
+
+class Lane:
+    """Sends strictly in order with at most `window` messages unacknowledged, whichever outlets they go to.
+
+    The order is the schedule's: a receiver that is not ready holds back what follows, so each step stays a permutation.
+    """
+
+    def __init__(
+        self,
+        sends: list[tuple[Outlet, Message]],
+        arrivals: dict[Inlet, list[Arrival]],
+        staging: Staging,
+        targets: dict[Inlet, tuple[int, int]],
+        window: int,
+    ) -> None:
+        self.sends = sends
+        self.arrivals = arrivals
+        self.staging = staging
+        self.targets = targets
+        self.arrived = 0
+        self._window = window
+        self._next = 0
+        self._outstanding = 0
+
+    def totals(self) -> dict[Outlet, int]:
+        """How many messages go to each outlet."""
+        totals: dict[Outlet, int] = {}
+        for outlet, _ in self.sends:
+            totals[outlet] = totals.get(outlet, 0) + 1
+        return totals
+
+    @property
+    def sent(self) -> bool:
+        """Whether everything has been written and acknowledged."""
+        return self._next == len(self.sends) and not self._outstanding
+
+    def acknowledged(self) -> None:
+        """One message fewer is in flight."""
+        self._outstanding -= 1
+
+    def pump(self, seq: int) -> list[Outlet]:
+        """Write all that may be written; returns the outlets written to."""
+        touched = []
+        while self.head_waits_for() == "":
+            outlet, message = self.sends[self._next]
+            outlet.write(message, seq)
+            self._next += 1
+            self._outstanding += 1
+            touched.append(outlet)
+        return touched
+
+    @property
+    def head(self) -> Outlet | None:
+        """The outlet whose turn it is."""
+        return self.sends[self._next][0] if self._next < len(self.sends) else None
+
+    def head_waits_for(self) -> str:
+        """What holds back the next message: data, credit, transfer (the window is full); idle: there is none."""
+        if self._next == len(self.sends):
+            return "idle"
+        outlet, message = self.sends[self._next]
+        if message.needs > self.arrived:
+            return "data"
+        if not outlet.has_credit:
+            return "credit"
+        return "transfer" if self._outstanding >= self._window else ""

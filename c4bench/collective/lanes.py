@@ -1,0 +1,109 @@
+"""Turns schedules and arrays into lanes: the one place where indices become addresses."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from c4bench.collective import schedule
+from c4bench.collective.arrays import Reducing
+from c4bench.collective.ends import Arrival, Inlet, Message, Outlet, Staging, cut_staging
+from c4bench.collective.lane import Lane
+from c4bench.collective.memory import Array
+from c4bench.collective.schedule import Span
+
+
+class Keys(NamedTuple):
+    """Local and remote key of a registered array; both 0 for one without bytes."""
+
+    lkey: int
+    rkey: int
+
+
+class Cut(NamedTuple):
+    """A lane's share of an array: its segments, in items, each cut into `chunks`."""
+
+    segments: list[Span]
+    chunks: int
+
+    def span(self, segment: int, chunk: int) -> Span:
+        """The items of a chunk."""
+        start, stop = self.segments[segment]
+        low, high = schedule.split(stop - start, self.chunks)[chunk]
+        return start + low, start + high
+
+    def longest(self) -> int:
+        """Items of the longest chunk."""
+        return -(-max(stop - start for start, stop in self.segments) // self.chunks)
+
+
+def cut(segments: list[Span], itemsize: int, chunk_bytes: int) -> Cut:
+    """Cut segments into as many chunks as the longest needs."""
+    longest = max(stop - start for start, stop in segments)
+    return Cut(segments, schedule.chunk_count(longest, 1, itemsize, chunk_bytes))
+
+
+def share(segments: Sequence[Span], channels: int) -> list[list[Span]]:
+    """Each channel's share of every segment."""
+    shares = [
+        [(start + low, start + high) for low, high in schedule.split(stop - start, channels)]
+        for start, stop in segments
+    ]
+    return [[parts[channel] for parts in shares] for channel in range(channels)]
+
+
+def ring_lane(
+    plan: schedule.RingPlan,
+    array: Array,
+    part: Cut,
+    *,
+    keys: Keys,
+    ends: tuple[Outlet, Inlet],
+    reducing: Reducing | None,
+    staging_bytes: int,
+    window: int,
+) -> Lane:
+    """A ring plan over one channel's share of a flat array."""
+    base, item = array.ctypes.data, array.itemsize
+    outlet, inlet = ends
+    sends = []
+    for send in plan.sends:
+        start, stop = part.span(send.segment, send.chunk)
+        offset = start * item
+        message = Message(base + offset, keys.lkey, (stop - start) * item, offset, send.staged, send.needs)
+        sends.append((outlet, message))
+    arrivals = []
+    for receive in plan.receives:
+        start, stop = part.span(receive.segment, receive.chunk)
+        apply = (reducing.last if receive.final else reducing.step) if reducing and receive.reduce else None
+        arrivals.append(Arrival(array[start:stop], apply))
+    staging = cut_staging(staging_bytes, part.longest() * item)
+    return Lane(sends, {inlet: arrivals}, staging, {inlet: (base, keys.rkey)}, window)
+
+
+def shift_lane(
+    rank: int,
+    source: Array,
+    target: Array,
+    part: Cut,
+    *,
+    keys: tuple[Keys, Keys],
+    ends: tuple[dict[int, Outlet], dict[int, Inlet]],
+    window: int,
+) -> Lane:
+    """All-to-all over one channel's share; segment `r` of `source` is for rank r, of `target` from rank r."""
+    item = source.itemsize
+    outlets, inlets = ends
+    sends: list[tuple[Outlet, Message]] = []
+    arrivals: dict[Inlet, list[Arrival]] = {}
+    targets: dict[Inlet, tuple[int, int]] = {}
+    for to, back in schedule.shift(rank, len(part.segments)):
+        own = part.segments[rank][0]
+        for chunk in range(part.chunks):
+            start, stop = part.span(to, chunk)
+            # Where the bytes belong in the receiver's array is where this rank's segment lies in any array.
+            offset = part.span(rank, chunk)[0] - own
+            address = source.ctypes.data + start * item
+            sends.append((outlets[to], Message(address, keys[0].lkey, (stop - start) * item, offset * item, False, 0)))
+        inlet = inlets[back]
+        arrivals[inlet] = [Arrival(target[slice(*part.span(back, chunk))], None) for chunk in range(part.chunks)]
+        targets[inlet] = (target.ctypes.data + part.segments[back][0] * item, keys[1].rkey)
+    return Lane(sends, arrivals, Staging(1, 64), targets, window)

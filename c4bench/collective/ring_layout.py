@@ -1,0 +1,94 @@
+"""How a rank's telemetry lies in its file.
+
+The file is shared memory: the rank writes it with plain stores and no system call, and anyone may read it at any
+moment, also when the writer has been stopped half-way through a record or killed.
+
+Every record is kept twice. Each copy is `generation, length, checksum, payload`; the writer fills the copy that is
+*not* the newest, with the next generation. So at every instant at least one copy is complete and untouched: a writer
+frozen in the middle leaves a copy whose checksum does not fit, which is ignored, and the previous value beside it. A
+reader takes the valid copy with the higher generation. Only a writer that overtakes the reader twice within one
+reading can spoil both copies; it is then running, and the reader reads again.
+
+Operations have a ring per communicator, so that a hung operation is not overwritten by other communicators' progress.
+Fixed sizes are in the header, so files of another build are refused rather than misread.
+"""
+
+import struct
+import zlib
+
+MAGIC = b"C4RING02"
+HEADER = struct.Struct("<8s8I")
+HEADER_BYTES = 4096
+_COPY = struct.Struct("<QII")
+
+PROCESS_BYTES = 512
+COMMS = 16
+COMM_BYTES = 128 << 10
+OPS_PER_COMM = 64
+OP_BYTES = 256
+CONNS = 1024
+CONN_NAME_BYTES = 256
+CONN_BYTES = 128
+
+# seq, size_bytes, entered_ns, started_ns, finished_ns, kind, algorithm, dtype, ranks awaited (one bit each).
+OP = struct.Struct("<QQqqq16s16s16s128s")
+# messages, size_bytes; nanoseconds of credit, data and transfer; last_progress_ns, outstanding, owed, source_port,
+# state, since_ns.
+CONN = struct.Struct("<QQqqqqIIIIq")
+MAX_RANKS = 128 * 8
+STATES = ("idle", "credit", "data", "transfer")
+
+SIZES = (PROCESS_BYTES, COMMS, COMM_BYTES, OPS_PER_COMM, OP_BYTES, CONNS, CONN_NAME_BYTES, CONN_BYTES)
+COMMS_AT = HEADER_BYTES + 2 * PROCESS_BYTES
+OPS_AT = COMMS_AT + 2 * COMM_BYTES * COMMS
+CONN_NAMES_AT = OPS_AT + 2 * OP_BYTES * OPS_PER_COMM * COMMS
+CONNS_AT = CONN_NAMES_AT + 2 * CONN_NAME_BYTES * CONNS
+FILE_BYTES = CONNS_AT + 2 * CONN_BYTES * CONNS
+
+
+class Slot:
+    """The writer's handle on one record: two copies of `size` bytes each at `offset`."""
+
+    __slots__ = ("_generation", "_memory", "_offset", "_size")
+
+    def __init__(self, memory: memoryview, offset: int, size: int) -> None:
+        self._memory = memory
+        self._offset = offset
+        self._size = size
+        self._generation = 0
+
+    def write(self, payload: bytes) -> None:
+        """Replace the record. The other copy, which holds the last value, stays as it is."""
+        if _COPY.size + len(payload) > self._size:
+            raise ValueError(f"a record of {len(payload)} bytes does not fit {self._size - _COPY.size}")
+        self._generation += 1
+        at = self._offset + (self._generation & 1) * self._size
+        body = at + _COPY.size
+        self._memory[body : body + len(payload)] = payload
+        _COPY.pack_into(self._memory, at, self._generation, len(payload), _checksum(self._generation, payload))
+
+
+def read_slot(memory: memoryview, offset: int, size: int) -> bytes | None:
+    """The newest complete value at `offset`, or None where there is none."""
+    copies = [_read_copy(memory, at, size) for at in (offset, offset + size)]
+    valid = [copy for copy in copies if copy is not None]
+    return max(valid)[1] if valid else None
+
+
+def _read_copy(memory: memoryview, at: int, size: int) -> tuple[int, bytes] | None:
+    generation, length, checksum = _COPY.unpack_from(memory, at)
+    if not generation or length > size - _COPY.size:
+        return None
+    payload = bytes(memory[at + _COPY.size : at + _COPY.size + length])
+    if _checksum(generation, payload) != checksum:
+        return None
+    return generation, payload
+
+
+def _checksum(generation: int, payload: bytes) -> int:
+    return zlib.crc32(payload, generation & 0xFFFFFFFF)
+
+
+def written(memory: memoryview, offset: int, size: int) -> bool:
+    """Whether anything was ever written at `offset`."""
+    return any(_COPY.unpack_from(memory, at)[0] for at in (offset, offset + size))

@@ -1,0 +1,157 @@
+"""The reading side of a rank's telemetry: needs neither the writer's cooperation nor its life."""
+
+import mmap
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from c4bench.collective import ring_layout as layout
+from c4bench.collective.recorder import CommEntry, ConnName, Owner
+from c4bench.errors import UsageError
+from c4bench.model.telemetry import CommRecord, ConnRecord, OpRecord
+
+_ATTEMPTS = 1000
+
+
+class Ring(NamedTuple):
+    """What a file says now."""
+
+    comms: tuple[CommRecord, ...]
+    ops: tuple[OpRecord, ...]
+    conns: tuple[ConnRecord, ...]
+
+
+def read_ring(path: Path, now_s: float | None = None) -> Ring:
+    """Everything in the file at `path`; operations by communicator and sequence number.
+
+    With `now_s`, on the recording host's clock, the time a connection has been in its present state is added to that
+    state's counter, so that a wait still going on can be seen. Raises UsageError for a file that is truncated or not a
+    telemetry file.
+    """
+    memory = _load(path)
+    comms = _comms(memory, path)
+    ops = [op for index, entry in enumerate(comms) for op in _ops(memory, path, index, entry)]
+    ops.sort(key=lambda op: (op.comm, op.seq))
+    conns = _conns(memory, path, comms, None if now_s is None else round(now_s * 1e9))
+    return Ring(tuple(entry.record for entry in comms), tuple(ops), tuple(conns))
+
+
+def read_owner(path: Path) -> Owner:
+    """The process that writes the file at `path`. Raises UsageError as `read_ring` does."""
+    raw = _record(_load(path), path, layout.HEADER_BYTES, layout.PROCESS_BYTES)
+    if raw is None:
+        raise UsageError(f"{path} names no owner; it was not written by a c4bench recorder")
+    return msgspec.msgpack.decode(raw, type=Owner)
+
+
+def _load(path: Path) -> memoryview:
+    try:
+        with path.open("rb") as file:
+            memory = memoryview(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} cannot be read as telemetry: {error}") from error
+    if len(memory) != layout.FILE_BYTES:
+        raise UsageError(
+            f"{path} has {len(memory)} bytes where a telemetry file has {layout.FILE_BYTES}; it is damaged"
+        )
+    if layout.HEADER.unpack_from(memory) != (layout.MAGIC, *layout.SIZES):
+        raise UsageError(f"{path} is not a telemetry file of this version; read it with the c4bench that wrote it")
+    return memory
+
+
+def _record(memory: memoryview, path: Path, offset: int, size: int) -> bytes | None:
+    """A record's value, or None for one never written.
+
+    Two spoiled copies mean that the writer overtook this reading twice, so it runs and another reading will do; or,
+    after many attempts, that the file is damaged.
+    """
+    for _ in range(_ATTEMPTS):
+        raw = layout.read_slot(memory, offset, size)
+        if raw is not None or not layout.written(memory, offset, size):
+            return raw
+    raise UsageError(f"{path} is damaged at byte {offset}: no complete copy of a record")
+
+
+def _comms(memory: memoryview, path: Path) -> list[CommEntry]:
+    found = []
+    for index in range(layout.COMMS):
+        raw = _record(memory, path, layout.COMMS_AT + index * 2 * layout.COMM_BYTES, layout.COMM_BYTES)
+        if raw is None:
+            break
+        found.append(msgspec.msgpack.decode(raw, type=CommEntry))
+    return found
+
+
+def _ops(memory: memoryview, path: Path, comm: int, entry: CommEntry) -> list[OpRecord]:
+    base = layout.OPS_AT + comm * layout.OPS_PER_COMM * 2 * layout.OP_BYTES
+    offsets = range(base, base + layout.OPS_PER_COMM * 2 * layout.OP_BYTES, 2 * layout.OP_BYTES)
+    raws = [_record(memory, path, offset, layout.OP_BYTES) for offset in offsets]
+    return [_op(raw, entry) for raw in raws if raw is not None]
+
+
+def _op(raw: bytes, entry: CommEntry) -> OpRecord:
+    seq, size_bytes, entered, started, finished, kind, algorithm, dtype, awaits = layout.OP.unpack(raw)
+    return OpRecord(
+        comm=entry.record.comm,
+        rank=entry.rank,
+        seq=seq,
+        kind=_text(kind),
+        algorithm=_text(algorithm),
+        dtype=_text(dtype),
+        size_bytes=size_bytes,
+        entered_s=entered / 1e9,
+        started_s=started / 1e9,
+        finished_s=finished / 1e9,
+        awaits=_ranks(int.from_bytes(awaits, "little")),
+    )
+
+
+def _conns(memory: memoryview, path: Path, comms: list[CommEntry], now_ns: int | None) -> list[ConnRecord]:
+    found = []
+    for index in range(layout.CONNS):
+        name = _record(memory, path, layout.CONN_NAMES_AT + index * 2 * layout.CONN_NAME_BYTES, layout.CONN_NAME_BYTES)
+        values = _record(memory, path, layout.CONNS_AT + index * 2 * layout.CONN_BYTES, layout.CONN_BYTES)
+        if name is None or values is None:
+            break
+        known = msgspec.msgpack.decode(name, type=ConnName)
+        # A connection may have been recorded after the communicators were read; the next reading has both.
+        if known.comm < len(comms):
+            found.append(_conn(known, values, comms[known.comm], now_ns))
+    return found
+
+
+def _conn(name: ConnName, raw: bytes, entry: CommEntry, now_ns: int | None) -> ConnRecord:
+    messages, size_bytes, credit, data, transfer, progress, outstanding, owed, port, state, since = layout.CONN.unpack(
+        raw
+    )
+    spent = {"idle": 0, "credit": credit, "data": data, "transfer": transfer}
+    if now_ns is not None:
+        spent[layout.STATES[state]] += max(0, now_ns - since)
+    return ConnRecord(
+        comm=entry.record.comm,
+        rank=entry.rank,
+        peer=name.peer,
+        source=name.source,
+        destination=name.destination,
+        qp=name.qp,
+        source_port=port,
+        messages=messages,
+        size_bytes=size_bytes,
+        wait_credit_s=spent["credit"] / 1e9,
+        wait_data_s=spent["data"] / 1e9,
+        transfer_s=spent["transfer"] / 1e9,
+        last_progress_s=progress / 1e9,
+        outstanding=outstanding,
+        owed=owed,
+        state=layout.STATES[state],
+        state_since_s=since / 1e9,
+    )
+
+
+def _text(raw: bytes) -> str:
+    return raw.rstrip(b"\0").decode()
+
+
+def _ranks(bits: int) -> tuple[int, ...]:
+    return tuple(rank for rank in range(bits.bit_length()) if bits >> rank & 1)

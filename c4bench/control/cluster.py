@@ -1,0 +1,118 @@
+"""The master with a blocking face: what a test, which is not a coroutine, holds in its hand."""
+
+import asyncio
+import concurrent.futures
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from c4bench.c4p.atlas import Atlas
+from c4bench.control.jobs import Job
+from c4bench.control.master import Master
+from c4bench.control.survey import survey
+from c4bench.errors import UnhealthyError
+from c4bench.model.diagnosis import Diagnosis
+from c4bench.model.fabric import Flow, Host
+from c4bench.model.fabric import Path as FabricPath
+from c4bench.model.telemetry import Window
+from c4bench.wire.messages import Hello, JobSpec
+
+Answer = TypeVar("Answer")
+
+
+class Cluster:
+    """Hosts with agents, and the master they are connected to; a context manager."""
+
+    def __init__(self, hosts: Sequence[Host], trust: Path, address: str, port: int) -> None:
+        self.hosts = tuple(hosts)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="c4bench-master", daemon=True)
+        self._thread.start()
+        self._master = self._call_soon(lambda: Master(trust, address, port))
+        self._serving = self._serve()
+
+    def _serve(self) -> "concurrent.futures.Future[None]":
+        opened = threading.Event()
+        serving = asyncio.run_coroutine_threadsafe(self._master.run(opened.set), self._loop)
+        while not opened.wait(0.05):
+            if serving.done():
+                serving.result()
+        return serving
+
+    def _call_soon(self, make: Callable[[], Answer]) -> Answer:
+        async def call() -> Answer:
+            return make()
+
+        return self._ask(call())
+
+    def _ask(self, question: Coroutine[Any, Any, Answer]) -> Answer:
+        return asyncio.run_coroutine_threadsafe(question, self._loop).result()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop every job and the master."""
+        self._ask(self._master.close())
+        self._serving.result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def wait_hosts(self, names: Iterable[str], timeout_s: float) -> dict[str, Hello]:
+        """Wait for these hosts' agents. Raises UnhealthyError naming the missing ones."""
+        wanted = set(names)
+        self._ask(self._master.wait_for(lambda: wanted <= set(self._master.agents), timeout_s))
+        missing = sorted(wanted - set(self._master.agents))
+        if missing:
+            raise UnhealthyError(f"no agent answers on {', '.join(missing)} after {timeout_s:g} s (c4bench doctor)")
+        return {name: self._master.agents[name].hello for name in sorted(wanted)}
+
+    def connected(self) -> dict[str, Hello]:
+        """The agents connected now."""
+        return {name: agent.hello for name, agent in sorted(self._master.agents.items())}
+
+    def start(self, spec: JobSpec) -> Job:
+        """Start a job."""
+        return self._ask(self._master.start(spec))
+
+    def results(self, job: Job, kind: str, timeout_s: float, *, each: int = 1) -> list[dict[str, Any]]:
+        """`each` results of that kind from every rank, in rank order; UnhealthyError when they do not come."""
+        return self._ask(job.wait(kind, each * len(job.spec.members), timeout_s))
+
+    def stop(self, job: str) -> None:
+        """End a job."""
+        self._ask(self._master.stop(job))
+
+    def learn_paths(self, source_ports: Sequence[int]) -> Atlas:
+        """Probe all pairs of NICs and keep the atlas for planning."""
+        self._master.atlas = self._ask(survey(self._master, self.hosts, source_ports))
+        return self._master.atlas
+
+    def placed(self, job: str) -> dict[Flow, FabricPath]:
+        """Where C4P put a job's flows."""
+        return self._call_soon(lambda: self._master.placed(job))
+
+    def wait_diagnosis(self, job: str, timeout_s: float) -> Diagnosis | None:
+        """The job's first diagnosis, None when there is none within `timeout_s`."""
+
+        def found() -> list[Diagnosis]:
+            return [diagnosis for diagnosis in self._master.diagnoses if diagnosis.job == job]
+
+        self._ask(self._master.wait_for(lambda: bool(found()), timeout_s))
+        return found()[0] if found() else None
+
+    def diagnoses(self, job: str) -> list[Diagnosis]:
+        """Everything C4D has said about a job."""
+        return [diagnosis for diagnosis in self._master.diagnoses if diagnosis.job == job]
+
+    def windows(self) -> list[Window]:
+        """The telemetry received so far."""
+        return list(self._master.windows)

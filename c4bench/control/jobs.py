@@ -1,0 +1,47 @@
+"""Jobs as the master sees them: where their ranks are, what they report."""
+
+import asyncio
+from typing import Any
+
+from c4bench.errors import UnhealthyError
+from c4bench.wire.messages import JobSpec, Result
+
+
+class Job:
+    """A running job and the results its ranks have sent."""
+
+    def __init__(self, spec: JobSpec) -> None:
+        self.spec = spec
+        self.results: list[Result] = []
+        self._news = asyncio.Condition()
+
+    async def add(self, result: Result) -> None:
+        """A rank reports."""
+        async with self._news:
+            self.results.append(result)
+            self._news.notify_all()
+
+    async def wait(self, kind: str, count: int, timeout_s: float) -> list[dict[str, Any]]:
+        """The first `count` results whose `kind` is that, in rank order.
+
+        Raises UnhealthyError when a rank reports an error instead, or after `timeout_s`.
+        """
+        try:
+            async with asyncio.timeout(timeout_s), self._news:
+                await self._news.wait_for(lambda: len(self._of(kind)) >= count or self._failures())
+        except TimeoutError:
+            found = self._of(kind)
+            heard = sorted({result.rank for result in found})
+            raise UnhealthyError(
+                f"job {self.spec.id}: {len(found)} of {count} {kind!r} results in {timeout_s:g} s, from ranks {heard}"
+            ) from None
+        if failures := self._failures():
+            first = failures[0]
+            raise UnhealthyError(f"job {self.spec.id}, rank {first.rank}: {first.body['error']}")
+        return [result.body for result in sorted(self._of(kind)[:count], key=lambda result: result.rank)]
+
+    def _of(self, kind: str) -> list[Result]:
+        return [result for result in self.results if result.body.get("kind") == kind]
+
+    def _failures(self) -> list[Result]:
+        return self._of("error")

@@ -1,0 +1,124 @@
+"""One tarball with all that an agent and its ranks need beside the host's own Python: hosts may have no way out to the net.
+
+It holds c4bench, the packages it runs on, copied from the environment we run in, and a launcher. The compiled parts tie
+it to our Python version and machine, and the launcher refuses any other.
+"""
+
+import hashlib
+import io
+import os
+import platform
+import sys
+import tarfile
+from collections.abc import Iterable, Iterator
+from importlib import metadata
+from pathlib import Path, PurePosixPath
+
+import msgspec
+
+import c4bench
+from c4bench.errors import UnhealthyError
+
+HOME = PurePosixPath("opt/c4bench")
+REQUIRED = ("msgspec", "websockets", "PyYAML")
+OPTIONAL = ("numpy", "ml_dtypes")  # ranks compute with them; a host without ranks does without
+_UNWANTED_FOLDERS = {"__pycache__", "tests", "include", "f2py", "_examples"}
+_UNWANTED_SUFFIXES = {".pyi", ".pyc", ".a", ".pxd", ".typed"}
+_UNWANTED_FILES = {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"}
+_LAUNCHER = """\
+#!/bin/sh
+# c4bench's Python: the host's own interpreter with the packages that lie beside it.
+python=$(command -v python{version}) || {{
+  echo "c4bench: this agent is for python{version}; install it, or deploy from a machine with this host's version" >&2
+  exit 3
+}}
+[ "$(uname -m)" = {machine} ] || {{ echo "c4bench: this agent is for {machine}" >&2; exit 3; }}
+PYTHONPATH=/{home}/site PYTHONNOUSERSITE=1 exec "$python" "$@"
+"""
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One file of the bundle."""
+
+    name: str
+    content: bytes
+    executable: bool
+    modified_s: int
+
+
+def build(cache: Path) -> Path:
+    """The bundle as `bundle.tar.gz` in a folder of `cache` named by its content; made only when it is not there yet.
+
+    Raises UnhealthyError when a package is missing from our own environment.
+    """
+    entries = sorted(_entries(), key=lambda entry: entry.name)
+    target = cache / f"agent-{_digest(entries)}" / "bundle.tar.gz"
+    if not target.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = target.with_suffix(f".{os.getpid()}")
+        _write(unfinished, entries)
+        unfinished.rename(target)
+    return target
+
+
+def _entries() -> Iterator[Entry]:
+    yield Entry(f"{HOME}/bin/python", _launcher(), executable=True, modified_s=0)
+    package = Path(c4bench.__file__).parent
+    yield from _packed(package.parent, (path.relative_to(package.parent) for path in package.rglob("*")))
+    for name in (*REQUIRED, *OPTIONAL):
+        try:
+            distribution = metadata.distribution(name)
+        except metadata.PackageNotFoundError:
+            if name in REQUIRED:
+                raise UnhealthyError(f"{name} is not installed here, and agents need it: pip install {name}") from None
+            continue
+        if distribution.files is None:
+            raise UnhealthyError(f"{name} here has no list of its files; install it with pip")
+        yield from _packed(Path(str(distribution.locate_file(""))), distribution.files)
+
+
+def _launcher() -> bytes:
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    return _LAUNCHER.format(version=version, machine=platform.machine(), home=HOME).encode()
+
+
+def _packed(root: Path, paths: Iterable[PurePosixPath | Path]) -> Iterator[Entry]:
+    for path in paths:
+        source = root / path
+        if _wanted(path) and source.is_file():
+            yield Entry(
+                name=str(HOME / "site" / path),
+                content=source.read_bytes(),
+                executable=os.access(source, os.X_OK),
+                modified_s=int(source.stat().st_mtime),
+            )
+
+
+def _wanted(path: PurePosixPath) -> bool:
+    return not (
+        path.parts[0] == ".."  # console scripts, which lie outside the packages
+        or _UNWANTED_FOLDERS & set(path.parts)
+        or path.suffix in _UNWANTED_SUFFIXES
+        or path.name in _UNWANTED_FILES
+    )
+
+
+def _digest(entries: Iterable[Entry]) -> str:
+    digest = hashlib.sha256()
+    for entry in entries:
+        digest.update(f"{entry.name}\0{entry.executable}\0{len(entry.content)}\0".encode())
+        digest.update(entry.content)
+    return digest.hexdigest()[:12]
+
+
+def _write(path: Path, entries: Iterable[Entry]) -> None:
+    with tarfile.open(path, "w:gz", compresslevel=6) as tar:
+        for entry in entries:
+            add(tar, entry.name, entry.content, 0o755 if entry.executable else 0o644, entry.modified_s)
+
+
+def add(tar: tarfile.TarFile, name: str, content: bytes, mode: int, modified_s: int = 0) -> None:
+    """Append a file that belongs to root."""
+    member = tarfile.TarInfo(name)
+    member.size, member.mode, member.mtime = len(content), mode, modified_s
+    tar.addfile(member, io.BytesIO(content))

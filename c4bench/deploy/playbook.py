@@ -1,0 +1,202 @@
+"""Run one of our playbooks on hosts of an inventory, and believe it only where every host reports back."""
+
+import datetime
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import ansible_runner
+import msgspec
+
+from c4bench.errors import UnhealthyError
+from c4bench.inventory import Inventory
+from c4bench.resources import resource
+
+_FORKS_MAX = 32
+_FAILURES = ("runner_on_failed", "runner_on_unreachable")
+# Ansible's names of the counters, by ours.
+_COUNTERS = {"ok": "ok", "changed": "changed", "failed": "failures", "unreachable": "dark", "skipped": "skipped"}
+
+
+class HostTally(msgspec.Struct, frozen=True):
+    """How many of a host's tasks ended which way; `changed` ones are `ok` too."""
+
+    ok: int = 0
+    changed: int = 0
+    failed: int = 0
+    unreachable: int = 0
+    skipped: int = 0
+
+
+class PlaybookResult(msgspec.Struct, frozen=True):
+    """A playbook that did what it should; `elapsed_s` is between Ansible's own first and last event."""
+
+    rc: int
+    hosts: dict[str, HostTally]
+    elapsed_s: float
+
+
+def playbook(
+    name: str, inventory: Inventory, *, hosts: Sequence[str], variables: Mapping[str, object], directory: Path
+) -> PlaybookResult:
+    """Run `playbooks/NAME.yml` on `hosts`, with everything Ansible keeps in a new folder of `directory`.
+
+    Raises UnhealthyError with host, task and message when a task fails or a host cannot be reached, and also when a host
+    did not take part: Ansible calls that a success.
+    """
+    private = _new_folder(directory, name)
+    events = _Events()
+    with _control_directory() as control, _own_signals():
+        runner = ansible_runner.run(
+            private_data_dir=str(private),
+            ident="run",
+            binary=_ansible_playbook(),
+            playbook=str(resource("playbooks", f"{name}.yml")),
+            inventory=str(inventory.path.resolve()),
+            limit=",".join(hosts),
+            forks=max(1, min(len(hosts), _FORKS_MAX)),
+            extravars=dict(variables),
+            envvars=_environment(private, control),
+            quiet=True,
+            event_handler=events.add,
+        )
+    if runner.status == "canceled":
+        raise KeyboardInterrupt
+    log = private / "artifacts" / "run" / "stdout"
+    return _judged(name, hosts, events, runner.rc, log)
+
+
+class _Events:
+    """What a run tells while it goes on."""
+
+    def __init__(self) -> None:
+        self.failures: list[dict[str, Any]] = []
+        self.tallies: dict[str, HostTally] = {}
+        self._times: list[datetime.datetime] = []
+
+    def add(self, event: dict[str, Any]) -> bool:
+        """Take one event; True keeps its file among the run's artefacts."""
+        data = event.get("event_data", {})
+        self._times.append(datetime.datetime.fromisoformat(event["created"]))
+        if event["event"] in _FAILURES and not data.get("ignore_errors"):
+            self.failures.append(data)
+        if event["event"] == "playbook_on_stats":
+            self.tallies = {
+                host: HostTally(**{ours: data[theirs].get(host, 0) for ours, theirs in _COUNTERS.items()})
+                for host in data["processed"]
+            }
+        return True
+
+    @property
+    def elapsed_s(self) -> float:
+        """From the first event to the last."""
+        return (max(self._times) - min(self._times)).total_seconds() if self._times else 0.0
+
+
+def _judged(name: str, hosts: Sequence[str], events: _Events, rc: int, log: Path) -> PlaybookResult:
+    if events.failures:
+        raise UnhealthyError(f"{_failure(events.failures)} (playbook {name}; log: {log})")
+    if rc != 0:
+        raise UnhealthyError(f"playbook {name} did not run (code {rc}): {_complaint(log)} (log: {log})")
+    left_out = [host for host in hosts if host not in events.tallies]
+    if left_out or not hosts:
+        raise UnhealthyError(f"playbook {name} did nothing on {', '.join(left_out) or 'any host'} (log: {log})")
+    return PlaybookResult(rc, events.tallies, events.elapsed_s)
+
+
+def _failure(failures: Sequence[Mapping[str, Any]]) -> str:
+    first = failures[0]
+    said = first.get("res", {})
+    words = str(said.get("stderr") or said.get("msg") or "no reason given").strip().splitlines()
+    also = sorted({failure["host"] for failure in failures} - {first["host"]})
+    others = f"; also {', '.join(also)}" if also else ""
+    return f"{first['host']}: task {first.get('task', '')!r}: {words[-1].strip()}{others}"
+
+
+def _complaint(log: Path) -> str:
+    lines = [line.strip() for line in log.read_text(errors="replace").splitlines()] if log.exists() else []
+    errors = [line for line in lines if line.startswith(("ERROR", "[ERROR]"))]
+    return (errors or [line for line in lines if line][-1:] or ["it said nothing"])[0]
+
+
+def _new_folder(directory: Path, name: str) -> Path:
+    number = 1
+    while True:
+        private = directory / f"{name}-{number}"
+        try:
+            private.mkdir(parents=True)
+        except FileExistsError:
+            number += 1
+        else:
+            return private.resolve()
+
+
+def _ansible_playbook() -> str:
+    beside = Path(sys.executable).parent / "ansible-playbook"
+    found = str(beside) if beside.exists() else shutil.which("ansible-playbook")
+    if found is None:
+        raise UnhealthyError("ansible-playbook is not installed: pip install ansible-core")
+    return found
+
+
+def _environment(private: Path, control: Path) -> dict[str, str]:
+    """Settings for few, slow hosts: one login each, no fact gathering, modules through the pipe rather than as files.
+
+    Nothing may ask a question: there is a terminal, and nobody at it.
+    """
+    ssh = (
+        "-o BatchMode=yes -o StrictHostKeyChecking=yes -o ControlMaster=auto -o ControlPersist=60s "
+        "-o ServerAliveInterval=10 -o ServerAliveCountMax=3"
+    )
+    return {
+        "LC_ALL": "C.UTF-8",
+        "ANSIBLE_HOME": str(private / "home"),
+        "ANSIBLE_LOCAL_TEMP": str(private / "tmp"),
+        "ANSIBLE_GATHERING": "explicit",
+        "ANSIBLE_PIPELINING": "true",
+        "ANSIBLE_TIMEOUT": "15",
+        "ANSIBLE_SSH_ARGS": ssh,
+        "ANSIBLE_SSH_CONTROL_PATH_DIR": str(control),
+        "ANSIBLE_SSH_CONTROL_PATH": "%(directory)s/%%C",
+        "ANSIBLE_RETRY_FILES_ENABLED": "false",
+        "ANSIBLE_NOCOLOR": "true",
+    }
+
+
+@contextmanager
+def _control_directory() -> Iterator[Path]:
+    """A folder for the sockets of shared logins, which are ended with it.
+
+    Socket paths are limited to 108 bytes and a lab's shared file system cannot hold sockets: `$C4BENCH_SOCKETS`, else
+    /run, else the temporary directory.
+    """
+    candidates = [os.environ.get("C4BENCH_SOCKETS", ""), "/run", tempfile.gettempdir()]
+    parent = next(path for path in candidates if path and os.access(path, os.W_OK | os.X_OK))
+    with tempfile.TemporaryDirectory(prefix="c4-", dir=parent) as name:
+        control = Path(name)
+        try:
+            yield control
+        finally:
+            for socket in control.iterdir():
+                end = ["ssh", "-F", "none", "-O", "exit", "-o", f"ControlPath={socket}", "host"]
+                subprocess.run(end, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+
+
+@contextmanager
+def _own_signals() -> Iterator[None]:
+    """Ansible-runner takes these signals in the main thread and keeps them; give them back."""
+    numbers = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
+    before = {number: signal.getsignal(number) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,25 @@
+"""The errors a user sees: what happened, where, and what to do, in one line."""
+
+
+class C4Error(Exception):
+    """A failure the user can act on; the rim prints it in one line and exits with `exit_code`."""
+
+    exit_code = 1
+
+
+class UsageError(C4Error):
+    """The input is wrong: a file, an option, a name, a value. Nothing has been touched."""
+
+    exit_code = 2
+
+
+class UnhealthyError(C4Error):
+    """The lab or a host cannot do what is needed."""
+
+    exit_code = 3
+
+
+class InconclusiveError(C4Error):
+    """The run says nothing: a fault was not seen to take effect."""
+
+    exit_code = 4

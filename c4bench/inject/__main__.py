@@ -1,0 +1,104 @@
+"""`python -m c4bench.inject`: the one privileged command on a host. Every answer is a line of JSON on stdout.
+
+hold REQUEST    apply a fault and hold it until a line `revert`, the end of the input, or its lease's end
+plan REQUEST    print the exact commands that `hold` would run, and those that undo them; touch nothing
+heal [ID]       undo what is still in force
+status          list what is in force
+schema          print the JSON Schema of a catalogue file
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from c4bench.errors import C4Error, UnhealthyError, UsageError
+from c4bench.inject import catalogue, drivers, hold, protocol
+from c4bench.inject.journal import Journal
+from c4bench.model.fault import FaultRequest
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one command; the exit code is that of the house."""
+    signal.signal(signal.SIGTERM, _end)
+    try:
+        _command(arguments)(*arguments[1:])
+    except C4Error as error:
+        _print(protocol.Refused(str(error), error.exit_code))
+        return error.exit_code
+    return 0
+
+
+def _hold(request: str) -> None:
+    _need_root()
+    hold.hold(_request(request), catalogue.load(), Journal(), sys.stdin.fileno(), _print)
+
+
+def _plan(request: str) -> None:
+    spec, resolved = catalogue.load().resolve(_request(request))
+    found, _ = drivers.plan(spec, resolved)
+    _print({"apply": [str(action) for action in found.apply], "revert": [str(action) for action in found.revert]})
+
+
+def _heal(*ids: str) -> None:
+    _need_root()
+    records = Journal()
+    for fault_id in ids or [entry.lease.id for entry in records.entries()]:
+        reverted = records.revert(fault_id, "heal")
+        if reverted is None and ids:
+            raise UsageError(f"no fault {fault_id} is in force here; see `status`")
+        if reverted:
+            _print(reverted)
+
+
+def _status() -> None:
+    for entry in Journal().entries():
+        _print(entry.lease)
+
+
+def _schema() -> None:
+    sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(catalogue.schema()), indent=2) + b"\n")
+
+
+_COMMANDS: dict[str, tuple[Callable[..., None], range]] = {
+    "hold": (_hold, range(1, 2)),
+    "plan": (_plan, range(1, 2)),
+    "heal": (_heal, range(2)),
+    "status": (_status, range(1)),
+    "schema": (_schema, range(1)),
+}
+
+
+def _command(arguments: Sequence[str]) -> Callable[..., None]:
+    name = arguments[0] if arguments else ""
+    command, counts = _COMMANDS.get(name, (None, range(0)))
+    if command is None or len(arguments) - 1 not in counts:
+        raise UsageError(f"{' '.join(arguments)!r} is no command: say hold or plan REQUEST, heal [ID], status, schema")
+    return command
+
+
+def _request(text: str) -> FaultRequest:
+    try:
+        return msgspec.json.decode(text, type=FaultRequest)
+    except msgspec.MsgspecError as error:
+        raise UsageError(f"the request is not one: {error}") from None
+
+
+def _need_root() -> None:
+    if os.geteuid() != 0:
+        raise UnhealthyError("faults need root on the host; run this through sudo")
+
+
+def _print(reply: object) -> None:
+    sys.stdout.buffer.write(msgspec.json.encode(reply) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def _end(*_: object) -> None:
+    sys.exit(128 + signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

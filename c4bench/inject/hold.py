@@ -1,0 +1,154 @@
+"""One fault from its intent to its end, on the host.
+
+The order is what makes it safe: the watchdog lives before the journal names the fault, and the journal names it, with
+all that is needed to undo it, before the host is touched. So death at any moment leaves either nothing to undo, or
+somebody who will.
+"""
+
+import os
+import select
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from c4bench.errors import UsageError
+from c4bench.inject import drivers, journal, protocol
+from c4bench.inject.actions import Plan
+from c4bench.inject.catalogue import Catalogue
+from c4bench.inject.journal import Entry, Journal, Reverted
+from c4bench.inject.watchdog import Watchdog
+from c4bench.inject.witness import WITNESSES
+from c4bench.inject.witness.base import Values, Witness
+from c4bench.model.fault import FaultRequest, FaultSpec, Lease, Witnessed
+
+Say = Callable[[protocol.Reply], None]
+
+
+class Onset(NamedTuple):
+    """When the effect began (host's clock): at most `bound_s` before `time_s`."""
+
+    time_s: float
+    bound_s: float
+
+
+class Held:
+    """A lease and the watchdog that guards it."""
+
+    def __init__(self, records: Journal, lease: Lease) -> None:
+        self.lease = lease
+        self.deadline_s = time.monotonic() + lease.request.lease_s
+        self._records = records
+        self._watchdog = Watchdog(self.deadline_s, lambda: records.revert(lease.id, "watchdog"))
+
+    def begin(self, spec: FaultSpec) -> Onset:
+        """Apply the fault. Raises UsageError when another one has hold of what it needs; then nothing was touched."""
+        with self._records.lock():
+            _sweep(self._records)
+            plan, found = drivers.plan(spec, self.lease.request)
+            _refuse_overlap(self._records, self.lease.request, plan)
+            sharing = self._records.sharing(self.lease)
+            before_all = sharing[0].found if sharing else found
+            self._records.write(Entry(self.lease, plan, before_all, self.deadline_s, journal.boot()))
+            self._records.audit("intent", self.lease, plan=[str(action) for action in plan.apply])
+            onset = _apply(plan)
+            self._records.audit("applied", self.lease, onset_s=onset.time_s)
+        return onset
+
+    def wait(self, stdin: int) -> str:
+        """Until there is a reason to end: `asked`, `closed` or `lease`."""
+        heard = b""
+        while (left_s := self.deadline_s - time.monotonic()) > 0:
+            if not select.select([stdin], [], [], left_s)[0]:
+                break
+            piece = os.read(stdin, 4096)
+            if not piece:
+                return "closed"
+            heard += piece
+            if f"{protocol.REVERT}\n".encode() in heard:
+                return "asked"
+        return "lease"
+
+    def end(self) -> Reverted:
+        """Put the host right, unless the watchdog or a `heal` has. Does no harm when nothing was applied."""
+        reverted = self._records.revert(self.lease.id, "injector")
+        self._watchdog.stand_down()
+        return reverted or Reverted(self.lease.id, "another", time.time())
+
+
+def hold(request: FaultRequest, catalogue: Catalogue, records: Journal, stdin: int, say: Say) -> None:
+    """Apply, tell, hold until told otherwise, revert, tell.
+
+    Raises C4Error when the fault cannot be brought about; the host is then as it was.
+    """
+    spec, request = catalogue.resolve(request)
+    witness = WITNESSES[spec.witness](request)
+    before = witness.before()
+    held = Held(records, lease_of(request))
+    try:
+        onset = held.begin(spec)
+        say(_applied(spec, held.lease, onset, _witnessed(witness, before, onset)))
+        reason = held.wait(stdin)
+    finally:
+        reverted = held.end()
+    aftermath = witness.after()
+    say(
+        protocol.Healed(
+            id=reverted.id,
+            reason=reason,
+            by=reverted.by,
+            healed_s=reverted.time_s,
+            recovered=aftermath.recovered,
+            after=aftermath.values,
+            residue=reverted.residue,
+            problems=reverted.problems,
+        )
+    )
+
+
+def lease_of(request: FaultRequest) -> Lease:
+    """A lease from now on. Its id is never used again, so that a late watchdog cannot end another fault."""
+    now_ns = time.time_ns()
+    return Lease(f"{request.fault}-{now_ns}-{os.getpid()}", request, now_ns / 1e9, now_ns / 1e9 + request.lease_s)
+
+
+def _sweep(records: Journal) -> None:
+    """Undo what has outlived its lease: its watchdog was killed, or the host has restarted."""
+    for entry in records.entries():
+        if entry.boot != journal.boot() or entry.deadline_s < time.monotonic():
+            records.undo(entry.lease.id, "sweep")
+
+
+def _refuse_overlap(records: Journal, request: FaultRequest, plan: Plan) -> None:
+    for entry in records.entries():
+        common = set(plan.claims) & set(entry.plan.claims)
+        if common:
+            raise UsageError(
+                f"{request.fault} needs the {min(common)}, which {entry.lease.id} has hold of; end that one first"
+            )
+
+
+def _apply(plan: Plan) -> Onset:
+    for action in plan.apply[:-1]:
+        action.perform()
+    before_s = time.time()
+    plan.apply[-1].perform()
+    after_s = time.time()
+    return Onset(after_s, after_s - before_s)
+
+
+def _witnessed(witness: Witness, before: Values, onset: Onset) -> Witnessed:
+    evidence = witness.during(onset.time_s)
+    return Witnessed(evidence.observed_s is not None, evidence.observed_s, before, evidence.values)
+
+
+def _applied(spec: FaultSpec, lease: Lease, onset: Onset, witnessed: Witnessed) -> protocol.Applied:
+    return protocol.Applied(
+        id=lease.id,
+        fault=spec.name,
+        target=lease.request.blamed(spec.verdict),
+        syndrome=spec.verdict.syndrome,
+        onset_s=onset.time_s,
+        onset_bound_s=onset.bound_s,
+        expires_s=lease.expires_s,
+        witness=witnessed,
+    )

@@ -1,0 +1,184 @@
+"""What this host is suffering and how to undo it, on disk before anything is done; and the record of all that was done.
+
+One lock serialises every change to the host. Whoever reverts takes the lock, finds the entry, undoes, removes the entry:
+a second one finds none. The kernel drops a dead holder's lock with the entry still there, and the next one does it all
+again.
+"""
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from c4bench.errors import C4Error, UsageError
+from c4bench.inject import nics
+from c4bench.inject.actions import Plan
+from c4bench.model.fault import Lease
+
+STATE = Path("/var/lib/c4bench")
+# Links and duplicate address detection settle within a second or two.
+_SETTLE_S = 3.0
+_SETTLE_STEP_S = 0.02
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """A fault in force. `found` lists the target before it, or before the first of several that overlap.
+
+    `deadline_s` is the lease's end on the monotonic clock: a fault may well step the other one. It means nothing after
+    a restart of the host, and neither does the fault, which `boot` tells.
+    """
+
+    lease: Lease
+    plan: Plan
+    found: dict[str, str]
+    deadline_s: float
+    boot: str
+
+
+class Reverted(msgspec.Struct, frozen=True):
+    """How a fault ended, at `time_s` (host's clock).
+
+    `residue` is what the host still has or lacks (see `nics.difference`); `problems` is what commands said that had
+    nothing left to undo.
+    """
+
+    id: str
+    by: str
+    time_s: float
+    residue: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+class Journal:
+    """The journal and the audit log under `root`."""
+
+    def __init__(self, root: Path = STATE) -> None:
+        self._root = root
+        self._faults = root / "faults"
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Nobody else changes the host within the block."""
+        self._faults.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self._root / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        os.set_inheritable(descriptor, True)  # see actions.run
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+            os.close(descriptor)
+
+    def entries(self) -> list[Entry]:
+        """Every fault in force, oldest first. Raises UsageError for a damaged file."""
+        found = [self._read(path) for path in self._faults.glob("*.json")]
+        return sorted(found, key=lambda entry: (entry.lease.started_s, entry.lease.id))
+
+    def find(self, fault_id: str) -> Entry | None:
+        """The fault of that id, None when it is over."""
+        path = self._path(fault_id)
+        return self._read(path) if path.exists() else None
+
+    def write(self, entry: Entry) -> None:
+        """Put the intent on disk, for good when this returns."""
+        path = self._path(entry.lease.id)
+        fresh = path.with_suffix(".new")
+        with fresh.open("wb") as file:
+            file.write(msgspec.json.encode(entry))
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)
+        self._sync()
+
+    def revert(self, fault_id: str, by: str) -> Reverted | None:
+        """Undo a fault and forget it; None when somebody else has. The caller does not hold the lock."""
+        with self.lock():
+            undone = self.undo(fault_id, by)
+        return undone and self.settle(*undone)
+
+    def undo(self, fault_id: str, by: str) -> tuple[Entry, Reverted] | None:
+        """`revert` for a caller that holds the lock, without the look at what is left over."""
+        entry = self.find(fault_id)
+        if entry is None:
+            return None
+        problems = _undo(entry.plan) if entry.boot == boot() else ()
+        reverted = Reverted(fault_id, by, time.time(), problems=problems)
+        self.audit("reverted", entry.lease, by=by, problems=problems)
+        self._path(fault_id).unlink()
+        self._sync()
+        return entry, reverted
+
+    def settle(self, entry: Entry, reverted: Reverted) -> Reverted:
+        """Look for what the fault left over, once the target has come to rest.
+
+        While another fault on the same NIC is in force that is not to be told; the last of them is compared with what
+        was there before the first.
+        """
+        nic = entry.lease.request.nic
+        if nic is None or entry.boot != boot():
+            return reverted
+        until_s = time.monotonic() + _SETTLE_S
+        residue: tuple[str, ...] = ()
+        while not self.sharing(entry.lease):
+            residue = nics.difference(entry.found, nics.listing(nic))
+            if not residue or time.monotonic() > until_s:
+                break
+            time.sleep(_SETTLE_STEP_S)
+        if residue:
+            self.audit("residue", entry.lease, by=reverted.by, residue=residue)
+        return msgspec.structs.replace(reverted, residue=residue)
+
+    def sharing(self, lease: Lease) -> list[Entry]:
+        """Other faults in force on the same NIC, oldest first."""
+        nic = lease.request.nic
+        return [
+            entry for entry in self.entries() if nic and entry.lease.request.nic == nic and entry.lease.id != lease.id
+        ]
+
+    def audit(self, event: str, lease: Lease, **fields: Any) -> None:  # noqa: ANN401  (whatever the event has to tell)
+        """Add a line to `audit.jsonl`; nothing there is ever changed."""
+        who = {"user": os.environ.get("SUDO_USER") or os.environ.get("USER", ""), "pid": os.getpid()}
+        what = {"time_s": time.time(), "event": event, "id": lease.id, "target": lease.request.where}
+        line = msgspec.json.encode(what | fields | who) + b"\n"
+        descriptor = os.open(self._root / "audit.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)
+        try:
+            os.write(descriptor, line)
+        finally:
+            os.close(descriptor)
+
+    def _path(self, fault_id: str) -> Path:
+        return self._faults / f"{fault_id}.json"
+
+    def _read(self, path: Path) -> Entry:
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=Entry)
+        except msgspec.MsgspecError as error:
+            raise UsageError(f"{path}: {error}; undo by hand what it lists, and delete it") from None
+
+    def _sync(self) -> None:
+        descriptor = os.open(self._faults, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _undo(plan: Plan) -> tuple[str, ...]:
+    """Every action of the revert, whatever becomes of the others: a fault killed half-way has only some to undo."""
+    problems = []
+    for action in plan.revert:
+        try:
+            action.perform()
+        except C4Error as error:
+            problems.append(str(error))
+    return tuple(problems)
+
+
+def boot() -> str:
+    """Which start of the host this is."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

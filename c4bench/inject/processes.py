@@ -1,0 +1,54 @@
+"""Which process is a rank: by the telemetry file it writes, whoever started it."""
+
+from pathlib import Path
+
+import msgspec
+
+from c4bench.agent import config as agent_config
+from c4bench.collective.ring_reader import read_owner
+from c4bench.errors import UsageError
+from c4bench.model.fault import FaultRequest
+
+_AGENT_CONFIG = Path("/etc/c4bench/agent.yml")
+
+
+class ProcessTarget(msgspec.Struct, frozen=True):
+    """A running rank and its two shared files. `started_ticks` tells it from a later process of the same number."""
+
+    pid: int
+    started_ticks: int
+    ring: Path
+    controls: Path
+
+
+def find(request: FaultRequest, config: Path = _AGENT_CONFIG) -> ProcessTarget:
+    """The process of the request's rank. Raises UsageError when no such rank runs here."""
+    job, rank = request.the_rank
+    places = agent_config.load(config) if config.exists() else agent_config.AgentConfig("", "", "")
+    ring = places.ring(job, rank)
+    if not ring.exists():
+        raise UsageError(f"rank {rank} of job {job} does not run on {request.host}: there is no {ring}")
+    pid = read_owner(ring).pid
+    started = started_ticks(pid)
+    if started is None:
+        raise UsageError(f"rank {rank} of job {job} on {request.host} has ended: there is no process {pid}")
+    return ProcessTarget(pid, started, ring, places.controls(job, rank))
+
+
+def started_ticks(pid: int) -> int | None:
+    """When the process began, in clock ticks since boot; None for none or for one that has ended."""
+    fields = _stat(pid)
+    return int(fields[19]) if fields and fields[0] not in "ZX" else None
+
+
+def state(pid: int) -> str:
+    """The letter of its state, as in proc(5); `X` for no process."""
+    fields = _stat(pid)
+    return fields[0] if fields else "X"
+
+
+def _stat(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return []

@@ -1,0 +1,71 @@
+"""The process that ends a fault when its lease does, whatever has become of whoever asked for it."""
+
+import contextlib
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable
+
+_DONE = b"."
+
+
+class Watchdog:
+    """A detached process that calls `revert` at `deadline_s` (monotonic clock), unless stood down before.
+
+    It belongs to no session and holds none of our files, so neither a closed SSH session nor our death reaches it.
+    """
+
+    def __init__(self, deadline_s: float, revert: Callable[[], object]) -> None:
+        sys.stdout.flush()
+        reader, self._writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            _watch(reader, deadline_s, revert)
+        os.close(reader)
+        os.waitpid(child, 0)
+
+    def stand_down(self) -> None:
+        """The fault is over: end, without reverting."""
+        with contextlib.suppress(BrokenPipeError):  # it has ended already
+            os.write(self._writer, _DONE)
+        os.close(self._writer)
+
+
+def _watch(reader: int, deadline_s: float, revert: Callable[[], object]) -> None:
+    try:
+        os.setsid()
+        if os.fork():
+            os._exit(0)
+        _detach(reader)
+        if not _stood_down(reader, deadline_s):
+            revert()
+    finally:
+        os._exit(0)
+
+
+def _detach(keep: int) -> None:
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    for descriptor in map(int, os.listdir("/proc/self/fd")):  # noqa: PTH208  (numbers, not paths)
+        if descriptor != keep:
+            with contextlib.suppress(OSError):  # the listing's own
+                os.close(descriptor)
+    null = os.open(os.devnull, os.O_RDWR)
+    for descriptor in range(3):
+        os.dup2(null, descriptor)
+    os.chdir("/")
+
+
+def _stood_down(reader: int, deadline_s: float) -> bool:
+    """Wait for the word or the deadline. An end of file is our maker's death: the deadline stands."""
+    ready, _, _ = select.select([reader], [], [], _left_s(deadline_s))
+    if ready and os.read(reader, 1) == _DONE:
+        return True
+    time.sleep(_left_s(deadline_s))
+    return False
+
+
+def _left_s(deadline_s: float) -> float:
+    return max(0.0, deadline_s - time.monotonic())

@@ -1,0 +1,80 @@
+"""What every witness does, and what several need."""
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from c4bench import namespaces
+
+Values = dict[str, float]
+
+
+class Evidence(NamedTuple):
+    """What was measured during the fault, and when it first showed (host's clock); None where it did not."""
+
+    values: Values
+    observed_s: float | None
+
+
+class Aftermath(NamedTuple):
+    """What was measured after the fault, and whether the target is itself again; None where nothing can tell."""
+
+    values: Values
+    recovered: bool | None
+
+
+class Witness(Protocol):
+    """Looks at one target three times, in this order. Blocks for at most the request's `witness_s` each time."""
+
+    def before(self) -> Values:
+        """The target in health."""
+
+    def during(self, onset_s: float) -> Evidence:
+        """The target since the fault was applied at `onset_s`."""
+
+    def after(self) -> Aftermath:
+        """The target once the fault was reverted."""
+
+
+class Traffic(NamedTuple):
+    """An interface's counters since it was made, as the kernel keeps them."""
+
+    rx_bytes: int
+    rx_packets: int
+    tx_bytes: int
+    tx_packets: int
+
+
+class Counters:
+    """The interface counters of a network namespace. They count what passes the device itself, below its queueing.
+
+    One file kept open: it stays with its namespace, and a reading costs one system call instead of a process.
+    """
+
+    def __init__(self, netns: str | None) -> None:
+        with namespaces.network(netns):
+            self._file = Path("/proc/thread-self/net/dev").open("rb", buffering=0)  # noqa: SIM115  (kept)
+
+    def read(self, interface: str) -> Traffic:
+        """The counters of `interface`; zeros when it is not there."""
+        os.lseek(self._file.fileno(), 0, os.SEEK_SET)
+        for line in self._file.readall().decode().splitlines():
+            name, _, rest = line.partition(":")
+            if name.strip() == interface:
+                fields = [int(field) for field in rest.split()]
+                return Traffic(fields[0], fields[1], fields[8], fields[9])
+        return Traffic(0, 0, 0, 0)
+
+
+def wait_until(holds: Callable[[], bool], timeout_s: float, step_s: float = 0.001) -> float | None:
+    """When `holds` first held (host's clock), None if it did not within `timeout_s`."""
+    end_s = time.monotonic() + timeout_s
+    while True:
+        now_s = time.time()
+        if holds():
+            return now_s
+        if time.monotonic() >= end_s:
+            return None
+        time.sleep(step_s)

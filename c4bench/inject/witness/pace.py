@@ -1,0 +1,82 @@
+"""The witness of a slow rank: how long it stays out of its collectives, from its own telemetry."""
+
+import statistics
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from c4bench.collective.ring_reader import read_ring
+from c4bench.inject import processes
+from c4bench.inject.witness.base import Aftermath, Evidence, Values, wait_until
+from c4bench.model.fault import FaultRequest
+from c4bench.model.telemetry import OpRecord
+
+_POLL_S = 5e-3
+_GAPS_WANTED = 2
+
+
+class Gap(NamedTuple):
+    """A time between operations (host's clock)."""
+
+    began_s: float
+    ended_s: float
+
+    @property
+    def length_s(self) -> float:
+        """How long the rank was in no operation."""
+        return self.ended_s - self.began_s
+
+
+class ComputePace:
+    """`gap_s` is the median time between the end of all operations and the entry of the next."""
+
+    def __init__(self, request: FaultRequest) -> None:
+        self._ring = processes.find(request).ring
+        self._factor = request.number("factor")
+        self._look_s = request.witness_s
+        self._gap_before_s = 0.0
+
+    def before(self) -> Values:
+        """`gap_s` over what the ring remembers; 0 where it has no gap yet."""
+        wait_until(lambda: len(self._gaps(0.0)) >= _GAPS_WANTED, self._look_s, _POLL_S)
+        self._gap_before_s = _median_s(self._gaps(0.0))
+        return {"gap_s": self._gap_before_s}
+
+    def during(self, onset_s: float) -> Evidence:
+        """`gap_s` of the gaps begun since; seen when at least half of the slowing asked for shows."""
+        # A gap takes the factor longer now, and one in the middle at the onset does not count.
+        patience_s = self._look_s + (_GAPS_WANTED + 1) * self._gap_before_s * self._factor
+        wait_until(lambda: len(self._gaps(onset_s)) >= _GAPS_WANTED, patience_s, _POLL_S)
+        found = self._gaps(onset_s)
+        slow = [gap for gap in found if gap.length_s >= self._bar_s]
+        seen = self._gap_before_s > 0 and _median_s(found) >= self._bar_s
+        return Evidence({"gap_s": _median_s(found)}, slow[0].began_s + self._bar_s if seen else None)
+
+    def after(self) -> Aftermath:
+        """`gap_s` of the newest gap; a short one is proof, a long one may have begun during the fault."""
+        newest = self._gaps(0.0)[-1:]
+        length_s = _median_s(newest)
+        return Aftermath({"gap_s": length_s}, True if 0 < length_s < self._bar_s else None)
+
+    @property
+    def _bar_s(self) -> float:
+        return self._gap_before_s * (1 + self._factor) / 2
+
+    def _gaps(self, since_s: float) -> list[Gap]:
+        return [gap for gap in gaps(read_ring(self._ring).ops) if gap.began_s >= since_s]
+
+
+def gaps(ops: Sequence[OpRecord]) -> list[Gap]:
+    """The times in which no operation of any communicator was running, in order; a running operation ends them."""
+    merged: list[Gap] = []  # spans busy with operations
+    for op in sorted(ops, key=lambda op: op.entered_s):
+        ended_s = op.finished_s or float("inf")
+        if merged and op.entered_s <= merged[-1].ended_s:
+            merged[-1] = Gap(merged[-1].began_s, max(merged[-1].ended_s, ended_s))
+        else:
+            merged.append(Gap(op.entered_s, ended_s))
+    return [Gap(before.ended_s, after.began_s) for before, after in pairwise(merged)]
+
+
+def _median_s(found: Sequence[Gap]) -> float:
+    return statistics.median(gap.length_s for gap in found) if found else 0.0

@@ -1,0 +1,93 @@
+"""A YAML file that can say on which line a key stands."""
+
+from collections.abc import Hashable, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from c4bench.errors import UsageError
+
+Keys = Sequence[str | int]
+_MERGE = "tag:yaml.org,2002:merge"
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses a key given twice, where YAML in Python would silently keep the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if key.tag != _MERGE and key.value in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} is given twice", key.start_mark)
+            seen.add(key.value if isinstance(key, yaml.ScalarNode) else id(key))
+        return super().construct_mapping(node, deep)
+
+
+def _opaque(_loader: _Loader, node: yaml.ScalarNode) -> str:
+    return str(node.value)
+
+
+for _tag in ("!vault", "!unsafe"):  # Ansible's own tags: their values are none of our business
+    _Loader.add_constructor(_tag, _opaque)
+
+
+class Document:
+    """The data of a YAML file, and the words for what is wrong in it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.content = _read(path)
+        try:
+            self.data = yaml.load(self.content, _Loader)  # noqa: S506  (a SafeLoader)
+        except yaml.MarkedYAMLError as error:
+            mark = error.problem_mark
+            where = f":{mark.line + 1}" if mark else ""
+            raise UsageError(f"{path}{where}: not valid YAML: {error.problem}; mend that line") from None
+        except (yaml.YAMLError, ValueError) as error:
+            raise UsageError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
+
+    def error(self, keys: Keys, problem: str) -> UsageError:
+        """The error to raise about what stands under `keys`: file, line and key path, then the problem."""
+        where = f"{self.path}:{self._line(keys)}: {dotted(keys)}" if keys else str(self.path)
+        return UsageError(f"{where}: {problem}")
+
+    def _line(self, keys: Keys) -> int:
+        node = yaml.compose(self.content, _Loader)
+        line = 0
+        for key in keys:
+            below = _child(node, key)
+            if below is None:
+                break
+            line, node = below
+        return line + 1
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise UsageError(f"{path}: no such file; give the path of an Ansible inventory in YAML") from None
+    except IsADirectoryError:
+        raise UsageError(
+            f"{path}: a directory; write it to one file: ansible-inventory -i {path} --list --yaml > hosts.yml"
+        ) from None
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}; make it readable") from None
+
+
+def _child(node: yaml.Node | None, key: str | int) -> tuple[int, yaml.Node] | None:
+    """The line (from 0) and the node of what `key` leads to."""
+    if isinstance(node, yaml.MappingNode):
+        for name, value in node.value:
+            if name.value == str(key):
+                return name.start_mark.line, value
+    if isinstance(node, yaml.SequenceNode) and isinstance(key, int) and key < len(node.value):
+        below = node.value[key]
+        return below.start_mark.line, below
+    return None
+
+
+def dotted(keys: Keys) -> str:
+    """`("all", "nics", 0)` -> `all.nics[0]`."""
+    return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys).lstrip(".")

@@ -1,0 +1,92 @@
+"""What an inventory tells about a host for us alone: the variable `c4`, checked against a schema."""
+
+import re
+from typing import Annotated
+
+import msgspec
+
+from c4bench import units
+from c4bench.errors import UsageError
+from c4bench.inventory.document import Document
+from c4bench.inventory.groups import Keys, Variable
+from c4bench.model.fabric import Nic
+
+DEFAULT_PYTHON = "/opt/c4bench/bin/python"
+_Count = Annotated[int, msgspec.Meta(ge=0)]
+_PLACE = re.compile(r" - at `(?:key in )?\$(.*)`$")
+_STEP = re.compile(r"\[(\d+)\]|\.([^.\[]+)")
+_UNKNOWN = re.compile(r"unknown field `(.*)`")
+
+
+class NicFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One NIC: `index` is its place in the list unless given, `rate` is like `10gbit` ("" when not stated)."""
+
+    index: _Count | None = None
+    device: str = ""
+    netdev: str = ""
+    address: str = ""
+    plane: _Count = 0
+    netns: str | None = None
+    rate: str = ""
+
+
+class HostFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The variable `c4`: may faults be injected here, which Python has c4bench, which NICs belong to the fabric."""
+
+    disruptive: bool = False
+    python: str = DEFAULT_PYTHON
+    nics: tuple[NicFacts, ...] = ()
+
+
+def read(document: Document, host: str, variable: Variable | None) -> tuple[HostFacts, tuple[Nic, ...]]:
+    """Check one host's `c4`. Raises UsageError naming file, line, host and key."""
+    if variable is None:
+        return HostFacts(), ()
+    try:
+        facts = msgspec.convert(variable.value, HostFacts)
+    except msgspec.ValidationError as error:
+        problem, below = _place(str(error))
+        raise document.error((*variable.keys, *below), f"{problem} (host {host})") from None
+    nics = [_nic(document, host, variable.keys, position, nic) for position, nic in enumerate(facts.nics)]
+    _refuse_twins(document, host, variable.keys, nics)
+    return facts, tuple(nics)
+
+
+def _place(message: str) -> tuple[str, Keys]:
+    """The validator's words as the problem, and the keys under `c4` it is about."""
+    place = _PLACE.search(message)
+    steps: list[str | int] = []
+    for number, name in _STEP.findall(place[1] if place else ""):
+        steps.append(name or int(number))
+    problem = _PLACE.sub("", message)
+    unknown = _UNKNOWN.search(problem)
+    if unknown:
+        known = NicFacts.__struct_fields__ if "nics" in steps else HostFacts.__struct_fields__
+        return f"unknown key; there are {', '.join(known)}", (*steps, unknown[1])
+    return problem[:1].lower() + problem[1:], tuple(steps)
+
+
+def _nic(document: Document, host: str, keys: Keys, position: int, facts: NicFacts) -> Nic:
+    try:
+        rate_bps = units.parse_rate(facts.rate) if facts.rate else 0.0
+    except UsageError as error:
+        raise document.error((*keys, "nics", position, "rate"), f"{error} (host {host})") from None
+    return Nic(
+        host=host,
+        index=position if facts.index is None else facts.index,
+        device=facts.device,
+        netdev=facts.netdev,
+        address=facts.address,
+        rate_bps=rate_bps,
+        plane=facts.plane,
+        netns=facts.netns,
+    )
+
+
+def _refuse_twins(document: Document, host: str, keys: Keys, nics: list[Nic]) -> None:
+    seen: set[int] = set()
+    for position, nic in enumerate(nics):
+        if nic.index in seen:
+            problem = f"duplicate NIC index {nic.index}; give each NIC of a host its own (host {host})"
+            raise document.error((*keys, "nics", position, "index"), problem)
+        seen.add(nic.index)

@@ -1,0 +1,108 @@
+"""An inventory file as hosts, the ways to reach them, and a digest that says which file it was."""
+
+import hashlib
+import shlex
+from pathlib import Path
+
+import msgspec
+
+from c4bench.inventory import facts
+from c4bench.inventory.document import Document
+from c4bench.inventory.groups import Variable, Variables, resolve
+from c4bench.model.fabric import Host
+
+_CONNECTIONS = {"ssh": "ssh", "smart": "ssh", "paramiko": "ssh", "paramiko_ssh": "ssh", "local": "local"}
+
+
+class Access(msgspec.Struct, frozen=True):
+    """How to run something on a host; `python` is the interpreter there that has c4bench.
+
+    `user` and `key_file` are empty and `port` is 0 where the inventory leaves them to SSH; `connection` is `ssh` or
+    `local`.
+    """
+
+    address: str
+    user: str = ""
+    port: int = 0
+    key_file: str = ""
+    ssh_arguments: tuple[str, ...] = ()
+    python: str = facts.DEFAULT_PYTHON
+    connection: str = "ssh"
+
+
+class Inventory(msgspec.Struct, frozen=True):
+    """The hosts in the order of the file; `groups` are group names to host names; `digest` is the file's SHA-256."""
+
+    path: Path
+    hosts: tuple[Host, ...]
+    access: dict[str, Access]
+    groups: dict[str, tuple[str, ...]]
+    digest: str
+
+
+def load(path: Path) -> Inventory:
+    """Read an Ansible inventory in YAML. Raises UsageError in one line: file, line and key, problem, mend."""
+    document = Document(path)
+    resolved = resolve(document)
+    if not resolved.hosts:
+        raise document.error((), "the inventory has no hosts; add them under all.hosts")
+    hosts, access = [], {}
+    for name, variables in resolved.hosts.items():
+        known, nics = facts.read(document, name, variables.get("c4"))
+        access[name] = _access(document, name, variables, known.python)
+        hosts.append(Host(name, access[name].address, nics, known.disruptive))
+    return Inventory(path, tuple(hosts), access, resolved.groups, hashlib.sha256(document.content).hexdigest())
+
+
+def _access(document: Document, host: str, variables: Variables, python: str) -> Access:
+    def text(key: str, default: str = "") -> str:
+        variable = variables.get(f"ansible_{key}")
+        return default if variable is None else _text(document, variable)
+
+    key_file = text("ssh_private_key_file")
+    return Access(
+        address=text("host", host),
+        user=text("user"),
+        port=_port(document, variables.get("ansible_port")),
+        key_file=str(Path(key_file).expanduser()) if key_file else "",
+        ssh_arguments=(
+            *_words(document, variables.get("ansible_ssh_common_args")),
+            *_words(document, variables.get("ansible_ssh_extra_args")),
+        ),
+        python=python,
+        connection=_connection(document, variables.get("ansible_connection")),
+    )
+
+
+def _text(document: Document, variable: Variable) -> str:
+    if not isinstance(variable.value, str):
+        raise document.error(variable.keys, f"expected text, got {variable.value!r}; put it in quotes")
+    if "{{" in variable.value:
+        raise document.error(variable.keys, "templates are not evaluated here; write the value itself")
+    return variable.value
+
+
+def _words(document: Document, variable: Variable | None) -> list[str]:
+    if variable is None:
+        return []
+    try:
+        return shlex.split(_text(document, variable))
+    except ValueError as error:
+        raise document.error(variable.keys, f"{error}; mend the quotes") from None
+
+
+def _port(document: Document, variable: Variable | None) -> int:
+    if variable is None:
+        return 0
+    if isinstance(variable.value, bool) or not str(variable.value).isdigit() or not 0 < int(variable.value) < 65536:
+        raise document.error(variable.keys, f"{variable.value!r} is not a port; write a number from 1 to 65535")
+    return int(variable.value)
+
+
+def _connection(document: Document, variable: Variable | None) -> str:
+    if variable is None:
+        return "ssh"
+    kind = _CONNECTIONS.get(_text(document, variable).removeprefix("ansible.builtin."))
+    if kind is None:
+        raise document.error(variable.keys, f"{variable.value!r} is not supported; use ssh or local")
+    return kind

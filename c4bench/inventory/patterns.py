@@ -1,0 +1,45 @@
+"""Host patterns, as on Ansible's command line."""
+
+from fnmatch import fnmatchcase
+
+from c4bench.errors import UsageError
+from c4bench.inventory.inventory import Inventory
+from c4bench.model.fabric import Host
+
+_SHOWN = 8
+
+
+def select(inventory: Inventory, pattern: str) -> tuple[Host, ...]:
+    """The hosts `pattern` names, in the order of the inventory.
+
+    A pattern is a comma list of host names, group names (`all` is one) and globs; `!word` takes hosts away, `&word`
+    keeps only those. Raises UsageError when any word, or the whole, matches nothing.
+    """
+    words = [word.strip() for word in pattern.split(",") if word.strip()]
+    plain = [word for word in words if word[0] not in "!&"] or ["all"]
+    chosen = set().union(*(_matches(inventory, word) for word in plain))
+    for word in words:
+        if word[0] == "&":
+            chosen &= _matches(inventory, word[1:])
+        elif word[0] == "!":
+            chosen -= _matches(inventory, word[1:])
+    if not words or not chosen:
+        raise UsageError(f"{inventory.path}: no host matches {pattern!r}; {_choices(inventory)}")
+    return tuple(host for host in inventory.hosts if host.name in chosen)
+
+
+def _matches(inventory: Inventory, word: str) -> set[str]:
+    found = {host.name for host in inventory.hosts if fnmatchcase(host.name, word)}
+    known = word in inventory.groups
+    for name, members in inventory.groups.items():
+        if fnmatchcase(name, word):
+            found.update(members)
+    if not found and not known:
+        raise UsageError(f"{inventory.path}: {word!r} matches no host and no group; {_choices(inventory)}")
+    return found
+
+
+def _choices(inventory: Inventory) -> str:
+    names = [host.name for host in inventory.hosts]
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"the hosts are {', '.join(names[:_SHOWN])}{more}"

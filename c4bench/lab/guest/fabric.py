@@ -1,0 +1,243 @@
+"""The fabric as commands: what to say to `ip`, `tc` and `rdma` for a topology, in batches, and the saying.
+
+The text is the same an engineer would type on a switch, so it can be read, printed and compared. Batches rather than a
+process for each command: a process costs tens of milliseconds in here.
+
+One kernel carries all hosts, and rxe before Linux 7.1 knows only the initial network namespace: so every NIC lives
+there, with a routing table of its own chosen by output interface and the `local` table looked up last. Then traffic
+between two NICs of this one kernel really crosses the switches, which are namespaces.
+"""
+
+import subprocess
+from collections import defaultdict
+from pathlib import Path
+
+from c4bench import namespaces
+from c4bench.errors import UnhealthyError
+from c4bench.lab.topology import (
+    MANAGEMENT_GATEWAY,
+    NICS_NETNS,
+    Port,
+    Topology,
+    Uplink,
+    management_address,
+    ports,
+    uplinks,
+)
+from c4bench.lab.topology import host_name as host_namespace
+
+MTU_BYTES = 4200  # leaves room for a 4096-byte path MTU and its headers
+MANAGEMENT_BRIDGE = "mgmt"
+_LOCAL_TABLE_PREFERENCE = 5000
+_SWITCH_SYSCTLS = {
+    "ipv4/ip_forward": "1",
+    "ipv4/fib_multipath_hash_policy": "3",
+    "ipv4/conf/all/rp_filter": "0",
+    "ipv4/conf/default/rp_filter": "0",
+    "ipv4/icmp_ratelimit": "0",
+    "ipv4/icmp_msgs_per_sec": "100000",
+    "ipv4/icmp_msgs_burst": "10000",
+    "ipv6/conf/all/disable_ipv6": "1",
+    "ipv6/conf/default/disable_ipv6": "1",
+}
+_NIC_SYSCTLS = {
+    "ipv4/conf/all/rp_filter": "0",
+    "ipv4/conf/default/rp_filter": "0",
+    "ipv4/conf/all/accept_local": "1",
+    "ipv4/conf/default/accept_local": "1",
+    "ipv4/conf/all/arp_ignore": "1",
+    "ipv4/conf/all/arp_announce": "2",
+    "ipv6/conf/all/disable_ipv6": "1",
+    "ipv6/conf/default/disable_ipv6": "1",
+}
+# The kernel keeps one hash key for all namespaces. With the same fields in both tiers a spine would see only flows that
+# already agree on the leaf's hash, and choices would correlate; so the tiers hash different fields.
+_HASH_FIELDS = {"leaf": "0x0037", "spine": "0x0035"}  # 5-tuple; 5-tuple without the destination address
+
+
+def leaf_name(index: int) -> str:
+    """`leaf0`, ...: a leaf's namespace and its name in reports."""
+    return f"leaf{index}"
+
+
+def spine_name(index: int) -> str:
+    """`spine0`, ..."""
+    return f"spine{index}"
+
+
+def nic_mac(port: Port, *, leaf_end: bool) -> str:
+    """The address of a NIC, or of the leaf port it is cabled to: fixed, so that neighbours can be permanent."""
+    return f"02:c4:{port.leaf:02x}:{port.port:02x}:00:{'fe' if leaf_end else '01'}"
+
+
+def uplink_mac(link: Uplink, *, leaf_end: bool) -> str:
+    """The address of one end of a leaf-spine link."""
+    return f"02:c5:{link.leaf:02x}:{link.spine:02x}:00:{'fe' if leaf_end else '01'}"
+
+
+def nic_table(port: Port) -> int:
+    """The number of the routing table a NIC's own traffic uses."""
+    return 1000 + port.leaf * 100 + port.port
+
+
+def nic_route(port: Port) -> str:
+    """The NIC's only route; the kernel drops it when the NIC is set down, so whoever sets it up again says it again."""
+    return f"route replace default via {port.gateway} dev {port.nic.netdev} table {nic_table(port)}"
+
+
+def shaper(interface: str, rate_bps: float) -> str:
+    """The port's rate: a deep queue, since go-back-N collapses on a shallow one; a burst too small to flatter."""
+    return f"qdisc replace dev {interface} root tbf rate {rate_bps:.0f}bit burst 16k limit 8m"
+
+
+def leaf_routes(topology: Topology, leaf: int, usable: dict[int, set[int]]) -> list[str]:
+    """Routes from `leaf` to every other leaf, over the spines in `usable[other]`; none left: no route."""
+    own = {link.spine: link for link in uplinks(topology) if link.leaf == leaf}
+    commands = []
+    for other in range(topology.leaf.count):
+        if other == leaf:
+            continue
+        hops = [f"nexthop via {own[s].spine_address} dev {own[s].leaf_interface}" for s in sorted(usable[other])]
+        target = f"10.{other}.0.0/16"
+        commands.append(f"route replace {target} {' '.join(hops)}" if hops else f"route del {target}")
+    return commands
+
+
+def switch_namespaces(topology: Topology) -> list[str]:
+    """Every switch, leaves first."""
+    leaves = [leaf_name(index) for index in range(topology.leaf.count)]
+    return leaves + [spine_name(index) for index in range(topology.spine.count)]
+
+
+def ip_commands(topology: Topology) -> dict[str, list[str]]:
+    """`ip` batches by namespace ("" is the initial one, and goes first)."""
+    batches: dict[str, list[str]] = defaultdict(list)
+    batches[""] += [
+        f"link add {MANAGEMENT_BRIDGE} type bridge",
+        f"address add {MANAGEMENT_GATEWAY}/24 dev {MANAGEMENT_BRIDGE}",
+        f"link set {MANAGEMENT_BRIDGE} up",
+    ]
+    for namespace in switch_namespaces(topology):
+        batches[namespace].append("link set lo up")
+    for link in uplinks(topology):
+        _cable_uplink(link, batches)
+    for port in ports(topology):
+        _cable_nic(port, batches)
+    for index in range(topology.hosts.count):
+        _cable_management(index, batches)
+    every_spine = {leaf: set(range(topology.spine.count)) for leaf in range(topology.leaf.count)}
+    for leaf in range(topology.leaf.count):
+        batches[leaf_name(leaf)] += leaf_routes(topology, leaf, every_spine)
+    batches[""] += [f"rule add pref {_LOCAL_TABLE_PREFERENCE} lookup local", "rule del pref 0"]
+    return batches
+
+
+def _cable_uplink(link: Uplink, batches: dict[str, list[str]]) -> None:
+    leaf, spine = leaf_name(link.leaf), spine_name(link.spine)
+    leaf_mac, spine_mac = uplink_mac(link, leaf_end=True), uplink_mac(link, leaf_end=False)
+    batches[""].append(
+        f"link add {link.leaf_interface} netns {leaf} mtu {MTU_BYTES} address {leaf_mac} type veth "
+        f"peer name {link.spine_interface} netns {spine} mtu {MTU_BYTES} address {spine_mac}"
+    )
+    batches[leaf] += [
+        f"address add {link.leaf_address}/30 dev {link.leaf_interface}",
+        f"link set {link.leaf_interface} up",
+        f"neighbour add {link.spine_address} lladdr {spine_mac} dev {link.leaf_interface} nud permanent",
+    ]
+    batches[spine] += [
+        f"address add {link.spine_address}/30 dev {link.spine_interface}",
+        f"link set {link.spine_interface} up",
+        f"neighbour add {link.leaf_address} lladdr {leaf_mac} dev {link.spine_interface} nud permanent",
+        f"route add 10.{link.leaf}.0.0/16 via {link.leaf_address}",
+    ]
+
+
+def _cable_nic(port: Port, batches: dict[str, list[str]]) -> None:
+    nic, leaf = port.nic, leaf_name(port.leaf)
+    own_mac, leaf_mac = nic_mac(port, leaf_end=False), nic_mac(port, leaf_end=True)
+    batches[""] += [
+        f"link add {nic.netdev} mtu {MTU_BYTES} address {own_mac} type veth "
+        f"peer name {port.leaf_interface} netns {leaf} mtu {MTU_BYTES} address {leaf_mac}",
+        f"address add {nic.address}/24 dev {nic.netdev}",
+        f"link set {nic.netdev} up",
+        f"neighbour add {port.gateway} lladdr {leaf_mac} dev {nic.netdev} nud permanent",
+        f"rule add oif {nic.netdev} lookup {nic_table(port)} pref {nic_table(port)}",
+    ]
+    batches[leaf] += [
+        f"address add {port.gateway}/24 dev {port.leaf_interface}",
+        f"link set {port.leaf_interface} up",
+        f"neighbour add {nic.address} lladdr {own_mac} dev {port.leaf_interface} nud permanent",
+    ]
+
+
+def management_interface(index: int) -> str:
+    """The bridge's end of a host's management link."""
+    return f"m{index}"
+
+
+def _cable_management(index: int, batches: dict[str, list[str]]) -> None:
+    end, namespace = management_interface(index), host_namespace(index)
+    batches[""] += [
+        f"link add {end} type veth peer name eth0 netns {namespace}",
+        f"link set {end} master {MANAGEMENT_BRIDGE} up",
+    ]
+    batches[namespace] += [
+        "link set lo up",
+        f"address add {management_address(index)}/24 dev eth0",
+        "link set eth0 up",
+        f"route add default via {MANAGEMENT_GATEWAY}",
+    ]
+
+
+def tc_commands(topology: Topology) -> dict[str, list[str]]:
+    """`tc` batches by namespace: every port of every switch and every NIC at its rate."""
+    batches: dict[str, list[str]] = defaultdict(list)
+    for link in uplinks(topology):
+        batches[leaf_name(link.leaf)].append(shaper(link.leaf_interface, topology.uplink_rate_bps))
+        batches[spine_name(link.spine)].append(shaper(link.spine_interface, topology.uplink_rate_bps))
+    for port in ports(topology):
+        batches[""].append(shaper(port.nic.netdev, topology.nic_rate_bps))
+        batches[leaf_name(port.leaf)].append(shaper(port.leaf_interface, topology.nic_rate_bps))
+    return batches
+
+
+def bind_nic_namespace() -> None:
+    """Give the initial network namespace, where the NICs live, a name that hosts' probes and faults can enter it by."""
+    name = Path(NICS_NETNS)
+    name.touch()
+    namespaces.bind("/proc/self/ns/net", str(name))
+
+
+def build(topology: Topology) -> None:
+    """Bring the whole fabric up. Raises UnhealthyError with the tool's own words when a command is refused."""
+    names = switch_namespaces(topology)
+    hosts = [host_namespace(index) for index in range(topology.hosts.count)]
+    batch("ip", "", [f"netns add {name}" for name in [*names, *hosts]])
+    _write_sysctls(_NIC_SYSCTLS)
+    for name in names:
+        fields = _HASH_FIELDS["leaf" if name.startswith("leaf") else "spine"]
+        with namespaces.network(f"/run/netns/{name}"):
+            _write_sysctls(_SWITCH_SYSCTLS | {"ipv4/fib_multipath_hash_fields": fields})
+    commands = ip_commands(topology)
+    batch("ip", "", commands.pop(""))
+    for name, lines in commands.items():
+        batch("ip", name, lines)
+    batch("ip", "", [nic_route(port) for port in ports(topology)])
+    for name, lines in tc_commands(topology).items():
+        batch("tc", name, lines)
+    batch("rdma", "", [f"link add {port.nic.device} type rxe netdev {port.nic.netdev}" for port in ports(topology)])
+
+
+def batch(tool: str, namespace: str, lines: list[str]) -> None:
+    """Feed `lines` to one `ip`, `tc` or `rdma` process in a namespace ("" is this one)."""
+    where = ["-n", namespace] if namespace else []
+    done = subprocess.run(
+        [tool, *where, "-b", "-"], input="\n".join(lines) + "\n", capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise UnhealthyError(f"{tool} in {namespace or 'the lab'}: {done.stderr.strip() or done.stdout.strip()}")
+
+
+def _write_sysctls(values: dict[str, str]) -> None:
+    for key, value in values.items():
+        Path("/proc/sys/net", key).write_text(value)

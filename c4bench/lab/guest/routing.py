@@ -1,0 +1,124 @@
+"""The switches' routing protocol, as far as a leaf-spine fabric needs one: withdraw what lies behind a dead leg.
+
+A leaf re-hashes over its own remaining legs at once (the kernel skips a next hop whose link is down). It cannot see
+that a leg further on has died, and sends into a black hole until routing tells it, `withdraw_s` later. A leg that
+comes back is announced as late.
+"""
+
+import errno
+import os
+import selectors
+import socket
+import struct
+import time
+
+from c4bench import namespaces
+from c4bench.lab.guest import fabric
+from c4bench.lab.topology import Topology
+
+_RTMGRP_LINK = 1
+_RTM_NEWLINK = 16
+_IFF_RUNNING = 0x40
+_IFLA_IFNAME = 3
+_HEADER = struct.Struct("=IHHII")
+_LINK = struct.Struct("=BBHiII")
+_ATTRIBUTE = struct.Struct("=HH")
+
+
+class Routing:
+    """Watches every spine's links and rewrites the leaves' routes, late by the topology's `withdraw_s`."""
+
+    def __init__(self, topology: Topology, selector: selectors.BaseSelector) -> None:
+        self._topology = topology
+        self._dead: set[tuple[int, int]] = set()  # (leaf, spine)
+        self._due: list[tuple[float, tuple[int, int], bool]] = []
+        for spine in range(topology.spine.count):
+            listener = _link_listener(fabric.spine_name(spine))
+            selector.register(listener, selectors.EVENT_READ, _Handler(self, spine, listener))
+
+    def note(self, spine: int, interface: str, *, up: bool) -> None:
+        """A spine's link changed state: schedule what the leaves will learn."""
+        if interface.startswith("down"):
+            leg = (int(interface.removeprefix("down")), spine)
+            self._due.append((time.monotonic() + self._topology.withdraw_s, leg, up))
+
+    def due_in_s(self) -> float | None:
+        """Seconds until the next route change, None when nothing is pending."""
+        return max(0.0, self._due[0][0] - time.monotonic()) if self._due else None
+
+    def apply_due(self) -> None:
+        """Tell the leaves everything whose time has come."""
+        changed = False
+        while self._due and self._due[0][0] <= time.monotonic():
+            _, leg, up = self._due.pop(0)
+            before = leg in self._dead
+            (self._dead.discard if up else self._dead.add)(leg)
+            changed |= before == up
+        if changed:
+            self._rewrite()
+
+    def _rewrite(self) -> None:
+        spines = set(range(self._topology.spine.count))
+        usable = {
+            leaf: spines - {spine for dead_leaf, spine in self._dead if dead_leaf == leaf}
+            for leaf in range(self._topology.leaf.count)
+        }
+        for leaf in range(self._topology.leaf.count):
+            fabric.batch("ip", fabric.leaf_name(leaf), fabric.leaf_routes(self._topology, leaf, usable))
+
+
+class _Handler:
+    """Reads one spine's link messages when the selector says there are some."""
+
+    def __init__(self, routing: Routing, spine: int, listener: socket.socket) -> None:
+        self._routing, self._spine, self._listener = routing, spine, listener
+
+    def __call__(self) -> None:
+        while True:
+            try:
+                data = self._listener.recv(65536)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno == errno.ENOBUFS:
+                    continue
+                raise
+            for interface, up in link_states(data):
+                self._routing.note(self._spine, interface, up=up)
+
+
+def _link_listener(namespace: str) -> socket.socket:
+    with namespaces.network(f"/run/netns/{namespace}"):
+        listener = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
+        listener.bind((0, _RTMGRP_LINK))
+    listener.setblocking(False)
+    os.set_inheritable(listener.fileno(), False)
+    return listener
+
+
+def link_states(data: bytes) -> list[tuple[str, bool]]:
+    """(interface, running) for each link message in a netlink datagram (rtnetlink(7))."""
+    found = []
+    offset = 0
+    while offset + _HEADER.size <= len(data):
+        length, kind, *_ = _HEADER.unpack_from(data, offset)
+        if length < _HEADER.size:
+            break
+        if kind == _RTM_NEWLINK:
+            message = data[offset + _HEADER.size : offset + length]
+            flags = _LINK.unpack_from(message)[4]
+            found.append((_interface_name(message[_LINK.size :]), bool(flags & _IFF_RUNNING)))
+        offset += (length + 3) & ~3
+    return found
+
+
+def _interface_name(attributes: bytes) -> str:
+    offset = 0
+    while offset + _ATTRIBUTE.size <= len(attributes):
+        length, kind = _ATTRIBUTE.unpack_from(attributes, offset)
+        if length < _ATTRIBUTE.size:
+            break
+        if kind == _IFLA_IFNAME:
+            return attributes[offset + _ATTRIBUTE.size : offset + length].rstrip(b"\0").decode()
+        offset += (length + 3) & ~3
+    return ""

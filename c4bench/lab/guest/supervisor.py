@@ -1,0 +1,166 @@
+"""Keeps the lab: boots hosts, runs the command, answers `crash` and `boot`, moves routes off dead legs, reaps.
+
+One thread, one selector. Requests arrive as JSON lines on a socket only root in the lab can open.
+"""
+
+import fcntl
+import importlib
+import os
+import selectors
+import signal
+import socket
+import termios
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from c4bench.errors import C4Error, UnhealthyError, UsageError
+from c4bench.lab import topology as fabric_of
+from c4bench.lab.guest import fabric, hosts
+from c4bench.lab.guest.routing import Routing
+from c4bench.lab.spec import CONTROL_SOCKET, READY_MARK, LabResult, LabSpec
+
+# Link-up work the kernel has queued (GID tables, neighbour timers) would fall into the first measurement otherwise.
+_SETTLE_S = 2.0
+
+
+class Request(msgspec.Struct, frozen=True):
+    """Asked of the supervisor: `crash` or `boot` a host."""
+
+    do: str
+    host: str
+
+
+class Supervisor:
+    """Process 1 of the lab."""
+
+    def __init__(self, spec: LabSpec) -> None:
+        self.spec = spec
+        self.selector = selectors.DefaultSelector()
+        self.hosts: dict[str, hosts.LabHost] = {}
+        self._command_pid = 0
+        self._exit_code: int | None = None
+
+    def run(self) -> LabResult:
+        """Bring everything up, run the command to its end, and say how it went."""
+        self._watch_children()
+        fabric.bind_nic_namespace()
+        fabric.build(self.spec.topology)
+        self.routing = Routing(self.spec.topology, self.selector)
+        self._boot_hosts()
+        self._listen()
+        time.sleep(_SETTLE_S)
+        ready_s = time.monotonic()
+        if not self.spec.interactive:
+            os.write(1, READY_MARK)
+        self._start_command()
+        while self._exit_code is None:
+            self._turn()
+        return LabResult(exit_code=self._exit_code, ready_s=ready_s, ended_s=time.monotonic())
+
+    def _turn(self) -> None:
+        for key, _ in self.selector.select(self.routing.due_in_s()):
+            handler: Callable[[], None] = key.data
+            handler()
+        self.routing.apply_due()
+
+    def _boot_hosts(self) -> None:
+        hosts.prepare(self.spec)
+        if self.spec.agents:
+            importlib.import_module("c4bench.agent.main")  # once here, rather than once in every host forked from us
+            importlib.import_module("c4bench.workload.rank")
+        for host in fabric_of.hosts(self.spec.topology):
+            self.hosts[host.name] = hosts.LabHost(host, self.spec)
+            self.hosts[host.name].boot()
+
+    def _watch_children(self) -> None:
+        reader, writer = os.pipe()
+        os.set_blocking(reader, False)
+        os.set_blocking(writer, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(writer)
+        self.selector.register(reader, selectors.EVENT_READ, lambda: self._reap(reader))
+
+    def _reap(self, reader: int) -> None:
+        os.read(reader, 4096)
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if pid == self._command_pid:
+                self._exit_code = shell_exit_code(status)
+
+    def _start_command(self) -> None:
+        self._command_pid = os.fork()
+        if self._command_pid:
+            return
+        hosts.reset_signals()
+        os.setsid()
+        self.selector.close()
+        if self.spec.interactive:
+            _take_terminal()
+        environment = os.environ | self.spec.environment
+        try:
+            os.execvpe(self.spec.command[0], self.spec.command, environment)
+        except OSError as error:
+            os.write(2, f"c4bench: {self.spec.command[0]}: {error.strerror}\n".encode())
+            os._exit(127)
+
+    def _listen(self) -> None:
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(CONTROL_SOCKET)
+        Path(CONTROL_SOCKET).chmod(0o600)
+        listener.listen()
+        self.selector.register(listener, selectors.EVENT_READ, lambda: self._answer(listener))
+
+    def _answer(self, listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection, connection.makefile("rwb") as stream:
+            try:
+                self._serve(msgspec.json.decode(stream.readline(), type=Request))
+                stream.write(b'{"ok":true}\n')
+            except (C4Error, msgspec.DecodeError, OSError) as error:
+                stream.write(msgspec.json.encode({"ok": False, "error": str(error)}) + b"\n")
+
+    def _serve(self, request: Request) -> None:
+        host = self.hosts.get(request.host)
+        if host is None:
+            raise UsageError(f"no host {request.host!r} in this lab: one of {', '.join(self.hosts)}")
+        match request.do:
+            case "crash":
+                host.crash()
+            case "boot":
+                host.boot()
+            case _:
+                raise UsageError(f"cannot {request.do!r}: crash or boot")
+
+
+def _take_terminal() -> None:
+    """Make the console, as a terminal, the calling session's own."""
+    terminal = os.open("/dev/tty0", os.O_RDWR)
+    fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
+    for descriptor in range(3):
+        os.dup2(terminal, descriptor)
+
+
+def shell_exit_code(status: int) -> int:
+    """A wait status as a shell would report it: 128 + signal when killed."""
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code
+
+
+def ask(do: str, host: str) -> None:
+    """From inside the lab: have the supervisor `crash` or `boot` a host. Raises UnhealthyError when it cannot."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(CONTROL_SOCKET)
+        with connection.makefile("rwb") as stream:
+            stream.write(msgspec.json.encode(Request(do, host)) + b"\n")
+            stream.flush()
+            answer = msgspec.json.decode(stream.readline())
+    if not answer["ok"]:
+        raise UnhealthyError(f"{do} {host}: {answer['error']}")

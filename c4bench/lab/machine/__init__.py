@@ -1,0 +1,1 @@
+"""The lab's outer half: what runs on the user's machine."""

@@ -1,0 +1,43 @@
+"""Never let a guest process loose: a kernel killed outright would leave its traced processes running on the machine.
+
+So the kernel is process 1 of a PID namespace in a user namespace of its own: when it dies, for whatever reason, the
+machine's kernel kills everything in there. And it dies with us: each link of the chain is told to die with its parent.
+"""
+
+import ctypes
+import os
+import shutil
+import signal
+import subprocess
+from functools import cache
+
+from c4bench.errors import UnhealthyError
+
+_PR_SET_PDEATHSIG = 1
+_UNSHARE = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child=KILL", "--")
+_libc = ctypes.CDLL(None)  # looked up before any fork: the child only makes the call
+
+
+def die_with_parent() -> None:
+    """In a child between fork and exec: be killed when the parent is."""
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+@cache
+def contained() -> bool:
+    """Whether this machine lets us make the namespaces."""
+    if shutil.which("unshare") is None:
+        return False
+    return subprocess.run([*_UNSHARE, "true"], capture_output=True, check=False).returncode == 0
+
+
+def wrap(argv: list[str]) -> list[str]:
+    """`argv` as process 1 of its own world. Raises UnhealthyError where the machine forbids that."""
+    if not contained():
+        raise UnhealthyError(
+            "this machine forbids new user namespaces, and a lab must not run outside one: "
+            "set kernel.unprivileged_userns_clone=1, or run as root"
+            if os.getuid()
+            else "this machine forbids new namespaces to root: allow them to this container, then try again"
+        )
+    return [*_UNSHARE, *argv]

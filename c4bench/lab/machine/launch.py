@@ -1,0 +1,70 @@
+"""From "this command, on that fabric, with this seed" to a running lab."""
+
+import datetime
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from c4bench.deploy import authority
+from c4bench.lab import topology as fabric_of
+from c4bench.lab.machine.run import LabRun, run
+from c4bench.lab.spec import LabSpec
+from c4bench.lab.topology import Topology
+
+LAB_DIRECTORY = "lab"  # inside the run directory
+_CERTIFICATES_FROM = datetime.datetime(2025, 12, 31, tzinfo=datetime.UTC)  # a day before the lab's clock starts
+_PASSED_ON = ("TERM", "COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "PY_COLORS", "PYTHONWARNINGS")
+
+
+def launch(
+    topology: Topology,
+    command: Sequence[str],
+    directory: Path,
+    *,
+    seed: int,
+    virtual: bool = True,
+    agents: bool = True,
+    interactive: bool = False,
+    limit_s: float = 3600.0,
+) -> LabRun:
+    """Run `command` in a fresh lab, in this working directory; only `directory` can be written to.
+
+    Raises UnhealthyError when the lab does not come up or had to be ended.
+    """
+    home = directory.resolve() / LAB_DIRECTORY
+    home.mkdir(parents=True, exist_ok=True)
+    trust = trust_directory(directory)
+    authority.establish(trust, [host.name for host in fabric_of.hosts(topology)], _CERTIFICATES_FROM)
+    spec = LabSpec(
+        topology=topology,
+        command=tuple(command),
+        directory=str(Path.cwd()),
+        environment=_environment(seed),
+        writable=(str(directory.resolve()),),
+        trust=str(trust),
+        agents=agents,
+        seed=seed,
+        interactive=interactive,
+    )
+    return run(spec, home, virtual=virtual, limit_s=limit_s)
+
+
+def trust_directory(directory: Path) -> Path:
+    """Where a lab that runs in `directory` keeps its certificates."""
+    return directory.resolve() / LAB_DIRECTORY / "trust"
+
+
+def _environment(seed: int) -> dict[str, str]:
+    """The same in every run of a seed: nothing of the caller's but how its terminal looks."""
+    own = {
+        "PATH": f"{Path(sys.executable).parent}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "HOME": "/root",
+        "LANG": "C.UTF-8",
+        "TZ": "UTC",
+        "PYTHONHASHSEED": str(seed % (1 << 32)),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "C4BENCH_IN_LAB": "1",
+    }
+    return {name: os.environ[name] for name in _PASSED_ON if name in os.environ} | own

@@ -1,0 +1,215 @@
+"""Boot a lab, carry its output out as it happens, watch it, bring its exit code home."""
+
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import termios
+import threading
+import time
+import tty
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from c4bench.errors import UnhealthyError
+from c4bench.lab.machine import containment, kernel
+from c4bench.lab.machine.mconsole import Console
+from c4bench.lab.spec import READY_MARK, RESULT_FILE, SPEC_FILE, LabResult, LabSpec
+
+# The kernel hashes its command line into its entropy, so nothing that varies may stand here: no path, no seed. The
+# first program is found through hostfs, where /proc/self/cwd is the working directory of the kernel's process: our home.
+_ARGUMENTS = (
+    "mem=4096M",
+    "root=none",
+    "rootfstype=hostfs",
+    "rootflags=/",
+    "rw",
+    "quiet",
+    "umid=lab",
+    "con=null",
+    "stderr=1",
+    "init=/proc/self/cwd/init",
+)
+_CONSOLE = {False: "con0=null,fd:1", True: "con0=fd:0,fd:1"}  # by: does the lab have the terminal?
+_VIRTUAL_TIME = ("time-travel=inf-cpu", "time-travel-start=1767225600000000000")  # 2026-01-01 00:00:00 UTC
+_STALL_S = 120.0
+_POLL_S = 1.0
+
+
+class LabRun(msgspec.Struct, frozen=True):
+    """A finished lab: the command's exit code, and what it took on the machine's clock."""
+
+    exit_code: int
+    machine_s: float
+    virtual_s: float
+    boot_s: float
+
+
+def run(spec: LabSpec, home: Path, *, virtual: bool = True, limit_s: float = 3600.0) -> LabRun:
+    """Run `spec` in a fresh lab whose files live in `home`; output goes to our own, as it happens.
+
+    Raises UnhealthyError when the kernel is missing or does not start, or when the watchdog had to end the lab; the
+    message then says what every process was waiting for.
+    """
+    program = kernel.require()
+    home.mkdir(parents=True, exist_ok=True)
+    (home / RESULT_FILE).unlink(missing_ok=True)
+    shutil.rmtree(home / ".uml", ignore_errors=True)
+    (home / SPEC_FILE).write_bytes(msgspec.json.encode(spec))
+    _write_init(home, spec)
+    started = time.monotonic()
+    with (home / "kernel.log").open("wb") as log:
+        process = _start(program, spec, home, log.fileno(), virtual=virtual)
+        watch = _Watchdog(process, Console(home / ".uml/lab"), limit_s, virtual=virtual)
+        with _raw_terminal(spec.interactive):
+            ready_at = _carry_output(process) if process.stdout else None
+            process.wait()
+        watch.stop()
+    if watch.verdict:
+        raise UnhealthyError(f"{watch.verdict} (kernel log: {home / 'kernel.log'})")
+    result = _result(home)
+    if result.error:
+        raise UnhealthyError(f"the lab did not come up: {result.error}")
+    finished = time.monotonic()
+    return LabRun(
+        exit_code=result.exit_code,
+        machine_s=finished - started,
+        virtual_s=result.ended_s,
+        boot_s=(ready_at or finished) - started,
+    )
+
+
+def _start(program: kernel.Kernel, spec: LabSpec, home: Path, log: int, *, virtual: bool) -> "subprocess.Popen[bytes]":
+    arguments = [*_ARGUMENTS, _CONSOLE[spec.interactive], *(_VIRTUAL_TIME if virtual else ())]
+    environment = {
+        "HOME": ".",  # relative, so that the console's socket path stays short
+        "PATH": os.environ.get("PATH", "/usr/bin:/bin"),
+        "TMPDIR": memory_directory(),
+        "LD_PRELOAD": str(program.entropy),
+        "C4BENCH_SEED": str(spec.seed),
+    }
+    return subprocess.Popen(
+        containment.wrap([str(program.program), *arguments]),
+        cwd=home,
+        env=environment,
+        stdin=None if spec.interactive else subprocess.DEVNULL,
+        stdout=None if spec.interactive else subprocess.PIPE,
+        stderr=log,
+        preexec_fn=containment.die_with_parent,  # noqa: PLW1509  (one libc call, looked up before the fork)
+    )
+
+
+def _write_init(home: Path, spec: LabSpec) -> None:
+    init = home / "init"
+    exports = " ".join(f"{name}={shlex.quote(value)}" for name, value in sorted(spec.environment.items()))
+    command = shlex.join([sys.executable, "-B", "-m", "c4bench.lab.guest.init", str(home / SPEC_FILE)])
+    init.write_text(f"#!/bin/sh\nexport {exports}\nexec {command}\n")
+    init.chmod(0o755)
+
+
+def memory_directory() -> str:
+    """Where the lab's memory file can live: somewhere it can be mapped executable, in memory if possible."""
+    for candidate in ("/dev/shm", tempfile.gettempdir(), "/var/tmp"):
+        if _can_execute(candidate) and shutil.disk_usage(candidate).free > 4 << 30:
+            return candidate
+    raise UnhealthyError("no executable temporary directory with 4 GiB free: set TMPDIR to one")
+
+
+def _can_execute(directory: str) -> bool:
+    try:
+        return not os.statvfs(directory).f_flag & os.ST_NOEXEC and os.access(directory, os.W_OK)
+    except OSError:
+        return False
+
+
+@contextmanager
+def _raw_terminal(wanted: bool) -> Iterator[None]:
+    """Every key goes to the lab, Ctrl-C too."""
+    if not wanted or not sys.stdin.isatty():
+        yield
+        return
+    before = termios.tcgetattr(0)
+    tty.setraw(0)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(0, termios.TCSADRAIN, before)
+
+
+def _carry_output(process: "subprocess.Popen[bytes]") -> float | None:
+    """Copy the console to our output until it closes; return when the lab said it was up."""
+    assert process.stdout is not None
+    ready_at = None
+    held = b""  # what was said before the lab was up; the mark may come in pieces
+    output = sys.stdout.buffer
+    while chunk := os.read(process.stdout.fileno(), 65536):
+        if ready_at is None:
+            held += chunk
+            if READY_MARK not in held:
+                continue
+            ready_at = time.monotonic()
+            chunk, held = held.replace(READY_MARK, b""), b""
+        output.write(chunk)
+        output.flush()
+    output.write(held)
+    output.flush()
+    return ready_at
+
+
+def _result(home: Path) -> LabResult:
+    try:
+        return msgspec.json.decode((home / RESULT_FILE).read_bytes(), type=LabResult)
+    except FileNotFoundError:
+        tail = (home / "kernel.log").read_text(errors="replace").strip().splitlines()[-1:]
+        said = tail[0] if tail else "it said nothing; is ptrace forbidden here? (c4bench doctor)"
+        raise UnhealthyError(f"the lab's kernel ended early: {said} (log: {home / 'kernel.log'})") from None
+
+
+class _Watchdog:
+    """Ends a lab that stands still or runs too long, on the machine's clock, and keeps what it was doing."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", console: Console, limit_s: float, *, virtual: bool) -> None:
+        self.verdict = ""
+        self._process, self._console, self._virtual = process, console, virtual
+        self._end = time.monotonic() + limit_s
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="lab-watchdog", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """The lab has ended."""
+        self._stopped.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        last_uptime, moved_at = -1.0, time.monotonic()
+        while not self._stopped.wait(_POLL_S):
+            now = time.monotonic()
+            uptime = self._uptime_s()
+            if uptime != last_uptime or not self._virtual:
+                last_uptime, moved_at = uptime, now
+            if now - moved_at > _STALL_S:
+                self._end_lab(f"the lab stood still at {uptime:g} virtual s for {_STALL_S:g} s")
+            elif now > self._end:
+                self._end_lab(f"the lab ran past its limit, at {uptime:g} virtual s")
+
+    def _uptime_s(self) -> float:
+        try:
+            return self._console.uptime_s()
+        except (OSError, ValueError):
+            return -1.0
+
+    def _end_lab(self, why: str) -> None:
+        try:
+            doing = self._console.processes()
+        except OSError:
+            doing = ["the kernel itself does not answer"]
+        self.verdict = f"{why}; what its processes waited for:\n" + "\n".join(doing)
+        self._process.send_signal(signal.SIGKILL)
+        self._stopped.set()

@@ -1,0 +1,38 @@
+"""What the machine tells the booted kernel, and hears back: two small files in the run directory's `lab` folder."""
+
+import msgspec
+
+from c4bench.lab.topology import Topology
+
+SPEC_FILE = "spec.json"
+RESULT_FILE = "result.json"
+CONTROL_SOCKET = "/run/c4/lab.sock"
+INVENTORY = "/run/c4/inventory.yml"
+READY_MARK = b"\x1ec4bench:ready\n"  # said on the console when the lab is up; the machine's side takes it out
+
+
+class LabSpec(msgspec.Struct, frozen=True):
+    """One lab: a fabric, and the command to run in it.
+
+    `writable` are the only directories of the machine that the lab may change; `trust` holds the certificates the hosts
+    come with, used when `agents` start with the hosts; `interactive` gives the command the machine's terminal.
+    """
+
+    topology: Topology
+    command: tuple[str, ...]
+    directory: str
+    environment: dict[str, str]
+    writable: tuple[str, ...]
+    trust: str
+    agents: bool
+    seed: int
+    interactive: bool = False
+
+
+class LabResult(msgspec.Struct, frozen=True):
+    """How the command ended, and when on the virtual clock (seconds since the kernel started)."""
+
+    exit_code: int
+    ready_s: float
+    ended_s: float
+    error: str = ""

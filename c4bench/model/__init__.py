@@ -1,0 +1,1 @@
+"""The nouns of the house, frozen. No I/O here, and nothing here knows a backend."""

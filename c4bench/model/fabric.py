@@ -1,0 +1,69 @@
+"""Hosts, their NICs, and the flows and paths between them."""
+
+import msgspec
+
+
+class Nic(msgspec.Struct, frozen=True):
+    """One RDMA port of a host.
+
+    `netns` is the network namespace the netdev lives in when it is not the host's own (a lab host, or a host that
+    keeps its NICs in a namespace); `plane` groups the ports of a multi-plane or rail fabric.
+    """
+
+    host: str
+    index: int
+    device: str
+    netdev: str
+    address: str
+    rate_bps: float
+    plane: int = 0
+    netns: str | None = None
+
+    @property
+    def name(self) -> str:
+        """`host/index`: how people, plans and diagnoses name a NIC."""
+        return f"{self.host}/{self.index}"
+
+
+class Host(msgspec.Struct, frozen=True):
+    """A machine of the inventory; `address` is its management address."""
+
+    name: str
+    address: str
+    nics: tuple[Nic, ...] = ()
+    disruptive: bool = False
+
+    def nic(self, index: int) -> Nic:
+        """The NIC with that index; LookupError when the host has no such NIC."""
+        for nic in self.nics:
+            if nic.index == index:
+                return nic
+        raise LookupError(f"{self.name} has no NIC {index}")
+
+
+class Path(msgspec.Struct, frozen=True):
+    """The way a UDP source port takes through the fabric.
+
+    `hops` are the addresses that answered TTL-limited probes, in order: each is the ingress interface of a switch, so
+    each names one directed link. Two flows share a link exactly when they share a hop.
+    """
+
+    source_port: int
+    hops: tuple[str, ...]
+
+
+class Flow(msgspec.Struct, frozen=True):
+    """A long-lived transfer to be placed: from one NIC to another, for a job, with the rate it would like."""
+
+    id: str
+    job: str
+    source: str
+    destination: str
+    demand_bps: float
+
+
+class Placement(msgspec.Struct, frozen=True):
+    """What the planner answers for a flow."""
+
+    flow: str
+    path: Path

@@ -1,0 +1,62 @@
+"""Measurements: declared with a name, a unit and a limit, judged apart from being taken."""
+
+import math
+import operator
+import re
+from collections.abc import Callable
+from enum import StrEnum
+
+import msgspec
+
+from c4bench.errors import UsageError
+
+_LIMIT = re.compile(r"(>=|<=|==|>|<) (\S+)")
+_COMPARE: dict[str, Callable[[float, float], bool]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    "==": operator.eq,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+
+
+class Outcome(StrEnum):
+    """How a measurement stands against its limit; `info` has none."""
+
+    PASS = "pass"  # noqa: S105  (the word, not a password)
+    FAIL = "fail"
+    INCONCLUSIVE = "inconclusive"
+    INFO = "info"
+
+
+class Clock(StrEnum):
+    """Which clock a figure was taken on: the lab's, the machine's, or none because it was counted."""
+
+    VIRTUAL = "virtual"
+    MACHINE = "machine"
+    NONE = "none"
+
+
+class Measurement(msgspec.Struct, frozen=True):
+    """One line of `measurements.jsonl` or `timings.jsonl`."""
+
+    scenario: str
+    name: str
+    value: float
+    unit: str
+    limit: str
+    outcome: Outcome
+    clock: Clock
+    labels: dict[str, str | int | float] = {}
+
+
+def judge(value: float, limit: str) -> Outcome:
+    """Hold `value` against a limit such as `">= 0.97"`; an empty limit is `info`, a NaN value is inconclusive."""
+    if math.isnan(value):
+        return Outcome.INCONCLUSIVE
+    if not limit:
+        return Outcome.INFO
+    match = _LIMIT.fullmatch(limit)
+    if match is None:
+        raise UsageError(f"limit {limit!r} is not a comparison; write one such as '>= 0.97'")
+    return Outcome.PASS if _COMPARE[match[1]](value, float(match[2])) else Outcome.FAIL

@@ -1,0 +1,99 @@
+"""What a job's ranks record about their collectives, in three layers (C4, arXiv 2406.04594: ACCL's enhancement).
+
+Counters are cumulative since the communicator was made, so a lost window loses resolution and nothing else. Times are
+seconds on the recording host's own clock unless a name says otherwise.
+"""
+
+import msgspec
+
+
+class Member(msgspec.Struct, frozen=True):
+    """Where a rank of a communicator sits."""
+
+    rank: int
+    host: str
+    nics: tuple[str, ...]
+
+
+class CommRecord(msgspec.Struct, frozen=True):
+    """Communicator layer: who belongs to it."""
+
+    comm: str
+    job: str
+    members: tuple[Member, ...]
+
+
+class OpRecord(msgspec.Struct, frozen=True):
+    """Operation layer: one collective as one rank saw it.
+
+    `entered_s`: the rank called it; `started_s`: its first byte moved in or out (0.0 before that); `finished_s`: it
+    returned (0.0 while running). `seq` counts the operations of a communicator from 0 on every rank. `awaits` are the
+    ranks whose data this rank still lacks: with a connection's `state`, the edges of the wait-for graph.
+    """
+
+    comm: str
+    rank: int
+    seq: int
+    kind: str
+    algorithm: str
+    dtype: str
+    size_bytes: int
+    entered_s: float
+    started_s: float
+    finished_s: float
+    awaits: tuple[int, ...] = ()
+
+
+class ConnRecord(msgspec.Struct, frozen=True):
+    """Connection layer: one QP's sending side. All counters cumulative.
+
+    `wait_credit_s`: time with data ready but no credit from the receiver (a slow *peer*); `wait_data_s`: time inside an
+    operation with nothing ready to send (a slow *upstream*); `transfer_s`: time with bytes posted and not yet
+    acknowledged (a slow *network*). `outstanding` messages are posted and unacknowledged now; `owed` are granted or
+    awaited by the running operation and not yet posted.
+
+    At any time a connection is in one `state`: transfer while anything is outstanding, else credit, data, or idle. So the
+    three times never overlap. They run up to `state_since_s`; what the state has lasted since then comes on top.
+    """
+
+    comm: str
+    rank: int
+    peer: int
+    source: str
+    destination: str
+    qp: int
+    source_port: int
+    messages: int
+    size_bytes: int
+    wait_credit_s: float
+    wait_data_s: float
+    transfer_s: float
+    last_progress_s: float
+    outstanding: int
+    owed: int
+    state: str = "idle"
+    state_since_s: float = 0.0
+
+
+class RankRecord(msgspec.Struct, frozen=True):
+    """Process layer: how the agent finds the rank's process. `state` is one of running, stopped, exited, killed."""
+
+    job: str
+    rank: int
+    host: str
+    pid: int
+    state: str
+    exit_code: int | None = None
+
+
+class Window(msgspec.Struct, frozen=True):
+    """What one agent ships for one interval: the rings of its ranks, folded."""
+
+    host: str
+    sequence: int
+    start_s: float
+    end_s: float
+    comms: tuple[CommRecord, ...]
+    ranks: tuple[RankRecord, ...]
+    ops: tuple[OpRecord, ...]
+    conns: tuple[ConnRecord, ...]

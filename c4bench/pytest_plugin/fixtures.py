@@ -1,0 +1,124 @@
+"""What a scenario may ask for. None of it tells which backend it is on; capabilities are asked of the hosts."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from c4bench import remote
+from c4bench.control.cluster import Cluster
+from c4bench.control.watch import C4D
+from c4bench.errors import UnhealthyError
+from c4bench.inject.controller import Injector
+from c4bench.inventory import Inventory, load
+from c4bench.model.fabric import Host
+from c4bench.model.measurement import Clock, Measurement
+from c4bench.pytest_plugin.verdicts import LEDGER, scenario_name
+from c4bench.record import Ledger, RunDirectory
+from c4bench.wire.messages import JobSpec
+from c4bench.workload.jobs import training_job
+
+_AGENTS_WITHIN_S = 10.0
+
+Measure = Callable[..., Measurement]
+
+
+@pytest.fixture(scope="session")
+def inventory(pytestconfig: pytest.Config) -> Inventory:
+    """The inventory given by `--hosts`."""
+    return load(Path(pytestconfig.option.hosts))
+
+
+@pytest.fixture(scope="session")
+def hosts(inventory: Inventory) -> tuple[Host, ...]:
+    """Every host of the inventory."""
+    return inventory.hosts
+
+
+@pytest.fixture(scope="session")
+def run_directory(pytestconfig: pytest.Config) -> RunDirectory:
+    """Where this run writes."""
+    return RunDirectory(pytestconfig.option.c4_run_dir)
+
+
+@pytest.fixture(scope="session")
+def trust(pytestconfig: pytest.Config) -> Path:
+    """The certificates of this fabric's master and agents."""
+    given: Path | None = pytestconfig.option.c4_trust
+    return given or Path.home() / ".config/c4bench/trust"
+
+
+@pytest.fixture(scope="session")
+def cluster(pytestconfig: pytest.Config, hosts: tuple[Host, ...], trust: Path) -> Iterator[Cluster]:
+    """The hosts' agents, connected to a master that lives as long as the session."""
+    if not (trust / "ca.pem").exists():
+        pytest.skip(f"no-agents: no certificates in {trust}; deploy first (playbooks/deploy.yml), or give --c4-trust")
+    address, _, port = pytestconfig.option.c4_listen.rpartition(":")
+    with Cluster(hosts, trust, address, int(port)) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def rdma_hosts(request: pytest.FixtureRequest, hosts: tuple[Host, ...], cluster: Cluster) -> tuple[Host, ...]:
+    """The hosts whose agents can open an RDMA device; as many as the scenario's `needs(hosts=N)` says, or a skip."""
+    marker = request.node.get_closest_marker("needs")
+    wanted = marker.kwargs["hosts"] if marker else 2
+    try:
+        answers = cluster.wait_hosts([host.name for host in hosts], _AGENTS_WITHIN_S)
+    except UnhealthyError as error:
+        pytest.skip(f"no-agents: {error}")
+    able = tuple(host for host in hosts if not answers[host.name].rdma and host.nics)
+    if len(able) < wanted:
+        problem = next((f"{name}: {answer.rdma}" for name, answer in answers.items() if answer.rdma), "too few hosts")
+        pytest.skip(f"no-rdma: {len(able)} of {wanted} hosts have RDMA ({problem})")
+    return able
+
+
+@pytest.fixture
+def measure(request: pytest.FixtureRequest, pytestconfig: pytest.Config, run_directory: RunDirectory) -> Measure:
+    """Record a measurement of this scenario: `measure("alarm_s", 0.4, unit="s", at_most=2.0, host="h2")`."""
+    ledger = Ledger(run_directory, scenario_name(request.node))
+    request.node.stash[LEDGER] = ledger
+    default = Clock.VIRTUAL if pytestconfig.option.c4_time == "virtual" else Clock.MACHINE
+
+    def take(name: str, value: float, *, unit: str = "", clock: Clock = default, **rest: float | str) -> Measurement:
+        return ledger.measure(name, value, unit, clock=clock, **rest)  # type: ignore[arg-type]
+
+    return take
+
+
+@pytest.fixture
+def save(request: pytest.FixtureRequest, measure: Measure) -> Callable[[str, object], None]:  # noqa: ARG001
+    """Save an artefact of this scenario for the report."""
+    ledger: Ledger = request.node.stash[LEDGER]
+    return ledger.save
+
+
+@pytest.fixture
+def inject(pytestconfig: pytest.Config, inventory: Inventory, run_directory: RunDirectory) -> Injector:
+    """Break something, bounded and witnessed, as in `with inject("nic.rate", host=h2, nic=0, fraction=0.25) as fault:`."""
+    if not pytestconfig.option.c4_allow_disruptive:
+        pytest.skip("disruptive-not-allowed: give --c4-allow-disruptive to let faults loose on these hosts")
+    return Injector(
+        connect=lambda host: remote.connect(host, inventory.access[host]),
+        python=lambda host: inventory.access[host].python,
+        record=run_directory,
+    )
+
+
+@pytest.fixture
+def job(request: pytest.FixtureRequest, cluster: Cluster, rdma_hosts: tuple[Host, ...]) -> Iterator[JobSpec]:
+    """A training job over all hosts whose traffic can tell causes apart: compute, all-reduce, all-to-all."""
+    spec = training_job(request.node.name, rdma_hosts, seed=request.config.option.c4_seed)
+    running = cluster.start(spec)
+    try:
+        cluster.results(running, "ready", 60.0)
+        yield spec
+    finally:
+        cluster.stop(spec.id)
+
+
+@pytest.fixture
+def c4d(cluster: Cluster, job: JobSpec) -> C4D:
+    """What C4D says about the job: `c4d.wait(timeout_s=10)`."""
+    return C4D(cluster, job)

@@ -1,0 +1,112 @@
+"""Before any test runs: check the command line, make the run directory, and enter the lab when that is asked for."""
+
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from c4bench import inventory
+from c4bench.errors import UsageError
+from c4bench.lab import topology as topologies
+from c4bench.lab.machine import kernel, launch
+from c4bench.lab.machine.run import LabRun
+from c4bench.lab.spec import INVENTORY
+from c4bench.model.measurement import Clock
+from c4bench.record import Ledger, RunDirectory
+from c4bench.record.provenance import collect
+from c4bench.report import render
+
+LAB = "softroce"
+
+
+def prepare(config: pytest.Config) -> int | None:
+    """None to go on in this process with real hosts; the exit code when the lab has run everything already."""
+    _refuse_moved_root(config)
+    if config.option.hosts == LAB:
+        return _run_in_lab(config)
+    if config.option.c4_run_dir is None:
+        loaded = inventory.load(Path(config.option.hosts))
+        config.option.c4_run_dir = _new_run(config, "hosts", "", "machine", loaded.digest).path
+    else:
+        RunDirectory(config.option.c4_run_dir)
+        inventory.load(Path(config.option.hosts))
+    return None
+
+
+def _refuse_moved_root(config: pytest.Config) -> None:
+    """`--hosts PATH` with a space, PATH elsewhere: pytest has taken PATH for a test and lost its own configuration."""
+    arguments = [str(argument) for argument in config.invocation_params.args]
+    if "--hosts" not in arguments[:-1]:
+        return
+    value = arguments[arguments.index("--hosts") + 1]
+    path = Path(value)
+    if value != LAB and path.exists() and not path.resolve().is_relative_to(config.invocation_params.dir.resolve()):
+        raise UsageError(f"--hosts {value}: pytest would take its settings from there; write --hosts={value}")
+
+
+def _new_run(config: pytest.Config, backend: str, topology: str, clock: str, digest: str = "") -> RunDirectory:
+    run = RunDirectory.create(config.rootpath / "reports/runs", "main" if backend == LAB else "hosts")
+    run.write_provenance(
+        collect(
+            name="main" if backend == LAB else "hosts",
+            started_at=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+            command=("pytest", *map(str, config.invocation_params.args)),
+            seed=config.option.c4_seed,
+            backend=backend,
+            topology=topology,
+            clock=clock,
+            inventory_digest=digest,
+        )
+    )
+    return run
+
+
+def _run_in_lab(config: pytest.Config) -> int:
+    option = config.option
+    topology = topologies.load(option.c4_topology)
+    built = kernel.require()
+    time = option.c4_time or "virtual"
+    run = RunDirectory(option.c4_run_dir) if option.c4_run_dir else _new_run(config, LAB, topology.name, time)
+    lab = launch.launch(topology, _command(config, run, time), run.path, seed=option.c4_seed, virtual=time == "virtual")
+    _time(run, built, lab)
+    report = render(run.path)
+    sys.stdout.write(f"c4bench: report {report}\n")
+    return lab.exit_code
+
+
+def _command(config: pytest.Config, run: RunDirectory, time: str) -> list[str]:
+    """The same pytest command, told where the lab's inventory, certificates and run directory are."""
+    return [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        *_without_hosts([str(argument) for argument in config.invocation_params.args]),
+        f"--rootdir={config.rootpath}",
+        *([f"--config-file={config.inipath}"] if config.inipath else []),
+        f"--hosts={INVENTORY}",
+        f"--c4-run-dir={run.path.resolve()}",
+        f"--c4-trust={launch.trust_directory(run.path)}",
+        f"--c4-time={time}",
+        "--c4-allow-disruptive",
+        f"--color={'yes' if sys.stdout.isatty() else 'no'}",
+    ]
+
+
+def _without_hosts(arguments: list[str]) -> list[str]:
+    kept = []
+    skip = False
+    for argument in arguments:
+        if not skip and argument != "--hosts" and not argument.startswith("--hosts="):
+            kept.append(argument)
+        skip = argument == "--hosts"
+    return kept
+
+
+def _time(run: RunDirectory, built: kernel.Kernel, lab: LabRun) -> None:
+    ledger = Ledger(run, "lab")
+    ledger.measure("lab.boot_s", lab.boot_s, "s", clock=Clock.MACHINE)
+    ledger.measure("lab.machine_s_per_virtual_s", lab.machine_s / lab.virtual_s, "s/s", clock=Clock.MACHINE)
+    ledger.measure("setup.kernel_build_s", built.build_s, "s", clock=Clock.MACHINE)

@@ -1,0 +1,75 @@
+"""From measurements to test outcomes: a missed limit fails the test that took it, what was not seen is never a pass."""
+
+from collections.abc import Generator
+
+import pytest
+
+from c4bench.errors import InconclusiveError
+from c4bench.model.measurement import Measurement, Outcome
+from c4bench.record import Ledger, RunDirectory
+
+LEDGER = pytest.StashKey[Ledger]()
+
+
+def scenario_name(item: pytest.Item) -> str:
+    """`c4d.slow_receiver` for tests/scenarios/c4d/test_c4d.py::test_slow_receiver."""
+    module = item.path.stem.removeprefix("test_")
+    return f"{module}.{item.name.removeprefix('test_')}"
+
+
+class Verdicts:
+    """Hooks that judge each scenario by what it measured."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._run = RunDirectory(config.option.c4_run_dir)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_pyfunc_call(self, pyfuncitem: pytest.Function) -> Generator[None, object, object]:
+        """After the test's own assertions have held, hold its measurements against their limits."""
+        result = yield
+        ledger = pyfuncitem.stash.get(LEDGER, None)
+        for measurement in ledger.taken if ledger else ():
+            if measurement.outcome is Outcome.FAIL:
+                pytest.fail(f"missed: {_words(measurement)}", pytrace=False)
+            if measurement.outcome is Outcome.INCONCLUSIVE:
+                pytest.fail(f"inconclusive: {_words(measurement)}", pytrace=False)
+        return result
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Write down how each scenario ended, so that the run can be judged again from its directory."""
+        report = yield
+        if LEDGER in item.stash and (report.when == "call" or report.failed):
+            self._run.finish_scenario(scenario_name(item), _outcome(report, call), _reason(report))
+        return report
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """One line a measurement."""
+        taken = self._run.measurements()
+        if taken:
+            terminalreporter.section("measurements")
+        for measurement in taken:
+            terminalreporter.write_line(f"{measurement.outcome:<13} {_words(measurement)}")
+
+
+def _outcome(report: pytest.TestReport, call: pytest.CallInfo[None]) -> Outcome:
+    if report.passed:
+        return Outcome.PASS
+    unseen = call.excinfo is not None and (
+        call.excinfo.errisinstance(InconclusiveError) or str(call.excinfo.value).startswith("inconclusive:")
+    )
+    return Outcome.INCONCLUSIVE if unseen or report.skipped else Outcome.FAIL
+
+
+def _reason(report: pytest.TestReport) -> str:
+    return "" if report.passed else report.longreprtext.strip().splitlines()[-1][:300]
+
+
+def _words(measurement: Measurement) -> str:
+    labels = ", ".join(f"{key} {value}" for key, value in sorted(measurement.labels.items()))
+    return (
+        f"{measurement.name} = {measurement.value:.6g} {measurement.unit}"
+        f"{f' (limit {measurement.limit})' if measurement.limit else ''}{f' [{labels}]' if labels else ''}"
+    )

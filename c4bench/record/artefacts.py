@@ -1,0 +1,98 @@
+"""What scenarios save for the report to draw. Save with `Ledger.save(NAME, struct)`; NAME is in each docstring.
+
+| name           | struct          | drawn as                                                   |
+|----------------|-----------------|------------------------------------------------------------|
+| `fabric`       | `Fabric`        | the fabric: hosts, switches, links                         |
+| `link_loads`   | `LinkLoads`     | the same fabric once for each case, links by load          |
+| `faults`       | `Faults`        | onset, observed, alarmed, named, isolated on a common axis |
+| `delay_matrix` | `DelayMatrices` | heat maps of transfer time per byte                        |
+"""
+
+import msgspec
+
+from c4bench.model.diagnosis import Syndrome
+
+
+class Switch(msgspec.Struct, frozen=True):
+    """A switch; `tier` is 1 for a leaf, 2 for a spine, 3 for a core."""
+
+    name: str
+    tier: int
+
+
+class FabricHost(msgspec.Struct, frozen=True):
+    """A host and the names of its NICs (`host/index`)."""
+
+    name: str
+    nics: tuple[str, ...]
+
+
+class FabricLink(msgspec.Struct, frozen=True):
+    """A directed link. `source` and `target` are NIC or switch names; `hop` is the address of its far end, unique."""
+
+    source: str
+    target: str
+    rate_bps: float
+    hop: str
+
+
+class Fabric(msgspec.Struct, frozen=True):
+    """`fabric`: what the traffic ran on."""
+
+    switches: tuple[Switch, ...]
+    hosts: tuple[FabricHost, ...]
+    links: tuple[FabricLink, ...]
+
+
+class LoadCase(msgspec.Struct, frozen=True):
+    """One case, such as `ECMP` or `C4P`: utilisation (offered rate over link rate; above 1 is contended) by hop."""
+
+    label: str
+    loads: dict[str, float]
+
+
+class LinkLoads(msgspec.Struct, frozen=True):
+    """`link_loads`: the cases to set side by side, in order. Hops that a case leaves out carry nothing."""
+
+    cases: tuple[LoadCase, ...]
+
+
+class FaultTimeline(msgspec.Struct, frozen=True):
+    """One injected fault and what became of it; times in seconds on the master's clock.
+
+    `onset_s` is when it was applied, `observed_s` when the witness saw it take effect, `resumed_s` the first good
+    iteration after it. A stage that was never reached is None. `correct` says whether
+    the diagnosis names the target with the expected syndrome; None where none was due.
+    """
+
+    name: str
+    target: str
+    expected: Syndrome
+    onset_s: float
+    observed_s: float | None = None
+    alarmed_s: float | None = None
+    named_s: float | None = None
+    isolated_s: float | None = None
+    resumed_s: float | None = None
+    diagnosis: str = ""
+    correct: bool | None = None
+
+
+class Faults(msgspec.Struct, frozen=True):
+    """`faults`: the faults of one scenario, in order of injection."""
+
+    faults: tuple[FaultTimeline, ...]
+
+
+class DelayMatrix(msgspec.Struct, frozen=True):
+    """Transfer time per byte: `cells_s_per_byte[i][j]` from `nics[i]` to `nics[j]`, None without traffic."""
+
+    label: str
+    nics: tuple[str, ...]
+    cells_s_per_byte: tuple[tuple[float | None, ...], ...]
+
+
+class DelayMatrices(msgspec.Struct, frozen=True):
+    """`delay_matrix`: the matrices to set side by side, such as before and during a fault."""
+
+    matrices: tuple[DelayMatrix, ...]

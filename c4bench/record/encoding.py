@@ -1,0 +1,32 @@
+"""The one JSON encoding of everything recorded: equal values give equal bytes, on any machine."""
+
+import math
+from typing import Any, TypeVar
+
+import msgspec
+
+from c4bench.errors import UsageError
+
+T = TypeVar("T")
+
+
+def encode(value: Any) -> bytes:  # noqa: ANN401  (any struct, mapping or list that msgspec can encode)
+    """One line of JSON without its newline: structs in field order, mappings by sorted key, floats shortest exact.
+
+    A float that is not finite has no JSON and becomes null.
+    """
+    return msgspec.json.encode(value, order="deterministic")
+
+
+def decode(data: bytes, kind: type[T], source: str) -> T:
+    """The `kind` in `data`. Raises UsageError that names `source` when it is something else."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.MsgspecError as error:
+        raise UsageError(f"{source} is not what c4bench records ({error}); restore it or run again") from None
+
+
+def finite(value: float) -> float:
+    """`value` as a float; what is not finite says nothing and becomes NaN, the value of an inconclusive measurement."""
+    number = float(value)
+    return number if math.isfinite(number) else math.nan

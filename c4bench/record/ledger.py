@@ -1,0 +1,56 @@
+"""Taking measurements: each is held against its limit and written down at once."""
+
+from typing import Any
+
+from c4bench.errors import UsageError
+from c4bench.model.measurement import Clock, Measurement, judge
+from c4bench.record.encoding import finite
+from c4bench.record.run import RunDirectory, slug
+
+
+class Ledger:
+    """The measurements of one scenario of a run."""
+
+    def __init__(self, run: RunDirectory, scenario: str) -> None:
+        self._run = run
+        self._scenario = scenario
+        self._taken: list[Measurement] = []
+
+    @property
+    def taken(self) -> tuple[Measurement, ...]:
+        """What this ledger has recorded, in order."""
+        return tuple(self._taken)
+
+    def measure(
+        self,
+        name: str,
+        value: float,
+        unit: str,
+        *,
+        at_least: float | None = None,
+        at_most: float | None = None,
+        equals: float | None = None,
+        clock: Clock = Clock.VIRTUAL,
+        **labels: str | int | float,
+    ) -> Measurement:
+        """Record `value` and how it stands against its one limit; a value that is not finite is inconclusive.
+
+        Never raises for a missed limit: what that means is the caller's to say. Raises UsageError for two limits.
+        """
+        number, limit = finite(value), _limit(at_least, at_most, equals)
+        outcome = judge(number, limit)
+        measurement = Measurement(self._scenario, name, number, unit, limit, outcome, clock, labels)
+        self._run.append(measurement)
+        self._taken.append(measurement)
+        return measurement
+
+    def save(self, name: str, artefact: Any) -> None:  # noqa: ANN401  (any struct msgspec can encode)
+        """Save this scenario's own artefact of that name, beside those of the run's other scenarios."""
+        self._run.save(f"{name}/{slug(self._scenario)}", artefact)
+
+
+def _limit(at_least: float | None, at_most: float | None, equals: float | None) -> str:
+    given = [(sign, bound) for sign, bound in ((">=", at_least), ("<=", at_most), ("==", equals)) if bound is not None]
+    if len(given) > 1:
+        raise UsageError("a measurement has one limit; give one of at_least, at_most, equals")
+    return "".join(f"{sign} {float(bound)!r}".removesuffix(".0") for sign, bound in given)

@@ -1,0 +1,80 @@
+"""What was run, from which code, on what: enough to run it again."""
+
+import platform
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+import c4bench
+
+
+class Provenance(msgspec.Struct, frozen=True):
+    """The content of `run.json`.
+
+    `command` is the command line word by word; `inventory_digest` is the SHA-256 of the inventory (empty for the lab);
+    `git_commit` is empty outside a checkout.
+    """
+
+    name: str
+    started_at: str
+    version: str
+    git_commit: str
+    git_dirty: bool
+    python: str
+    platform: str
+    command: tuple[str, ...]
+    seed: int
+    backend: str
+    topology: str
+    clock: str
+    inventory_digest: str = ""
+
+
+def collect(
+    *,
+    name: str,
+    started_at: str,
+    command: Sequence[str],
+    seed: int,
+    backend: str,
+    topology: str,
+    clock: str,
+    inventory_digest: str = "",
+) -> Provenance:
+    """Add to what the caller knows what this process can see: versions, machine and the checkout's state."""
+    commit, dirty = _checkout(Path(c4bench.__file__).parent)
+    return Provenance(
+        name=name,
+        started_at=started_at,
+        version=c4bench.__version__,
+        git_commit=commit,
+        git_dirty=dirty,
+        python=platform.python_version(),
+        platform=f"{platform.system()} {platform.release()} {platform.machine()}",
+        command=tuple(command),
+        seed=seed,
+        backend=backend,
+        topology=topology,
+        clock=clock,
+        inventory_digest=inventory_digest,
+    )
+
+
+def _checkout(folder: Path) -> tuple[str, bool]:
+    # An installed package may lie inside somebody else's checkout (a virtual environment there): only tracked counts.
+    if not _git(folder, "ls-files", "__init__.py"):
+        return "", False
+    return _git(folder, "rev-parse", "HEAD"), bool(_git(folder, "status", "--porcelain", "--untracked-files=no"))
+
+
+def _git(folder: Path, *words: str) -> str:
+    """What git prints there; nothing where git is missing, slow or says no."""
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *words], capture_output=True, text=True, timeout=10, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.strip()

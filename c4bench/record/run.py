@@ -1,0 +1,159 @@
+"""A run directory: where everything that a run says about itself is kept."""
+
+import os
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import msgspec
+
+from c4bench.errors import UsageError
+from c4bench.model.measurement import Clock, Measurement, Outcome
+from c4bench.record.encoding import decode, encode
+from c4bench.record.line import MeasurementLine
+from c4bench.record.provenance import Provenance
+
+T = TypeVar("T")
+
+_ARTEFACT = re.compile(r"[a-z0-9_]+(/[\w.-]+)?")
+_UNSAFE = re.compile(r"[^\w.-]+")
+
+
+class RunDirectory:
+    """An existing run directory, to write to or to read.
+
+    Lines are appended by single writes to files opened with O_APPEND, so that processes of one run never mix theirs.
+    Raises UsageError when `path` is not a directory.
+    """
+
+    def __init__(self, path: Path) -> None:
+        if not path.is_dir():
+            raise UsageError(f"{path} is not a run directory; name one under reports/runs, such as reports/runs/latest")
+        self.path = path
+
+    @classmethod
+    def create(cls, root: Path, name: str) -> Self:
+        """Make `<root>/<UTC>-<name>` and point `<root>/latest` at it."""
+        root.mkdir(parents=True, exist_ok=True)
+        path = _fresh(root, f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{slug(name)}")
+        _point(root / "latest", path.name)
+        return cls(path)
+
+    def write_provenance(self, provenance: Provenance) -> None:
+        """Write `run.json`."""
+        _replace(self.path / "run.json", msgspec.json.format(encode(provenance), indent=2) + b"\n")
+
+    def provenance(self) -> Provenance:
+        """What `run.json` says; UsageError where it is missing or damaged."""
+        return self._read(self.path / "run.json", Provenance)
+
+    def append(self, measurement: Measurement) -> None:
+        """Add a line to `timings.jsonl` (machine clock) or `measurements.jsonl` (virtual clock, or counted)."""
+        name = "timings.jsonl" if measurement.clock is Clock.MACHINE else "measurements.jsonl"
+        self._append(name, measurement)
+
+    def measurements(self) -> tuple[Measurement, ...]:
+        """What was counted or timed on the virtual clock, in the order of taking."""
+        return self._measurements("measurements.jsonl")
+
+    def timings(self) -> tuple[Measurement, ...]:
+        """What was timed on the machine's clock, in the order of taking."""
+        return self._measurements("timings.jsonl")
+
+    def event(self, time_s: float, kind: str, **fields: str | float | bool | None) -> None:
+        """Add `{"time_s", "kind", ...fields}` to `events.jsonl`, fields by sorted name."""
+        self._append("events.jsonl", {"time_s": time_s, "kind": kind} | dict(sorted(fields.items())), sort=False)
+
+    def events(self) -> tuple[Mapping[str, Any], ...]:
+        """What happened, in the order of writing."""
+        return tuple(self._lines("events.jsonl", dict[str, Any]))
+
+    def finish_scenario(self, scenario: str, outcome: Outcome, reason: str = "", time_s: float = 0.0) -> None:
+        """Record how a scenario ended, apart from its measurements, so that a failed check fails the verdict too."""
+        self.event(time_s, "scenario", scenario=scenario, outcome=outcome.value, reason=reason)
+
+    def save(self, name: str, artefact: Any) -> Path:  # noqa: ANN401  (any struct msgspec can encode)
+        """Write `artefacts/<name>.json`, whole or not at all.
+
+        `name` is one word such as `fabric`, or `faults/nic_down` where several scenarios of a run have one each.
+        """
+        path = self._artefact(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _replace(path, encode(artefact) + b"\n")
+        return path
+
+    def load(self, name: str, kind: type[T]) -> T | None:
+        """The artefact saved under `name`, None where there is none, UsageError where it is not a `kind`."""
+        path = self._artefact(name)
+        return self._read(path, kind) if path.exists() else None
+
+    def load_all(self, name: str, kind: type[T]) -> dict[str, T]:
+        """Every artefact of that word: by qualifier, in sorted order; the one without a qualifier is under `""`."""
+        paths = sorted((self.path / "artefacts" / name).glob("*.json"))
+        qualified = {path.stem: self._read(path, kind) for path in paths}
+        plain = self.load(name, kind)
+        return qualified if plain is None else {"": plain} | qualified
+
+    def _artefact(self, name: str) -> Path:
+        if not _ARTEFACT.fullmatch(name):
+            raise UsageError(f"artefact name {name!r} is not WORD or WORD/WORD of letters, digits, '_', '.' and '-'")
+        return self.path / "artefacts" / f"{name}.json"
+
+    def _append(self, name: str, record: Any, *, sort: bool = True) -> None:  # noqa: ANN401
+        line = (encode(record) if sort else msgspec.json.encode(record)) + b"\n"
+        descriptor = os.open(self.path / name, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            os.write(descriptor, line)
+        finally:
+            os.close(descriptor)
+
+    def _measurements(self, name: str) -> tuple[Measurement, ...]:
+        return tuple(line.measurement() for line in self._lines(name, MeasurementLine))
+
+    def _lines(self, name: str, kind: type[T]) -> list[T]:
+        path = self.path / name
+        if not path.exists():
+            return []
+        lines = path.read_bytes().splitlines()
+        return [decode(line, kind, f"{path}:{number}") for number, line in enumerate(lines, start=1)]
+
+    def _read(self, path: Path, kind: type[T]) -> T:
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            raise UsageError(f"{path} is missing; name a directory that a run has written") from None
+        return decode(data, kind, str(path))
+
+
+def slug(text: str) -> str:
+    """`text` as a file name: runs of anything but letters, digits, '_', '.' and '-' become one '-'."""
+    return _UNSAFE.sub("-", text).strip("-.") or "run"
+
+
+def _fresh(root: Path, name: str) -> Path:
+    """Make a directory that was not there; runs of the same second get a number."""
+    path, attempt = root / name, 1
+    while True:
+        try:
+            path.mkdir()
+        except FileExistsError:
+            attempt += 1
+            path = root / f"{name}-{attempt}"
+        else:
+            return path
+
+
+def _point(link: Path, target: str) -> None:
+    """Make `link` a symlink to `target`; at every moment it points at a whole run."""
+    fresh = link.with_name(f".{link.name}.{os.getpid()}")
+    fresh.unlink(missing_ok=True)
+    fresh.symlink_to(target)
+    fresh.replace(link)
+
+
+def _replace(path: Path, data: bytes) -> None:
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    fresh.write_bytes(data)
+    fresh.replace(path)

@@ -1,0 +1,11 @@
+"""From an inventory's word to a connection."""
+
+from c4bench.inventory import Access
+from c4bench.remote.local import LocalConnection
+from c4bench.remote.protocol import Connection
+from c4bench.remote.ssh import SshConnection
+
+
+def connect(host: str, access: Access) -> Connection:
+    """A way to `host`; nothing is opened before it is needed."""
+    return LocalConnection(host) if access.connection == "local" else SshConnection(host, access)

@@ -1,0 +1,48 @@
+"""The machine we run on as a host, for `ansible_connection: local`."""
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from c4bench.errors import UnhealthyError
+from c4bench.remote.protocol import Completed, Session, checked
+from c4bench.remote.session import ProcessSession
+
+
+class LocalConnection:
+    """Implements `Connection` with processes of our own."""
+
+    def __init__(self, host: str) -> None:
+        self._host = host
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        input: bytes = b"",  # noqa: A002  (as subprocess names it)
+        timeout_s: float,
+        check: bool = True,
+    ) -> Completed:
+        """Run a command to its end; with `check`, a non-zero exit code is an error."""
+        try:
+            done = subprocess.run(argv, input=input, capture_output=True, timeout=timeout_s, check=False)
+        except OSError as error:
+            raise UnhealthyError(f"{self._host}: cannot run {argv[0]}: {error.strerror}; install it") from None
+        except subprocess.TimeoutExpired:
+            raise UnhealthyError(f"{self._host}: {argv[0]} did not end within {timeout_s:g} s; it was killed") from None
+        return checked(self._host, argv, Completed(done.returncode, done.stdout, done.stderr), check=check)
+
+    def put(self, local: Path, remote: str) -> None:
+        """Copy a file, with its mode."""
+        try:
+            shutil.copy(local, remote)
+        except OSError as error:
+            raise UnhealthyError(f"{self._host}: cannot copy {local} to {remote}: {error.strerror}") from None
+
+    def start(self, argv: Sequence[str]) -> Session:
+        """Start a command to talk to."""
+        return ProcessSession(self._host, argv[0], argv)
+
+    def close(self) -> None:
+        """Nothing is held open."""

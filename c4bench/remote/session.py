@@ -1,0 +1,87 @@
+"""A session on the pipes of a local process: the command itself, or the `ssh` that runs it elsewhere.
+
+Reading waits in poll(2) and never wakes without cause, so that an idle session costs nothing on a virtual clock.
+"""
+
+import contextlib
+import os
+import select
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+
+from c4bench.errors import UnhealthyError
+from c4bench.remote.protocol import last_words
+
+_GRACE_S = 5.0
+_SHOWN_BYTES = 4096
+
+
+class ProcessSession:
+    """Implements `Session`; `host` and `name` are for messages."""
+
+    def __init__(self, host: str, name: str, argv: Sequence[str]) -> None:
+        self._what = f"{host}: {name}"
+        # Complaints go to a file: a pipe nobody reads would stop the command when full.
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the session)
+        try:
+            self._process = subprocess.Popen(
+                argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr, bufsize=0
+            )
+        except OSError as error:
+            self._stderr.close()
+            raise UnhealthyError(f"{self._what}: cannot start {argv[0]}: {error.strerror}; install it") from None
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._stdin, self._stdout = self._process.stdin, self._process.stdout
+        self._poll = select.poll()
+        self._poll.register(self._stdout, select.POLLIN)
+        self._read = bytearray()
+
+    @property
+    def exit_code(self) -> int | None:
+        """The command's exit code, None while it runs."""
+        return self._process.poll()
+
+    def write_line(self, line: str) -> None:
+        """Say one line. Raises UnhealthyError when the command has ended."""
+        left = memoryview(f"{line}\n".encode())
+        try:
+            while left:
+                left = left[self._stdin.write(left) :]
+        except (BrokenPipeError, ValueError):
+            raise self._ended() from None
+
+    def read_line(self, timeout_s: float) -> str:
+        """Wait for one line and return it without its end. Raises UnhealthyError at the end of output or of time."""
+        deadline = time.monotonic() + timeout_s
+        while b"\n" not in self._read:
+            left_s = deadline - time.monotonic()
+            if left_s <= 0 or not self._poll.poll(left_s * 1000):
+                raise UnhealthyError(f"{self._what} gave no answer within {timeout_s:g} s; is the host overloaded?")
+            chunk = os.read(self._stdout.fileno(), 65536)
+            if not chunk:
+                raise self._ended()
+            self._read += chunk
+        line, _, self._read = self._read.partition(b"\n")
+        return line.decode(errors="replace")
+
+    def _ended(self) -> UnhealthyError:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_GRACE_S)
+        size = self._stderr.seek(0, os.SEEK_END)
+        self._stderr.seek(max(0, size - _SHOWN_BYTES))
+        return UnhealthyError(f"{self._what} ended (code {self.exit_code}): {last_words(self._stderr.read())}")
+
+    def close(self) -> None:
+        """End the command's input, wait for it, and end it by force if it stays."""
+        with contextlib.suppress(BrokenPipeError):
+            self._stdin.close()
+        try:
+            self._process.wait(_GRACE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._stdout.close()
+        self._stderr.close()

@@ -1,0 +1,190 @@
+"""Hosts over SSH.
+
+Single commands and copies go through fabric, on one login that stays open. A session is an `ssh` of its own: it lasts
+as long as a fault does, and waits without ever waking, which a paramiko transport with its polling thread cannot.
+"""
+
+import shlex
+import socket
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import fabric
+import paramiko
+
+from c4bench.errors import UnhealthyError
+from c4bench.inventory import Access
+from c4bench.remote.protocol import Completed, Session, checked
+from c4bench.remote.session import ProcessSession
+from c4bench.remote.ssh_arguments import parse
+
+_CONNECT_S = 15
+_IDLE_WAKE_S = 30.0
+_CHUNK_BYTES = 1 << 16
+_SESSION_OPTIONS = ("-T", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes", "-o", "ControlMaster=no")
+
+
+class SshConnection:
+    """Implements `Connection`; logs in when first needed."""
+
+    def __init__(self, host: str, access: Access) -> None:
+        self._host, self._access = host, access
+        self._fabric: fabric.Connection | None = None
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        input: bytes = b"",  # noqa: A002  (as subprocess names it)
+        timeout_s: float,
+        check: bool = True,
+    ) -> Completed:
+        """Run a command to its end; with `check`, a non-zero exit code is an error.
+
+        One that outlives `timeout_s` loses its output and goes on: SSH has no way to end it.
+        """
+        with self._reporting(f"run {argv[0]}"):
+            channel = self._transport().open_session(timeout=timeout_s)
+            with channel, _deadline(channel, timeout_s) as expired:
+                completed = _converse(channel, shlex.join(argv), input)
+        if expired.is_set():
+            raise UnhealthyError(f"{self._host}: {argv[0]} did not end within {timeout_s:g} s; is the host overloaded?")
+        if completed.code == -1:
+            raise UnhealthyError(f"{self._host}: the connection was lost while {argv[0]} ran; is the host up?")
+        return checked(self._host, argv, completed, check=check)
+
+    def put(self, local: Path, remote: str) -> None:
+        """Copy a file to the host, with its mode."""
+        with self._reporting(f"copy {local} to {remote}"):
+            self._transport()
+            assert self._fabric is not None
+            self._fabric.put(str(local), remote=remote)
+
+    def start(self, argv: Sequence[str]) -> Session:
+        """Start a command to talk to."""
+        access = self._access
+        words = ["ssh", *_SESSION_OPTIONS, *access.ssh_arguments]
+        words += ["-l", access.user] if access.user else []
+        words += ["-p", str(access.port)] if access.port else []
+        words += ["-i", access.key_file, "-o", "IdentitiesOnly=yes"] if access.key_file else []
+        return ProcessSession(self._host, argv[0], [*words, "--", access.address, shlex.join(argv)])
+
+    def close(self) -> None:
+        """Hang up."""
+        if self._fabric is None:
+            return
+        transport = self._fabric.client.get_transport()
+        if transport is not None:
+            _wake(transport)
+        self._fabric.close()
+        self._fabric = None
+
+    def _transport(self) -> paramiko.Transport:
+        if self._fabric is None:
+            opened = _fabric_connection(self._access)
+            opened.open()
+            self._fabric = opened
+            # Its reader wakes ten times a second to look whether it was closed; `close` wakes it instead.
+            opened.transport.sock.settimeout(_IDLE_WAKE_S)
+        transport = self._fabric.client.get_transport()
+        if transport is None or not transport.is_active():
+            self._fabric = None
+            raise EOFError
+        return transport
+
+    @contextmanager
+    def _reporting(self, doing: str) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, EOFError, paramiko.SSHException) as error:
+            where = f"{self._host} ({self._access.address})"
+            raise UnhealthyError(f"{where}: cannot {doing}: {_reason(error)}") from None
+
+
+def _fabric_connection(access: Access) -> fabric.Connection:
+    arguments = parse(access.ssh_arguments)
+    configuration = fabric.Config(lazy=True)
+    if arguments.user_configuration:
+        configuration.load_ssh_config()
+    # With a key named, no other is tried: a server counts attempts.
+    keys = {"key_filename": access.key_file, "allow_agent": False, "look_for_keys": False} if access.key_file else {}
+    made = fabric.Connection(
+        access.address,
+        user=access.user or None,
+        port=access.port or None,
+        config=configuration,
+        gateway=arguments.proxy_command or None,
+        connect_timeout=_CONNECT_S,
+        connect_kwargs=keys,
+    )
+    made.client.set_missing_host_key_policy(paramiko.RejectPolicy())
+    for path in arguments.known_hosts:
+        if path.exists():
+            made.client.load_system_host_keys(str(path))
+    return made
+
+
+def _reason(error: Exception) -> str:
+    match error:
+        case paramiko.BadHostKeyException():
+            return "its host key is not the one in known_hosts; if it was set up anew, replace the line there"
+        case paramiko.AuthenticationException():
+            return "it refuses our key; check ansible_user and ansible_ssh_private_key_file"
+        case paramiko.SSHException() if "known_hosts" in str(error):
+            return "its host key is not in known_hosts; add it there (ssh-keyscan) once its fingerprint is confirmed"
+        case TimeoutError() | EOFError():
+            return "it does not answer; is it up, and does it run sshd?"
+        case socket.gaierror():
+            return "its name does not resolve; set ansible_host"
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _converse(channel: paramiko.Channel, command: str, data: bytes) -> Completed:
+    """Feed and drain all three streams at once: any one of them left alone can stop the command."""
+    channel.exec_command(command)
+    with ThreadPoolExecutor(2, "c4bench-ssh") as pool:
+        fed = pool.submit(_feed, channel, data)
+        stderr = pool.submit(_drain, channel.recv_stderr)
+        stdout = _drain(channel.recv)
+        fed.result()
+        return Completed(channel.recv_exit_status(), stdout, stderr.result())
+
+
+def _feed(channel: paramiko.Channel, data: bytes) -> None:
+    try:
+        channel.sendall(data)
+        channel.shutdown_write()
+    except OSError:  # the command did not want it all
+        return
+
+
+def _drain(receive: Callable[[int], bytes]) -> bytes:
+    return b"".join(iter(lambda: receive(_CHUNK_BYTES), b""))
+
+
+@contextmanager
+def _deadline(channel: paramiko.Channel, timeout_s: float) -> Iterator[threading.Event]:
+    """Close the channel after `timeout_s`, which ends every wait on it; the event tells that this happened."""
+    expired = threading.Event()
+
+    def expire() -> None:
+        expired.set()
+        channel.close()
+
+    timer = threading.Timer(timeout_s, expire)
+    timer.start()
+    try:
+        yield expired
+    finally:
+        timer.cancel()
+        timer.join()
+
+
+def _wake(transport: paramiko.Transport) -> None:
+    try:
+        transport.sock.shutdown(socket.SHUT_RDWR)
+    except OSError:  # it has ended already
+        return

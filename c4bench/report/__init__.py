@@ -1,0 +1,6 @@
+"""What a run directory says: judged again, and drawn on one page."""
+
+from c4bench.report.html import render
+from c4bench.report.judge import Verdict, judge_run
+
+__all__ = ["Verdict", "judge_run", "render"]

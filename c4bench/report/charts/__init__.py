@@ -1,0 +1,1 @@
+"""One module a figure; each turns an artefact into SVG. Colours are the page's CSS classes."""

@@ -1,0 +1,98 @@
+"""The fabric, each directed link as wide and as dark as it is loaded."""
+
+from collections.abc import Mapping, Sequence
+
+from markupsafe import Markup
+
+from c4bench.record.artefacts import Fabric, FabricHost, FabricLink, LoadCase
+from c4bench.report.svg import drawing, element
+
+_WIDTH = 480.0
+_TIER_GAP = 112.0
+_TOP = 22.0
+_MARGIN = 8.0
+_STEPS = (0.02, 0.35, 0.65, 0.9, 1.005)
+
+Place = tuple[float, float]
+
+
+def fabric_panel(fabric: Fabric, case: LoadCase) -> Markup:
+    """The fabric from its top tier down to the hosts, the most loaded links on top."""
+    places, nodes, height = _layout(fabric)
+    drawable = [link for link in fabric.links if link.source in places and link.target in places]
+    drawable.sort(key=lambda link: case.loads.get(link.hop, 0.0))
+    # Finer lines where there are many, or the middle of a dense fabric turns into a blot.
+    scale = min(1.0, 8.5 / max(len(drawable), 1) ** 0.5)
+    lines = [_line(link, case.loads.get(link.hop, 0.0), places, scale) for link in drawable]
+    title = f"Link loads under {case.label}"
+    worst = max((case.loads.get(link.hop, 0.0) for link in fabric.links), default=0.0)
+    description = f"{len(drawable)} directed links; the most loaded carries {worst:.0%} of its rate."
+    return drawing(title, description, _WIDTH, height, *lines, *nodes)
+
+
+def step(load: float) -> str:
+    """The CSS class of a load: l0 (idle) to l4 (full), l5 (more than it can carry)."""
+    return f"l{sum(load > bound for bound in _STEPS)}"
+
+
+def _layout(fabric: Fabric) -> tuple[dict[str, Place], list[Markup], float]:
+    """Where every switch and NIC is, the nodes drawn, and the height of it all."""
+    tiers = sorted({switch.tier for switch in fabric.switches}, reverse=True)
+    places: dict[str, Place] = {}
+    nodes = []
+    for row, tier in enumerate(tiers):
+        names = [switch.name for switch in fabric.switches if switch.tier == tier]
+        for name, x in zip(names, _spread(len(names)), strict=True):
+            places[name] = x, _TOP + row * _TIER_GAP
+            nodes.append(_node(name, places[name], _slot(len(names)), "switch"))
+    bottom = _TOP + max(len(tiers), 1) * _TIER_GAP - 26
+    for host, x in zip(_by_leaf(fabric, places), _spread(len(fabric.hosts)), strict=True):
+        slot = _slot(len(fabric.hosts))
+        nodes.append(_node(host.name, (x, bottom), slot, "host"))
+        reach = min(slot, 50) * 0.32
+        for index, nic in enumerate(host.nics):
+            share = (index + 0.5) / len(host.nics) * 2 - 1
+            places[nic] = x + share * reach, bottom - 10
+    return places, nodes, bottom + 18
+
+
+def _by_leaf(fabric: Fabric, places: Mapping[str, Place]) -> list[FabricHost]:
+    """Hosts below the leaves that they are on, so that access links do not cross."""
+    above: dict[str, list[float]] = {}
+    for link in fabric.links:
+        if link.target in places:
+            above.setdefault(link.source, []).append(places[link.target][0])
+
+    def across(host: FabricHost) -> float:
+        found = [x for nic in host.nics for x in above.get(nic, ())]
+        return sum(found) / len(found) if found else _WIDTH
+
+    return sorted(fabric.hosts, key=across)
+
+
+def _slot(count: int) -> float:
+    return (_WIDTH - 2 * _MARGIN) / max(count, 1)
+
+
+def _spread(count: int) -> Sequence[float]:
+    return [_MARGIN + _slot(count) * (index + 0.5) for index in range(count)]
+
+
+def _node(name: str, place: Place, slot: float, kind: str) -> Markup:
+    x, y = place
+    width = min(62.0, slot - 4)
+    box = element("rect", x=x - width / 2, y=y - 10, width=width, height=20, rx=5)
+    # A name that its box cannot hold is left to the tooltip.
+    fits = len(name) * 6.6 < width
+    label = (element("text", name, x=x, y=y + 4, text_anchor="middle"),) if fits else ()
+    return element("g", element("title", name), box, *label, class_=f"node {kind}")
+
+
+def _line(link: FabricLink, load: float, places: Mapping[str, Place], scale: float) -> Markup:
+    (x1, y1), (x2, y2) = places[link.source], places[link.target]
+    # Each direction keeps to its right, so that both show.
+    length = ((x2 - x1) ** 2 + (y2 - y1) ** 2) ** 0.5 or 1.0
+    dx, dy = (y1 - y2) / length * 2.2 * scale, (x2 - x1) / length * 2.2 * scale
+    tip = element("title", f"{link.source} to {link.target}: {load:.0%}")
+    ends = {"x1": x1 + dx, "y1": y1 + dy, "x2": x2 + dx, "y2": y2 + dy}
+    return element("line", tip, **ends, stroke_width=(1 + 2.6 * min(load, 1.2)) * scale, class_=step(load))

@@ -1,0 +1,90 @@
+"""Which measurements stand at the top of the page, and how each is written."""
+
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from c4bench.model.measurement import Measurement, Outcome
+from c4bench.units import format_rate, format_size, format_time
+
+_MOST = 12
+_TEST = re.compile(r"::|\.py-")
+_RANK = {Outcome.FAIL: 0, Outcome.INCONCLUSIVE: 1, Outcome.PASS: 2, Outcome.INFO: 3}
+_FORMATS: dict[str, Callable[[float], str]] = {
+    "s": format_time,
+    "bit/s": format_rate,
+    "B": lambda value: format_size(round(value)),
+}
+
+
+class Headline(NamedTuple):
+    """Of the `shared_by` measurements of one name and limit, the one nearest to missing it, or furthest past."""
+
+    measurement: Measurement
+    shared_by: int
+
+
+def headlines(measurements: Iterable[Measurement]) -> list[Headline]:
+    """Every name that missed, then the others in order of taking, up to a page's worth; the worst of each name."""
+    groups: dict[tuple[str, str, str], list[Measurement]] = {}
+    for one in measurements:
+        if one.limit:
+            groups.setdefault((one.scenario, one.name, one.limit), []).append(one)
+    worst = [Headline(min(group, key=_urgency), len(group)) for group in groups.values()]
+    worst.sort(key=lambda headline: _RANK[headline.measurement.outcome])
+    missed = sum(headline.measurement.outcome is not Outcome.PASS for headline in worst)
+    return worst[: max(_MOST, missed)]
+
+
+def margin(measurement: Measurement) -> float:
+    """How far inside its limit a value is, as a share of the limit; negative when it missed. NaN without a number."""
+    sign, bound = measurement.limit.split()
+    limit = float(bound)
+    inside = (measurement.value - limit) if sign[0] == ">" else (limit - measurement.value)
+    return (-abs(inside) if sign == "==" else inside) / (abs(limit) or 1.0)
+
+
+def written(measurement: Measurement) -> str:
+    """The value with its unit, as people write it."""
+    if math.isnan(measurement.value):
+        return "no value"
+    return quantity(measurement.value, measurement.unit)
+
+
+def limit_written(measurement: Measurement) -> str:
+    """The limit with its unit; empty without a limit."""
+    if not measurement.limit:
+        return ""
+    sign, bound = measurement.limit.split()
+    symbol = {">=": "≥", "<=": "≤", "==": "="}.get(sign, sign)
+    return f"{symbol} {quantity(float(bound), measurement.unit)}"
+
+
+def labels_written(measurement: Measurement) -> str:
+    """`case ECMP · hosts 8`."""
+    return " · ".join(f"{name} {value}" for name, value in sorted(measurement.labels.items()))
+
+
+def short(scenario: str) -> str:
+    """`tests/scenarios/c4p/test_x.py::test_even[8]`, also as an artefact's name, -> `even[8]`; else as it is."""
+    return _TEST.split(scenario)[-1].removeprefix("test_").replace("_", " ")
+
+
+def by_scenario(measurements: Iterable[Measurement]) -> list[tuple[str, Sequence[Measurement]]]:
+    """Measurements grouped by scenario, both in order of taking."""
+    groups: dict[str, list[Measurement]] = {}
+    for one in measurements:
+        groups.setdefault(one.scenario, []).append(one)
+    return list(groups.items())
+
+
+def quantity(value: float, unit: str) -> str:
+    """A value and its unit, scaled where the unit is an SI base unit; unit `1` is a bare number."""
+    if unit in _FORMATS and value:
+        return _FORMATS[unit](value)
+    return f"{value:.4g}" if unit in {"1", ""} else f"{value:.4g} {unit}"
+
+
+def _urgency(measurement: Measurement) -> tuple[int, float]:
+    return _RANK[measurement.outcome], margin(measurement)

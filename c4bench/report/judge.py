@@ -1,0 +1,82 @@
+"""The verdict on a run, from its directory alone."""
+
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+
+from c4bench.errors import InconclusiveError, UsageError
+from c4bench.model.measurement import Measurement, Outcome, judge
+from c4bench.record import RunDirectory
+
+_EXIT = {Outcome.PASS: 0, Outcome.FAIL: 1, Outcome.INCONCLUSIVE: InconclusiveError.exit_code}
+
+
+class Ending(msgspec.Struct, frozen=True):
+    """How a scenario ended: its last word, whatever its measurements say."""
+
+    scenario: str
+    outcome: Outcome
+    reason: str = ""
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What the run comes to. `measurements` and `timings` carry outcomes held against their limits again.
+
+    `changed` counts those whose recorded outcome was another one: somebody edited a value, a limit or an outcome.
+    """
+
+    outcome: Outcome
+    measurements: tuple[Measurement, ...]
+    timings: tuple[Measurement, ...]
+    scenarios: tuple[Ending, ...]
+    changed: int
+
+    @property
+    def exit_code(self) -> int:
+        """0 pass, 1 fail, 4 inconclusive."""
+        return _EXIT[self.outcome]
+
+    def count(self, outcome: Outcome) -> int:
+        """How many measurements and timings have that outcome."""
+        return Counter(one.outcome for one in (*self.measurements, *self.timings))[outcome]
+
+
+def judge_run(run_dir: Path) -> Verdict:
+    """Judge a run directory again, without hardware.
+
+    One miss or failed scenario fails the run; else one inconclusive makes it inconclusive; a run in which nothing was
+    held against a limit and no scenario ended well has proven nothing and is inconclusive too. Raises UsageError for
+    what is not a run directory, or is damaged.
+    """
+    run = RunDirectory(run_dir)
+    recorded = run.measurements(), run.timings()
+    measurements, timings = (tuple(_again(one) for one in group) for group in recorded)
+    scenarios = _endings(run)
+    before = [one.outcome for group in recorded for one in group]
+    after = [one.outcome for one in (*measurements, *timings)]
+    changed = sum(old is not new for old, new in zip(before, after, strict=True))
+    worst = _worst({*after, *(ending.outcome for ending in scenarios)})
+    return Verdict(worst, measurements, timings, scenarios, changed)
+
+
+def _again(recorded: Measurement) -> Measurement:
+    # What made a measurement inconclusive (a fault the witness did not see) is not in its value: it stays so.
+    if recorded.outcome is Outcome.INCONCLUSIVE:
+        return recorded
+    return msgspec.structs.replace(recorded, outcome=judge(recorded.value, recorded.limit))
+
+
+def _endings(run: RunDirectory) -> tuple[Ending, ...]:
+    ended = [event for event in run.events() if event.get("kind") == "scenario"]
+    try:
+        return tuple(msgspec.convert(ended, list[Ending]))
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{run.path}/events.jsonl has a scenario without an ending ({error}); run again") from None
+
+
+def _worst(outcomes: set[Outcome]) -> Outcome:
+    for outcome in (Outcome.FAIL, Outcome.INCONCLUSIVE, Outcome.PASS):
+        if outcome in outcomes:
+            return outcome
+    return Outcome.INCONCLUSIVE

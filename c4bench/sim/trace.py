@@ -1,0 +1,81 @@
+"""One collective, step by step: when every rank was ready, began and ended each message.
+
+In step k every rank sends one message to the rank `shift[k]` places on and needs the one sent to it before step k + 1;
+a ring repeats shift 1, the linear-shift all-to-all uses 1 to n - 1. Rank is the last axis everywhere.
+"""
+
+import msgspec
+import numpy as np
+
+from c4bench.sim.model import SimOp
+from c4bench.sim.world import Floats, Ints, World
+
+
+class OpTrace(msgspec.Struct, frozen=True):
+    """Times (s) of one collective; never is infinity. `free`, `ready`, `start`, `end` have shape (steps, ranks).
+
+    `free`: the sender is done with its last message; `ready`: it also has the data for this one; `start`: it also has
+    credit; `end`: acknowledged. `entered` and `finished` have shape (ranks,).
+    """
+
+    op: SimOp
+    seq: int
+    shifts: tuple[int, ...]
+    message_bytes: int
+    entered: Floats
+    finished: Floats
+    free: Floats
+    ready: Floats
+    start: Floats
+    end: Floats
+
+
+class ReceiverQueues:
+    """The receivers of all NICs: what comes to a busy one queues behind what came before it."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._free: Floats = np.full(world.job.ranks, -np.inf)
+        self._latest: Floats = np.full(world.job.ranks, -np.inf)
+
+    def deliver(self, peer: Ints, start: Floats, message_bytes: int) -> Floats:
+        """When messages that start at `start`, one from each rank to its `peer`, are acknowledged; shape (ranks,).
+
+        A message is through when its sender's side and its receiver have both carried it; what is under way to or
+        from a rank when it is killed is never acknowledged. Steps come in order, not times: a message that starts
+        before one of an earlier step does not queue behind it.
+        """
+        world = self._world
+        queued = np.where(start >= self._latest[peer], np.maximum(start, self._free[peer]), start)
+        with np.errstate(divide="ignore"):
+            sent: Floats = start + message_bytes / world.sending_rates(peer, start)
+            received: Floats = queued + message_bytes / world.receiving_rates(peer, start)
+        self._free[peer] = np.where(np.isfinite(received), np.maximum(self._free[peer], received), self._free[peer])
+        self._latest[peer] = np.where(np.isfinite(start), np.maximum(self._latest[peer], start), self._latest[peer])
+        end = np.maximum(sent, received)
+        lost = (end > world.killed_s) | (end > world.killed_s[peer])
+        return np.where(lost, np.inf, end)
+
+
+def shifts_of(kind: str, ranks: int) -> tuple[int, ...]:
+    """How many places on each step of a collective sends; KeyError for a kind that is not simulated."""
+    return {"all_reduce": (1,) * (2 * (ranks - 1)), "all_to_all": tuple(range(1, ranks))}[kind]
+
+
+def run_op(world: World, op: SimOp, seq: int, entered: Floats) -> OpTrace:
+    """Play one collective whose ranks enter it at `entered`."""
+    job = world.job
+    shifts = shifts_of(op.kind, job.ranks)
+    message_bytes = op.size_bytes // job.ranks
+    rows: list[tuple[Floats, Floats, Floats, Floats]] = []
+    free = ready = entered
+    queues = ReceiverQueues(world)
+    for shift in shifts:
+        peer: Ints = (world.ranks + shift) % job.ranks
+        start = world.acts(np.maximum(ready, ready[peer])) if job.credits else ready
+        end = queues.deliver(peer, start, message_bytes)
+        rows.append((free, ready, start, end))
+        free = end
+        ready = world.acts(np.maximum(end, end[(world.ranks - shift) % job.ranks]))
+    times = np.asarray(rows)
+    return OpTrace(op, seq, shifts, message_bytes, entered, ready, times[:, 0], times[:, 1], times[:, 2], times[:, 3])

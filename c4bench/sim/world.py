@@ -1,0 +1,76 @@
+"""What faults do to rates and to ranks, at any time, for all ranks at once."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from c4bench.sim.model import SimFault, SimFaultKind, SimJob
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.intp]
+
+
+class World:
+    """The job's surroundings; every array is indexed by rank."""
+
+    def __init__(self, job: SimJob, faults: Sequence[SimFault]) -> None:
+        self.job = job
+        self.ranks: Ints = np.arange(job.ranks)
+        self._faults = faults
+        self.killed_s: Floats = np.full(job.ranks, np.inf)
+        for fault in self._of(SimFaultKind.KILLED):
+            self.killed_s[fault.rank] = min(self.killed_s[fault.rank], fault.at_s)
+
+    def sending_rates(self, peer: Ints, time_s: Floats) -> Floats:
+        """Bytes/s each rank's transmitter and its path to `peer` carry from `time_s` on; shape (ranks,)."""
+        share = self._nic_share("tx", self.ranks, time_s)
+        for fault in self._of(SimFaultKind.PATH_RATE):
+            hit = (self.ranks == fault.rank) & (peer == fault.peer) & _during(fault, time_s)
+            share = np.where(hit, np.minimum(share, fault.factor), share)
+        return share * (self.job.rate_bps / 8)
+
+    def receiving_rates(self, peer: Ints, time_s: Floats) -> Floats:
+        """Bytes/s the receiver of each rank's `peer` takes from `time_s` on; shape (ranks,)."""
+        return self._nic_share("rx", peer, time_s) * (self.job.rate_bps / 8)
+
+    def compute_factor(self, time_s: Floats) -> Floats:
+        """How much longer each rank computes when it begins at `time_s`; shape (ranks,)."""
+        factor = np.ones(len(time_s))
+        for fault in self._of(SimFaultKind.COMPUTE):
+            factor *= np.where((self.ranks == fault.rank) & _during(fault, time_s), fault.factor, 1.0)
+        return factor
+
+    def acts(self, time_s: Floats) -> Floats:
+        """When each rank really does what it would do at `time_s`: later if stopped, never if killed."""
+        acts_s: Floats = np.where(time_s >= self.killed_s, np.inf, time_s)
+        for fault in self._of(SimFaultKind.STOPPED):
+            acts_s = np.where((self.ranks == fault.rank) & _during(fault, acts_s), fault.until_s, acts_s)
+        return acts_s
+
+    def seen(self, time_s: float) -> Floats:
+        """The moment each rank's shared memory shows at `time_s`: it stands still while the rank does."""
+        seen_s: Floats = np.minimum(np.full(self.job.ranks, time_s), self.killed_s)
+        for fault in self._of(SimFaultKind.STOPPED):
+            if fault.at_s <= time_s < fault.until_s:
+                seen_s[fault.rank] = min(seen_s[fault.rank], fault.at_s)
+        return seen_s
+
+    def stopped(self, time_s: float) -> set[int]:
+        """Ranks that are stopped at `time_s`."""
+        return {f.rank for f in self._of(SimFaultKind.STOPPED) if f.at_s <= time_s < f.until_s}
+
+    def _nic_share(self, side: str, ranks: Ints, time_s: Floats) -> Floats:
+        share = np.ones(len(ranks))
+        for fault in self._of(SimFaultKind.NIC_RATE):
+            if fault.side == side:
+                hit = (ranks == fault.rank) & _during(fault, time_s)
+                share = np.where(hit, np.minimum(share, fault.factor), share)
+        return share
+
+    def _of(self, kind: SimFaultKind) -> Iterable[SimFault]:
+        return (fault for fault in self._faults if fault.kind is kind)
+
+
+def _during(fault: SimFault, time_s: Floats) -> NDArray[np.bool_]:
+    return (time_s >= fault.at_s) & (time_s < fault.until_s)

@@ -1,0 +1,1 @@
+"""RDMA verbs: devices, connections, path control, events, counters, probes. The only importer of pyverbs."""

@@ -1,0 +1,163 @@
+"""One end of a reliable connection: a queue pair through its states, and what is posted on it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyverbs.addr import GID, AHAttr, GlobalRoute
+from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
+from pyverbs.wr import SGE, RecvWR, SendWR
+
+from c4bench.verbs.enums import ENUMS, names
+from c4bench.verbs.errors import VerbsError, verbs
+from c4bench.verbs.transport import Remote, TransportProfile
+
+if TYPE_CHECKING:
+    from c4bench.verbs.device import Device
+
+STATES = names("IBV_QPS_")
+_QP_ACCESS = ENUMS.IBV_ACCESS_LOCAL_WRITE | ENUMS.IBV_ACCESS_REMOTE_WRITE | ENUMS.IBV_ACCESS_REMOTE_READ
+
+
+class Endpoint:
+    """An RC queue pair of a device. Every failing verb raises VerbsError; failures of posted work come as completions.
+
+    `connect` may be called again after an error: it goes through RESET, which drops everything still posted.
+    """
+
+    def __init__(self, device: Device, profile: TransportProfile, *, sends: int, receives: int) -> None:
+        self.device = device
+        self.profile = profile
+        self.remote: Remote | None = None
+        self.flow_label = 0
+        cap = QPCap(max_send_wr=sends, max_recv_wr=receives, max_send_sge=1, max_recv_sge=1)
+        with verbs(device.name, "creating a QP"):
+            self._qp: Any = QP(device.pd, QPInitAttr(qp_type=ENUMS.IBV_QPT_RC, scq=device.cq, rcq=device.cq, cap=cap))
+        self.qp_num: int = self._qp.qp_num
+        # A work request needs at least one SGE in pyverbs; one of length 0 serves every request without bytes.
+        self._nothing = SGE(device.anchor.buf, 0, device.anchor.lkey)
+        self._receive = RecvWR(num_sge=1, sg=[self._nothing])
+
+    @property
+    def state(self) -> str:
+        """The QP's state now: RESET, INIT, RTR, RTS, SQD, SQE or ERR."""
+        with verbs(self.device.name, "querying it", self.qp_num):
+            attributes, _ = self._qp.query(ENUMS.IBV_QP_STATE)
+        return STATES[attributes.qp_state]
+
+    @property
+    def source_port(self) -> int:
+        """UDP source port of its packets; 0 before it is connected."""
+        if self.remote is None:
+            return 0
+        return self.device.paths.source_port(self.flow_label, self.qp_num, self.remote.qp)
+
+    def connect(self, remote: Remote, source_port: int = 0, receives: int = 0) -> None:
+        """RESET to RTS towards `remote`, with `receives` receives posted before the first message can come."""
+        self.remote = remote
+        self.flow_label = self.device.paths.flow_label(source_port)
+        self._modify("to RESET", self._to(ENUMS.IBV_QPS_RESET), ENUMS.IBV_QP_STATE)
+        with verbs(self.device.name, "to INIT", self.qp_num):
+            self._qp.to_init(self._base())
+        for _ in range(receives):
+            self.post_receive()
+        attributes = self._connected()
+        with verbs(self.device.name, f"connecting to QP {remote.qp} at {remote.gid}", self.qp_num):
+            self._qp.to_rtr(attributes)
+            self._qp.to_rts(attributes)
+
+    def _base(self) -> Any:  # noqa: ANN401  (a pyverbs QPAttr)
+        attributes = QPAttr(port_num=self.device.port_number)
+        attributes.qp_access_flags = _QP_ACCESS
+        return attributes
+
+    def _connected(self) -> Any:  # noqa: ANN401  (a pyverbs QPAttr)
+        # pyverbs leaves timeout and retries at 0, "wait for ever" and "never", and the hop limit at 1: state them all.
+        attributes = self._base()
+        attributes.path_mtu = self.device.status().active_mtu_bytes.bit_length() - 8
+        attributes.min_rnr_timer = self.profile.min_rnr_timer
+        attributes.max_dest_rd_atomic = 1
+        attributes.max_rd_atomic = 1
+        attributes.dest_qp_num = self._peer().qp
+        attributes.ah_attr = self._address()
+        attributes.timeout = self.profile.timeout
+        attributes.retry_cnt = self.profile.retries
+        attributes.rnr_retry = self.profile.rnr_retries
+        return attributes
+
+    def _peer(self) -> Remote:
+        if self.remote is None:
+            raise VerbsError(f"QP {self.qp_num} on {self.device.name} is not connected", device=self.device.name)
+        return self.remote
+
+    def _address(self) -> Any:  # noqa: ANN401  (a pyverbs AHAttr)
+        route = GlobalRoute(
+            dgid=GID(self._peer().gid),
+            sgid_index=self.device.resolve_gid().table_index,
+            flow_label=self.flow_label,
+            hop_limit=self.profile.hop_limit,
+        )
+        return AHAttr(gr=route, is_global=1, port_num=self.device.port_number)
+
+    @staticmethod
+    def _to(state: int) -> Any:  # noqa: ANN401  (a pyverbs QPAttr)
+        attributes = QPAttr()
+        attributes.qp_state = state
+        return attributes
+
+    def _modify(self, doing: str, attributes: Any, mask: int) -> None:  # noqa: ANN401
+        with verbs(self.device.name, doing, self.qp_num):
+            self._qp.modify(attributes, mask)
+
+    def redirect(self, flow_label: int) -> None:
+        """Give a live connection another flow label: SQD, new address vector, RTS.
+
+        The caller has reaped every completion first: with a large request in flight Linux 6.1 never finishes draining.
+        """
+        self.flow_label = flow_label
+        address = QPAttr(port_num=self.device.port_number)
+        address.ah_attr = self._address()
+        self._modify("to SQD", self._to(ENUMS.IBV_QPS_SQD), ENUMS.IBV_QP_STATE)
+        self._modify("changing its path", address, ENUMS.IBV_QP_AV)
+        self._modify("back to RTS", self._to(ENUMS.IBV_QPS_RTS), ENUMS.IBV_QP_STATE)
+
+    def move(self, source_port: int) -> None:
+        """Take the path of `source_port` (0: ECMP) from the next message on; nothing may be outstanding."""
+        self.device.paths.move(self, source_port)
+
+    def write(
+        self,
+        local: tuple[int, int],
+        remote: tuple[int, int],
+        length: int,
+        *,
+        immediate: int | None = None,
+        signaled: bool = True,
+        wr_id: int = 0,
+    ) -> None:
+        """RDMA-write `length` bytes from `local` (address, lkey) to `remote` (address, rkey).
+
+        With `immediate` (32 bits) the far end gets a completion for it and spends one posted receive.
+        """
+        opcode = ENUMS.IBV_WR_RDMA_WRITE if immediate is None else ENUMS.IBV_WR_RDMA_WRITE_WITH_IMM
+        sge = SGE(local[0], length, local[1]) if length else self._nothing
+        flags = ENUMS.IBV_SEND_SIGNALED if signaled else 0
+        request = SendWR(wr_id=wr_id, opcode=opcode, num_sge=1, sg=[sge], send_flags=flags)
+        if immediate is not None:
+            request.imm_data = immediate
+        request.set_wr_rdma(remote[1], remote[0])
+        with verbs(self.device.name, "posting a write", self.qp_num):
+            self._qp.post_send(request)
+
+    def probe(self, wr_id: int = 0) -> None:
+        """Write zero bytes: succeeds in a round trip where the peer's QP lives, and errs after the retries if not."""
+        self.write((0, 0), (0, 0), 0, wr_id=wr_id)
+
+    def post_receive(self) -> None:
+        """Post one receive, for a write with immediate."""
+        self._qp.post_recv(self._receive)
+
+    def close(self) -> None:
+        """Destroy the QP."""
+        with verbs(self.device.name, "destroying it", self.qp_num):
+            self._qp.close()

@@ -1,0 +1,19 @@
+"""The verbs constants behind one name, whichever generation of pyverbs is installed."""
+
+from typing import Any
+
+
+def _load() -> Any:  # noqa: ANN401  (a module without type information)
+    try:
+        from pyverbs import libibverbs_enums as found  # noqa: PLC0415  (rdma-core 59 and later)
+    except ImportError:
+        from pyverbs import enums as found  # noqa: PLC0415  (rdma-core 58 and earlier)
+    return found
+
+
+ENUMS = _load()
+
+
+def names(prefix: str) -> dict[int, str]:
+    """Value to name, without the prefix, of all constants that start with it: `names("IBV_QPS_")[3]` is `"RTS"`."""
+    return {int(value): key[len(prefix) :] for key, value in vars(ENUMS).items() if key.startswith(prefix)}

@@ -1,0 +1,235 @@
+"""Which way a UDP source port takes: TTL-limited probes with the 5-tuple of the data flows, from an ordinary socket."""
+
+import ctypes
+import ipaddress
+import os
+import select
+import socket
+import struct
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from c4bench.errors import C4Error
+from c4bench.model.fabric import Nic
+
+ROCE_PORT = 4791
+IN_FLIGHT = 64
+_PAYLOAD = b"c4bench probe"
+_CLONE_NEWNET = 0x40000000
+_TIME_EXCEEDED = {4: 11, 6: 3}
+# ee_errno, ee_origin, ee_type, ee_code (linux/errqueue.h); the offender's sockaddr follows at byte 16.
+_EXTENDED_ERROR = struct.Struct("=IBBB")
+_RECVERR4, _RECVERR6 = 11, 25
+
+
+class _Family(NamedTuple):
+    """Where IPv4 and IPv6 differ: socket family, option level, TTL and error options, the offender's address."""
+
+    family: int
+    level: int
+    ttl: int
+    receive_errors: int
+    offender: slice
+
+
+_FAMILIES = {
+    4: _Family(socket.AF_INET, socket.IPPROTO_IP, socket.IP_TTL, _RECVERR4, slice(20, 24)),
+    6: _Family(socket.AF_INET6, socket.IPPROTO_IPV6, socket.IPV6_UNICAST_HOPS, _RECVERR6, slice(24, 40)),
+}
+
+
+class Answer(NamedTuple):
+    """An ICMP error: who sent it, and whether the probe merely ran out of hops."""
+
+    hop: str
+    expired: bool
+
+
+@dataclass(slots=True)
+class _Trace:
+    """One source port's path so far; a deadline of 0 means that it has ended."""
+
+    port: int
+    socket: socket.socket
+    deadline: float = 0.0
+    hops: list[str] = field(default_factory=list)
+
+    def end(self, hop: str) -> None:
+        """The path ends at `hop`."""
+        self.hops.append(hop)
+        self.deadline = 0.0
+
+
+def probe_paths(
+    nic: Nic, destination: str, source_ports: Sequence[int], max_hops: int, timeout_s: float = 0.5
+) -> dict[int, tuple[str, ...]]:
+    """Addresses of the hops that answer, in order, for each source port from `nic` to the address `destination`.
+
+    A trace ends at `max_hops`, at the destination, at a hop that refuses to forward, or at a hop that stays silent for
+    `timeout_s`, which is given as `""`. A software NIC swallows a probe that reaches it, so ask for as many hops as
+    there are switches. At most 64 probes are in flight. Raises C4Error where the sockets cannot be opened.
+    """
+    prober = _Prober(nic, destination, max_hops, timeout_s)
+    try:
+        found = prober.run(deque(dict.fromkeys(source_ports)))
+    finally:
+        prober.close()
+    return {port: found[port] for port in source_ports}
+
+
+class _Prober:
+    """The traces in flight from one NIC to one destination."""
+
+    def __init__(self, nic: Nic, destination: str, max_hops: int, timeout_s: float) -> None:
+        self._nic = nic
+        self._destination = destination
+        self._max_hops = max_hops
+        self._timeout_s = timeout_s
+        self._running: dict[int, _Trace] = {}
+        self._poller = select.poll()
+
+    def run(self, waiting: deque[int]) -> dict[int, tuple[str, ...]]:
+        """Trace every port of `waiting`."""
+        found: dict[int, tuple[str, ...]] = {}
+        while waiting or self._running:
+            self._start([waiting.popleft() for _ in range(min(len(waiting), IN_FLIGHT - len(self._running)))])
+            if all(trace.deadline for trace in self._running.values()):
+                self._collect()
+            found.update((trace.port, tuple(trace.hops)) for trace in self._take_ended())
+        return found
+
+    def _start(self, ports: list[int]) -> None:
+        if not ports:
+            return
+        deadline = time.monotonic() + self._timeout_s
+        with inside(self._nic.netns):
+            for port in ports:
+                trace = _open(self._nic, port)
+                self._running[trace.socket.fileno()] = trace
+                self._poller.register(trace.socket.fileno(), select.POLLERR)
+                self._send(trace, deadline)
+
+    def _send(self, trace: _Trace, deadline: float) -> None:
+        family = _family(self._destination)
+        trace.deadline = deadline
+        try:
+            trace.socket.setsockopt(family.level, family.ttl, len(trace.hops) + 1)
+            trace.socket.sendto(_PAYLOAD, (self._destination, ROCE_PORT))
+        except OSError:
+            # No route or no carrier: as silent as a hop that does not answer.
+            trace.end("")
+
+    def _collect(self) -> None:
+        wait_s = min(trace.deadline for trace in self._running.values()) - time.monotonic()
+        ready = self._poller.poll(max(0.0, wait_s) * 1000)
+        now = time.monotonic()
+        for fd, _ in ready:
+            answer = _read(self._running[fd].socket)
+            if answer is not None:
+                self._advance(self._running[fd], answer, now + self._timeout_s)
+        for trace in self._running.values():
+            if trace.deadline and trace.deadline <= now:
+                trace.end("")
+
+    def _advance(self, trace: _Trace, answer: Answer, deadline: float) -> None:
+        last = not answer.expired or answer.hop == self._destination or len(trace.hops) + 1 >= self._max_hops
+        if last:
+            trace.end(answer.hop)
+        else:
+            trace.hops.append(answer.hop)
+            self._send(trace, deadline)
+
+    def _take_ended(self) -> Iterator[_Trace]:
+        for fd in [fd for fd, trace in self._running.items() if not trace.deadline]:
+            self._poller.unregister(fd)
+            trace = self._running.pop(fd)
+            trace.socket.close()
+            yield trace
+
+    def close(self) -> None:
+        """Close what is still in flight."""
+        for trace in self._running.values():
+            trace.socket.close()
+
+
+def _open(nic: Nic, port: int) -> _Trace:
+    family = _family(nic.address)
+    made = socket.socket(family.family, socket.SOCK_DGRAM)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, nic.netdev.encode())
+        made.setsockopt(family.level, family.receive_errors, 1)
+        made.bind((nic.address, port))
+        made.setblocking(False)
+    except OSError as error:
+        made.close()
+        raise C4Error(f"cannot probe from {nic.name} ({nic.address} on {nic.netdev}, port {port}): {error}") from error
+    return _Trace(port, made)
+
+
+def _read(sock: socket.socket) -> Answer | None:
+    try:
+        _, ancillary, _, _ = sock.recvmsg(512, 1024, socket.MSG_ERRQUEUE)
+    except OSError:
+        return None
+    for level, kind, data in ancillary:
+        version = {(socket.IPPROTO_IP, _RECVERR4): 4, (socket.IPPROTO_IPV6, _RECVERR6): 6}.get((level, kind))
+        if version:
+            return parse_answer(version, data)
+    return None
+
+
+def parse_answer(version: int, data: bytes) -> Answer | None:
+    """A `sock_extended_err` with its offender, for IP `version`; None where it did not come from the network."""
+    _, origin, kind, _ = _EXTENDED_ERROR.unpack_from(data)
+    offender = data[_FAMILIES[version].offender]
+    from_network = origin in {2, 3}
+    return Answer(str(ipaddress.ip_address(offender)), kind == _TIME_EXCEEDED[version]) if from_network else None
+
+
+def _family(address: str) -> _Family:
+    return _FAMILIES[ipaddress.ip_address(address).version]
+
+
+@contextmanager
+def inside(netns: str | None) -> Iterator[None]:
+    """Have the calling thread, and no other, in the network namespace at path `netns` (None: stay).
+
+    A socket belongs for ever to the namespace it was made in. Raises C4Error where the namespace cannot be entered.
+    """
+    if netns is None:
+        yield
+        return
+    home = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+    try:
+        _enter(netns)
+        try:
+            yield
+        finally:
+            _setns(home)
+    finally:
+        os.close(home)
+
+
+def _enter(netns: str) -> None:
+    try:
+        target = os.open(Path(netns), os.O_RDONLY)
+    except OSError as error:
+        raise C4Error(f"cannot open network namespace {netns}: {error.strerror}") from error
+    try:
+        _setns(target)
+    except OSError as error:
+        raise C4Error(f"cannot enter network namespace {netns}: {error.strerror}; run as root of the host") from error
+    finally:
+        os.close(target)
+
+
+def _setns(fd: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.setns(fd, _CLONE_NEWNET):
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))

@@ -1,0 +1,114 @@
+"""Calls and notes in both directions over one channel."""
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import msgspec
+
+from c4bench.errors import C4Error, UnhealthyError
+from c4bench.wire.channel import Channel, ChannelClosed
+from c4bench.wire.messages import Answer, Call, Empty, Message, Note
+
+Body = TypeVar("Body")
+_decoder = msgspec.msgpack.Decoder(Message)
+encode = msgspec.msgpack.encode
+
+
+class Handler(msgspec.Struct, frozen=True):
+    """What answers a method: the type its body must have, and the coroutine function."""
+
+    body: Any
+    function: Callable[[Any], Awaitable[Any]]
+
+
+class Peer:
+    """The other end of a channel. `serve` must be running for anything to arrive."""
+
+    def __init__(self, channel: Channel, handlers: dict[str, Handler]) -> None:
+        self._channel = channel
+        self._handlers = handlers
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, asyncio.Future[Answer]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.refused = 0  # messages that were not ours, or not as agreed
+
+    async def serve(self) -> None:
+        """Handle what arrives until the channel closes; every call still waiting then fails."""
+        try:
+            while True:
+                self._accept(await self._channel.receive())
+        except ChannelClosed:
+            pass
+        finally:
+            for future in self._waiting.values():
+                if not future.done():
+                    future.set_exception(UnhealthyError("the connection closed before the answer"))
+            for task in self._tasks:
+                task.cancel()
+
+    def _accept(self, data: bytes) -> None:
+        try:
+            message = _decoder.decode(data)
+        except msgspec.DecodeError:
+            self.refused += 1
+            return
+        if isinstance(message, Answer):
+            future = self._waiting.pop(message.id, None)
+            if future is not None and not future.done():
+                future.set_result(message)
+            return
+        task = asyncio.get_running_loop().create_task(self._handle(message))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _handle(self, message: Call | Note) -> None:
+        answer, error = Empty(), ""
+        try:
+            answer = await self._dispatch(message)
+        except (C4Error, msgspec.DecodeError) as failure:
+            self.refused += isinstance(failure, msgspec.DecodeError)
+            error = str(failure) or type(failure).__name__
+        if isinstance(message, Call):
+            body = answer if isinstance(answer, msgspec.Raw) else msgspec.Raw(encode(answer))
+            try:
+                await self._channel.send(encode(Answer(message.id, body, error)))
+            except ChannelClosed:
+                return
+
+    async def _dispatch(self, message: Call | Note) -> Any:  # noqa: ANN401  (each method has its own answer)
+        handler = self._handlers.get(message.method)
+        if handler is None:
+            raise UnhealthyError(f"no method {message.method!r} here")
+        if handler.body is msgspec.Raw:
+            return await handler.function(message.body)
+        return await handler.function(msgspec.msgpack.decode(message.body, type=handler.body))
+
+    async def call(self, method: str, body: object, answer: type[Body]) -> Body:
+        """Ask and wait. Raises UnhealthyError with the other side's words when it refuses or goes away."""
+        return msgspec.msgpack.decode(await self.call_raw(method, encode(body)), type=answer)
+
+    async def call_raw(self, method: str, body: bytes) -> bytes:
+        """As `call`, with bodies already encoded: what an agent relays for its ranks."""
+        number = next(self._numbers)
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = future
+        try:
+            await self._channel.send(encode(Call(number, method, msgspec.Raw(body))))
+            answered = await future
+        except ChannelClosed as error:
+            raise UnhealthyError(f"{method}: the connection is closed ({error})") from None
+        finally:
+            self._waiting.pop(number, None)
+        if answered.error:
+            raise UnhealthyError(answered.error)
+        return bytes(answered.body)
+
+    async def note(self, method: str, body: object) -> None:
+        """Tell. Raises ChannelClosed."""
+        await self._channel.send(encode(Note(method, msgspec.Raw(encode(body)))))
+
+    async def close(self) -> None:
+        """End the connection."""
+        await self._channel.close()

@@ -1,0 +1,49 @@
+"""A rank's line to its agent, and through it to the master: blocking, since a rank has nothing else to do meanwhile."""
+
+import itertools
+import socket
+from typing import TypeVar
+
+import msgspec
+
+from c4bench.errors import UnhealthyError
+from c4bench.wire.channel import frame
+from c4bench.wire.messages import Answer, Call
+
+Body = TypeVar("Body")
+
+
+class RankLink:
+    """One connection to the agent's socket at `path`."""
+
+    def __init__(self, path: str) -> None:
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.connect(path)
+        self._numbers = itertools.count(1)
+
+    def call(self, method: str, body: object, answer: type[Body]) -> Body:
+        """Ask and wait. Raises UnhealthyError when it is refused, or when the agent or the master is gone."""
+        number = next(self._numbers)
+        self._socket.sendall(
+            frame(msgspec.msgpack.encode(Call(number, method, msgspec.Raw(msgspec.msgpack.encode(body)))))
+        )
+        answered = msgspec.msgpack.decode(self._receive(), type=Answer)
+        if answered.error:
+            raise UnhealthyError(answered.error)
+        return msgspec.msgpack.decode(answered.body, type=answer)
+
+    def _receive(self) -> bytes:
+        return self._exactly(int.from_bytes(self._exactly(4)))
+
+    def _exactly(self, length: int) -> bytes:
+        parts = bytearray()
+        while len(parts) < length:
+            part = self._socket.recv(length - len(parts))
+            if not part:
+                raise UnhealthyError("the agent closed the connection")
+            parts += part
+        return bytes(parts)
+
+    def close(self) -> None:
+        """Hang up."""
+        self._socket.close()

@@ -1,0 +1,32 @@
+"""Who may speak: TLS 1.3 on both sides, with certificates of one authority (made by `c4bench.deploy.authority`)."""
+
+import ssl
+from pathlib import Path
+
+MASTER = "master"
+
+
+def server_context(ca: Path, certificate: Path, key: Path) -> ssl.SSLContext:
+    """TLS 1.3 for the master: a peer without a certificate of this authority does not get in."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.verify_mode = ssl.CERT_REQUIRED
+    return _load(context, ca, certificate, key)
+
+
+def client_context(ca: Path, certificate: Path, key: Path) -> ssl.SSLContext:
+    """TLS 1.3 for an agent: speaks only to a server whose certificate names it `master`."""
+    return _load(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), ca, certificate, key)
+
+
+def _load(context: ssl.SSLContext, ca: Path, certificate: Path, key: Path) -> ssl.SSLContext:
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.load_verify_locations(ca)
+    context.load_cert_chain(certificate, key)
+    return context
+
+
+def peer_name(tls: ssl.SSLObject) -> str:
+    """The name in the peer's verified certificate."""
+    subject = (tls.getpeercert() or {}).get("subject", ())
+    names = [value for part in subject for key, value in part if key == "commonName"]
+    return str(names[0]) if names else ""

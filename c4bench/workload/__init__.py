@@ -1,0 +1,1 @@
+"""What ranks do: measured collectives, and jobs that train."""

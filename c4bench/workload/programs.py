@@ -1,0 +1,12 @@
+"""The programs a job may name."""
+
+from collections.abc import Callable
+
+from c4bench.workload import bandwidth, draws, training
+from c4bench.workload.context import RankContext
+
+PROGRAMS: dict[str, Callable[[RankContext], None]] = {
+    "bandwidth": bandwidth.run,
+    "draws": draws.run,
+    "training": training.run,
+}

@@ -1,0 +1,40 @@
+"""A training job's steps: compute, all-reduce gradients, all-to-all tokens, for as long as it is left running."""
+
+import random
+import time
+
+import msgspec
+import numpy as np
+
+from c4bench.collective.options import Options
+from c4bench.verbs.transport import PROFILES
+from c4bench.workload.context import RankContext
+
+
+class Training(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`compute_s` a step with `jitter` (relative standard deviation, from the seed); bytes moved by each collective."""
+
+    gradient_bytes: int
+    token_bytes: int
+    compute_s: float
+    jitter: float = 0.01
+    paths: str = "planned"
+    profile: str = "brisk"
+
+
+def run(context: RankContext) -> None:
+    """Train until stopped; the telemetry tells how it goes. Reports `ready` once the connections are up."""
+    wanted = context.parameters(Training)
+    noise = random.Random(f"{context.job.seed} {context.rank}")
+    gradient = np.zeros(wanted.gradient_bytes // 4, np.float32)
+    tokens = np.zeros((context.size, wanted.token_bytes // 4 // context.size), np.float32)
+    received = np.empty_like(tokens)
+    options = Options(paths=wanted.paths, profile=PROFILES[wanted.profile])
+    with context.communicator("data", options) as comm:
+        comm.all_to_all(received, tokens)
+        context.report("ready")
+        while True:
+            duration_s = wanted.compute_s * max(0.0, noise.gauss(1.0, wanted.jitter))
+            time.sleep(duration_s * context.controls.compute_factor)
+            comm.all_reduce(gradient)
+            comm.all_to_all(received, tokens)

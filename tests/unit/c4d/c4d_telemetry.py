@@ -1,0 +1,51 @@
+"""Driving the detector with simulated and hand-made telemetry."""
+
+from c4bench.c4d.detector import Detector
+from c4bench.model.telemetry import CommRecord, ConnRecord, Member, OpRecord, Window
+from c4bench.sim.job import simulate
+from c4bench.sim.model import SimOp
+
+MIX = (SimOp("all_reduce", 4 << 20, 0.02), SimOp("all_to_all", 4 << 20, 0.0))
+
+
+def drive(job, faults=(), duration_s=6.0, detector=None):
+    """Feed a simulated job to a detector tick by tick and collect what it says."""
+    judge = detector or Detector()
+    found = []
+    for tick in simulate(job, faults, duration_s):
+        for window in tick.windows:
+            judge.feed(window)
+        found += judge.judge(tick.time_s)
+    assert judge.dropped == 0
+    return found
+
+
+def period_of(job):
+    """Fault-free length of one iteration of a simulated job, without jitter."""
+    steps = {"all_reduce": 2 * (job.ranks - 1), "all_to_all": job.ranks - 1}
+    return sum(op.compute_s + steps[op.kind] * op.size_bytes / job.ranks * 8 / job.rate_bps for op in job.ops)
+
+
+def comm(ranks=2, name="world"):
+    """A communicator with one rank and one NIC a host."""
+    return CommRecord(name, "job", tuple(Member(rank, f"h{rank}", (f"h{rank}/0",)) for rank in range(ranks)))
+
+
+def op(rank, seq, entered_s, finished_s=0.0, name="world"):
+    """An all-reduce as `rank` saw it."""
+    return OpRecord(name, rank, seq, "all_reduce", "ring", "float32", 1024, entered_s, 0.0, finished_s)
+
+
+def conn(rank, peer, *, messages=0, outstanding=0, progress_s=0.0, transfer_s=0.0, size_bytes=None):
+    """The connection from `rank` to `peer`."""
+    sent = messages * 1000 if size_bytes is None else size_bytes
+    ends = (f"h{rank}/0", f"h{peer}/0")
+    return ConnRecord(
+        "world", rank, peer, *ends, 7, 49152, messages, sent, 0.0, 0.0, transfer_s, progress_s, outstanding, 0
+    )
+
+
+def window(host, sequence, end_s, **records):
+    """A window of a tenth of a second."""
+    filled = {kind: tuple(records.get(kind, ())) for kind in ("comms", "ranks", "ops", "conns")}
+    return Window(host, sequence, end_s - 0.1, end_s, **filled)

@@ -1,0 +1,202 @@
+"""Hangs as the master sees them: whose fault, when sure, and when over."""
+
+import msgspec
+import pytest
+from c4d_telemetry import MIX, comm, conn, drive, op, window
+
+from c4bench.c4d.detector import Detector
+from c4bench.model.diagnosis import Component, Syndrome
+from c4bench.model.telemetry import RankRecord
+from c4bench.sim.model import SimFault, SimFaultKind, SimJob, SimOp
+
+_RANKS = 4
+_STEP_S = 0.1
+
+
+def _process(rank, state="running", code=None, pid=100):
+    return RankRecord("job", rank, f"h{rank}", pid + rank, state, code)
+
+
+class _Job:
+    """Four ranks whose windows are written by hand, one operation a window."""
+
+    def __init__(self, detector):
+        self.detector = detector
+        self.tick = 0
+        self.seq = -1
+        self.began_s = 0.0
+
+    def step(self, *, state=None, absent=(), inside=False, silent=(), outstanding=None):
+        """One window of every host; returns what the detector then says."""
+        self.tick += 1
+        end_s = 100.0 + self.tick * _STEP_S
+        for rank in set(range(_RANKS)) - set(silent):
+            ops = [] if rank in absent else [self._op(rank, inside)]
+            stuck = (outstanding or {}).get(rank, 0)
+            out = conn(rank, (rank + 1) % _RANKS, messages=self.seq * 6, outstanding=stuck, progress_s=self.began_s)
+            ranks = [_process(rank, *(state or {}).get(rank, ()))]
+            whole = window(f"h{rank}", self.tick, end_s, comms=[comm(_RANKS)], ranks=ranks, ops=ops, conns=[out])
+            self.detector.feed(whole)
+        return self.detector.judge(end_s)
+
+    def _op(self, rank, inside):
+        return op(rank, self.seq, self.began_s, 0.0 if inside else self.began_s + 0.02)
+
+    def healthy(self, windows=30):
+        """Operations that all finish."""
+        for _ in range(windows):
+            self.next()
+            assert self.step() == []
+
+    def next(self):
+        """The next operation begins in the coming window."""
+        self.seq += 1
+        self.began_s = 100.0 + self.tick * _STEP_S + 0.05
+
+
+@pytest.fixture
+def job():
+    made = _Job(Detector())
+    made.healthy()
+    return made
+
+
+def _named(found):
+    return [(one.syndrome, str(one.component)) for one in found]
+
+
+_RANK_2 = (Syndrome.NON_COMMUNICATION_HANG, "rank job:2")
+
+
+def _until(job, **step):
+    """Steps until the detector speaks, at most twenty."""
+    for _ in range(20):
+        if found := job.step(**step):
+            return found
+    return []
+
+
+def test_rank_that_never_enters_is_named_within_the_promise(job):
+    """The rank absent from the operation in which the others stand is the sink, alarmed within a second."""
+    job.next()
+    found = _until(job, absent={2}, inside=True)
+    assert _named(found) == [_RANK_2]
+    assert job.began_s <= found[0].onset_s < found[0].alarmed_s <= job.began_s + 1.0
+    assert _until(job, absent={2}, inside=True) == [], "each hang is one finding"
+
+
+def test_killed_rank_is_named_at_once_and_its_victims_are_not(job):
+    """Neighbours that exit with a transport error later change nothing."""
+    job.next()
+    found = _until(job, absent={2}, inside=True, state={2: ("killed", -9)})
+    assert _named(found) == [_RANK_2]
+    assert found[0].named_s <= job.began_s + 0.4
+    victims = {2: ("killed", -9), 1: ("exited", 1), 3: ("exited", 1)}
+    assert _until(job, absent={2}, inside=True, state=victims) == []
+
+
+def test_job_that_is_stopped_as_a_whole_is_no_hang(job):
+    """All processes ending within two windows is somebody ending the job."""
+    job.next()
+    state = dict.fromkeys(range(_RANKS), ("killed", -15))
+    assert _until(job, inside=True, state=state) == []
+
+
+def test_clean_end_is_no_hang(job):
+    """Processes that exit with code 0 after their last operation are finished, not dead."""
+    assert _until(job, state=dict.fromkeys(range(_RANKS), ("exited", 0))) == []
+
+
+def test_clean_exit_that_others_wait_for_is_a_hang(job):
+    """A rank that leaves early with code 0 still hangs those who enter the next operation."""
+    job.next()
+    assert _named(_until(job, absent={2}, inside=True, state={2: ("exited", 0)})) == [_RANK_2]
+
+
+def test_sender_that_gave_up_on_a_dead_path_is_a_victim(job):
+    """An exit after its own messages stood unacknowledged for long is the path's doing."""
+    job.next()
+    for _ in range(3):
+        assert job.step(inside=True, outstanding={1: 2}) == []
+    found = _until(job, inside=True, outstanding={1: 2}, state={1: ("exited", 1)})
+    assert _named(found) == [(Syndrome.COMMUNICATION_HANG, "path h1/0>h2/0")]
+
+
+def test_several_dead_connections_of_a_nic_name_the_nic(job):
+    """Messages unacknowledged both to and from one NIC, with every process running, are that NIC's."""
+    job.next()
+    found = _until(job, inside=True, outstanding={1: 2, 2: 1})
+    assert _named(found) == [(Syndrome.COMMUNICATION_HANG, "nic h2/0")]
+
+
+def test_silent_host_is_named_as_the_host(job):
+    """When the awaited rank's agent went silent with it, the host is what is missing."""
+    job.next()
+    found = _until(job, inside=True, silent={2})
+    assert [one.component for one in found] == [Component("host", "h2")]
+
+
+def test_silence_alone_is_no_hang(job):
+    """An agent that stops reporting while operations go on has nobody waiting for it."""
+    for _ in range(20):
+        job.next()
+        assert job.step(silent={2}) == []
+
+
+def test_hang_that_heals_can_be_found_again(job):
+    """Once the job has moved on, the next hang of the same rank is a new finding."""
+    job.next()
+    assert _named(_until(job, absent={2}, inside=True)) == [_RANK_2]
+    job.healthy(40)
+    job.next()
+    assert _named(_until(job, absent={2}, inside=True)) == [_RANK_2]
+
+
+def test_restarted_process_ends_the_death():
+    """A new process of a dead rank is alive, and its next death is a new finding."""
+    job = _Job(Detector())
+    job.healthy()
+    assert _named(_until(job, state={2: ("killed", -9)})) == [_RANK_2]
+    for _ in range(5):
+        job.next()
+        assert job.step(state={2: ("running", None, 900)}) == []
+    assert _named(_until(job, state={2: ("killed", -9, 900)})) == [_RANK_2]
+
+
+def test_slow_start_of_a_job_is_no_hang():
+    """Before a job has shown its period nobody knows how long its first operation may take."""
+    job = _Job(Detector())
+    job.next()
+    assert _until(job, absent={2}, inside=True) == []
+
+
+def test_master_that_hears_nothing_says_nothing(job):
+    """Time without windows is not time without progress."""
+    job.next()
+    job.step(inside=True)
+    assert job.detector.judge(500.0) == []
+
+
+def test_slowness_is_found_again_after_it_healed():
+    """A NIC that is slow twice, with health between, is two findings; a rank likewise."""
+    nic = [SimFault(SimFaultKind.NIC_RATE, 1, at_s, at_s + 2.0, factor=0.25, side="rx") for at_s in (3.0, 8.0)]
+    rank = [SimFault(SimFaultKind.COMPUTE, 1, at_s, at_s + 2.0, factor=1.5) for at_s in (3.0, 8.0)]
+    job = SimJob(6, MIX, seed=11)
+    assert [str(one.component) for one in drive(job, nic, 12.0)] == ["nic h1/0 (rx)"] * 2
+    assert [str(one.component) for one in drive(job, rank, 12.0)] == ["rank job:1"] * 2
+
+
+def test_pure_ring_names_the_path_with_its_alternatives():
+    """With ring traffic alone a slow receiver is a path that could be two NICs, and the confidence says so."""
+    job = SimJob(8, (SimOp("all_reduce", 4 << 20, 0.02),), seed=2)
+    fault = SimFault(SimFaultKind.NIC_RATE, 5, 3.0, factor=0.25, side="rx")
+    (found,) = drive(job, [fault], 6.0)
+    assert str(found.component) == "path h4/0>h5/0"
+    assert found.confidence == pytest.approx(0.5)
+    assert "nic h5/0 (rx)" in " ".join(found.evidence)
+
+
+def test_diagnosis_survives_the_wire():
+    """A diagnosis encodes to JSON and back unchanged."""
+    (found,) = drive(SimJob(4, MIX), [SimFault(SimFaultKind.KILLED, 1, 3.0)], 5.0)
+    assert msgspec.json.decode(msgspec.json.encode(found), type=type(found)) == found

@@ -1,0 +1,101 @@
+"""Damaged telemetry is dropped and counted; it neither crashes the detector nor makes it speak."""
+
+import math
+
+import msgspec
+from c4d_telemetry import MIX, comm, conn, op, window
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from c4bench.c4d.detector import Detector
+from c4bench.c4d.intake import Intake
+from c4bench.sim.job import simulate
+from c4bench.sim.model import SimJob
+
+
+def test_duplicate_and_reordered_windows_are_dropped():
+    """A window is taken once, and never after a newer one of its host."""
+    intake = Intake()
+    first, second = window("h0", 1, 0.1), window("h0", 2, 0.2)
+    assert [intake.admit(w) for w in (first, second, second, first)] == [True, True, False, False]
+    assert intake.dropped == 2
+
+
+def test_restarted_agent_is_believed():
+    """An agent that counts from zero again but whose time goes on is not a duplicate."""
+    intake = Intake()
+    assert intake.admit(window("h0", 900, 90.0))
+    assert intake.admit(window("h0", 1, 91.0))
+    assert intake.dropped == 0
+
+
+def test_torn_times_are_dropped():
+    """A window without a duration, or with a time that is no number, is not believed."""
+    intake = Intake()
+    torn = msgspec.structs.replace(window("h0", 1, 0.1), end_s=math.nan)
+    empty = msgspec.structs.replace(window("h0", 1, 0.1), start_s=0.1)
+    assert not intake.admit(torn)
+    assert not intake.admit(empty)
+    assert intake.dropped == 2
+
+
+def test_counters_that_run_backwards_are_dropped():
+    """A cumulative counter cannot fall: the record is dropped, and the rest of its window is used."""
+    detector = Detector()
+    detector.feed(window("h0", 1, 0.1, comms=[comm()], conns=[conn(0, 1, messages=9, transfer_s=1.0)]))
+    detector.feed(window("h0", 2, 0.2, conns=[conn(0, 1, messages=5, transfer_s=2.0)]))
+    assert detector.dropped == 1
+
+
+def test_operation_that_ends_before_it_begins_is_dropped():
+    """Times of one operation are in order or the record is torn."""
+    detector = Detector()
+    detector.feed(window("h0", 1, 5.1, comms=[comm()], ops=[op(0, 0, 5.0, 4.0)]))
+    assert detector.dropped == 1
+
+
+def test_records_of_an_unknown_communicator_are_ignored():
+    """Records whose communicator was never introduced (a truncated window) say nothing."""
+    detector = Detector()
+    detector.feed(window("h0", 1, 5.1, ops=[op(0, 0, 5.0)], conns=[conn(0, 1)]))
+    assert detector.judge(60.0) == []
+
+
+_DAMAGE = st.sampled_from(["drop", "repeat", "swap", "truncate", "rewind", "keep", "keep", "keep"])
+
+
+def _damaged(windows, plan):
+    held = None
+    for damage, one in zip(plan, windows, strict=False):
+        if damage == "drop":
+            continue
+        if damage == "swap" and held is None:
+            held = one
+            continue
+        if damage == "truncate":
+            yield msgspec.structs.replace(one, ops=one.ops[:1], conns=one.conns[:3])
+        elif damage == "rewind":
+            back = tuple(msgspec.structs.replace(c, messages=c.messages // 2) for c in one.conns)
+            yield msgspec.structs.replace(one, conns=back)
+        else:
+            yield one
+        if damage == "repeat":
+            yield one
+        if held is not None:
+            yield held
+            held = None
+
+
+@settings(max_examples=15, deadline=None, derandomize=True)
+@given(st.integers(0, 1000), st.lists(_DAMAGE, min_size=40, max_size=40))
+def test_damage_makes_no_finding(seed, plan):
+    """However a healthy job's windows are lost, doubled, swapped, cut or rewound, nobody is blamed."""
+    detector = Detector()
+    found = []
+    for tick in simulate(SimJob(4, MIX, seed=seed), (), 4.0):
+        count = 4
+        offset = round(tick.time_s * 10) % 10 * count
+        for one in _damaged(tick.windows, plan[offset : offset + count]):
+            detector.feed(one)
+        found += detector.judge(tick.time_s)
+    assert found == []

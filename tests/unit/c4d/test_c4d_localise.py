@@ -1,0 +1,80 @@
+"""Which component a pattern of bad cells names."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from c4bench.c4d.localise import localise
+from c4bench.model.diagnosis import Component
+
+
+def _all_to_all(nics, slow):
+    cells = [(a, b) for a in nics for b in nics if a != b]
+    return {cell: 2.0 if slow(*cell) else 0.0 for cell in cells}
+
+
+_NICS = st.integers(3, 12).map(lambda count: [f"h{index}/0" for index in range(count)])
+
+
+@given(_NICS, st.data())
+def test_column_names_the_receiver_and_row_the_sender(nics, data):
+    """A full column is the receiver of a NIC, a full row its transmitter, whatever the size of the job."""
+    nic = data.draw(st.sampled_from(nics))
+    (column,) = localise(_all_to_all(nics, lambda _, b: b == nic), 1.0)
+    (row,) = localise(_all_to_all(nics, lambda a, _: a == nic), 1.0)
+    assert (column.component, row.component) == (Component("nic", nic, "rx"), Component("nic", nic, "tx"))
+    assert column.alternatives == row.alternatives == ()
+
+
+@given(_NICS, st.data())
+def test_point_names_the_path(nics, data):
+    """One bad cell among good ones in its row and column is the path between two NICs."""
+    source, destination = data.draw(st.permutations(nics))[:2]
+    (blame,) = localise(_all_to_all(nics, lambda a, b: (a, b) == (source, destination)), 1.0)
+    assert blame.component == Component("path", f"{source}>{destination}")
+    assert blame.alternatives == ()
+
+
+def test_row_and_column_of_one_nic_name_the_whole_nic():
+    """When a NIC is bad in both directions neither side alone is blamed."""
+    nics = ["a", "b", "c", "d"]
+    (blame,) = localise(_all_to_all(nics, lambda a, b: "b" in (a, b)), 1.0)
+    assert blame.component == Component("nic", "b")
+
+
+def test_ring_cannot_tell_and_says_so():
+    """A pure ring fills one cell a row and column: the path is named and both NIC sides are listed beside it."""
+    ring = {("a", "b"): 0.0, ("b", "c"): 3.0, ("c", "a"): 0.0}
+    (blame,) = localise(ring, 1.0)
+    assert blame.component == Component("path", "b>c")
+    assert set(blame.alternatives) == {Component("nic", "b", "tx"), Component("nic", "c", "rx")}
+
+
+def test_two_hosts_both_ways_lists_the_other_nic():
+    """With two hosts and both directions bad, either NIC explains everything, so one is named beside the other."""
+    (blame,) = localise({("a", "b"): 2.0, ("b", "a"): 2.0}, 1.0)
+    assert {blame.component, *blame.alternatives} == {Component("nic", "a"), Component("nic", "b")}
+
+
+def test_two_independent_faults_are_both_named():
+    """A bad receiver and a bad transmitter of comparable weight are two findings."""
+    nics = ["a", "b", "c", "d", "e", "f"]
+    blames = localise(_all_to_all(nics, lambda a, b: b == "b" or a == "e"), 1.0)
+    assert {blame.component for blame in blames} == {Component("nic", "b", "rx"), Component("nic", "e", "tx")}
+
+
+def test_what_a_fault_drags_along_is_not_blamed():
+    """Cells slowed a little beside a column slowed a lot are its shadow."""
+    cells = _all_to_all(["a", "b", "c", "d", "e"], lambda _, b: b == "b")
+    cells |= {("c", "d"): 0.9, ("c", "e"): 1.1, ("c", "a"): 1.1}
+    assert [blame.component for blame in localise(cells, 1.0)] == [Component("nic", "b", "rx")]
+
+
+def test_half_a_column_is_undecided():
+    """Two of four bad cells in a column fit neither the NIC nor a path: nobody is named."""
+    cells = _all_to_all(["a", "b", "c", "d", "e"], lambda a, b: b == "b" and a in "ac")
+    assert localise(cells, 1.0) == []
+
+
+def test_healthy_matrix_blames_nobody():
+    """No cell above the bar, no blame."""
+    assert localise(_all_to_all(["a", "b", "c"], lambda *_: False), 1.0) == []

@@ -1,0 +1,71 @@
+"""The delay matrix: what counts, against what it is held, and how it is shown."""
+
+import math
+
+import pytest
+from c4d_telemetry import conn
+
+from c4bench.c4d.matrix import Baseline, DelayMatrix, matrix_table
+from c4bench.c4d.thresholds import BASELINE_MIN_SPANS, SLOW_RATIO
+
+
+def test_cell_is_transfer_time_per_byte_between_two_looks():
+    """Counters are cumulative: only what was added since the first sight counts."""
+    matrix = DelayMatrix()
+    matrix.add([conn(0, 1, messages=50, transfer_s=9.0)])
+    matrix.add([conn(0, 1, messages=60, transfer_s=9.5)])
+    assert matrix.close() == {("h0/0", "h1/0"): pytest.approx(0.5 / 10_000)}
+    assert matrix.close() == {}
+
+
+def test_message_under_way_is_not_cut_in_half():
+    """Seconds of an unacknowledged message wait for its bytes, however the span falls."""
+    matrix = DelayMatrix()
+    matrix.add([conn(0, 1, messages=1, transfer_s=1.0)])
+    matrix.add([conn(0, 1, messages=2, transfer_s=2.9, outstanding=1)])
+    assert matrix.close() == {}
+    matrix.add([conn(0, 1, messages=3, transfer_s=3.0)])
+    assert matrix.close() == {("h0/0", "h1/0"): pytest.approx(2.0 / 2_000)}
+
+
+def _taught(cells, spans=BASELINE_MIN_SPANS):
+    baseline = Baseline()
+    for _ in range(spans):
+        baseline.learn(cells)
+    return baseline
+
+
+def test_unequal_cells_are_each_held_against_their_own_history():
+    """A path that was always three times as long is not slow; one that became twice as long is."""
+    usual = {("a", "b"): 1.0, ("b", "c"): 3.0, ("c", "a"): 1.0}
+    excess = _taught(usual).excess({("a", "b"): 1.0, ("b", "c"): 3.0, ("c", "a"): 2.0})
+    assert excess == {("a", "b"): 0.0, ("b", "c"): 0.0, ("c", "a"): pytest.approx(math.log(2) / math.log(SLOW_RATIO))}
+
+
+def test_what_slows_all_cells_alike_blames_none():
+    """Twice the time per byte everywhere is another workload, not a component."""
+    usual = {("a", "b"): 1.0, ("b", "c"): 2.0, ("c", "a"): 3.0}
+    excess = _taught(usual).excess({cell: 2 * value for cell, value in usual.items()})
+    assert max(excess.values()) == pytest.approx(0.0)
+
+
+def test_without_history_peers_are_the_measure():
+    """A cell four times its peers is beyond the bar from the first span; one of twice its peers is not."""
+    cells = {("a", "b"): 1.0, ("a", "c"): 1.0, ("b", "a"): 2.0, ("b", "c"): 1.0, ("c", "a"): 4.0}
+    excess = Baseline().excess(cells)
+    assert excess["c", "a"] > 1.0 > excess["b", "a"]
+
+
+def test_cell_that_always_scattered_gets_a_wider_bar():
+    """The bar is twice the healthy scatter where that is more than the usual one."""
+    baseline = Baseline()
+    for value in (1.0, 2.0, 1.0, 1.0):
+        baseline.learn({("a", "b"): value})
+    assert baseline.excess({("a", "b"): 3.0})["a", "b"] < 1.0 < baseline.excess({("a", "b"): 5.0})["a", "b"]
+
+
+def test_table_has_rows_source_and_columns_destination():
+    """The report's matrix is square over all NICs, with null where nothing was measured."""
+    table = matrix_table({("h1/0", "h0/0"): 2.0, ("h0/0", "h2/0"): 3.0})
+    assert table.nics == ["h0/0", "h1/0", "h2/0"]
+    assert table.cells == [[None, None, 3.0], [2.0, None, None], [None, None, None]]

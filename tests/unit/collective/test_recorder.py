@@ -1,0 +1,181 @@
+"""Telemetry in shared memory: readable at any moment, refused when foreign, never wrong."""
+
+import mmap
+import random
+import signal
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from c4bench.collective import ring_layout as layout
+from c4bench.collective.recorder import ConnName, OpWriter, Recorder
+from c4bench.collective.ring_reader import read_owner, read_ring
+from c4bench.errors import UsageError
+from c4bench.model.telemetry import CommRecord, Member
+
+COMM = CommRecord("dp", "job", (Member(0, "h0", ("h0/0",)), Member(1, "h1", ("h1/0",))))
+
+
+def test_records_come_back_as_written(tmp_path):
+    """Communicator, operation and connection read back field by field, and the owner is this process."""
+    with Recorder(tmp_path / "r", "job", 4) as recorder:
+        index = recorder.communicator(COMM, 1)
+        op = OpWriter(recorder.operations(index)[3], 3, "all_reduce", "ring", "float32", 64, 5_000_000_000)
+        op.awaits = 0b101
+        op.store()
+        conn = recorder.connection(ConnName(index, 0, "h1/0", "h0/0", 17), 0xC123, 1_000_000_000)
+        conn.enter("credit", 2_000_000_000)
+        conn.enter("transfer", 4_500_000_000)
+        conn.messages, conn.size_bytes, conn.outstanding, conn.owed = 2, 100, 1, 5
+        conn.store()
+        ring = read_ring(tmp_path / "r")
+        running = read_ring(tmp_path / "r", now_s=5.0)
+    assert ring.comms == (COMM,)
+    assert (ring.ops[0].seq, ring.ops[0].rank, ring.ops[0].kind, ring.ops[0].awaits) == (3, 1, "all_reduce", (0, 2))
+    assert (ring.ops[0].entered_s, ring.ops[0].finished_s) == (5.0, 0.0)
+    record = ring.conns[0]
+    assert (record.peer, record.source, record.qp, record.source_port) == (0, "h1/0", 17, 0xC123)
+    assert (record.wait_credit_s, record.transfer_s, record.state, record.state_since_s) == (2.5, 0.0, "transfer", 4.5)
+    assert (record.messages, record.size_bytes, record.outstanding, record.owed) == (2, 100, 1, 5)
+    assert running.conns[0].transfer_s == 0.5
+    assert read_owner(tmp_path / "r").rank == 4
+
+
+def test_interrupted_write_leaves_the_value_before():
+    """A record cut off after any number of bytes reads as its previous value, never as a mixture."""
+    memory = memoryview(mmap.mmap(-1, 4096))
+    old, new = b"old" * 20, b"NEW" * 20
+    slot = layout.Slot(memory, 0, 128)
+    slot.write(b"first" * 12)
+    slot.write(old)
+    before = bytes(memory)
+    slot.write(new)
+    after = bytes(memory)
+    changed = [at for at in range(256) if before[at] != after[at]]
+    for seed in range(200):
+        written = random.Random(seed).sample(changed, random.Random(seed).randrange(len(changed)))
+        memory[:256] = before[:256]
+        for at in written:
+            memory[at] = after[at]
+        assert layout.read_slot(memory, 0, 128) == old
+    memory[:256] = after[:256]
+    assert layout.read_slot(memory, 0, 128) == new
+
+
+def test_reader_never_sees_a_mixture_under_fire(tmp_path):
+    """While a writer thread updates without pause, every reading is one that was written, and counters never fall."""
+    with Recorder(tmp_path / "r", "job", 0) as recorder:
+        index = recorder.communicator(COMM, 0)
+        conn = recorder.connection(ConnName(index, 1, "h0/0", "h1/0", 17), 0, 0)
+        stop = threading.Event()
+
+        def write():
+            while not stop.is_set():
+                conn.messages += 1
+                conn.size_bytes = conn.messages * 7
+                conn.store()
+
+        thread = threading.Thread(target=write)
+        thread.start()
+        seen = [read_ring(tmp_path / "r").conns[0] for _ in range(20)]
+        stop.set()
+        thread.join()
+    assert all(record.size_bytes == record.messages * 7 for record in seen)
+    assert [record.messages for record in seen] == sorted(record.messages for record in seen)
+
+
+def test_file_of_a_killed_process_is_read(tmp_path):
+    """After SIGKILL in the middle of an operation the record still shows it entered and unfinished."""
+    program = f"""
+import os, signal, sys
+sys.path[:0] = {sys.path!r}
+from pathlib import Path
+from c4bench.collective.recorder import OpWriter, Recorder
+from c4bench.model.telemetry import CommRecord
+recorder = Recorder(Path({str(tmp_path / "r")!r}), "job", 0)
+index = recorder.communicator(CommRecord("dp", "job", ()), 0)
+OpWriter(recorder.operations(index)[0], 0, "barrier", "ring", "uint8", 0, 10**9).store()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == -signal.SIGKILL
+    (op,) = read_ring(tmp_path / "r").ops
+    assert (op.kind, op.entered_s, op.finished_s) == ("barrier", 1.0, 0.0)
+
+
+def test_foreign_and_truncated_files_are_refused(tmp_path):
+    """What is not a whole telemetry file of this version is refused in one line that names the file."""
+    path = tmp_path / "r"
+    Recorder(path, "job", 0).close()
+    whole = path.read_bytes()
+    (tmp_path / "empty").touch()
+    (tmp_path / "short").write_bytes(whole[:-1])
+    (tmp_path / "foreign").write_bytes(b"\x7fELF" + whole[4:])
+    for name in ("empty", "short", "foreign", "missing"):
+        with pytest.raises(UsageError, match=name):
+            read_ring(tmp_path / name)
+
+
+def test_damaged_record_is_reported(tmp_path):
+    """A record whose two copies are both spoiled is an error that says where, not a silent gap."""
+    path = tmp_path / "r"
+    with Recorder(path, "job", 0) as recorder:
+        recorder.communicator(COMM, 0)
+    raw = bytearray(path.read_bytes())
+    raw[layout.COMMS_AT + layout.COMM_BYTES + 20] ^= 1
+    path.write_bytes(raw)
+    with pytest.raises(UsageError, match="damaged at byte"):
+        read_ring(path)
+
+
+def test_reader_needs_neither_numpy_nor_pyverbs():
+    """The agent's side imports without numpy and without pyverbs."""
+    program = (
+        f"import sys; sys.path[:0] = {sys.path!r}; sys.modules['numpy'] = sys.modules['pyverbs'] = None;"
+        "import c4bench.collective.ring_reader, c4bench.collective.recorder"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_tables_that_are_full_say_so(tmp_path):
+    """The communicator too many is refused with the limit."""
+    with Recorder(tmp_path / "r", "job", 0) as recorder:
+        for _ in range(layout.COMMS):
+            recorder.communicator(COMM, 0)
+        with pytest.raises(UsageError, match="at most 16 communicators"):
+            recorder.communicator(COMM, 0)
+
+
+def test_a_collective_fills_all_layers(world):
+    """After an all-reduce every rank's file shows it finished, and its connection's messages, bytes and idle state."""
+    made = world(3, chunk_bytes=1024, staging_bytes=4096)
+    made.run(lambda comm: comm.all_reduce(np.zeros(3000, np.float32)))
+    for rank in range(3):
+        ring = read_ring(made.path(rank))
+        (op,), (conn,) = ring.ops, ring.conns
+        assert 0 < op.entered_s <= op.started_s <= op.finished_s
+        assert (op.kind, op.algorithm, op.dtype, op.size_bytes, op.awaits) == (
+            "all_reduce",
+            "ring",
+            "float32",
+            12000,
+            (),
+        )
+        assert (conn.rank, conn.peer, conn.size_bytes, conn.messages) == (rank, (rank + 1) % 3, 16000, 16)
+        assert (conn.outstanding, conn.owed, conn.state) == (0, 0, "idle")
+        spent = conn.wait_credit_s + conn.wait_data_s + conn.transfer_s
+        assert 0 < spent <= op.finished_s - op.entered_s + 1e-6
+
+
+def test_a_hang_shows_who_waits_for_whom(world):
+    """With a rank missing, its left neighbour waits for its credit, its right one for its data, the rest behind."""
+    made = world(4, timeout_s=0.2)
+    made.run(lambda comm: comm.rank == 2 or comm.all_reduce(np.zeros(100, np.float32)))
+    rings = [read_ring(made.path(rank), now_s=2e10) for rank in range(4)]
+    assert rings[2].ops == ()
+    assert (rings[1].conns[0].peer, rings[1].conns[0].state, rings[1].conns[0].owed) == (2, "credit", 6)
+    assert rings[1].conns[0].wait_credit_s > 1e9
+    assert (rings[3].ops[0].awaits, rings[3].ops[0].finished_s) == ((2,), 0.0)
+    assert (rings[0].ops[0].awaits, rings[0].conns[0].state) == ((3,), "data")

@@ -1,0 +1,183 @@
+"""Reading Ansible inventories in YAML."""
+
+import hashlib
+from textwrap import dedent
+
+import pytest
+from hypothesis import given, strategies as st
+
+from c4bench.errors import UsageError
+from c4bench.inventory import Access, load, select
+from c4bench.inventory.groups import expand
+from c4bench.model.fabric import Nic
+
+RACKS = """\
+all:
+  vars:
+    ansible_user: ops
+    ansible_ssh_common_args: -F none -o "UserKnownHostsFile=/etc/known hosts"
+  children:
+    racks:
+      vars: {ansible_port: 2222, c4: {disruptive: true}}
+      children:
+        rack1:
+          hosts: {h1: {ansible_host: 10.0.0.1}, h2: {ansible_port: 22}}
+        rack2:
+          vars: {ansible_user: root}
+          hosts:
+            h3:
+              ansible_connection: local
+              c4:
+                python: /usr/bin/python3
+                nics:
+                - {device: mlx5_0, netdev: ens1, address: 10.1.0.3, rate: 100gbit}
+                - {index: 4, device: mlx5_1, netdev: ens2, address: 10.2.0.3, rate: 100gbit, plane: 1, netns: rdma}
+"""
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(text):
+        path = tmp_path / "hosts.yml"
+        path.write_text(dedent(text))
+        return path
+
+    return write
+
+
+def refusal(path):
+    with pytest.raises(UsageError) as error:
+        load(path)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_hosts_inherit_variables_as_ansible_resolves_them(write):
+    """A host's own variable wins over its group's, a group's over its parent's, and all of them over `all`."""
+    inventory = load(write(RACKS))
+    ssh = ("-F", "none", "-o", "UserKnownHostsFile=/etc/known hosts")
+    assert inventory.access["h1"] == Access("10.0.0.1", "ops", 2222, ssh_arguments=ssh)
+    assert inventory.access["h2"] == Access("h2", "ops", 22, ssh_arguments=ssh)
+    assert inventory.access["h3"] == Access(
+        "h3", "root", 2222, ssh_arguments=ssh, python="/usr/bin/python3", connection="local"
+    )
+
+
+def test_the_c4_variable_becomes_hosts_and_nics(write):
+    """NICs carry their host, an index (the place in the list unless given) and a rate in bit/s."""
+    h1, _, h3 = load(write(RACKS)).hosts
+    assert h1.disruptive
+    assert h1.nics == ()
+    assert not h3.disruptive  # the host's own `c4` replaces the group's whole
+    assert h3.nics == (
+        Nic("h3", 0, "mlx5_0", "ens1", "10.1.0.3", 1e11),
+        Nic("h3", 4, "mlx5_1", "ens2", "10.2.0.3", 1e11, plane=1, netns="rdma"),
+    )
+
+
+def test_the_digest_is_of_the_file(write):
+    """The digest in a run's provenance is what sha256sum prints for the inventory."""
+    path = write(RACKS)
+    assert load(path).digest == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_a_deeper_group_wins_wherever_it_stands_in_the_file(write):
+    """Depth decides, not the order of the text."""
+    inventory = load(
+        write(
+            """\
+            inner: {vars: {ansible_user: deep}}
+            outer: {vars: {ansible_user: shallow}, children: {inner: {hosts: {a: }}}}
+            """
+        )
+    )
+    assert inventory.access["a"].user == "deep"
+
+
+def test_host_ranges_are_expanded():
+    """Ranges keep their zeros, count letters, take steps and multiply."""
+    assert list(expand("n[08:10].lab")) == ["n08.lab", "n09.lab", "n10.lab"]
+    assert list(expand("[a:e:2]-[1:2]")) == ["a-1", "a-2", "c-1", "c-2", "e-1", "e-2"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", ["the inventory has no hosts"]),
+        ("all: {children: {rack: {}}}", ["the inventory has no hosts"]),
+        ("all:\n  hosts:\n    a: {\n", [":4:", "not valid YAML"]),
+        ("all:\n  hosts:\n    a:\n    a:\n", [":4:", "'a' is given twice"]),
+        ("all:\n  host: {a: }\n", [":2:", "all.host", "hosts, children, vars"]),
+        ("- hosts: all\n", ["expected a mapping, got a list"]),
+        ("all: {hosts: [a, b]}", [":1:", "all.hosts", "got a list"]),
+        ("a:\n  children:\n    b:\n      children:\n        a:\n", [":5:", "a group inside itself"]),
+        ("all: {hosts: {a: {ansible_port: ssh}}}", ["all.hosts.a.ansible_port", "'ssh' is not a port"]),
+        ("all: {hosts: {a: {ansible_host: '{{ ip }}'}}}", ["ansible_host", "templates are not evaluated"]),
+        ("all: {hosts: {a: {ansible_connection: winrm}}}", ["'winrm' is not supported"]),
+        ('all: {hosts: {a: {ansible_ssh_common_args: "-o \'x"}}}', ["mend the quotes"]),
+        ("all:\n  hosts:\n    a:\n      c4:\n        disruptve: true\n", [":5:", "a.c4.disruptve", "unknown key"]),
+        ("all:\n  vars:\n    c4:\n      python: 3\n  hosts: {a: }\n", [":4:", "all.vars.c4.python", "`str`", "host a"]),
+        (
+            "all:\n  hosts:\n    a:\n      c4:\n        nics:\n        - plane: 0\n        - plane: x\n",
+            [":7:", "c4.nics[1].plane", "`int`"],
+        ),
+        ("all: {hosts: {a: {c4: {nics: [{rate: fast}]}}}}", ["c4.nics[0].rate", "10gbit", "host a"]),
+        ("all: {hosts: {a: {c4: {nics: [{index: 1}, {}]}}}}", ["duplicate NIC index 1", "nics[1].index"]),
+        ("all: {hosts: {a: {c4: {nics: [{speed: 1}]}}}}", ["nics[0].speed", "unknown key", "netdev"]),
+        ("all: {hosts: {a: {c4: true}}}", ["a.c4", "`object`"]),
+    ],
+)
+def test_a_wrong_inventory_is_refused_in_one_line_that_says_where(write, text, words):
+    """File, line and key path, the problem, and the mend; nothing is guessed."""
+    path = write(text)
+    message = refusal(path)
+    assert message.startswith(str(path))
+    for word in words:
+        assert word in message
+
+
+def test_a_missing_file_and_a_directory_are_refused(tmp_path):
+    """The message names the path and what to give instead."""
+    assert "no such file" in refusal(tmp_path / "none.yml")
+    assert "ansible-inventory" in refusal(tmp_path)
+
+
+def test_secrets_of_ansible_are_no_obstacle(write):
+    """A vaulted variable is passed over: it is Ansible's."""
+    text = "all: {vars: {secret: !vault 'x', raw: !unsafe '{{'}, hosts: {a: }}"
+    assert [host.name for host in load(write(text)).hosts] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        ("all", ["h1", "h2", "h3"]),
+        ("h3,h1", ["h1", "h3"]),
+        ("rack1", ["h1", "h2"]),
+        ("h[12]", ["h1", "h2"]),
+        ("rack*", ["h1", "h2", "h3"]),
+        ("racks,!h2", ["h1", "h3"]),
+        ("!rack1", ["h3"]),
+        ("racks, &rack2", ["h3"]),
+    ],
+)
+def test_patterns_name_hosts_groups_and_globs(write, pattern, names):
+    """What is selected comes in the order of the inventory, each host once."""
+    assert [host.name for host in select(load(write(RACKS)), pattern)] == names
+
+
+@pytest.mark.parametrize("pattern", ["", "h9", "h1,rack9", "rack1,&rack2", "all,!all"])
+def test_a_pattern_that_matches_nothing_is_refused(write, pattern):
+    """Nothing matched is never a success; the message lists the hosts there are."""
+    with pytest.raises(UsageError, match="h1, h2, h3"):
+        select(load(write(RACKS)), pattern)
+
+
+@given(st.lists(st.from_regex(r"[a-z][a-z0-9-]{0,8}", fullmatch=True), min_size=1, unique=True))
+def test_every_host_of_a_flat_inventory_is_found_once_and_in_order(tmp_path_factory, names):
+    """Whatever hosts are called, loading keeps each of them, and `all` selects exactly them."""
+    path = tmp_path_factory.mktemp("inventory") / "hosts.yml"
+    path.write_text("all:\n  hosts:\n" + "".join(f"    '{name}': {{}}\n" for name in names))
+    inventory = load(path)
+    assert [host.name for host in select(inventory, "all")] == names
+    assert list(inventory.access) == names

@@ -1,0 +1,165 @@
+import json
+import math
+import os
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from c4bench.errors import UsageError
+from c4bench.model.measurement import Clock, Outcome
+from c4bench.record import Ledger, RunDirectory
+from c4bench.record.artefacts import DelayMatrices, DelayMatrix
+from c4bench.record.encoding import decode, encode
+from c4bench.record.provenance import collect
+
+
+@pytest.fixture
+def run(tmp_path):
+    return RunDirectory.create(tmp_path / "runs", "smoke")
+
+
+def test_latest_points_at_the_newest_run(tmp_path):
+    """`latest` always leads to the run that was made last."""
+    first = RunDirectory.create(tmp_path, "a")
+    second = RunDirectory.create(tmp_path, "a")
+    assert first.path != second.path
+    assert (tmp_path / "latest").resolve() == second.path.resolve()
+    assert not (tmp_path / "latest").readlink().is_absolute()
+
+
+def test_a_run_name_cannot_leave_its_folder(tmp_path):
+    """A name with slashes becomes one folder under the root."""
+    run = RunDirectory.create(tmp_path, "../tests/unit::x[1]")
+    assert run.path.parent == tmp_path
+
+
+def test_only_a_directory_opens(tmp_path):
+    """Opening what is not a directory says which one is meant."""
+    with pytest.raises(UsageError, match="not a run directory"):
+        RunDirectory(tmp_path / "missing")
+
+
+def test_line_is_the_documented_object(run):
+    """A line has the eight documented fields in order, with the limit written as a comparison."""
+    Ledger(run, "s").measure("busbw_share", 0.985, "1", at_least=0.97, zone="b", area=1)
+    line = (run.path / "measurements.jsonl").read_bytes()
+    assert line == (
+        b'{"scenario":"s","name":"busbw_share","value":0.985,"unit":"1","limit":">= 0.97","outcome":"pass",'
+        b'"clock":"virtual","labels":{"area":1,"zone":"b"}}\n'
+    )
+
+
+def test_label_order_does_not_reach_the_file(run):
+    """The same measurement with its labels in another order gives the same bytes."""
+    ledger = Ledger(run, "s")
+    ledger.measure("x", 1, "1", a=1, b=2)
+    ledger.measure("x", 1, "1", b=2, a=1)
+    first, second = (run.path / "measurements.jsonl").read_bytes().splitlines()
+    assert first == second
+
+
+def test_machine_clock_is_kept_apart(run):
+    """What the machine's clock timed never enters the file that must be the same for a seed."""
+    ledger = Ledger(run, "s")
+    ledger.measure("plan_s", 1.5, "s", at_most=2, clock=Clock.MACHINE)
+    ledger.measure("count", 3, "1", equals=3, clock=Clock.NONE)
+    assert [m.name for m in run.timings()] == ["plan_s"]
+    assert [m.name for m in run.measurements()] == ["count"]
+
+
+@pytest.mark.parametrize(
+    ("limits", "outcome"),
+    [
+        ({"at_least": 1.0}, "pass"),
+        ({"at_least": 1.1}, "fail"),
+        ({"at_most": 1}, "pass"),
+        ({"equals": 2}, "fail"),
+        ({}, "info"),
+    ],
+)
+def test_outcome_follows_the_limit(run, limits, outcome):
+    """A measurement is judged when taken and a miss does not raise."""
+    assert Ledger(run, "s").measure("x", 1.0, "1", **limits).outcome == outcome
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_no_number_is_inconclusive_and_survives_the_file(run, value):
+    """A value that is not finite neither passes nor fails, before and after a round trip."""
+    Ledger(run, "s").measure("x", value, "s", at_least=1.0)
+    (read,) = run.measurements()
+    assert read.outcome is Outcome.INCONCLUSIVE
+    assert math.isnan(read.value)
+
+
+def test_two_limits_are_refused(run):
+    """A measurement has one limit."""
+    with pytest.raises(UsageError, match="one limit"):
+        Ledger(run, "s").measure("x", 1.0, "1", at_least=0, at_most=2)
+    assert run.measurements() == ()
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_floats_survive_exactly(value):
+    """Every finite float is read back as the same number."""
+    assert decode(encode(value), float, "here") == value
+
+
+def test_concurrent_writers_do_not_mix_lines(run):
+    """Two processes that append at once leave whole lines."""
+    text, count = "x" * 3000, 200
+    children = []
+    for _ in range(2):
+        child = os.fork()
+        if child == 0:
+            for _ in range(count):
+                run.event(0.0, "tick", text=text)
+            os._exit(0)
+        children.append(child)
+    for child in children:
+        os.waitpid(child, 0)
+    assert [event["text"] for event in run.events()] == [text] * (2 * count)
+
+
+def test_events_open_with_time_and_kind(run):
+    """An event's line begins with its time and kind, then its fields by name."""
+    run.event(1.5, "alarm", job="j", about="h1/0")
+    assert (run.path / "events.jsonl").read_text() == '{"time_s":1.5,"kind":"alarm","about":"h1/0","job":"j"}\n'
+
+
+def test_artefacts_of_scenarios_lie_side_by_side(run):
+    """Two scenarios of a run save an artefact of the same name and both are read back, in sorted order."""
+    matrices = DelayMatrices((DelayMatrix("before", ("a/0", "b/0"), ((None, 8e-11), (8e-11, None))),))
+    Ledger(run, "tests/b.py::t[x]").save("delay_matrix", matrices)
+    Ledger(run, "tests/a.py::t").save("delay_matrix", matrices)
+    loaded = run.load_all("delay_matrix", DelayMatrices)
+    assert list(loaded) == ["tests-a.py-t", "tests-b.py-t-x"]
+    assert set(loaded.values()) == {matrices}
+
+
+def test_damage_is_reported_by_file_and_line(run):
+    """A damaged line is named by file and number, in one sentence."""
+    Ledger(run, "s").measure("x", 1.0, "1")
+    with (run.path / "measurements.jsonl").open("a") as file:
+        file.write("{oops\n")
+    with pytest.raises(UsageError, match=r"measurements\.jsonl:2 is not"):
+        run.measurements()
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b/c", "", "A b"])
+def test_artefact_names_are_words(run, name):
+    """An artefact name that could lead elsewhere is refused."""
+    with pytest.raises(UsageError, match="artefact name"):
+        run.save(name, {})
+
+
+def test_provenance_round_trip(run):
+    """What is written to run.json is what is read, and names code, machine and command."""
+    made = collect(
+        name="smoke", started_at="2030-01-01T00:00:00Z", command=["pytest", "--hosts", "softroce"], seed=7,
+        backend="softroce", topology="leaf-spine", clock="virtual",
+    )  # fmt: skip
+    run.write_provenance(made)
+    assert run.provenance() == made
+    assert made.python.startswith("3.")
+    assert json.loads((run.path / "run.json").read_text())["command"] == ["pytest", "--hosts", "softroce"]

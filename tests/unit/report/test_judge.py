@@ -1,0 +1,86 @@
+import math
+
+import pytest
+
+from c4bench.errors import UsageError
+from c4bench.model.measurement import Clock, Outcome
+from c4bench.record import Ledger, RunDirectory
+from c4bench.report import judge_run
+
+
+@pytest.fixture
+def run(tmp_path):
+    return RunDirectory.create(tmp_path, "r")
+
+
+def verdict(run):
+    judged = judge_run(run.path)
+    return judged.outcome, judged.exit_code
+
+
+def test_all_limits_held_passes(run):
+    """A run whose limits all held passes with exit code 0; what has no limit does not matter."""
+    ledger = Ledger(run, "s")
+    ledger.measure("a", 1.0, "1", at_least=1.0)
+    ledger.measure("b", 5.0, "1")
+    assert verdict(run) == (Outcome.PASS, 0)
+
+
+@pytest.mark.parametrize("clock", list(Clock))
+def test_one_miss_fails(run, clock):
+    """One miss on any clock fails the run with exit code 1, whatever else is inconclusive."""
+    ledger = Ledger(run, "s")
+    ledger.measure("a", 1.0, "1", at_least=1.0)
+    ledger.measure("b", 2.0, "s", at_most=1.0, clock=clock)
+    ledger.measure("c", math.nan, "s", at_most=1.0)
+    assert verdict(run) == (Outcome.FAIL, 1)
+
+
+def test_one_unknown_is_inconclusive(run):
+    """Without a miss, one measurement that says nothing makes the run inconclusive with exit code 4."""
+    ledger = Ledger(run, "s")
+    ledger.measure("a", 1.0, "1", at_least=1.0)
+    ledger.measure("c", math.nan, "s", at_most=1.0)
+    assert verdict(run) == (Outcome.INCONCLUSIVE, 4)
+
+
+def test_an_empty_run_proves_nothing(run):
+    """A run in which nothing was held against a limit is inconclusive, never passed."""
+    assert verdict(run) == (Outcome.INCONCLUSIVE, 4)
+    Ledger(run, "s").measure("b", 5.0, "1")
+    assert verdict(run) == (Outcome.INCONCLUSIVE, 4)
+
+
+@pytest.mark.parametrize("outcome", [Outcome.FAIL, Outcome.INCONCLUSIVE, Outcome.PASS])
+def test_scenario_endings_count(run, outcome):
+    """A scenario that failed a check without measuring it decides the verdict too."""
+    if outcome is not Outcome.PASS:
+        Ledger(run, "s").measure("a", 1.0, "1", at_least=1.0)
+    run.event(0.5, "alarm", about="h1/0")
+    run.finish_scenario("s", outcome, "wrong component")
+    assert judge_run(run.path).outcome is outcome
+
+
+def test_edited_values_are_judged_again(run):
+    """A verdict follows value and limit, not the outcome that stands in the file, and says that they differ."""
+    Ledger(run, "s").measure("a", 1.0, "1", at_least=0.9)
+    path = run.path / "measurements.jsonl"
+    path.write_text(path.read_text().replace('"value":1.0', '"value":0.5'))
+    judged = judge_run(run.path)
+    assert (judged.outcome, judged.changed) == (Outcome.FAIL, 1)
+    assert judged.count(Outcome.FAIL) == 1
+
+
+def test_inconclusive_stays_so(run):
+    """What was inconclusive when taken is not turned into a pass by a value that happens to hold the limit."""
+    Ledger(run, "s").measure("a", 1.0, "1", at_least=0.9)
+    path = run.path / "measurements.jsonl"
+    path.write_text(path.read_text().replace('"pass"', '"inconclusive"'))
+    assert verdict(run) == (Outcome.INCONCLUSIVE, 4)
+
+
+def test_damaged_endings_are_reported(run):
+    """A scenario event without an outcome is a usage error that names the file."""
+    run.event(0.0, "scenario", scenario="s")
+    with pytest.raises(UsageError, match=r"events\.jsonl"):
+        judge_run(run.path)

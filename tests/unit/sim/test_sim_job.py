@@ -1,0 +1,103 @@
+"""The simulator obeys the arithmetic of the network and of telemetry."""
+
+import math
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from c4bench.sim.job import simulate
+from c4bench.sim.model import SimFault, SimFaultKind, SimJob, SimOp
+
+_RING = (SimOp("all_reduce", 8_000_000, 0.02),)
+_SHIFT = (SimOp("all_to_all", 8_000_000, 0.02),)
+
+
+def _windows(job, faults=(), duration_s=2.0):
+    return [one for tick in simulate(job, faults, duration_s) for one in tick.windows]
+
+
+def _ops(windows):
+    """The newest record of each (rank, operation)."""
+    return {(one.rank, one.seq): one for window in windows for one in window.ops}
+
+
+def _last_conns(windows):
+    return {(one.rank, one.peer): one for window in windows for one in window.conns}
+
+
+def test_ring_takes_two_n_minus_one_steps_of_a_share():
+    """An undisturbed ring over n ranks takes 2(n-1)/n of the payload at line rate."""
+    ops = _ops(_windows(SimJob(8, _RING, jitter=0.0)))
+    done = [one.finished_s - one.entered_s for one in ops.values() if one.finished_s > 0]
+    assert done == pytest.approx([14 * 1_000_000 * 8 / 10e9] * len(done))
+
+
+@pytest.mark.parametrize("granted", [True, False])
+def test_shift_takes_n_minus_one_steps_of_a_share(granted):
+    """In lockstep no two messages of a linear shift meet at a receiver, with credits or without."""
+    ops = _ops(_windows(SimJob(8, _SHIFT, jitter=0.0, credits=granted)))
+    done = [one.finished_s - one.entered_s for one in ops.values() if one.finished_s > 0]
+    assert done == pytest.approx([7 * 1_000_000 * 8 / 10e9] * len(done))
+
+
+@pytest.mark.parametrize(("side", "hit"), [("tx", 0), ("rx", 1)])
+def test_nic_rate_stretches_only_its_own_transfers(side, hit):
+    """With credits a NIC at a quarter rate makes transfers of its side four times as long per byte, and no others."""
+    fault = SimFault(SimFaultKind.NIC_RATE, 3, 0.0, factor=0.25, side=side)
+    conns = _last_conns(_windows(SimJob(6, _SHIFT), [fault]))
+    for ends, conn in conns.items():
+        factor = 4 if ends[hit] == 3 else 1
+        assert conn.transfer_s == pytest.approx(factor * conn.size_bytes * 8 / 10e9, rel=0.1)
+
+
+def test_same_seed_same_windows():
+    """A run is a function of its arguments."""
+    job = SimJob(5, _RING + _SHIFT, jitter=0.03, seed=9)
+    assert _windows(job) == _windows(job)
+    assert _windows(job) != _windows(msgspec.structs.replace(job, seed=10))
+
+
+@settings(max_examples=20, deadline=None, derandomize=True)
+@given(st.integers(2, 9), st.booleans(), st.integers(0, 99), st.sampled_from(SimFaultKind), st.floats(0.3, 1.5))
+def test_counters_never_run_backwards(ranks, granted, seed, kind, at_s):
+    """Whatever happens, cumulative counters only grow and times stay finite."""
+    fault = SimFault(kind, ranks - 1, at_s, at_s + 0.3, factor=0.3, side="rx", peer=0)
+    before = {}
+    for window in _windows(SimJob(ranks, _RING + _SHIFT, credits=granted, seed=seed, exit_after_s=0.28), [fault]):
+        for conn in window.conns:
+            now = (conn.messages, conn.size_bytes, conn.wait_credit_s, conn.wait_data_s, conn.transfer_s)
+            was = before.get((conn.rank, conn.peer), (0,) * 5)
+            assert all(math.isfinite(new) and new >= old - 1e-9 for new, old in zip(now, was, strict=True))
+            before[conn.rank, conn.peer] = now
+
+
+def test_frozen_rank_writes_nothing_while_others_wait():
+    """The frozen rank's records stand still; its neighbours' waiting goes on growing."""
+    windows = _windows(SimJob(4, _RING), [SimFault(SimFaultKind.STOPPED, 2, 1.0)], 3.0)
+    of = {rank: [w.conns for w in windows if w.host == f"h{rank}" and w.end_s > 1.5] for rank in range(4)}
+    assert len(set(of[2])) == 1
+    assert all(len(set(of[rank])) == len(of[rank]) for rank in (0, 1, 3))
+
+
+def test_neighbour_of_a_killed_rank_gives_up_later():
+    """The sender to a killed rank exits with an error after the transport's patience; the killed one is first."""
+    job = SimJob(4, _RING, exit_after_s=0.28)
+    windows = _windows(job, [SimFault(SimFaultKind.KILLED, 2, 1.01)], 2.0)
+    states = {}
+    for window in windows:
+        for record in window.ranks:
+            states.setdefault((record.rank, record.state), window.end_s)
+    assert states[2, "killed"] == pytest.approx(1.1)
+    assert 1.01 + 0.28 <= states[1, "exited"] <= 1.41
+    assert (0, "exited") not in states
+
+
+def test_clock_offsets_move_what_a_host_writes():
+    """A host's clock shows in its windows and operations, not in its durations."""
+    plain = _ops(_windows(SimJob(3, _RING)))
+    moved = _ops(_windows(SimJob(3, _RING, clock_offsets_s=(0.0, 5.0, 50.0))))
+    for (rank, seq), one in plain.items():
+        offset_s = (0.0, 5.0, 50.0)[rank]
+        assert moved[rank, seq].entered_s == pytest.approx(one.entered_s + offset_s)

@@ -1,7 +1,7 @@
 """A process that outlives the command that started it, and can be found and ended again.
 
 What counts is a lock on the pid file, not the number in it: the lock is shared by everything forked from the daemon.
-While it is held something of the daemon lives, once it is free nothing does, and a pid file left by a crash is harmless.
+While it is held part of the daemon lives, once it is free nothing does; and a pid file left by a crash is harmless.
 """
 
 import fcntl

@@ -21,6 +21,7 @@ from c4bench.c4d.thresholds import (
     MAX_RUN_OPS,
     MIN_HISTORY_OPS,
     MIN_RUN_OPS,
+    MIN_RUN_PERIODS,
     SETTLE_OPS,
     SIGMAS,
 )
@@ -76,7 +77,7 @@ class Lateness:
             self._teach(self._recent[0])
         self._recent.append(shares)
         self._entries.append(op.entered_s)
-        found = self._late() if self._taught >= MIN_HISTORY_OPS else []
+        found = self._late(period_s or 0.0) if self._taught >= MIN_HISTORY_OPS else []
         if self._taught < FIRST_HISTORY_OPS and not found:
             self._teach(shares)
         self._heal()
@@ -112,7 +113,7 @@ class Lateness:
             self._history.append(shares)
             self._taught += 1
 
-    def _late(self) -> list[Late]:
+    def _late(self, period_s: float) -> list[Late]:
         """Ranks whose last few operations were all late, more than jitter and habit allow."""
         skew = self._skew()
         recent = (np.asarray(self._recent) - skew)[::-1]
@@ -124,8 +125,15 @@ class Lateness:
         rarity = np.clip(history[-1] / np.maximum(least, _TINY), 0.0, 1.0) ** _TAIL_POWER
         unlikely = (rarity * (beyond + 1) / (len(history) + 1)) ** runs < CHANCE
         strong = means > np.maximum(MATERIAL_SHARE, SIGMAS * float(history.std()) / np.sqrt(runs))
-        hit = unlikely & strong & (runs >= MIN_RUN_OPS)
+        hit = unlikely & strong & (runs >= MIN_RUN_OPS) & self._lasting(period_s)[:, None]
         return [self._describe(hit, means, column) for column in np.flatnonzero(hit.any(axis=0))]
+
+    def _lasting(self, period_s: float) -> NDArray[np.bool_]:
+        """Which runs are longer than one uneven iteration can make them, however many operations it has."""
+        rank = self._ranks[0]
+        entered = np.asarray([entry[rank] for entry in self._entries])[::-1]
+        lasting: NDArray[np.bool_] = entered[0] - entered >= MIN_RUN_PERIODS * period_s
+        return lasting
 
     def _describe(self, hit: NDArray[np.bool_], means: Floats, column: np.intp) -> Late:
         ops = int(np.flatnonzero(hit[:, column])[-1]) + 1

@@ -1,5 +1,7 @@
 """The command line: thin, every command in its own module."""
 
 import argparse
+from typing import TypeAlias
 
-Commands = argparse._SubParsersAction  # noqa: SLF001  (argparse has no public name for what add_subparsers returns)
+# argparse has no public name for what add_subparsers returns.
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from c4bench.c4d.offline import judge_windows
+from c4bench.c4d.offline import detect
 from c4bench.errors import UsageError
 from c4bench.model.telemetry import Window
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 def register(commands: "Commands") -> None:
     """Add the command."""
-    parser = commands.add_parser("detect", help="run C4D on recorded telemetry (windows.jsonl of a run)")
+    parser = commands.add_parser("detect", help="run C4D on recorded telemetry (a file of a run's telemetry folder)")
     parser.add_argument("telemetry", type=Path)
     parser.add_argument("--json", action="store_true", help="diagnoses as JSON (reports/schema/diagnosis.json)")
     parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    diagnoses = judge_windows(_windows(arguments.telemetry))
+    diagnoses = detect(_windows(arguments.telemetry))
     if arguments.json:
         sys.stdout.write(msgspec.json.encode(diagnoses).decode() + "\n")
         return 0
@@ -38,7 +38,7 @@ def _windows(path: Path) -> list[Window]:
     try:
         lines = path.read_bytes().splitlines()
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}; give a run's windows.jsonl") from None
+        raise UsageError(f"{path}: {error.strerror}; give a file of a run's telemetry folder") from None
     found = []
     for number, line in enumerate(lines, start=1):
         try:

@@ -4,6 +4,9 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
+import msgspec
+import yaml
+
 from c4bench.inject import catalogue
 
 if TYPE_CHECKING:
@@ -21,7 +24,7 @@ def register(commands: "Commands") -> None:
 
 
 def _list(_: argparse.Namespace) -> int:
-    faults = catalogue.load()
+    faults = catalogue.load().specs
     width = max(map(len, faults))
     for name, fault in sorted(faults.items()):
         sys.stdout.write(f"{name:<{width}}  {fault.summary}\n")
@@ -29,5 +32,6 @@ def _list(_: argparse.Namespace) -> int:
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    sys.stdout.write(catalogue.describe(arguments.fault))
+    spec = catalogue.load().find(arguments.fault)
+    sys.stdout.write(yaml.safe_dump(msgspec.to_builtins(spec), sort_keys=False, allow_unicode=True, width=100))
     return 0

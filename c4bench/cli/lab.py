@@ -3,6 +3,8 @@
 import argparse
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,7 +43,15 @@ def _shell(arguments: argparse.Namespace) -> int:
 
 def _in_lab(arguments: argparse.Namespace, command: list[str], *, virtual: bool, interactive: bool) -> int:
     fabric = topology.load(arguments.topology)
-    with tempfile.TemporaryDirectory(prefix="c4bench-") as scratch:
-        directory = arguments.run_dir or Path(scratch)
+    with _kept_or_scratch(arguments.run_dir) as directory:
         ended = launch(fabric, command, directory, seed=arguments.seed, virtual=virtual, interactive=interactive)
     return ended.exit_code
+
+
+@contextmanager
+def _kept_or_scratch(given: Path | None) -> Iterator[Path]:
+    if given is not None:
+        yield given
+        return
+    with tempfile.TemporaryDirectory(prefix="c4bench-") as scratch:
+        yield Path(scratch)

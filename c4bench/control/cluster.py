@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from c4bench.c4d.matrix import MatrixTable, matrix_table
 from c4bench.c4p.atlas import Atlas
 from c4bench.control.jobs import Job
 from c4bench.control.master import Master
@@ -17,7 +18,7 @@ from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.fabric import Flow, Host
 from c4bench.model.fabric import Path as FabricPath
 from c4bench.model.telemetry import Window
-from c4bench.wire.messages import Hello, JobSpec
+from c4bench.wire.messages import Exchange, Hello, JobSpec
 
 Answer = TypeVar("Answer")
 
@@ -91,6 +92,10 @@ class Cluster:
         """End a job."""
         self._ask(self._master.stop(job))
 
+    def meet(self, place: str, key: str, rank: int, size: int, timeout_s: float = 300.0) -> None:
+        """Take part in a meeting of ranks (see `workload.context.RankContext.meet`)."""
+        self._ask(self._master.meet(Exchange(place, key, rank, size, b"", timeout_s)))
+
     def learn_paths(self, source_ports: Sequence[int]) -> Atlas:
         """Probe all pairs of NICs and keep the atlas for planning."""
         self._master.atlas = self._ask(survey(self._master, self.hosts, source_ports))
@@ -113,6 +118,10 @@ class Cluster:
         """Everything C4D has said about a job."""
         return [diagnosis for diagnosis in self._master.diagnoses if diagnosis.job == job]
 
-    def windows(self) -> list[Window]:
-        """The telemetry received so far."""
-        return list(self._master.windows)
+    def delay_matrix(self, job: str) -> MatrixTable:
+        """The newest delay matrix of a running job."""
+        return self._call_soon(lambda: matrix_table(self._master.cells(job)))
+
+    def windows(self, job: str) -> list[Window]:
+        """The telemetry received from a running job so far."""
+        return self._call_soon(lambda: list(self._master.jobs[job].windows))

@@ -4,15 +4,17 @@ import asyncio
 from typing import Any
 
 from c4bench.errors import UnhealthyError
+from c4bench.model.telemetry import Window
 from c4bench.wire.messages import JobSpec, Result
 
 
 class Job:
-    """A running job and the results its ranks have sent."""
+    """A running job: the results its ranks have sent, the telemetry their agents have."""
 
     def __init__(self, spec: JobSpec) -> None:
         self.spec = spec
         self.results: list[Result] = []
+        self.windows: list[Window] = []
         self._news = asyncio.Condition()
 
     async def add(self, result: Result) -> None:

@@ -3,13 +3,14 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
 from websockets.asyncio.server import ServerConnection, serve
 
 from c4bench.c4d.detector import Detector
+from c4bench.c4d.localise import Cell
 from c4bench.c4p.atlas import Atlas
 from c4bench.c4p.planner import plan
 from c4bench.control.jobs import Job
@@ -44,7 +45,6 @@ class Master:
         self.jobs: dict[str, Job] = {}
         self.atlas: Atlas | None = None
         self.diagnoses: list[Diagnosis] = []
-        self.windows: list[Window] = []
         self._placed: dict[str, tuple[Flow, FabricPath]] = {}
         self._detectors: dict[str, Detector] = {}
         self._board = Board()
@@ -136,6 +136,10 @@ class Master:
         self._detectors.pop(job, None)
         self._board.forget(job)
 
+    async def meet(self, request: Exchange) -> None:
+        """Wait for the others of an exchange, as one of them."""
+        await self._board.exchange(request)
+
     async def _result(self, result: Result) -> Empty:
         job = self.jobs.get(result.job)
         if job is not None:
@@ -158,10 +162,15 @@ class Master:
         return {flow: path for flow, path in self._placed.values() if flow.job == job}
 
     def _accept(self, window: Window) -> None:
-        self.windows.append(window)
-        for job in {record.job for record in window.ranks}:
-            if job in self.jobs:
-                self._detectors.setdefault(job, Detector()).feed(_of_job(window, job))
+        for job in {record.job for record in window.ranks} & set(self.jobs):
+            part = _of_job(window, job)
+            self.jobs[job].windows.append(part)
+            self._detectors.setdefault(job, Detector()).feed(part)
+
+    def cells(self, job: str) -> Mapping[Cell, float]:
+        """The newest delay matrix of a job, seconds per byte; empty before there is one."""
+        detector = self._detectors.get(job)
+        return detector.cells(job) if detector else {}
 
     async def _judge(self) -> None:
         while True:

@@ -1,6 +1,5 @@
 """Bring the agent to hosts and take it away again, with plain Ansible. The only user of ansible_runner."""
 
-from c4bench.deploy.agents import deploy, teardown
 from c4bench.deploy.playbook import HostTally, PlaybookResult, playbook
 
-__all__ = ["HostTally", "PlaybookResult", "deploy", "playbook", "teardown"]
+__all__ = ["HostTally", "PlaybookResult", "playbook"]

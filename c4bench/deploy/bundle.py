@@ -1,4 +1,4 @@
-"""One tarball with all that an agent and its ranks need beside the host's own Python: hosts may have no way out to the net.
+"""One tarball with all that an agent and its ranks need beside the host's own Python: hosts may have no way to the net.
 
 It holds c4bench, the packages it runs on, copied from the environment we run in, and a launcher. The compiled parts tie
 it to our Python version and machine, and the launcher refuses any other.
@@ -12,14 +12,13 @@ import sys
 import tarfile
 from collections.abc import Iterable, Iterator
 from importlib import metadata
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePath
 
 import msgspec
 
 import c4bench
 from c4bench.errors import UnhealthyError
 
-HOME = PurePosixPath("opt/c4bench")
 REQUIRED = ("msgspec", "websockets", "PyYAML")
 OPTIONAL = ("numpy", "ml_dtypes")  # ranks compute with them; a host without ranks does without
 _UNWANTED_FOLDERS = {"__pycache__", "tests", "include", "f2py", "_examples"}
@@ -27,13 +26,13 @@ _UNWANTED_SUFFIXES = {".pyi", ".pyc", ".a", ".pxd", ".typed"}
 _UNWANTED_FILES = {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"}
 _LAUNCHER = """\
 #!/bin/sh
-# c4bench's Python: the host's own interpreter with the packages that lie beside it.
+# c4bench's Python: the host's own interpreter with the packages that lie beside it. Call it by its full path.
 python=$(command -v python{version}) || {{
   echo "c4bench: this agent is for python{version}; install it, or deploy from a machine with this host's version" >&2
   exit 3
 }}
 [ "$(uname -m)" = {machine} ] || {{ echo "c4bench: this agent is for {machine}" >&2; exit 3; }}
-PYTHONPATH=/{home}/site PYTHONNOUSERSITE=1 exec "$python" "$@"
+PYTHONPATH=${{0%/*/*}}/site PYTHONNOUSERSITE=1 exec "$python" "$@"
 """
 
 
@@ -62,7 +61,7 @@ def build(cache: Path) -> Path:
 
 
 def _entries() -> Iterator[Entry]:
-    yield Entry(f"{HOME}/bin/python", _launcher(), executable=True, modified_s=0)
+    yield Entry("bin/python", _launcher(), executable=True, modified_s=0)
     package = Path(c4bench.__file__).parent
     yield from _packed(package.parent, (path.relative_to(package.parent) for path in package.rglob("*")))
     for name in (*REQUIRED, *OPTIONAL):
@@ -79,22 +78,22 @@ def _entries() -> Iterator[Entry]:
 
 def _launcher() -> bytes:
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    return _LAUNCHER.format(version=version, machine=platform.machine(), home=HOME).encode()
+    return _LAUNCHER.format(version=version, machine=platform.machine()).encode()
 
 
-def _packed(root: Path, paths: Iterable[PurePosixPath | Path]) -> Iterator[Entry]:
+def _packed(root: Path, paths: Iterable[PurePath]) -> Iterator[Entry]:
     for path in paths:
         source = root / path
         if _wanted(path) and source.is_file():
             yield Entry(
-                name=str(HOME / "site" / path),
+                name=str("site" / path),
                 content=source.read_bytes(),
                 executable=os.access(source, os.X_OK),
                 modified_s=int(source.stat().st_mtime),
             )
 
 
-def _wanted(path: PurePosixPath) -> bool:
+def _wanted(path: PurePath) -> bool:
     return not (
         path.parts[0] == ".."  # console scripts, which lie outside the packages
         or _UNWANTED_FOLDERS & set(path.parts)
@@ -114,11 +113,7 @@ def _digest(entries: Iterable[Entry]) -> str:
 def _write(path: Path, entries: Iterable[Entry]) -> None:
     with tarfile.open(path, "w:gz", compresslevel=6) as tar:
         for entry in entries:
-            add(tar, entry.name, entry.content, 0o755 if entry.executable else 0o644, entry.modified_s)
-
-
-def add(tar: tarfile.TarFile, name: str, content: bytes, mode: int, modified_s: int = 0) -> None:
-    """Append a file that belongs to root."""
-    member = tarfile.TarInfo(name)
-    member.size, member.mode, member.mtime = len(content), mode, modified_s
-    tar.addfile(member, io.BytesIO(content))
+            member = tarfile.TarInfo(entry.name)
+            member.size, member.mtime = len(entry.content), entry.modified_s
+            member.mode = 0o755 if entry.executable else 0o644
+            tar.addfile(member, io.BytesIO(entry.content))

@@ -49,8 +49,8 @@ def playbook(
 ) -> PlaybookResult:
     """Run `playbooks/NAME.yml` on `hosts`, with everything Ansible keeps in a new folder of `directory`.
 
-    Raises UnhealthyError with host, task and message when a task fails or a host cannot be reached, and also when a host
-    did not take part: Ansible calls that a success.
+    Raises UnhealthyError with host, task and message when a task fails or a host cannot be reached, and also when a
+    host did not take part: Ansible calls that a success.
     """
     private = _new_folder(directory, name)
     events = _Events()
@@ -58,7 +58,6 @@ def playbook(
         runner = ansible_runner.run(
             private_data_dir=str(private),
             ident="run",
-            binary=_ansible_playbook(),
             playbook=str(resource("playbooks", f"{name}.yml")),
             inventory=str(inventory.path.resolve()),
             limit=",".join(hosts),
@@ -70,8 +69,9 @@ def playbook(
         )
     if runner.status == "canceled":
         raise KeyboardInterrupt
-    log = private / "artifacts" / "run" / "stdout"
-    return _judged(name, hosts, events, runner.rc, log)
+    kept = private / "artifacts" / "run"
+    (kept / "command").unlink(missing_ok=True)  # it quotes our whole environment, and run directories are passed around
+    return _judged(name, hosts, events, runner.rc, kept / "stdout")
 
 
 class _Events:
@@ -139,12 +139,12 @@ def _new_folder(directory: Path, name: str) -> Path:
             return private.resolve()
 
 
-def _ansible_playbook() -> str:
-    beside = Path(sys.executable).parent / "ansible-playbook"
-    found = str(beside) if beside.exists() else shutil.which("ansible-playbook")
-    if found is None:
+def _search_path() -> str:
+    """`PATH` with the Ansible of our own environment first, activated or not."""
+    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
+    if shutil.which("ansible-playbook", path=path) is None:
         raise UnhealthyError("ansible-playbook is not installed: pip install ansible-core")
-    return found
+    return path
 
 
 def _environment(private: Path, control: Path) -> dict[str, str]:
@@ -157,6 +157,7 @@ def _environment(private: Path, control: Path) -> dict[str, str]:
         "-o ServerAliveInterval=10 -o ServerAliveCountMax=3"
     )
     return {
+        "PATH": _search_path(),
         "LC_ALL": "C.UTF-8",
         "ANSIBLE_HOME": str(private / "home"),
         "ANSIBLE_LOCAL_TEMP": str(private / "tmp"),

@@ -31,7 +31,7 @@ class Catalogue:
         return self.specs[name]
 
     def resolve(self, request: FaultRequest) -> tuple[FaultSpec, FaultRequest]:
-        """The fault asked for, and the request with every default filled in. Raises UsageError where it does not fit."""
+        """The fault asked for, and the request with every default filled in. Raises UsageError where they clash."""
         spec = self.find(request.fault)
         _check_target(spec, request)
         if not 0 < request.lease_s <= LEASE_MAX_S:

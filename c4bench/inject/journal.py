@@ -1,8 +1,8 @@
 """What this host is suffering and how to undo it, on disk before anything is done; and the record of all that was done.
 
-One lock serialises every change to the host. Whoever reverts takes the lock, finds the entry, undoes, removes the entry:
-a second one finds none. The kernel drops a dead holder's lock with the entry still there, and the next one does it all
-again.
+One lock serialises every change to the host. Whoever reverts takes the lock, finds the entry, undoes, removes the
+entry: a second one finds none. The kernel drops a dead holder's lock with the entry still there, and the next one does
+it all again.
 """
 
 import fcntl

@@ -9,7 +9,7 @@ from c4bench.collective.ring_reader import read_owner
 from c4bench.errors import UsageError
 from c4bench.model.fault import FaultRequest
 
-_AGENT_CONFIG = Path("/etc/c4bench/agent.yml")
+AGENT_CONFIG = Path("/etc/c4bench/agent.yml")
 
 
 class ProcessTarget(msgspec.Struct, frozen=True):
@@ -21,10 +21,10 @@ class ProcessTarget(msgspec.Struct, frozen=True):
     controls: Path
 
 
-def find(request: FaultRequest, config: Path = _AGENT_CONFIG) -> ProcessTarget:
+def find(request: FaultRequest) -> ProcessTarget:
     """The process of the request's rank. Raises UsageError when no such rank runs here."""
     job, rank = request.the_rank
-    places = agent_config.load(config) if config.exists() else agent_config.AgentConfig("", "", "")
+    places = agent_config.load(AGENT_CONFIG) if AGENT_CONFIG.exists() else agent_config.AgentConfig("", "", "")
     ring = places.ring(job, rank)
     if not ring.exists():
         raise UsageError(f"rank {rank} of job {job} does not run on {request.host}: there is no {ring}")

@@ -31,10 +31,14 @@ class NicFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class HostFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The variable `c4`: may faults be injected here, which Python has c4bench, which NICs belong to the fabric."""
+    """The variable `c4` of a host: may faults be injected, which Python has c4bench, which NICs belong to the fabric.
+
+    `netns` is where the ports of a switch are, when not in its own network namespace.
+    """
 
     disruptive: bool = False
     python: str = DEFAULT_PYTHON
+    netns: str = ""
     nics: tuple[NicFacts, ...] = ()
 
 

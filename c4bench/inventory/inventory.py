@@ -28,13 +28,18 @@ class Access(msgspec.Struct, frozen=True):
     ssh_arguments: tuple[str, ...] = ()
     python: str = facts.DEFAULT_PYTHON
     connection: str = "ssh"
+    netns: str = ""
 
 
 class Inventory(msgspec.Struct, frozen=True):
-    """The hosts in the order of the file; `groups` are group names to host names; `digest` is the file's SHA-256."""
+    """The hosts in the order of the file, and apart from them the members of the group `switches`.
+
+    `groups` are group names to host names; `digest` is the file's SHA-256.
+    """
 
     path: Path
     hosts: tuple[Host, ...]
+    switches: tuple[str, ...]
     access: dict[str, Access]
     groups: dict[str, tuple[str, ...]]
     digest: str
@@ -46,15 +51,21 @@ def load(path: Path) -> Inventory:
     resolved = resolve(document)
     if not resolved.hosts:
         raise document.error((), "the inventory has no hosts; add them under all.hosts")
+    switches = resolved.groups.get("switches", ())
     hosts, access = [], {}
     for name, variables in resolved.hosts.items():
         known, nics = facts.read(document, name, variables.get("c4"))
-        access[name] = _access(document, name, variables, known.python)
-        hosts.append(Host(name, access[name].address, nics, known.disruptive))
-    return Inventory(path, tuple(hosts), access, resolved.groups, hashlib.sha256(document.content).hexdigest())
+        access[name] = _access(document, name, variables, known)
+        if name not in switches:
+            hosts.append(Host(name, access[name].address, nics, known.disruptive))
+    if not hosts:
+        raise document.error((), "the inventory has switches only; add hosts under all.hosts")
+    return Inventory(
+        path, tuple(hosts), switches, access, resolved.groups, hashlib.sha256(document.content).hexdigest()
+    )
 
 
-def _access(document: Document, host: str, variables: Variables, python: str) -> Access:
+def _access(document: Document, host: str, variables: Variables, known: facts.HostFacts) -> Access:
     def text(key: str, default: str = "") -> str:
         variable = variables.get(f"ansible_{key}")
         return default if variable is None else _text(document, variable)
@@ -69,7 +80,8 @@ def _access(document: Document, host: str, variables: Variables, python: str) ->
             *_words(document, variables.get("ansible_ssh_common_args")),
             *_words(document, variables.get("ansible_ssh_extra_args")),
         ),
-        python=python,
+        python=known.python,
+        netns=known.netns,
         connection=_connection(document, variables.get("ansible_connection")),
     )
 

@@ -23,9 +23,10 @@ def select(inventory: Inventory, pattern: str) -> tuple[Host, ...]:
             chosen &= _matches(inventory, word[1:])
         elif word[0] == "!":
             chosen -= _matches(inventory, word[1:])
-    if not words or not chosen:
+    hosts = tuple(host for host in inventory.hosts if host.name in chosen)
+    if not words or not hosts:
         raise UsageError(f"{inventory.path}: no host matches {pattern!r}; {_choices(inventory)}")
-    return tuple(host for host in inventory.hosts if host.name in chosen)
+    return hosts
 
 
 def _matches(inventory: Inventory, word: str) -> set[str]:

@@ -17,7 +17,7 @@ from c4bench.units import parse_rate
 DIRECTORY = Path(__file__).parent / "topologies"
 MANAGEMENT_GATEWAY = "10.255.0.1"
 NICS_NETNS = "/run/netns/nics"
-_UPLINKS_PER_LEAF_MAX = 32
+_RATE_MIN, _RATE_MAX = 1e8, 1e11
 
 
 class Attach(StrEnum):
@@ -149,23 +149,28 @@ def _yaml_place(error: yaml.YAMLError) -> str:
 
 
 def _problem(topology: Topology) -> str:
+    """What is wrong with a topology that has the right shape, "" when nothing is."""
     hosts, leaves = topology.hosts, topology.leaf.count
-    for rate in (topology.nic_rate_bps, topology.uplink_rate_bps):
-        if not 1e8 <= rate <= 1e11:
-            return "rates: a link carries 100mbit to 100gbit"
-    if not 2 <= hosts.count <= 16:
-        return "hosts.count: 2 to 16 hosts"
-    if not 1 <= hosts.nics <= 8:
-        return "hosts.nics: 1 to 8 NICs a host"
-    if not 1 <= topology.spine.count <= _UPLINKS_PER_LEAF_MAX or not 1 <= leaves <= 16:
-        return "leaf.count, spine.count: 1 to 16 leaves, 1 to 32 spines"
-    if hosts.attach is Attach.RAIL and leaves != hosts.nics:
-        return f"leaf.count: attach `rail` needs one leaf for each of the {hosts.nics} NICs"
-    groups = leaves // 2 if hosts.attach is Attach.PLANE else leaves
-    if hosts.attach is Attach.PLANE and (hosts.nics != 2 or leaves % 2):
-        return "hosts.nics: attach `plane` needs 2 NICs a host and an even number of leaves"
-    if hosts.attach is not Attach.RAIL and hosts.count % groups:
-        return f"hosts.count: {hosts.count} hosts do not divide among {groups} blocks"
+    rates = (topology.nic_rate_bps, topology.uplink_rate_bps)
+    rules = {
+        "rates: a link carries 100mbit to 100gbit": all(_RATE_MIN <= rate <= _RATE_MAX for rate in rates),
+        "hosts.count: 2 to 16 hosts": 2 <= hosts.count <= 16,
+        "hosts.nics: 1 to 8 NICs a host": 1 <= hosts.nics <= 8,
+        "leaf.count: 1 to 16 leaves": 1 <= leaves <= 16,
+        "spine.count: 1 to 32 spines": 1 <= topology.spine.count <= 32,
+    }
+    broken = [words for words, holds in rules.items() if not holds]
+    return broken[0] if broken else _cabling_problem(hosts, leaves)
+
+
+def _cabling_problem(hosts: HostGroup, leaves: int) -> str:
+    match hosts.attach:
+        case Attach.RAIL if leaves != hosts.nics:
+            return f"leaf.count: attach `rail` needs one leaf for each of the {hosts.nics} NICs"
+        case Attach.PLANE if hosts.nics != 2 or leaves % 2 or hosts.count % (leaves // 2):
+            return "hosts: attach `plane` needs 2 NICs a host, and hosts that divide among pairs of leaves"
+        case Attach.BLOCK if hosts.count % leaves:
+            return f"hosts.count: {hosts.count} hosts do not divide among {leaves} leaves"
     return ""
 
 

@@ -22,7 +22,8 @@ class TargetKind(StrEnum):
 class Parameter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One knob of a fault.
 
-    A `number` lies between `minimum` and `maximum`, both included; a `choice` is one of `choices`. Without a `default` whoever asks for the fault must say it.
+    A `number` lies between `minimum` and `maximum`, both included; a `choice` is one of `choices`. Without a `default`
+    whoever asks for the fault must say it.
     """
 
     summary: str

@@ -52,8 +52,8 @@ class ConnRecord(msgspec.Struct, frozen=True):
     acknowledged (a slow *network*). `outstanding` messages are posted and unacknowledged now; `owed` are granted or
     awaited by the running operation and not yet posted.
 
-    At any time a connection is in one `state`: transfer while anything is outstanding, else credit, data, or idle. So the
-    three times never overlap. They run up to `state_since_s`; what the state has lasted since then comes on top.
+    At any time a connection is in one `state`: transfer while anything is outstanding, else credit, data, or idle. So
+    the three times never overlap. They run up to `state_since_s`; what the state has lasted since then comes on top.
     """
 
     comm: str

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from c4bench import remote
+from c4bench.c4p.atlas import Atlas
 from c4bench.control.cluster import Cluster
+from c4bench.control.switches import Switches
 from c4bench.control.watch import C4D
 from c4bench.errors import UnhealthyError
 from c4bench.inject.controller import Injector
@@ -19,6 +21,8 @@ from c4bench.wire.messages import JobSpec
 from c4bench.workload.jobs import training_job
 
 _AGENTS_WITHIN_S = 10.0
+# UDP source ports a flow label can ask for, but the one that label 0 (ECMP) stands for; enough to meet every spine.
+_PROBED_PORTS = range(0xC001, 0xC001 + 24)
 
 Measure = Callable[..., Measurement]
 
@@ -94,9 +98,22 @@ def save(request: pytest.FixtureRequest, measure: Measure) -> Callable[[str, obj
     return ledger.save
 
 
+@pytest.fixture(scope="session")
+def atlas(cluster: Cluster, hosts: tuple[Host, ...]) -> Atlas:
+    """The fabric's paths, learnt by probing; from here on C4P plans with it."""
+    cluster.wait_hosts([host.name for host in hosts], _AGENTS_WITHIN_S)
+    return cluster.learn_paths(_PROBED_PORTS)
+
+
+@pytest.fixture(scope="session")
+def switches(inventory: Inventory) -> Switches:
+    """The inventory's switches and their port counters; `.any` is false where there are none."""
+    return Switches(inventory, lambda switch: remote.connect(switch, inventory.access[switch]))
+
+
 @pytest.fixture
 def inject(pytestconfig: pytest.Config, inventory: Inventory, run_directory: RunDirectory) -> Injector:
-    """Break something, bounded and witnessed, as in `with inject("nic.rate", host=h2, nic=0, fraction=0.25) as fault:`."""
+    """Break something, bounded and witnessed: `with inject("nic.rate", host=h2, nic=0, fraction=0.25) as fault: ...`."""
     if not pytestconfig.option.c4_allow_disruptive:
         pytest.skip("disruptive-not-allowed: give --c4-allow-disruptive to let faults loose on these hosts")
     return Injector(
@@ -107,7 +124,9 @@ def inject(pytestconfig: pytest.Config, inventory: Inventory, run_directory: Run
 
 
 @pytest.fixture
-def job(request: pytest.FixtureRequest, cluster: Cluster, rdma_hosts: tuple[Host, ...]) -> Iterator[JobSpec]:
+def job(
+    request: pytest.FixtureRequest, cluster: Cluster, rdma_hosts: tuple[Host, ...], run_directory: RunDirectory
+) -> Iterator[JobSpec]:
     """A training job over all hosts whose traffic can tell causes apart: compute, all-reduce, all-to-all."""
     spec = training_job(request.node.name, rdma_hosts, seed=request.config.option.c4_seed)
     running = cluster.start(spec)
@@ -115,6 +134,7 @@ def job(request: pytest.FixtureRequest, cluster: Cluster, rdma_hosts: tuple[Host
         cluster.results(running, "ready", 60.0)
         yield spec
     finally:
+        run_directory.save_telemetry(spec.id, cluster.windows(spec.id))
         cluster.stop(spec.id)
 
 

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -11,6 +11,7 @@ import msgspec
 
 from c4bench.errors import UsageError
 from c4bench.model.measurement import Clock, Measurement, Outcome
+from c4bench.model.telemetry import Window
 from c4bench.record.encoding import decode, encode
 from c4bench.record.line import MeasurementLine
 from c4bench.record.provenance import Provenance
@@ -73,6 +74,12 @@ class RunDirectory:
     def finish_scenario(self, scenario: str, outcome: Outcome, reason: str = "", time_s: float = 0.0) -> None:
         """Record how a scenario ended, apart from its measurements, so that a failed check fails the verdict too."""
         self.event(time_s, "scenario", scenario=scenario, outcome=outcome.value, reason=reason)
+
+    def save_telemetry(self, job: str, windows: Iterable[Window]) -> None:
+        """Write a job's windows to `telemetry/<job>.jsonl`, as `c4bench detect` reads them."""
+        path = self.path / "telemetry" / f"{slug(job)}.jsonl"
+        path.parent.mkdir(exist_ok=True)
+        _replace(path, b"".join(msgspec.json.encode(window) + b"\n" for window in windows))
 
     def save(self, name: str, artefact: Any) -> Path:  # noqa: ANN401  (any struct msgspec can encode)
         """Write `artefacts/<name>.json`, whole or not at all.

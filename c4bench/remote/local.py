@@ -4,6 +4,7 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Self
 
 from c4bench.errors import UnhealthyError
 from c4bench.remote.protocol import Completed, Session, checked
@@ -15,6 +16,12 @@ class LocalConnection:
 
     def __init__(self, host: str) -> None:
         self._host = host
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
 
     def run(
         self,

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Self
 
 import msgspec
 
@@ -38,7 +38,14 @@ class Session(Protocol):
 
 
 class Connection(Protocol):
-    """A way to one host. Every method raises UnhealthyError with host, failure and mend."""
+    """A way to one host, and a context manager that closes it.
+
+    Every method raises UnhealthyError with host, failure and mend.
+    """
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *raised: object) -> None: ...
 
     def run(
         self,

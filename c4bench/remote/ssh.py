@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Self
 
 import fabric
 import paramiko
@@ -33,6 +34,12 @@ class SshConnection:
     def __init__(self, host: str, access: Access) -> None:
         self._host, self._access = host, access
         self._fabric: fabric.Connection | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
 
     def run(
         self,

@@ -2,6 +2,7 @@
 
 import ssl
 from pathlib import Path
+from typing import Any
 
 MASTER = "master"
 
@@ -27,6 +28,5 @@ def _load(context: ssl.SSLContext, ca: Path, certificate: Path, key: Path) -> ss
 
 def peer_name(tls: ssl.SSLObject) -> str:
     """The name in the peer's verified certificate."""
-    subject = (tls.getpeercert() or {}).get("subject", ())
-    names = [value for part in subject for key, value in part if key == "commonName"]
-    return str(names[0]) if names else ""
+    subject: Any = (tls.getpeercert() or {}).get("subject", ())
+    return next((str(value) for part in subject for key, value in part if key == "commonName"), "")

@@ -11,7 +11,11 @@ from c4bench.workload.context import RankContext
 
 
 class Draws(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`draws` times each of `paths`, in turn; all jobs that name the same `meeting` measure at the same time."""
+    """Draw `draws` times with each of `paths`, in turn.
+
+    All jobs that name the same `meeting` measure at the same time; `meeting_size` take part in it, this job's ranks from
+    `first_rank` on.
+    """
 
     size_bytes: int
     draws: int

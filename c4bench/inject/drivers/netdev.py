@@ -19,6 +19,7 @@ _BURST_MIN_BYTES = 16 << 10
 # Software shapers of real hosts wake late; a quarter of a millisecond's worth keeps them at their rate.
 _BURST_S = 0.25e-3
 _FILTER_PREFERENCE = "1"
+_OWN_HANDLE = "c4:"
 
 
 def limited_bps(request: FaultRequest) -> float:
@@ -33,18 +34,17 @@ def shaper_for(rate_bps: float) -> Shaper:
 
 def rate(request: FaultRequest, target: NicTarget) -> Plan:
     """Leave a share of the rate, in one direction."""
-    limited = limited_bps(request)
+    limited, shaper = limited_bps(request), target.shaper()
+    slower = Shaper(limited, shaper.burst_bytes, shaper.limit_bytes) if shaper else shaper_for(limited)
     if request.word("direction") == "rx":
-        return _received(target, shaper_for(limited).words)
-    shaper = target.shaper()
+        return _received(target, slower.words)
     if shaper is None:
-        return _fresh_root(target, shaper_for(limited).words)
+        return _fresh_root(target, slower.words)
     if shaper.rate_bps <= limited:
         raise UnhealthyError(
             f"{request.where} is shaped to {format_rate(shaper.rate_bps)} already, no more than "
             f"{format_rate(limited)}; ask for a smaller fraction"
         )
-    slower = Shaper(limited, shaper.burst_bytes, shaper.limit_bytes)
     return Plan((_egress(target),), (_reshape(target, slower),), (_reshape(target, shaper),))
 
 
@@ -85,12 +85,13 @@ def _reshape(target: NicTarget, shaper: Shaper) -> Run:
 def _fresh_root(target: NicTarget, words: tuple[str, ...]) -> Plan:
     """A root in place of the kernel's default one, which comes back by itself when ours goes."""
     root = target.root
-    if root["handle"] != "0:":
+    # A root of our own is another fault's; the claims say which, and better than this could.
+    if root["handle"] not in {"0:", _OWN_HANDLE}:
         raise UnhealthyError(
             f"{target.nic.name} has its own root qdisc {root['kind']}, which could not be put back exactly; "
             f"remove it first: tc qdisc del dev {target.nic.netdev} root"
         )
-    add = _run(target, f"tc qdisc add dev {target.nic.netdev} root", words)
+    add = _run(target, f"tc qdisc add dev {target.nic.netdev} root handle {_OWN_HANDLE}", words)
     return Plan((_egress(target),), (add,), (_run(target, f"tc qdisc del dev {target.nic.netdev} root"),))
 
 

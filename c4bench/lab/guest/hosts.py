@@ -70,7 +70,11 @@ def inventory(spec: LabSpec) -> dict[str, object]:
         "ansible_ssh_common_args": f"-F none -o UserKnownHostsFile={_SSH}/known_hosts -o ControlPath=/run/c4/%h",
         "ansible_python_interpreter": "/usr/bin/python3",
     }
-    return {"all": {"vars": common, "hosts": found}}
+    ports = {
+        name: {"ansible_connection": "local", "c4": {"netns": f"/run/netns/{name}"}}
+        for name in fabric.switch_namespaces(spec.topology)
+    }
+    return {"all": {"vars": common, "hosts": found, "children": {"switches": {"hosts": ports}}}}
 
 
 def _facts(host: Host) -> dict[str, object]:
@@ -78,7 +82,7 @@ def _facts(host: Host) -> dict[str, object]:
     for nic in nics:
         del nic["host"]
         nic["rate"] = f"{nic.pop('rate_bps') / 1e6:g}mbit"
-    return {"disruptive": host.disruptive, "nics": nics}
+    return {"disruptive": host.disruptive, "python": sys.executable, "nics": nics}
 
 
 class LabHost:
@@ -232,8 +236,8 @@ def _mount_views(host: Host, root: Path) -> None:
     namespaces.bind("/sys", f"{root}/sys", recursive=True)
     for path, data in (("run", "mode=755"), ("root", "mode=700"), ("dev", "mode=755"), ("var/log", "mode=755")):
         namespaces.mount(path, f"{root}/{path}", "tmpfs", data=data)
-    for path in ("dev/pts", "dev/shm", "dev/infiniband", "run/netns", "run/sshd", "run/lock"):
-        (root / path).mkdir()
+    for directory in ("dev/pts", "dev/shm", "dev/infiniband", "run/netns", "run/sshd", "run/lock"):
+        (root / directory).mkdir()
     namespaces.mount("devpts", f"{root}/dev/pts", "devpts", data="newinstance,ptmxmode=0666,mode=620")
     namespaces.mount("shm", f"{root}/dev/shm", "tmpfs")
     (root / "dev/ptmx").symlink_to("pts/ptmx")

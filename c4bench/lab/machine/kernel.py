@@ -27,6 +27,7 @@ ENTROPY = _HERE / "entropy.c"
 SOURCES = Path("/usr/src")
 TOOLS = ("gcc", "make", "flex", "bison", "bc", "xz", "tar", "strip")
 BUILD_BYTES = 2_500_000_000
+_FACTS = "kernel.json"
 _COMPILED_FILES = 840  # what the configuration compiles, for the progress line only
 
 # The build's own stamp is hashed into the kernel's entropy at boot: pin it, or two machines would replay differently.
@@ -38,13 +39,27 @@ _STAMP = {
 }
 
 
-class Kernel(msgspec.Struct, frozen=True):
-    """A built kernel, the entropy preload beside it, and how long the build took on the machine's clock."""
-
-    program: Path
-    entropy: Path
+class _Facts(msgspec.Struct, frozen=True):
     version: str
     build_s: float
+
+
+class Kernel(msgspec.Struct, frozen=True):
+    """A built kernel's folder, and how long the build took on the machine's clock."""
+
+    home: Path
+    version: str
+    build_s: float
+
+    @property
+    def program(self) -> Path:
+        """The kernel, an ordinary program."""
+        return self.home / "linux"
+
+    @property
+    def entropy(self) -> Path:
+        """What is preloaded into it to fix its entropy by a seed."""
+        return self.home / "entropy.so"
 
 
 def cache_root() -> Path:
@@ -94,11 +109,10 @@ def require() -> Kernel:
 
 def _load(home: Path) -> Kernel | None:
     try:
-        return msgspec.json.decode(
-            (home / "kernel.json").read_bytes(), type=Kernel, dec_hook=lambda kind, raw: kind(raw)
-        )
+        facts = msgspec.json.decode((home / _FACTS).read_bytes(), type=_Facts)
     except FileNotFoundError:
         return None
+    return Kernel(home, facts.version, facts.build_s)
 
 
 def build() -> Kernel:
@@ -130,16 +144,12 @@ def _build_into(home: Path, tarball: Path) -> Kernel:
             staged = _compile(Path(scratch), tarball, log)
         except (subprocess.CalledProcessError, OSError) as error:
             raise UnhealthyError(f"the kernel build failed ({error}): see {log_path}") from error
-        kernel = Kernel(
-            program=home / "linux",
-            entropy=home / "entropy.so",
-            version=tarball.name.removeprefix("linux-source-").removesuffix(".tar.xz"),
-            build_s=round(time.monotonic() - started, 1),
-        )
-        (staged / "kernel.json").write_bytes(msgspec.json.encode(kernel, enc_hook=str))
+        version = tarball.name.removeprefix("linux-source-").removesuffix(".tar.xz")
+        facts = _Facts(version, round(time.monotonic() - started, 1))
+        (staged / _FACTS).write_bytes(msgspec.json.encode(facts))
         staged.rename(home)
     log_path.unlink()
-    return kernel
+    return Kernel(home, facts.version, facts.build_s)
 
 
 def _check_machine(root: Path) -> None:

@@ -23,7 +23,7 @@ from c4bench.lab.machine.mconsole import Console
 from c4bench.lab.spec import READY_MARK, RESULT_FILE, SPEC_FILE, LabResult, LabSpec
 
 # The kernel hashes its command line into its entropy, so nothing that varies may stand here: no path, no seed. The
-# first program is found through hostfs, where /proc/self/cwd is the working directory of the kernel's process: our home.
+# first program is found through hostfs, where /proc/self/cwd is the kernel process's working directory: our home.
 _ARGUMENTS = (
     "mem=4096M",
     "root=none",

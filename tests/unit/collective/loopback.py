@@ -6,7 +6,7 @@ import threading
 from collections import deque
 
 from c4bench.errors import C4Error
-from c4bench.verbs.transport import Completion, Remote
+from c4bench.verbs.transport import Completion, PortEvent, Remote
 
 
 class Network:
@@ -41,6 +41,7 @@ class LoopbackPort:
         self.network = network
         self.queue = deque()
         self.regions = 0
+        self.pending = []
         self.closed = False
         self.completed, self.happened = os.eventfd(0, os.EFD_NONBLOCK), os.eventfd(0, os.EFD_NONBLOCK)
 
@@ -70,8 +71,14 @@ class LoopbackPort:
             found.append(self.queue.popleft())
         return found
 
+    def happen(self, kind):
+        self.pending.append(PortEvent("rxe0", kind))
+        os.eventfd_write(self.happened, 1)
+
     def events(self):
-        return []
+        os.eventfd_read(self.happened)
+        found, self.pending = self.pending, []
+        return found
 
     def close(self):
         self.closed = True

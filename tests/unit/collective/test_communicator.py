@@ -199,6 +199,16 @@ def test_transport_error_carries_status_and_peer(world):
         made.comms[0].barrier()
 
 
+def test_a_port_event_is_part_of_the_error(world):
+    """What the NIC said before a transport error is in the error, and an event alone does not end an operation."""
+    made = world(2, timeout_s=1.0)
+    made.ports[0][0].happen("PORT_ERR")
+    assert made.run(lambda comm: comm.barrier()) == [None, None]
+    made.network.dead.add(made.comms[1]._ring[0][1].connection.qp_num)
+    error = made.run(lambda comm: comm.barrier())[0]
+    assert "seen before: PORT_ERR on rxe0" in str(error)
+
+
 def test_planned_paths_come_from_the_rendezvous(world):
     """With planned paths each outgoing connection uses the source port the control plane answered."""
     made = world(3, paths="planned")

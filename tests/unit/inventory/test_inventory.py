@@ -4,7 +4,8 @@ import hashlib
 from textwrap import dedent
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given
+from hypothesis import strategies as st
 
 from c4bench.errors import UsageError
 from c4bench.inventory import Access, load, select

@@ -1,0 +1,100 @@
+"""What the switches themselves count: bytes by port, and the fabric as their addresses tell it.
+
+A hop of the atlas is the address of a switch's ingress interface, so a port's received bytes are what crossed that
+link. Switches are Linux hosts of the inventory's `switches` group (SONiC and the embedded lab are), asked with `ip`.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+
+import msgspec
+
+from c4bench.c4p.atlas import Atlas
+from c4bench.inventory import Inventory
+from c4bench.model.fabric import Host
+from c4bench.record.artefacts import Fabric, FabricHost, FabricLink, Switch
+from c4bench.remote import Connection
+
+_TIMEOUT_S = 20.0
+
+
+class _Address(msgspec.Struct, frozen=True):
+    local: str = ""
+
+
+class _Received(msgspec.Struct, frozen=True):
+    bytes: int = 0
+    packets: int = 0
+
+
+class _Statistics(msgspec.Struct, frozen=True):
+    rx: _Received = _Received()
+
+
+class _Interface(msgspec.Struct, frozen=True):
+    ifname: str = ""
+    addr_info: tuple[_Address, ...] = ()
+    stats64: _Statistics = _Statistics()
+
+
+class PortCount(msgspec.Struct, frozen=True):
+    """What a switch port has received since it came up."""
+
+    switch: str
+    interface: str
+    received_bytes: int
+    received_packets: int
+
+
+class Switches:
+    """The inventory's switches, and the connections to them."""
+
+    def __init__(self, inventory: Inventory, connect: Callable[[str], Connection]) -> None:
+        self._inventory, self._connect = inventory, connect
+
+    @property
+    def any(self) -> bool:
+        """Whether the inventory names switches at all."""
+        return bool(self._inventory.switches)
+
+    def ports(self) -> dict[str, PortCount]:
+        """Every addressed port of every switch, by address. Raises UnhealthyError when a switch does not answer."""
+        return {address: count for switch in self._inventory.switches for address, count in self._ports_of(switch)}
+
+    def _ports_of(self, switch: str) -> list[tuple[str, PortCount]]:
+        netns = self._inventory.access[switch].netns
+        inside = ["nsenter", f"--net={netns}"] if netns else []
+        answer = self._connect(switch).run([*inside, "ip", "-s", "-j", "address"], timeout_s=_TIMEOUT_S)
+        interfaces = msgspec.json.decode(answer.stdout, type=tuple[_Interface, ...])
+        return [
+            (address.local, PortCount(switch, port.ifname, port.stats64.rx.bytes, port.stats64.rx.packets))
+            for port in interfaces
+            for address in port.addr_info
+        ]
+
+
+def carried_bytes(before: Mapping[str, PortCount], after: Mapping[str, PortCount]) -> dict[str, int]:
+    """Bytes that crossed each link between two readings, by the link's hop address."""
+    return {hop: count.received_bytes - before[hop].received_bytes for hop, count in after.items() if hop in before}
+
+
+def drawn(hosts: Iterable[Host], atlas: Atlas, ports: Mapping[str, PortCount]) -> Fabric:
+    """The fabric as probing found it, with the switches' names where they are known, for the report to draw."""
+    names = {hop: port.switch for hop, port in ports.items()}
+    nics = {nic.address: nic for host in hosts for nic in host.nics}
+    rates = {nic.name: nic.rate_bps for nic in nics.values()}
+    links: dict[str, FabricLink] = {}
+    tiers: dict[str, int] = {}
+    for source, destination in atlas.pairs:
+        for path in atlas.paths(source, destination):
+            here = source
+            for position, hop in enumerate(path.hops):
+                there = nics[hop].name if hop in nics else names.get(hop, hop)
+                links.setdefault(hop, FabricLink(here, there, rates[source], hop))
+                if hop not in nics:
+                    tiers[there] = min(tiers.get(there, 9), min(position, len(path.hops) - 2 - position) + 1)
+                here = there
+    return Fabric(
+        switches=tuple(Switch(name, tier) for name, tier in sorted(tiers.items())),
+        hosts=tuple(FabricHost(host.name, tuple(nic.name for nic in host.nics)) for host in hosts),
+        links=tuple(links[hop] for hop in sorted(links)),
+    )

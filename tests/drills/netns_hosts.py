@@ -1,0 +1,251 @@
+"""Hosts made of namespaces, with real SSH servers: for what needs real SSH and Ansible, but no fabric.
+
+Each host has network, mount, process, IPC and hostname namespaces of its own. Its root is an overlay over the machine's
+whose upper layer lives in memory, so nothing it does touches the machine, and everything it has written can be listed.
+The calling thread moves into a network namespace of its own meanwhile, which holds the bridge: nothing is left behind,
+and nothing of the machine's network is seen.
+"""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from c4bench import namespaces
+from c4bench.lab.machine.containment import die_with_parent
+
+NETWORK = "198.18.77"
+CONTROLLER = f"{NETWORK}.1"
+_UNSHARE = ("unshare", "--net", "--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-child=KILL", "--")
+_OWN = ("run", "root", "tmp", "opt", "var/log", "dev/shm")
+_SSHD = """\
+HostKey /root/host_key
+AuthorizedKeysFile /root/authorized_keys
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+StrictModes no
+UsePAM no
+UseDNS no
+Subsystem sftp internal-sftp
+"""
+
+
+@dataclass(frozen=True)
+class NetnsHost:
+    """A running host; `layers` is where its own files lie, as its init's parent sees them."""
+
+    name: str
+    address: str
+    process: "subprocess.Popen[str]"
+    layers: Path
+
+    @property
+    def _init(self) -> int:
+        return int(Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text())
+
+    def processes(self) -> list[str]:
+        """The command lines of everything that runs on the host, but for its init."""
+        found = {}
+        for entry in Path(f"/proc/{self._init}/root/proc").glob("[0-9]*"):
+            words = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+            if words and entry.name != "1":
+                found[int(entry.name)] = words
+        return [found[pid] for pid in sorted(found)]
+
+    def files(self) -> set[str]:
+        """Every file and folder that the host has made or changed since it exists."""
+        layers = Path(f"/proc/{self.process.pid}/root{self.layers}")
+        own, upper = layers / "own", layers / "upper"
+        return {f"/{path.relative_to(top)}" for top in (own, upper) for path in top.rglob("*")}
+
+    def end(self) -> None:
+        """Kill the host's init, and with it everything on it."""
+        os.kill(self._init, signal.SIGKILL)
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout):
+            pipe.close()
+
+
+@dataclass(frozen=True)
+class NetnsHosts:
+    """The hosts, and the inventory that leads to them."""
+
+    inventory: Path
+    hosts: tuple[NetnsHost, ...]
+
+
+def missing() -> str:
+    """Why such hosts cannot be made here; "" when they can."""
+    if os.getuid() != 0:
+        return "needs root: it makes network namespaces"
+    absent = [tool for tool in ("/usr/sbin/sshd", "ssh", "ssh-keygen", "unshare", "ip") if shutil.which(tool) is None]
+    if absent:
+        return f"not installed: {', '.join(absent)}"
+    tried = subprocess.run([*_UNSHARE, "true"], capture_output=True, text=True, check=False)
+    return f"no namespaces here: {tried.stderr.strip()}" if tried.returncode else ""
+
+
+@contextmanager
+def netns_hosts(count: int, directory: Path) -> Iterator[NetnsHosts]:
+    """Make `count` hosts, `n1` and so on; keys and inventory go to `directory`."""
+    keys = _make_keys(directory)
+    with ExitStack() as stack:
+        stack.enter_context(_own_network())
+        _ip(
+            "link set lo up",
+            "link add name bridge type bridge",
+            "link set bridge up",
+            f"addr add {CONTROLLER}/24 dev bridge",
+        )
+        hosts = []
+        for number in range(1, count + 1):
+            hosts.append(_boot(f"n{number}", f"{NETWORK}.{10 + number}", directory))
+            stack.callback(hosts[-1].end)
+        yield NetnsHosts(_write_inventory(directory, keys, hosts), tuple(hosts))
+
+
+@contextmanager
+def _own_network() -> Iterator[None]:
+    home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        namespaces.unshare(namespaces.CLONE_NEWNET)
+        yield
+        namespaces.enter(f"/proc/self/fd/{home}", namespaces.CLONE_NEWNET)
+    finally:
+        os.close(home)
+
+
+def _ip(*commands: str) -> None:
+    subprocess.run(["ip", "-batch", "-"], input="\n".join(commands), text=True, check=True)
+
+
+def _make_keys(directory: Path) -> Path:
+    for name in ("id", "host_key"):
+        path = str(directory / name)
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", path], check=True)
+    return directory / "id"
+
+
+def _write_inventory(directory: Path, key: Path, hosts: list[NetnsHost]) -> Path:
+    kind, public = (directory / "host_key.pub").read_text().split()[:2]
+    known = directory / "known_hosts"
+    known.write_text("".join(f"{host.address} {kind} {public}\n" for host in hosts))
+    common = {
+        "ansible_user": "root",
+        "ansible_ssh_private_key_file": str(key),
+        "ansible_ssh_common_args": f"-F none -o UserKnownHostsFile={known}",
+        "ansible_python_interpreter": "/usr/bin/python3",
+    }
+    found = {host.name: {"ansible_host": host.address} for host in hosts}
+    path = directory / "hosts.yml"
+    path.write_text(yaml.safe_dump({"all": {"vars": common, "hosts": found}}, sort_keys=False))
+    return path
+
+
+def _boot(name: str, address: str, directory: Path) -> NetnsHost:
+    layers = directory / f"{name}.layers"
+    layers.mkdir()
+    order = json.dumps({"name": name, "address": address, "layers": str(layers), "keys": str(directory)})
+    process = subprocess.Popen(
+        [*_UNSHARE, sys.executable, __file__, order],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=die_with_parent,  # noqa: PLW1509  (one libc call, looked up before the fork)
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    _expect(process, "apart")
+    _ip(
+        f"link add name {name} type veth peer name eth0 netns {process.pid}",
+        f"link set {name} master bridge",
+        f"link set {name} up",
+    )
+    process.stdin.write("connected\n")
+    process.stdin.flush()
+    _expect(process, "ready")
+    _await_port(address)
+    return NetnsHost(name, address, process, layers)
+
+
+def _expect(process: "subprocess.Popen[str]", word: str) -> None:
+    said = process.stdout.readline().strip()
+    if said != word:
+        process.kill()
+        raise RuntimeError(f"a namespace host did not boot: {said or 'its init died'}")
+
+
+def _await_port(address: str) -> None:
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            socket.create_connection((address, 22), timeout=1).close()
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+        else:
+            return
+
+
+def _host_main(name: str, address: str, layers: Path, keys: Path) -> None:
+    """Process 1 of a host: told where it is, make its root and network, serve SSH, reap for ever."""
+    _tell("apart")
+    sys.stdin.readline()
+    socket.sethostname(name)
+    _ip("link set lo up", "link set eth0 up", f"addr add {address}/24 dev eth0")
+    root = _make_root(layers)
+    for file in ("id.pub", "host_key"):
+        shutil.copy(keys / file, root / "root" / {"id.pub": "authorized_keys"}.get(file, file))
+    (root / "root/sshd_config").write_text(_SSHD)
+    (root / "etc/shadow").write_text("root:*:19700:0:99999:7:::\nsshd:*:19700::::::\n")
+    os.chroot(root)
+    os.chdir("/")
+    environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root"}
+    null = subprocess.DEVNULL
+    sshd = ["/usr/sbin/sshd", "-D", "-f", "/root/sshd_config"]
+    subprocess.Popen(sshd, stdin=null, stdout=null, stderr=null, env=environment)
+    _tell("ready")
+    while True:
+        os.waitpid(-1, 0)
+
+
+def _tell(word: str) -> None:
+    sys.stdout.write(f"{word}\n")
+    sys.stdout.flush()
+
+
+def _make_root(layers: Path) -> Path:
+    namespaces.mount("none", "/", flags=namespaces.MS_REC | namespaces.MS_PRIVATE)
+    namespaces.mount("layers", str(layers), "tmpfs")
+    upper, work, root, own = (layers / name for name in ("upper", "work", "root", "own"))
+    for folder in (upper, work, root, *(own / name for name in _OWN)):
+        folder.mkdir(parents=True)
+    namespaces.mount("overlay", str(root), "overlay", data=f"lowerdir=/,upperdir={upper},workdir={work}")
+    namespaces.mount("proc", f"{root}/proc", "proc")
+    namespaces.bind("/dev", f"{root}/dev")
+    for name in _OWN:
+        namespaces.bind(str(own / name), f"{root}/{name}")
+    (root / "run/sshd").mkdir(mode=0o755)
+    (root / "tmp").chmod(0o1777)
+    return root
+
+
+if __name__ == "__main__":
+    told = json.loads(sys.argv[1])
+    try:
+        _host_main(told["name"], told["address"], Path(told["layers"]), Path(told["keys"]))
+    except Exception as error:
+        _tell(f"{type(error).__name__}: {error}")
+        raise

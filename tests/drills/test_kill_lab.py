@@ -1,0 +1,134 @@
+"""A lab that is killed takes everything with it: nothing of it goes on, on the machine or in it."""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from c4bench.lab.machine import containment, kernel
+
+MOMENTS = 20
+LATEST_S = 6.0
+GONE_WITHIN_S = 5.0
+NOBODY = 65534
+
+
+@pytest.fixture(params=["root", "ordinary user"])
+def user(request):
+    """The command prefix that becomes the user the lab is run by."""
+    if request.param == "root":
+        if os.getuid():
+            pytest.skip("no-root: this drill is run as root too")
+        return []
+    if os.getuid():
+        return []
+    return ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+
+
+@pytest.fixture
+def workplace():
+    """A directory any user can write to, with a copy of the kernel any user can read."""
+    with tempfile.TemporaryDirectory(prefix="c4bench-drill-", dir="/tmp") as name:
+        place = Path(name)
+        built = kernel.require()
+        shutil.copytree(built.home, place / "cache" / built.home.name)
+        (place / "run").mkdir()
+        for path in (place, place / "run"):
+            path.chmod(0o777)
+        yield place
+
+
+def test_a_killed_lab_leaves_nothing(user, workplace):
+    """SIGKILL of any of a lab's processes, at any moment, leaves no process, mount, or file outside its directory."""
+    if not containment.contained():
+        pytest.skip("unsupported: this machine allows no user namespaces")
+    chance = random.Random(20240604)
+    for moment in range(MOMENTS):
+        wait_s = chance.uniform(0.05, LATEST_S)
+        before = outside(workplace)
+        lab = start_lab(user, workplace, marker := f"/var/tmp/c4bench-loose-{os.getpid()}-{moment}")
+        time.sleep(wait_s)
+        victim = chance.choice(processes_of(lab, workplace) or [lab.pid])
+        where = f"moment {moment}: process {victim} killed after {wait_s:.3f} s"
+        kill(victim)
+        try:
+            assert gone(lab, workplace), f"{where}: {describe(processes_of(lab, workplace))} went on"
+            assert outside(workplace) == before, f"{where}: left something"
+            assert not Path(marker).exists(), f"{where}: a guest process wrote to the machine"
+        finally:
+            for pid in processes_of(lab, workplace):
+                kill(pid)
+            lab.wait()
+
+
+def start_lab(user, workplace, marker):
+    """A lab whose command keeps trying to write outside: inside the lab that is the overlay, outside it is the disk."""
+    command = f"while :; do mkdir -p {marker}; rmdir {marker}; sleep 0.01; done"
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(workplace / "run"),
+        "C4BENCH_CACHE": str(workplace / "cache"),
+    }
+    argv = [sys.executable, "-m", "c4bench.cli.main", "lab", "run", "--time=real", "--topology=pair"]
+    return subprocess.Popen(
+        [*user, *argv, f"--run-dir={workplace / 'run'}", "--", "/bin/sh", "-c", command],
+        env=environment,
+        cwd=workplace,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def processes_of(lab, workplace):
+    """Every live process of the lab: of the session it was started in, or at work in its directory."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            state, _, _, session = (entry / "stat").read_text().rpartition(") ")[2].split()[:4]
+            inside = Path(os.readlink(entry / "cwd")).is_relative_to(workplace)
+        except OSError:
+            continue
+        if state not in "ZX" and (int(session) == lab.pid or inside):
+            found.append(int(entry.name))
+    return sorted(found)
+
+
+def describe(pids):
+    """Processes as a person would want them in a failure."""
+    return [f"{pid} {Path(f'/proc/{pid}/comm').read_text().strip()}" for pid in pids if Path(f"/proc/{pid}").exists()]
+
+
+def kill(pid):
+    """SIGKILL, if it is still there."""
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def gone(lab, workplace):
+    """Wait until nothing of the lab runs; False when something still does."""
+    deadline = time.monotonic() + GONE_WITHIN_S
+    while time.monotonic() < deadline:
+        lab.poll()
+        if not processes_of(lab, workplace):
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def outside(workplace):
+    """What a lab could leave behind on the machine: mounts, and files in the places temporary things go to."""
+    mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+    places = ("/dev/shm", "/var/tmp", "/run/netns", "/tmp")
+    files = {entry for place in places if Path(place).is_dir() for entry in os.listdir(place)}
+    return sorted(line.split()[4] for line in mounts), sorted(name for name in files if "c4bench" in name or "vm_file" in name)

@@ -1,0 +1,79 @@
+"""C4P against ECMP on the same fabric, in the same run, turn by turn."""
+
+import pytest
+
+from c4bench.control.switches import carried_bytes, drawn
+from c4bench.record.artefacts import LinkLoads, LoadCase
+from c4bench.report.statistics import ratio_interval
+from c4bench.units import payload_bound
+from c4bench.workload.jobs import job
+
+SIZE_BYTES = 2 << 20
+OPERATIONS = 2
+DRAWS = 10
+
+
+@pytest.mark.needs(hosts=8)
+def test_plan_beats_ecmp(cluster, rdma_hosts, atlas, switches, measure, save):
+    """Four cross-leaf jobs get the whole fabric from the plan, and what the hash leaves them from ECMP."""
+    pairs = list(zip(rdma_hosts[:4], rdma_hosts[4:8], strict=True))
+    jobs = [cluster.start(draws_job(number, pair)) for number, pair in enumerate(pairs)]
+    readings = [switches.ports()]
+    for number in range(2 * DRAWS):
+        cluster.meet("campaign", f"draw{number}", 8, 9)
+        cluster.meet("campaign", f"end{number}", 8, 9)
+        readings.append(switches.ports())
+    results = [cluster.results(running, "draw", 60.0, each=2 * DRAWS) for running in jobs]
+    for running in jobs:
+        cluster.stop(running.spec.id)
+
+    bound = payload_bound(rdma_hosts[0].nics[0].rate_bps)
+    rates = {paths: by_draw(results, paths) for paths in ("ecmp", "planned")}
+    worst = min(min(draw) for draw in rates["planned"]) / bound
+    measure("c4p.plan_fraction", worst, at_least=0.97, jobs=4, draws=DRAWS)
+    means = {paths: [sum(draw) / len(draw) for draw in draws] for paths, draws in rates.items()}
+    gain = ratio_interval(means["planned"], means["ecmp"], seed=1)
+    interval = {key: round(value, 4) for key, value in gain._asdict().items()}
+    measure("c4p.gain_over_ecmp", gain.mean, at_least=1.0, seeds=DRAWS, **interval)
+    assert gain.low > 1.0, "the plan's gain over ECMP is within the noise of the draws"
+    if switches.any:
+        typical = 2 * sorted(range(DRAWS), key=means["ecmp"].__getitem__)[DRAWS // 2]
+        save("fabric", drawn(rdma_hosts, atlas, readings[0]))
+        save("link_loads", LinkLoads((loads("ECMP", readings, typical), loads("C4P", readings, 1))))
+
+
+def draws_job(number, pair):
+    """Job `number`: an all-reduce between two hosts under different leaves, ECMP and plan in turn."""
+    return job(
+        f"job{number}",
+        "draws",
+        pair,
+        seed=1,
+        size_bytes=SIZE_BYTES,
+        operations=OPERATIONS,
+        draws=DRAWS,
+        meeting="campaign",
+        first_rank=2 * number,
+        meeting_size=9,  # the jobs' eight ranks, and this test, which reads the switches' counters in between
+    )
+
+
+def loads(label, readings, draw):
+    """What each link carried in a draw, as a share of what one NIC sends: 1 is a full link, 2 is two flows on it."""
+    sent = SIZE_BYTES * (OPERATIONS + 1) * 4154 / 4096
+    carried = carried_bytes(readings[draw], readings[draw + 1])
+    return LoadCase(label, {hop: round(count / sent, 3) for hop, count in carried.items()})
+
+
+def by_draw(results, paths):
+    """Bus bandwidth of every job, by draw: with two ranks, bytes over the slower rank's time."""
+    found = {}
+    for job_results in results:
+        spans = {}
+        for result in job_results:
+            if result["paths"] == paths:
+                spans.setdefault(result["number"], []).append((result["began_s"], result["ended_s"]))
+        for number, ranks in spans.items():
+            took = max(ended for _, ended in ranks) - max(began for began, _ in ranks)
+            found.setdefault(number, []).append(SIZE_BYTES * 8 * OPERATIONS / took)
+    return [found[number] for number in sorted(found)]

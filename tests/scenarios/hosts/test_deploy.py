@@ -1,0 +1,50 @@
+"""The playbooks against whatever hosts there are: agents arrive, answer, and go without a trace."""
+
+import datetime
+import socket
+
+from c4bench import remote
+from c4bench.control.cluster import Cluster
+from c4bench.deploy import authority, bundle, playbook
+
+PORT = 7448
+PREFIX = "/opt/c4bench-trial"
+MOST_HOSTS = 4
+
+
+def test_agents_are_deployed_and_removed(inventory, hosts, run_directory, tmp_path, measure):
+    """The deploy playbook puts an agent on bare hosts, every one answers, and teardown leaves nothing behind."""
+    chosen = hosts[:MOST_HOSTS]
+    names = [host.name for host in chosen]
+    authority.establish(tmp_path, names, datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1))
+    variables = {
+        "c4_prefix": PREFIX,
+        "c4_master": address_towards(chosen[0]),
+        "c4_port": PORT,
+        "c4_trust": str(tmp_path),
+        "c4_bundle": str(bundle.build(tmp_path)),
+    }
+    with Cluster(chosen, tmp_path, "0.0.0.0", PORT) as cluster:
+        playbook("deploy", inventory, hosts=names, variables=variables, directory=run_directory.path / "ansible")
+        try:
+            answers = cluster.wait_hosts(names, 30.0)
+        finally:
+            playbook("teardown", inventory, hosts=names, variables=variables, directory=run_directory.path / "ansible")
+    assert {answer.code for answer in answers.values()} == {f"{PREFIX}/site/c4bench"}
+    measure("deploy.hosts_answering_fraction", len(answers) / len(chosen), equals=1, hosts=len(chosen))
+    for host in chosen:
+        assert residue(inventory, host) == ""
+
+
+def address_towards(host):
+    """Our own address as that host sees it."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((host.address, 9))
+        return probe.getsockname()[0]
+
+
+def residue(inventory, host):
+    """What is left of the trial installation on a host: files and processes."""
+    look = f"ls -d {PREFIX}* /etc{PREFIX}* /run{PREFIX}* 2>/dev/null; pgrep -af '{PREFIX[:-1]}[l]'"
+    with remote.connect(host.name, inventory.access[host.name]) as connection:
+        return connection.run(["sh", "-c", look], timeout_s=30.0, check=False).stdout.decode().strip()

@@ -1,0 +1,53 @@
+"""Options that cannot work, and what ranks tell each other."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from c4bench.collective import wire
+from c4bench.collective.ends import cut_staging
+from c4bench.collective.options import Options, now_ns
+from c4bench.errors import UsageError
+
+u32, u64 = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
+signatures = st.builds(
+    wire.Signature,
+    st.sampled_from(wire.KINDS),
+    st.sampled_from(wire.DTYPES),
+    st.sampled_from(wire.REDUCTIONS),
+    st.integers(0, 1023),
+    u64,
+)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"paths": "best"}, {"chunk_bytes": 100}, {"staging_bytes": 64}, {"window": 0}, {"timeout_s": 0.0}]
+)
+def test_options_that_cannot_work_are_refused(wrong):
+    """Each impossible option is refused by name when the options are made."""
+    with pytest.raises(UsageError, match=next(iter(wrong))):
+        Options(**wrong)
+
+
+@given(st.builds(wire.Grant, u32, u32, u64, u32, signatures), st.integers(0, wire.MAILBOX_SLOTS - 1))
+def test_grants_survive_the_mailbox(grant, slot):
+    """Any grant written to any slot of a mailbox is read back as it was."""
+    mailbox = bytearray(wire.MAILBOX_BYTES)
+    packed = wire.pack_grant(grant)
+    mailbox[slot * wire.GRANT_BYTES : slot * wire.GRANT_BYTES + len(packed)] = packed
+    assert wire.unpack_grant(memoryview(mailbox), slot) == grant
+
+
+@given(st.integers(0, 1 << 20), st.integers(1 << 20, 1 << 24))
+def test_staging_slots_fit_and_hold_a_message(message_bytes, staging_bytes):
+    """Slots never overlap, never leave the staging memory, and hold the longest message."""
+    cut = cut_staging(staging_bytes, message_bytes)
+    assert cut.slots >= 1
+    assert cut.slots * cut.slot_bytes <= staging_bytes
+    assert cut.slot_bytes >= message_bytes
+
+
+def test_the_clock_never_steps_back():
+    """Successive readings never fall."""
+    readings = [now_ns() for _ in range(1000)]
+    assert readings == sorted(readings)

@@ -1,0 +1,128 @@
+import signal
+
+import pytest
+from fakes import NIC, NOQUEUE, TBF, nic_request, target
+
+from c4bench.errors import UnhealthyError
+from c4bench.inject import drivers, nics
+from c4bench.inject.actions import Run, Signal
+from c4bench.inject.catalogue import load
+from c4bench.inject.drivers import NIC_DRIVERS
+from c4bench.inject.nics import difference
+
+CATALOGUE = load()
+
+
+def plan(fault, found, **parameters):
+    spec, request = CATALOGUE.resolve(nic_request(fault, **parameters))
+    made = NIC_DRIVERS[next(iter(spec.drivers.values()))](request, found)
+    return [[" ".join(action.argv) for action in side] for side in (made.apply, made.revert)]
+
+
+def test_a_shaped_nic_is_reshaped_and_told_its_exact_parameters_again():
+    """The root keeps its kind and handle; the burst that the kernel lists in ticks is told in the bytes it came from."""
+    assert plan("nic.rate", target(), fraction=0.25) == [
+        ["tc qdisc change dev h5n0 root handle 8019: tbf rate 2500000000bit burst 16384 limit 8388608"],
+        ["tc qdisc change dev h5n0 root handle 8019: tbf rate 10000000000bit burst 16384 limit 8388608"],
+    ]
+
+
+def test_an_unshaped_nic_gets_a_shaper_and_loses_it():
+    """The kernel's default root comes back by itself."""
+    assert plan("nic.rate", target(NOQUEUE), fraction=0.25) == [
+        ["tc qdisc add dev h5n0 root handle c4: tbf rate 2500000000bit burst 78125 limit 8388608"],
+        ["tc qdisc del dev h5n0 root"],
+    ]
+
+
+@pytest.mark.parametrize("fault", ["nic.rate", "nic.loss", "nic.blackhole"])
+def test_a_root_that_cannot_be_put_back_is_left_alone(fault):
+    """A configured root of another kind is refused before anything is touched."""
+    configured = NOQUEUE.replace("noqueue", "htb").replace('"0:"', '"1:"')
+    with pytest.raises(UnhealthyError, match="own root qdisc htb"):
+        plan(fault, target(configured))
+
+
+def test_a_rate_fault_never_speeds_a_nic_up():
+    """A NIC shaped below what the fault would leave is refused."""
+    with pytest.raises(UnhealthyError, match="smaller fraction"):
+        plan("nic.rate", target(TBF.replace("1250000000", "125000000")), fraction=0.25)
+
+
+def test_loss_goes_under_the_shaper_so_that_the_rate_stays():
+    """A shaper whose child is deleted drops everything until it is told its parameters again."""
+    assert plan("nic.loss", target(), probability=0.01) == [
+        ["tc qdisc add dev h5n0 parent 8019:1 netem limit 20000 loss 1.000000%"],
+        [
+            "tc qdisc del dev h5n0 parent 8019:1",
+            "tc qdisc change dev h5n0 root handle 8019: tbf rate 10000000000bit burst 16384 limit 8388608",
+        ],
+    ]
+
+
+def test_receiving_passes_an_intermediate_device_and_the_redirection_comes_last():
+    """The effect begins with the last command, and the first to be undone is the way in."""
+    assert plan("nic.blackhole", target(), direction="rx") == [
+        [
+            "ip link add name c4ifb7 type ifb",
+            "ip link set dev c4ifb7 addrgenmode none up",
+            "tc qdisc add dev c4ifb7 root netem limit 20000 loss 100.000000%",
+            "tc qdisc add dev h5n0 ingress",
+            "tc filter add dev h5n0 ingress pref 1 protocol all matchall action mirred egress redirect dev c4ifb7",
+        ],
+        ["tc qdisc del dev h5n0 ingress", "ip link del dev c4ifb7"],
+    ]
+
+
+def test_somebody_elses_ingress_hook_is_shared_not_replaced():
+    """Where a clsact qdisc is in place only our filter comes and goes."""
+    clsact = TBF[:-1] + ',{"kind":"clsact","handle":"ffff:"}]'
+    apply, revert = plan("nic.rate", target(clsact), direction="rx")
+    assert not [command for command in apply if command.endswith("h5n0 ingress")]
+    assert revert[0] == "tc filter del dev h5n0 ingress pref 1 protocol all matchall"
+
+
+def test_a_filter_of_the_same_preference_is_refused():
+    """Deleting by preference would take the other's filter along."""
+    taken = target(TBF[:-1] + ',{"kind":"clsact","handle":"ffff:"}]', filter='[{"protocol":"all","pref":1,"kind":"u32"}]')
+    with pytest.raises(UnhealthyError, match="preference 1"):
+        plan("nic.rate", taken, direction="rx")
+
+
+def test_a_link_that_comes_up_is_told_what_the_kernel_forgot():
+    """Configured routes, static IPv6 addresses and permanent neighbours are said again; the kernel's own are not."""
+    assert plan("nic.down", target()) == [
+        ["ip link set dev h5n0 down"],
+        [
+            "ip link set dev h5n0 up",
+            "ip -6 address replace fd00::5/64 dev h5n0 nodad",
+            "ip -4 route replace default via 10.1.1.254 table 1101 dev h5n0",
+            "ip neighbour replace 10.1.1.254 lladdr 02:c4:01:01:00:fe dev h5n0 nud permanent",
+        ],
+    ]
+
+
+def test_hardware_without_a_driver_is_refused_by_name(monkeypatch):
+    """`tc` does nothing to RoCE in hardware, so pretending would be worse than refusing."""
+    monkeypatch.setattr(nics, "hardware", lambda _: "mlx5_core")
+    spec, request = CATALOGUE.resolve(nic_request("nic.rate"))
+    with pytest.raises(UnhealthyError, match="no driver for mlx5_core NICs such as h5/0; .*: ethernet, rxe"):
+        drivers.plan(spec, request)
+
+
+def test_actions_print_as_they_would_be_typed():
+    """What `plan` shows can be pasted into a shell."""
+    assert str(Run(("tc", "qdisc", "show"), NIC.netns)) == "nsenter --net=/run/netns/nics tc qdisc show"
+    assert str(Run(("echo", "a b"))) == "echo 'a b'"
+    assert str(Signal(17, 1, signal.SIGSTOP)) == "kill -STOP 17"
+
+
+def test_the_difference_names_what_is_lost_left_and_moved():
+    """A residue can be read without the two listings at hand."""
+    before = {"route": "a\nb\n", "qdisc": "x\ny"}
+    assert difference(before, before) == ()
+    assert difference(before, {"route": "b\na\n", "qdisc": "x\nz"}) == (
+        "- qdisc: y",
+        "+ qdisc: z",
+        "~ route: in another order",
+    )

@@ -27,7 +27,7 @@ class Options(msgspec.Struct, frozen=True):
 
     chunk_bytes: int = 512 << 10
     staging_bytes: int = 2 << 20
-    window: int = 4
+    window: int = 8
     channels: int = 0
     paths: str = "ecmp"
     profile: TransportProfile = PATIENT

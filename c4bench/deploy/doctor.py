@@ -81,7 +81,7 @@ def _clock(host: Host, connection: Connection) -> Check:
 
 
 def _offset(connection: Connection) -> _Clock:
-    """As NTP estimates it from one exchange (RFC 5905, section 8), with half the round trip as the bound of its error."""
+    """As NTP estimates it from one exchange (RFC 5905, section 8); half the round trip bounds its error."""
     sent_s = time.time()
     answer = connection.run(["date", "+%s.%N"], timeout_s=_TIMEOUT_S)
     received_s = time.time()

@@ -13,7 +13,7 @@ _CLOCKS_APART = datetime.timedelta(days=1)  # a host whose clock is behind must 
 
 
 def prepare(inventory: Inventory, directory: Path) -> dict[str, object]:
-    """Make certificates for the inventory's hosts and the agent's bundle in `directory`; returns deploy.yml's variables.
+    """Make the hosts' certificates and the agent's bundle in `directory`; returns the variables that name them.
 
     Raises UnhealthyError when a package that agents need is missing here.
     """

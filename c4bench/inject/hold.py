@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from c4bench.errors import UsageError
+from c4bench.errors import UnhealthyError, UsageError
 from c4bench.inject import drivers, journal, protocol
 from c4bench.inject.actions import Plan
 from c4bench.inject.catalogue import Catalogue
@@ -44,9 +44,9 @@ class Held:
         """Apply the fault. Raises UsageError when another one has hold of what it needs; then nothing was touched."""
         with self._records.lock():
             _sweep(self._records)
-            plan, found = drivers.plan(spec, self.lease.request)
-            _refuse_overlap(self._records, self.lease.request, plan)
             sharing = self._records.sharing(self.lease)
+            plan, found = _planned(spec, self.lease.request, sharing)
+            _refuse_overlap(self._records, self.lease.request, plan)
             before_all = sharing[0].found if sharing else found
             self._records.write(Entry(self.lease, plan, before_all, self.deadline_s, journal.boot()))
             self._records.audit("intent", self.lease, plan=[str(action) for action in plan.apply])
@@ -116,6 +116,16 @@ def _sweep(records: Journal) -> None:
     for entry in records.entries():
         if entry.boot != journal.boot() or entry.deadline_s < time.monotonic():
             records.undo(entry.lease.id, "sweep")
+
+
+def _planned(spec: FaultSpec, request: FaultRequest, sharing: list[Entry]) -> tuple[Plan, dict[str, str]]:
+    """The plan and the listing; a refusal says which other fault on the NIC may be the reason."""
+    try:
+        return drivers.plan(spec, request)
+    except UnhealthyError as error:
+        if not sharing:
+            raise
+        raise UnhealthyError(f"{error}; {sharing[0].lease.id} is in force there, end that one first") from None
 
 
 def _refuse_overlap(records: Journal, request: FaultRequest, plan: Plan) -> None:

@@ -1,7 +1,9 @@
 """What a scenario may ask for. None of it tells which backend it is on; capabilities are asked of the hosts."""
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +14,8 @@ from c4bench.control.switches import Switches
 from c4bench.control.watch import C4D
 from c4bench.errors import UnhealthyError
 from c4bench.inject.controller import Injector
-from c4bench.inventory import Inventory, load
+from c4bench.inject.protocol import Applied as Fault
+from c4bench.inventory import Inventory, load, select
 from c4bench.model.fabric import Host
 from c4bench.model.measurement import Clock, Measurement
 from c4bench.pytest_plugin.verdicts import LEDGER, scenario_name
@@ -25,6 +28,7 @@ _AGENTS_WITHIN_S = 10.0
 _PROBED_PORTS = range(0xC001, 0xC001 + 24)
 
 Measure = Callable[..., Measurement]
+Inject = Callable[..., AbstractContextManager[Fault]]
 
 
 @pytest.fixture(scope="session")
@@ -112,15 +116,20 @@ def switches(inventory: Inventory) -> Switches:
 
 
 @pytest.fixture
-def inject(pytestconfig: pytest.Config, inventory: Inventory, run_directory: RunDirectory) -> Injector:
-    """Break something, bounded and witnessed: `with inject("nic.rate", host=h2, nic=0, fraction=0.25) as fault: ...`."""
+def inject(pytestconfig: pytest.Config, inventory: Inventory, run_directory: RunDirectory) -> Inject:
+    """Break something, bounded and witnessed: `with inject("nic.rate", host="h2", nic=0, direction="tx") as fault`."""
     if not pytestconfig.option.c4_allow_disruptive:
         pytest.skip("disruptive-not-allowed: give --c4-allow-disruptive to let faults loose on these hosts")
-    return Injector(
+    injector = Injector(
         connect=lambda host: remote.connect(host, inventory.access[host]),
         python=lambda host: inventory.access[host].python,
         record=run_directory,
     )
+
+    def apply(name: str, *, host: str, **rest: Any) -> AbstractContextManager[Fault]:  # noqa: ANN401  (as the fault has)
+        return injector.apply(name, select(inventory, host)[0], **rest)
+
+    return apply
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
@@ -83,10 +83,8 @@ class SshConnection:
         """Hang up."""
         if self._fabric is None:
             return
-        transport = self._fabric.client.get_transport()
-        if transport is not None:
-            _wake(transport)
-        self._fabric.close()
+        with _woken(self._fabric.transport):
+            self._fabric.close()
         self._fabric = None
 
     def _transport(self) -> paramiko.Transport:
@@ -94,7 +92,7 @@ class SshConnection:
             opened = _fabric_connection(self._access)
             opened.open()
             self._fabric = opened
-            # Its reader wakes ten times a second to look whether it was closed; `close` wakes it instead.
+            # Its reader wakes ten times a second to look whether it was closed; `_woken` tells it instead.
             opened.transport.sock.settimeout(_IDLE_WAKE_S)
         transport = self._fabric.client.get_transport()
         if transport is None or not transport.is_active():
@@ -161,11 +159,9 @@ def _converse(channel: paramiko.Channel, command: str, data: bytes) -> Completed
 
 
 def _feed(channel: paramiko.Channel, data: bytes) -> None:
-    try:
+    with suppress(OSError):  # the command may not want it all
         channel.sendall(data)
         channel.shutdown_write()
-    except OSError:  # the command did not want it all
-        return
 
 
 def _drain(receive: Callable[[int], bytes]) -> bytes:
@@ -190,8 +186,13 @@ def _deadline(channel: paramiko.Channel, timeout_s: float) -> Iterator[threading
         timer.join()
 
 
-def _wake(transport: paramiko.Transport) -> None:
-    try:
-        transport.sock.shutdown(socket.SHUT_RDWR)
-    except OSError:  # it has ended already
+@contextmanager
+def _woken(transport: paramiko.Transport | None) -> Iterator[None]:
+    """After the block has closed `transport`, end the wait of its reader, which a closed descriptor does not."""
+    if transport is None or not isinstance(transport.sock, socket.socket) or transport.sock.fileno() < 0:
+        yield
         return
+    with transport.sock.dup() as same:
+        yield
+        with suppress(OSError):  # the host has hung up already
+            same.shutdown(socket.SHUT_RDWR)

@@ -19,6 +19,7 @@ from c4bench.model.fabric import Nic
 
 ROCE_PORT = 4791
 IN_FLIGHT = 64
+ATTEMPTS = 4
 _PAYLOAD = b"c4bench probe"
 _CLONE_NEWNET = 0x40000000
 _TIME_EXCEEDED = {4: 11, 6: 3}
@@ -57,6 +58,7 @@ class _Trace:
     port: int
     socket: socket.socket
     deadline: float = 0.0
+    attempts: int = 0
     hops: list[str] = field(default_factory=list)
 
     def end(self, hop: str) -> None:
@@ -71,8 +73,9 @@ def probe_paths(
     """Addresses of the hops that answer, in order, for each source port from `nic` to the address `destination`.
 
     A trace ends at `max_hops`, at the destination, at a hop that refuses to forward, or at a hop that stays silent for
-    `timeout_s`, which is given as `""`. A software NIC swallows a probe that reaches it, so ask for as many hops as
-    there are switches. At most 64 probes are in flight. Raises C4Error where the sockets cannot be opened.
+    `timeout_s` in spite of four probes, which is given as `""`. A software NIC swallows a probe that reaches it, so ask
+    for as many hops as there are switches. At most 64 probes are in flight. Raises C4Error where the sockets cannot be
+    opened.
     """
     prober = _Prober(nic, destination, max_hops, timeout_s)
     try:
@@ -87,9 +90,9 @@ class _Prober:
 
     def __init__(self, nic: Nic, destination: str, max_hops: int, timeout_s: float) -> None:
         self._nic = nic
-        self._destination = destination
+        self._destination = str(ipaddress.ip_address(destination))
         self._max_hops = max_hops
-        self._timeout_s = timeout_s
+        self._attempt_s = timeout_s / ATTEMPTS
         self._running: dict[int, _Trace] = {}
         self._poller = select.poll()
 
@@ -106,7 +109,7 @@ class _Prober:
     def _start(self, ports: list[int]) -> None:
         if not ports:
             return
-        deadline = time.monotonic() + self._timeout_s
+        deadline = time.monotonic() + self._attempt_s
         with inside(self._nic.netns):
             for port in ports:
                 trace = _open(self._nic, port)
@@ -117,6 +120,7 @@ class _Prober:
     def _send(self, trace: _Trace, deadline: float) -> None:
         family = _family(self._destination)
         trace.deadline = deadline
+        trace.attempts += 1
         try:
             trace.socket.setsockopt(family.level, family.ttl, len(trace.hops) + 1)
             trace.socket.sendto(_PAYLOAD, (self._destination, ROCE_PORT))
@@ -129,19 +133,29 @@ class _Prober:
         ready = self._poller.poll(max(0.0, wait_s) * 1000)
         now = time.monotonic()
         for fd, _ in ready:
-            answer = _read(self._running[fd].socket)
+            answer = _read(self._running[fd].socket, self._destination)
             if answer is not None:
-                self._advance(self._running[fd], answer, now + self._timeout_s)
+                self._advance(self._running[fd], answer, now + self._attempt_s)
         for trace in self._running.values():
             if trace.deadline and trace.deadline <= now:
-                trace.end("")
+                self._again(trace, now + self._attempt_s)
+
+    def _again(self, trace: _Trace, deadline: float) -> None:
+        if trace.attempts < ATTEMPTS:
+            self._send(trace, deadline)
+        else:
+            trace.end("")
 
     def _advance(self, trace: _Trace, answer: Answer, deadline: float) -> None:
+        if trace.hops[-1:] == [answer.hop]:
+            # The answer to an earlier attempt at the last hop.
+            return
         last = not answer.expired or answer.hop == self._destination or len(trace.hops) + 1 >= self._max_hops
         if last:
             trace.end(answer.hop)
         else:
             trace.hops.append(answer.hop)
+            trace.attempts = 0
             self._send(trace, deadline)
 
     def _take_ended(self) -> Iterator[_Trace]:
@@ -158,6 +172,8 @@ class _Prober:
 
 
 def _open(nic: Nic, port: int) -> _Trace:
+    # Never connected: Linux gives a connected socket's packets a random flow hash, which a software switch on the same
+    # kernel would use for ECMP in place of the 5-tuple's.
     family = _family(nic.address)
     made = socket.socket(family.family, socket.SOCK_DGRAM)
     try:
@@ -171,10 +187,13 @@ def _open(nic: Nic, port: int) -> _Trace:
     return _Trace(port, made)
 
 
-def _read(sock: socket.socket) -> Answer | None:
+def _read(sock: socket.socket, destination: str) -> Answer | None:
     try:
-        _, ancillary, _, _ = sock.recvmsg(512, 1024, socket.MSG_ERRQUEUE)
+        _, ancillary, _, probed = sock.recvmsg(512, 1024, socket.MSG_ERRQUEUE)
     except OSError:
+        return None
+    if probed[0] != destination:
+        # A late answer to a probe that used this source port towards another destination.
         return None
     for level, kind, data in ancillary:
         version = {(socket.IPPROTO_IP, _RECVERR4): 4, (socket.IPPROTO_IPV6, _RECVERR6): 6}.get((level, kind))

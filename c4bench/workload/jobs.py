@@ -33,7 +33,7 @@ def training_job(identity: str, hosts: Sequence[Host], *, seed: int) -> JobSpec:
         "training",
         place(hosts),
         seed=seed,
-        gradient_bytes=512 << 10,
-        token_bytes=512 << 10,
-        compute_s=0.02,
+        gradient_bytes=1 << 20,
+        token_bytes=1 << 20,
+        compute_s=0.04,
     )

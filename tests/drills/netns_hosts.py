@@ -96,8 +96,8 @@ def missing() -> str:
 
 
 @contextmanager
-def netns_hosts(count: int, directory: Path) -> Iterator[NetnsHosts]:
-    """Make `count` hosts, `n1` and so on; keys and inventory go to `directory`."""
+def netns_hosts(count: int, directory: Path, facts: dict[str, object] | None = None) -> Iterator[NetnsHosts]:
+    """Make `count` hosts, `n1` and so on; keys and inventory go to `directory`; `facts` is every host's `c4`."""
     keys = _make_keys(directory)
     with ExitStack() as stack:
         stack.enter_context(_own_network())
@@ -111,7 +111,7 @@ def netns_hosts(count: int, directory: Path) -> Iterator[NetnsHosts]:
         for number in range(1, count + 1):
             hosts.append(_boot(f"n{number}", f"{NETWORK}.{10 + number}", directory))
             stack.callback(hosts[-1].end)
-        yield NetnsHosts(_write_inventory(directory, keys, hosts), tuple(hosts))
+        yield NetnsHosts(_write_inventory(directory, keys, hosts, facts or {}), tuple(hosts))
 
 
 @contextmanager
@@ -119,8 +119,10 @@ def _own_network() -> Iterator[None]:
     home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     try:
         namespaces.unshare(namespaces.CLONE_NEWNET)
-        yield
-        namespaces.enter(f"/proc/self/fd/{home}", namespaces.CLONE_NEWNET)
+        try:
+            yield
+        finally:
+            namespaces.enter(f"/proc/self/fd/{home}", namespaces.CLONE_NEWNET)
     finally:
         os.close(home)
 
@@ -136,7 +138,7 @@ def _make_keys(directory: Path) -> Path:
     return directory / "id"
 
 
-def _write_inventory(directory: Path, key: Path, hosts: list[NetnsHost]) -> Path:
+def _write_inventory(directory: Path, key: Path, hosts: list[NetnsHost], facts: dict[str, object]) -> Path:
     kind, public = (directory / "host_key.pub").read_text().split()[:2]
     known = directory / "known_hosts"
     known.write_text("".join(f"{host.address} {kind} {public}\n" for host in hosts))
@@ -145,6 +147,7 @@ def _write_inventory(directory: Path, key: Path, hosts: list[NetnsHost]) -> Path
         "ansible_ssh_private_key_file": str(key),
         "ansible_ssh_common_args": f"-F none -o UserKnownHostsFile={known}",
         "ansible_python_interpreter": "/usr/bin/python3",
+        "c4": facts,
     }
     found = {host.name: {"ansible_host": host.address} for host in hosts}
     path = directory / "hosts.yml"

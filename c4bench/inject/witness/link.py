@@ -20,10 +20,8 @@ class LinkState:
 
     def __init__(self, request: FaultRequest) -> None:
         nic = request.the_nic
-        self._netdev, self._look_s = nic.netdev, request.witness_s
+        self._netdev, self._netns, self._look_s = nic.netdev, nic.netns, request.witness_s
         self._port = Path(f"/sys/class/infiniband/{nic.device}/ports/1/state") if nic.device else None
-        with namespaces.network(nic.netns):
-            self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._was_up = False
 
     def before(self) -> Values:
@@ -44,7 +42,8 @@ class LinkState:
         return Aftermath(found, _up(found) or not self._was_up)
 
     def _state(self) -> Values:
-        answer = fcntl.ioctl(self._socket, _SIOCGIFFLAGS, _REQUEST.pack(self._netdev.encode(), 0))
+        with namespaces.network(self._netns), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as line:
+            answer = fcntl.ioctl(line, _SIOCGIFFLAGS, _REQUEST.pack(self._netdev.encode(), 0))
         found = {"running": float(bool(_REQUEST.unpack(answer)[1] & _IFF_RUNNING))}
         if self._port:
             found["port"] = float(self._port.read_text().partition(":")[0])

@@ -13,6 +13,7 @@ from c4bench.model.telemetry import OpRecord
 
 _POLL_S = 5e-3
 _GAPS_WANTED = 2
+_COMPUTING_SHARE = 0.1
 
 
 class Gap(NamedTuple):
@@ -28,7 +29,7 @@ class Gap(NamedTuple):
 
 
 class ComputePace:
-    """`gap_s` is the median time between the end of all operations and the entry of the next."""
+    """`gap_s` is the typical time the rank computes: between the end of all operations and the entry of the next."""
 
     def __init__(self, request: FaultRequest) -> None:
         self._ring = processes.find(request).ring
@@ -75,7 +76,13 @@ def gaps(ops: Sequence[OpRecord]) -> list[Gap]:
             merged[-1] = Gap(merged[-1].began_s, max(merged[-1].ended_s, ended_s))
         else:
             merged.append(Gap(op.entered_s, ended_s))
-    return [Gap(before.ended_s, after.began_s) for before, after in pairwise(merged)]
+    return _computing([Gap(before.ended_s, after.began_s) for before, after in pairwise(merged)])
+
+
+def _computing(found: list[Gap]) -> list[Gap]:
+    """Without the moments between operations called back to back, which are no computing."""
+    longest_s = max((gap.length_s for gap in found), default=0.0)
+    return [gap for gap in found if gap.length_s > _COMPUTING_SHARE * longest_s]
 
 
 def _median_s(found: Sequence[Gap]) -> float:

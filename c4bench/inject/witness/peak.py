@@ -12,7 +12,7 @@ from c4bench.inject.drivers.netdev import limited_bps, shaper_for
 from c4bench.inject.witness.base import Aftermath, Counters, Evidence, Values
 from c4bench.model.fault import FaultRequest
 
-_WINDOW_MIN_S = 4e-3
+_WINDOW_MIN_S = 1e-3
 _TOLERANCE = 1.1
 # So long that one burst let through at once is well inside the tolerance.
 _BURSTS_PER_WINDOW = 20

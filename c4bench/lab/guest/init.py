@@ -23,6 +23,7 @@ from c4bench.lab.spec import RESULT_FILE, LabResult, LabSpec
 MACHINE_ROOT = "/run/c4/machine"
 _LOWER_MOUNT = "/mnt"  # present on every system; only a place to hang the overlay from
 _POWER_OFF = 0x4321FEDC
+_SYSLOG_READ_ALL = 3
 
 
 def main(spec_path: str) -> None:
@@ -37,6 +38,7 @@ def main(spec_path: str) -> None:
         result = Supervisor(spec).run()
     except (C4Error, OSError) as error:
         result = LabResult(exit_code=3, ready_s=0.0, ended_s=time.monotonic(), error=str(error))
+    (home / "dmesg.log").write_bytes(kernel_messages())
     (home / RESULT_FILE).write_bytes(msgspec.json.encode(result))
     power_off()
 
@@ -80,6 +82,13 @@ def pass_bytes_unchanged(console: int) -> None:
     attributes = termios.tcgetattr(console)
     attributes[1] &= ~termios.OPOST
     termios.tcsetattr(console, termios.TCSANOW, attributes)
+
+
+def kernel_messages() -> bytes:
+    """What the kernel has logged since it booted."""
+    buffer = ctypes.create_string_buffer(1 << 18)
+    length = ctypes.CDLL(None).klogctl(_SYSLOG_READ_ALL, buffer, len(buffer))
+    return buffer.raw[: max(0, length)]
 
 
 def power_off() -> None:

@@ -1,11 +1,10 @@
 """What this machine needs to run the embedded lab, looked at one by one."""
 
-import importlib.util
 import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from c4bench.deploy.check import Check
@@ -18,6 +17,7 @@ __all__ = ["Check", "local_checks"]
 
 _PYTHON = (3, 11)
 _TRACE_ME = "import ctypes, sys; sys.exit(ctypes.CDLL(None).ptrace(0, 0, 0, 0) != 0)"
+_IMPORT_PYVERBS = "import pyverbs.device; print(pyverbs.__path__[0])"
 _YAMA = Path("/proc/sys/kernel/yama/ptrace_scope")
 _RUN_BYTES = 1 << 30
 
@@ -40,7 +40,7 @@ def local_checks() -> list[Check]:
 
 def _try(name: str, look: Callable[[], str], mend: str) -> Check:
     try:
-        return Check(name, True, look(), "")
+        return Check(name, True, look(), mend)
     except UnhealthyError as error:
         return Check(name, False, str(error), mend)
 
@@ -91,7 +91,7 @@ def _disk() -> Check:
 
 
 def _pyverbs() -> Check:
-    found = importlib.util.find_spec("pyverbs")
-    places: Sequence[str] = (found.submodule_search_locations if found else None) or ()
-    detail = places[0] if places else f"not importable by {sys.executable}"
-    return Check("pyverbs", found is not None, detail, "install python3-pyverbs, then `make setup` links it in")
+    """Import it, in a process of its own: one built for another Python is found and does not load."""
+    tried = subprocess.run([sys.executable, "-c", _IMPORT_PYVERBS], capture_output=True, text=True, check=False)
+    said = (tried.stdout if tried.returncode == 0 else tried.stderr).strip().splitlines() or ["it said nothing"]
+    return Check("pyverbs", tried.returncode == 0, said[-1], "install python3-pyverbs, then `make setup` links it in")

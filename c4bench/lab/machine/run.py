@@ -30,7 +30,7 @@ _ARGUMENTS = (
     "rootfstype=hostfs",
     "rootflags=/",
     "rw",
-    "quiet",
+    "loglevel=0",  # what the kernel has to say is kept in its log; the console is the command's
     "umid=lab",
     "con=null",
     "stderr=1",

@@ -1,29 +1,56 @@
 """The real playbooks on two hosts of namespaces, over real SSH."""
 
-from pathlib import Path
-
+import msgspec
 import netns_hosts
 import pytest
+import yaml
 
 import c4bench
+from c4bench.agent.config import AgentConfig
 from c4bench.control.cluster import Cluster
 from c4bench.deploy import playbook
+from c4bench.deploy.doctor import host_checks
 from c4bench.deploy.prepare import prepare
+from c4bench.errors import UnhealthyError
 from c4bench.inventory import load
+from c4bench.remote import connect
 
 REASON = netns_hosts.missing()
 pytestmark = pytest.mark.skipif(bool(REASON), reason=REASON)
 PORT = 7447
+NICS = [
+    {"device": "mlx5_0", "netdev": "ens1", "address": "10.1.0.1", "rate": "100gbit"},
+    {
+        "index": 3,
+        "device": "mlx5_1",
+        "netdev": "ens2",
+        "address": "10.2.0.1",
+        "rate": "2.5gbit",
+        "plane": 1,
+        "netns": "r",
+    },
+    {"netns": "fabric"},
+]
 
 
 @pytest.fixture
 def hosts(tmp_path):
-    with netns_hosts.netns_hosts(2, tmp_path) as made:
+    with netns_hosts.netns_hosts(2, tmp_path, {"nics": NICS}) as made:
         yield made
 
 
 def agents(host):
     return [words for words in host.processes() if "c4bench.agent.main" in words]
+
+
+def configuration(inventory, host):
+    with connect(host.name, inventory.access[host.name]) as connection:
+        found = connection.run(["cat", "/etc/c4bench/agent.yml"], timeout_s=20).stdout
+    return msgspec.convert(yaml.safe_load(found), AgentConfig)
+
+
+def problems(inventory):
+    return {check.name for check in host_checks(inventory) if not check.ok}
 
 
 def test_deployed_agents_answer_and_teardown_leaves_nothing(hosts, tmp_path):
@@ -41,8 +68,23 @@ def test_deployed_agents_answer_and_teardown_leaves_nothing(hosts, tmp_path):
         assert answers[host.name].rdma.startswith("no RDMA device")
         assert agents(host)
         assert deployed.hosts[host.name].ok == 5
+        assert configuration(inventory, host).nics == inventory.hosts[names.index(host.name)].nics
+    assert problems(inventory) == {"n1: RDMA devices", "n2: RDMA devices"}
     playbook("teardown", inventory, hosts=names, variables={}, directory=tmp_path)
     for host, files in zip(hosts.hosts, before, strict=True):
         assert [words for words in host.processes() if "sshd" not in words] == []
         assert host.files() == files
-    assert not Path("/opt/c4bench").exists()
+    assert problems(inventory) >= {"n1: c4bench", "n2: c4bench"}
+
+
+def test_a_host_that_is_gone_is_named(hosts, tmp_path):
+    """A host that cannot be reached is an error that says which one and why; the others do not hide it."""
+    content = yaml.safe_load(hosts.inventory.read_text())
+    content["all"]["hosts"]["n2"]["ansible_port"] = 23
+    hosts.inventory.write_text(yaml.safe_dump(content))
+    inventory = load(hosts.inventory)
+    with pytest.raises(UnhealthyError, match=r"n2: task 'Stop the agent and its ranks': .*Connection refused"):
+        playbook("teardown", inventory, hosts=["n1", "n2"], variables={}, directory=tmp_path)
+    reachable = {check.name: check for check in host_checks(inventory) if check.name.endswith("reachable")}
+    assert reachable["n1: reachable"].ok
+    assert "n2 (198.18.77.12)" in reachable["n2: reachable"].detail

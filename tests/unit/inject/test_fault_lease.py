@@ -145,9 +145,8 @@ def test_every_action_of_a_revert_is_tried(place, tmp_path):
     """One that has nothing left to undo is told and does not keep the others from theirs."""
     controls = str(tmp_path / "controls")
     plan = Plan((), (), (Run(("false",)), Turn(controls, 1.25)))
-    place.audit("intent", (lease := hold.lease_of(REQUEST)))
     with place.lock():
-        place.write(Entry(lease, plan, {}, time.monotonic(), journal.boot()))
+        place.write(Entry((lease := hold.lease_of(REQUEST)), plan, {}, time.monotonic(), journal.boot()))
     reverted = place.revert(lease.id, "heal")
     assert reverted.problems == ("`false` was refused: exit code 1",)
     assert factor(tmp_path) == 1.25
@@ -206,7 +205,7 @@ def test_the_lock_outlives_a_killed_injector_until_its_last_command_ends(place, 
         assert (tmp_path / "ended").exists()
 
 
-def test_the_watchdog_holds_no_file_of_its_makers(place, tmp_path):
+def test_the_watchdog_holds_no_file_of_its_makers(place):
     """An SSH session ends when its pipes close; a watchdog that kept one open would keep the session."""
     reader, writer = os.pipe()
     held = hold.Held(place, hold.lease_of(REQUEST))
@@ -219,7 +218,7 @@ def test_the_watchdog_holds_no_file_of_its_makers(place, tmp_path):
 
 
 def doomed_hold(records, kill_at):
-    """Run a whole `hold` in a child that is killed at its `kill_at`-th line; how many lines it ran is its exit report."""
+    """Run a whole `hold` in a child that is killed at its `kill_at`-th line; how many lines it ran, if it ended."""
     reader, writer = os.pipe()
     child = os.fork()
     if child:

@@ -83,6 +83,15 @@ class ModelNic:
                 self.state["ingress"] = {"empty": "redirected"}[self.state["ingress"]]
 
 
+def planned(request, nic):
+    """The driver's plan, None where it refuses the NIC as it is."""
+    spec, request = CATALOGUE.resolve(request)
+    try:
+        return NIC_DRIVERS[next(iter(spec.drivers.values()))](request, nic.listed())
+    except UnhealthyError:
+        return None
+
+
 @given(
     st.sampled_from([TBF, NOQUEUE]),
     st.lists(st.tuples(st.sampled_from(["apply", "revert"]), st.integers(0, len(FAULTS) - 1)), max_size=30),
@@ -97,14 +106,10 @@ def test_overlapping_faults_leave_a_nic_as_it_was(qdisc, steps):
             for action in held.pop(index).revert if index in held else ():
                 nic.perform(action)
             continue
-        spec, request = CATALOGUE.resolve(FAULTS[index])
         taken = {claim for plan in held.values() for claim in plan.claims}
-        try:
-            plan = NIC_DRIVERS[next(iter(spec.drivers.values()))](request, nic.listed())
-        except UnhealthyError as refusal:
-            assert held, refusal
-            continue
-        if not taken & set(plan.claims):
+        plan = planned(FAULTS[index], nic)
+        assert plan or held
+        if plan and not taken & set(plan.claims):
             held[index] = plan
             for action in plan.apply:
                 nic.perform(action)

@@ -20,7 +20,7 @@ def plan(fault, found, **parameters):
 
 
 def test_a_shaped_nic_is_reshaped_and_told_its_exact_parameters_again():
-    """The root keeps its kind and handle; the burst that the kernel lists in ticks is told in the bytes it came from."""
+    """The root keeps its kind and handle; the burst, which the kernel lists in ticks, is told in bytes again."""
     assert plan("nic.rate", target(), fraction=0.25) == [
         ["tc qdisc change dev h5n0 root handle 8019: tbf rate 2500000000bit burst 16384 limit 8388608"],
         ["tc qdisc change dev h5n0 root handle 8019: tbf rate 10000000000bit burst 16384 limit 8388608"],
@@ -84,7 +84,9 @@ def test_somebody_elses_ingress_hook_is_shared_not_replaced():
 
 def test_a_filter_of_the_same_preference_is_refused():
     """Deleting by preference would take the other's filter along."""
-    taken = target(TBF[:-1] + ',{"kind":"clsact","handle":"ffff:"}]', filter='[{"protocol":"all","pref":1,"kind":"u32"}]')
+    taken = target(
+        TBF[:-1] + ',{"kind":"clsact","handle":"ffff:"}]', filter='[{"protocol":"all","pref":1,"kind":"u32"}]'
+    )
     with pytest.raises(UnhealthyError, match="preference 1"):
         plan("nic.rate", taken, direction="rx")
 
@@ -106,7 +108,7 @@ def test_hardware_without_a_driver_is_refused_by_name(monkeypatch):
     """`tc` does nothing to RoCE in hardware, so pretending would be worse than refusing."""
     monkeypatch.setattr(nics, "hardware", lambda _: "mlx5_core")
     spec, request = CATALOGUE.resolve(nic_request("nic.rate"))
-    with pytest.raises(UnhealthyError, match="no driver for mlx5_core NICs such as h5/0; .*: ethernet, rxe"):
+    with pytest.raises(UnhealthyError, match=r"no driver for mlx5_core NICs such as h5/0; .*: ethernet, rxe"):
         drivers.plan(spec, request)
 
 

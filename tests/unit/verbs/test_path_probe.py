@@ -7,6 +7,7 @@ import pytest
 
 from c4bench.errors import C4Error
 from c4bench.model.fabric import Nic
+from c4bench.verbs import probe
 from c4bench.verbs.probe import Answer, inside, parse_answer, probe_paths
 
 LOOPBACK = Nic("h0", 0, "rxe0", "lo", "127.0.0.1", 1e10)
@@ -40,6 +41,24 @@ def test_silence_ends_a_trace_with_an_empty_hop():
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sink:
         sink.bind(("127.0.0.1", 4791))
         assert probe_paths(LOOPBACK, "127.0.0.1", [50000], 3, timeout_s=0.05) == {50000: ("",)}
+
+
+def test_a_lost_probe_is_repeated(monkeypatch):
+    """A hop whose first answer is lost is found by the second probe."""
+    lost = []
+
+    def lossy(sock, destination, read=probe._read):
+        answer = read(sock, destination)
+        if answer is not None and sock.getsockname()[1] not in lost:
+            lost.append(sock.getsockname()[1])
+            return None
+        return answer
+
+    monkeypatch.setattr(probe, "_read", lossy)
+    assert probe_paths(LOOPBACK, "127.0.0.1", [50000, 50001], 3, timeout_s=0.4) == dict.fromkeys(
+        (50000, 50001), ("127.0.0.1",)
+    )
+    assert sorted(lost) == [50000, 50001]
 
 
 def test_a_port_in_use_is_reported():

@@ -1,0 +1,107 @@
+"""A real SSH server, on a host of namespaces."""
+
+import msgspec
+import netns_hosts
+import pytest
+
+from c4bench.errors import UnhealthyError
+from c4bench.inventory import load
+from c4bench.remote import Completed, connect
+
+REASON = netns_hosts.missing()
+pytestmark = pytest.mark.skipif(bool(REASON), reason=REASON)
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory):
+    with netns_hosts.netns_hosts(1, tmp_path_factory.mktemp("hosts")) as made:
+        yield made
+
+
+@pytest.fixture
+def access(hosts):
+    return load(hosts.inventory).access["n1"]
+
+
+@pytest.fixture
+def host(access):
+    with connect("n1", access) as connection:
+        yield connection
+
+
+def test_commands_run_over_one_login_with_bytes_in_and_out(host, hosts):
+    """Arguments arrive as given, large streams in all directions do not block each other."""
+    assert host.run(["printf", "%s", "a b'$HOME"], timeout_s=20).stdout == b"a b'$HOME"
+    data = bytes(range(256)) * 20_000
+    assert host.run(["sh", "-c", "tee /dev/stderr"], input=data, timeout_s=20) == Completed(0, data, data)
+    assert sum("sshd: root" in words for words in hosts.hosts[0].processes()) == 1
+
+
+def test_failure_and_lateness_are_told_apart(host):
+    """A code, a missing command and a command that does not end each have their own words."""
+    with pytest.raises(UnhealthyError, match="n1: sh failed with code 3: no luck"):
+        host.run(["sh", "-c", "echo no luck >&2; exit 3"], timeout_s=20)
+    assert host.run(["no-such-command"], timeout_s=20, check=False).code == 127
+    with pytest.raises(UnhealthyError, match=r"n1: sleep did not end within 0.3 s"):
+        host.run(["sleep", "2"], timeout_s=0.3)
+    assert host.run(["echo", "still here"], timeout_s=20).stdout == b"still here\n"
+
+
+def test_a_command_that_wants_no_input_does_not_mind_it(host):
+    """Input that nobody reads is dropped, as a pipe would."""
+    assert host.run(["true"], input=bytes(8 << 20), timeout_s=20).code == 0
+
+
+def test_a_file_is_copied_with_its_mode(host, tmp_path):
+    """An executable stays one; a target that cannot be is an error."""
+    (tmp_path / "tool").write_text("#!/bin/sh\necho it runs\n")
+    (tmp_path / "tool").chmod(0o755)
+    host.put(tmp_path / "tool", "/tmp/tool")
+    assert host.run(["/tmp/tool"], timeout_s=20).stdout == b"it runs\n"
+    with pytest.raises(UnhealthyError, match=r"n1.*cannot copy"):
+        host.put(tmp_path / "tool", "/none/tool")
+
+
+def test_a_session_lives_on_the_host_and_ends_with_its_input(host, hosts):
+    """The command runs there while the session is open, and is gone after it."""
+    session = host.start(["sh", "-c", "while read line; do echo heard $line; done; exit 5"])
+    session.write_line("one")
+    assert session.read_line(20) == "heard one"
+    assert any("while read line" in words for words in hosts.hosts[0].processes())
+    session.close()
+    assert session.exit_code == 5
+
+
+def test_an_unknown_host_key_is_refused_and_not_added(access, tmp_path):
+    """Neither fabric nor ssh lets in a host that known_hosts does not know."""
+    known = tmp_path / "known_hosts"
+    known.touch()
+    stranger = msgspec.structs.replace(access, ssh_arguments=("-F", "none", "-o", f"UserKnownHostsFile={known}"))
+    with connect("n1", stranger) as connection:
+        with pytest.raises(UnhealthyError, match="its host key is not in known_hosts"):
+            connection.run(["true"], timeout_s=20)
+        session = connection.start(["true"])
+        with pytest.raises(UnhealthyError, match=r"ended \(code 255\): Host key verification failed"):
+            session.read_line(20)
+        session.close()
+    assert known.read_text() == ""
+
+
+def test_a_wrong_host_key_is_refused(access, tmp_path, hosts):
+    """A host that answers with another key than the one known is not the host."""
+    known = tmp_path / "known_hosts"
+    other = (hosts.inventory.parent / "id.pub").read_text().split()
+    known.write_text(f"{access.address} {other[0]} {other[1]}\n")
+    stranger = msgspec.structs.replace(access, ssh_arguments=("-F", "none", "-o", f"UserKnownHostsFile={known}"))
+    with pytest.raises(UnhealthyError, match="not the one in known_hosts"), connect("n1", stranger) as connection:
+        connection.run(["true"], timeout_s=20)
+
+
+def test_a_refused_key_and_a_silent_port_have_their_own_words(access, hosts):
+    """The mend is different, so the message is."""
+    wrong = msgspec.structs.replace(access, key_file=str(hosts.inventory.parent / "host_key"))
+    with pytest.raises(UnhealthyError, match=r"n1 \(198.18.77.11\): .* refuses our key"), connect("n1", wrong) as one:
+        one.run(["true"], timeout_s=20)
+    closed = msgspec.structs.replace(access, port=23)
+    with pytest.raises(UnhealthyError, match=r"n1 \(198.18.77.11\): cannot run true"), connect("n1", closed) as other:
+        other.run(["true"], timeout_s=20)

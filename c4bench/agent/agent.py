@@ -26,7 +26,7 @@ from c4bench.wire.peer import Handler, Peer
 from c4bench.wire.trust import MASTER
 
 _RECONNECT_S = 0.5
-_RELAYED = ("exchange", "route", "result")  # what ranks ask of the master
+_RELAYED = ("exchange", "route", "release", "result")  # what ranks ask of the master
 
 
 class Agent:

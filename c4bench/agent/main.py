@@ -10,9 +10,8 @@ from pathlib import Path
 from c4bench.agent.agent import Agent
 from c4bench.agent.config import AgentConfig, load
 from c4bench.agent.daemon import Daemon
-from c4bench.agent.spawner import start
+from c4bench.agent.spawner import RankMain, start
 from c4bench.errors import C4Error
-from c4bench.wire.messages import JobSpec
 from c4bench.wire.trust import client_context
 
 _START_S = 30.0
@@ -50,14 +49,14 @@ def _detach(config: AgentConfig, daemon: Daemon) -> None:
 
 
 def _serve(config: AgentConfig) -> int:
-    def rank_main(job: JobSpec, rank: int) -> int:
+    def load() -> RankMain:
         from c4bench.workload.rank import rank_main  # noqa: PLC0415  (numpy and pyverbs are for ranks, not the agent)
 
-        return rank_main(job, rank, config)
+        return lambda job, rank: rank_main(job, rank, config)
 
     trust = Path(config.trust)
     # The spawner is forked first: from a process without threads or an event loop.
-    spawner = start(rank_main)
+    spawner = start(load)
     tls = client_context(trust / "ca.pem", trust / "cert.pem", trust / "key.pem")
     with contextlib.suppress(asyncio.CancelledError):
         asyncio.run(_run(Agent(config, tls, spawner)))

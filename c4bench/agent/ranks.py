@@ -12,7 +12,7 @@ from c4bench.agent.config import AgentConfig
 from c4bench.agent.spawner import Exited, Started, process_state
 from c4bench.collective.ring_reader import read_ring
 from c4bench.errors import C4Error
-from c4bench.model.telemetry import CommRecord, ConnRecord, OpRecord, RankRecord, Window
+from c4bench.model.telemetry import ArrivalRecord, CommRecord, ConnRecord, OpRecord, RankRecord, Window
 
 
 class _Rank(msgspec.Struct):
@@ -54,6 +54,7 @@ class Ranks:
         comms: list[CommRecord] = []
         ops: list[OpRecord] = []
         conns: list[ConnRecord] = []
+        arrivals: list[ArrivalRecord] = []
         for rank in self._ranks:
             try:
                 ring = read_ring(self._config.ring(rank.job, rank.rank), end_s)
@@ -63,6 +64,7 @@ class Ranks:
             comms += ring.comms
             ops += (op for op in ring.ops if op.finished_s == 0.0 or op.finished_s >= start_s)
             conns += ring.conns
+            arrivals += ring.arrivals
         return Window(
             host=self._config.name,
             sequence=next(self._sequence),
@@ -72,6 +74,7 @@ class Ranks:
             ranks=tuple(self._record(rank) for rank in self._ranks),
             ops=tuple(ops),
             conns=tuple(conns),
+            arrivals=tuple(arrivals),
         )
 
     def _record(self, rank: _Rank) -> RankRecord:

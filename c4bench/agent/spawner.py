@@ -45,15 +45,18 @@ Report = Started | Exited
 RankMain = Callable[[JobSpec, int], int]
 
 
-def start(rank_main: RankMain) -> socket.socket:
-    """Fork the spawner and return our end of its socket; it ends when that end closes."""
+def start(load: Callable[[], RankMain]) -> socket.socket:
+    """Fork the spawner and return our end of its socket; it ends when that end closes.
+
+    `load` is called in the spawner: what a rank needs is imported there, once, and never in the agent.
+    """
     ours, theirs = socket.socketpair()
     if os.fork():
         theirs.close()
         return ours
     ours.close()
     try:
-        _Spawner(theirs, rank_main).run()
+        _Spawner(theirs, load()).run()
     finally:
         os._exit(0)
 

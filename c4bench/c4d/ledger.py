@@ -9,7 +9,7 @@ import msgspec
 from c4bench.c4d.clocks import HostClocks
 from c4bench.c4d.intake import Intake
 from c4bench.c4d.thresholds import MIN_PERIOD_SAMPLES
-from c4bench.model.telemetry import CommRecord, ConnRecord, OpRecord, RankRecord, Window
+from c4bench.model.telemetry import ArrivalRecord, CommRecord, ConnRecord, OpRecord, RankRecord, Window
 
 ConnKey = tuple[str, int, int, str, str, int]
 
@@ -119,6 +119,7 @@ class JobView:
         self.job = job
         self.comms: dict[str, CommView] = {}
         self.conns: dict[ConnKey, ConnView] = {}
+        self.arrivals: dict[tuple[str, int, str, str], ArrivalRecord] = {}
         self.process: dict[int, RankRecord] = {}
         self.deaths: dict[int, Death] = {}
         self.moved_s: dict[int, float] = {}
@@ -219,6 +220,9 @@ class Ledger:
             job = self._job_of.get(conn.comm)
             if job is not None and self._intake.admit_conn(conn, _before(job, conn)):
                 job.put_conn(conn, window.host, window.end_s)
+        for end in window.arrivals:
+            if end.comm in self._job_of:
+                self._job_of[end.comm].arrivals[end.comm, end.rank, end.source, end.destination] = end
 
     def _introduce(self, record: CommRecord) -> None:
         if record.comm not in self._job_of:

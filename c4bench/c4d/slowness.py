@@ -6,10 +6,11 @@ import msgspec
 
 from c4bench.c4d.localise import Blame, Cell, localise
 from c4bench.c4d.matrix import Baseline, DelayMatrix
+from c4bench.c4d.oneway import OneWay
 from c4bench.c4d.thresholds import ALARM_SPANS, NAME_SPANS, WARM_UP_SPANS
 from c4bench.c4d.verdict import Verdict
 from c4bench.model.diagnosis import Component, Syndrome
-from c4bench.model.telemetry import ConnRecord
+from c4bench.model.telemetry import ArrivalRecord, ConnRecord
 
 # The bar on the scale of `Baseline.excess`.
 _SLOW = 1.0
@@ -38,6 +39,11 @@ class SlowNetwork:
         self._spans = 0
         self._suspicion: Suspicion | None = None
         self._standing: dict[Component, int] = {}
+        self._oneway = OneWay()
+
+    def follow(self, conns: Iterable[ConnRecord], arrivals: Iterable[ArrivalRecord], now_s: float) -> None:
+        """Take in the newest one-way delays, whether or not they will be needed."""
+        self._oneway.add(conns, arrivals, now_s)
 
     @property
     def alarmed_s(self) -> float | None:
@@ -111,16 +117,24 @@ class SlowNetwork:
     def _verdict(self, blame: Blame, cells: Mapping[Cell, float], onset_s: float) -> Verdict:
         worst = max(blame.cells, key=lambda cell: cells[cell])
         evidence = [f"{len(blame.cells)} cells slow, worst {worst[0]}>{worst[1]}: {cells[worst]:.3g} s/byte"]
+        component = self._sided(blame.component, onset_s)
+        if component != blame.component:
+            evidence.append(f"one-way delays have grown on its {component.side} side only")
         if blame.alternatives:
             evidence.append("this traffic cannot tell it from " + " or ".join(map(str, blame.alternatives)))
         return Verdict(
             Syndrome.COMMUNICATION_SLOW,
-            blame.component,
+            component,
             onset_s,
             0.5 if blame.alternatives else 0.9,
             tuple(evidence),
-            f"a probe at full rate across {blame.component}",
+            f"a probe at full rate across {component}",
         )
+
+    def _sided(self, component: Component, onset_s: float) -> Component:
+        """The side of a NIC that one-way delays accuse: round trips, which the matrix holds, show both sides slow."""
+        side = self._oneway.side(component.name, onset_s) if component.kind == "nic" else ""
+        return Component(component.kind, component.name, side) if side else component
 
 
 def _unrivalled(blames: list[Blame]) -> list[Blame]:

@@ -69,7 +69,7 @@ class Communicator:
         self.name = name
         self._options = options
         self._seq = 0
-        self._broken = False
+        self._broken = self._closed = False
         self._pairs: list[_Ends] = []
         self._scratch: dict[np.dtype[Any], Array] = {}
         with ExitStack() as undo:
@@ -155,10 +155,15 @@ class Communicator:
 
     def close(self) -> None:
         """Release connections, memory and devices. May be called again, and after an error."""
-        self._broken = True
+        if self._closed:
+            return
+        self._broken = self._closed = True
         for registrations in self._registrations:
             registrations.close()
         self._undo.close()
+        self._site.recorder.release(self._site.record)
+        if self._site.routed:
+            self._site.rendezvous.release(self._site.routed)
 
     def __enter__(self) -> Self:
         return self

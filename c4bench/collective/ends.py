@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from c4bench.collective.arrays import Reduction
 from c4bench.collective.memory import Array, Buffer
-from c4bench.collective.recorder import ConnWriter
+from c4bench.collective.recorder import ArrivalWriter, ConnWriter
 from c4bench.collective.wire import (
     GRANT_BYTES,
     MAILBOX_SLOTS,
@@ -116,7 +116,7 @@ class Outlet:
         """Messages written and not acknowledged."""
         return len(self._lengths)
 
-    def write(self, message: Message, seq: int) -> None:
+    def write(self, message: Message, seq: int, now_ns: int) -> None:
         """Write the next message; the caller has checked `has_credit`."""
         assert self._grant is not None
         if message.staged:
@@ -129,6 +129,8 @@ class Outlet:
         self.connection.write(local, remote, message.length, immediate=immediate, signaled=True)
         self._posted += 1
         self._lengths.append(message.length)
+        self.record.posted += 1
+        self.record.posted_sum_ns += now_ns
 
     def move(self, source_port: int, now_ns: int) -> None:
         """Take another path; nothing may be outstanding."""
@@ -157,9 +159,16 @@ class Inlet:
     """The receiving end from `peer` on one channel."""
 
     def __init__(
-        self, peer: int, connection: Connection, outbox: Buffer, staging: Buffer | None, far: SendingEnd
+        self,
+        peer: int,
+        connection: Connection,
+        outbox: Buffer,
+        staging: Buffer | None,
+        far: SendingEnd,
+        record: ArrivalWriter,
     ) -> None:
         self.peer = peer
+        self.record = record
         self.connection = connection
         self._outbox = outbox
         self._buffer = staging
@@ -190,7 +199,7 @@ class Inlet:
         """Whether everything has arrived."""
         return self._consumed == self._total
 
-    def arrived(self, immediate: int) -> bool:
+    def arrived(self, immediate: int, now_ns: int) -> bool:
         """Take the next message; False when its immediate shows that it is not the one expected."""
         expected = (self._template.seq & 0xFFF) << 20 | self._consumed & 0xFFFFF
         if immediate != expected or self.complete:
@@ -200,6 +209,7 @@ class Inlet:
         if apply is not None:
             apply(into, self._slot(self._consumed, into))
         self._consumed += 1
+        self.record.arrived(now_ns)
         self._grant()
         return True
 

@@ -42,12 +42,12 @@ class Lane:
         """One message fewer is in flight."""
         self._outstanding -= 1
 
-    def pump(self, seq: int) -> list[Outlet]:
+    def pump(self, seq: int, now_ns: int) -> list[Outlet]:
         """Write all that may be written; returns the outlets written to."""
         touched = []
         while self.head_waits_for() == "":
             outlet, message = self.sends[self._next]
-            outlet.write(message, seq)
+            outlet.write(message, seq, now_ns)
             self._next += 1
             self._outstanding += 1
             touched.append(outlet)

@@ -78,7 +78,7 @@ class Operation:
 
     def arrived(self, inlet: Inlet, immediate: int, now_ns: int) -> None:
         """A message has arrived at an inlet."""
-        if inlet not in self._lane_of or not inlet.arrived(immediate):
+        if inlet not in self._lane_of or not inlet.arrived(immediate, now_ns):
             raise self.error(
                 f"unexpected message {immediate:#x} from rank {inlet.peer}", peer=inlet.peer, status="MISMATCH"
             )
@@ -86,12 +86,13 @@ class Operation:
         self._started(now_ns)
         if inlet.complete:
             self._await(inlet.peer, -1)
+            inlet.record.store()
             self.record.store()
 
     def advance(self, now_ns: int) -> None:
         """After all completions of a wake-up: send what may be sent, and record where each connection stands."""
         for lane in self._lanes:
-            written = lane.pump(self.seq)
+            written = lane.pump(self.seq, now_ns)
             if written:
                 self._started(now_ns)
             self._dirty.update(written)

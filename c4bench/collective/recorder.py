@@ -14,6 +14,8 @@ from c4bench.collective import ring_layout as layout
 from c4bench.errors import UsageError
 from c4bench.model.telemetry import CommRecord
 
+FREE = b""  # the value of a place whose communicator is gone
+
 
 class Owner(msgspec.Struct, frozen=True):
     """The process a file belongs to."""
@@ -31,7 +33,10 @@ class CommEntry(msgspec.Struct, frozen=True):
 
 
 class ConnName(msgspec.Struct, frozen=True):
-    """The constant part of a connection's record. `comm` is the communicator's index in the file."""
+    """The constant part of a connection's record, at either end. `comm` is the communicator's index in the file.
+
+    `source` and `destination` are NICs, in the direction of the data; `peer` is the rank at the other end.
+    """
 
     comm: int
     peer: int
@@ -86,6 +91,8 @@ class ConnWriter:
     last_progress_ns: int = 0
     outstanding: int = 0
     owed: int = 0
+    posted: int = 0
+    posted_sum_ns: int = 0
 
     def enter(self, state: str, now_ns: int) -> None:
         """Book the time since the last change on the state that was, and go to `state`."""
@@ -109,8 +116,52 @@ class ConnWriter:
                 self.source_port,
                 layout.STATES.index(self.state),
                 self.since_ns,
+                self.posted,
+                self.posted_sum_ns & layout.MASK,
             )
         )
+
+
+@dataclass(slots=True)
+class ArrivalWriter:
+    """What has arrived at a connection's receiving end, and when, summed up."""
+
+    slot: layout.Slot
+    messages: int = 0
+    arrived_sum_ns: int = 0
+
+    def arrived(self, now_ns: int) -> None:
+        """One more message."""
+        self.messages += 1
+        self.arrived_sum_ns += now_ns
+
+    def store(self) -> None:
+        """Publish the fields as they are."""
+        self.slot.write(layout.ARRIVAL.pack(self.messages, self.arrived_sum_ns & layout.MASK))
+
+
+class _Places:
+    """The places of a fixed table, and which of them can be used again."""
+
+    def __init__(self, what: str, limit: int) -> None:
+        self._what, self._limit = what, limit
+        self._used = 0
+        self._free: list[int] = []
+
+    def take(self, path: Path) -> int:
+        """A free place. Raises UsageError when there is none."""
+        if self._free:
+            return self._free.pop()
+        if self._used == self._limit:
+            raise UsageError(
+                f"{path}: a process records at most {self._limit} {self._what}; close some or use another recorder"
+            )
+        self._used += 1
+        return self._used - 1
+
+    def give_back(self, places: list[int]) -> None:
+        """These can be used again."""
+        self._free += places
 
 
 class Recorder:
@@ -126,8 +177,10 @@ class Recorder:
         self._map = _create(path)
         self._memory = memoryview(self._map)
         self._lock = threading.Lock()
-        self._comms = 0
-        self._conns = 0
+        self._comms = _Places("communicators", layout.COMMS)
+        self._conns = _Places("connections", layout.CONNS)
+        self._arrivals = _Places("incoming connections", layout.CONNS)
+        self._taken: dict[tuple[_Places, int], list[int]] = {}
         process = layout.Slot(self._memory, layout.HEADER_BYTES, layout.PROCESS_BYTES)
         process.write(msgspec.msgpack.encode(Owner(job, rank, os.getpid())))
         layout.HEADER.pack_into(self._memory, 0, layout.MAGIC, *layout.SIZES)
@@ -136,38 +189,56 @@ class Recorder:
     def communicator(self, record: CommRecord, rank: int) -> int:
         """Record a communicator in which this process is `rank`; returns its index."""
         with self._lock:
-            index = self._take("communicators", self._comms, layout.COMMS)
-            self._comms += 1
-        slot = layout.Slot(self._memory, layout.COMMS_AT + index * 2 * layout.COMM_BYTES, layout.COMM_BYTES)
-        slot.write(msgspec.msgpack.encode(CommEntry(rank, record)))
+            index = self._comms.take(self.path)
+        self._comm_slot(index).write(msgspec.msgpack.encode(CommEntry(rank, record)))
+        return index
+
+    def release(self, comm: int) -> None:
+        """Forget a communicator that is closed, with its operations and connections; its places are used again."""
+        self._comm_slot(comm).write(FREE)
+        for slot in self.operations(comm):
+            slot.write(FREE)
+        with self._lock:
+            for places, base in ((self._conns, layout.CONN_NAMES_AT), (self._arrivals, layout.ARRIVAL_NAMES_AT)):
+                taken = self._taken.pop((places, comm), [])
+                for index in taken:
+                    self._slot(base, index, layout.CONN_NAME_BYTES).write(FREE)
+                places.give_back(taken)
+            self._comms.give_back([comm])
+
+    def _take(self, places: _Places, comm: int) -> int:
+        index = places.take(self.path)
+        self._taken.setdefault((places, comm), []).append(index)
         return index
 
     def connection(self, name: ConnName, source_port: int, now_ns: int) -> ConnWriter:
-        """Record a connection; returns the writer of its counters."""
+        """Record the sending end of a connection; returns the writer of its counters."""
         with self._lock:
-            index = self._take("connections", self._conns, layout.CONNS)
-            self._conns += 1
-        at = layout.CONNS_AT + index * 2 * layout.CONN_BYTES
-        writer = ConnWriter(layout.Slot(self._memory, at, layout.CONN_BYTES), source_port, now_ns)
+            index = self._take(self._conns, name.comm)
+        writer = ConnWriter(self._slot(layout.CONNS_AT, index, layout.CONN_BYTES), source_port, now_ns)
         writer.store()
-        at = layout.CONN_NAMES_AT + index * 2 * layout.CONN_NAME_BYTES
-        layout.Slot(self._memory, at, layout.CONN_NAME_BYTES).write(msgspec.msgpack.encode(name))
+        self._slot(layout.CONN_NAMES_AT, index, layout.CONN_NAME_BYTES).write(msgspec.msgpack.encode(name))
+        return writer
+
+    def arrivals(self, name: ConnName) -> ArrivalWriter:
+        """Record the receiving end of a connection; returns the writer of its counters."""
+        with self._lock:
+            index = self._take(self._arrivals, name.comm)
+        writer = ArrivalWriter(self._slot(layout.ARRIVALS_AT, index, layout.ARRIVAL_BYTES))
+        writer.store()
+        self._slot(layout.ARRIVAL_NAMES_AT, index, layout.CONN_NAME_BYTES).write(msgspec.msgpack.encode(name))
         return writer
 
     def operations(self, comm: int) -> list[layout.Slot]:
         """The slots of a communicator's operation ring; operation `seq` belongs in slot `seq % len`."""
         base = layout.OPS_AT + comm * layout.OPS_PER_COMM * 2 * layout.OP_BYTES
-        return [
-            layout.Slot(self._memory, base + index * 2 * layout.OP_BYTES, layout.OP_BYTES)
-            for index in range(layout.OPS_PER_COMM)
-        ]
+        return [self._slot(base, index, layout.OP_BYTES) for index in range(layout.OPS_PER_COMM)]
 
-    def _take(self, what: str, used: int, limit: int) -> int:
-        if used >= limit:
-            raise UsageError(
-                f"{self.path}: a process records at most {limit} {what}; close some or use another recorder"
-            )
-        return used
+    def _comm_slot(self, index: int) -> layout.Slot:
+        return self._slot(layout.COMMS_AT, index, layout.COMM_BYTES)
+
+    def _slot(self, base: int, index: int, size: int) -> layout.Slot:
+        return layout.Slot(self._memory, base + index * 2 * size, size)
 
     def close(self) -> None:
         """Unmap the file, which stays for its readers."""

@@ -17,3 +17,6 @@ class Rendezvous(Protocol):
 
     def route(self, flows: Sequence[Flow]) -> list[int]:
         """C4P's answer: a UDP source port for each flow, in order; 0 leaves a flow to ECMP."""
+
+    def release(self, flows: Sequence[str]) -> None:
+        """These routed flows, named by id, are gone; their share of the fabric is free."""

@@ -16,8 +16,8 @@ Fixed sizes are in the header, so files of another build are refused rather than
 import struct
 import zlib
 
-MAGIC = b"C4RING02"
-HEADER = struct.Struct("<8s8I")
+MAGIC = b"C4RING03"
+HEADER = struct.Struct("<8s9I")
 HEADER_BYTES = 4096
 _COPY = struct.Struct("<QII")
 
@@ -29,21 +29,27 @@ OP_BYTES = 256
 CONNS = 1024
 CONN_NAME_BYTES = 256
 CONN_BYTES = 128
+ARRIVAL_BYTES = 64
 
 # seq, size_bytes, entered_ns, started_ns, finished_ns, kind, algorithm, dtype, ranks awaited (one bit each).
 OP = struct.Struct("<QQqqq16s16s16s128s")
 # messages, size_bytes; nanoseconds of credit, data and transfer; last_progress_ns, outstanding, owed, source_port,
-# state, since_ns.
-CONN = struct.Struct("<QQqqqqIIIIq")
+# state, since_ns; posted, posted_sum_ns.
+CONN = struct.Struct("<QQqqqqIIIIqQQ")
+# messages, arrived_sum_ns.
+ARRIVAL = struct.Struct("<QQ")
+MASK = (1 << 64) - 1
 MAX_RANKS = 128 * 8
 STATES = ("idle", "credit", "data", "transfer")
 
-SIZES = (PROCESS_BYTES, COMMS, COMM_BYTES, OPS_PER_COMM, OP_BYTES, CONNS, CONN_NAME_BYTES, CONN_BYTES)
+SIZES = (PROCESS_BYTES, COMMS, COMM_BYTES, OPS_PER_COMM, OP_BYTES, CONNS, CONN_NAME_BYTES, CONN_BYTES, ARRIVAL_BYTES)
 COMMS_AT = HEADER_BYTES + 2 * PROCESS_BYTES
 OPS_AT = COMMS_AT + 2 * COMM_BYTES * COMMS
 CONN_NAMES_AT = OPS_AT + 2 * OP_BYTES * OPS_PER_COMM * COMMS
 CONNS_AT = CONN_NAMES_AT + 2 * CONN_NAME_BYTES * CONNS
-FILE_BYTES = CONNS_AT + 2 * CONN_BYTES * CONNS
+ARRIVAL_NAMES_AT = CONNS_AT + 2 * CONN_BYTES * CONNS
+ARRIVALS_AT = ARRIVAL_NAMES_AT + 2 * CONN_NAME_BYTES * CONNS
+FILE_BYTES = ARRIVALS_AT + 2 * ARRIVAL_BYTES * CONNS
 
 
 class Slot:
@@ -55,7 +61,8 @@ class Slot:
         self._memory = memory
         self._offset = offset
         self._size = size
-        self._generation = 0
+        # A place may have been used before; its old value must not look newer than what is written now.
+        self._generation = max(_COPY.unpack_from(memory, at)[0] for at in (offset, offset + size))
 
     def write(self, payload: bytes) -> None:
         """Replace the record. The other copy, which holds the last value, stays as it is."""

@@ -1,15 +1,16 @@
 """The reading side of a rank's telemetry: needs neither the writer's cooperation nor its life."""
 
 import mmap
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
 from c4bench.collective import ring_layout as layout
-from c4bench.collective.recorder import CommEntry, ConnName, Owner
+from c4bench.collective.recorder import FREE, CommEntry, ConnName, Owner
 from c4bench.errors import UsageError
-from c4bench.model.telemetry import CommRecord, ConnRecord, OpRecord
+from c4bench.model.telemetry import ArrivalRecord, CommRecord, ConnRecord, OpRecord
 
 _ATTEMPTS = 1000
 
@@ -20,6 +21,7 @@ class Ring(NamedTuple):
     comms: tuple[CommRecord, ...]
     ops: tuple[OpRecord, ...]
     conns: tuple[ConnRecord, ...]
+    arrivals: tuple[ArrivalRecord, ...]
 
 
 def read_ring(path: Path, now_s: float | None = None) -> Ring:
@@ -31,10 +33,17 @@ def read_ring(path: Path, now_s: float | None = None) -> Ring:
     """
     memory = _load(path)
     comms = _comms(memory, path)
-    ops = [op for index, entry in enumerate(comms) for op in _ops(memory, path, index, entry)]
+    ops = [op for index, entry in comms.items() for op in _ops(memory, path, index, entry)]
     ops.sort(key=lambda op: (op.comm, op.seq))
-    conns = _conns(memory, path, comms, None if now_s is None else round(now_s * 1e9))
-    return Ring(tuple(entry.record for entry in comms), tuple(ops), tuple(conns))
+    now_ns = None if now_s is None else round(now_s * 1e9)
+    sending = _ends(memory, path, comms, layout.CONN_NAMES_AT, (layout.CONNS_AT, layout.CONN_BYTES))
+    receiving = _ends(memory, path, comms, layout.ARRIVAL_NAMES_AT, (layout.ARRIVALS_AT, layout.ARRIVAL_BYTES))
+    return Ring(
+        tuple(entry.record for entry in comms.values()),
+        tuple(ops),
+        tuple(_conn(name, raw, entry, now_ns) for name, raw, entry in sending),
+        tuple(_arrival(name, raw, entry) for name, raw, entry in receiving),
+    )
 
 
 def read_owner(path: Path) -> Owner:
@@ -73,21 +82,27 @@ def _record(memory: memoryview, path: Path, offset: int, size: int) -> bytes | N
     raise UsageError(f"{path} is damaged at byte {offset}: no complete copy of a record")
 
 
-def _comms(memory: memoryview, path: Path) -> list[CommEntry]:
-    found = []
-    for index in range(layout.COMMS):
-        raw = _record(memory, path, layout.COMMS_AT + index * 2 * layout.COMM_BYTES, layout.COMM_BYTES)
+def _comms(memory: memoryview, path: Path) -> dict[int, CommEntry]:
+    """The communicators in use, by their index in the file."""
+    raws = _table(memory, path, layout.COMMS_AT, layout.COMM_BYTES, layout.COMMS)
+    return {index: msgspec.msgpack.decode(raw, type=CommEntry) for index, raw in raws}
+
+
+def _table(memory: memoryview, path: Path, base: int, size: int, places: int) -> Iterator[tuple[int, bytes]]:
+    """The places in use of a table, which is filled from the front."""
+    for index in range(places):
+        raw = _record(memory, path, base + index * 2 * size, size)
         if raw is None:
-            break
-        found.append(msgspec.msgpack.decode(raw, type=CommEntry))
-    return found
+            return
+        if raw != FREE:
+            yield index, raw
 
 
 def _ops(memory: memoryview, path: Path, comm: int, entry: CommEntry) -> list[OpRecord]:
     base = layout.OPS_AT + comm * layout.OPS_PER_COMM * 2 * layout.OP_BYTES
     offsets = range(base, base + layout.OPS_PER_COMM * 2 * layout.OP_BYTES, 2 * layout.OP_BYTES)
     raws = [_record(memory, path, offset, layout.OP_BYTES) for offset in offsets]
-    return [_op(raw, entry) for raw in raws if raw is not None]
+    return [_op(raw, entry) for raw in raws if raw]
 
 
 def _op(raw: bytes, entry: CommEntry) -> OpRecord:
@@ -107,24 +122,35 @@ def _op(raw: bytes, entry: CommEntry) -> OpRecord:
     )
 
 
-def _conns(memory: memoryview, path: Path, comms: list[CommEntry], now_ns: int | None) -> list[ConnRecord]:
-    found = []
-    for index in range(layout.CONNS):
-        name = _record(memory, path, layout.CONN_NAMES_AT + index * 2 * layout.CONN_NAME_BYTES, layout.CONN_NAME_BYTES)
-        values = _record(memory, path, layout.CONNS_AT + index * 2 * layout.CONN_BYTES, layout.CONN_BYTES)
-        if name is None or values is None:
-            break
-        known = msgspec.msgpack.decode(name, type=ConnName)
+def _ends(
+    memory: memoryview, path: Path, comms: dict[int, CommEntry], names_at: int, values: tuple[int, int]
+) -> Iterator[tuple[ConnName, bytes, CommEntry]]:
+    """Every connection end in a pair of tables: its name, its counters, its communicator."""
+    values_at, size = values
+    for index, raw in _table(memory, path, names_at, layout.CONN_NAME_BYTES, layout.CONNS):
+        name = msgspec.msgpack.decode(raw, type=ConnName)
+        counters = _record(memory, path, values_at + index * 2 * size, size)
         # A connection may have been recorded after the communicators were read; the next reading has both.
-        if known.comm < len(comms):
-            found.append(_conn(known, values, comms[known.comm], now_ns))
-    return found
+        if counters is not None and name.comm in comms:
+            yield name, counters, comms[name.comm]
 
 
 def _conn(name: ConnName, raw: bytes, entry: CommEntry, now_ns: int | None) -> ConnRecord:
-    messages, size_bytes, credit, data, transfer, progress, outstanding, owed, port, state, since = layout.CONN.unpack(
-        raw
-    )
+    (
+        messages,
+        size_bytes,
+        credit,
+        data,
+        transfer,
+        progress,
+        outstanding,
+        owed,
+        port,
+        state,
+        since,
+        posted,
+        posted_sum,
+    ) = layout.CONN.unpack(raw)
     spent = {"idle": 0, "credit": credit, "data": data, "transfer": transfer}
     if now_ns is not None:
         spent[layout.STATES[state]] += max(0, now_ns - since)
@@ -146,6 +172,21 @@ def _conn(name: ConnName, raw: bytes, entry: CommEntry, now_ns: int | None) -> C
         owed=owed,
         state=layout.STATES[state],
         state_since_s=since / 1e9,
+        posted=posted,
+        posted_sum_ns=posted_sum,
+    )
+
+
+def _arrival(name: ConnName, raw: bytes, entry: CommEntry) -> ArrivalRecord:
+    messages, arrived_sum = layout.ARRIVAL.unpack(raw)
+    return ArrivalRecord(
+        comm=entry.record.comm,
+        rank=entry.rank,
+        peer=name.peer,
+        source=name.source,
+        destination=name.destination,
+        messages=messages,
+        arrived_sum_ns=arrived_sum,
     )
 
 

@@ -19,7 +19,7 @@ from c4bench.verbs.transport import Connection, Port, Remote
 
 @dataclass(frozen=True)
 class Site:
-    """Where a rank stands: everything wiring needs to know about its communicator."""
+    """Where a rank stands: everything wiring needs to know about its communicator. `routed` flows hold planned paths."""
 
     comm: str
     job: str
@@ -31,6 +31,7 @@ class Site:
     record: int
     rendezvous: Rendezvous
     options: Options
+    routed: list[str] = field(default_factory=list)
 
     @property
     def size(self) -> int:
@@ -81,7 +82,10 @@ def wire(
         for peer, halves in sending.items()
     }
     inlets = {
-        peer: [_inlet(peer, half, hellos[peer].sending[site.rank][channel]) for channel, half in enumerate(halves)]
+        peer: [
+            _inlet(site, _Place(peer, channel), half, hellos[peer].sending[site.rank][channel])
+            for channel, half in enumerate(halves)
+        ]
         for peer, halves in receiving.items()
     }
     # Nobody may write before the far end can receive: a message to a QP that is not up costs a retransmission timer.
@@ -128,7 +132,9 @@ def _routes(site: Site, to: Sequence[int]) -> dict[_Place, int]:
     places = [_Place(peer, channel) for peer in to for channel in range(len(site.ports))]
     if site.options.paths == "ecmp" or not places:
         return dict.fromkeys(places, 0)
-    return dict(zip(places, site.rendezvous.route([_flow(site, place) for place in places]), strict=True))
+    flows = [_flow(site, place) for place in places]
+    site.routed.extend(flow.id for flow in flows)
+    return dict(zip(places, site.rendezvous.route(flows), strict=True))
 
 
 def _flow(site: Site, place: _Place) -> Flow:
@@ -145,7 +151,9 @@ def _outlet(site: Site, place: _Place, half: _Half, far: ReceivingEnd, routes: d
     return Outlet(place.peer, half.connection, half.buffers[0], far, record)
 
 
-def _inlet(peer: int, half: _Half, far: SendingEnd) -> Inlet:
+def _inlet(site: Site, place: _Place, half: _Half, far: SendingEnd) -> Inlet:
     half.connection.connect(far.remote, receives=INLET_RECEIVES)
+    source, destination = site.members[place.peer].nics[place.channel], site.nics[place.channel].name
+    name = ConnName(site.record, place.peer, source, destination, half.connection.qp_num)
     staging = half.buffers[1] if len(half.buffers) > 1 else None
-    return Inlet(peer, half.connection, half.buffers[0], staging, far)
+    return Inlet(place.peer, half.connection, half.buffers[0], staging, far, site.recorder.arrivals(name))

@@ -21,7 +21,7 @@ from c4bench.model.fabric import Flow
 from c4bench.model.fabric import Path as FabricPath
 from c4bench.model.telemetry import Window
 from c4bench.wire.channel import WebSocketChannel
-from c4bench.wire.messages import Empty, Exchange, Hello, JobSpec, Result, Route, Start, Stop
+from c4bench.wire.messages import Empty, Exchange, Hello, JobSpec, Release, Result, Route, Start, Stop
 from c4bench.wire.peer import Handler, Peer
 from c4bench.wire.trust import MASTER, peer_name, server_context
 
@@ -85,6 +85,7 @@ class Master:
             "window": Handler(Window, window),
             "exchange": Handler(Exchange, self._board.exchange),
             "route": Handler(Route, self._route),
+            "release": Handler(Release, self._release),
             "result": Handler(Result, self._result),
         }
         peer = Peer(WebSocketChannel(connection), handlers)
@@ -157,6 +158,11 @@ class Master:
             self._placed[flow.id] = (flow, placed[flow.id])
         return tuple(placed[flow.id].source_port for flow in request.flows)
 
+    async def _release(self, request: Release) -> Empty:
+        for flow in request.flows:
+            self._placed.pop(flow, None)
+        return Empty()
+
     def placed(self, job: str) -> dict[Flow, FabricPath]:
         """Where the job's flows were put."""
         return {flow: path for flow, path in self._placed.values() if flow.job == job}
@@ -190,4 +196,5 @@ def _of_job(window: Window, job: str) -> Window:
         ranks=tuple(record for record in window.ranks if record.job == job),
         ops=tuple(record for record in window.ops if record.comm in comms),
         conns=tuple(record for record in window.conns if record.comm in comms),
+        arrivals=tuple(record for record in window.arrivals if record.comm in comms),
     )

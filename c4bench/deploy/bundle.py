@@ -21,7 +21,7 @@ from c4bench.errors import UnhealthyError
 
 REQUIRED = ("msgspec", "websockets", "PyYAML")
 OPTIONAL = ("numpy", "ml_dtypes")  # ranks compute with them; a host without ranks does without
-_UNWANTED_FOLDERS = {"__pycache__", "tests", "include", "f2py", "_examples"}
+_UNWANTED_FOLDERS = {"__pycache__", "tests", "include", "f2py", "distutils", "_examples"}
 _UNWANTED_SUFFIXES = {".pyi", ".pyc", ".a", ".pxd", ".typed"}
 _UNWANTED_FILES = {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"}
 _LAUNCHER = """\

@@ -2,6 +2,7 @@
 
 import argparse
 import datetime
+import shlex
 import sys
 from pathlib import Path
 
@@ -34,8 +35,9 @@ def main(argv: list[str] | None = None) -> int:
     except C4Error as error:
         sys.stderr.write(f"c4bench: {error}\n")
         return error.exit_code
-    given = " ".join(f"-e {name}={value}" for name, value in variables.items())
-    sys.stdout.write(f"ansible-playbook -i {options.inventory} playbooks/deploy.yml {given} -e c4_master=ADDRESS\n")
+    given = shlex.join(word for name, value in variables.items() for word in ("-e", f"{name}={value}"))
+    inventory = shlex.quote(str(options.inventory))
+    sys.stdout.write(f"ansible-playbook -i {inventory} playbooks/deploy.yml {given} -e c4_master=ADDRESS\n")
     return 0
 
 

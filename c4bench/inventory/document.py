@@ -47,6 +47,16 @@ class Document:
         except (yaml.YAMLError, ValueError) as error:
             raise UsageError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
 
+    def mapping(self, value: object, keys: Keys = ()) -> dict[str, Any]:
+        """`value`, which stands under `keys`, as a mapping; nothing at all is an empty one. Raises UsageError."""
+        if value is None:
+            return {}
+        if not isinstance(value, dict):
+            raise self.error(
+                keys, f"expected a mapping, got a {type(value).__name__}; write `name:` lines, one for each entry"
+            )
+        return {str(key): below for key, below in value.items()}
+
     def error(self, keys: Keys, problem: str) -> UsageError:
         """The error to raise about what stands under `keys`: file, line and key path, then the problem."""
         where = f"{self.path}:{self._line(keys)}: {dotted(keys)}" if keys else str(self.path)

@@ -7,7 +7,6 @@ import msgspec
 
 from c4bench import units
 from c4bench.errors import UsageError
-from c4bench.inventory.document import Document
 from c4bench.inventory.groups import Keys, Variable
 from c4bench.model.fabric import Nic
 
@@ -42,7 +41,7 @@ class HostFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     nics: tuple[NicFacts, ...] = ()
 
 
-def read(document: Document, host: str, variable: Variable | None) -> tuple[HostFacts, tuple[Nic, ...]]:
+def read(host: str, variable: Variable | None) -> tuple[HostFacts, tuple[Nic, ...]]:
     """Check one host's `c4`. Raises UsageError naming file, line, host and key."""
     if variable is None:
         return HostFacts(), ()
@@ -50,9 +49,9 @@ def read(document: Document, host: str, variable: Variable | None) -> tuple[Host
         facts = msgspec.convert(variable.value, HostFacts)
     except msgspec.ValidationError as error:
         problem, below = _place(str(error))
-        raise document.error((*variable.keys, *below), f"{problem} (host {host})") from None
-    nics = [_nic(document, host, variable.keys, position, nic) for position, nic in enumerate(facts.nics)]
-    _refuse_twins(document, host, variable.keys, nics)
+        raise variable.error(f"{problem} (host {host})", below) from None
+    nics = [_nic(host, variable, position, nic) for position, nic in enumerate(facts.nics)]
+    _refuse_twins(host, variable, nics)
     return facts, tuple(nics)
 
 
@@ -70,11 +69,11 @@ def _place(message: str) -> tuple[str, Keys]:
     return problem[:1].lower() + problem[1:], tuple(steps)
 
 
-def _nic(document: Document, host: str, keys: Keys, position: int, facts: NicFacts) -> Nic:
+def _nic(host: str, variable: Variable, position: int, facts: NicFacts) -> Nic:
     try:
         rate_bps = units.parse_rate(facts.rate) if facts.rate else 0.0
     except UsageError as error:
-        raise document.error((*keys, "nics", position, "rate"), f"{error} (host {host})") from None
+        raise variable.error(f"{error} (host {host})", ("nics", position, "rate")) from None
     return Nic(
         host=host,
         index=position if facts.index is None else facts.index,
@@ -87,10 +86,10 @@ def _nic(document: Document, host: str, keys: Keys, position: int, facts: NicFac
     )
 
 
-def _refuse_twins(document: Document, host: str, keys: Keys, nics: list[Nic]) -> None:
+def _refuse_twins(host: str, variable: Variable, nics: list[Nic]) -> None:
     seen: set[int] = set()
     for position, nic in enumerate(nics):
         if nic.index in seen:
             problem = f"duplicate NIC index {nic.index}; give each NIC of a host its own (host {host})"
-            raise document.error((*keys, "nics", position, "index"), problem)
+            raise variable.error(problem, ("nics", position, "index"))
         seen.add(nic.index)

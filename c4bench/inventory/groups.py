@@ -1,28 +1,38 @@
 """Groups and hosts of a YAML inventory, with the variables each host inherits, as Ansible resolves them.
 
-Precedence (Ansible's "how variables are merged"): `all`, then groups by depth, then by name, then the host's own; a
-variable replaces the inherited one whole.
+Precedence (Ansible's "Understanding variable precedence"): `all`, then groups by depth, then by name, then the host's
+own, each with the inventory's own words first and then the files in group_vars and host_vars beside it; a variable
+replaces the inherited one whole.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from c4bench.errors import UsageError
 from c4bench.inventory.document import Document
 
 ALL = "all"
 Keys = tuple[str | int, ...]
+_YAML = {"", ".yml", ".yaml"}
+_VAULT = b"$ANSIBLE_VAULT"
 _PARTS = ("hosts", "children", "vars")
 _RANGE = re.compile(r"\[(\d+|[A-Za-z]):(\d+|[A-Za-z])(?::(\d+))?\]")
 
 
 class Variable(msgspec.Struct, frozen=True):
-    """A value, and where it stands in the document."""
+    """A value, and where it stands."""
 
     value: Any
     keys: Keys
+    document: Document
+
+    def error(self, problem: str, below: Keys = ()) -> UsageError:
+        """The error to raise about it, or about what stands `below` in it."""
+        return self.document.error((*self.keys, *below), problem)
 
 
 Variables = dict[str, Variable]
@@ -55,7 +65,7 @@ class _Reader:
         self._own: dict[str, Variables] = {}
 
     def read_group_table(self, table: object, keys: Keys, parent: str | None) -> None:
-        for name, body in self._mapping(table, keys).items():
+        for name, body in self._document.mapping(table, keys).items():
             self._read_group(name, body, (*keys, name), parent)
 
     def _read_group(self, name: str, body: object, keys: Keys, parent: str | None) -> None:
@@ -64,33 +74,24 @@ class _Reader:
             group.parents[parent] = None
         if name in self._ancestors(name):
             raise self._document.error(keys, "a group inside itself; take it out of one of the two")
-        parts = self._mapping(body, keys)
+        parts = self._document.mapping(body, keys)
         for part in parts:
             if part not in _PARTS:
                 raise self._document.error((*keys, part), f"a group has only {', '.join(_PARTS)}; rename or move this")
-        for key, value in self._mapping(parts.get("vars"), (*keys, "vars")).items():
-            group.variables[key] = Variable(value, (*keys, "vars", key))
+        for key, value in self._document.mapping(parts.get("vars"), (*keys, "vars")).items():
+            group.variables[key] = Variable(value, (*keys, "vars", key), self._document)
         self._read_hosts(group, parts.get("hosts"), (*keys, "hosts"))
         self.read_group_table(parts.get("children"), (*keys, "children"), name)
 
     def _read_hosts(self, group: _Group, table: object, keys: Keys) -> None:
-        for pattern, body in self._mapping(table, keys).items():
+        for pattern, body in self._document.mapping(table, keys).items():
             own = {
-                key: Variable(value, (*keys, pattern, key))
-                for key, value in self._mapping(body, (*keys, pattern)).items()
+                key: Variable(value, (*keys, pattern, key), self._document)
+                for key, value in self._document.mapping(body, (*keys, pattern)).items()
             }
             for host in expand(pattern):
                 group.hosts[host] = None
                 self._own.setdefault(host, {}).update(own)
-
-    def _mapping(self, value: object, keys: Keys) -> Mapping[str, Any]:
-        if value is None:
-            return {}
-        if not isinstance(value, dict):
-            raise self._document.error(
-                keys, f"expected a mapping, got a {type(value).__name__}; write `name:` lines, one for each entry"
-            )
-        return {str(key): below for key, below in value.items()}
 
     def _ancestors(self, name: str) -> set[str]:
         found: set[str] = set()
@@ -110,16 +111,37 @@ class _Reader:
     def resolved(self) -> Resolved:
         above = {name: {name, ALL} | self._ancestors(name) for name in self._groups}
         order = sorted(self._groups, key=lambda name: (self._depth(name), name))
+        files = {name: read_beside(self._document.path, "group_vars", name) for name in order}
         member_of: dict[str, set[str]] = {host: set() for host in self._own}
         for name, group in self._groups.items():
             for host in group.hosts:
                 member_of[host] |= above[name]
         hosts = {}
         for host, own in self._own.items():
-            inherited = [self._groups[name].variables for name in order if name in member_of[host]]
-            hosts[host] = {key: variable for layer in (*inherited, own) for key, variable in layer.items()}
+            of = [name for name in order if name in member_of[host]]
+            inherited = [self._groups[name].variables for name in of]
+            beside = [files[name] for name in of]
+            layers = (*inherited, *beside, own, read_beside(self._document.path, "host_vars", host))
+            hosts[host] = {key: variable for layer in layers for key, variable in layer.items()}
         groups = {name: tuple(host for host in hosts if name in member_of[host]) for name in order}
         return Resolved(hosts, groups)
+
+
+def read_beside(inventory: Path, folder: str, name: str) -> Variables:
+    """The variables in `group_vars/NAME` or `host_vars/NAME` beside the inventory: a file or a folder of files.
+
+    Vaulted files are passed over: secrets are Ansible's.
+    """
+    base = inventory.parent / folder / name
+    files = [path for path in (base, Path(f"{base}.yml"), Path(f"{base}.yaml")) if path.is_file()]
+    if base.is_dir():
+        files += sorted(path for path in base.iterdir() if path.suffix in _YAML)
+    documents = [Document(path) for path in files if not path.read_bytes().startswith(_VAULT)]
+    return {
+        key: Variable(value, (key,), document)
+        for document in documents
+        for key, value in document.mapping(document.data).items()
+    }
 
 
 def expand(pattern: str) -> Iterator[str]:

@@ -54,8 +54,8 @@ def load(path: Path) -> Inventory:
     switches = resolved.groups.get("switches", ())
     hosts, access = [], {}
     for name, variables in resolved.hosts.items():
-        known, nics = facts.read(document, name, variables.get("c4"))
-        access[name] = _access(document, name, variables, known)
+        known, nics = facts.read(name, variables.get("c4"))
+        access[name] = _access(name, variables, known)
         if name not in switches:
             hosts.append(Host(name, access[name].address, nics, known.disruptive))
     if not hosts:
@@ -65,56 +65,56 @@ def load(path: Path) -> Inventory:
     )
 
 
-def _access(document: Document, host: str, variables: Variables, known: facts.HostFacts) -> Access:
+def _access(host: str, variables: Variables, known: facts.HostFacts) -> Access:
     def text(key: str, default: str = "") -> str:
         variable = variables.get(f"ansible_{key}")
-        return default if variable is None else _text(document, variable)
+        return default if variable is None else _text(variable)
 
     key_file = text("ssh_private_key_file")
     return Access(
         address=text("host", host),
         user=text("user"),
-        port=_port(document, variables.get("ansible_port")),
+        port=_port(variables.get("ansible_port")),
         key_file=str(Path(key_file).expanduser()) if key_file else "",
         ssh_arguments=(
-            *_words(document, variables.get("ansible_ssh_common_args")),
-            *_words(document, variables.get("ansible_ssh_extra_args")),
+            *_words(variables.get("ansible_ssh_common_args")),
+            *_words(variables.get("ansible_ssh_extra_args")),
         ),
         python=known.python,
         netns=known.netns,
-        connection=_connection(document, variables.get("ansible_connection")),
+        connection=_connection(variables.get("ansible_connection")),
     )
 
 
-def _text(document: Document, variable: Variable) -> str:
+def _text(variable: Variable) -> str:
     if not isinstance(variable.value, str):
-        raise document.error(variable.keys, f"expected text, got {variable.value!r}; put it in quotes")
+        raise variable.error(f"expected text, got {variable.value!r}; put it in quotes")
     if "{{" in variable.value:
-        raise document.error(variable.keys, "templates are not evaluated here; write the value itself")
+        raise variable.error("templates are not evaluated here; write the value itself")
     return variable.value
 
 
-def _words(document: Document, variable: Variable | None) -> list[str]:
+def _words(variable: Variable | None) -> list[str]:
     if variable is None:
         return []
     try:
-        return shlex.split(_text(document, variable))
+        return shlex.split(_text(variable))
     except ValueError as error:
-        raise document.error(variable.keys, f"{error}; mend the quotes") from None
+        raise variable.error(f"{error}; mend the quotes") from None
 
 
-def _port(document: Document, variable: Variable | None) -> int:
+def _port(variable: Variable | None) -> int:
     if variable is None:
         return 0
     if isinstance(variable.value, bool) or not str(variable.value).isdigit() or not 0 < int(variable.value) < 65536:
-        raise document.error(variable.keys, f"{variable.value!r} is not a port; write a number from 1 to 65535")
+        raise variable.error(f"{variable.value!r} is not a port; write a number from 1 to 65535")
     return int(variable.value)
 
 
-def _connection(document: Document, variable: Variable | None) -> str:
+def _connection(variable: Variable | None) -> str:
     if variable is None:
         return "ssh"
-    kind = _CONNECTIONS.get(_text(document, variable).removeprefix("ansible.builtin."))
+    kind = _CONNECTIONS.get(_text(variable).removeprefix("ansible.builtin."))
     if kind is None:
-        raise document.error(variable.keys, f"{variable.value!r} is not supported; use ssh or local")
+        raise variable.error(f"{variable.value!r} is not supported; use ssh or local")
     return kind

@@ -54,6 +54,8 @@ class ConnRecord(msgspec.Struct, frozen=True):
 
     At any time a connection is in one `state`: transfer while anything is outstanding, else credit, data, or idle. So
     the three times never overlap. They run up to `state_since_s`; what the state has lasted since then comes on top.
+
+    `posted` messages were posted at times that add up to `posted_sum_ns`, modulo 2^64 (see `ArrivalRecord`).
     """
 
     comm: str
@@ -73,6 +75,26 @@ class ConnRecord(msgspec.Struct, frozen=True):
     owed: int
     state: str = "idle"
     state_since_s: float = 0.0
+    posted: int = 0
+    posted_sum_ns: int = 0
+
+
+class ArrivalRecord(msgspec.Struct, frozen=True):
+    """Connection layer: the receiving side of the QP whose `ConnRecord` has the same source and destination.
+
+    `messages` have arrived, at times that add up to `arrived_sum_ns` on the receiver's clock, modulo 2^64. When as many
+    have arrived as were posted, the two sums differ by the messages' total one-way delay, plus the offset of the two
+    clocks once a message. A round trip cannot tell a NIC that sends slowly from one that receives slowly, since
+    acknowledgements share its queues; one-way delays can.
+    """
+
+    comm: str
+    rank: int
+    peer: int
+    source: str
+    destination: str
+    messages: int
+    arrived_sum_ns: int
 
 
 class RankRecord(msgspec.Struct, frozen=True):
@@ -97,3 +119,4 @@ class Window(msgspec.Struct, frozen=True):
     ranks: tuple[RankRecord, ...]
     ops: tuple[OpRecord, ...]
     conns: tuple[ConnRecord, ...]
+    arrivals: tuple[ArrivalRecord, ...] = ()

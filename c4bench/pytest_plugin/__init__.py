@@ -11,9 +11,6 @@ from pathlib import Path
 import pytest
 
 LAB = "softroce"
-FIXTURES = frozenset(
-    {"cluster", "hosts", "inject", "job", "c4d", "measure", "rdma_hosts", "inventory", "run_directory"}
-)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -30,10 +27,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Bring in fixtures and verdicts once there are hosts to use."""
+    """Bring in fixtures: real ones where there are hosts, else such that skip."""
     config.addinivalue_line("markers", "needs(hosts=N): how many hosts with RDMA a scenario wants; skipped below that")
-    if config.option.hosts and config.option.hosts != LAB:
-        from c4bench.pytest_plugin import fixtures, verdicts  # noqa: PLC0415  (see the module's first lines)
+    if not config.option.hosts:
+        from c4bench.pytest_plugin import absent  # noqa: PLC0415  (see the module's first lines)
+
+        config.pluginmanager.register(absent, "c4bench-absent")
+    elif config.option.hosts != LAB:
+        from c4bench.pytest_plugin import fixtures, verdicts  # noqa: PLC0415
 
         config.pluginmanager.register(fixtures, "c4bench-fixtures")
         config.pluginmanager.register(verdicts.Verdicts(config), "c4bench-verdicts")
@@ -59,13 +60,3 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     if not config.option.hosts:
         return []
     return [f"c4bench: hosts {config.option.hosts}, seed {config.option.c4_seed}, run {config.option.c4_run_dir}"]
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Without hosts, whatever asks for them is skipped, with the reason."""
-    if config.option.hosts:
-        return
-    skip = pytest.mark.skip(reason="no-hosts: give --hosts=inventory.yml or --hosts=softroce")
-    for item in items:
-        if FIXTURES & set(getattr(item, "fixturenames", ())):
-            item.add_marker(skip)

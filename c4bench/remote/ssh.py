@@ -26,6 +26,24 @@ _CONNECT_S = 15
 _IDLE_WAKE_S = 30.0
 _CHUNK_BYTES = 1 << 16
 _SESSION_OPTIONS = ("-T", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes", "-o", "ControlMaster=no")
+_REASONS: tuple[tuple[type[Exception], str], ...] = (
+    (
+        paramiko.BadHostKeyException,
+        "its host key is not the one in known_hosts; if it was set up anew, replace the line there",
+    ),
+    (
+        paramiko.AuthenticationException,
+        "it refuses our key; check ansible_user and ansible_ssh_private_key_file",
+    ),
+    (
+        paramiko.ssh_exception.NoValidConnectionsError,
+        "it cannot be connected to; is it up, and does sshd listen on ansible_port?",
+    ),
+    (socket.gaierror, "its name does not resolve; set ansible_host"),
+    (TimeoutError, "it does not answer; is it up, and does it run sshd?"),
+    (EOFError, "it has hung up; is it up, and does it run sshd?"),
+)
+_UNKNOWN_KEY = "its host key is not in known_hosts; add it there (ssh-keyscan) once its fingerprint is confirmed"
 
 
 class SshConnection:
@@ -92,8 +110,7 @@ class SshConnection:
             opened = _fabric_connection(self._access)
             opened.open()
             self._fabric = opened
-            # Its reader wakes ten times a second to look whether it was closed; `_woken` tells it instead.
-            opened.transport.sock.settimeout(_IDLE_WAKE_S)
+            _tune(opened.transport.sock)
         transport = self._fabric.client.get_transport()
         if transport is None or not transport.is_active():
             self._fabric = None
@@ -133,18 +150,11 @@ def _fabric_connection(access: Access) -> fabric.Connection:
 
 
 def _reason(error: Exception) -> str:
-    match error:
-        case paramiko.BadHostKeyException():
-            return "its host key is not the one in known_hosts; if it was set up anew, replace the line there"
-        case paramiko.AuthenticationException():
-            return "it refuses our key; check ansible_user and ansible_ssh_private_key_file"
-        case paramiko.SSHException() if "known_hosts" in str(error):
-            return "its host key is not in known_hosts; add it there (ssh-keyscan) once its fingerprint is confirmed"
-        case TimeoutError() | EOFError():
-            return "it does not answer; is it up, and does it run sshd?"
-        case socket.gaierror():
-            return "its name does not resolve; set ansible_host"
-    return " ".join(str(error).split()) or type(error).__name__
+    for kind, reason in _REASONS:
+        if isinstance(error, kind):
+            return reason
+    said = " ".join(str(error).split())
+    return _UNKNOWN_KEY if "not found in known_hosts" in said else said or type(error).__name__
 
 
 def _converse(channel: paramiko.Channel, command: str, data: bytes) -> Completed:
@@ -184,6 +194,15 @@ def _deadline(channel: paramiko.Channel, timeout_s: float) -> Iterator[threading
     finally:
         timer.cancel()
         timer.join()
+
+
+def _tune(line: object) -> None:
+    """For few and small messages; a proxy command's pipes have neither trouble."""
+    if isinstance(line, socket.socket):
+        # The transport's reader wakes ten times a second to look whether it was closed; `_woken` tells it instead.
+        line.settimeout(_IDLE_WAKE_S)
+        # A command's several small packets would wait for each other's acknowledgement, 40 ms.
+        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 @contextmanager

@@ -87,6 +87,13 @@ class Route(msgspec.Struct, frozen=True):
     flows: tuple[Flow, ...]
 
 
+class Release(msgspec.Struct, frozen=True):
+    """Rank to master: these flows are gone."""
+
+    job: str
+    flows: tuple[str, ...]
+
+
 class Result(msgspec.Struct, frozen=True):
     """Rank to master: something the program found out."""
 

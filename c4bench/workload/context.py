@@ -11,7 +11,7 @@ from c4bench.collective.options import Options
 from c4bench.collective.recorder import Recorder
 from c4bench.errors import UsageError
 from c4bench.model.fabric import Flow
-from c4bench.wire.messages import Empty, Exchange, JobSpec, Result, Route
+from c4bench.wire.messages import Empty, Exchange, JobSpec, Release, Result, Route
 from c4bench.wire.rank import RankLink
 from c4bench.workload.controls import Controls
 
@@ -31,6 +31,10 @@ class AgentRendezvous:
     def route(self, flows: Sequence[Flow]) -> list[int]:
         """C4P's source port for each flow; 0 leaves it to ECMP."""
         return self._link.call("route", Route(self._job, tuple(flows)), list[int])
+
+    def release(self, flows: Sequence[str]) -> None:
+        """These flows are gone."""
+        self._link.call("release", Release(self._job, tuple(flows)), Empty)
 
 
 class RankContext:

@@ -164,6 +164,7 @@ def _boot(name: str, address: str, directory: Path) -> NetnsHost:
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,  # what goes wrong is told on stdout
         text=True,
         preexec_fn=die_with_parent,  # noqa: PLW1509  (one libc call, looked up before the fork)
     )

@@ -134,4 +134,6 @@ def outside(workplace):
     mounts = Path("/proc/self/mountinfo").read_text().splitlines()
     places = ("/dev/shm", "/var/tmp", "/run/netns", "/tmp")
     files = {entry for place in places if Path(place).is_dir() for entry in os.listdir(place)}
-    return sorted(line.split()[4] for line in mounts), sorted(name for name in files if "c4bench" in name or "vm_file" in name)
+    return sorted(line.split()[4] for line in mounts), sorted(
+        name for name in files if "c4bench" in name or "vm_file" in name
+    )

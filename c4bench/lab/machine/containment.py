@@ -14,13 +14,18 @@ from functools import cache
 from c4bench.errors import UnhealthyError
 
 _PR_SET_PDEATHSIG = 1
+_ADDR_NO_RANDOMIZE = 0x0040000
 _UNSHARE = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child=KILL", "--")
 _libc = ctypes.CDLL(None)  # looked up before any fork: the child only makes the call
 
 
 def die_with_parent() -> None:
-    """In a child between fork and exec: be killed when the parent is."""
+    """In a child between fork and exec: be killed when the parent is, and lay out memory the same way every time.
+
+    The layout decides how much memory the lab's kernel adds to its own, and so would differ between runs of a seed.
+    """
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    _libc.personality(_ADDR_NO_RANDOMIZE)
 
 
 @cache

@@ -45,6 +45,7 @@ def address_towards(host):
 
 def residue(inventory, host):
     """What is left of the trial installation on a host: files and processes."""
-    look = f"ls -d {PREFIX}* /etc{PREFIX}* /run{PREFIX}* 2>/dev/null; pgrep -af '{PREFIX[:-1]}[l]'"
+    places = " ".join(f"{root}/c4bench-trial" for root in ("/opt", "/etc", "/run", "/dev/shm"))
+    look = f"ls -d {places} 2>/dev/null; pgrep -af 'c4bench-tria[l]/agent.yml'"
     with remote.connect(host.name, inventory.access[host.name]) as connection:
         return connection.run(["sh", "-c", look], timeout_s=30.0, check=False).stdout.decode().strip()

@@ -21,6 +21,7 @@ class LocalRendezvous:
         self.condition = threading.Condition()
         self.given = {}
         self.asked = []
+        self.released = []
 
     def exchange(self, key, rank, size, payload, timeout_s):
         with self.condition:
@@ -35,6 +36,9 @@ class LocalRendezvous:
     def route(self, flows):
         self.asked.extend(flows)
         return [0xC100 + index for index in range(len(flows))]
+
+    def release(self, flows):
+        self.released.extend(flows)
 
 
 class World:

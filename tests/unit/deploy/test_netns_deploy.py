@@ -59,17 +59,20 @@ def test_deployed_agents_answer_and_teardown_leaves_nothing(hosts, tmp_path):
     names = [host.name for host in hosts.hosts]
     variables = prepare(inventory, tmp_path) | {"c4_master": netns_hosts.CONTROLLER, "c4_port": PORT}
     before = [host.files() for host in hosts.hosts]
-    deployed = playbook("deploy", inventory, hosts=names, variables=variables, directory=tmp_path)
+    first = playbook("deploy", inventory, hosts=names, variables=variables, directory=tmp_path)
+    started = [agents(host) for host in hosts.hosts]
+    again = playbook("deploy", inventory, hosts=names, variables=variables, directory=tmp_path)
     with Cluster(inventory.hosts, tmp_path / "trust", netns_hosts.CONTROLLER, PORT) as cluster:
         answers = cluster.wait_hosts(names, 20)
     for host in hosts.hosts:
         assert answers[host.name].version == c4bench.__version__
         assert answers[host.name].code == "/opt/c4bench/site/c4bench"
         assert answers[host.name].rdma.startswith("no RDMA device")
-        assert agents(host)
-        assert deployed.hosts[host.name].ok == 5
+        assert (first.hosts[host.name].changed, again.hosts[host.name].changed) == (4, 3)  # the bundle was there
         assert configuration(inventory, host).nics == inventory.hosts[names.index(host.name)].nics
     assert problems(inventory) == {"n1: RDMA devices", "n2: RDMA devices"}
+    assert all(started)
+    assert [agents(host) for host in hosts.hosts] == started  # replaced, not doubled
     playbook("teardown", inventory, hosts=names, variables={}, directory=tmp_path)
     for host, files in zip(hosts.hosts, before, strict=True):
         assert [words for words in host.processes() if "sshd" not in words] == []

@@ -1,6 +1,10 @@
 """Reading Ansible inventories in YAML."""
 
 import hashlib
+import json
+import subprocess
+import sys
+from pathlib import Path
 from textwrap import dedent
 
 import pytest
@@ -9,7 +13,8 @@ from hypothesis import strategies as st
 
 from c4bench.errors import UsageError
 from c4bench.inventory import Access, load, select
-from c4bench.inventory.groups import expand
+from c4bench.inventory.document import Document
+from c4bench.inventory.groups import expand, resolve
 from c4bench.model.fabric import Nic
 
 RACKS = """\
@@ -135,6 +140,45 @@ def test_a_wrong_inventory_is_refused_in_one_line_that_says_where(write, text, w
     assert message.startswith(str(path))
     for word in words:
         assert word in message
+
+
+def test_files_beside_the_inventory_are_read_as_ansible_reads_them(write, tmp_path):
+    """group_vars win over the groups in the inventory, a host's own words over both, and host_vars over all."""
+    for name, text in {
+        "group_vars/all.yml": "ansible_user: all_file",
+        "group_vars/rack1/ssh.yaml": "ansible_port: 3333",
+        "group_vars/rack1/vault.yml": "$ANSIBLE_VAULT;1.1;AES256\n6162",
+        "host_vars/h3": "{ansible_connection: ssh, c4: {python: /usr/bin/python3.13}}",
+    }.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    access = load(write(RACKS)).access
+    assert [access[name].user for name in ("h1", "h3")] == ["all_file", "all_file"]
+    assert [access[name].port for name in ("h1", "h2")] == [3333, 22]
+    assert (access["h3"].connection, access["h3"].python) == ("ssh", "/usr/bin/python3.13")
+    (tmp_path / "host_vars/h3").write_text("\nc4: {nics: 3}")
+    assert f"{tmp_path}/host_vars/h3:2: c4.nics: expected `array`" in refusal(write(RACKS))
+
+
+def test_ansible_itself_resolves_the_same(write, tmp_path):
+    """Every variable of every host is what ansible-inventory says, through depth, names, ranges and files beside."""
+    path = write(
+        """\
+        all: {vars: {v: all, w: all}, hosts: {lone: {v: lone}}}
+        b: {vars: {v: b, w: b, x: b}, hosts: {"n[01:03]": }, children: {deep: }}
+        a: {vars: {v: a, y: a}, hosts: {n01: {y: own}}, children: {deep: {hosts: {n03: {z: own}}, vars: {w: deep}}}}
+        """
+    )
+    for name, text in {"group_vars/all": "x: file", "group_vars/a.yml": "w: file", "host_vars/n02.yml": "v: h"}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    ansible = Path(sys.executable).with_name("ansible-inventory")
+    said = subprocess.run([ansible, "-i", path, "--list"], capture_output=True, check=True, cwd=tmp_path).stdout
+    wanted = json.loads(said)["_meta"]["hostvars"]
+    resolved = resolve(Document(path))
+    found = {host: {key: variable.value for key, variable in own.items()} for host, own in resolved.hosts.items()}
+    assert found == wanted
 
 
 def test_a_missing_file_and_a_directory_are_refused(tmp_path):

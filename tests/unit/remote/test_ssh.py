@@ -97,11 +97,21 @@ def test_a_wrong_host_key_is_refused(access, tmp_path, hosts):
         connection.run(["true"], timeout_s=20)
 
 
-def test_a_refused_key_and_a_silent_port_have_their_own_words(access, hosts):
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"key_file": "host_key"}, "it refuses our key"),
+        ({"port": 23}, "it cannot be connected to"),
+        ({"address": "no-such-host.invalid"}, "its name does not resolve"),
+    ],
+)
+def test_ways_not_to_get_in_have_their_own_words(access, hosts, change, words):
     """The mend is different, so the message is."""
-    wrong = msgspec.structs.replace(access, key_file=str(hosts.inventory.parent / "host_key"))
-    with pytest.raises(UnhealthyError, match=r"n1 \(198.18.77.11\): .* refuses our key"), connect("n1", wrong) as one:
-        one.run(["true"], timeout_s=20)
-    closed = msgspec.structs.replace(access, port=23)
-    with pytest.raises(UnhealthyError, match=r"n1 \(198.18.77.11\): cannot run true"), connect("n1", closed) as other:
-        other.run(["true"], timeout_s=20)
+    if "key_file" in change:
+        change = {"key_file": str(hosts.inventory.parent / change["key_file"])}
+    wrong = msgspec.structs.replace(access, **change)
+    with (
+        connect("n1", wrong) as connection,
+        pytest.raises(UnhealthyError, match=rf"^n1 \(.*\): cannot run true: {words}"),
+    ):
+        connection.run(["true"], timeout_s=20)

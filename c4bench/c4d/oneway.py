@@ -1,0 +1,105 @@
+"""One-way delays without common clocks: which side of a NIC is slow.
+
+A round trip cannot tell: acknowledgements leave and arrive through the very queues that are slow, so a NIC that receives
+slowly also looks slow as a sender. A message's one-way delay crosses only the sender's transmitter and the receiver's
+receiver. The clocks' offset is in every delay alike, and drops out of the difference to the connection's own past.
+"""
+
+import statistics
+from collections import deque
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from c4bench.c4d.localise import Cell
+from c4bench.model.telemetry import ArrivalRecord, ConnRecord
+
+_End = tuple[str, str, str]  # communicator, source, destination
+_Sums = dict[int, int]  # messages -> sum of times, ns
+
+_SNAPSHOTS_KEPT = 32
+_DELAYS_KEPT = 64
+_WRAP = 1 << 64
+# How much more one side must have slowed than the other before it alone is blamed.
+_CLEAR = 2.0
+
+
+class _Delay(msgspec.Struct, frozen=True):
+    """The mean one-way delay (plus clock offset) of the messages between two matched snapshots, the later at `at_s`."""
+
+    at_s: float
+    delay_s: float
+
+
+class _Pairing:
+    """The two ends of one connection, as snapshots of their counters, and the delays that follow where these match."""
+
+    def __init__(self) -> None:
+        self.posted: _Sums = {}
+        self.arrived: _Sums = {}
+        self.delays: deque[_Delay] = deque(maxlen=_DELAYS_KEPT)
+        self._matched: tuple[int, int] | None = None
+
+    def match(self, now_s: float) -> None:
+        """Where both ends have counted equally many messages, the sums differ by their delays."""
+        common = self.posted.keys() & self.arrived.keys()
+        if not common:
+            return
+        count = max(common)
+        total_ns = (self.arrived[count] - self.posted[count]) % _WRAP
+        if self._matched and count > self._matched[0]:
+            gained_ns = (total_ns - self._matched[1] + _WRAP // 2) % _WRAP - _WRAP // 2
+            self.delays.append(_Delay(now_s, gained_ns / 1e9 / (count - self._matched[0])))
+        if self._matched is None or count > self._matched[0]:
+            self._matched = (count, total_ns)
+
+
+class OneWay:
+    """Follows one job's connections."""
+
+    def __init__(self) -> None:
+        self._pairings: dict[_End, _Pairing] = {}
+
+    def add(self, conns: Iterable[ConnRecord], arrivals: Iterable[ArrivalRecord], now_s: float) -> None:
+        """Take in the newest counters of both ends."""
+        touched = set()
+        for conn in conns:
+            touched.add(key := (conn.comm, conn.source, conn.destination))
+            _keep(self._pairings.setdefault(key, _Pairing()).posted, conn.posted, conn.posted_sum_ns)
+        for end in arrivals:
+            touched.add(key := (end.comm, end.source, end.destination))
+            _keep(self._pairings.setdefault(key, _Pairing()).arrived, end.messages, end.arrived_sum_ns)
+        for key in touched:
+            self._pairings[key].match(now_s)
+
+    def side(self, nic: str, onset_s: float) -> str:
+        """`rx` or `tx` when delays since `onset_s` have grown clearly more on that side of `nic`, else empty."""
+        grown = self._grown(onset_s)
+        received = _typical([value for (_, destination), value in grown.items() if destination == nic])
+        sent = _typical([value for (source, _), value in grown.items() if source == nic])
+        if max(received, sent) <= 0:
+            return ""
+        if received > _CLEAR * sent:
+            return "rx"
+        return "tx" if sent > _CLEAR * received else ""
+
+    def _grown(self, onset_s: float) -> Mapping[Cell, float]:
+        """Seconds by which the typical delay of each source and destination has grown."""
+        grown: dict[Cell, float] = {}
+        for (_, source, destination), pairing in self._pairings.items():
+            before = [delay.delay_s for delay in pairing.delays if delay.at_s <= onset_s]
+            since = [delay.delay_s for delay in pairing.delays if delay.at_s > onset_s]
+            if before and since:
+                growth = statistics.median(since) - statistics.median(before)
+                grown[source, destination] = max(growth, grown.get((source, destination), growth))
+        return grown
+
+
+def _keep(sums: _Sums, count: int, total_ns: int) -> None:
+    sums[count] = total_ns
+    while len(sums) > _SNAPSHOTS_KEPT:
+        del sums[next(iter(sums))]
+
+
+def _typical(values: list[float]) -> float:
+    return statistics.median(values) if values else 0.0

@@ -1,0 +1,33 @@
+"""The fixtures of a run without `--hosts`: each skips whoever asks for it, with the reason."""
+
+from collections.abc import Callable
+
+import pytest
+
+NAMES = (
+    "atlas",
+    "c4d",
+    "cluster",
+    "hosts",
+    "inject",
+    "inventory",
+    "job",
+    "measure",
+    "rdma_hosts",
+    "run_directory",
+    "save",
+    "switches",
+    "trust",
+)
+
+
+def _absent(name: str) -> Callable[[], None]:
+    @pytest.fixture(name=name)
+    def fixture() -> None:
+        """Skip: there are no hosts in this run."""
+        pytest.skip("no-hosts: give --hosts=inventory.yml or --hosts=softroce")
+
+    return fixture
+
+
+globals().update({name: _absent(name) for name in NAMES})

@@ -1,0 +1,101 @@
+"""One-way delays from two ends' sums, with clocks that do not agree."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from c4bench.c4d.oneway import OneWay
+from c4bench.model.telemetry import ArrivalRecord, ConnRecord
+
+NICS = ("h0/0", "h1/0", "h2/0", "h3/0")
+WRAP = 1 << 64
+
+
+class Traffic:
+    """All-to-all messages with a delay for each source and destination, seen through each host's own clock."""
+
+    def __init__(self, offsets_ns):
+        self.offsets_ns = offsets_ns
+        self.sums = {}
+        self.now_ns = 1_767_225_600_000_000_000
+
+    def step(self, delay_ns):
+        self.now_ns += 10_000_000
+        for source in NICS:
+            for destination in NICS:
+                if source != destination:
+                    count, posted, arrived = self.sums.get((source, destination), (0, 0, 0))
+                    at = self.now_ns + delay_ns(source, destination)
+                    self.sums[source, destination] = (
+                        count + 1,
+                        (posted + self.now_ns + self.offsets_ns[source]) % WRAP,
+                        (arrived + at + self.offsets_ns[destination]) % WRAP,
+                    )
+
+    def records(self):
+        conns, arrivals = [], []
+        for (source, destination), (count, posted, arrived) in self.sums.items():
+            ranks = NICS.index(source), NICS.index(destination)
+            conns.append(
+                ConnRecord(
+                    "c",
+                    *ranks,
+                    source,
+                    destination,
+                    1,
+                    0,
+                    count,
+                    count,
+                    0,
+                    0,
+                    0,
+                    0,
+                    0,
+                    0,
+                    posted=count,
+                    posted_sum_ns=posted,
+                )
+            )
+            arrivals.append(ArrivalRecord("c", *reversed(ranks), source, destination, count, arrived))
+        return conns, arrivals
+
+
+@pytest.mark.parametrize("side", ["rx", "tx"])
+@settings(max_examples=30, deadline=None)
+@given(
+    nic=st.sampled_from(NICS),
+    offsets=st.lists(st.integers(-(10**12), 10**12), min_size=4, max_size=4),
+    growth_ns=st.integers(20_000, 10**8),
+)
+def test_side_is_told_whatever_the_clocks_say(side, nic, offsets, growth_ns):
+    """Delays that grow on one side of a NIC name that side, for any offsets between the hosts' clocks."""
+    traffic, oneway = Traffic(dict(zip(NICS, offsets, strict=True))), OneWay()
+    for step in range(20):
+        slow = step >= 10
+
+        def delay_ns(source, destination, slow=slow):
+            hit = destination if side == "rx" else source
+            return 100_000 + (growth_ns if slow and hit == nic else 0)
+
+        traffic.step(delay_ns)
+        oneway.add(*traffic.records(), now_s=float(step))
+    assert oneway.side(nic, 9.5) == side
+
+
+def test_unmatched_counters_say_nothing():
+    """Without two snapshots in which both ends have counted equally many messages there is no verdict."""
+    traffic, oneway = Traffic(dict.fromkeys(NICS, 0)), OneWay()
+    for step in range(10):
+        traffic.step(lambda *_: 1000)
+        conns, _ = traffic.records()
+        oneway.add(conns, [], now_s=float(step))
+    assert oneway.side("h1/0", 5.0) == ""
+
+
+def test_delays_that_grow_everywhere_blame_no_side():
+    """A NIC whose delays grow both ways, as a busy fabric's do, is not pinned to one side."""
+    traffic, oneway = Traffic(dict.fromkeys(NICS, 0)), OneWay()
+    for step in range(20):
+        traffic.step(lambda *_, step=step: 1000 if step < 10 else 500_000)
+        oneway.add(*traffic.records(), now_s=float(step))
+    assert oneway.side("h1/0", 9.5) == ""

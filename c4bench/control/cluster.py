@@ -102,8 +102,8 @@ class Cluster:
         return self._master.atlas
 
     def placed(self, job: str) -> dict[Flow, FabricPath]:
-        """Where C4P put a job's flows."""
-        return self._call_soon(lambda: self._master.placed(job))
+        """Where C4P has put a running job's flows, those of communicators already closed included."""
+        return self._call_soon(lambda: dict(self._master.jobs[job].placed))
 
     def wait_diagnosis(self, job: str, timeout_s: float) -> Diagnosis | None:
         """The job's first diagnosis, None when there is none within `timeout_s`."""

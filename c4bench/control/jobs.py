@@ -4,17 +4,19 @@ import asyncio
 from typing import Any
 
 from c4bench.errors import UnhealthyError
+from c4bench.model.fabric import Flow, Path
 from c4bench.model.telemetry import Window
 from c4bench.wire.messages import JobSpec, Result
 
 
 class Job:
-    """A running job: the results its ranks have sent, the telemetry their agents have."""
+    """A running job: the results its ranks have sent, their agents' telemetry, and every flow that C4P has placed."""
 
     def __init__(self, spec: JobSpec) -> None:
         self.spec = spec
         self.results: list[Result] = []
         self.windows: list[Window] = []
+        self.placed: dict[Flow, Path] = {}
         self._news = asyncio.Condition()
 
     async def add(self, result: Result) -> None:

@@ -156,16 +156,14 @@ class Master:
         placed = {placement.flow: placement.path for placement in plan(tuple(every.values()), self.atlas, fixed=fixed)}
         for flow in request.flows:
             self._placed[flow.id] = (flow, placed[flow.id])
+            if flow.job in self.jobs:
+                self.jobs[flow.job].placed[flow] = placed[flow.id]
         return tuple(placed[flow.id].source_port for flow in request.flows)
 
     async def _release(self, request: Release) -> Empty:
         for flow in request.flows:
             self._placed.pop(flow, None)
         return Empty()
-
-    def placed(self, job: str) -> dict[Flow, FabricPath]:
-        """Where the job's flows were put."""
-        return {flow: path for flow, path in self._placed.values() if flow.job == job}
 
     def _accept(self, window: Window) -> None:
         for job in {record.job for record in window.ranks} & set(self.jobs):

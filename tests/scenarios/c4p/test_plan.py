@@ -10,7 +10,7 @@ from c4bench.workload.jobs import job
 
 SIZE_BYTES = 2 << 20
 OPERATIONS = 2
-DRAWS = 2
+DRAWS = 10
 
 
 @pytest.mark.needs(hosts=8)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from c4bench.errors import UnhealthyError
 from c4bench.wire.channel import frame
 from c4bench.wire.messages import JobSpec
 
@@ -48,7 +49,8 @@ RankMain = Callable[[JobSpec, int], int]
 def start(load: Callable[[], RankMain]) -> socket.socket:
     """Fork the spawner and return our end of its socket; it ends when that end closes.
 
-    `load` is called in the spawner: what a rank needs is imported there, once, and never in the agent.
+    `load` is called in the spawner: what a rank needs is imported there, once, and never in the agent. Where something
+    is not installed the agent still answers, and ranks end with the reason in their logs.
     """
     ours, theirs = socket.socketpair()
     if os.fork():
@@ -56,9 +58,21 @@ def start(load: Callable[[], RankMain]) -> socket.socket:
         return ours
     ours.close()
     try:
-        _Spawner(theirs, load()).run()
+        _Spawner(theirs, _loaded(load)).run()
     finally:
         os._exit(0)
+
+
+def _loaded(load: Callable[[], RankMain]) -> RankMain:
+    try:
+        return load()
+    except ImportError as error:
+        reason = f"ranks cannot run on this host: {error}"
+
+    def refuse(_job: JobSpec, _rank: int) -> int:
+        raise UnhealthyError(reason)
+
+    return refuse
 
 
 class _Spawner:

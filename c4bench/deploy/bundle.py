@@ -18,6 +18,7 @@ import msgspec
 
 import c4bench
 from c4bench.errors import UnhealthyError
+from c4bench.resources import resource
 
 REQUIRED = ("msgspec", "websockets", "PyYAML")
 OPTIONAL = ("numpy", "ml_dtypes")  # ranks compute with them; a host without ranks does without
@@ -45,12 +46,13 @@ class Entry(msgspec.Struct, frozen=True):
     modified_s: int
 
 
-def build(cache: Path) -> Path:
+def build(cache: Path, *, ranks: bool = True) -> Path:
     """The bundle as `bundle.tar.gz` in a folder of `cache` named by its content; made only when it is not there yet.
 
-    Raises UnhealthyError when a package is missing from our own environment.
+    Without `ranks` it leaves out what only ranks compute with, which is most of its size. Raises UnhealthyError when a
+    package is missing from our own environment.
     """
-    entries = sorted(_entries(), key=lambda entry: entry.name)
+    entries = sorted(_entries((*REQUIRED, *OPTIONAL) if ranks else REQUIRED), key=lambda entry: entry.name)
     target = cache / f"agent-{_digest(entries)}" / "bundle.tar.gz"
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -60,11 +62,12 @@ def build(cache: Path) -> Path:
     return target
 
 
-def _entries() -> Iterator[Entry]:
+def _entries(packages: Iterable[str]) -> Iterator[Entry]:
     yield Entry("bin/python", _launcher(), executable=True, modified_s=0)
     package = Path(c4bench.__file__).parent
     yield from _packed(package.parent, (path.relative_to(package.parent) for path in package.rglob("*")))
-    for name in (*REQUIRED, *OPTIONAL):
+    yield from _data("faults")
+    for name in packages:
         try:
             distribution = metadata.distribution(name)
         except metadata.PackageNotFoundError:
@@ -74,6 +77,13 @@ def _entries() -> Iterator[Entry]:
         if distribution.files is None:
             raise UnhealthyError(f"{name} here has no list of its files; install it with pip")
         yield from _packed(Path(str(distribution.locate_file(""))), distribution.files)
+
+
+def _data(folder: str) -> Iterator[Entry]:
+    """Data files of ours that lie at the top of a checkout, where an installed package has them."""
+    for path in sorted(resource(folder).iterdir()):
+        name = f"site/c4bench/data/{folder}/{path.name}"
+        yield Entry(name, path.read_bytes(), executable=False, modified_s=int(path.stat().st_mtime))
 
 
 def _launcher() -> bytes:

@@ -4,6 +4,7 @@ One thread, one selector. Requests arrive as JSON lines on a socket only root in
 """
 
 import fcntl
+import gc
 import importlib
 import os
 import selectors
@@ -71,6 +72,10 @@ class Supervisor:
         if self.spec.agents:
             importlib.import_module("c4bench.agent.main")  # once here, rather than once in every host forked from us
             importlib.import_module("c4bench.workload.rank")
+        # Every host is forked from here, and each page it writes to is copied: keep the collector from writing to all.
+        gc.collect()
+        gc.freeze()
+        gc.disable()
         for host in fabric_of.hosts(self.spec.topology):
             self.hosts[host.name] = hosts.LabHost(host, self.spec)
             self.hosts[host.name].boot()

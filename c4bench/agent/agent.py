@@ -15,10 +15,10 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import WebSocketException
 
 import c4bench
-from c4bench.agent.config import AgentConfig
 from c4bench.agent.ranks import Ranks
 from c4bench.agent.spawner import Report, Spawn, Started
 from c4bench.errors import UnhealthyError
+from c4bench.model.agent import AgentConfig
 from c4bench.verbs.probe import probe_paths
 from c4bench.wire.channel import ChannelClosed, StreamChannel, WebSocketChannel, frame
 from c4bench.wire.messages import Empty, Hello, ProbeAnswer, ProbeRequest, Start, Stop

@@ -8,10 +8,11 @@ import sys
 from pathlib import Path
 
 from c4bench.agent.agent import Agent
-from c4bench.agent.config import AgentConfig, load
+from c4bench.agent.config import load
 from c4bench.agent.daemon import Daemon
 from c4bench.agent.spawner import RankMain, start
 from c4bench.errors import C4Error
+from c4bench.model.agent import AgentConfig
 from c4bench.wire.trust import client_context
 
 _START_S = 30.0

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import msgspec
 
-from c4bench.agent.config import AgentConfig
 from c4bench.agent.spawner import Exited, Started, process_state
 from c4bench.collective.ring_reader import read_ring
 from c4bench.errors import C4Error
+from c4bench.model.agent import AgentConfig
 from c4bench.model.telemetry import ArrivalRecord, CommRecord, ConnRecord, OpRecord, RankRecord, Window
 
 

@@ -1,8 +1,9 @@
 """One-way delays without common clocks: which side of a NIC is slow.
 
-A round trip cannot tell: acknowledgements leave and arrive through the very queues that are slow, so a NIC that receives
-slowly also looks slow as a sender. A message's one-way delay crosses only the sender's transmitter and the receiver's
-receiver. The clocks' offset is in every delay alike, and drops out of the difference to the connection's own past.
+A round trip cannot tell: acknowledgements leave and arrive through the very queues that are slow, so a NIC that
+receives slowly also looks slow as a sender. A message's one-way delay crosses only the sender's transmitter and the
+receiver's receiver. The clocks' offset is in every delay alike, and drops out of the difference to
+the connection's own past.
 """
 
 import statistics

@@ -3,5 +3,4 @@
 import argparse
 from typing import TypeAlias
 
-# argparse has no public name for what add_subparsers returns.
-Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001  (no public name)

@@ -50,7 +50,7 @@ class Communicator:
     something else, or an operation longer than `options.timeout_s`. Use it from one thread at a time.
     """
 
-    def __init__(  # noqa: PLR0917  (what a communicator is made of; the order is part of the interface)
+    def __init__(
         self,
         name: str,
         job: str,

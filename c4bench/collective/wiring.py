@@ -19,7 +19,7 @@ from c4bench.verbs.transport import Connection, Port, Remote
 
 @dataclass(frozen=True)
 class Site:
-    """Where a rank stands: everything wiring needs to know about its communicator. `routed` flows hold planned paths."""
+    """Where a rank stands: what wiring needs to know about its communicator. `routed` flows hold planned paths."""
 
     comm: str
     job: str

@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
-from c4bench.deploy.check import Check
 from c4bench.errors import UnhealthyError
 from c4bench.inventory import Access, Inventory
+from c4bench.model.check import Check
 from c4bench.model.fabric import Host
 from c4bench.remote import Connection, connect
 

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import msgspec
 
-from c4bench.agent import config as agent_config
+from c4bench.agent.config import load
 from c4bench.collective.ring_reader import read_owner
 from c4bench.errors import UsageError
+from c4bench.model.agent import AgentConfig
 from c4bench.model.fault import FaultRequest
 
 AGENT_CONFIG = Path("/etc/c4bench/agent.yml")
@@ -24,7 +25,7 @@ class ProcessTarget(msgspec.Struct, frozen=True):
 def find(request: FaultRequest) -> ProcessTarget:
     """The process of the request's rank. Raises UsageError when no such rank runs here."""
     job, rank = request.the_rank
-    places = agent_config.load(AGENT_CONFIG) if AGENT_CONFIG.exists() else agent_config.AgentConfig("", "", "")
+    places = load(AGENT_CONFIG) if AGENT_CONFIG.exists() else AgentConfig("", "", "")
     ring = places.ring(job, rank)
     if not ring.exists():
         raise UsageError(f"rank {rank} of job {job} does not run on {request.host}: there is no {ring}")

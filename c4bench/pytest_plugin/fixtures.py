@@ -117,7 +117,7 @@ def switches(inventory: Inventory) -> Switches:
 
 @pytest.fixture
 def inject(pytestconfig: pytest.Config, inventory: Inventory, run_directory: RunDirectory) -> Inject:
-    """Break something, bounded and witnessed: `with inject("nic.rate", host="h2", nic=0, direction="tx") as fault`."""
+    """Break something, bounded and witnessed, for as long as a `with` block takes."""
     if not pytestconfig.option.c4_allow_disruptive:
         pytest.skip("disruptive-not-allowed: give --c4-allow-disruptive to let faults loose on these hosts")
     injector = Injector(

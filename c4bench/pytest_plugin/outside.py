@@ -25,12 +25,8 @@ def prepare(config: pytest.Config) -> int | None:
     _refuse_moved_root(config)
     if config.option.hosts == LAB:
         return _run_in_lab(config)
-    if config.option.c4_run_dir is None:
-        loaded = inventory.load(Path(config.option.hosts))
-        config.option.c4_run_dir = _new_run(config, "hosts", "", "machine", loaded.digest).path
-    else:
-        RunDirectory(config.option.c4_run_dir)
-        inventory.load(Path(config.option.hosts))
+    loaded = inventory.load(Path(config.option.hosts))
+    config.option.c4_run_dir = _run(config, "hosts", "", "machine", loaded.digest).path
     return None
 
 
@@ -45,20 +41,27 @@ def _refuse_moved_root(config: pytest.Config) -> None:
         raise UsageError(f"--hosts {value}: pytest would take its settings from there; write --hosts={value}")
 
 
-def _new_run(config: pytest.Config, backend: str, topology: str, clock: str, digest: str = "") -> RunDirectory:
-    run = RunDirectory.create(config.rootpath / "reports/runs", "main" if backend == LAB else "hosts")
-    run.write_provenance(
-        collect(
-            name="main" if backend == LAB else "hosts",
-            started_at=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
-            command=("pytest", *map(str, config.invocation_params.args)),
-            seed=config.option.c4_seed,
-            backend=backend,
-            topology=topology,
-            clock=clock,
-            inventory_digest=digest,
+def _run(config: pytest.Config, backend: str, topology: str, clock: str, digest: str = "") -> RunDirectory:
+    """The run directory asked for, or a new one; its provenance is written by whoever comes first."""
+    given: Path | None = config.option.c4_run_dir
+    if given is None:
+        run = RunDirectory.create(config.rootpath / "reports/runs", "main" if backend == LAB else "hosts")
+    else:
+        given.mkdir(parents=True, exist_ok=True)
+        run = RunDirectory(given)
+    if not run.started:
+        run.write_provenance(
+            collect(
+                name=run.path.name,
+                started_at=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+                command=("pytest", *map(str, config.invocation_params.args)),
+                seed=config.option.c4_seed,
+                backend=backend,
+                topology=topology,
+                clock=clock,
+                inventory_digest=digest,
+            )
         )
-    )
     return run
 
 
@@ -67,7 +70,7 @@ def _run_in_lab(config: pytest.Config) -> int:
     topology = topologies.load(option.c4_topology)
     built = kernel.require()
     time = option.c4_time or "virtual"
-    run = RunDirectory(option.c4_run_dir) if option.c4_run_dir else _new_run(config, LAB, topology.name, time)
+    run = _run(config, LAB, topology.name, time)
     lab = launch.launch(topology, _command(config, run, time), run.path, seed=option.c4_seed, virtual=time == "virtual")
     _time(run, built, lab)
     report = render(run.path)

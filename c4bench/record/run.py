@@ -46,6 +46,11 @@ class RunDirectory:
         """Write `run.json`."""
         _replace(self.path / "run.json", msgspec.json.format(encode(provenance), indent=2) + b"\n")
 
+    @property
+    def started(self) -> bool:
+        """Whether its provenance has been written."""
+        return (self.path / "run.json").exists()
+
     def provenance(self) -> Provenance:
         """What `run.json` says; UsageError where it is missing or damaged."""
         return self._read(self.path / "run.json", Provenance)

@@ -5,11 +5,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from c4bench.agent.config import AgentConfig
 from c4bench.collective.communicator import Communicator
 from c4bench.collective.options import Options
 from c4bench.collective.recorder import Recorder
 from c4bench.errors import UsageError
+from c4bench.model.agent import AgentConfig
 from c4bench.model.fabric import Flow
 from c4bench.wire.messages import Empty, Exchange, JobSpec, Release, Result, Route
 from c4bench.wire.rank import RankLink

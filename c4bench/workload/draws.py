@@ -13,8 +13,8 @@ from c4bench.workload.context import RankContext
 class Draws(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Draw `draws` times with each of `paths`, in turn.
 
-    All jobs that name the same `meeting` measure at the same time; `meeting_size` take part in it, this job's ranks from
-    `first_rank` on.
+    All jobs that name the same `meeting` measure at the same time; `meeting_size` take part in it, this job's ranks
+    from `first_rank` on.
     """
 
     size_bytes: int
@@ -30,16 +30,18 @@ class Draws(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def run(context: RankContext) -> None:
     """Report one `draw` per round: which paths, and when its timed operations began and ended."""
     wanted = context.parameters(Draws)
+    own = wanted.first_rank + context.rank
     array = np.zeros(wanted.size_bytes // 4, np.float32)
     for number in range(wanted.draws * len(wanted.paths)):
         paths = wanted.paths[number % len(wanted.paths)]
         options = Options(paths=paths, profile=PROFILES[wanted.profile])
+        context.meet(wanted.meeting, f"open{number}", own, wanted.meeting_size)
         with context.communicator(f"draw{number}", options) as comm:
             comm.all_reduce(array)
-            context.meet(wanted.meeting, f"draw{number}", wanted.first_rank + context.rank, wanted.meeting_size)
+            context.meet(wanted.meeting, f"draw{number}", own, wanted.meeting_size)
             began = time.monotonic()
             for _ in range(wanted.operations):
                 comm.all_reduce(array)
             ended = time.monotonic()
-            context.meet(wanted.meeting, f"end{number}", wanted.first_rank + context.rank, wanted.meeting_size)
+            context.meet(wanted.meeting, f"end{number}", own, wanted.meeting_size)
         context.report("draw", number=number, paths=paths, began_s=began, ended_s=ended)

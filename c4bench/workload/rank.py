@@ -1,7 +1,7 @@
 """A rank's process: build its context, run its program, report how it failed if it did."""
 
-from c4bench.agent.config import AgentConfig
 from c4bench.errors import C4Error
+from c4bench.model.agent import AgentConfig
 from c4bench.wire.messages import JobSpec
 from c4bench.workload.context import RankContext
 from c4bench.workload.programs import PROGRAMS

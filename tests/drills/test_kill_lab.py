@@ -53,7 +53,7 @@ def test_a_killed_lab_leaves_nothing(user, workplace):
     chance = random.Random(20240604)
     for moment in range(MOMENTS):
         wait_s = chance.uniform(0.05, LATEST_S)
-        before = outside(workplace)
+        before = outside()
         lab = start_lab(user, workplace, marker := f"/var/tmp/c4bench-loose-{os.getpid()}-{moment}")
         time.sleep(wait_s)
         victim = chance.choice(processes_of(lab, workplace) or [lab.pid])
@@ -63,7 +63,7 @@ def test_a_killed_lab_leaves_nothing(user, workplace):
             kill(lab.pid)  # a guest's own process may die without its lab; its harness may not
         try:
             assert gone(lab, workplace, GONE_WITHIN_S), f"{where}: {describe(processes_of(lab, workplace))} went on"
-            assert outside(workplace) == before, f"{where}: left something"
+            assert outside() == before, f"{where}: left something"
             assert not Path(marker).exists(), f"{where}: a guest process wrote to the machine"
         finally:
             for pid in processes_of(lab, workplace):
@@ -97,7 +97,7 @@ def processes_of(lab, workplace):
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             state, _, _, session = (entry / "stat").read_text().rpartition(") ")[2].split()[:4]
-            inside = Path(os.readlink(entry / "cwd")).is_relative_to(workplace)
+            inside = (entry / "cwd").readlink().is_relative_to(workplace)
         except OSError:
             continue
         if state not in "ZX" and (int(session) == lab.pid or inside):
@@ -129,11 +129,11 @@ def gone(lab, workplace, within_s):
     return False
 
 
-def outside(workplace):
+def outside():
     """What a lab could leave behind on the machine: mounts, and files in the places temporary things go to."""
     mounts = Path("/proc/self/mountinfo").read_text().splitlines()
     places = ("/dev/shm", "/var/tmp", "/run/netns", "/tmp")
-    files = {entry for place in places if Path(place).is_dir() for entry in os.listdir(place)}
+    files = {entry.name for place in places if Path(place).is_dir() for entry in Path(place).iterdir()}
     return sorted(line.split()[4] for line in mounts), sorted(
         name for name in files if "c4bench" in name or "vm_file" in name
     )

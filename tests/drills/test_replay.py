@@ -19,6 +19,6 @@ def measurements(run_directory, seed):
     """The bytes of `measurements.jsonl` after a run of the slice."""
     run_directory.mkdir()
     command = [sys.executable, "-m", "pytest", "--hosts=softroce", f"--c4-seed={seed}", f"--c4-run-dir={run_directory}"]
-    done = subprocess.run([*command, *SLICE], cwd=REPOSITORY, capture_output=True, text=True)
+    done = subprocess.run([*command, *SLICE], cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-3000:]
     return (run_directory / "measurements.jsonl").read_bytes()

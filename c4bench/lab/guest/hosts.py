@@ -223,8 +223,6 @@ def _enter_root(host: Host, spec: LabSpec) -> None:
         directory.mkdir()
     data = f"lowerdir={_MACHINE_ROOT},upperdir={upper},workdir={work}"
     namespaces.mount("overlay", str(root), "overlay", data=data)
-    for directory in spec.writable:
-        (root / directory.lstrip("/")).mkdir(parents=True, exist_ok=True)
     _mount_views(host, root)
     _write_files(host, spec, root)
     os.chroot(root)

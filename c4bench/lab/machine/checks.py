@@ -7,11 +7,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from c4bench.deploy.check import Check
 from c4bench.errors import UnhealthyError
 from c4bench.lab.machine import kernel
 from c4bench.lab.machine.containment import contained
 from c4bench.lab.machine.run import memory_directory
+from c4bench.model.check import Check
 
 __all__ = ["Check", "local_checks"]
 

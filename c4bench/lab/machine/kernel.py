@@ -25,9 +25,10 @@ _HERE = Path(__file__).parent
 CONFIG = _HERE / "kernel.config"
 ENTROPY = _HERE / "entropy.c"
 SOURCES = Path("/usr/src")
-TOOLS = ("gcc", "make", "flex", "bison", "bc", "xz", "tar", "strip")
+TOOLS = ("gcc", "make", "flex", "bison", "bc", "xz", "tar", "strip", "nm")
 BUILD_BYTES = 2_500_000_000
 _FACTS = "kernel.json"
+_RECIPE = 2  # raised when the way of building changes in what is built
 _COMPILED_FILES = 840  # what the configuration compiles, for the progress line only
 
 # The build's own stamp is hashed into the kernel's entropy at boot: pin it, or two machines would replay differently.
@@ -42,14 +43,19 @@ _STAMP = {
 class _Facts(msgspec.Struct, frozen=True):
     version: str
     build_s: float
+    clock_address: int
 
 
 class Kernel(msgspec.Struct, frozen=True):
-    """A built kernel's folder, and how long the build took on the machine's clock."""
+    """A built kernel's folder, and how long the build took on the machine's clock.
+
+    `clock_address` is where in its memory the kernel keeps its virtual clock, nanoseconds since boot in 64 bits.
+    """
 
     home: Path
     version: str
     build_s: float
+    clock_address: int
 
     @property
     def program(self) -> Path:
@@ -84,7 +90,7 @@ def missing_tools() -> list[str]:
 
 
 def _cache_key(tarball: Path) -> str:
-    digest = hashlib.sha256(f"{tarball.name} {tarball.stat().st_size} {sorted(_STAMP.items())}".encode())
+    digest = hashlib.sha256(f"{tarball.name} {tarball.stat().st_size} {_RECIPE} {sorted(_STAMP.items())}".encode())
     for part in (CONFIG, ENTROPY):
         digest.update(part.read_bytes())
     return digest.hexdigest()[:12]
@@ -112,7 +118,7 @@ def _load(home: Path) -> Kernel | None:
         facts = msgspec.json.decode((home / _FACTS).read_bytes(), type=_Facts)
     except FileNotFoundError:
         return None
-    return Kernel(home, facts.version, facts.build_s)
+    return Kernel(home, facts.version, facts.build_s, facts.clock_address)
 
 
 def build() -> Kernel:
@@ -141,15 +147,15 @@ def _build_into(home: Path, tarball: Path) -> Kernel:
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="build-", dir=home.parent) as scratch, log_path.open("w") as log:
         try:
-            staged = _compile(Path(scratch), tarball, log)
+            staged, clock_address = _compile(Path(scratch), tarball, log)
         except (subprocess.CalledProcessError, OSError) as error:
             raise UnhealthyError(f"the kernel build failed ({error}): see {log_path}") from error
         version = tarball.name.removeprefix("linux-source-").removesuffix(".tar.xz")
-        facts = _Facts(version, round(time.monotonic() - started, 1))
+        facts = _Facts(version, round(time.monotonic() - started, 1), clock_address)
         (staged / _FACTS).write_bytes(msgspec.json.encode(facts))
         staged.rename(home)
     log_path.unlink()
-    return Kernel(home, facts.version, facts.build_s)
+    return Kernel(home, facts.version, facts.build_s, facts.clock_address)
 
 
 def _check_machine(root: Path) -> None:
@@ -166,18 +172,24 @@ def _check_machine(root: Path) -> None:
         )
 
 
-def _compile(scratch: Path, tarball: Path, log: IO[str]) -> Path:
+def _compile(scratch: Path, tarball: Path, log: IO[str]) -> tuple[Path, int]:
     source, staged = scratch / "source", scratch / "staged"
     source.mkdir()
     staged.mkdir()
     _progress("unpacking the kernel source")
     _run(["tar", "-xJf", str(tarball), "--strip-components=1", "-C", str(source)], log)
     environment = os.environ | _STAMP | {"KCONFIG_ALLCONFIG": str(CONFIG)}
+    environment["KCFLAGS"] = f"-ffile-prefix-map={source}=."  # the same kernel wherever it was built
     _run(["make", "-C", str(source), "ARCH=um", "allnoconfig"], log, environment)
     _make_linux(source, log, environment)
     _run(["strip", "-o", str(staged / "linux"), str(source / "linux")], log)
     _run(["gcc", "-O2", "-shared", "-fPIC", "-o", str(staged / "entropy.so"), str(ENTROPY)], log)
-    return staged
+    return staged, _symbol_address(source / "linux", "time_travel_time")
+
+
+def _symbol_address(program: Path, name: str) -> int:
+    listed = subprocess.run(["nm", str(program)], check=True, capture_output=True, text=True).stdout
+    return next(int(line.split()[0], 16) for line in listed.splitlines() if line.endswith(f" {name}"))
 
 
 def _run(argv: list[str], log: IO[str], environment: dict[str, str] | None = None) -> None:

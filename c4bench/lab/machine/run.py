@@ -3,12 +3,10 @@
 import os
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import termios
-import threading
 import time
 import tty
 from collections.abc import Iterator
@@ -20,6 +18,7 @@ import msgspec
 from c4bench.errors import UnhealthyError
 from c4bench.lab.machine import containment, kernel
 from c4bench.lab.machine.mconsole import Console
+from c4bench.lab.machine.watchdog import Watchdog
 from c4bench.lab.spec import READY_MARK, RESULT_FILE, SPEC_FILE, LabResult, LabSpec
 
 # The kernel hashes its command line into its entropy, so nothing that varies may stand here: no path, no seed. The
@@ -38,8 +37,6 @@ _ARGUMENTS = (
 )
 _CONSOLE = {False: "con0=null,fd:1", True: "con0=fd:0,fd:1"}  # by: does the lab have the terminal?
 _VIRTUAL_TIME = ("time-travel=inf-cpu", "time-travel-start=1767225600000000000")  # 2026-01-01 00:00:00 UTC
-_STALL_S = 120.0
-_POLL_S = 1.0
 
 
 class LabRun(msgspec.Struct, frozen=True):
@@ -66,7 +63,7 @@ def run(spec: LabSpec, home: Path, *, virtual: bool = True, limit_s: float = 360
     started = time.monotonic()
     with (home / "kernel.log").open("wb") as log:
         process = _start(program, spec, home, log.fileno(), virtual=virtual)
-        watch = _Watchdog(process, Console(home / ".uml/lab"), limit_s, virtual=virtual)
+        watch = Watchdog(process, Console(home / ".uml/lab"), program.clock_address if virtual else 0, limit_s)
         with _raw_terminal(spec.interactive):
             ready_at = _carry_output(process) if process.stdout else None
             process.wait()
@@ -169,47 +166,3 @@ def _result(home: Path) -> LabResult:
         tail = (home / "kernel.log").read_text(errors="replace").strip().splitlines()[-1:]
         said = tail[0] if tail else "it said nothing; is ptrace forbidden here? (c4bench doctor)"
         raise UnhealthyError(f"the lab's kernel ended early: {said} (log: {home / 'kernel.log'})") from None
-
-
-class _Watchdog:
-    """Ends a lab that stands still or runs too long, on the machine's clock, and keeps what it was doing."""
-
-    def __init__(self, process: "subprocess.Popen[bytes]", console: Console, limit_s: float, *, virtual: bool) -> None:
-        self.verdict = ""
-        self._process, self._console, self._virtual = process, console, virtual
-        self._end = time.monotonic() + limit_s
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="lab-watchdog", daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        """The lab has ended."""
-        self._stopped.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        last_uptime, moved_at = -1.0, time.monotonic()
-        while not self._stopped.wait(_POLL_S):
-            now = time.monotonic()
-            uptime = self._uptime_s()
-            if uptime != last_uptime or not self._virtual:
-                last_uptime, moved_at = uptime, now
-            if now - moved_at > _STALL_S:
-                self._end_lab(f"the lab stood still at {uptime:g} virtual s for {_STALL_S:g} s")
-            elif now > self._end:
-                self._end_lab(f"the lab ran past its limit, at {uptime:g} virtual s")
-
-    def _uptime_s(self) -> float:
-        try:
-            return self._console.uptime_s()
-        except (OSError, ValueError):
-            return -1.0
-
-    def _end_lab(self, why: str) -> None:
-        try:
-            doing = self._console.processes()
-        except OSError:
-            doing = ["the kernel itself does not answer"]
-        self.verdict = f"{why}; what its processes waited for:\n" + "\n".join(doing)
-        self._process.send_signal(signal.SIGKILL)
-        self._stopped.set()

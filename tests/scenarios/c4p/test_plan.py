@@ -20,8 +20,8 @@ def test_plan_beats_ecmp(cluster, rdma_hosts, atlas, switches, measure, save):
     jobs = [cluster.start(draws_job(number, pair)) for number, pair in enumerate(pairs)]
     readings = [switches.ports()]
     for number in range(2 * DRAWS):
-        cluster.meet("campaign", f"draw{number}", 8, 9)
-        cluster.meet("campaign", f"end{number}", 8, 9)
+        for moment in ("open", "draw", "end"):
+            cluster.meet("campaign", f"{moment}{number}", 8, 9)
         readings.append(switches.ports())
     results = [cluster.results(running, "draw", 60.0, each=2 * DRAWS) for running in jobs]
     for running in jobs:

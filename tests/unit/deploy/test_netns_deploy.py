@@ -6,13 +6,13 @@ import pytest
 import yaml
 
 import c4bench
-from c4bench.agent.config import AgentConfig
 from c4bench.control.cluster import Cluster
 from c4bench.deploy import playbook
 from c4bench.deploy.doctor import host_checks
 from c4bench.deploy.prepare import prepare
 from c4bench.errors import UnhealthyError
 from c4bench.inventory import load
+from c4bench.model.agent import AgentConfig
 from c4bench.remote import connect
 
 REASON = netns_hosts.missing()

@@ -11,7 +11,6 @@ from fakes import rank_request
 from hypothesis import given
 from hypothesis import strategies as st
 
-from c4bench.agent.config import AgentConfig
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.inject import drivers, processes
 from c4bench.inject.actions import Signal
@@ -20,6 +19,7 @@ from c4bench.inject.witness import WITNESSES
 from c4bench.inject.witness.base import Counters
 from c4bench.inject.witness.loss import Count, plausible
 from c4bench.inject.witness.pace import gaps
+from c4bench.model.agent import AgentConfig
 from c4bench.model.telemetry import OpRecord
 from c4bench.workload.controls import Controls
 

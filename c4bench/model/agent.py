@@ -1,0 +1,33 @@
+"""How an agent is set up on its host, and where on that host things are."""
+
+from pathlib import Path
+
+import msgspec
+
+from c4bench.model.fabric import Nic
+
+
+class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`agent.yml`: who this host is, where its master listens, and the NICs that jobs may use."""
+
+    name: str
+    master: str
+    trust: str
+    nics: tuple[Nic, ...] = ()
+    port: int = 7447
+    window_s: float = 0.1
+    state: str = "/run/c4bench"
+    rings: str = "/dev/shm/c4bench"
+
+    @property
+    def socket(self) -> str:
+        """Where this host's ranks reach the agent."""
+        return f"{self.state}/agent.sock"
+
+    def ring(self, job: str, rank: int) -> Path:
+        """The telemetry ring of a rank."""
+        return Path(self.rings) / job / f"{rank}.ring"
+
+    def controls(self, job: str, rank: int) -> Path:
+        """The knobs a process fault turns on a rank (see `workload.controls`)."""
+        return Path(self.rings) / job / f"{rank}.controls"

@@ -1,0 +1,81 @@
+"""The fabric as commands, and the routing that follows dead legs."""
+
+import struct
+
+from c4bench.lab import topology as fabric_of
+from c4bench.lab.guest import fabric, routing
+
+CLOS = fabric_of.load("clos-2x4")
+
+
+def test_leaf_spreads_over_every_spine_and_withdraws_a_dead_one():
+    """A leaf's route to another names each usable spine once; without any it is deleted."""
+    every = fabric.leaf_routes(CLOS, 0, {0: {0, 1, 2, 3}, 1: {0, 1, 2, 3}})
+    assert every == [
+        "route replace 10.1.0.0/16 nexthop via 172.16.0.2 dev up0 nexthop via 172.16.0.6 dev up1 "
+        "nexthop via 172.16.0.10 dev up2 nexthop via 172.16.0.14 dev up3"
+    ]
+    assert "172.16.0.6" not in fabric.leaf_routes(CLOS, 0, {0: {0, 1, 2, 3}, 1: {0, 2, 3}})[0]
+    assert fabric.leaf_routes(CLOS, 0, {0: set(), 1: set()}) == ["route del 10.1.0.0/16"]
+
+
+def test_every_port_is_shaped_to_its_rate():
+    """Both ends of every link carry a shaper at the link's rate, and nothing else does."""
+    shaped = [line for lines in fabric.tc_commands(CLOS).values() for line in lines]
+    assert len(shaped) == 2 * len(fabric_of.uplinks(CLOS)) + 2 * len(fabric_of.ports(CLOS))
+    assert all("tbf rate 10000000000bit" in line for line in shaped)
+
+
+def test_neighbours_are_permanent_at_both_ends_of_every_link():
+    """No address resolution is left to chance: it would cost a second at each first packet."""
+    lines = [line for lines in fabric.ip_commands(CLOS).values() for line in lines if line.startswith("neighbour")]
+    assert len(lines) == 2 * len(fabric_of.uplinks(CLOS)) + 2 * len(fabric_of.ports(CLOS))
+    assert all(line.endswith("nud permanent") for line in lines)
+
+
+def link_message(name, flags, kind=16):
+    """An rtnetlink link message as the kernel sends it."""
+    label = name.encode() + b"\0"
+    attribute = struct.pack("=HH", 4 + len(label), 3) + label
+    attribute += b"\0" * (-len(attribute) % 4)
+    body = struct.pack("=BBHiII", 0, 0, 1, 7, flags, 0) + attribute
+    return struct.pack("=IHHII", 16 + len(body), kind, 0, 0, 0) + body
+
+
+def test_link_messages_are_read_whole_or_not_at_all():
+    """State changes are read from a datagram of several messages; other kinds and torn ends are passed over."""
+    data = link_message("down0", 0x40) + link_message("down1", 0, kind=20) + link_message("down1", 0)
+    assert routing.link_states(data) == [("down0", True), ("down1", False)]
+    assert routing.link_states(data[:20]) == []
+    assert routing.link_states(b"") == []
+
+
+class Recorded(routing.Routing):
+    """Routing whose rewrites are noted instead of said to the kernel."""
+
+    def __init__(self, topology):
+        self._topology = topology
+        self._dead = set()
+        self._due = []
+        self.rewrites = 0
+
+    def _rewrite(self):
+        self.rewrites += 1
+
+
+def test_a_dead_leg_is_withdrawn_late_and_once(monkeypatch):
+    """Routes change `withdraw_s` after the event, not before, and not again for a repeated event."""
+    now = [100.0]
+    monkeypatch.setattr(routing.time, "monotonic", lambda: now[0])
+    routes = Recorded(CLOS)
+    routes.note(2, "down1", up=False)
+    routes.note(2, "down1", up=False)
+    assert routes.due_in_s() == CLOS.withdraw_s
+    routes.apply_due()
+    assert routes.rewrites == 0
+    now[0] += CLOS.withdraw_s
+    routes.apply_due()
+    assert routes.rewrites == 1
+    assert routes.due_in_s() is None
+    routes.note(2, "lo", up=False)
+    assert routes.due_in_s() is None

@@ -1,0 +1,80 @@
+"""Topology files: what they mean, and how a wrong one is refused."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from c4bench.errors import UsageError
+from c4bench.lab import topology as fabric_of
+from c4bench.lab.topology import Attach, HostGroup, Rates, Tier, Topology
+
+GOOD = fabric_of.DIRECTORY.joinpath("clos-2x4.yml").read_text()
+
+
+@pytest.mark.parametrize("name", fabric_of.names())
+def test_named_topologies_are_valid_and_named_as_their_files(name):
+    """Every topology that comes with the package loads, and says its own name."""
+    assert fabric_of.load(name).name == name
+
+
+def test_every_asked_for_topology_is_there():
+    """The names that documentation and scenarios use exist."""
+    asked = {"pair", "clos-2x4", "clos-2x8", "clos-4x4", "clos-2x4-2to1", "rails-4", "rails-8", "dual-plane"}
+    assert asked <= set(fabric_of.names())
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("hosts: {count: 8", "hosts: {count: 99"), "hosts.count"),
+        (("hosts: {count: 8", "hosts: {count: 7"), "do not divide"),
+        (("10gbit", "10 parsecs"), "rates"),
+        (("10gbit", "1000gbit"), "100mbit to 100gbit"),
+        (("spine: {count: 4}", "spine: {count: 4, colour: red}"), "colour"),
+        (("leaf: {count: 2}", "leaf: {count: two}"), "$.leaf.count"),
+        (("attach: block", "attach: rail"), "one leaf for each"),
+        (("attach: block", "attach: plane"), "2 NICs"),
+        (("leaf:", "leaf: ["), "line"),
+    ],
+)
+def test_a_wrong_file_is_refused_with_its_place(change, words):
+    """The error is one line that names the file and the key, or the line of malformed YAML."""
+    with pytest.raises(UsageError) as refused:
+        fabric_of.parse(GOOD.replace(*change), "mine.yml")
+    assert "mine.yml" in str(refused.value)
+    assert words in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_an_unknown_name_lists_the_known_ones():
+    """A mistyped topology is answered with what there is."""
+    with pytest.raises(UsageError, match=r"unknown topology 'clos-9x9'.*clos-2x4"):
+        fabric_of.load("clos-9x9")
+
+
+@given(leaves=st.integers(1, 8), per_leaf=st.integers(1, 2), nics=st.integers(1, 4), spines=st.integers(1, 16))
+def test_addresses_are_unique_in_any_block_fabric(leaves, per_leaf, nics, spines):
+    """No two ends of any link share an address, and every NIC sits in its leaf's range."""
+    topology = Topology(
+        "t",
+        "",
+        Tier(leaves),
+        Tier(spines),
+        HostGroup(max(2, leaves * per_leaf), nics, Attach.BLOCK),
+        Rates("1gbit", "1gbit"),
+    )
+    ports, uplinks = fabric_of.ports(topology), fabric_of.uplinks(topology)
+    addresses = [p.nic.address for p in ports] + [p.gateway for p in ports]
+    addresses += [u.leaf_address for u in uplinks] + [u.spine_address for u in uplinks]
+    assert len(set(addresses)) == len(addresses)
+    assert all(port.nic.address.startswith(f"10.{port.leaf}.") for port in ports)
+
+
+def test_rails_and_planes_are_cabled_as_named():
+    """On rails NIC r is on leaf r; with planes a host's two NICs are on two leaves of its block."""
+    assert all(port.leaf == port.nic.index for port in fabric_of.ports(fabric_of.load("rails-8")))
+    by_host = {}
+    for port in fabric_of.ports(fabric_of.load("dual-plane")):
+        by_host.setdefault(port.nic.host, []).append(port.leaf)
+    assert by_host["h0"] == [0, 1]
+    assert by_host["h7"] == [2, 3]

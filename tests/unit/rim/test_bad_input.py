@@ -1,0 +1,134 @@
+"""What is wrong on the command line or on the machine is said in one line, with the mend, and nothing is left behind."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[3]
+
+
+def run(*arguments, cwd=REPOSITORY, **environment):
+    """A command line of ours, as a user would give it."""
+    return subprocess.run(
+        [sys.executable, "-m", *map(str, arguments)],
+        cwd=cwd,
+        env=os.environ | {name: str(value) for name, value in environment.items()},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def one_line(done, code, *words):
+    """Exit code, and a single line on standard error that holds the words."""
+    assert done.returncode == code, done.stdout + done.stderr
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 1, done.stderr
+    for word in words:
+        assert word in lines[0]
+
+
+def runs():
+    """The run directories there are."""
+    place = REPOSITORY / "reports/runs"
+    return sorted(entry.name for entry in place.iterdir()) if place.is_dir() else []
+
+
+EMPTY = "all:\n  hosts: {}\n"
+TORN = "all:\n  hosts:\n   h0: [\n"
+MISSPELT = "all:\n  hosts:\n    h0:\n      c4:\n        nic: []\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, ("hosts.yml",)),
+        (EMPTY, ("hosts.yml", "no hosts")),
+        (TORN, ("hosts.yml:",)),
+        (MISSPELT, ("hosts.yml:5", "c4.nic", "unknown key")),
+    ],
+)
+def test_a_wrong_inventory_is_refused(tmp_path, content, words):
+    """A missing, empty, torn or misspelt inventory ends the run before it begins, naming file, line and key."""
+    if content is not None:
+        (tmp_path / "hosts.yml").write_text(content)
+    before = runs()
+    one_line(run("pytest", f"--hosts={tmp_path / 'hosts.yml'}", "tests/scenarios"), 2, *words)
+    assert runs() == before
+
+
+def test_a_path_elsewhere_after_a_space_is_refused(tmp_path):
+    """Pytest would take such a path for a test and lose its own settings; the mend is the equals sign."""
+    path = tmp_path / "hosts.yml"
+    path.write_text("all:\n  hosts:\n    h0: {}\n")
+    one_line(run("pytest", "--hosts", path), 2, f"write --hosts={path}")
+
+
+def test_an_unknown_topology_is_refused():
+    """The known ones are listed, and no run directory is made."""
+    before = runs()
+    done = run("pytest", "--hosts=softroce", "--c4-topology=moebius")
+    one_line(done, 2, "moebius", "clos-2x4")
+    assert runs() == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("lab", "run", "--topology=moebius", "--", "true"), 2, ("moebius",)),
+        (("report", "no/such/run"), 2, ("no/such/run",)),
+        (("detect", "no/such/file"), 2, ("no/such/file",)),
+        (("fault", "show", "nic.explode"), 2, ("nic.explode", "nic.")),
+        (("doctor", "--hosts=no/such/inventory.yml"), 2, ("no/such/inventory.yml",)),
+    ],
+)
+def test_commands_refuse_what_is_not_there(arguments, code, words):
+    """A wrong name or path is one line and the usage exit code."""
+    one_line(run("c4bench.cli.main", *arguments), code, *words)
+
+
+def test_a_lab_without_a_kernel_says_how_to_get_one(tmp_path):
+    """Before `make setup` the lab does not start, and says what to run."""
+    done = run("c4bench.cli.main", "lab", "run", "--", "true", C4BENCH_CACHE=tmp_path)
+    one_line(done, 3, "make setup")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("patch", "words"),
+    [
+        ("kernel.TOOLS = ('no-such-compiler',)", ("no-such-compiler", "make setup")),
+        ("kernel.BUILD_BYTES = 1 << 60", ("MiB free", "make room")),
+        ("kernel.os.uname = lambda: type('U', (), {'machine': 'aarch64'})", ("x86_64 only", "aarch64")),
+        (
+            "kernel.SOURCES = kernel.Path('/nowhere'); kernel.source_tarball.__defaults__ = (kernel.SOURCES,)",
+            ("linux-source",),
+        ),
+    ],
+)
+def test_a_machine_that_cannot_build_says_why(tmp_path, patch, words):
+    """No compiler, a full disk, another processor, no source: one line with the mend, and no half-built kernel."""
+    code = f"from c4bench.lab.machine import kernel; {patch}; kernel.main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"C4BENCH_CACHE": str(tmp_path / "cache")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 3, done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    for word in words:
+        assert word in done.stderr
+    assert not list(tmp_path.glob("cache/kernel-*/linux"))
+
+
+def test_collecting_needs_no_hosts():
+    """`--collect-only` works without hosts, and a run without them skips every scenario with the reason."""
+    assert run("pytest", "--collect-only", "-q", "tests/scenarios").returncode == 0
+    done = run("pytest", "-q", "-rs", "tests/scenarios/collective")
+    assert done.returncode == 0
+    assert "no-hosts: give --hosts=inventory.yml or --hosts=softroce" in done.stdout

@@ -1,0 +1,179 @@
+"""Calls and notes between two peers, over a real stream; and who is let in over TLS."""
+
+import asyncio
+import contextlib
+import datetime
+import socket
+import ssl
+import threading
+
+import msgspec
+import pytest
+
+from c4bench.deploy import authority
+from c4bench.errors import UnhealthyError
+from c4bench.wire.channel import StreamChannel, frame
+from c4bench.wire.messages import Answer, Call, Empty, Exchange
+from c4bench.wire.peer import Handler, Peer
+from c4bench.wire.rank import RankLink
+from c4bench.wire.trust import client_context, peer_name, server_context
+
+
+class Question(msgspec.Struct):
+    number: int
+
+
+async def double(question):
+    """A method that can refuse."""
+    if question.number < 0:
+        raise UnhealthyError("no negative numbers")
+    return Question(2 * question.number)
+
+
+@contextlib.asynccontextmanager
+async def pair(handlers):
+    """Two peers on the two ends of a socket pair; the second one answers."""
+    ends = socket.socketpair()
+    peers = []
+    for end, own in zip(ends, ({}, handlers), strict=True):
+        peers.append(Peer(StreamChannel(*await asyncio.open_connection(sock=end)), own))
+    serving = [asyncio.create_task(peer.serve()) for peer in peers]
+    try:
+        yield peers
+    finally:
+        for peer in peers:
+            await peer.close()
+        await asyncio.gather(*serving)
+
+
+def test_calls_are_answered_each_with_its_own_answer():
+    """Many calls in flight at once are told apart."""
+
+    async def scene():
+        async with pair({"double": Handler(Question, double)}) as (asker, _):
+            answers = await asyncio.gather(*(asker.call("double", Question(n), Question) for n in range(50)))
+            return [answer.number for answer in answers]
+
+    assert asyncio.run(scene()) == [2 * n for n in range(50)]
+
+
+@pytest.mark.parametrize(
+    ("method", "body", "words"),
+    [("double", Question(-1), "no negative"), ("halve", Question(1), "no method"), ("double", Empty(), "number")],
+)
+def test_a_refusal_arrives_in_words(method, body, words):
+    """A handler's error, an unknown method and a body of another shape are errors at the asker, in words."""
+
+    async def scene():
+        async with pair({"double": Handler(Question, double)}) as (asker, _):
+            await asker.call(method, body, Question)
+
+    with pytest.raises(UnhealthyError, match=words):
+        asyncio.run(scene())
+
+
+def test_a_call_fails_when_the_other_side_goes():
+    """Nobody waits for an answer that cannot come."""
+
+    async def scene():
+        async def never(_):
+            await asyncio.Event().wait()
+
+        async with pair({"never": Handler(Empty, never)}) as (asker, answerer):
+            call = asyncio.create_task(asker.call("never", Empty(), Empty))
+            await asyncio.sleep(0.05)
+            await answerer.close()
+            await call
+
+    with pytest.raises(UnhealthyError, match="closed"):
+        asyncio.run(scene())
+
+
+def test_noise_is_counted_and_does_not_end_the_conversation():
+    """Bytes that are no message are dropped and counted; the next call is answered."""
+
+    async def scene():
+        ends = socket.socketpair()
+        reader, writer = await asyncio.open_connection(sock=ends[0])
+        peer = Peer(StreamChannel(*await asyncio.open_connection(sock=ends[1])), {"double": Handler(Question, double)})
+        serving = asyncio.create_task(peer.serve())
+        writer.write(frame(b"\xc1 noise"))
+        writer.write(frame(msgspec.msgpack.encode(Call(1, "double", msgspec.Raw(msgspec.msgpack.encode(Question(4)))))))
+        length = int.from_bytes(await reader.readexactly(4))
+        answer = msgspec.msgpack.decode(await reader.readexactly(length), type=Answer)
+        writer.close()
+        await serving
+        return peer.refused, msgspec.msgpack.decode(answer.body, type=Question).number
+
+    assert asyncio.run(scene()) == (1, 8)
+
+
+def test_a_rank_asks_through_its_link(tmp_path):
+    """The blocking link of a rank and the agent's asynchronous peer understand each other."""
+    path, ready, done = str(tmp_path / "agent.sock"), threading.Event(), threading.Event()
+
+    async def agent():
+        async def serve(reader, writer):
+            await Peer(StreamChannel(reader, writer), {"double": Handler(Question, double)}).serve()
+            writer.close()
+
+        async with await asyncio.start_unix_server(serve, path):
+            ready.set()
+            await asyncio.to_thread(done.wait)
+
+    thread = threading.Thread(target=lambda: asyncio.run(agent()))
+    thread.start()
+    assert ready.wait(5)
+    link = RankLink(path)
+    try:
+        assert link.call("double", Question(21), Question).number == 42
+        with pytest.raises(UnhealthyError, match="no negative"):
+            link.call("double", Question(-1), Question)
+        with pytest.raises(UnhealthyError, match="no method 'exchange'"):
+            link.call("exchange", Exchange("j", "k", 0, 1, b"", 1.0), list[bytes])
+    finally:
+        link.close()
+        done.set()
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def authorities(tmp_path_factory):
+    """Two authorities that do not know each other, each with a host h0."""
+    now = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1)
+    places = [tmp_path_factory.mktemp(name) for name in ("ours", "theirs")]
+    for place in places:
+        authority.establish(place, ["h0"], now)
+    return places
+
+
+def handshake(server, client):
+    """The client's name as the server sees it after a TLS handshake in memory."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ours = server.wrap_bio(to_server, to_client, server_side=True)
+    theirs = client.wrap_bio(to_client, to_server, server_hostname="master")
+    for _ in range(4):
+        for end in (theirs, ours):
+            with contextlib.suppress(ssl.SSLWantReadError):
+                end.do_handshake()
+    return peer_name(ours)
+
+
+def test_a_stranger_is_not_let_in(authorities):
+    """A certificate of another authority fails the handshake; our own is known by its name."""
+    ours, theirs = authorities
+    server = server_context(ours / "ca.pem", ours / "master.pem", ours / "master.key")
+    known = client_context(ours / "ca.pem", ours / "h0.pem", ours / "h0.key")
+    stranger = client_context(ours / "ca.pem", theirs / "h0.pem", theirs / "h0.key")
+    assert handshake(server, known) == "h0"
+    with pytest.raises(ssl.SSLError):
+        handshake(server, stranger)
+
+
+def test_an_agent_speaks_to_the_master_only(authorities):
+    """A host with a good certificate cannot pose as the master."""
+    ours, _ = authorities
+    impostor = server_context(ours / "ca.pem", ours / "h0.pem", ours / "h0.key")
+    agent = client_context(ours / "ca.pem", ours / "h0.pem", ours / "h0.key")
+    with pytest.raises(ssl.SSLError, match=r"Hostname mismatch"):
+        handshake(impostor, agent)

@@ -123,6 +123,8 @@ class _Spawner:
         log = os.open(request.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         os.dup2(log, 1)
         os.dup2(log, 2)
+        # Whatever our parents had put in their place, a rank's own are the log.
+        sys.stdout, sys.stderr = (os.fdopen(number, "w", buffering=1, closefd=False) for number in (1, 2))
         code = 1
         try:
             code = self._rank_main(request.job, request.rank)

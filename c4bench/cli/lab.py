@@ -28,6 +28,7 @@ def register(commands: "Commands") -> None:
     for action in (run, shell):
         action.add_argument("--topology", default="clos-2x4", help=f"one of {', '.join(topology.names())}, or a .yml")
         action.add_argument("--seed", type=int, default=1)
+        action.add_argument("--bare", action="store_true", help="hosts without agents, which come up sooner")
         action.add_argument(
             "--run-dir", type=Path, help="the one directory the lab may write to (default: none is kept)"
         )
@@ -44,7 +45,15 @@ def _shell(arguments: argparse.Namespace) -> int:
 def _in_lab(arguments: argparse.Namespace, command: list[str], *, virtual: bool, interactive: bool) -> int:
     fabric = topology.load(arguments.topology)
     with _kept_or_scratch(arguments.run_dir) as directory:
-        ended = launch(fabric, command, directory, seed=arguments.seed, virtual=virtual, interactive=interactive)
+        ended = launch(
+            fabric,
+            command,
+            directory,
+            seed=arguments.seed,
+            virtual=virtual,
+            agents=not arguments.bare,
+            interactive=interactive,
+        )
     return ended.exit_code
 
 

@@ -57,8 +57,12 @@ def trust(pytestconfig: pytest.Config) -> Path:
 
 
 @pytest.fixture(scope="session")
-def cluster(pytestconfig: pytest.Config, hosts: tuple[Host, ...], trust: Path) -> Iterator[Cluster]:
+def cluster(
+    pytestconfig: pytest.Config, inventory: Inventory, hosts: tuple[Host, ...], trust: Path
+) -> Iterator[Cluster]:
     """The hosts' agents, connected to a master that lives as long as the session."""
+    if not any(host.nics for host in hosts):
+        pytest.skip(f"no-rdma: no RDMA device on any host of {inventory.path.name} (c4.nics is empty)")
     if not (trust / "ca.pem").exists():
         pytest.skip(f"no-agents: no certificates in {trust}; deploy first (playbooks/deploy.yml), or give --c4-trust")
     address, _, port = pytestconfig.option.c4_listen.rpartition(":")

@@ -102,9 +102,9 @@ def link_states(data: bytes) -> list[tuple[str, bool]]:
     offset = 0
     while offset + _HEADER.size <= len(data):
         length, kind, *_ = _HEADER.unpack_from(data, offset)
-        if length < _HEADER.size:
+        if length < _HEADER.size or offset + length > len(data):
             break
-        if kind == _RTM_NEWLINK:
+        if kind == _RTM_NEWLINK and length >= _HEADER.size + _LINK.size:
             message = data[offset + _HEADER.size : offset + length]
             flags = _LINK.unpack_from(message)[4]
             found.append((_interface_name(message[_LINK.size :]), bool(flags & _IFF_RUNNING)))

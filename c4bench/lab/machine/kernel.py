@@ -7,6 +7,7 @@ ships (GPL-2.0), and runs as a separate program.
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -20,15 +21,17 @@ from typing import IO
 import msgspec
 
 from c4bench.errors import UnhealthyError
+from c4bench.lab.machine.autopsy import Landmarks
 
 _HERE = Path(__file__).parent
 CONFIG = _HERE / "kernel.config"
 ENTROPY = _HERE / "entropy.c"
+LANDMARKS = _HERE / "landmarks.c"
 SOURCES = Path("/usr/src")
 TOOLS = ("gcc", "make", "flex", "bison", "bc", "xz", "tar", "strip", "nm")
 BUILD_BYTES = 2_500_000_000
 _FACTS = "kernel.json"
-_RECIPE = 2  # raised when the way of building changes in what is built
+_RECIPE = 3  # raised when the way of building changes in what is built
 _COMPILED_FILES = 840  # what the configuration compiles, for the progress line only
 
 # The build's own stamp is hashed into the kernel's entropy at boot: pin it, or two machines would replay differently.
@@ -43,19 +46,16 @@ _STAMP = {
 class _Facts(msgspec.Struct, frozen=True):
     version: str
     build_s: float
-    clock_address: int
+    landmarks: Landmarks
 
 
 class Kernel(msgspec.Struct, frozen=True):
-    """A built kernel's folder, and how long the build took on the machine's clock.
-
-    `clock_address` is where in its memory the kernel keeps its virtual clock, nanoseconds since boot in 64 bits.
-    """
+    """A built kernel's folder, how long the build took on the machine's clock, and where things are in its memory."""
 
     home: Path
     version: str
     build_s: float
-    clock_address: int
+    landmarks: Landmarks
 
     @property
     def program(self) -> Path:
@@ -91,7 +91,7 @@ def missing_tools() -> list[str]:
 
 def _cache_key(tarball: Path) -> str:
     digest = hashlib.sha256(f"{tarball.name} {tarball.stat().st_size} {_RECIPE} {sorted(_STAMP.items())}".encode())
-    for part in (CONFIG, ENTROPY):
+    for part in (CONFIG, ENTROPY, LANDMARKS):
         digest.update(part.read_bytes())
     return digest.hexdigest()[:12]
 
@@ -118,7 +118,7 @@ def _load(home: Path) -> Kernel | None:
         facts = msgspec.json.decode((home / _FACTS).read_bytes(), type=_Facts)
     except FileNotFoundError:
         return None
-    return Kernel(home, facts.version, facts.build_s, facts.clock_address)
+    return Kernel(home, facts.version, facts.build_s, facts.landmarks)
 
 
 def build() -> Kernel:
@@ -147,15 +147,15 @@ def _build_into(home: Path, tarball: Path) -> Kernel:
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="build-", dir=home.parent) as scratch, log_path.open("w") as log:
         try:
-            staged, clock_address = _compile(Path(scratch), tarball, log)
-        except (subprocess.CalledProcessError, OSError) as error:
+            staged, landmarks = _compile(Path(scratch), tarball, log)
+        except (subprocess.CalledProcessError, KeyError, TypeError, OSError) as error:
             raise UnhealthyError(f"the kernel build failed ({error}): see {log_path}") from error
         version = tarball.name.removeprefix("linux-source-").removesuffix(".tar.xz")
-        facts = _Facts(version, round(time.monotonic() - started, 1), clock_address)
+        facts = _Facts(version, round(time.monotonic() - started, 1), landmarks)
         (staged / _FACTS).write_bytes(msgspec.json.encode(facts))
         staged.rename(home)
     log_path.unlink()
-    return Kernel(home, facts.version, facts.build_s, facts.clock_address)
+    return Kernel(home, facts.version, facts.build_s, facts.landmarks)
 
 
 def _check_machine(root: Path) -> None:
@@ -172,7 +172,7 @@ def _check_machine(root: Path) -> None:
         )
 
 
-def _compile(scratch: Path, tarball: Path, log: IO[str]) -> tuple[Path, int]:
+def _compile(scratch: Path, tarball: Path, log: IO[str]) -> tuple[Path, Landmarks]:
     source, staged = scratch / "source", scratch / "staged"
     source.mkdir()
     staged.mkdir()
@@ -184,12 +184,19 @@ def _compile(scratch: Path, tarball: Path, log: IO[str]) -> tuple[Path, int]:
     _make_linux(source, log, environment)
     _run(["strip", "-o", str(staged / "linux"), str(source / "linux")], log)
     _run(["gcc", "-O2", "-shared", "-fPIC", "-o", str(staged / "entropy.so"), str(ENTROPY)], log)
-    return staged, _symbol_address(source / "linux", "time_travel_time")
+    return staged, _landmarks(source, log, environment)
 
 
-def _symbol_address(program: Path, name: str) -> int:
-    listed = subprocess.run(["nm", str(program)], check=True, capture_output=True, text=True).stdout
-    return next(int(line.split()[0], 16) for line in listed.splitlines() if line.endswith(f" {name}"))
+def _landmarks(source: Path, log: IO[str], environment: dict[str, str]) -> Landmarks:
+    """What the autopsy of a lab needs to know, from a built tree's symbols and its own headers."""
+    shutil.copy(LANDMARKS, source / "kernel" / LANDMARKS.name)
+    assembly = f"kernel/{LANDMARKS.stem}.s"
+    _run(["make", "-C", str(source), "ARCH=um", assembly], log, environment)
+    found = re.findall(r"->(\w+) \$(\d+) ", (source / assembly).read_text())
+    listed = subprocess.run(["nm", str(source / "linux")], check=True, capture_output=True, text=True).stdout
+    address = {line.split()[2]: int(line.split()[0], 16) for line in listed.splitlines() if line.count(" ") == 2}
+    offset = {name: int(value) for name, value in found}
+    return Landmarks(clock=address["time_travel_time"], first_task=address["init_task"], **offset)
 
 
 def _run(argv: list[str], log: IO[str], environment: dict[str, str] | None = None) -> None:
@@ -223,7 +230,8 @@ def main() -> None:
     try:
         kernel = build()
     except UnhealthyError as error:
-        sys.exit(f"c4bench: {error}")
+        sys.stderr.write(f"c4bench: {error}\n")
+        sys.exit(error.exit_code)
     print(f"kernel {kernel.version}: {kernel.program} (built in {kernel.build_s:g} s)")  # noqa: T201
 
 

@@ -17,7 +17,6 @@ import msgspec
 
 from c4bench.errors import UnhealthyError
 from c4bench.lab.machine import containment, kernel
-from c4bench.lab.machine.mconsole import Console
 from c4bench.lab.machine.watchdog import Watchdog
 from c4bench.lab.spec import READY_MARK, RESULT_FILE, SPEC_FILE, LabResult, LabSpec
 
@@ -61,9 +60,11 @@ def run(spec: LabSpec, home: Path, *, virtual: bool = True, limit_s: float = 360
     (home / SPEC_FILE).write_bytes(msgspec.json.encode(spec))
     _write_init(home, spec)
     started = time.monotonic()
-    with (home / "kernel.log").open("wb") as log:
-        process = _start(program, spec, home, log.fileno(), virtual=virtual)
-        watch = Watchdog(process, Console(home / ".uml/lab"), program.clock_address if virtual else 0, limit_s)
+    with (
+        (home / "kernel.log").open("wb") as log,
+        _start(program, spec, home, log.fileno(), virtual=virtual) as process,
+    ):
+        watch = Watchdog(process, program.landmarks, limit_s, virtual=virtual)
         with _raw_terminal(spec.interactive):
             ready_at = _carry_output(process) if process.stdout else None
             process.wait()

@@ -1,31 +1,25 @@
 """Ends a lab that stands still or runs too long, by the machine's clock, and says what it was doing."""
 
 import signal
-import struct
 import subprocess
 import threading
 import time
 from pathlib import Path
 
-from c4bench.lab.machine.mconsole import Console
+from c4bench.lab.machine.autopsy import Autopsy, Landmarks
 
 _STALL_S = 120.0
 _POLL_S = 1.0
-_CLOCK = struct.Struct("=Q")
 
 
 class Watchdog:
-    """Watches one lab from a thread of its own.
-
-    It reads the virtual clock straight from the kernel's memory: a question to the kernel would be an interrupt at a
-    moment of the machine's choosing, and no run would be the same again. Only a lab that is to be ended is asked.
-    """
+    """Watches one lab from a thread of its own. With `virtual` time, a clock that does not move is a lab that hangs."""
 
     def __init__(
-        self, process: "subprocess.Popen[bytes]", console: Console, clock_address: int, limit_s: float
+        self, process: "subprocess.Popen[bytes]", landmarks: Landmarks, limit_s: float, *, virtual: bool
     ) -> None:
         self.verdict = ""
-        self._process, self._console, self._clock_address = process, console, clock_address
+        self._process, self._landmarks, self._virtual = process, landmarks, virtual
         self._end = time.monotonic() + limit_s
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="lab-watchdog", daemon=True)
@@ -50,21 +44,21 @@ class Watchdog:
 
     def _clock_s(self) -> float:
         """The lab's clock; negative where there is none to read (real time, still starting, already gone)."""
-        if not self._clock_address:
-            return -1.0
         try:
-            children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
-            with Path(f"/proc/{children[0]}/mem").open("rb", buffering=0) as memory:
-                memory.seek(self._clock_address)
-                return float(_CLOCK.unpack(memory.read(_CLOCK.size))[0]) / 1e9
-        except (OSError, IndexError, struct.error):
+            return self._autopsy().clock_s() if self._virtual else -1.0
+        except (OSError, IndexError):
             return -1.0
+
+    def _autopsy(self) -> Autopsy:
+        """A look into the kernel, the one child of our child. Raises IndexError when it has none."""
+        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
+        return Autopsy(int(children[0]), self._landmarks)
 
     def _end_lab(self, why: str) -> None:
         try:
-            doing = self._console.processes()
-        except OSError:
-            doing = ["the kernel itself does not answer"]
-        self.verdict = f"{why}; what its processes waited for:\n" + "\n".join(doing)
+            doing = self._autopsy().processes()
+        except (OSError, IndexError) as error:
+            doing = [f"(not to be read: {error})"]
+        self.verdict = f"{why}; what its processes were doing:\n" + "\n".join(doing)
         self._process.send_signal(signal.SIGKILL)
         self._stopped.set()

@@ -3,6 +3,7 @@
 import pytest
 
 from c4bench.model.diagnosis import Component, Syndrome
+from c4bench.model.measurement import Clock
 from c4bench.record.artefacts import DelayMatrices, DelayMatrix, Faults, FaultTimeline
 from c4bench.units import format_time
 
@@ -17,7 +18,7 @@ def verdict(c4d, measure, save):
     def judge(name, fault, syndrome, *, alarm_within_s, name_within_s):
         found = c4d.wait(PATIENCE_S)
         correct = (found.syndrome, found.component) == (syndrome, fault.target)
-        measure("c4d.correct_fraction", float(correct), equals=1, fault=name)
+        measure("c4d.correct_fraction", float(correct), equals=1, clock=Clock.NONE, fault=name)
         measure("c4d.alarm_s", found.alarmed_s - fault.observed_s, unit="s", at_most=alarm_within_s, fault=name)
         measure("c4d.name_s", found.named_s - fault.observed_s, unit="s", at_most=name_within_s, fault=name)
         timeline = FaultTimeline(

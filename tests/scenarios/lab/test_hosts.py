@@ -1,7 +1,7 @@
 """The lab's hosts are hosts: their own names, files, devices and fate."""
 
-import os
 import time
+from pathlib import Path
 
 import pytest
 
@@ -23,7 +23,7 @@ def on(inventory):
 
 @pytest.fixture(autouse=True)
 def _in_lab():
-    if not os.path.exists(CONTROL_SOCKET):
+    if not Path(CONTROL_SOCKET).exists():
         pytest.skip("unsupported: these hosts are not a lab's, whose supervisor can crash and boot them")
 
 
@@ -42,7 +42,7 @@ def test_what_a_host_writes_stays_there(on, hosts):
     first, second = hosts[0].name, hosts[1].name
     on(first, "echo mine | tee /etc/c4bench-mine /var/lib/c4bench-mine")
     assert on(second, "ls /etc/c4bench-mine /var/lib/c4bench-mine 2>/dev/null || true") == ""
-    assert not os.path.exists("/etc/c4bench-mine")
+    assert not Path("/etc/c4bench-mine").exists()
 
 
 def test_a_crashed_host_is_gone_and_boots_as_new(on, hosts, cluster):

@@ -1,4 +1,4 @@
-"""What is wrong on the command line or on the machine is said in one line, with the mend, and nothing is left behind."""
+"""What is wrong, on the command line or on the machine, is said in one line with the mend, and nothing is left."""
 
 import os
 import subprocess

@@ -103,6 +103,7 @@ def test_noise_is_counted_and_does_not_end_the_conversation():
         answer = msgspec.msgpack.decode(await reader.readexactly(length), type=Answer)
         writer.close()
         await serving
+        await peer.close()
         return peer.refused, msgspec.msgpack.decode(answer.body, type=Question).number
 
     assert asyncio.run(scene()) == (1, 8)

@@ -1,0 +1,108 @@
+"""What a lab is doing, read straight from its kernel's memory.
+
+Not asked of the kernel: a question is an interrupt at a moment of the machine's choosing, after which no run would be
+the same again; and a lab whose process spins does not answer.
+"""
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+_WORD = struct.Struct("=Q")
+_HALF = struct.Struct("=I")
+# Places in a process's saved registers, as ptrace orders them (struct user_regs_struct, sys/user.h).
+_ORIGINAL_RAX, _STACK_POINTER = 15, 19
+_COMM_BYTES = 16
+_TASKS_MAX = 4096
+_RUNNING = 0
+# The system calls a process usually waits in (x86-64); others are shown by number.
+_CALLS = {
+    0: "read",
+    7: "poll",
+    23: "select",
+    34: "pause",
+    35: "nanosleep",
+    43: "accept",
+    45: "recvfrom",
+    47: "recvmsg",
+    61: "wait4",
+    202: "futex",
+    230: "clock_nanosleep",
+    232: "epoll_wait",
+    247: "waitid",
+    270: "pselect6",
+    271: "ppoll",
+    281: "epoll_pwait",
+}
+
+
+class Landmarks(msgspec.Struct, frozen=True):
+    """Where things are in a kernel: addresses of its clock and of its idle task, and offsets in a task's record."""
+
+    clock: int
+    first_task: int
+    state: int
+    tasks: int
+    pid: int
+    comm: int
+    registers: int
+
+
+class Autopsy:
+    """A look into the memory of the kernel that is process `pid` of the machine; raises OSError once it is gone."""
+
+    def __init__(self, pid: int, landmarks: Landmarks) -> None:
+        self._path = Path(f"/proc/{pid}/mem")
+        self._at = landmarks
+
+    def clock_s(self) -> float:
+        """The virtual clock, seconds since the lab's kernel started."""
+        return self._word(self._at.clock) / 1e9
+
+    def processes(self) -> list[str]:
+        """One line a process that is not the kernel's own: number, name, and what it is doing."""
+        return [self._line(task) for task in self._tasks() if self._is_user(task)]
+
+    def _tasks(self) -> Iterator[int]:
+        """Every record of the kernel's circular list, which starts and ends at the idle task."""
+        task = self._next(self._at.first_task)
+        for _ in range(_TASKS_MAX):
+            if task == self._at.first_task:
+                return
+            yield task
+            task = self._next(task)
+
+    def _next(self, task: int) -> int:
+        return self._word(task + self._at.tasks) - self._at.tasks
+
+    def _line(self, task: int) -> str:
+        pid = _HALF.unpack(self._read(task + self._at.pid, _HALF.size))[0]
+        name = self._read(task + self._at.comm, _COMM_BYTES).split(b"\0")[0].decode(errors="replace")
+        return f"{pid:>6} {name:<16} {self._doing(task)}"
+
+    def _doing(self, task: int) -> str:
+        if _HALF.unpack(self._read(task + self._at.state, _HALF.size))[0] == _RUNNING:
+            return "running"
+        call = self._register(task, _ORIGINAL_RAX)
+        return f"waiting in {_CALLS.get(call, f'system call {call}')}"
+
+    def _is_user(self, task: int) -> bool:
+        """Whether it has ever had a stack in user space: kernel threads have not."""
+        return self._register(task, _STACK_POINTER) != 0
+
+    def _register(self, task: int, number: int) -> int:
+        return self._word(task + self._at.registers + number * _WORD.size)
+
+    def _word(self, address: int) -> int:
+        value: int = _WORD.unpack(self._read(address, _WORD.size))[0]
+        return value
+
+    def _read(self, address: int, length: int) -> bytes:
+        with self._path.open("rb", buffering=0) as memory:
+            memory.seek(address)
+            data = memory.read(length)
+        if len(data) < length:
+            raise OSError(f"no memory at {address:#x}")
+        return data

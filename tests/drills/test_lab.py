@@ -1,0 +1,63 @@
+"""The embedded lab from outside: exit codes, every topology, and a lab that hangs."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from c4bench.errors import UnhealthyError
+from c4bench.lab import topology
+from c4bench.lab.machine import watchdog
+from c4bench.lab.machine.launch import launch
+
+
+def lab(*arguments, **rest):
+    """`c4bench lab run` with bare hosts."""
+    command = [sys.executable, "-m", "c4bench.cli.main", "lab", "run", "--bare", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, **rest)
+
+
+def test_output_and_exit_code_come_home(tmp_path):
+    """What the command says and how it ends are what `lab run` says and how it ends; nothing else is said."""
+    done = lab("--topology=pair", f"--run-dir={tmp_path}", "--", "sh", "-c", "echo said; echo complained >&2; exit 7")
+    assert (done.returncode, done.stdout, done.stderr) == (7, "said\ncomplained\n", "")
+    assert lab("--topology=pair", "--", "no-such-command").returncode == 127
+    assert lab("--topology=pair", "--", "sh", "-c", "kill -SEGV $$").returncode == 139
+
+
+def test_only_the_run_directory_can_be_written(tmp_path):
+    """A file written to the run directory is on the machine; one written anywhere else is not."""
+    inside, outside = tmp_path / "run", tmp_path / "elsewhere"
+    outside.mkdir()
+    done = lab("--topology=pair", f"--run-dir={inside}", "--", "touch", str(inside / "kept"), str(outside / "lost"))
+    assert done.returncode == 0
+    assert (inside / "kept").exists()
+    assert not (outside / "lost").exists()
+
+
+@pytest.mark.parametrize("name", topology.names())
+def test_every_topology_comes_up(name):
+    """Every NIC of every named fabric is an active RDMA device with the large MTU."""
+    expected = topology.ports(topology.load(name))
+    done = lab(f"--topology={name}", "--", "rdma", "link", "show")
+    assert done.returncode == 0, done.stderr
+    links = re.findall(r"^link (\S+)/1 state ACTIVE physical_state LINK_UP netdev (\S+)", done.stdout, re.MULTILINE)
+    assert links == [(port.nic.device, port.nic.netdev) for port in expected]
+
+
+def test_a_lab_that_stands_still_is_ended_and_says_why(tmp_path, monkeypatch):
+    """A process that spins without reading the clock stops virtual time; the watchdog names it as what runs."""
+    monkeypatch.setattr(watchdog, "_STALL_S", 4.0)
+    spin = ["/usr/bin/python3", "-c", "while True: pass"]
+    with pytest.raises(UnhealthyError, match="stood still") as ended:
+        launch(topology.load("pair"), spin, tmp_path, seed=1, agents=False)
+    doing = [line.split() for line in str(ended.value).splitlines()[1:]]
+    assert [name for _, name, *rest in doing if rest == ["running"]] == ["python3"], str(ended.value)
+    assert any(name == "sshd" and "poll" in " ".join(rest) for _, name, *rest in doing), str(ended.value)
+
+
+def test_a_lab_that_takes_too_long_is_ended(tmp_path):
+    """The limit on the machine's clock holds for a lab that is merely busy or asleep."""
+    with pytest.raises(UnhealthyError, match="time limit"):
+        launch(topology.load("pair"), ["sleep", "1000000000"], tmp_path, seed=1, agents=False, limit_s=5.0)

@@ -1,0 +1,107 @@
+"""Ranks are forked, their ends reported, and none outlives the agent."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from c4bench.agent.spawner import Exited, Report, Spawn, Started, process_state, start
+from c4bench.wire.channel import frame
+from c4bench.wire.messages import JobSpec
+
+JOB = JobSpec("job", "test", (), ())
+
+
+@pytest.fixture
+def spawner(request):
+    """A spawner whose ranks do what the test says."""
+    line = start(lambda: request.param)
+    yield line
+    line.close()
+
+
+def ask(line, rank, log):
+    line.sendall(frame(msgspec.msgpack.encode(Spawn(JOB, rank, str(log)))))
+
+
+def hear(line):
+    length = int.from_bytes(line.recv(4))
+    return msgspec.msgpack.decode(line.recv(length), type=Report)
+
+
+def speak(_, rank):
+    print("rank", rank)
+    return rank
+
+
+def sleep(*_):
+    time.sleep(60)
+    return 0
+
+
+def fail(*_):
+    raise ValueError("on purpose")
+
+
+@pytest.mark.parametrize("spawner", [speak], indirect=True)
+def test_ranks_are_started_and_their_ends_reported(spawner, tmp_path):
+    """Each request is answered with a process number, each end with the exit code; output is in the rank's log."""
+    ask(spawner, 3, tmp_path / "3.log")
+    started = hear(spawner)
+    assert (started.job, started.rank) == ("job", 3)
+    assert hear(spawner) == Exited(started.pid, 3)
+    assert (tmp_path / "3.log").read_text() == "rank 3\n"
+
+
+@pytest.mark.parametrize("spawner", [fail], indirect=True)
+def test_a_failing_rank_leaves_its_traceback(spawner, tmp_path):
+    """An exception in a rank is in its log and in its exit code, and the spawner lives on."""
+    for _ in range(2):
+        ask(spawner, 0, tmp_path / "0.log")
+        started = hear(spawner)
+        assert hear(spawner) == Exited(started.pid, 1)
+    assert (tmp_path / "0.log").read_text().count("ValueError: on purpose") == 2
+
+
+@pytest.mark.parametrize("spawner", [sleep], indirect=True)
+def test_a_killed_rank_is_reported_with_its_signal(spawner, tmp_path):
+    """A signal is a negative code, and a stopped process is seen as such."""
+    ask(spawner, 0, tmp_path / "0.log")
+    started = hear(spawner)
+    os.kill(started.pid, signal.SIGSTOP)
+    deadline = time.monotonic() + 5
+    while process_state(started.pid) != "stopped" and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert process_state(started.pid) == "stopped"
+    os.kill(started.pid, signal.SIGKILL)
+    assert hear(spawner) == Exited(started.pid, -signal.SIGKILL)
+
+
+@pytest.mark.parametrize("spawner", [sleep], indirect=True)
+def test_no_rank_outlives_the_line_to_its_agent(spawner, tmp_path):
+    """When the agent is gone, however it went, its ranks go too."""
+    ask(spawner, 0, tmp_path / "0.log")
+    started = hear(spawner)
+    assert isinstance(started, Started)
+    spawner.close()
+    deadline = time.monotonic() + 5
+    while process_state(started.pid) != "exited" and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not Path(f"/proc/{started.pid}").exists() or process_state(started.pid) == "exited"
+
+
+def test_a_host_without_what_ranks_need_says_so(tmp_path):
+    """The spawner serves on, and each rank ends with the reason in its log."""
+
+    def missing():
+        raise ModuleNotFoundError("No module named 'numpy'")
+
+    line = start(missing)
+    ask(line, 0, tmp_path / "0.log")
+    started = hear(line)
+    assert hear(line) == Exited(started.pid, 1)
+    assert "ranks cannot run on this host: No module named 'numpy'" in (tmp_path / "0.log").read_text()
+    line.close()

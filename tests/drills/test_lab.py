@@ -46,13 +46,28 @@ def test_every_topology_comes_up(name):
     assert links == [(port.nic.device, port.nic.netdev) for port in expected]
 
 
+DEAD_LEG = """
+look() { ip -n leaf0 route show 10.1.0.0/16 | grep -c 172.16.0.2; }
+look
+ip -n leaf1 link set up0 down; sleep 0.19; look; sleep 0.03; look
+ip -n leaf1 link set up0 up; sleep 0.19; look; sleep 0.03; look
+"""
+
+
+def test_a_dead_leg_far_away_is_withdrawn_as_late_as_the_topology_says():
+    """A leaf goes on sending into a spine whose other leg has died for `withdraw_s`, 0.2 s, and no longer."""
+    assert topology.load("clos-2x4").withdraw_s == 0.2
+    done = lab("--topology=clos-2x4", "--", "bash", "-c", DEAD_LEG)
+    assert done.stdout.split() == ["1", "1", "0", "0", "1"]
+
+
 def test_a_lab_that_stands_still_is_ended_and_says_why(tmp_path, monkeypatch):
     """A process that spins without reading the clock stops virtual time; the watchdog names it as what runs."""
     monkeypatch.setattr(watchdog, "_STALL_S", 4.0)
     spin = ["/usr/bin/python3", "-c", "while True: pass"]
     with pytest.raises(UnhealthyError, match="stood still") as ended:
         launch(topology.load("pair"), spin, tmp_path, seed=1, agents=False)
-    doing = [line.split() for line in str(ended.value).splitlines()[1:]]
+    doing = [line.split(" (kernel log")[0].split() for line in str(ended.value).splitlines()[1:]]
     assert [name for _, name, *rest in doing if rest == ["running"]] == ["python3"], str(ended.value)
     assert any(name == "sshd" and "poll" in " ".join(rest) for _, name, *rest in doing), str(ended.value)
 

@@ -5,20 +5,28 @@ import sys
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[2]
-SLICE = ("tests/scenarios/collective", "tests/scenarios/c4p")
+SLICE = ("tests/scenarios/collective", "tests/scenarios/c4p", "tests/scenarios/c4d/test_faults.py::test_slow_rank")
 
 
 def test_same_seed_same_bytes(tmp_path):
-    """Two runs with one seed write identical measurements; a run with another seed writes different ones."""
-    first, again, other = (measurements(tmp_path / name, seed) for name, seed in (("a", 7), ("b", 7), ("c", 8)))
-    assert first == again
-    assert first != other
+    """Two labs side by side with one seed write identical measurements; a lab with another seed writes others."""
+    first, again = start(tmp_path / "first", 7), start(tmp_path / "again", 7)
+    same = [measurements(first, tmp_path / "first"), measurements(again, tmp_path / "again")]
+    other = measurements(start(tmp_path / "other", 8), tmp_path / "other")
+    assert same[0] == same[1]
+    assert same[0] != other
 
 
-def measurements(run_directory, seed):
-    """The bytes of `measurements.jsonl` after a run of the slice."""
-    run_directory.mkdir()
+def start(run_directory, seed):
+    """A run of the slice, in a lab of its own."""
     command = [sys.executable, "-m", "pytest", "--hosts=softroce", f"--c4-seed={seed}", f"--c4-run-dir={run_directory}"]
-    done = subprocess.run([*command, *SLICE], cwd=REPOSITORY, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-3000:]
+    return subprocess.Popen(
+        [*command, *SLICE], cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+def measurements(running, run_directory):
+    """The bytes of `measurements.jsonl` once the run has passed."""
+    said, _ = running.communicate()
+    assert running.returncode == 0, said[-3000:]
     return (run_directory / "measurements.jsonl").read_bytes()

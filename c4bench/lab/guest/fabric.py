@@ -91,7 +91,7 @@ def shaper(interface: str, rate_bps: float) -> str:
 
 
 def leaf_routes(topology: Topology, leaf: int, usable: dict[int, set[int]]) -> list[str]:
-    """Routes from `leaf` to every other leaf, over the spines in `usable[other]`; none left: no route."""
+    """Routes from `leaf` to every other leaf, over the spines in `usable[other]`; with none left it is unreachable."""
     own = {link.spine: link for link in uplinks(topology) if link.leaf == leaf}
     commands = []
     for other in range(topology.leaf.count):
@@ -99,7 +99,7 @@ def leaf_routes(topology: Topology, leaf: int, usable: dict[int, set[int]]) -> l
             continue
         hops = [f"nexthop via {own[s].spine_address} dev {own[s].leaf_interface}" for s in sorted(usable[other])]
         target = f"10.{other}.0.0/16"
-        commands.append(f"route replace {target} {' '.join(hops)}" if hops else f"route del {target}")
+        commands.append(f"route replace {target} {' '.join(hops)}" if hops else f"route replace unreachable {target}")
     return commands
 
 

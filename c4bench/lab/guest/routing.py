@@ -30,7 +30,9 @@ class Routing:
 
     def __init__(self, topology: Topology, selector: selectors.BaseSelector) -> None:
         self._topology = topology
-        self._dead: set[tuple[int, int]] = set()  # (leaf, spine)
+        # Legs by (leaf, spine): what a leaf's own kernel knows at once, and what the others have been told.
+        self._down: set[tuple[int, int]] = set()
+        self._dead: set[tuple[int, int]] = set()
         self._due: list[tuple[float, tuple[int, int], bool]] = []
         for spine in range(topology.spine.count):
             listener = _link_listener(fabric.spine_name(spine))
@@ -40,6 +42,7 @@ class Routing:
         """A spine's link changed state: schedule what the leaves will learn."""
         if interface.startswith("down"):
             leg = (int(interface.removeprefix("down")), spine)
+            (self._down.discard if up else self._down.add)(leg)
             self._due.append((time.monotonic() + self._topology.withdraw_s, leg, up))
 
     def due_in_s(self) -> float | None:
@@ -58,13 +61,18 @@ class Routing:
             self._rewrite()
 
     def _rewrite(self) -> None:
-        spines = set(range(self._topology.spine.count))
-        usable = {
-            leaf: spines - {spine for dead_leaf, spine in self._dead if dead_leaf == leaf}
-            for leaf in range(self._topology.leaf.count)
-        }
-        for leaf in range(self._topology.leaf.count):
+        leaves = range(self._topology.leaf.count)
+        for leaf in leaves:
+            usable = {other: self._spines() - _of(leaf, self._down) - _of(other, self._dead) for other in leaves}
             fabric.batch("ip", fabric.leaf_name(leaf), fabric.leaf_routes(self._topology, leaf, usable))
+
+    def _spines(self) -> set[int]:
+        return set(range(self._topology.spine.count))
+
+
+def _of(leaf: int, legs: set[tuple[int, int]]) -> set[int]:
+    """The spines at the far ends of a leaf's legs."""
+    return {spine for own, spine in legs if own == leaf}
 
 
 class _Handler:

@@ -12,8 +12,8 @@ import msgspec
 
 _WORD = struct.Struct("=Q")
 _HALF = struct.Struct("=I")
-# Places in a process's saved registers, as ptrace orders them (struct user_regs_struct, sys/user.h).
-_ORIGINAL_RAX, _STACK_POINTER = 15, 19
+# The system call's place in a process's saved registers, as ptrace orders them (struct user_regs_struct, sys/user.h).
+_ORIGINAL_RAX = 15
 _COMM_BYTES = 16
 _TASKS_MAX = 4096
 _RUNNING = 0
@@ -46,6 +46,7 @@ class Landmarks(msgspec.Struct, frozen=True):
     state: int
     tasks: int
     pid: int
+    mm: int
     comm: int
     registers: int
 
@@ -89,8 +90,8 @@ class Autopsy:
         return f"waiting in {_CALLS.get(call, f'system call {call}')}"
 
     def _is_user(self, task: int) -> bool:
-        """Whether it has ever had a stack in user space: kernel threads have not."""
-        return self._register(task, _STACK_POINTER) != 0
+        """Whether it has memory of its own: the kernel's threads have none."""
+        return self._word(task + self._at.mm) != 0
 
     def _register(self, task: int, number: int) -> int:
         return self._word(task + self._at.registers + number * _WORD.size)

@@ -7,6 +7,7 @@ int main(void)
 	OFFSET(state, task_struct, __state);
 	OFFSET(tasks, task_struct, tasks);
 	OFFSET(pid, task_struct, pid);
+	OFFSET(mm, task_struct, mm);
 	OFFSET(comm, task_struct, comm);
 	OFFSET(registers, task_struct, thread.regs);
 	return 0;

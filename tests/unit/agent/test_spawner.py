@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -33,7 +34,7 @@ def hear(line):
 
 
 def speak(_, rank):
-    print("rank", rank)
+    sys.stdout.write(f"rank {rank}\n")
     return rank
 
 

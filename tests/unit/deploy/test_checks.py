@@ -47,6 +47,6 @@ def test_room_for_a_build_is_wanted_only_before_the_build(monkeypatch, tmp_path)
     monkeypatch.setattr("c4bench.lab.machine.checks.shutil.disk_usage", lambda _: Usage(kernel.BUILD_BYTES - 1))
     monkeypatch.setattr(kernel, "find", lambda: None)
     assert not verdict("disk room").ok
-    built = kernel.Kernel(home=tmp_path, version="6.1", build_s=1.0, landmarks=Landmarks(0, 0, 0, 0, 0, 0, 0))
+    built = kernel.Kernel(home=tmp_path, version="6.1", build_s=1.0, landmarks=Landmarks(0, 0, 0, 0, 0, 0, 0, 0))
     monkeypatch.setattr(kernel, "find", lambda: built)
     assert verdict("disk room").ok

@@ -11,14 +11,14 @@ CLOS = fabric_of.load("clos-2x4")
 
 
 def test_leaf_spreads_over_every_spine_and_withdraws_a_dead_one():
-    """A leaf's route to another names each usable spine once; without any it is deleted."""
+    """A leaf's route to another names each usable spine once; without any it is unreachable."""
     every = fabric.leaf_routes(CLOS, 0, {0: {0, 1, 2, 3}, 1: {0, 1, 2, 3}})
     assert every == [
         "route replace 10.1.0.0/16 nexthop via 172.16.0.2 dev up0 nexthop via 172.16.0.6 dev up1 "
         "nexthop via 172.16.0.10 dev up2 nexthop via 172.16.0.14 dev up3"
     ]
     assert "172.16.0.6" not in fabric.leaf_routes(CLOS, 0, {0: {0, 1, 2, 3}, 1: {0, 2, 3}})[0]
-    assert fabric.leaf_routes(CLOS, 0, {0: set(), 1: set()}) == ["route del 10.1.0.0/16"]
+    assert fabric.leaf_routes(CLOS, 0, {0: set(), 1: set()}) == ["route replace unreachable 10.1.0.0/16"]
 
 
 def test_every_port_is_shaped_to_its_rate():
@@ -58,6 +58,7 @@ class Recorded(routing.Routing):
     def __init__(self, topology):
         self._topology = topology
         self._dead = set()
+        self._down = set()
         self._due = []
         self.rewrites = 0
 

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,8 @@ from c4bench.errors import UnhealthyError
 from c4bench.lab import topology
 from c4bench.lab.machine import watchdog
 from c4bench.lab.machine.launch import launch
+
+REPOSITORY = Path(__file__).parents[2]
 
 
 def lab(*arguments, **rest):
@@ -76,3 +79,13 @@ def test_a_lab_that_takes_too_long_is_ended(tmp_path):
     """The limit on the machine's clock holds for a lab that is merely busy or asleep."""
     with pytest.raises(UnhealthyError, match="time limit"):
         launch(topology.load("pair"), ["sleep", "1000000000"], tmp_path, seed=1, agents=False, limit_s=5.0)
+
+
+def test_fault_drivers_hold_on_real_interfaces():
+    """The injector's own tests on real network devices, in a kernel that has every queueing discipline they need."""
+    tests = str(REPOSITORY / "tests/unit/inject/test_fault_netdev.py")
+    done = lab(
+        "--topology=pair", "--", sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", tests, cwd=REPOSITORY
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert "skipped" not in done.stdout

@@ -1,5 +1,6 @@
 """From measurements to test outcomes: a missed limit fails the test that took it, what was not seen is never a pass."""
 
+import os
 from collections.abc import Generator
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from c4bench.errors import InconclusiveError
 from c4bench.model.measurement import Measurement, Outcome
 from c4bench.record import Ledger, RunDirectory
+from c4bench.report import render
 
 LEDGER = pytest.StashKey[Ledger]()
 
@@ -52,6 +54,8 @@ class Verdicts:
             terminalreporter.section("measurements")
         for measurement in taken:
             terminalreporter.write_line(f"{measurement.outcome:<13} {_words(measurement)}")
+        if "C4BENCH_IN_LAB" not in os.environ:  # a lab's report is written outside it, where that takes no time
+            terminalreporter.write_line(f"c4bench: report {render(self._run.path)}")
 
 
 def _outcome(report: pytest.TestReport, call: pytest.CallInfo[None]) -> Outcome:

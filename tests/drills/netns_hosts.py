@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,7 +57,9 @@ class NetnsHost:
         """The command lines of everything that runs on the host, but for its init."""
         found = {}
         for entry in Path(f"/proc/{self._init}/root/proc").glob("[0-9]*"):
-            words = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+            words = ""
+            with suppress(OSError):  # it may have ended since it was listed
+                words = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
             if words and entry.name != "1":
                 found[int(entry.name)] = words
         return [found[pid] for pid in sorted(found)]

@@ -2,6 +2,7 @@
 PYTHON   ?= /usr/bin/python3
 VENV     := .venv
 BIN      := $(VENV)/bin
+MAIN     := $(addprefix tests/scenarios/,c4d c4p collective hosts)
 PACKAGES := linux-source flex bison bc make gcc libc6-dev xz-utils binutils \
             python3-venv python3-pyverbs rdma-core ibverbs-providers \
             iproute2 nftables openssh-server openssh-client util-linux git
@@ -37,7 +38,7 @@ kernel: venv
 	@$(BIN)/python -m c4bench.lab.machine.kernel
 
 lab: setup
-	$(BIN)/pytest --hosts softroce tests/scenarios -m "not nightly"
+	$(BIN)/pytest --hosts softroce $(MAIN) -m "not nightly"
 
 test: setup lint type unit drills scenarios
 

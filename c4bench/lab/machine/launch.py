@@ -1,11 +1,13 @@
 """From "this command, on that fabric, with this seed" to a running lab."""
 
+import compileall
 import datetime
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import c4bench
 from c4bench.deploy import authority
 from c4bench.lab import topology as fabric_of
 from c4bench.lab.machine.run import LabRun, run
@@ -32,6 +34,8 @@ def launch(
 
     Raises UnhealthyError when the lab does not come up or had to be ended.
     """
+    # In the lab nothing can be kept, so what is not compiled yet would be compiled anew by every process.
+    compileall.compile_dir(Path(c4bench.__file__).parent, quiet=2)
     home = directory.resolve() / LAB_DIRECTORY
     home.mkdir(parents=True, exist_ok=True)
     trust = trust_directory(directory)

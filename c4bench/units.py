@@ -1,11 +1,10 @@
-"""Quantities as people write them (`10gbit`, `512KiB`) to SI base units and back."""
+"""Quantities as people write them (`10gbit`) to SI base units and back."""
 
 import re
 
 from c4bench.errors import UsageError
 
 _RATE = {"bit": 1.0, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
-_SIZE = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+)\s*")
 
 # RoCEv2 over Ethernet: 4096 bytes of payload travel in a 4154-byte frame (Ethernet 14, IPv4 20, UDP 8, BTH 12, ICRC 4;
@@ -15,21 +14,12 @@ FRAME_BYTES = 4154
 PAYLOAD_SHARE = PATH_MTU_BYTES / FRAME_BYTES
 
 
-def _quantity(text: str, units: dict[str, float] | dict[str, int], example: str) -> float:
-    match = _QUANTITY.fullmatch(text)
-    if match is None or match[2] not in units:
-        raise UsageError(f"{text!r} is not a quantity; write a number and one of {', '.join(units)}, such as {example}")
-    return float(match[1]) * units[match[2]]
-
-
 def parse_rate(text: str) -> float:
     """`"10gbit"` -> 1e10 bit/s. Raises UsageError for anything else."""
-    return _quantity(text, _RATE, "10gbit")
-
-
-def parse_size(text: str) -> int:
-    """`"512KiB"` -> 524288 bytes. Raises UsageError for anything else."""
-    return int(_quantity(text, _SIZE, "512KiB"))
+    match = _QUANTITY.fullmatch(text)
+    if match is None or match[2] not in _RATE:
+        raise UsageError(f"{text!r} is not a quantity; write a number and one of {', '.join(_RATE)}, such as 10gbit")
+    return float(match[1]) * _RATE[match[2]]
 
 
 def payload_bound(rate_bps: float) -> float:

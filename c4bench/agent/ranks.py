@@ -29,7 +29,7 @@ class Ranks:
         self._config = config
         self._ranks: list[_Rank] = []
         self._sequence = itertools.count()
-        self.unreadable = 0  # rings that were not there yet or not as agreed, counted for the health page
+        self.unreadable = 0  # rings that were not there yet, or not as agreed
 
     def started(self, report: Started) -> None:
         """The spawner has started a rank."""

@@ -76,10 +76,6 @@ class Cluster:
             raise UnhealthyError(f"no agent answers on {', '.join(missing)} after {timeout_s:g} s (c4bench doctor)")
         return {name: self._master.agents[name].hello for name in sorted(wanted)}
 
-    def connected(self) -> dict[str, Hello]:
-        """The agents connected now."""
-        return {name: agent.hello for name, agent in sorted(self._master.agents.items())}
-
     def start(self, spec: JobSpec) -> Job:
         """Start a job."""
         return self._ask(self._master.start(spec))

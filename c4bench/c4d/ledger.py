@@ -119,7 +119,7 @@ class JobView:
         self.job = job
         self.comms: dict[str, CommView] = {}
         self.conns: dict[ConnKey, ConnView] = {}
-        self.arrivals: dict[tuple[str, int, str, str], ArrivalRecord] = {}
+        self.arrivals: dict[tuple[str, int, str, str, int], ArrivalRecord] = {}
         self.process: dict[int, RankRecord] = {}
         self.deaths: dict[int, Death] = {}
         self.moved_s: dict[int, float] = {}
@@ -222,7 +222,7 @@ class Ledger:
                 job.put_conn(conn, window.host, window.end_s)
         for end in window.arrivals:
             if end.comm in self._job_of:
-                self._job_of[end.comm].arrivals[end.comm, end.rank, end.source, end.destination] = end
+                self._job_of[end.comm].arrivals[end.comm, end.rank, end.source, end.destination, end.qp] = end
 
     def _introduce(self, record: CommRecord) -> None:
         if record.comm not in self._job_of:

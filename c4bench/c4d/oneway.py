@@ -15,7 +15,7 @@ import msgspec
 from c4bench.c4d.localise import Cell
 from c4bench.model.telemetry import ArrivalRecord, ConnRecord
 
-_End = tuple[str, str, str]  # communicator, source, destination
+_End = tuple[str, str, str, int]  # communicator, source, destination, QP of the sending end
 _Sums = dict[int, int]  # messages -> sum of times, ns
 
 _SNAPSHOTS_KEPT = 32
@@ -65,10 +65,10 @@ class OneWay:
         """Take in the newest counters of both ends."""
         touched = set()
         for conn in conns:
-            touched.add(key := (conn.comm, conn.source, conn.destination))
+            touched.add(key := (conn.comm, conn.source, conn.destination, conn.qp))
             _keep(self._pairings.setdefault(key, _Pairing()).posted, conn.posted, conn.posted_sum_ns)
         for end in arrivals:
-            touched.add(key := (end.comm, end.source, end.destination))
+            touched.add(key := (end.comm, end.source, end.destination, end.qp))
             _keep(self._pairings.setdefault(key, _Pairing()).arrived, end.messages, end.arrived_sum_ns)
         for key in touched:
             self._pairings[key].match(now_s)
@@ -87,7 +87,7 @@ class OneWay:
     def _grown(self, onset_s: float) -> Mapping[Cell, float]:
         """Seconds by which the typical delay of each source and destination has grown."""
         grown: dict[Cell, float] = {}
-        for (_, source, destination), pairing in self._pairings.items():
+        for (_, source, destination, _), pairing in self._pairings.items():
             before = [delay.delay_s for delay in pairing.delays if delay.at_s <= onset_s]
             since = [delay.delay_s for delay in pairing.delays if delay.at_s > onset_s]
             if before and since:

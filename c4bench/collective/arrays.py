@@ -9,7 +9,8 @@ from c4bench.collective.memory import Array
 from c4bench.collective.wire import DTYPES
 from c4bench.errors import UsageError
 
-REDUCIBLE = ("float32", "float64", "int32", "int64", "float16")
+_FLOATS = ("float32", "float64", "float16", "bfloat16")
+REDUCIBLE = (*_FLOATS, "int32", "int64")
 _UFUNCS = {"sum": np.add, "min": np.minimum, "max": np.maximum, "avg": np.add}
 
 Reduction = Callable[[Array, Array], None]
@@ -49,9 +50,13 @@ def equal_parts(first: Array, second: Array, size: int) -> tuple[Array, Array]:
 
 
 def reducing(array: Array, op: str, size: int) -> Reducing:
-    """How `op` reduces arrays like `array` over `size` ranks; UsageError where it cannot."""
-    if op not in _UFUNCS or str(array.dtype) not in REDUCIBLE:
-        raise UsageError(f"cannot reduce {array.dtype} by {op!r}; {', '.join(_UFUNCS)} reduce {', '.join(REDUCIBLE)}")
+    """How `op` reduces arrays like `array` over `size` ranks; UsageError where it cannot.
+
+    `avg` divides the sum, rounding integers down.
+    """
+    kind = str(array.dtype)
+    if op not in _UFUNCS or kind not in REDUCIBLE:
+        raise UsageError(f"cannot reduce {kind} by {op!r}; {', '.join(_UFUNCS)} reduce {', '.join(REDUCIBLE)}")
     ufunc = _UFUNCS[op]
 
     def step(into: Array, arrived: Array) -> None:
@@ -59,11 +64,11 @@ def reducing(array: Array, op: str, size: int) -> Reducing:
 
     if op != "avg":
         return Reducing(step, step)
-    if not np.issubdtype(array.dtype, np.floating):
-        raise UsageError(f"avg of {array.dtype} is not exact; use sum, or a floating-point type")
+    divide = np.divide if kind in _FLOATS else np.floor_divide
+    divisor = array.dtype.type(size)
 
     def last(into: Array, arrived: Array) -> None:
         step(into, arrived)
-        np.divide(into, size, out=into)
+        divide(into, divisor, out=into)
 
     return Reducing(step, last)

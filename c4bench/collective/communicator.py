@@ -1,169 +1,148 @@
 """A group of ranks and its collectives, named and behaving as in torch.distributed."""
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
+import msgspec
 import numpy as np
 
-from c4bench.collective import arrays, lanes, schedule
-from c4bench.collective.arrays import Reducing
-from c4bench.collective.ends import Inlet, Outlet
-from c4bench.collective.engine import Engine
-from c4bench.collective.lane import Lane
-from c4bench.collective.lanes import Keys
-from c4bench.collective.memory import Array, Registrations
-from c4bench.collective.operation import Operation
+from c4bench.collective import arrays, schedule
+from c4bench.collective.errors import CollectiveError
+from c4bench.collective.group import Group
+from c4bench.collective.memory import Array
 from c4bench.collective.options import Options
-from c4bench.collective.recorder import OpWriter, Recorder
-from c4bench.collective.rendezvous import Rendezvous
-from c4bench.collective.ring_layout import MAX_RANKS
-from c4bench.collective.schedule import RingPlan, Span
+from c4bench.collective.process import Process
 from c4bench.collective.wire import Signature
-from c4bench.collective.wiring import Site, wire
 from c4bench.errors import UsageError
-from c4bench.model.fabric import Nic
-from c4bench.model.telemetry import CommRecord, Member
-from c4bench.verbs.transport import Port
-
-_Planner = Callable[[int, int, int], RingPlan]
-_Ends = tuple[dict[int, Outlet], dict[int, Inlet]]
-# Below this size a channel's share is not worth its messages.
-_LANE_BYTES = 64 << 10
-
-
-def open_device(nic: Nic) -> Port:
-    """Open a NIC through verbs. Imported late: everything else here works without pyverbs."""
-    from c4bench.verbs.device import Device  # noqa: PLC0415
-
-    return Device(nic.device, nic.address)
+from c4bench.model.telemetry import Member
 
 
 class Communicator:
-    """Ranks `members` of a job, this process being `rank`, over this host's `nics`: channel c uses the c-th of each.
+    """Ranks `members`, of which `process` is `rank`.
 
     Arrays are numpy, C-contiguous and of any shape; counts need not divide by anything unless a method says so. The
-    ring is connected here, all pairs at the first `all_to_all`. Every method blocks until this rank's part is done,
-    and raises UsageError for arguments that cannot work and CollectiveError for a transport error, a rank that called
-    something else, or an operation longer than `options.timeout_s`. Use it from one thread at a time.
+    ring is connected here, all pairs at the first `all_to_all`, two ranks at the first message between them. Every
+    method blocks until this rank's part is done. It raises UsageError for arguments that cannot work, before anything
+    moves, and CollectiveError for everything that goes wrong later, here or on another rank: a rank that fails, or
+    leaves a `with` block by an error, tells all others. Use a communicator from one thread at a time.
     """
 
     def __init__(
-        self,
-        name: str,
-        job: str,
-        rank: int,
-        members: Sequence[Member],
-        nics: Sequence[Nic],
-        rendezvous: Rendezvous,
-        recorder: Recorder,
-        options: Options | None = None,
-        open_port: Callable[[Nic], Port] = open_device,
+        self, name: str, rank: int, members: Sequence[Member], process: Process, options: Options | None = None
     ) -> None:
-        options = options or Options()
-        used = _channels(members, nics, options)
-        self.rank = rank
-        self.size = len(members)
-        self.name = name
-        self._options = options
-        self._seq = 0
-        self._broken = self._closed = False
-        self._pairs: list[_Ends] = []
+        self.name, self.rank, self.size = name, rank, len(members)
+        self.options = options or Options()
+        self._members = tuple(members)
+        self._process = process
+        self._group = Group(name, rank, self._members, process, self.options)
+        self._links: dict[tuple[int, int], Group] = {}
+        self._splits = 0
         self._scratch: dict[np.dtype[Any], Array] = {}
-        with ExitStack() as undo:
-            ports = tuple(_opened(undo, open_port(nic)) for nic in used)
-            self._registrations = [Registrations(port) for port in ports]
-            index = recorder.communicator(CommRecord(name, job, tuple(members)), rank)
-            self._op_slots = recorder.operations(index)
-            self._site = Site(name, job, rank, tuple(members), tuple(used), ports, recorder, index, rendezvous, options)
-            self._engine = Engine(ports, options.clock_ns, options.timeout_s)
-            self._ring = self._wire_ring()
-            self._undo = undo.pop_all()
+
+    def empty(self, shape: int | tuple[int, ...], dtype: str) -> Array:
+        """An array in memory of `options.memory`, registered with every NIC until the communicator is closed."""
+        return self._group.empty(shape, dtype)
 
     def all_reduce(self, array: Array, op: str = "sum") -> None:
-        """Reduce `array` over all ranks, in place: `sum`, `min`, `max`, or `avg` (floating point only)."""
+        """Reduce `array` over all ranks, in place, by `sum`, `min`, `max` or `avg` (of integers: rounded down)."""
         whole = arrays.flat(array)
-        shares = self._shares(schedule.split(whole.size, self.size), whole)
-        self._reduce_op("all_reduce", whole, shares, schedule.all_reduce, op)
+        reducing = arrays.reducing(whole, op, self.size)
+        signature = _signature("all_reduce", whole, reduction=op)
+        self._group.ring(signature, whole, schedule.split(whole.size, self.size), schedule.all_reduce, reducing)
 
     def reduce_scatter(self, output: Array, input: Array, op: str = "sum") -> None:  # noqa: A002  (torch's name)
         """Reduce `input` over all ranks and leave part `rank` in `output`; `input` holds size x `output` items."""
         source, target = arrays.whole_and_part(input, output, self.size)
-        scratch = self._scratch_like(source)
-        np.copyto(scratch, source)
-        shares = self._shares(schedule.split(source.size, self.size), source)
-        self._reduce_op("reduce_scatter", scratch, shares, schedule.reduce_scatter, op)
+        reducing = arrays.reducing(source, op, self.size)
+        with self._group.guard("reduce_scatter"):
+            scratch = self._copy(source)
+        signature = _signature("reduce_scatter", source, reduction=op)
+        self._group.ring(signature, scratch, schedule.split(source.size, self.size), schedule.reduce_scatter, reducing)
         np.copyto(target, scratch[self.rank * target.size : (self.rank + 1) * target.size])
 
     def all_gather(self, output: Array, input: Array) -> None:  # noqa: A002  (torch's name)
         """Put every rank's `input` into `output`, by rank; `output` holds size x `input` items."""
         target, source = arrays.whole_and_part(output, input, self.size)
         np.copyto(target[self.rank * source.size : (self.rank + 1) * source.size], source)
-        shares = self._shares(schedule.split(target.size, self.size), target)
-        self._ring_op(_signature("all_gather", target), target, shares, schedule.all_gather)
+        segments = schedule.split(target.size, self.size)
+        self._group.ring(_signature("all_gather", target), target, segments, schedule.all_gather)
 
     def broadcast(self, array: Array, src: int = 0) -> None:
         """Copy rank `src`'s `array` to all ranks."""
-        if not 0 <= src < self.size:
-            raise UsageError(f"broadcast from rank {src} in a communicator of {self.size}; ranks start at 0")
+        self._check_rank("broadcast from", src)
         whole = arrays.flat(array)
-        shares = self._shares([(0, whole.size)], whole)
         plan = partial(schedule.broadcast, root=src)
-        self._ring_op(_signature("broadcast", whole, root=src), whole, shares, plan)
+        self._group.ring(_signature("broadcast", whole, root=src), whole, [(0, whole.size)], plan)
 
-    def barrier(self) -> None:
-        """Return once every rank has called it."""
-        nothing = np.empty(0, np.uint8)
-        self._ring_op(_signature("barrier", nothing), nothing, [[(0, 0)]], schedule.barrier)
+    def reduce(self, array: Array, dst: int = 0, op: str = "sum") -> None:
+        """Reduce `array` over all ranks into rank `dst`'s; the others' arrays stay as they are."""
+        self._check_rank("reduce to", dst)
+        whole = arrays.flat(array)
+        reducing = arrays.reducing(whole, op, self.size)
+        signature = _signature("reduce", whole, reduction=op, root=dst)
+        with self._group.guard("reduce"):
+            own = whole if self.rank == dst else self._copy(whole)
+        self._group.ring(signature, own, [(0, whole.size)], partial(schedule.reduce, root=dst), reducing)
 
     def all_to_all(self, output: Array, input: Array) -> None:  # noqa: A002  (torch's name)
         """Send part r of `input` to rank r and receive rank r's in part r of `output`; all parts are equal."""
         source, target = arrays.equal_parts(input, output, self.size)
-        segments = schedule.split(source.size, self.size)
-        own = slice(*segments[self.rank])
+        own = slice(*schedule.split(source.size, self.size)[self.rank])
         np.copyto(target[own], source[own])
-        if self.size == 1:
-            return
-        pairs = self._all_pairs()
-        made = [
-            lanes.shift_lane(
-                self.rank,
-                source,
-                target,
-                lanes.cut(share, source.itemsize, self._options.chunk_bytes),
-                keys=(self._keys(source, channel), self._keys(target, channel)),
-                ends=pairs[channel],
-                window=self._options.window,
-            )
-            for channel, share in enumerate(self._shares(segments, source))
-        ]
-        self._run(_signature("all_to_all", source), "shift", made)
+        self._group.shift(_signature("all_to_all", source), source, target)
 
-    def move(self, peer: int, channel: int, source_port: int) -> None:
-        """Take another path to `peer` on a channel from the next operation on; source port 0 leaves it to ECMP.
+    def send(self, array: Array, dst: int) -> None:
+        """Send `array` to rank `dst`, which must call `recv`. Messages between two ranks arrive in order."""
+        self._transfer(array, self.rank, dst)
+
+    def recv(self, array: Array, src: int) -> None:
+        """Receive what rank `src` sends; its array must have the same type and as many items."""
+        self._transfer(array, src, self.rank)
+
+    def barrier(self) -> None:
+        """Return once every rank has called it."""
+        self._group.barrier()
+
+    def split(self, color: int | None, key: int = 0) -> "Communicator | None":
+        """A new communicator of the ranks that give the same `color`, ordered by `key`, then by rank here.
+
+        Every rank calls it; one that gives None takes no part, and gets None. The new one is closed apart from this.
+        """
+        name = f"split{self._splits}"
+        self._splits += 1
+        with self._group.guard(name):
+            said = self._group.site.exchange(name, msgspec.msgpack.encode((color, key)))
+        wishes = [msgspec.msgpack.decode(raw, type=tuple[int | None, int]) for raw in said]
+        if color is None:
+            return None
+        own = sorted((wish[1], rank) for rank, wish in enumerate(wishes) if wish[0] == color)
+        ranks = [rank for _, rank in own]
+        return Communicator(
+            f"{self.name}/{name}.{color}", ranks.index(self.rank), self._of(ranks), self._process, self.options
+        )
+
+    def move(self, peer: int, channel: int, source_port: int, qp: int = 0) -> None:
+        """Have a QP to `peer` take another path from the next operation on; source port 0 leaves it to ECMP.
 
         Between operations nothing of this rank's is in flight, so the connection stays up. LookupError where there is
         none.
         """
-        for outlet in self._engine.outlets(channel):
-            if outlet.peer == peer:
-                outlet.move(source_port, self._options.clock_ns())
-                return
-        raise LookupError(f"rank {self.rank} of {self.name} sends nothing to rank {peer} on channel {channel}")
+        self._group.outlet(peer, channel).move(qp, source_port, self.options.clock_ns())
+
+    def weigh(self, peer: int, channel: int, weights: Sequence[float]) -> None:
+        """Share what goes to `peer` among the connection's QPs in these proportions from now on; 0 spares one.
+
+        LookupError where there is no such connection, ValueError where the weights do not fit it.
+        """
+        self._group.outlet(peer, channel).weigh(weights)
 
     def close(self) -> None:
         """Release connections, memory and devices. May be called again, and after an error."""
-        if self._closed:
-            return
-        self._broken = self._closed = True
-        for registrations in self._registrations:
-            registrations.close()
-        self._undo.close()
-        self._site.recorder.release(self._site.record)
-        if self._site.routed:
-            self._site.rendezvous.release(self._site.routed)
+        for link in self._links.values():
+            link.close()
+        self._group.close()
 
     def __enter__(self) -> Self:
         return self
@@ -171,123 +150,52 @@ class Communicator:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if error is not None:
+            for group in (self._group, *self._links.values()):
+                group.abandon(error)
         self.close()
 
-    def _wire_ring(self) -> list[tuple[Outlet, Inlet]]:
-        if self.size == 1:
-            return []
-        right, left = (self.rank + 1) % self.size, (self.rank - 1) % self.size
-        outlets, inlets = wire(self._site, "ring", [right], [left], staged=True)
-        self._attach(outlets, inlets)
-        return list(zip(outlets[right], inlets[left], strict=True))
-
-    def _all_pairs(self) -> list[_Ends]:
-        """Ends by channel and peer; the ring's serve its edges."""
-        if not self._pairs:
-            steps = schedule.shift(self.rank, self.size)
-            right, left = steps[0]
-            to = [peer for peer, _ in steps if peer != right]
-            back = [peer for _, peer in steps if peer != left]
-            outlets, inlets = wire(self._site, "pairs", to, back, staged=False)
-            self._attach(outlets, inlets)
-            outlets[right], inlets[left] = [end for end, _ in self._ring], [end for _, end in self._ring]
-            self._pairs = [
-                (
-                    {peer: ends[channel] for peer, ends in outlets.items()},
-                    {peer: ends[channel] for peer, ends in inlets.items()},
-                )
-                for channel in range(len(self._site.ports))
-            ]
-        return self._pairs
-
-    def _attach(self, outlets: Mapping[int, list[Outlet]], inlets: Mapping[int, list[Inlet]]) -> None:
-        sides: list[Sequence[Outlet | Inlet]] = [*outlets.values(), *inlets.values()]
-        for ends in sides:
-            for channel, end in enumerate(ends):
-                self._engine.attach(channel, end)
-
-    def _reduce_op(self, kind: str, array: Array, shares: list[list[Span]], plan: _Planner, op: str) -> None:
-        reducing = arrays.reducing(array, op, self.size)
-        self._ring_op(_signature(kind, array, reduction=op), array, shares, plan, reducing)
-
-    def _ring_op(
-        self,
-        signature: Signature,
-        array: Array,
-        shares: list[list[Span]],
-        plan: _Planner,
-        reducing: Reducing | None = None,
-    ) -> None:
-        if self.size == 1:
-            return
-        made = []
-        for channel, share in enumerate(shares):
-            part = lanes.cut(share, array.itemsize, self._options.chunk_bytes)
-            lane = lanes.ring_lane(
-                plan(self.rank, self.size, part.chunks),
-                array,
-                part,
-                keys=self._keys(array, channel),
-                ends=self._ring[channel],
-                reducing=reducing,
-                staging_bytes=self._options.staging_bytes,
-                window=self._options.window,
-            )
-            made.append(lane)
-        self._run(signature, "ring", made)
-
-    def _run(self, signature: Signature, algorithm: str, made: list[Lane]) -> None:
-        seq = self._seq
-        record = OpWriter(
-            self._op_slots[seq % len(self._op_slots)],
-            seq,
-            signature.kind,
-            algorithm,
-            signature.dtype,
-            signature.size_bytes,
-            self._options.clock_ns(),
-        )
-        operation = Operation(self.name, self.rank, signature, made, record)
-        if self._broken:
-            raise operation.error("this communicator is closed or has failed; make another", status="BROKEN")
+    def _transfer(self, array: Array, src: int, dst: int) -> None:
+        """A broadcast in a group of two: what one sends, the other receives."""
+        peer = dst if src == self.rank else src
+        self._check_rank("a message with", peer)
+        if peer == self.rank:
+            raise UsageError(f"rank {peer} exchanges a message with itself; give another rank")
+        whole = arrays.flat(array)
         try:
-            self._engine.run(operation)
-        except BaseException:
-            self._broken = True
-            raise
-        self._seq += 1
+            self._link(src, dst).ring(_signature("send", whole), whole, [(0, whole.size)], schedule.broadcast)
+        except CollectiveError as error:
+            doing = "send" if self.rank == src else "recv"
+            raise error.seen_by(self.name, self.rank, doing, peer) from error
 
-    def _shares(self, segments: list[Span], array: Array) -> list[list[Span]]:
-        """Each used channel's share of every segment: one channel where the array is not worth more."""
-        channels = len(self._site.ports)
-        return lanes.share(segments, channels if array.nbytes >= channels * _LANE_BYTES else 1)
+    def _link(self, src: int, dst: int) -> Group:
+        if (src, dst) not in self._links:
+            # The other rank may come as late as to any operation.
+            options = msgspec.structs.replace(self.options, connect_s=self.options.timeout_s)
+            self._links[src, dst] = Group(
+                f"{self.name}/{src}>{dst}",
+                int(self.rank == dst),
+                self._of([src, dst]),
+                self._process,
+                options,
+                closed=False,
+            )
+        return self._links[src, dst]
 
-    def _keys(self, array: Array, channel: int) -> Keys:
-        if not array.nbytes:
-            return Keys(0, 0)
-        region = self._registrations[channel].region(array)
-        return Keys(region.lkey, region.rkey)
+    def _of(self, ranks: Sequence[int]) -> tuple[Member, ...]:
+        return tuple(msgspec.structs.replace(self._members[rank], rank=place) for place, rank in enumerate(ranks))
 
-    def _scratch_like(self, array: Array) -> Array:
+    def _check_rank(self, doing: str, rank: int) -> None:
+        if not 0 <= rank < self.size:
+            raise UsageError(f"{doing} rank {rank} in a communicator of {self.size}; ranks start at 0")
+
+    def _copy(self, array: Array) -> Array:
+        """The array's content in memory kept for such copies."""
         held = self._scratch.get(array.dtype)
         if held is None or held.size < array.size:
             held = self._scratch[array.dtype] = np.empty(array.size, array.dtype)
+        np.copyto(held[: array.size], array)
         return held[: array.size]
-
-
-def _opened(undo: ExitStack, port: Port) -> Port:
-    undo.callback(port.close)
-    return port
-
-
-def _channels(members: Sequence[Member], nics: Sequence[Nic], options: Options) -> Sequence[Nic]:
-    most = min([len(nics), *(len(member.nics) for member in members)])
-    wanted = options.channels or most
-    if not 0 < wanted <= most:
-        raise UsageError(f"{wanted} channels need as many NICs on every member; there are {most}")
-    if len(members) > MAX_RANKS:
-        raise UsageError(f"{len(members)} ranks; a communicator records at most {MAX_RANKS}")
-    return nics[:wanted]
 
 
 def _signature(kind: str, array: Array, *, reduction: str = "", root: int = 0) -> Signature:

@@ -1,92 +1,122 @@
 """Waits for completions and hands them to the running operation."""
 
 import math
-import select
 from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 from c4bench.collective.ends import Inlet, Outlet
 from c4bench.collective.operation import Operation
+from c4bench.collective.rendezvous import Alarm
+from c4bench.verbs.timer import Timer
 from c4bench.verbs.transport import Completion, Port, PortEvent
+from c4bench.verbs.waiting import waiter
+
+_FATAL = "DEVICE_FATAL"
 
 
 class Engine:
-    """Blocks on the completion channels of a communicator's ports; never spins.
+    """Waits on a communicator's ports and its alarm, as `completions` says: `events` blocks, `polling` spins.
 
     The clock is read once a wake-up, because that may cost more than the rest of the work.
     """
 
-    def __init__(self, ports: Sequence[Port], clock_ns: Callable[[], int], timeout_s: float) -> None:
+    def __init__(
+        self, ports: Sequence[Port], alarm: Alarm, completions: str, clock_ns: Callable[[], int], timeout_s: float
+    ) -> None:
         self.port_events: list[PortEvent] = []
-        self._ports = ports
+        self._alarm = alarm
+        self._deadline = Timer()
+        self._waiter = waiter(completions, ports)
+        self._waiter.watch(alarm.fd)
+        self._waiter.watch(self._deadline.fd)
         self._clock_ns = clock_ns
         self._timeout_s = timeout_s
         self._ends: dict[tuple[int, int], Outlet | Inlet] = {}
         self._outlets: list[Outlet] = []
-        self._poller = select.poll()
-        self._completions: dict[int, int] = {}
-        self._events: dict[int, int] = {}
-        for index, port in enumerate(ports):
-            completions, events = port.event_fds
-            self._completions[completions] = index
-            self._events[events] = index
-            for fd in (completions, events):
-                self._poller.register(fd, select.POLLIN)
+
+    def close(self) -> None:
+        """Release its timer."""
+        self._deadline.close()
 
     def attach(self, channel: int, end: Outlet | Inlet) -> None:
         """Deliver an end's completions."""
-        self._ends[channel, end.connection.qp_num] = end
+        for connection in end.connections:
+            self._ends[channel, connection.qp_num] = end
         if isinstance(end, Outlet):
             self._outlets.append(end)
 
-    def outlets(self, channel: int) -> list[Outlet]:
-        """The sending ends on a channel."""
-        return [end for (at, _), end in self._ends.items() if at == channel and isinstance(end, Outlet)]
+    def outlet(self, peer: int, channel: int) -> Outlet | None:
+        """The sending end towards `peer` on a channel."""
+        for (at, _), end in self._ends.items():
+            if at == channel and end.peer == peer and isinstance(end, Outlet):
+                return end
+        return None
 
-    def run(self, operation: Operation) -> None:
-        """Drive an operation to its end. Raises CollectiveError on a transport error, a mismatch, or the deadline."""
-        now_ns = operation.record.entered_ns
-        deadline_ns = now_ns + round(self._timeout_s * 1e9)
-        operation.begin(self._outlets)
+    def run(self, operation: Operation, now_ns: int) -> None:
+        """Drive an operation, entered now, to its end.
+
+        Raises CollectiveError on a transport error, a mismatch, a failure of another rank, or the deadline.
+        """
+        self._deadline.set(self._timeout_s)
+        operation.begin(self._outlets, now_ns)
         while not operation.done:
-            now_ns = self._wait(operation, deadline_ns, deadline_ns - now_ns)
+            now_ns = self._step(operation)
         operation.finish(now_ns)
 
-    def _wait(self, operation: Operation, deadline_ns: int, left_ns: int) -> int:
-        ready = self._poller.poll(max(0, math.ceil(left_ns / 1e6)))
+    def _step(self, operation: Operation) -> int:
+        ready = self._waiter.wait(math.inf)
         now_ns = self._clock_ns()
-        if not ready and now_ns >= deadline_ns:
+        self.port_events += ready.events
+        failed = [found for found in ready.completions if found[1].status]
+        for channel, completion in ready.completions:
+            if not completion.status:
+                self._deliver(operation, channel, completion, now_ns)
+        if not failed:
+            operation.advance(now_ns)
+            if operation.done:
+                return now_ns
+        if ready.events or ready.readable:
+            # What others say comes first: their end is why work of ours fails.
+            self._heed(operation, ready.readable)
+        if failed:
+            self._fail(operation, *failed[0])
+        if self._deadline.fd in ready.readable:
             raise operation.timed_out(self._timeout_s)
-        for fd, _ in ready:
-            if fd in self._completions:
-                channel = self._completions[fd]
-                for completion in self._ports[channel].completions():
-                    self._deliver(operation, channel, completion, now_ns)
-            else:
-                self.port_events.extend(self._ports[self._events[fd]].events())
-        operation.advance(now_ns)
         return now_ns
 
     def _deliver(self, operation: Operation, channel: int, completion: Completion, now_ns: int) -> None:
         end = self._ends[channel, completion.qp]
-        if completion.status:
-            self._fail(operation, end, completion)
         if isinstance(end, Outlet):
             if completion.received:
                 operation.granted(end, end.read_grant(completion.immediate))
             else:
-                operation.acknowledged(end, now_ns)
+                operation.acknowledged(end, completion.qp, now_ns)
         elif completion.received:
-            operation.arrived(end, completion.immediate, now_ns)
+            operation.arrived(end, completion.qp, completion.immediate, now_ns)
 
-    def _fail(self, operation: Operation, end: Outlet | Inlet, completion: Completion) -> None:
+    def _heed(self, operation: Operation, readable: list[int]) -> None:
+        """Stop where a device of ours is lost or another rank has failed."""
+        lost = [event.device for event in self.port_events if event.kind == _FATAL]
+        if lost:
+            raise operation.error(f"{lost[0]} is lost; the device reports a fatal error", status=_FATAL)
+        if self._alarm.fd in readable:
+            self._listen(operation)
+
+    def _listen(self, operation: Operation) -> None:
+        failure = self._alarm.failure()
+        if failure is None:
+            # Without a control plane the data plane goes on; it only cannot hear of the others any more.
+            self._waiter.unwatch(self._alarm.fd)
+            return
+        raise operation.aborted(failure)
+
+    def _fail(self, operation: Operation, channel: int, completion: Completion) -> NoReturn:
+        end = self._ends[channel, completion.qp]
         doing = "writing to" if isinstance(end, Outlet) else "granting to"
-        seen = (
-            f"; seen before: {', '.join(f'{e.kind} on {e.device}' for e in self.port_events)}"
-            if self.port_events
-            else ""
-        )
+        before = ", ".join(f"{event.kind} on {event.device}" for event in self.port_events)
         raise operation.error(
-            f"{doing} rank {end.peer} on QP {completion.qp} failed with {completion.status}{seen}",
+            f"{doing} rank {end.peer} on QP {completion.qp} failed with {completion.status}"
+            f"{f'; seen before: {before}' if before else ''}",
             peer=end.peer,
             status=completion.status,
         )

@@ -10,10 +10,14 @@ from c4bench.collective.lane import Lane
 from c4bench.collective.memory import Array
 from c4bench.collective.schedule import Span
 
+# How many messages of an all-to-all a rank may be ahead of what has arrived: enough to hide a message's latency.
+_LEAD = 4
 
-class Keys(NamedTuple):
-    """Local and remote key of a registered array; both 0 for one without bytes."""
 
+class Place(NamedTuple):
+    """Where a NIC finds an array: address, local and remote key; all 0 for one without bytes."""
+
+    address: int
     lkey: int
     rkey: int
 
@@ -55,20 +59,21 @@ def ring_lane(
     array: Array,
     part: Cut,
     *,
-    keys: Keys,
-    ends: tuple[Outlet, Inlet],
+    place: Place,
+    ends: tuple[Outlet | None, Inlet | None],
     reducing: Reducing | None,
     staging_bytes: int,
     window: int,
 ) -> Lane:
     """A ring plan over one channel's share of a flat array."""
-    base, item = array.ctypes.data, array.itemsize
+    item = array.itemsize
     outlet, inlet = ends
-    sends = []
+    sends: list[tuple[Outlet, Message]] = []
     for send in plan.sends:
+        assert outlet is not None
         start, stop = part.span(send.segment, send.chunk)
         offset = start * item
-        message = Message(base + offset, keys.lkey, (stop - start) * item, offset, send.staged, send.needs)
+        message = Message(place.address + offset, place.lkey, (stop - start) * item, offset, send.staged, send.needs)
         sends.append((outlet, message))
     arrivals = []
     for receive in plan.receives:
@@ -76,7 +81,8 @@ def ring_lane(
         apply = (reducing.last if receive.final else reducing.step) if reducing and receive.reduce else None
         arrivals.append(Arrival(array[start:stop], apply))
     staging = cut_staging(staging_bytes, part.longest() * item)
-    return Lane(sends, {inlet: arrivals}, staging, {inlet: (base, keys.rkey)}, window)
+    incoming, targets = ({inlet: arrivals}, {inlet: (place.address, place.rkey)}) if inlet else ({}, {})
+    return Lane(sends, incoming, staging, targets, window)
 
 
 def shift_lane(
@@ -85,13 +91,18 @@ def shift_lane(
     target: Array,
     part: Cut,
     *,
-    keys: tuple[Keys, Keys],
+    places: tuple[Place, Place],
     ends: tuple[dict[int, Outlet], dict[int, Inlet]],
     window: int,
 ) -> Lane:
-    """All-to-all over one channel's share; segment `r` of `source` is for rank r, of `target` from rank r."""
+    """All-to-all over one channel's share; segment `r` of `source` is for rank r, of `target` from rank r.
+
+    Ranks stay in step: none sends more than a few messages ahead of what it has received, or it would disturb a
+    receiver whose turn is another sender's.
+    """
     item = source.itemsize
     outlets, inlets = ends
+    given, wanted = places
     sends: list[tuple[Outlet, Message]] = []
     arrivals: dict[Inlet, list[Arrival]] = {}
     targets: dict[Inlet, tuple[int, int]] = {}
@@ -101,9 +112,12 @@ def shift_lane(
             start, stop = part.span(to, chunk)
             # Where the bytes belong in the receiver's array is where this rank's segment lies in any array.
             offset = part.span(rank, chunk)[0] - own
-            address = source.ctypes.data + start * item
-            sends.append((outlets[to], Message(address, keys[0].lkey, (stop - start) * item, offset * item, False, 0)))
+            address = given.address + start * item
+            needs = max(0, len(sends) - _LEAD)
+            sends.append(
+                (outlets[to], Message(address, given.lkey, (stop - start) * item, offset * item, False, needs))
+            )
         inlet = inlets[back]
         arrivals[inlet] = [Arrival(target[slice(*part.span(back, chunk))], None) for chunk in range(part.chunks)]
-        targets[inlet] = (target.ctypes.data + part.segments[back][0] * item, keys[1].rkey)
+        targets[inlet] = (wanted.address + part.segments[back][0] * item, wanted.rkey)
     return Lane(sends, arrivals, Staging(1, 64), targets, window)

@@ -1,79 +1,155 @@
-"""Registered memory: buffers of our own, and user arrays registered once and used again."""
+"""Registered memory: who provides buffers, and arrays registered once and used again."""
 
 import mmap
 import weakref
 from collections import OrderedDict
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from c4bench.verbs.errors import VerbsError
 from c4bench.verbs.transport import Port, Region
 
 Array = npt.NDArray[Any]
 _CACHE_ENTRIES = 64
 
 
+class Block(Protocol):
+    """Memory that a provider gave. `bytes` is all of it, as the processor sees it."""
+
+    @property
+    def bytes(self) -> npt.NDArray[np.uint8]:
+        """All of it, one-dimensional."""
+
+    def register(self, port: Port) -> "Registered":
+        """Register it with a NIC. May be called once for each of several NICs."""
+
+
+class Provider(Protocol):
+    """Where a communicator's buffers come from."""
+
+    def allocate(self, size_bytes: int) -> Block:
+        """At least one byte of memory, page-aligned, zeroed. Raises MemoryError."""
+
+
+class Registered(NamedTuple):
+    """Memory as a NIC knows it: `shift` added to the processor's address gives the NIC's."""
+
+    region: Region
+    shift: int = 0
+
+
+class _HostBlock:
+    def __init__(self, size_bytes: int) -> None:
+        self.bytes: npt.NDArray[np.uint8] = np.frombuffer(_pages(size_bytes), np.uint8)
+
+    def register(self, port: Port) -> Registered:
+        return Registered(port.register(self.bytes.ctypes.data, self.bytes.size))
+
+
+class HostMemory:
+    """Ordinary memory of this process."""
+
+    def allocate(self, size_bytes: int) -> Block:
+        """Anonymous pages."""
+        return _HostBlock(size_bytes)
+
+
 class Buffer:
     """Page-aligned memory of our own, registered with one port."""
 
     def __init__(self, port: Port, size_bytes: int) -> None:
-        self._map = mmap.mmap(-1, size_bytes)
+        self._map = _pages(size_bytes)
         self.bytes: npt.NDArray[np.uint8] = np.frombuffer(self._map, np.uint8)
         self.view = memoryview(self._map)
         self.address = self.bytes.ctypes.data
-        self.region: Region = port.register(self.address, size_bytes)
+        with _registering(f"a buffer of {size_bytes} bytes"):
+            self.region: Region = port.register(self.address, size_bytes)
+
+
+def _pages(size_bytes: int) -> mmap.mmap:
+    try:
+        return mmap.mmap(-1, size_bytes)
+    except OSError as error:
+        raise MemoryError(f"no {size_bytes} bytes of memory: {error.strerror}") from None
 
 
 class _Entry(NamedTuple):
-    region: Region
+    registered: Registered
     watch: "weakref.finalize[Any, Any] | None"
     keep: Any
 
 
-class Registrations:
-    """The user arrays registered with one port, by address and size; the least recently used leave first.
+@contextmanager
+def _registering(what: str) -> Iterator[None]:
+    """A NIC that refuses memory is a lack of memory that it can use."""
+    try:
+        yield
+    except VerbsError as error:
+        raise MemoryError(f"{what} cannot be registered: {error}") from error
 
-    An entry ends when the memory's owner dies, before the memory is returned, so that a later array at the same address
-    can never be reached through stale pages. An owner that cannot be watched is kept alive instead.
+
+class Registrations:
+    """What is registered with one port: blocks, for good, and the user's arrays, by address and size.
+
+    Of the arrays the least recently used leave first. An array's entry ends when the memory's owner dies, before the
+    memory is returned, so that a later array at the same address can never be reached through stale pages. An owner
+    that cannot be watched is kept alive instead.
     """
 
     def __init__(self, port: Port) -> None:
         self._port = port
         self._entries: OrderedDict[tuple[int, int], _Entry] = OrderedDict()
+        self._blocks: list[tuple[range, Registered]] = []
 
-    def region(self, array: Array) -> Region:
-        """The registration of a contiguous, non-empty array."""
+    def adopt(self, block: Block) -> None:
+        """Register a block: arrays that lie in it need nothing more."""
+        start = block.bytes.ctypes.data
+        with _registering(f"a buffer of {block.bytes.size} bytes"):
+            self._blocks.append((range(start, start + block.bytes.size), block.register(self._port)))
+
+    def find(self, array: Array) -> Registered:
+        """The registration that covers a contiguous, non-empty array."""
         key = (array.ctypes.data, array.nbytes)
+        for span, registered in self._blocks:
+            if key[0] in span and key[0] + key[1] <= span.stop:
+                return registered
         entry = self._entries.get(key)
         if entry is None:
             entry = self._entries[key] = self._add(key, array)
             while len(self._entries) > _CACHE_ENTRIES:
                 self._drop(next(iter(self._entries)))
         self._entries.move_to_end(key)
-        return entry.region
+        return entry.registered
 
     def _add(self, key: tuple[int, int], array: Array) -> _Entry:
-        region = self._port.register(*key)
+        with _registering(f"an array of {array.nbytes} bytes"):
+            registered = Registered(self._port.register(*key))
         owner = _owner(array)
         try:
             watch = weakref.finalize(owner, self._drop, key)
         except TypeError:
-            return _Entry(region, None, owner)
+            return _Entry(registered, None, owner)
         watch.atexit = False
-        return _Entry(region, watch, None)
+        return _Entry(registered, watch, None)
 
     def _drop(self, key: tuple[int, int]) -> None:
         entry = self._entries.pop(key, None)
         if entry is not None:
             if entry.watch is not None:
                 entry.watch.detach()
-            entry.region.close()
+            entry.registered.region.close()
 
     def close(self) -> None:
         """Deregister all."""
         for key in list(self._entries):
             self._drop(key)
+        for _, registered in self._blocks:
+            registered.region.close()
+        self._blocks.clear()
 
 
 def _owner(array: Array) -> Any:  # noqa: ANN401  (whatever object the memory belongs to)

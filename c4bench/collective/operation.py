@@ -7,6 +7,7 @@ from c4bench.collective.errors import CollectiveError
 from c4bench.collective.lane import Lane
 from c4bench.collective.recorder import OpWriter
 from c4bench.collective.wire import Grant, Signature
+from c4bench.model.telemetry import Failure
 
 
 class Operation:
@@ -23,7 +24,7 @@ class Operation:
         self._dirty: set[Outlet] = set()
         self._incomplete: dict[int, int] = {}
 
-    def begin(self, outlets: Iterable[Outlet]) -> None:
+    def begin(self, outlets: Iterable[Outlet], now_ns: int) -> None:
         """Grant the first messages, take the grants that came early, and send what needs neither.
 
         `outlets` are all of the communicator's, since a grant on one that this operation does not use shows a mismatch.
@@ -39,7 +40,7 @@ class Operation:
             lane, total = totals.get(outlet, (self._lanes[0], 0))
             for grant in outlet.begin(self.seq, total, lane.staging):
                 self._accept(outlet, grant)
-        self.advance(self.record.entered_ns)
+        self.advance(now_ns)
 
     def _begin_inlets(self, lane: Lane) -> None:
         for inlet, arrivals in lane.arrivals.items():
@@ -70,23 +71,24 @@ class Operation:
             )
         outlet.accept(grant)
 
-    def acknowledged(self, outlet: Outlet, now_ns: int) -> None:
-        """An outlet's oldest message has arrived."""
-        outlet.acknowledged(now_ns)
+    def acknowledged(self, outlet: Outlet, qp: int, now_ns: int) -> None:
+        """The oldest message on an outlet's QP has arrived."""
+        outlet.acknowledged(qp, now_ns)
         self._lane_of[outlet].acknowledged()
         self._dirty.add(outlet)
 
-    def arrived(self, inlet: Inlet, immediate: int, now_ns: int) -> None:
-        """A message has arrived at an inlet."""
-        if inlet not in self._lane_of or not inlet.arrived(immediate, now_ns):
+    def arrived(self, inlet: Inlet, qp: int, immediate: int, now_ns: int) -> None:
+        """A message has arrived on an inlet's QP."""
+        usable = inlet.arrived(qp, immediate, now_ns) if inlet in self._lane_of else None
+        if usable is None:
             raise self.error(
                 f"unexpected message {immediate:#x} from rank {inlet.peer}", peer=inlet.peer, status="MISMATCH"
             )
-        self._lane_of[inlet].arrived += 1
-        self._started(now_ns)
+        self._lane_of[inlet].arrived += usable
+        self.record.start(now_ns)
         if inlet.complete:
             self._await(inlet.peer, -1)
-            inlet.record.store()
+            inlet.publish()
             self.record.store()
 
     def advance(self, now_ns: int) -> None:
@@ -94,7 +96,7 @@ class Operation:
         for lane in self._lanes:
             written = lane.pump(self.seq, now_ns)
             if written:
-                self._started(now_ns)
+                self.record.start(now_ns)
             self._dirty.update(written)
             if lane.head is not None:
                 self._dirty.add(lane.head)
@@ -105,13 +107,7 @@ class Operation:
 
     def finish(self, now_ns: int) -> None:
         """Record that the operation returns."""
-        self.record.finished_ns = now_ns
-        self.record.store()
-
-    def _started(self, now_ns: int) -> None:
-        if not self.record.started_ns:
-            self.record.started_ns = now_ns
-            self.record.store()
+        self.record.finish(now_ns)
 
     def _await(self, peer: int, change: int) -> None:
         left = self._incomplete.get(peer, 0) + change
@@ -119,11 +115,14 @@ class Operation:
             self._incomplete[peer] = left
         else:
             del self._incomplete[peer]
-        bit = 1 << peer
-        self.record.awaits = self.record.awaits | bit if left else self.record.awaits & ~bit
+        self.record.awaiting(peer, still=bool(left))
 
     def _waits(self) -> Iterator[tuple[str, int]]:
+        """Those first that have granted nothing: they have not come to this operation at all."""
         for lane in self._lanes:
+            for outlet in lane.totals():
+                if not outlet.granted:
+                    yield "credit from", outlet.peer
             if lane.head is not None and lane.head_waits_for() == "credit":
                 yield "credit from", lane.head.peer
         for peer in sorted(self._incomplete):
@@ -133,11 +132,21 @@ class Operation:
                 if outlet.outstanding:
                     yield "acknowledgement from", outlet.peer
 
-    def timed_out(self, timeout_s: float) -> CollectiveError:
-        """The error for an operation that did not finish in time: says what it waits for."""
+    def waiting_for(self) -> tuple[str, int]:
+        """What is waited for, in words, and the first rank of it."""
         waits = list(dict.fromkeys(self._waits()))
-        text = ", ".join(f"{what} rank {peer}" for what, peer in waits)
-        return self.error(f"no end after {timeout_s:g} s, waiting for {text}", peer=waits[0][1], status="TIMEOUT")
+        return ", ".join(f"{what} rank {peer}" for what, peer in waits), waits[0][1]
+
+    def timed_out(self, timeout_s: float) -> CollectiveError:
+        """The error for an operation that did not finish in time."""
+        text, peer = self.waiting_for()
+        return self.error(f"no end after {timeout_s:g} s, waiting for {text}", peer=peer, status="TIMEOUT")
+
+    def aborted(self, failure: Failure) -> CollectiveError:
+        """The error for another rank's failure: that one's reason, and what is waited for here."""
+        text, _ = self.waiting_for()
+        message = f"rank {failure.rank} failed: {failure.reason} (waiting here for {text})"
+        return self.error(message, peer=failure.rank, status="ABORTED")
 
     def error(self, message: str, *, peer: int = -1, status: str = "") -> CollectiveError:
         """A CollectiveError of this operation."""

@@ -33,9 +33,10 @@ class CommEntry(msgspec.Struct, frozen=True):
 
 
 class ConnName(msgspec.Struct, frozen=True):
-    """The constant part of a connection's record, at either end. `comm` is the communicator's index in the file.
+    """The constant part of a QP's record, at either end. `comm` is the communicator's index in the file.
 
-    `source` and `destination` are NICs, in the direction of the data; `peer` is the rank at the other end.
+    `source` and `destination` are NICs, in the direction of the data; `peer` is the rank at the other end, `qp` the
+    sending end's QP.
     """
 
     comm: int
@@ -60,6 +61,21 @@ class OpWriter:
     finished_ns: int = 0
     awaits: int = 0
 
+    def awaiting(self, peer: int, *, still: bool) -> None:
+        """Data of `peer` is lacking, or has all come."""
+        self.awaits = self.awaits | 1 << peer if still else self.awaits & ~(1 << peer)
+
+    def start(self, now_ns: int) -> None:
+        """The first byte has moved; only the first call counts."""
+        if not self.started_ns:
+            self.started_ns = now_ns
+            self.store()
+
+    def finish(self, now_ns: int) -> None:
+        """The operation returns."""
+        self.finished_ns = now_ns
+        self.store()
+
     def store(self) -> None:
         """Publish the fields as they are."""
         self.slot.write(
@@ -79,7 +95,7 @@ class OpWriter:
 
 @dataclass(slots=True)
 class ConnWriter:
-    """A connection's counters and the state it is in. Times are nanoseconds."""
+    """A QP's counters and the state it is in. Times are nanoseconds."""
 
     slot: layout.Slot
     source_port: int
@@ -94,11 +110,26 @@ class ConnWriter:
     posted: int = 0
     posted_sum_ns: int = 0
 
-    def enter(self, state: str, now_ns: int) -> None:
-        """Book the time since the last change on the state that was, and go to `state`."""
-        self.spent_ns[self.state] += now_ns - self.since_ns
-        self.state = state
-        self.since_ns = now_ns
+    def post(self, now_ns: int) -> None:
+        """A message has been posted."""
+        self.posted += 1
+        self.posted_sum_ns += now_ns
+
+    def acknowledge(self, size_bytes: int, now_ns: int) -> None:
+        """A message has reached the peer's memory."""
+        self.messages += 1
+        self.size_bytes += size_bytes
+        self.last_progress_ns = now_ns
+
+    def settle(self, state: str, outstanding: int, owed: int, now_ns: int) -> None:
+        """Book the time since the last change on the state that was, go to `state`, and publish."""
+        if state != self.state:
+            self.spent_ns[self.state] += now_ns - self.since_ns
+            self.state = state
+            self.since_ns = now_ns
+        self.outstanding = outstanding
+        self.owed = owed
+        self.store()
 
     def store(self) -> None:
         """Publish the fields as they are."""
@@ -124,7 +155,7 @@ class ConnWriter:
 
 @dataclass(slots=True)
 class ArrivalWriter:
-    """What has arrived at a connection's receiving end, and when, summed up."""
+    """What has arrived at a QP's receiving end, and when, summed up."""
 
     slot: layout.Slot
     messages: int = 0
@@ -181,6 +212,7 @@ class Recorder:
         self._conns = _Places("connections", layout.CONNS)
         self._arrivals = _Places("incoming connections", layout.CONNS)
         self._taken: dict[tuple[_Places, int], list[int]] = {}
+        self._op_slots: dict[int, list[layout.Slot]] = {}
         process = layout.Slot(self._memory, layout.HEADER_BYTES, layout.PROCESS_BYTES)
         process.write(msgspec.msgpack.encode(Owner(job, rank, os.getpid())))
         layout.HEADER.pack_into(self._memory, 0, layout.MAGIC, *layout.SIZES)
@@ -190,13 +222,14 @@ class Recorder:
         """Record a communicator in which this process is `rank`; returns its index."""
         with self._lock:
             index = self._comms.take(self.path)
+            self._op_slots[index] = self._operations(index)
         self._comm_slot(index).write(msgspec.msgpack.encode(CommEntry(rank, record)))
         return index
 
     def release(self, comm: int) -> None:
         """Forget a communicator that is closed, with its operations and connections; its places are used again."""
         self._comm_slot(comm).write(FREE)
-        for slot in self.operations(comm):
+        for slot in self._op_slots[comm]:
             slot.write(FREE)
         with self._lock:
             for places, base in ((self._conns, layout.CONN_NAMES_AT), (self._arrivals, layout.ARRIVAL_NAMES_AT)):
@@ -212,7 +245,7 @@ class Recorder:
         return index
 
     def connection(self, name: ConnName, source_port: int, now_ns: int) -> ConnWriter:
-        """Record the sending end of a connection; returns the writer of its counters."""
+        """Record the sending end of a QP; returns the writer of its counters."""
         with self._lock:
             index = self._take(self._conns, name.comm)
         writer = ConnWriter(self._slot(layout.CONNS_AT, index, layout.CONN_BYTES), source_port, now_ns)
@@ -221,7 +254,7 @@ class Recorder:
         return writer
 
     def arrivals(self, name: ConnName) -> ArrivalWriter:
-        """Record the receiving end of a connection; returns the writer of its counters."""
+        """Record the receiving end of a QP; returns the writer of its counters."""
         with self._lock:
             index = self._take(self._arrivals, name.comm)
         writer = ArrivalWriter(self._slot(layout.ARRIVALS_AT, index, layout.ARRIVAL_BYTES))
@@ -229,8 +262,14 @@ class Recorder:
         self._slot(layout.ARRIVAL_NAMES_AT, index, layout.CONN_NAME_BYTES).write(msgspec.msgpack.encode(name))
         return writer
 
-    def operations(self, comm: int) -> list[layout.Slot]:
-        """The slots of a communicator's operation ring; operation `seq` belongs in slot `seq % len`."""
+    def operation(
+        self, comm: int, seq: int, kind: str, algorithm: str, dtype: str, size_bytes: int, now_ns: int
+    ) -> OpWriter:
+        """The record of operation `seq` of a communicator, entered now, in place of one that ended long ago."""
+        slots = self._op_slots[comm]
+        return OpWriter(slots[seq % len(slots)], seq, kind, algorithm, dtype, size_bytes, now_ns)
+
+    def _operations(self, comm: int) -> list[layout.Slot]:
         base = layout.OPS_AT + comm * layout.OPS_PER_COMM * 2 * layout.OP_BYTES
         return [self._slot(base, index, layout.OP_BYTES) for index in range(layout.OPS_PER_COMM)]
 

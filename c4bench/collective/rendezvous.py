@@ -1,19 +1,59 @@
-"""How the ranks of a job find each other and learn their paths; the control plane provides it."""
+"""How the ranks of a job find each other, learn their paths, and hear of each other's failures."""
 
 from collections.abc import Sequence
 from typing import Protocol
 
+from c4bench.errors import C4Error
 from c4bench.model.fabric import Flow
+from c4bench.model.telemetry import Failure
+
+
+class AbsentError(C4Error):
+    """Ranks did not come to an exchange in time."""
+
+    def __init__(self, ranks: Sequence[int], timeout_s: float) -> None:
+        self.ranks = tuple(ranks)
+        names = ", ".join(map(str, ranks))
+        super().__init__(f"rank{'s' if len(ranks) > 1 else ''} {names} did not come in {timeout_s:g} s")
+
+
+class FailedError(C4Error):
+    """A member gave up while others were waiting for it."""
+
+    def __init__(self, failure: Failure) -> None:
+        self.failure = failure
+        super().__init__(failure.reason)
+
+
+class Alarm(Protocol):
+    """Tells that a member of one communicator has failed."""
+
+    @property
+    def fd(self) -> int:
+        """A descriptor that becomes readable when it has."""
+
+    def failure(self) -> Failure | None:
+        """Who and why; blocks until `fd` is readable. None when there is nobody left who could tell."""
+
+    def close(self) -> None:
+        """Stop listening."""
 
 
 class Rendezvous(Protocol):
-    """What a communicator asks of the control plane."""
+    """What a communicator asks of the control plane. Names of communicators are unique within a job, and used once."""
 
-    def exchange(self, key: str, rank: int, size: int, payload: bytes, timeout_s: float) -> list[bytes]:
+    def exchange(self, comm: str, key: str, rank: int, size: int, payload: bytes, timeout_s: float) -> list[bytes]:
         """Give `payload`, block until all `size` ranks gave theirs under `key`, and return them by rank.
 
-        Raises CollectiveError that names the missing ranks after `timeout_s`. A key is used once.
+        Raises AbsentError that names the missing ranks after `timeout_s`, and FailedError as soon as a member fails. A
+        key is used once.
         """
+
+    def fail(self, comm: str, failure: Failure) -> None:
+        """Tell every member, those that come later too. Only the first failure of a communicator counts."""
+
+    def alarm(self, comm: str) -> Alarm:
+        """Listen for failures of a communicator's members."""
 
     def route(self, flows: Sequence[Flow]) -> list[int]:
         """C4P's answer: a UDP source port for each flow, in order; 0 leaves a flow to ECMP."""

@@ -16,13 +16,13 @@ Fixed sizes are in the header, so files of another build are refused rather than
 import struct
 import zlib
 
-MAGIC = b"C4RING03"
+MAGIC = b"C4RING04"
 HEADER = struct.Struct("<8s9I")
 HEADER_BYTES = 4096
 _COPY = struct.Struct("<QII")
 
 PROCESS_BYTES = 512
-COMMS = 16
+COMMS = 64
 COMM_BYTES = 128 << 10
 OPS_PER_COMM = 64
 OP_BYTES = 256

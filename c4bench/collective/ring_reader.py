@@ -185,6 +185,7 @@ def _arrival(name: ConnName, raw: bytes, entry: CommEntry) -> ArrivalRecord:
         peer=name.peer,
         source=name.source,
         destination=name.destination,
+        qp=name.qp,
         messages=messages,
         arrived_sum_ns=arrived_sum,
     )

@@ -8,6 +8,9 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
+# A message shorter than this costs more than overlapping it with another one wins.
+PIPELINED_BYTES = 128 << 10
+
 
 class Send(NamedTuple):
     """Message to the right: chunk `chunk` of segment `segment`, once `needs` messages have arrived from the left.
@@ -47,9 +50,13 @@ def split(count: int, parts: int) -> list[Span]:
 
 
 def chunk_count(count: int, parts: int, itemsize: int, chunk_bytes: int) -> int:
-    """Chunks that each of `parts` segments of `count` items is cut into: at least one, and the same on every rank."""
+    """Chunks that each of `parts` segments of `count` items is cut into: at least one, and the same on every rank.
+
+    A segment worth it is cut in two at least, so that one half is on its way while the other is being reduced.
+    """
     longest = -(-count // parts) * itemsize
-    return max(1, -(-longest // chunk_bytes))
+    fewest = 2 if longest >= 2 * PIPELINED_BYTES else 1
+    return max(fewest, -(-longest // chunk_bytes))
 
 
 @lru_cache(maxsize=256)
@@ -103,6 +110,15 @@ def broadcast(rank: int, size: int, chunks: int, root: int = 0) -> RingPlan:
     sends = [Send(0, chunk, staged=False, needs=chunk + 1 if place else 0) for chunk in range(chunks)]
     receives = [Receive(0, chunk, reduce=False, final=False) for chunk in range(chunks)]
     return RingPlan(tuple(sends) if place < size - 1 else (), tuple(receives) if place else ())
+
+
+@lru_cache(maxsize=256)
+def reduce(rank: int, size: int, chunks: int, root: int = 0) -> RingPlan:
+    """Pipelined reduction along the ring that ends at `root`; the rank to the right of the root receives nothing."""
+    place = (rank - root) % size
+    sends = [Send(0, chunk, staged=True, needs=chunk + 1 if place > 1 else 0) for chunk in range(chunks)]
+    receives = [Receive(0, chunk, reduce=True, final=not place) for chunk in range(chunks)]
+    return RingPlan(tuple(sends) if place else (), tuple(receives) if place != 1 else ())
 
 
 @lru_cache(maxsize=256)

@@ -7,9 +7,9 @@ import msgspec
 
 from c4bench.verbs.transport import Remote
 
-KINDS = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "barrier")
+KINDS = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce", "send", "barrier")
 REDUCTIONS = ("", "sum", "min", "max", "avg")
-DTYPES = ("", "float32", "float64", "int32", "int64", "float16", "int8", "uint8", "bool")
+DTYPES = ("", "float32", "float64", "int32", "int64", "float16", "bfloat16", "int8", "uint8", "bool")
 _GRANT = struct.Struct("<IIQIBBBHQ")
 GRANT_BYTES = 64
 MAILBOX_SLOTS = 16
@@ -65,9 +65,9 @@ def unpack_grant(buffer: memoryview, slot: int) -> Grant:
 
 
 class SendingEnd(msgspec.Struct, frozen=True):
-    """The sending end of a directed connection, as its receiver needs it: its QP and its mailbox for grants."""
+    """The sending end of a directed connection, as its receiver needs it: its QPs and its mailbox for grants."""
 
-    remote: Remote
+    remotes: list[Remote]
     mailbox: int
     mailbox_rkey: int
 
@@ -75,13 +75,14 @@ class SendingEnd(msgspec.Struct, frozen=True):
 class ReceivingEnd(msgspec.Struct, frozen=True):
     """The receiving end of a directed connection, as its sender needs it; staging 0 where nothing is ever reduced."""
 
-    remote: Remote
+    remotes: list[Remote]
     staging: int
     staging_rkey: int
 
 
 class Hello(msgspec.Struct, frozen=True):
-    """All ends of one rank, by peer and then by channel."""
+    """All ends of one rank, by peer and then by channel, and the line rate of its slowest NIC."""
 
+    rate_bps: float
     sending: dict[int, list[SendingEnd]]
     receiving: dict[int, list[ReceivingEnd]]

@@ -6,11 +6,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from c4bench.collective.ends import INLET_RECEIVES, INLET_SENDS, Inlet, Outlet
+from c4bench.collective.ends import INLET_RECEIVES, INLET_SENDS, Inlet, Outlet, Way
+from c4bench.collective.errors import CollectiveError
 from c4bench.collective.memory import Buffer
 from c4bench.collective.options import Options
+from c4bench.collective.process import Process
 from c4bench.collective.recorder import ConnName, Recorder
-from c4bench.collective.rendezvous import Rendezvous
+from c4bench.collective.rendezvous import AbsentError, FailedError
+from c4bench.collective.silence import Silence
 from c4bench.collective.wire import MAILBOX_BYTES, MAILBOX_SLOTS, Hello, ReceivingEnd, SendingEnd
 from c4bench.model.fabric import Flow, Nic
 from c4bench.model.telemetry import Member
@@ -22,14 +25,13 @@ class Site:
     """Where a rank stands: what wiring needs to know about its communicator. `routed` flows hold planned paths."""
 
     comm: str
-    job: str
     rank: int
     members: tuple[Member, ...]
+    process: Process
     nics: tuple[Nic, ...]
     ports: tuple[Port, ...]
-    recorder: Recorder
+    recorder: Recorder | Silence
     record: int
-    rendezvous: Rendezvous
     options: Options
     routed: list[str] = field(default_factory=list)
 
@@ -38,17 +40,31 @@ class Site:
         """How many ranks there are."""
         return len(self.members)
 
-    def exchange(self, key: str, payload: bytes) -> list[bytes]:
-        """All-gather under a key of this communicator."""
-        key = f"{self.job}/{self.comm}/{key}"
-        return self.rendezvous.exchange(key, self.rank, self.size, payload, self.options.timeout_s)
+    def exchange(self, key: str, payload: bytes = b"") -> list[bytes]:
+        """All-gather under a key of this communicator.
+
+        Raises CollectiveError `ABSENT` that names the first missing rank, or `ABORTED` that names one that failed.
+        """
+        try:
+            return self.process.rendezvous.exchange(
+                self.comm, key, self.rank, self.size, payload, self.options.connect_s
+            )
+        except AbsentError as error:
+            raise self._error(key, str(error), error.ranks[0], "ABSENT") from None
+        except FailedError as error:
+            peer = error.failure.rank
+            raise self._error(key, f"rank {peer} failed: {error}", peer, "ABORTED") from None
+
+    def _error(self, key: str, message: str, peer: int, status: str) -> CollectiveError:
+        kind = f"connecting {key.partition('/')[0]}"
+        return CollectiveError(message, comm=self.comm, rank=self.rank, kind=kind, peer=peer, status=status)
 
 
 @dataclass
 class _Half:
     """An end that is made but not connected. `buffers` are the mailbox, or the outbox and any staging."""
 
-    connection: Connection
+    connections: list[Connection]
     buffers: list[Buffer] = field(default_factory=list)
 
 
@@ -59,13 +75,26 @@ class _Place(NamedTuple):
     channel: int
 
 
+class _Lane(NamedTuple):
+    """One QP of a connection."""
+
+    place: _Place
+    qp: int
+
+
 _Halves = dict[int, list[_Half]]
 
 
-def wire(
-    site: Site, key: str, to: Sequence[int], back: Sequence[int], *, staged: bool
-) -> tuple[dict[int, list[Outlet]], dict[int, list[Inlet]]]:
-    """Connect to the ranks `to` and from the ranks `back`; returns the ends by peer, in the order of channels.
+class Wired(NamedTuple):
+    """Connected ends by peer, in the order of channels, and the line rate of the slowest NIC of all ranks."""
+
+    outlets: dict[int, list[Outlet]]
+    inlets: dict[int, list[Inlet]]
+    rate_bps: float
+
+
+def wire(site: Site, key: str, to: Sequence[int], back: Sequence[int], *, staged: bool) -> Wired:
+    """Connect to the ranks `to` and from the ranks `back`.
 
     Every rank calls this with the same `key` and with matching peers. With `staged` the inlets get staging memory.
     """
@@ -89,71 +118,89 @@ def wire(
         for peer, halves in receiving.items()
     }
     # Nobody may write before the far end can receive: a message to a QP that is not up costs a retransmission timer.
-    site.exchange(f"{key}/up", b"")
-    return outlets, inlets
+    site.exchange(f"{key}/up")
+    return Wired(outlets, inlets, min(hello.rate_bps for hello in hellos))
 
 
 def _sending_half(site: Site, port: Port) -> _Half:
     options = site.options
-    connection = port.connection(options.profile, sends=options.window + 1, receives=MAILBOX_SLOTS)
-    return _Half(connection, [Buffer(port, MAILBOX_BYTES)])
+    connections = [
+        port.connection(options.profile, sends=options.window + 1, receives=MAILBOX_SLOTS) for _ in range(options.qps)
+    ]
+    return _Half(connections, [Buffer(port, MAILBOX_BYTES)])
 
 
 def _receiving_half(site: Site, port: Port, staged: bool) -> _Half:
-    connection = port.connection(site.options.profile, sends=INLET_SENDS, receives=INLET_RECEIVES)
-    sizes = [MAILBOX_BYTES, site.options.staging_bytes] if staged else [MAILBOX_BYTES]
-    return _Half(connection, [Buffer(port, size) for size in sizes])
+    options = site.options
+    connections = [
+        port.connection(options.profile, sends=INLET_SENDS, receives=INLET_RECEIVES) for _ in range(options.qps)
+    ]
+    sizes = [MAILBOX_BYTES, options.staging_bytes] if staged else [MAILBOX_BYTES]
+    return _Half(connections, [Buffer(port, size) for size in sizes])
 
 
 def _hello(site: Site, sending: _Halves, receiving: _Halves) -> Hello:
-    gids = [port.gid for port in site.ports]
+    here = [port.here() for port in site.ports]
     return Hello(
+        min(nic.rate_bps for nic in site.nics),
         {
             peer: [
-                SendingEnd(Remote(gid, half.connection.qp_num), half.buffers[0].address, half.buffers[0].region.rkey)
-                for gid, half in zip(gids, halves, strict=True)
+                SendingEnd(_remotes(at, half), half.buffers[0].address, half.buffers[0].region.rkey)
+                for at, half in zip(here, halves, strict=True)
             ]
             for peer, halves in sending.items()
         },
         {
             peer: [
-                ReceivingEnd(
-                    Remote(gid, half.connection.qp_num), half.buffers[-1].address, half.buffers[-1].region.rkey
-                )
-                for gid, half in zip(gids, halves, strict=True)
+                ReceivingEnd(_remotes(at, half), half.buffers[-1].address, half.buffers[-1].region.rkey)
+                for at, half in zip(here, halves, strict=True)
             ]
             for peer, halves in receiving.items()
         },
     )
 
 
-def _routes(site: Site, to: Sequence[int]) -> dict[_Place, int]:
-    """Source port by place."""
-    places = [_Place(peer, channel) for peer in to for channel in range(len(site.ports))]
-    if site.options.paths == "ecmp" or not places:
-        return dict.fromkeys(places, 0)
-    flows = [_flow(site, place) for place in places]
+def _remotes(here: Remote, half: _Half) -> list[Remote]:
+    return [msgspec.structs.replace(here, qp=connection.qp_num) for connection in half.connections]
+
+
+def _routes(site: Site, to: Sequence[int]) -> dict[_Lane, int]:
+    """Source port of every QP."""
+    lanes = [
+        _Lane(_Place(peer, channel), qp)
+        for peer in to
+        for channel in range(len(site.ports))
+        for qp in range(site.options.qps)
+    ]
+    if site.options.paths == "ecmp" or not lanes:
+        return dict.fromkeys(lanes, 0)
+    flows = [_flow(site, lane) for lane in lanes]
     site.routed.extend(flow.id for flow in flows)
-    return dict(zip(places, site.rendezvous.route(flows), strict=True))
+    return dict(zip(lanes, site.process.rendezvous.route(flows), strict=True))
 
 
-def _flow(site: Site, place: _Place) -> Flow:
-    nic = site.nics[place.channel]
-    name = f"{site.job}/{site.comm}/{site.rank}>{place.peer}/{place.channel}"
-    return Flow(name, site.job, nic.name, site.members[place.peer].nics[place.channel], nic.rate_bps)
+def _flow(site: Site, lane: _Lane) -> Flow:
+    (peer, channel), qp = lane
+    nic = site.nics[channel]
+    name = f"{site.process.job}/{site.comm}/{site.rank}>{peer}/{channel}.{qp}"
+    return Flow(name, site.process.job, nic.name, site.members[peer].nics[channel], nic.rate_bps / site.options.qps)
 
 
-def _outlet(site: Site, place: _Place, half: _Half, far: ReceivingEnd, routes: dict[_Place, int]) -> Outlet:
-    half.connection.connect(far.remote, routes[place], receives=MAILBOX_SLOTS)
+def _outlet(site: Site, place: _Place, half: _Half, far: ReceivingEnd, routes: dict[_Lane, int]) -> Outlet:
     source, destination = site.nics[place.channel].name, site.members[place.peer].nics[place.channel]
-    name = ConnName(site.record, place.peer, source, destination, half.connection.qp_num)
-    record = site.recorder.connection(name, half.connection.source_port, site.options.clock_ns())
-    return Outlet(place.peer, half.connection, half.buffers[0], far, record)
+    ways = []
+    for index, (connection, remote) in enumerate(zip(half.connections, far.remotes, strict=True)):
+        connection.connect(remote, routes[_Lane(place, index)], receives=MAILBOX_SLOTS)
+        name = ConnName(site.record, place.peer, source, destination, connection.qp_num)
+        ways.append(Way(connection, site.recorder.connection(name, connection.source_port, site.options.clock_ns())))
+    return Outlet(place.peer, ways, half.buffers[0], far)
 
 
 def _inlet(site: Site, place: _Place, half: _Half, far: SendingEnd) -> Inlet:
-    half.connection.connect(far.remote, receives=INLET_RECEIVES)
     source, destination = site.members[place.peer].nics[place.channel], site.nics[place.channel].name
-    name = ConnName(site.record, place.peer, source, destination, half.connection.qp_num)
+    records = []
+    for connection, remote in zip(half.connections, far.remotes, strict=True):
+        connection.connect(remote, receives=INLET_RECEIVES)
+        records.append(site.recorder.arrivals(ConnName(site.record, place.peer, source, destination, remote.qp)))
     staging = half.buffers[1] if len(half.buffers) > 1 else None
-    return Inlet(place.peer, half.connection, half.buffers[0], staging, far, site.recorder.arrivals(name))
+    return Inlet(place.peer, half.connections, half.buffers[0], staging, far, records)

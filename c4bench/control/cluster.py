@@ -88,9 +88,11 @@ class Cluster:
         """End a job."""
         self._ask(self._master.stop(job))
 
-    def meet(self, place: str, key: str, rank: int, size: int, timeout_s: float = 300.0) -> None:
-        """Take part in a meeting of ranks (see `workload.context.RankContext.meet`)."""
-        self._ask(self._master.meet(Exchange(place, key, rank, size, b"", timeout_s)))
+    def meet(
+        self, place: str, key: str, rank: int, size: int, payload: bytes = b"", timeout_s: float = 300.0
+    ) -> tuple[bytes, ...]:
+        """Take part in a meeting of ranks, and get what each has brought (see `workload.context.RankContext.meet`)."""
+        return self._ask(self._master.meet(Exchange(place, "", key, rank, size, payload, timeout_s)))
 
     def learn_paths(self, source_ports: Sequence[int]) -> Atlas:
         """Probe all pairs of NICs and keep the atlas for planning."""

@@ -19,9 +19,9 @@ from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.fabric import Flow
 from c4bench.model.fabric import Path as FabricPath
-from c4bench.model.telemetry import Window
+from c4bench.model.telemetry import Failure, Window
 from c4bench.wire.channel import WebSocketChannel
-from c4bench.wire.messages import Empty, Exchange, Hello, JobSpec, Release, Result, Route, Start, Stop
+from c4bench.wire.messages import Empty, Exchange, Fail, Hello, JobSpec, Release, Result, Route, Start, Stop, Watch
 from c4bench.wire.peer import Handler, Peer
 from c4bench.wire.trust import MASTER, peer_name, server_context
 
@@ -84,6 +84,8 @@ class Master:
             "hello": Handler(Hello, hello),
             "window": Handler(Window, window),
             "exchange": Handler(Exchange, self._board.exchange),
+            "fail": Handler(Fail, self._fail),
+            "watch": Handler(Watch, self._watch),
             "route": Handler(Route, self._route),
             "release": Handler(Release, self._release),
             "result": Handler(Result, self._result),
@@ -137,9 +139,20 @@ class Master:
         self._detectors.pop(job, None)
         self._board.forget(job)
 
-    async def meet(self, request: Exchange) -> None:
-        """Wait for the others of an exchange, as one of them."""
-        await self._board.exchange(request)
+    async def meet(self, request: Exchange) -> tuple[bytes, ...]:
+        """Wait for the others of an exchange, as one of them; returns what each gave."""
+        found = await self._board.exchange(request)
+        if found.missing:
+            place = f"{request.key!r} of {request.job}"
+            raise UnhealthyError(f"ranks {list(found.missing)} did not come to {place} in {request.timeout_s:g} s")
+        return found.payloads
+
+    async def _fail(self, request: Fail) -> Empty:
+        self._board.fail(request)
+        return Empty()
+
+    async def _watch(self, request: Watch) -> Failure:
+        return await self._board.watch(request.job, request.comm)
 
     async def _result(self, result: Result) -> Empty:
         job = self.jobs.get(result.job)

@@ -1,38 +1,68 @@
-"""All-gather by name: how the ranks of a job find each other."""
+"""All-gather by name, and word of failures: how the ranks of a job find each other and stop together."""
 
 import asyncio
+from typing import Any
+
+import msgspec
 
 from c4bench.errors import UnhealthyError
-from c4bench.wire.messages import Exchange
+from c4bench.model.telemetry import Failure
+from c4bench.wire.messages import Exchange, Exchanged, Fail
+
+_Comm = tuple[str, str]  # job, communicator
+
+
+class _Gathering(msgspec.Struct):
+    """An exchange that not all have come to."""
+
+    ended: asyncio.Future[Exchanged]
+    given: dict[int, bytes] = {}
 
 
 class Board:
-    """Pending exchanges of every job."""
+    """Pending exchanges and failures of every job's communicators."""
 
     def __init__(self) -> None:
-        self._pending: dict[tuple[str, str], dict[int, bytes]] = {}
-        self._complete: dict[tuple[str, str], asyncio.Future[tuple[bytes, ...]]] = {}
+        self._gatherings: dict[tuple[str, str, str], _Gathering] = {}
+        self._failures: dict[_Comm, asyncio.Future[Failure]] = {}
 
-    async def exchange(self, request: Exchange) -> tuple[bytes, ...]:
-        """Wait for the other ranks of the key; payloads by rank. Raises UnhealthyError naming who did not come."""
-        name = (request.job, request.key)
-        given = self._pending.setdefault(name, {})
-        complete = self._complete.setdefault(name, asyncio.get_running_loop().create_future())
-        given[request.rank] = request.payload
-        if len(given) == request.size:
-            complete.set_result(tuple(given[rank] for rank in range(request.size)))
-            del self._pending[name], self._complete[name]
-        try:
-            async with asyncio.timeout(request.timeout_s):
-                return await asyncio.shield(complete)
-        except TimeoutError:
-            missing = sorted(set(range(request.size)) - set(given))
-            raise UnhealthyError(
-                f"job {request.job}: ranks {missing} did not come to {request.key!r} in {request.timeout_s:g} s"
-            ) from None
+    async def exchange(self, request: Exchange) -> Exchanged:
+        """Wait for the other ranks of the key. When the time of any is over, it is over for all who wait."""
+        name = (request.job, request.comm, request.key)
+        failure = self._failure(request.job, request.comm)
+        gathering = self._gatherings.setdefault(name, _Gathering(asyncio.get_running_loop().create_future()))
+        gathering.given[request.rank] = request.payload
+        if len(gathering.given) == request.size:
+            self._end(name, Exchanged(tuple(gathering.given[rank] for rank in range(request.size))))
+        either: set[asyncio.Future[Any]] = {gathering.ended, failure}
+        await asyncio.wait(either, timeout=request.timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        if gathering.ended.cancelled() or failure.cancelled():
+            raise UnhealthyError(f"job {request.job} has ended")
+        if not gathering.ended.done():
+            missing = tuple(sorted(set(range(request.size)) - set(gathering.given)))
+            self._end(name, Exchanged(failure=failure.result()) if failure.done() else Exchanged(missing=missing))
+        return gathering.ended.result()
+
+    def _end(self, name: tuple[str, str, str], how: Exchanged) -> None:
+        self._gatherings.pop(name).ended.set_result(how)
+
+    def _failure(self, job: str, comm: str) -> asyncio.Future[Failure]:
+        return self._failures.setdefault((job, comm), asyncio.get_running_loop().create_future())
+
+    def fail(self, request: Fail) -> None:
+        """Tell everybody who waits for or watches this communicator, now and later. Only the first failure counts."""
+        failure = self._failure(request.job, request.comm)
+        if not failure.done():
+            failure.set_result(request.failure)
+
+    async def watch(self, job: str, comm: str) -> Failure:
+        """The communicator's first failure, once there is one."""
+        # Shielded: a watcher that goes away must not take the others' future with it.
+        return await asyncio.shield(self._failure(job, comm))
 
     def forget(self, job: str) -> None:
         """Drop what a job that has ended left pending."""
-        for name in [name for name in self._pending if name[0] == job]:
-            del self._pending[name]
-            self._complete.pop(name).cancel()
+        for name in [name for name in self._gatherings if name[0] == job]:
+            self._gatherings.pop(name).ended.cancel()
+        for comm in [comm for comm in self._failures if comm[0] == job]:
+            self._failures.pop(comm).cancel()

@@ -23,6 +23,13 @@ class CommRecord(msgspec.Struct, frozen=True):
     members: tuple[Member, ...]
 
 
+class Failure(msgspec.Struct, frozen=True):
+    """What a member of a communicator tells the others: that it cannot go on, and why."""
+
+    rank: int
+    reason: str
+
+
 class OpRecord(msgspec.Struct, frozen=True):
     """Operation layer: one collective as one rank saw it.
 
@@ -80,7 +87,7 @@ class ConnRecord(msgspec.Struct, frozen=True):
 
 
 class ArrivalRecord(msgspec.Struct, frozen=True):
-    """Connection layer: the receiving side of the QP whose `ConnRecord` has the same source and destination.
+    """Connection layer: the receiving side of the QP whose `ConnRecord` has the same source, destination and `qp`.
 
     `messages` have arrived, at times that add up to `arrived_sum_ns` on the receiver's clock, modulo 2^64. When as many
     have arrived as were posted, the two sums differ by the messages' total one-way delay, plus the offset of the two
@@ -93,6 +100,7 @@ class ArrivalRecord(msgspec.Struct, frozen=True):
     peer: int
     source: str
     destination: str
+    qp: int
     messages: int
     arrived_sum_ns: int
 

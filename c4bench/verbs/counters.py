@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 SYSFS = Path("/sys/class")
 # The kernel serves hardware counters from a cache this old at most; two readings closer than that may be the same one.
@@ -25,6 +26,42 @@ def port_counters(device: str, port: int = 1, sysfs: Path = SYSFS) -> dict[str, 
 def netdev_statistics(netdev: str, sysfs: Path = SYSFS) -> dict[str, int]:
     """`statistics` of a network interface, by name: `tx_bytes`, `rx_dropped` and so on."""
     return _read_all(sysfs / "net" / netdev / "statistics")
+
+
+class Congestion(NamedTuple):
+    """What a NIC says of losses and congestion, whatever its driver calls it; None where it does not count that.
+
+    `retransmits` are the occasions on which it sent again: expired timers and negative acknowledgements, not packets.
+    `out_of_sequence` are packets that came too early. Congestion notification packets and marks are those of RoCE v2
+    (annex A17.9.3).
+    """
+
+    retransmits: int | None
+    out_of_sequence: int | None
+    cnp_sent: int | None
+    cnp_received: int | None
+    ecn_marked: int | None
+
+
+# By driver: mlx5, bnxt_re, irdma, rxe. Several names of one driver count different occasions, which add up; what rxe
+# calls a retry of its completer is either.
+_COUNTED_AS = {
+    "retransmits": (
+        *("local_ack_timeout_err", "packet_seq_err", "implied_nak_seq_err"),
+        *("to_retransmits", "seq_err_naks_rcvd"),
+        *("completer_retry_err",),
+    ),
+    "out_of_sequence": ("out_of_sequence", "oos_drop_count", "out_of_seq_request"),
+    "cnp_sent": ("np_cnp_sent", "tx_cnp_pkts", "cnpSent"),
+    "cnp_received": ("rp_cnp_handled", "rp_cnp_ignored", "rx_cnp_pkts", "cnpHandled", "cnpIgnored"),
+    "ecn_marked": ("np_ecn_marked_roce_packets", "rx_ecn_marked_pkts", "RxECNMrkd"),
+}
+
+
+def congestion(counters: dict[str, int]) -> Congestion:
+    """The congestion among `hardware_counters`."""
+    found = {kind: [counters[name] for name in names if name in counters] for kind, names in _COUNTED_AS.items()}
+    return Congestion(**{kind: sum(values) if values else None for kind, values in found.items()})
 
 
 def difference(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:

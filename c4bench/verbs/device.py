@@ -1,13 +1,12 @@
 """An opened RDMA device: its port, its GIDs, its memory, its completions."""
 
-import ipaddress
 import os
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from pyverbs.cq import CQ, CompChannel
 from pyverbs.device import Context
@@ -15,34 +14,31 @@ from pyverbs.mr import MR
 from pyverbs.pd import PD
 from pyverbs.pyverbs_error import PyverbsRDMAError
 
-from c4bench.verbs.endpoint import Endpoint
+from c4bench.verbs import addressing, dmabuf
+from c4bench.verbs.addressing import Gid, PortStatus
+from c4bench.verbs.endpoint import RECEIVE, Endpoint
 from c4bench.verbs.enums import ENUMS, names
 from c4bench.verbs.errors import VerbsError, verbs
 from c4bench.verbs.events import drain_events
-from c4bench.verbs.path import FlowLabel, PathControl
-from c4bench.verbs.transport import Completion, PortEvent, TransportProfile
+from c4bench.verbs.knobs import choose
+from c4bench.verbs.path import PathControl
+from c4bench.verbs.transport import Completion, PortEvent, Remote, TransportProfile
 
 STATUSES = {value: name for value, name in names("IBV_WC_").items() if name.endswith("_ERR")}
 ACCESS = ENUMS.IBV_ACCESS_LOCAL_WRITE | ENUMS.IBV_ACCESS_REMOTE_WRITE | ENUMS.IBV_ACCESS_REMOTE_READ
+LINK_LAYERS = {
+    int(ENUMS.IBV_LINK_LAYER_ETHERNET): addressing.ETHERNET,
+    int(ENUMS.IBV_LINK_LAYER_INFINIBAND): addressing.INFINIBAND,
+}
+GID_KINDS = {
+    int(ENUMS.IBV_GID_TYPE_IB): addressing.IB,
+    int(ENUMS.IBV_GID_TYPE_ROCE_V1): addressing.ROCE_V1,
+    int(ENUMS.IBV_GID_TYPE_ROCE_V2): addressing.ROCE_V2,
+}
 PORT_STATES = ("NOP", "DOWN", "INIT", "ARMED", "ACTIVE", "ACTIVE_DEFER")
 _POLL_BATCH = 64
 _ANCHOR_BYTES = 64
 _opening = threading.Lock()
-
-
-class PortStatus(NamedTuple):
-    """`state` is the verbs name (`ACTIVE`, `DOWN`), `active_mtu_bytes` the largest path MTU now."""
-
-    state: str
-    active_mtu_bytes: int
-    link_layer: str
-
-
-class Gid(NamedTuple):
-    """An entry of the GID table."""
-
-    table_index: int
-    text: str
 
 
 def _event_fds() -> set[int]:
@@ -57,17 +53,27 @@ def _event_fds() -> set[int]:
 class Device:
     """A device opened for one user: protection domain, one completion channel and one completion queue.
 
-    Not thread-safe, as pyverbs is not. Closing releases QPs and memory first and the context last, and is safe after
-    any error. Raises VerbsError where a verb fails or the device has no RoCE v2 GID for `address`.
+    `address` is the IP address of its netdev; on InfiniBand it may be the IPoIB one. `paths` is chosen by trying when
+    it is first needed, unless given; for that `netns` is the path of the network namespace of its netdev, None where it
+    is this process's own. Not thread-safe, as pyverbs is not. Closing releases QPs and memory first and the
+    context last, and is safe after any error. Raises VerbsError where a verb fails.
     """
 
     def __init__(
-        self, name: str, address: str, *, port: int = 1, depth: int = 8192, paths: PathControl | None = None
+        self,
+        name: str,
+        address: str,
+        *,
+        port: int = 1,
+        depth: int = 8192,
+        paths: PathControl | None = None,
+        netns: str | None = None,
     ) -> None:
         self.name = name
         self.address = address
         self.port_number = port
-        self.paths: PathControl = paths or FlowLabel()
+        self._paths = paths
+        self._netns = netns
         with ExitStack() as undo, verbs(name, "opening it"):
             self._open(undo, depth)
             self._close = undo.pop_all()
@@ -110,60 +116,92 @@ class Device:
         """Non-blocking descriptors, for poll or an event loop: completion channel, asynchronous events."""
         return self._channel_fd, self._async_fd
 
-    def status(self) -> PortStatus:
-        """The port's state now."""
-        with verbs(self.name, "querying the port"):
-            port = self.context.query_port(self.port_number)
-        layers = {int(ENUMS.IBV_LINK_LAYER_ETHERNET): "Ethernet", int(ENUMS.IBV_LINK_LAYER_INFINIBAND): "InfiniBand"}
-        return PortStatus(PORT_STATES[port.state], 128 << port.active_mtu, layers.get(port.link_layer, "unknown"))
-
-    def resolve_gid(self) -> Gid:
-        """The RoCE v2 GID that carries this device's address.
-
-        Looked up each time: the index may differ between ports and after a flap.
-        """
-        wanted = _as_gid(self.address)
-        with verbs(self.name, "reading the GID table"):
-            length = self.context.query_port(self.port_number).gid_tbl_len
-            table = self.context.query_gid_table(length)
-        for entry in table:
-            if entry.port_num == self.port_number and entry.gid_type == ENUMS.IBV_GID_TYPE_ROCE_V2:
-                text = entry.gid_str()
-                if ipaddress.IPv6Address(text) == wanted:
-                    return Gid(entry.gid_index, text)
-        raise VerbsError(
-            f"{self.name}: no RoCE v2 GID for {self.address}; give its netdev that address", device=self.name
-        )
+    @property
+    def paths(self) -> PathControl:
+        """How this device's connections choose their paths."""
+        if self._paths is None:
+            self._paths = choose(self, self._netns)
+        return self._paths
 
     @property
-    def gid(self) -> str:
-        """The RoCE v2 GID as text, for the far end."""
-        return self.resolve_gid().text
+    def vendor(self) -> int:
+        """The vendor identity of the device."""
+        with verbs(self.name, "querying the device"):
+            return int(self.context.query_device().vendor_id)
+
+    def status(self) -> PortStatus:
+        """The port now."""
+        with verbs(self.name, "querying the port"):
+            port = self.context.query_port(self.port_number)
+        return PortStatus(
+            state=PORT_STATES[port.state],
+            active_mtu_bytes=_mtu_bytes(port),
+            link_layer=LINK_LAYERS.get(port.link_layer, "unknown"),
+            lid=port.lid,
+            lmc=port.lmc,
+        )
+
+    def gids(self) -> list[Gid]:
+        """The GID table of the port now."""
+        with verbs(self.name, "reading the GID table"):
+            # The kernel refuses to fill a table that is too short for all the ports together.
+            ports = self.context.query_device().phys_port_cnt
+            table = self.context.query_gid_table(self.context.query_port(self.port_number).gid_tbl_len * ports)
+        return [
+            Gid(entry.gid_index, entry.gid_str(), GID_KINDS[entry.gid_type])
+            for entry in table
+            if entry.port_num == self.port_number
+        ]
+
+    def resolve_gid(self) -> Gid:
+        """The GID that carries this device's address.
+
+        Looked up each time: the index may differ between ports and after a flap. Raises VerbsError where there is none.
+        """
+        found = addressing.pick_gid(self.gids(), self.status().link_layer, self.address)
+        if found is None:
+            raise VerbsError(
+                f"{self.name}: no RoCE v2 GID for {self.address}; give its netdev that address", device=self.name
+            )
+        return found
+
+    def here(self) -> Remote:
+        """See Port."""
+        status = self.status()
+        return Remote(self.resolve_gid().text, 0, lid=status.lid, mtu_bytes=status.active_mtu_bytes)
 
     def register(self, address: int, length: int) -> Any:  # noqa: ANN401  (a pyverbs MR)
         """Register `length` bytes at `address`, which must outlive the registration, for local and remote access."""
         with verbs(self.name, f"registering {length} bytes"):
             return MR(self.pd, length, ACCESS, address=address)
 
+    def register_dmabuf(self, fd: int, offset: int, length: int) -> Any:  # noqa: ANN401  (a pyverbs MR)
+        """See Port. Work requests address the memory from `offset` on."""
+        return dmabuf.register(self, ACCESS, fd, offset, length)
+
     def connection(self, profile: TransportProfile, sends: int, receives: int) -> Endpoint:
         """A new RC endpoint with queues of those depths."""
         return Endpoint(self, profile, sends=sends, receives=receives)
 
-    def completions(self) -> Sequence[Completion]:
-        """Every completion there is. Arms the channel before polling, so that none can be missed."""
-        try:
-            self._channel.get_cq_event(self.cq)
-        except PyverbsRDMAError:
-            pass
-        else:
-            self.cq.ack_events(1)
-            self.cq.req_notify()
+    def completions(self, *, arm: bool = True) -> Sequence[Completion]:
+        """See Port."""
+        if arm:
+            self._rearm()
         found: list[Completion] = []
         while True:
             count, batch = self.cq.poll(_POLL_BATCH)
             found.extend(map(_completion, batch))
             if count < _POLL_BATCH:
                 return found
+
+    def _rearm(self) -> None:
+        try:
+            self._channel.get_cq_event(self.cq)
+        except PyverbsRDMAError:
+            # No notification: the queue is still armed from last time.
+            return
+        self.cq.ack_events(1)
+        self.cq.req_notify()
 
     def events(self) -> Sequence[PortEvent]:
         """Every pending asynchronous event."""
@@ -183,12 +221,22 @@ class Device:
         self.close()
 
 
-def _as_gid(address: str) -> ipaddress.IPv6Address:
-    parsed = ipaddress.ip_address(address)
-    return ipaddress.IPv6Address(f"::ffff:{parsed}") if parsed.version == 4 else ipaddress.IPv6Address(parsed)
-
-
 def _completion(wc: Any) -> Completion:  # noqa: ANN401  (a pyverbs WC)
-    received = bool(wc.opcode & ENUMS.IBV_WC_RECV)
-    status = STATUSES[wc.status] if wc.status else ""
-    return Completion(wc.qp_num, wc.wr_id, status, received, wc.imm_data if received and not status else 0)
+    # Of a work request that failed, opcode and immediate are undefined (ibv_poll_cq(3)).
+    if wc.wr_id == RECEIVE:
+        return Completion(wc.qp_num, 0, _status(wc.status), received=True, immediate=0 if wc.status else wc.imm_data)
+    return Completion(wc.qp_num, wc.wr_id, _status(wc.status), received=False, immediate=0)
+
+
+def _status(code: int) -> str:
+    return STATUSES.get(code, str(code)) if code else ""
+
+
+def _mtu_bytes(port: Any) -> int:  # noqa: ANN401  (a pyverbs PortAttr)
+    return 128 << int(port.active_mtu)
+
+
+def active_mtu_bytes(name: str, port: int) -> int:
+    """The largest path MTU of a port now. Raises VerbsError."""
+    with _opening, verbs(name, "querying the port"), Context(name=name) as context:
+        return _mtu_bytes(context.query_port(port))

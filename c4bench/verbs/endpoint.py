@@ -2,69 +2,90 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from pyverbs.addr import GID, AHAttr, GlobalRoute
+from pyverbs.pyverbs_error import PyverbsError
 from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from pyverbs.wr import SGE, RecvWR, SendWR
 
+from c4bench.verbs import addressing
 from c4bench.verbs.enums import ENUMS, names
-from c4bench.verbs.errors import VerbsError, verbs
+from c4bench.verbs.errors import VerbsError, failure, verbs
+from c4bench.verbs.path import ANY_WAY, Way
 from c4bench.verbs.transport import Remote, TransportProfile
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from c4bench.verbs.device import Device
 
 STATES = names("IBV_QPS_")
+# The work request identity of every receive.
+RECEIVE = (1 << 64) - 1
 _QP_ACCESS = ENUMS.IBV_ACCESS_LOCAL_WRITE | ENUMS.IBV_ACCESS_REMOTE_WRITE | ENUMS.IBV_ACCESS_REMOTE_READ
 
 
 class Endpoint:
     """An RC queue pair of a device. Every failing verb raises VerbsError; failures of posted work come as completions.
 
-    `connect` may be called again after an error: it goes through RESET, which drops everything still posted.
+    `connect` may be called again, after an error or to take another path where `move` is refused: it goes through
+    RESET, which drops everything still posted, and the far end must do the same. Completions of what was posted before
+    may still come.
     """
 
     def __init__(self, device: Device, profile: TransportProfile, *, sends: int, receives: int) -> None:
         self.device = device
         self.profile = profile
         self.remote: Remote | None = None
-        self.flow_label = 0
+        self.way: Way = ANY_WAY
         cap = QPCap(max_send_wr=sends, max_recv_wr=receives, max_send_sge=1, max_recv_sge=1)
         with verbs(device.name, "creating a QP"):
-            self._qp: Any = QP(device.pd, QPInitAttr(qp_type=ENUMS.IBV_QPT_RC, scq=device.cq, rcq=device.cq, cap=cap))
-        self.qp_num: int = self._qp.qp_num
+            self.raw: Any = QP(device.pd, QPInitAttr(qp_type=ENUMS.IBV_QPT_RC, scq=device.cq, rcq=device.cq, cap=cap))
+        self.qp_num: int = self.raw.qp_num
         # A work request needs at least one SGE in pyverbs; one of length 0 serves every request without bytes.
         self._nothing = SGE(device.anchor.buf, 0, device.anchor.lkey)
-        self._receive = RecvWR(num_sge=1, sg=[self._nothing])
+        self._receive = RecvWR(wr_id=RECEIVE, num_sge=1, sg=[self._nothing])
 
     @property
     def state(self) -> str:
         """The QP's state now: RESET, INIT, RTR, RTS, SQD, SQE or ERR."""
         with verbs(self.device.name, "querying it", self.qp_num):
-            attributes, _ = self._qp.query(ENUMS.IBV_QP_STATE)
+            attributes, _ = self.raw.query(ENUMS.IBV_QP_STATE)
         return STATES[attributes.qp_state]
 
     @property
+    def qps(self) -> tuple[int, int]:
+        """The numbers of both ends' QPs. VerbsError before it is connected."""
+        return self.qp_num, self._peer().qp
+
+    @property
     def source_port(self) -> int:
-        """UDP source port of its packets; 0 before it is connected."""
-        if self.remote is None:
-            return 0
-        return self.device.paths.source_port(self.flow_label, self.qp_num, self.remote.qp)
+        """UDP source port of its packets; 0 before it is connected, and where it is not known."""
+        return self.device.paths.source_port(self) if self.remote else 0
 
     def connect(self, remote: Remote, source_port: int = 0, receives: int = 0) -> None:
-        """RESET to RTS towards `remote`, with `receives` receives posted before the first message can come."""
-        self.remote = remote
-        self.flow_label = self.device.paths.flow_label(source_port)
+        """RESET to RTS towards `remote`, with `receives` receives posted before the first message can come.
+
+        `source_port` is a choice of the device's path control: where that has no UDP source ports, a LAG port or LID
+        path bits. ValueError where it is none.
+        """
+        paths = self.device.paths
+        self.connect_by(remote, paths.way(source_port), receives)
+        paths.settle(self, source_port)
+
+    def connect_by(self, remote: Remote, way: Way = ANY_WAY, receives: int = 0) -> None:
+        """Connect with an address vector of one's own."""
+        self.remote, self.way = remote, way
         self._modify("to RESET", self._to(ENUMS.IBV_QPS_RESET), ENUMS.IBV_QP_STATE)
         with verbs(self.device.name, "to INIT", self.qp_num):
-            self._qp.to_init(self._base())
+            self.raw.to_init(self._base())
         for _ in range(receives):
             self.post_receive()
         attributes = self._connected()
         with verbs(self.device.name, f"connecting to QP {remote.qp} at {remote.gid}", self.qp_num):
-            self._qp.to_rtr(attributes)
-            self._qp.to_rts(attributes)
+            self.raw.to_rtr(attributes)
+            self.raw.to_rts(attributes)
 
     def _base(self) -> Any:  # noqa: ANN401  (a pyverbs QPAttr)
         attributes = QPAttr(port_num=self.device.port_number)
@@ -74,7 +95,7 @@ class Endpoint:
     def _connected(self) -> Any:  # noqa: ANN401  (a pyverbs QPAttr)
         # pyverbs leaves timeout and retries at 0, "wait for ever" and "never", and the hop limit at 1: state them all.
         attributes = self._base()
-        attributes.path_mtu = self.device.status().active_mtu_bytes.bit_length() - 8
+        attributes.path_mtu = addressing.path_mtu(self.device.status().active_mtu_bytes, self._peer().mtu_bytes)
         attributes.min_rnr_timer = self.profile.min_rnr_timer
         attributes.max_dest_rd_atomic = 1
         attributes.max_rd_atomic = 1
@@ -91,13 +112,9 @@ class Endpoint:
         return self.remote
 
     def _address(self) -> Any:  # noqa: ANN401  (a pyverbs AHAttr)
-        route = GlobalRoute(
-            dgid=GID(self._peer().gid),
-            sgid_index=self.device.resolve_gid().table_index,
-            flow_label=self.flow_label,
-            hop_limit=self.profile.hop_limit,
-        )
-        return AHAttr(gr=route, is_global=1, port_num=self.device.port_number)
+        layer, own = self.device.status().link_layer, self.device.resolve_gid()
+        vector = addressing.address_vector(layer, own, self._peer(), self.way, self.profile.hop_limit)
+        return address_handle(vector, self.device.port_number)
 
     @staticmethod
     def _to(state: int) -> Any:  # noqa: ANN401  (a pyverbs QPAttr)
@@ -107,19 +124,29 @@ class Endpoint:
 
     def _modify(self, doing: str, attributes: Any, mask: int) -> None:  # noqa: ANN401
         with verbs(self.device.name, doing, self.qp_num):
-            self._qp.modify(attributes, mask)
+            self.raw.modify(attributes, mask)
 
-    def redirect(self, flow_label: int) -> None:
-        """Give a live connection another flow label: SQD, new address vector, RTS.
+    def readdress(self, way: Way) -> None:
+        """Give a live connection another address vector: SQD, the vector, RTS.
 
-        The caller has reaped every completion first: with a large request in flight Linux 6.1 never finishes draining.
+        The caller has reaped every completion first: with a large request in flight Linux 6.1's rxe never finishes
+        draining. VerbsError where it does not drain or the device refuses; `connect` at both ends is then the way.
         """
-        self.flow_label = flow_label
-        address = QPAttr(port_num=self.device.port_number)
-        address.ah_attr = self._address()
-        self._modify("to SQD", self._to(ENUMS.IBV_QPS_SQD), ENUMS.IBV_QP_STATE)
-        self._modify("changing its path", address, ENUMS.IBV_QP_AV)
-        self._modify("back to RTS", self._to(ENUMS.IBV_QPS_RTS), ENUMS.IBV_QP_STATE)
+        before, self.way = self.way, way
+        try:
+            address = QPAttr(port_num=self.device.port_number)
+            address.ah_attr = self._address()
+            self._modify("to SQD", self._to(ENUMS.IBV_QPS_SQD), ENUMS.IBV_QP_STATE)
+            self._modify("changing its path", address, ENUMS.IBV_QP_AV)
+        except VerbsError:
+            self.way = before
+            raise
+        finally:
+            self._resume()
+
+    def _resume(self) -> None:
+        if self.state == "SQD":
+            self._modify("back to RTS", self._to(ENUMS.IBV_QPS_RTS), ENUMS.IBV_QP_STATE)
 
     def move(self, source_port: int) -> None:
         """Take the path of `source_port` (0: ECMP) from the next message on; nothing may be outstanding."""
@@ -146,8 +173,10 @@ class Endpoint:
         if immediate is not None:
             request.imm_data = immediate
         request.set_wr_rdma(remote[1], remote[0])
-        with verbs(self.device.name, "posting a write", self.qp_num):
-            self._qp.post_send(request)
+        try:
+            self.raw.post_send(request)
+        except PyverbsError as error:
+            raise failure(self.device.name, "posting a write", error, self.qp_num) from error
 
     def probe(self, wr_id: int = 0) -> None:
         """Write zero bytes: succeeds in a round trip where the peer's QP lives, and errs after the retries if not."""
@@ -155,9 +184,37 @@ class Endpoint:
 
     def post_receive(self) -> None:
         """Post one receive, for a write with immediate."""
-        self._qp.post_recv(self._receive)
+        try:
+            self.raw.post_recv(self._receive)
+        except PyverbsError as error:
+            raise failure(self.device.name, "posting a receive", error, self.qp_num) from error
 
     def close(self) -> None:
-        """Destroy the QP."""
+        """Destroy the QP. May be called again."""
         with verbs(self.device.name, "destroying it", self.qp_num):
-            self._qp.close()
+            self.raw.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def address_handle(vector: addressing.AddressVector, port: int) -> Any:  # noqa: ANN401  (a pyverbs AHAttr)
+    """An address vector for the verbs, leaving by `port`."""
+    route = GlobalRoute(
+        dgid=GID(vector.dgid),
+        sgid_index=vector.sgid_index,
+        flow_label=vector.flow_label,
+        hop_limit=vector.hop_limit,
+    )
+    return AHAttr(
+        gr=route,
+        is_global=int(vector.is_global),
+        dlid=vector.dlid,
+        src_path_bits=vector.src_path_bits,
+        port_num=port,
+    )

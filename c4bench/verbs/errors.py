@@ -24,6 +24,11 @@ def verbs(device: str, doing: str, qp: int = 0) -> Iterator[None]:
     try:
         yield
     except PyverbsError as error:
-        where = f"QP {qp} on {device}" if qp else device
-        reason = " ".join(str(error).split())
-        raise VerbsError(f"{where}: {doing} failed: {reason}", device=device, status=reason, qp=qp) from error
+        raise failure(device, doing, error, qp) from error
+
+
+def failure(device: str, doing: str, error: Exception, qp: int = 0) -> VerbsError:
+    """What `verbs` raises, for where a context manager a call is too dear."""
+    where = f"QP {qp} on {device}" if qp else device
+    reason = " ".join(str(error).split())
+    return VerbsError(f"{where}: {doing} failed: {reason}", device=device, status=reason, qp=qp)

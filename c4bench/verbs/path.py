@@ -1,64 +1,115 @@
-"""Which path a connection takes: the one knob a RoCE v2 sender has is the UDP source port."""
+"""Which path a connection takes: one protocol for the knobs that NICs have, and the arithmetic of source ports."""
 
 from __future__ import annotations
 
-import platform
-import re
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from c4bench.verbs.errors import VerbsError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from c4bench.verbs.device import Device
     from c4bench.verbs.endpoint import Endpoint
 
 FIRST_PORT = 0xC000
 LAST_PORT = 0xFFFF
+SOURCE_PORTS = range(FIRST_PORT, LAST_PORT + 1)
 _PORT_BITS = 14
 _LOW = 0x3FFF
 _LABEL_MASK = 0xFFFFF
-# The first kernel whose rxe derives the port from the label; drivers of hardware did so before.
-_KERNEL_WITH_LABEL = (5, 18)
+
+
+class Way(NamedTuple):
+    """What the address vector says of the path: GRH flow label (20 bits) and LID path bits (below 2^LMC)."""
+
+    flow_label: int = 0
+    path_bits: int = 0
+
+
+ANY_WAY = Way()
 
 
 class PathControl(Protocol):
-    """A way of choosing a connection's UDP source port; 0 leaves it to the QP numbers and the fabric's ECMP."""
+    """A way of choosing a connection's path by a number; 0 leaves the choice to the fabric.
 
-    def works(self, device: Device) -> bool:
-        """Whether this knob has an effect on `device`."""
+    `chooses` names what the numbers stand for.
+    """
 
-    def flow_label(self, source_port: int) -> int:
-        """The GRH flow label to connect with."""
+    chooses: str
 
-    def source_port(self, flow_label: int, local_qp: int, remote_qp: int) -> int:
-        """The port on the wire for a flow label and a pair of QPs."""
+    def obstacle(self, device: Device) -> str:
+        """Why this has no effect on `device`, found by trying where that is possible; empty where it works."""
 
-    def move(self, endpoint: Endpoint, source_port: int) -> None:
-        """Move a connected, quiesced endpoint."""
+    def choices(self, device: Device) -> Sequence[int]:
+        """The numbers there are beside 0."""
+
+    def way(self, choice: int) -> Way:
+        """What to connect with. ValueError for a number that is none."""
+
+    def settle(self, endpoint: Endpoint, choice: int) -> None:
+        """Do what is left to do once the endpoint is connected."""
+
+    def move(self, endpoint: Endpoint, choice: int) -> None:
+        """Move a connected endpoint that has nothing outstanding. VerbsError where the device refuses."""
+
+    def source_port(self, endpoint: Endpoint) -> int:
+        """The UDP source port a connected endpoint's packets carry, 0 where there is none or it is not known."""
 
 
-class FlowLabel:
-    """The GRH flow label chooses the port: RoCE v2 annex A17.9.1 with Linux's folding of 20 bits into 14."""
+class Unsteered:
+    """No knob works: every path is the fabric's choice. `reasons` says why, for the error of whoever asks for more."""
 
-    def works(self, device: Device) -> bool:
-        """True on Ethernet with a kernel that folds the label into the port."""
-        return device.status().link_layer == "Ethernet" and kernel_version() >= _KERNEL_WITH_LABEL
+    chooses = "nothing"
 
-    def flow_label(self, source_port: int) -> int:
-        """0 for ECMP, else a non-zero label that folds to `source_port` (0xC000 to 0xFFFF, else ValueError)."""
-        if not source_port:
-            return 0
-        if not FIRST_PORT <= source_port <= LAST_PORT:
-            raise ValueError(f"source port {source_port} is outside {FIRST_PORT}..{LAST_PORT}")
-        # A label of 0 would mean ECMP, so port 0xC000 needs high bits that cancel low ones.
-        return source_port & _LOW or (1 << _PORT_BITS) | 1
+    def __init__(self, reasons: str) -> None:
+        self.reasons = reasons
 
-    def source_port(self, flow_label: int, local_qp: int, remote_qp: int) -> int:
-        """Fold the label; a label of 0 is derived from both QP numbers first, as Linux's `rdma_get_udp_sport` does."""
-        label = flow_label or ecmp_label(local_qp, remote_qp)
-        return ((label & _LOW) ^ (label >> _PORT_BITS)) | FIRST_PORT
+    def obstacle(self, device: Device) -> str:  # noqa: ARG002
+        """None: it promises nothing."""
+        return ""
 
-    def move(self, endpoint: Endpoint, source_port: int) -> None:
-        """Redirect the endpoint to the label of `source_port`."""
-        endpoint.redirect(self.flow_label(source_port))
+    def choices(self, device: Device) -> Sequence[int]:  # noqa: ARG002
+        """None."""
+        return ()
+
+    def way(self, choice: int) -> Way:
+        """ValueError for any choice."""
+        if choice:
+            raise ValueError(f"no path can be chosen on this device: {self.reasons}")
+        return ANY_WAY
+
+    def settle(self, endpoint: Endpoint, choice: int) -> None:
+        """Nothing is left to do."""
+
+    def move(self, endpoint: Endpoint, choice: int) -> None:
+        """Nothing to do for 0. VerbsError for any other choice."""
+        if choice:
+            raise VerbsError(
+                f"QP {endpoint.qp_num} on {endpoint.device.name} cannot be moved: {self.reasons}",
+                device=endpoint.device.name,
+                qp=endpoint.qp_num,
+            )
+
+    def source_port(self, endpoint: Endpoint) -> int:  # noqa: ARG002
+        """Not known."""
+        return 0
+
+
+def label_for(source_port: int) -> int:
+    """The flow label that folds to a UDP source port; 0 for 0. ValueError outside 0xC000 to 0xFFFF."""
+    if not source_port:
+        return 0
+    if source_port not in SOURCE_PORTS:
+        raise ValueError(f"source port {source_port} is outside {FIRST_PORT}..{LAST_PORT}")
+    # A label of 0 would mean ECMP, so port 0xC000 needs high bits that cancel low ones.
+    return source_port & _LOW or (1 << _PORT_BITS) | 1
+
+
+def port_of(flow_label: int, local_qp: int, remote_qp: int) -> int:
+    """Linux's `rdma_get_udp_sport`: a label of 0 is derived from both QP numbers, then folded."""
+    label = flow_label or ecmp_label(local_qp, remote_qp)
+    return ((label & _LOW) ^ (label >> _PORT_BITS)) | FIRST_PORT
 
 
 def ecmp_label(local_qp: int, remote_qp: int) -> int:
@@ -67,9 +118,3 @@ def ecmp_label(local_qp: int, remote_qp: int) -> int:
     product ^= product >> 20
     product ^= product >> 40
     return product & _LABEL_MASK
-
-
-def kernel_version() -> tuple[int, int]:
-    """Major and minor version of the running kernel."""
-    major, minor = re.findall(r"\d+", platform.release())[:2]
-    return int(major), int(minor)

@@ -1,19 +1,17 @@
 """Which way a UDP source port takes: TTL-limited probes with the 5-tuple of the data flows, from an ordinary socket."""
 
-import ctypes
 import ipaddress
-import os
 import select
 import socket
 import struct
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import NamedTuple
 
+from c4bench import namespaces
 from c4bench.errors import C4Error
 from c4bench.model.fabric import Nic
 
@@ -21,7 +19,6 @@ ROCE_PORT = 4791
 IN_FLIGHT = 64
 ATTEMPTS = 4
 _PAYLOAD = b"c4bench probe"
-_CLONE_NEWNET = 0x40000000
 _TIME_EXCEEDED = {4: 11, 6: 3}
 # ee_errno, ee_origin, ee_type, ee_code (linux/errqueue.h); the offender's sockaddr follows at byte 16.
 _EXTENDED_ERROR = struct.Struct("=IBBB")
@@ -220,35 +217,11 @@ def inside(netns: str | None) -> Iterator[None]:
 
     A socket belongs for ever to the namespace it was made in. Raises C4Error where the namespace cannot be entered.
     """
-    if netns is None:
-        yield
-        return
-    home = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
-    try:
-        _enter(netns)
+    with ExitStack() as stack:
         try:
-            yield
-        finally:
-            _setns(home)
-    finally:
-        os.close(home)
-
-
-def _enter(netns: str) -> None:
-    try:
-        target = os.open(Path(netns), os.O_RDONLY)
-    except OSError as error:
-        raise C4Error(f"cannot open network namespace {netns}: {error.strerror}") from error
-    try:
-        _setns(target)
-    except OSError as error:
-        raise C4Error(f"cannot enter network namespace {netns}: {error.strerror}; run as root of the host") from error
-    finally:
-        os.close(target)
-
-
-def _setns(fd: int) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.setns(fd, _CLONE_NEWNET):
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code))
+            stack.enter_context(namespaces.network(netns))
+        except OSError as error:
+            raise C4Error(
+                f"cannot enter network namespace {netns}: {error.strerror}; run as root of the host"
+            ) from error
+        yield

@@ -28,10 +28,16 @@ PROFILES = {profile.name: profile for profile in (BRISK, PATIENT)}
 
 
 class Remote(msgspec.Struct, frozen=True):
-    """The far end of a connection: its GID as text and its QP number."""
+    """The far end of a connection: its GID as text and its QP number.
+
+    `lid` is its InfiniBand address, 0 on Ethernet. `mtu_bytes` is the active path MTU at that end, 0 where unknown; a
+    connection uses the smaller of both ends'.
+    """
 
     gid: str
     qp: int
+    lid: int = 0
+    mtu_bytes: int = 0
 
 
 class Completion(NamedTuple):
@@ -98,9 +104,8 @@ class Connection(Protocol):
 class Port(Protocol):
     """An opened NIC."""
 
-    @property
-    def gid(self) -> str:
-        """Its address as the far end needs it."""
+    def here(self) -> Remote:
+        """Its address as the far end needs it, with a QP of 0. Looked up at each call: a GID may move."""
 
     @property
     def event_fds(self) -> tuple[int, int]:
@@ -109,11 +114,22 @@ class Port(Protocol):
     def register(self, address: int, length: int) -> Region:
         """Register memory for local and remote writing."""
 
+    def register_dmabuf(self, fd: int, offset: int, length: int) -> Region:
+        """Register memory exported as DMA-BUF; writes then address it from `offset` on, and not by a pointer.
+
+        Raises VerbsError, which says why, where the device cannot.
+        """
+
     def connection(self, profile: TransportProfile, sends: int, receives: int) -> Connection:
         """A new, unconnected connection with queues of those depths."""
 
-    def completions(self) -> Sequence[Completion]:
-        """Consume pending notifications, arm the next one, and take every completion. Never blocks."""
+    def completions(self, *, arm: bool = True) -> Sequence[Completion]:
+        """Take every completion. Never blocks.
+
+        With `arm` pending notifications are consumed and the next one is armed first, so that whoever then waits on the
+        descriptor misses nothing. A caller that polls leaves that out, and may start waiting later: the notification
+        of what it polled before is still there.
+        """
 
     def events(self) -> Sequence[PortEvent]:
         """Take every pending asynchronous event. Never blocks."""

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from c4bench.model.fabric import Flow, Nic
-from c4bench.model.telemetry import Member
+from c4bench.model.telemetry import Failure, Member
 
 PORT = 7447
 
@@ -70,14 +70,38 @@ class Stop(msgspec.Struct, frozen=True):
 
 
 class Exchange(msgspec.Struct, frozen=True):
-    """Rank to master: all-gather `payload` with the `size` ranks that name the same job and key."""
+    """Rank to master: all-gather `payload` with the `size` ranks that name the same job, communicator and key."""
 
     job: str
+    comm: str
     key: str
     rank: int
     size: int
     payload: bytes
     timeout_s: float
+
+
+class Exchanged(msgspec.Struct, frozen=True):
+    """All payloads by rank; or the ranks that did not come in time; or the failure that ended it."""
+
+    payloads: tuple[bytes, ...] = ()
+    missing: tuple[int, ...] = ()
+    failure: Failure | None = None
+
+
+class Watch(msgspec.Struct, frozen=True):
+    """Rank to master: tell me, as a `Failure`, when a member of this communicator fails."""
+
+    job: str
+    comm: str
+
+
+class Fail(msgspec.Struct, frozen=True):
+    """Rank to master: I cannot go on with this communicator."""
+
+    job: str
+    comm: str
+    failure: Failure
 
 
 class Route(msgspec.Struct, frozen=True):

@@ -23,14 +23,24 @@ class RankLink:
 
     def call(self, method: str, body: object, answer: type[Body]) -> Body:
         """Ask and wait. Raises UnhealthyError when it is refused, or when the agent or the master is gone."""
-        number = next(self._numbers)
-        self._socket.sendall(
-            frame(msgspec.msgpack.encode(Call(number, method, msgspec.Raw(msgspec.msgpack.encode(body)))))
-        )
+        self.ask(method, body)
+        return self.answer(answer)
+
+    def ask(self, method: str, body: object) -> None:
+        """Ask; `fileno` becomes readable when the answer comes, or when none will."""
+        call = Call(next(self._numbers), method, msgspec.Raw(msgspec.msgpack.encode(body)))
+        self._socket.sendall(frame(msgspec.msgpack.encode(call)))
+
+    def answer(self, answer: type[Body]) -> Body:
+        """Wait for the answer to what was asked."""
         answered = msgspec.msgpack.decode(self._receive(), type=Answer)
         if answered.error:
             raise UnhealthyError(answered.error)
         return msgspec.msgpack.decode(answered.body, type=answer)
+
+    def fileno(self) -> int:
+        """The connection's descriptor."""
+        return self._socket.fileno()
 
     def _receive(self) -> bytes:
         return self._exactly(int.from_bytes(self._exactly(4)))

@@ -7,26 +7,67 @@ import msgspec
 
 from c4bench.collective.communicator import Communicator
 from c4bench.collective.options import Options
+from c4bench.collective.process import Process
 from c4bench.collective.recorder import Recorder
-from c4bench.errors import UsageError
+from c4bench.collective.rendezvous import AbsentError, Alarm, FailedError
+from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.agent import AgentConfig
 from c4bench.model.fabric import Flow
-from c4bench.wire.messages import Empty, Exchange, JobSpec, Release, Result, Route
+from c4bench.model.telemetry import Failure
+from c4bench.wire.messages import Empty, Exchange, Exchanged, Fail, JobSpec, Release, Result, Route, Watch
 from c4bench.wire.rank import RankLink
 from c4bench.workload.controls import Controls
 
 Parameters = TypeVar("Parameters")
 
 
+class AgentAlarm:
+    """Word of a member's failure, on a line of its own (see `collective.rendezvous.Alarm`)."""
+
+    def __init__(self, socket: str, job: str, comm: str) -> None:
+        self._link = RankLink(socket)
+        self._link.ask("watch", Watch(job, comm))
+
+    @property
+    def fd(self) -> int:
+        """Readable when there is word, or when the agent is gone."""
+        return self._link.fileno()
+
+    def failure(self) -> Failure | None:
+        """What the master said; None when the agent is gone or the job has ended."""
+        try:
+            return self._link.answer(Failure)
+        except (UnhealthyError, OSError):
+            return None
+
+    def close(self) -> None:
+        """Hang up."""
+        self._link.close()
+
+
 class AgentRendezvous:
     """A communicator's control plane, by way of the agent (see `collective.rendezvous.Rendezvous`)."""
 
-    def __init__(self, link: RankLink, job: str) -> None:
-        self._link, self._job = link, job
+    def __init__(self, link: RankLink, job: str, socket: str) -> None:
+        self._link, self._job, self._socket = link, job, socket
 
-    def exchange(self, key: str, rank: int, size: int, payload: bytes, timeout_s: float) -> list[bytes]:
-        """All-gather `payload` under `key`; raises UnhealthyError naming the missing ranks after `timeout_s`."""
-        return self._link.call("exchange", Exchange(self._job, key, rank, size, payload, timeout_s), list[bytes])
+    def exchange(self, comm: str, key: str, rank: int, size: int, payload: bytes, timeout_s: float) -> list[bytes]:
+        """All-gather `payload`; raises AbsentError or FailedError."""
+        request = Exchange(self._job, comm, key, rank, size, payload, timeout_s)
+        found = self._link.call("exchange", request, Exchanged)
+        if found.failure:
+            raise FailedError(found.failure)
+        if found.missing:
+            raise AbsentError(found.missing, timeout_s)
+        return list(found.payloads)
+
+    def fail(self, comm: str, failure: Failure) -> None:
+        """Tell the members."""
+        self._link.call("fail", Fail(self._job, comm, failure), Empty)
+
+    def alarm(self, comm: str) -> Alarm:
+        """Listen for failures."""
+        return AgentAlarm(self._socket, self._job, comm)
 
     def route(self, flows: Sequence[Flow]) -> list[int]:
         """C4P's source port for each flow; 0 leaves it to ECMP."""
@@ -43,8 +84,15 @@ class RankContext:
     def __init__(self, job: JobSpec, rank: int, config: AgentConfig) -> None:
         self.job, self.rank = job, rank
         self.size = len(job.members)
+        self._socket = config.socket
         self._link = RankLink(config.socket)
-        self._recorder = Recorder(config.ring(job.id, rank), job.id, rank)
+        own = set(job.members[rank].nics)
+        self._process = Process(
+            job=job.id,
+            nics=tuple(nic for nic in job.nics if nic.name in own),
+            rendezvous=AgentRendezvous(self._link, job.id, config.socket),
+            recorder=Recorder(config.ring(job.id, rank), job.id, rank),
+        )
         self.controls = Controls.create(config.controls(job.id, rank))
 
     def parameters(self, kind: type[Parameters]) -> Parameters:
@@ -55,22 +103,17 @@ class RankContext:
             raise UsageError(f"job {self.job.id}, program {self.job.program}: {error}") from None
 
     def communicator(self, name: str, options: Options) -> Communicator:
-        """A communicator of all the job's ranks."""
-        own = {nic.name for nic in self.job.nics} & set(self.job.members[self.rank].nics)
-        return Communicator(
-            name=f"{self.job.id}:{name}",
-            job=self.job.id,
-            rank=self.rank,
-            members=self.job.members,
-            nics=[nic for nic in self.job.nics if nic.name in own],
-            rendezvous=AgentRendezvous(self._link, self.job.id),
-            recorder=self._recorder,
-            options=options,
-        )
+        """A communicator of all the job's ranks; no two of a job may have the same name."""
+        return Communicator(f"{self.job.id}:{name}", self.rank, self.job.members, self._process, options)
 
-    def meet(self, place: str, key: str, rank: int, size: int) -> None:
-        """Wait for `size` ranks, of any jobs, at `place`: so that several jobs' measurements overlap."""
-        AgentRendezvous(self._link, place).exchange(key, rank, size, b"", 300.0)
+    def meet(
+        self, place: str, key: str, rank: int, size: int, payload: bytes = b"", timeout_s: float = 300.0
+    ) -> list[bytes]:
+        """Wait for `size` ranks, of any jobs, at `place`: so that several jobs' measurements overlap.
+
+        Returns what each has brought. The test may be one of them (see `control.cluster.Cluster.meet`).
+        """
+        return AgentRendezvous(self._link, place, self._socket).exchange("", key, rank, size, payload, timeout_s)
 
     def report(self, kind: str, **fields: Any) -> None:  # noqa: ANN401  (each program has its own)
         """Tell the master something."""

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable
 
-from c4bench.workload import bandwidth, draws, training
+from c4bench.workload import bandwidth, collectives, draws, training
 from c4bench.workload.context import RankContext
 
 PROGRAMS: dict[str, Callable[[RankContext], None]] = {
     "bandwidth": bandwidth.run,
+    "collectives": collectives.run,
     "draws": draws.run,
     "training": training.run,
 }

@@ -21,12 +21,31 @@ signatures = st.builds(
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"paths": "best"}, {"chunk_bytes": 100}, {"staging_bytes": 64}, {"window": 0}, {"timeout_s": 0.0}]
+    "wrong",
+    [
+        {"paths": "best"},
+        {"completions": "guess"},
+        {"chunk_bytes": 100},
+        {"staging_bytes": 64},
+        {"window": 0},
+        {"qps": 0},
+        {"timeout_s": 0.0},
+        {"connect_s": -1.0},
+    ],
 )
 def test_options_that_cannot_work_are_refused(wrong):
     """Each impossible option is refused by name when the options are made."""
     with pytest.raises(UsageError, match=next(iter(wrong))):
         Options(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("rate_bps", "chunk_bytes"), [(1.0, 128 << 10), (10e9, 128 << 10), (25e9, 256 << 10), (1e11, 512 << 10)]
+)
+def test_messages_suit_the_rate(rate_bps, chunk_bytes):
+    """A message lasts some 100 us of the line, within bounds; a size that is given holds at any rate."""
+    assert Options().chunk_for(rate_bps) == chunk_bytes
+    assert Options(chunk_bytes=4096).chunk_for(rate_bps) == 4096
 
 
 @given(st.builds(wire.Grant, u32, u32, u64, u32, signatures), st.integers(0, wire.MAILBOX_SLOTS - 1))

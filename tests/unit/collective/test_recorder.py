@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from c4bench.collective import ring_layout as layout
-from c4bench.collective.recorder import ConnName, OpWriter, Recorder
+from c4bench.collective.recorder import ConnName, Recorder
 from c4bench.collective.ring_reader import read_owner, read_ring
 from c4bench.errors import UsageError
 from c4bench.model.telemetry import CommRecord, Member
@@ -23,14 +23,21 @@ def test_records_come_back_as_written(tmp_path):
     """Communicator, operation and connection read back field by field, and the owner is this process."""
     with Recorder(tmp_path / "r", "job", 4) as recorder:
         index = recorder.communicator(COMM, 1)
-        op = OpWriter(recorder.operations(index)[3], 3, "all_reduce", "ring", "float32", 64, 5_000_000_000)
-        op.awaits = 0b101
+        op = recorder.operation(index, 3, "all_reduce", "ring", "float32", 64, 5_000_000_000)
+        for peer in range(3):
+            op.awaiting(peer, still=True)
+        op.awaiting(1, still=False)
         op.store()
         conn = recorder.connection(ConnName(index, 0, "h1/0", "h0/0", 17), 0xC123, 1_000_000_000)
-        conn.enter("credit", 2_000_000_000)
-        conn.enter("transfer", 4_500_000_000)
-        conn.messages, conn.size_bytes, conn.outstanding, conn.owed = 2, 100, 1, 5
-        conn.store()
+        conn.settle("credit", 0, 8, 2_000_000_000)
+        for _ in range(3):
+            conn.post(4_500_000_000)
+        conn.acknowledge(40, 4_600_000_000)
+        conn.acknowledge(60, 4_700_000_000)
+        conn.settle("transfer", 1, 5, 4_500_000_000)
+        arrivals = recorder.arrivals(ConnName(index, 0, "h0/0", "h1/0", 23))
+        arrivals.arrived(7)
+        arrivals.store()
         ring = read_ring(tmp_path / "r")
         running = read_ring(tmp_path / "r", now_s=5.0)
     assert ring.comms == (COMM,)
@@ -40,7 +47,9 @@ def test_records_come_back_as_written(tmp_path):
     assert (record.peer, record.source, record.qp, record.source_port) == (0, "h1/0", 17, 0xC123)
     assert (record.wait_credit_s, record.transfer_s, record.state, record.state_since_s) == (2.5, 0.0, "transfer", 4.5)
     assert (record.messages, record.size_bytes, record.outstanding, record.owed) == (2, 100, 1, 5)
+    assert (record.posted, record.posted_sum_ns, record.last_progress_s) == (3, 13_500_000_000, 4.7)
     assert running.conns[0].transfer_s == 0.5
+    assert [(end.source, end.qp, end.messages, end.arrived_sum_ns) for end in ring.arrivals] == [("h0/0", 23, 1, 7)]
     assert read_owner(tmp_path / "r").rank == 4
 
 
@@ -93,11 +102,11 @@ def test_file_of_a_killed_process_is_read(tmp_path):
 import os, signal, sys
 sys.path[:0] = {sys.path!r}
 from pathlib import Path
-from c4bench.collective.recorder import OpWriter, Recorder
+from c4bench.collective.recorder import Recorder
 from c4bench.model.telemetry import CommRecord
 recorder = Recorder(Path({str(tmp_path / "r")!r}), "job", 0)
 index = recorder.communicator(CommRecord("dp", "job", ()), 0)
-OpWriter(recorder.operations(index)[0], 0, "barrier", "ring", "uint8", 0, 10**9).store()
+recorder.operation(index, 0, "barrier", "ring", "uint8", 0, 10**9).store()
 os.kill(os.getpid(), signal.SIGKILL)
 """
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == -signal.SIGKILL
@@ -144,7 +153,7 @@ def test_tables_that_are_full_say_so(tmp_path):
     with Recorder(tmp_path / "r", "job", 0) as recorder:
         for _ in range(layout.COMMS):
             recorder.communicator(COMM, 0)
-        with pytest.raises(UsageError, match="at most 16 communicators"):
+        with pytest.raises(UsageError, match="at most 64 communicators"):
             recorder.communicator(COMM, 0)
 
 

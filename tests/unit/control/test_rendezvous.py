@@ -1,4 +1,4 @@
-"""All-gather by name among ranks that come in any order, or do not come."""
+"""All-gather by name among ranks that come in any order, do not come, or fail."""
 
 import asyncio
 
@@ -8,12 +8,13 @@ from hypothesis import strategies as st
 
 from c4bench.control.rendezvous import Board
 from c4bench.errors import UnhealthyError
-from c4bench.wire.messages import Exchange
+from c4bench.model.telemetry import Failure
+from c4bench.wire.messages import Exchange, Exchanged, Fail
 
 
 def ask(board, key, rank, size, timeout_s=1.0):
     """One rank's request."""
-    return board.exchange(Exchange("job", key, rank, size, str(rank).encode(), timeout_s))
+    return board.exchange(Exchange("job", "comm", key, rank, size, str(rank).encode(), timeout_s))
 
 
 @settings(deadline=None, max_examples=30)
@@ -25,26 +26,58 @@ def test_everybody_gets_everything_in_rank_order(order):
         board = Board()
         for _ in range(2):
             answers = await asyncio.gather(*(ask(board, "k", rank, 6) for rank in order))
-            assert all(answer == tuple(str(rank).encode() for rank in range(6)) for answer in answers)
+            assert {answer.payloads for answer in answers} == {tuple(str(rank).encode() for rank in range(6))}
 
     asyncio.run(scene())
 
 
-def test_the_missing_are_named():
-    """Ranks that wait in vain are told for whom."""
+def test_the_missing_are_named_to_all_at_once():
+    """When the first rank's patience ends, everybody who waits is told for whom, the patient ones too."""
 
     async def scene():
         board = Board()
-        return await asyncio.gather(*(ask(board, "k", rank, 4, 0.05) for rank in (0, 2)), return_exceptions=True)
+        return await asyncio.gather(ask(board, "k", 0, 4, 0.05), ask(board, "k", 2, 4, 60.0))
 
-    first, second = asyncio.run(scene())
-    for error in (first, second):
-        assert isinstance(error, UnhealthyError)
-        assert "ranks [1, 3] did not come to 'k'" in str(error)
+    assert asyncio.run(asyncio.wait_for(scene(), 10)) == [Exchanged(missing=(1, 3))] * 2
+
+
+def test_a_failure_reaches_who_waits_who_watches_and_who_comes_late():
+    """The first failure of a communicator ends exchanges pending and to come, and answers every watcher."""
+
+    async def scene():
+        board = Board()
+        waiting = asyncio.create_task(ask(board, "k", 0, 3, 60.0))
+        watching = asyncio.create_task(board.watch("job", "comm"))
+        elsewhere = asyncio.create_task(board.watch("job", "other"))
+        await asyncio.sleep(0)
+        board.fail(Fail("job", "comm", Failure(1, "first")))
+        board.fail(Fail("job", "comm", Failure(2, "second")))
+        told = [await waiting, await ask(board, "late", 0, 3, 60.0), Exchanged(failure=await watching)]
+        told.append(Exchanged(failure=await board.watch("job", "comm")))
+        assert not elsewhere.done()
+        elsewhere.cancel()
+        return told
+
+    assert asyncio.run(asyncio.wait_for(scene(), 10)) == [Exchanged(failure=Failure(1, "first"))] * 4
+
+
+def test_a_watcher_that_goes_away_leaves_the_others():
+    """Cancelling one rank's watch does not end another's."""
+
+    async def scene():
+        board = Board()
+        leaving, staying = (asyncio.create_task(board.watch("job", "comm")) for _ in range(2))
+        await asyncio.sleep(0)
+        leaving.cancel()
+        await asyncio.sleep(0)
+        board.fail(Fail("job", "comm", Failure(0, "x")))
+        return await staying
+
+    assert asyncio.run(asyncio.wait_for(scene(), 10)) == Failure(0, "x")
 
 
 def test_a_forgotten_job_keeps_nobody_waiting():
-    """When a job is stopped its pending exchanges end at once."""
+    """When a job is stopped its pending exchanges end at once, with that reason."""
 
     async def scene():
         board = Board()
@@ -53,5 +86,5 @@ def test_a_forgotten_job_keeps_nobody_waiting():
         board.forget("job")
         await waiting
 
-    with pytest.raises(asyncio.CancelledError):
-        asyncio.run(scene())
+    with pytest.raises(UnhealthyError, match="job job has ended"):
+        asyncio.run(asyncio.wait_for(scene(), 10))

@@ -1,6 +1,15 @@
 """Counters from a sysfs tree."""
 
-from c4bench.verbs.counters import difference, hardware_counters, netdev_statistics, port_counters
+import pytest
+
+from c4bench.verbs.counters import (
+    Congestion,
+    congestion,
+    difference,
+    hardware_counters,
+    netdev_statistics,
+    port_counters,
+)
 
 
 def fill(folder, **values):
@@ -29,3 +38,35 @@ def test_absent_devices_have_no_counters(tmp_path):
 def test_difference_keeps_what_changed():
     """Only counters that moved are kept, new ones from zero."""
     assert difference({"a": 1, "b": 2}, {"a": 1, "b": 5, "c": 3}) == {"b": 3, "c": 3}
+
+
+@pytest.mark.parametrize(
+    ("counters", "expected"),
+    [
+        pytest.param(
+            {
+                "local_ack_timeout_err": 1,
+                "packet_seq_err": 2,
+                "implied_nak_seq_err": 0,
+                "out_of_sequence": 4,
+                "np_cnp_sent": 5,
+                "rp_cnp_handled": 6,
+                "rp_cnp_ignored": 1,
+                "np_ecn_marked_roce_packets": 8,
+                "rx_write_requests": 99,
+            },
+            Congestion(retransmits=3, out_of_sequence=4, cnp_sent=5, cnp_received=7, ecn_marked=8),
+            id="mlx5",
+        ),
+        pytest.param(
+            {"completer_retry_err": 2, "out_of_seq_request": 0, "rcvd_seq_err": 1, "sent_pkts": 99},
+            Congestion(retransmits=2, out_of_sequence=0, cnp_sent=None, cnp_received=None, ecn_marked=None),
+            id="rxe",
+        ),
+        pytest.param({"rx_bytes": 1}, Congestion(None, None, None, None, None), id="unknown"),
+    ],
+)
+def test_congestion_has_one_name_for_all_drivers(tmp_path, counters, expected):
+    """Drivers' own counters, read from their trees, become one record; what a NIC does not count is None, not 0."""
+    fill(tmp_path / "infiniband" / "nic0" / "ports" / "1" / "hw_counters", **counters)
+    assert congestion(hardware_counters("nic0", sysfs=tmp_path)) == expected

@@ -1,24 +1,39 @@
-"""Source ports and flow labels."""
+"""Path knobs: arithmetic of source ports, and the knobs of NICs that are not here, on stand-ins for them."""
+
+import errno
+from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyverbs.pyverbs_error import PyverbsRDMAError
 
-from c4bench.verbs.path import FIRST_PORT, LAST_PORT, FlowLabel, ecmp_label
+from c4bench.verbs import label, mlx5
+from c4bench.verbs.addressing import ETHERNET, INFINIBAND, PortStatus
+from c4bench.verbs.errors import VerbsError
+from c4bench.verbs.knobs import choose
+from c4bench.verbs.label import FlowLabel
+from c4bench.verbs.lid import PathBits
+from c4bench.verbs.mlx5 import LagPort, LiveSourcePort
+from c4bench.verbs.path import FIRST_PORT, LAST_PORT, Unsteered, Way, ecmp_label, label_for, port_of
+from c4bench.verbs.transport import Remote
+
+MELLANOX = 0x02C9
 
 
 @given(st.integers(FIRST_PORT, LAST_PORT), st.integers(1, 1 << 20), st.integers(1, 1 << 20))
 def test_every_port_has_a_label_that_folds_to_it(port, local_qp, remote_qp):
     """The label chosen for a port is never the ECMP one and gives that port whatever the QPs are."""
-    label = FlowLabel().flow_label(port)
+    label = label_for(port)
     assert 0 < label < 1 << 20
-    assert FlowLabel().source_port(label, local_qp, remote_qp) == port
+    assert port_of(label, local_qp, remote_qp) == port
 
 
 def test_ecmp_port_follows_the_qp_numbers():
     """Without a label the port is the one seen on the wire for QPs 17 and 17 of Linux 6.1."""
-    assert FlowLabel().flow_label(0) == 0
-    assert FlowLabel().source_port(0, 17, 17) == 0xC121
+    assert label_for(0) == 0
+    assert port_of(0, 17, 17) == 0xC121
     assert ecmp_label(0x12345, 0x54321) == ecmp_label(0x54321, 0x12345)
 
 
@@ -26,4 +41,181 @@ def test_ecmp_port_follows_the_qp_numbers():
 def test_ports_outside_the_dynamic_range_are_refused(port):
     """A port no flow label can give is an error, not another port."""
     with pytest.raises(ValueError, match="outside"):
-        FlowLabel().flow_label(port)
+        label_for(port)
+
+
+class Provider:
+    """Stands in for pyverbs' mlx5 module: firmware that obeys, or one that refuses with an errno."""
+
+    def __init__(self, refuses=0, lag_ports=2):
+        self.calls = []
+        self._refuses = refuses
+        self._lag_ports = lag_ports
+        self.Mlx5QP = self
+        self.Mlx5DVContextAttr = SimpleNamespace
+
+    def _obey(self, *call):
+        if self._refuses:
+            raise PyverbsRDMAError("Failed to modify", self._refuses)
+        self.calls.append(call)
+
+    def modify_udp_sport(self, qp, port):
+        self._obey("sport", qp, port)
+
+    def modify_lag_port(self, qp, port):
+        self._obey("lag", qp, port)
+
+    def query_lag_port(self, qp):
+        self._obey("query", qp)
+        return 0, 2
+
+    @contextmanager
+    def Mlx5Context(self, *_, **__):  # noqa: N802  (pyverbs' name)
+        yield SimpleNamespace(query_mlx5_device=lambda: SimpleNamespace(num_lag_ports=self._lag_ports))
+
+
+class Endpoint:
+    """Stands in for a connected endpoint of a NIC that is not here."""
+
+    raw = "qp"
+    qp_num = 17
+    qps = (17, 17)
+
+    def __init__(self, device=None):
+        self.device = device or Device()
+        self.way = Way()
+
+    def connect_by(self, remote, way=None):
+        pass
+
+    def readdress(self, way):
+        self.way = way
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
+
+
+class Device:
+    """Stands in for a NIC of that link layer and vendor."""
+
+    name = "mlx5_0"
+    port_number = 1
+
+    def __init__(self, link_layer=ETHERNET, lmc=0, vendor=MELLANOX):
+        self.vendor = vendor
+        self._status = PortStatus("ACTIVE", 4096, link_layer, 0x2C, lmc)
+
+    def status(self):
+        return self._status
+
+    def connection(self, *_):
+        return Endpoint(self)
+
+    def here(self):
+        return Remote("::1", 0)
+
+
+@pytest.fixture
+def provider(monkeypatch):
+    def install(**how):
+        made = Provider(**how)
+        monkeypatch.setattr(mlx5, "_provider", lambda: made)
+        return made
+
+    return install
+
+
+def test_firmware_that_obeys_gives_the_live_port(provider):
+    """Where the mlx5 verb works on a trial QP it is chosen, and moves a connection without readdressing it."""
+    calls = provider().calls
+    control = choose(Device())
+    endpoint = Endpoint()
+    control.settle(endpoint, 0)
+    assert (type(control), [call[0] for call in calls]) == (LiveSourcePort, ["sport"])
+    control.move(endpoint, 0xC777)
+    assert (calls[-1], control.source_port(endpoint)) == (("sport", "qp", 0xC777), 0xC777)
+    control.move(endpoint, 0)
+    assert (calls[-1], control.source_port(endpoint)) == (("sport", "qp", 0xC121), 0xC121)
+
+
+def test_other_nics_are_not_asked_for_mlx5_verbs(provider):
+    """A NIC of another family is told apart before anything is made on it."""
+    calls = provider().calls
+    assert "mlx5 family" in LiveSourcePort().obstacle(Device(vendor=0x8086))
+    assert "mlx5 family" in LagPort().obstacle(Device(vendor=0x8086))
+    assert calls == []
+
+
+def test_firmware_that_refuses_leaves_the_label(provider, monkeypatch):
+    """Where firmware refuses, the flow label is next, on a kernel whose driver is known to heed it."""
+    provider(refuses=errno.EOPNOTSUPP)
+    monkeypatch.setattr(label, "kernel_version", lambda: (5, 8))
+    assert type(choose(Device())) is FlowLabel
+
+
+def test_a_bond_that_places_by_queue_pair_is_used(provider, monkeypatch):
+    """Where neither port knob works but the bond's does, its ports are the choices, and are set after connecting."""
+    installed = provider()
+    monkeypatch.setattr(label, "kernel_version", lambda: (5, 7))
+    monkeypatch.setattr(LiveSourcePort, "obstacle", lambda *_: "refused")
+    control = choose(Device())
+    endpoint = Endpoint()
+    control.settle(endpoint, 0)
+    control.settle(endpoint, 2)
+    assert (type(control), list(control.choices(Device()))) == (LagPort, [1, 2])
+    # The trial asked where it goes and set just that; 0 set nothing.
+    assert installed.calls == [("query", "qp"), ("lag", "qp", 2), ("lag", "qp", 2)]
+    assert control.way(2) == Way()
+
+
+def test_infiniband_chooses_among_its_lids(provider):
+    """An InfiniBand port with an LMC offers its path bits, whatever the NIC could do on Ethernet."""
+    provider()
+    device = Device(INFINIBAND, lmc=2)
+    control = choose(device)
+    assert (type(control), list(control.choices(device)), control.way(3)) == (PathBits, [1, 2, 3], Way(path_bits=3))
+    endpoint = Endpoint(device)
+    control.move(endpoint, 1)
+    assert (endpoint.way, control.source_port(endpoint)) == (Way(path_bits=1), 0)
+    with pytest.raises(ValueError, match="LMC"):
+        control.way(128)
+
+
+def test_without_a_knob_the_reasons_are_kept(provider):
+    """A NIC on which nothing works still connects by ECMP, and says why it can do no more."""
+    provider(refuses=errno.EPERM)
+    control = choose(Device(INFINIBAND))
+    assert type(control) is Unsteered
+    assert (control.way(0), list(control.choices(Device()))) == (Way(), [])
+    with pytest.raises(ValueError, match=r"FlowLabel: its link layer is InfiniBand; .*PathBits: its LMC is 0"):
+        control.way(0xC001)
+    control.move(Endpoint(), 0)
+    with pytest.raises(VerbsError, match="cannot be moved"):
+        control.move(Endpoint(), 0xC001)
+
+
+@pytest.mark.parametrize(
+    ("vendor", "kernel", "said"),
+    [(MELLANOX, (5, 7), "since Linux 5.8"), (MELLANOX, (6, 1), ""), (0x14E4, (6, 1), "vendor 0x14e4")],
+)
+def test_hardware_goes_by_its_drivers_history(monkeypatch, vendor, kernel, said):
+    """The packets of a hardware NIC are seen by nobody: its driver and the kernel's version decide, or nothing does."""
+    monkeypatch.setattr(label, "kernel_version", lambda: kernel)
+    assert said in FlowLabel().obstacle(Device(vendor=vendor))
+    assert bool(FlowLabel().obstacle(Device(vendor=vendor))) == bool(said)
+
+
+def test_a_driver_that_ignores_the_label_is_found_out(monkeypatch):
+    """A software NIC whose packet carries another port than the one asked for is caught by looking at the wire."""
+
+    @contextmanager
+    def tap(*_):
+        yield SimpleNamespace(source_ports=lambda *_: {0xC000})
+
+    monkeypatch.setattr(label, "netdev_of", lambda *_: "eth0")
+    monkeypatch.setattr(label, "Tap", tap)
+    monkeypatch.setattr(Endpoint, "probe", lambda *_: None, raising=False)
+    assert "it sent from 49152" in FlowLabel().obstacle(Device(vendor=0xFFFFFF))

@@ -13,7 +13,7 @@ import pytest
 from c4bench.deploy import authority
 from c4bench.errors import UnhealthyError
 from c4bench.wire.channel import StreamChannel, frame
-from c4bench.wire.messages import Answer, Call, Empty, Exchange
+from c4bench.wire.messages import Answer, Call, Empty, Exchange, Exchanged
 from c4bench.wire.peer import Handler, Peer
 from c4bench.wire.rank import RankLink
 from c4bench.wire.trust import client_context, peer_name, server_context
@@ -131,7 +131,7 @@ def test_a_rank_asks_through_its_link(tmp_path):
         with pytest.raises(UnhealthyError, match="no negative"):
             link.call("double", Question(-1), Question)
         with pytest.raises(UnhealthyError, match="no method 'exchange'"):
-            link.call("exchange", Exchange("j", "k", 0, 1, b"", 1.0), list[bytes])
+            link.call("exchange", Exchange("j", "c", "k", 0, 1, b"", 1.0), Exchanged)
     finally:
         link.close()
         done.set()

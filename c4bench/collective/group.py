@@ -1,0 +1,271 @@
+"""The members of a communicator, connected, and how an operation among them runs and fails."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+
+import numpy as np
+
+from c4bench.collective import lanes, schedule
+from c4bench.collective.arrays import Reducing
+from c4bench.collective.ends import Inlet, Outlet
+from c4bench.collective.engine import Engine
+from c4bench.collective.errors import CollectiveError
+from c4bench.collective.lane import Lane
+from c4bench.collective.lanes import Place
+from c4bench.collective.memory import Array, Registrations
+from c4bench.collective.operation import Operation
+from c4bench.collective.options import Options
+from c4bench.collective.process import Process
+from c4bench.collective.ring_layout import MAX_RANKS
+from c4bench.collective.schedule import RingPlan, Span
+from c4bench.collective.silence import Silence
+from c4bench.collective.wire import Signature
+from c4bench.collective.wiring import Site, wire
+from c4bench.errors import C4Error, UsageError
+from c4bench.model.fabric import Nic
+from c4bench.model.telemetry import CommRecord, Failure, Member
+from c4bench.verbs.errors import VerbsError
+from c4bench.verbs.transport import Port
+
+Planner = Callable[[int, int, int], RingPlan]
+_Ends = tuple[dict[int, Outlet], dict[int, Inlet]]
+# Below this size a channel's share is not worth its messages.
+_LANE_BYTES = 64 << 10
+_NOTHING = np.empty(0, np.uint8)
+
+
+class Group:
+    """Members connected as a ring; or, not `closed`, as a line from rank 0, over which nothing can be reduced.
+
+    Raises CollectiveError when it cannot be connected, and tells the others.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        rank: int,
+        members: Sequence[Member],
+        process: Process,
+        options: Options,
+        *,
+        closed: bool = True,
+    ) -> None:
+        used = _channels(members, process.nics, options)
+        self.name, self.rank, self.size, self.options = name, rank, len(members), options
+        self._rendezvous = process.rendezvous
+        self._seq = 0
+        self._broken = False
+        self._pairs: list[_Ends] = []
+        self._registrations: list[Registrations] = []
+        recording = process.recorder if options.record else Silence()
+        with ExitStack() as undo, self.guard("connecting"):
+            alarm = process.rendezvous.alarm(name)
+            undo.callback(alarm.close)
+            ports = tuple(_opened(undo, process.open_port(nic)) for nic in used)
+            index = recording.communicator(CommRecord(name, process.job, tuple(members)), rank)
+            undo.callback(recording.release, index)
+            self.site = Site(name, rank, tuple(members), process, tuple(used), ports, recording, index, options)
+            undo.callback(self._release_routes)
+            self._engine = Engine(ports, alarm, options.completions, options.clock_ns, options.timeout_s)
+            undo.callback(self._engine.close)
+            self._registrations += [Registrations(port) for port in ports]
+            undo.callback(self._deregister)
+            self._ring = self._wire_ring(closed=closed)
+            self._undo = undo.pop_all()
+
+    def _release_routes(self) -> None:
+        if self.site.routed:
+            self._rendezvous.release(self.site.routed)
+
+    def _deregister(self) -> None:
+        for registrations in self._registrations:
+            registrations.close()
+
+    def _wire_ring(self, *, closed: bool) -> list[tuple[Outlet | None, Inlet | None]]:
+        if self.size == 1:
+            return []
+        right, left = (self.rank + 1) % self.size, (self.rank - 1) % self.size
+        to = [right] if closed or right else []
+        back = [left] if closed or self.rank else []
+        outlets, inlets, rate_bps = wire(self.site, "ring", to, back, staged=closed)
+        self._chunk_bytes = self.options.chunk_for(rate_bps)
+        self._attach(outlets, inlets)
+        channels = range(len(self.site.ports))
+        return [
+            (outlets[right][channel] if to else None, inlets[left][channel] if back else None) for channel in channels
+        ]
+
+    def _attach(self, outlets: Mapping[int, list[Outlet]], inlets: Mapping[int, list[Inlet]]) -> None:
+        sides: list[Sequence[Outlet | Inlet]] = [*outlets.values(), *inlets.values()]
+        for ends in sides:
+            for channel, end in enumerate(ends):
+                self._engine.attach(channel, end)
+
+    def barrier(self) -> None:
+        """Return once every rank has called it."""
+        self.ring(Signature("barrier", "", "", 0, 0), _NOTHING, [(0, 0)], schedule.barrier)
+
+    def pairs(self) -> list[_Ends]:
+        """Ends to and from every other rank, by channel; connected at the first call, the ring's serve its edges."""
+        if not self._pairs:
+            steps = schedule.shift(self.rank, self.size)
+            right, left = steps[0]
+            to = [peer for peer, _ in steps if peer != right]
+            back = [peer for _, peer in steps if peer != left]
+            outlets, inlets, _ = wire(self.site, "pairs", to, back, staged=False)
+            self._attach(outlets, inlets)
+            for channel, (outlet, inlet) in enumerate(self._ring):
+                assert outlet is not None
+                assert inlet is not None
+                self._pairs.append(
+                    (
+                        {right: outlet} | {peer: ends[channel] for peer, ends in outlets.items()},
+                        {left: inlet} | {peer: ends[channel] for peer, ends in inlets.items()},
+                    )
+                )
+        return self._pairs
+
+    def outlet(self, peer: int, channel: int) -> Outlet:
+        """The sending end towards `peer`. LookupError where there is none."""
+        found = self._engine.outlet(peer, channel)
+        if found is None:
+            raise LookupError(f"rank {self.rank} of {self.name} sends nothing to rank {peer} on channel {channel}")
+        return found
+
+    def shares(self, segments: list[Span], array: Array) -> list[list[Span]]:
+        """Each used channel's share of every segment: one channel where the array is not worth more."""
+        channels = len(self.site.ports)
+        return lanes.share(segments, channels if array.nbytes >= channels * _LANE_BYTES else 1)
+
+    def place(self, array: Array, channel: int) -> Place:
+        """Where a channel's NIC finds a flat array; registers it unless it is. Raises MemoryError."""
+        if not array.nbytes:
+            return Place(0, 0, 0)
+        region, shift = self._registrations[channel].find(array)
+        return Place(array.ctypes.data + shift, region.lkey, region.rkey)
+
+    def empty(self, shape: int | tuple[int, ...], dtype: str) -> Array:
+        """An array in memory of the communicator's provider, registered with all its NICs until it is closed."""
+        kind = np.dtype(dtype)
+        count = int(np.prod(shape))
+        with self.guard("allocating"):
+            block = self.options.memory.allocate(max(1, count * kind.itemsize))
+            for registrations in self._registrations:
+                registrations.adopt(block)
+        return block.bytes[: count * kind.itemsize].view(kind).reshape(shape)
+
+    def ring(
+        self,
+        signature: Signature,
+        array: Array,
+        segments: list[Span],
+        plan: Planner,
+        reducing: Reducing | None = None,
+    ) -> None:
+        """Run a ring schedule over a flat array, cut into `segments`."""
+        self._check(signature.kind)
+        if self.size == 1:
+            return
+        with self.guard(signature.kind, self._seq):
+            made = [
+                self._ring_lane(channel, share, array, plan, reducing)
+                for channel, share in enumerate(self.shares(segments, array))
+            ]
+            self._run(signature, "ring", made)
+
+    def _ring_lane(
+        self, channel: int, share: list[Span], array: Array, plan: Planner, reducing: Reducing | None
+    ) -> Lane:
+        part = lanes.cut(share, array.itemsize, self._chunk_bytes)
+        return lanes.ring_lane(
+            plan(self.rank, self.size, part.chunks),
+            array,
+            part,
+            place=self.place(array, channel),
+            ends=self._ring[channel],
+            reducing=reducing,
+            staging_bytes=self.options.staging_bytes,
+            window=self.options.window,
+        )
+
+    def shift(self, signature: Signature, source: Array, target: Array) -> None:
+        """Run the linear shift of all-to-all over flat arrays of equal parts."""
+        self._check(signature.kind)
+        if self.size == 1:
+            return
+        if not self._pairs:
+            # Connecting takes all ranks: a lap of the ring shows first that all have come for the same.
+            self.ring(signature, _NOTHING, [(0, 0)], schedule.barrier)
+        with self.guard(signature.kind, self._seq):
+            pairs = self.pairs()
+            made = [
+                lanes.shift_lane(
+                    self.rank,
+                    source,
+                    target,
+                    lanes.cut(share, source.itemsize, self._chunk_bytes),
+                    places=(self.place(source, channel), self.place(target, channel)),
+                    ends=pairs[channel],
+                    window=self.options.window,
+                )
+                for channel, share in enumerate(self.shares(schedule.split(source.size, self.size), source))
+            ]
+            self._run(signature, "shift", made)
+
+    def _run(self, signature: Signature, algorithm: str, made: list[Lane]) -> None:
+        now_ns = self.options.clock_ns()
+        record = self.site.recorder.operation(
+            self.site.record, self._seq, signature.kind, algorithm, signature.dtype, signature.size_bytes, now_ns
+        )
+        self._engine.run(Operation(self.name, self.rank, signature, made, record), now_ns)
+        self._seq += 1
+
+    def _check(self, kind: str) -> None:
+        if self._broken:
+            text = "this communicator is closed or has failed; make another"
+            raise self._error(kind, self._seq, text, "BROKEN")
+
+    def _error(self, kind: str, seq: int, message: str, status: str) -> CollectiveError:
+        return CollectiveError(message, comm=self.name, rank=self.rank, kind=kind, seq=seq, status=status)
+
+    @contextmanager
+    def guard(self, kind: str, seq: int = -1) -> Iterator[None]:
+        """Make a CollectiveError of what goes wrong with a device or memory, and tell the others of any error."""
+        try:
+            yield
+        except (VerbsError, MemoryError) as error:
+            status = "DEVICE" if isinstance(error, VerbsError) else "MEMORY"
+            found = self._error(kind, seq, str(error), status)
+            self.abandon(found)
+            raise found from error
+        except BaseException as error:
+            self.abandon(error)
+            raise
+
+    def abandon(self, error: BaseException) -> None:
+        """Tell the others why this rank cannot go on, unless it only heard so itself."""
+        told = isinstance(error, CollectiveError) and error.status == "ABORTED"
+        if not (self._broken or told):
+            with suppress(C4Error):
+                self._rendezvous.fail(self.name, Failure(self.rank, str(error) or type(error).__name__))
+        self._broken = True
+
+    def close(self) -> None:
+        """Release connections, memory and devices. May be called again, and after an error."""
+        self._broken = True
+        self._undo.close()
+
+
+def _opened(undo: ExitStack, port: Port) -> Port:
+    undo.callback(port.close)
+    return port
+
+
+def _channels(members: Sequence[Member], nics: Sequence[Nic], options: Options) -> Sequence[Nic]:
+    most = min([len(nics), *(len(member.nics) for member in members)])
+    wanted = options.channels or most
+    if not 0 < wanted <= most:
+        raise UsageError(f"{wanted} channels need as many NICs on every member; there are {most}")
+    if len(members) > MAX_RANKS:
+        raise UsageError(f"{len(members)} ranks; a communicator records at most {MAX_RANKS}")
+    return nics[:wanted]

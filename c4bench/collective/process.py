@@ -1,0 +1,27 @@
+"""What a rank's process brings to every communicator that it joins."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from c4bench.collective.recorder import Recorder
+from c4bench.collective.rendezvous import Rendezvous
+from c4bench.model.fabric import Nic
+from c4bench.verbs.transport import Port
+
+
+def open_device(nic: Nic) -> Port:
+    """Open a NIC through verbs. Imported late: everything else here works without pyverbs."""
+    from c4bench.verbs.device import Device  # noqa: PLC0415
+
+    return Device(nic.device, nic.address, netns=nic.netns)
+
+
+@dataclass(frozen=True)
+class Process:
+    """Channel c of a communicator uses the c-th of `nics`; `open_port` opens one."""
+
+    job: str
+    nics: tuple[Nic, ...]
+    rendezvous: Rendezvous
+    recorder: Recorder
+    open_port: Callable[[Nic], Port] = open_device

@@ -1,0 +1,78 @@
+"""A recorder that records nothing: what the recorder costs is the difference."""
+
+from c4bench.collective import ring_layout as layout
+from c4bench.collective.recorder import ArrivalWriter, ConnName, ConnWriter, OpWriter
+from c4bench.model.telemetry import CommRecord
+
+_NOWHERE = layout.Slot(memoryview(bytearray(2 * layout.OP_BYTES)), 0, layout.OP_BYTES)
+
+
+class _SilentOp(OpWriter):
+    __slots__ = ()
+
+    def awaiting(self, peer: int, *, still: bool) -> None:
+        pass
+
+    def start(self, now_ns: int) -> None:
+        pass
+
+    def finish(self, now_ns: int) -> None:
+        pass
+
+    def store(self) -> None:
+        pass
+
+
+class _SilentConn(ConnWriter):
+    __slots__ = ()
+
+    def post(self, now_ns: int) -> None:
+        pass
+
+    def acknowledge(self, size_bytes: int, now_ns: int) -> None:
+        pass
+
+    def settle(self, state: str, outstanding: int, owed: int, now_ns: int) -> None:
+        pass
+
+
+class _SilentArrivals(ArrivalWriter):
+    __slots__ = ()
+
+    def arrived(self, now_ns: int) -> None:
+        pass
+
+    def store(self) -> None:
+        pass
+
+
+class Silence:
+    """Takes a recorder's place."""
+
+    def communicator(self, record: CommRecord, rank: int) -> int:  # noqa: ARG002  (a recorder's signature)
+        """Nothing is recorded."""
+        return 0
+
+    def release(self, comm: int) -> None:
+        """Nothing was taken."""
+
+    def operation(
+        self,
+        comm: int,  # noqa: ARG002
+        seq: int,
+        kind: str,
+        algorithm: str,
+        dtype: str,
+        size_bytes: int,
+        now_ns: int,
+    ) -> OpWriter:
+        """A writer that writes nothing."""
+        return _SilentOp(_NOWHERE, seq, kind, algorithm, dtype, size_bytes, now_ns)
+
+    def connection(self, name: ConnName, source_port: int, now_ns: int) -> ConnWriter:  # noqa: ARG002
+        """A writer that writes nothing."""
+        return _SilentConn(_NOWHERE, source_port, now_ns)
+
+    def arrivals(self, name: ConnName) -> ArrivalWriter:  # noqa: ARG002
+        """A writer that writes nothing."""
+        return _SilentArrivals(_NOWHERE)

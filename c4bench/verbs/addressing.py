@@ -1,0 +1,92 @@
+"""Who is meant by an address: GIDs, LIDs and address vectors, on Ethernet and on InfiniBand. No device is needed."""
+
+import ipaddress
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from c4bench.verbs.path import Way
+from c4bench.verbs.transport import Remote
+
+ETHERNET = "Ethernet"
+INFINIBAND = "InfiniBand"
+ROCE_V2 = "RoCE v2"
+ROCE_V1 = "RoCE v1"
+IB = "IB"
+_SMALLEST_MTU_BYTES = 256
+
+
+class PortStatus(NamedTuple):
+    """A port now. `state` is the verbs name (`ACTIVE`, `DOWN`), `active_mtu_bytes` the largest path MTU."""
+
+    state: str
+    active_mtu_bytes: int
+    link_layer: str
+    lid: int = 0
+    lmc: int = 0
+
+
+class Gid(NamedTuple):
+    """An entry of a port's GID table. `kind` is `RoCE v2`, `RoCE v1` or `IB`; `netdev` may be unknown."""
+
+    table_index: int
+    text: str
+    kind: str
+    netdev: str = ""
+
+    @property
+    def address(self) -> str:
+        """The IP address it stands for."""
+        parsed = ipaddress.IPv6Address(self.text)
+        return str(parsed.ipv4_mapped or parsed)
+
+
+class AddressVector(NamedTuple):
+    """What an address handle says, in the names of `struct ibv_ah_attr`; GRH fields count where `is_global`."""
+
+    dgid: str
+    sgid_index: int
+    flow_label: int
+    hop_limit: int
+    is_global: bool
+    dlid: int
+    src_path_bits: int
+
+
+def pick_gid(table: Iterable[Gid], link_layer: str, address: str) -> Gid | None:
+    """The entry that carries `address`, an IP address or a GID; never by its index, which may move after a link flap.
+
+    On Ethernet only RoCE v2 will do. On InfiniBand, where `address` may be the IPoIB one, which is no GID, entry 0 is
+    the port's own for ever (InfiniBand Architecture Specification, volume 1, 4.1.1) and stands in.
+    """
+    wanted = str(ipaddress.ip_address(address)) if address else ""
+    fit = [gid for gid in table if gid.kind == (IB if link_layer == INFINIBAND else ROCE_V2)]
+    named = next((gid for gid in fit if gid.address == wanted), None)
+    if named or link_layer != INFINIBAND:
+        return named
+    return next((gid for gid in fit if gid.table_index == 0), None)
+
+
+def address_vector(link_layer: str, own: Gid, remote: Remote, way: Way, hop_limit: int) -> AddressVector:
+    """How to reach `remote` by `way`.
+
+    Ethernet always has a global route header. InfiniBand needs one only towards another subnet.
+    """
+    on_infiniband = link_layer == INFINIBAND
+    return AddressVector(
+        dgid=ipaddress.IPv6Address(remote.gid).exploded,
+        sgid_index=own.table_index,
+        flow_label=way.flow_label,
+        hop_limit=hop_limit,
+        is_global=not on_infiniband or not remote.lid or _subnet(own.text) != _subnet(remote.gid),
+        dlid=remote.lid | way.path_bits if on_infiniband else 0,
+        src_path_bits=way.path_bits if on_infiniband else 0,
+    )
+
+
+def path_mtu(own_bytes: int, far_bytes: int) -> int:
+    """`enum ibv_mtu` of the smaller of both ends' active MTUs; a far end of 0 is unknown and does not count."""
+    return (min(own_bytes, far_bytes or own_bytes) // _SMALLEST_MTU_BYTES).bit_length()
+
+
+def _subnet(gid: str) -> int:
+    return int(ipaddress.IPv6Address(gid)) >> 64

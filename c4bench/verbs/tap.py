@@ -1,0 +1,101 @@
+"""Reading RoCE v2 packets off a network interface, as they leave."""
+
+import ipaddress
+import select
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from c4bench.errors import C4Error
+from c4bench.verbs.probe import ROCE_PORT, inside
+
+_ETH_P_ALL = 0x0003
+_OUTGOING = 4
+_UDP = 17
+_UDP_BYTES = 8
+# IPv6 header, UDP header and base transport header.
+_SNAPLEN = 40 + 8 + 12
+
+
+class Sent(NamedTuple):
+    """A packet that left: IP addresses, UDP source port, the destination QP and opcode of its base transport header."""
+
+    source: str
+    destination: str
+    source_port: int
+    qp: int
+    opcode: int
+
+
+class Tap:
+    """A packet socket on `netdev` of the network namespace at path `netns` (None: this process's own).
+
+    Sees what software sends. A NIC that makes packets itself shows them to nobody. Raises C4Error where the interface
+    is not there, or where this process may not listen on it (CAP_NET_RAW).
+    """
+
+    def __init__(self, netdev: str, netns: str | None = None) -> None:
+        with inside(netns):
+            try:
+                self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, 0)
+            except OSError as error:
+                raise C4Error(f"cannot listen on {netdev}: {error.strerror}; run as root") from error
+            try:
+                self._socket.bind((netdev, _ETH_P_ALL))
+            except OSError as error:
+                self._socket.close()
+                raise C4Error(f"cannot listen on {netdev}: {error.strerror}") from error
+        self._socket.setblocking(False)
+
+    def take(self) -> list[Sent]:
+        """Every RoCE v2 packet that has left since the last call, as far as the socket's buffer held them."""
+        return list(self._taken())
+
+    def _taken(self) -> Iterator[Sent]:
+        with suppress(BlockingIOError):
+            while True:
+                data, (_, _, kind, *_) = self._socket.recvfrom(_SNAPLEN)
+                packet = parse(data) if kind == _OUTGOING else None
+                if packet:
+                    yield packet
+
+    def source_ports(self, qp: int, timeout_s: float) -> set[int]:
+        """UDP source ports of the packets to QP `qp`; waits for the first one, at most `timeout_s`."""
+        deadline_s = time.monotonic() + timeout_s
+        while True:
+            found = {packet.source_port for packet in self._taken() if packet.qp == qp}
+            left_s = deadline_s - time.monotonic()
+            if found or left_s <= 0:
+                return found
+            select.select([self._socket], [], [], left_s)
+
+    def close(self) -> None:
+        """Stop listening. May be called again."""
+        self._socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def parse(data: bytes) -> Sent | None:
+    """A packet from its IP header on; None where it is not RoCE v2, or has IPv6 extension headers."""
+    version = data[0] >> 4 if data else 0
+    if version == 4:
+        header, protocol, addresses = (data[0] & 15) * 4, data[9:10], (data[12:16], data[16:20])
+    elif version == 6:
+        header, protocol, addresses = 40, data[6:7], (data[8:24], data[24:40])
+    else:
+        return None
+    udp, base = data[header : header + _UDP_BYTES], data[header + _UDP_BYTES :]
+    if protocol != bytes([_UDP]) or len(base) < 8 or int.from_bytes(udp[2:4]) != ROCE_PORT:
+        return None
+    source, destination = (str(ipaddress.ip_address(address)) for address in addresses)
+    return Sent(source, destination, int.from_bytes(udp[:2]), int.from_bytes(base[5:8]), base[0])

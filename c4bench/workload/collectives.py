@@ -1,0 +1,212 @@
+"""Collectives on demand: ranks that run case after case as the master gives them, right or deliberately wrong.
+
+The master takes part in every exchange as one more rank, so that a property test can draw, run and shrink its cases in
+one job on one set of hosts.
+"""
+
+import mmap
+import resource
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from c4bench.collective.communicator import Communicator
+from c4bench.collective.errors import CollectiveError
+from c4bench.collective.memory import Array
+from c4bench.collective.options import Options
+from c4bench.verbs.transport import PROFILES
+from c4bench.workload.cases import WORLD, Argument, Call, Case, Deviation, Group, Outcome, Raised, arguments
+from c4bench.workload.context import RankContext
+from c4bench.workload.payload import Payload
+
+# Items on either side of every array, where nobody may write; so arrays lie anywhere but on a page's edge.
+_GUARD_ITEMS = 3
+# Cases and steps give other numbers, so that what is left of one is not taken for another's.
+_CASE_STEPS = 1009
+# The master gives the next case when it likes; a job that is not needed any more is stopped.
+_PATIENCE_S = 1e6
+
+_METHODS: dict[str, Callable[[Communicator, Call, list[Array]], None]] = {
+    "all_reduce": lambda comm, call, arrays: comm.all_reduce(arrays[0], call.op),
+    "reduce_scatter": lambda comm, call, arrays: comm.reduce_scatter(arrays[0], arrays[1], call.op),
+    "all_gather": lambda comm, _, arrays: comm.all_gather(arrays[0], arrays[1]),
+    "broadcast": lambda comm, call, arrays: comm.broadcast(arrays[0], call.peer),
+    "reduce": lambda comm, call, arrays: comm.reduce(arrays[0], call.peer, call.op),
+    "all_to_all": lambda comm, _, arrays: comm.all_to_all(arrays[0], arrays[1]),
+    "send": lambda comm, call, arrays: comm.send(arrays[0], call.peer),
+    "recv": lambda comm, call, arrays: comm.recv(arrays[0], call.peer),
+    "barrier": lambda comm, _, __: comm.barrier(),
+}
+
+
+def run(context: RankContext) -> None:
+    """Run the master's cases until stopped. Case n is what it gives to exchange `case/n`; `outcome/n` takes ours."""
+    runner = Runner(context.rank, context.communicator)
+    for number in count():
+        given = _exchange(context, f"case/{number}", b"")[-1]
+        outcome = runner.run(number, msgspec.msgpack.decode(given, type=Case))
+        _exchange(context, f"outcome/{number}", msgspec.msgpack.encode(outcome))
+
+
+def _exchange(context: RankContext, key: str, payload: bytes) -> list[bytes]:
+    return context.meet(context.job.id, key, context.rank, context.size + 1, payload, _PATIENCE_S)
+
+
+class Runner:
+    """Runs cases on one rank, and keeps the communicators they asked for; `connect` makes one by name and options."""
+
+    def __init__(self, rank: int, connect: Callable[[str, Options], Communicator]) -> None:
+        self._rank = rank
+        self._connect = connect
+        self._kept: dict[Any, Communicator | None] = {}
+        self._open = ExitStack()
+
+    def run(self, number: int, case: Case) -> Outcome:
+        """Run a case to its end, good or bad."""
+        deviation = case.deviations.get(self._rank, Deviation())
+        if case.fresh:
+            self._drop(None)
+        time.sleep(deviation.joins_after_s)
+        tally, raised = _Tally(time.time()), None
+        try:
+            with _memory_left(deviation.memory_bytes):
+                self._calls(number, case, deviation, tally)
+        except Exception as error:  # whatever it is, the master must hear of it
+            raised = _raised(error)
+            self._drop(error)
+        return Outcome(tally.exact, tally.checked, tally.called_s, raised)
+
+    def _calls(self, number: int, case: Case, deviation: Deviation, tally: "_Tally") -> None:
+        comms = self._communicators(number, case)
+        for call in case.calls if deviation.calls is None else deviation.calls:
+            comm = comms[call.group]
+            if comm is not None:
+                for again in range(call.repeat):
+                    _call(comm, call, Payload(comm.size, number * _CASE_STEPS + call.step + again), tally)
+
+    def _communicators(self, number: int, case: Case) -> dict[int, Communicator | None]:
+        """The whole job's and the groups', by what calls name them with."""
+        kept = tuple(sorted(case.options.items()))
+        world = self._keep(kept, lambda: self._connect(f"case{number}", _options(case.options)))
+        assert world is not None
+        groups = [self._keep((kept, group), partial(self._split, world, group)) for group in case.groups]
+        return {WORLD: world, **dict(enumerate(groups))}
+
+    def _keep(self, key: object, make: Callable[[], Communicator | None]) -> Communicator | None:
+        if key not in self._kept:
+            made = self._kept[key] = make()
+            if made is not None:
+                self._open.enter_context(made)
+        return self._kept[key]
+
+    def _split(self, world: Communicator, group: Group) -> Communicator | None:
+        return world.split(group.colors[self._rank], group.keys[self._rank])
+
+    def _drop(self, error: Exception | None) -> None:
+        """Close what is kept; after an error the other members are told."""
+        self._kept.clear()
+        self._open.__exit__(type(error) if error else None, error, None)
+
+
+class _Tally:
+    """What has been compared in a case so far, and when the last call was made."""
+
+    def __init__(self, called_s: float) -> None:
+        self.called_s = called_s
+        self.exact = self.checked = 0
+
+    def add(self, exact: int, checked: int) -> None:
+        self.exact += exact
+        self.checked += checked
+
+
+def _call(comm: Communicator, call: Call, payload: Payload, tally: _Tally) -> None:
+    """Make a call and compare every element of its arrays, those it only reads and those beside them included."""
+    time.sleep(call.late_s)
+    wanted = arguments(call, comm.rank, comm.size)
+    held = [_array(call, argument, payload, comm.rank) for argument in wanted]
+    arrays = [_inner(whole) for whole in held]
+    tally.called_s = time.time()
+    _METHODS[call.kind](comm, call, arrays)
+    if call.corrupt and comm.rank == 0:
+        arrays[0][arrays[0].size // 2] += 1
+    for whole, argument in zip(held, wanted, strict=True):
+        tally.add(_exact(whole, argument, payload), whole.size)
+
+
+def _array(call: Call, argument: Argument, payload: Payload, rank: int) -> Array:
+    """What a call passes, between its guards: zeros, which no payload and no result holds, or what the rank gives."""
+    whole = np.zeros(argument.items + 2 * _GUARD_ITEMS, _dtype(call.dtype))
+    if argument.given:
+        payload.fill(_inner(whole), rank)
+    return _read_only(whole) if call.read_only and argument.given else whole
+
+
+def _inner(whole: Array) -> Array:
+    return whole[_GUARD_ITEMS:-_GUARD_ITEMS]
+
+
+def _read_only(array: Array) -> Array:
+    """The same in a file that this process may only read."""
+    with tempfile.NamedTemporaryFile() as file:
+        Path(file.name).write_bytes(array.tobytes())
+        with Path(file.name).open("rb") as again:
+            mapped = mmap.mmap(again.fileno(), array.nbytes, prot=mmap.PROT_READ)
+    return np.frombuffer(mapped, array.dtype)
+
+
+def _exact(whole: Array, argument: Argument, payload: Payload) -> int:
+    """How many elements are as they must be, guards included."""
+    inner = _inner(whole)
+    exact = whole.size - inner.size - np.count_nonzero(whole[:_GUARD_ITEMS]) - np.count_nonzero(whole[-_GUARD_ITEMS:])
+    start = 0
+    for items, source, first in argument.wanted:
+        stretch = inner[start : start + items]
+        exact += (
+            payload.exact_given(stretch, source, first)
+            if isinstance(source, int)
+            else payload.exact_reduced(stretch, source, first)
+        )
+        start += items
+    return int(exact)
+
+
+def _dtype(name: str) -> np.dtype[Any]:
+    if name == "bfloat16":
+        import ml_dtypes  # noqa: F401, PLC0415  (makes the name known to numpy; only where it is used)
+
+    return np.dtype(name)
+
+
+def _options(given: dict[str, Any]) -> Options:
+    return Options(**given | ({"profile": PROFILES[given["profile"]]} if "profile" in given else {}))
+
+
+@contextmanager
+def _memory_left(left_bytes: int | None) -> Iterator[None]:
+    """Let this process map only so much more memory, None for as much as it likes."""
+    if left_bytes is None:
+        yield
+        return
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (mapped + left_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def _raised(error: Exception) -> Raised:
+    now_s, name = time.time(), type(error).__name__
+    if not isinstance(error, CollectiveError):
+        return Raised(name, str(error), now_s)
+    return Raised(name, str(error), now_s, error.rank, error.comm, error.kind, error.seq, error.peer, error.status)

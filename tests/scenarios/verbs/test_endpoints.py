@@ -1,0 +1,84 @@
+"""Endpoints on real devices: finding them, waiting on them, breaking them and bringing them back."""
+
+import pytest
+
+
+@pytest.mark.parametrize("waiting", ["events", "polling"])
+def test_both_ways_of_waiting_see_completions(consoles, waiting):
+    """Writes complete for one who sleeps on the completion channel and for one who spins over the queue."""
+    near, far = consoles
+    near_end, far_end = near("open", waiting=waiting), far("open")
+    near("connect", end=far_end)
+    far("connect", end=near_end)
+    assert near("write", times=20) == ""
+
+
+def test_broken_connection_is_named_and_comes_back(pair):
+    """A refused write names its status and breaks the endpoint; connecting both ends again mends it."""
+    near, far, near_end, far_end = pair
+    near("connect", end=far_end)
+    far("connect", end=near_end)
+    assert near("write", rkey=far_end["rkey"] ^ 0xFFFF00) == "REM_ACCESS_ERR"
+    assert near("state")["qp"] == "ERR"
+    assert near("write") == "WR_FLUSH_ERR"
+    near("connect", end=far_end)
+    far("connect", end=near_end)
+    assert near("write", times=4) == ""
+    assert near("state")["qp"] == "RTS"
+
+
+def test_broken_endpoints_can_be_closed(pair):
+    """After an error everything can be closed and opened again, with work still posted at the time of the error."""
+    near, far, near_end, far_end = pair
+    near("connect", end=far_end)
+    far("connect", end=near_end)
+    assert near("write", rkey=far_end["rkey"] ^ 0xFFFF00) == "REM_ACCESS_ERR"
+    near_end, far_end = near("open"), far("open")
+    near("connect", end=far_end)
+    far("connect", end=near_end)
+    assert near("write") == ""
+
+
+def test_port_events_are_heard(pair, inject):
+    """The port's own host hears that its link has gone and that it is back, and can still be talked to."""
+    near = pair[0]
+    with inject("nic.down", host=near.nic.host, nic=0):
+        assert "PORT_ERR" in near("events")
+        assert near("find")["state"] == "DOWN"
+    assert "PORT_ACTIVE" in near("events")
+    assert near("find")["state"] == "ACTIVE"
+
+
+def test_a_port_is_found_by_its_address(consoles):
+    """Discovery finds the inventory's NIC by address: active, with its GID and an MTU."""
+    for console in consoles:
+        found = console("find")
+        assert (found["device"], found["state"]) == (console.nic.device, "ACTIVE")
+        assert found["active_mtu_bytes"] in {256, 512, 1024, 2048, 4096}
+        assert found["netdev"] in {console.nic.netdev, ""}
+
+
+def test_smaller_mtu_of_both_ends_is_used(pair):
+    """Ends that are told of a smaller MTU at the other one send packets of that size."""
+    near, far, near_end, far_end = pair
+    near("connect", end=with_mtu(far_end, 1024))
+    far("connect", end=with_mtu(near_end, 1024))
+    before = near("counters")
+    assert near("write", times=4) == ""
+    sent = near("counters").get("sent_pkts", 0) - before.get("sent_pkts", 0)
+    if not sent:
+        pytest.skip("no-counter: this device does not count the packets it sends")
+    assert 4 * 1024 <= sent < 1.1 * 4 * 1024
+
+
+def with_mtu(end, mtu_bytes):
+    """The end as if its port had this MTU."""
+    return end | {"remote": end["remote"] | {"mtu_bytes": mtu_bytes}}
+
+
+def test_dmabuf_is_refused_with_a_reason(pair):
+    """A device that cannot register DMA-BUF memory says that it is its driver that cannot."""
+    reason = pair[0]("state")["dmabuf"]
+    if not reason:
+        pytest.skip("not-lacking: this device registers DMA-BUF memory")
+    assert reason == "its driver does not register DMA-BUF memory"

@@ -1,0 +1,60 @@
+"""The receiving end of a connection over several QPs."""
+
+import numpy as np
+import pytest
+
+from c4bench.collective.ends import Arrival, Inlet, cut_staging
+from c4bench.collective.memory import Buffer
+from c4bench.collective.recorder import ConnName
+from c4bench.collective.silence import Silence
+from c4bench.collective.wire import MAILBOX_BYTES, Grant, SendingEnd, Signature
+from c4bench.verbs.loopback import LoopbackPort, Network
+from c4bench.verbs.transport import PATIENT, Remote
+
+
+@pytest.fixture
+def inlet():
+    port = LoopbackPort(Network())
+    far = [port.connection(PATIENT, 8, 200) for _ in range(2)]
+    near = [port.connection(PATIENT, 8, 200) for _ in range(2)]
+    for one, other in zip(near, far, strict=True):
+        one.connect(Remote("::1", other.qp_num), receives=100)
+        other.connect(Remote("::1", one.qp_num), receives=100)
+    outbox, staging, mailbox = Buffer(port, MAILBOX_BYTES), Buffer(port, 4096), Buffer(port, MAILBOX_BYTES)
+    end = SendingEnd([Remote("::1", one.qp_num) for one in far], mailbox.address, mailbox.region.rkey)
+    records = [Silence().arrivals(ConnName(0, 1, "a", "b", one.qp_num)) for one in far]
+    made = Inlet(1, list(near), outbox, staging, end, records)
+    made.staging = staging
+    yield made
+    port.close()
+
+
+def test_messages_that_overtake_are_used_in_order(inlet):
+    """Later messages that arrive first on another QP wait for the earlier one; then all are reduced in order."""
+    into = [np.zeros(2, np.int64) for _ in range(3)]
+    order = []
+
+    def apply(target, staged):
+        order.append(staged[0])
+        target += staged
+
+    cut = cut_staging(4096, 16)
+    for index in range(3):
+        inlet.staging.bytes[index * cut.slot_bytes : index * cut.slot_bytes + 16].view(np.int64)[:] = index + 1
+    inlet.begin(Grant(5, 0, 0, 0, Signature("barrier", "", "", 0, 0)), [Arrival(a, apply) for a in into], cut)
+    first, second = (connection.qp_num for connection in inlet.connections)
+    assert inlet.arrived(second, 5 << 20 | 1, 0) == 0
+    assert inlet.arrived(second, 5 << 20 | 2, 0) == 0
+    assert inlet.arrived(first, 5 << 20 | 0, 0) == 3
+    assert order == [1, 2, 3]
+    assert inlet.complete
+
+
+@pytest.mark.parametrize("wrong", [6 << 20, 5 << 20 | 1, 5 << 20 | 3, 5 << 20 | 0xFFFFF])
+def test_messages_that_were_never_granted_are_refused(inlet, wrong):
+    """Another operation's message, a repeated one and one beyond what was granted are told from a good one."""
+    arrivals = [Arrival(np.zeros(2, np.int64), None) for _ in range(3)]
+    inlet.begin(Grant(5, 0, 0, 0, Signature("barrier", "", "", 0, 0)), arrivals, cut_staging(4096, 16))
+    qp = inlet.connections[0].qp_num
+    assert inlet.arrived(qp, 5 << 20 | 1, 0) == 0
+    assert inlet.arrived(qp, wrong, 0) is None

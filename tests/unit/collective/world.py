@@ -1,0 +1,130 @@
+"""Ranks as threads over the loopback transport."""
+
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+from c4bench.collective.communicator import Communicator
+from c4bench.collective.options import Options
+from c4bench.collective.process import Process
+from c4bench.collective.recorder import Recorder
+from c4bench.collective.rendezvous import AbsentError, FailedError
+from c4bench.model.fabric import Nic
+from c4bench.model.telemetry import Member
+from c4bench.verbs.loopback import LoopbackPort, Network
+
+
+class LocalAlarm:
+    def __init__(self, rendezvous, comm):
+        self.rendezvous, self.comm = rendezvous, comm
+        self.fd = os.eventfd(0)
+
+    def failure(self):
+        return self.rendezvous.failures.get(self.comm)
+
+    def close(self):
+        with self.rendezvous.condition:
+            self.rendezvous.alarms[self.comm].remove(self)
+            os.close(self.fd)
+
+
+class LocalRendezvous:
+    """Exchanges and failures within the process."""
+
+    def __init__(self):
+        self.condition = threading.Condition()
+        self.given = {}
+        self.failures = {}
+        self.missing = {}
+        self.alarms = {}
+        self.asked = []
+        self.released = []
+
+    def exchange(self, comm, key, rank, size, payload, timeout_s):
+        with self.condition:
+            given = self.given.setdefault((comm, key), {})
+            given[rank] = payload
+            self.condition.notify_all()
+            self.condition.wait_for(
+                lambda: len(given) == size or comm in self.failures or (comm, key) in self.missing, timeout_s
+            )
+            if len(given) == size:
+                return [given[rank] for rank in range(size)]
+            if comm in self.failures and (comm, key) not in self.missing:
+                raise FailedError(self.failures[comm])
+            missing = self.missing.setdefault((comm, key), sorted(set(range(size)) - set(given)))
+            self.condition.notify_all()
+            raise AbsentError(missing, timeout_s)
+
+    def fail(self, comm, failure):
+        with self.condition:
+            self.failures.setdefault(comm, failure)
+            self.condition.notify_all()
+            for alarm in self.alarms.get(comm, ()):
+                os.eventfd_write(alarm.fd, 1)
+
+    def alarm(self, comm):
+        with self.condition:
+            made = LocalAlarm(self, comm)
+            self.alarms.setdefault(comm, []).append(made)
+            if comm in self.failures:
+                os.eventfd_write(made.fd, 1)
+            return made
+
+    def route(self, flows):
+        with self.condition:
+            self.asked.extend(flows)
+        return [0xC100 + index for index in range(len(flows))]
+
+    def release(self, flows):
+        self.released.extend(flows)
+
+
+class World:
+    """A job of `size` ranks with `nics` NICs each; ranks in `absent` never join."""
+
+    def __init__(self, folder, size, nics=1, absent=(), **options):
+        self.size = size
+        self.folder = folder
+        self.network = Network()
+        self.rendezvous = LocalRendezvous()
+        self.options = Options(timeout_s=options.pop("timeout_s", 20.0), **options)
+        self.ports = [[LoopbackPort(self.network) for _ in range(nics)] for _ in range(size)]
+        self.members = [Member(rank, f"h{rank}", tuple(f"h{rank}/{i}" for i in range(nics))) for rank in range(size)]
+        self.recorders = [Recorder(self.path(rank), "job", rank) for rank in range(size)]
+        present = [rank for rank in range(size) if rank not in absent]
+        with ThreadPoolExecutor(size) as pool:
+            self.joined = [pool.submit(self.join, rank) for rank in present]
+
+    @property
+    def comms(self):
+        return [future.result() for future in self.joined]
+
+    def path(self, rank):
+        return self.folder / f"rank{rank}.ring"
+
+    def open(self, rank, nic):
+        """The first communicator gets the ports that tests look at."""
+        port = self.ports[rank][nic.index]
+        return LoopbackPort(self.network) if getattr(port, "taken", False) else _take(port)
+
+    def join(self, rank):
+        nics = tuple(Nic(f"h{rank}", i, "dev", "net", "::1", 1e10) for i in range(len(self.ports[rank])))
+        process = Process("job", nics, self.rendezvous, self.recorders[rank], lambda nic: self.open(rank, nic))
+        return Communicator("dp", rank, self.members, process, self.options)
+
+    def run(self, work):
+        """`work(comm)` on every rank at once; what each returned or raised, by rank."""
+        with ThreadPoolExecutor(self.size) as pool:
+            futures = [pool.submit(work, comm) for comm in self.comms]
+            return [future.exception() or future.result() for future in futures]
+
+    def close(self):
+        for future in self.joined:
+            if not future.exception():
+                future.result().close()
+
+
+def _take(port):
+    port.taken = True
+    return port

@@ -1,0 +1,53 @@
+"""Packets as they were on the wire, and packets that leave the loopback interface."""
+
+import socket
+
+import pytest
+
+from c4bench.errors import C4Error
+from c4bench.verbs.tap import Sent, Tap, parse
+
+# A zero-byte RDMA write by rxe on Linux 6.1 with flow label 0x123, from its IPv4 header on.
+RECORDED = bytes.fromhex(
+    "4500003cb51540000111da220a000001e0000078c12312b7002800000a00ffff"
+    "00000011800000000000000000000000000000000000000018bdde2a"
+)
+
+
+def test_a_recorded_packet_is_read():
+    """Addresses, source port, destination QP and opcode of a real packet are read."""
+    assert parse(RECORDED) == Sent("10.0.0.1", "224.0.0.120", 0xC123, 17, 10)
+
+
+def test_ipv6_is_read():
+    """The same behind an IPv6 header."""
+    addresses = socket.inet_pton(socket.AF_INET6, "fd00::1") + socket.inet_pton(socket.AF_INET6, "fd00::2")
+    header = bytes.fromhex("6000000000281140") + addresses
+    assert parse(header + RECORDED[20:]) == Sent("fd00::1", "fd00::2", 0xC123, 17, 10)
+
+
+@pytest.mark.parametrize(
+    "data", [b"", RECORDED[:30], RECORDED[:9] + b"\x06" + RECORDED[10:], RECORDED[:22] + b"\x12\xb6" + RECORDED[24:]]
+)
+def test_anything_else_is_left_out(data):
+    """Nothing, a stump, TCP and another destination port are no RoCE packets."""
+    assert parse(data) is None
+
+
+def test_what_leaves_an_interface_is_seen():
+    """A packet sent on an interface is seen once, with the port it was sent from."""
+    try:
+        tap = Tap("lo")
+    except C4Error as error:
+        pytest.skip(f"no-capture: {error}")
+    with tap, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.bind(("127.0.0.1", 0))
+        sender.sendto(RECORDED[28:], ("127.0.0.1", 4791))
+        assert tap.source_ports(17, 1.0) == {sender.getsockname()[1]}
+        assert tap.source_ports(17, 0.01) == set()
+
+
+def test_a_missing_interface_is_reported():
+    """An interface that is not there is an error that names it."""
+    with pytest.raises(C4Error, match="nosuch0"):
+        Tap("nosuch0")

@@ -129,7 +129,7 @@ class Communicator:
         Between operations nothing of this rank's is in flight, so the connection stays up. LookupError where there is
         none.
         """
-        self._group.outlet(peer, channel).move(qp, source_port, self.options.clock_ns())
+        self._group.outlet(peer, channel).move(qp, source_port)
 
     def weigh(self, peer: int, channel: int, weights: Sequence[float]) -> None:
         """Share what goes to `peer` among the connection's QPs in these proportions from now on; 0 spares one.

@@ -181,12 +181,11 @@ class Outlet:
         for way, weight in zip(self.ways, weights, strict=True):
             way.weight, way.carried_bytes = weight, 0.0
 
-    def move(self, qp_index: int, source_port: int, now_ns: int) -> None:
+    def move(self, qp_index: int, source_port: int) -> None:
         """Have one QP take another path; nothing may be outstanding."""
         way = self.ways[qp_index]
         way.connection.move(source_port)
-        way.record.source_port = way.connection.source_port
-        self.settle("idle", now_ns)
+        way.record.move(way.connection.source_port)
 
     def acknowledged(self, qp: int, now_ns: int) -> None:
         """The oldest message on a QP has reached the peer's memory."""

@@ -122,13 +122,21 @@ class ConnWriter:
         self.last_progress_ns = now_ns
 
     def settle(self, state: str, outstanding: int, owed: int, now_ns: int) -> None:
-        """Book the time since the last change on the state that was, go to `state`, and publish."""
+        """Book the time since the last change on the state that was, go to `state`, and publish what is new."""
+        # Whatever is posted or acknowledged changes one of these.
+        if owed == self.owed and outstanding == self.outstanding and state == self.state:
+            return
         if state != self.state:
             self.spent_ns[self.state] += now_ns - self.since_ns
             self.state = state
             self.since_ns = now_ns
         self.outstanding = outstanding
         self.owed = owed
+        self.store()
+
+    def move(self, source_port: int) -> None:
+        """The QP takes another path."""
+        self.source_port = source_port
         self.store()
 
     def store(self) -> None:

@@ -32,6 +32,9 @@ class _SilentConn(ConnWriter):
     def acknowledge(self, size_bytes: int, now_ns: int) -> None:
         pass
 
+    def move(self, source_port: int) -> None:
+        pass
+
     def settle(self, state: str, outstanding: int, owed: int, now_ns: int) -> None:
         pass
 

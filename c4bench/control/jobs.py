@@ -1,12 +1,15 @@
 """Jobs as the master sees them: where their ranks are, what they report."""
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any
 
 from c4bench.errors import UnhealthyError
 from c4bench.model.fabric import Flow, Path
-from c4bench.model.telemetry import Window
+from c4bench.model.telemetry import RankRecord, Window
 from c4bench.wire.messages import JobSpec, Result
+
+_ENDED = ("exited", "killed")
 
 
 class Job:
@@ -17,6 +20,7 @@ class Job:
         self.results: list[Result] = []
         self.windows: list[Window] = []
         self.placed: dict[Flow, Path] = {}
+        self._ended: dict[int, RankRecord] = {}
         self._news = asyncio.Condition()
 
     async def add(self, result: Result) -> None:
@@ -25,14 +29,24 @@ class Job:
             self.results.append(result)
             self._news.notify_all()
 
+    async def note_ranks(self, records: Iterable[RankRecord]) -> None:
+        """How an agent sees ranks of the job."""
+        ended = {record.rank: record for record in records if record.state in _ENDED}
+        if ended.keys() - self._ended.keys():
+            async with self._news:
+                self._ended |= ended
+                self._news.notify_all()
+
     async def wait(self, kind: str, count: int, timeout_s: float) -> list[dict[str, Any]]:
         """The first `count` results whose `kind` is that, in rank order.
 
-        Raises UnhealthyError when a rank reports an error instead, or after `timeout_s`.
+        Raises UnhealthyError when a rank reports an error instead, when one has ended without, or after `timeout_s`.
         """
         try:
             async with asyncio.timeout(timeout_s), self._news:
-                await self._news.wait_for(lambda: len(self._of(kind)) >= count or self._failures())
+                await self._news.wait_for(
+                    lambda: len(self._of(kind)) >= count or self._failures() or self._ended_without(kind)
+                )
         except TimeoutError:
             found = self._of(kind)
             heard = sorted({result.rank for result in found})
@@ -42,10 +56,20 @@ class Job:
         if failures := self._failures():
             first = failures[0]
             raise UnhealthyError(f"job {self.spec.id}, rank {first.rank}: {first.body['error']}")
+        if len(self._of(kind)) < count:
+            gone = self._ended_without(kind)[0]
+            raise UnhealthyError(
+                f"job {self.spec.id}, rank {gone.rank}: {gone.state} on {gone.host} with code {gone.exit_code} "
+                f"before it said {kind!r}; its log is in the agent's state directory there"
+            )
         return [result.body for result in sorted(self._of(kind)[:count], key=lambda result: result.rank)]
 
     def _of(self, kind: str) -> list[Result]:
         return [result for result in self.results if result.body.get("kind") == kind]
+
+    def _ended_without(self, kind: str) -> list[RankRecord]:
+        heard = {result.rank for result in self._of(kind)}
+        return [record for rank, record in sorted(self._ended.items()) if rank not in heard]
 
     def _failures(self) -> list[Result]:
         return self._of("error")

@@ -78,7 +78,7 @@ class Master:
 
         async def window(window: Window) -> None:
             if window.host == name:
-                self._accept(window)
+                await self._accept(window)
 
         handlers = {
             "hello": Handler(Hello, hello),
@@ -178,9 +178,10 @@ class Master:
             self._placed.pop(flow, None)
         return Empty()
 
-    def _accept(self, window: Window) -> None:
-        for job in {record.job for record in window.ranks} & set(self.jobs):
+    async def _accept(self, window: Window) -> None:
+        for job in sorted({record.job for record in window.ranks} & set(self.jobs)):
             part = _of_job(window, job)
+            await self.jobs[job].note_ranks(part.ranks)
             self.jobs[job].windows.append(part)
             self._detectors.setdefault(job, Detector()).feed(part)
 

@@ -1,7 +1,6 @@
 """Before any test runs: check the command line, make the run directory, and enter the lab when that is asked for."""
 
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -13,8 +12,8 @@ from c4bench.lab.machine import kernel, launch
 from c4bench.lab.machine.run import LabRun
 from c4bench.lab.spec import INVENTORY
 from c4bench.model.measurement import Clock
-from c4bench.record import Ledger, RunDirectory
-from c4bench.record.provenance import collect
+from c4bench.record import Ledger, RunDirectory, begin
+from c4bench.record.begin import ROOT
 from c4bench.report import render
 
 LAB = "softroce"
@@ -42,27 +41,17 @@ def _refuse_moved_root(config: pytest.Config) -> None:
 
 
 def _run(config: pytest.Config, backend: str, topology: str, clock: str, digest: str = "") -> RunDirectory:
-    """The run directory asked for, or a new one; its provenance is written by whoever comes first."""
-    given: Path | None = config.option.c4_run_dir
-    if given is None:
-        run = RunDirectory.create(config.rootpath / "reports/runs", "main" if backend == LAB else "hosts")
-    else:
-        given.mkdir(parents=True, exist_ok=True)
-        run = RunDirectory(given)
-    if not run.started:
-        run.write_provenance(
-            collect(
-                name=run.path.name,
-                started_at=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
-                command=("pytest", *map(str, config.invocation_params.args)),
-                seed=config.option.c4_seed,
-                backend=backend,
-                topology=topology,
-                clock=clock,
-                inventory_digest=digest,
-            )
-        )
-    return run
+    return begin(
+        config.option.c4_run_dir,
+        "main" if backend == LAB else "hosts",
+        command=("pytest", *map(str, config.invocation_params.args)),
+        seed=config.option.c4_seed,
+        backend=backend,
+        topology=topology,
+        clock=clock,
+        inventory_digest=digest,
+        root=config.rootpath / ROOT,
+    )
 
 
 def _run_in_lab(config: pytest.Config) -> int:

@@ -1,7 +1,8 @@
 """What a run leaves behind: its provenance, measurements, events and artefacts, in one folder."""
 
+from c4bench.record.begin import begin
 from c4bench.record.ledger import Ledger
 from c4bench.record.provenance import Provenance
 from c4bench.record.run import RunDirectory
 
-__all__ = ["Ledger", "Provenance", "RunDirectory"]
+__all__ = ["Ledger", "Provenance", "RunDirectory", "begin"]

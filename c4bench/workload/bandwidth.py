@@ -1,4 +1,4 @@
-"""Measured all-reduce: every element checked, every operation timed."""
+"""One measured collective: every element checked, every operation timed."""
 
 import time
 
@@ -7,37 +7,72 @@ import numpy as np
 
 from c4bench.collective.options import Options
 from c4bench.verbs.transport import PROFILES
-from c4bench.workload import payload
+from c4bench.workload.cases import Call, Kind, arguments
+from c4bench.workload.collectives import METHODS, exact_elements
 from c4bench.workload.context import RankContext
+from c4bench.workload.payload import Payload
+
+_SHARED_OUT = frozenset({"all_gather", "reduce_scatter", "all_to_all"})
 
 
 class Bandwidth(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All-reduce `size_bytes` of float32, `warmup` + `operations` times."""
+    """Run `collective` on float32, `warmup` + `operations` times, each after a barrier unless `back_to_back`.
+
+    `size_bytes` is the larger of a rank's arrays, as nccl-tests counts; where it has a part for each rank it is rounded
+    down to whole parts.
+    """
 
     size_bytes: int
+    collective: Kind = "all_reduce"
     operations: int = 3
     warmup: int = 1
+    back_to_back: bool = False
     paths: str = "planned"
     profile: str = "patient"
+    chunk_bytes: int = Options().chunk_bytes
+    channels: int = 0
+    record: bool = True
     corrupt: bool = False  # change one element on rank 0 before checking: the check must notice
+
+    def call(self, size: int) -> Call:
+        """The call that each of `size` ranks makes."""
+        items = self.size_bytes // np.dtype(np.float32).itemsize
+        return Call(self.collective, count=items // size if self.collective in _SHARED_OUT else items)
+
+    def options(self) -> Options:
+        """What the communicator is asked for."""
+        return Options(
+            paths=self.paths,
+            profile=PROFILES[self.profile],
+            chunk_bytes=self.chunk_bytes,
+            staging_bytes=max(Options().staging_bytes, self.chunk_bytes),
+            channels=self.channels,
+            record=self.record,
+        )
 
 
 def run(context: RankContext) -> None:
-    """Report `all_reduce`: exact elements of all checked, and when the timed operations began and ended."""
+    """Report, under the collective's name: exact elements of all checked, when each timed operation began and ended."""
     wanted = context.parameters(Bandwidth)
-    array = np.empty(wanted.size_bytes // 4, np.float32)
-    options = Options(paths=wanted.paths, profile=PROFILES[wanted.profile])
+    call = wanted.call(context.size)
+    told = arguments(call, context.rank, context.size)
+    held = [np.empty(argument.items, np.float32) for argument in told]
     exact = checked = 0
     spans: list[tuple[float, float]] = []
-    with context.communicator("bandwidth", options) as comm:
+    with context.communicator("bandwidth", wanted.options()) as comm:
         for step in range(wanted.warmup + wanted.operations):
-            payload.fill(array, context.rank, step)
-            comm.barrier()
+            payload = Payload(context.size, step)
+            for array, argument in zip(held, told, strict=True):
+                if argument.given:
+                    payload.fill(array, context.rank)
+            if step == wanted.warmup or not wanted.back_to_back:
+                comm.barrier()
             began = time.monotonic()
-            comm.all_reduce(array)
+            METHODS[call.kind](comm, call, held)
             spans.append((began, time.monotonic()))
             if wanted.corrupt and context.rank == 0:
-                array[0] += 1
-            exact += payload.exact_elements(array, context.size, step)
-            checked += array.size
-    context.report("all_reduce", exact=exact, checked=checked, spans=spans[wanted.warmup :])
+                held[0][0] += 1
+            exact += sum(exact_elements(array, argument, payload) for array, argument in zip(held, told, strict=True))
+            checked += sum(array.size for array in held)
+        comm.barrier()  # whoever is done has much to say to its agent, which the others' last operation would wait for
+    context.report(call.kind, exact=exact, checked=checked, spans=spans[wanted.warmup :])

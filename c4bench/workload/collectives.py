@@ -34,7 +34,7 @@ _CASE_STEPS = 1009
 # The master gives the next case when it likes; a job that is not needed any more is stopped.
 _PATIENCE_S = 1e6
 
-_METHODS: dict[str, Callable[[Communicator, Call, list[Array]], None]] = {
+METHODS: dict[str, Callable[[Communicator, Call, list[Array]], None]] = {
     "all_reduce": lambda comm, call, arrays: comm.all_reduce(arrays[0], call.op),
     "reduce_scatter": lambda comm, call, arrays: comm.reduce_scatter(arrays[0], arrays[1], call.op),
     "all_gather": lambda comm, _, arrays: comm.all_gather(arrays[0], arrays[1]),
@@ -135,7 +135,7 @@ def _call(comm: Communicator, call: Call, payload: Payload, tally: _Tally) -> No
     held = [_array(call, argument, payload, comm.rank) for argument in wanted]
     arrays = [_inner(whole) for whole in held]
     tally.called_s = time.time()
-    _METHODS[call.kind](comm, call, arrays)
+    METHODS[call.kind](comm, call, arrays)
     if call.corrupt and comm.rank == 0:
         arrays[0][arrays[0].size // 2] += 1
     for whole, argument in zip(held, wanted, strict=True):
@@ -165,18 +165,22 @@ def _read_only(array: Array) -> Array:
 
 def _exact(whole: Array, argument: Argument, payload: Payload) -> int:
     """How many elements are as they must be, guards included."""
-    inner = _inner(whole)
-    exact = whole.size - inner.size - np.count_nonzero(whole[:_GUARD_ITEMS]) - np.count_nonzero(whole[-_GUARD_ITEMS:])
-    start = 0
+    guards = np.concatenate((whole[:_GUARD_ITEMS], whole[-_GUARD_ITEMS:]))
+    return exact_elements(_inner(whole), argument, payload) + guards.size - int(np.count_nonzero(guards))
+
+
+def exact_elements(array: Array, argument: Argument, payload: Payload) -> int:
+    """How many elements of a call's array are as they must be after it."""
+    exact = start = 0
     for items, source, first in argument.wanted:
-        stretch = inner[start : start + items]
+        stretch = array[start : start + items]
         exact += (
             payload.exact_given(stretch, source, first)
             if isinstance(source, int)
             else payload.exact_reduced(stretch, source, first)
         )
         start += items
-    return int(exact)
+    return exact
 
 
 def _dtype(name: str) -> np.dtype[Any]:

@@ -30,6 +30,7 @@ ORDER = (
     "lab",
     "report",
     "control",
+    "bench",
     "pytest_plugin",
     "cli",
 )

@@ -39,12 +39,16 @@ _VIRTUAL_TIME = ("time-travel=inf-cpu", "time-travel-start=1767225600000000000")
 
 
 class LabRun(msgspec.Struct, frozen=True):
-    """A finished lab: the command's exit code, and what it took on the machine's clock."""
+    """A finished lab: the command's exit code, and what it took of the machine.
+
+    `peak_memory_bytes` is the most that the lab's kernel held, its guests' memory included; 0 where it was never seen.
+    """
 
     exit_code: int
     machine_s: float
     virtual_s: float
     boot_s: float
+    peak_memory_bytes: int = 0
 
 
 def run(spec: LabSpec, home: Path, *, virtual: bool = True, limit_s: float = 3600.0) -> LabRun:
@@ -80,6 +84,7 @@ def run(spec: LabSpec, home: Path, *, virtual: bool = True, limit_s: float = 360
         machine_s=finished - started,
         virtual_s=result.ended_s,
         boot_s=(ready_at or finished) - started,
+        peak_memory_bytes=watch.peak_memory_bytes,
     )
 
 

@@ -19,6 +19,7 @@ class Watchdog:
         self, process: "subprocess.Popen[bytes]", landmarks: Landmarks, limit_s: float, *, virtual: bool
     ) -> None:
         self.verdict = ""
+        self.peak_memory_bytes = 0
         self._process, self._landmarks, self._virtual = process, landmarks, virtual
         self._end = time.monotonic() + limit_s
         self._stopped = threading.Event()
@@ -35,6 +36,7 @@ class Watchdog:
         while not self._stopped.wait(_POLL_S):
             now = time.monotonic()
             clock_s = self._clock_s()
+            self.peak_memory_bytes = max(self.peak_memory_bytes, self._memory_bytes())
             if clock_s != last_s or clock_s < 0:
                 last_s, moved_at = clock_s, now
             if now - moved_at > _STALL_S:
@@ -49,10 +51,22 @@ class Watchdog:
         except (OSError, IndexError):
             return -1.0
 
+    def _memory_bytes(self) -> int:
+        """The most that the kernel has held so far; 0 where it cannot be seen."""
+        try:
+            status = Path(f"/proc/{self._kernel()}/status").read_text()
+        except (OSError, IndexError):
+            return 0
+        return next((int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("VmHWM:")), 0)
+
     def _autopsy(self) -> Autopsy:
-        """A look into the kernel, the one child of our child. Raises IndexError when it has none."""
+        """A look into the kernel. Raises IndexError when there is none."""
+        return Autopsy(self._kernel(), self._landmarks)
+
+    def _kernel(self) -> int:
+        """The process number of the kernel, the one child of our child. Raises IndexError when it has none."""
         children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
-        return Autopsy(int(children[0]), self._landmarks)
+        return int(children[0])
 
     def _end_lab(self, why: str) -> None:
         try:

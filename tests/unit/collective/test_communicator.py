@@ -443,8 +443,9 @@ def test_a_connection_moves_between_operations(world):
     def work(comm):
         comm.barrier()
         comm.move(1 - comm.rank, 0, 0xC777)
+        recorded = read_ring(made.path(comm.rank)).conns[0].source_port
         comm.barrier()
-        return read_ring(made.path(comm.rank)).conns[0].source_port
+        return recorded
 
     assert made.run(work) == [0xC777, 0xC777]
     with pytest.raises(LookupError, match="rank 5"):

@@ -1,79 +1,27 @@
 """Ranks as threads over the loopback transport."""
 
-import os
-import threading
 from concurrent.futures import ThreadPoolExecutor
 
 from c4bench.collective.communicator import Communicator
+from c4bench.collective.local import LocalRendezvous
 from c4bench.collective.options import Options
 from c4bench.collective.process import Process
 from c4bench.collective.recorder import Recorder
-from c4bench.collective.rendezvous import AbsentError, FailedError
 from c4bench.model.fabric import Nic
 from c4bench.model.telemetry import Member
 from c4bench.verbs.loopback import LoopbackPort, Network
 
 
-class LocalAlarm:
-    def __init__(self, rendezvous, comm):
-        self.rendezvous, self.comm = rendezvous, comm
-        self.fd = os.eventfd(0)
-
-    def failure(self):
-        return self.rendezvous.failures.get(self.comm)
-
-    def close(self):
-        with self.rendezvous.condition:
-            self.rendezvous.alarms[self.comm].remove(self)
-            os.close(self.fd)
-
-
-class LocalRendezvous:
-    """Exchanges and failures within the process."""
+class PlannedRendezvous(LocalRendezvous):
+    """Answers every flow with a source port, and remembers what it was asked."""
 
     def __init__(self):
-        self.condition = threading.Condition()
-        self.given = {}
-        self.failures = {}
-        self.missing = {}
-        self.alarms = {}
+        super().__init__()
         self.asked = []
         self.released = []
 
-    def exchange(self, comm, key, rank, size, payload, timeout_s):
-        with self.condition:
-            given = self.given.setdefault((comm, key), {})
-            given[rank] = payload
-            self.condition.notify_all()
-            self.condition.wait_for(
-                lambda: len(given) == size or comm in self.failures or (comm, key) in self.missing, timeout_s
-            )
-            if len(given) == size:
-                return [given[rank] for rank in range(size)]
-            if comm in self.failures and (comm, key) not in self.missing:
-                raise FailedError(self.failures[comm])
-            missing = self.missing.setdefault((comm, key), sorted(set(range(size)) - set(given)))
-            self.condition.notify_all()
-            raise AbsentError(missing, timeout_s)
-
-    def fail(self, comm, failure):
-        with self.condition:
-            self.failures.setdefault(comm, failure)
-            self.condition.notify_all()
-            for alarm in self.alarms.get(comm, ()):
-                os.eventfd_write(alarm.fd, 1)
-
-    def alarm(self, comm):
-        with self.condition:
-            made = LocalAlarm(self, comm)
-            self.alarms.setdefault(comm, []).append(made)
-            if comm in self.failures:
-                os.eventfd_write(made.fd, 1)
-            return made
-
     def route(self, flows):
-        with self.condition:
-            self.asked.extend(flows)
+        self.asked.extend(flows)
         return [0xC100 + index for index in range(len(flows))]
 
     def release(self, flows):
@@ -87,7 +35,7 @@ class World:
         self.size = size
         self.folder = folder
         self.network = Network()
-        self.rendezvous = LocalRendezvous()
+        self.rendezvous = PlannedRendezvous()
         self.options = Options(timeout_s=options.pop("timeout_s", 20.0), **options)
         self.ports = [[LoopbackPort(self.network) for _ in range(nics)] for _ in range(size)]
         self.members = [Member(rank, f"h{rank}", tuple(f"h{rank}/{i}" for i in range(nics))) for rank in range(size)]

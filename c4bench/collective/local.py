@@ -1,0 +1,86 @@
+"""A control plane within one process, for ranks that are threads of it."""
+
+import os
+import threading
+from collections.abc import Sequence
+
+from c4bench.collective.rendezvous import AbsentError, FailedError
+from c4bench.model.fabric import Flow
+from c4bench.model.telemetry import Failure
+
+
+class LocalAlarm:
+    """Tells one rank of a communicator's first failure (see `Alarm`)."""
+
+    def __init__(self, rendezvous: "LocalRendezvous", comm: str) -> None:
+        self.fd = os.eventfd(0)
+        self._rendezvous, self._comm = rendezvous, comm
+
+    def ring(self) -> None:
+        """There is a failure."""
+        os.eventfd_write(self.fd, 1)
+
+    def failure(self) -> Failure | None:
+        """What it is."""
+        return self._rendezvous.failures.get(self._comm)
+
+    def close(self) -> None:
+        """Listen no more."""
+        self._rendezvous.silence(self._comm, self)
+        os.close(self.fd)
+
+
+class LocalRendezvous:
+    """Exchanges and failures within the process (see `Rendezvous`). Paths are left to ECMP."""
+
+    def __init__(self) -> None:
+        self.failures: dict[str, Failure] = {}
+        self._news = threading.Condition()
+        self._given: dict[tuple[str, str], dict[int, bytes]] = {}
+        self._missing: dict[tuple[str, str], list[int]] = {}
+        self._alarms: dict[str, list[LocalAlarm]] = {}
+
+    def exchange(self, comm: str, key: str, rank: int, size: int, payload: bytes, timeout_s: float) -> list[bytes]:
+        """All-gather `payload`. When the time of one rank is over, it is over for all who wait."""
+        name = (comm, key)
+        with self._news:
+            given = self._given.setdefault(name, {})
+            given[rank] = payload
+            self._news.notify_all()
+            self._news.wait_for(lambda: len(given) == size or name in self._missing or comm in self.failures, timeout_s)
+            if len(given) == size:
+                return [given[each] for each in range(size)]
+            if comm in self.failures and name not in self._missing:
+                raise FailedError(self.failures[comm])
+            missing = self._missing.setdefault(name, sorted(set(range(size)) - given.keys()))
+            self._news.notify_all()
+            raise AbsentError(missing, timeout_s)
+
+    def fail(self, comm: str, failure: Failure) -> None:
+        """Tell every member."""
+        with self._news:
+            self.failures.setdefault(comm, failure)
+            self._news.notify_all()
+            for alarm in self._alarms.get(comm, ()):
+                alarm.ring()
+
+    def alarm(self, comm: str) -> LocalAlarm:
+        """Listen for failures."""
+        made = LocalAlarm(self, comm)
+        with self._news:
+            self._alarms.setdefault(comm, []).append(made)
+            if comm in self.failures:
+                made.ring()
+        return made
+
+    def silence(self, comm: str, alarm: LocalAlarm) -> None:
+        """Ring this alarm no more."""
+        with self._news:
+            self._alarms[comm].remove(alarm)
+
+    def route(self, flows: Sequence[Flow]) -> list[int]:
+        """Leave them all to ECMP."""
+        return [0 for _ in flows]
+
+    def release(self, flows: Sequence[str]) -> None:
+        """Nothing was held for them."""

@@ -1,0 +1,44 @@
+"""The start of a run: its directory, and what is known before anything is measured."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from c4bench.record.provenance import collect
+from c4bench.record.run import RunDirectory
+
+ROOT = Path("reports/runs")  # in the directory that a run is started from
+
+
+def begin(
+    given: Path | None,
+    name: str,
+    *,
+    command: Sequence[str],
+    seed: int,
+    backend: str,
+    topology: str,
+    clock: str,
+    inventory_digest: str = "",
+    root: Path = ROOT,
+) -> RunDirectory:
+    """The run directory `given`, or a new one under `root`; its provenance is written by whoever comes first."""
+    if given is None:
+        run = RunDirectory.create(root, name)
+    else:
+        given.mkdir(parents=True, exist_ok=True)
+        run = RunDirectory(given)
+    if not run.started:
+        run.write_provenance(
+            collect(
+                name=run.path.name,
+                started_at=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+                command=command,
+                seed=seed,
+                backend=backend,
+                topology=topology,
+                clock=clock,
+                inventory_digest=inventory_digest,
+            )
+        )
+    return run

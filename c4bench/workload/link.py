@@ -1,0 +1,162 @@
+"""RDMA writes over one connection: what verbs alone carry from rank 0 to rank 1, with no collective in between."""
+
+import mmap
+import time
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Self
+
+import msgspec
+import numpy as np
+
+from c4bench.errors import UnhealthyError, UsageError
+from c4bench.verbs.device import Device
+from c4bench.verbs.transport import PROFILES, Connection, Remote
+from c4bench.verbs.waiting import Waiter, waiter
+from c4bench.workload.context import RankContext
+
+_LONGEST_S = 120.0
+_PERIOD = 251  # prime: a page, a packet or a message in a wrong place shows
+
+
+class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Send messages of each of `sizes_bytes`, `total_bytes` of them but at most `most_messages`, `window` at a time."""
+
+    sizes_bytes: tuple[int, ...]
+    total_bytes: int = 64 << 20
+    most_messages: int = 2048
+    window: int = 16
+    profile: str = "patient"
+    completions: str = "events"
+
+    def messages(self, size_bytes: int) -> int:
+        """How many of that size; at least a window full."""
+        return min(max(self.total_bytes // size_bytes, self.window), self.most_messages)
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Memory that the far end may write to."""
+
+    address: int
+    rkey: int
+
+
+class _Offer(msgspec.Struct, frozen=True):
+    """What one end has to know of the other."""
+
+    remote: Remote
+    place: Place
+
+
+def run(context: RankContext) -> None:
+    """Report `link`: what rank 0 has `sent` of each size, when the first was posted and the last was completed."""
+    wanted = context.parameters(Link)
+    sent = []
+    with Line(context, max(wanted.sizes_bytes), wanted.window, wanted.profile, wanted.completions) as line:
+        for size in wanted.sizes_bytes if context.rank == 0 else ():
+            messages = wanted.messages(size)
+            began, ended = line.send(size, messages)
+            sent.append({"size_bytes": size, "messages": messages, "began_s": began, "ended_s": ended})
+        line.meet("sent")
+        if context.rank == 1:
+            line.check()
+    context.report("link", sent=sent)
+
+
+class Line:
+    """One end of a connection between the two ranks of a job, and `size_bytes` of memory that the other may write to.
+
+    Rank 0's memory holds a pattern, which rank 1 can check for. Raises UsageError in a job that is not of two ranks.
+    """
+
+    def __init__(self, context: RankContext, size_bytes: int, window: int, profile: str, completions: str) -> None:
+        if context.size != 2:
+            raise UsageError(f"job {context.job.id}: a link has two ends, and here are {context.size} ranks")
+        self._context, self._window = context, window
+        own = context.job.members[context.rank].nics[0]
+        nic = next(nic for nic in context.job.nics if nic.name == own)
+        with ExitStack() as undo:
+            self.device = undo.enter_context(Device(nic.device, nic.address))
+            self._memory = mmap.mmap(-1, size_bytes)
+            self._bytes = np.frombuffer(self._memory, np.uint8)
+            self._bytes[:] = _pattern(size_bytes) if context.rank == 0 else 0
+            region = self.device.register(self._bytes.ctypes.data, size_bytes)
+            undo.callback(region.close)
+            self._connection = self.device.connection(PROFILES[profile], sends=window, receives=1)
+            undo.callback(self._connection.close)
+            self._local = self._bytes.ctypes.data, region.lkey
+            self._far = self._connect(Place(self._bytes.ctypes.data, region.rkey))
+            self._waiter = waiter(completions, [self.device])
+            self._undo = undo.pop_all()
+
+    def _connect(self, own: Place) -> Place:
+        remote = msgspec.structs.replace(self.device.here(), qp=self._connection.qp_num)
+        told = self.meet("offer", msgspec.msgpack.encode(_Offer(remote, own)))
+        far = msgspec.msgpack.decode(told[1 - self._context.rank], type=_Offer)
+        self._connection.connect(far.remote)
+        self.meet("connected")
+        return far.place
+
+    def meet(self, key: str, payload: bytes = b"") -> list[bytes]:
+        """Wait for the other end at `key`, each used once; what both have brought, by rank."""
+        return self._context.meet(self._context.job.id, f"link/{key}", self._context.rank, 2, payload)
+
+    def send(self, size_bytes: int, messages: int) -> tuple[float, float]:
+        """Write so many messages to the other end; when the first was posted and the last was completed, in seconds."""
+        place = (self._far.address, self._far.rkey)
+        return send(self._connection, self._waiter, self._local, place, size_bytes, messages, self._window)
+
+    def check(self) -> None:
+        """Raises UnhealthyError unless the memory holds what the other end has written."""
+        wrong = int(np.count_nonzero(self._bytes != _pattern(self._bytes.size)))
+        if wrong:
+            raise UnhealthyError(f"job {self._context.job.id}: {wrong} of {self._bytes.size} bytes arrived wrong")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._undo.close()
+
+
+def send(
+    connection: Connection,
+    waiter: Waiter,
+    local: tuple[int, int],
+    remote: tuple[int, int],
+    size_bytes: int,
+    messages: int,
+    window: int,
+) -> tuple[float, float]:
+    """Write `messages` times `size_bytes` from `local` to `remote` (address, key), `window` unacknowledged at most.
+
+    Returns when the first was posted and when the last was completed, on this host's monotonic clock. The clock is
+    read little in between, since in virtual time reading it costs. Raises UnhealthyError for a write that fails, or
+    when nothing comes any more and `_LONGEST_S` have passed.
+    """
+    posted = completed = 0
+    began = time.monotonic()
+    while completed < messages:
+        for _ in range(min(messages - posted, window - posted + completed)):
+            connection.write(local, remote, size_bytes, immediate=None, signaled=True)
+            posted += 1
+        news = _completed(waiter)
+        completed += news
+        if not news and time.monotonic() - began > _LONGEST_S:
+            raise UnhealthyError(f"{messages - completed} of {messages} writes over the link are not completed")
+    return began, time.monotonic()
+
+
+def _completed(waiter: Waiter) -> int:
+    """How many writes were completed; 0 also when the news was of such as were counted already."""
+    completions = [completion for _, completion in waiter.wait(_LONGEST_S).completions]
+    failed = next((completion.status for completion in completions if completion.status), "")
+    if failed:
+        raise UnhealthyError(f"a write over the link failed with {failed}; is the path between the hosts up?")
+    return len(completions)
+
+
+def _pattern(size_bytes: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+    return np.resize(np.arange(1, _PERIOD + 1, dtype=np.uint8), size_bytes)

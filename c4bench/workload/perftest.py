@@ -1,0 +1,180 @@
+"""The same transfer by us and by perftest's `ib_write_bw`, in turn, over the same two devices."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+
+import msgspec
+
+from c4bench.errors import UnhealthyError
+from c4bench.workload.context import RankContext
+from c4bench.workload.link import Line
+
+PROGRAM = "ib_write_bw"
+_PORT = 18515
+_LISTENING = "0A"  # TCP_LISTEN in /proc/net/tcp
+_PATIENCE_S = 30.0
+_ATTEMPTS = 10
+_CPUINFO = Path("/proc/cpuinfo")
+
+
+class Perftest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`rounds` times, after one to warm up: `messages` of `size_bytes` by each, `window` at a time, one QP.
+
+    `tick_mhz` is how fast the processor's time stamp counts, for a kernel whose /proc/cpuinfo does not say.
+    """
+
+    size_bytes: int
+    messages: int
+    rounds: int
+    window: int = 16
+    completions: str = "polling"  # as perftest does
+    tick_mhz: float = 1000.0
+
+
+def run(context: RankContext) -> None:
+    """Report `perftest` from both ranks; rank 0's `pairs` are bit/s, (ours, perftest's) of each round.
+
+    Where there is no perftest `missing` says so. Ours goes first in every other round, so that a machine that gets
+    slower or faster favours neither.
+    """
+    wanted = context.parameters(Perftest)
+    if shutil.which(PROGRAM) is None:
+        context.report("perftest", missing=f"no {PROGRAM} here (apt-get install perftest)", pairs=[])
+        return
+    with Line(context, wanted.size_bytes, wanted.window, "patient", wanted.completions) as line:
+        rival = _Rival(context, wanted, line)
+        pairs = [_pair(line, rival, wanted, number, ours=context.rank == 0) for number in range(wanted.rounds + 1)]
+    context.report("perftest", missing="", pairs=pairs[1:])
+
+
+def _pair(line: Line, rival: "_Rival", wanted: Perftest, number: int, *, ours: bool) -> tuple[float, float]:
+    """One round: bit/s of ours (0 on the rank that only receives) and of perftest's."""
+
+    def own() -> float:
+        if not ours:
+            return 0.0
+        began, ended = line.send(wanted.size_bytes, wanted.messages)
+        return wanted.size_bytes * wanted.messages * 8 / (ended - began)
+
+    measures: dict[str, Callable[[], float]] = {"ours": own, "theirs": rival.run}
+    found = {}
+    for name in sorted(measures, reverse=number % 2 == 0):
+        found[name] = measures[name]()
+        line.meet(f"{name}/{number}")
+    return found["ours"], found["theirs"]
+
+
+class _Rival:
+    """perftest between the two ranks: a server on rank 1, a client on rank 0."""
+
+    def __init__(self, context: RankContext, wanted: Perftest, line: Line) -> None:
+        self._line, self._rank = line, context.rank
+        self._wanted = wanted
+        self._server = context.job.members[1].host
+        self._runs = count()
+
+    def run(self) -> float:
+        """One transfer; its average bit/s.
+
+        perftest times the processor's ticks after each run, and has no result where the machine was too busy for that:
+        then it is run again. Raises UnhealthyError where it never succeeds.
+        """
+        for _ in range(_ATTEMPTS):
+            number = next(self._runs)
+            with _ticking(self._command(), self._wanted.tick_mhz) as command:
+                said = self._client(command, number) if self._rank == 0 else self._serve(command, number)
+            told = self._line.meet(f"ended/{number}", str(average_bps(said, self._wanted.size_bytes)).encode())
+            if found := float(told[0]):
+                return found
+        raise UnhealthyError(f"{PROGRAM} gave no result {_ATTEMPTS} times: {' '.join(said.split()[-30:])}")
+
+    def _client(self, command: Sequence[str], number: int) -> str:
+        self._line.meet(f"serving/{number}")
+        return _finish(_start([*command, self._server]))
+
+    def _serve(self, command: Sequence[str], number: int) -> str:
+        server = _start(command)
+        _wait_until_serving(server)
+        self._line.meet(f"serving/{number}")
+        return _finish(server)
+
+    def _command(self) -> list[str]:
+        device, wanted = self._line.device, self._wanted
+        given = {
+            "--ib-dev": device.name,
+            "--gid-index": device.resolve_gid().table_index,
+            "--mtu": device.status().active_mtu_bytes,
+            "--size": wanted.size_bytes,
+            "--iters": wanted.messages,
+            "--tx-depth": wanted.window,
+            "--qp": 1,
+            "--port": _PORT,
+        }
+        options = [f"{name}={value}" for name, value in given.items()]
+        return [PROGRAM, *options, "--CPU-freq", "--report_gbits"]
+
+
+@contextmanager
+def _ticking(command: Sequence[str], tick_mhz: float) -> Iterator[Sequence[str]]:
+    """`command` where it can turn processor ticks into seconds: perftest wants the rate from /proc/cpuinfo.
+
+    A user-mode kernel has none there. perftest measures the rate by itself too, and believes itself where the two
+    differ, so that `tick_mhz` need not be right.
+    """
+    if "cpu MHz" in _CPUINFO.read_text():
+        yield command
+        return
+    with tempfile.NamedTemporaryFile("w") as told:
+        told.write(f"cpu MHz\t\t: {tick_mhz:.3f}\n")
+        told.flush()
+        script = f'mount --bind "$0" {_CPUINFO} && exec "$@"'
+        yield ["unshare", "--mount", "sh", "-c", script, told.name, *command]
+
+
+def _start(command: Sequence[str]) -> "subprocess.Popen[str]":
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def _finish(process: "subprocess.Popen[str]") -> str:
+    """What it said. Raises UnhealthyError when it fails, or does not end."""
+    try:
+        said, _ = process.communicate(timeout=_PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        said = f"no end after {_PATIENCE_S:g} s"
+    if process.returncode:
+        raise UnhealthyError(f"{PROGRAM} failed on {os.uname().nodename}: {' '.join(said.split()[-30:])}")
+    return said
+
+
+def _wait_until_serving(server: "subprocess.Popen[str]") -> None:
+    deadline = time.monotonic() + _PATIENCE_S
+    while not any(serving(Path(table).read_text(), _PORT) for table in ("/proc/net/tcp", "/proc/net/tcp6")):
+        if server.poll() is not None:
+            _finish(server)
+        if time.monotonic() > deadline:
+            server.kill()
+            raise UnhealthyError(f"{PROGRAM} does not listen on port {_PORT} after {_PATIENCE_S:g} s")
+        time.sleep(0.02)
+
+
+def serving(table: str, port: int) -> bool:
+    """Whether somebody listens on a TCP port, by the text of /proc/net/tcp."""
+    rows = (line.split() for line in table.splitlines()[1:])
+    return any(row[1].endswith(f":{port:04X}") and row[3] == _LISTENING for row in rows)
+
+
+def average_bps(said: str, size_bytes: int) -> float:
+    """`BW average` of a report in Gbit/s, in bit/s; 0 where it has none.
+
+    The row reads: bytes, iterations, peak, average, message rate.
+    """
+    rows = (line.split() for line in said.splitlines())
+    return next((float(row[3]) * 1e9 for row in rows if row[:1] == [str(size_bytes)] and len(row) >= 5), 0.0)

@@ -1,0 +1,66 @@
+"""The machine's side of a bench run."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from c4bench.bench import marks
+from c4bench.bench.runner import SUITES, check, tick_mhz
+from c4bench.errors import UnhealthyError, UsageError
+from c4bench.record import RunDirectory
+
+REPOSITORY = Path(__file__).parents[3]
+
+
+def test_an_unknown_suite_is_refused_before_anything_runs(tmp_path):
+    """One line that lists the suites, the usage exit code, no run directory."""
+    done = subprocess.run(
+        [sys.executable, "-m", "c4bench.cli.main", "bench", "link", "moebius", f"--run-dir={tmp_path / 'run'}"],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert all(word in done.stderr for word in ("moebius", *SUITES))
+    assert not (tmp_path / "run").exists()
+
+
+def test_known_suites_pass():
+    """None at all means all of them."""
+    check([])
+    check(SUITES)
+    with pytest.raises(UsageError):
+        check(["lab", "labs"])
+
+
+def test_the_tick_rate_is_read_where_the_machine_has_one():
+    """The first processor's rate; a kernel that has none gives something that perftest can overrule."""
+    assert tick_mhz("model name\t: x\ncpu MHz\t\t: 2596.128\ncpu MHz\t\t: 800.0\n") == 2596.128
+    assert tick_mhz("vendor_id\t: User Mode Linux\n") > 0
+
+
+def test_marks_carry_the_time_of_the_machine(tmp_path):
+    """The span is that of the directories' times, and taking the marks makes room for the next."""
+    run = RunDirectory(tmp_path)
+    (tmp_path / "lab").mkdir()
+    for _ in range(2):
+        for name, at in ((marks.BEGIN, 100.0), (marks.END, 107.5)):
+            marks.leave(run, name)
+            os.utime(tmp_path / "lab/marks" / name, (at, at))
+        assert marks.between(run) == 7.5
+
+
+def test_a_lab_that_left_no_marks_has_no_time(tmp_path):
+    """A missing mark is an error, not a span of nothing."""
+    run = RunDirectory(tmp_path)
+    (tmp_path / "lab").mkdir()
+    with pytest.raises(UnhealthyError):
+        marks.between(run)
+    marks.leave(run, marks.BEGIN)
+    with pytest.raises(UnhealthyError):
+        marks.between(run)

@@ -4,6 +4,7 @@ import itertools
 import os
 import shutil
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -45,7 +46,9 @@ class Ranks:
         """Kill the job's ranks and drop what they left in memory."""
         for rank in self._ranks:
             if rank.job == job and rank.code is None:
-                os.kill(rank.pid, signal.SIGKILL)
+                # It may have ended by itself just now.
+                with suppress(ProcessLookupError):
+                    os.kill(rank.pid, signal.SIGKILL)
         self._ranks = [rank for rank in self._ranks if rank.job != job]
         shutil.rmtree(Path(self._config.rings) / job, ignore_errors=True)
 

@@ -70,6 +70,10 @@ class Peer:
         except (C4Error, msgspec.DecodeError) as failure:
             self.refused += isinstance(failure, msgspec.DecodeError)
             error = str(failure) or type(failure).__name__
+        except Exception as failure:
+            error = f"{message.method} failed with {type(failure).__name__}: {failure}"
+            report = {"message": error, "exception": failure}
+            asyncio.get_running_loop().call_exception_handler(report)
         if isinstance(message, Call):
             body = answer if isinstance(answer, msgspec.Raw) else msgspec.Raw(encode(answer))
             try:

@@ -109,6 +109,23 @@ def test_noise_is_counted_and_does_not_end_the_conversation():
     assert asyncio.run(scene()) == (1, 8)
 
 
+def test_a_bug_in_a_method_is_answered_too():
+    """A method that fails in an unforeseen way answers with that, and the event loop's handler hears of it."""
+
+    async def broken(_question):
+        raise ProcessLookupError(3, "No such process")
+
+    async def scene():
+        heard = []
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: heard.append(context["exception"]))
+        async with pair({"stop": Handler(Question, broken)}) as (asking, _):
+            with pytest.raises(UnhealthyError, match="stop failed with ProcessLookupError"):
+                await asyncio.wait_for(asking.call("stop", Question(1), Question), 5)
+        return heard
+
+    assert [type(error) for error in asyncio.run(scene())] == [ProcessLookupError]
+
+
 def test_a_rank_asks_through_its_link(tmp_path):
     """The blocking link of a rank and the agent's asynchronous peer understand each other."""
     path, ready, done = str(tmp_path / "agent.sock"), threading.Event(), threading.Event()

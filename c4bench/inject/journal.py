@@ -11,16 +11,17 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
-from c4bench.errors import C4Error, UsageError
-from c4bench.inject import nics
+from c4bench.errors import C4Error, UnhealthyError, UsageError
+from c4bench.inject import interfaces, targets
 from c4bench.inject.actions import Plan
-from c4bench.model.fault import Lease
+from c4bench.model.fault import FaultRequest, Lease, TargetKind
 
 STATE = Path("/var/lib/c4bench")
+_OF_SWITCHES = frozenset({TargetKind.PORT, TargetKind.SWITCH})
 # Links and duplicate address detection settle within a second or two.
 _SETTLE_S = 3.0
 _SETTLE_STEP_S = 0.02
@@ -34,17 +35,18 @@ class Entry(msgspec.Struct, frozen=True):
     """
 
     lease: Lease
+    kind: TargetKind
     plan: Plan
     found: dict[str, str]
     deadline_s: float
     boot: str
 
 
-class Reverted(msgspec.Struct, frozen=True):
+class Reverted(msgspec.Struct, frozen=True, tag_field="state", tag="reverted"):
     """How a fault ended, at `time_s` (host's clock).
 
-    `residue` is what the host still has or lacks (see `nics.difference`); `problems` is what commands said that had
-    nothing left to undo.
+    `residue` is what the host still has or lacks (see `interfaces.difference`); `problems` is what commands said that
+    had nothing left to undo.
     """
 
     id: str
@@ -54,12 +56,33 @@ class Reverted(msgspec.Struct, frozen=True):
     problems: tuple[str, ...] = ()
 
 
+class Quarantine(msgspec.Struct, frozen=True, tag_field="state", tag="quarantined"):
+    """A host that could not be put right: what the fault `id` left over, and how the target was `found` before it."""
+
+    id: str
+    kind: TargetKind
+    request: FaultRequest
+    found: dict[str, str]
+    residue: tuple[str, ...]
+    since_s: float
+
+
 class Journal:
     """The journal and the audit log under `root`."""
 
     def __init__(self, root: Path = STATE) -> None:
         self._root = root
         self._faults = root / "faults"
+
+    @classmethod
+    def of(cls, kind: TargetKind, host: str) -> Self:
+        """A host's own, or that of a switch, which the host that drives it keeps for it."""
+        return cls(STATE / "switches" / host if kind in _OF_SWITCHES else STATE)
+
+    @classmethod
+    def every(cls) -> list[Self]:
+        """The host's own, and those of the switches it drives."""
+        return [cls(), *(cls(path) for path in sorted((STATE / "switches").glob("*")))]
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -86,13 +109,7 @@ class Journal:
 
     def write(self, entry: Entry) -> None:
         """Put the intent on disk, for good when this returns."""
-        path = self._path(entry.lease.id)
-        fresh = path.with_suffix(".new")
-        with fresh.open("wb") as file:
-            file.write(msgspec.json.encode(entry))
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
+        _put(self._path(entry.lease.id), entry)
         self._sync()
 
     def revert(self, fault_id: str, by: str) -> Reverted | None:
@@ -114,31 +131,63 @@ class Journal:
         return entry, reverted
 
     def settle(self, entry: Entry, reverted: Reverted) -> Reverted:
-        """Look for what the fault left over, once the target has come to rest.
+        """Look for what the fault left over, once the target has come to rest; a residue quarantines the host.
 
-        While another fault on the same NIC is in force that is not to be told; the last of them is compared with what
-        was there before the first.
+        While another fault on the same target is in force that is not to be told; the last of them is compared with
+        what was there before the first.
         """
-        nic = entry.lease.request.nic
-        if nic is None or entry.boot != boot():
+        if not entry.found or entry.boot != boot():
             return reverted
         until_s = time.monotonic() + _SETTLE_S
         residue: tuple[str, ...] = ()
         while not self.sharing(entry.lease):
-            residue = nics.difference(entry.found, nics.listing(nic))
+            residue = self._residue(entry.kind, entry.lease.request, entry.found)
             if not residue or time.monotonic() > until_s:
                 break
             time.sleep(_SETTLE_STEP_S)
         if residue:
             self.audit("residue", entry.lease, by=reverted.by, residue=residue)
+            self._quarantine(entry, residue)
         return msgspec.structs.replace(reverted, residue=residue)
 
     def sharing(self, lease: Lease) -> list[Entry]:
-        """Other faults in force on the same NIC, oldest first."""
-        nic = lease.request.nic
-        return [
-            entry for entry in self.entries() if nic and entry.lease.request.nic == nic and entry.lease.id != lease.id
-        ]
+        """Other faults in force on the same target, or for a port on the same switch, oldest first."""
+        mine = _place(lease.request)
+        return [entry for entry in self.entries() if _place(entry.lease.request) == mine and entry.lease.id != lease.id]
+
+    @property
+    def quarantine(self) -> Quarantine | None:
+        """Why no fault is let loose here, None when nothing is wrong."""
+        path = self._root / "quarantine.json"
+        return msgspec.json.decode(path.read_bytes(), type=Quarantine) if path.exists() else None
+
+    def refuse_quarantined(self) -> None:
+        """Raises UnhealthyError with what is wrong when the host was not put right after an earlier fault."""
+        found = self.quarantine
+        if found:
+            raise UnhealthyError(
+                f"{found.request.host} is quarantined since {found.id}: {'; '.join(found.residue)}; "
+                "mend that, then let `heal` look again"
+            )
+
+    def release(self) -> Quarantine | None:
+        """Look again at a quarantined host: what still holds of the quarantine, None when it is (now) over."""
+        found = self.quarantine
+        if found is None:
+            return None
+        residue = self._residue(found.kind, found.request, found.found)
+        if residue:
+            return msgspec.structs.replace(found, residue=residue)
+        (self._root / "quarantine.json").unlink()
+        return None
+
+    def _quarantine(self, entry: Entry, residue: tuple[str, ...]) -> None:
+        lease = entry.lease
+        found = Quarantine(lease.id, entry.kind, lease.request, entry.found, residue, time.time())
+        _put(self._root / "quarantine.json", found)
+
+    def _residue(self, kind: TargetKind, request: FaultRequest, found: dict[str, str]) -> tuple[str, ...]:
+        return interfaces.difference(found, targets.look(kind, request).listing)
 
     def audit(self, event: str, lease: Lease, **fields: Any) -> None:  # noqa: ANN401  (whatever the event has to tell)
         """Add a line to `audit.jsonl`; nothing there is ever changed."""
@@ -166,6 +215,23 @@ class Journal:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def _put(path: Path, what: Entry | Quarantine) -> None:
+    """The whole file or nothing of it, whatever happens meanwhile."""
+    fresh = path.with_suffix(".new")
+    with fresh.open("wb") as file:
+        file.write(msgspec.json.encode(what))
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(path)
+
+
+def _place(request: FaultRequest) -> tuple[str, ...]:
+    """What two faults share when neither alone can be held responsible for the state of the target."""
+    if request.nic is not None:
+        return ("nic", request.nic.name)
+    return ("rank", request.where) if request.job is not None else ("host", request.host)
 
 
 def _undo(plan: Plan) -> tuple[str, ...]:

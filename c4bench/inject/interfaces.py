@@ -1,8 +1,10 @@
-"""What a host says about a NIC: its links, queueing, routes and neighbours, listed so that before and after compare."""
+"""What a host says about a NIC, or a switch about a port: link, queueing, routes and neighbours, to compare later."""
 
 import json
 import math
+import re
 import socket
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +13,16 @@ import msgspec
 from c4bench import namespaces
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.inject.actions import run
-from c4bench.model.fabric import Nic
+from c4bench.model.fault import Interface, Port
 
 _INFINIBAND = Path("/sys/class/infiniband")
+_SONIC = Path("/etc/sonic/sonic_version.yml")
+IFB_PREFIX = "c4ifb"
 # The kernel counts a shaper's burst in ticks of 64 ns at its rate, and lists it so.
 _TICK_S = 64e-9
 _LIST = {
     "address": "ip -json address show dev {}",
     "qdisc": "tc -raw -json qdisc show dev {}",
-    "class": "tc -raw class show dev {}",
-    "route": "ip -4 route show table all dev {}",
     "route6": "ip -6 route show table all dev {}",
     "neighbour": "ip neighbour show dev {} nud permanent",
 }
@@ -49,10 +51,10 @@ class Shaper(msgspec.Struct, frozen=True):
         )
 
 
-class NicTarget(msgspec.Struct, frozen=True):
-    """A NIC as found. `listing` holds what each tool printed, by section."""
+class InterfaceTarget(msgspec.Struct, frozen=True):
+    """A NIC or port as found. `listing` holds what each tool printed, by section."""
 
-    nic: Nic
+    interface: Interface
     index: int
     listing: dict[str, str]
 
@@ -83,53 +85,88 @@ class NicTarget(msgspec.Struct, frozen=True):
         found: list[dict[str, Any]] = json.loads(self.listing["address"])
         return found
 
+    @property
+    def mtu_bytes(self) -> int:
+        """What fits into a packet, headers of IP included."""
+        return int(self.links()[0]["mtu"])
+
+    def addresses(self) -> list[dict[str, Any]]:
+        """Its IPv4 addresses of global scope, as `ip -json` has them."""
+        found = self.links()[0].get("addr_info", ())
+        return [entry for entry in found if entry["family"] == "inet" and entry["scope"] == "global"]
+
+    @property
+    def neighbour(self) -> str:
+        """Who answers at the other end: its routes' first gateway, or the first fixed neighbour; "" for nobody."""
+        gateways = [words[words.index("via") + 1] for words in self.lines("route") if "via" in words]
+        return next(iter((*gateways, *(words[0] for words in self.lines("neighbour") if "." in words[0]))), "")
+
+    def multipath(self) -> list[str]:
+        """The routes over several ways of which it is one, as `ip route` must be told them."""
+        return self.listing["multipath"].splitlines()
+
     def lines(self, section: str) -> list[list[str]]:
         """A textual section, as words."""
         return [line.split() for line in self.listing[section].splitlines()]
 
 
-def hardware(nic: Nic) -> str:
-    """What carries the NIC's traffic: `rxe`, `ethernet` (no RDMA), or the kernel driver's name such as `mlx5_core`.
+def hardware(interface: Interface) -> str:
+    """What carries the traffic: `rxe`, `ethernet` (no RDMA), `sonic`, `ib` (InfiniBand), or a driver as `mlx5_core`.
 
     Raises UnhealthyError when the host has no such RDMA device.
     """
-    if not nic.device:
-        return "ethernet"
-    device = _INFINIBAND / nic.device
+    if not interface.device:
+        return "sonic" if _SONIC.exists() and isinstance(interface, Port) else "ethernet"
+    device = _INFINIBAND / interface.device
     if not device.exists():
-        raise UnhealthyError(f"{nic.name}: this host has no RDMA device {nic.device}; see `rdma link`")
+        raise UnhealthyError(f"{interface.name}: this host has no RDMA device {interface.device}; see `rdma link`")
     if (device / "parent").exists():
         return "rxe"
+    if (device / "ports/1/link_layer").read_text().strip() == "InfiniBand":
+        return "ib"
     return (device / "device" / "driver").resolve().name
 
 
-def index_of(nic: Nic) -> int:
+def index_of(interface: Interface) -> int:
     """The interface index. Raises UsageError when the NIC's interface or namespace is not on this host."""
     try:
-        with namespaces.network(nic.netns):
-            return socket.if_nametoindex(nic.netdev)
+        with namespaces.network(interface.netns):
+            return socket.if_nametoindex(interface.netdev)
     except OSError:
-        where = f" in {nic.netns}" if nic.netns else ""
-        raise UsageError(f"{nic.name}: this host has no interface {nic.netdev}{where}; see `ip link`") from None
+        where = f" in {interface.netns}" if interface.netns else ""
+        raise UsageError(
+            f"{interface.name}: this host has no interface {interface.netdev}{where}; see `ip link`"
+        ) from None
 
 
 def ifb_name(index: int) -> str:
     """Unique by interface, and short enough whatever the NIC is called."""
-    return f"c4ifb{index}"
+    return f"{IFB_PREFIX}{index}"
 
 
-def examine(nic: Nic) -> NicTarget:
+def examine(interface: Interface) -> InterfaceTarget:
     """The NIC with everything a fault may disturb. Raises UsageError when it is not there."""
-    return NicTarget(nic, index_of(nic), listing(nic))
+    return InterfaceTarget(interface, index_of(interface), listing(interface))
 
 
-def listing(nic: Nic) -> dict[str, str]:
+def listing(interface: Interface) -> dict[str, str]:
     """Everything a fault may disturb, one text a section; equal texts mean an equal state."""
-    found = {name: run(tuple(command.format(nic.netdev).split()), nic.netns) for name, command in _LIST.items()}
+    found = {
+        name: run(tuple(command.format(interface.netdev).split()), interface.netns) for name, command in _LIST.items()
+    }
     found["address"] = json.dumps(_steady(json.loads(found["address"])))
+    routes = run(("ip", "-4", "route", "show", "table", "all"), interface.netns)
+    found |= _routes(routes.replace("\n\t", " "), interface.netdev)
     if any(qdisc["kind"] in {"ingress", "clsact"} for qdisc in json.loads(found["qdisc"])):
-        found["filter"] = run(("tc", "-json", "filter", "show", "dev", nic.netdev, "ingress"), nic.netns)
+        found["filter"] = run(("tc", "-json", "filter", "show", "dev", interface.netdev, "ingress"), interface.netns)
     return found
+
+
+def joined(targets: Iterable[InterfaceTarget]) -> dict[str, str]:
+    """The listings of several, each section under `NAME SECTION`."""
+    return {
+        f"{target.interface.netdev} {section}": text for target in targets for section, text in target.listing.items()
+    }
 
 
 def difference(before: dict[str, str], after: dict[str, str]) -> tuple[str, ...]:
@@ -150,6 +187,16 @@ def _steady(value: Any) -> Any:  # noqa: ANN401  (JSON)
     if isinstance(value, dict):
         return {key: _steady(item) for key, item in value.items() if key not in _VOLATILE}
     return value
+
+
+def _routes(text: str, netdev: str) -> dict[str, str]:
+    """A route a line, by sort: those that lead out of `netdev` alone, and those that have it among several ways."""
+    # What is said of a hop's health is not the route's own; the table of most routes goes without saying.
+    lines = [re.sub(r" (linkdown|dead)\b", "", line).strip() for line in text.splitlines()]
+    mine = [line for line in lines if f" dev {netdev} " in f"{line} "]
+    several = sorted(line for line in mine if " nexthop " in line)
+    alone = [line for line in mine if line not in several]
+    return {"route": "".join(f"{line}\n" for line in alone), "multipath": "".join(f"{line}\n" for line in several)}
 
 
 def _burst_bytes(options: dict[str, Any]) -> int:

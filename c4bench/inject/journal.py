@@ -24,7 +24,8 @@ STATE = Path("/var/lib/c4bench")
 _OF_SWITCHES = frozenset({TargetKind.PORT, TargetKind.SWITCH})
 # Links and duplicate address detection settle within a second or two.
 _SETTLE_S = 3.0
-_SETTLE_STEP_S = 0.02
+# Each look costs several commands, so they come at longer and longer intervals.
+_SETTLE_FIRST_S = 0.02
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -139,12 +140,13 @@ class Journal:
         if not entry.found or entry.boot != boot():
             return reverted
         until_s = time.monotonic() + _SETTLE_S
-        residue: tuple[str, ...] = ()
+        step_s, residue = _SETTLE_FIRST_S, tuple[str, ...]()
         while not self.sharing(entry.lease):
             residue = self._residue(entry.kind, entry.lease.request, entry.found)
             if not residue or time.monotonic() > until_s:
                 break
-            time.sleep(_SETTLE_STEP_S)
+            time.sleep(step_s)
+            step_s *= 2
         if residue:
             self.audit("residue", entry.lease, by=reverted.by, residue=residue)
             self._quarantine(entry, residue)

@@ -229,7 +229,7 @@ def build(topology: Topology) -> None:
 
 
 def nic_reset(port: Port, ifb: str) -> dict[str, list[str]]:
-    """By tool, what brings a NIC back to what a reset leaves; what a fault has not made is refused, and does no harm."""
+    """By tool, what makes a NIC what it is after a reset; what no fault has made is refused, which does no harm."""
     nic = port.nic
     neighbour = f"neighbour replace {port.gateway} lladdr {nic_mac(port, leaf_end=True)} dev {nic.netdev} nud permanent"
     address = f"address replace {nic.address}/24 dev {nic.netdev}"
@@ -244,7 +244,7 @@ def nic_reset(port: Port, ifb: str) -> dict[str, list[str]]:
 
 
 def batch(tool: str, namespace: str, lines: list[str], *, force: bool = False) -> None:
-    """Feed `lines` to one `ip`, `tc` or `rdma` process in a namespace ("" is this one), with `force` past refusals."""
+    """Feed `lines` to one `ip`, `tc` or `rdma` process in a namespace ("" is this one); `force` goes past errors."""
     where = [*(["-n", namespace] if namespace else []), *(["-force"] if force else [])]
     done = subprocess.run(
         [tool, *where, "-b", "-"], input="\n".join(lines) + "\n", capture_output=True, text=True, check=False

@@ -31,6 +31,12 @@ def injector(pytestconfig, inventory, run_directory):
 
 
 @pytest.fixture
+def healed(run_directory):
+    """How the fault that ended last did, as the run's history has it."""
+    return lambda: [event for event in run_directory.events() if event["kind"] == "fault_healed"][-1]
+
+
+@pytest.fixture
 def on(inventory):
     """Run a shell command on a host or switch and return what it says."""
 
@@ -72,10 +78,8 @@ def steady(text):
         device, _, listed = line.partition(" ")
         if listed.startswith("["):
             found = json.loads(listed)
-            line = (
-                f"{device} {[(link['mtu'], link['flags'], link.get('operstate'), addresses(link)) for link in found]}"
-            )
-        lines.append(line.strip())
+            listed = str([(link["mtu"], link["flags"], link.get("operstate"), addresses(link)) for link in found])
+        lines.append(f"{device} {listed}".strip())
     return sorted(lines)
 
 

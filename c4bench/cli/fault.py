@@ -5,7 +5,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ import yaml
 from c4bench import remote
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.inject import catalogue, places, quantities
-from c4bench.inject.controller import Injector
+from c4bench.inject.controller import Injector, check_targets
 from c4bench.inject.history import HistoryFile
 from c4bench.inject.places import Place
 from c4bench.inject.protocol import Applied
@@ -100,17 +100,12 @@ def _apply(arguments: argparse.Namespace) -> int:
     spec = catalogue.load().find(arguments.fault)
     targets, parameters = _targets_and_values(arguments.words, inventory)
     injector = _injector(inventory, arguments.history)
-    lease_s, look_s = (_time(arguments, name) for name in ("lease", "look"))
+    check_targets(spec, targets)
     if arguments.plan:
         for place, name, values in _parts(spec, targets, parameters):
             _say(arguments, injector.plan(name, place, values))
         return 0
-    held: AbstractContextManager[list[Applied]]
-    if spec.target is TargetKind.COMPOUND:
-        held = injector.apply_compound(spec.name, targets, lease_s=lease_s, witness_s=look_s)
-    else:
-        held = _one(injector, spec, _only(spec, targets), parameters, arguments, lease_s, look_s)
-    with held as applied:
+    with _held(injector, spec, targets, parameters, arguments) as applied:
         for fault in applied:
             _say(arguments, fault)
         with suppress(KeyboardInterrupt):
@@ -120,25 +115,23 @@ def _apply(arguments: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _one(
+def _held(
     injector: Injector,
     spec: FaultSpec,
-    place: Place,
+    targets: Sequence[Place],
     parameters: dict[str, Value],
     arguments: argparse.Namespace,
-    lease_s: float,
-    look_s: float,
 ) -> Iterator[list[Applied]]:
-    with injector.apply_at(
-        spec.name,
-        place,
-        parameters,
-        lease_s=lease_s,
-        witness_s=look_s,
-        last_nic=arguments.last_nic,
-        within=Reach(arguments.within),
-    ) as applied:
-        yield [applied]
+    lease_s, witness_s = (_time(arguments, name) for name in ("lease", "look"))
+    last_nic, within = bool(arguments.last_nic), Reach(arguments.within)
+    limits = {"lease_s": lease_s, "witness_s": witness_s}
+    if spec.target is TargetKind.COMPOUND:
+        with injector.apply_compound(spec.name, targets, **limits, last_nic=last_nic, within=within) as found:
+            yield found
+    else:
+        only = injector.apply_at(spec.name, targets[0], parameters, **limits, last_nic=last_nic, within=within)
+        with only as applied:
+            yield [applied]
 
 
 def _parts(
@@ -146,17 +139,9 @@ def _parts(
 ) -> Iterator[tuple[Place, str, dict[str, Value]]]:
     """What is to be planned: one fault, or each of a compound's."""
     if spec.target is not TargetKind.COMPOUND:
-        yield _only(spec, targets), spec.name, parameters
+        yield targets[0], spec.name, parameters
     for part in spec.parts:
-        if part.target >= len(targets):
-            raise UsageError(f"{spec.name} happens to {part.target + 1} targets, {len(targets)} given; name that many")
         yield targets[part.target], part.fault, part.parameters
-
-
-def _only(spec: FaultSpec, targets: Sequence[Place]) -> Place:
-    if len(targets) != 1:
-        raise UsageError(f"{spec.name} happens to one target, {len(targets)} given; {_EXAMPLE}")
-    return targets[0]
 
 
 def _status(arguments: argparse.Namespace) -> int:

@@ -4,7 +4,7 @@ hold REQUEST    apply a fault and hold it until a line `revert`, the end of the 
 plan REQUEST    print the exact commands that `hold` would run, and those that undo them; touch nothing
 heal [ID]       undo what is still in force
 status          list what is in force
-schema          print the JSON Schema of a catalogue file
+schema [output] print the JSON Schema of a catalogue file, or of the answers
 """
 
 import os
@@ -70,8 +70,11 @@ def _status() -> None:
             _print(records.quarantine)
 
 
-def _schema() -> None:
-    sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(catalogue.schema()), indent=2) + b"\n")
+def _schema(of: str = "catalogue") -> None:
+    schemas = {"catalogue": catalogue.schema, "output": protocol.schema}
+    if of not in schemas:
+        raise UsageError(f"there is no schema of {of!r}; there is one of {' and one of '.join(schemas)}")
+    sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(schemas[of]()), indent=2) + b"\n")
 
 
 _COMMANDS: dict[str, tuple[Callable[..., None], range]] = {
@@ -79,7 +82,7 @@ _COMMANDS: dict[str, tuple[Callable[..., None], range]] = {
     "plan": (_plan, range(1, 2)),
     "heal": (_heal, range(2)),
     "status": (_status, range(1)),
-    "schema": (_schema, range(1)),
+    "schema": (_schema, range(2)),
 }
 
 

@@ -13,7 +13,7 @@ from c4bench.inject.history import Field, History
 from c4bench.inject.places import Place
 from c4bench.inject.protocol import Applied, Healed, Leaving, Planned, Refused, Reply
 from c4bench.model.fabric import Host
-from c4bench.model.fault import FaultRequest, FaultSpec, TargetKind, Value, Witnessed
+from c4bench.model.fault import FaultRequest, FaultSpec, Value, Witnessed
 from c4bench.model.fault import Reach as Radius
 from c4bench.remote.protocol import Connection, Session
 
@@ -105,24 +105,31 @@ class Injector:
 
     @contextlib.contextmanager
     def apply_compound(
-        self, name: str, targets: Sequence[Place], *, lease_s: float = 30.0, witness_s: float = 0.3
+        self,
+        name: str,
+        targets: Sequence[Place],
+        *,
+        lease_s: float = 30.0,
+        witness_s: float = 0.3,
+        last_nic: bool = True,
+        within: Radius = Radius.FABRIC,
     ) -> Iterator[list[Applied]]:
         """All parts of a compound are in force within the block, each begun when its time had come.
 
         Raises UsageError for too few targets or a fault that is no compound, otherwise as `apply_at`.
         """
         spec = self._catalogue.find(name)
-        needed = 1 + max((part.target for part in spec.parts), default=-1)
-        if spec.target is not TargetKind.COMPOUND or len(targets) != needed:
-            raise UsageError(f"{name} happens to {max(needed, 1)} targets, {len(targets)} given; name that many")
+        check_targets(spec, targets)
+        for place in targets:
+            self._refuse(spec, place.host, within)
         began_s = time.monotonic()
         with contextlib.ExitStack() as stack:
             found: list[Applied] = []
             for part in sorted(spec.parts, key=lambda part: part.after_s):
                 time.sleep(max(0.0, began_s + part.after_s - time.monotonic()))
-                held = self.apply_at(
-                    part.fault, targets[part.target], part.parameters, lease_s=lease_s, witness_s=witness_s
-                )
+                place = targets[part.target]
+                given = {"lease_s": lease_s, "witness_s": witness_s}
+                held = self.apply_at(part.fault, place, part.parameters, **given, last_nic=last_nic, within=within)
                 found.append(stack.enter_context(held))
             yield found
 
@@ -221,6 +228,15 @@ class Injector:
     def _note(self, kind: str, time_s: float, request: FaultRequest, **fields: Field) -> None:
         if self._record:
             self._record.event(time_s, kind, **{"host": request.host, "where": request.where} | fields)
+
+
+def check_targets(spec: FaultSpec, targets: Sequence[Place]) -> None:
+    """Raises UsageError unless there is a target for each part of a compound, or one for a single fault."""
+    needed = 1 + max((part.target for part in spec.parts), default=0)
+    if len(targets) != needed:
+        raise UsageError(
+            f"{spec.name} happens to {needed} target{'s' if needed > 1 else ''}, {len(targets)} given; name that many"
+        )
 
 
 def applied_event(applied: Applied, request: FaultRequest) -> dict[str, Field]:

@@ -3,12 +3,15 @@
 In the other direction there is one line, `revert`; the end of the input means the same.
 """
 
+from typing import Any
+
 import msgspec
 
 from c4bench.errors import C4Error, InconclusiveError, UnhealthyError, UsageError
 from c4bench.inject.actions import Rhythm
+from c4bench.inject.journal import Quarantine, Reverted
 from c4bench.model.diagnosis import Component, Syndrome
-from c4bench.model.fault import Witnessed
+from c4bench.model.fault import FaultSpec, Lease, Witnessed
 
 REVERT = "revert"
 
@@ -87,6 +90,18 @@ class Refused(msgspec.Struct, frozen=True, tag_field="state", tag="refused"):
 
 
 Reply = Applied | Leaving | Healed | Planned | Refused
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of a line that the injector or `c4bench fault --json` says."""
+    lines = (Applied, Leaving, Healed, Planned, Refused, Reverted, Quarantine, Lease, FaultSpec)
+    refs, named = msgspec.json.schema_components(lines, ref_template="#/$defs/{name}")
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "An answer about a fault",
+        "anyOf": list(refs),
+        "$defs": named,
+    }
 
 
 def encode(reply: Reply) -> str:

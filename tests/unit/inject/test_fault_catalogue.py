@@ -1,12 +1,13 @@
 import json
 
 import jsonschema
+import msgspec
 import pytest
 import yaml
 from fakes import NIC, nic_request, rank_request
 
 from c4bench.errors import UsageError
-from c4bench.inject import catalogue
+from c4bench.inject import catalogue, protocol
 from c4bench.inject.drivers import DRIVERS
 from c4bench.inject.witness import ABSENCE, WITNESSES
 from c4bench.model.diagnosis import Component
@@ -94,9 +95,18 @@ def test_what_never_ran_on_its_hardware_says_so(name):
     assert spec.not_in_lab or here & set(spec.drivers) or spec.parts
 
 
-def test_the_schema_file_is_current():
-    """`faults/schema.json` is what the code says; `python -m c4bench.inject schema` writes it anew."""
-    assert json.loads(resource("faults", "schema.json").read_text()) == json.loads(json.dumps(catalogue.schema()))
+@pytest.mark.parametrize(("file", "told"), [("schema.json", catalogue.schema), ("output.schema.json", protocol.schema)])
+def test_the_schema_files_are_current(file, told):
+    """They are what the code says; `python -m c4bench.inject schema [output]` writes them anew."""
+    assert json.loads(resource("faults", file).read_text()) == json.loads(msgspec.json.encode(told()))
+
+
+def test_the_readme_has_every_fault_as_it_is():
+    """Its table says what each fault is, whether the lab carries it, and what it was never seen on."""
+    lines = resource("faults", "README.md").read_text().splitlines()
+    for name, spec in CATALOGUE.specs.items():
+        carried, unseen = "no" if spec.not_in_lab else "yes", ", ".join(spec.unseen)
+        assert f"| `{name}` | {spec.summary} | {carried} | {unseen} |" in lines
 
 
 def test_the_schema_accepts_the_catalogue_and_refuses_a_misspelt_key():

@@ -20,7 +20,10 @@ AUDIT = "cat /var/lib/c4bench/audit.jsonl 2>/dev/null || true"
 # The injector, and not the watchdog that it has let go of (whose parent is the host's first process).
 KILL = """
 for p in /proc/[0-9]*; do
-  if grep -qs 'c4bench[.]inject.[h]old' $p/cmdline && [ $(awk '{print $4}' $p/stat) != 1 ]; then kill -9 ${p#/proc/}; fi
+  parent=$(awk '{print $4}' $p/stat 2>/dev/null)
+  if tr '\\0' ' ' 2>/dev/null < $p/cmdline | grep -q 'c4bench[.]inject [h]old' && [ "$parent" != 1 ]; then
+    kill -9 ${p#/proc/}
+  fi
 done; true
 """
 

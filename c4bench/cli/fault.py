@@ -2,10 +2,11 @@
 
 import argparse
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -105,12 +106,14 @@ def _apply(arguments: argparse.Namespace) -> int:
         for place, name, values in _parts(spec, targets, parameters):
             _say(arguments, injector.plan(name, place, values))
         return 0
+    # Blocked, not caught: Ctrl-C reaches every process of the terminal, and must not end the sessions to the hosts.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     with _held(injector, spec, targets, parameters, arguments) as applied:
         for fault in applied:
             _say(arguments, fault)
-        with suppress(KeyboardInterrupt):
-            # A little before the hosts do it themselves, so that they can still tell us how it ended.
-            time.sleep(max(0.0, min(fault.expires_s for fault in applied) - time.time() - 1.0))
+        # A little before the hosts do it themselves, so that they can still tell us how it ended.
+        left_s = min(fault.expires_s for fault in applied) - time.time() - 1.0
+        signal.sigtimedwait({signal.SIGINT}, max(0.0, left_s))
     return 0
 
 

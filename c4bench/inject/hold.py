@@ -53,11 +53,10 @@ class Held:
         with self._records.lock():
             self._records.refuse_quarantined()
             _sweep(self._records)
-            sharing = self._records.sharing(self.lease)
-            plan, found = _planned(spec, self.lease.request, sharing)
+            plan, found = _planned(spec, self.lease.request, self._records.entries())
             safety.check(spec, self.lease.request, found, self._records.entries())
             _refuse_overlap(self._records, self.lease.request, plan)
-            before_all = _first_found(sharing, found)
+            before_all = self._records.found_before(found)
             self._records.write(Entry(self.lease, spec.target, plan, before_all, self.deadline_s, journal.boot()))
             self._records.audit("intent", self.lease, plan=[str(action) for action in plan.apply])
             farewell()
@@ -141,22 +140,14 @@ def _sweep(records: Journal) -> None:
             records.undo(entry.lease.id, "sweep")
 
 
-def _planned(spec: FaultSpec, request: FaultRequest, sharing: list[Entry]) -> tuple[Plan, dict[str, str]]:
-    """The plan and the listing; a refusal says which other fault on the target may be the reason."""
+def _planned(spec: FaultSpec, request: FaultRequest, in_force: list[Entry]) -> tuple[Plan, dict[str, str]]:
+    """The plan and the listing; a refusal says which other fault may be the reason."""
     try:
         return drivers.plan(spec, request)
     except UnhealthyError as error:
-        if not sharing:
+        if not in_force:
             raise
-        raise UnhealthyError(f"{error}; {sharing[0].lease.id} is in force there, end that one first") from None
-
-
-def _first_found(sharing: list[Entry], found: dict[str, str]) -> dict[str, str]:
-    """The target as it was before the first of the faults that overlap on it."""
-    earlier: dict[str, str] = {}
-    for entry in reversed(sharing):
-        earlier |= entry.found
-    return {section: earlier.get(section, text) for section, text in found.items()} | earlier
+        raise UnhealthyError(f"{error}; {in_force[0].lease.id} is in force there, end that one first") from None
 
 
 def _refuse_overlap(records: Journal, request: FaultRequest, plan: Plan) -> None:

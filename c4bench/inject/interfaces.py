@@ -52,11 +52,19 @@ class Shaper(msgspec.Struct, frozen=True):
 
 
 class InterfaceTarget(msgspec.Struct, frozen=True):
-    """A NIC or port as found. `listing` holds what each tool printed, by section."""
+    """A NIC or port as found. `printed` holds what each tool said, by sort."""
 
     interface: Interface
     index: int
-    listing: dict[str, str]
+    printed: dict[str, str]
+
+    @property
+    def listing(self) -> dict[str, str]:
+        """By section, under names that no other interface's sections have; routes over several ways are shared."""
+        where = f" in {self.interface.netns}" if self.interface.netns else ""
+        own = {f"{self.interface.netdev}{where}: {sort}": text for sort, text in self.printed.items()}
+        own[f"ECMP{where}"] = own.pop(f"{self.interface.netdev}{where}: multipath")
+        return own
 
     @property
     def ifb(self) -> str:
@@ -65,7 +73,7 @@ class InterfaceTarget(msgspec.Struct, frozen=True):
 
     def qdiscs(self) -> list[dict[str, Any]]:
         """Its queueing disciplines, as `tc -json` has them."""
-        found: list[dict[str, Any]] = json.loads(self.listing["qdisc"])
+        found: list[dict[str, Any]] = json.loads(self.printed["qdisc"])
         return found
 
     @property
@@ -82,7 +90,7 @@ class InterfaceTarget(msgspec.Struct, frozen=True):
 
     def links(self) -> list[dict[str, Any]]:
         """Its link and addresses, as `ip -json` has them: one entry."""
-        found: list[dict[str, Any]] = json.loads(self.listing["address"])
+        found: list[dict[str, Any]] = json.loads(self.printed["address"])
         return found
 
     @property
@@ -103,11 +111,11 @@ class InterfaceTarget(msgspec.Struct, frozen=True):
 
     def multipath(self) -> list[str]:
         """The routes over several ways of which it is one, as `ip route` must be told them."""
-        return self.listing["multipath"].splitlines()
+        return _through(self.printed["multipath"], self.interface.netdev)
 
     def lines(self, section: str) -> list[list[str]]:
         """A textual section, as words."""
-        return [line.split() for line in self.listing[section].splitlines()]
+        return [line.split() for line in self.printed[section].splitlines()]
 
 
 def hardware(interface: Interface) -> str:
@@ -157,16 +165,16 @@ def listing(interface: Interface) -> dict[str, str]:
     found["address"] = json.dumps(_steady(json.loads(found["address"])))
     routes = run(("ip", "-4", "route", "show", "table", "all"), interface.netns)
     found |= _routes(routes.replace("\n\t", " "), interface.netdev)
+    found["route6"] = "".join(f"{line}\n" for line in found["route6"].splitlines() if "proto kernel" not in line)
+    found["filter"] = ""
     if any(qdisc["kind"] in {"ingress", "clsact"} for qdisc in json.loads(found["qdisc"])):
         found["filter"] = run(("tc", "-json", "filter", "show", "dev", interface.netdev, "ingress"), interface.netns)
     return found
 
 
 def joined(targets: Iterable[InterfaceTarget]) -> dict[str, str]:
-    """The listings of several, each section under `NAME SECTION`."""
-    return {
-        f"{target.interface.netdev} {section}": text for target in targets for section, text in target.listing.items()
-    }
+    """The listings of several."""
+    return {section: text for target in targets for section, text in target.listing.items()}
 
 
 def difference(before: dict[str, str], after: dict[str, str]) -> tuple[str, ...]:
@@ -183,20 +191,28 @@ def difference(before: dict[str, str], after: dict[str, str]) -> tuple[str, ...]
 
 def _steady(value: Any) -> Any:  # noqa: ANN401  (JSON)
     if isinstance(value, list):
-        return [_steady(item) for item in value]
+        return [_steady(item) for item in value if not _by_itself(item)]
     if isinstance(value, dict):
         return {key: _steady(item) for key, item in value.items() if key not in _VOLATILE}
     return value
 
 
+def _by_itself(item: Any) -> bool:  # noqa: ANN401
+    """An address that the kernel gives every link some time after it came up, as it does the routes to it."""
+    return isinstance(item, dict) and item.get("family") == "inet6" and item.get("scope") == "link"
+
+
 def _routes(text: str, netdev: str) -> dict[str, str]:
-    """A route a line, by sort: those that lead out of `netdev` alone, and those that have it among several ways."""
-    # What is said of a hop's health is not the route's own; the table of most routes goes without saying.
+    """A route a line, by sort: those that lead out of `netdev` alone, and all of the host that have several ways."""
+    # What is said of a hop's health is not the route's own.
     lines = [re.sub(r" (linkdown|dead)\b", "", line).strip() for line in text.splitlines()]
-    mine = [line for line in lines if f" dev {netdev} " in f"{line} "]
-    several = sorted(line for line in mine if " nexthop " in line)
-    alone = [line for line in mine if line not in several]
+    several = sorted(line for line in lines if " nexthop " in line)
+    alone = [line for line in _through("\n".join(lines), netdev) if line not in several]
     return {"route": "".join(f"{line}\n" for line in alone), "multipath": "".join(f"{line}\n" for line in several)}
+
+
+def _through(routes: str, netdev: str) -> list[str]:
+    return [line for line in routes.splitlines() if f" dev {netdev} " in f"{line} "]
 
 
 def _burst_bytes(options: dict[str, Any]) -> int:

@@ -22,14 +22,14 @@ from c4bench.model.fault import FaultRequest, Lease, TargetKind
 
 STATE = Path("/var/lib/c4bench")
 _OF_SWITCHES = frozenset({TargetKind.PORT, TargetKind.SWITCH})
-# Links and duplicate address detection settle within a second or two.
-_SETTLE_S = 3.0
+# A link that trains, and duplicate address detection, take seconds.
+_SETTLE_S = 10.0
 # Each look costs several commands, so they come at longer and longer intervals.
 _SETTLE_FIRST_S = 0.02
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """A fault in force. `found` lists the target before it, or before the first of several that overlap.
+    """A fault in force. `found` lists by section what it may disturb, as it was before all faults that overlap.
 
     `deadline_s` is the lease's end on the monotonic clock: a fault may well step the other one. It means nothing after
     a restart of the host, and neither does the fault, which `boot` tells.
@@ -134,15 +134,15 @@ class Journal:
     def settle(self, entry: Entry, reverted: Reverted) -> Reverted:
         """Look for what the fault left over, once the target has come to rest; a residue quarantines the host.
 
-        While another fault on the same target is in force that is not to be told; the last of them is compared with
-        what was there before the first.
+        What another fault in force disturbs too is not to be told yet; the last of them is compared with what was there
+        before the first.
         """
-        if not entry.found or entry.boot != boot():
+        if entry.boot != boot():
             return reverted
         until_s = time.monotonic() + _SETTLE_S
         step_s, residue = _SETTLE_FIRST_S, tuple[str, ...]()
-        while not self.sharing(entry.lease):
-            residue = self._residue(entry.kind, entry.lease.request, entry.found)
+        while alone := self._alone(entry):
+            residue = self._residue(entry.kind, entry.lease.request, alone)
             if not residue or time.monotonic() > until_s:
                 break
             time.sleep(step_s)
@@ -152,10 +152,16 @@ class Journal:
             self._quarantine(entry, residue)
         return msgspec.structs.replace(reverted, residue=residue)
 
-    def sharing(self, lease: Lease) -> list[Entry]:
-        """Other faults in force on the same target, or for a port on the same switch, oldest first."""
-        mine = _place(lease.request)
-        return [entry for entry in self.entries() if _place(entry.lease.request) == mine and entry.lease.id != lease.id]
+    def found_before(self, found: dict[str, str]) -> dict[str, str]:
+        """A listing as it was before all faults in force, as far as those have changed what it lists."""
+        for entry in reversed(self.entries()):
+            found = found | {section: text for section, text in entry.found.items() if section in found}
+        return found
+
+    def _alone(self, entry: Entry) -> dict[str, str]:
+        """What was found before a fault, without what others in force disturb."""
+        others = {section for other in self.entries() for section in other.found if other.lease.id != entry.lease.id}
+        return {section: text for section, text in entry.found.items() if section not in others}
 
     @property
     def quarantine(self) -> Quarantine | None:
@@ -189,7 +195,8 @@ class Journal:
         _put(self._root / "quarantine.json", found)
 
     def _residue(self, kind: TargetKind, request: FaultRequest, found: dict[str, str]) -> tuple[str, ...]:
-        return interfaces.difference(found, targets.look(kind, request).listing)
+        now = targets.look(kind, request).listing
+        return interfaces.difference(found, {section: now.get(section, "") for section in found})
 
     def audit(self, event: str, lease: Lease, **fields: Any) -> None:  # noqa: ANN401  (whatever the event has to tell)
         """Add a line to `audit.jsonl`; nothing there is ever changed."""
@@ -227,13 +234,6 @@ def _put(path: Path, what: Entry | Quarantine) -> None:
         file.flush()
         os.fsync(file.fileno())
     fresh.replace(path)
-
-
-def _place(request: FaultRequest) -> tuple[str, ...]:
-    """What two faults share when neither alone can be held responsible for the state of the target."""
-    if request.nic is not None:
-        return ("nic", request.nic.name)
-    return ("rank", request.where) if request.job is not None else ("host", request.host)
 
 
 def _undo(plan: Plan) -> tuple[str, ...]:

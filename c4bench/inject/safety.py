@@ -31,7 +31,7 @@ def _refuse_management(request: FaultRequest, found: Mapping[str, str]) -> None:
             f"{request.where} carries the default route of {request.host}; name another, or use host.management_cut"
         )
     ours = (*os.environ.get("SSH_CONNECTION", "").split(), "", "", "")[2]
-    if ours and f'"local": "{ours}"' in found["address"]:
+    if ours and any(f'"local": "{ours}"' in text for text in found.values()):
         raise UsageError(f"{request.where} carries the session we came by ({ours}); name another NIC")
 
 

@@ -18,7 +18,7 @@ class SwitchTarget(msgspec.Struct, frozen=True):
 
     @property
     def listing(self) -> dict[str, str]:
-        """Every port's sections, under `PORT SECTION`."""
+        """Every port's sections."""
         return interfaces.joined(self.ports)
 
 

@@ -192,7 +192,7 @@ def _received(target: InterfaceTarget, words: tuple[str, ...]) -> Plan:
     netdev, ifb = target.interface.netdev, target.ifb
     hook = any(qdisc["kind"] in {"ingress", "clsact"} for qdisc in target.qdiscs())
     matched = f"dev {netdev} ingress pref {_FILTER_PREFERENCE} protocol all matchall"
-    if f'"pref":{_FILTER_PREFERENCE},' in target.listing.get("filter", ""):
+    if f'"pref":{_FILTER_PREFERENCE},' in target.printed.get("filter", ""):
         raise UnhealthyError(
             f"{target.interface.name} has an ingress filter of preference {_FILTER_PREFERENCE} already; give it another"
         )

@@ -103,7 +103,7 @@ def wait_for_addresses(netns):
 def need(nic, features):
     with namespaces.network(nic.netns):
         for feature in features:
-            tried = shell(f"ip link add try0 type dummy && {NEEDS[feature]}", check=False)
+            tried = shell(f"ip link add try0 type veth peer name try2 && {NEEDS[feature]}", check=False)
             shell("ip link del try0; ip link del try1", check=False)
             if tried.returncode:
                 pytest.skip(f"this kernel has no {feature}: {tried.stderr.strip().splitlines()[0]}")

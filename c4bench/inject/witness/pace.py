@@ -1,6 +1,7 @@
 """The witness of a slow rank: how long it stays out of its collectives, from its own telemetry."""
 
 import statistics
+import time
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -38,9 +39,10 @@ class ComputePace:
         self._gap_before_s = 0.0
 
     def before(self) -> Values:
-        """`gap_s` over what the ring remembers; 0 where it has no gap yet."""
-        wait_until(lambda: len(self.gaps_since(0.0)) >= _GAPS_WANTED, self._look_s, _POLL_S)
-        self._gap_before_s = _median_s(self.gaps_since(0.0))
+        """`gap_s` of the gaps of this look, or of what the ring remembers; 0 where it has no gap yet."""
+        now_s = time.time()
+        wait_until(lambda: len(self.gaps_since(now_s)) >= _GAPS_WANTED, self._look_s, _POLL_S)
+        self._gap_before_s = _median_s(self.gaps_since(now_s) or self.gaps_since(0.0))
         return {"gap_s": self._gap_before_s}
 
     def during(self, onset_s: float) -> Evidence:
@@ -65,7 +67,7 @@ class ComputePace:
 
     def gaps_since(self, since_s: float) -> list[Gap]:
         """Its times of computing that began since then."""
-        return [gap for gap in gaps(read_ring(self._ring).ops) if gap.began_s >= since_s]
+        return gaps(read_ring(self._ring).ops, since_s)
 
 
 class LateStep:
@@ -98,8 +100,8 @@ class LateStep:
         return [gap for gap in self._pace.gaps_since(since_s) if gap.length_s >= bar_s]
 
 
-def gaps(ops: Sequence[OpRecord]) -> list[Gap]:
-    """The times in which no operation of any communicator was running, in order; a running operation ends them."""
+def gaps(ops: Sequence[OpRecord], since_s: float = 0.0) -> list[Gap]:
+    """The times since then in which no operation of any communicator was running; a running operation ends them."""
     merged: list[Gap] = []  # spans busy with operations
     for op in sorted(ops, key=lambda op: op.entered_s):
         ended_s = op.finished_s or float("inf")
@@ -107,7 +109,8 @@ def gaps(ops: Sequence[OpRecord]) -> list[Gap]:
             merged[-1] = Gap(merged[-1].began_s, max(merged[-1].ended_s, ended_s))
         else:
             merged.append(Gap(op.entered_s, ended_s))
-    return _computing([Gap(before.ended_s, after.began_s) for before, after in pairwise(merged)])
+    found = [Gap(before.ended_s, after.began_s) for before, after in pairwise(merged)]
+    return _computing([gap for gap in found if gap.began_s >= since_s])
 
 
 def _computing(found: list[Gap]) -> list[Gap]:

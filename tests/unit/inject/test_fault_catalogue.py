@@ -95,6 +95,14 @@ def test_what_never_ran_on_its_hardware_says_so(name):
     assert spec.not_in_lab or here & set(spec.drivers) or spec.parts
 
 
+def test_hardware_is_never_offered_what_does_nothing_to_it():
+    """RDMA hardware sends past `tc`: a fault that needs it names no hardware but software NICs and plain Ethernet."""
+    for name, spec in CATALOGUE.specs.items():
+        if "tc with" in spec.capability and spec.target in {TargetKind.NIC, TargetKind.PORT}:
+            by_tc = {kind for kind, driver in spec.drivers.items() if driver.startswith(("netdev", "forwarding"))}
+            assert by_tc <= {"rxe", "ethernet"}, name
+
+
 @pytest.mark.parametrize(("file", "told"), [("schema.json", catalogue.schema), ("output.schema.json", protocol.schema)])
 def test_the_schema_files_are_current(file, told):
     """They are what the code says; `python -m c4bench.inject schema [output]` writes them anew."""

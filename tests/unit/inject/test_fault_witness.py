@@ -50,6 +50,14 @@ def test_gaps_are_times_without_any_operation():
     """Overlapping operations of two communicators leave one gap, and a running one ends the last."""
     ops = [op(0.0, 1.0), op(0.5, 2.0, "b"), op(3.0, 4.0), op(6.0, 0.0)]
     assert [(gap.began_s, gap.ended_s) for gap in gaps(ops)] == [(2.0, 3.0), (4.0, 6.0)]
+    assert [(gap.began_s, gap.ended_s) for gap in gaps(ops, 3.5)] == [(4.0, 6.0)]
+
+
+def test_an_earlier_fault_does_not_hide_what_is_usual_now():
+    """Short gaps are told from moments between operations by the longest since then, not by the longest ever."""
+    ops = [op(0.0, 1.0), op(21.0, 22.0), op(23.0, 24.0), op(25.0, 26.0)]
+    assert len(gaps(ops)) == 1
+    assert len(gaps(ops, 21.0)) == 2
 
 
 @given(st.lists(st.tuples(st.floats(0, 100), st.floats(0.001, 10)), max_size=12))

@@ -106,3 +106,20 @@ def test_the_fabric_is_as_it_was(state, hosts, place, injector, measure):
     left = differences(before, state())
     measure("faults.residue", len(left), at_most=0, clock=Clock.NONE)
     assert not left
+
+
+@pytest.mark.parametrize("name", sorted(name for name, spec in CATALOGUE.items() if spec.parts))
+def test_compound(name, injector, hosts, place, measure, run_directory):
+    """All parts of a compound are in force together, each begun when its time had come, and all end."""
+    spec = CATALOGUE[name]
+    wanted = 1 + max(part.target for part in spec.parts)
+    if len(hosts) < wanted:
+        pytest.skip(f"unsupported: needs {wanted} hosts")
+    with injector.apply_compound(name, [place(f"{host.name}/0") for host in hosts[:wanted]]) as found:
+        seen = sum(fault.witness.seen for fault in found) / len(spec.parts)
+        measure("faults.witnessed_fraction", seen, equals=1, clock=Clock.NONE, fault=name)
+        spread_s = found[-1].onset_s - found[0].onset_s
+        assert spread_s >= max(part.after_s for part in spec.parts) - min(fault.onset_bound_s for fault in found)
+    ends = [event for event in run_directory.events() if event["kind"] == "fault_healed"][-len(found) :]
+    well = sum(event["recovered"] is True for event in ends) / len(found)
+    measure("faults.healed_fraction", well, equals=1, clock=Clock.NONE, fault=name)

@@ -126,17 +126,21 @@ def test_the_session_is_cut(hosts, command, over):
     over(host, LEASE_S, began_s, "session cut")
 
 
-def test_the_host_crashes(hosts, place, injector, on, over):
-    """A host that dies under a fault comes back without it."""
-    host, began_s = hosts[-1].name, time.time()
-    fault = injector.apply_at("nic.rate", place(f"{host}/0"), lease_s=3 * LEASE_S)
+def test_the_host_crashes(hosts, place, injector, on, command):
+    """A host that dies under a fault comes back without it, and has nothing to heal."""
+    host = hosts[-1].name
+    nic = hosts[-1].nics[0]
+    queues = f"nsenter --net={nic.netns} tc qdisc show dev {nic.netdev} | sed 's/ [0-9a-f]*: / /'"
+    before = on(host, queues)
+    fault = injector.apply_at("nic.rate", place(f"{host}/0"), {"direction": "both"}, lease_s=3 * LEASE_S)
     fault.__enter__()
+    assert on(host, queues) != before
     with injector.apply_at("host.crash", place(host), lease_s=LEASE_S):
         pass
     with pytest.raises(UnhealthyError, match=host):
         fault.__exit__(None, None, None)
-    assert "netem" not in on(host, f"nsenter --net={hosts[-1].nics[0].netns} tc qdisc show")
-    over(host, 3 * LEASE_S, began_s, "host crashed")
+    assert on(host, queues) == before
+    assert finished(command("heal")) == (0, b"")
 
 
 def test_nothing_is_touched_by_a_wrong_word(hosts, command, on):

@@ -1,5 +1,6 @@
 """A fault that comes and goes: the thread that undoes it and does it again, in its rhythm."""
 
+import contextlib
 import threading
 import time
 
@@ -14,10 +15,10 @@ class Beat:
     Should we die between two beats, the fault stays as it is until the watchdog ends it.
     """
 
-    def __init__(self, records: Journal, fault_id: str, plan: Plan) -> None:
+    def __init__(self, records: Journal, fault_id: str, plan: Plan, rhythm: Rhythm) -> None:
         self._records, self._id, self._plan = records, fault_id, plan
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, args=(plan.rhythm or Rhythm(1, 1, 0),), daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(rhythm,), daemon=True)
         self._began_s = time.monotonic()
         self._thread.start()
 
@@ -43,8 +44,6 @@ class Beat:
             if self._records.find(self._id) is None:
                 return False
             for action in actions:
-                try:
+                with contextlib.suppress(C4Error):  # the revert will meet it again, and tell
                     action.perform()
-                except C4Error:  # the revert will meet it again, and tell
-                    return False
         return True

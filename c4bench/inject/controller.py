@@ -9,7 +9,7 @@ import msgspec
 from c4bench.errors import C4Error, InconclusiveError, UnhealthyError, UsageError
 from c4bench.inject import absence, catalogue, places, protocol
 from c4bench.inject.absence import Reach
-from c4bench.inject.history import Field, History
+from c4bench.inject.history import Field, History, applied_event, healed_event
 from c4bench.inject.places import Place
 from c4bench.inject.protocol import Applied, Healed, Leaving, Planned, Refused, Reply
 from c4bench.model.fabric import Host
@@ -114,7 +114,7 @@ class Injector:
         last_nic: bool = True,
         within: Radius = Radius.FABRIC,
     ) -> Iterator[list[Applied]]:
-        """All parts of a compound are in force within the block, each begun when its time had come.
+        """All parts of a compound are in force within the block, each begun so long after the first at least.
 
         Raises UsageError for too few targets or a fault that is no compound, otherwise as `apply_at`.
         """
@@ -131,6 +131,7 @@ class Injector:
                 given = {"lease_s": lease_s, "witness_s": witness_s}
                 held = self.apply_at(part.fault, place, part.parameters, **given, last_nic=last_nic, within=within)
                 found.append(stack.enter_context(held))
+                began_s = time.monotonic() if len(found) == 1 else began_s
             yield found
 
     def plan(self, name: str, place: Place, parameters: Mapping[str, Value] | None = None) -> Planned:
@@ -237,35 +238,6 @@ def check_targets(spec: FaultSpec, targets: Sequence[Place]) -> None:
         raise UsageError(
             f"{spec.name} happens to {needed} target{'s' if needed > 1 else ''}, {len(targets)} given; name that many"
         )
-
-
-def applied_event(applied: Applied, request: FaultRequest) -> dict[str, Field]:
-    """What the history says of an onset, besides its time."""
-    witness = applied.witness
-    values = {f"before_{name}": value for name, value in witness.before.items()}
-    values |= {f"during_{name}": value for name, value in witness.during.items()}
-    return {
-        "fault": applied.fault,
-        "host": request.host,
-        "target": str(applied.target) if applied.target else "",
-        "observed_s": witness.observed_s,
-        "seen": witness.seen,
-        **request.parameters,
-        **values,
-    }
-
-
-def healed_event(healed: Healed, applied: Applied, request: FaultRequest) -> dict[str, Field]:
-    """What the history says of an end, besides its time."""
-    return {
-        "fault": applied.fault,
-        "host": request.host,
-        "target": str(applied.target) if applied.target else "",
-        "reason": healed.reason,
-        "by": healed.by,
-        "recovered": healed.recovered,
-        "residue": "; ".join(healed.residue),
-    }
 
 
 def _read(session: Session, request: FaultRequest) -> Reply:

@@ -6,6 +6,9 @@ from typing import Protocol
 
 import msgspec
 
+from c4bench.inject.protocol import Applied, Healed
+from c4bench.model.fault import FaultRequest
+
 Field = str | float | bool | None
 
 
@@ -31,3 +34,32 @@ class HistoryFile:
             os.write(descriptor, line)
         finally:
             os.close(descriptor)
+
+
+def applied_event(applied: Applied, request: FaultRequest) -> dict[str, Field]:
+    """What the history says of an onset, besides its time."""
+    witness = applied.witness
+    values = {f"before_{name}": value for name, value in witness.before.items()}
+    values |= {f"during_{name}": value for name, value in witness.during.items()}
+    return {
+        "fault": applied.fault,
+        "host": request.host,
+        "target": str(applied.target) if applied.target else "",
+        "observed_s": witness.observed_s,
+        "seen": witness.seen,
+        **request.parameters,
+        **values,
+    }
+
+
+def healed_event(healed: Healed, applied: Applied, request: FaultRequest) -> dict[str, Field]:
+    """What the history says of an end, besides its time."""
+    return {
+        "fault": applied.fault,
+        "host": request.host,
+        "target": str(applied.target) if applied.target else "",
+        "reason": healed.reason,
+        "by": healed.by,
+        "recovered": healed.recovered,
+        "residue": "; ".join(healed.residue),
+    }

@@ -63,7 +63,7 @@ class Held:
             onset = _apply(plan)
             self._records.audit("applied", self.lease, onset_s=onset.time_s)
         if plan.rhythm:
-            self._beat = Beat(self._records, self.lease.id, plan)
+            self._beat = Beat(self._records, self.lease.id, plan, plan.rhythm)
         return onset
 
     def wait(self, stdin: int) -> str:

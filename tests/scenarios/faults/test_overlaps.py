@@ -7,7 +7,7 @@ import pytest
 from conftest import differences
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 from c4bench.errors import C4Error
 from c4bench.inject import catalogue
@@ -83,10 +83,10 @@ def sequences(reachable, pytestconfig):
                     tally["applied"] += 1
                     self.held.append(held)
 
+            @precondition(lambda self: len(self.held) > 1)
             @rule(which=st.integers(0, 7))
             def revert(self, which):
-                if self.held:
-                    self.over(self.held.pop(which % len(self.held)))
+                self.over(self.held.pop(which % len(self.held)))
 
             def teardown(self):
                 while self.held:

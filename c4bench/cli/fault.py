@@ -1,37 +1,249 @@
-"""`c4bench fault list|show`: the catalogue."""
+"""`c4bench fault list|show|apply|status|heal`: the catalogue, and faults by hand."""
 
 import argparse
+import os
+import signal
 import sys
-from typing import TYPE_CHECKING
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import yaml
 
-from c4bench.inject import catalogue
+from c4bench import remote
+from c4bench.errors import UnhealthyError, UsageError
+from c4bench.inject import catalogue, places, quantities
+from c4bench.inject.controller import Injector, check_targets
+from c4bench.inject.history import HistoryFile
+from c4bench.inject.places import Place
+from c4bench.inject.protocol import Applied
+from c4bench.inventory import Access, Inventory, load
+from c4bench.model.fault import FaultSpec, Parameter, Reach, TargetKind, Value
 
 if TYPE_CHECKING:
     from c4bench.cli import Commands
 
+_TIMEOUT_S = 60.0
+_TIME = Parameter("", "number", unit="s", minimum=1e-3, maximum=catalogue.LEASE_MAX_S)
+_EXAMPLE = "c4bench fault apply nic.rate h5/0 fraction=25% direction=rx --hosts hosts.yml"
+
 
 def register(commands: "Commands") -> None:
     """Add the command."""
-    parser = commands.add_parser("fault", help="the fault catalogue")
+    parser = commands.add_parser("fault", help="the fault catalogue, and faults by hand")
     actions = parser.add_subparsers(required=True, metavar="ACTION")
-    actions.add_parser("list", help="every fault, one a line").set_defaults(run=_list)
+    listing = actions.add_parser("list", help="every fault, one a line")
+    listing.set_defaults(run=_list)
     show = actions.add_parser("show", help="what a fault does, needs and should lead to")
     show.add_argument("fault")
     show.set_defaults(run=_show)
+    apply = actions.add_parser("apply", help="bring a fault about until its lease ends, or Ctrl-C", epilog=_EXAMPLE)
+    _apply_arguments(apply)
+    status = actions.add_parser("status", help="the faults in force, and the hosts in quarantine")
+    status.set_defaults(run=_status)
+    heal = actions.add_parser("heal", help="end faults now, and look again at hosts in quarantine")
+    heal.add_argument("id", nargs="?", help="one fault only, as `status` names it")
+    heal.set_defaults(run=_heal)
+    for action in (listing, show, apply, status, heal):
+        action.add_argument("--json", action="store_true", help="lines of JSON (faults/output.schema.json)")
+    for action in (apply, status, heal):
+        action.add_argument(
+            "--hosts", type=Path, required=True, metavar="INVENTORY", help="an Ansible inventory in YAML"
+        )
 
 
-def _list(_: argparse.Namespace) -> int:
+def _apply_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("fault")
+    parser.add_argument(
+        "words", nargs="+", metavar="TARGET|NAME=VALUE", help="h5/0, leaf0/up1, h5/gpu0, train:2@h5, h5 or leaf0"
+    )
+    parser.add_argument("--plan", action="store_true", help="print the exact commands and touch nothing")
+    parser.add_argument("--lease", default="30s", metavar="TIME", help="the host ends it by itself after this (30s)")
+    parser.add_argument("--look", default="300ms", metavar="TIME", help="how long the witness looks (300ms)")
+    parser.add_argument("--last-nic", action="store_true", help="even if the host has no other NIC that works")
+    parser.add_argument(
+        "--within", choices=list(Reach), default=Reach.HOST, help="refuse what reaches further than this (host)"
+    )
+    parser.add_argument("--history", type=Path, help="where it is noted (~/.local/state/c4bench/faults.jsonl)")
+    parser.set_defaults(run=_apply)
+
+
+def _list(arguments: argparse.Namespace) -> int:
     faults = catalogue.load().specs
+    if arguments.json:
+        for _, spec in sorted(faults.items()):
+            _line(spec)
+        return 0
     width = max(map(len, faults))
-    for name, fault in sorted(faults.items()):
-        sys.stdout.write(f"{name:<{width}}  {fault.summary}\n")
+    for name, spec in sorted(faults.items()):
+        sys.stdout.write(f"{name:<{width}}  {spec.summary}{' (not in the lab)' if spec.not_in_lab else ''}\n")
     return 0
 
 
 def _show(arguments: argparse.Namespace) -> int:
     spec = catalogue.load().find(arguments.fault)
-    sys.stdout.write(yaml.safe_dump(msgspec.to_builtins(spec), sort_keys=False, allow_unicode=True, width=100))
+    if arguments.json:
+        _line(spec)
+        return 0
+    found = _told(msgspec.to_builtins(spec))
+    unseen = found.pop("unseen", None)
+    sys.stdout.write(yaml.safe_dump(found, sort_keys=False, allow_unicode=True, width=100))
+    if unseen:
+        sys.stdout.write(f"not yet seen on hardware: {', '.join(unseen)}\n")
     return 0
+
+
+def _apply(arguments: argparse.Namespace) -> int:
+    inventory = load(arguments.hosts)
+    spec = catalogue.load().find(arguments.fault)
+    targets, parameters = _targets_and_values(arguments.words, inventory)
+    injector = _injector(inventory, arguments.history)
+    check_targets(spec, targets)
+    if arguments.plan:
+        for place, name, values in _parts(spec, targets, parameters):
+            _say(arguments, injector.plan(name, place, values))
+        return 0
+    # Blocked, not caught: Ctrl-C reaches every process of the terminal, and must not end the sessions to the hosts.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    with _held(injector, spec, targets, parameters, arguments) as applied:
+        for fault in applied:
+            _say(arguments, fault)
+        # A little before the hosts do it themselves, so that they can still tell us how it ended.
+        left_s = min(fault.expires_s for fault in applied) - time.time() - 1.0
+        signal.sigtimedwait({signal.SIGINT}, max(0.0, left_s))
+    return 0
+
+
+@contextmanager
+def _held(
+    injector: Injector,
+    spec: FaultSpec,
+    targets: Sequence[Place],
+    parameters: dict[str, Value],
+    arguments: argparse.Namespace,
+) -> Iterator[list[Applied]]:
+    lease_s, witness_s = (_time(arguments, name) for name in ("lease", "look"))
+    last_nic, within = bool(arguments.last_nic), Reach(arguments.within)
+    limits = {"lease_s": lease_s, "witness_s": witness_s}
+    if spec.target is TargetKind.COMPOUND:
+        with injector.apply_compound(spec.name, targets, **limits, last_nic=last_nic, within=within) as found:
+            yield found
+    else:
+        only = injector.apply_at(spec.name, targets[0], parameters, **limits, last_nic=last_nic, within=within)
+        with only as applied:
+            yield [applied]
+
+
+def _parts(
+    spec: FaultSpec, targets: Sequence[Place], parameters: dict[str, Value]
+) -> Iterator[tuple[Place, str, dict[str, Value]]]:
+    """What is to be planned: one fault, or each of a compound's."""
+    if spec.target is not TargetKind.COMPOUND:
+        yield targets[0], spec.name, parameters
+    for part in spec.parts:
+        yield targets[part.target], part.fault, part.parameters
+
+
+def _status(arguments: argparse.Namespace) -> int:
+    return _ask_all(arguments, ["status"])
+
+
+def _heal(arguments: argparse.Namespace) -> int:
+    return _ask_all(arguments, ["heal", *([arguments.id] if arguments.id else [])], one_will_do=bool(arguments.id))
+
+
+def _ask_all(arguments: argparse.Namespace, words: Sequence[str], *, one_will_do: bool = False) -> int:
+    """Put a question to every host and print the answers; the exit code is the worst, or the best if one will do."""
+    inventory = load(arguments.hosts)
+    codes = []
+    for name in _places_to_ask(inventory):
+        try:
+            codes.append(_ask(inventory, name, words, arguments))
+        except UnhealthyError as error:
+            sys.stderr.write(f"c4bench: {error}\n")
+            codes.append(error.exit_code)
+    if one_will_do and 0 not in codes:
+        raise UsageError(
+            f"no fault {words[-1]} is in force: it was never there, or its lease has expired; see `status`"
+        )
+    return 0 if one_will_do else max(codes)
+
+
+def _places_to_ask(inventory: Inventory) -> list[str]:
+    """Every host; and of the switches driven from one machine, which answers for all, one."""
+    driven = {
+        inventory.access[name].address if _remote(inventory.access[name]) else "": name for name in inventory.switches
+    }
+    return [*(host.name for host in inventory.hosts), *driven.values()]
+
+
+def _remote(access: Access) -> bool:
+    return access.connection != "local"
+
+
+def _ask(inventory: Inventory, name: str, words: Sequence[str], arguments: argparse.Namespace) -> int:
+    access = inventory.access[name]
+    argv = [*_prefix(access), access.python, "-m", "c4bench.inject", *words]
+    with remote.connect(name, access) as connection:
+        done = connection.run(argv, timeout_s=_TIMEOUT_S, check=False)
+    for line in done.stdout.decode(errors="replace").splitlines():
+        if not (words[0] == "heal" and "no fault" in line):
+            sys.stdout.write(f"{line}\n" if arguments.json else f"{name}: {line}\n")
+    if done.code and not done.stdout:
+        raise UnhealthyError(f"{name}: {remote.protocol.last_words(done.stderr)}")
+    return done.code
+
+
+def _injector(inventory: Inventory, history: Path | None) -> Injector:
+    state = Path(os.environ.get("XDG_STATE_HOME", Path.home() / ".local/state"))
+    return Injector(
+        connect=lambda host: remote.connect(host, inventory.access[host]),
+        python=lambda host: inventory.access[host].python,
+        record=HistoryFile(history or state / "c4bench/faults.jsonl"),
+        prefix=lambda host: _prefix(inventory.access[host]),
+    )
+
+
+def _prefix(access: Access) -> Sequence[str]:
+    """What makes a command root's there: nothing where we are root already."""
+    ours = os.geteuid() == 0 if not _remote(access) else access.user == "root"
+    return () if ours else ("sudo", "-n")
+
+
+def _targets_and_values(words: Sequence[str], inventory: Inventory) -> tuple[list[Place], dict[str, Value]]:
+    values: dict[str, Value] = {}
+    targets = []
+    for word in words:
+        name, equals, value = word.partition("=")
+        if equals:
+            values[name] = value
+        else:
+            targets.append(places.parse(word, inventory))
+    return targets, values
+
+
+def _time(arguments: argparse.Namespace, option: str) -> float:
+    return float(quantities.value("--" + option, "time", _TIME, getattr(arguments, option)))
+
+
+def _say(arguments: argparse.Namespace, reply: Any) -> None:  # noqa: ANN401  (any reply of the protocol)
+    if arguments.json:
+        _line(reply)
+        return
+    sys.stdout.write(yaml.safe_dump(msgspec.to_builtins(reply), sort_keys=False, allow_unicode=True, width=100) + "\n")
+    sys.stdout.flush()
+
+
+def _told(value: Any) -> Any:  # noqa: ANN401  (JSON)
+    """Without what says nothing."""
+    if isinstance(value, dict):
+        return {key: _told(item) for key, item in value.items() if item not in ("", [], {}, None, False)}
+    return [_told(item) for item in value] if isinstance(value, list) else value
+
+
+def _line(what: object) -> None:
+    sys.stdout.write(msgspec.json.encode(what).decode() + "\n")
+    sys.stdout.flush()

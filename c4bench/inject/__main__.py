@@ -4,7 +4,7 @@ hold REQUEST    apply a fault and hold it until a line `revert`, the end of the 
 plan REQUEST    print the exact commands that `hold` would run, and those that undo them; touch nothing
 heal [ID]       undo what is still in force
 status          list what is in force
-schema          print the JSON Schema of a catalogue file
+schema [output] print the JSON Schema of a catalogue file, or of the answers
 """
 
 import os
@@ -31,35 +31,50 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _hold(request: str) -> None:
+def _hold(text: str) -> None:
     _need_root()
-    hold.hold(_request(request), catalogue.load(), Journal(), sys.stdin.fileno(), _print)
+    request, known = _request(text), catalogue.load()
+    records = Journal.of(known.find(request.fault).target, request.host)
+    hold.hold(request, known, records, sys.stdin.fileno(), _print)
 
 
-def _plan(request: str) -> None:
-    spec, resolved = catalogue.load().resolve(_request(request))
+def _plan(text: str) -> None:
+    spec, resolved = catalogue.load().resolve(_request(text))
     found, _ = drivers.plan(spec, resolved)
-    _print({"apply": [str(action) for action in found.apply], "revert": [str(action) for action in found.revert]})
+    _print(protocol.Planned(tuple(map(str, found.apply)), tuple(map(str, found.revert)), found.rhythm))
 
 
 def _heal(*ids: str) -> None:
     _need_root()
-    records = Journal()
-    for fault_id in ids or [entry.lease.id for entry in records.entries()]:
-        reverted = records.revert(fault_id, "heal")
-        if reverted is None and ids:
-            raise UsageError(f"no fault {fault_id} is in force here; see `status`")
-        if reverted:
-            _print(reverted)
+    known = False
+    for records in Journal.every():
+        for fault_id in ids or [entry.lease.id for entry in records.entries()]:
+            reverted = records.revert(fault_id, "heal")
+            known |= reverted is not None
+            if reverted:
+                _print(reverted)
+        left = records.release()
+        if left:
+            raise UnhealthyError(f"{left.request.host} is still not as before {left.id}: {'; '.join(left.residue)}")
+    if ids and not known:
+        raise UsageError(
+            f"no fault {ids[0]} is in force here: it was never there, or its lease has expired; see `status`"
+        )
 
 
 def _status() -> None:
-    for entry in Journal().entries():
-        _print(entry.lease)
+    for records in Journal.every():
+        for entry in records.entries():
+            _print(entry.lease)
+        if records.quarantine:
+            _print(records.quarantine)
 
 
-def _schema() -> None:
-    sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(catalogue.schema()), indent=2) + b"\n")
+def _schema(of: str = "catalogue") -> None:
+    schemas = {"catalogue": catalogue.schema, "output": protocol.schema}
+    if of not in schemas:
+        raise UsageError(f"there is no schema of {of!r}; there is one of {' and one of '.join(schemas)}")
+    sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(schemas[of]()), indent=2) + b"\n")
 
 
 _COMMANDS: dict[str, tuple[Callable[..., None], range]] = {
@@ -67,7 +82,7 @@ _COMMANDS: dict[str, tuple[Callable[..., None], range]] = {
     "plan": (_plan, range(1, 2)),
     "heal": (_heal, range(2)),
     "status": (_status, range(1)),
-    "schema": (_schema, range(1)),
+    "schema": (_schema, range(2)),
 }
 
 

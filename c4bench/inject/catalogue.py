@@ -9,10 +9,18 @@ import msgspec
 import yaml
 
 from c4bench.errors import UsageError
-from c4bench.model.fault import FaultRequest, FaultSpec, Parameter, TargetKind, Value
+from c4bench.inject import quantities
+from c4bench.model.fault import FaultRequest, FaultSpec, TargetKind, Value
 from c4bench.resources import resource
 
 LEASE_MAX_S = 3600.0
+# How to name a target of each kind, and what the request then holds.
+_NAMED = {
+    TargetKind.NIC: "a NIC, and none is named; say which, such as h5/0",
+    TargetKind.PORT: "a switch's port, and none is named; say which, such as leaf0/up1",
+    TargetKind.PROCESS: "a process, and none is named; say whose, such as rank 2 of job train",
+    TargetKind.GPU: "a GPU, and none is named; say which, such as h5/gpu0",
+}
 
 
 class Catalogue:
@@ -40,7 +48,7 @@ class Catalogue:
             raise UsageError(
                 f"{spec.name}: the witness looks for {request.witness_s:g} s, which is no part of the lease"
             )
-        return spec, msgspec.structs.replace(request, parameters=_values(spec, request.parameters))
+        return spec, msgspec.structs.replace(request, parameters=values(spec, request.parameters))
 
 
 def load(directory: Path | None = None) -> Catalogue:
@@ -55,58 +63,40 @@ def schema() -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "A fault of the catalogue", **found}
 
 
+def values(spec: FaultSpec, given: Mapping[str, Value]) -> dict[str, Value]:
+    """Every parameter's value, in its unit. Raises UsageError for one that the fault does not have, or out of range."""
+    unknown = sorted(given.keys() - spec.parameters.keys())
+    if unknown:
+        known = ", ".join(spec.parameters) or "none"
+        raise UsageError(f"{spec.name} has no parameter {unknown[0]!r}; it has: {known}")
+    return {name: quantities.value(spec.name, name, knob, given.get(name)) for name, knob in spec.parameters.items()}
+
+
 def _read(path: Path) -> FaultSpec:
     try:
         spec = msgspec.convert(yaml.safe_load(path.read_text()), FaultSpec)
     except (OSError, yaml.YAMLError, msgspec.ValidationError) as error:
-        raise UsageError(f"{path}: {error}") from None
+        raise UsageError(f"{path}: {' '.join(str(error).split())}") from None
     if spec.name != path.stem:
         raise UsageError(f"{path}: names its fault {spec.name!r}; name the file {spec.name}.yml")
     return spec
 
 
 def _check_target(spec: FaultSpec, request: FaultRequest) -> None:
-    named = request.the_nic if spec.target is TargetKind.NIC else request.the_rank
-    if spec.target is TargetKind.PROCESS and request.nic is not None:
-        raise UsageError(f"{spec.name} happens to a process, not to NIC {request.nic.name}; leave the NIC out")
-    if isinstance(named, tuple) or request.job is None:
-        return
-    raise UsageError(f"{spec.name} happens to a NIC, not to a rank of job {request.job}; leave the job out")
-
-
-def _values(spec: FaultSpec, given: Mapping[str, Value]) -> dict[str, Value]:
-    unknown = sorted(given.keys() - spec.parameters.keys())
-    if unknown:
-        known = ", ".join(spec.parameters) or "none"
-        raise UsageError(f"{spec.name} has no parameter {unknown[0]!r}; it has: {known}")
-    return {
-        name: _value(spec.name, name, knob, given.get(name, knob.default)) for name, knob in spec.parameters.items()
+    given = {
+        TargetKind.NIC: request.nic is not None,
+        TargetKind.PORT: request.port is not None,
+        TargetKind.PROCESS: request.job is not None and request.rank is not None,
+        TargetKind.GPU: request.gpu is not None,
     }
-
-
-def _value(fault: str, name: str, knob: Parameter, value: Value | None) -> Value:
-    if value is None:
-        raise UsageError(f"{fault}: {name} is not given; say it, {_allowed(knob)}")
-    if knob.type == "choice":
-        if value in knob.choices:
-            return value
-    else:
-        number = _number(value)
-        low, high = knob.minimum, knob.maximum
-        if number is not None and (low is None or number >= low) and (high is None or number <= high):
-            return number
-    raise UsageError(f"{fault}: {name} is {value!r}; it must be {_allowed(knob)}")
-
-
-def _number(value: Value) -> float | None:
-    try:
-        return float(value)
-    except ValueError:
-        return None
-
-
-def _allowed(knob: Parameter) -> str:
-    if knob.type == "choice":
-        return " or ".join(knob.choices)
-    bounds = [("at least", knob.minimum), ("at most", knob.maximum)]
-    return " and ".join(f"{word} {bound:g} {knob.unit}".rstrip() for word, bound in bounds if bound is not None)
+    if spec.target is TargetKind.COMPOUND:
+        raise UsageError(
+            f"{spec.name} is several faults: {', '.join(part.fault for part in spec.parts)}; name a target for each"
+        )
+    superfluous = [kind for kind, is_given in given.items() if is_given and kind is not spec.target]
+    if spec.target in given and not given[spec.target]:
+        raise UsageError(f"{spec.name} happens to {_NAMED[spec.target]}")
+    if superfluous:
+        raise UsageError(
+            f"{spec.name} happens to a {spec.target}, not to a {superfluous[0]} such as {request.where}; leave that out"
+        )

@@ -1,133 +1,243 @@
 """The controller's end of the injector: a fault as a block of code."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from c4bench.errors import InconclusiveError, UnhealthyError, UsageError
-from c4bench.inject import catalogue, protocol
-from c4bench.inject.protocol import Applied, Healed, Refused, Reply
-from c4bench.model.fabric import Host, Nic
-from c4bench.model.fault import FaultRequest, Value
-from c4bench.record.run import RunDirectory
+from c4bench.errors import C4Error, InconclusiveError, UnhealthyError, UsageError
+from c4bench.inject import absence, catalogue, places, protocol
+from c4bench.inject.absence import Reach
+from c4bench.inject.history import Field, History, applied_event, healed_event
+from c4bench.inject.places import Place
+from c4bench.inject.protocol import Applied, Healed, Leaving, Planned, Refused, Reply
+from c4bench.model.fabric import Host
+from c4bench.model.fault import FaultRequest, FaultSpec, Value, Witnessed
+from c4bench.model.fault import Reach as Radius
 from c4bench.remote.protocol import Connection, Session
 
 # Logging in, starting Python and a few commands, on a busy host; the witness's looks come on top.
 _PATIENCE_S = 60.0
 _LOOKS = 4
+_GONE_WITHIN_S = 5.0
+# A real host takes minutes to come up again.
+_BACK_WITHIN_S = 600.0
 
 
 class Injector:
-    """Applies faults of the catalogue to hosts.
+    """Applies faults of the catalogue to hosts and switches.
 
-    `connect` gives a way to a host by name, `python` the interpreter there that has c4bench, as root. Every fault
-    leaves its onset and its end in the run's `events.jsonl`.
+    `connect` gives a way to a host by name, `python` the interpreter there that has c4bench; `prefix` is what makes a
+    command root's, such as `sudo -n`. Every fault leaves its asking, its onset and its end in the `record`. A host that
+    is not as it was after a fault is kept from further ones.
     """
 
     def __init__(
         self,
         connect: Callable[[str], Connection],
         python: Callable[[str], str],
-        record: RunDirectory | None = None,
+        record: History | None = None,
+        *,
+        prefix: Callable[[str], Sequence[str]] = lambda _: (),
+        reach: Reach = absence.answers,
     ) -> None:
         self._connect, self._python, self._record = connect, python, record
+        self._prefix, self._reach = prefix, reach
         self._catalogue = catalogue.load()
+        self._quarantined: dict[str, str] = {}
 
-    @contextlib.contextmanager
     def apply(
         self,
         name: str,
         host: Host,
         *,
         nic: int | None = None,
+        port: str | None = None,
+        netns: str | None = None,
+        gpu: int | None = None,
         job: str | None = None,
         rank: int | None = None,
         lease_s: float = 30.0,
         witness_s: float = 0.3,
         **parameters: Value,
+    ) -> contextlib.AbstractContextManager[Applied]:
+        """`apply_at` for a place in parts; a switch is a host without NICs."""
+        chosen = None if nic is None else places.nic(host, nic)
+        place = Place(host, chosen, port, netns, gpu, job, rank)
+        return self.apply_at(name, place, parameters, lease_s=lease_s, witness_s=witness_s)
+
+    @contextlib.contextmanager
+    def apply_at(
+        self,
+        name: str,
+        place: Place,
+        parameters: Mapping[str, Value] | None = None,
+        *,
+        lease_s: float = 30.0,
+        witness_s: float = 0.3,
+        last_nic: bool = True,
+        within: Radius = Radius.FABRIC,
     ) -> Iterator[Applied]:
         """The fault is in force, and was witnessed, within the block; the host is as before after it.
 
-        Raises UsageError for a request that does not fit the catalogue or the host, UnhealthyError when the host cannot
-        do it or is not as it was found, InconclusiveError when the witness saw no effect or the lease ended too early.
+        Where the fault takes the host away, the block's end waits until the lease's end brings it back. Raises
+        UsageError for a request that does not fit the catalogue, the host or the radius `within`, UnhealthyError when
+        the host cannot do it or is not as it was found, InconclusiveError when the witness saw no effect or the lease
+        ended too early.
         """
-        chosen = None if nic is None else _nic(host, nic)
-        request = FaultRequest(name, host.name, chosen, job, rank, parameters, lease_s, witness_s)
-        _, request = self._catalogue.resolve(request)
-        if not host.disruptive:
-            raise UsageError(f"{host.name} is not marked `disruptive: true` in the inventory; no fault goes there")
-        with contextlib.closing(self._start(request)) as session:
-            applied = self._applied(session, request)
+        request = place.request(name, dict(parameters or {}), lease_s, witness_s, last_nic=last_nic)
+        spec, request = self._catalogue.resolve(request)
+        self._refuse(spec, place.host, within)
+        self._note("fault_asked", time.time(), request, fault=name, lease_s=lease_s)
+        with contextlib.closing(self._start("hold", request)) as session:
+            applied = self._applied(session, place.host, request)
             try:
                 _check_seen(applied, request)
                 yield applied
             except BaseException:
                 # What went wrong in the block matters more than what may go wrong here; the watchdog stands by.
                 with contextlib.suppress(UnhealthyError):
-                    self._end(session, applied, request)
+                    self._ended(session, spec, applied, place.host, request)
                 raise
-            _check_healed(self._end(session, applied, request), request)
+            healed = self._ended(session, spec, applied, place.host, request)
+        _check_healed(healed, request)
 
-    def _start(self, request: FaultRequest) -> Session:
-        text = msgspec.json.encode(request).decode()
-        return self._connect(request.host).start([self._python(request.host), "-m", "c4bench.inject", "hold", text])
+    @contextlib.contextmanager
+    def apply_compound(
+        self,
+        name: str,
+        targets: Sequence[Place],
+        *,
+        lease_s: float = 30.0,
+        witness_s: float = 0.3,
+        last_nic: bool = True,
+        within: Radius = Radius.FABRIC,
+    ) -> Iterator[list[Applied]]:
+        """All parts of a compound are in force within the block, each begun so long after the first at least.
 
-    def _applied(self, session: Session, request: FaultRequest) -> Applied:
-        reply = _read(session, request)
-        if not isinstance(reply, Applied):
-            raise UnhealthyError(f"{request.host}: {request.fault} ended before it began: {reply}")
-        self._note(applied_event(reply, request), "fault_applied", reply.onset_s)
+        Raises UsageError for too few targets or a fault that is no compound, otherwise as `apply_at`.
+        """
+        spec = self._catalogue.find(name)
+        check_targets(spec, targets)
+        for place in targets:
+            self._refuse(spec, place.host, within)
+        began_s = time.monotonic()
+        with contextlib.ExitStack() as stack:
+            found: list[Applied] = []
+            for part in sorted(spec.parts, key=lambda part: part.after_s):
+                time.sleep(max(0.0, began_s + part.after_s - time.monotonic()))
+                place = targets[part.target]
+                given = {"lease_s": lease_s, "witness_s": witness_s}
+                held = self.apply_at(part.fault, place, part.parameters, **given, last_nic=last_nic, within=within)
+                found.append(stack.enter_context(held))
+                began_s = time.monotonic() if len(found) == 1 else began_s
+            yield found
+
+    def plan(self, name: str, place: Place, parameters: Mapping[str, Value] | None = None) -> Planned:
+        """The exact commands that `apply_at` would run there; reads the host, and touches nothing."""
+        _, request = self._catalogue.resolve(place.request(name, dict(parameters or {}), 30.0, 0.3, last_nic=True))
+        with contextlib.closing(self._start("plan", request)) as session:
+            reply = _read(session, request)
+        if not isinstance(reply, Planned):
+            raise UnhealthyError(f"{request.host}: {name} was not planned: {reply}")
         return reply
 
-    def _end(self, session: Session, applied: Applied, request: FaultRequest) -> Healed:
+    def _refuse(self, spec: FaultSpec, host: Host, within: Radius) -> None:
+        if not host.disruptive:
+            raise UsageError(f"{host.name} is not marked `disruptive: true` in the inventory; no fault goes there")
+        if not spec.reach.within(within):
+            raise UsageError(f"{spec.name} reaches as far as the {spec.reach}, further than the {within} you allow")
+        if host.name in self._quarantined:
+            raise UnhealthyError(f"{host.name} is quarantined: {self._quarantined[host.name]}; mend it first")
+
+    def _start(self, what: str, request: FaultRequest) -> Session:
+        text = msgspec.json.encode(request).decode()
+        return self._connect(request.host).start([*self._command(request.host), what, text])
+
+    def _command(self, host: str) -> list[str]:
+        return [*self._prefix(host), self._python(host), "-m", "c4bench.inject"]
+
+    def _applied(self, session: Session, host: Host, request: FaultRequest) -> Applied:
+        try:
+            reply = _read(session, request)
+        except C4Error as error:
+            self._note("fault_refused", time.time(), request, fault=request.fault, error=str(error))
+            raise
+        if isinstance(reply, Leaving):
+            reply = self._gone(reply, host)
+        if not isinstance(reply, Applied):
+            raise UnhealthyError(f"{request.host}: {request.fault} ended before it began: {reply}")
+        self._note("fault_applied", reply.onset_s, request, **applied_event(reply, request))
+        return reply
+
+    def _gone(self, leaving: Leaving, host: Host) -> Applied:
+        """What only we can witness."""
+        gone = absence.wait_gone(host, self._reach, _GONE_WITHIN_S)
+        witnessed = Witnessed(
+            gone is not None, gone.time_s if gone else None, {"answers": 1.0}, {"answers": float(not gone)}
+        )
+        return Applied(
+            id=leaving.id,
+            fault=leaving.fault,
+            target=leaving.target,
+            syndrome=leaving.syndrome,
+            onset_s=gone.time_s if gone else leaving.leaving_s,
+            onset_bound_s=gone.time_s - gone.last_s if gone else 0.0,
+            expires_s=leaving.expires_s,
+            witness=witnessed,
+        )
+
+    def _ended(self, session: Session, spec: FaultSpec, applied: Applied, host: Host, request: FaultRequest) -> Healed:
+        try:
+            away = spec.witness == "absence" and applied.witness.seen
+            healed = self._back(applied, host, request) if away else self._end(session, request)
+        except UnhealthyError as error:
+            self._keep_away(host.name, str(error))
+            raise
+        if healed.residue:
+            self._keep_away(host.name, "; ".join(healed.residue))
+        self._note("fault_healed", healed.healed_s, request, **healed_event(healed, applied, request))
+        return healed
+
+    def _keep_away(self, host: str, reason: str) -> None:
+        self._quarantined[host] = reason
+        if self._record:
+            self._record.event(time.time(), "host_quarantined", host=host, reason=reason)
+
+    def _end(self, session: Session, request: FaultRequest) -> Healed:
         with contextlib.suppress(UnhealthyError):  # the lease may have ended it; it has said so then
             session.write_line(protocol.REVERT)
         reply = _read(session, request)
         if not isinstance(reply, Healed):
             raise UnhealthyError(f"{request.host}: {request.fault} did not end: {reply}")
-        self._note(healed_event(reply, applied, request), "fault_healed", reply.healed_s)
         return reply
 
-    def _note(self, fields: dict[str, str | float | bool | None], kind: str, time_s: float) -> None:
+    def _back(self, applied: Applied, host: Host, request: FaultRequest) -> Healed:
+        """Wait for the host, and have it say what is left of the fault there."""
+        left_s = max(0.0, applied.expires_s - time.time()) + _BACK_WITHIN_S
+        back_s = absence.wait_back(host, self._reach, left_s)
+        if back_s is None:
+            raise UnhealthyError(
+                f"{host.name} does not answer {_BACK_WITHIN_S:g} s after {request.fault} should have ended"
+            )
+        with self._connect(host.name) as connection:
+            answer = connection.run([*self._command(host.name), "heal"], timeout_s=_PATIENCE_S, check=False)
+        residue = () if answer.code == 0 else (answer.stdout.decode(errors="replace").strip(),)
+        return Healed(applied.id, "asked", "lease", back_s, True, {"answers": 1.0}, residue, ())
+
+    def _note(self, kind: str, time_s: float, request: FaultRequest, **fields: Field) -> None:
         if self._record:
-            self._record.event(time_s, kind, **fields)
+            self._record.event(time_s, kind, **{"host": request.host, "where": request.where} | fields)
 
 
-def applied_event(applied: Applied, request: FaultRequest) -> dict[str, str | float | bool | None]:
-    """What `events.jsonl` says of an onset, besides its time."""
-    witness = applied.witness
-    values = {f"before_{name}": value for name, value in witness.before.items()}
-    values |= {f"during_{name}": value for name, value in witness.during.items()}
-    return {
-        "fault": applied.fault,
-        "host": request.host,
-        "target": str(applied.target),
-        "observed_s": witness.observed_s,
-        "seen": witness.seen,
-        **request.parameters,
-        **values,
-    }
-
-
-def healed_event(healed: Healed, applied: Applied, request: FaultRequest) -> dict[str, str | float | bool | None]:
-    """What `events.jsonl` says of an end, besides its time."""
-    return {
-        "fault": applied.fault,
-        "host": request.host,
-        "target": str(applied.target),
-        "reason": healed.reason,
-        "by": healed.by,
-        "recovered": healed.recovered,
-        "residue": "; ".join(healed.residue),
-    }
-
-
-def _nic(host: Host, index: int) -> Nic:
-    try:
-        return host.nic(index)
-    except LookupError as error:
-        raise UsageError(f"{error.args[0]}; its NICs: {', '.join(nic.name for nic in host.nics) or 'none'}") from None
+def check_targets(spec: FaultSpec, targets: Sequence[Place]) -> None:
+    """Raises UsageError unless there is a target for each part of a compound, or one for a single fault."""
+    needed = 1 + max((part.target for part in spec.parts), default=0)
+    if len(targets) != needed:
+        raise UsageError(
+            f"{spec.name} happens to {needed} target{'s' if needed > 1 else ''}, {len(targets)} given; name that many"
+        )
 
 
 def _read(session: Session, request: FaultRequest) -> Reply:
@@ -142,7 +252,7 @@ def _check_seen(applied: Applied, request: FaultRequest) -> None:
         raise InconclusiveError(
             f"{request.fault} on {request.where} was applied and not seen to take effect "
             f"(before {_shown(applied.witness.before)}; during {_shown(applied.witness.during)}); "
-            "is there traffic, and is witness_s longer than the job's rhythm?"
+            "is the target in use, and does the witness look long enough (witness_s)?"
         )
 
 

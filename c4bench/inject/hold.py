@@ -12,16 +12,20 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from c4bench.errors import UnhealthyError, UsageError
-from c4bench.inject import drivers, journal, protocol
+from c4bench.inject import drivers, journal, protocol, safety, watchdog
 from c4bench.inject.actions import Plan
+from c4bench.inject.beat import Beat
 from c4bench.inject.catalogue import Catalogue
 from c4bench.inject.journal import Entry, Journal, Reverted
-from c4bench.inject.watchdog import Watchdog
-from c4bench.inject.witness import WITNESSES
-from c4bench.inject.witness.base import Values, Witness
+from c4bench.inject.witness import ABSENCE, WITNESSES
+from c4bench.inject.witness.base import Aftermath, Values, Witness
 from c4bench.model.fault import FaultRequest, FaultSpec, Lease, Witnessed
 
 Say = Callable[[protocol.Reply], None]
+
+
+# After its farewell the host may be gone at any moment; so long the word has time to get out.
+_FAREWELL_S = 0.05
 
 
 class Onset(NamedTuple):
@@ -32,26 +36,34 @@ class Onset(NamedTuple):
 
 
 class Held:
-    """A lease and the watchdog that guards it."""
+    """A lease, the watchdog that guards it, and for a fault with a rhythm the thread that beats it."""
 
     def __init__(self, records: Journal, lease: Lease) -> None:
         self.lease = lease
         self.deadline_s = time.monotonic() + lease.request.lease_s
         self._records = records
-        self._watchdog = Watchdog(self.deadline_s, lambda: records.revert(lease.id, "watchdog"))
+        self._watchdog = watchdog.arm(self.deadline_s, lease, lambda: records.revert(lease.id, "watchdog"))
+        self._beat: Beat | None = None
 
-    def begin(self, spec: FaultSpec) -> Onset:
-        """Apply the fault. Raises UsageError when another one has hold of what it needs; then nothing was touched."""
+    def begin(self, spec: FaultSpec, farewell: Callable[[], None] = lambda: None) -> Onset:
+        """Apply the fault. Raises UsageError when another one has hold of what it needs; then nothing was touched.
+
+        `farewell` is called when all is prepared and nothing is done yet.
+        """
         with self._records.lock():
+            self._records.refuse_quarantined()
             _sweep(self._records)
-            sharing = self._records.sharing(self.lease)
-            plan, found = _planned(spec, self.lease.request, sharing)
+            plan, found = _planned(spec, self.lease.request, self._records.entries())
+            safety.check(spec, self.lease.request, found, self._records.entries())
             _refuse_overlap(self._records, self.lease.request, plan)
-            before_all = sharing[0].found if sharing else found
-            self._records.write(Entry(self.lease, plan, before_all, self.deadline_s, journal.boot()))
+            before_all = self._records.found_before(found)
+            self._records.write(Entry(self.lease, spec.target, plan, before_all, self.deadline_s, journal.boot()))
             self._records.audit("intent", self.lease, plan=[str(action) for action in plan.apply])
+            farewell()
             onset = _apply(plan)
             self._records.audit("applied", self.lease, onset_s=onset.time_s)
+        if plan.rhythm:
+            self._beat = Beat(self._records, self.lease.id, plan, plan.rhythm)
         return onset
 
     def wait(self, stdin: int) -> str:
@@ -70,6 +82,8 @@ class Held:
 
     def end(self) -> Reverted:
         """Put the host right, unless the watchdog or a `heal` has. Does no harm when nothing was applied."""
+        if self._beat:
+            self._beat.stop()
         reverted = self._records.revert(self.lease.id, "injector")
         self._watchdog.stand_down()
         return reverted or Reverted(self.lease.id, "another", time.time())
@@ -81,6 +95,10 @@ def hold(request: FaultRequest, catalogue: Catalogue, records: Journal, stdin: i
     Raises C4Error when the fault cannot be brought about; the host is then as it was.
     """
     spec, request = catalogue.resolve(request)
+    if spec.witness == ABSENCE:
+        _hold_absent(spec, request, records, stdin, say)
+        return
+    records.refuse_quarantined()
     witness = WITNESSES[spec.witness](request)
     before = witness.before()
     held = Held(records, lease_of(request))
@@ -90,19 +108,23 @@ def hold(request: FaultRequest, catalogue: Catalogue, records: Journal, stdin: i
         reason = held.wait(stdin)
     finally:
         reverted = held.end()
-    aftermath = witness.after()
-    say(
-        protocol.Healed(
-            id=reverted.id,
-            reason=reason,
-            by=reverted.by,
-            healed_s=reverted.time_s,
-            recovered=aftermath.recovered,
-            after=aftermath.values,
-            residue=reverted.residue,
-            problems=reverted.problems,
-        )
-    )
+    say(_healed(reverted, reason, witness.after()))
+
+
+def _hold_absent(spec: FaultSpec, request: FaultRequest, records: Journal, stdin: int, say: Say) -> None:
+    """Say farewell, then apply: from here on nobody may hear us, and only the lease ends it."""
+    held = Held(records, lease_of(request))
+
+    def farewell() -> None:
+        say(_leaving(spec, held.lease))
+        time.sleep(_FAREWELL_S)
+
+    try:
+        held.begin(spec, farewell)
+        reason = held.wait(stdin)
+    finally:
+        reverted = held.end()
+    say(_healed(reverted, reason, Aftermath({}, None)))
 
 
 def lease_of(request: FaultRequest) -> Lease:
@@ -118,14 +140,14 @@ def _sweep(records: Journal) -> None:
             records.undo(entry.lease.id, "sweep")
 
 
-def _planned(spec: FaultSpec, request: FaultRequest, sharing: list[Entry]) -> tuple[Plan, dict[str, str]]:
-    """The plan and the listing; a refusal says which other fault on the NIC may be the reason."""
+def _planned(spec: FaultSpec, request: FaultRequest, in_force: list[Entry]) -> tuple[Plan, dict[str, str]]:
+    """The plan and the listing; a refusal says which other fault may be the reason."""
     try:
         return drivers.plan(spec, request)
     except UnhealthyError as error:
-        if not sharing:
+        if not in_force:
             raise
-        raise UnhealthyError(f"{error}; {sharing[0].lease.id} is in force there, end that one first") from None
+        raise UnhealthyError(f"{error}; {in_force[0].lease.id} is in force there, end that one first") from None
 
 
 def _refuse_overlap(records: Journal, request: FaultRequest, plan: Plan) -> None:
@@ -138,10 +160,12 @@ def _refuse_overlap(records: Journal, request: FaultRequest, plan: Plan) -> None
 
 
 def _apply(plan: Plan) -> Onset:
-    for action in plan.apply[:-1]:
+    split = len(plan.apply) - plan.sudden
+    for action in plan.apply[:split]:
         action.perform()
     before_s = time.time()
-    plan.apply[-1].perform()
+    for action in plan.apply[split:]:
+        action.perform()
     after_s = time.time()
     return Onset(after_s, after_s - before_s)
 
@@ -156,9 +180,33 @@ def _applied(spec: FaultSpec, lease: Lease, onset: Onset, witnessed: Witnessed) 
         id=lease.id,
         fault=spec.name,
         target=lease.request.blamed(spec.verdict),
-        syndrome=spec.verdict.syndrome,
+        syndrome=spec.verdict.syndrome if spec.verdict else None,
         onset_s=onset.time_s,
         onset_bound_s=onset.bound_s,
         expires_s=lease.expires_s,
         witness=witnessed,
+    )
+
+
+def _leaving(spec: FaultSpec, lease: Lease) -> protocol.Leaving:
+    return protocol.Leaving(
+        id=lease.id,
+        fault=spec.name,
+        target=lease.request.blamed(spec.verdict),
+        syndrome=spec.verdict.syndrome if spec.verdict else None,
+        leaving_s=time.time(),
+        expires_s=lease.expires_s,
+    )
+
+
+def _healed(reverted: Reverted, reason: str, aftermath: Aftermath) -> protocol.Healed:
+    return protocol.Healed(
+        id=reverted.id,
+        reason=reason,
+        by=reverted.by,
+        healed_s=reverted.time_s,
+        recovered=aftermath.recovered,
+        after=aftermath.values,
+        residue=reverted.residue,
+        problems=reverted.problems,
     )

@@ -11,40 +11,43 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
-from c4bench.errors import C4Error, UsageError
-from c4bench.inject import nics
+from c4bench.errors import C4Error, UnhealthyError, UsageError
+from c4bench.inject import interfaces, targets
 from c4bench.inject.actions import Plan
-from c4bench.model.fault import Lease
+from c4bench.model.fault import FaultRequest, Lease, TargetKind
 
 STATE = Path("/var/lib/c4bench")
-# Links and duplicate address detection settle within a second or two.
-_SETTLE_S = 3.0
-_SETTLE_STEP_S = 0.02
+_OF_SWITCHES = frozenset({TargetKind.PORT, TargetKind.SWITCH})
+# A link that trains, and duplicate address detection, take seconds.
+_SETTLE_S = 10.0
+# Each look costs several commands, so they come at longer and longer intervals.
+_SETTLE_FIRST_S = 0.02
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """A fault in force. `found` lists the target before it, or before the first of several that overlap.
+    """A fault in force. `found` lists by section what it may disturb, as it was before all faults that overlap.
 
     `deadline_s` is the lease's end on the monotonic clock: a fault may well step the other one. It means nothing after
     a restart of the host, and neither does the fault, which `boot` tells.
     """
 
     lease: Lease
+    kind: TargetKind
     plan: Plan
     found: dict[str, str]
     deadline_s: float
     boot: str
 
 
-class Reverted(msgspec.Struct, frozen=True):
+class Reverted(msgspec.Struct, frozen=True, tag_field="state", tag="reverted"):
     """How a fault ended, at `time_s` (host's clock).
 
-    `residue` is what the host still has or lacks (see `nics.difference`); `problems` is what commands said that had
-    nothing left to undo.
+    `residue` is what the host still has or lacks (see `interfaces.difference`); `problems` is what commands said that
+    had nothing left to undo.
     """
 
     id: str
@@ -54,12 +57,33 @@ class Reverted(msgspec.Struct, frozen=True):
     problems: tuple[str, ...] = ()
 
 
+class Quarantine(msgspec.Struct, frozen=True, tag_field="state", tag="quarantined"):
+    """A host that could not be put right: what the fault `id` left over, and how the target was `found` before it."""
+
+    id: str
+    kind: TargetKind
+    request: FaultRequest
+    found: dict[str, str]
+    residue: tuple[str, ...]
+    since_s: float
+
+
 class Journal:
     """The journal and the audit log under `root`."""
 
     def __init__(self, root: Path = STATE) -> None:
         self._root = root
         self._faults = root / "faults"
+
+    @classmethod
+    def of(cls, kind: TargetKind, host: str) -> Self:
+        """A host's own, or that of a switch, which the host that drives it keeps for it."""
+        return cls(STATE / "switches" / host if kind in _OF_SWITCHES else STATE)
+
+    @classmethod
+    def every(cls) -> list[Self]:
+        """The host's own, and those of the switches it drives."""
+        return [cls(), *(cls(path) for path in sorted((STATE / "switches").glob("*")))]
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -86,13 +110,7 @@ class Journal:
 
     def write(self, entry: Entry) -> None:
         """Put the intent on disk, for good when this returns."""
-        path = self._path(entry.lease.id)
-        fresh = path.with_suffix(".new")
-        with fresh.open("wb") as file:
-            file.write(msgspec.json.encode(entry))
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
+        _put(self._path(entry.lease.id), entry)
         self._sync()
 
     def revert(self, fault_id: str, by: str) -> Reverted | None:
@@ -114,31 +132,71 @@ class Journal:
         return entry, reverted
 
     def settle(self, entry: Entry, reverted: Reverted) -> Reverted:
-        """Look for what the fault left over, once the target has come to rest.
+        """Look for what the fault left over, once the target has come to rest; a residue quarantines the host.
 
-        While another fault on the same NIC is in force that is not to be told; the last of them is compared with what
-        was there before the first.
+        What another fault in force disturbs too is not to be told yet; the last of them is compared with what was there
+        before the first.
         """
-        nic = entry.lease.request.nic
-        if nic is None or entry.boot != boot():
+        if entry.boot != boot():
             return reverted
         until_s = time.monotonic() + _SETTLE_S
-        residue: tuple[str, ...] = ()
-        while not self.sharing(entry.lease):
-            residue = nics.difference(entry.found, nics.listing(nic))
+        step_s, residue = _SETTLE_FIRST_S, tuple[str, ...]()
+        while alone := self._alone(entry):
+            residue = self._residue(entry.kind, entry.lease.request, alone)
             if not residue or time.monotonic() > until_s:
                 break
-            time.sleep(_SETTLE_STEP_S)
+            time.sleep(step_s)
+            step_s *= 2
         if residue:
             self.audit("residue", entry.lease, by=reverted.by, residue=residue)
+            self._quarantine(entry, residue)
         return msgspec.structs.replace(reverted, residue=residue)
 
-    def sharing(self, lease: Lease) -> list[Entry]:
-        """Other faults in force on the same NIC, oldest first."""
-        nic = lease.request.nic
-        return [
-            entry for entry in self.entries() if nic and entry.lease.request.nic == nic and entry.lease.id != lease.id
-        ]
+    def found_before(self, found: dict[str, str]) -> dict[str, str]:
+        """A listing as it was before all faults in force, as far as those have changed what it lists."""
+        for entry in reversed(self.entries()):
+            found = found | {section: text for section, text in entry.found.items() if section in found}
+        return found
+
+    def _alone(self, entry: Entry) -> dict[str, str]:
+        """What was found before a fault, without what others in force disturb."""
+        others = {section for other in self.entries() for section in other.found if other.lease.id != entry.lease.id}
+        return {section: text for section, text in entry.found.items() if section not in others}
+
+    @property
+    def quarantine(self) -> Quarantine | None:
+        """Why no fault is let loose here, None when nothing is wrong."""
+        path = self._root / "quarantine.json"
+        return msgspec.json.decode(path.read_bytes(), type=Quarantine) if path.exists() else None
+
+    def refuse_quarantined(self) -> None:
+        """Raises UnhealthyError with what is wrong when the host was not put right after an earlier fault."""
+        found = self.quarantine
+        if found:
+            raise UnhealthyError(
+                f"{found.request.host} is quarantined since {found.id}: {'; '.join(found.residue)}; "
+                "mend that, then let `heal` look again"
+            )
+
+    def release(self) -> Quarantine | None:
+        """Look again at a quarantined host: what still holds of the quarantine, None when it is (now) over."""
+        found = self.quarantine
+        if found is None:
+            return None
+        residue = self._residue(found.kind, found.request, found.found)
+        if residue:
+            return msgspec.structs.replace(found, residue=residue)
+        (self._root / "quarantine.json").unlink()
+        return None
+
+    def _quarantine(self, entry: Entry, residue: tuple[str, ...]) -> None:
+        lease = entry.lease
+        found = Quarantine(lease.id, entry.kind, lease.request, entry.found, residue, time.time())
+        _put(self._root / "quarantine.json", found)
+
+    def _residue(self, kind: TargetKind, request: FaultRequest, found: dict[str, str]) -> tuple[str, ...]:
+        now = targets.look(kind, request).listing
+        return interfaces.difference(found, {section: now.get(section, "") for section in found})
 
     def audit(self, event: str, lease: Lease, **fields: Any) -> None:  # noqa: ANN401  (whatever the event has to tell)
         """Add a line to `audit.jsonl`; nothing there is ever changed."""
@@ -166,6 +224,16 @@ class Journal:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def _put(path: Path, what: Entry | Quarantine) -> None:
+    """The whole file or nothing of it, whatever happens meanwhile."""
+    fresh = path.with_suffix(".new")
+    with fresh.open("wb") as file:
+        file.write(msgspec.json.encode(what))
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(path)
 
 
 def _undo(plan: Plan) -> tuple[str, ...]:

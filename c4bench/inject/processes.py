@@ -14,12 +14,21 @@ AGENT_CONFIG = Path("/etc/c4bench/agent.yml")
 
 
 class ProcessTarget(msgspec.Struct, frozen=True):
-    """A running rank and its two shared files. `started_ticks` tells it from a later process of the same number."""
+    """A running rank, its two shared files, and its control group.
+
+    `started_ticks` tells it from a later process of the same number.
+    """
 
     pid: int
     started_ticks: int
     ring: Path
     controls: Path
+    group: str = "/"
+
+    @property
+    def listing(self) -> dict[str, str]:
+        """Nothing that outlives a fault."""
+        return {}
 
 
 def find(request: FaultRequest) -> ProcessTarget:
@@ -33,7 +42,7 @@ def find(request: FaultRequest) -> ProcessTarget:
     started = started_ticks(pid)
     if started is None:
         raise UsageError(f"rank {rank} of job {job} on {request.host} has ended: there is no process {pid}")
-    return ProcessTarget(pid, started, ring, places.controls(job, rank))
+    return ProcessTarget(pid, started, ring, places.controls(job, rank), _group(pid))
 
 
 def started_ticks(pid: int) -> int | None:
@@ -46,6 +55,11 @@ def state(pid: int) -> str:
     """The letter of its state, as in proc(5); `X` for no process."""
     fields = _stat(pid)
     return fields[0] if fields else "X"
+
+
+def _group(pid: int) -> str:
+    lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
+    return next((line.removeprefix("0::") for line in lines if line.startswith("0::")), "/")
 
 
 def _stat(pid: int) -> list[str]:

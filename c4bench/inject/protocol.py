@@ -3,11 +3,15 @@
 In the other direction there is one line, `revert`; the end of the input means the same.
 """
 
+from typing import Any
+
 import msgspec
 
 from c4bench.errors import C4Error, InconclusiveError, UnhealthyError, UsageError
+from c4bench.inject.actions import Rhythm
+from c4bench.inject.journal import Quarantine, Reverted
 from c4bench.model.diagnosis import Component, Syndrome
-from c4bench.model.fault import Witnessed
+from c4bench.model.fault import FaultSpec, Lease, Witnessed
 
 REVERT = "revert"
 
@@ -16,13 +20,13 @@ class Applied(msgspec.Struct, frozen=True, tag_field="state", tag="applied"):
     """The fault is in force. Times are the host's clock.
 
     The effect began within `onset_bound_s` before `onset_s`; the lease ends at `expires_s`. `target` and `syndrome` are
-    what a right diagnosis names.
+    what a right diagnosis names, None where there is nothing to diagnose.
     """
 
     id: str
     fault: str
-    target: Component
-    syndrome: Syndrome
+    target: Component | None
+    syndrome: Syndrome | None
     onset_s: float
     onset_bound_s: float
     expires_s: float
@@ -32,6 +36,20 @@ class Applied(msgspec.Struct, frozen=True, tag_field="state", tag="applied"):
     def observed_s(self) -> float:
         """When the effect first showed; the onset where nothing was seen."""
         return self.onset_s if self.witness.observed_s is None else self.witness.observed_s
+
+
+class Leaving(msgspec.Struct, frozen=True, tag_field="state", tag="leaving"):
+    """The fault begins now, and takes the host away: only the controller can see its effect, until the lease ends.
+
+    Fields as those of `Applied`.
+    """
+
+    id: str
+    fault: str
+    target: Component | None
+    syndrome: Syndrome | None
+    leaving_s: float
+    expires_s: float
 
 
 class Healed(msgspec.Struct, frozen=True, tag_field="state", tag="healed"):
@@ -51,6 +69,14 @@ class Healed(msgspec.Struct, frozen=True, tag_field="state", tag="healed"):
     problems: tuple[str, ...]
 
 
+class Planned(msgspec.Struct, frozen=True, tag_field="state", tag="planned"):
+    """The exact commands that would bring the fault about, and those that would undo it, as they would be typed."""
+
+    apply: tuple[str, ...]
+    revert: tuple[str, ...]
+    rhythm: Rhythm | None = None
+
+
 class Refused(msgspec.Struct, frozen=True, tag_field="state", tag="refused"):
     """Nothing was done, or what was done was reverted."""
 
@@ -63,7 +89,19 @@ class Refused(msgspec.Struct, frozen=True, tag_field="state", tag="refused"):
         return kinds.get(self.exit_code, C4Error)(f"{host}: {self.error}")
 
 
-Reply = Applied | Healed | Refused
+Reply = Applied | Leaving | Healed | Planned | Refused
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of a line that the injector or `c4bench fault --json` says."""
+    lines = (Applied, Leaving, Healed, Planned, Refused, Reverted, Quarantine, Lease, FaultSpec)
+    refs, named = msgspec.json.schema_components(lines, ref_template="#/$defs/{name}")
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "An answer about a fault",
+        "anyOf": list(refs),
+        "$defs": named,
+    }
 
 
 def encode(reply: Reply) -> str:

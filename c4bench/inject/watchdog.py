@@ -1,14 +1,66 @@
-"""The process that ends a fault when its lease does, whatever has become of whoever asked for it."""
+"""The processes that end a fault when its lease does, whatever has become of whoever asked for it."""
 
 import contextlib
 import os
 import select
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from c4bench.model.fault import Lease
 
 _DONE = b"."
+_SYSTEMD = Path("/run/systemd/system")
+_TIMEOUT_S = 20.0
+
+
+class Guard(Protocol):
+    """Something that will end the fault, until it is told that the fault is over."""
+
+    def stand_down(self) -> None:
+        """The fault is over."""
+
+
+def arm(deadline_s: float, lease: Lease, revert: Callable[[], object]) -> Guard:
+    """A process of our own; and where systemd runs the host, its timer too, which outlives even a killed process."""
+    guards: list[Guard] = [Watchdog(deadline_s, revert)]
+    if _SYSTEMD.exists():
+        guards.append(SystemdTimer(deadline_s, lease))
+    return Guards(guards)
+
+
+class Guards:
+    """Several, each for when the other fails."""
+
+    def __init__(self, guards: list[Guard]) -> None:
+        self._guards = guards
+
+    def stand_down(self) -> None:
+        """The fault is over."""
+        for guard in self._guards:
+            guard.stand_down()
+
+
+class SystemdTimer:
+    """A transient timer unit (systemd-run(1)) that heals this one fault, half a second after our own watchdog."""
+
+    _AFTER_S = 0.5
+
+    def __init__(self, deadline_s: float, lease: Lease) -> None:
+        self._unit = f"c4bench-{lease.id.replace('.', '-')}"
+        delay_s = max(0.0, deadline_s - time.monotonic()) + self._AFTER_S
+        options = (f"--unit={self._unit}", f"--on-active={delay_s:.3f}", "--timer-property=AccuracySec=100ms")
+        heal = (sys.executable, "-m", "c4bench.inject", "heal", lease.id)
+        subprocess.run(("systemd-run", "--quiet", "--collect", *options, *heal), check=False, timeout=_TIMEOUT_S)
+
+    def stand_down(self) -> None:
+        """Take the timer away; one that has run already is gone."""
+        stop = ("systemctl", "--quiet", "stop", f"{self._unit}.timer")
+        subprocess.run(stop, check=False, capture_output=True, timeout=_TIMEOUT_S)
 
 
 class Watchdog:

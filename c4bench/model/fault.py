@@ -16,7 +16,28 @@ class TargetKind(StrEnum):
     """What a fault befalls."""
 
     NIC = "nic"
+    PORT = "port"
+    SWITCH = "switch"
+    HOST = "host"
     PROCESS = "process"
+    GPU = "gpu"
+    COMPOUND = "compound"
+
+
+class Reach(StrEnum):
+    """How far the damage of a fault goes, narrowest first."""
+
+    PROCESS = "process"
+    NIC = "nic"
+    LINK = "link"
+    HOST = "host"
+    SWITCH = "switch"
+    FABRIC = "fabric"
+
+    def within(self, limit: "Reach") -> bool:
+        """Whether it goes no further than `limit`."""
+        order = list(Reach)
+        return order.index(self) <= order.index(limit)
 
 
 class Parameter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -39,30 +60,71 @@ class ExpectedVerdict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What C4D should say. `side` is empty, `tx`, `rx`, or `direction`: the side that the request's parameter names."""
 
     syndrome: Syndrome
-    component: Literal["nic", "rank"]
+    component: Literal["nic", "rank", "link", "switch", "host", "gpu"]
     side: Literal["", "tx", "rx", "direction"] = ""
 
 
+class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One fault of a compound: it begins `after_s` after the first, on the target of that index."""
+
+    fault: str
+    target: int
+    after_s: float = 0.0
+    parameters: dict[str, Value] = {}
+
+
 class FaultSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A fault of the catalogue; `drivers` names the function that brings it about, by kind of hardware."""
+    """A fault of the catalogue.
+
+    `drivers` names the function that brings it about, by kind of hardware; those in `unseen` have never run on that
+    hardware. `severs` tells that nothing passes the target any more. `not_in_lab` is why the embedded lab cannot carry
+    it, empty where it can. `parts` are those of a compound, which has neither drivers nor a witness of its own.
+    """
 
     name: str
     summary: str
     description: str
     target: TargetKind
-    drivers: dict[str, str]
     capability: str
     blast_radius: str
-    witness: str
-    verdict: ExpectedVerdict
+    reach: Reach
+    drivers: dict[str, str] = {}
+    witness: str = ""
+    verdict: ExpectedVerdict | None = None
     parameters: dict[str, Parameter] = {}
+    severs: bool = False
+    not_in_lab: str = ""
+    unseen: tuple[str, ...] = ()
+    parts: tuple[Part, ...] = ()
+
+
+class Port(msgspec.Struct, frozen=True):
+    """A switch's port. `netns` is where its interface lives when not in its host's own network namespace.
+
+    It answers to the names a NIC has, so that what happens to an interface happens to both alike.
+    """
+
+    switch: str
+    netdev: str
+    netns: str | None = None
+    device: str = ""
+
+    @property
+    def name(self) -> str:
+        """`leaf0/up1`."""
+        return f"{self.switch}/{self.netdev}"
+
+
+Interface = Nic | Port
 
 
 class FaultRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A fault, where, how strong, and for how long at most.
 
-    A NIC fault names a `nic`; a process fault names a `job` and a `rank`. `witness_s` is how long the witness looks
-    before and after the onset: longer than the job's own rhythm, or it may see only a pause.
+    A NIC fault names a `nic`, a port fault the interface `port` of the switch `host`, a process fault a `job` and a
+    `rank`, a GPU fault a `gpu`; host and switch faults name nothing besides `host`. `netns` is where a switch's ports
+    live. `nics` are all NICs of the host: the last one that works is not cut off unless `last_nic` says so.
+    `witness_s` is how long the witness looks before and after the onset.
     """
 
     fault: str
@@ -73,6 +135,11 @@ class FaultRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     parameters: dict[str, Value] = {}
     lease_s: float = 30.0
     witness_s: float = 0.3
+    port: str | None = None
+    netns: str | None = None
+    gpu: int | None = None
+    nics: tuple[Nic, ...] = ()
+    last_nic: bool = True
 
     def number(self, parameter: str) -> float:
         """A numeric parameter's value; KeyError when the request is not resolved against the catalogue."""
@@ -83,11 +150,13 @@ class FaultRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return str(self.parameters[parameter])
 
     @property
-    def the_nic(self) -> Nic:
-        """The NIC it is for; UsageError when it names none."""
-        if self.nic is None:
+    def interface(self) -> Interface:
+        """The NIC or port it is for; UsageError when it names none."""
+        if self.nic is not None:
+            return self.nic
+        if self.port is None:
             raise UsageError(f"{self.fault} happens to a NIC, and none is named; say which, such as nic=0")
-        return self.nic
+        return Port(self.host, self.port, self.netns)
 
     @property
     def the_rank(self) -> tuple[str, int]:
@@ -98,13 +167,21 @@ class FaultRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def where(self) -> str:
-        """`h5/0`, or `train:2`: the target as people name it."""
-        return self.nic.name if self.nic else f"{self.job}:{self.rank}"
+        """`h5/0`, `leaf0/up1`, `train:2`, `h5/gpu0` or `h5`: the target as people name it."""
+        if self.nic is not None:
+            return self.nic.name
+        if self.port is not None:
+            return f"{self.host}/{self.port}"
+        if self.gpu is not None:
+            return f"{self.host}/gpu{self.gpu}"
+        return f"{self.job}:{self.rank}" if self.job is not None else self.host
 
-    def blamed(self, verdict: ExpectedVerdict) -> Component:
-        """The component that a right diagnosis of this fault names."""
+    def blamed(self, verdict: ExpectedVerdict | None) -> Component | None:
+        """The component that a right diagnosis of this fault names; None where there should be none."""
+        if verdict is None:
+            return None
         side = self.word("direction") if verdict.side == "direction" else verdict.side
-        return Component(verdict.component, self.where, side)
+        return Component(verdict.component, self.where, side if side != "both" else "")
 
 
 class Lease(msgspec.Struct, frozen=True):

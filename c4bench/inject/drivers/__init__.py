@@ -4,25 +4,52 @@ To add one: write the function in the module of its kind, and list it here under
 """
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from c4bench.errors import UnhealthyError
-from c4bench.inject import nics, processes
+from c4bench.inject import interfaces, targets
 from c4bench.inject.actions import Plan
-from c4bench.inject.drivers import netdev, process
-from c4bench.inject.nics import NicTarget
-from c4bench.inject.processes import ProcessTarget
+from c4bench.inject.drivers import forwarding, host, infiniband, mlx5, netdev, nvidia, pcie, process, sonic, switch
 from c4bench.model.fault import FaultRequest, FaultSpec, TargetKind
 
-NIC_DRIVERS: Mapping[str, Callable[[FaultRequest, NicTarget], Plan]] = {
-    "netdev.rate": netdev.rate,
-    "netdev.loss": netdev.loss,
+# The second argument is the target of that kind (see `targets`).
+DRIVERS: Mapping[str, Callable[[FaultRequest, Any], Plan]] = {
     "netdev.blackhole": netdev.blackhole,
+    "netdev.corrupt": netdev.corrupt,
+    "netdev.delay": netdev.delay,
     "netdev.down": netdev.down,
-}
-PROCESS_DRIVERS: Mapping[str, Callable[[FaultRequest, ProcessTarget], Plan]] = {
+    "netdev.flap": netdev.flap,
+    "netdev.gid": netdev.gid,
+    "netdev.loss": netdev.loss,
+    "netdev.mtu": netdev.mtu,
+    "netdev.rate": netdev.rate,
+    "netdev.reorder": netdev.reorder,
+    "forwarding.acks_lost": forwarding.acks_lost,
+    "forwarding.ecmp_member": forwarding.ecmp_member,
+    "forwarding.misrouted": forwarding.misrouted,
+    "host.clock_step": host.clock_step,
+    "host.crash": host.crash,
+    "host.data_cut": host.data_cut,
+    "host.disk_full": host.disk_full,
+    "host.management_cut": host.management_cut,
+    "host.memory": host.memory,
+    "host.reboot": host.reboot,
+    "process.intermittent": process.intermittent,
     "process.kill": process.kill,
-    "process.stop": process.stop,
+    "process.memory": process.memory,
+    "process.segfault": process.segfault,
     "process.slow": process.slow,
+    "process.stop": process.stop,
+    "switch.down": switch.down,
+    "infiniband.speed": infiniband.speed,
+    "mlx5.qos": mlx5.qos,
+    "mlx5.speed": mlx5.speed,
+    "nvidia.clock": nvidia.clock,
+    "nvidia.power": nvidia.power,
+    "nvidia.xid": nvidia.xid,
+    "pcie.speed": pcie.speed,
+    "sonic.down": sonic.down,
+    "sonic.speed": sonic.speed,
 }
 
 
@@ -31,15 +58,24 @@ def plan(spec: FaultSpec, request: FaultRequest) -> tuple[Plan, dict[str, str]]:
 
     Raises UsageError when the target is not there, UnhealthyError when the fault has no driver for this hardware.
     """
-    if spec.target is TargetKind.PROCESS:
-        return PROCESS_DRIVERS[spec.drivers["any"]](request, processes.find(request)), {}
-    kind = nics.hardware(request.the_nic)
+    kind = _hardware(spec, request)
     driver = spec.drivers.get(kind) or spec.drivers.get("any")
     if driver is None:
-        raise UnhealthyError(f"{spec.name} has no driver for {kind} NICs such as {request.where}; {_choice(spec)}")
-    target = nics.examine(request.the_nic)
-    return NIC_DRIVERS[driver](request, target), target.listing
+        choice = ", ".join(sorted(spec.drivers)) or "nothing by itself"
+        raise UnhealthyError(
+            f"{spec.name} has no driver for {kind} such as {request.where}; it can be done on: {choice}"
+        )
+    target = targets.look(spec.target, request)
+    return DRIVERS[driver](request, target), target.listing
 
 
-def _choice(spec: FaultSpec) -> str:
-    return f"it can be done on: {', '.join(sorted(spec.drivers))}"
+def _hardware(spec: FaultSpec, request: FaultRequest) -> str:
+    """The word for what the target is made of, as the catalogue uses it."""
+    match spec.target:
+        case TargetKind.NIC | TargetKind.PORT:
+            return interfaces.hardware(request.interface)
+        case TargetKind.SWITCH:
+            return "ethernet"
+        case TargetKind.GPU:
+            return "nvidia"
+    return "any"

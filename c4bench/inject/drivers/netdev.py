@@ -1,15 +1,18 @@
-"""NIC faults by `ip` and `tc`: they reach every packet of a NIC whose traffic the kernel carries (rxe, plain Ethernet).
+"""Faults of NICs and ports by `ip` and `tc`: they reach every packet that the kernel carries (rxe, plain Ethernet).
 
 Sending is disturbed at the root of the NIC's own queueing. Receiving is disturbed by sending what arrives through an
 intermediate device (ifb) and disturbing that. Queues are deep throughout: go-back-N collapses on a shallow one.
 """
 
 import math
+from collections.abc import Callable
 from itertools import chain
 
+import msgspec
+
 from c4bench.errors import UnhealthyError
-from c4bench.inject.actions import Plan, Run
-from c4bench.inject.nics import NicTarget, Shaper
+from c4bench.inject.actions import Plan, Rhythm, Run, together
+from c4bench.inject.interfaces import InterfaceTarget, Shaper
 from c4bench.model.fault import FaultRequest
 from c4bench.units import format_rate
 
@@ -22,87 +25,176 @@ _FILTER_PREFERENCE = "1"
 _OWN_HANDLE = "c4:"
 
 
-def limited_bps(request: FaultRequest) -> float:
-    """The rate that a `nic.rate` request leaves, bit/s."""
-    return request.number("fraction") * request.the_nic.rate_bps
+def limited_bps(request: FaultRequest, target: InterfaceTarget) -> float:
+    """The rate that a rate fault leaves, bit/s. Raises UnhealthyError for a port whose rate nobody knows."""
+    shaper = target.shaper()
+    full_bps = request.nic.rate_bps if request.nic else shaper.rate_bps if shaper else 0.0
+    if not full_bps:
+        raise UnhealthyError(
+            f"nothing tells the rate of {request.where}; say it in the inventory, such as rate: 100gbit"
+        )
+    return request.number("fraction") * full_bps
 
 
 def shaper_for(rate_bps: float) -> Shaper:
-    """A shaper for a NIC that has none."""
+    """A shaper for an interface that has none."""
     return Shaper(rate_bps, max(_BURST_MIN_BYTES, math.ceil(rate_bps / 8 * _BURST_S)), _LIMIT_BYTES)
 
 
-def rate(request: FaultRequest, target: NicTarget) -> Plan:
-    """Leave a share of the rate, in one direction."""
-    limited, shaper = limited_bps(request), target.shaper()
+def rate(request: FaultRequest, target: InterfaceTarget) -> Plan:
+    """Leave a share of the rate."""
+    limited, shaper = limited_bps(request, target), target.shaper()
     slower = Shaper(limited, shaper.burst_bytes, shaper.limit_bytes) if shaper else shaper_for(limited)
-    if request.word("direction") == "rx":
-        return _received(target, slower.words)
+    return _directed(request, lambda: _shaped(request, target, slower), lambda: _received(target, slower.words))
+
+
+def loss(request: FaultRequest, target: InterfaceTarget) -> Plan:
+    """Drop packets at random; the rate in force stays."""
+    return _disturbed(request, target, "loss", _percent(request.number("probability")))
+
+
+def blackhole(request: FaultRequest, target: InterfaceTarget) -> Plan:
+    """Drop every packet, with the link up."""
+    return _disturbed(request, target, "loss", _percent(1.0))
+
+
+def dead(target: InterfaceTarget) -> Plan:
+    """Drop every packet, both ways."""
+    netem = ("netem", "limit", f"{_LIMIT_PACKETS}", "loss", _percent(1.0))
+    return together(_received(target, netem), _queued(target, netem))
+
+
+def corrupt(request: FaultRequest, target: InterfaceTarget) -> Plan:
+    """Turn over one bit of packets at random."""
+    return _disturbed(request, target, "corrupt", _percent(request.number("probability")))
+
+
+def delay(request: FaultRequest, target: InterfaceTarget) -> Plan:
+    """Hold every packet back, each as long or not quite."""
+    jitter_s = request.number("jitter_s")
+    return _disturbed(
+        request, target, "delay", _time(request.number("delay_s")), *([_time(jitter_s)] if jitter_s else [])
+    )
+
+
+def reorder(request: FaultRequest, target: InterfaceTarget) -> Plan:
+    """Hold packets back, but for a random share that overtakes."""
+    share = _percent(request.number("probability"))
+    return _disturbed(request, target, "delay", _time(request.number("delay_s")), "reorder", share)
+
+
+def down(request: FaultRequest, target: InterfaceTarget) -> Plan:  # noqa: ARG001  (the interface of a driver)
+    """Set the link down, and say again afterwards what the kernel forgets with it."""
+    links = [_run(target, f"ip link set dev {target.interface.netdev} {state}") for state in ("down", "up")]
+    return Plan((_claim(target, "link"),), (links[0],), (links[1], *_forgotten(target)))
+
+
+def flap(request: FaultRequest, target: InterfaceTarget) -> Plan:
+    """Set the link down and up, again and again."""
+    return msgspec.structs.replace(down(request, target), rhythm=rhythm(request))
+
+
+def rhythm(request: FaultRequest) -> Rhythm:
+    """The comings and goings that a request asks for."""
+    return Rhythm(request.number("period_s"), request.number("duty"), int(request.number("count")))
+
+
+def gid(request: FaultRequest, target: InterfaceTarget) -> Plan:
+    """Take the address away, and give it back with the routes that went."""
+    dev, found = target.interface.netdev, target.addresses()
+    if len(found) != 1:
+        raise UnhealthyError(f"{request.where} has {len(found)} IPv4 addresses; this fault can put back exactly one")
+    address = f"{found[0]['local']}/{found[0]['prefixlen']}"
+    label = found[0].get("label", dev)
+    wide = ("broadcast", found[0]["broadcast"]) if "broadcast" in found[0] else ()
+    again = _run(target, f"ip -4 address replace {address} dev {dev} label {label}", wide)
+    lost = _run(target, f"ip -4 address del {address} dev {dev}")
+    # A link that goes down or up meanwhile would forget, or be told, other routes.
+    return Plan((_claim(target, "address"), _claim(target, "link")), (lost,), (again, *_forgotten(target)))
+
+
+def mtu(request: FaultRequest, target: InterfaceTarget) -> Plan:
+    """A smaller MTU."""
+    wanted, found = int(request.number("mtu_bytes")), target.mtu_bytes
+    if wanted >= found:
+        raise UnhealthyError(
+            f"{request.where} has an MTU of {found} bytes, no more than {wanted}; ask for a smaller one"
+        )
+    sizes = [_run(target, f"ip link set dev {target.interface.netdev} mtu {size}") for size in (wanted, found)]
+    return Plan((_claim(target, "MTU"),), (sizes[0],), (sizes[1],))
+
+
+def _directed(request: FaultRequest, sent: Callable[[], Plan], received: Callable[[], Plan]) -> Plan:
+    match request.word("direction"):
+        case "tx":
+            return sent()
+        case "rx":
+            return received()
+    return together(received(), sent())
+
+
+def _disturbed(request: FaultRequest, target: InterfaceTarget, *words: str) -> Plan:
+    netem = ("netem", "limit", f"{_LIMIT_PACKETS}", *words)
+    return _directed(request, lambda: _queued(target, netem), lambda: _received(target, netem))
+
+
+def _shaped(request: FaultRequest, target: InterfaceTarget, slower: Shaper) -> Plan:
+    shaper = target.shaper()
     if shaper is None:
         return _fresh_root(target, slower.words)
-    if shaper.rate_bps <= limited:
+    if shaper.rate_bps <= slower.rate_bps:
         raise UnhealthyError(
             f"{request.where} is shaped to {format_rate(shaper.rate_bps)} already, no more than "
-            f"{format_rate(limited)}; ask for a smaller fraction"
+            f"{format_rate(slower.rate_bps)}; ask for a smaller fraction"
         )
     return Plan((_egress(target),), (_reshape(target, slower),), (_reshape(target, shaper),))
 
 
-def loss(request: FaultRequest, target: NicTarget) -> Plan:
-    """Drop packets at random, in one direction; the rate in force stays."""
-    return _lossy(request.word("direction"), request.number("probability"), target)
-
-
-def blackhole(request: FaultRequest, target: NicTarget) -> Plan:
-    """Drop every packet, in one direction, with the link up."""
-    return _lossy(request.word("direction"), 1.0, target)
-
-
-def down(request: FaultRequest, target: NicTarget) -> Plan:  # noqa: ARG001  (the interface of a driver)
-    """Set the link down, and say again afterwards what the kernel forgets with it."""
-    nic = target.nic
-    links = [_run(target, f"ip link set dev {nic.netdev} {state}") for state in ("down", "up")]
-    return Plan((_claim(target, "link"),), (links[0],), (links[1], *_forgotten(target)))
-
-
-def _lossy(direction: str, probability: float, target: NicTarget) -> Plan:
-    netem = ("netem", "limit", f"{_LIMIT_PACKETS}", "loss", f"{probability:.6%}")
-    if direction == "rx":
-        return _received(target, netem)
+def _queued(target: InterfaceTarget, netem: tuple[str, ...]) -> Plan:
     shaper = target.shaper()
     if shaper is None:
         return _fresh_root(target, netem)
-    child = f"dev {target.nic.netdev} parent {target.root['handle']}1"
+    child = f"dev {target.interface.netdev} parent {target.root['handle']}1"
     # A shaper whose child is deleted has none and drops everything; told its parameters again, it makes a new one.
     undo = (_run(target, f"tc qdisc del {child}"), _reshape(target, shaper))
     return Plan((_egress(target),), (_run(target, f"tc qdisc add {child}", netem),), undo)
 
 
-def _reshape(target: NicTarget, shaper: Shaper) -> Run:
-    return _run(target, f"tc qdisc change dev {target.nic.netdev} root handle {target.root['handle']}", shaper.words)
+def _percent(share: float) -> str:
+    return f"{share:.6%}"
 
 
-def _fresh_root(target: NicTarget, words: tuple[str, ...]) -> Plan:
+def _time(time_s: float) -> str:
+    return f"{time_s * 1e6:.0f}us"
+
+
+def _reshape(target: InterfaceTarget, shaper: Shaper) -> Run:
+    return _run(
+        target, f"tc qdisc change dev {target.interface.netdev} root handle {target.root['handle']}", shaper.words
+    )
+
+
+def _fresh_root(target: InterfaceTarget, words: tuple[str, ...]) -> Plan:
     """A root in place of the kernel's default one, which comes back by itself when ours goes."""
     root = target.root
     # A root of our own is another fault's; the claims say which, and better than this could.
     if root["handle"] not in {"0:", _OWN_HANDLE}:
         raise UnhealthyError(
-            f"{target.nic.name} has its own root qdisc {root['kind']}, which could not be put back exactly; "
-            f"remove it first: tc qdisc del dev {target.nic.netdev} root"
+            f"{target.interface.name} has its own root qdisc {root['kind']}, which could not be put back exactly; "
+            f"remove it first: tc qdisc del dev {target.interface.netdev} root"
         )
-    add = _run(target, f"tc qdisc add dev {target.nic.netdev} root handle {_OWN_HANDLE}", words)
-    return Plan((_egress(target),), (add,), (_run(target, f"tc qdisc del dev {target.nic.netdev} root"),))
+    add = _run(target, f"tc qdisc add dev {target.interface.netdev} root handle {_OWN_HANDLE}", words)
+    return Plan((_egress(target),), (add,), (_run(target, f"tc qdisc del dev {target.interface.netdev} root"),))
 
 
-def _received(target: NicTarget, words: tuple[str, ...]) -> Plan:
+def _received(target: InterfaceTarget, words: tuple[str, ...]) -> Plan:
     """Everything received passes an intermediate device with `words` as its root, before any protocol sees it."""
-    netdev, ifb = target.nic.netdev, target.ifb
+    netdev, ifb = target.interface.netdev, target.ifb
     hook = any(qdisc["kind"] in {"ingress", "clsact"} for qdisc in target.qdiscs())
     matched = f"dev {netdev} ingress pref {_FILTER_PREFERENCE} protocol all matchall"
-    if f'"pref":{_FILTER_PREFERENCE},' in target.listing.get("filter", ""):
+    if f'"pref":{_FILTER_PREFERENCE},' in target.printed.get("filter", ""):
         raise UnhealthyError(
-            f"{target.nic.name} has an ingress filter of preference {_FILTER_PREFERENCE} already; give it another"
+            f"{target.interface.name} has an ingress filter of preference {_FILTER_PREFERENCE} already; give it another"
         )
     make = [
         _run(target, f"ip link add name {ifb} type ifb"),
@@ -118,19 +210,20 @@ def _received(target: NicTarget, words: tuple[str, ...]) -> Plan:
     return Plan((_claim(target, "ingress"),), tuple(make), tuple(undo))
 
 
-def _forgotten(target: NicTarget) -> list[Run]:
+def _forgotten(target: InterfaceTarget) -> list[Run]:
     """What a link takes along when it goes down and does not bring back: IPv6 addresses, routes, fixed neighbours."""
-    dev = f"dev {target.nic.netdev}"
+    dev = f"dev {target.interface.netdev}"
     neighbours = [[word for word in line if word != "PERMANENT"] for line in target.lines("neighbour")]
     return [
         *(_run(target, f"ip -6 address replace {address} {dev} nodad") for address in _global_addresses(target)),
-        *(_run(target, "ip -4 route replace", (*route, *dev.split())) for route in _own(target.lines("route"))),
+        *(_run(target, "ip -4 route replace", tuple(route)) for route in _own(target.lines("route"))),
         *(_run(target, "ip -6 route replace", (*route, *dev.split())) for route in _own(target.lines("route6"))),
+        *(_run(target, f"ip -4 route replace {route}") for route in target.multipath()),
         *(_run(target, "ip neighbour replace", (*words, *dev.split(), "nud", "permanent")) for words in neighbours),
     ]
 
 
-def _global_addresses(target: NicTarget) -> list[str]:
+def _global_addresses(target: InterfaceTarget) -> list[str]:
     """Static IPv6 addresses; the link-local one comes back by itself, and so does what routers advertise."""
     found = chain.from_iterable(link.get("addr_info", ()) for link in target.links())
     return [
@@ -146,14 +239,14 @@ def _own(routes: list[list[str]]) -> list[list[str]]:
     return [[word for word in words if word not in {"linkdown", "dead"}] for words in kept]
 
 
-def _egress(target: NicTarget) -> str:
+def _egress(target: InterfaceTarget) -> str:
     return _claim(target, "egress")
 
 
-def _claim(target: NicTarget, part: str) -> str:
-    where = f" in {target.nic.netns}" if target.nic.netns else ""
-    return f"{part} of {target.nic.netdev}{where}"
+def _claim(target: InterfaceTarget, part: str) -> str:
+    where = f" in {target.interface.netns}" if target.interface.netns else ""
+    return f"{part} of {target.interface.netdev}{where}"
 
 
-def _run(target: NicTarget, command: str, words: tuple[str, ...] = ()) -> Run:
-    return Run((*command.split(), *words), target.nic.netns)
+def _run(target: InterfaceTarget, command: str, words: tuple[str, ...] = ()) -> Run:
+    return Run((*command.split(), *words), target.interface.netns)

@@ -1,16 +1,29 @@
 """Faults of a rank's process: by signal, or by the knobs it reads from shared memory."""
 
 import signal
+from pathlib import Path
 
-from c4bench.inject.actions import Plan, Signal, Turn
+import msgspec
+
+from c4bench.inject.actions import Exhaust, Plan, Run, Signal, Turn, Write
+from c4bench.inject.drivers.netdev import rhythm
 from c4bench.inject.processes import ProcessTarget
 from c4bench.model.fault import FaultRequest
 from c4bench.workload.controls import Controls
+
+_GROUPS = Path("/sys/fs/cgroup")
+# Enough for a child that does nothing but take memory.
+_LIMIT_BYTES = 4 << 20
 
 
 def kill(request: FaultRequest, target: ProcessTarget) -> Plan:  # noqa: ARG001  (the interface of a driver)
     """End it without a word. Nothing can undo that; the job's restart does."""
     return Plan((f"life of process {target.pid}",), (_signal(target, signal.SIGKILL),), ())
+
+
+def segfault(request: FaultRequest, target: ProcessTarget) -> Plan:  # noqa: ARG001
+    """End it as a wild pointer does."""
+    return Plan((f"life of process {target.pid}",), (_signal(target, signal.SIGSEGV),), ())
 
 
 def stop(request: FaultRequest, target: ProcessTarget) -> Plan:  # noqa: ARG001
@@ -25,6 +38,25 @@ def slow(request: FaultRequest, target: ProcessTarget) -> Plan:
     found = Controls.open(target.controls).compute_factor
     turned, back = Turn(controls, found * request.number("factor")), Turn(controls, found)
     return Plan((f"pace of process {target.pid}",), (turned,), (back,))
+
+
+def memory(request: FaultRequest, target: ProcessTarget) -> Plan:  # noqa: ARG001
+    """Take memory in a group with it until the kernel ends it; it goes back to its own group should it live."""
+    group = _GROUPS / f"c4bench-{target.pid}"
+    home = _GROUPS / target.group.lstrip("/")
+    apply = (
+        Write(str(_GROUPS / "cgroup.subtree_control"), "+memory"),
+        Run(("mkdir", str(group))),
+        Write(str(group / "cgroup.procs"), str(target.pid)),
+        Exhaust(str(group), _LIMIT_BYTES),
+    )
+    revert = (Write(str(home / "cgroup.procs"), str(target.pid)), Run(("rmdir", str(group))))
+    return Plan((f"life of process {target.pid}",), apply, revert)
+
+
+def intermittent(request: FaultRequest, target: ProcessTarget) -> Plan:
+    """Let it compute longer now and then."""
+    return msgspec.structs.replace(slow(request, target), rhythm=rhythm(request))
 
 
 def _signal(target: ProcessTarget, number: signal.Signals) -> Signal:

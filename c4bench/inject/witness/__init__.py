@@ -7,19 +7,40 @@ class in a module of its own, and list it here under the name that the catalogue
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from c4bench.inject.witness import echo, figure, forwarding
 from c4bench.inject.witness.base import Witness
-from c4bench.inject.witness.link import LinkState
-from c4bench.inject.witness.loss import PacketLoss
-from c4bench.inject.witness.pace import ComputePace
+from c4bench.inject.witness.link import LinkFlaps, LinkState, SwitchState
+from c4bench.inject.witness.pace import ComputePace, LateStep
 from c4bench.inject.witness.peak import PeakRate
 from c4bench.inject.witness.state import ENDED, STOPPED, ProcessState
 from c4bench.model.fault import FaultRequest
 
 WITNESSES: Mapping[str, Callable[[FaultRequest], Witness]] = {
-    "peak_rate": PeakRate,
-    "packet_loss": PacketLoss,
-    "link_state": LinkState,
-    "process_stopped": partial(ProcessState, STOPPED),
-    "process_ended": partial(ProcessState, ENDED),
+    "acks_lost": forwarding.AcksLost,
+    "clock_offset": figure.clock_offset,
     "compute_pace": ComputePace,
+    "disk_available": figure.disk_available,
+    "echo_delay": echo.EchoDelay,
+    "echo_loss": echo.EchoLoss,
+    "echo_order": echo.EchoOrder,
+    "echo_size": echo.EchoSize,
+    "gid_table": figure.gid_table,
+    "gpu_clock": figure.gpu_clock,
+    "gpu_power": figure.gpu_power,
+    "gpu_xid": figure.gpu_xid,
+    "late_step": LateStep,
+    "link_flaps": LinkFlaps,
+    "link_speed": figure.link_speed,
+    "link_state": LinkState,
+    "memory_available": figure.memory_available,
+    "nics_dead": echo.NicsDead,
+    "pcie_speed": figure.pcie_speed,
+    "peak_rate": PeakRate,
+    "port_rate": figure.port_rate,
+    "port_share": forwarding.PortShare,
+    "process_ended": partial(ProcessState, ENDED),
+    "process_stopped": partial(ProcessState, STOPPED),
+    "switch_state": SwitchState,
 }
+# Faults after which the host does not answer: only the controller can see that.
+ABSENCE = "absence"

@@ -1,13 +1,16 @@
-"""The witness of a link that is down: the interface's flags, and the RDMA port where there is one."""
+"""Witnesses of links: the interface's flags, and the RDMA port where there is one."""
 
 import fcntl
 import socket
 import struct
+import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from c4bench import namespaces
+from c4bench.inject import switches
 from c4bench.inject.witness.base import Aftermath, Evidence, Values, wait_until
-from c4bench.model.fault import FaultRequest
+from c4bench.model.fault import FaultRequest, Interface
 
 _SIOCGIFFLAGS = 0x8913
 _IFF_RUNNING = 0x40
@@ -19,40 +22,97 @@ class LinkState:
     """`running` is 1 when the interface is up with a carrier; `port` is the RDMA port's state (1 down, 4 active)."""
 
     def __init__(self, request: FaultRequest) -> None:
-        nic = request.the_nic
-        self._netdev, self._netns, self._look_s = nic.netdev, nic.netns, request.witness_s
-        self._port = Path(f"/sys/class/infiniband/{nic.device}/ports/1/state") if nic.device else None
+        self._interface, self._look_s = request.interface, request.witness_s
         self._was_up = False
 
     def before(self) -> Values:
         """The state in health."""
-        found = self._state()
+        found = state(self._interface)
         self._was_up = _up(found)
         return found
 
     def during(self, onset_s: float) -> Evidence:  # noqa: ARG002  (a state has no memory of its onset)
         """Seen when what was up before is down altogether."""
-        observed_s = wait_until(lambda: _down(self._state()), self._look_s)
-        return Evidence(self._state(), observed_s if self._was_up else None)
+        observed_s = wait_until(lambda: _down(state(self._interface)), self._look_s)
+        return Evidence(state(self._interface), observed_s if self._was_up else None)
 
     def after(self) -> Aftermath:
         """Recovered when up altogether."""
-        wait_until(lambda: _up(self._state()), self._look_s)
-        found = self._state()
+        wait_until(lambda: _up(state(self._interface)), self._look_s)
+        found = state(self._interface)
         return Aftermath(found, _up(found) or not self._was_up)
 
-    def _state(self) -> Values:
-        with namespaces.network(self._netns), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as line:
-            answer = fcntl.ioctl(line, _SIOCGIFFLAGS, _REQUEST.pack(self._netdev.encode(), 0))
-        found = {"running": float(bool(_REQUEST.unpack(answer)[1] & _IFF_RUNNING))}
-        if self._port:
-            found["port"] = float(self._port.read_text().partition(":")[0])
-        return found
+
+class LinkFlaps:
+    """`down` and `up`: how often the link was seen to go each way; seen when it went down and came back."""
+
+    def __init__(self, request: FaultRequest) -> None:
+        self._interface = request.interface
+        self._down_s = request.number("period_s") * request.number("duty")
+        self._look_s = request.witness_s + self._down_s
+        self._was_up = False
+
+    def before(self) -> Values:
+        """The state in health."""
+        self._was_up = running([self._interface]) > 0
+        return {"running": float(self._was_up)}
+
+    def during(self, onset_s: float) -> Evidence:  # noqa: ARG002
+        """The first evidence is the first look that found it down."""
+        down_s = wait_until(lambda: not running([self._interface]), self._look_s)
+        up_s = wait_until(lambda: running([self._interface]) > 0, self._look_s)
+        values = {"down": float(down_s is not None), "up": float(up_s is not None)}
+        return Evidence(values, down_s if self._was_up and up_s else None)
+
+    def after(self) -> Aftermath:
+        """Recovered when up, and still up a period's down time later."""
+        wait_until(lambda: running([self._interface]) > 0, self._look_s)
+        time.sleep(self._down_s)
+        found = running([self._interface]) > 0
+        return Aftermath({"running": float(found)}, found)
 
 
-def _up(state: Values) -> bool:
-    return bool(state["running"]) and state.get("port", _PORT_ACTIVE) == _PORT_ACTIVE
+class SwitchState:
+    """`running`: how many of the ports that were up are."""
+
+    def __init__(self, request: FaultRequest) -> None:
+        self._ports = [port for port in switches.ports(request) if running([port])]
+        self._look_s = request.witness_s
+
+    def before(self) -> Values:
+        """All of them."""
+        return {"running": float(len(self._ports))}
+
+    def during(self, onset_s: float) -> Evidence:  # noqa: ARG002
+        """Seen when none is left."""
+        observed_s = wait_until(lambda: not running(self._ports), self._look_s)
+        return Evidence({"running": float(running(self._ports))}, observed_s if self._ports else None)
+
+    def after(self) -> Aftermath:
+        """Recovered when all are back."""
+        wait_until(lambda: running(self._ports) == len(self._ports), self._look_s)
+        return Aftermath({"running": float(running(self._ports))}, running(self._ports) == len(self._ports))
 
 
-def _down(state: Values) -> bool:
-    return not state["running"] and state.get("port", 0.0) != _PORT_ACTIVE
+def state(interface: Interface) -> Values:
+    """`running`, and `port` for an RDMA device."""
+    with namespaces.network(interface.netns), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as line:
+        answer = fcntl.ioctl(line, _SIOCGIFFLAGS, _REQUEST.pack(interface.netdev.encode(), 0))
+    found = {"running": float(bool(_REQUEST.unpack(answer)[1] & _IFF_RUNNING))}
+    if interface.device:
+        port = Path(f"/sys/class/infiniband/{interface.device}/ports/1/state")
+        found["port"] = float(port.read_text().partition(":")[0])
+    return found
+
+
+def running(interfaces: Iterable[Interface]) -> int:
+    """How many of them are up with a carrier."""
+    return sum(bool(state(interface)["running"]) for interface in interfaces)
+
+
+def _up(found: Values) -> bool:
+    return bool(found["running"]) and found.get("port", _PORT_ACTIVE) == _PORT_ACTIVE
+
+
+def _down(found: Values) -> bool:
+    return not found["running"] and found.get("port", 0.0) != _PORT_ACTIVE

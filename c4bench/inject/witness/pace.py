@@ -1,6 +1,7 @@
 """The witness of a slow rank: how long it stays out of its collectives, from its own telemetry."""
 
 import statistics
+import time
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -38,24 +39,25 @@ class ComputePace:
         self._gap_before_s = 0.0
 
     def before(self) -> Values:
-        """`gap_s` over what the ring remembers; 0 where it has no gap yet."""
-        wait_until(lambda: len(self._gaps(0.0)) >= _GAPS_WANTED, self._look_s, _POLL_S)
-        self._gap_before_s = _median_s(self._gaps(0.0))
+        """`gap_s` of the gaps of this look, or of what the ring remembers; 0 where it has no gap yet."""
+        now_s = time.time()
+        wait_until(lambda: len(self.gaps_since(now_s)) >= _GAPS_WANTED, self._look_s, _POLL_S)
+        self._gap_before_s = _median_s(self.gaps_since(now_s) or self.gaps_since(0.0))
         return {"gap_s": self._gap_before_s}
 
     def during(self, onset_s: float) -> Evidence:
         """`gap_s` of the gaps begun since; seen when at least half of the slowing asked for shows."""
         # A gap takes the factor longer now, and one in the middle at the onset does not count.
         patience_s = self._look_s + (_GAPS_WANTED + 1) * self._gap_before_s * self._factor
-        wait_until(lambda: len(self._gaps(onset_s)) >= _GAPS_WANTED, patience_s, _POLL_S)
-        found = self._gaps(onset_s)
+        wait_until(lambda: len(self.gaps_since(onset_s)) >= _GAPS_WANTED, patience_s, _POLL_S)
+        found = self.gaps_since(onset_s)
         slow = [gap for gap in found if gap.length_s >= self._bar_s]
         seen = self._gap_before_s > 0 and _median_s(found) >= self._bar_s
         return Evidence({"gap_s": _median_s(found)}, slow[0].began_s + self._bar_s if seen else None)
 
     def after(self) -> Aftermath:
         """`gap_s` of the newest gap; a short one is proof, a long one may have begun during the fault."""
-        newest = self._gaps(0.0)[-1:]
+        newest = self.gaps_since(0.0)[-1:]
         length_s = _median_s(newest)
         return Aftermath({"gap_s": length_s}, True if 0 < length_s < self._bar_s else None)
 
@@ -63,12 +65,43 @@ class ComputePace:
     def _bar_s(self) -> float:
         return self._gap_before_s * (1 + self._factor) / 2
 
-    def _gaps(self, since_s: float) -> list[Gap]:
-        return [gap for gap in gaps(read_ring(self._ring).ops) if gap.began_s >= since_s]
+    def gaps_since(self, since_s: float) -> list[Gap]:
+        """Its times of computing that began since then."""
+        return gaps(read_ring(self._ring).ops, since_s)
 
 
-def gaps(ops: Sequence[OpRecord]) -> list[Gap]:
-    """The times in which no operation of any communicator was running, in order; a running operation ends them."""
+class LateStep:
+    """`late`: how many of the rank's times of computing were as long as asked for; seen when one is."""
+
+    def __init__(self, request: FaultRequest) -> None:
+        self._pace = ComputePace(request)
+        self._factor = request.number("factor")
+        self._patience_s = request.witness_s + 2 * request.number("period_s")
+        self._usual_s = 0.0
+
+    def before(self) -> Values:
+        """`gap_s`, the usual one."""
+        found = self._pace.before()
+        self._usual_s = found["gap_s"]
+        return found
+
+    def during(self, onset_s: float) -> Evidence:
+        """The first evidence is the moment at which the first late one was later than usual."""
+        bar_s = self._usual_s * (1 + self._factor) / 2
+        wait_until(lambda: bool(self._late(onset_s, bar_s)), self._patience_s + bar_s, _POLL_S)
+        late = self._late(onset_s, bar_s)
+        return Evidence({"late": len(late)}, late[0].began_s + bar_s if late and self._usual_s > 0 else None)
+
+    def after(self) -> Aftermath:
+        """A short newest one is proof."""
+        return self._pace.after()
+
+    def _late(self, since_s: float, bar_s: float) -> list[Gap]:
+        return [gap for gap in self._pace.gaps_since(since_s) if gap.length_s >= bar_s]
+
+
+def gaps(ops: Sequence[OpRecord], since_s: float = 0.0) -> list[Gap]:
+    """The times since then in which no operation of any communicator was running; a running operation ends them."""
     merged: list[Gap] = []  # spans busy with operations
     for op in sorted(ops, key=lambda op: op.entered_s):
         ended_s = op.finished_s or float("inf")
@@ -76,7 +109,8 @@ def gaps(ops: Sequence[OpRecord]) -> list[Gap]:
             merged[-1] = Gap(merged[-1].began_s, max(merged[-1].ended_s, ended_s))
         else:
             merged.append(Gap(op.entered_s, ended_s))
-    return _computing([Gap(before.ended_s, after.began_s) for before, after in pairwise(merged)])
+    found = [Gap(before.ended_s, after.began_s) for before, after in pairwise(merged)]
+    return _computing([gap for gap in found if gap.began_s >= since_s])
 
 
 def _computing(found: list[Gap]) -> list[Gap]:

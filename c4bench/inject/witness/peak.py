@@ -1,21 +1,27 @@
 """The witness of a lowered rate: the most that passes the point within any short while.
 
-The peak, because traffic comes and goes with the job's rhythm and its mean says nothing about the ceiling.
+The peak, because traffic comes and goes with the job's rhythm and its mean says nothing about the ceiling. A train of
+full-size probes comes on top, so that an idle fabric shows its rate too: how fast their answers arrive.
 """
 
 import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from c4bench.inject import nics
+from c4bench.errors import UnhealthyError
+from c4bench.inject import interfaces
 from c4bench.inject.drivers.netdev import limited_bps, shaper_for
 from c4bench.inject.witness.base import Aftermath, Counters, Evidence, Values
+from c4bench.inject.witness.probe import FRAME_BYTES, HEADERS_BYTES, Echoes, Prober
 from c4bench.model.fault import FaultRequest
 
 _WINDOW_MIN_S = 1e-3
 _TOLERANCE = 1.1
 # So long that one burst let through at once is well inside the tolerance.
 _BURSTS_PER_WINDOW = 20
+# Long against a shaper's burst, short against its queue.
+_TRAIN_BYTES = 1 << 20
+_FIRST_SKIPPED = 0.2
 
 
 class Sample(NamedTuple):
@@ -26,14 +32,16 @@ class Sample(NamedTuple):
 
 
 class PeakRate:
-    """On the NIC's own counters; for what it receives during the fault, on the intermediate device's."""
+    """On the interface's own counters; for what it receives during the fault, on the intermediate device's."""
 
     def __init__(self, request: FaultRequest) -> None:
-        nic = request.the_nic
-        self._limited_bps = limited_bps(request)
-        self._counters = Counters(nic.netns)
+        target = interfaces.examine(request.interface)
+        self._limited_bps = limited_bps(request, target)
+        self._counters = Counters(request.interface.netns)
         self._receiving = request.word("direction") == "rx"
-        self._netdev, self._ifb = nic.netdev, nics.ifb_name(nics.index_of(nic))
+        self._netdev, self._ifb = request.interface.netdev, target.ifb
+        self._probe_bytes = target.mtu_bytes
+        self._prober = _prober(target)
         burst_s = shaper_for(self._limited_bps).burst_bytes * 8 / self._limited_bps
         self._window_s = max(_WINDOW_MIN_S, _BURSTS_PER_WINDOW * burst_s)
         self._windows = max(1, round(request.witness_s / self._window_s))
@@ -41,12 +49,12 @@ class PeakRate:
 
     def before(self) -> Values:
         """`peak_bps`: what passes in health."""
-        self._peak_before_bps = self._peak(self._health())
+        self._peak_before_bps = self._peak(self._samples(self._health))
         return {"peak_bps": self._peak_before_bps}
 
     def during(self, onset_s: float) -> Evidence:  # noqa: ARG002  (the samples begin at the onset)
         """`peak_bps`, `limit_bps`; seen when traffic passed, never above the limit, and more than that before."""
-        found = self._samples(self._passed if self._receiving else self._health_counter)
+        found = self._samples(self._passed if self._receiving else self._health)
         peak = self._peak(found)
         first = next((sample.end_s for sample in found if sample.rate_bps > 0), None)
         seen = peak <= _TOLERANCE * self._limited_bps and self._peak_before_bps > self._limited_bps
@@ -54,13 +62,10 @@ class PeakRate:
 
     def after(self) -> Aftermath:
         """`peak_bps`; above the limit is proof of recovery, below it says nothing about a job that pauses."""
-        peak = self._peak(self._health())
+        peak = self._peak(self._samples(self._health))
         return Aftermath({"peak_bps": peak}, True if peak > _TOLERANCE * self._limited_bps else None)
 
-    def _health(self) -> list[Sample]:
-        return self._samples(self._health_counter)
-
-    def _health_counter(self) -> int:
+    def _health(self) -> int:
         traffic = self._counters.read(self._netdev)
         return traffic.rx_bytes if self._receiving else traffic.tx_bytes
 
@@ -68,7 +73,7 @@ class PeakRate:
         return self._counters.read(self._ifb).tx_bytes
 
     def _samples(self, count: Callable[[], int]) -> list[Sample]:
-        found = []
+        found = self._probed()
         last_s, last = time.monotonic(), count()
         for _ in range(self._windows):
             time.sleep(self._window_s)
@@ -77,6 +82,29 @@ class PeakRate:
             last_s, last = now_s, now
         return found
 
+    def _probed(self) -> list[Sample]:
+        if self._prober is None:
+            return []
+        count = _TRAIN_BYTES // self._probe_bytes
+        return answered(self._prober.train(count, self._probe_bytes), self._probe_bytes)
+
     @staticmethod
     def _peak(samples: list[Sample]) -> float:
         return max(sample.rate_bps for sample in samples)
+
+
+def answered(found: Echoes, probe_bytes: int) -> list[Sample]:
+    """The rate at which a train's answers arrived, once the first burst is through; nothing for too few answers."""
+    counted = found.answers[int(len(found.answers) * _FIRST_SKIPPED) :]
+    if len(counted) < 2 or counted[-1].arrived_s <= counted[0].arrived_s:
+        return []
+    bits = (len(counted) - 1) * (probe_bytes + FRAME_BYTES - HEADERS_BYTES) * 8
+    return [Sample(counted[-1].arrived_s, bits / (counted[-1].arrived_s - counted[0].arrived_s))]
+
+
+def _prober(target: interfaces.InterfaceTarget) -> Prober | None:
+    """None for an interface that cannot be probed: then only the traffic tells."""
+    try:
+        return Prober(target)
+    except UnhealthyError:
+        return None

@@ -228,13 +228,28 @@ def build(topology: Topology) -> None:
     batch("rdma", "", [f"link add {port.nic.device} type rxe netdev {port.nic.netdev}" for port in ports(topology)])
 
 
-def batch(tool: str, namespace: str, lines: list[str]) -> None:
-    """Feed `lines` to one `ip`, `tc` or `rdma` process in a namespace ("" is this one)."""
-    where = ["-n", namespace] if namespace else []
+def nic_reset(port: Port, ifb: str) -> dict[str, list[str]]:
+    """By tool, what makes a NIC what it is after a reset; what no fault has made is refused, which does no harm."""
+    nic = port.nic
+    neighbour = f"neighbour replace {port.gateway} lladdr {nic_mac(port, leaf_end=True)} dev {nic.netdev} nud permanent"
+    address = f"address replace {nic.address}/24 dev {nic.netdev}"
+    return {
+        "ip": [f"link del {ifb}", f"link set {nic.netdev} mtu {MTU_BYTES} up", address, neighbour, nic_route(port)],
+        "tc": [
+            f"qdisc del dev {nic.netdev} ingress",
+            f"qdisc del dev {nic.netdev} root",
+            shaper(nic.netdev, nic.rate_bps),
+        ],
+    }
+
+
+def batch(tool: str, namespace: str, lines: list[str], *, force: bool = False) -> None:
+    """Feed `lines` to one `ip`, `tc` or `rdma` process in a namespace ("" is this one); `force` goes past errors."""
+    where = [*(["-n", namespace] if namespace else []), *(["-force"] if force else [])]
     done = subprocess.run(
         [tool, *where, "-b", "-"], input="\n".join(lines) + "\n", capture_output=True, text=True, check=False
     )
-    if done.returncode:
+    if done.returncode and not force:
         raise UnhealthyError(f"{tool} in {namespace or 'the lab'}: {done.stderr.strip() or done.stdout.strip()}")
 
 

@@ -14,8 +14,9 @@ import yaml
 
 from c4bench import namespaces
 from c4bench.errors import UnhealthyError
+from c4bench.inject.interfaces import ifb_name
 from c4bench.lab import topology as fabric_of
-from c4bench.lab.guest import fabric
+from c4bench.lab.guest import fabric, power
 from c4bench.lab.spec import INVENTORY, LabSpec
 from c4bench.model.fabric import Host
 
@@ -28,6 +29,7 @@ _NAMESPACES = (
     | namespaces.CLONE_NEWPID
     | namespaces.CLONE_NEWCGROUP
 )
+_LOGS_SIZE = "32m"  # a disk that can be full
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _UP = b"up"
 _SSHD_CONFIG = """\
@@ -71,7 +73,10 @@ def inventory(spec: LabSpec) -> dict[str, object]:
         "ansible_python_interpreter": "/usr/bin/python3",
     }
     ports = {
-        name: {"ansible_connection": "local", "c4": {"netns": f"/run/netns/{name}"}}
+        name: {
+            "ansible_connection": "local",
+            "c4": {"netns": f"/run/netns/{name}", "python": sys.executable, "disruptive": True},
+        }
         for name in fabric.switch_namespaces(spec.topology)
     }
     return {"all": {"vars": common, "hosts": found, "children": {"switches": {"hosts": ports}}}}
@@ -102,6 +107,7 @@ class LabHost:
             return
         if self._crashed:
             self._set_links("up")
+        power.prepare(self.host.name)
         reader, writer = os.pipe()
         child = os.fork()
         if child == 0:
@@ -129,7 +135,9 @@ class LabHost:
             time.sleep(0.001)
         self._pid, self._crashed = 0, True
         for port in self._ports:
-            fabric.batch("tc", "", [fabric.shaper(port.nic.netdev, port.nic.rate_bps)])
+            ifb = ifb_name(socket.if_nametoindex(port.nic.netdev))
+            for tool, lines in fabric.nic_reset(port, ifb).items():
+                fabric.batch(tool, "", lines, force=True)
 
     def _set_links(self, state: str) -> None:
         fabric.batch("ip", "", [f"link set {fabric.management_interface(self._index)} {state}"])
@@ -232,7 +240,12 @@ def _enter_root(host: Host, spec: LabSpec) -> None:
 def _mount_views(host: Host, root: Path) -> None:
     namespaces.mount("proc", f"{root}/proc", "proc")
     namespaces.bind("/sys", f"{root}/sys", recursive=True)
-    for path, data in (("run", "mode=755"), ("root", "mode=700"), ("dev", "mode=755"), ("var/log", "mode=755")):
+    for path, data in (
+        ("run", "mode=755"),
+        ("root", "mode=700"),
+        ("dev", "mode=755"),
+        ("var/log", f"mode=755,size={_LOGS_SIZE}"),
+    ):
         namespaces.mount(path, f"{root}/{path}", "tmpfs", data=data)
     for directory in ("dev/pts", "dev/shm", "dev/infiniband", "run/netns", "run/sshd", "run/lock"):
         (root / directory).mkdir()
@@ -242,6 +255,8 @@ def _mount_views(host: Host, root: Path) -> None:
     (root / "dev/fd").symlink_to("/proc/self/fd")
     for name in (*_DEVICES, *_verbs_devices(host)):
         _bind_file(f"/dev/{name}", root / "dev" / name)
+    _bind_file(str(power.trigger(host.name)), root / "run/sysrq-trigger")
+    namespaces.bind(str(power.panic(host.name)), f"{root}/proc/sys/kernel/panic")
     _bind_file(fabric_of.NICS_NETNS, root / fabric_of.NICS_NETNS.lstrip("/"))
     _narrow_class(root, "net", [nic.netdev for nic in host.nics])
     _narrow_class(root, "infiniband", [nic.device for nic in host.nics])

@@ -20,6 +20,7 @@ import msgspec
 from c4bench.errors import C4Error, UnhealthyError, UsageError
 from c4bench.lab import topology as fabric_of
 from c4bench.lab.guest import fabric, hosts
+from c4bench.lab.guest.power import Power
 from c4bench.lab.guest.routing import Routing
 from c4bench.lab.spec import CONTROL_SOCKET, READY_MARK, LabResult, LabSpec
 
@@ -51,6 +52,7 @@ class Supervisor:
         fabric.build(self.spec.topology)
         self.routing = Routing(self.spec.topology, self.selector)
         self._boot_hosts()
+        self.power = Power(self.hosts, self.selector)
         self._listen()
         time.sleep(_SETTLE_S)
         ready_s = time.monotonic()
@@ -62,10 +64,12 @@ class Supervisor:
         return LabResult(exit_code=self._exit_code, ready_s=ready_s, ended_s=time.monotonic())
 
     def _turn(self) -> None:
-        for key, _ in self.selector.select(self.routing.due_in_s()):
+        due_s = [due for due in (self.routing.due_in_s(), self.power.due_in_s()) if due is not None]
+        for key, _ in self.selector.select(min(due_s, default=None)):
             handler: Callable[[], None] = key.data
             handler()
         self.routing.apply_due()
+        self.power.apply_due()
 
     def _boot_hosts(self) -> None:
         hosts.prepare(self.spec)

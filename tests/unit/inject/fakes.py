@@ -2,13 +2,22 @@
 
 import json
 
-from c4bench.inject.nics import NicTarget
+from c4bench.inject.interfaces import InterfaceTarget
 from c4bench.model.fabric import Nic
 from c4bench.model.fault import FaultRequest, Value
 
 NIC = Nic("h5", 0, "h5r0", "h5n0", "10.1.1.1", 10e9, netns="/run/netns/nics")
 ADDRESS = json.dumps(
-    [{"ifname": "h5n0", "addr_info": [{"family": "inet6", "scope": "global", "local": "fd00::5", "prefixlen": 64}]}]
+    [
+        {
+            "ifname": "h5n0",
+            "mtu": 4200,
+            "addr_info": [
+                {"family": "inet", "scope": "global", "local": "10.1.1.1", "prefixlen": 24, "label": "h5n0"},
+                {"family": "inet6", "scope": "global", "local": "fd00::5", "prefixlen": 64},
+            ],
+        }
+    ]
 )
 TBF = (
     '[{"kind":"tbf","handle":"8019:","root":true,"refcnt":2,"options":{"rate":1250000000,"burst":16250,'
@@ -16,17 +25,17 @@ TBF = (
 )
 NOQUEUE = '[{"kind":"noqueue","handle":"0:","root":true,"refcnt":2,"options":{}}]'
 ROUTES = (
-    "default via 10.1.1.254 table 1101 \n"
-    "10.1.1.0/24 proto kernel scope link src 10.1.1.1 \n"
-    "local 10.1.1.1 table local proto kernel scope host src 10.1.1.1 \n"
+    "default via 10.1.1.254 dev h5n0 table 1101\n"
+    "10.1.1.0/24 dev h5n0 proto kernel scope link src 10.1.1.1\n"
+    "local 10.1.1.1 dev h5n0 table local proto kernel scope host src 10.1.1.1\n"
 )
 
 
-def target(qdisc: str = TBF, **sections: str) -> NicTarget:
+def target(qdisc: str = TBF, **sections: str) -> InterfaceTarget:
     """A NIC as a host might list it."""
-    found = {"address": ADDRESS, "qdisc": qdisc, "class": "", "route": ROUTES, "route6": ""}
+    found = {"address": ADDRESS, "qdisc": qdisc, "route": ROUTES, "multipath": "", "route6": ""}
     neighbour = "10.1.1.254 lladdr 02:c4:01:01:00:fe PERMANENT \n"
-    return NicTarget(NIC, 7, found | {"neighbour": neighbour} | sections)
+    return InterfaceTarget(NIC, 7, found | {"neighbour": neighbour} | sections)
 
 
 def nic_request(fault: str, **parameters: Value) -> FaultRequest:

@@ -1,14 +1,15 @@
 import json
 
 import jsonschema
+import msgspec
 import pytest
 import yaml
 from fakes import NIC, nic_request, rank_request
 
 from c4bench.errors import UsageError
-from c4bench.inject import catalogue
-from c4bench.inject.drivers import NIC_DRIVERS, PROCESS_DRIVERS
-from c4bench.inject.witness import WITNESSES
+from c4bench.inject import catalogue, protocol
+from c4bench.inject.drivers import DRIVERS
+from c4bench.inject.witness import ABSENCE, WITNESSES
 from c4bench.model.diagnosis import Component
 from c4bench.model.fault import FaultRequest, TargetKind
 from c4bench.resources import resource
@@ -16,22 +17,104 @@ from c4bench.resources import resource
 CATALOGUE = catalogue.load()
 
 
-@pytest.mark.parametrize("name", sorted(CATALOGUE.specs))
+# The faults the catalogue must have, in the words of whoever looks for one.
+WANTED = {
+    "nic": "down flap rate loss corrupt delay reorder blackhole gid mtu speed pcie",
+    "link": "down blackhole rate loss ecmp_member acks_lost",
+    "port": "down",
+    "switch": "down misrouted",
+    "host": "crash reboot clock_step memory disk_full management_cut data_cut",
+    "process": "kill stop segfault slow stall uneven memory",
+    "gpu": "clock power xid",
+    "compound": "two_nics cascade second_in_recovery",
+}
+COMPONENTS = {
+    TargetKind.NIC: {"nic"},
+    TargetKind.PORT: {"link", "switch"},
+    TargetKind.SWITCH: {"switch"},
+    TargetKind.HOST: {"host"},
+    TargetKind.PROCESS: {"rank"},
+    TargetKind.GPU: {"rank", "gpu"},
+}
+
+
+def request_for(name):
+    """A request for a target of the kind that the fault befalls."""
+    match CATALOGUE.specs[name].target:
+        case TargetKind.NIC:
+            return nic_request(name)
+        case TargetKind.PROCESS:
+            return rank_request(name)
+        case TargetKind.PORT:
+            return FaultRequest(name, "leaf0", port="up1", netns="/run/netns/leaf0")
+        case TargetKind.GPU:
+            return FaultRequest(name, "h5", gpu=0)
+    return FaultRequest(name, "h5")
+
+
+def test_nothing_that_was_asked_for_is_missing():
+    """The catalogue has every fault of the list."""
+    wanted = {f"{kind}.{name}" for kind, names in WANTED.items() for name in names.split()}
+    assert wanted <= set(CATALOGUE.specs)
+
+
+@pytest.mark.parametrize("name", sorted(name for name, spec in CATALOGUE.specs.items() if not spec.parts))
 def test_every_fault_is_whole(name):
     """A fault names drivers and a witness that exist, and its defaults are within its own bounds."""
     spec = CATALOGUE.specs[name]
-    drivers = NIC_DRIVERS if spec.target is TargetKind.NIC else PROCESS_DRIVERS
-    assert set(spec.drivers.values()) <= set(drivers)
-    assert spec.witness in WITNESSES
-    assert spec.verdict.component == ("nic" if spec.target is TargetKind.NIC else "rank")
-    request = nic_request(name) if spec.target is TargetKind.NIC else rank_request(name)
-    _, resolved = CATALOGUE.resolve(request)
+    assert spec.drivers
+    assert set(spec.drivers.values()) <= set(DRIVERS)
+    assert spec.witness in {*WITNESSES, ABSENCE}
+    assert spec.verdict is None or spec.verdict.component in COMPONENTS[spec.target]
+    _, resolved = CATALOGUE.resolve(request_for(name))
     assert resolved.parameters.keys() == spec.parameters.keys()
+    for value, knob in zip(resolved.parameters.values(), spec.parameters.values(), strict=True):
+        assert knob.type == "choice" or knob.minimum is not None is not knob.maximum
+        assert value in knob.choices or isinstance(value, float)
 
 
-def test_the_schema_file_is_current():
-    """`faults/schema.json` is what the code says; `python -m c4bench.inject schema` writes it anew."""
-    assert json.loads(resource("faults", "schema.json").read_text()) == json.loads(json.dumps(catalogue.schema()))
+@pytest.mark.parametrize("name", sorted(name for name, spec in CATALOGUE.specs.items() if spec.parts))
+def test_every_part_of_a_compound_is_a_fault(name):
+    """A compound's parts exist, begin with the first target at once, and their parameters are in range."""
+    spec = CATALOGUE.specs[name]
+    assert spec.target is TargetKind.COMPOUND
+    assert min(part.after_s for part in spec.parts) == 0.0
+    assert {part.target for part in spec.parts} == set(range(len({part.target for part in spec.parts})))
+    for part in spec.parts:
+        catalogue.values(CATALOGUE.find(part.fault), part.parameters)
+    with pytest.raises(UsageError, match="is several faults"):
+        CATALOGUE.resolve(FaultRequest(name, "h5"))
+
+
+@pytest.mark.parametrize("name", sorted(CATALOGUE.specs))
+def test_what_never_ran_on_its_hardware_says_so(name):
+    """Every driver for hardware that no test here has is marked as not yet seen on it."""
+    spec = CATALOGUE.specs[name]
+    here = {"rxe", "ethernet", "any"}
+    assert set(spec.drivers) - here <= set(spec.unseen)
+    assert spec.not_in_lab or here & set(spec.drivers) or spec.parts
+
+
+def test_hardware_is_never_offered_what_does_nothing_to_it():
+    """RDMA hardware sends past `tc`: a fault that needs it names no hardware but software NICs and plain Ethernet."""
+    for name, spec in CATALOGUE.specs.items():
+        if "tc with" in spec.capability and spec.target in {TargetKind.NIC, TargetKind.PORT}:
+            by_tc = {kind for kind, driver in spec.drivers.items() if driver.startswith(("netdev", "forwarding"))}
+            assert by_tc <= {"rxe", "ethernet"}, name
+
+
+@pytest.mark.parametrize(("file", "told"), [("schema.json", catalogue.schema), ("output.schema.json", protocol.schema)])
+def test_the_schema_files_are_current(file, told):
+    """They are what the code says; `python -m c4bench.inject schema [output]` writes them anew."""
+    assert json.loads(resource("faults", file).read_text()) == json.loads(msgspec.json.encode(told()))
+
+
+def test_the_readme_has_every_fault_as_it_is():
+    """Its table says what each fault is, whether the lab carries it, and what it was never seen on."""
+    lines = resource("faults", "README.md").read_text().splitlines()
+    for name, spec in CATALOGUE.specs.items():
+        carried, unseen = "no" if spec.not_in_lab else "yes", ", ".join(spec.unseen)
+        assert f"| `{name}` | {spec.summary} | {carried} | {unseen} |" in lines
 
 
 def test_the_schema_accepts_the_catalogue_and_refuses_a_misspelt_key():
@@ -66,19 +149,22 @@ def test_a_file_must_bear_its_faults_name(tmp_path):
     ("request_", "complaint"),
     [
         (nic_request("nic.rat"), "near it: nic.rate"),
-        (nic_request("quux"), "known: nic.blackhole, nic.down"),
+        (nic_request("quux"), "known: .*nic.blackhole, nic.corrupt"),
         (
             nic_request("nic.rate", fraction=1.5),
             "fraction is 1.5; it must be at least 0.001 of the rate and at most 0.95",
         ),
         (nic_request("nic.rate", fraction="quick"), "fraction is 'quick'"),
         (nic_request("nic.rate", fraction=float("nan")), "fraction is nan"),
-        (nic_request("nic.rate", direction="up"), "direction is 'up'; it must be tx or rx"),
+        (nic_request("nic.rate", direction="up"), "direction is 'up'; it must be tx or rx or both"),
+        (nic_request("nic.delay", delay_s="1km"), "delay_s is '1km', whose unit is wrong; it is counted in s: s, ms"),
+        (nic_request("nic.loss", probability="3 s"), "probability is '3 s', whose unit is wrong; .*: %"),
+        (nic_request("nic.delay", delay_s="1min"), "delay_s is '1min'; it must be at least 0.0001 s and at most 0.1 s"),
         (nic_request("nic.rate", speed=1), "no parameter 'speed'; it has: fraction, direction"),
         (FaultRequest("nic.down", "h5"), "none is named"),
-        (FaultRequest("process.kill", "h5", job="train"), "say whose"),
-        (FaultRequest("process.kill", "h5", NIC, "train", 2), "not to NIC h5/0"),
-        (FaultRequest("nic.down", "h5", NIC, "train", 2), "not to a rank of job train"),
+        (FaultRequest("process.kill", "h5", job="train"), "whose, such as rank 2"),
+        (FaultRequest("process.kill", "h5", NIC, "train", 2), "not to a nic such as h5/0; leave that out"),
+        (FaultRequest("nic.down", "h5", NIC, "train", 2), "not to a process such as h5/0"),
         (FaultRequest("nic.down", "h5", NIC, lease_s=-1.0), "a lease of -1 s"),
         (FaultRequest("nic.down", "h5", NIC, lease_s=1e9), "a lease of 1e\\+09 s"),
         (FaultRequest("nic.down", "h5", NIC, lease_s=1.0, witness_s=2.0), "no part of the lease"),
@@ -95,6 +181,22 @@ def test_defaults_are_filled_in_and_text_becomes_numbers():
     """A command line's text is as good as a number, and what is not said has its default."""
     _, request = CATALOGUE.resolve(nic_request("nic.rate", fraction="0.5"))
     assert request.parameters == {"fraction": 0.5, "direction": "tx"}
+
+
+@pytest.mark.parametrize(
+    ("fault", "given", "value"),
+    [
+        ("nic.delay", {"delay_s": "2ms"}, 2e-3),
+        ("nic.delay", {"delay_s": "200 us"}, 2e-4),
+        ("nic.rate", {"fraction": "25%"}, 0.25),
+        ("nic.mtu", {"mtu_bytes": "2KiB"}, 2048),
+        ("nic.flap", {"count": "3x"}, 3),
+    ],
+)
+def test_values_come_in_the_units_people_write(fault, given, value):
+    """What is written with a unit of the right kind is counted in the catalogue's."""
+    _, request = CATALOGUE.resolve(nic_request(fault, **given))
+    assert request.number(next(iter(given))) == pytest.approx(value)
 
 
 @pytest.mark.parametrize(

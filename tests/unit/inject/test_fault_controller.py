@@ -59,10 +59,9 @@ def test_the_fault_is_asked_for_witnessed_and_reverted(tmp_path):
     assert host.argv[:4] == ["/opt/c4/python", "-m", "c4bench.inject", "hold"]
     asked = msgspec.json.decode(host.argv[4], type=FaultRequest)
     assert (asked.nic, asked.parameters) == (NIC, {"direction": "rx", "fraction": 0.25})
-    assert [(event["time_s"], event["kind"]) for event in record.events()] == [
-        (10.0, "fault_applied"),
-        (12.0, "fault_healed"),
-    ]
+    asked, *ends = record.events()
+    assert asked["kind"] == "fault_asked"
+    assert [(event["time_s"], event["kind"]) for event in ends] == [(10.0, "fault_applied"), (12.0, "fault_healed")]
 
 
 @pytest.mark.parametrize(

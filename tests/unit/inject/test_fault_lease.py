@@ -21,6 +21,7 @@ from c4bench.inject.processes import ProcessTarget
 from c4bench.inject.protocol import Applied, Healed
 from c4bench.inject.witness import WITNESSES
 from c4bench.inject.witness.base import Aftermath, Evidence
+from c4bench.model.fault import TargetKind
 from c4bench.workload.controls import Controls
 
 CATALOGUE = load()
@@ -134,7 +135,7 @@ def test_a_failing_apply_is_undone(place, tmp_path, monkeypatch):
     """When the second of two actions fails the first is reverted, and the error is the action's own."""
     controls = str(tmp_path / "controls")
     plan = Plan(("x",), (Turn(controls, 9.0), Run(("false",))), (Turn(controls, 1.0),))
-    monkeypatch.setitem(drivers.PROCESS_DRIVERS, "process.slow", lambda *_: plan)
+    monkeypatch.setitem(drivers.DRIVERS, "process.slow", lambda *_: plan)
     with pytest.raises(UnhealthyError, match="`false` was refused"):
         run_hold(place, [])
     assert factor(tmp_path) == 1.0
@@ -146,7 +147,9 @@ def test_every_action_of_a_revert_is_tried(place, tmp_path):
     controls = str(tmp_path / "controls")
     plan = Plan((), (), (Run(("false",)), Turn(controls, 1.25)))
     with place.lock():
-        place.write(Entry((lease := hold.lease_of(REQUEST)), plan, {}, time.monotonic(), journal.boot()))
+        place.write(
+            Entry((lease := hold.lease_of(REQUEST)), TargetKind.PROCESS, plan, {}, time.monotonic(), journal.boot())
+        )
     reverted = place.revert(lease.id, "heal")
     assert reverted.problems == ("`false` was refused: exit code 1",)
     assert factor(tmp_path) == 1.25
@@ -157,7 +160,7 @@ def test_a_restart_of_the_host_has_undone_everything_itself(place, tmp_path):
     Controls.open(tmp_path / "controls").compute_factor = 7.0
     plan = Plan((), (), (Turn(str(tmp_path / "controls"), 1.0),))
     with place.lock():
-        place.write(Entry((lease := hold.lease_of(REQUEST)), plan, {}, 0.0, "another boot"))
+        place.write(Entry((lease := hold.lease_of(REQUEST)), TargetKind.PROCESS, plan, {}, 0.0, "another boot"))
     assert place.revert(lease.id, "heal").problems == ()
     assert factor(tmp_path) == 7.0
     assert place.entries() == []
@@ -168,7 +171,7 @@ def test_the_next_fault_sweeps_up_after_a_dead_watchdog(place, tmp_path):
     plan = Plan(("pace",), (), (Turn(str(tmp_path / "controls"), 1.0),))
     Controls.open(tmp_path / "controls").compute_factor = 7.0
     with place.lock():
-        place.write(Entry(hold.lease_of(REQUEST), plan, {}, time.monotonic() - 1, journal.boot()))
+        place.write(Entry(hold.lease_of(REQUEST), TargetKind.PROCESS, plan, {}, time.monotonic() - 1, journal.boot()))
     run_hold(place, [])
     assert [line["by"] for line in events(tmp_path, "reverted")] == ["sweep", "injector"]
     assert factor(tmp_path) == 1.0
@@ -179,7 +182,9 @@ def test_many_reverters_revert_once(place, tmp_path):
     once = tmp_path / "once"
     plan = Plan((), (), (Run(("sh", "-c", f"sleep 0.05; echo x >> {once}")),))
     with place.lock():
-        place.write(Entry((lease := hold.lease_of(REQUEST)), plan, {}, time.monotonic(), journal.boot()))
+        place.write(
+            Entry((lease := hold.lease_of(REQUEST)), TargetKind.PROCESS, plan, {}, time.monotonic(), journal.boot())
+        )
     children = []
     for number in range(8):
         children.append(os.fork())

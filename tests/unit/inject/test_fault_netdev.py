@@ -1,51 +1,58 @@
 """The NIC drivers on a real kernel: a veth pair in a network namespace that dies with the test."""
 
 import os
-import socket
 import subprocess
-import threading
 import time
+from contextlib import ExitStack, contextmanager
 
 import pytest
 
 from c4bench import namespaces
-from c4bench.errors import UsageError
-from c4bench.inject import hold, nics
+from c4bench.errors import UnhealthyError, UsageError
+from c4bench.inject import hold, interfaces
 from c4bench.inject.catalogue import load
 from c4bench.inject.journal import Journal
-from c4bench.inject.protocol import Applied
 from c4bench.model.fabric import Nic
-from c4bench.model.fault import FaultRequest
+from c4bench.model.fault import FaultRequest, TargetKind
 
 CATALOGUE = load()
 SETUP = """\
-ip link add nic0 type veth peer name far0
+ip link add nic0 type veth peer name far0 netns {far}
 ip link set nic0 up
-ip link set far0 up
+nsenter --net=/proc/{far}/ns/net ip address add 10.9.0.254/24 dev far0
+nsenter --net=/proc/{far}/ns/net ip link set far0 address 02:00:00:00:00:fe up
 ip address add 10.9.0.1/24 dev nic0
 ip -6 address add fd09::1/64 dev nic0 nodad
 ip route add 10.10.0.0/16 via 10.9.0.254 dev nic0 table 1000
 ip -6 route add fd10::/64 via fd09::fe dev nic0
 ip neighbour add 10.9.0.254 lladdr 02:00:00:00:00:fe dev nic0 nud permanent
 """
-# What each fault needs, tried on the NIC itself, with the commands that undo the trial.
+# What each fault needs, tried on a device of its own.
 NEEDS = {
-    "netem": ("tc qdisc add dev far0 root netem", "tc qdisc del dev far0 root"),
-    "tbf": ("tc qdisc add dev far0 root tbf rate 1gbit burst 16k limit 1m", "tc qdisc del dev far0 root"),
-    "redirection": (
-        "ip link add try0 type ifb && ip link set try0 up && tc qdisc add dev far0 ingress && "
-        "tc filter add dev far0 ingress matchall action mirred egress redirect dev try0",
-        "tc qdisc del dev far0 ingress; ip link del try0",
-    ),
+    "netem": "tc qdisc add dev try0 root netem",
+    "tbf": "tc qdisc add dev try0 root tbf rate 1gbit burst 16k limit 1m",
+    "redirection": "tc qdisc add dev try0 ingress && ip link add try1 type ifb && "
+    "tc filter add dev try0 ingress matchall action mirred egress redirect dev try1",
+    "filters": "tc qdisc add dev try0 clsact && "
+    "tc filter add dev try0 egress protocol ip u32 match u8 0x11 0xff at 28 action drop",
 }
+BOTH = ("netem", "redirection")
 CASES = [
     ("nic.down", {}, ()),
+    ("nic.mtu", {"mtu_bytes": 1400}, ()),
     ("nic.rate", {"direction": "tx"}, ("tbf",)),
     ("nic.rate", {"direction": "rx"}, ("tbf", "redirection")),
+    ("nic.rate", {"direction": "both"}, ("tbf", "redirection")),
     ("nic.loss", {"direction": "tx", "probability": 0.1}, ("netem",)),
-    ("nic.loss", {"direction": "rx", "probability": 0.1}, ("netem", "redirection")),
+    ("nic.loss", {"direction": "rx", "probability": 0.1}, BOTH),
+    ("nic.corrupt", {"direction": "both", "probability": 0.1}, BOTH),
+    ("nic.delay", {"direction": "both", "delay_s": 0.001}, BOTH),
+    ("nic.reorder", {"direction": "tx"}, ("netem",)),
     ("nic.blackhole", {"direction": "tx"}, ("netem",)),
-    ("nic.blackhole", {"direction": "rx"}, ("netem", "redirection")),
+    ("nic.blackhole", {"direction": "rx"}, BOTH),
+    ("link.down", {}, ()),
+    ("link.ecmp_member", {}, ()),
+    ("link.acks_lost", {}, ("filters",)),
 ]
 
 
@@ -58,20 +65,29 @@ def nic():
     """The near end of the pair, in a namespace that only a sleeping process keeps."""
     if os.geteuid() != 0:
         pytest.skip("a network namespace needs root")
+    with ExitStack() as stack:
+        near, far = (stack.enter_context(network_of_its_own()) for _ in range(2))
+        netns = f"/proc/{near}/ns/net"
+        with namespaces.network(netns):
+            done = shell(SETUP.format(far=far), check=False)
+        if done.returncode:
+            pytest.skip(f"this kernel has no veth: {done.stderr.strip()}")
+        wait_for_addresses(netns)
+        yield Nic("h0", 0, "", "nic0", "10.9.0.1", 1e9, netns=netns)
+
+
+@contextmanager
+def network_of_its_own():
+    """The process that keeps a new network namespace."""
     keeper = subprocess.Popen(["unshare", "--net", "sh", "-c", "echo; exec sleep 600"], stdout=subprocess.PIPE)
-    if not keeper.stdout.readline():
-        pytest.skip("this machine allows no network namespaces")
-    netns = f"/proc/{keeper.pid}/ns/net"
-    with namespaces.network(netns):
-        done = shell(SETUP, check=False)
-    if done.returncode:
+    try:
+        if not keeper.stdout.readline():
+            pytest.skip("this machine allows no network namespaces")
+        yield keeper.pid
+    finally:
         keeper.kill()
-        pytest.skip(f"this kernel has no veth: {done.stderr.strip()}")
-    wait_for_addresses(netns)
-    yield Nic("h0", 0, "", "nic0", "10.9.0.1", 1e9, netns=netns)
-    keeper.kill()
-    keeper.wait()
-    keeper.stdout.close()
+        keeper.wait()
+        keeper.stdout.close()
 
 
 def wait_for_addresses(netns):
@@ -87,14 +103,15 @@ def wait_for_addresses(netns):
 def need(nic, features):
     with namespaces.network(nic.netns):
         for feature in features:
-            tried = shell(NEEDS[feature][0], check=False)
-            shell(NEEDS[feature][1], check=False)
+            tried = shell(f"ip link add try0 type veth peer name try2 && {NEEDS[feature]}", check=False)
+            shell("ip link del try0; ip link del try1", check=False)
             if tried.returncode:
                 pytest.skip(f"this kernel has no {feature}: {tried.stderr.strip().splitlines()[0]}")
 
 
 def held_fault(nic, records, fault, **parameters):
-    spec, request = CATALOGUE.resolve(FaultRequest(fault, "h0", nic, parameters=parameters))
+    place = {"nic": nic} if CATALOGUE.find(fault).target is TargetKind.NIC else {"port": nic.netdev, "netns": nic.netns}
+    spec, request = CATALOGUE.resolve(FaultRequest(fault, "h0", parameters=parameters, **place))
     return spec, hold.Held(records, hold.lease_of(request))
 
 
@@ -102,30 +119,30 @@ def held_fault(nic, records, fault, **parameters):
 def test_a_reverted_fault_leaves_every_listing_as_it_was(nic, tmp_path, fault, parameters, features):
     """Queues, filters, addresses, routes, neighbours are listed to the byte as before, and differ during the fault."""
     need(nic, features)
-    before = nics.listing(nic)
+    before = interfaces.listing(nic)
     spec, held = held_fault(nic, Journal(tmp_path), fault, **parameters)
     held.begin(spec)
-    during = nics.listing(nic)
+    during = interfaces.listing(nic)
     reverted = held.end()
-    assert nics.difference(before, during)
+    assert interfaces.difference(before, during)
     assert reverted.residue == ()
     assert reverted.problems == ()
-    assert nics.listing(nic) == before
+    assert interfaces.listing(nic) == before
 
 
 def test_the_last_of_overlapping_faults_answers_for_all(nic, tmp_path):
     """While one is left nothing can be said of another's residue; the last is held against the state before all."""
     need(nic, ("netem",))
     records = Journal(tmp_path)
-    before = nics.listing(nic)
+    before = interfaces.listing(nic)
     loss, first = held_fault(nic, records, "nic.loss", probability=0.1)
     first.begin(loss)
     down, second = held_fault(nic, records, "nic.down")
     second.begin(down)
     assert first.end().residue == ()
-    assert nics.listing(nic) != before
+    assert interfaces.listing(nic) != before
     assert second.end().residue == ()
-    assert nics.listing(nic) == before
+    assert interfaces.listing(nic) == before
 
 
 def test_what_somebody_else_changed_meanwhile_is_a_residue(nic, tmp_path):
@@ -140,39 +157,81 @@ def test_what_somebody_else_changed_meanwhile_is_a_residue(nic, tmp_path):
     assert any("10.77.0.1" in line and line.startswith("+") for line in residue)
 
 
-@pytest.mark.parametrize("direction", ["tx", "rx"])
-def test_a_black_hole_is_witnessed_by_traffic_and_only_by_traffic(nic, tmp_path, direction):
-    """With packets passing the fault is seen; on an idle NIC it is not, and so proves nothing."""
-    need(nic, ("netem", "redirection"))
-    request = FaultRequest("nic.blackhole", "h0", nic, parameters={"direction": direction}, witness_s=0.2)
-    seen = {}
-    for busy in (False, True):
-        said = []
-        stop = threading.Event()
-        talker = threading.Thread(target=chatter, args=(nic, stop, "far0" if direction == "rx" else "nic0"))
-        if busy:
-            talker.start()
-        reader, writer = os.pipe()
-        os.close(writer)
-        hold.hold(request, CATALOGUE, Journal(tmp_path), reader, said.append)
-        os.close(reader)
-        stop.set()
-        if busy:
-            talker.join()
-        assert isinstance(said[0], Applied)
-        seen[busy] = said[0].witness.seen
-        assert said[1].residue == ()
-    assert seen == {False: False, True: True}
+def witnessed(nic, root, fault, **parameters):
+    """What a whole hold says, with the controller gone from the first."""
+    said = []
+    reader, writer = os.pipe()
+    os.close(writer)
+    request = FaultRequest(fault, "h0", nic, parameters=parameters, witness_s=0.2)
+    hold.hold(request, CATALOGUE, Journal(root), reader, said.append)
+    os.close(reader)
+    return said
 
 
-def chatter(nic, stop, interface):
-    """Raw frames out of one end of the pair, about one a millisecond."""
+@pytest.mark.parametrize(
+    ("fault", "parameters", "features"),
+    [
+        ("nic.flap", {"period_s": 0.2, "count": 2}, ()),
+        ("nic.mtu", {"mtu_bytes": 1400}, ()),
+        ("nic.blackhole", {"direction": "tx"}, ("netem",)),
+        ("nic.blackhole", {"direction": "rx"}, BOTH),
+        ("nic.loss", {"direction": "both", "probability": 0.1}, BOTH),
+        ("nic.corrupt", {"direction": "rx", "probability": 0.1}, BOTH),
+        ("nic.delay", {"direction": "rx", "delay_s": 0.01}, BOTH),
+        ("nic.reorder", {"direction": "tx", "probability": 0.2}, ("netem",)),
+    ],
+)
+def test_an_idle_nic_shows_its_fault_to_probes(nic, tmp_path, fault, parameters, features):
+    """Nobody uses the NIC, and the fault is seen all the same: the witness brings its own traffic."""
+    need(nic, features)
+    applied, healed = witnessed(nic, tmp_path, fault, **parameters)
+    assert applied.witness.seen, applied.witness
+    assert applied.observed_s >= applied.onset_s
+    assert healed.recovered
+    assert healed.residue == ()
+
+
+def test_a_nic_whose_neighbour_was_silent_before_shows_nothing(nic, tmp_path):
+    """Silence during the fault is no evidence where there was silence before it."""
+    need(nic, ("netem",))
     with namespaces.network(nic.netns):
-        line = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
-        line.bind((interface, 0x88B5))
-    with line:
-        while not stop.wait(0.001):
-            line.send(b"\xff" * 6 + b"\x02" * 6 + b"\x88\xb5" + b"x" * 100)
+        shell("ip neighbour replace 10.9.0.254 lladdr 02:00:00:00:00:aa dev nic0 nud permanent")
+    applied, _ = witnessed(nic, tmp_path, "nic.blackhole", direction="tx")
+    with namespaces.network(nic.netns):
+        shell("ip neighbour replace 10.9.0.254 lladdr 02:00:00:00:00:fe dev nic0 nud permanent")
+    assert not applied.witness.seen
+
+
+def test_a_host_that_is_not_as_before_is_quarantined_until_it_is(nic, tmp_path):
+    """After a residue no fault goes there; once somebody has mended it, a look is enough."""
+    records = Journal(tmp_path)
+    spec, held = held_fault(nic, records, "nic.down")
+    held.begin(spec)
+    with namespaces.network(nic.netns):
+        shell("ip address add 10.77.0.1/24 dev nic0")
+    held.end()
+    _, other = held_fault(nic, records, "nic.down")
+    with pytest.raises(UnhealthyError, match=r"h0 is quarantined since nic\.down-.*10\.77\.0\.1"):
+        other.begin(spec)
+    other.end()
+    assert records.release().residue
+    with namespaces.network(nic.netns):
+        shell("ip address del 10.77.0.1/24 dev nic0")
+    assert records.release() is None
+    assert records.quarantine is None
+
+
+def test_a_flap_that_was_healed_does_not_come_back(nic, tmp_path):
+    """A beat that finds its fault over touches nothing, whoever ended it."""
+    records = Journal(tmp_path)
+    spec, held = held_fault(nic, records, "nic.flap", period_s=0.1, duty=0.5, count=50)
+    held.begin(spec)
+    time.sleep(0.25)
+    records.revert(held.lease.id, "heal")
+    before = interfaces.listing(nic)
+    time.sleep(0.3)
+    assert interfaces.listing(nic) == before
+    assert held.end().by == "another"
 
 
 def test_an_interface_that_is_not_there_is_refused(nic, tmp_path):

@@ -4,7 +4,7 @@ from hypothesis import given
 
 from c4bench.errors import UnhealthyError
 from c4bench.inject.catalogue import load
-from c4bench.inject.drivers import NIC_DRIVERS
+from c4bench.inject.drivers import DRIVERS
 
 CATALOGUE = load()
 FAULTS = [
@@ -87,7 +87,7 @@ def planned(request, nic):
     """The driver's plan, None where it refuses the NIC as it is."""
     spec, request = CATALOGUE.resolve(request)
     try:
-        return NIC_DRIVERS[next(iter(spec.drivers.values()))](request, nic.listed())
+        return DRIVERS[next(iter(spec.drivers.values()))](request, nic.listed())
     except UnhealthyError:
         return None
 

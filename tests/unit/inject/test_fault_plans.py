@@ -4,18 +4,18 @@ import pytest
 from fakes import NIC, NOQUEUE, TBF, nic_request, target
 
 from c4bench.errors import UnhealthyError
-from c4bench.inject import drivers, nics
+from c4bench.inject import drivers, interfaces
 from c4bench.inject.actions import Run, Signal
 from c4bench.inject.catalogue import load
-from c4bench.inject.drivers import NIC_DRIVERS
-from c4bench.inject.nics import difference
+from c4bench.inject.drivers import DRIVERS
+from c4bench.inject.interfaces import difference
 
 CATALOGUE = load()
 
 
 def plan(fault, found, **parameters):
     spec, request = CATALOGUE.resolve(nic_request(fault, **parameters))
-    made = NIC_DRIVERS[next(iter(spec.drivers.values()))](request, found)
+    made = DRIVERS[next(iter(spec.drivers.values()))](request, found)
     return [[" ".join(action.argv) for action in side] for side in (made.apply, made.revert)]
 
 
@@ -98,7 +98,7 @@ def test_a_link_that_comes_up_is_told_what_the_kernel_forgot():
         [
             "ip link set dev h5n0 up",
             "ip -6 address replace fd00::5/64 dev h5n0 nodad",
-            "ip -4 route replace default via 10.1.1.254 table 1101 dev h5n0",
+            "ip -4 route replace default via 10.1.1.254 dev h5n0 table 1101",
             "ip neighbour replace 10.1.1.254 lladdr 02:c4:01:01:00:fe dev h5n0 nud permanent",
         ],
     ]
@@ -106,9 +106,9 @@ def test_a_link_that_comes_up_is_told_what_the_kernel_forgot():
 
 def test_hardware_without_a_driver_is_refused_by_name(monkeypatch):
     """`tc` does nothing to RoCE in hardware, so pretending would be worse than refusing."""
-    monkeypatch.setattr(nics, "hardware", lambda _: "mlx5_core")
+    monkeypatch.setattr(interfaces, "hardware", lambda _: "mlx5_core")
     spec, request = CATALOGUE.resolve(nic_request("nic.rate"))
-    with pytest.raises(UnhealthyError, match=r"no driver for mlx5_core NICs such as h5/0; .*: ethernet, rxe"):
+    with pytest.raises(UnhealthyError, match=r"no driver for mlx5_core such as h5/0; .*: ethernet, rxe"):
         drivers.plan(spec, request)
 
 

@@ -17,7 +17,7 @@ from c4bench.inject.actions import Signal
 from c4bench.inject.catalogue import load
 from c4bench.inject.witness import WITNESSES
 from c4bench.inject.witness.base import Counters
-from c4bench.inject.witness.loss import Count, plausible
+from c4bench.inject.witness.echo import plausible
 from c4bench.inject.witness.pace import gaps
 from c4bench.model.agent import AgentConfig
 from c4bench.model.telemetry import OpRecord
@@ -31,25 +31,33 @@ def op(entered_s, finished_s, comm="a"):
 
 
 @pytest.mark.parametrize(
-    ("count", "probability", "expected"),
+    ("lost", "sent", "probability", "expected"),
     [
-        (Count(0, 500), 1.0, True),
-        (Count(1, 500), 1.0, False),
-        (Count(0, 0), 1.0, False),
-        (Count(9800, 200), 0.02, True),
-        (Count(9000, 1000), 0.02, False),
-        (Count(10000, 0), 0.02, False),
+        (500, 500, 1.0, True),
+        (480, 500, 1.0, False),
+        (0, 500, 1.0, False),
+        (200, 10000, 0.02, True),
+        (1000, 10000, 0.02, False),
+        (0, 10000, 0.02, False),
     ],
 )
-def test_losses_must_be_about_as_many_as_asked_for(count, probability, expected):
+def test_losses_must_be_about_as_many_as_asked_for(lost, sent, probability, expected):
     """A black hole lets nothing pass, and a loss far from its probability is some other trouble."""
-    assert plausible(count, probability) is expected
+    assert plausible(lost, sent, probability) is expected
 
 
 def test_gaps_are_times_without_any_operation():
     """Overlapping operations of two communicators leave one gap, and a running one ends the last."""
     ops = [op(0.0, 1.0), op(0.5, 2.0, "b"), op(3.0, 4.0), op(6.0, 0.0)]
     assert [(gap.began_s, gap.ended_s) for gap in gaps(ops)] == [(2.0, 3.0), (4.0, 6.0)]
+    assert [(gap.began_s, gap.ended_s) for gap in gaps(ops, 3.5)] == [(4.0, 6.0)]
+
+
+def test_an_earlier_fault_does_not_hide_what_is_usual_now():
+    """Short gaps are told from moments between operations by the longest since then, not by the longest ever."""
+    ops = [op(0.0, 1.0), op(21.0, 22.0), op(23.0, 24.0), op(25.0, 26.0)]
+    assert len(gaps(ops)) == 1
+    assert len(gaps(ops, 21.0)) == 2
 
 
 @given(st.lists(st.tuples(st.floats(0, 100), st.floats(0.001, 10)), max_size=12))

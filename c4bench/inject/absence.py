@@ -1,0 +1,51 @@
+"""Seeing from outside that a host does not answer, and that it does again."""
+
+import socket
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from c4bench.model.fabric import Host
+
+Reach = Callable[[Host], bool]
+_SSH_PORT = 22
+_ANSWER_S = 0.25
+_GONE_STEP_S, _BACK_STEP_S = 2e-3, 0.02
+
+
+class Gone(NamedTuple):
+    """The host's last answer came at `last_s`; the first question without one was asked at `time_s`."""
+
+    last_s: float
+    time_s: float
+
+
+def answers(host: Host) -> bool:
+    """Whether somebody accepts connections at the host's management address."""
+    try:
+        with socket.create_connection((host.address, _SSH_PORT), timeout=_ANSWER_S):
+            return True
+    except OSError:
+        return False
+
+
+def wait_gone(host: Host, reach: Reach, timeout_s: float) -> Gone | None:
+    """When the host ceased to answer, None when it went on."""
+    until_s, last_s = time.monotonic() + timeout_s, time.time()
+    while time.monotonic() < until_s:
+        asked_s = time.time()
+        if not reach(host):
+            return Gone(last_s, asked_s)
+        last_s = asked_s
+        time.sleep(_GONE_STEP_S)
+    return None
+
+
+def wait_back(host: Host, reach: Reach, timeout_s: float) -> float | None:
+    """When the host answered again, None when it did not."""
+    until_s = time.monotonic() + timeout_s
+    while time.monotonic() < until_s:
+        if reach(host):
+            return time.time()
+        time.sleep(_BACK_STEP_S)
+    return None

@@ -1,0 +1,76 @@
+"""Faults of how a switch forwards: links, queues and counters are in order, packets go astray all the same."""
+
+from c4bench.errors import UnhealthyError
+from c4bench.inject.actions import Plan, Run
+from c4bench.inject.interfaces import InterfaceTarget
+from c4bench.model.fault import FaultRequest
+
+# A locally administered address that no port has.
+_NOBODY = "02:c4:de:ad:00:00"
+_PREFERENCE = "7"
+_ROCE_PORT = "4791"
+# The base transport header's first byte (IBTA 9.2): acknowledgement of a reliable connection.
+_ACKNOWLEDGE = "0x11"
+# Behind an IPv4 header without options and the UDP header.
+_OPCODE_OFFSET = "28"
+
+
+def ecmp_member(request: FaultRequest, target: InterfaceTarget) -> Plan:
+    """Give the next hop behind the port an address that is nobody's."""
+    netdev, netns, hop = target.interface.netdev, target.interface.netns, target.neighbour
+    if not hop:
+        raise UnhealthyError(f"{request.where} has no next hop; name a port that routes lead to")
+    fixed = next((line for line in target.lines("neighbour") if line[0] == hop), None)
+    wrong = Run(("ip", "neighbour", "replace", hop, "lladdr", _NOBODY, "dev", netdev, "nud", "permanent"), netns)
+    if fixed:
+        words = (*[word for word in fixed if word != "PERMANENT"], "dev", netdev, "nud", "permanent")
+        right = Run(("ip", "neighbour", "replace", *words), netns)
+    else:  # the kernel learns it again
+        right = Run(("ip", "neighbour", "del", hop, "dev", netdev), netns)
+    return Plan((_claim(target, "neighbour"), _claim(target, "link")), (wrong,), (right,))
+
+
+def acks_lost(request: FaultRequest, target: InterfaceTarget) -> Plan:
+    """Drop what acknowledges when it leaves by the port, and nothing else."""
+    netdev, netns = target.interface.netdev, target.interface.netns
+    if any(qdisc["kind"] in {"ingress", "clsact"} for qdisc in target.qdiscs()):
+        raise UnhealthyError(
+            f"{request.where} has filters of its own; remove them first: tc qdisc del dev {netdev} clsact"
+        )
+    match = (
+        *("protocol", "ip", "pref", _PREFERENCE, "u32"),
+        *("match", "ip", "dport", _ROCE_PORT, "0xffff"),
+        *("match", "u8", _ACKNOWLEDGE, "0xff", "at", _OPCODE_OFFSET),
+    )
+    apply = (
+        Run(("tc", "qdisc", "add", "dev", netdev, "clsact"), netns),
+        Run(("tc", "filter", "add", "dev", netdev, "egress", *match, "action", "drop"), netns),
+    )
+    return Plan((_claim(target, "ingress"),), apply, (Run(("tc", "qdisc", "del", "dev", netdev, "clsact"), netns),))
+
+
+def misrouted(request: FaultRequest, target: InterfaceTarget) -> Plan:
+    """Leave only this port of every route that had several."""
+    netdev, netns = target.interface.netdev, target.interface.netns
+    routes = [line.split(" nexthop ") for line in target.multipath()]
+    if not routes:
+        raise UnhealthyError(f"{request.where} is no member of any ECMP route; see `ip route` on the switch")
+    apply, revert, devices = [], [], set()
+    for destination, *hops in routes:
+        only = next(hop for hop in hops if f"dev {netdev} " in hop)
+        apply.append(Run(("ip", "-4", "route", "replace", *destination.split(), *_unweighted(only)), netns))
+        every = [word for hop in hops for word in ("nexthop", *hop.split())]
+        revert.append(Run(("ip", "-4", "route", "replace", *destination.split(), *every), netns))
+        devices |= {hop.split()[hop.split().index("dev") + 1] for hop in hops}
+    # A link that goes down or up rewrites the same routes.
+    claims = tuple(_claim(target, "link", device) for device in sorted(devices))
+    return Plan(claims, tuple(apply), tuple(revert), sudden=len(apply))
+
+
+def _unweighted(hop: str) -> list[str]:
+    return hop.partition(" weight ")[0].split()
+
+
+def _claim(target: InterfaceTarget, part: str, netdev: str = "") -> str:
+    where = f" in {target.interface.netns}" if target.interface.netns else ""
+    return f"{part} of {netdev or target.interface.netdev}{where}"

@@ -1,0 +1,86 @@
+"""Faults of a whole host."""
+
+import math
+
+from c4bench.errors import UnhealthyError
+from c4bench.inject import hosts
+from c4bench.inject.actions import Delete, Fill, Plan, Run, StepClock, Write, together
+from c4bench.inject.drivers import netdev
+from c4bench.inject.hosts import HostTarget
+from c4bench.model.fault import FaultRequest
+
+_FILLER = "c4bench-fault"
+# Of what is available, this share stays: a host without any memory cannot heal itself.
+_MEMORY_SPARED = 0.1
+
+
+def crash(request: FaultRequest, target: HostTarget) -> Plan:
+    """Have the kernel restart by itself when the lease ends, then make it panic."""
+    again = Write(str(hosts.PANIC), f"{math.ceil(request.lease_s)}")
+    return Plan(("power",), (again, _order(request, target, "c")), (Write(str(hosts.PANIC), target.panic),))
+
+
+def reboot(request: FaultRequest, target: HostTarget) -> Plan:
+    """Restart at once."""
+    return Plan(("power",), (_order(request, target, "b"),), ())
+
+
+def _order(request: FaultRequest, target: HostTarget, letter: str) -> Write:
+    """A letter to the kernel (Documentation/admin-guide/sysrq.rst)."""
+    if not target.sysrq:
+        raise UnhealthyError(f"{request.host} has no /proc/sysrq-trigger; its kernel was built without magic SysRq")
+    return Write(target.sysrq, letter)
+
+
+def clock_step(request: FaultRequest, target: HostTarget) -> Plan:
+    """Put the clock off, and back on what it would have been by then."""
+    if target.shared:
+        raise UnhealthyError(
+            f"{request.host} shares its clock with other hosts of the same kernel; use a host of its own"
+        )
+    away = StepClock(target.time_s, target.monotonic_s, request.number("offset_s"))
+    return Plan(("clock",), (away,), (StepClock(target.time_s, target.monotonic_s, 0.0),))
+
+
+def memory(request: FaultRequest, target: HostTarget) -> Plan:
+    """Take memory by a file in memory: no process is needed to hold it, and deleting it gives all of it back."""
+    wanted, spare = int(request.number("bytes")), int(target.memory_available_bytes * _MEMORY_SPARED)
+    if wanted > target.memory_available_bytes - spare:
+        raise UnhealthyError(
+            f"{request.host} has {target.memory_available_bytes} bytes of memory available, of which {spare} stay; "
+            "ask for fewer"
+        )
+    path = str(hosts.MEMORY / _FILLER)
+    return Plan(("memory",), (Fill(path, wanted),), (Delete(path),))
+
+
+def disk_full(request: FaultRequest, target: HostTarget) -> Plan:
+    """Take all room but what is to be left."""
+    wanted = target.disk_available_bytes - int(request.number("left_bytes"))
+    if wanted <= 0:
+        raise UnhealthyError(f"{request.host}: {hosts.LOGS} has only {target.disk_available_bytes} bytes left already")
+    path = str(hosts.LOGS / _FILLER)
+    return Plan(("disk",), (Fill(path, wanted),), (Delete(path),))
+
+
+def management_cut(request: FaultRequest, target: HostTarget) -> Plan:
+    """Drop everything on the interface of the default route."""
+    if target.management is None:
+        raise UnhealthyError(f"{request.host} has no default route, so nothing tells which its management network is")
+    if any(qdisc["kind"] in {"ingress", "clsact"} for qdisc in target.management.qdiscs()):
+        raise UnhealthyError(f"{request.host}: its management interface has filters of its own; remove them first")
+    dev = target.management.interface.netdev
+    drop = [
+        Run(("tc", "filter", "add", "dev", dev, hook, "pref", "1", "matchall", "action", "drop"))
+        for hook in ("ingress", "egress")
+    ]
+    hooks = Run(("tc", "qdisc", "add", "dev", dev, "clsact"))
+    undo = Run(("tc", "qdisc", "del", "dev", dev, "clsact"))
+    return Plan((f"ingress of {dev}",), (hooks, *drop), (undo,), sudden=len(drop))
+
+
+def data_cut(request: FaultRequest, target: HostTarget) -> Plan:
+    """Lose everything on every NIC."""
+    if not target.nics:
+        raise UnhealthyError(f"{request.host} has no NICs in the inventory (c4.nics is empty)")
+    return together(*(netdev.dead(nic) for nic in target.nics))

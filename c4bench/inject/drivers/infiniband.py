@@ -1,0 +1,36 @@
+"""InfiniBand ports of ConnectX NICs, by `mlxlink`."""
+
+import re
+
+from c4bench.errors import UnhealthyError
+from c4bench.inject.actions import Plan, Run, run
+from c4bench.inject.interfaces import InterfaceTarget
+from c4bench.model.fault import FaultRequest
+
+# What four lanes of each speed carry.
+_SPEEDS = {"10G": "SDR", "40G": "QDR", "100G": "EDR", "200G": "HDR"}
+_ENABLED = re.compile(r"Enabled Link Speed\s*:\s*0x[0-9a-f]+\s*\(([^)]*)\)")
+
+
+def speed(request: FaultRequest, target: InterfaceTarget) -> Plan:
+    """Leave one speed enabled and train the link again; then enable what was, and train it again."""
+    device = target.interface.device
+    wanted = _SPEEDS.get(request.word("speed"))
+    enabled = enabled_speeds(run(("mlxlink", "-d", device), None))
+    if wanted not in enabled:
+        raise UnhealthyError(
+            f"{request.where} has {', '.join(enabled)} enabled, and {request.word('speed')} is none of them"
+        )
+    told = [
+        Run(("mlxlink", "-d", device, "--speeds", ",".join(speeds), "--port_state", "TG"))
+        for speeds in ([wanted], enabled)
+    ]
+    return Plan((f"link of {device}",), (told[0],), (told[1],))
+
+
+def enabled_speeds(text: str) -> list[str]:
+    """The speeds that the port may negotiate. Raises UnhealthyError when the tool does not tell."""
+    match = _ENABLED.search(text)
+    if match is None:
+        raise UnhealthyError("mlxlink tells no enabled speeds; is this an InfiniBand port?")
+    return [word.strip() for word in match[1].split(",")]

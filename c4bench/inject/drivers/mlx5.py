@@ -1,0 +1,83 @@
+"""ConnectX NICs: link speed by `ethtool`, rate by `mlnx_qos`. `tc` does not reach what the hardware sends by itself."""
+
+import re
+
+from c4bench.errors import UnhealthyError
+from c4bench.inject.actions import Plan, Run, run
+from c4bench.inject.interfaces import InterfaceTarget
+from c4bench.model.fault import FaultRequest
+
+_CLASSES = 8
+_MODE = re.compile(r"\d+base\S+/\S+")
+_LIMIT = re.compile(r"^tc: (\d) ratelimit: (unlimited|([\d.]+) (Gbps|Mbps))", re.MULTILINE)
+
+
+def speed(request: FaultRequest, target: InterfaceTarget) -> Plan:
+    """Hold the link to one speed, without negotiation; then let it negotiate again, or hold it to what it was."""
+    dev, netns = target.interface.netdev, target.interface.netns
+    text = run(("ethtool", dev), netns)
+    wanted, found = int(request.word("speed").removesuffix("G")) * 1000, _speed_mbps(text)
+    if wanted >= found:
+        raise UnhealthyError(f"{request.where} runs at {found} Mb/s, no more than {wanted}; ask for a lower speed")
+    if f"{wanted}base" not in " ".join(_modes(text, "Supported link modes")):
+        raise UnhealthyError(f"{request.where} does not support {wanted} Mb/s; see `ethtool {dev}`")
+    slower = Run(("ethtool", "-s", dev, "speed", f"{wanted}", "autoneg", "off"), netns)
+    return Plan((f"link of {dev}",), (slower,), (Run(("ethtool", "-s", dev, *_again(request, text, found)), netns),))
+
+
+def _again(request: FaultRequest, text: str, found_mbps: int) -> tuple[str, ...]:
+    if "Auto-negotiation: on" not in text:
+        return ("speed", f"{found_mbps}", "autoneg", "off")
+    if _modes(text, "Advertised link modes") != _modes(text, "Supported link modes"):
+        raise UnhealthyError(
+            f"{request.where} advertises fewer link modes than it supports, which could not be put back exactly"
+        )
+    return ("autoneg", "on")
+
+
+def _speed_mbps(text: str) -> int:
+    match = re.search(r"Speed: (\d+)Mb/s", text)
+    if match is None:
+        raise UnhealthyError("ethtool tells no speed; is the link up?")
+    return int(match[1])
+
+
+def _modes(text: str, title: str) -> list[str]:
+    """The link modes under a title: the rest of its line, and the indented lines below that hold nothing else."""
+    _, _, rest = text.partition(f"{title}:")
+    found: list[str] = []
+    for line in rest.splitlines():
+        modes = _MODE.findall(line)
+        if found and not modes:
+            break
+        found += modes
+    return found
+
+
+def qos(request: FaultRequest, target: InterfaceTarget) -> Plan:
+    """Limit one traffic class in hardware; the tool takes all eight limits at once, so all eight are put back."""
+    dev, netns = target.interface.netdev, target.interface.netns
+    found = limits_gbps(run(("mlnx_qos", "-i", dev), netns))
+    number, limit = int(request.number("traffic_class")), request.number("fraction") * _rate_bps(request) / 1e9
+    limited = [limit if index == number else old for index, old in enumerate(found)]
+    told = [
+        Run(("mlnx_qos", "-i", dev, "-r", ",".join(f"{rate:g}" for rate in rates)), netns) for rates in (limited, found)
+    ]
+    return Plan((f"traffic classes of {dev}",), (told[0],), (told[1],))
+
+
+def _rate_bps(request: FaultRequest) -> float:
+    if request.nic is None or not request.nic.rate_bps:
+        raise UnhealthyError(f"the inventory does not tell the rate of {request.where}; say it, such as rate: 100gbit")
+    return request.nic.rate_bps
+
+
+def limits_gbps(text: str) -> list[float]:
+    """The rate limit of each traffic class, Gbit/s, 0 for none. Raises UnhealthyError when not all eight are there."""
+    found = {
+        int(number): 0.0 if limit == "unlimited" else float(value) / (1000 if unit == "Mbps" else 1)
+        for number, limit, value, unit in _LIMIT.findall(text)
+    }
+    if sorted(found) != list(range(_CLASSES)):
+        raise UnhealthyError(f"mlnx_qos tells the limits of {len(found)} traffic classes, not of {_CLASSES}")
+    return [found[number] for number in range(_CLASSES)]

@@ -1,0 +1,30 @@
+"""A device's PCIe link, by the registers of the port above it (PCI Express Base Specification 7.5.3)."""
+
+from c4bench.errors import UnhealthyError
+from c4bench.inject.actions import Plan, Run, run
+from c4bench.inject.interfaces import InterfaceTarget
+from c4bench.model.fault import FaultRequest
+
+# Link Control 2, whose low four bits are the target speed, and Link Control, whose bit 5 trains the link again.
+_TARGET, _SPEED_BITS = "CAP_EXP+30.w", 0xF
+_RETRAIN = "CAP_EXP+10.w=20:20"
+
+
+def speed(request: FaultRequest, target: InterfaceTarget) -> Plan:
+    """Lower the target speed and train the link again; then both with the speed that was."""
+    device = run(("readlink", "-f", f"/sys/class/infiniband/{target.interface.device}/device"), None).strip()
+    above = device.split("/")[-2]
+    found = int(run(("setpci", "-s", above, _TARGET), None).strip(), 16)
+    wanted = int(request.number("generation"))
+    if wanted >= found & _SPEED_BITS:
+        raise UnhealthyError(
+            f"{request.where} may run at generation {found & _SPEED_BITS} at most; ask for a lower one"
+        )
+    told = [
+        (
+            Run(("setpci", "-s", above, f"{_TARGET}={value & _SPEED_BITS:x}:{_SPEED_BITS:x}")),
+            Run(("setpci", "-s", above, _RETRAIN)),
+        )
+        for value in (wanted, found)
+    ]
+    return Plan((f"PCIe link of {above}",), told[0], told[1])

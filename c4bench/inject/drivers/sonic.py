@@ -1,0 +1,54 @@
+"""SONiC switch ports, by the switch's own command line; the kernel's interface is only the ASIC's shadow."""
+
+from c4bench.errors import UnhealthyError
+from c4bench.inject.actions import Plan, Run, run
+from c4bench.inject.interfaces import InterfaceTarget
+from c4bench.model.fault import FaultRequest
+
+_SPEEDS_MBPS = (10_000, 25_000, 40_000, 50_000, 100_000, 200_000, 400_000, 800_000)
+
+
+def down(request: FaultRequest, target: InterfaceTarget) -> Plan:
+    """Shut the port down, and start it up."""
+    port = target.interface.netdev
+    row = status(run(("show", "interfaces", "status", port), None), port)
+    if row["Admin"] != "up":
+        raise UnhealthyError(f"{request.where} is shut down already")
+    return Plan((f"link of {port}",), (_config("shutdown", port),), (_config("startup", port),))
+
+
+def speed(request: FaultRequest, target: InterfaceTarget) -> Plan:
+    """The fastest speed of those that ports have that is no more than the share asked for; both ends must have it."""
+    port = target.interface.netdev
+    row = status(run(("show", "interfaces", "status", port), None), port)
+    found = int(row["Speed"].removesuffix("G")) * 1000
+    slower = [speed for speed in _SPEEDS_MBPS if speed <= found * request.number("fraction")]
+    if not slower or request.word("direction") != "both":
+        raise UnhealthyError(
+            f"{request.where} runs at {found} Mb/s and has no lower speed for that, or not in one direction"
+        )
+    return Plan((f"link of {port}",), (_config("speed", port, f"{slower[-1]}"),), (_config("speed", port, f"{found}"),))
+
+
+def status(text: str, port: str) -> dict[str, str]:
+    """The port's row by column. Columns are as wide as the dashes under their names."""
+    lines = text.splitlines()
+    rule = next((index for index, line in enumerate(lines) if line.strip().startswith("---")), 0)
+    for line in lines[rule + 1 :]:
+        if rule and line.split()[:1] == [port]:
+            return _cells(lines[rule - 1], lines[rule], line)
+    raise UnhealthyError(f"the switch has no port {port}; see `show interfaces status`")
+
+
+def _cells(names: str, rule: str, row: str) -> dict[str, str]:
+    found, start = {}, 0
+    for dashes in rule.split():
+        start = rule.index(dashes, start)
+        end = start + len(dashes)
+        found[names[start:end].strip()] = row[start:end].strip()
+        start = end
+    return found
+
+
+def _config(*words: str) -> Run:
+    return Run(("config", "interface", *words))

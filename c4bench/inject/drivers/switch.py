@@ -1,0 +1,17 @@
+"""Faults of a whole switch."""
+
+from c4bench.errors import UnhealthyError
+from c4bench.inject.actions import Plan, together
+from c4bench.inject.drivers import netdev
+from c4bench.inject.switches import SwitchTarget
+from c4bench.model.fault import FaultRequest
+
+
+def down(request: FaultRequest, target: SwitchTarget) -> Plan:
+    """Set every port down, then up again; a port's routes are said again when all are up."""
+    if not target.ports:
+        raise UnhealthyError(f"{request.host} has no port that is up")
+    plans = [netdev.down(request, port) for port in target.ports]
+    both = together(*plans)
+    links = tuple(plan.revert[0] for plan in plans)
+    return Plan(both.claims, both.apply, (*links, *(a for a in both.revert if a not in links)), both.sudden)

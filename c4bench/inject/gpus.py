@@ -1,0 +1,62 @@
+"""A GPU as found, by the words of `nvidia-smi`."""
+
+import msgspec
+
+from c4bench.errors import UnhealthyError, UsageError
+from c4bench.inject.actions import run
+from c4bench.model.fault import FaultRequest
+
+_FIELDS = (
+    "index",
+    "power.limit",
+    "power.min_limit",
+    "power.max_limit",
+    "enforced.power.limit",
+    "clocks.gr",
+    "clocks.max.gr",
+)
+
+
+class GpuTarget(msgspec.Struct, frozen=True):
+    """Power in W, clocks in MHz. `enforced_w` is the limit in force, `limit_w` the one that software has set."""
+
+    index: int
+    limit_w: float
+    least_w: float
+    most_w: float
+    enforced_w: float
+    clock_mhz: float
+    clock_max_mhz: float
+
+    @property
+    def listing(self) -> dict[str, str]:
+        """The settings that a fault may change; the clock itself goes up and down with the load."""
+        return {"power limit": f"{self.limit_w:g} W"}
+
+
+def examine(request: FaultRequest) -> GpuTarget:
+    """Raises UsageError when the host has no such GPU, UnhealthyError without the vendor's tool."""
+    text = run(("nvidia-smi", f"--query-gpu={','.join(_FIELDS)}", "--format=csv,noheader,nounits"), None)
+    found = read(text)
+    if request.gpu not in found:
+        raise UsageError(f"{request.host} has no GPU {request.gpu}; it has: {', '.join(map(str, found)) or 'none'}")
+    return found[request.gpu]
+
+
+def read(text: str) -> dict[int, GpuTarget]:
+    """GPUs by index, from the tool's table. Raises UnhealthyError for a GPU that hides a figure (`[N/A]`)."""
+    found = {}
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.split(",")]
+        try:
+            index, *figures = int(cells[0]), *map(float, cells[1:])
+            found[index] = GpuTarget(index, *figures)
+        except (ValueError, TypeError):
+            raise UnhealthyError(f"nvidia-smi says {line!r}, which has no figure for every field") from None
+    return found
+
+
+def xid(text: str) -> float:
+    """The newest error's number in what `dcgmi dmon` prints; 0 for none."""
+    rows = [line.split() for line in text.splitlines() if line.startswith("GPU")]
+    return float(rows[-1][2]) if rows and rows[-1][2] != "N/A" else 0.0

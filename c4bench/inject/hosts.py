@@ -1,0 +1,80 @@
+"""A host as found: its NICs, its way to the outside, its memory and disk, its clock."""
+
+import json
+import os
+import time
+from pathlib import Path
+
+import msgspec
+
+from c4bench.inject import interfaces
+from c4bench.inject.actions import run
+from c4bench.inject.interfaces import InterfaceTarget
+from c4bench.model.fault import FaultRequest, Port
+
+LOGS = Path("/var/log")
+MEMORY = Path("/dev/shm")
+PANIC = Path("/proc/sys/kernel/panic")
+# A kernel without magic SysRq, as a user-mode one, may have its trigger offered in /run by whoever can pull the plug.
+_SYSRQ = (Path("/proc/sysrq-trigger"), Path("/run/sysrq-trigger"))
+_DEFAULT_ROUTE = ("ip", "-4", "-json", "route", "show", "default", "table", "main")
+# What the kernel calls its first PID namespace (PROC_PID_INIT_INO).
+_FIRST_PID_NAMESPACE = 0xEFFFFFFC
+
+
+class HostTarget(msgspec.Struct, frozen=True):
+    """`management` is the interface of the default route, None where there is none.
+
+    `shared` tells that the host is a container, whose clock is other hosts' clock too. `sysrq` is where the kernel
+    takes orders, "" for nowhere, `panic` the text of kernel.panic; the rest is in bytes and seconds.
+    """
+
+    management: InterfaceTarget | None
+    nics: tuple[InterfaceTarget, ...]
+    shared: bool
+    sysrq: str
+    panic: str
+    memory_available_bytes: int
+    disk_available_bytes: int
+    time_s: float
+    monotonic_s: float
+
+    @property
+    def listing(self) -> dict[str, str]:
+        """The NICs' and the management interface's sections, and the panic setting."""
+        ways = (*self.nics, *([self.management] if self.management else []))
+        return interfaces.joined(ways) | {"kernel.panic": self.panic}
+
+
+def examine(request: FaultRequest) -> HostTarget:
+    """The host with everything that a fault of a whole host may disturb."""
+    outside = management_interface(None)
+    return HostTarget(
+        management=interfaces.examine(Port(request.host, outside)) if outside else None,
+        nics=tuple(interfaces.examine(nic) for nic in request.nics),
+        shared=Path("/proc/self/ns/pid").stat().st_ino != _FIRST_PID_NAMESPACE,
+        sysrq=next((str(path) for path in _SYSRQ if path.exists()), ""),
+        panic=PANIC.read_text().strip(),
+        memory_available_bytes=memory_available_bytes(),
+        disk_available_bytes=disk_available_bytes(LOGS),
+        time_s=time.time(),
+        monotonic_s=time.monotonic(),
+    )
+
+
+def management_interface(netns: str | None) -> str:
+    """The interface of the default route of the main table; "" where there is none."""
+    routes = json.loads(run(_DEFAULT_ROUTE, netns))
+    return next((str(route["dev"]) for route in routes if "dev" in route), "")
+
+
+def memory_available_bytes() -> int:
+    """What could be allocated without swapping, as the kernel estimates it."""
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
+
+
+def disk_available_bytes(path: Path) -> int:
+    """What is left for ordinary users on the file system of `path`."""
+    found = os.statvfs(path)
+    return found.f_bavail * found.f_frsize

@@ -1,0 +1,223 @@
+"""What a host says about a NIC, or a switch about a port: link, queueing, routes and neighbours, to compare later."""
+
+import json
+import math
+import re
+import socket
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from c4bench import namespaces
+from c4bench.errors import UnhealthyError, UsageError
+from c4bench.inject.actions import run
+from c4bench.model.fault import Interface, Port
+
+_INFINIBAND = Path("/sys/class/infiniband")
+_SONIC = Path("/etc/sonic/sonic_version.yml")
+IFB_PREFIX = "c4ifb"
+# The kernel counts a shaper's burst in ticks of 64 ns at its rate, and lists it so.
+_TICK_S = 64e-9
+_LIST = {
+    "address": "ip -json address show dev {}",
+    "qdisc": "tc -raw -json qdisc show dev {}",
+    "route6": "ip -6 route show table all dev {}",
+    "neighbour": "ip neighbour show dev {} nud permanent",
+}
+# Count down, or say only how far duplicate address detection has come.
+_VOLATILE = ("valid_life_time", "preferred_life_time", "tentative")
+
+
+class Shaper(msgspec.Struct, frozen=True):
+    """A token bucket filter: what `tc` must be told to have it again."""
+
+    rate_bps: float
+    burst_bytes: int
+    limit_bytes: int
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """`tbf rate ... burst ... limit ...`."""
+        return (
+            "tbf",
+            "rate",
+            f"{self.rate_bps:.0f}bit",
+            "burst",
+            f"{self.burst_bytes}",
+            "limit",
+            f"{self.limit_bytes}",
+        )
+
+
+class InterfaceTarget(msgspec.Struct, frozen=True):
+    """A NIC or port as found. `printed` holds what each tool said, by sort."""
+
+    interface: Interface
+    index: int
+    printed: dict[str, str]
+
+    @property
+    def listing(self) -> dict[str, str]:
+        """By section, under names that no other interface's sections have; routes over several ways are shared."""
+        where = f" in {self.interface.netns}" if self.interface.netns else ""
+        own = {f"{self.interface.netdev}{where}: {sort}": text for sort, text in self.printed.items()}
+        own[f"ECMP{where}"] = own.pop(f"{self.interface.netdev}{where}: multipath")
+        return own
+
+    @property
+    def ifb(self) -> str:
+        """The intermediate device that faults on what this NIC receives may make."""
+        return ifb_name(self.index)
+
+    def qdiscs(self) -> list[dict[str, Any]]:
+        """Its queueing disciplines, as `tc -json` has them."""
+        found: list[dict[str, Any]] = json.loads(self.printed["qdisc"])
+        return found
+
+    @property
+    def root(self) -> dict[str, Any]:
+        """The root queueing discipline; a NIC that is down may list none."""
+        return next((qdisc for qdisc in self.qdiscs() if qdisc.get("root")), {"kind": "noop", "handle": "0:"})
+
+    def shaper(self) -> Shaper | None:
+        """The root, when it is a token bucket that can be told again exactly; None for any other kind."""
+        options = self.root.get("options", {})
+        if self.root["kind"] != "tbf" or "peakrate" in options:
+            return None
+        return Shaper(options["rate"] * 8.0, _burst_bytes(options), options["limit"])
+
+    def links(self) -> list[dict[str, Any]]:
+        """Its link and addresses, as `ip -json` has them: one entry."""
+        found: list[dict[str, Any]] = json.loads(self.printed["address"])
+        return found
+
+    @property
+    def mtu_bytes(self) -> int:
+        """What fits into a packet, headers of IP included."""
+        return int(self.links()[0]["mtu"])
+
+    def addresses(self) -> list[dict[str, Any]]:
+        """Its IPv4 addresses of global scope, as `ip -json` has them."""
+        found = self.links()[0].get("addr_info", ())
+        return [entry for entry in found if entry["family"] == "inet" and entry["scope"] == "global"]
+
+    @property
+    def neighbour(self) -> str:
+        """Who answers at the other end: its routes' first gateway, or the first fixed neighbour; "" for nobody."""
+        gateways = [words[words.index("via") + 1] for words in self.lines("route") if "via" in words]
+        return next(iter((*gateways, *(words[0] for words in self.lines("neighbour") if "." in words[0]))), "")
+
+    def multipath(self) -> list[str]:
+        """The routes over several ways of which it is one, as `ip route` must be told them."""
+        return _through(self.printed["multipath"], self.interface.netdev)
+
+    def lines(self, section: str) -> list[list[str]]:
+        """A textual section, as words."""
+        return [line.split() for line in self.printed[section].splitlines()]
+
+
+def hardware(interface: Interface) -> str:
+    """What carries the traffic: `rxe`, `ethernet` (no RDMA), `sonic`, `ib` (InfiniBand), or a driver as `mlx5_core`.
+
+    Raises UnhealthyError when the host has no such RDMA device.
+    """
+    if not interface.device:
+        return "sonic" if _SONIC.exists() and isinstance(interface, Port) else "ethernet"
+    device = _INFINIBAND / interface.device
+    if not device.exists():
+        raise UnhealthyError(f"{interface.name}: this host has no RDMA device {interface.device}; see `rdma link`")
+    if (device / "parent").exists():
+        return "rxe"
+    if (device / "ports/1/link_layer").read_text().strip() == "InfiniBand":
+        return "ib"
+    return (device / "device" / "driver").resolve().name
+
+
+def index_of(interface: Interface) -> int:
+    """The interface index. Raises UsageError when the NIC's interface or namespace is not on this host."""
+    try:
+        with namespaces.network(interface.netns):
+            return socket.if_nametoindex(interface.netdev)
+    except OSError:
+        where = f" in {interface.netns}" if interface.netns else ""
+        raise UsageError(
+            f"{interface.name}: this host has no interface {interface.netdev}{where}; see `ip link`"
+        ) from None
+
+
+def ifb_name(index: int) -> str:
+    """Unique by interface, and short enough whatever the NIC is called."""
+    return f"{IFB_PREFIX}{index}"
+
+
+def examine(interface: Interface) -> InterfaceTarget:
+    """The NIC with everything a fault may disturb. Raises UsageError when it is not there."""
+    return InterfaceTarget(interface, index_of(interface), listing(interface))
+
+
+def listing(interface: Interface) -> dict[str, str]:
+    """Everything a fault may disturb, one text a section; equal texts mean an equal state."""
+    found = {
+        name: run(tuple(command.format(interface.netdev).split()), interface.netns) for name, command in _LIST.items()
+    }
+    found["address"] = json.dumps(_steady(json.loads(found["address"])))
+    routes = run(("ip", "-4", "route", "show", "table", "all"), interface.netns)
+    found |= _routes(routes.replace("\n\t", " "), interface.netdev)
+    found["route6"] = "".join(f"{line}\n" for line in found["route6"].splitlines() if "proto kernel" not in line)
+    found["filter"] = ""
+    if any(qdisc["kind"] in {"ingress", "clsact"} for qdisc in json.loads(found["qdisc"])):
+        found["filter"] = run(("tc", "-json", "filter", "show", "dev", interface.netdev, "ingress"), interface.netns)
+    return found
+
+
+def joined(targets: Iterable[InterfaceTarget]) -> dict[str, str]:
+    """The listings of several."""
+    return {section: text for target in targets for section, text in target.listing.items()}
+
+
+def difference(before: dict[str, str], after: dict[str, str]) -> tuple[str, ...]:
+    """What is no longer as it was, a line each: `- ` lost, `+ ` left over."""
+    found = []
+    for section in sorted(before.keys() | after.keys()):
+        old, new = (side.get(section, "").splitlines() for side in (before, after))
+        if old != new:
+            found += [f"- {section}: {line}" for line in old if line not in new]
+            found += [f"+ {section}: {line}" for line in new if line not in old]
+            found += [f"~ {section}: in another order"] if sorted(old) == sorted(new) else []
+    return tuple(found)
+
+
+def _steady(value: Any) -> Any:  # noqa: ANN401  (JSON)
+    if isinstance(value, list):
+        return [_steady(item) for item in value if not _by_itself(item)]
+    if isinstance(value, dict):
+        return {key: _steady(item) for key, item in value.items() if key not in _VOLATILE}
+    return value
+
+
+def _by_itself(item: Any) -> bool:  # noqa: ANN401
+    """An address that the kernel gives every link some time after it came up, as it does the routes to it."""
+    return isinstance(item, dict) and item.get("family") == "inet6" and item.get("scope") == "link"
+
+
+def _routes(text: str, netdev: str) -> dict[str, str]:
+    """A route a line, by sort: those that lead out of `netdev` alone, and all of the host that have several ways."""
+    # What is said of a hop's health is not the route's own.
+    lines = [re.sub(r" (linkdown|dead)\b", "", line).strip() for line in text.splitlines()]
+    several = sorted(line for line in lines if " nexthop " in line)
+    alone = [line for line in _through("\n".join(lines), netdev) if line not in several]
+    return {"route": "".join(f"{line}\n" for line in alone), "multipath": "".join(f"{line}\n" for line in several)}
+
+
+def _through(routes: str, netdev: str) -> list[str]:
+    return [line for line in routes.splitlines() if f" dev {netdev} " in f"{line} "]
+
+
+def _burst_bytes(options: dict[str, Any]) -> int:
+    """A burst that lists as the given one does: whole KiB, as people write it, where one fits."""
+    ticks, rate = int(options["burst_raw"], 16), int(options["rate"])
+    low, high = math.ceil(ticks * _TICK_S * rate), math.ceil((ticks + 1) * _TICK_S * rate) - 1
+    whole = high // 1024 * 1024
+    return whole if whole >= low else (low + high) // 2

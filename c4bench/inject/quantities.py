@@ -1,0 +1,56 @@
+"""A parameter's value as people write it, in the unit that the catalogue states."""
+
+import re
+from collections.abc import Mapping
+
+from c4bench.errors import UsageError
+from c4bench.model.fault import Parameter, Value
+
+_NUMBER = re.compile(r"\s*([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)\s*([A-Za-z%]*)\s*")
+_SCALES: Mapping[str, Mapping[str, float]] = {
+    "s": {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "min": 60.0},
+    "bytes": {"B": 1.0, "bytes": 1.0, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30},
+    "times": {"x": 1.0, "times": 1.0},
+    "W": {"W": 1.0, "mW": 1e-3, "kW": 1e3},
+    "MHz": {"MHz": 1.0, "GHz": 1e3},
+    "bit/s": {"bit": 1.0, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9},
+}
+_SHARE = {"%": 1e-2}
+
+
+def value(fault: str, name: str, knob: Parameter, given: Value | None) -> Value:
+    """`given` (or the default) in the knob's unit. Raises UsageError that says what would do."""
+    if given is None:
+        given = knob.default
+    if given is None:
+        raise UsageError(f"{fault}: {name} is not given; say it, {allowed(knob)}")
+    if knob.type == "choice":
+        if given in knob.choices:
+            return given
+    else:
+        number = _number(fault, name, knob, given)
+        low, high = knob.minimum, knob.maximum
+        if number is not None and (low is None or number >= low) and (high is None or number <= high):
+            return number
+    raise UsageError(f"{fault}: {name} is {given!r}; it must be {allowed(knob)}")
+
+
+def allowed(knob: Parameter) -> str:
+    """`at least 0.001 s and at most 0.1 s`, `tx or rx`."""
+    if knob.type == "choice":
+        return " or ".join(knob.choices)
+    bounds = [("at least", knob.minimum), ("at most", knob.maximum)]
+    return " and ".join(f"{word} {bound:g} {knob.unit}".rstrip() for word, bound in bounds if bound is not None)
+
+
+def _number(fault: str, name: str, knob: Parameter, given: Value) -> float | None:
+    if not isinstance(given, str):
+        return float(given)
+    match = _NUMBER.fullmatch(given)
+    if match is None:
+        return None
+    scales = _SCALES.get(knob.unit, _SHARE if knob.unit.startswith("of ") else {})
+    if match[2] and match[2] not in scales:
+        known = ", ".join(scales) or "no unit at all"
+        raise UsageError(f"{fault}: {name} is {given!r}, whose unit is wrong; it is counted in {knob.unit}: {known}")
+    return float(match[1]) * scales.get(match[2], 1.0)

@@ -1,0 +1,44 @@
+"""What is refused on a host although the request is well-formed: what would cut off more than was meant."""
+
+import os
+from collections.abc import Iterable, Mapping
+
+from c4bench.errors import UsageError
+from c4bench.inject import hosts
+from c4bench.inject.journal import Entry
+from c4bench.inject.witness.link import running
+from c4bench.model.fabric import Nic
+from c4bench.model.fault import FaultRequest, FaultSpec, TargetKind
+
+_INTERFACES = frozenset({TargetKind.NIC, TargetKind.PORT})
+
+
+def check(spec: FaultSpec, request: FaultRequest, found: Mapping[str, str], in_force: Iterable[Entry]) -> None:
+    """Raises UsageError for a fault on the way that we came by, or on the last NIC that works.
+
+    `found` is the target's listing, `in_force` are the faults that the host has already.
+    """
+    if spec.target in _INTERFACES:
+        _refuse_management(request, found)
+    if spec.target is TargetKind.NIC and spec.severs and not request.last_nic:
+        _refuse_last(request, in_force)
+
+
+def _refuse_management(request: FaultRequest, found: Mapping[str, str]) -> None:
+    interface = request.interface
+    if hosts.management_interface(interface.netns) == interface.netdev:
+        raise UsageError(
+            f"{request.where} carries the default route of {request.host}; name another, or use host.management_cut"
+        )
+    ours = (*os.environ.get("SSH_CONNECTION", "").split(), "", "", "")[2]
+    if ours and any(f'"local": "{ours}"' in text for text in found.values()):
+        raise UsageError(f"{request.where} carries the session we came by ({ours}); name another NIC")
+
+
+def _refuse_last(request: FaultRequest, in_force: Iterable[Entry]) -> None:
+    hit = {entry.lease.request.nic for entry in in_force} | {request.nic}
+    others: list[Nic] = [nic for nic in request.nics if nic not in hit]
+    if not running(others):
+        raise UsageError(
+            f"{request.where} is the last NIC of {request.host} that works; ask for it with --last-nic if you mean it"
+        )

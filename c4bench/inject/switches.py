@@ -1,0 +1,40 @@
+"""A switch as found: all its ports."""
+
+import json
+
+import msgspec
+
+from c4bench.errors import UsageError
+from c4bench.inject import interfaces
+from c4bench.inject.actions import run
+from c4bench.inject.interfaces import InterfaceTarget
+from c4bench.model.fault import FaultRequest, Port
+
+
+class SwitchTarget(msgspec.Struct, frozen=True):
+    """A switch's ports that are up."""
+
+    ports: tuple[InterfaceTarget, ...]
+
+    @property
+    def listing(self) -> dict[str, str]:
+        """Every port's sections."""
+        return interfaces.joined(self.ports)
+
+
+def examine(request: FaultRequest) -> SwitchTarget:
+    """Raises UsageError when the switch is not to be found here."""
+    return SwitchTarget(tuple(interfaces.examine(port) for port in ports(request)))
+
+
+def ports(request: FaultRequest) -> list[Port]:
+    """The ports that have a cable, by name: the far end of an Ethernet link is what makes a port one."""
+    try:
+        found = json.loads(run(("ip", "-json", "link", "show", "up"), request.netns))
+    except OSError:
+        raise UsageError(f"there is no switch {request.host} here: nothing at {request.netns}") from None
+    return [
+        Port(request.host, link["ifname"], request.netns)
+        for link in sorted(found, key=lambda link: str(link["ifname"]))
+        if link.get("link_type") == "ether" and not link["ifname"].startswith(interfaces.IFB_PREFIX)
+    ]

@@ -1,0 +1,29 @@
+"""What a fault befalls, as found: one look for each kind of target."""
+
+from c4bench.errors import UsageError
+from c4bench.inject import gpus, hosts, interfaces, processes, switches
+from c4bench.inject.gpus import GpuTarget
+from c4bench.inject.hosts import HostTarget
+from c4bench.inject.interfaces import InterfaceTarget
+from c4bench.inject.processes import ProcessTarget
+from c4bench.inject.switches import SwitchTarget
+from c4bench.model.fault import FaultRequest, TargetKind
+
+Target = InterfaceTarget | SwitchTarget | HostTarget | ProcessTarget | GpuTarget
+
+
+def look(kind: TargetKind, request: FaultRequest) -> Target:
+    """The target with everything that a fault may disturb, as text in its `listing`. Raises C4Error when not there."""
+    match kind:
+        case TargetKind.NIC | TargetKind.PORT:
+            return interfaces.examine(request.interface)
+        case TargetKind.SWITCH:
+            return switches.examine(request)
+        case TargetKind.HOST:
+            return hosts.examine(request)
+        case TargetKind.PROCESS:
+            return processes.find(request)
+        case TargetKind.GPU:
+            return gpus.examine(request)
+        case TargetKind.COMPOUND:
+            raise UsageError(f"{request.fault} is several faults; each has a target of its own")

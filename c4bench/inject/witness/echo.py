@@ -1,0 +1,211 @@
+"""Witnesses by probe: what becomes of echo requests sent out of the interface."""
+
+import math
+import statistics
+from itertools import pairwise
+
+from c4bench.inject import interfaces
+from c4bench.inject.witness.base import Aftermath, Evidence, Values
+from c4bench.inject.witness.probe import Echoes, Prober
+from c4bench.model.fault import FaultRequest
+
+# So many losses are expected, within the limits, that their number says something.
+_LOSSES_WANTED, _PROBES_MIN, _PROBES_MAX = 20, 40, 50_000
+# Standard deviations of a binomial count that chance is allowed, and the share of probes a flipped bit does no harm to.
+_SIGMAS, _HARMLESS = 4.0, 0.02
+_PROBE_BYTES = 1024
+# Of what the fault would cost, so much may still be lost: probes on the way when it ended.
+_WELL = 0.05
+
+
+class EchoLoss:
+    """`sent` and `lost` probes; seen when about as many are lost as asked for."""
+
+    def __init__(self, request: FaultRequest) -> None:
+        one_way = float(request.parameters.get("probability", 1.0))
+        both = request.parameters.get("direction") == "both"
+        self._probability = 1 - (1 - one_way) ** 2 if both else one_way
+        self._count = min(_PROBES_MAX, max(_PROBES_MIN, math.ceil(_LOSSES_WANTED / self._probability)))
+        self._gap_s = request.witness_s / self._count
+        self._prober = Prober(interfaces.examine(request.interface))
+        self._lost_before = 0
+
+    def before(self) -> Values:
+        """In health about none is lost."""
+        found = self._train()
+        self._lost_before = found.lost
+        return _counts(found)
+
+    def during(self, onset_s: float) -> Evidence:  # noqa: ARG002  (every probe is sent after it)
+        """The first evidence is the sending of the first probe that was lost."""
+        found = self._train()
+        fits = plausible(found.lost, len(found.sent_s), self._probability) and self._lost_before < found.lost / 2
+        return Evidence(_counts(found), found.first_lost_s if fits else None)
+
+    def after(self) -> Aftermath:
+        """Recovered when about none is lost."""
+        found = self._train()
+        expected = self._count * self._probability
+        return Aftermath(_counts(found), found.lost <= max(self._lost_before, _WELL * expected))
+
+    def _train(self) -> Echoes:
+        return self._prober.train(self._count, _PROBE_BYTES, self._gap_s)
+
+
+class EchoDelay:
+    """`round_trip_s`, the median; seen when it has grown by at least half of what was asked for."""
+
+    def __init__(self, request: FaultRequest) -> None:
+        ways = 2 if request.word("direction") == "both" else 1
+        self._asked_s = request.number("delay_s") * ways
+        self._gap_s = request.witness_s / _PROBES_MIN
+        self._prober = Prober(interfaces.examine(request.interface))
+        self._before_s = math.inf
+
+    def before(self) -> Values:
+        """In health."""
+        self._before_s = _round_trip_s(self._train())
+        return {"round_trip_s": self._before_s}
+
+    def during(self, onset_s: float) -> Evidence:  # noqa: ARG002
+        """The first evidence is the sending of the first probe that was late."""
+        found = self._train()
+        bar_s = self._before_s + self._asked_s / 2
+        late = [answer.sent_s for answer in found.answers if answer.arrived_s - answer.sent_s >= bar_s]
+        seen = bool(late) and _round_trip_s(found) >= bar_s
+        return Evidence({"round_trip_s": _round_trip_s(found)}, min(late) if seen else None)
+
+    def after(self) -> Aftermath:
+        """Recovered when less than half of the delay is left."""
+        left_s = _round_trip_s(self._train())
+        return Aftermath({"round_trip_s": left_s}, left_s < self._before_s + self._asked_s / 2)
+
+    def _train(self) -> Echoes:
+        return self._prober.train(_PROBES_MIN, gap_s=self._gap_s)
+
+
+class EchoOrder:
+    """`overtaken`: how many probes were answered before one that had been sent earlier; seen when some are."""
+
+    def __init__(self, request: FaultRequest) -> None:
+        wanted = math.ceil(_LOSSES_WANTED / request.number("probability"))
+        self._count = max(_PROBES_MIN, wanted)
+        # Many must be under way at once, or none can overtake.
+        self._gap_s = request.number("delay_s") / 10
+        self._prober = Prober(interfaces.examine(request.interface))
+        self._before = 0
+
+    def before(self) -> Values:
+        """In health there are none."""
+        self._before = overtakings(self._train())
+        return {"overtaken": self._before}
+
+    def during(self, onset_s: float) -> Evidence:  # noqa: ARG002
+        """The first evidence is the arrival of the first that overtook."""
+        found = self._train()
+        first = next(
+            (later.arrived_s for earlier, later in pairwise(found.answers) if later.number > earlier.number + 1), None
+        )
+        count = overtakings(found)
+        return Evidence({"overtaken": count}, first if count > self._before else None)
+
+    def after(self) -> Aftermath:
+        """Recovered when there are no more than before."""
+        left = overtakings(self._train())
+        return Aftermath({"overtaken": left}, left <= self._before)
+
+    def _train(self) -> Echoes:
+        return self._prober.train(self._count, gap_s=self._gap_s)
+
+
+class EchoSize:
+    """`small` and `full`: shares of probes answered, short ones and ones of the MTU; seen when only short ones are."""
+
+    def __init__(self, request: FaultRequest) -> None:
+        target = interfaces.examine(request.interface)
+        self._full_bytes = target.mtu_bytes
+        self._gap_s = request.witness_s / _PROBES_MIN / 2
+        self._prober = Prober(target)
+        self._healthy = False
+
+    def before(self) -> Values:
+        """In health both are."""
+        small, full = self._trains()
+        self._healthy = not small.lost and not full.lost
+        return _shares(small, full)
+
+    def during(self, onset_s: float) -> Evidence:  # noqa: ARG002
+        """The first evidence is the sending of the first full one that was lost."""
+        small, full = self._trains()
+        seen = self._healthy and not small.lost and full.lost == len(full.sent_s)
+        return Evidence(_shares(small, full), full.first_lost_s if seen else None)
+
+    def after(self) -> Aftermath:
+        """Recovered when both are answered again."""
+        small, full = self._trains()
+        return Aftermath(_shares(small, full), not small.lost and not full.lost)
+
+    def _trains(self) -> tuple[Echoes, Echoes]:
+        full = self._prober.train(_PROBES_MIN, self._full_bytes, self._gap_s)
+        return self._prober.train(_PROBES_MIN, gap_s=self._gap_s), full
+
+
+class NicsDead:
+    """`lost`: share of probes lost over all NICs of the host; seen when none is answered on any."""
+
+    def __init__(self, request: FaultRequest) -> None:
+        self._gap_s = request.witness_s / _PROBES_MIN
+        self._probers = [Prober(interfaces.examine(nic)) for nic in request.nics]
+        self._lost_before = 1.0
+
+    def before(self) -> Values:
+        """In health all are answered."""
+        self._lost_before, _ = self._look()
+        return {"lost": self._lost_before}
+
+    def during(self, onset_s: float) -> Evidence:  # noqa: ARG002
+        """The first evidence is the sending of the first probe that was lost."""
+        lost, first_s = self._look()
+        return Evidence({"lost": lost}, first_s if lost == 1.0 and self._lost_before < _WELL else None)
+
+    def after(self) -> Aftermath:
+        """Recovered when about all are answered again."""
+        lost, _ = self._look()
+        return Aftermath({"lost": lost}, lost <= self._lost_before + _WELL)
+
+    def _look(self) -> tuple[float, float | None]:
+        trains = [prober.train(_PROBES_MIN, gap_s=self._gap_s) for prober in self._probers]
+        lost = sum(train.lost for train in trains) / sum(len(train.sent_s) for train in trains)
+        return lost, min((train.first_lost_s for train in trains if train.first_lost_s), default=None)
+
+
+def plausible(lost: int, sent: int, probability: float) -> bool:
+    """Whether losing each probe with `probability` explains the count; never for a count without losses."""
+    expected = sent * probability
+    spread = _SIGMAS * math.sqrt(expected * (1 - probability))
+    return lost > 0 and expected * (1 - _HARMLESS) - spread <= lost <= expected + spread
+
+
+def overtakings(found: Echoes) -> int:
+    """How many answers came before that of a probe with a smaller number."""
+    newest, count = -1, 0
+    for answer in found.answers:
+        count += answer.number < newest
+        newest = max(newest, answer.number)
+    return count
+
+
+def _counts(found: Echoes) -> Values:
+    return {"sent": len(found.sent_s), "lost": found.lost}
+
+
+def _shares(small: Echoes, full: Echoes) -> Values:
+    return {
+        "small": 1 - small.lost / len(small.sent_s),
+        "full": 1 - full.lost / len(full.sent_s),
+    }
+
+
+def _round_trip_s(found: Echoes) -> float:
+    trips_s = [answer.arrived_s - answer.sent_s for answer in found.answers]
+    return statistics.median(trips_s) if trips_s else math.inf

@@ -1,0 +1,143 @@
+"""Witnesses that read one figure: before, during and after are three readings of it."""
+
+import ipaddress
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from c4bench.inject import gpus, hosts, interfaces
+from c4bench.inject.witness.base import Aftermath, Evidence, Values, wait_until
+from c4bench.model.fault import FaultRequest
+
+_INFINIBAND = Path("/sys/class/infiniband")
+_GIDS_READ = 16
+_NEAR = 0.05
+
+
+class Figure:
+    """`name` as `read` tells it; seen when `changed(before, now)`, recovered when about what it was."""
+
+    def __init__(
+        self, name: str, look_s: float, read: Callable[[], float], changed: Callable[[float, float], bool]
+    ) -> None:
+        self._name, self._look_s, self._read, self._changed = name, look_s, read, changed
+        self._before = 0.0
+
+    def before(self) -> Values:
+        """In health."""
+        self._before = self._read()
+        return {self._name: self._before}
+
+    def during(self, onset_s: float) -> Evidence:  # noqa: ARG002  (a reading has no memory of its onset)
+        """The first evidence is the first reading that is another."""
+        observed_s = wait_until(lambda: self._changed(self._before, self._read()), self._look_s)
+        return Evidence({self._name: self._read()}, observed_s)
+
+    def after(self) -> Aftermath:
+        """Recovered when it reads about as before."""
+        wait_until(self._recovered, self._look_s)
+        return Aftermath({self._name: self._read()}, self._recovered())
+
+    def _recovered(self) -> bool:
+        now = self._read()
+        return abs(now - self._before) <= _NEAR * abs(self._before) or not self._changed(self._before, now)
+
+
+def gid_table(request: FaultRequest) -> Figure:
+    """How many of the port's GIDs are the address's."""
+    nic = request.interface
+    table = _INFINIBAND / nic.device / "ports/1/gids"
+    own = str(ipaddress.IPv6Address(f"::ffff:{interfaces.examine(nic).addresses()[0]['local']}").exploded)
+
+    def read() -> float:
+        return float(sum((table / str(index)).read_text().strip() == own for index in range(_GIDS_READ)))
+
+    return Figure("gids", request.witness_s, read, lambda before, now: before > 0 and now == 0)
+
+
+def memory_available(request: FaultRequest) -> Figure:
+    """What the kernel could still give."""
+    taken = request.number("bytes")
+    return Figure(
+        "available_bytes",
+        request.witness_s,
+        lambda: float(hosts.memory_available_bytes()),
+        lambda before, now: before - now >= taken / 2,
+    )
+
+
+def disk_available(request: FaultRequest) -> Figure:
+    """What could still be written."""
+    # A file system counts in blocks, and others write meanwhile.
+    bar = max(request.number("left_bytes") * 2, 1 << 20)
+    return Figure(
+        "available_bytes",
+        request.witness_s,
+        lambda: float(hosts.disk_available_bytes(hosts.LOGS)),
+        lambda before, now: now <= bar < before or now < before / 10,
+    )
+
+
+def clock_offset(request: FaultRequest) -> Figure:
+    """The time of day against the clock that only goes on."""
+    asked = request.number("offset_s")
+    return Figure(
+        "offset_s",
+        request.witness_s,
+        lambda: time.time() - time.monotonic(),
+        lambda before, now: abs(now - before - asked) < _NEAR * abs(asked),
+    )
+
+
+def link_speed(request: FaultRequest) -> Figure:
+    """What the kernel says the link has negotiated, Mbit/s."""
+    speed = Path("/sys/class/net") / request.interface.netdev / "speed"
+    return Figure("speed_mbps", request.witness_s, lambda: float(speed.read_text()), lambda before, now: now < before)
+
+
+def pcie_speed(request: FaultRequest) -> Figure:
+    """What the kernel says the PCIe link has trained to, GT/s."""
+    speed = _INFINIBAND / request.interface.device / "device/current_link_speed"
+    return Figure(
+        "gigatransfers",
+        request.witness_s,
+        lambda: float(speed.read_text().split()[0]),
+        lambda before, now: now < before,
+    )
+
+
+def port_rate(request: FaultRequest) -> Figure:
+    """What the port's own counter says it sends, bit/s; it counts in words of four bytes (IBTA 16.1.3.5)."""
+    counter = _INFINIBAND / request.interface.device / "ports/1/counters/port_xmit_data"
+    limit_bps = request.number("fraction") * (request.nic.rate_bps if request.nic else 0.0)
+
+    def read() -> float:
+        began_s, began = time.monotonic(), int(counter.read_text())
+        time.sleep(request.witness_s)
+        return (int(counter.read_text()) - began) * 32 / (time.monotonic() - began_s)
+
+    return Figure("rate_bps", request.witness_s, read, lambda before, now: 0 < now <= 1.1 * limit_bps < before)
+
+
+def gpu_clock(request: FaultRequest) -> Figure:
+    """The graphics clock as the driver reports it, MHz."""
+    asked = request.number("clock_mhz")
+    return Figure("clock_mhz", request.witness_s, lambda: gpus.examine(request).clock_mhz, lambda _, now: now <= asked)
+
+
+def gpu_power(request: FaultRequest) -> Figure:
+    """The power limit that is enforced, W."""
+    asked = request.number("limit_w")
+    return Figure("limit_w", request.witness_s, lambda: gpus.examine(request).enforced_w, lambda _, now: now <= asked)
+
+
+def gpu_xid(request: FaultRequest) -> Figure:
+    """The newest XID in the books of the data centre GPU manager."""
+
+    def read() -> float:
+        argv = ("dcgmi", "dmon", "-i", str(request.gpu), "-e", "230", "-c", "1")
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        return gpus.xid(done.stdout)
+
+    return Figure("xid", request.witness_s, read, lambda _, now: now == request.number("xid"))

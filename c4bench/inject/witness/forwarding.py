@@ -1,0 +1,125 @@
+"""Witnesses of a switch that forwards wrongly: datagrams of our own, and where they go."""
+
+import contextlib
+import errno
+import select
+import socket
+import time
+
+from c4bench import namespaces
+from c4bench.errors import UnhealthyError
+from c4bench.inject import interfaces
+from c4bench.inject.interfaces import InterfaceTarget
+from c4bench.inject.witness.base import Aftermath, Counters, Evidence, Values
+from c4bench.model.fault import FaultRequest
+
+_ROCE_PORT = 4791
+_UNUSED_PORT = 33434
+_ACKNOWLEDGE, _SEND_ONLY = 0x11, 0x04
+_TRIES = 20
+_ANSWER_S = 5e-3
+_FLOWS = 64
+_CROWDED = 0.95
+
+
+class AcksLost:
+    """`acks` and `data`: shares of RoCE datagrams that a switch at the other end refuses, having nobody to take them.
+
+    The refusal (ICMP port unreachable) is the proof that a datagram arrived. Ours are no part of any connection.
+    """
+
+    def __init__(self, request: FaultRequest) -> None:
+        self._target = interfaces.examine(request.interface)
+        self._healthy = False
+        if not self._target.neighbour or not self._target.addresses():
+            raise UnhealthyError(f"{request.where} cannot be probed: it has no neighbour or no IPv4 address")
+
+    def before(self) -> Values:
+        """In health both arrive."""
+        found = self._look()
+        self._healthy = found["acks"] == found["data"] == 1.0
+        return found
+
+    def during(self, onset_s: float) -> Evidence:  # noqa: ARG002  (every datagram is sent after it)
+        """Seen when only data arrives; the look begins with an acknowledgement, so its beginning is the evidence."""
+        began_s = time.time()
+        found = self._look()
+        return Evidence(found, began_s if self._healthy and found == {"acks": 0.0, "data": 1.0} else None)
+
+    def after(self) -> Aftermath:
+        """Recovered when both arrive."""
+        found = self._look()
+        return Aftermath(found, found["acks"] == found["data"] == 1.0)
+
+    def _look(self) -> Values:
+        return {
+            "acks": arrived(self._target, _ACKNOWLEDGE) / _TRIES,
+            "data": arrived(self._target, _SEND_ONLY) / _TRIES,
+        }
+
+
+class PortShare:
+    """`share` of our flows that leave by the port, of all that leave by an ECMP route; seen when about all do."""
+
+    def __init__(self, request: FaultRequest) -> None:
+        self._target = interfaces.examine(request.interface)
+        routes = self._target.multipath()
+        if not routes:
+            raise UnhealthyError(f"{request.where} is no member of any ECMP route; see `ip route` on the switch")
+        destination, *hops = routes[0].split(" nexthop ")
+        self._network = destination.split()[0]
+        self._devices = [hop.split()[hop.split().index("dev") + 1] for hop in hops]
+        self._counters = Counters(request.interface.netns)
+        self._before = 1.0
+
+    def before(self) -> Values:
+        """In health a part of them."""
+        self._before = self._look()
+        return {"share": self._before}
+
+    def during(self, onset_s: float) -> Evidence:  # noqa: ARG002
+        """The first evidence is the first flow, sent at once."""
+        began_s = time.time()
+        share = self._look()
+        return Evidence({"share": share}, began_s if self._before < _CROWDED <= share else None)
+
+    def after(self) -> Aftermath:
+        """Recovered when it is a part again."""
+        share = self._look()
+        return Aftermath({"share": share}, share < _CROWDED)
+
+    def _look(self) -> float:
+        before = self._sent()
+        with namespaces.network(self._target.interface.netns):
+            for _ in range(_FLOWS):  # each from another source port
+                with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as line:
+                    line.sendto(b"c4bench", (_some_address(self._network), _UNUSED_PORT))
+        time.sleep(_ANSWER_S)
+        sent = {device: count - before[device] for device, count in self._sent().items()}
+        return sent[self._target.interface.netdev] / max(1, sum(sent.values()))
+
+    def _sent(self) -> dict[str, int]:
+        return {device: self._counters.read(device).tx_packets for device in self._devices}
+
+
+def arrived(target: InterfaceTarget, opcode: int) -> int:
+    """How many of some datagrams with this RoCE opcode are refused at the other end."""
+    count = 0
+    with namespaces.network(target.interface.netns):
+        line = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    with line:
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, target.interface.netdev.encode())
+        line.setblocking(False)
+        line.connect((target.neighbour, _ROCE_PORT))
+        for _ in range(_TRIES):
+            with contextlib.suppress(OSError):  # what an earlier one came to
+                line.send(bytes([opcode]) + bytes(15))
+            if select.select([line], [], [], _ANSWER_S)[0]:
+                count += line.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == errno.ECONNREFUSED
+    return count
+
+
+def _some_address(network: str) -> str:
+    """The first address of the network."""
+    first, _, _ = network.partition("/")
+    return f"{first.rpartition('.')[0]}.1"

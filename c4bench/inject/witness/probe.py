@@ -1,0 +1,144 @@
+"""Echo requests (RFC 792) out of one interface: a flow of our own, so that a fault shows on an idle fabric too."""
+
+import contextlib
+import os
+import select
+import socket
+import struct
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from c4bench import namespaces
+from c4bench.errors import UnhealthyError
+from c4bench.inject.interfaces import InterfaceTarget
+from c4bench.model.fault import Interface
+
+HEADERS_BYTES = 28  # IPv4 without options, ICMP
+FRAME_BYTES = HEADERS_BYTES + 14
+MINIMUM_BYTES = 16
+_ECHO, _ECHO_REPLY = 8, 0
+_HEADER = struct.Struct("!BBHHHI")  # type, code, checksum, identifier, sequence, and our number, which never wraps
+_STAMP = struct.Struct("=qq")
+_SO_BINDTODEVICE = 25
+_SO_TIMESTAMPNS = 35
+_SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
+_IP_MTU_DISCOVER, _IP_PMTUDISC_PROBE = 10, 3
+_BUFFER_BYTES = 32 << 20
+_PACKET_MAX_BYTES = 1 << 16
+_PATIENCE_S = 0.25
+
+
+class Answer(NamedTuple):
+    """A probe by number that came back: when it was sent and when its answer arrived (host's clock)."""
+
+    number: int
+    sent_s: float
+    arrived_s: float
+
+
+class Echoes(NamedTuple):
+    """What became of a train of probes; `answers` in order of arrival."""
+
+    sent_s: Sequence[float]
+    answers: Sequence[Answer]
+
+    @property
+    def lost(self) -> int:
+        """Probes without an answer."""
+        return len(self.sent_s) - len({answer.number for answer in self.answers})
+
+    @property
+    def first_lost_s(self) -> float | None:
+        """When the first probe without an answer was sent."""
+        answered = {answer.number for answer in self.answers}
+        return next((sent_s for number, sent_s in enumerate(self.sent_s) if number not in answered), None)
+
+
+class Prober:
+    """Probes from an interface's own address to whoever is at the other end of its cable.
+
+    Raises UnhealthyError when it has no IPv4 address, or nobody is known at the other end.
+    """
+
+    def __init__(self, target: InterfaceTarget) -> None:
+        interface = target.interface
+        addresses = target.addresses()
+        self._source, self._peer = addresses[0]["local"] if addresses else "", target.neighbour
+        if not self._source or not self._peer:
+            missing = "neighbour or gateway" if self._source else "IPv4 address"
+            raise UnhealthyError(f"{interface.name} cannot be probed: it has no {missing}")
+        self._interface = interface
+        self._identifier = os.getpid() & 0xFFFF
+        self._next = 0
+
+    def train(self, count: int, size_bytes: int = 64, gap_s: float = 0.0) -> Echoes:
+        """Send `count` IP packets of `size_bytes`, one every `gap_s`; wait for the answers a while."""
+        first, self._next = self._next, self._next + count
+        with _socket(self._interface, self._source) as line:
+            ear = _Ear(line, self._peer, self._identifier, first)
+            padding = bytes(size_bytes - HEADERS_BYTES - 4)
+            for number in range(first, first + count):
+                ear.sent_s.append(time.time())
+                self._send(line, number, padding)
+                ear.hear(gap_s)
+            until_s = time.monotonic() + _PATIENCE_S
+            while len(ear.answers) < count and (left_s := until_s - time.monotonic()) > 0:
+                ear.hear(left_s, enough=count)
+        return Echoes(ear.sent_s, ear.answers)
+
+    def _send(self, line: socket.socket, number: int, padding: bytes) -> None:
+        fields = (_ECHO, 0, 0, self._identifier, number & 0xFFFF, number)
+        header = _HEADER.pack(*fields[:2], checksum(_HEADER.pack(*fields)), *fields[3:])
+        with contextlib.suppress(OSError):  # a full queue, too long for the link, link down: it is lost
+            line.sendto(header + padding, (self._peer, 0))
+
+
+class _Ear:
+    """Takes in the answers to one train."""
+
+    def __init__(self, line: socket.socket, peer: str, identifier: int, first: int) -> None:
+        self.sent_s: list[float] = []
+        self.answers: list[Answer] = []
+        self._line, self._peer, self._identifier, self._first = line, peer, identifier, first
+
+    def hear(self, wait_s: float, enough: int | None = None) -> None:
+        """Take in what arrives within `wait_s`, or until there are `enough`."""
+        until_s = time.monotonic() + wait_s
+        while wait_s > 0 and len(self.answers) != enough and select.select([self._line], [], [], wait_s)[0]:
+            self._take()
+            wait_s = until_s - time.monotonic()
+
+    def _take(self) -> None:
+        with contextlib.suppress(OSError):  # nothing more, or word of a probe that came to grief
+            while True:
+                data, ancillary, _, (peer, _) = self._line.recvmsg(_PACKET_MAX_BYTES, 64)
+                offset = (data[0] & 0xF) * 4
+                kind, _, _, identifier, _, number = _HEADER.unpack_from(data, offset)
+                index = number - self._first
+                ours = kind == _ECHO_REPLY and (peer, identifier) == (self._peer, self._identifier)
+                # An answer that is not what was asked is none.
+                if ours and 0 <= index < len(self.sent_s) and not any(data[offset + _HEADER.size :]):
+                    seconds, nanoseconds = _STAMP.unpack(ancillary[0][2][: _STAMP.size])
+                    self.answers.append(Answer(index, self.sent_s[index], seconds + nanoseconds / 1e9))
+
+
+def _socket(interface: Interface, source: str) -> socket.socket:
+    with namespaces.network(interface.netns):
+        line = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
+    line.setblocking(False)
+    line.setsockopt(socket.SOL_SOCKET, _SO_BINDTODEVICE, interface.netdev.encode())
+    line.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+    line.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, _BUFFER_BYTES)
+    line.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER_BYTES)
+    # Never in fragments, and never shortened: what is too long for the way shall be lost.
+    line.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_PROBE)
+    line.bind((source, 0))
+    return line
+
+
+def checksum(data: bytes) -> int:
+    """The Internet checksum (RFC 1071) of an even number of bytes; zeros behind them do not change it."""
+    total: int = sum(struct.unpack(f"!{len(data) // 2}H", data))
+    total = (total & 0xFFFF) + (total >> 16)
+    return 0xFFFF - ((total + (total >> 16)) & 0xFFFF)

@@ -1,0 +1,97 @@
+"""What the fault scenarios share: an injector for hosts and switches alike, and the fabric's state to compare."""
+
+import json
+
+import pytest
+
+from c4bench import remote
+from c4bench.inject import places
+from c4bench.inject.controller import Injector
+
+# Every interface's queues, filters, addresses and links, every route and fixed neighbour, and what runs of ours.
+STATE = """
+for device in $(ls /proc/sys/net/ipv4/conf); do
+  case $device in all|default|lo|eth0) ;; *) echo "$device $(ip -json address show dev $device)";; esac
+done
+tc -raw qdisc show; ip -4 route show table all; ip -6 route show table all; ip neighbour show nud permanent
+"""
+OURS = "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' ' | grep -o 'c4bench.inject [a-z]*' || true"
+
+
+@pytest.fixture
+def injector(pytestconfig, inventory, run_directory):
+    """Faults for hosts and switches of the inventory."""
+    if not pytestconfig.option.c4_allow_disruptive:
+        pytest.skip("disruptive-not-allowed: give --c4-allow-disruptive to let faults loose on these hosts")
+    return Injector(
+        connect=lambda host: remote.connect(host, inventory.access[host]),
+        python=lambda host: inventory.access[host].python,
+        record=run_directory,
+    )
+
+
+@pytest.fixture
+def healed(run_directory):
+    """How the fault that ended last did, as the run's history has it."""
+    return lambda: [event for event in run_directory.events() if event["kind"] == "fault_healed"][-1]
+
+
+@pytest.fixture
+def on(inventory):
+    """Run a shell command on a host or switch and return what it says."""
+
+    def run(host, command):
+        netns = inventory.access[host].netns
+        inside = ["nsenter", f"--net={netns}"] if netns else []
+        with remote.connect(host, inventory.access[host]) as connection:
+            return connection.run([*inside, "sh", "-c", command], timeout_s=60.0).stdout.decode()
+
+    return run
+
+
+@pytest.fixture
+def place(inventory):
+    """A target by the words of the command line."""
+    return lambda word: places.parse(word, inventory)
+
+
+@pytest.fixture
+def state(on, inventory, hosts):
+    """The whole fabric, as text by place: two of them are equal when nothing is different."""
+
+    def read():
+        found = {switch: steady(on(switch, STATE)) for switch in inventory.switches}
+        for host in hosts:
+            for netns in {nic.netns for nic in host.nics}:
+                inside = f"nsenter --net={netns} " if netns else ""
+                found[f"{host.name} {netns}"] = steady(on(host.name, f"{inside}sh -c '{STATE}'"))
+            found[f"{host.name} processes"] = on(host.name, OURS).splitlines()
+        return found
+
+    return read
+
+
+def steady(text):
+    """Without what counts down, or is said of a link's health in passing."""
+    lines = []
+    for line in text.splitlines():
+        device, _, listed = line.partition(" ")
+        if listed.startswith("["):
+            found = json.loads(listed)
+            listed = str([(link["mtu"], link["flags"], link.get("operstate"), addresses(link)) for link in found])
+        lines.append(f"{device} {listed}".strip())
+    return sorted(lines)
+
+
+def addresses(link):
+    """The link's addresses."""
+    return [(entry["local"], entry["prefixlen"]) for entry in link.get("addr_info", ())]
+
+
+def differences(before, after):
+    """What is in one and not in the other."""
+    return [
+        f"{place}: {line}"
+        for place in sorted(before.keys() | after.keys())
+        for line in {*before.get(place, [])} ^ {*after.get(place, [])}
+    ]

@@ -1,0 +1,125 @@
+"""Every fault of the catalogue: applied, witnessed, reverted, witnessed healed, and nothing left of it."""
+
+import pytest
+from conftest import differences
+
+from c4bench.inject import catalogue
+from c4bench.model.fault import TargetKind
+from c4bench.model.measurement import Clock
+
+CATALOGUE = catalogue.load().specs
+HOSTS_GONE = [name for name, spec in CATALOGUE.items() if spec.witness == "absence"]
+PARAMETERS = {
+    "nic.flap": {"period_s": 0.2, "duty": 0.3, "count": 3},
+    "nic.loss": {"probability": 0.02},
+    "link.loss": {"probability": 0.02},
+    "host.disk_full": {"left_bytes": 65536},
+    "host.memory": {"bytes": 16 << 20},
+}
+
+
+def of(*kinds):
+    """The faults for targets of these kinds that software can bring about, but for those that take the host away."""
+    return sorted(
+        name
+        for name, spec in CATALOGUE.items()
+        if spec.target in kinds and not spec.not_in_lab and name not in HOSTS_GONE
+    )
+
+
+@pytest.fixture
+def prove(injector, measure, healed):
+    """Bring a fault about, hold it to what every fault must do, and take it back."""
+
+    def proved(name, place):
+        lease_s = 20.0
+        with injector.apply_at(name, place, PARAMETERS.get(name, {}), lease_s=lease_s) as fault:
+            measure("faults.witnessed_fraction", float(fault.witness.seen), equals=1, clock=Clock.NONE, fault=name)
+            measure("faults.onset_error_s", fault.onset_bound_s, unit="s", at_most=0.010, fault=name)
+        well = healed()["recovered"] is True
+        measure("faults.healed_fraction", float(well), equals=1, clock=Clock.NONE, fault=name)
+
+    return proved
+
+
+@pytest.fixture
+def up_and_across(inventory, hosts, on):
+    """A link between two switches, and a port towards a host, by their neighbours: `leaf0/up1`, `leaf0/p0`."""
+    ours = {nic.address for host in hosts for nic in host.nics}
+    switch = inventory.switches[0]
+    words = [line.split() for line in on(switch, "ip neighbour show").splitlines()]
+    ports = {line[0]: line[line.index("dev") + 1] for line in words if "." in line[0]}
+    if not ports:
+        pytest.skip(f"unsupported: {switch} knows no neighbours")
+    across = next(port for address, port in sorted(ports.items()) if address not in ours)
+    towards = next(port for address, port in sorted(ports.items()) if address in ours)
+    return f"{switch}/{across}", f"{switch}/{towards}"
+
+
+@pytest.mark.parametrize("name", of(TargetKind.NIC))
+def test_nic_fault(name, hosts, place, prove):
+    """A NIC fault is seen by its witness, and the NIC is itself again when it ends."""
+    prove(name, place(f"{hosts[0].name}/0"))
+
+
+@pytest.mark.parametrize("name", of(TargetKind.PORT))
+def test_link_fault(name, up_and_across, place, prove, on):
+    """A fault of a switch's port is seen from the switch, and the port is itself again when it ends."""
+    across, towards = up_and_across
+    if name == "switch.misrouted" and "nexthop" not in on(across.partition("/")[0], "ip route"):
+        pytest.skip("unsupported: this fabric has one way only")
+    prove(name, place(towards if name == "port.down" else across))
+
+
+def test_switch_fault(inventory, place, prove):
+    """A switch that is down has no port that is up, and has them all again."""
+    prove("switch.down", place(inventory.switches[-1]))
+
+
+@pytest.mark.parametrize("name", of(TargetKind.HOST))
+def test_host_fault(name, hosts, place, prove):
+    """A fault of a whole host is seen on it, and the host is itself again when it ends."""
+    prove(name, place(hosts[0].name))
+
+
+@pytest.mark.parametrize("name", HOSTS_GONE)
+def test_host_that_goes_away(name, injector, hosts, place, measure, healed):
+    """A host that does not answer comes back by itself when its lease ends, and has nothing left of the fault."""
+    lease_s = 4.0
+    with injector.apply_at(name, place(hosts[-1].name), lease_s=lease_s) as fault:
+        measure("faults.witnessed_fraction", float(fault.witness.seen), equals=1, clock=Clock.NONE, fault=name)
+        measure("faults.onset_error_s", fault.onset_bound_s, unit="s", at_most=0.010, fault=name)
+    end = healed()
+    measure("lease.overrun_s", max(0.0, end["time_s"] - fault.expires_s), unit="s", at_most=1.0, fault=name)
+    measure("faults.healed_fraction", float(end["recovered"] is True), equals=1, clock=Clock.NONE, fault=name)
+
+
+def test_the_fabric_is_as_it_was(state, hosts, place, injector, measure):
+    """Faults on all tiers at once leave every queue, route, link, address, neighbour and process as it was."""
+    before = state()
+    nic, host = place(f"{hosts[0].name}/0"), place(f"{hosts[-1].name}/0")
+    with (
+        injector.apply_at("nic.rate", nic, {"direction": "both"}),
+        injector.apply_at("nic.down", host),
+    ):
+        assert differences(before, state())
+    left = differences(before, state())
+    measure("faults.residue", len(left), at_most=0, clock=Clock.NONE)
+    assert not left
+
+
+@pytest.mark.parametrize("name", sorted(name for name, spec in CATALOGUE.items() if spec.parts))
+def test_compound(name, injector, hosts, place, measure, run_directory):
+    """All parts of a compound are in force together, each begun when its time had come, and all end."""
+    spec = CATALOGUE[name]
+    wanted = 1 + max(part.target for part in spec.parts)
+    if len(hosts) < wanted:
+        pytest.skip(f"unsupported: needs {wanted} hosts")
+    with injector.apply_compound(name, [place(f"{host.name}/0") for host in hosts[:wanted]]) as found:
+        seen = sum(fault.witness.seen for fault in found) / len(spec.parts)
+        measure("faults.witnessed_fraction", seen, equals=1, clock=Clock.NONE, fault=name)
+        spread_s = found[-1].onset_s - found[0].onset_s
+        assert spread_s >= max(part.after_s for part in spec.parts) - min(fault.onset_bound_s for fault in found)
+    ends = [event for event in run_directory.events() if event["kind"] == "fault_healed"][-len(found) :]
+    well = sum(event["recovered"] is True for event in ends) / len(found)
+    measure("faults.healed_fraction", well, equals=1, clock=Clock.NONE, fault=name)

@@ -1,0 +1,170 @@
+"""A fault ends with its lease, whatever becomes of the controller, the injector, the session or the host."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from c4bench.errors import UnhealthyError
+from c4bench.model.measurement import Clock
+
+LEASE_S = 6.0
+LATE_S = 1.0
+# From before the session is open until after the fault was to be reverted.
+MOMENTS_S = (0.03, 0.08, 0.12, 0.2, 3.0)
+AUDIT = "cat /var/lib/c4bench/audit.jsonl 2>/dev/null || true"
+# The injector, and not the watchdog that it has let go of (whose parent is the host's first process).
+KILL = """
+for p in /proc/[0-9]*; do
+  parent=$(awk '{print $4}' $p/stat 2>/dev/null)
+  if tr '\\0' ' ' 2>/dev/null < $p/cmdline | grep -q 'c4bench[.]inject [h]old' && [ "$parent" != 1 ]; then
+    kill -9 ${p#/proc/}
+  fi
+done; true
+"""
+
+
+@pytest.fixture(autouse=True)
+def _allowed(pytestconfig):
+    if not pytestconfig.option.c4_allow_disruptive:
+        pytest.skip("disruptive-not-allowed: give --c4-allow-disruptive to let faults loose on these hosts")
+
+
+@pytest.fixture
+def command(inventory, tmp_path):
+    """`c4bench fault` with these words, as a process."""
+
+    def start(action, *words):
+        argv = [
+            sys.executable,
+            "-m",
+            "c4bench.cli.main",
+            "fault",
+            action,
+            *words,
+            "--json",
+            f"--hosts={inventory.path}",
+        ]
+        if action == "apply":
+            argv.append(f"--history={tmp_path}/faults.jsonl")
+        return subprocess.Popen(argv, stdout=subprocess.PIPE, start_new_session=True)
+
+    return start
+
+
+@pytest.fixture
+def over(on, measure, command):
+    """Wait for the lease's end, and hold the host's own audit log against it."""
+
+    def check(host, lease_s, since_s, how):
+        time.sleep(max(0.0, since_s + lease_s + LATE_S - time.time()))
+        lines = [json.loads(line) for line in on(host, AUDIT).splitlines()]
+        begun = {
+            line["id"]: line["time_s"] for line in lines if line["event"] == "intent" and line["time_s"] >= since_s
+        }
+        ended = {line["id"]: line["time_s"] for line in lines if line["event"] == "reverted"}
+        assert begun.keys() <= ended.keys(), "a fault was begun and never ended"
+        late_s = max((ended[fault] - at_s - lease_s for fault, at_s in begun.items()), default=0.0)
+        measure("lease.overrun_s", max(0.0, late_s), unit="s", at_most=LATE_S, how=how)
+        assert finished(command("heal")) == (0, b""), "`heal` found something left"
+
+    return check
+
+
+def finished(process):
+    """The exit code of a command that ends by itself, and what it said."""
+    with process:
+        said = process.stdout.read()
+    return process.returncode, said
+
+
+def killed(process):
+    """End a controller, and the `ssh` it has started, as a lost machine would: at once."""
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+
+
+@pytest.mark.parametrize("moment_s", MOMENTS_S)
+def test_the_controller_is_killed(moment_s, hosts, command, over, on):
+    """SIGKILL at any step of the protocol leaves a NIC that is up when the lease is over."""
+    began_s = time.time()
+    controller = command("apply", "nic.down", f"{hosts[0].name}/0", f"--lease={LEASE_S:g}s", "--last-nic")
+    time.sleep(moment_s)
+    killed(controller)
+    over(hosts[0].name, LEASE_S, began_s, f"controller killed after {moment_s:g} s")
+    assert "DOWN" not in on(hosts[0].name, "cat /sys/class/infiniband/*/ports/1/state")
+
+
+def test_the_injector_is_killed(hosts, place, injector, on, over):
+    """SIGKILL of the injector on the host: its watchdog ends the fault on time."""
+    began_s = time.time()
+    fault = injector.apply_at("nic.down", place(f"{hosts[0].name}/0"), lease_s=LEASE_S)
+    fault.__enter__()
+    on(hosts[0].name, KILL)
+    assert "DOWN" in on(hosts[0].name, "cat /sys/class/infiniband/*/ports/1/state")
+    with pytest.raises(UnhealthyError, match=hosts[0].name):
+        fault.__exit__(None, None, None)
+    over(hosts[0].name, LEASE_S, began_s, "injector killed")
+    assert "ACTIVE" in on(hosts[0].name, "cat /sys/class/infiniband/*/ports/1/state")
+
+
+def test_the_session_is_cut(hosts, command, over):
+    """With the management network cut, a fault on a NIC of the host ends by itself all the same."""
+    host, began_s = hosts[0].name, time.time()
+    fault = command("apply", "nic.down", f"{host}/0", f"--lease={LEASE_S:g}s", "--last-nic")
+    fault.stdout.readline()
+    cut = command("apply", "host.management_cut", host, f"--lease={LEASE_S:g}s")
+    cut.stdout.readline()
+    time.sleep(0.5)
+    killed(fault)
+    killed(cut)
+    over(host, LEASE_S, began_s, "session cut")
+
+
+def test_the_host_crashes(hosts, place, injector, on, command):
+    """A host that dies under a fault comes back without it, and has nothing to heal."""
+    host = hosts[-1].name
+    nic = hosts[-1].nics[0]
+    queues = f"nsenter --net={nic.netns} tc qdisc show dev {nic.netdev} | sed 's/ [0-9a-f]*: / /'"
+    before = on(host, queues)
+    fault = injector.apply_at("nic.rate", place(f"{host}/0"), {"direction": "both"}, lease_s=3 * LEASE_S)
+    fault.__enter__()
+    assert on(host, queues) != before
+    with injector.apply_at("host.crash", place(host), lease_s=LEASE_S):
+        pass
+    with pytest.raises(UnhealthyError, match=host):
+        fault.__exit__(None, None, None)
+    assert on(host, queues) == before
+    assert finished(command("heal")) == (0, b"")
+
+
+def test_nothing_is_touched_by_a_wrong_word(hosts, command, on):
+    """Unknown faults, wrong units, targets that are not there: exit code 2, and the host's log has no new line."""
+    before = on(hosts[0].name, AUDIT)
+    target = f"{hosts[0].name}/0"
+    for words in (
+        ("nic.dwon", target),
+        ("nic.delay", target, "delay_s=1kg"),
+        ("nic.rate", target, "fraction=7"),
+        ("nic.down", "nosuch/0"),
+        ("nic.down", f"{hosts[0].name}/77"),
+        ("switch.down", hosts[0].name),
+        ("nic.down", target, "--within=process"),
+    ):
+        assert finished(command("apply", *words)) == (2, b""), words
+    assert on(hosts[0].name, AUDIT) == before
+
+
+def test_a_plan_touches_nothing(hosts, command, state, measure):
+    """`apply --plan` prints the commands, and the fabric is what it was."""
+    before = state()
+    code, said = finished(command("apply", "nic.rate", f"{hosts[0].name}/0", "fraction=25%", "--plan"))
+    assert code == 0
+    assert "tc qdisc" in json.loads(said)["apply"][0]
+    left = state() != before
+    measure("faults.residue", float(left), at_most=0, clock=Clock.NONE)

@@ -1,0 +1,68 @@
+"""Faults of ranks: those that end on a job that runs on, those that kill on a process made to be killed."""
+
+import pytest
+
+from c4bench import remote
+from c4bench.model.measurement import Clock
+
+SETTLE_S = 1.5
+LEASE_S = 30.0
+PASSING = {
+    "process.slow": {"factor": 3},
+    "process.stall": {"factor": 10, "period_s": 1.0, "duty": 0.3},
+    "process.uneven": {"factor": 3, "period_s": 1.0},
+    "process.stop": {},
+}
+# What a rank is to the injector: a process that writes its telemetry where ranks do.
+RANK = """
+import pathlib, sys, time
+from c4bench.collective.recorder import Recorder
+from c4bench.model.agent import AgentConfig
+from c4bench.workload.controls import Controls
+places = AgentConfig("", "", "")
+places.ring("doomed", 0).parent.mkdir(parents=True, exist_ok=True)
+Recorder(places.ring("doomed", 0), "doomed", 0)
+Controls.create(places.controls("doomed", 0))
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.needs(hosts=2)
+def test_faults_that_pass(job, c4d, injector, place, measure, healed):
+    """A rank that is slow, stalls, has uneven work or stands still is seen to, and is itself again."""
+    c4d.settle(SETTLE_S)
+    victim = job.members[0]
+    target = place(f"{job.id}:{victim.rank}@{victim.host}")
+    for name, parameters in PASSING.items():
+        with injector.apply_at(name, target, parameters, lease_s=LEASE_S, witness_s=1.0) as fault:
+            measure("faults.witnessed_fraction", float(fault.witness.seen), equals=1, clock=Clock.NONE, fault=name)
+            measure("faults.onset_error_s", fault.onset_bound_s, unit="s", at_most=0.010, fault=name)
+        # A rank in the middle of a long step has yet to show that the next one is short again.
+        well = healed()["recovered"] is not False
+        measure("faults.healed_fraction", float(well), equals=1, clock=Clock.NONE, fault=name)
+
+
+@pytest.fixture
+def doomed(inventory, hosts):
+    """A rank on the first host that nobody will miss."""
+    host = hosts[0].name
+    with remote.connect(host, inventory.access[host]) as connection:
+        session = connection.start([inventory.access[host].python, "-c", RANK])
+        try:
+            assert session.read_line(30.0) == "ready"
+            yield f"doomed:0@{host}"
+        finally:
+            session.close()
+            connection.run(["rm", "-rf", "/dev/shm/c4bench/doomed"], timeout_s=30.0)
+
+
+@pytest.mark.parametrize("name", ["process.kill", "process.segfault", "process.memory"])
+def test_faults_that_kill(name, doomed, injector, place, on, hosts, measure):
+    """A rank that is killed is seen to have ended, and nothing else of the fault stays on the host."""
+    with injector.apply_at(name, place(doomed), lease_s=LEASE_S) as fault:
+        measure("faults.witnessed_fraction", float(fault.witness.seen), equals=1, clock=Clock.NONE, fault=name)
+        measure("faults.onset_error_s", fault.onset_bound_s, unit="s", at_most=0.010, fault=name)
+    groups = on(hosts[0].name, "ls -d /sys/fs/cgroup/c4bench-* 2>/dev/null || true")
+    measure("faults.residue", len(groups.split()), at_most=0, clock=Clock.NONE, fault=name)
+    assert groups == ""

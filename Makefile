@@ -2,7 +2,9 @@
 PYTHON   ?= /usr/bin/python3
 VENV     := .venv
 BIN      := $(VENV)/bin
-MAIN     := $(addprefix tests/scenarios/,c4d c4p collective hosts)
+RING     := collective/test_bandwidth.py
+MAIN     := $(addprefix tests/scenarios/,c4d c4p $(RING)::test_ring_is_exact_and_at_line_rate \
+              $(RING)::test_corrupted_element_is_noticed hosts)
 PACKAGES := linux-source flex bison bc make gcc libc6-dev xz-utils binutils \
             python3-venv python3-pyverbs rdma-core ibverbs-providers \
             iproute2 nftables openssh-server openssh-client util-linux git
@@ -10,7 +12,7 @@ MISSING   = $(shell dpkg-query -W -f='$${Package} $${Status}\n' $(PACKAGES) 2>/d
               | awk '/ok installed/ {have[$$1]} END {n = split("$(PACKAGES)", want, " "); \
                      for (i = 1; i <= n; i++) if (!(want[i] in have)) printf "%s ", want[i]}')
 
-.PHONY: setup packages venv kernel lab test lint type unit scenarios drills report doctor clean
+.PHONY: setup packages venv kernel lab test lint type unit scenarios drills bench report doctor clean
 
 setup: packages venv kernel
 
@@ -50,13 +52,16 @@ type: venv
 	$(BIN)/mypy
 
 unit: venv
-	$(BIN)/pytest tests/unit
+	$(BIN)/pytest tests/unit -m "not nightly"
 
 drills: setup
 	$(BIN)/pytest tests/drills -m "not nightly"
 
 scenarios: setup
 	$(BIN)/pytest --hosts softroce tests/scenarios -m "not nightly"
+
+bench: setup
+	$(BIN)/c4bench bench
 
 report:
 	$(BIN)/c4bench report reports/runs/latest

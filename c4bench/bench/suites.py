@@ -61,7 +61,7 @@ def collectives(*, quick: bool) -> list[Stage]:
     if quick:
         return [Stage(star(8, 10 * GIGA), virtual=True, cases=_collectives((8,), 16 * MIB, _ONE_NIC_LIMITS))]
     one_nic = _collectives((2, 4, 8, 16), 16 * MIB, _ONE_NIC_LIMITS)
-    rails = _collectives((8,), 64 * MIB, _RAILS_LIMITS)
+    rails = _collectives((8,), 16 * MIB, _RAILS_LIMITS)
     return [
         Stage(star(16, 10 * GIGA), virtual=True, cases=one_nic),
         Stage(star(16, 100 * GIGA), virtual=True, cases=one_nic),

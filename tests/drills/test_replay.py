@@ -5,7 +5,11 @@ import sys
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[2]
-SLICE = ("tests/scenarios/collective", "tests/scenarios/c4p", "tests/scenarios/c4d/test_faults.py::test_slow_rank")
+SLICE = (
+    "tests/scenarios/collective/test_bandwidth.py::test_ring_is_exact_and_at_line_rate",
+    "tests/scenarios/c4p",
+    "tests/scenarios/c4d/test_faults.py::test_slow_rank",
+)
 
 
 def test_same_seed_same_bytes(tmp_path):

@@ -14,6 +14,9 @@ from c4bench.c4p.lanes import Lanes, Option
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.fabric import Flow
 
+# Below the solver's tolerances, which refuses smaller coefficients.
+_NEGLIGIBLE = 1e-8
+
 
 def least_worst_load(
     flows: Sequence[Flow],
@@ -43,7 +46,8 @@ def least_worst_load(
         solver.addConstr(sum(taken) == count)
         for number, way in zip(taken, ways, strict=True):
             for link in way:
-                usage[link] = usage.get(link, 0.0) + number * (demand * problem.weight[link] / scale)
+                if (added := demand * problem.weight[link] / scale) > _NEGLIGIBLE:
+                    usage[link] = usage.get(link, 0.0) + number * added
     for link, used in usage.items():
         solver.addConstr(used - worst <= -float(problem.load[link]) / scale)
     return _minimum(solver) * scale

@@ -153,8 +153,9 @@ class Planner:
 
     def _settle(self, seats: Sequence[_Seat], gain: float | None) -> Change:
         """Place flows, first by moving them alone, then others where that pays."""
+        seats = sorted(seats, key=lambda seat: seat.flow.id)
         self._choose(seats)
-        placed = sorted((seat for seat in seats if seat.option), key=lambda seat: seat.flow.id)
+        placed = [seat for seat in seats if seat.option]
         board, live = self._board, len(self._by_slot)
         before = board.way.copy()
         slots = self._seat(placed)
@@ -168,7 +169,7 @@ class Planner:
         return Change(
             tuple([self._assignment(seat) for seat in placed]),
             tuple(sorted([self._assignment(self._by_slot[slot]) for slot in moved], key=_flow_id)),
-            tuple(sorted([seat.flow.id for seat in seats if not seat.option])),
+            tuple([seat.flow.id for seat in seats if not seat.option]),
         )
 
     def _choose(self, seats: Sequence[_Seat]) -> None:

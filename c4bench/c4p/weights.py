@@ -9,9 +9,12 @@ from c4bench.c4p.conditions import Array, Conditions
 from c4bench.errors import UsageError
 from c4bench.model.fabric import Flow, Path
 
-_ROUNDS = 400
+_ROUNDS = 100
 _NEAR = 0.003
-_SHARPNESS = 120.0
+_SHARPNESS = (8.0, 32.0, 128.0, 512.0, 2048.0)
+_LEAST_STEP = 1e-5
+# Shares below e to the minus this are nothing, and must be able to grow again.
+_FAINT = 25.0
 
 
 def connection(flow: Flow) -> tuple[str, str, str]:
@@ -55,26 +58,41 @@ class _Problem:
         for flow in every:
             if (index := names.get(connection(flow))) is not None:
                 self._demand[index] += flow.demand_bps * conditions.shares.get(flow.job, 1.0)
+        self._scale = float(self._loads(self._normal(np.zeros(len(self._of)))).max()) or 1.0
 
     def solve(self) -> Array:
         """The shares, summing to 1 in each connection."""
         log = np.zeros(len(self._of))
         best, least, bound = self._normal(log), np.inf, 0.0
-        for round_ in range(1, _ROUNDS + 1):
-            share = self._normal(log)
-            load = self._loads(share)
-            worst = float(load.max())
-            if worst <= 0:
-                return share
-            if worst < least:
-                best, least = share, worst
-            cost, price = self._gradient(load, worst)
-            bound = max(bound, self._bound(cost, price))
-            if least <= bound * (1 + _NEAR):
-                break
-            span = float((cost - self._cheapest(cost)[self._of]).max()) or 1.0
-            log -= (cost / span) * (2.0 / np.sqrt(round_))
+        for sharpness in _SHARPNESS:
+            step = 1.0
+            for _ in range(_ROUNDS):
+                load = self._loads(self._normal(log))
+                worst = float(load.max())
+                if worst < least:
+                    best, least = self._normal(log), worst
+                cost, price = self._gradient(load, worst, sharpness)
+                bound = max(bound, self._bound(cost, price))
+                if least <= bound * (1 + _NEAR):
+                    return best
+                log, step = self._step(log, cost, sharpness, step)
+                if step < _LEAST_STEP:
+                    break
         return best
+
+    def _step(self, log: Array, cost: Array, sharpness: float, step: float) -> tuple[Array, float]:
+        """One step downhill, and the next one's length: longer while it goes down, else shorter from the same place."""
+        over = cost - self._cheapest(cost)[self._of]
+        there = np.maximum(log - step * over / (float(over.max()) or 1.0), -_FAINT)
+        if self._soft_maximum(there, sharpness) < self._soft_maximum(log, sharpness):
+            return there, step * 1.5
+        return log, step / 2
+
+    def _soft_maximum(self, log: Array, sharpness: float) -> float:
+        load = self._loads(self._normal(log))
+        worst = float(load.max())
+        scale = self._scale
+        return worst + scale / sharpness * float(np.log(np.exp(sharpness / scale * (load - worst)).sum()))
 
     def _normal(self, log: Array) -> Array:
         """Positive numbers that sum to 1 in each connection."""
@@ -90,10 +108,9 @@ class _Problem:
         load: Array = self._background + carried * self._weight
         return load
 
-    def _gradient(self, load: Array, worst: float) -> tuple[Array, Array]:
+    def _gradient(self, load: Array, worst: float, sharpness: float) -> tuple[Array, Array]:
         """What a bit/s more on each QP costs, and the links' prices, which sum to 1."""
-        price = np.exp(_SHARPNESS * (load / worst - 1.0))
-        price[-1] = 0.0
+        price = np.exp(sharpness / self._scale * (load - worst))
         price /= price.sum()
         cost: Array = (price * self._weight)[self._links].sum(axis=1)
         return cost, price

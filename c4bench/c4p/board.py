@@ -63,6 +63,10 @@ class Board:
         self.demand[slot] = demand
         self.quantum = 1
 
+    def lay(self, bps: Array) -> None:
+        """Put more (or less, where negative) on the links, by what is no flow of the plan."""
+        self._load(np.arange(len(bps)), bps)
+
     def unseat(self, slot: int, common: Way) -> None:
         """Forget a flow."""
         self.lift(slot)

@@ -7,6 +7,9 @@ import numpy as np
 from c4bench.c4p.board import Board
 from c4bench.c4p.fans import Links
 
+# Of ways whose worst link is the same, the one that is less loaded in all.
+_RATHER = 1e-7
+
 
 def place(board: Board, slots: Links) -> None:
     """Place flows that have a usable way and are not placed yet; equal flows in order of their slots in `slots`."""
@@ -35,7 +38,8 @@ def _batches(board: Board, slots: Links) -> Iterator[Links]:
 def _best(board: Board, fan: int, demand: float) -> int:
     """The way whose worst link is least loaded with the flow on it."""
     table = board.fans.table[fan]
-    return int((board.load[table] + demand * board.weight[table]).max(axis=1, initial=0.0).argmin())
+    after = board.load[table] + demand * board.weight[table]
+    return int((after.max(axis=1, initial=0.0) + _RATHER * after.sum(axis=1)).argmin())
 
 
 def _fill(board: Board, fan: int, demand: float, count: int) -> Links:
@@ -44,7 +48,7 @@ def _fill(board: Board, fan: int, demand: float, count: int) -> Links:
     turn = np.arange(1, count + 1)
     after = board.load[table] + (demand * turn)[:, None, None] * board.weight[table]
     # Row t is what the worst link of each way would carry with t + 1 of the flows: rising down each column.
-    level = after.max(axis=2, initial=0.0)
+    level = after.max(axis=2, initial=0.0) + _RATHER * after.sum(axis=2)
     chosen = np.argsort(level, axis=None, kind="stable")[:count]
     ways: Links = chosen % table.shape[0]
     return ways

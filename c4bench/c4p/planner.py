@@ -23,7 +23,7 @@ _BUDGET = 20_000
 _LIVE_BUDGET = 150
 _GAIN = 0.05
 
-# Where the flows are few, trying other orders costs little and one flow more or less on a link is much.
+# With so few flows on the fabric, trying other orders costs little and one flow more or less on a link is much.
 _FEW = 256
 _RESTARTS = 16
 _RESTART_BUDGET = 300
@@ -121,6 +121,17 @@ class Planner:
         self._board.reopen(self._known(hops))
         return self._resettle([seat for seat in self._seats.values() if not seat.option or seat.crossing], gain)
 
+    def observe(self, background_bps: Mapping[str, float]) -> None:
+        """Reckon with this traffic of others from now on, bit/s by hop; `rebalance` then moves what gains by it.
+
+        Raises UsageError for a rate without sense.
+        """
+        now = msgspec.structs.replace(self._conditions, background_bps=background_bps)
+        hops = tuple(self._links)
+        now.check(hops)
+        self._board.lay(now.background(hops) - self._conditions.background(hops))
+        self._conditions = now
+
     def rebalance(self, gain: float = _GAIN) -> Change:
         """Move live flows where that makes a link lighter by more than the fraction `gain`."""
         return self._settle((), gain)
@@ -161,7 +172,7 @@ class Planner:
         slots = self._seat(placed)
         greedy.place(board, slots)
         search.improve(board, frozenset(slots.tolist()), _BUDGET if not live else _LIVE_BUDGET)
-        if 0 < len(slots) <= _FEW:
+        if len(slots) and len(self._by_slot) <= _FEW:
             restarts.restart(board, slots, _RESTARTS, _RESTART_BUDGET)
         if gain is not None and live:
             search.improve(board, None, _LIVE_BUDGET, gain)

@@ -8,6 +8,7 @@ from c4bench.c4p import greedy, search
 from c4bench.c4p.board import Board
 from c4bench.c4p.conditions import Array
 from c4bench.c4p.fans import Links
+from c4bench.c4p.polish import polish
 
 _SLACK = 1e-9
 _MOST_UNITS = 20_000
@@ -15,6 +16,7 @@ _MOST_UNITS = 20_000
 
 def restart(board: Board, slots: Links, times: int, budget: int) -> None:
     """Place `slots` again from up to `times` random orders, and keep the best plan, which may be the present one."""
+    polish(board, slots.tolist())
     best, ways = _levels(board), board.way[slots]
     goal = bound(board) * (1 + _SLACK)
     for order in _orders(slots.tolist(), times):
@@ -24,6 +26,8 @@ def restart(board: Board, slots: Links, times: int, budget: int) -> None:
             board.lift(slot)
         greedy.place_in_order(board, order)
         search.improve(board, frozenset(order), budget)
+        if float(board.load[np.isfinite(board.load)].max()) <= best[0]:
+            polish(board, order)
         if (levels := _levels(board)) < best:
             best, ways = levels, board.way[slots]
     _put(board, slots, ways)

@@ -1,7 +1,8 @@
 """A plan that jobs join and leave while links fail and return."""
 
-from itertools import pairwise
+from itertools import pairwise, product
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -156,6 +157,21 @@ def test_other_traffic_is_planned_around():
     assert max(planner.loads().values()) == 1.0
 
 
+def test_other_traffic_that_comes_up_is_made_room_for():
+    """When a link fills with traffic of others, its flow moves at the next rebalancing, and counts there no more."""
+    fabric = clos(8, 4, 4)
+    flows = across(fabric, 3)
+    planner = live(fabric, flows)
+    planner.add(flows)
+    busy = paths(planner)["a1"].hops[1]
+    planner.observe({busy: RATE})
+    assert max(planner.loads().values()) == 2.0
+    assert [assignment.flow for assignment in planner.rebalance().moved] == ["a1"]
+    assert max(planner.loads().values()) == 1.0
+    planner.observe({})
+    assert planner.loads()[busy] == 0.0
+
+
 def test_a_job_of_higher_share_has_more_room():
     """With two uplinks, one flow of share 3 has one of them to itself and three flows of share 1 have the other."""
     fabric = clos(8, 4, 2)
@@ -185,6 +201,36 @@ def test_loads_are_what_the_plan_adds_up_to(seed, data):
         planner.reopen(closed)
     expected = counted(planner, problem)
     assert planner.loads() == {hop: pytest.approx(load, abs=1e-9) for hop, load in expected.items()}
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 10_000), st.integers(2, 6))
+def test_no_placement_is_lexicographically_better(seed, count):
+    """Of all placements of a few flows, none has a lower worst link, nor an equal worst and a lower next, and so on."""
+    problem = instance(seed)
+    flows = problem.flows[:count]
+    planner = Planner(problem.atlas, msgspec.structs.replace(problem.conditions, bonds={}))
+    ends = problem.conditions.bonds
+    flows = [
+        Flow(flow.id, flow.job, *(ends.get(end, (end,))[0] for end in (flow.source, flow.destination)), flow.demand_bps)
+        for flow in flows
+    ]
+    stranded = planner.add(flows).stranded
+    choices = [problem.atlas.paths(flow.source, flow.destination) for flow in flows if flow.id not in stranded]
+    demands = [flow.demand_bps for flow in flows if flow.id not in stranded]
+    assert levels(planner.loads()) <= min(levels(summed(problem, demands, chosen)) for chosen in product(*choices))
+
+
+def summed(problem, demands, chosen):
+    bps = {hop: problem.conditions.background_bps.get(hop, 0.0) for hop in problem.atlas.hops}
+    for demand, path in zip(demands, chosen, strict=True):
+        for hop in path.hops:
+            bps[hop] += demand
+    return {hop: load / problem.conditions.capacities[hop] for hop, load in bps.items()}
+
+
+def levels(loads):
+    return sorted((round(load, 9) for load in loads.values()), reverse=True)
 
 
 @settings(max_examples=15)

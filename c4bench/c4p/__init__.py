@@ -1,6 +1,7 @@
 """C4P, path planning for training traffic (C4, arXiv 2406.04594): atlas and flows in, placements out. Pure."""
 
 from c4bench.c4p.atlas import Atlas
-from c4bench.c4p.planner import plan, unplaced
+from c4bench.c4p.conditions import Conditions
+from c4bench.c4p.planner import Assignment, Change, Planner, plan, unplaced
 
-__all__ = ["Atlas", "plan", "unplaced"]
+__all__ = ["Assignment", "Atlas", "Change", "Conditions", "Planner", "plan", "unplaced"]

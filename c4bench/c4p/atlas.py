@@ -1,6 +1,6 @@
 """Which UDP source port takes which way through the fabric, as probing found it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, Self
 
 import msgspec
@@ -9,6 +9,7 @@ from c4bench.errors import UsageError
 from c4bench.model.fabric import Path
 
 Probe = tuple[str, str, int]
+Way = tuple[int, ...]
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -20,33 +21,57 @@ class Answer(msgspec.Struct, frozen=True):
     hops: tuple[str | None, ...]
 
 
-class Routes(NamedTuple):
-    """The distinct ways between two NICs: `hops[i]` (indices into `Atlas.hops`) is reached by `source_ports[i]`.
+class Fan(NamedTuple):
+    """A choice that many pairs share, such as all those between two leaves.
 
-    Pairs with the same ways share one `hops` object, whatever ports lead there.
+    `ways[i]` are the links (indices into `Atlas.hops`) that way i does not have in common with all others, `places`
+    their positions among the hops. `number` is the fan's index in `Atlas.fans`.
+    """
+
+    number: int
+    places: tuple[int, ...]
+    ways: tuple[Way, ...]
+
+
+class Routes(NamedTuple):
+    """The distinct ways between two NICs: way i of `fan` is reached by `source_ports[i]`.
+
+    `common` are the links that every way crosses.
     """
 
     source_ports: tuple[int, ...]
-    hops: tuple[tuple[int, ...], ...]
+    common: Way
+    fan: Fan
+
+    def hops(self, way: int) -> Way:
+        """All links of a way, in the order in which they are crossed."""
+        links = list(self.common)
+        for place, link in zip(self.fan.places, self.fan.ways[way], strict=True):
+            links.insert(place, link)
+        return tuple(links)
 
 
 class _Document(msgspec.Struct, frozen=True):
     """The atlas as JSON."""
 
     hops: tuple[str, ...]
-    pairs: tuple[tuple[str, str, tuple[tuple[int, tuple[int, ...]], ...]], ...]
+    pairs: tuple[tuple[str, str, tuple[tuple[int, Way], ...]], ...]
     incomplete: int
 
 
 class Atlas:
     """The paths between NICs, distinct by hops, each with the lowest source port that takes it.
 
-    `hops` are all addresses seen, in sorted order; `incomplete` counts the answers that were left out because a hop
-    stayed silent, or because they were shorter than the pair's others. Build with `from_answers`.
+    `hops` are all addresses seen, in sorted order; `fans` the distinct choices between them; `incomplete` counts the
+    answers that were left out because a hop stayed silent, or because they were shorter than the pair's others. Build
+    with `from_answers`.
     """
 
-    def __init__(self, hops: tuple[str, ...], routes: Mapping[tuple[str, str], Routes], incomplete: int) -> None:
+    def __init__(
+        self, hops: tuple[str, ...], fans: tuple[Fan, ...], routes: Mapping[tuple[str, str], Routes], incomplete: int
+    ) -> None:
         self.hops = hops
+        self.fans = fans
         self.incomplete = incomplete
         self._routes = dict(routes)
 
@@ -79,19 +104,20 @@ class Atlas:
     def paths(self, source: str, destination: str) -> tuple[Path, ...]:
         """The known paths of a pair in order of their hops; none for a pair that was not probed or never answered."""
         routes = self.routes(source, destination)
-        ways = zip(routes.source_ports, routes.hops, strict=True)
-        return tuple(Path(port, tuple(self.hops[hop] for hop in hops)) for port, hops in ways)
+        return tuple(self.path(routes, way) for way in range(len(routes.source_ports)))
+
+    def path(self, routes: Routes, way: int) -> Path:
+        """One way of a pair's routes, by the hops' addresses."""
+        names = self.hops
+        return Path(routes.source_ports[way], tuple([names[hop] for hop in routes.hops(way)]))
 
     def routes(self, source: str, destination: str) -> Routes:
         """The same as indices, for a planner's inner loop."""
-        return self._routes.get((source, destination), _NOWHERE)
+        return self._routes.get((source, destination), NOWHERE)
 
     def to_json(self) -> bytes:
         """A document that `from_json` reads; equal atlases give equal bytes."""
-        pairs = tuple(
-            (source, destination, tuple(zip(routes.source_ports, routes.hops, strict=True)))
-            for (source, destination), routes in self._routes.items()
-        )
+        pairs = tuple((*pair, tuple(_numbered(routes))) for pair, routes in self._routes.items())
         return msgspec.json.encode(_Document(self.hops, pairs, self.incomplete))
 
     @classmethod
@@ -108,7 +134,7 @@ class Atlas:
         return cls(*_index(lowest), document.incomplete)
 
 
-_NOWHERE = Routes((), ())
+NOWHERE = Routes((), (), Fan(-1, (), ()))
 
 
 def _complete(hops: tuple[str | None, ...]) -> tuple[str, ...]:
@@ -117,15 +143,32 @@ def _complete(hops: tuple[str | None, ...]) -> tuple[str, ...]:
     return heard if len(heard) == len(hops) else ()
 
 
+def _numbered(routes: Routes) -> Iterator[tuple[int, Way]]:
+    return ((port, routes.hops(way)) for way, port in enumerate(routes.source_ports))
+
+
 def _index(
     lowest: Mapping[tuple[str, str], Mapping[tuple[str, ...], int]],
-) -> tuple[tuple[str, ...], dict[tuple[str, str], Routes]]:
+) -> tuple[tuple[str, ...], tuple[Fan, ...], dict[tuple[str, str], Routes]]:
     names = tuple(sorted({hop for ways in lowest.values() for hops in ways for hop in hops}))
     number = {name: index for index, name in enumerate(names)}
-    shared: dict[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]] = {}
+    fans: dict[tuple[Way, tuple[Way, ...]], Fan] = {}
     routes = {}
     for pair, ways in lowest.items():
-        ordered = sorted((tuple(number[hop] for hop in hops), port) for hops, port in ways.items())
-        ways_taken = tuple(hops for hops, _ in ordered)
-        routes[pair] = Routes(tuple(port for _, port in ordered), shared.setdefault(ways_taken, ways_taken))
-    return names, routes
+        ordered = sorted((tuple([number[hop] for hop in hops]), port) for hops, port in ways.items())
+        common, places, rest = _split([hops for hops, _ in ordered])
+        fan = fans.setdefault((places, rest), Fan(len(fans), places, rest)) if ordered else NOWHERE.fan
+        routes[pair] = Routes(tuple([port for _, port in ordered]), common, fan)
+    return names, tuple(fans.values()), routes
+
+
+def _split(ways: list[Way]) -> tuple[Way, Way, tuple[Way, ...]]:
+    """What all ways have in common; where they differ; and the rest of each.
+
+    All routes of a pair have the same length, and a link has its place: what is common fills a whole column.
+    """
+    columns = list(zip(*ways, strict=True))
+    places = tuple([place for place, column in enumerate(columns) if len(set(column)) > 1])
+    common = tuple([column[0] for place, column in enumerate(columns) if place not in places])
+    varying = [columns[place] for place in places]
+    return common, places, tuple(zip(*varying, strict=True)) or ((),) * len(ways)

@@ -1,21 +1,47 @@
 """How even a placement is: link loads, and the KPIs MMR and JFI of draft-calabria-bmwg-ai-fabric-training-bench."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
+import msgspec
 import numpy as np
 
+from c4bench.c4p.weights import connection
+from c4bench.c4p.wiring import Link, tiers
 from c4bench.errors import UsageError
 from c4bench.model.fabric import Flow, Placement
 
 
+class Evenness(msgspec.Struct, frozen=True):
+    """The loads of links that could replace each other: from `tier` to `to_tier` (0: NICs), of one plane.
+
+    `plane` is None where links serve several planes. `mmr` and `jfi` are 1 where all carry alike, NaN without load.
+    """
+
+    tier: int
+    to_tier: int
+    plane: int | None
+    links: int
+    mean: float
+    worst: float
+    mmr: float
+    jfi: float
+
+
 def link_loads(
-    flows: Iterable[Flow], placements: Iterable[Placement], capacities: Mapping[str, float] | None = None
+    flows: Iterable[Flow],
+    placements: Iterable[Placement],
+    capacities: Mapping[str, float] | None = None,
+    shares: Mapping[str, float] = MappingProxyType({}),
 ) -> dict[str, float]:
     """Offered load by hop, over the hops that carry a flow, or over all of `capacities` where they are given.
 
-    Without `capacities` (bit/s by hop) loads are in bit/s, with them they are fractions, above 1 where contended.
+    Without `capacities` (bit/s by hop) loads are in bit/s, with them they are fractions, above 1 where contended. With
+    `shares` of connections (`weights.shares`) a QP offers its share of what its connection's QPs demand together.
     """
-    demand = {flow.id: flow.demand_bps for flow in flows}
+    known = list(flows)
+    demand = _offered(known, shares) if shares else {flow.id: flow.demand_bps for flow in known}
     loads = dict.fromkeys(capacities or (), 0.0)
     for placement in placements:
         for hop in placement.path.hops:
@@ -23,6 +49,25 @@ def link_loads(
     if capacities is None:
         return loads
     return {hop: _fraction(load, hop, capacities) for hop, load in loads.items()}
+
+
+def evenness(loads: Mapping[str, float], links: Iterable[Link], planes: Mapping[str, int]) -> tuple[Evenness, ...]:
+    """Evenness by tier, direction and plane; `planes` are those of all NICs by name. Links without a load are idle."""
+    known = list(links)
+    tier, plane = tiers(known, planes), _planes(known, planes)
+    groups: dict[tuple[int, int, int | None], list[float]] = defaultdict(list)
+    for link in known:
+        side = plane[link.source] if plane[link.source] is not None else plane[link.target]
+        groups[tier[link.source], tier[link.target], side].append(loads.get(link.hop, 0.0))
+    return tuple(_evenness(*key, groups[key]) for key in sorted(groups, key=str))
+
+
+def optimum_fraction(worst_load: float, least_worst_load: float) -> float:
+    """What the worst flow gets, as a fraction of what it could get at best; loads are fractions of capacity.
+
+    A flow gets what it demands where no link is asked for more than it has, else its share of the worst link.
+    """
+    return min(1.0, max(1.0, least_worst_load) / max(1.0, worst_load))
 
 
 def max_mean_ratio(values: Sequence[float]) -> float:
@@ -46,6 +91,27 @@ def jain_index(values: Sequence[float]) -> float:
     # Scaled first: squares of bit rates or of tiny fractions would lose digits or underflow.
     x = x / peak
     return float(x.sum() ** 2 / (x.size * np.square(x).sum()))
+
+
+def _evenness(tier: int, to_tier: int, plane: int | None, loads: list[float]) -> Evenness:
+    mean, worst = float(np.mean(loads)), max(loads)
+    return Evenness(tier, to_tier, plane, len(loads), mean, worst, max_mean_ratio(loads), jain_index(loads))
+
+
+def _planes(links: Iterable[Link], planes: Mapping[str, int]) -> dict[str, int | None]:
+    """The plane of every node: of a switch that of the NICs cabled to it, None where they differ or there are none."""
+    seen: dict[str, set[int]] = defaultdict(set)
+    for link in links:
+        for here, there in ((link.source, link.target), (link.target, link.source)):
+            seen[here] |= {planes[node] for node in (here, there) if node in planes}
+    return {node: min(found) if len(found) == 1 else None for node, found in seen.items()}
+
+
+def _offered(flows: Sequence[Flow], shares: Mapping[str, float]) -> dict[str, float]:
+    total: dict[tuple[str, str, str], float] = defaultdict(float)
+    for flow in flows:
+        total[connection(flow)] += flow.demand_bps
+    return {flow.id: shares.get(flow.id, 0.0) * total[connection(flow)] for flow in flows}
 
 
 def _fraction(load: float, hop: str, capacities: Mapping[str, float]) -> float:

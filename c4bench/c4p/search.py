@@ -6,162 +6,168 @@ the alternating paths by which Koenig's theorem balances a bipartite graph.
 """
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from c4bench.c4p.problem import Choice, Way
+import numpy as np
+
+from c4bench.c4p.board import Board
+from c4bench.c4p.conditions import Array
+from c4bench.c4p.fans import Links
 
 _SLACK = 1e-9
-_DEPTH = 12
+_TINY = 1e-300
+_NEAR = 1.001
+_DEPTHS = (0, 1, 2, 12)
+_BREADTH = 12
+_PATIENCE = 400
+_LEAST_PATIENCE = 6
 
 
-class Board:
-    """Flows on ways, with the load of every link kept current."""
+def improve(board: Board, movable: frozenset[int] | None, budget: int, gain: float = 0.0) -> int:
+    """Relieve links from the most loaded down, until none can be or `budget` looks have been spent; returns the rest.
 
-    def __init__(
-        self,
-        loads: Sequence[float],
-        weight: Sequence[float],
-        demands: Sequence[float],
-        choices: Sequence[Choice],
-        chosen: Sequence[int],
-    ) -> None:
-        self.loads = list(loads)
-        self.chosen = list(chosen)
-        self._weight = weight
-        self._demands = demands
-        self._choices = choices
-        self._members: list[dict[int, None]] = [{} for _ in loads]
-        for flow, way in enumerate(self.chosen):
-            for link in choices[flow].ways[way]:
-                self._members[link][flow] = None
+    Only `movable` flows move, all with None. Each success lowers the sorted vector of link loads lexicographically, and
+    makes one link lighter by more than the fraction `gain`. Failures in a row are given less and less.
+    """
+    easing = 1 - max(gain, _SLACK)
+    queue = [(-board.load[link], link) for link in _hopeful(board, easing) if _any(board.members[link], movable)]
+    heapq.heapify(queue)
+    patience = _PATIENCE
+    while queue and budget > 0:
+        load, link = heapq.heappop(queue)
+        if -load != board.load[link] or _hopeless(board, link, easing):
+            continue
+        allowed = min(budget, patience)
+        chain = _Chain(board, movable, -load * easing, allowed)
+        relieved = chain.relieve(link)
+        budget -= allowed - chain.budget
+        patience = _PATIENCE if relieved else max(patience // 2, _LEAST_PATIENCE)
+        for changed in sorted(chain.touched) if relieved else ():
+            heapq.heappush(queue, (-board.load[changed], changed))
+    return budget
 
-    def improve(self, budget: int, attempt: int) -> None:
-        """Relieve links from the most loaded down, until none can be or `budget` moves have been considered.
 
-        Each success lowers the sorted vector of link loads lexicographically. `attempt` bounds what one link may use.
-        """
-        queue = [(-load, link) for link, load in enumerate(self.loads) if self._members[link]]
-        heapq.heapify(queue)
-        while queue and budget > 0:
-            load, link = heapq.heappop(queue)
-            if -load != self.loads[link]:
-                continue
-            chain = _Chain(self, -load * (1 - _SLACK), min(budget, attempt))
-            relieved = chain.relieve(link)
-            budget -= min(budget, attempt) - chain.budget
-            for changed in chain.touched if relieved else ():
-                heapq.heappush(queue, (-self.loads[changed], changed))
+def _any(members: dict[int, None], movable: frozenset[int] | None) -> bool:
+    return bool(members) if movable is None else not movable.isdisjoint(members)
 
-    def ways(self, flow: int) -> tuple[Way, ...]:
-        """The ways a flow may take, without the links they have in common."""
-        return self._choices[flow].ways
 
-    def members(self, link: int) -> list[int]:
-        """The flows on a link that have a way around it, the largest first."""
-        return sorted(self._members[link], key=lambda flow: (-self._demands[flow], flow))
+def _hopeful(board: Board, easing: float) -> list[int]:
+    """The links that are not hopeless, all at once."""
+    fans = board.fans
+    if not fans.groups:
+        return []
+    links = np.concatenate(fans.groups)
+    starts = np.cumsum([0, *(len(group) for group in fans.groups[:-1])])
+    lifted, inverse, bps = _lifted(board, links)
+    mean = np.add.reduceat(bps, starts) / np.maximum(np.add.reduceat(inverse, starts), _TINY)
+    least = np.maximum(np.minimum.reduceat(lifted, starts), mean * _NEAR)[fans.group_of[links]]
+    load = board.load[links]
+    found: list[int] = links[(least < load * easing) & np.isfinite(load)].tolist()
+    return found
 
-    def on(self, flow: int, link: int) -> bool:
-        """Whether the flow takes that link by choice."""
-        return flow in self._members[link]
 
-    def added(self, flow: int, link: int) -> float:
-        """What the flow adds to the load of a link."""
-        return self._demands[flow] * self._weight[link]
+def _hopeless(board: Board, link: int, easing: float) -> bool:
+    """Whether whatever leaves the link must lift another that can stand in for it as high, or it is level already.
 
-    def move(self, flow: int, way: int) -> None:
-        """Put the flow on another of its ways."""
-        ways = self._choices[flow].ways
-        for link in ways[self.chosen[flow]]:
-            del self._members[link][flow]
-            self.loads[link] -= self.added(flow, link)
-        for link in ways[way]:
-            self._members[link][flow] = None
-            self.loads[link] += self.added(flow, link)
-        self.chosen[flow] = way
+    What the group of links carries in all is given, so one of them has to gain, by a multiple of the quantum.
+    """
+    group = board.fans.groups[board.fans.group_of[link]]
+    lifted, inverse, bps = _lifted(board, group)
+    least = max(float(lifted.min()), float(bps.sum() / max(inverse.sum(), _TINY)) * _NEAR)
+    return least >= float(board.load[link]) * easing
 
-    def restore(self, flow: int, way: int, loads: dict[int, float]) -> None:
-        """Undo a move, loads to the bit: subtracting again would let rounding errors pile up."""
-        self.move(flow, way)
-        for link, load in loads.items():
-            self.loads[link] = load
+
+def _lifted(board: Board, links: Links) -> tuple[Array, Array, Array]:
+    """Of each link: its load with a quantum more, its capacity, and what it carries; nothing of closed links."""
+    weight, load = board.weight[links], board.load[links]
+    open_ = np.isfinite(load)
+    inverse = np.divide(1.0, weight, out=np.zeros_like(weight), where=open_ & (weight > 0))
+    return load + board.quantum * weight, inverse, np.where(open_, board.bps[links], 0.0)
 
 
 class _Chain:
     """One search for a chain of moves after which every link it touched is below `level`."""
 
-    def __init__(self, board: Board, level: float, budget: int) -> None:
+    def __init__(self, board: Board, movable: frozenset[int] | None, level: float, budget: int) -> None:
         self.budget = budget
         self._board = board
+        self._movable = movable
         self._level = level
-        self._moves: list[tuple[int, int, dict[int, float]]] = []
+        self._moves: list[tuple[int, int, list[tuple[int, float, float]]]] = []
         self._moved: set[int] = set()
 
     @property
     def touched(self) -> set[int]:
         """The links whose load the chain has changed."""
-        return {link for _, _, before in self._moves for link in before}
+        return {link for _, _, before in self._moves for link, _, _ in before}
 
     def relieve(self, link: int) -> bool:
         """Bring `link` below the level, by short chains if there are any; without one nothing has changed."""
-        return any(self._clear(link, depth) for depth in (0, 1, 2, _DEPTH))
+        return any(self._clear(link, depth) for depth in _DEPTHS)
 
     def _clear(self, link: int, depth: int) -> bool:
         """Move flows off `link` until it is below the level."""
         mark = len(self._moves)
-        while self._board.loads[link] >= self._level:
-            if not any(self._relocate(flow, way, depth) for flow, way in self._offers(link, depth)):
+        while self._board.load[link] >= self._level:
+            if not any(self._relocate(slot, way, depth) for slot, way in self._offers(link, depth)):
                 self._undo(mark)
                 return False
         return True
 
     def _offers(self, link: int, depth: int) -> Iterator[tuple[int, int]]:
-        """Moves that take a flow off `link`, those that push nothing further first."""
-        pushing: list[tuple[float, int, int]] = []
-        for flow in self._board.members(link):
-            if flow in self._moved:
-                continue
-            for way, links in enumerate(self._board.ways(flow)):
-                if self.budget <= 0:
+        """Moves that take a flow off `link`: the best that pushes nothing further, or else those that push least."""
+        board = self._board
+        movable, moved = self._movable, self._moved
+        able = [slot for slot in board.members[link] if (not movable or slot in movable) and slot not in moved]
+        if not able or self.budget <= 0:
+            return
+        slots = np.array(able, dtype=np.intp)
+        self.budget -= 1
+        after = self._after(slots, link)
+        ways = after.shape[1]
+        peak = after.max(axis=2)
+        best = int(peak.argmin())
+        if peak.flat[best] < self._level:
+            yield int(slots[best // ways]), best % ways
+        elif depth:
+            over = after - self._level
+            excess = np.where(over >= 0, over + self._level, 0.0).sum(axis=2).ravel()
+            for index in np.argsort(excess, kind="stable")[:_BREADTH].tolist():
+                if np.isinf(excess[index]) or self.budget <= 0:
                     return
-                if link in links:
-                    continue
-                self.budget -= 1
-                excess = self._excess(flow, links)
-                if not excess:
-                    yield flow, way
-                elif depth:
-                    pushing.append((excess, flow, way))
-        for _, flow, way in sorted(pushing):
-            yield flow, way
+                yield int(slots[index // ways]), index % ways
 
-    def _excess(self, flow: int, links: Way) -> float:
-        """By how much the flow would lift the links of a way to the level and above, summed."""
-        board, level, excess = self._board, self._level, 0.0
-        for link in links:
-            over = board.loads[link] + board.added(flow, link) - level
-            if over >= 0 and not board.on(flow, link):
-                excess += over + level
-        return excess
+    def _after(self, slots: Links, link: int) -> Array:
+        """The load of each link of each way of each flow if the flow took it; infinite on ways over `link`."""
+        board = self._board
+        table = board.fans.table[board.fan[slots]]
+        here = table == board.fans.table[board.fan[slots], board.way[slots]][:, None, :]
+        added = board.demand[slots][:, None, None] * board.weight[table]
+        after: Array = board.load[table] + np.where(here, 0.0, added)
+        after[table == link] = np.inf
+        return after
 
-    def _relocate(self, flow: int, way: int, depth: int) -> bool:
+    def _relocate(self, slot: int, way: int, depth: int) -> bool:
         """Move the flow and clear what it pushes over the level."""
         if self.budget <= 0:
             return False
         self.budget -= 1
         mark, board = len(self._moves), self._board
-        old = board.chosen[flow]
-        left, taken = board.ways(flow)[old], board.ways(flow)[way]
-        before = {link: board.loads[link] for link in (*left, *taken)}
-        board.move(flow, way)
-        self._moves.append((flow, old, before))
-        self._moved.add(flow)
-        if all(board.loads[link] < self._level or (depth > 0 and self._clear(link, depth - 1)) for link in taken):
+        old = int(board.way[slot])
+        left, taken = board.links(slot), board.fans.table[board.fan[slot], way].tolist()
+        self._moves.append((slot, old, board.snapshot({*left, *taken})))
+        self._moved.add(slot)
+        board.lift(slot)
+        board.put(slot, way)
+        if all(board.load[link] < self._level or (depth > 0 and self._clear(link, depth - 1)) for link in taken):
             return True
         self._undo(mark)
         return False
 
     def _undo(self, mark: int) -> None:
         while len(self._moves) > mark:
-            flow, way, before = self._moves.pop()
-            self._board.restore(flow, way, before)
-            self._moved.discard(flow)
+            slot, way, before = self._moves.pop()
+            self._board.lift(slot)
+            self._board.put(slot, way)
+            self._board.restore(before)
+            self._moved.discard(slot)

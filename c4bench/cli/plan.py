@@ -1,20 +1,38 @@
-"""`c4bench plan FLOWS.yml --atlas ATLAS.json`: C4P's planner, offline."""
+"""`c4bench plan FLOWS.yml --atlas ATLAS.json [--conditions CONDITIONS.yml]`: C4P's planner, offline."""
 
 import argparse
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 import yaml
 
 from c4bench.c4p.atlas import Atlas
-from c4bench.c4p.planner import plan
+from c4bench.c4p.conditions import Conditions
+from c4bench.c4p.coverage import gaps
+from c4bench.c4p.exact import least_worst_load
+from c4bench.c4p.findings import no_route, shortages
+from c4bench.c4p.planner import ECMP, Planner
 from c4bench.errors import UsageError
 from c4bench.model.fabric import Flow
+from c4bench.model.fabric import Path as FabricPath
 
 if TYPE_CHECKING:
     from c4bench.cli import Commands
+
+T = TypeVar("T")
+
+
+class _Placed(msgspec.Struct, frozen=True):
+    """A flow in the answer: its path, the ports at its ends, and its share of its connection's load."""
+
+    flow: str
+    path: FabricPath
+    source: str
+    destination: str
+    share: float
 
 
 def register(commands: "Commands") -> None:
@@ -24,23 +42,74 @@ def register(commands: "Commands") -> None:
         "flows", type=Path, metavar="FLOWS.yml", help="a list of {id, job, source, destination, demand_bps}"
     )
     parser.add_argument("--atlas", type=Path, required=True, help="atlas.json of a run")
+    parser.add_argument(
+        "--conditions",
+        type=Path,
+        metavar="CONDITIONS.yml",
+        help="{capacities, background_bps: bit/s by hop; avoid: [hop]; shares: by job; bonds: {name: [NIC, ...]}}",
+    )
+    parser.add_argument("--exact", action="store_true", help="compare with the proven optimum (needs highspy)")
     parser.add_argument("--json", action="store_true")
     parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    placements = plan(_flows(arguments.flows), Atlas.from_json(_bytes(arguments.atlas)))
+    flows = _read(arguments.flows, tuple[Flow, ...])
+    conditions = _read(arguments.conditions, Conditions) if arguments.conditions else Conditions()
+    atlas = Atlas.from_json(_bytes(arguments.atlas))
+    planner = Planner(atlas, conditions)
+    planner.add(flows)
+    placed = _placed(planner, flows)
     if arguments.json:
-        sys.stdout.write(msgspec.json.encode(placements).decode() + "\n")
-        return 0
-    for placed in placements:
-        sys.stdout.write(f"{placed.flow}: port {placed.path.source_port} via {' '.join(placed.path.hops) or 'ECMP'}\n")
+        sys.stdout.write(msgspec.json.encode(placed).decode() + "\n")
+    else:
+        sys.stdout.writelines(_line(one) + "\n" for one in placed)
+    remarks = _remarks(planner, placed, atlas, conditions)
+    if arguments.exact:
+        remarks.append(_comparison(planner, flows, atlas, conditions))
+    sys.stderr.writelines(remark + "\n" for remark in remarks)
     return 0
 
 
-def _flows(path: Path) -> tuple[Flow, ...]:
+def _placed(planner: Planner, flows: Sequence[Flow]) -> list[_Placed]:
+    """The answer in the order of the flows; those without a route are left to ECMP."""
+    shares = planner.divide()
+    found = {one.flow: one for one in planner.assignments()}
+    return [
+        _Placed(flow.id, one.path, one.source, one.destination, round(shares[flow.id], 6))
+        if (one := found.get(flow.id))
+        else _Placed(flow.id, ECMP, flow.source, flow.destination, 0.0)
+        for flow in flows
+    ]
+
+
+def _line(one: _Placed) -> str:
+    via = f"via {' '.join(one.path.hops) or 'ECMP'}"
+    return f"{one.flow}: {one.source} > {one.destination} port {one.path.source_port} share {one.share:.3g} {via}"
+
+
+def _remarks(planner: Planner, placed: Sequence[_Placed], atlas: Atlas, conditions: Conditions) -> list[str]:
+    """What the plan cannot give, and what the atlas does not reach."""
+    flows = {flow.id: flow for flow in planner.flows}
+    remarks = [no_route(flows[one.flow], atlas, conditions) for one in placed if one.path == ECMP]
+    if conditions.capacities is not None:
+        remarks += shortages(_bps(planner.loads(), conditions.capacities), conditions.capacities)
+    return [*remarks, *(str(gap) for gap in gaps(atlas))]
+
+
+def _bps(loads: Mapping[str, float], capacities: Mapping[str, float]) -> dict[str, float]:
+    return {hop: load * capacities[hop] for hop, load in loads.items() if load != float("inf")}
+
+
+def _comparison(planner: Planner, flows: Sequence[Flow], atlas: Atlas, conditions: Conditions) -> str:
+    worst = max((load for load in planner.loads().values() if load != float("inf")), default=0.0)
+    least = least_worst_load(flows, atlas, conditions, divisible=True)
+    return f"worst link load {worst:.6g}; no plan has less than {least:.6g}"
+
+
+def _read(path: Path, kind: type[T]) -> T:
     try:
-        return msgspec.convert(yaml.safe_load(_bytes(path)), tuple[Flow, ...])
+        return msgspec.convert(yaml.safe_load(_bytes(path)), kind)
     except (yaml.YAMLError, msgspec.ValidationError) as error:
         raise UsageError(f"{path}: {error}") from None
 

@@ -1,0 +1,166 @@
+import pytest
+
+from c4bench.c4p.atlas import Answer, Atlas
+from c4bench.c4p.conditions import Conditions
+from c4bench.c4p.coverage import Gap, gaps
+from c4bench.c4p.findings import no_route, shortages
+from c4bench.c4p.metrics import evenness, link_loads, optimum_fraction
+from c4bench.c4p.synthetic import clos, planes
+from c4bench.c4p.wiring import Link, Mismatch, compare, infer, tiers
+from c4bench.model.fabric import Flow, Path, Placement
+
+
+def every_pair(fabric):
+    return fabric.atlas((a, b) for a in fabric.leaf_of for b in fabric.leaf_of if a.split("/")[0] != b.split("/")[0])
+
+
+def names(fabric):
+    """The switch that each hop of a synthetic fabric is an address of."""
+    found = {}
+    for hop in every_pair(fabric).hops:
+        kind, _, rest = hop.partition(":")
+        if kind != "out":
+            target = rest.partition(">")[2]
+            found[hop] = f"spine{target}" if kind == "up" else f"leaf{target}"
+    return found
+
+
+@pytest.mark.parametrize("fabric", [clos(8, 2, 3), planes(4, 2, 3)])
+def test_switches_are_told_from_paths_alone(fabric):
+    """Without any name, the addresses of one switch are found to be one, and those of two never."""
+    truth = names(fabric)
+    plain = {link.hop: link.target for link in infer(every_pair(fabric)) if link.hop in truth}
+    assert plain.keys() == truth.keys()
+    assert len({(plain[hop], truth[hop]) for hop in truth}) == len(set(truth.values())) == len(set(plain.values()))
+
+
+def test_links_join_what_is_cabled():
+    """Links are between NICs, leaves and spines as built, each under the address at its far end."""
+    fabric = clos(4, 2, 1)
+    assert infer(every_pair(fabric), names(fabric)) == (
+        Link("h0/0", "leaf0", "in:h0/0>0"),
+        Link("h1/0", "leaf0", "in:h1/0>0"),
+        Link("h2/0", "leaf1", "in:h2/0>1"),
+        Link("h3/0", "leaf1", "in:h3/0>1"),
+        Link("leaf0", "h0/0", "out:h0/0"),
+        Link("leaf0", "h1/0", "out:h1/0"),
+        Link("leaf0", "spine0", "up:0>0"),
+        Link("leaf1", "h2/0", "out:h2/0"),
+        Link("leaf1", "h3/0", "out:h3/0"),
+        Link("leaf1", "spine0", "up:1>0"),
+        Link("spine0", "leaf0", "down:0>0"),
+        Link("spine0", "leaf1", "down:0>1"),
+    )
+
+
+def test_a_miscabled_nic_is_reported():
+    """A NIC that hangs on another leaf than declared is named, with both leaves, and so is each leaf's port."""
+    built = clos(8, 4, 2)
+    swapped = built._replace(leaf_of=built.leaf_of | {"h1/0": 1})
+    declared = infer(every_pair(built), names(built))
+    found = infer(every_pair(swapped), names(built) | names(swapped))
+    assert compare(declared, declared) == ()
+    assert Mismatch("h1/0", "leaf0", "leaf1") in compare(declared, found)
+    assert "h1/0 is cabled to leaf1, declared is leaf0" in " ".join(map(str, compare(declared, found)))
+
+
+def test_a_missing_link_is_reported():
+    """A declared link that no path crosses, and one that nobody declared, are told apart."""
+    fabric = clos(4, 2, 2)
+    cut = fabric._replace(missing=frozenset({(0, 1)}))
+    whole, less = infer(every_pair(fabric), names(fabric)), infer(every_pair(cut), names(fabric))
+    assert Mismatch("leaf0", "spine1", None) in compare(whole, less)
+    assert Mismatch("leaf0", None, "spine1") in compare(less, whole)
+
+
+def test_tiers_count_from_the_nics():
+    """NICs are tier 0, leaves 1, spines 2."""
+    fabric = clos(4, 2, 2)
+    found = tiers(infer(every_pair(fabric), names(fabric)), fabric.leaf_of)
+    assert {node: tier for node, tier in found.items() if node in ("h0/0", "leaf1", "spine0")} == {
+        "h0/0": 0,
+        "leaf1": 1,
+        "spine0": 2,
+    }
+
+
+def test_evenness_is_told_by_tier_and_plane():
+    """A plane that carries everything is level in itself; the idle one has no evenness."""
+    fabric = planes(4, 2, 2)
+    links = infer(every_pair(fabric), names(fabric))
+    loads = {f"in:h{host}/0>{2 * (host // 2)}": 1.0 for host in range(4)}
+    found = {
+        (row.tier, row.to_tier, row.plane): row
+        for row in evenness(loads, links, {n: int(n[-1]) for n in fabric.leaf_of})
+    }
+    assert found[0, 1, 0].mmr == found[0, 1, 0].jfi == found[0, 1, 0].worst == 1.0
+    assert found[0, 1, 1].mean == 0.0
+    assert found[0, 1, 1].mmr != found[0, 1, 1].mmr
+    assert found[0, 1, 0].links == 4
+
+
+def test_the_shares_of_qps_count_in_the_loads():
+    """With shares, a QP offers its part of its connection's demand."""
+    flows = [Flow("c.0", "a", "x", "y", 4.0), Flow("c.1", "a", "x", "y", 4.0)]
+    placed = [Placement("c.0", Path(1, ("p",))), Placement("c.1", Path(2, ("q",)))]
+    assert link_loads(flows, placed, shares={"c.0": 0.75, "c.1": 0.25}) == {"p": 6.0, "q": 2.0}
+
+
+def test_the_fraction_of_the_optimum_is_what_a_flow_gets():
+    """Links below their rate give every flow its demand; above it, what counts is by how much more than must be."""
+    assert optimum_fraction(0.9, 0.5) == 1.0
+    assert optimum_fraction(2.0, 1.0) == 0.5
+    assert optimum_fraction(2.0, 2.0) == 1.0
+
+
+def test_a_way_that_no_port_reaches_is_named():
+    """A pair whose ports hash past one spine is told which, and how many QPs it can still keep apart."""
+    fabric = clos(4, 2, 3)
+    pairs = [("h0/0", "h2/0"), ("h1/0", "h3/0")]
+    answers = [
+        Answer(source, destination, 49152 + spine, fabric.hops(source, destination, spine))
+        for source, destination in pairs
+        for spine in range(3)
+        if (source, spine) != ("h0/0", 1)
+    ]
+    (gap,) = gaps(Atlas.from_answers(answers))
+    assert gap == Gap("h0/0", "h2/0", 2, (("up:0>1", "down:1>1"),))
+    assert str(gap).startswith(
+        "h0/0 > h2/0: the probed source ports reach 2 of 3 ways, none leads over up:0>1 down:1>1"
+    )
+    assert "up to 2 QPs" in str(gap)
+
+
+def test_full_coverage_has_no_gaps():
+    """Pairs that reach every way, and pairs under one leaf, are not reported."""
+    assert gaps(every_pair(clos(4, 2, 3))) == ()
+
+
+@pytest.mark.parametrize(
+    ("ends", "conditions", "reason"),
+    [
+        (("h0/0", "h9/0"), Conditions(), "the pair is not in the atlas"),
+        (("h0/0", "h2/0"), Conditions(avoid=frozenset({"in:h0/0>0"})), "every known path crosses in:h0/0>0"),
+        (
+            ("h0/0", "h2/0"),
+            Conditions(avoid=frozenset({"up:0>0", "down:1>1"})),
+            "every known path crosses one of down:1>1 up:0>0",
+        ),
+        (("quiet", "h0/0"), Conditions(), "its probes were not answered"),
+    ],
+)
+def test_no_route_says_why(ends, conditions, reason):
+    """A flow without a way is told what stands in it."""
+    fabric = clos(4, 2, 2)
+    answers = [Answer("h0/0", "h2/0", n, fabric.hops("h0/0", "h2/0", n)) for n in range(2)]
+    atlas = Atlas.from_answers([*answers, Answer("quiet", "h0/0", 1, (None,))])
+    said = no_route(Flow("f", "a", *ends, 1.0), atlas, conditions)
+    assert said.startswith(f"flow f has no route from {ends[0]} to {ends[1]} and is left to ECMP: {reason}")
+
+
+def test_demands_above_capacity_are_told():
+    """A link that is asked for more than it has is named with both figures; dead and idle ones are not."""
+    assert shortages({"a": 15e9, "b": 5e9, "c": 40e9, "d": 1.0}, {"a": 10e9, "b": 10e9, "c": 10e9, "d": 0.0}) == (
+        "hop c is asked for 40 Gbit/s and has 10: its flows get 25 % of their demand",
+        "hop a is asked for 15 Gbit/s and has 10: its flows get 66.7 % of their demand",
+    )

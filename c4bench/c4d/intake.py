@@ -1,55 +1,85 @@
-"""Read-side checks: what is duplicated, reordered, late or torn is dropped and counted, never believed."""
+"""Read-side checks: what is duplicated, reordered, late or torn is dropped and counted, never believed.
+
+An agent speaks for its own host only: records of ranks elsewhere are dropped, whoever signs them.
+"""
 
 import math
+from collections import Counter
+from collections.abc import Mapping
 
-from c4bench.model.telemetry import ConnRecord, OpRecord, Window
+from c4bench.model.telemetry import ArrivalRecord, CommRecord, ConnRecord, OpRecord, RankRecord, Window
 
 # Seconds summed in another order may differ in the last bits.
 _ROUNDING_S = 1e-9
+# A rank's clock and its agent's are the host's one clock; a reading may be a little younger than its window's end.
+_AHEAD_S = 1.0
 
 
 class Intake:
-    """Decides which windows and records may be believed; `dropped` counts those that may not."""
+    """Decides which windows and records may be believed; `reasons` counts those that may not, by why."""
 
     def __init__(self) -> None:
-        self.dropped = 0
-        self._latest: dict[str, Window] = {}
+        self.reasons: Counter[str] = Counter()
+        self._latest: dict[str, tuple[int, float]] = {}
+
+    @property
+    def dropped(self) -> int:
+        """How many windows and records were not believed."""
+        return self.reasons.total()
 
     def admit(self, window: Window) -> bool:
         """Whether `window` is whole and newer than everything its host has sent."""
-        ok = _well_formed(window) and self._newer(window)
-        if ok:
-            # Only the header is needed to place the next one.
-            self._latest[window.host] = Window(
-                window.host, window.sequence, window.start_s, window.end_s, (), (), (), ()
-            )
-        else:
-            self.dropped += 1
-        return ok
+        if not self._check("torn window", ok=_well_formed(window)):
+            return False
+        if not self._check("old window", ok=self._newer(window)):
+            return False
+        self._latest[window.host] = (window.sequence, window.end_s)
+        return True
 
-    def admit_op(self, op: OpRecord) -> bool:
-        """Whether an operation's times are in order."""
-        ok = op.seq >= 0 and _ordered(op)
-        self.dropped += not ok
-        return ok
+    def admit_comm(self, record: CommRecord, host: str) -> bool:
+        """Whether a communicator numbers its members from 0 and has one on `host`."""
+        numbered = [member.rank for member in record.members] == list(range(len(record.members)))
+        return self._check("torn communicator", ok=numbered and any(member.host == host for member in record.members))
 
-    def admit_conn(self, conn: ConnRecord, before: ConnRecord | None) -> bool:
-        """Whether every cumulative counter is finite and no lower than `before`."""
+    def admit_rank(self, rank: RankRecord, host: str) -> bool:
+        """Whether a process is on the host that reports it."""
+        return self._check("foreign process", ok=rank.rank >= 0 and rank.host == host)
+
+    def admit_op(self, op: OpRecord, hosts: Mapping[int, str], window: Window) -> bool:
+        """Whether an operation's times are in order and its member is on the window's host."""
+        if not self._check("foreign operation", ok=hosts.get(op.rank) == window.host):
+            return False
+        latest_s = max(op.entered_s, op.started_s, op.finished_s)
+        return self._check("torn operation", ok=op.seq >= 0 and _ordered(op) and latest_s <= window.end_s + _AHEAD_S)
+
+    def admit_conn(self, conn: ConnRecord, before: ConnRecord | None, hosts: Mapping[int, str], host: str) -> bool:
+        """Whether every cumulative counter is finite and no lower than `before`, and the sender is on `host`."""
+        if not self._check("foreign connection", ok=hosts.get(conn.rank) == host and conn.peer in hosts):
+            return False
         counters = _counters(conn)
-        ok = all(math.isfinite(value) and value >= 0 for value in counters)
+        ok = all(0 <= value < math.inf for value in counters) and conn.outstanding >= 0
+        ok = ok and math.isfinite(conn.last_progress_s) and math.isfinite(conn.state_since_s)
         if ok and before is not None:
             ok = all(new >= old - _ROUNDING_S for new, old in zip(counters, _counters(before), strict=True))
-        self.dropped += not ok
+        return self._check("torn connection", ok=ok)
+
+    def admit_arrival(self, end: ArrivalRecord, hosts: Mapping[int, str], host: str) -> bool:
+        """Whether the receiver is on `host`, and counts upwards from 0."""
+        return self._check("foreign arrival", ok=hosts.get(end.rank) == host and end.messages >= 0)
+
+    def _check(self, reason: str, *, ok: bool) -> bool:
+        if not ok:
+            self.reasons[reason] += 1
         return ok
 
     def _newer(self, window: Window) -> bool:
-        latest = self._latest.get(window.host)
+        sequence, end_s = self._latest.get(window.host, (window.sequence - 1, window.start_s))
         # A restarted agent counts from zero again, but its time goes on.
-        return latest is None or window.sequence > latest.sequence or window.start_s >= latest.end_s
+        return window.sequence > sequence or window.start_s >= end_s
 
 
 def _well_formed(window: Window) -> bool:
-    return math.isfinite(window.start_s) and math.isfinite(window.end_s) and window.start_s < window.end_s
+    return -math.inf < window.start_s < window.end_s < math.inf
 
 
 def _ordered(op: OpRecord) -> bool:

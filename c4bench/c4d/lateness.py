@@ -61,6 +61,11 @@ class Lateness:
         self._standing: set[int] = set()
 
     @property
+    def standing(self) -> frozenset[int]:
+        """Members that are late and have been named."""
+        return frozenset(self._standing)
+
+    @property
     def disturbed(self) -> bool:
         """Whether a rank is known to be late, or was very late just now."""
         last = list(self._recent)[-MIN_RUN_OPS:]

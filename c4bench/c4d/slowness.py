@@ -9,7 +9,7 @@ from c4bench.c4d.matrix import Baseline, DelayMatrix
 from c4bench.c4d.oneway import OneWay
 from c4bench.c4d.thresholds import ALARM_SPANS, NAME_SPANS, WARM_UP_SPANS
 from c4bench.c4d.verdict import Verdict
-from c4bench.model.diagnosis import Component, Syndrome
+from c4bench.model.diagnosis import Cause, Component, Syndrome
 from c4bench.model.telemetry import ArrivalRecord, ConnRecord
 
 # The bar on the scale of `Baseline.excess`.
@@ -124,11 +124,14 @@ class SlowNetwork:
             evidence.append("this traffic cannot tell it from " + " or ".join(map(str, blame.alternatives)))
         return Verdict(
             Syndrome.COMMUNICATION_SLOW,
+            Cause.TRANSFER_SLOW,
             component,
             onset_s,
             0.5 if blame.alternatives else 0.9,
             tuple(evidence),
             f"a probe at full rate across {component}",
+            {"slow_cells": float(len(blame.cells)), "worst_s_per_byte": cells[worst]},
+            blame.alternatives,
         )
 
     def _sided(self, component: Component, onset_s: float) -> Component:

@@ -11,7 +11,7 @@ from c4bench.c4d.mismatch import mismatch_verdict
 from c4bench.c4d.stalls import gave_up_on, network_verdict, progress_s
 from c4bench.c4d.verdict import Verdict, rank_component
 from c4bench.c4d.waits import Waits, wait_graph
-from c4bench.model.diagnosis import Cause, Syndrome
+from c4bench.model.diagnosis import Cause, Component, Syndrome
 
 # Somebody asks a job to end by SIGINT or SIGTERM; nothing breaks by them.
 _ASKED = (-2, -15)
@@ -51,9 +51,24 @@ def _of_exits(job: JobView, clocks: HostClocks, tied: list[Death], first_s: floa
         return network_verdict(job, clocks, graph, left, min(progress_s(clocks, view) for view in left))
     foremost = _foremost(job, graph, tied)
     if whole and len(foremost) > 1:
-        return []
+        failed = all(death.state == "exited" for death in foremost)
+        return [_all_ended(job, tied, first_s)] if failed else []
     confidence = 0.95 if len(tied) == 1 else 0.8 if len(foremost) == 1 else 0.5
     return [_ended(job, clocks, foremost[0], len(job.deaths), confidence)]
+
+
+def _all_ended(job: JobView, tied: list[Death], first_s: float) -> Verdict:
+    codes = sorted({str(death.exit_code) for death in tied})
+    return Verdict(
+        Syndrome.NON_COMMUNICATION_HANG,
+        Cause.PROCESS_ENDED,
+        Component("job", job.job),
+        first_s,
+        0.5,
+        (f"all {len(tied)} processes exited at once, with code {', '.join(codes)}; nothing tells which was first",),
+        "the word of a rank that failed before the others",
+        {"processes_ended": float(len(tied))},
+    )
 
 
 def _foremost(job: JobView, graph: Waits, tied: list[Death]) -> list[Death]:

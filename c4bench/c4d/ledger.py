@@ -284,7 +284,7 @@ def _dead(rank: RankRecord) -> bool:
 
 
 def _in_order(ops: Iterable[OpRecord]) -> list[OpRecord]:
-    return sorted(ops, key=lambda op: (op.rank, op.entered_s, op.seq))
+    return sorted(ops, key=lambda op: (op.entered_s, op.seq))
 
 
 def _before(job: JobView, conn: ConnRecord) -> ConnRecord | None:

@@ -19,6 +19,9 @@ from c4bench.c4d.thresholds import (
     PEER_RATIO,
     SCATTER_FACTOR,
     SLOW_RATIO,
+    STEADY_FACTOR,
+    STEADY_MIN_HISTORY,
+    STEADY_RATIO,
 )
 from c4bench.model.telemetry import ConnRecord
 
@@ -83,11 +86,24 @@ class Baseline:
         A cell is held against its own history; what all cells share (another message size, a job that now overlaps)
         is taken out by the median. A cell without history is held against the median of its peers, more leniently.
         """
+        own = self.departures(cells)
+        excess = {cell: max(0.0, departure) / self._bar(cell) for cell, departure in own.items()}
+        return excess | self._against_peers(cells, own)
+
+    def departures(self, cells: Mapping[Cell, float]) -> dict[Cell, float]:
+        """The log ratio of each cell to its own history, less what all cells have slowed by."""
         ratios = {cell: self._log_ratio(cell, value) for cell, value in cells.items() if value > 0}
         own = {cell: ratio for cell, ratio in ratios.items() if ratio is not None}
         common = statistics.median(own.values()) if len(own) > 1 else 0.0
-        excess = {cell: max(0.0, ratio - max(0.0, common)) / self._bar(cell) for cell, ratio in own.items()}
-        return excess | self._against_peers(cells, own)
+        return {cell: ratio - max(0.0, common) for cell, ratio in own.items()}
+
+    def steady_bar(self, cell: Cell) -> float:
+        """The log ratio that a lasting departure of the cell must exceed in every span; infinite without history."""
+        history = self._learning.get(cell, ())
+        if len(history) < STEADY_MIN_HISTORY:
+            return math.inf
+        worst = math.log(max(history) / statistics.median(history))
+        return max(math.log(STEADY_RATIO), STEADY_FACTOR * worst)
 
     def _against_peers(self, cells: Mapping[Cell, float], own: Mapping[Cell, float]) -> dict[Cell, float]:
         values = [value for value in cells.values() if value > 0]

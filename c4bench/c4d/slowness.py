@@ -7,6 +7,7 @@ import msgspec
 from c4bench.c4d.localise import Blame, Cell, localise
 from c4bench.c4d.matrix import Baseline, DelayMatrix
 from c4bench.c4d.oneway import OneWay
+from c4bench.c4d.steady import Steady
 from c4bench.c4d.thresholds import ALARM_SPANS, NAME_SPANS, WARM_UP_SPANS
 from c4bench.c4d.verdict import Verdict
 from c4bench.model.diagnosis import Cause, Component, Syndrome
@@ -40,6 +41,7 @@ class SlowNetwork:
         self._suspicion: Suspicion | None = None
         self._standing: dict[Component, int] = {}
         self._oneway = OneWay()
+        self._steady = Steady()
 
     def follow(self, conns: Iterable[ConnRecord], arrivals: Iterable[ArrivalRecord], now_s: float) -> None:
         """Take in the newest one-way delays, whether or not they will be needed."""
@@ -74,9 +76,14 @@ class SlowNetwork:
     def _judge_span(self, fresh: Mapping[Cell, float], opened_s: float, now_s: float) -> list[tuple[Verdict, float]]:
         """Judge the newest value of every cell measured since something became slow: a span may hold half a job."""
         cells = {**self._suspicion.cells, **fresh} if self._suspicion else dict(fresh)
+        self._steady.add(self._baseline.departures(fresh), opened_s)
         excess = self._baseline.excess(cells)
-        self._baseline.learn({cell: value for cell, value in fresh.items() if excess.get(cell, 0.0) < _CLEAN})
+        lasting = {cell: self._steady.least(cell) / self._baseline.steady_bar(cell) for cell in self._baseline.known()}
+        clean = (cell for cell in fresh if excess.get(cell, 0.0) < _CLEAN and lasting.get(cell, 0.0) < _CLEAN)
+        self._baseline.learn({cell: fresh[cell] for cell in clean})
         slow = any(value > _SLOW for value in excess.values())
+        if not slow and any(value > _SLOW for value in lasting.values()):
+            return self._judge_lasting(lasting, now_s)
         blames = [blame for blame in _unrivalled(localise(excess, _SLOW)) if self._founded(blame, cells)]
         self._heal(slow=slow)
         if not slow:
@@ -88,6 +95,16 @@ class SlowNetwork:
         if suspicion.alarmed_s is None and suspicion.spans >= ALARM_SPANS:
             suspicion.alarmed_s = now_s
         return self._name(suspicion, [blame for blame in blames if fresh.keys() & set(blame.cells)], now_s)
+
+    def _judge_lasting(self, lasting: Mapping[Cell, float], now_s: float) -> list[tuple[Verdict, float]]:
+        """Name what has been a little slow for long: the spans that show it have all passed already."""
+        self._heal(slow=True)
+        onset_s = self._steady.onset_s({cell: value for cell, value in lasting.items() if value > _SLOW})
+        suspicion = self._suspicion = self._suspicion or Suspicion(onset_s, alarmed_s=now_s)
+        suspicion.cells = {cell: self.cells[cell] for cell in lasting if cell in self.cells}
+        blames = [blame for blame in localise(lasting, _SLOW) if self._founded(blame, suspicion.cells)]
+        suspicion.blamed = {blame.component: NAME_SPANS for blame in blames}
+        return self._name(suspicion, blames, now_s)
 
     def _founded(self, blame: Blame, cells: Mapping[Cell, float]) -> bool:
         """Whether all that could refute the blame has been measured since.

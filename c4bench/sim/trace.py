@@ -1,7 +1,7 @@
 """One collective, step by step: when every rank was ready, began and ended each message.
 
 In step k every rank sends one message to the rank `shift[k]` places on in its communicator and needs the one sent to
-it before step k + 1; a ring repeats shift 1, the linear-shift all-to-all uses 1 to n - 1. Rank is the last axis everywhere.
+it before step k + 1; a ring repeats shift 1, the linear-shift all-to-all uses 1 to n - 1. Rank is the last axis.
 """
 
 import msgspec

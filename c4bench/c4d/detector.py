@@ -119,7 +119,9 @@ class JobDetector:
         disturbed = any(lateness.disturbed for lateness in self._lateness.values())
         conns = [view.record for view in self._view.conns.values()]
         self._network.follow(conns, self._view.arrivals.values(), now_s)
-        found = self._network.judge(conns, now_s, span_s(self._view.pace_s()), disturbed=disturbed)
+        uneven = any(lateness.standing for lateness in self._lateness.values())
+        span = span_s(self._view.pace_s())
+        found = self._network.judge(conns, now_s, span, disturbed=disturbed, uneven=uneven)
         return [verdict.stamped(self._view.job, alarmed_s, now_s) for verdict, alarmed_s in found]
 
 

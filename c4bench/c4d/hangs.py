@@ -60,8 +60,7 @@ def standstill_verdicts(job: JobView, clocks: HostClocks, stills: list[Standstil
         return [bug]
     down = case.halted() + case.silent()
     if job.process:
-        found = down + case.network()
-        return found or case.absent_verdicts() or case.inside()
+        return [*down, *case.network(), *case.absent_verdicts()] or case.inside()
     return down or case.absent_verdicts() or case.frozen() or case.network() or case.inside()
 
 
@@ -160,7 +159,8 @@ class _Case:
         """Ranks that did not come to the operation the others are in."""
         if self.silent():
             return []
-        return [self._rank(rank, Cause.NOT_ENTERED, 0.9, self._standing(rank)) for rank in self.absent]
+        running = [rank for rank in self.absent if not process_stopped(self.job, rank)]
+        return [self._rank(rank, Cause.NOT_ENTERED, 0.9, self._standing(rank)) for rank in running]
 
     def frozen(self) -> list[Verdict]:
         """Without word of processes: ranks whose records stopped changing while those of others, who wait, go on."""

@@ -67,10 +67,11 @@ class Lateness:
 
     @property
     def disturbed(self) -> bool:
-        """Whether a rank is known to be late, or was very late just now."""
+        """Whether a rank that is not known to be late was very late just now."""
         last = list(self._recent)[-MIN_RUN_OPS:]
+        unknown = np.asarray([rank not in self._standing for rank in self._ranks])
         skew = self._skew()
-        return bool(self._standing) or any(float((late - skew).max()) > LAWFUL_SKEW_SHARE for late in last)
+        return any(float((late - skew).max(where=unknown, initial=0.0)) > LAWFUL_SKEW_SHARE for late in last)
 
     def judge(self, op: OpSample, period_s: float | None) -> list[Late]:
         """Ranks that `op` shows to be late for good, each once until it keeps up again."""

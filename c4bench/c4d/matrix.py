@@ -121,6 +121,10 @@ class Baseline:
         """Whether the cell has enough healthy history to be held against."""
         return len(self._learning.get(cell, ())) >= BASELINE_MIN_SPANS
 
+    def settled(self) -> bool:
+        """Whether some cell has all the history that lasting departures are held against."""
+        return any(len(history) >= STEADY_MIN_HISTORY for history in self._learning.values())
+
     def known(self) -> list[Cell]:
         """All cells with enough healthy history."""
         return [cell for cell in self._learning if self.knows(cell)]

@@ -1,5 +1,6 @@
 """Communication slowness: which component makes transfers longer per byte than they were, span after span."""
 
+from collections import deque
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -8,13 +9,14 @@ from c4bench.c4d.localise import Blame, Cell, localise
 from c4bench.c4d.matrix import Baseline, DelayMatrix
 from c4bench.c4d.oneway import OneWay
 from c4bench.c4d.steady import Steady
-from c4bench.c4d.thresholds import ALARM_SPANS, NAME_SPANS, WARM_UP_SPANS
+from c4bench.c4d.thresholds import ALARM_SPANS, NAME_SPANS, POINT_SPANS, STEADY_SPANS, WARM_UP_SPANS
 from c4bench.c4d.verdict import Verdict
 from c4bench.model.diagnosis import Cause, Component, Syndrome
 from c4bench.model.telemetry import ArrivalRecord, ConnRecord
 
 # The bar on the scale of `Baseline.excess`.
 _SLOW = 1.0
+_WHOLE_CELLS = 3
 # Well below the bar: such a cell still teaches what is normal.
 _CLEAN = 0.5
 
@@ -42,6 +44,7 @@ class SlowNetwork:
         self._standing: dict[Component, int] = {}
         self._oneway = OneWay()
         self._steady = Steady()
+        self._unsure: deque[dict[Cell, float]] = deque()
 
     def follow(self, conns: Iterable[ConnRecord], arrivals: Iterable[ArrivalRecord], now_s: float) -> None:
         """Take in the newest one-way delays, whether or not they will be needed."""
@@ -53,12 +56,13 @@ class SlowNetwork:
         return self._suspicion.alarmed_s if self._suspicion else None
 
     def judge(
-        self, conns: Iterable[ConnRecord], now_s: float, span_s: float, *, disturbed: bool
+        self, conns: Iterable[ConnRecord], now_s: float, span_s: float, *, disturbed: bool, uneven: bool = False
     ) -> list[tuple[Verdict, float]]:
         """New verdicts with the time of their alarm, once every `span_s`.
 
-        A `disturbed` span (a rank is late, an operation stood still) makes transfers collide that otherwise do not:
-        it is neither judged nor learned from.
+        A `disturbed` span (a rank has just become late, an operation stood still) makes transfers collide that
+        otherwise do not: it is neither judged nor learned from. While a known late rank makes all spans `uneven`, only
+        whole NICs are judged.
         """
         self._matrix.add(conns)
         if self._opened_s is None:
@@ -71,20 +75,25 @@ class SlowNetwork:
         if not cells or disturbed or self._spans <= WARM_UP_SPANS:
             return []
         self.cells = {**self.cells, **cells}
-        return self._judge_span(cells, opened_s, now_s)
+        return self._judge_span(cells, opened_s, now_s, uneven=uneven)
 
-    def _judge_span(self, fresh: Mapping[Cell, float], opened_s: float, now_s: float) -> list[tuple[Verdict, float]]:
+    def _judge_span(
+        self, fresh: Mapping[Cell, float], opened_s: float, now_s: float, *, uneven: bool
+    ) -> list[tuple[Verdict, float]]:
         """Judge the newest value of every cell measured since something became slow: a span may hold half a job."""
         cells = {**self._suspicion.cells, **fresh} if self._suspicion else dict(fresh)
         self._steady.add(self._baseline.departures(fresh), opened_s)
         excess = self._baseline.excess(cells)
         lasting = {cell: self._steady.least(cell) / self._baseline.steady_bar(cell) for cell in self._baseline.known()}
-        clean = (cell for cell in fresh if excess.get(cell, 0.0) < _CLEAN and lasting.get(cell, 0.0) < _CLEAN)
-        self._baseline.learn({cell: fresh[cell] for cell in clean})
+        clean = (
+            cell for cell in fresh if not uneven and excess.get(cell, 0.0) < _CLEAN and lasting.get(cell, 0.0) < _CLEAN
+        )
+        self._learn({cell: fresh[cell] for cell in clean}, lasting)
         slow = any(value > _SLOW for value in excess.values())
-        if not slow and any(value > _SLOW for value in lasting.values()):
+        if not (slow or uneven) and any(value > _SLOW for value in lasting.values()):
             return self._judge_lasting(lasting, now_s)
         blames = [blame for blame in _unrivalled(localise(excess, _SLOW)) if self._founded(blame, cells)]
+        blames = [blame for blame in blames if _whole(blame)] if uneven else blames
         self._heal(slow=slow)
         if not slow:
             self._suspicion = None
@@ -96,6 +105,14 @@ class SlowNetwork:
             suspicion.alarmed_s = now_s
         return self._name(suspicion, [blame for blame in blames if fresh.keys() & set(blame.cells)], now_s)
 
+    def _learn(self, clean: dict[Cell, float], lasting: Mapping[Cell, float]) -> None:
+        """Learn from a span once it has shown not to open a lasting departure; at once from the first few."""
+        self._unsure.append(clean)
+        if any(value > _SLOW for value in lasting.values()):
+            self._unsure.clear()
+        while len(self._unsure) > STEADY_SPANS or (self._unsure and not self._baseline.settled()):
+            self._baseline.learn(self._unsure.popleft())
+
     def _judge_lasting(self, lasting: Mapping[Cell, float], now_s: float) -> list[tuple[Verdict, float]]:
         """Name what has been a little slow for long: the spans that show it have all passed already."""
         self._heal(slow=True)
@@ -103,7 +120,7 @@ class SlowNetwork:
         suspicion = self._suspicion = self._suspicion or Suspicion(onset_s, alarmed_s=now_s)
         suspicion.cells = {cell: self.cells[cell] for cell in lasting if cell in self.cells}
         blames = [blame for blame in localise(lasting, _SLOW) if self._founded(blame, suspicion.cells)]
-        suspicion.blamed = {blame.component: NAME_SPANS for blame in blames}
+        suspicion.blamed = {blame.component: POINT_SPANS for blame in blames}
         return self._name(suspicion, blames, now_s)
 
     def _founded(self, blame: Blame, cells: Mapping[Cell, float]) -> bool:
@@ -120,7 +137,7 @@ class SlowNetwork:
     def _name(self, suspicion: Suspicion, blames: list[Blame], now_s: float) -> list[tuple[Verdict, float]]:
         if blames:
             suspicion.blamed = {b.component: suspicion.blamed.get(b.component, 0) + 1 for b in blames}
-        sure = [blame for blame in blames if suspicion.blamed[blame.component] >= NAME_SPANS]
+        sure = [blame for blame in blames if suspicion.blamed[blame.component] >= _spans_to_name(blame)]
         fresh = [blame for blame in sure if blame.component not in self._standing]
         self._standing.update(dict.fromkeys((blame.component for blame in fresh), 0))
         alarmed_s = suspicion.alarmed_s or now_s
@@ -155,6 +172,16 @@ class SlowNetwork:
         """The side of a NIC that one-way delays accuse: round trips, which the matrix holds, show both sides slow."""
         side = self._oneway.side(component.name, onset_s) if component.kind == "nic" else ""
         return Component(component.kind, component.name, side) if side else component
+
+
+def _spans_to_name(blame: Blame) -> int:
+    """How often a component must be to blame; with alternatives a point may be a whole NIC, and no schedule's doing."""
+    return POINT_SPANS if blame.component.kind == "path" and not blame.alternatives else NAME_SPANS
+
+
+def _whole(blame: Blame) -> bool:
+    """Whether a blame rests on a whole row or column, which no late rank's schedule makes slow."""
+    return blame.component.kind == "nic" and len(blame.cells) >= _WHOLE_CELLS
 
 
 def _unrivalled(blames: list[Blame]) -> list[Blame]:

@@ -12,8 +12,8 @@ from c4bench.model.diagnosis import Cause, Syndrome
 
 
 def stalled(job: JobView, graph: Waits, beside: Collection[int]) -> list[ConnView]:
-    """Connections that others wait for and that stand still, but for those at ranks that are down themselves."""
-    found = [job.conns[node] for node in graph.sinks() if not isinstance(node, int)]
+    """Connections of operations that stand still whose bytes nobody takes, but for those `beside` the ranks given."""
+    found = [job.conns[name] for name in graph.stuck]
     return [
         view
         for view in found
@@ -21,9 +21,7 @@ def stalled(job: JobView, graph: Waits, beside: Collection[int]) -> list[ConnVie
     ]
 
 
-def gave_up_on(
-    job: JobView, graph: Waits, rank: int, end_s: float, patience_s: float
-) -> list[ConnView]:
+def gave_up_on(job: JobView, graph: Waits, rank: int, end_s: float, patience_s: float) -> list[ConnView]:
     """Connections of `rank` that had stood still, carrying bytes, for `patience_s` when it ended (its own clock)."""
     op = graph.pending.get(rank)
     if op is None:

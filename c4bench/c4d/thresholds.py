@@ -20,6 +20,8 @@ BASELINE_MIN_SPANS = 3
 BASELINE_MAX_SPANS = 20
 ALARM_SPANS = 2
 NAME_SPANS = 3
+# A single cell can be a chance meeting of two schedules; it must stay longer.
+POINT_SPANS = 5
 
 # A cell is slow when it takes half as long again as it used to, or twice its own healthy scatter if that is more.
 SLOW_RATIO = 1.5

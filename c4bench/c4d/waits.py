@@ -16,10 +16,14 @@ Node = int | ConnKey
 
 
 class Waits(msgspec.Struct, frozen=True):
-    """`pending`: the first uncompleted operation of each waiting rank; `edges`: whom each node waits for."""
+    """`pending`: the first uncompleted operation of each waiting rank; `edges`: whom each node waits for.
+
+    `stuck` are the connections that carry unacknowledged messages of those operations, awaited or not.
+    """
 
     pending: dict[int, OpRecord]
     edges: dict[Node, frozenset[Node]]
+    stuck: tuple[ConnKey, ...] = ()
 
     def sinks(self) -> list[Node]:
         """Nodes that others wait for, directly or through others, and that wait for nothing themselves."""
@@ -68,8 +72,8 @@ def wait_graph(job: JobView) -> Waits:
     absent = {place: _absent(job.comms[place[0]], place[1]) for place in operations}
     edges: dict[Node, frozenset[Node]] = {}
     for rank, op in pending.items():
-        edges[rank] = absent[op.comm, op.seq] or stuck.get(op.comm, frozenset())
-    return Waits(pending, edges)
+        edges[rank] = absent[op.comm, op.seq] or frozenset[Node](stuck.get(op.comm, frozenset()))
+    return Waits(pending, edges, tuple(sorted(name for names in stuck.values() for name in names)))
 
 
 def first_uncompleted(job: JobView) -> dict[int, OpRecord]:
@@ -92,9 +96,9 @@ def _absent(comm: CommView, seq: int) -> frozenset[Node]:
     )
 
 
-def _unacknowledged(job: JobView, pending: Mapping[int, OpRecord]) -> dict[str, frozenset[Node]]:
+def _unacknowledged(job: JobView, pending: Mapping[int, OpRecord]) -> dict[str, frozenset[ConnKey]]:
     """Connections with posted, unacknowledged messages whose owner waits in an operation of their communicator."""
-    stuck: dict[str, set[Node]] = {}
+    stuck: dict[str, set[ConnKey]] = {}
     for name, view in job.conns.items():
         if view.record.outstanding > 0:
             op = pending.get(job.sender(view))

@@ -53,6 +53,7 @@ class _Play:
     def tick(self, sequence: int) -> Tick:
         """Advance to the tick's end and fold what each rank's shared memory then shows."""
         end_s = sequence * self._job.window_s
+        self._world.forget(end_s - self._job.window_s)
         while self._clock.min() <= end_s:
             self._advance()
         exits_s = self._exits_s()

@@ -19,11 +19,13 @@ class Places:
         self.position: Ints = ranks // found.stride % found.size
         self._first: Ints = ranks - self.position * found.stride
         self.comms = self._records(job, found)
+        self._peers: dict[int, Ints] = {}
 
     def peer(self, shift: int) -> Ints:
         """The rank `shift` places on from each rank in its communicator."""
-        peers: Ints = self._first + (self.position + shift) % self.size * self._stride
-        return peers
+        if shift not in self._peers:
+            self._peers[shift] = self._first + (self.position + shift) % self.size * self._stride
+        return self._peers[shift]
 
     def _records(self, job: SimJob, group: SimGroup) -> list[CommRecord]:
         """Each rank's communicator; one record for all its members."""

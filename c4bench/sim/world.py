@@ -23,6 +23,10 @@ class World:
             self.ended_s[fault.rank] = min(self.ended_s[fault.rank], fault.at_s)
         self.raised = {fault.rank for fault in self._of(SimFaultKind.RAISED)}
 
+    def forget(self, before_s: float) -> None:
+        """Faults that were over by then play no part any more; nothing earlier will be asked for."""
+        self._faults = [fault for fault in self._faults if fault.until_s > before_s]
+
     def sending_rates(self, peer: Ints, time_s: Floats) -> Floats:
         """Bytes/s each rank's transmitter and its path to `peer` carry from `time_s` on; shape (ranks,)."""
         share = self._nic_share("tx", self.ranks, time_s)

@@ -17,6 +17,8 @@ Crossing = Callable[[Cell], frozenset[Component]]
 # Probes take at most this share of a NIC, all of a request together, for as long as tells 5 % apart.
 _POLITE_SHARE = 0.01
 _PROBE_S = 0.2
+# So many NICs are enough to find one that shares neither suspect.
+_THIRD_PARTIES = 32
 
 
 class ProbePlan(msgspec.Struct, frozen=True):
@@ -99,23 +101,23 @@ def _useful(suspects: Sequence[Component], nics: Sequence[str], crosses: Crossin
     """Flows by the suspects they cross: one of each kind, the first by name, since others tell the same."""
     wanted = frozenset(suspects)
     involved = sorted({nic for suspect in suspects for nic in _nics_of(suspect)})
-    others = [nic for nic in sorted(nics) if nic not in involved]
+    others = [nic for nic in sorted(nics) if nic not in involved][:_THIRD_PARTIES]
     kinds: dict[frozenset[Component], Cell] = {}
     for source, destination in _pairs(involved, others):
         kinds.setdefault(crosses((source, destination)) & wanted, (source, destination))
     return {flow: crossed for crossed, flow in kinds.items() if crossed}
 
 
-def _pairs(involved: Sequence[str], others: Sequence[str]) -> Iterable[Cell]:
-    """Flows with a third NIC on another host first: they cross fewest suspects."""
+def _pairs(involved: Sequence[str], others: Sequence[str]) -> list[Cell]:
+    """Flows between hosts; first those with one end at a host that no suspect is on: they cross fewest suspects."""
+    suspected = {_host(nic) for nic in involved}
     ends = [*involved, *others]
-    for source in ends:
-        for destination in ends:
-            if source.partition("/")[0] != destination.partition("/")[0] and {source, destination} & {
-                *involved,
-                *others,
-            }:
-                yield source, destination
+    flows = [(source, destination) for source in ends for destination in ends if _host(source) != _host(destination)]
+    return sorted(flows, key=lambda flow: len({_host(nic) for nic in flow} & suspected) != 1)
+
+
+def _host(nic: str) -> str:
+    return nic.partition("/")[0]
 
 
 def _nics_of(suspect: Component) -> tuple[str, ...]:

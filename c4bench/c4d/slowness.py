@@ -8,10 +8,11 @@ import msgspec
 from c4bench.c4d.localise import Blame, Cell, localise
 from c4bench.c4d.matrix import Baseline, DelayMatrix
 from c4bench.c4d.oneway import OneWay
+from c4bench.c4d.probes import crossing, plan_probes
 from c4bench.c4d.steady import Steady
 from c4bench.c4d.thresholds import ALARM_SPANS, NAME_SPANS, POINT_SPANS, STEADY_SPANS, WARM_UP_SPANS
 from c4bench.c4d.verdict import Verdict
-from c4bench.model.diagnosis import Cause, Component, Syndrome
+from c4bench.model.diagnosis import Cause, Component, ProbeFlow, Syndrome
 from c4bench.model.telemetry import ArrivalRecord, ConnRecord
 
 # The bar on the scale of `Baseline.excess`.
@@ -166,7 +167,15 @@ class SlowNetwork:
             f"a probe at full rate across {component}",
             {"slow_cells": float(len(blame.cells)), "worst_s_per_byte": cells[worst]},
             blame.alternatives,
+            probes=self._probes((component, *blame.alternatives)),
         )
+
+    def _probes(self, suspects: tuple[Component, ...]) -> tuple[ProbeFlow, ...]:
+        """What would tell the suspects apart; the NICs' rate is the best that any transfer has reached."""
+        if len(suspects) < 2:
+            return ()
+        nics = {nic for cell in self.cells for nic in cell}
+        return plan_probes(suspects, nics, crossing(), 8 / min(self.cells.values())).flows
 
     def _sided(self, component: Component, onset_s: float) -> Component:
         """The side of a NIC that one-way delays accuse: round trips, which the matrix holds, show both sides slow."""

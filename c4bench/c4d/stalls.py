@@ -6,9 +6,10 @@ from c4bench.c4d.clocks import HostClocks
 from c4bench.c4d.ledger import ConnView, JobView
 from c4bench.c4d.localise import Blame, Cell, localise
 from c4bench.c4d.mismatch import side
+from c4bench.c4d.probes import crossing, plan_probes
 from c4bench.c4d.verdict import Verdict, rank_component
 from c4bench.c4d.waits import Waits
-from c4bench.model.diagnosis import Cause, Syndrome
+from c4bench.model.diagnosis import Cause, Component, ProbeFlow, Syndrome
 
 
 def stalled(job: JobView, graph: Waits, beside: Collection[int]) -> list[ConnView]:
@@ -73,7 +74,18 @@ def _blamed(job: JobView, graph: Waits, blame: Blame, stuck: Iterable[ConnView],
         {"outstanding_messages": float(outstanding), "connections": float(len(own))},
         others,
         tuple(side(op, (rank,)) for rank, op in waiting.items() if op is not None),
+        _probes(job, (blame.component, *blame.alternatives)),
     )
+
+
+def _probes(job: JobView, suspects: tuple[Component, ...]) -> tuple[ProbeFlow, ...]:
+    """What would tell the suspects apart; the NICs' rate is the best that any connection has reached."""
+    if len(suspects) < 2:
+        return ()
+    conns = [view.record for view in job.conns.values()]
+    nics = {nic for conn in conns for nic in (conn.source, conn.destination)}
+    rates = [8 * conn.size_bytes / conn.transfer_s for conn in conns if conn.transfer_s > 0]
+    return plan_probes(suspects, nics, crossing(), max(rates, default=0.0)).flows
 
 
 def progress_s(clocks: HostClocks, view: ConnView) -> float:

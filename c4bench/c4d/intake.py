@@ -3,7 +3,6 @@
 An agent speaks for its own host only: records of ranks elsewhere are dropped, whoever signs them.
 """
 
-import math
 from collections import Counter
 from collections.abc import Mapping
 
@@ -13,6 +12,9 @@ from c4bench.model.telemetry import ArrivalRecord, CommRecord, ConnRecord, OpRec
 _ROUNDING_S = 1e-9
 # A rank's clock and its agent's are the host's one clock; a reading may be a little younger than its window's end.
 _AHEAD_S = 1.0
+# No clock shows more seconds (thirty thousand years), no counter holds more.
+_LATEST_S = 1e12
+_MOST = 2.0**64
 
 
 class Intake:
@@ -50,15 +52,17 @@ class Intake:
         if not self._check("foreign operation", ok=hosts.get(op.rank) == window.host):
             return False
         latest_s = max(op.entered_s, op.started_s, op.finished_s)
-        return self._check("torn operation", ok=op.seq >= 0 and _ordered(op) and latest_s <= window.end_s + _AHEAD_S)
+        return self._check(
+            "torn operation", ok=0 <= op.seq < _MOST and _ordered(op) and latest_s <= window.end_s + _AHEAD_S
+        )
 
     def admit_conn(self, conn: ConnRecord, before: ConnRecord | None, hosts: Mapping[int, str], host: str) -> bool:
         """Whether every cumulative counter is finite and no lower than `before`, and the sender is on `host`."""
         if not self._check("foreign connection", ok=hosts.get(conn.rank) == host and conn.peer in hosts):
             return False
         counters = _counters(conn)
-        ok = all(0 <= value < math.inf for value in counters) and conn.outstanding >= 0
-        ok = ok and math.isfinite(conn.last_progress_s) and math.isfinite(conn.state_since_s)
+        ok = all(0 <= value < _MOST for value in counters) and 0 <= conn.outstanding < _MOST
+        ok = ok and -_LATEST_S < conn.last_progress_s < _LATEST_S
         if ok and before is not None:
             ok = all(new >= old - _ROUNDING_S for new, old in zip(counters, _counters(before), strict=True))
         return self._check("torn connection", ok=ok)
@@ -79,12 +83,12 @@ class Intake:
 
 
 def _well_formed(window: Window) -> bool:
-    return -math.inf < window.start_s < window.end_s < math.inf
+    return -_LATEST_S < window.start_s < window.end_s < _LATEST_S
 
 
 def _ordered(op: OpRecord) -> bool:
     times = (op.entered_s, op.started_s, op.finished_s)
-    if not all(math.isfinite(value) for value in times):
+    if not all(-_LATEST_S < value < _LATEST_S for value in times):
         return False
     started = op.started_s == 0.0 or op.started_s >= op.entered_s
     return started and (op.finished_s == 0.0 or op.finished_s >= max(op.entered_s, op.started_s))

@@ -175,7 +175,8 @@ class SlowNetwork:
         if len(suspects) < 2:
             return ()
         nics = {nic for cell in self.cells for nic in cell}
-        return plan_probes(suspects, nics, crossing(), 8 / min(self.cells.values())).flows
+        rate_bps = max((8 / value for value in self.cells.values() if value > 0), default=0.0)
+        return plan_probes(suspects, nics, crossing(), rate_bps).flows
 
     def _sided(self, component: Component, onset_s: float) -> Component:
         """The side of a NIC that one-way delays accuse: round trips, which the matrix holds, show both sides slow."""

@@ -53,7 +53,8 @@ def _detect(arguments: argparse.Namespace) -> int:
 
 def _lines(found: Diagnosis) -> list[str]:
     cause = f" ({found.cause})" if found.cause else ""
-    head = f"{found.named_s:.3f} s  {found.job}: {found.syndrome}{cause}, {found.component}, sure to {found.confidence:.0%}\n"
+    what = f"{found.syndrome}{cause}, {found.component}, sure to {found.confidence:.0%}"
+    head = f"{found.named_s:.3f} s  {found.job}: {what}\n"
     body = [*found.evidence, f"refuted by {found.refuted_by}"]
     body += [f"a probe from {flow.source} to {flow.destination} would tell more" for flow in found.probes]
     return [head, *(f"    {line}\n" for line in body)]

@@ -4,7 +4,7 @@ import msgspec
 
 from c4bench.c4d.clocks import HostClocks
 from c4bench.c4d.inside import complete_comms, stuck_inside, unseen_by
-from c4bench.c4d.ledger import JobView
+from c4bench.c4d.ledger import CommView, JobView
 from c4bench.c4d.mismatch import mismatch_verdict, side
 from c4bench.c4d.stalls import gave_up_on, network_verdict, stalled
 from c4bench.c4d.verdict import Verdict, rank_component
@@ -13,6 +13,7 @@ from c4bench.model.diagnosis import Cause, Component, OperationSide, Syndrome
 
 # Two windows: less may be two hosts' windows lying differently.
 DISTINCT_CADENCES = 2.0
+_NEVER = -float("inf")
 
 
 class Standstill(msgspec.Struct, frozen=True):
@@ -28,15 +29,17 @@ def standstills(job: JobView, clocks: HostClocks, at_least_s: float) -> list[Sta
 
     Counted up to the latest window of the waiting ranks, not up to now: a master that hears nothing knows nothing.
     """
-    observed_s: dict[str, float] = {}
-    for comm in job.comms.values():
-        for member in comm.latest:
-            if comm.uncompleted(member) is not None:
-                heard_s = clocks.last_heard_s(comm.hosts[member])
-                observed_s[comm.record.comm] = max(heard_s, observed_s.get(comm.record.comm, heard_s))
     moved_s = last_progress_s(job, clocks)
-    found = [Standstill(comm, moved_s.get(comm, -float("inf")), seen_s) for comm, seen_s in observed_s.items()]
+    latest_s = clocks.latest_heard_s()
+    quiet = [name for name in job.comms if latest_s - moved_s.get(name, _NEVER) >= at_least_s]
+    found = [Standstill(name, moved_s.get(name, _NEVER), _observed_s(job.comms[name], clocks)) for name in quiet]
     return sorted((s for s in found if s.observed_s - s.since_s >= at_least_s), key=lambda s: (s.since_s, s.comm))
+
+
+def _observed_s(comm: CommView, clocks: HostClocks) -> float:
+    """Up to when members inside an operation were heard; never, if none is."""
+    inside = (comm.hosts[member] for member in comm.latest if comm.uncompleted(member) is not None)
+    return max(map(clocks.last_heard_s, inside), default=_NEVER)
 
 
 def last_progress_s(job: JobView, clocks: HostClocks) -> dict[str, float]:

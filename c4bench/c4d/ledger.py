@@ -18,6 +18,7 @@ EndKey = tuple[str, str, str, int]  # communicator, source, destination, QP of t
 _OPS_KEPT = 128
 _INTERVALS_KEPT = 512
 _LATEST_INTERVALS = 8
+_NEVER = -float("inf")
 
 
 class OpSample(msgspec.Struct, frozen=True):
@@ -176,17 +177,17 @@ class JobView:
         self._note_progress(op.comm, comm.hosts[op.rank], rank, event_s)
         self._last_event_s[rank] = max(event_s, self._last_event_s.get(rank, event_s))
 
-    def put_conn(self, conn: ConnRecord, host: str, host_end_s: float) -> None:
-        """Take in a connection record that passed the intake."""
+    def put_conn(self, conn: ConnRecord, view: ConnView | None, host: str, host_end_s: float) -> None:
+        """Take in a connection record that passed the intake; `view` is what is known of the connection."""
         rank = self.comms[conn.comm].seats[conn.rank]
-        self._note_progress(conn.comm, host, rank, min(conn.last_progress_s, host_end_s))
-        view = self.conns.get(key(conn))
         if view is None:
             self.conns[key(conn)] = ConnView(conn, host, host_end_s)
-            self.moved_s[rank] = host_end_s
         elif view.record != conn:
             view.record, view.moved_s = conn, host_end_s
-            self.moved_s[rank] = host_end_s
+        else:
+            return
+        self.moved_s[rank] = host_end_s
+        self._note_progress(conn.comm, host, rank, min(conn.last_progress_s, host_end_s))
 
     def put_rank(self, rank: RankRecord, host_end_s: float) -> None:
         """Take in a process record; a process with a new id is a new life."""
@@ -215,8 +216,10 @@ class JobView:
         return None if end is None else end.messages
 
     def _note_progress(self, comm: str, host: str, rank: int, time_s: float) -> None:
-        self.acted_s[rank] = max(time_s, self.acted_s.get(rank, time_s))
-        self.progress_s[comm, host] = max(time_s, self.progress_s.get((comm, host), time_s))
+        if time_s > self.acted_s.get(rank, _NEVER):
+            self.acted_s[rank] = time_s
+        if time_s > self.progress_s.get((comm, host), _NEVER):
+            self.progress_s[comm, host] = time_s
 
     def _gap_s(self, rank: int, before: OpRecord | None, op: OpRecord) -> float | None:
         last_s = self._last_event_s.get(rank)
@@ -260,10 +263,12 @@ class Ledger:
                 job.put_op(op, window.end_s)
         for conn in window.conns:
             job = self._job_of.get(conn.comm)
-            if job is not None and self._intake.admit_conn(
-                conn, _before(job, conn), job.comms[conn.comm].hosts, window.host
-            ):
-                job.put_conn(conn, window.host, window.end_s)
+            if job is None:
+                continue
+            view = job.conns.get(key(conn))
+            before = None if view is None else view.record
+            if self._intake.admit_conn(conn, before, job.comms[conn.comm].hosts, window.host):
+                job.put_conn(conn, view, window.host, window.end_s)
         for end in window.arrivals:
             job = self._job_of.get(end.comm)
             if job is not None and self._intake.admit_arrival(end, job.comms[end.comm].hosts, window.host):
@@ -285,8 +290,3 @@ def _dead(rank: RankRecord) -> bool:
 
 def _in_order(ops: Iterable[OpRecord]) -> list[OpRecord]:
     return sorted(ops, key=lambda op: (op.entered_s, op.seq))
-
-
-def _before(job: JobView, conn: ConnRecord) -> ConnRecord | None:
-    view = job.conns.get(key(conn))
-    return None if view is None else view.record

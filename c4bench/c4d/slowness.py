@@ -83,18 +83,19 @@ class SlowNetwork:
     ) -> list[tuple[Verdict, float]]:
         """Judge the newest value of every cell measured since something became slow: a span may hold half a job."""
         cells = {**self._suspicion.cells, **fresh} if self._suspicion else dict(fresh)
-        self._steady.add(self._baseline.departures(fresh), opened_s)
-        excess = self._baseline.excess(cells)
-        lasting = {cell: self._steady.least(cell) / self._baseline.steady_bar(cell) for cell in self._baseline.known()}
+        departures = self._baseline.departures(fresh)
+        self._steady.add(departures, opened_s)
+        excess = self._baseline.excess(cells, departures if len(cells) == len(fresh) else None)
+        lasting = {cell: least / self._baseline.steady_bar(cell) for cell, least in self._steady.lasting().items()}
         clean = (
             cell for cell in fresh if not uneven and excess.get(cell, 0.0) < _CLEAN and lasting.get(cell, 0.0) < _CLEAN
         )
         self._learn({cell: fresh[cell] for cell in clean}, lasting)
         slow = any(value > _SLOW for value in excess.values())
         if not (slow or uneven) and any(value > _SLOW for value in lasting.values()):
-            return self._judge_lasting(lasting, now_s)
+            return self._judge_lasting(dict.fromkeys(self._baseline.known(), 0.0) | lasting, now_s)
         blames = [blame for blame in _unrivalled(localise(excess, _SLOW)) if self._founded(blame, cells)]
-        blames = [blame for blame in blames if _whole(blame)] if uneven else blames
+        blames = [b for b in blames if (_whole(b) if uneven else not _with_mates(b, lasting))]
         self._heal(slow=slow)
         if not slow:
             self._suspicion = None
@@ -117,7 +118,7 @@ class SlowNetwork:
     def _judge_lasting(self, lasting: Mapping[Cell, float], now_s: float) -> list[tuple[Verdict, float]]:
         """Name what has been a little slow for long: the spans that show it have all passed already."""
         self._heal(slow=True)
-        onset_s = self._steady.onset_s({cell: value for cell, value in lasting.items() if value > _SLOW})
+        onset_s = self._steady.onset_s(cell for cell, value in lasting.items() if value > _SLOW)
         suspicion = self._suspicion = self._suspicion or Suspicion(onset_s, alarmed_s=now_s)
         suspicion.cells = {cell: self.cells[cell] for cell in lasting if cell in self.cells}
         blames = [blame for blame in localise(lasting, _SLOW) if self._founded(blame, suspicion.cells)]
@@ -187,6 +188,15 @@ class SlowNetwork:
 def _spans_to_name(blame: Blame) -> int:
     """How often a component must be to blame; with alternatives a point may be a whole NIC, and no schedule's doing."""
     return POINT_SPANS if blame.component.kind == "path" and not blame.alternatives else NAME_SPANS
+
+
+def _with_mates(blame: Blame, lasting: Mapping[Cell, float]) -> bool:
+    """Whether a point's row or column shows lasting slowness too: then the point is where that meets most."""
+    if len(blame.cells) != 1:
+        return False
+    ((source, destination),) = blame.cells
+    mates = (value for (a, b), value in lasting.items() if (a == source) != (b == destination))
+    return any(value > _SLOW for value in mates)
 
 
 def _whole(blame: Blame) -> bool:

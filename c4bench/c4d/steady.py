@@ -2,35 +2,32 @@
 
 import math
 from collections import deque
-from collections.abc import Mapping
-
-import msgspec
+from collections.abc import Iterable, Mapping
 
 from c4bench.c4d.localise import Cell
-from c4bench.c4d.thresholds import STEADY_SPANS
+from c4bench.c4d.thresholds import STEADY_RATIO, STEADY_SPANS
 
-
-class _Seen(msgspec.Struct, frozen=True):
-    opened_s: float
-    departure: float
+_LEAST = math.log(STEADY_RATIO)
 
 
 class Steady:
-    """The last few departures of every cell from its own history (log ratios, what all cells share taken out)."""
+    """The cells that depart from their own history (log ratio, what all cells share taken out), span after span."""
 
     def __init__(self) -> None:
-        self._recent: dict[Cell, deque[_Seen]] = {}
+        self._runs: dict[Cell, deque[tuple[float, float]]] = {}
 
     def add(self, departures: Mapping[Cell, float], opened_s: float) -> None:
-        """Take in a span that opened at `opened_s`."""
+        """Take in a span that opened at `opened_s`; a cell that does not depart in it begins anew."""
         for cell, departure in departures.items():
-            self._recent.setdefault(cell, deque(maxlen=STEADY_SPANS)).append(_Seen(opened_s, departure))
+            if departure > _LEAST:
+                self._runs.setdefault(cell, deque(maxlen=STEADY_SPANS)).append((departure, opened_s))
+            elif cell in self._runs:
+                del self._runs[cell]
 
-    def least(self, cell: Cell) -> float:
-        """The smallest of a cell's last departures; 0 while there are too few."""
-        seen = self._recent.get(cell, ())
-        return max(0.0, min(one.departure for one in seen)) if len(seen) == STEADY_SPANS else 0.0
+    def lasting(self) -> dict[Cell, float]:
+        """The smallest of the last departures of every cell that has departed for long enough."""
+        return {cell: min(run)[0] for cell, run in self._runs.items() if len(run) == STEADY_SPANS}
 
-    def onset_s(self, cells: Mapping[Cell, float]) -> float:
+    def onset_s(self, cells: Iterable[Cell]) -> float:
         """When the first of these departures began."""
-        return min((self._recent[cell][0].opened_s for cell in cells if cell in self._recent), default=math.inf)
+        return min((self._runs[cell][0][1] for cell in cells if cell in self._runs), default=math.inf)

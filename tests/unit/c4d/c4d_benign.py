@@ -21,9 +21,9 @@ WARM_UP_S = 2.0
 
 
 def soak(seed, iterations):
-    """What a detector says of so many benign iterations; the job is drawn from the seed."""
+    """What a detector says of so many benign iterations; receivers grant credit, all else is drawn from the seed."""
     draw = random.Random(seed)
-    job = SimJob(RANKS, OPS, jitter=draw.choice([0.01, 0.03]), credits=draw.random() < 0.7, seed=seed)
+    job = SimJob(RANKS, OPS, jitter=draw.choice([0.01, 0.03]), seed=seed)
     duration_s = iterations * period_of(job) * 1.2 + WARM_UP_S
     at_s = [WARM_UP_S + 4.0 * index + draw.random() for index in range(int((duration_s - WARM_UP_S) / 4.0))]
     drawn = [draw.choice(_KINDS)(draw, job, time_s) for time_s in at_s]

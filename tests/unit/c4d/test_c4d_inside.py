@@ -23,7 +23,7 @@ def _inside(ranks, awaits):
 def _send(job, rank, state, *, messages=3):
     peer = (rank + 1) % len(job.comms["world"].hosts)
     out = msgspec.structs.replace(conn(rank, peer, messages=messages), state=state)
-    job.put_conn(out, f"h{rank}", 2.0)
+    job.put_conn(out, None, f"h{rank}", 2.0)
 
 
 def test_rank_that_grants_nothing_and_lacks_data_does_not_act():

@@ -64,8 +64,8 @@ def test_unacknowledged_connection_is_the_sink_once_all_have_entered():
     stuck = conn(0, 1, messages=3, outstanding=2)
     for record in (op(0, 0, 1.0), op(1, 0, 1.0)):
         job.put_op(record, 2.0)
-    job.put_conn(stuck, "h0", 2.0)
-    job.put_conn(conn(1, 0, messages=4), "h1", 2.0)
+    job.put_conn(stuck, None, "h0", 2.0)
+    job.put_conn(conn(1, 0, messages=4), None, "h1", 2.0)
     assert wait_graph(job).sinks() == [key(stuck)]
 
 
@@ -73,5 +73,5 @@ def test_least_progress_is_where_a_ring_stopped():
     """The last step reached is least at the rank where the data stopped, and rises by one around the ring."""
     job = _job(comm(4))
     for rank, messages in enumerate((12, 13, 10, 11)):
-        job.put_conn(conn(rank, (rank + 1) % 4, messages=messages), f"h{rank}", 2.0)
+        job.put_conn(conn(rank, (rank + 1) % 4, messages=messages), None, f"h{rank}", 2.0)
     assert least_progress(job, "world", range(4)) == [2]

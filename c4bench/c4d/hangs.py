@@ -14,6 +14,8 @@ from c4bench.model.diagnosis import Cause, Component, OperationSide, Syndrome
 # Two windows: less may be two hosts' windows lying differently.
 DISTINCT_CADENCES = 2.0
 _NEVER = -float("inf")
+# One in so many hosts may be silent at once and still be named for it.
+_SILENT_SHARE = 4
 
 
 class Standstill(msgspec.Struct, frozen=True):
@@ -83,6 +85,7 @@ class _Case:
         self.graph: Waits = wait_graph(job)
         self.since_s, self.observed_s = stills[0].since_s, max(still.observed_s for still in stills)
         self.still = {still.comm for still in stills}
+        self.silent_hosts = self._silent_hosts()
         self.absent = [rank for rank in self.graph.absent() if not self._moving(rank)]
 
     def _moving(self, rank: int) -> bool:
@@ -117,31 +120,35 @@ class _Case:
         return (f"rank {rank} has not entered the operation in which {waiting} ranks wait",)
 
     def silent(self) -> list[Verdict]:
-        """The one host of all absent ranks, if its agent fell silent when the standstill began."""
-        hosts = {self.job.seats.host(rank) for rank in self.absent}
-        if len(hosts) != 1:
-            return []
-        (host,) = hosts
+        """Hosts whose agents fell silent when the standstill began, as long as they are few."""
+        return [self._silence(host) for host in sorted(self.silent_hosts)]
+
+    def _silent_hosts(self) -> set[str]:
+        hosts = {host for comm in self.still for host in self.job.comms[comm].hosts.values()}
+        middle_s = (self.since_s + self.observed_s) / 2
+        silent = {host for host in hosts if self.clocks.last_heard_s(host) < middle_s}
+        # When many are silent it is the way to the master that is broken, and nothing is known of them.
+        return silent if len(silent) <= max(1, len(hosts) // _SILENT_SHARE) else set()
+
+    def _silence(self, host: str) -> Verdict:
         heard_s = self.clocks.last_heard_s(host)
-        if heard_s >= (self.since_s + self.observed_s) / 2:
-            return []
         evidence = (f"no telemetry from {host} since {heard_s:.3f} s while its ranks are awaited",)
         figures = {"silent_s": self.observed_s - heard_s}
-        return [
-            _hang(
-                Component("host", host),
-                Cause.HOST_SILENT,
-                self.since_s,
-                0.8,
-                evidence,
-                f"a window from {host}",
-                figures,
-            )
-        ]
+        refuted_by = f"a window from {host}"
+        component = Component("host", host)
+        return _hang(component, Cause.HOST_SILENT, self.since_s, 0.8, evidence, refuted_by, figures)
+
+    def _unheard(self) -> set[int]:
+        return {
+            rank
+            for comm in self.still
+            for member, rank in self.job.comms[comm].seats.items()
+            if self.job.comms[comm].hosts[member] in self.silent_hosts
+        }
 
     def network(self) -> list[Verdict]:
         """What stands still between ranks that are up."""
-        beside = {*self._down(), *self.absent}
+        beside = {*self._down(), *self.absent, *self._unheard()}
         stuck = stalled(self.job, self.graph, beside)
         if not stuck:
             return []
@@ -160,9 +167,8 @@ class _Case:
 
     def absent_verdicts(self) -> list[Verdict]:
         """Ranks that did not come to the operation the others are in."""
-        if self.silent():
-            return []
-        running = [rank for rank in self.absent if not process_stopped(self.job, rank)]
+        beside = self._unheard()
+        running = [rank for rank in self.absent if not process_stopped(self.job, rank) and rank not in beside]
         return [self._rank(rank, Cause.NOT_ENTERED, 0.9, self._standing(rank)) for rank in running]
 
     def frozen(self) -> list[Verdict]:

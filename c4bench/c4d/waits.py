@@ -49,12 +49,16 @@ class Waits(msgspec.Struct, frozen=True):
 
     def circle(self) -> list[int]:
         """Ranks that wait for one another in a circle, in which nobody is to blame but the order; empty if none do."""
+        known: set[int] = set()
         for first in self.pending:
-            way = [first]
-            while (after := self._next_rank(way[-1])) is not None and after not in way:
-                way.append(after)
-            if after is not None:
-                return way[way.index(after) :]
+            way: dict[int, None] = {}
+            rank: int | None = first
+            while rank is not None and rank not in way and rank not in known:
+                way[rank] = None
+                rank = self._next_rank(rank)
+            if rank is not None and rank in way:
+                return list(way)[list(way).index(rank) :]
+            known.update(way)
         return []
 
     def _next_rank(self, rank: int) -> int | None:

@@ -4,12 +4,12 @@ import pytest
 from c4d_benign import soak
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_benign_iterations_are_silent(seed):
-    """Pauses, stalls, collections, flaps, neighbours and clock steps alarm nobody in a thousand iterations each."""
-    found, iterations = soak(seed, 1000)
+    """Pauses, stalls, collections, flaps, neighbours and clock steps alarm nobody in five hundred iterations each."""
+    found, iterations = soak(seed, 500)
     assert found == []
-    assert iterations >= 1000
+    assert iterations >= 500
 
 
 @pytest.mark.nightly

@@ -16,6 +16,7 @@ class HostClocks:
         self._samples: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=_SAMPLES))
         self._end_s: dict[str, float] = {}
         self._cadence_s: dict[str, float] = {}
+        self._offset_s: dict[str, float] = {}
         self._unseen: set[str] = set()
 
     def arrived(self, host: str, start_s: float, end_s: float) -> None:
@@ -27,16 +28,22 @@ class HostClocks:
     def observe(self, now_s: float) -> None:
         """It is `now_s` on the master's clock: pair it with what arrived since the last call."""
         for host in self._unseen:
-            self._samples[host].append(now_s - self._end_s[host])
+            samples = self._samples[host]
+            samples.append(now_s - self._end_s[host])
+            self._offset_s[host] = min(samples)
         self._unseen.clear()
 
     def offset_s(self, host: str) -> float:
         """What to add to a time of `host` to have it on the master's clock; 0 for a host never observed."""
-        return min(self._samples[host], default=0.0)
+        return self._offset_s.get(host, 0.0)
 
     def last_heard_s(self, host: str) -> float:
         """End of the latest window of `host`, on the master's clock; minus infinity when there was none."""
         return self._end_s.get(host, -float("inf")) + self.offset_s(host)
+
+    def latest_heard_s(self) -> float:
+        """End of the latest window of any host, on the master's clock; minus infinity before the first."""
+        return max(map(self.last_heard_s, self._end_s), default=-float("inf"))
 
     def cadence_s(self) -> float:
         """The longest interval that any host's latest window covers; 0 before the first window."""

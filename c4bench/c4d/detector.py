@@ -3,14 +3,8 @@
 from collections.abc import Mapping
 
 from c4bench.c4d.clocks import HostClocks
-from c4bench.c4d.hangs import (
-    Standstill,
-    death_verdict,
-    first_death,
-    last_progress_s,
-    standstill_verdicts,
-    standstills,
-)
+from c4bench.c4d.deaths import death_verdicts
+from c4bench.c4d.hangs import Standstill, further_verdicts, last_progress_s, standstill_verdicts, standstills
 from c4bench.c4d.intake import Intake
 from c4bench.c4d.lateness import Late, Lateness
 from c4bench.c4d.ledger import CommView, JobView, Ledger
@@ -18,8 +12,11 @@ from c4bench.c4d.localise import Cell
 from c4bench.c4d.slowness import SlowNetwork
 from c4bench.c4d.thresholds import hung_after_s, span_s
 from c4bench.c4d.verdict import Verdict, rank_component
-from c4bench.model.diagnosis import Diagnosis, Syndrome
-from c4bench.model.telemetry import Window
+from c4bench.model.diagnosis import Cause, Component, Diagnosis, Syndrome
+from c4bench.model.telemetry import Failure, Window
+
+# What is seen of the component itself, so that no other fault can make it look so.
+_INDEPENDENT = frozenset({Cause.PROCESS_STOPPED, Cause.PROCESS_ENDED, Cause.CONNECTION_STALLED})
 
 
 class JobDetector:
@@ -31,7 +28,7 @@ class JobDetector:
         self._network = SlowNetwork()
         self._lateness: dict[str, Lateness] = {}
         self._alarmed_s: float | None = None
-        self._hang: Verdict | None = None
+        self._hung: set[Component] = set()
         self._hang_named_s = 0.0
 
     @property
@@ -42,39 +39,50 @@ class JobDetector:
     def judge(self, now_s: float) -> list[Diagnosis]:
         """New findings at `now_s`, the master's clock."""
         hangs = self._judge_hangs(now_s)
-        if hangs or self._hang is not None:
+        if hangs or self._hung:
             return hangs
         return self._judge_lateness(now_s) + self._judge_network(now_s)
 
+    def told(self, comm: str, failure: Failure) -> None:
+        """A member of `comm` has said that it cannot go on; who says so first is remembered until all run again."""
+        view = self._view.comms.get(comm)
+        if view is not None and self._view.told is None and failure.rank in view.seats:
+            self._view.told = (view.seats[failure.rank], failure.reason)
+
     def _judge_hangs(self, now_s: float) -> list[Diagnosis]:
-        if self._hang is not None:
-            self._heal()
-            return []
-        hung_s = hung_after_s(self._view.period_s(), self._clocks.cadence_s())
-        stalls = standstills(self._view, self._clocks, hung_s)
-        if not stalls and first_death(self._view, self._clocks) is None:
+        if self._hung and self._healed():
+            self._hung.clear()
             self._alarmed_s = None
+        hung_s = hung_after_s(self._view.period_s(), self._clocks.cadence_s())
+        stills = standstills(self._view, self._clocks, hung_s)
+        if not stills and not self._view.deaths:
+            if not self._hung:
+                self._alarmed_s = None
             return []
         if self._alarmed_s is None:
             self._alarmed_s = now_s
-        verdicts = self._hang_verdicts(stalls)
+        verdicts = self._fresh(self._hang_verdicts(stills))
         if verdicts:
-            self._hang, self._hang_named_s = verdicts[0], now_s
+            self._hung.update(verdict.component for verdict in verdicts)
+            self._hang_named_s = now_s
         return [verdict.stamped(self._view.job, self._alarmed_s, now_s) for verdict in verdicts]
 
-    def _hang_verdicts(self, stalls: list[Standstill]) -> list[Verdict]:
-        """A dead process explains every standstill; otherwise the oldest standstill that can be explained does."""
+    def _hang_verdicts(self, stills: list[Standstill]) -> list[Verdict]:
+        """A process that ended explains every standstill but those between others."""
         if self._view.deaths:
-            dead = death_verdict(self._view, self._clocks)
-            return [dead] if dead else []
-        explained = (standstill_verdicts(self._view, self._clocks, stall) for stall in stalls)
-        return next((verdicts for verdicts in explained if verdicts), [])
+            ended = death_verdicts(self._view, self._clocks)
+            return ended + further_verdicts(self._view, self._clocks, stills) if ended or self._hung else []
+        return standstill_verdicts(self._view, self._clocks, stills) if stills else []
 
-    def _heal(self) -> None:
+    def _fresh(self, verdicts: list[Verdict]) -> list[Verdict]:
+        """Verdicts on what is not yet named; beside what is, only those that no other fault can bring about."""
+        fresh = [verdict for verdict in verdicts if verdict.component not in self._hung]
+        return [verdict for verdict in fresh if verdict.cause in _INDEPENDENT] if self._hung else fresh
+
+    def _healed(self) -> bool:
         """A hang is over when its job moves again and nobody in it is dead."""
-        moved_s = max((last_progress_s(self._view, self._clocks, comm) for comm in self._view.comms), default=0.0)
-        if moved_s > self._hang_named_s and not self._view.deaths:
-            self._hang = self._alarmed_s = None
+        moved_s = max(last_progress_s(self._view, self._clocks).values(), default=0.0)
+        return moved_s > self._hang_named_s and not self._view.deaths
 
     def _judge_lateness(self, now_s: float) -> list[Diagnosis]:
         period_s = self._view.period_s()
@@ -82,20 +90,28 @@ class JobDetector:
         for name, comm in self._view.comms.items():
             lateness = self._lateness.setdefault(name, Lateness(sorted(comm.hosts)))
             for op in comm.finished():
-                late = lateness.judge(op, period_s)
+                late = [
+                    one for one in lateness.judge(op, period_s) if not self._late_elsewhere(name, comm.seats[one.rank])
+                ]
                 found += [self._late_diagnosis(comm, one, now_s) for one in late]
         return found
 
+    def _late_elsewhere(self, name: str, rank: int) -> bool:
+        """Whether a rank is known to be late from another of its communicators."""
+        others = ((self._view.comms[other], late) for other, late in self._lateness.items() if other != name)
+        return any(comm.seats[member] == rank for comm, late in others for member in late.standing)
+
     def _late_diagnosis(self, comm: CommView, late: Late, now_s: float) -> Diagnosis:
-        onset_s = late.onset_s + self._clocks.offset_s(comm.hosts[late.rank])
-        evidence = f"waits least and computes {late.share:.1%} longer than the median over {late.ops} operations"
+        rank = comm.seats[late.rank]
         verdict = Verdict(
             Syndrome.NON_COMMUNICATION_SLOW,
-            rank_component(self._view.job, late.rank),
-            onset_s,
+            Cause.COMPUTE_SLOW,
+            rank_component(self._view.job, rank),
+            late.onset_s + self._clocks.offset_s(comm.hosts[late.rank]),
             0.95,
-            (evidence,),
-            f"rank {late.rank} waiting as long as the others",
+            (f"waits least and computes {late.share:.1%} longer than the median over {late.ops} operations",),
+            f"rank {rank} waiting as long as the others",
+            {"late_share": late.share, "late_operations": float(late.ops)},
         )
         return verdict.stamped(self._view.job, now_s, now_s)
 
@@ -103,7 +119,9 @@ class JobDetector:
         disturbed = any(lateness.disturbed for lateness in self._lateness.values())
         conns = [view.record for view in self._view.conns.values()]
         self._network.follow(conns, self._view.arrivals.values(), now_s)
-        found = self._network.judge(conns, now_s, span_s(self._view.pace_s()), disturbed=disturbed)
+        uneven = any(lateness.standing for lateness in self._lateness.values())
+        span = span_s(self._view.pace_s())
+        found = self._network.judge(conns, now_s, span, disturbed=disturbed, uneven=uneven)
         return [verdict.stamped(self._view.job, alarmed_s, now_s) for verdict, alarmed_s in found]
 
 
@@ -117,22 +135,34 @@ class Detector:
 
     @property
     def dropped(self) -> int:
-        """Windows and records that were duplicated, reordered, late, torn or ran backwards."""
+        """Windows and records that were duplicated, reordered, late, torn, foreign or ran backwards."""
         return self._intake.dropped
+
+    @property
+    def dropped_by_reason(self) -> Mapping[str, int]:
+        """How many windows and records were not believed, by why; for the health page."""
+        return dict(self._intake.reasons)
 
     def feed(self, window: Window) -> None:
         """Take in one agent's window; never raises for what a window holds."""
         if self._intake.admit(window):
             self._ledger.take(window)
 
+    def told(self, job: str, comm: str, failure: Failure) -> None:
+        """A member of a communicator has told the others that it cannot go on: a hint who was first, not a verdict."""
+        if job in self._ledger.jobs:
+            self._job(job).told(comm, failure)
+
     def judge(self, now_s: float) -> list[Diagnosis]:
         """New findings at `now_s` on the master's clock; call it after each batch of windows."""
         self._ledger.clocks.observe(now_s)
         found: list[Diagnosis] = []
-        for name, view in self._ledger.jobs.items():
-            job = self._jobs.setdefault(name, JobDetector(view, self._ledger.clocks))
-            found += job.judge(now_s)
+        for name in self._ledger.jobs:
+            found += self._job(name).judge(now_s)
         return found
+
+    def _job(self, name: str) -> JobDetector:
+        return self._jobs.setdefault(name, JobDetector(self._ledger.jobs[name], self._ledger.clocks))
 
     def cells(self, job: str) -> Mapping[Cell, float]:
         """The newest delay matrix of `job`: seconds per byte by (source NIC, destination NIC); empty if unknown."""

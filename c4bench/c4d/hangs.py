@@ -3,14 +3,19 @@
 import msgspec
 
 from c4bench.c4d.clocks import HostClocks
-from c4bench.c4d.ledger import ConnView, Death, JobView
-from c4bench.c4d.localise import Blame, Cell, localise
+from c4bench.c4d.inside import complete_comms, stuck_inside, unseen_by
+from c4bench.c4d.ledger import CommView, JobView
+from c4bench.c4d.mismatch import mismatch_verdict, side
+from c4bench.c4d.stalls import gave_up_on, network_verdict, stalled
 from c4bench.c4d.verdict import Verdict, rank_component
-from c4bench.c4d.waits import Waits, first_uncompleted, least_progress, wait_graph
-from c4bench.model.diagnosis import Component, Syndrome
+from c4bench.c4d.waits import Waits, least_progress, wait_graph
+from c4bench.model.diagnosis import Cause, Component, OperationSide, Syndrome
 
 # Two windows: less may be two hosts' windows lying differently.
-_DISTINCT_CADENCES = 2.0
+DISTINCT_CADENCES = 2.0
+_NEVER = -float("inf")
+# One in so many hosts may be silent at once and still be named for it.
+_SILENT_SHARE = 4
 
 
 class Standstill(msgspec.Struct, frozen=True):
@@ -26,232 +31,238 @@ def standstills(job: JobView, clocks: HostClocks, at_least_s: float) -> list[Sta
 
     Counted up to the latest window of the waiting ranks, not up to now: a master that hears nothing knows nothing.
     """
-    observed_s: dict[str, float] = {}
-    for rank, op in first_uncompleted(job).items():
-        heard_s = clocks.last_heard_s(job.comms[op.comm].hosts[rank])
-        observed_s[op.comm] = max(heard_s, observed_s.get(op.comm, heard_s))
-    found = [Standstill(comm, last_progress_s(job, clocks, comm), seen_s) for comm, seen_s in observed_s.items()]
+    moved_s = last_progress_s(job, clocks)
+    latest_s = clocks.latest_heard_s()
+    quiet = [name for name in job.comms if latest_s - moved_s.get(name, _NEVER) >= at_least_s]
+    found = [Standstill(name, moved_s.get(name, _NEVER), _observed_s(job.comms[name], clocks)) for name in quiet]
     return sorted((s for s in found if s.observed_s - s.since_s >= at_least_s), key=lambda s: (s.since_s, s.comm))
 
 
-def last_progress_s(job: JobView, clocks: HostClocks, comm: str) -> float:
-    """When any member of `comm` last entered or finished an operation or moved a message (master's clock)."""
-    times = (time_s + clocks.offset_s(host) for (name, host), time_s in job.progress_s.items() if name == comm)
-    return max(times, default=-float("inf"))
+def _observed_s(comm: CommView, clocks: HostClocks) -> float:
+    """Up to when members inside an operation were heard; never, if none is."""
+    inside = (comm.hosts[member] for member in comm.latest if comm.uncompleted(member) is not None)
+    return max(map(clocks.last_heard_s, inside), default=_NEVER)
 
 
-def death_verdict(job: JobView, clocks: HostClocks) -> Verdict | None:
-    """The rank whose process died first, once two more windows have shown that it is not the job that ends.
+def last_progress_s(job: JobView, clocks: HostClocks) -> dict[str, float]:
+    """When any member of each communicator last entered or left an operation or moved a message (master's clock)."""
+    latest: dict[str, float] = {}
+    for (name, host), time_s in job.progress_s.items():
+        moved_s = time_s + clocks.offset_s(host)
+        latest[name] = max(moved_s, latest.get(name, moved_s))
+    return latest
 
-    A rank that gave up because a connection had stood still for longer than that is the fault's victim: the verdict
-    is then the network's.
+
+def standstill_verdicts(job: JobView, clocks: HostClocks, stills: list[Standstill]) -> list[Verdict]:
+    """Who is to blame for what stands still; empty when those waited for are themselves still moving.
+
+    A bug of the job explains everything. Then come processes that do not run and hosts that do not report; beside
+    them, connections that stand still between others. Only where none of these is found are running ranks suspected.
     """
-    distinct_s = _DISTINCT_CADENCES * clocks.cadence_s()
-    death = first_death(job, clocks)
-    if death is None or _heard_s(job, clocks) < death.seen_s + clocks.offset_s(death.host) + distinct_s:
-        return None
-    if set(job.process) == set(job.deaths) and len(job.deaths) > 1 and _together(job, clocks, distinct_s):
-        return None
-    graph = wait_graph(job)
-    gave_up_on = _gave_up_on(job, clocks, graph, death.rank, death.seen_s) if death.state == "exited" else []
-    if gave_up_on:
-        return _network_verdict(job, clocks, gave_up_on, min(_progress_s(clocks, view) for view in gave_up_on))
-    how = f"exited with code {death.exit_code}" if death.state == "exited" else death.state
-    evidence = (f"process of rank {death.rank} on {death.host} {how}, first of {len(job.deaths)}",)
-    return _rank_verdict(job, death.rank, death.seen_s + clocks.offset_s(death.host), 0.95, evidence)
+    case = _Case(job, clocks, stills)
+    bug = mismatch_verdict(job, case.graph, case.since_s)
+    if bug:
+        return [bug]
+    down = case.halted() + case.silent()
+    if job.process:
+        return [*down, *case.network(), *case.absent_verdicts()] or case.inside()
+    return down or case.absent_verdicts() or case.frozen() or case.network() or case.inside()
 
 
-def first_death(job: JobView, clocks: HostClocks) -> Death | None:
-    """The earliest death; among those within one cadence, the one most ranks wait for, then a kill before an exit."""
-    deaths = {rank: death.seen_s + clocks.offset_s(death.host) for rank, death in job.deaths.items()}
-    if not deaths:
-        return None
-    earliest_s = min(deaths.values())
-    tied = [rank for rank, seen_s in deaths.items() if seen_s <= earliest_s + clocks.cadence_s()]
-    if len(tied) == 1:
-        return job.deaths[tied[0]]
-    graph = wait_graph(job)
-    return min((job.deaths[rank] for rank in tied), key=lambda d: (-graph.waiting_for(d.rank), d.state != "killed"))
+def further_verdicts(job: JobView, clocks: HostClocks, stills: list[Standstill]) -> list[Verdict]:
+    """What is to blame beside processes that ended: stopped ones, and connections between ranks that are up."""
+    if not stills:
+        return []
+    case = _Case(job, clocks, stills)
+    return [verdict for verdict in case.halted() if verdict.cause is Cause.PROCESS_STOPPED] + case.network()
 
 
-def standstill_verdicts(job: JobView, clocks: HostClocks, still: Standstill) -> list[Verdict]:
-    """Who is to blame for a standstill; empty when those waited for are themselves still moving."""
-    graph = wait_graph(job)
-    sinks = graph.sinks()
-    absent = [node for node in sinks if isinstance(node, int)]
-    if absent:
-        return _absent_verdicts(job, clocks, graph, absent, still)
-    frozen = _frozen(job, clocks, still)
-    if frozen:
-        return _frozen_verdicts(job, clocks, graph, frozen, still)
-    stuck = [job.conns[node] for node in sinks if not isinstance(node, int)]
-    if stuck:
-        return _stuck_verdicts(job, clocks, stuck, still)
-    return _least_progress_verdicts(job, still)
+class _Case:
+    """One look at a job that stands still."""
 
+    def __init__(self, job: JobView, clocks: HostClocks, stills: list[Standstill]) -> None:
+        self.job, self.clocks = job, clocks
+        self.graph: Waits = wait_graph(job)
+        self.since_s, self.observed_s = stills[0].since_s, max(still.observed_s for still in stills)
+        self.still = {still.comm for still in stills}
+        self.silent_hosts = self._silent_hosts()
+        self.absent = [rank for rank in self.graph.absent() if not self._moving(rank)]
 
-def _absent_verdicts(
-    job: JobView, clocks: HostClocks, graph: Waits, absent: list[int], still: Standstill
-) -> list[Verdict]:
-    silent = _silent_host(job, clocks, absent, still)
-    if silent:
-        evidence = (
-            f"no telemetry from {silent} since {clocks.last_heard_s(silent):.3f} s while its ranks are awaited",
+    def _moving(self, rank: int) -> bool:
+        """Whether a rank did something well after the standstill began: it has work elsewhere, and is awaited there."""
+        acted_s = self.job.acted_s.get(rank, -float("inf")) + self.clocks.offset_s(self.job.seats.host(rank))
+        return acted_s > self.since_s + (self.observed_s - self.since_s) / 2
+
+    def _down(self) -> set[int]:
+        return {rank for rank in self.job.process if process_stopped(self.job, rank)}
+
+    def halted(self) -> list[Verdict]:
+        """Ranks whose process does not run: neither waiting nor absent is an excuse."""
+        return [self._halted(rank) for rank in sorted(self._down()) if self._matters(rank)]
+
+    def _matters(self, rank: int) -> bool:
+        """Whether somebody waits for a rank: a process that ended after its last operation holds nobody up."""
+        if rank in self.graph.pending:
+            return True
+        return any(rank in targets for targets in set(self.graph.edges.values()))
+
+    def _halted(self, rank: int) -> Verdict:
+        state = self.job.process[rank].state
+        cause = Cause.PROCESS_STOPPED if state == "stopped" else Cause.PROCESS_ENDED
+        evidence = (*self._standing(rank), f"its process is {state}")
+        return self._rank(rank, cause, 0.95, evidence)
+
+    def _standing(self, rank: int) -> tuple[str, ...]:
+        if rank in self.graph.pending:
+            op = self.graph.pending[rank]
+            return (f"rank {rank} is inside {op.kind} #{op.seq} of {op.comm} and does not even wait",)
+        waiting = self.graph.waiting_for(rank)
+        return (f"rank {rank} has not entered the operation in which {waiting} ranks wait",)
+
+    def silent(self) -> list[Verdict]:
+        """Hosts whose agents fell silent when the standstill began, as long as they are few."""
+        return [self._silence(host) for host in sorted(self.silent_hosts)]
+
+    def _silent_hosts(self) -> set[str]:
+        hosts = {host for comm in self.still for host in self.job.comms[comm].hosts.values()}
+        middle_s = (self.since_s + self.observed_s) / 2
+        silent = {host for host in hosts if self.clocks.last_heard_s(host) < middle_s}
+        # When many are silent it is the way to the master that is broken, and nothing is known of them.
+        return silent if len(silent) <= max(1, len(hosts) // _SILENT_SHARE) else set()
+
+    def _silence(self, host: str) -> Verdict:
+        heard_s = self.clocks.last_heard_s(host)
+        evidence = (f"no telemetry from {host} since {heard_s:.3f} s while its ranks are awaited",)
+        figures = {"silent_s": self.observed_s - heard_s}
+        refuted_by = f"a window from {host}"
+        component = Component("host", host)
+        return _hang(component, Cause.HOST_SILENT, self.since_s, 0.8, evidence, refuted_by, figures)
+
+    def _unheard(self) -> set[int]:
+        return {
+            rank
+            for comm in self.still
+            for member, rank in self.job.comms[comm].seats.items()
+            if self.job.comms[comm].hosts[member] in self.silent_hosts
+        }
+
+    def network(self) -> list[Verdict]:
+        """What stands still between ranks that are up."""
+        beside = {*self._down(), *self.absent, *self._unheard()}
+        stuck = stalled(self.job, self.graph, beside)
+        if not stuck:
+            return []
+        suspects = [] if self.job.process else self._quiet_receivers(stuck[0].record.comm)
+        if len(suspects) == 1:
+            evidence = (f"rank {suspects[0]} sent least and acknowledges nothing; there is no process information",)
+            return [self._rank(suspects[0], Cause.STUCK_INSIDE, 0.6, evidence)]
+        return network_verdict(self.job, self.clocks, self.graph, stuck, self.since_s)
+
+    def _quiet_receivers(self, comm: str) -> list[int]:
+        """Ranks that others send to and that themselves have sent least."""
+        view = self.job.comms[comm]
+        least = set(least_progress(self.job, comm, view.hosts))
+        stuck = stalled(self.job, self.graph, ())
+        return sorted({view.seats[conn.record.peer] for conn in stuck if conn.record.peer in least})
+
+    def absent_verdicts(self) -> list[Verdict]:
+        """Ranks that did not come to the operation the others are in."""
+        beside = self._unheard()
+        running = [rank for rank in self.absent if not process_stopped(self.job, rank) and rank not in beside]
+        return [self._rank(rank, Cause.NOT_ENTERED, 0.9, self._standing(rank)) for rank in running]
+
+    def frozen(self) -> list[Verdict]:
+        """Without word of processes: ranks whose records stopped changing while those of others, who wait, go on."""
+        for comm in complete_comms(self.graph, self.job):
+            if comm in self.still and (found := self._frozen(comm)):
+                return found
+        return []
+
+    def _frozen(self, comm: str) -> list[Verdict]:
+        """The first to freeze; the network, if that rank gave up on a connection that had stood still before."""
+        view = self.job.comms[comm]
+        moved_s = {member: self._moved_s(view.seats[member]) for member in view.hosts}
+        if max(moved_s.values()) < self.observed_s - DISTINCT_CADENCES * self.clocks.cadence_s():
+            return []
+        middle_s = (self.since_s + self.observed_s) / 2
+        frozen = {member: time_s for member, time_s in moved_s.items() if time_s < middle_s}
+        if not frozen:
+            return []
+        first_s = min(frozen.values()) + self.clocks.cadence_s()
+        least = least_progress(self.job, comm, [member for member, time_s in frozen.items() if time_s <= first_s])
+        rank = view.seats[least[0]]
+        patience_s = DISTINCT_CADENCES * self.clocks.cadence_s()
+        end_s = self.job.moved_s.get(rank, 0.0)
+        left = gave_up_on(self.job, self.graph, rank, end_s, patience_s)
+        if left:
+            return network_verdict(self.job, self.clocks, self.graph, left, self.since_s)
+        confidence = 0.9 if len(least) == 1 else 0.6
+        return [self._rank(rank, Cause.STUCK_INSIDE, confidence, self._standing(rank))]
+
+    def _moved_s(self, rank: int) -> float:
+        host = self.job.seats.host(rank)
+        return self.job.moved_s.get(rank, -float("inf")) + self.clocks.offset_s(host)
+
+    def inside(self) -> list[Verdict]:
+        """A rank that hangs inside an operation though its process runs."""
+        for comm in complete_comms(self.graph, self.job):
+            if comm in self.still and (found := self._inside(comm)):
+                return found
+        return []
+
+    def _inside(self, comm: str) -> list[Verdict]:
+        view = self.job.comms[comm]
+        unseen = unseen_by(self.job, comm)
+        if len(unseen) == 1:
+            ((member, messages),) = unseen.items()
+            evidence = (f"{messages} messages have reached rank {view.seats[member]}, which has not looked at them",)
+            figures = {"unseen_messages": float(messages)}
+            return [self._rank(view.seats[member], Cause.COMPLETION_NOT_SEEN, 0.9, evidence, figures)]
+        stuck = stuck_inside(self.job, self.graph, comm)
+        if not stuck:
+            return []
+        evidence = (f"all are inside {comm}, nothing is under way, and this rank owes the next step",)
+        confidence = 0.8 if len(stuck) == 1 else 0.6
+        return [self._rank(view.seats[member], Cause.STUCK_INSIDE, confidence, evidence) for member in stuck]
+
+    def _rank(
+        self,
+        rank: int,
+        cause: Cause,
+        confidence: float,
+        evidence: tuple[str, ...],
+        figures: dict[str, float] | None = None,
+    ) -> Verdict:
+        """A verdict on one rank, with the operation in which the others wait."""
+        waiting = [(other, op) for other, op in self.graph.pending.items() if other != rank]
+        figures = {"waiting_ranks": float(len(waiting)), "stood_still_s": self.observed_s - self.since_s} | (
+            figures or {}
         )
-        return [_hang(Component("host", silent), still.since_s, 0.8, evidence, f"a window from {silent}")]
-    dead = [rank for rank in absent if _process_stopped(job, rank)]
-    return [
-        _rank_verdict(
-            job,
-            rank,
-            still.since_s,
-            0.95 if dead else 0.9,
-            (
-                f"rank {rank} has not entered the operation in which {graph.waiting_for(rank)} ranks wait",
-                *_state(job, rank),
-            ),
-        )
-        for rank in dead or absent
-    ]
+        operations: tuple[OperationSide, ...] = ()
+        if waiting:
+            oldest = min((op for _, op in waiting), key=lambda op: op.entered_s)
+            same = [other for other, op in waiting if (op.comm, op.seq) == (oldest.comm, oldest.seq)]
+            operations = (side(oldest, same),)
+        component = rank_component(self.job.job, rank) if rank >= 0 else Component("host", self.job.seats.host(rank))
+        refuted_by = f"{component} entering or finishing an operation"
+        verdict = _hang(component, cause, self.since_s, confidence, evidence, refuted_by, figures)
+        return msgspec.structs.replace(verdict, operations=operations)
 
 
-def _silent_host(job: JobView, clocks: HostClocks, ranks: list[int], still: Standstill) -> str | None:
-    """The one host of all `ranks`, if its agent fell silent when the standstill began."""
-    hosts = {comm.hosts[rank] for comm in job.comms.values() for rank in ranks if rank in comm.hosts}
-    if len(hosts) != 1:
-        return None
-    (host,) = hosts
-    middle_s = (still.since_s + still.observed_s) / 2
-    return host if clocks.last_heard_s(host) < middle_s else None
-
-
-def _process_stopped(job: JobView, rank: int) -> bool:
+def process_stopped(job: JobView, rank: int) -> bool:
+    """Whether a rank's process is known and not running."""
     record = job.process.get(rank)
     return record is not None and record.state != "running"
 
 
-def _state(job: JobView, rank: int) -> tuple[str, ...]:
-    return (f"its process is {job.process[rank].state}",) if _process_stopped(job, rank) else ()
-
-
-def _frozen(job: JobView, clocks: HostClocks, still: Standstill) -> list[int]:
-    """Members that do nothing any more, not even wait.
-
-    Where the agent reports processes, those not running. Otherwise those whose records stopped changing while those
-    of others, who wait, go on.
-    """
-    hosts = job.comms[still.comm].hosts
-    stopped = [rank for rank in hosts if _process_stopped(job, rank)]
-    if stopped or any(rank in job.process for rank in hosts):
-        return stopped
-    moved_s = {rank: _moved_s(job, clocks, rank, host) for rank, host in hosts.items()}
-    if max(moved_s.values()) < still.observed_s - _DISTINCT_CADENCES * clocks.cadence_s():
-        return []
-    middle_s = (still.since_s + still.observed_s) / 2
-    return [rank for rank, time_s in moved_s.items() if time_s < middle_s]
-
-
-def _moved_s(job: JobView, clocks: HostClocks, rank: int, host: str) -> float:
-    return job.moved_s.get(rank, -float("inf")) + clocks.offset_s(host)
-
-
-def _frozen_verdicts(
-    job: JobView, clocks: HostClocks, graph: Waits, frozen: list[int], still: Standstill
-) -> list[Verdict]:
-    """The first to freeze; the network, if that rank gave up on a connection that had stood still before."""
-    hosts = job.comms[still.comm].hosts
-    moved_s = {rank: _moved_s(job, clocks, rank, hosts[rank]) for rank in frozen}
-    first_s = min(moved_s.values()) + clocks.cadence_s()
-    least = least_progress(job, still.comm, [rank for rank in frozen if moved_s[rank] <= first_s])
-    gave_up_on = _gave_up_on(job, clocks, graph, least[0], job.moved_s.get(least[0], 0.0))
-    if gave_up_on and least[0] not in job.process:
-        return _listed(_network_verdict(job, clocks, gave_up_on, still.since_s))
-    evidence = (f"rank {least[0]} is inside {still.comm} and does not even wait", *_state(job, least[0]))
-    return [_rank_verdict(job, least[0], still.since_s, 0.9 if len(least) == 1 else 0.6, evidence)]
-
-
-def _stuck_verdicts(job: JobView, clocks: HostClocks, stuck: list[ConnView], still: Standstill) -> list[Verdict]:
-    """The network's blame, unless the standstill began at a rank that others send to and that reports no process."""
-    least = least_progress(job, still.comm, job.comms[still.comm].hosts)
-    receivers = {view.record.peer for view in stuck}
-    suspects = [rank for rank in least if rank in receivers and rank not in job.process]
-    if len(suspects) == 1:
-        evidence = (f"rank {suspects[0]} sent least and acknowledges nothing; there is no process information",)
-        return [_rank_verdict(job, suspects[0], still.since_s, 0.6, evidence)]
-    return _listed(_network_verdict(job, clocks, stuck, still.since_s))
-
-
-def _listed(verdict: Verdict | None) -> list[Verdict]:
-    return [verdict] if verdict else []
-
-
-def _least_progress_verdicts(job: JobView, still: Standstill) -> list[Verdict]:
-    least = least_progress(job, still.comm, job.comms[still.comm].hosts)
-    if len(least) != 1:
-        return []
-    evidence = (f"all are inside {still.comm}, nothing is under way, and rank {least[0]} has sent least",)
-    return [_rank_verdict(job, least[0], still.since_s, 0.7, evidence)]
-
-
-def _network_verdict(job: JobView, clocks: HostClocks, stuck: list[ConnView], since_s: float) -> Verdict | None:
-    """The path or NIC that stuck connections share, given those that worked after they had stopped."""
-    excess: dict[Cell, float] = {(v.record.source, v.record.destination): 1.0 for v in stuck}
-    stopped_s = max(_progress_s(clocks, view) for view in stuck)
-    for view in job.conns.values():
-        if _progress_s(clocks, view) > stopped_s + clocks.cadence_s():
-            excess.setdefault((view.record.source, view.record.destination), 0.0)
-    blames = localise(excess)
-    return _blame_verdict(job, blames[0], stuck, since_s) if blames else None
-
-
-def _blame_verdict(job: JobView, blame: Blame, stuck: list[ConnView], since_s: float) -> Verdict:
-    outstanding = sum(view.record.outstanding for view in stuck)
-    evidence = [f"{outstanding} messages unacknowledged on {len(stuck)} connections"]
-    others = [*blame.alternatives]
-    others += [rank_component(job.job, v.record.rank) for v in stuck if v.record.rank not in job.process]
-    if others:
-        evidence.append("could equally be " + " or ".join(map(str, others)))
-    return Verdict(
-        Syndrome.COMMUNICATION_HANG,
-        blame.component,
-        since_s,
-        0.6 if others else 0.9,
-        tuple(evidence),
-        f"a probe that crosses {blame.component}",
-    )
-
-
-def _gave_up_on(job: JobView, clocks: HostClocks, graph: Waits, rank: int, end_s: float) -> list[ConnView]:
-    """Connections of `rank` that had stood still, carrying bytes, well before it ended at `end_s` (its own clock)."""
-    op = graph.pending.get(rank)
-    own = [view.record for view in job.conns.values() if view.record.rank == rank]
-    if op is None or not own:
-        return []
-    acted_s = max(op.entered_s, *(conn.last_progress_s for conn in own))
-    if acted_s >= end_s - _DISTINCT_CADENCES * clocks.cadence_s():
-        return []
-    return [view for view in job.conns.values() if view.record.rank == rank and view.record.outstanding > 0]
-
-
-def _progress_s(clocks: HostClocks, view: ConnView) -> float:
-    return view.record.last_progress_s + clocks.offset_s(view.host)
-
-
-def _heard_s(job: JobView, clocks: HostClocks) -> float:
-    return max((clocks.last_heard_s(record.host) for record in job.process.values()), default=-float("inf"))
-
-
-def _together(job: JobView, clocks: HostClocks, within_s: float) -> bool:
-    seen_s = [death.seen_s + clocks.offset_s(death.host) for death in job.deaths.values()]
-    return max(seen_s) - min(seen_s) < within_s
-
-
-def _rank_verdict(job: JobView, rank: int, onset_s: float, confidence: float, evidence: tuple[str, ...]) -> Verdict:
-    refuted_by = f"rank {rank} entering or finishing an operation"
-    return _hang(rank_component(job.job, rank), onset_s, confidence, evidence, refuted_by)
-
-
 def _hang(
-    component: Component, onset_s: float, confidence: float, evidence: tuple[str, ...], refuted_by: str
+    component: Component,
+    cause: Cause,
+    onset_s: float,
+    confidence: float,
+    evidence: tuple[str, ...],
+    refuted_by: str,
+    figures: dict[str, float],
 ) -> Verdict:
-    return Verdict(Syndrome.NON_COMMUNICATION_HANG, component, onset_s, confidence, evidence, refuted_by)
+    syndrome = Syndrome.NON_COMMUNICATION_HANG
+    return Verdict(syndrome, cause, component, onset_s, confidence, evidence, refuted_by, figures)

@@ -1,64 +1,113 @@
-"""Read-side checks: what is duplicated, reordered, late or torn is dropped and counted, never believed."""
+"""Read-side checks: what is duplicated, reordered, late or torn is dropped and counted, never believed.
 
-import math
+An agent speaks for its own host only: records of ranks elsewhere are dropped, whoever signs them.
+"""
 
-from c4bench.model.telemetry import ConnRecord, OpRecord, Window
+from collections import Counter
+from collections.abc import Mapping
+
+from c4bench.model.telemetry import ArrivalRecord, CommRecord, ConnRecord, OpRecord, RankRecord, Window
 
 # Seconds summed in another order may differ in the last bits.
 _ROUNDING_S = 1e-9
+# A rank's clock and its agent's are the host's one clock; a reading may be a little younger than its window's end.
+_AHEAD_S = 1.0
+# No clock shows more seconds (thirty thousand years), no counter holds more.
+_LATEST_S = 1e12
+_MOST = 2.0**64
 
 
 class Intake:
-    """Decides which windows and records may be believed; `dropped` counts those that may not."""
+    """Decides which windows and records may be believed; `reasons` counts those that may not, by why."""
 
     def __init__(self) -> None:
-        self.dropped = 0
-        self._latest: dict[str, Window] = {}
+        self.reasons: Counter[str] = Counter()
+        self._latest: dict[str, tuple[int, float]] = {}
+
+    @property
+    def dropped(self) -> int:
+        """How many windows and records were not believed."""
+        return self.reasons.total()
 
     def admit(self, window: Window) -> bool:
         """Whether `window` is whole and newer than everything its host has sent."""
-        ok = _well_formed(window) and self._newer(window)
-        if ok:
-            # Only the header is needed to place the next one.
-            self._latest[window.host] = Window(
-                window.host, window.sequence, window.start_s, window.end_s, (), (), (), ()
-            )
-        else:
-            self.dropped += 1
-        return ok
+        if not self._check("torn window", ok=_well_formed(window)):
+            return False
+        if not self._check("old window", ok=self._newer(window)):
+            return False
+        self._latest[window.host] = (window.sequence, window.end_s)
+        return True
 
-    def admit_op(self, op: OpRecord) -> bool:
-        """Whether an operation's times are in order."""
-        ok = op.seq >= 0 and _ordered(op)
-        self.dropped += not ok
-        return ok
+    def admit_comm(self, record: CommRecord, host: str) -> bool:
+        """Whether a communicator numbers its members from 0 and has one on `host`."""
+        numbered = [member.rank for member in record.members] == list(range(len(record.members)))
+        return self._check("torn communicator", ok=numbered and any(member.host == host for member in record.members))
 
-    def admit_conn(self, conn: ConnRecord, before: ConnRecord | None) -> bool:
-        """Whether every cumulative counter is finite and no lower than `before`."""
-        counters = _counters(conn)
-        ok = all(math.isfinite(value) and value >= 0 for value in counters)
-        if ok and before is not None:
-            ok = all(new >= old - _ROUNDING_S for new, old in zip(counters, _counters(before), strict=True))
-        self.dropped += not ok
+    def admit_rank(self, rank: RankRecord, host: str) -> bool:
+        """Whether a process is on the host that reports it."""
+        return self._check("foreign process", ok=rank.rank >= 0 and rank.host == host)
+
+    def admit_op(self, op: OpRecord, hosts: Mapping[int, str], window: Window) -> bool:
+        """Whether an operation's times are in order and its member is on the window's host."""
+        if not self._check("foreign operation", ok=hosts.get(op.rank) == window.host):
+            return False
+        latest_s = max(op.entered_s, op.started_s, op.finished_s)
+        return self._check(
+            "torn operation", ok=0 <= op.seq < _MOST and _ordered(op) and latest_s <= window.end_s + _AHEAD_S
+        )
+
+    def admit_conn(self, conn: ConnRecord, before: ConnRecord | None, hosts: Mapping[int, str], host: str) -> bool:
+        """Whether every cumulative counter is finite and no lower than `before`, and the sender is on `host`."""
+        if not self._check("foreign connection", ok=hosts.get(conn.rank) == host and conn.peer in hosts):
+            return False
+        ok = _finite(conn) and (before is None or _grown(conn, before))
+        return self._check("torn connection", ok=ok)
+
+    def admit_arrival(self, end: ArrivalRecord, hosts: Mapping[int, str], host: str) -> bool:
+        """Whether the receiver is on `host`, and counts upwards from 0."""
+        return self._check("foreign arrival", ok=hosts.get(end.rank) == host and end.messages >= 0)
+
+    def _check(self, reason: str, *, ok: bool) -> bool:
+        if not ok:
+            self.reasons[reason] += 1
         return ok
 
     def _newer(self, window: Window) -> bool:
-        latest = self._latest.get(window.host)
+        sequence, end_s = self._latest.get(window.host, (window.sequence - 1, window.start_s))
         # A restarted agent counts from zero again, but its time goes on.
-        return latest is None or window.sequence > latest.sequence or window.start_s >= latest.end_s
+        return window.sequence > sequence or window.start_s >= end_s
 
 
 def _well_formed(window: Window) -> bool:
-    return math.isfinite(window.start_s) and math.isfinite(window.end_s) and window.start_s < window.end_s
+    return -_LATEST_S < window.start_s < window.end_s < _LATEST_S
 
 
 def _ordered(op: OpRecord) -> bool:
-    times = (op.entered_s, op.started_s, op.finished_s)
-    if not all(math.isfinite(value) for value in times):
+    entered_s, started_s, finished_s = op.entered_s, op.started_s, op.finished_s
+    if not (-_LATEST_S < entered_s < _LATEST_S and started_s < _LATEST_S and finished_s < _LATEST_S):
         return False
-    started = op.started_s == 0.0 or op.started_s >= op.entered_s
-    return started and (op.finished_s == 0.0 or op.finished_s >= max(op.entered_s, op.started_s))
+    started = started_s == 0.0 or started_s >= entered_s
+    return started and (finished_s == 0.0 or (finished_s >= entered_s and finished_s >= started_s))
 
 
-def _counters(conn: ConnRecord) -> tuple[float, ...]:
-    return (conn.messages, conn.size_bytes, conn.wait_credit_s, conn.wait_data_s, conn.transfer_s)
+# Written out: every connection of every rank passes here every window.
+def _finite(conn: ConnRecord) -> bool:
+    return (
+        0 <= conn.messages < _MOST
+        and 0 <= conn.size_bytes < _MOST
+        and 0 <= conn.wait_credit_s < _MOST
+        and 0 <= conn.wait_data_s < _MOST
+        and 0 <= conn.transfer_s < _MOST
+        and 0 <= conn.outstanding < _MOST
+        and -_LATEST_S < conn.last_progress_s < _LATEST_S
+    )
+
+
+def _grown(conn: ConnRecord, before: ConnRecord) -> bool:
+    return (
+        conn.messages >= before.messages
+        and conn.size_bytes >= before.size_bytes
+        and conn.wait_credit_s >= before.wait_credit_s - _ROUNDING_S
+        and conn.wait_data_s >= before.wait_data_s - _ROUNDING_S
+        and conn.transfer_s >= before.transfer_s - _ROUNDING_S
+    )

@@ -7,6 +7,7 @@ differences on the rank's own clock, so host clock offsets do not matter.
 
 import statistics
 from collections import deque
+from collections.abc import Iterable
 
 import msgspec
 import numpy as np
@@ -35,6 +36,8 @@ _GAPS_KEPT = 64
 _TAIL_POWER = 4
 _TINY = 1e-9
 _HISTORY_OPS = 256
+# What is usual changes slowly once it is known.
+_SKEW_EVERY = 8
 
 
 class Late(msgspec.Struct, frozen=True):
@@ -59,13 +62,18 @@ class Lateness:
         self._taught = 0
         self._lawful = LAWFUL_SKEW_SHARE
         self._standing: set[int] = set()
+        self._worst: deque[float] = deque(maxlen=MIN_RUN_OPS)
+        self._usual: Floats | None = None
+
+    @property
+    def standing(self) -> frozenset[int]:
+        """Members that are late and have been named."""
+        return frozenset(self._standing)
 
     @property
     def disturbed(self) -> bool:
-        """Whether a rank is known to be late, or was very late just now."""
-        last = list(self._recent)[-MIN_RUN_OPS:]
-        skew = self._skew()
-        return bool(self._standing) or any(float((late - skew).max()) > LAWFUL_SKEW_SHARE for late in last)
+        """Whether a rank that is not known to be late was very late just now."""
+        return any(worst > LAWFUL_SKEW_SHARE for worst in self._worst)
 
     def judge(self, op: OpSample, period_s: float | None) -> list[Late]:
         """Ranks that `op` shows to be late for good, each once until it keeps up again."""
@@ -77,12 +85,17 @@ class Lateness:
             self._teach(self._recent[0])
         self._recent.append(shares)
         self._entries.append(op.entered_s)
-        found = self._late(period_s or 0.0) if self._taught >= MIN_HISTORY_OPS else []
+        beyond = shares - self._skew()
+        # Most operations show nobody late, and are done with here.
+        telling = self._taught >= MIN_HISTORY_OPS and float(beyond.max()) > MATERIAL_SHARE
+        found = self._late(period_s or 0.0) if telling else []
         if self._taught < FIRST_HISTORY_OPS and not found:
             self._teach(shares)
         self._heal()
         fresh = [late for late in found if late.rank not in self._standing]
         self._standing.update(late.rank for late in fresh)
+        unknown = beyond if not self._standing else beyond[[rank not in self._standing for rank in self._ranks]]
+        self._worst.append(float(unknown.max(initial=0.0)))
         return fresh
 
     def _shares(self, op: OpSample) -> Floats | None:
@@ -94,7 +107,7 @@ class Lateness:
         middle_s = statistics.median_low(known)
         self._gaps_s.append(middle_s)
         self._seen += 1
-        if self._seen <= SETTLE_OPS or middle_s <= _BEARING_SHARE * float(np.quantile(list(self._gaps_s), 0.9)):
+        if self._seen <= SETTLE_OPS or middle_s <= _BEARING_SHARE * _long(self._gaps_s):
             return None
         durations = [op.duration_s[rank] for rank in self._ranks]
         awaited = statistics.median_high(durations) - np.asarray(durations)
@@ -105,8 +118,9 @@ class Lateness:
         """The lateness each rank always had, as far as it is small enough to be how the job is built."""
         if not self._history:
             return np.zeros(len(self._ranks))
-        usual: Floats = np.median(np.asarray(self._history), axis=0)
-        return np.clip(usual, 0.0, self._lawful)
+        if self._usual is None or self._taught % _SKEW_EVERY == 0 or self._taught <= FIRST_HISTORY_OPS:
+            self._usual = np.median(np.asarray(self._history), axis=0)
+        return np.clip(self._usual, 0.0, self._lawful)
 
     def _teach(self, shares: Floats) -> None:
         if not self._standing:
@@ -141,6 +155,14 @@ class Lateness:
         return Late(rank, float(means[ops - 1, column]), ops, self._entries[-ops][rank])
 
     def _heal(self) -> None:
+        if not self._standing:
+            return
         last = (np.asarray(self._recent)[-MIN_RUN_OPS:] - self._skew()).mean(axis=0)
         well = {rank for rank, share in zip(self._ranks, last, strict=True) if share < MATERIAL_SHARE}
         self._standing -= well
+
+
+def _long(gaps_s: Iterable[float]) -> float:
+    """The usual long gap: nine in ten are no longer."""
+    ordered = sorted(gaps_s)
+    return ordered[(len(ordered) - 1) * 9 // 10]

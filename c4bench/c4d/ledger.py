@@ -8,14 +8,17 @@ import msgspec
 
 from c4bench.c4d.clocks import HostClocks
 from c4bench.c4d.intake import Intake
+from c4bench.c4d.seats import Seats
 from c4bench.c4d.thresholds import MIN_PERIOD_SAMPLES
 from c4bench.model.telemetry import ArrivalRecord, CommRecord, ConnRecord, OpRecord, RankRecord, Window
 
 ConnKey = tuple[str, int, int, str, str, int]
+EndKey = tuple[str, str, str, int]  # communicator, source, destination, QP of the sending end
 
 _OPS_KEPT = 128
 _INTERVALS_KEPT = 512
 _LATEST_INTERVALS = 8
+_NEVER = -float("inf")
 
 
 class OpSample(msgspec.Struct, frozen=True):
@@ -29,10 +32,11 @@ class OpSample(msgspec.Struct, frozen=True):
 
 
 class CommView:
-    """A communicator's recent operations."""
+    """A communicator's recent operations. Its members are numbered within it; `seats` has their ranks in the job."""
 
-    def __init__(self, record: CommRecord) -> None:
+    def __init__(self, record: CommRecord, seats: dict[int, int]) -> None:
         self.record = record
+        self.seats = seats
         self.hosts = {member.rank: member.host for member in record.members}
         self.latest: dict[int, OpRecord] = {}
         self._finished: dict[int, int] = {}
@@ -62,9 +66,17 @@ class CommView:
         latest = self.latest.get(rank)
         if latest is None or latest.finished_s > 0.0:
             return None
-        done = self._finished.get(rank, -1)
+        done = self.completed(rank)
         open_seqs = [seq for seq, ops in self._ops.items() if seq > done and rank in ops]
         return self._ops[min(open_seqs)][rank] if open_seqs else latest
+
+    def completed(self, rank: int) -> int:
+        """The latest operation that `rank` has completed; -1 before the first."""
+        return self._finished.get(rank, -1)
+
+    def at(self, seq: int) -> dict[int, OpRecord]:
+        """The records of an operation that not all members have completed, by member."""
+        return self._ops.get(seq, {})
 
     def finished(self) -> Iterator[OpSample]:
         """Operations that every member has finished, each once, in order."""
@@ -111,19 +123,23 @@ class Death(msgspec.Struct, frozen=True):
 class JobView:
     """Everything the detector keeps about one job.
 
-    `moved_s`: end of the last window in which anything of a rank changed. `progress_s`: when an operation of a
-    (communicator, host) was last entered or finished or a message was last acknowledged. Both on the host's clock.
+    Ranks are the job's, not a communicator's. `moved_s`: end of the last window in which anything of a rank changed.
+    `acted_s`: when a rank last entered or left an operation or had a message acknowledged; `progress_s`: the same of a
+    (communicator, host). All on the host's clock. `told` is who first said that it cannot go on, and why.
     """
 
     def __init__(self, job: str) -> None:
         self.job = job
+        self.seats = Seats()
         self.comms: dict[str, CommView] = {}
         self.conns: dict[ConnKey, ConnView] = {}
-        self.arrivals: dict[tuple[str, int, str, str, int], ArrivalRecord] = {}
+        self.arrivals: dict[EndKey, ArrivalRecord] = {}
         self.process: dict[int, RankRecord] = {}
         self.deaths: dict[int, Death] = {}
         self.moved_s: dict[int, float] = {}
+        self.acted_s: dict[int, float] = {}
         self.progress_s: dict[tuple[str, str], float] = {}
+        self.told: tuple[int, str] | None = None
         self._last_event_s: dict[int, float] = {}
         self._last_entry: dict[tuple[str, int, str, int], OpRecord] = {}
         self._unbroken_from: dict[tuple[str, int], int] = {}
@@ -142,33 +158,40 @@ class JobView:
             return None
         return max(period_s, statistics.median(list(self._intervals_s)[-_LATEST_INTERVALS:]))
 
+    def introduce(self, record: CommRecord) -> None:
+        """A communicator of the job."""
+        self.comms[record.comm] = CommView(record, self.seats.introduce(record))
+
     def put_op(self, op: OpRecord, host_end_s: float) -> None:
         """Take in an operation record seen by the window that ended at `host_end_s`."""
         comm = self.comms[op.comm]
+        rank = comm.seats[op.rank]
         before = comm.latest.get(op.rank)
         fresh = not comm.seen(op)
         if fresh or before != op:
-            self.moved_s[op.rank] = host_end_s
-        comm.put(op, self._gap_s(before, op) if fresh else None)
+            self.moved_s[rank] = host_end_s
+        comm.put(op, self._gap_s(rank, before, op) if fresh else None)
         if fresh:
             self._note_interval(op, before)
         event_s = min(max(op.entered_s, op.finished_s), host_end_s)
-        self._note_progress(op.comm, comm.hosts.get(op.rank, ""), event_s)
-        self._last_event_s[op.rank] = max(event_s, self._last_event_s.get(op.rank, event_s))
+        self._note_progress(op.comm, comm.hosts[op.rank], rank, event_s)
+        self._last_event_s[rank] = max(event_s, self._last_event_s.get(rank, event_s))
 
-    def put_conn(self, conn: ConnRecord, host: str, host_end_s: float) -> None:
-        """Take in a connection record that passed the intake."""
-        self._note_progress(conn.comm, host, min(conn.last_progress_s, host_end_s))
-        view = self.conns.get(key(conn))
+    def put_conn(self, conn: ConnRecord, view: ConnView | None, host: str, host_end_s: float) -> None:
+        """Take in a connection record that passed the intake; `view` is what is known of the connection."""
+        rank = self.comms[conn.comm].seats[conn.rank]
         if view is None:
             self.conns[key(conn)] = ConnView(conn, host, host_end_s)
-            self.moved_s[conn.rank] = host_end_s
         elif view.record != conn:
             view.record, view.moved_s = conn, host_end_s
-            self.moved_s[conn.rank] = host_end_s
+        else:
+            return
+        self.moved_s[rank] = host_end_s
+        self._note_progress(conn.comm, host, rank, min(conn.last_progress_s, host_end_s))
 
     def put_rank(self, rank: RankRecord, host_end_s: float) -> None:
         """Take in a process record; a process with a new id is a new life."""
+        self.seats.process(rank.rank, rank.host)
         before = self.process.get(rank.rank)
         self.process[rank.rank] = rank
         if rank.state == "running" or (before is not None and before.pid != rank.pid):
@@ -176,12 +199,30 @@ class JobView:
         if _dead(rank):
             death = Death(rank.rank, rank.host, rank.state, rank.exit_code, host_end_s)
             self.deaths.setdefault(rank.rank, death)
+        if not self.deaths:
+            self.told = None
 
-    def _note_progress(self, comm: str, host: str, time_s: float) -> None:
-        self.progress_s[comm, host] = max(time_s, self.progress_s.get((comm, host), time_s))
+    def sender(self, view: "ConnView") -> int:
+        """The job's rank that sends on a connection."""
+        return self.comms[view.record.comm].seats[view.record.rank]
 
-    def _gap_s(self, before: OpRecord | None, op: OpRecord) -> float | None:
-        last_s = self._last_event_s.get(op.rank)
+    def receiver(self, view: "ConnView") -> int:
+        """The job's rank that receives on a connection."""
+        return self.comms[view.record.comm].seats[view.record.peer]
+
+    def arrived(self, conn: ConnRecord) -> int | None:
+        """How many messages of a connection its receiver has seen; None if it does not say."""
+        end = self.arrivals.get((conn.comm, conn.source, conn.destination, conn.qp))
+        return None if end is None else end.messages
+
+    def _note_progress(self, comm: str, host: str, rank: int, time_s: float) -> None:
+        if time_s > self.acted_s.get(rank, _NEVER):
+            self.acted_s[rank] = time_s
+        if time_s > self.progress_s.get((comm, host), _NEVER):
+            self.progress_s[comm, host] = time_s
+
+    def _gap_s(self, rank: int, before: OpRecord | None, op: OpRecord) -> float | None:
+        last_s = self._last_event_s.get(rank)
         if before is None or last_s is None or before.seq != op.seq - 1 or before.finished_s == 0.0:
             return None
         return max(0.0, op.entered_s - last_s)
@@ -209,26 +250,29 @@ class Ledger:
     def take(self, window: Window) -> None:
         """File every record of an admitted window under its job."""
         self.clocks.arrived(window.host, window.start_s, window.end_s)
-        for comm in window.comms:
-            self._introduce(comm)
+        for record in window.comms:
+            if record.comm not in self._job_of and self._intake.admit_comm(record, window.host):
+                self._job_of[record.comm] = self._job(record.job)
+                self._job_of[record.comm].introduce(record)
         for rank in window.ranks:
-            self._job(rank.job).put_rank(rank, window.end_s)
+            if self._intake.admit_rank(rank, window.host):
+                self._job(rank.job).put_rank(rank, window.end_s)
         for op in _in_order(window.ops):
-            if op.comm in self._job_of and self._intake.admit_op(op):
-                self._job_of[op.comm].put_op(op, window.end_s)
+            job = self._job_of.get(op.comm)
+            if job is not None and self._intake.admit_op(op, job.comms[op.comm].hosts, window):
+                job.put_op(op, window.end_s)
         for conn in window.conns:
             job = self._job_of.get(conn.comm)
-            if job is not None and self._intake.admit_conn(conn, _before(job, conn)):
-                job.put_conn(conn, window.host, window.end_s)
+            if job is None:
+                continue
+            view = job.conns.get(key(conn))
+            before = None if view is None else view.record
+            if self._intake.admit_conn(conn, before, job.comms[conn.comm].hosts, window.host):
+                job.put_conn(conn, view, window.host, window.end_s)
         for end in window.arrivals:
-            if end.comm in self._job_of:
-                self._job_of[end.comm].arrivals[end.comm, end.rank, end.source, end.destination, end.qp] = end
-
-    def _introduce(self, record: CommRecord) -> None:
-        if record.comm not in self._job_of:
-            job = self._job(record.job)
-            job.comms[record.comm] = CommView(record)
-            self._job_of[record.comm] = job
+            job = self._job_of.get(end.comm)
+            if job is not None and self._intake.admit_arrival(end, job.comms[end.comm].hosts, window.host):
+                job.arrivals[end.comm, end.source, end.destination, end.qp] = end
 
     def _job(self, name: str) -> JobView:
         return self.jobs.setdefault(name, JobView(name))
@@ -245,9 +289,4 @@ def _dead(rank: RankRecord) -> bool:
 
 
 def _in_order(ops: Iterable[OpRecord]) -> list[OpRecord]:
-    return sorted(ops, key=lambda op: (op.rank, op.entered_s, op.seq))
-
-
-def _before(job: JobView, conn: ConnRecord) -> ConnRecord | None:
-    view = job.conns.get(key(conn))
-    return None if view is None else view.record
+    return sorted(ops, key=lambda op: (op.entered_s, op.seq))

@@ -19,6 +19,9 @@ from c4bench.c4d.thresholds import (
     PEER_RATIO,
     SCATTER_FACTOR,
     SLOW_RATIO,
+    STEADY_FACTOR,
+    STEADY_MIN_HISTORY,
+    STEADY_RATIO,
 )
 from c4bench.model.telemetry import ConnRecord
 
@@ -64,30 +67,59 @@ def _comparable(mark: ConnRecord, conn: ConnRecord) -> bool:
     return conn.size_bytes > mark.size_bytes and (quiet or messages >= _MESSAGES_THAT_DILUTE)
 
 
+class _Usual(msgspec.Struct):
+    """A cell's healthy values; from them, as logs, the median, the bar of a span, and that of a lasting departure."""
+
+    values: list[float]
+    middle: float = 0.0
+    bar: float = math.inf
+    steady_bar: float = math.inf
+
+    def learn(self, value: float) -> None:
+        """Take in one more value."""
+        self.values.append(value)
+        self.middle = math.log(statistics.median(self.values))
+        highest, lowest = math.log(max(self.values)) - self.middle, self.middle - math.log(min(self.values))
+        self.bar = max(math.log(SLOW_RATIO), SCATTER_FACTOR * max(highest, lowest))
+        if len(self.values) >= STEADY_MIN_HISTORY:
+            self.steady_bar = max(math.log(STEADY_RATIO), STEADY_FACTOR * highest)
+
+
 class Baseline:
     """What each cell costs in health: its median and scatter (log ratio) over the job's first healthy spans."""
 
     def __init__(self) -> None:
-        self._learning: dict[Cell, list[float]] = {}
+        self._usual: dict[Cell, _Usual] = {}
 
     def learn(self, cells: Mapping[Cell, float]) -> None:
         """Remember the cells of a healthy span, up to the first twenty of each cell."""
         for cell, value in cells.items():
-            history = self._learning.setdefault(cell, [])
-            if len(history) < BASELINE_MAX_SPANS and value > 0:
-                history.append(value)
+            usual = self._usual.setdefault(cell, _Usual([]))
+            if len(usual.values) < BASELINE_MAX_SPANS and value > 0:
+                usual.learn(value)
 
-    def excess(self, cells: Mapping[Cell, float]) -> dict[Cell, float]:
+    def excess(self, cells: Mapping[Cell, float], departures: Mapping[Cell, float] | None = None) -> dict[Cell, float]:
         """How far each cell is beyond its bar: log ratio over the log bar, so above 1 is slow and 0 is normal.
 
         A cell is held against its own history; what all cells share (another message size, a job that now overlaps)
         is taken out by the median. A cell without history is held against the median of its peers, more leniently.
+        `departures` are those of `cells`, if they are known already.
         """
-        ratios = {cell: self._log_ratio(cell, value) for cell, value in cells.items() if value > 0}
-        own = {cell: ratio for cell, ratio in ratios.items() if ratio is not None}
-        common = statistics.median(own.values()) if len(own) > 1 else 0.0
-        excess = {cell: max(0.0, ratio - max(0.0, common)) / self._bar(cell) for cell, ratio in own.items()}
-        return excess | self._against_peers(cells, own)
+        own = self.departures(cells) if departures is None else departures
+        excess = {cell: departure / self._usual[cell].bar if departure > 0 else 0.0 for cell, departure in own.items()}
+        return excess | self._against_peers(cells, own) if len(own) < len(cells) else excess
+
+    def departures(self, cells: Mapping[Cell, float]) -> dict[Cell, float]:
+        """The log ratio of each cell to its own history, less what all cells have slowed by."""
+        known = {cell: value for cell, value in cells.items() if value > 0 and self.knows(cell)}
+        own = {cell: math.log(value) - self._usual[cell].middle for cell, value in known.items()}
+        common = max(0.0, statistics.median(own.values())) if len(own) > 1 else 0.0
+        return {cell: ratio - common for cell, ratio in own.items()}
+
+    def steady_bar(self, cell: Cell) -> float:
+        """The log ratio that a lasting departure of the cell must exceed in every span; infinite without history."""
+        usual = self._usual.get(cell)
+        return math.inf if usual is None else usual.steady_bar
 
     def _against_peers(self, cells: Mapping[Cell, float], own: Mapping[Cell, float]) -> dict[Cell, float]:
         values = [value for value in cells.values() if value > 0]
@@ -103,20 +135,16 @@ class Baseline:
 
     def knows(self, cell: Cell) -> bool:
         """Whether the cell has enough healthy history to be held against."""
-        return len(self._learning.get(cell, ())) >= BASELINE_MIN_SPANS
+        usual = self._usual.get(cell)
+        return usual is not None and len(usual.values) >= BASELINE_MIN_SPANS
+
+    def settled(self) -> bool:
+        """Whether some cell has all the history that lasting departures are held against."""
+        return any(len(usual.values) >= STEADY_MIN_HISTORY for usual in self._usual.values())
 
     def known(self) -> list[Cell]:
         """All cells with enough healthy history."""
-        return [cell for cell in self._learning if self.knows(cell)]
-
-    def _log_ratio(self, cell: Cell, value: float) -> float | None:
-        return math.log(value / statistics.median(self._learning[cell])) if self.knows(cell) else None
-
-    def _bar(self, cell: Cell) -> float:
-        history = self._learning[cell]
-        middle = statistics.median(history)
-        scatter = max(abs(math.log(value / middle)) for value in history)
-        return max(math.log(SLOW_RATIO), SCATTER_FACTOR * scatter)
+        return [cell for cell in self._usual if self.knows(cell)]
 
 
 class MatrixTable(msgspec.Struct, frozen=True):

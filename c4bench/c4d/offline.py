@@ -7,21 +7,48 @@ from c4bench.c4d.detector import Detector
 from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.telemetry import Window
 
+# A window further ahead of all others than this is a clock that was set, not time that passed.
+_LEAP_S = 10.0
+
+
+class _Clock:
+    """The master's clock as the windows show it: each host's own, counted from where the others were at its first."""
+
+    def __init__(self) -> None:
+        self.now_s: float | None = None
+        self._ahead_s: dict[str, float] = {}
+
+    def reads(self, window: Window) -> float:
+        """The time at which `window` came in; never earlier than before."""
+        if not math.isfinite(window.end_s):
+            return 0.0 if self.now_s is None else self.now_s
+        if self.now_s is None:
+            self.now_s = window.end_s
+        ahead_s = self._ahead_s.setdefault(window.host, self._lead_s(window.end_s))
+        if abs(window.end_s - ahead_s - self.now_s) > _LEAP_S:
+            ahead_s = self._ahead_s[window.host] = window.end_s - self.now_s
+        return max(self.now_s, window.end_s - ahead_s)
+
+    def _lead_s(self, end_s: float) -> float:
+        """How far a host's clock is ahead at its first window; a cadence or two is no clock's doing."""
+        assert self.now_s is not None
+        lead_s = end_s - self.now_s
+        return lead_s if abs(lead_s) > _LEAP_S else 0.0
+
 
 def detect(windows: Iterable[Window], detector: Detector | None = None) -> list[Diagnosis]:
     """Every finding in `windows`, which are given in the order of arrival.
 
-    The master's clock is that of the host furthest ahead: it stands at the latest end of any window so far. The
-    detector is asked each time that clock moves, so the windows of one round are judged together. Give a `detector`
+    The detector is asked each time the clock moves, so the windows of one round are judged together. Give a `detector`
     to read its counters and matrices afterwards.
     """
     judge = detector or Detector()
     found: list[Diagnosis] = []
-    now_s: float | None = None
+    clock = _Clock()
     for window in windows:
-        if now_s is not None and window.end_s > now_s:
-            found += judge.judge(now_s)
+        came_s = clock.reads(window)
+        if clock.now_s is not None and came_s > clock.now_s:
+            found += judge.judge(clock.now_s)
+            clock.now_s = came_s
         judge.feed(window)
-        if math.isfinite(window.end_s):
-            now_s = window.end_s if now_s is None else max(now_s, window.end_s)
-    return found if now_s is None else found + judge.judge(now_s)
+    return found if clock.now_s is None else found + judge.judge(clock.now_s)

@@ -65,9 +65,13 @@ class OneWay:
         """Take in the newest counters of both ends."""
         touched = set()
         for conn in conns:
+            if not conn.posted:
+                continue
             touched.add(key := (conn.comm, conn.source, conn.destination, conn.qp))
             _keep(self._pairings.setdefault(key, _Pairing()).posted, conn.posted, conn.posted_sum_ns)
         for end in arrivals:
+            if not end.arrived_sum_ns:
+                continue
             touched.add(key := (end.comm, end.source, end.destination, end.qp))
             _keep(self._pairings.setdefault(key, _Pairing()).arrived, end.messages, end.arrived_sum_ns)
         for key in touched:

@@ -20,10 +20,17 @@ BASELINE_MIN_SPANS = 3
 BASELINE_MAX_SPANS = 20
 ALARM_SPANS = 2
 NAME_SPANS = 3
+# A single cell can be a chance meeting of two schedules; it must stay longer.
+POINT_SPANS = 5
 
 # A cell is slow when it takes half as long again as it used to, or twice its own healthy scatter if that is more.
 SLOW_RATIO = 1.5
 SCATTER_FACTOR = 2.0
+# A small departure must stay for so many spans, each above all that the healthy ones showed; 5 % is worth naming.
+STEADY_SPANS = 4
+STEADY_RATIO = 1.05
+STEADY_FACTOR = 1.25
+STEADY_MIN_HISTORY = 8
 # Without a history of its own a cell is held against its peers, whose paths may lawfully differ by as much again.
 PEER_RATIO = 2.0
 

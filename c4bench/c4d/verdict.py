@@ -2,18 +2,23 @@
 
 import msgspec
 
-from c4bench.model.diagnosis import Component, Diagnosis, Syndrome
+from c4bench.model.diagnosis import Cause, Component, Diagnosis, OperationSide, ProbeFlow, Syndrome
 
 
 class Verdict(msgspec.Struct, frozen=True):
     """What is wrong, with which component, since when (master's clock), and how that could be refuted."""
 
     syndrome: Syndrome
+    cause: Cause
     component: Component
     onset_s: float
     confidence: float
     evidence: tuple[str, ...]
     refuted_by: str
+    figures: dict[str, float] = {}
+    alternatives: tuple[Component, ...] = ()
+    operations: tuple[OperationSide, ...] = ()
+    probes: tuple[ProbeFlow, ...] = ()
 
     def stamped(self, job: str, alarmed_s: float, named_s: float) -> Diagnosis:
         """The diagnosis for `job`."""
@@ -27,6 +32,11 @@ class Verdict(msgspec.Struct, frozen=True):
             self.confidence,
             self.evidence,
             self.refuted_by,
+            self.cause,
+            self.figures,
+            self.alternatives,
+            self.operations,
+            self.probes,
         )
 
 

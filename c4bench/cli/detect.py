@@ -1,4 +1,4 @@
-"""`c4bench detect TELEMETRY`: C4D on recorded telemetry."""
+"""`c4bench detect TELEMETRY`: C4D on recorded telemetry. `c4bench downtime FAULTS.yml`: what faults cost a cluster."""
 
 import argparse
 import sys
@@ -6,9 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+import yaml
 
+from c4bench.c4d.detector import Detector
+from c4bench.c4d.downtime import Faults, Row, downtime_table
 from c4bench.c4d.offline import detect
 from c4bench.errors import UsageError
+from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.telemetry import Window
 
 if TYPE_CHECKING:
@@ -16,33 +20,76 @@ if TYPE_CHECKING:
 
 
 def register(commands: "Commands") -> None:
-    """Add the command."""
+    """Add the commands."""
     parser = commands.add_parser("detect", help="run C4D on recorded telemetry (a file of a run's telemetry folder)")
     parser.add_argument("telemetry", type=Path)
-    parser.add_argument("--json", action="store_true", help="diagnoses as JSON (reports/schema/diagnosis.json)")
-    parser.set_defaults(run=_run)
+    parser.add_argument(
+        "--json", action="store_true", help="a list of diagnoses, each as in reports/schema/diagnosis.schema.json"
+    )
+    parser.set_defaults(run=_detect)
+    parser = commands.add_parser("downtime", help="the downtime table of C4 for your own fault rates and stage times")
+    parser.add_argument(
+        "faults",
+        type=Path,
+        metavar="FAULTS.yml",
+        help="for each kind of fault: per_month, before and after (detection_s, diagnosis_isolation_s, "
+        "re_initialisation_s, checkpoint_interval_s)",
+    )
+    parser.add_argument("--json", action="store_true")
+    parser.set_defaults(run=_downtime)
 
 
-def _run(arguments: argparse.Namespace) -> int:
-    diagnoses = detect(_windows(arguments.telemetry))
+def _detect(arguments: argparse.Namespace) -> int:
+    detector = Detector()
+    diagnoses = detect(_windows(arguments.telemetry), detector)
+    for reason, count in sorted(detector.dropped_by_reason.items()):
+        sys.stderr.write(f"c4bench: {arguments.telemetry}: {count} x {reason}, not believed\n")
     if arguments.json:
         sys.stdout.write(msgspec.json.encode(diagnoses).decode() + "\n")
-        return 0
-    for found in diagnoses:
-        sys.stdout.write(f"{found.named_s:.3f} s  {found.job}: {found.syndrome}, {found.component}\n")
-        sys.stdout.writelines(f"    {line}\n" for line in found.evidence)
+    else:
+        sys.stdout.writelines(line for found in diagnoses for line in _lines(found))
     return 0
 
 
-def _windows(path: Path) -> list[Window]:
+def _lines(found: Diagnosis) -> list[str]:
+    cause = f" ({found.cause})" if found.cause else ""
+    what = f"{found.syndrome}{cause}, {found.component}, sure to {found.confidence:.0%}"
+    head = f"{found.named_s:.3f} s  {found.job}: {what}\n"
+    body = [*found.evidence, f"refuted by {found.refuted_by}"]
+    body += [f"a probe from {flow.source} to {flow.destination} would tell more" for flow in found.probes]
+    return [head, *(f"    {line}\n" for line in body)]
+
+
+def _downtime(arguments: argparse.Namespace) -> int:
+    rows = _table(arguments.faults)
+    if arguments.json:
+        sys.stdout.write(msgspec.json.encode(rows).decode() + "\n")
+        return 0
+    sys.stdout.write(f"{'':22}{'before':>9}{'after':>9}\n")
+    sys.stdout.writelines(f"{row.name:22}{row.before:9.2%}{row.after:9.2%}\n" for row in rows)
+    return 0
+
+
+def _table(path: Path) -> tuple[Row, ...]:
     try:
-        lines = path.read_bytes().splitlines()
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}; give a file of a run's telemetry folder") from None
+        faults = msgspec.convert(yaml.safe_load(_bytes(path)), dict[str, Faults])
+        return downtime_table(faults)
+    except (yaml.YAMLError, msgspec.ValidationError, ValueError) as error:
+        raise UsageError(f"{path}: {error}") from None
+
+
+def _windows(path: Path) -> list[Window]:
     found = []
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(_bytes(path).splitlines(), start=1):
         try:
             found.append(msgspec.json.decode(line, type=Window))
         except msgspec.DecodeError as error:
             raise UsageError(f"{path}: line {number}: {error}") from None
     return found
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}; give a file that can be read") from None

@@ -149,6 +149,9 @@ class Master:
 
     async def _fail(self, request: Fail) -> Empty:
         self._board.fail(request)
+        detector = self._detectors.get(request.job)
+        if detector is not None:
+            detector.told(request.job, request.comm, request.failure)
         return Empty()
 
     async def _watch(self, request: Watch) -> Failure:

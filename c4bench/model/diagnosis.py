@@ -14,11 +14,30 @@ class Syndrome(StrEnum):
     NON_COMMUNICATION_SLOW = "non_communication_slow"
 
 
+class Cause(StrEnum):
+    """What was seen of the component; mismatches are called as PyTorch's flight recorder calls them (`MatchState`)."""
+
+    PROCESS_ENDED = "process_ended"
+    PROCESS_STOPPED = "process_stopped"
+    HOST_SILENT = "host_silent"
+    NOT_ENTERED = "not_entered"
+    STUCK_INSIDE = "stuck_inside"
+    COMPLETION_NOT_SEEN = "completion_not_seen"
+    CONNECTION_STALLED = "connection_stalled"
+    COLLECTIVE_TYPE_MISMATCH = "collective_type_mismatch"
+    COLLECTIVE_DTYPE_MISMATCH = "collective_dtype_mismatch"
+    SIZE_OR_SYNTAX_MISMATCH = "size_or_syntax_mismatch"
+    COLLECTIVE_ORDER_MISMATCH = "collective_order_mismatch"
+    TRANSFER_SLOW = "transfer_slow"
+    COMPUTE_SLOW = "compute_slow"
+
+
 class Component(msgspec.Struct, frozen=True):
     """A part that can be to blame.
 
-    `kind` is one of rank, nic, path, host. `name` is `JOB:RANK`, `HOST/INDEX`, `SOURCE>DESTINATION` (NIC names) or the
-    host's name. `side` tells a NIC's transmitter (`tx`) from its receiver (`rx`); empty where that has no meaning.
+    `kind` is one of rank, nic, path, link, host, job. `name` is `JOB:RANK`, `HOST/INDEX`, `SOURCE>DESTINATION` (NIC
+    names), a link's far address, the host's or the job's name. `side` tells a NIC's transmitter (`tx`) from its
+    receiver (`rx`); empty where that has no meaning. A job is to blame for bugs that no other host would cure.
     """
 
     kind: str
@@ -30,8 +49,37 @@ class Component(msgspec.Struct, frozen=True):
         return f"{self.kind} {self.name}" + (f" ({self.side})" if self.side else "")
 
 
+class OperationSide(msgspec.Struct, frozen=True):
+    """An operation as some of the job's `ranks` see it, in the field names of PyTorch's flight recorder.
+
+    `pg_name` is the communicator, `profiling_name` the collective; `state` is scheduled, started or completed.
+    """
+
+    pg_name: str
+    collective_seq_id: int
+    profiling_name: str
+    dtype: str
+    size_bytes: int
+    state: str
+    ranks: tuple[int, ...]
+
+
+class ProbeFlow(msgspec.Struct, frozen=True):
+    """A short transfer between two NICs that would tell suspects apart: at `rate_bps` for `duration_s`, not more."""
+
+    source: str
+    destination: str
+    rate_bps: float
+    duration_s: float
+
+
 class Diagnosis(msgspec.Struct, frozen=True):
-    """A finding. Times are on the master's clock; `onset_s` is when the telemetry first departs from normal."""
+    """A finding. Times are on the master's clock; `onset_s` is when the telemetry first departs from normal.
+
+    `evidence` is for people, `figures` are its numbers, units in their names. `alternatives` would explain the
+    telemetry as well, and `probes` would decide between them. `operations` are those that wait, or both sides of a
+    mismatch.
+    """
 
     job: str
     syndrome: Syndrome
@@ -42,3 +90,8 @@ class Diagnosis(msgspec.Struct, frozen=True):
     confidence: float
     evidence: tuple[str, ...]
     refuted_by: str
+    cause: Cause | None = None
+    figures: dict[str, float] = {}
+    alternatives: tuple[Component, ...] = ()
+    operations: tuple[OperationSide, ...] = ()
+    probes: tuple[ProbeFlow, ...] = ()

@@ -9,7 +9,10 @@ from c4bench.sim.world import Floats
 
 
 class Counters(msgspec.Struct):
-    """The counters of every rank's connection `shift` places on; each array has shape (ranks,)."""
+    """The counters of every rank's connection `shift` places on; each array has shape (ranks,).
+
+    `arrived` are the messages from the rank as many places back.
+    """
 
     messages: Floats
     size_bytes: Floats
@@ -19,6 +22,7 @@ class Counters(msgspec.Struct):
     last_progress_s: Floats
     outstanding: Floats
     owed: Floats
+    arrived: Floats
 
     @classmethod
     def zero(cls, ranks: int) -> "Counters":
@@ -49,6 +53,7 @@ def op_counters(trace: OpTrace, shift: int, seen_s: Floats) -> Counters:
         last_progress_s=np.where(done, end, 0.0).max(axis=0, initial=0.0),
         outstanding=_count((start <= seen_s) & ~done),
         owed=_count((trace.entered <= seen_s) & (start > seen_s)),
+        arrived=_count(end[:, trace.places.peer(-shift)] <= seen_s),
     )
 
 

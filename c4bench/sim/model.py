@@ -6,23 +6,40 @@ from enum import StrEnum
 import msgspec
 
 
+class SimGroup(msgspec.Struct, frozen=True):
+    """A way to cut a job into communicators: `size` ranks each, `stride` apart.
+
+    Megatron's tensor groups have stride 1; data groups have the tensor size for a stride; pipeline groups the product
+    of both. The ranks of a job are a multiple of `size * stride`.
+    """
+
+    name: str
+    size: int
+    stride: int = 1
+
+
 class SimOp(msgspec.Struct, frozen=True):
     """A collective of every iteration: `compute_s` of computing, then `kind` over `size_bytes` a rank.
 
-    `kind` is all_reduce (ring, 2(n-1) steps of size/n) or all_to_all (linear shift, n-1 steps of size/n).
+    `kind` is all_reduce (ring, 2(n-1) steps of size/n), all_gather (ring, n-1 steps), all_to_all (linear shift, n-1
+    steps of size/n) or send (one step to the next rank of the ring). Without a `group` all ranks take part together,
+    with one its communicators do so side by side.
     """
 
     kind: str
     size_bytes: int
     compute_s: float
+    group: SimGroup | None = None
 
 
 class SimJob(msgspec.Struct, frozen=True):
-    """A job of `ranks` ranks, rank r alone on host `hR` with the NIC `hR/0`.
+    """A job of `ranks` ranks, `ranks_per_host` on each host, rank r with a NIC of its own.
 
-    `jitter` is the relative standard deviation of computing. With `credits` a sender waits until its receiver has come
-    to the same step; without, messages for a receiver queue at its NIC. `clock_offsets_s` are added to what each host
-    writes. `exit_after_s` is how long after its message got stuck a rank gives up with a transport error. Without
+    Rank r is on host `hR`, R = r // ranks_per_host, with NIC `hR/I`, I = r % ranks_per_host. `jitter` is the relative
+    standard deviation of computing. With `credits` a sender waits until its receiver has come to the same step;
+    without, messages for a receiver queue at its NIC. `clock_offsets_s` are added to what each host writes.
+    `exit_after_s` is how long after its message got stuck a rank gives up with a transport error; with `told` every
+    other rank then exits a millisecond later, as those of a communicator do that hear of a failure. Without
     `process_info` the agents do not report processes.
     """
 
@@ -37,6 +54,8 @@ class SimJob(msgspec.Struct, frozen=True):
     clock_offsets_s: tuple[float, ...] = ()
     exit_after_s: float = math.inf
     process_info: bool = True
+    ranks_per_host: int = 1
+    told: bool = False
 
 
 class SimFaultKind(StrEnum):
@@ -46,14 +65,19 @@ class SimFaultKind(StrEnum):
     PATH_RATE = "path_rate"
     COMPUTE = "compute"
     STOPPED = "stopped"
+    HUNG = "hung"
     KILLED = "killed"
+    RAISED = "raised"
+    MISMATCH = "mismatch"
 
 
 class SimFault(msgspec.Struct, frozen=True):
     """A fault of `rank` from `at_s` until `until_s`.
 
     `factor` multiplies the rate of the NIC's `side` (nic_rate) or of the path to `peer` (path_rate), or the time to
-    compute (compute). A stopped rank goes on at `until_s`; a killed one never does.
+    compute (compute). What is sent over a rate of zero is carried at `until_s`. A stopped or hung rank goes on at
+    `until_s` (only the stopped one's process says so); a killed one never does, nor one that raised an error of its
+    own. With mismatch the rank calls another collective than its peers.
     """
 
     kind: SimFaultKind

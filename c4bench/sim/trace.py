@@ -1,13 +1,14 @@
 """One collective, step by step: when every rank was ready, began and ended each message.
 
-In step k every rank sends one message to the rank `shift[k]` places on and needs the one sent to it before step k + 1;
-a ring repeats shift 1, the linear-shift all-to-all uses 1 to n - 1. Rank is the last axis everywhere.
+In step k every rank sends one message to the rank `shift[k]` places on in its communicator and needs the one sent to
+it before step k + 1; a ring repeats shift 1, the linear-shift all-to-all uses 1 to n - 1. Rank is the last axis.
 """
 
 import msgspec
 import numpy as np
 
 from c4bench.sim.model import SimOp
+from c4bench.sim.places import Places
 from c4bench.sim.world import Floats, Ints, World
 
 
@@ -19,6 +20,7 @@ class OpTrace(msgspec.Struct, frozen=True):
     """
 
     op: SimOp
+    places: Places
     seq: int
     shifts: tuple[int, ...]
     message_bytes: int
@@ -46,6 +48,7 @@ class ReceiverQueues:
         before one of an earlier step does not queue behind it.
         """
         world = self._world
+        posted, start = start, world.carried(peer, start)
         queued = np.where(start >= self._latest[peer], np.maximum(start, self._free[peer]), start)
         with np.errstate(divide="ignore"):
             sent: Floats = start + message_bytes / world.sending_rates(peer, start)
@@ -53,29 +56,34 @@ class ReceiverQueues:
         self._free[peer] = np.where(np.isfinite(received), np.maximum(self._free[peer], received), self._free[peer])
         self._latest[peer] = np.where(np.isfinite(start), np.maximum(self._latest[peer], start), self._latest[peer])
         end = np.maximum(sent, received)
-        lost = (end > world.killed_s) | (end > world.killed_s[peer])
+        lost = (end > world.ended_s) | (end > world.ended_s[peer]) | np.isinf(posted)
         return np.where(lost, np.inf, end)
 
 
 def shifts_of(kind: str, ranks: int) -> tuple[int, ...]:
     """How many places on each step of a collective sends; KeyError for a kind that is not simulated."""
-    return {"all_reduce": (1,) * (2 * (ranks - 1)), "all_to_all": tuple(range(1, ranks))}[kind]
+    return {
+        "all_reduce": (1,) * (2 * (ranks - 1)),
+        "all_gather": (1,) * (ranks - 1),
+        "all_to_all": tuple(range(1, ranks)),
+        "send": (1,),
+    }[kind]
 
 
-def run_op(world: World, op: SimOp, seq: int, entered: Floats) -> OpTrace:
-    """Play one collective whose ranks enter it at `entered`."""
-    job = world.job
-    shifts = shifts_of(op.kind, job.ranks)
-    message_bytes = op.size_bytes // job.ranks
+def run_op(world: World, op: SimOp, places: Places, seq: int, entered: Floats) -> OpTrace:
+    """Play one collective, in all communicators of its group, whose ranks enter it at `entered`."""
+    shifts = shifts_of(op.kind, places.size)
+    message_bytes = op.size_bytes // (1 if op.kind == "send" else places.size)
     rows: list[tuple[Floats, Floats, Floats, Floats]] = []
-    free = ready = entered
+    free, ready = entered, world.agreed(entered)
     queues = ReceiverQueues(world)
     for shift in shifts:
-        peer: Ints = (world.ranks + shift) % job.ranks
-        start = world.acts(np.maximum(ready, ready[peer])) if job.credits else ready
+        peer = places.peer(shift)
+        start = world.acts(np.maximum(ready, ready[peer])) if world.job.credits else ready
         end = queues.deliver(peer, start, message_bytes)
         rows.append((free, ready, start, end))
         free = end
-        ready = world.acts(np.maximum(end, end[(world.ranks - shift) % job.ranks]))
+        ready = world.acts(np.maximum(end, end[places.peer(-shift)]))
     times = np.asarray(rows)
-    return OpTrace(op, seq, shifts, message_bytes, entered, ready, times[:, 0], times[:, 1], times[:, 2], times[:, 3])
+    stages = (times[:, 0], times[:, 1], times[:, 2], times[:, 3])
+    return OpTrace(op, places, seq, shifts, message_bytes, entered, ready, *stages)

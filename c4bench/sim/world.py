@@ -18,16 +18,20 @@ class World:
         self.job = job
         self.ranks: Ints = np.arange(job.ranks)
         self._faults = faults
-        self.killed_s: Floats = np.full(job.ranks, np.inf)
-        for fault in self._of(SimFaultKind.KILLED):
-            self.killed_s[fault.rank] = min(self.killed_s[fault.rank], fault.at_s)
+        self.ended_s: Floats = np.full(job.ranks, np.inf)
+        for fault in self._of(SimFaultKind.KILLED, SimFaultKind.RAISED):
+            self.ended_s[fault.rank] = min(self.ended_s[fault.rank], fault.at_s)
+        self.raised = {fault.rank for fault in self._of(SimFaultKind.RAISED)}
+
+    def forget(self, before_s: float) -> None:
+        """Faults that were over by then play no part any more; nothing earlier will be asked for."""
+        self._faults = [fault for fault in self._faults if fault.until_s > before_s]
 
     def sending_rates(self, peer: Ints, time_s: Floats) -> Floats:
         """Bytes/s each rank's transmitter and its path to `peer` carry from `time_s` on; shape (ranks,)."""
         share = self._nic_share("tx", self.ranks, time_s)
         for fault in self._of(SimFaultKind.PATH_RATE):
-            hit = (self.ranks == fault.rank) & (peer == fault.peer) & _during(fault, time_s)
-            share = np.where(hit, np.minimum(share, fault.factor), share)
+            share = np.where(self._hit(fault, peer, time_s), np.minimum(share, fault.factor), share)
         return share * (self.job.rate_bps / 8)
 
     def receiving_rates(self, peer: Ints, time_s: Floats) -> Floats:
@@ -43,18 +47,44 @@ class World:
 
     def acts(self, time_s: Floats) -> Floats:
         """When each rank really does what it would do at `time_s`: later if stopped, never if killed."""
-        acts_s: Floats = np.where(time_s >= self.killed_s, np.inf, time_s)
-        for fault in self._of(SimFaultKind.STOPPED):
+        acts_s: Floats = np.where(time_s >= self.ended_s, np.inf, time_s)
+        for fault in self._of(SimFaultKind.STOPPED, SimFaultKind.HUNG):
             acts_s = np.where((self.ranks == fault.rank) & _during(fault, acts_s), fault.until_s, acts_s)
         return acts_s
 
     def seen(self, time_s: float) -> Floats:
         """The moment each rank's shared memory shows at `time_s`: it stands still while the rank does."""
-        seen_s: Floats = np.minimum(np.full(self.job.ranks, time_s), self.killed_s)
-        for fault in self._of(SimFaultKind.STOPPED):
+        seen_s: Floats = np.minimum(np.full(self.job.ranks, time_s), self.ended_s)
+        for fault in self._of(SimFaultKind.STOPPED, SimFaultKind.HUNG):
             if fault.at_s <= time_s < fault.until_s:
                 seen_s[fault.rank] = min(seen_s[fault.rank], fault.at_s)
         return seen_s
+
+    def agreed(self, entered: Floats) -> Floats:
+        """When each rank that enters a collective can take part in it: never, if it has called another one."""
+        return np.where(self.mismatched(entered), np.inf, entered)
+
+    def mismatched(self, entered: Floats) -> NDArray[np.bool_]:
+        """Which ranks call another collective than their peers when they enter at `entered`."""
+        found = np.zeros(len(entered), dtype=np.bool_)
+        for fault in self._of(SimFaultKind.MISMATCH):
+            found |= (self.ranks == fault.rank) & _during(fault, entered)
+        return found
+
+    def carried(self, peer: Ints, start: Floats) -> Floats:
+        """When messages posted at `start` get a way at all: later where one does not carry anything for a while."""
+        carried_s = start
+        for fault in self._of(SimFaultKind.PATH_RATE, SimFaultKind.NIC_RATE):
+            if fault.factor == 0 and np.isfinite(fault.until_s):
+                carried_s = np.where(self._hit(fault, peer, carried_s), fault.until_s, carried_s)
+        return carried_s
+
+    def _hit(self, fault: SimFault, peer: Ints, start: Floats) -> NDArray[np.bool_]:
+        ends = self.ranks if fault.side != "rx" else peer
+        hit = (ends == fault.rank) & _during(fault, start)
+        if fault.kind is SimFaultKind.PATH_RATE:
+            hit = hit & (peer == fault.peer)
+        return np.asarray(hit)
 
     def stopped(self, time_s: float) -> set[int]:
         """Ranks that are stopped at `time_s`."""
@@ -68,8 +98,8 @@ class World:
                 share = np.where(hit, np.minimum(share, fault.factor), share)
         return share
 
-    def _of(self, kind: SimFaultKind) -> Iterable[SimFault]:
-        return (fault for fault in self._faults if fault.kind is kind)
+    def _of(self, *kinds: SimFaultKind) -> Iterable[SimFault]:
+        return (fault for fault in self._faults if fault.kind in kinds)
 
 
 def _during(fault: SimFault, time_s: Floats) -> NDArray[np.bool_]:

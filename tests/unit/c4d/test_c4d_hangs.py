@@ -136,6 +136,22 @@ def test_silent_host_is_named_as_the_host(job):
     assert [one.component for one in found] == [Component("host", "h2")]
 
 
+def test_host_that_falls_silent_inside_an_operation_is_named(job):
+    """A host that crashes in the middle, with messages to it unacknowledged, is not its neighbour's path."""
+    job.next()
+    job.step(inside=True, outstanding={1: 2})
+    found = _until(job, inside=True, silent={2}, outstanding={1: 2})
+    assert [one.component for one in found] == [Component("host", "h2")]
+
+
+def test_many_silent_hosts_are_the_way_to_the_master(job):
+    """When half of the agents cannot be heard nothing is known of them, and a host is not to blame for it."""
+    job.next()
+    job.step(inside=True)
+    found = _until(job, inside=True, silent={1, 2})
+    assert not any(one.component.kind == "host" for one in found)
+
+
 def test_silence_alone_is_no_hang(job):
     """An agent that stops reporting while operations go on has nobody waiting for it."""
     for _ in range(20):

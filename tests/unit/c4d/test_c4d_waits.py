@@ -2,7 +2,7 @@
 
 from c4d_telemetry import comm, conn, op
 
-from c4bench.c4d.ledger import CommView, JobView, key
+from c4bench.c4d.ledger import JobView, key
 from c4bench.c4d.waits import least_progress, wait_graph
 from c4bench.model.telemetry import CommRecord, Member
 
@@ -10,12 +10,14 @@ from c4bench.model.telemetry import CommRecord, Member
 def _job(*records):
     job = JobView("job")
     for record in records:
-        job.comms[record.comm] = CommView(record)
+        job.introduce(record)
     return job
 
 
 def _group(name, ranks):
-    return CommRecord(name, "job", tuple(Member(rank, f"h{rank}", (f"h{rank}/0",)) for rank in ranks))
+    """A communicator of some of the job's ranks, numbered within it."""
+    members = (Member(place, f"h{rank}", (f"h{rank}/0",)) for place, rank in enumerate(ranks))
+    return CommRecord(name, "job", tuple(members))
 
 
 def test_absent_rank_is_the_sink():
@@ -30,10 +32,10 @@ def test_absent_rank_is_the_sink():
 
 def test_sink_is_found_across_overlapping_communicators():
     """A rank that is absent here because it waits there is not to blame; the rank it waits for is."""
-    job = _job(_group("data", (0, 1)), _group("tensor", (1, 2)), _group("pipe", (2, 3)))
+    job = _job(comm(4), _group("data", (0, 1)), _group("tensor", (1, 2)), _group("pipe", (2, 3)))
     job.put_op(op(0, 0, 1.0, name="data"), 9.0)
-    job.put_op(op(1, 0, 2.0, name="tensor"), 9.0)
-    job.put_op(op(2, 0, 3.0, name="pipe"), 9.0)
+    job.put_op(op(0, 0, 2.0, name="tensor"), 9.0)
+    job.put_op(op(0, 0, 3.0, name="pipe"), 9.0)
     graph = wait_graph(job)
     assert graph.sinks() == [3]
     assert graph.waiting_for(3) == 3
@@ -41,7 +43,7 @@ def test_sink_is_found_across_overlapping_communicators():
 
 def test_a_rank_waits_in_the_first_operation_it_has_not_completed():
     """Of two operations under way, the one entered first decides whom a rank waits for."""
-    job = _job(_group("data", (0, 1)), _group("tensor", (0, 2)))
+    job = _job(comm(3), _group("data", (0, 1)), _group("tensor", (0, 2)))
     job.put_op(op(0, 0, 1.0, name="data"), 9.0)
     job.put_op(op(0, 0, 1.5, name="tensor"), 9.0)
     assert wait_graph(job).sinks() == [1]
@@ -62,8 +64,8 @@ def test_unacknowledged_connection_is_the_sink_once_all_have_entered():
     stuck = conn(0, 1, messages=3, outstanding=2)
     for record in (op(0, 0, 1.0), op(1, 0, 1.0)):
         job.put_op(record, 2.0)
-    job.put_conn(stuck, "h0", 2.0)
-    job.put_conn(conn(1, 0, messages=4), "h1", 2.0)
+    job.put_conn(stuck, None, "h0", 2.0)
+    job.put_conn(conn(1, 0, messages=4), None, "h1", 2.0)
     assert wait_graph(job).sinks() == [key(stuck)]
 
 
@@ -71,5 +73,5 @@ def test_least_progress_is_where_a_ring_stopped():
     """The last step reached is least at the rank where the data stopped, and rises by one around the ring."""
     job = _job(comm(4))
     for rank, messages in enumerate((12, 13, 10, 11)):
-        job.put_conn(conn(rank, (rank + 1) % 4, messages=messages), f"h{rank}", 2.0)
+        job.put_conn(conn(rank, (rank + 1) % 4, messages=messages), None, f"h{rank}", 2.0)
     assert least_progress(job, "world", range(4)) == [2]

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from c4bench.sim.job import simulate
-from c4bench.sim.model import SimFault, SimFaultKind, SimJob, SimOp
+from c4bench.sim.model import SimFault, SimFaultKind, SimGroup, SimJob, SimOp
 
 _RING = (SimOp("all_reduce", 8_000_000, 0.02),)
 _SHIFT = (SimOp("all_to_all", 8_000_000, 0.02),)
@@ -101,3 +101,67 @@ def test_clock_offsets_move_what_a_host_writes():
     for (rank, seq), one in plain.items():
         offset_s = (0.0, 5.0, 50.0)[rank]
         assert moved[rank, seq].entered_s == pytest.approx(one.entered_s + offset_s)
+
+
+_TENSOR, _DATA = SimGroup("tensor", 2, 1), SimGroup("data", 3, 2)
+_GROUPS = (SimOp("all_gather", 4_000_000, 0.01, _TENSOR), SimOp("all_reduce", 6_000_000, 0.02, _DATA))
+
+
+def test_groups_number_their_members_and_keep_to_themselves():
+    """A rank is in one communicator of each group, numbered within it, and sends to no other."""
+    windows = _windows(SimJob(6, _GROUPS, ranks_per_host=2))
+    comms = {record.comm: record for window in windows for record in window.comms}
+    assert sorted(comms) == ["job.data.0", "job.data.1"] + [f"job.tensor.{number}" for number in range(3)]
+    assert [member.nics for member in comms["job.data.1"].members] == [("h0/1",), ("h1/1",), ("h2/1",)]
+    for conn in (conn for window in windows for conn in window.conns):
+        members = comms[conn.comm].members
+        assert (conn.source, conn.destination) == (members[conn.rank].nics[0], members[conn.peer].nics[0])
+
+
+def test_group_collective_takes_the_time_of_its_own_size():
+    """A ring over three of six ranks takes 2(3-1)/3 of the payload at line rate, in all groups side by side."""
+    ops = [op for window in _windows(SimJob(6, _GROUPS, jitter=0.0)) for op in window.ops if op.kind == "all_reduce"]
+    done = [one.finished_s - one.entered_s for one in ops if one.finished_s > 0]
+    assert done == pytest.approx([4 * 2_000_000 * 8 / 10e9] * len(done))
+
+
+def test_ranks_that_do_not_divide_into_groups_are_refused():
+    """Seven ranks cannot be cut into pairs."""
+    with pytest.raises(ValueError, match="7 ranks"):
+        _windows(SimJob(7, _GROUPS))
+
+
+def test_what_a_flapping_link_holds_back_is_carried_when_it_returns():
+    """A message over a link without rate ends after the link is back, and nothing is lost."""
+    flap = SimFault(SimFaultKind.NIC_RATE, 1, 0.5, 0.7, factor=0.0, side="rx")
+    ops = _ops(_windows(SimJob(4, _RING, jitter=0.0), [flap]))
+    longest = max((one for one in ops.values() if one.finished_s), key=lambda one: one.finished_s - one.entered_s)
+    assert longest.entered_s < 0.7 < longest.finished_s
+    assert longest.finished_s - longest.entered_s <= 0.2 + 6 * 2_000_000 * 8 / 10e9 + 1e-9
+
+
+def test_hung_process_runs_and_its_arrivals_go_uncounted():
+    """A hung rank's process says running; what its receivers' memory gets it no longer counts."""
+    last = {one.host: one for one in _windows(SimJob(4, _SHIFT), [SimFault(SimFaultKind.HUNG, 2, 1.0)], 3.0)}
+    assert last["h2"].ranks[0].state == "running"
+    assert {op.finished_s for op in last["h1"].ops} == {0.0}
+    sent = sum(conn.messages for one in last.values() for conn in one.conns if conn.peer == 2)
+    assert sum(end.messages for end in last["h2"].arrivals) <= sent
+
+
+def test_ranks_that_are_told_end_within_a_millisecond():
+    """When one rank raises an error all others exit at once; without word they go on waiting."""
+    fault = [SimFault(SimFaultKind.RAISED, 2, 1.01)]
+    told = {one.host: one.ranks[0].state for one in _windows(SimJob(4, _RING, told=True), fault, 1.1)}
+    alone = {one.host: one.ranks[0].state for one in _windows(SimJob(4, _RING), fault, 1.1)}
+    assert set(told.values()) == {"exited"}
+    assert alone == {"h0": "running", "h1": "running", "h2": "exited", "h3": "running"}
+
+
+def test_mismatched_rank_records_another_collective():
+    """The peers' operation of the same number is another kind, and neither side finishes."""
+    windows = _windows(SimJob(3, _RING), [SimFault(SimFaultKind.MISMATCH, 1, 1.0)], 2.0)
+    last = {one.host: one.ops[-1] for one in windows}
+    assert {op.seq for op in last.values()} == {last["h0"].seq}
+    assert [last[f"h{rank}"].kind for rank in range(3)] == ["all_reduce", "barrier", "all_reduce"]
+    assert {op.finished_s for op in last.values()} == {0.0}

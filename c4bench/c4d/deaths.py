@@ -1,0 +1,106 @@
+"""Processes that ended: whose end came first, and what drove it to it.
+
+When a rank fails the others hear of it within milliseconds and end with an error as well. The culprit is the first,
+or what the first gave up on; its victims are not to blame.
+"""
+
+from c4bench.c4d.clocks import HostClocks
+from c4bench.c4d.hangs import DISTINCT_CADENCES
+from c4bench.c4d.ledger import Death, JobView
+from c4bench.c4d.mismatch import mismatch_verdict
+from c4bench.c4d.stalls import gave_up_on, network_verdict, progress_s
+from c4bench.c4d.verdict import Verdict, rank_component
+from c4bench.c4d.waits import Waits, wait_graph
+from c4bench.model.diagnosis import Cause, Component, Syndrome
+
+# Somebody asks a job to end by SIGINT or SIGTERM; nothing breaks by them.
+_ASKED = (-2, -15)
+
+
+def first_death_s(job: JobView, clocks: HostClocks) -> float | None:
+    """When the first process was seen dead, on the master's clock; None if none is."""
+    return min((_seen_s(clocks, death) for death in job.deaths.values()), default=None)
+
+
+def death_verdicts(job: JobView, clocks: HostClocks) -> list[Verdict]:
+    """What ended the processes that ended first, once two more windows have shown that it is not the job that ends."""
+    first_s = first_death_s(job, clocks)
+    distinct_s = DISTINCT_CADENCES * clocks.cadence_s()
+    if first_s is None or _heard_s(job, clocks) < first_s + distinct_s:
+        return []
+    deaths = sorted(job.deaths.values(), key=lambda death: (_seen_s(clocks, death), death.rank))
+    early = [death for death in deaths if _seen_s(clocks, death) <= first_s + distinct_s]
+    whole = len(early) > 1 and len(early) == len(job.process)
+    killed = [death for death in early if death.state == "killed" and death.exit_code not in _ASKED]
+    if killed and not (whole and len(killed) == len(early)):
+        return [_ended(job, clocks, death, len(deaths), 0.95) for death in killed]
+    tied = [death for death in early if _seen_s(clocks, death) <= first_s + clocks.cadence_s()]
+    return _of_exits(job, clocks, tied, first_s, whole=whole)
+
+
+def _of_exits(job: JobView, clocks: HostClocks, tied: list[Death], first_s: float, *, whole: bool) -> list[Verdict]:
+    """Who or what is behind ranks that ended with an error, or were asked to end, at the same time."""
+    graph = wait_graph(job)
+    bug = mismatch_verdict(job, graph, first_s)
+    if bug:
+        return [bug]
+    patience_s = DISTINCT_CADENCES * clocks.cadence_s()
+    exited = [death for death in tied if death.state == "exited"]
+    left = [view for d in exited for view in gave_up_on(job, graph, d.rank, d.seen_s, patience_s)]
+    if left:
+        return network_verdict(job, clocks, graph, left, min(progress_s(clocks, view) for view in left))
+    foremost = _foremost(job, graph, tied)
+    if whole and len(foremost) > 1:
+        failed = all(death.state == "exited" for death in foremost)
+        return [_all_ended(job, tied, first_s)] if failed else []
+    confidence = 0.95 if len(tied) == 1 else 0.8 if len(foremost) == 1 else 0.5
+    return [_ended(job, clocks, foremost[0], len(job.deaths), confidence)]
+
+
+def _all_ended(job: JobView, tied: list[Death], first_s: float) -> Verdict:
+    codes = sorted({str(death.exit_code) for death in tied})
+    return Verdict(
+        Syndrome.NON_COMMUNICATION_HANG,
+        Cause.PROCESS_ENDED,
+        Component("job", job.job),
+        first_s,
+        0.5,
+        (f"all {len(tied)} processes exited at once, with code {', '.join(codes)}; nothing tells which was first",),
+        "the word of a rank that failed before the others",
+        {"processes_ended": float(len(tied))},
+    )
+
+
+def _foremost(job: JobView, graph: Waits, tied: list[Death]) -> list[Death]:
+    """Of deaths that cannot be told apart by time: the one that said so first, else those whom most others wait for."""
+    told = [death for death in tied if job.told is not None and death.rank == job.told[0]]
+    if told or len(tied) == 1:
+        return told or tied
+    awaited = {death.rank: graph.waiting_for(death.rank) for death in tied}
+    most = max(awaited.values())
+    return sorted((d for d in tied if awaited[d.rank] == most), key=lambda d: d.state != "killed")
+
+
+def _ended(job: JobView, clocks: HostClocks, death: Death, deaths: int, confidence: float) -> Verdict:
+    how = f"exited with code {death.exit_code}" if death.state == "exited" else death.state
+    evidence = [f"process of rank {death.rank} on {death.host} {how}, first of {deaths}"]
+    if job.told is not None and job.told[0] == death.rank:
+        evidence.append(f"it said: {job.told[1]}")
+    return Verdict(
+        Syndrome.NON_COMMUNICATION_HANG,
+        Cause.PROCESS_ENDED,
+        rank_component(job.job, death.rank),
+        _seen_s(clocks, death),
+        confidence,
+        tuple(evidence),
+        f"rank {death.rank} entering or finishing an operation",
+        {"processes_ended": float(deaths)},
+    )
+
+
+def _seen_s(clocks: HostClocks, death: Death) -> float:
+    return death.seen_s + clocks.offset_s(death.host)
+
+
+def _heard_s(job: JobView, clocks: HostClocks) -> float:
+    return max((clocks.last_heard_s(record.host) for record in job.process.values()), default=-float("inf"))

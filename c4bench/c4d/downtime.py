@@ -1,0 +1,83 @@
+"""What faults cost: the four rows of C4's downtime table, for a user's own fault rates and measured stage times.
+
+Arithmetic of arXiv 2406.04594, section on C4D's evaluation: each fault costs the work since the last checkpoint, the
+time to see it, the time to name and isolate the part, and the time until the first good iteration.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+_SECONDS_A_MONTH = 30 * 86400.0
+
+ROWS = ("post_checkpoint", "detection", "diagnosis_isolation", "re_initialisation")
+
+
+class Stages(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Seconds from onset to alarm, from there to isolation (naming included), from there to the first good iteration.
+
+    `checkpoint_interval_s`: half of it is lost with every fault, on average.
+    """
+
+    detection_s: float
+    diagnosis_isolation_s: float
+    re_initialisation_s: float
+    checkpoint_interval_s: float
+
+
+class Faults(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How often a kind of fault befalls the whole job a month, and its stages before and after.
+
+    `after` may be left out where nothing changes; it is then as before.
+    """
+
+    per_month: float
+    before: Stages
+    after: Stages | None = None
+
+
+class Row(msgspec.Struct, frozen=True):
+    """A share of the month, before and after; 0.31 is 31 %."""
+
+    name: str
+    before: float
+    after: float
+
+
+def downtime_table(faults: Mapping[str, Faults]) -> tuple[Row, ...]:
+    """The four rows and their total, over all kinds of fault.
+
+    Raises ValueError for a rate or a time that is negative or no number, or when faults take more than the month has.
+    """
+    for kind, fault in faults.items():
+        _check(kind, fault)
+    rows = [
+        Row(name, _share(faults, index, after=False), _share(faults, index, after=True))
+        for index, name in enumerate(ROWS)
+    ]
+    total = Row("total", sum(row.before for row in rows), sum(row.after for row in rows))
+    if max(total.before, total.after) > 1.0:
+        raise ValueError(f"faults take {max(total.before, total.after):.0%} of the month; lower the rates or the times")
+    return (*rows, total)
+
+
+def _share(faults: Mapping[str, Faults], index: int, *, after: bool) -> float:
+    lost_s = sum(fault.per_month * _costs_s(fault, after=after)[index] for fault in faults.values())
+    return lost_s / _SECONDS_A_MONTH
+
+
+def _costs_s(fault: Faults, *, after: bool) -> tuple[float, float, float, float]:
+    stages = (fault.after or fault.before) if after else fault.before
+    return (
+        stages.checkpoint_interval_s / 2,
+        stages.detection_s,
+        stages.diagnosis_isolation_s,
+        stages.re_initialisation_s,
+    )
+
+
+def _check(kind: str, fault: Faults) -> None:
+    stages = [stage for stage in (fault.before, fault.after) if stage is not None]
+    values = [fault.per_month, *(value for stage in stages for value in msgspec.structs.astuple(stage))]
+    if not all(0 <= value < float("inf") for value in values):
+        raise ValueError(f"{kind}: rates and times are 0 or more; found {min(values):g} to {max(values):g}")

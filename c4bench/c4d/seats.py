@@ -1,0 +1,122 @@
+"""Which of the job's ranks each member of each communicator is.
+
+A communicator numbers its members from 0, a process is known by its rank in the job. They are matched by where they
+are: host and NICs. The largest communicator that agrees with the processes spans the job and shows who uses which
+NICs; without one, each host's processes are counted off.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from c4bench.model.telemetry import CommRecord, Member
+
+Nics = tuple[str, ...]
+_Seating = dict[int, int]  # member -> rank of the job
+
+# Communicators that span a job are among the largest.
+_CANDIDATES = 8
+
+
+class Seats:
+    """Seats all members known so far; what arrives later may seat them anew.
+
+    A member that cannot be told from others on its host gets a negative number, the same in all communicators.
+    """
+
+    def __init__(self) -> None:
+        self._records: dict[str, CommRecord] = {}
+        self._seating: dict[str, _Seating] = {}
+        self._on_host: dict[str, dict[str, list[Member]]] = {}
+        self._places: set[tuple[str, Nics]] = set()
+        self._processes: dict[str, set[int]] = {}
+        self._process_host: dict[int, str] = {}
+        self._host_of: dict[int, str] = {}
+        self._anchor: CommRecord | None = None
+        self._anchored: dict[str, list[Member]] = {}
+        self._strangers: dict[tuple[str, Nics], int] = {}
+
+    def introduce(self, record: CommRecord) -> _Seating:
+        """Seat the members of a communicator; the mapping returned follows later changes."""
+        self._records[record.comm] = record
+        seating = self._seating.setdefault(record.comm, {})
+        hosts = _by_host(record.members)
+        for host, members in hosts.items():
+            self._on_host.setdefault(host, {})[record.comm] = members
+        self._places.update((member.host, member.nics) for member in record.members)
+        before = self._anchor
+        if before is not None and len(before.members) < len(self._places):
+            self._anchor = None
+        if self._anchor is None and self._spans(record):
+            self._anchor = record
+        self._seat_all(before, hosts)
+        return seating
+
+    def process(self, rank: int, host: str) -> None:
+        """A process of the job was seen on `host`."""
+        if self._process_host.get(rank) == host:
+            return
+        self._process_host[rank] = host
+        self._processes.setdefault(host, set()).add(rank)
+        before = self._anchor
+        if before is not None and (_other_host(before, rank, host) or len(before.members) < len(self._process_host)):
+            largest = sorted(self._records.values(), key=lambda record: -len(record.members))
+            self._anchor = next((record for record in largest[:_CANDIDATES] if self._spans(record)), None)
+        self._seat_all(before, (host,))
+
+    def host(self, rank: int) -> str:
+        """The host of a rank; empty for one never seen."""
+        return self._process_host.get(rank) or self._host_of.get(rank, "")
+
+    def _seat_all(self, before: CommRecord | None, touched: Iterable[str]) -> None:
+        """Seat the members on hosts that were touched; on all, if the anchor is another one than before."""
+        if self._anchor is not before:
+            self._anchored = _by_host(self._anchor.members) if self._anchor else {}
+            touched = list(self._on_host)
+        for host in touched:
+            self._seat(host)
+
+    def _spans(self, record: CommRecord) -> bool:
+        """Whether a communicator holds the whole job, in the order of its ranks, as far as is known."""
+        if len(record.members) < max(len(self._process_host), len(self._places)):
+            return False
+        return not any(_other_host(record, rank, host) for rank, host in self._process_host.items())
+
+    def _seat(self, host: str) -> None:
+        """Seat the members on one host."""
+        ranks_of = self._ranks_by_nics(host)
+        for comm, members in self._on_host.get(host, {}).items():
+            taken: dict[Nics, int] = {}
+            for member in members:
+                place = taken.get(member.nics, 0)
+                taken[member.nics] = place + 1
+                ranks = ranks_of.get(member.nics, ())
+                rank = ranks[place] if place < len(ranks) else self._stranger(host, member.nics)
+                self._seating[comm][member.rank] = rank
+                self._host_of.setdefault(rank, host)
+
+    def _ranks_by_nics(self, host: str) -> dict[Nics, Sequence[int]]:
+        if self._anchor is not None:
+            found: dict[Nics, Sequence[int]] = {}
+            for member in self._anchored.get(host, ()):
+                found[member.nics] = (*found.get(member.nics, ()), member.rank)
+            return found
+        ranks = sorted(self._processes.get(host, ()))
+        comms = self._on_host.get(host, {}).values()
+        nics = sorted({member.nics for members in comms for member in members})
+        if len(ranks) == 1 or len(nics) == 1:
+            return dict.fromkeys(nics, ranks)
+        # Launchers give NICs out in the order of ranks.
+        return {own: (rank,) for own, rank in zip(nics, ranks, strict=True)} if len(nics) == len(ranks) else {}
+
+    def _stranger(self, host: str, nics: Nics) -> int:
+        return self._strangers.setdefault((host, nics), -1 - len(self._strangers))
+
+
+def _other_host(record: CommRecord, rank: int, host: str) -> bool:
+    return rank >= len(record.members) or record.members[rank].host != host
+
+
+def _by_host(members: Sequence[Member]) -> dict[str, list[Member]]:
+    found: dict[str, list[Member]] = {}
+    for member in members:
+        found.setdefault(member.host, []).append(member)
+    return found

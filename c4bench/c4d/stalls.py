@@ -1,0 +1,93 @@
+"""Communication hangs: connections that carry bytes nobody acknowledges, and what they share."""
+
+from collections.abc import Collection, Iterable
+
+from c4bench.c4d.clocks import HostClocks
+from c4bench.c4d.ledger import ConnView, JobView
+from c4bench.c4d.localise import Blame, Cell, localise
+from c4bench.c4d.mismatch import side
+from c4bench.c4d.probes import crossing, plan_probes
+from c4bench.c4d.verdict import Verdict, rank_component
+from c4bench.c4d.waits import Waits
+from c4bench.model.diagnosis import Cause, Component, ProbeFlow, Syndrome
+
+
+def stalled(job: JobView, graph: Waits, beside: Collection[int]) -> list[ConnView]:
+    """Connections of operations that stand still whose bytes nobody takes, but for those `beside` the ranks given."""
+    found = [job.conns[name] for name in graph.stuck]
+    return [
+        view
+        for view in found
+        if job.sender(view) not in beside and job.receiver(view) not in beside and not _delivered(job, view)
+    ]
+
+
+def gave_up_on(job: JobView, graph: Waits, rank: int, end_s: float, patience_s: float) -> list[ConnView]:
+    """Connections of `rank` that had stood still, carrying bytes, for `patience_s` when it ended (its own clock)."""
+    op = graph.pending.get(rank)
+    if op is None:
+        return []
+    return [
+        view
+        for view in job.conns.values()
+        if view.record.outstanding > 0
+        and job.sender(view) == rank
+        and max(op.entered_s, view.record.last_progress_s) < end_s - patience_s
+    ]
+
+
+def _delivered(job: JobView, view: ConnView) -> bool:
+    """Whether everything posted has arrived: then it is the sender that does not look."""
+    arrived = job.arrived(view.record)
+    return arrived is not None and arrived >= view.record.messages + view.record.outstanding
+
+
+def network_verdict(
+    job: JobView, clocks: HostClocks, graph: Waits, stuck: list[ConnView], since_s: float
+) -> list[Verdict]:
+    """The paths or NICs that stuck connections share, given those that worked after these had stopped."""
+    excess: dict[Cell, float] = {(v.record.source, v.record.destination): 1.0 for v in stuck}
+    stopped_s = max(progress_s(clocks, view) for view in stuck)
+    for view in job.conns.values():
+        if progress_s(clocks, view) > stopped_s + clocks.cadence_s():
+            excess.setdefault((view.record.source, view.record.destination), 0.0)
+    return [_blamed(job, graph, blame, stuck, since_s) for blame in localise(excess)]
+
+
+def _blamed(job: JobView, graph: Waits, blame: Blame, stuck: Iterable[ConnView], since_s: float) -> Verdict:
+    own = [view for view in stuck if (view.record.source, view.record.destination) in blame.cells]
+    outstanding = sum(view.record.outstanding for view in own)
+    unknown = sorted({job.sender(view) for view in own if job.sender(view) not in job.process})
+    others = (*blame.alternatives, *(rank_component(job.job, rank) for rank in unknown))
+    evidence = [f"{outstanding} messages unacknowledged on {len(own)} connections"]
+    if others:
+        evidence.append("could equally be " + " or ".join(map(str, others)))
+    waiting = {job.sender(view): graph.pending.get(job.sender(view)) for view in own}
+    return Verdict(
+        Syndrome.COMMUNICATION_HANG,
+        Cause.CONNECTION_STALLED,
+        blame.component,
+        since_s,
+        0.6 if others else 0.9,
+        tuple(evidence),
+        f"a probe that crosses {blame.component}",
+        {"outstanding_messages": float(outstanding), "connections": float(len(own))},
+        others,
+        tuple(side(op, (rank,)) for rank, op in waiting.items() if op is not None),
+        _probes(job, (blame.component, *blame.alternatives)),
+    )
+
+
+def _probes(job: JobView, suspects: tuple[Component, ...]) -> tuple[ProbeFlow, ...]:
+    """What would tell the suspects apart; the NICs' rate is the best that any connection has reached."""
+    if len(suspects) < 2:
+        return ()
+    conns = [view.record for view in job.conns.values()]
+    nics = {nic for conn in conns for nic in (conn.source, conn.destination)}
+    rates = [8 * conn.size_bytes / conn.transfer_s for conn in conns if conn.transfer_s > 0]
+    return plan_probes(suspects, nics, crossing(), max(rates, default=0.0)).flows
+
+
+def progress_s(clocks: HostClocks, view: ConnView) -> float:
+    """When a connection last had a message acknowledged, on the master's clock."""
+    return view.record.last_progress_s + clocks.offset_s(view.host)

@@ -1,0 +1,48 @@
+"""Where each rank stands in the communicators that a job is cut into."""
+
+import numpy as np
+
+from c4bench.model.telemetry import CommRecord, Member
+from c4bench.sim.model import SimGroup, SimJob
+from c4bench.sim.world import Ints
+
+
+class Places:
+    """The communicators of one group; arrays are indexed by the job's rank."""
+
+    def __init__(self, job: SimJob, group: SimGroup | None) -> None:
+        found = group or SimGroup("world", job.ranks)
+        if job.ranks % (found.size * found.stride):
+            raise ValueError(f"{job.ranks} ranks cannot be cut into groups of {found.size} with stride {found.stride}")
+        ranks: Ints = np.arange(job.ranks)
+        self.size, self._stride = found.size, found.stride
+        self.position: Ints = ranks // found.stride % found.size
+        self._first: Ints = ranks - self.position * found.stride
+        self.comms = self._records(job, found)
+        self._peers: dict[int, Ints] = {}
+
+    def peer(self, shift: int) -> Ints:
+        """The rank `shift` places on from each rank in its communicator."""
+        if shift not in self._peers:
+            self._peers[shift] = self._first + (self.position + shift) % self.size * self._stride
+        return self._peers[shift]
+
+    def _records(self, job: SimJob, group: SimGroup) -> list[CommRecord]:
+        """Each rank's communicator; one record for all its members."""
+        records: dict[int, CommRecord] = {}
+        for number, first in enumerate(np.unique(self._first).tolist()):
+            ranks = range(first, first + self.size * self._stride, self._stride)
+            members = tuple(Member(place, host_of(job, rank), (nic_of(job, rank),)) for place, rank in enumerate(ranks))
+            suffix = f".{number}" if self.size < job.ranks else ""
+            records[first] = CommRecord(f"{job.name}.{group.name}{suffix}", job.name, members)
+        return [records[first] for first in self._first.tolist()]
+
+
+def host_of(job: SimJob, rank: int) -> str:
+    """The host a rank is on."""
+    return f"h{rank // job.ranks_per_host}"
+
+
+def nic_of(job: SimJob, rank: int) -> str:
+    """The NIC a rank uses."""
+    return f"{host_of(job, rank)}/{rank % job.ranks_per_host}"

@@ -1,0 +1,99 @@
+"""The commands on recorded telemetry and on fault rates, as people call them."""
+
+import json
+
+import jsonschema
+import msgspec
+import pytest
+from c4d_telemetry import MIX
+
+from c4bench.cli.main import main
+from c4bench.report.schema import schemas
+from c4bench.sim.job import simulate
+from c4bench.sim.model import SimFault, SimFaultKind, SimJob, SimOp
+
+_RING = (SimOp("all_reduce", 4 << 20, 0.02),)
+_FAULTS = {
+    "slow receiver": (MIX, SimFault(SimFaultKind.NIC_RATE, 2, 3.0, factor=0.25, side="rx")),
+    "slow path of a ring": (_RING, SimFault(SimFaultKind.NIC_RATE, 2, 3.0, factor=0.25, side="rx")),
+    "slow rank": (MIX, SimFault(SimFaultKind.COMPUTE, 2, 3.0, factor=1.5)),
+    "stopped rank": (MIX, SimFault(SimFaultKind.STOPPED, 2, 3.0)),
+    "hung rank": (MIX, SimFault(SimFaultKind.HUNG, 2, 3.0)),
+    "killed rank": (MIX, SimFault(SimFaultKind.KILLED, 2, 3.0)),
+    "mismatch": (MIX, SimFault(SimFaultKind.MISMATCH, 2, 3.0)),
+    "black hole": (MIX, SimFault(SimFaultKind.PATH_RATE, 2, 3.0, factor=0.0, peer=3)),
+}
+
+
+def _recorded(tmp_path, ops, fault):
+    path = tmp_path / "telemetry.jsonl"
+    windows = [one for tick in simulate(SimJob(5, ops, seed=8), [fault], 5.0) for one in tick.windows]
+    path.write_bytes(b"\n".join(msgspec.json.encode(one) for one in windows))
+    return path
+
+
+@pytest.mark.parametrize("name", _FAULTS)
+def test_every_kind_of_diagnosis_follows_the_schema(name, tmp_path, capsys):
+    """What `detect --json` prints is a list of diagnoses that the checked-in schema describes."""
+    path = _recorded(tmp_path, *_FAULTS[name])
+    assert main(["detect", str(path), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert len(found) == 1
+    jsonschema.Draft202012Validator(json.loads(schemas()["diagnosis.schema.json"])).validate(found[0])
+    assert found[0]["cause"]
+    assert found[0]["evidence"]
+    assert found[0]["figures"]
+
+
+def test_probes_are_asked_for_where_the_traffic_cannot_tell(tmp_path, capsys):
+    """A ring's finding lists its alternatives and the two flows that would decide."""
+    main(["detect", str(_recorded(tmp_path, *_FAULTS["slow path of a ring"])), "--json"])
+    (found,) = json.loads(capsys.readouterr().out)
+    assert len(found["alternatives"]) == 2
+    assert len(found["probes"]) == 2
+    assert found["confidence"] <= 0.5
+
+
+def test_what_was_not_believed_is_told(tmp_path, capsys):
+    """Windows that came twice are counted on stderr, and the finding is the same."""
+    path = _recorded(tmp_path, *_FAULTS["stopped rank"])
+    lines = path.read_bytes().splitlines()
+    path.write_bytes(b"\n".join(line for line in lines for _ in range(2)))
+    assert main(["detect", str(path)]) == 0
+    out = capsys.readouterr()
+    assert f"{len(lines)} x old window" in out.err
+    assert "rank job:2" in out.out
+
+
+_TABLE = """
+nic: {per_month: 10, before: &b {detection_s: 1800, diagnosis_isolation_s: 7200, re_initialisation_s: 300,
+      checkpoint_interval_s: 3600}, after: {detection_s: 1, diagnosis_isolation_s: 2, re_initialisation_s: 9,
+      checkpoint_interval_s: 600}}
+"""
+
+
+def test_downtime_table_is_printed(tmp_path, capsys):
+    """Four rows and a total, before and after, in percent of the month."""
+    path = tmp_path / "faults.yml"
+    path.write_text(_TABLE)
+    assert main(["downtime", str(path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[1:]] == [
+        "post_checkpoint",
+        "detection",
+        "diagnosis_isolation",
+        "re_initialisation",
+        "total",
+    ]
+    assert lines[-1].split()[1:] == ["4.28%", "0.12%"]
+    assert main(["downtime", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[-1]["name"] == "total"
+
+
+@pytest.mark.parametrize("text", ["nic: {per_month: x}", "nic: [", "nic: {per_month: 1, befor: {}}", "- 1", ""])
+def test_bad_rates_are_refused_in_one_line(text, tmp_path, capsys):
+    """A mistake in the file is named with the file, and is a usage error."""
+    path = tmp_path / "faults.yml"
+    path.write_text(text)
+    assert main(["downtime", str(path)]) == 2
+    assert str(path) in capsys.readouterr().err

@@ -16,7 +16,7 @@ import msgspec
 from c4bench import namespaces
 from c4bench.errors import UnhealthyError
 from c4bench.inject.processes import started_ticks
-from c4bench.workload.controls import Controls
+from c4bench.workload.controls import Controls, Knob
 
 # `ip` and `tc` answer in milliseconds; one that does not has met a kernel that will not answer at all.
 _COMMAND_TIMEOUT_S = 20.0
@@ -64,18 +64,19 @@ class Signal(msgspec.Struct, frozen=True, tag="signal"):
 
 
 class Turn(msgspec.Struct, frozen=True, tag="turn"):
-    """A rank's compute factor, set in its controls at `path` (see `workload.controls`)."""
+    """One of a rank's knobs, set in its controls at `path` (see `workload.controls`)."""
 
     path: str
-    factor: float
+    knob: Knob
+    value: float
 
     def __str__(self) -> str:
         """As a person would say it."""
-        return f"set the compute factor in {self.path} to {self.factor:g}"
+        return f"set {self.knob} in {self.path} to {self.value:.9g}"
 
     def perform(self) -> None:
         """Raises UsageError when no such rank runs here."""
-        Controls.open(Path(self.path)).compute_factor = self.factor
+        Controls.open(Path(self.path)).turn(self.knob, self.value)
 
 
 class Write(msgspec.Struct, frozen=True, tag="write"):

@@ -12,7 +12,8 @@ from c4bench.c4p.atlas import Atlas
 from c4bench.control.cluster import Cluster
 from c4bench.control.switches import Switches
 from c4bench.control.watch import C4D
-from c4bench.errors import UnhealthyError
+from c4bench.errors import UnhealthyError, UsageError
+from c4bench.inject import places
 from c4bench.inject.controller import Injector
 from c4bench.inject.protocol import Applied as Fault
 from c4bench.inventory import Inventory, load, select
@@ -121,7 +122,10 @@ def switches(inventory: Inventory) -> Switches:
 
 @pytest.fixture
 def inject(pytestconfig: pytest.Config, inventory: Inventory, run_directory: RunDirectory) -> Inject:
-    """Break something, bounded and witnessed, for as long as a `with` block takes."""
+    """Break something, bounded and witnessed, for as long as a `with` block takes.
+
+    Where is said in words, `inject("link.down", at="leaf0/up1")`, or in parts, `inject("nic.down", host="h5", nic=0)`.
+    """
     if not pytestconfig.option.c4_allow_disruptive:
         pytest.skip("disruptive-not-allowed: give --c4-allow-disruptive to let faults loose on these hosts")
     injector = Injector(
@@ -130,8 +134,19 @@ def inject(pytestconfig: pytest.Config, inventory: Inventory, run_directory: Run
         record=run_directory,
     )
 
-    def apply(name: str, *, host: str, **rest: Any) -> AbstractContextManager[Fault]:  # noqa: ANN401  (as the fault has)
-        return injector.apply(name, select(inventory, host)[0], **rest)
+    def apply(
+        name: str,
+        *,
+        at: str = "",
+        host: str = "",
+        **rest: Any,  # noqa: ANN401  (as the fault has)
+    ) -> AbstractContextManager[Fault]:
+        if bool(at) == bool(host):
+            raise UsageError(f"inject({name!r}) needs one place: at='leaf0/up1' in words, or host='h5' and its parts")
+        if host:
+            return injector.apply(name, select(inventory, host)[0], **rest)
+        times = {limit: rest.pop(limit) for limit in ("lease_s", "witness_s") if limit in rest}
+        return injector.apply_at(name, places.parse(at, inventory), rest, **times)
 
     return apply
 

@@ -1,22 +1,40 @@
 """Knobs a process fault may turn on a rank while it runs, in a small shared file.
 
 Computing is modelled as sleeping (a virtual-time lab charges nothing for instructions), so a slow rank is one whose
-sleeps are longer: the factor is read from memory at each step, with no system call.
+sleeps are longer: the factor is read from memory at each step, with no system call. What only the rank can do to itself
+is an order, which it obeys at its next step.
 """
 
+import ctypes
 import mmap
+import os
 import struct
+import sys
+import time
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
 from c4bench.errors import UsageError
 
-_LAYOUT = struct.Struct("=8sd")
-_MAGIC = b"c4knobs1"
+Knob = Literal["compute_factor", "hang_until_s", "exit_code"]
+
+_MAGIC = b"c4knobs2"
+_VALUE = struct.Struct("=d")
+_NEUTRAL: dict[Knob, float] = {"compute_factor": 1.0, "hang_until_s": 0.0, "exit_code": 0.0}
+_OFFSETS: dict[Knob, int] = {knob: len(_MAGIC) + i * _VALUE.size for i, knob in enumerate(_NEUTRAL)}
+_BYTES = len(_MAGIC) + len(_NEUTRAL) * _VALUE.size
+# How soon a hang ends once it is called off.
+_SLICE_US = 10_000
+# Longer than any hang: nobody may ask for the interpreter's lock between two slices.
+_NEVER_S = 1e6
 
 
 class Controls:
-    """The knobs of one rank. `compute_factor` multiplies the time it computes; 1.0 is as designed."""
+    """The knobs of one rank.
+
+    `compute_factor` multiplies the time it computes; 1.0 is as designed. Until `hang_until_s` (the host's monotonic
+    clock) it holds the interpreter's lock and does nothing. An `exit_code` other than 0 ends it with that code.
+    """
 
     def __init__(self, memory: mmap.mmap) -> None:
         self._memory = memory
@@ -24,7 +42,7 @@ class Controls:
     @classmethod
     def create(cls, path: Path) -> Self:
         """Make the file with every knob neutral."""
-        path.write_bytes(_LAYOUT.pack(_MAGIC, 1.0))
+        path.write_bytes(_MAGIC + b"".join(_VALUE.pack(value) for value in _NEUTRAL.values()))
         return cls.open(path)
 
     @classmethod
@@ -32,19 +50,42 @@ class Controls:
         """Attach to a rank's file. Raises UsageError when it is none."""
         try:
             with path.open("r+b") as file:
-                memory = mmap.mmap(file.fileno(), _LAYOUT.size)
+                memory = mmap.mmap(file.fileno(), _BYTES)
         except (OSError, ValueError) as error:
             raise UsageError(f"{path}: no such rank is running here ({error})") from None
-        if memory[:8] != _MAGIC:
+        if memory[: len(_MAGIC)] != _MAGIC:
             raise UsageError(f"{path}: not a rank's controls")
         return cls(memory)
 
-    @property
-    def compute_factor(self) -> float:
-        """How many times longer than designed the rank computes."""
-        factor: float = _LAYOUT.unpack_from(self._memory)[1]
-        return factor
+    def read(self, knob: Knob) -> float:
+        """Where a knob stands."""
+        value: float = _VALUE.unpack_from(self._memory, _OFFSETS[knob])[0]
+        return value
 
-    @compute_factor.setter
-    def compute_factor(self, factor: float) -> None:
-        _LAYOUT.pack_into(self._memory, 0, _MAGIC, factor)
+    def turn(self, knob: Knob, value: float) -> None:
+        """Set a knob; the others stay as they are."""
+        _VALUE.pack_into(self._memory, _OFFSETS[knob], value)
+
+    def compute(self, duration_s: float) -> None:
+        """A step's computing, as long as the factor makes it; then what the rank has been ordered to do to itself."""
+        time.sleep(duration_s * self.read("compute_factor"))
+        self.obey()
+
+    def obey(self) -> None:
+        """Hang or exit, when that was ordered; returns when a hang is over. Called by the rank itself."""
+        if code := int(self.read("exit_code")):
+            # As a library that calls exit does: no exception that the communicator could pass on.
+            os._exit(code)
+        if time.monotonic() < self.read("hang_until_s"):
+            self._hang()
+
+    def _hang(self) -> None:
+        """In slices, so that it can be called off; its end needs nobody, should whoever ordered it be gone."""
+        sleep = ctypes.PyDLL(None).usleep  # unlike CDLL it keeps the interpreter's lock meanwhile
+        usual_s = sys.getswitchinterval()
+        sys.setswitchinterval(_NEVER_S)
+        try:
+            while time.monotonic() < self.read("hang_until_s"):
+                sleep(_SLICE_US)
+        finally:
+            sys.setswitchinterval(usual_s)

@@ -1,7 +1,6 @@
 """A training job's steps: compute, all-reduce gradients, all-to-all tokens, for as long as it is left running."""
 
 import random
-import time
 
 import msgspec
 import numpy as np
@@ -35,6 +34,6 @@ def run(context: RankContext) -> None:
         context.report("ready")
         while True:
             duration_s = wanted.compute_s * max(0.0, noise.gauss(1.0, wanted.jitter))
-            time.sleep(duration_s * context.controls.compute_factor)
+            context.controls.compute(duration_s)
             comm.all_reduce(gradient)
             comm.all_to_all(received, tokens)

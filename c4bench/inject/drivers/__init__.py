@@ -34,6 +34,8 @@ DRIVERS: Mapping[str, Callable[[FaultRequest, Any], Plan]] = {
     "host.management_cut": host.management_cut,
     "host.memory": host.memory,
     "host.reboot": host.reboot,
+    "process.exit": process.leave,
+    "process.hang": process.hang,
     "process.intermittent": process.intermittent,
     "process.kill": process.kill,
     "process.memory": process.memory,

@@ -1,6 +1,7 @@
 """Faults of a rank's process: by signal, or by the knobs it reads from shared memory."""
 
 import signal
+import time
 from pathlib import Path
 
 import msgspec
@@ -35,9 +36,23 @@ def stop(request: FaultRequest, target: ProcessTarget) -> Plan:  # noqa: ARG001
 def slow(request: FaultRequest, target: ProcessTarget) -> Plan:
     """Let it compute longer, by the factor."""
     controls = str(target.controls)
-    found = Controls.open(target.controls).compute_factor
-    turned, back = Turn(controls, found * request.number("factor")), Turn(controls, found)
-    return Plan((f"pace of process {target.pid}",), (turned,), (back,))
+    found = Controls.open(target.controls).read("compute_factor")
+    turned = Turn(controls, "compute_factor", found * request.number("factor"))
+    return Plan((f"pace of process {target.pid}",), (turned,), (Turn(controls, "compute_factor", found),))
+
+
+def hang(request: FaultRequest, target: ProcessTarget) -> Plan:
+    """Let it hold the interpreter's lock; by itself not beyond the lease, whatever becomes of us."""
+    controls = str(target.controls)
+    held = Turn(controls, "hang_until_s", time.monotonic() + request.lease_s)
+    return Plan((f"running of process {target.pid}",), (held,), (Turn(controls, "hang_until_s", 0.0),))
+
+
+def leave(request: FaultRequest, target: ProcessTarget) -> Plan:
+    """Let it exit; one that has not come to obey by the end of the lease lives on."""
+    controls = str(target.controls)
+    ordered = Turn(controls, "exit_code", request.number("code"))
+    return Plan((f"life of process {target.pid}",), (ordered,), (Turn(controls, "exit_code", 0.0),))
 
 
 def memory(request: FaultRequest, target: ProcessTarget) -> Plan:  # noqa: ARG001

@@ -10,7 +10,7 @@ from functools import partial
 from c4bench.inject.witness import echo, figure, forwarding
 from c4bench.inject.witness.base import Witness
 from c4bench.inject.witness.link import LinkFlaps, LinkState, SwitchState
-from c4bench.inject.witness.pace import ComputePace, LateStep
+from c4bench.inject.witness.pace import ComputePace, LateStep, Standstill
 from c4bench.inject.witness.peak import PeakRate
 from c4bench.inject.witness.state import ENDED, STOPPED, ProcessState
 from c4bench.model.fault import FaultRequest
@@ -40,6 +40,7 @@ WITNESSES: Mapping[str, Callable[[FaultRequest], Witness]] = {
     "port_share": forwarding.PortShare,
     "process_ended": partial(ProcessState, ENDED),
     "process_stopped": partial(ProcessState, STOPPED),
+    "standstill": Standstill,
     "switch_state": SwitchState,
 }
 # Faults after which the host does not answer: only the controller can see that.

@@ -1,5 +1,7 @@
-"""Witnesses of links: the interface's flags, and the RDMA port where there is one."""
+"""Witnesses of links: the interface's carrier, and the RDMA port where there is one."""
 
+import ctypes
+import errno
 import fcntl
 import socket
 import struct
@@ -15,6 +17,10 @@ from c4bench.model.fault import FaultRequest, Interface
 _SIOCGIFFLAGS = 0x8913
 _IFF_RUNNING = 0x40
 _REQUEST = struct.Struct("16sH22x")
+_SIOCETHTOOL = 0x8946
+_ETHTOOL_GLINK = 0x0000000A
+_ETHTOOL_VALUE = struct.Struct("II")
+_REQUEST_POINTER = struct.Struct("16sP16x")
 _PORT_ACTIVE = 4
 
 
@@ -96,13 +102,30 @@ class SwitchState:
 
 def state(interface: Interface) -> Values:
     """`running`, and `port` for an RDMA device."""
-    with namespaces.network(interface.netns), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as line:
-        answer = fcntl.ioctl(line, _SIOCGIFFLAGS, _REQUEST.pack(interface.netdev.encode(), 0))
-    found = {"running": float(bool(_REQUEST.unpack(answer)[1] & _IFF_RUNNING))}
+    found = {"running": float(carrier(interface))}
     if interface.device:
         port = Path(f"/sys/class/infiniband/{interface.device}/ports/1/state")
         found["port"] = float(port.read_text().partition(":")[0])
     return found
+
+
+def carrier(interface: Interface) -> bool:
+    """Whether it is up with a carrier at this moment.
+
+    The flag IFF_RUNNING says the same up to a second late (the kernel gathers such changes), so it is asked only where
+    the driver does not tell.
+    """
+    asked = ctypes.create_string_buffer(_ETHTOOL_VALUE.pack(_ETHTOOL_GLINK, 0), _ETHTOOL_VALUE.size)
+    request = _REQUEST_POINTER.pack(interface.netdev.encode(), ctypes.addressof(asked))
+    with namespaces.network(interface.netns), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as line:
+        try:
+            fcntl.ioctl(line, _SIOCETHTOOL, request)
+        except OSError as error:
+            if error.errno != errno.EOPNOTSUPP:
+                raise
+            answer = fcntl.ioctl(line, _SIOCGIFFLAGS, _REQUEST.pack(interface.netdev.encode(), 0))
+            return bool(_REQUEST.unpack(answer)[1] & _IFF_RUNNING)
+    return bool(_ETHTOOL_VALUE.unpack(asked.raw)[1])
 
 
 def running(interfaces: Iterable[Interface]) -> int:

@@ -1,9 +1,11 @@
-"""The witness of a slow rank: how long it stays out of its collectives, from its own telemetry."""
+"""The witnesses of a slow rank and of one that hangs: how long it is in no collective, from its own telemetry."""
 
+import math
 import statistics
 import time
 from collections.abc import Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import NamedTuple
 
 from c4bench.collective.ring_reader import read_ring
@@ -15,6 +17,8 @@ from c4bench.model.telemetry import OpRecord
 _POLL_S = 5e-3
 _GAPS_WANTED = 2
 _COMPUTING_SHARE = 0.1
+# So many times the usual computing is no jitter any more.
+_STANDING = 5
 
 
 class Gap(NamedTuple):
@@ -39,10 +43,8 @@ class ComputePace:
         self._gap_before_s = 0.0
 
     def before(self) -> Values:
-        """`gap_s` of the gaps of this look, or of what the ring remembers; 0 where it has no gap yet."""
-        now_s = time.time()
-        wait_until(lambda: len(self.gaps_since(now_s)) >= _GAPS_WANTED, self._look_s, _POLL_S)
-        self._gap_before_s = _median_s(self.gaps_since(now_s) or self.gaps_since(0.0))
+        """`gap_s`, the usual one; 0 where it has no gap yet."""
+        self._gap_before_s = usual_gap_s(self._ring, self._look_s)
         return {"gap_s": self._gap_before_s}
 
     def during(self, onset_s: float) -> Evidence:
@@ -98,6 +100,53 @@ class LateStep:
 
     def _late(self, since_s: float, bar_s: float) -> list[Gap]:
         return [gap for gap in self._pace.gaps_since(since_s) if gap.length_s >= bar_s]
+
+
+class Standstill:
+    """`idle_s`: how long the rank has been in no operation; seen when that is far longer than it ever computes.
+
+    A rank whose peers keep it waiting is in an operation, and is not taken for one that stands still.
+    """
+
+    def __init__(self, request: FaultRequest) -> None:
+        self._ring = processes.find(request).ring
+        self._look_s = request.witness_s
+        self._bar_s = 0.0
+
+    def before(self) -> Values:
+        """`gap_s`, the usual time of computing; 0 where it has none yet."""
+        usual_s = usual_gap_s(self._ring, self._look_s)
+        self._bar_s = _STANDING * usual_s
+        return {"gap_s": usual_s}
+
+    def during(self, onset_s: float) -> Evidence:
+        """The first evidence is the moment at which the next operation, of a rank in health, was long overdue."""
+        wait_until(lambda: time.time() >= self._overdue_s(onset_s), self._look_s + 2 * self._bar_s, _POLL_S)
+        now_s, overdue_s = time.time(), self._overdue_s(onset_s)
+        return Evidence({"idle_s": self._idle_s(now_s)}, overdue_s if self._bar_s > 0 and overdue_s <= now_s else None)
+
+    def after(self) -> Aftermath:
+        """Recovered when an operation has begun again."""
+        wait_until(lambda: self._idle_s(time.time()) < self._bar_s, self._look_s, _POLL_S)
+        idle_s = self._idle_s(time.time())
+        return Aftermath({"idle_s": idle_s}, idle_s < self._bar_s)
+
+    def _overdue_s(self, onset_s: float) -> float:
+        return max(onset_s, self._left_s()) + self._bar_s
+
+    def _idle_s(self, now_s: float) -> float:
+        return max(0.0, now_s - self._left_s())
+
+    def _left_s(self) -> float:
+        """When it left its newest operation; never, within one."""
+        return max((op.finished_s or math.inf for op in read_ring(self._ring).ops), default=math.inf)
+
+
+def usual_gap_s(ring: Path, look_s: float) -> float:
+    """How long the rank computes: by the times of this look, or by what the ring remembers; 0 where it has none yet."""
+    now_s = time.time()
+    wait_until(lambda: len(gaps(read_ring(ring).ops, now_s)) >= _GAPS_WANTED, look_s, _POLL_S)
+    return _median_s(gaps(read_ring(ring).ops, now_s) or gaps(read_ring(ring).ops))
 
 
 def gaps(ops: Sequence[OpRecord], since_s: float = 0.0) -> list[Gap]:

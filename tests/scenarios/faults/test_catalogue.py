@@ -3,6 +3,7 @@
 import pytest
 from conftest import differences
 
+from c4bench.errors import UsageError
 from c4bench.inject import catalogue
 from c4bench.model.fault import TargetKind
 from c4bench.model.measurement import Clock
@@ -69,6 +70,15 @@ def test_link_fault(name, up_and_across, place, prove, on):
     if name == "switch.misrouted" and "nexthop" not in on(across.partition("/")[0], "ip route"):
         pytest.skip("unsupported: this fabric has one way only")
     prove(name, place(towards if name == "port.down" else across))
+
+
+def test_a_place_in_words(inject, up_and_across, hosts, measure):
+    """A scenario names any place as the command line does; no place and two places are refused."""
+    with inject("link.rate", at=up_and_across[0], fraction=0.5) as fault:
+        measure("faults.witnessed_fraction", float(fault.witness.seen), equals=1, clock=Clock.NONE, fault="link.rate")
+    for places in ({}, {"at": up_and_across[0], "host": hosts[0].name}):
+        with pytest.raises(UsageError, match="one place"):
+            inject("nic.down", **places)
 
 
 def test_switch_fault(inventory, place, prove):

@@ -1,4 +1,4 @@
-"""Faults of ranks: those that end on a job that runs on, those that kill on a process made to be killed."""
+"""Faults of ranks: those that pass on a job that runs on, those that end it on a process made for that."""
 
 import pytest
 
@@ -12,25 +12,27 @@ PASSING = {
     "process.stall": {"factor": 10, "period_s": 1.0, "duty": 0.3},
     "process.uneven": {"factor": 3, "period_s": 1.0},
     "process.stop": {},
+    "process.hang": {},
 }
-# What a rank is to the injector: a process that writes its telemetry where ranks do.
+# What a rank is to the injector: a process that writes its telemetry where ranks do, and obeys its controls.
 RANK = """
-import pathlib, sys, time
+import select, sys
 from c4bench.collective.recorder import Recorder
 from c4bench.model.agent import AgentConfig
 from c4bench.workload.controls import Controls
 places = AgentConfig("", "", "")
 places.ring("doomed", 0).parent.mkdir(parents=True, exist_ok=True)
 Recorder(places.ring("doomed", 0), "doomed", 0)
-Controls.create(places.controls("doomed", 0))
+controls = Controls.create(places.controls("doomed", 0))
 print("ready", flush=True)
-sys.stdin.read()
+while not select.select([sys.stdin], [], [], 0.01)[0]:
+    controls.obey()
 """
 
 
 @pytest.mark.needs(hosts=2)
 def test_faults_that_pass(job, c4d, injector, place, measure, healed):
-    """A rank that is slow, stalls, has uneven work or stands still is seen to, and is itself again."""
+    """A rank that is slow, stalls, has uneven work, stands still or hangs is seen to, and is itself again."""
     c4d.settle(SETTLE_S)
     victim = job.members[0]
     target = place(f"{job.id}:{victim.rank}@{victim.host}")
@@ -57,9 +59,9 @@ def doomed(inventory, hosts):
             connection.run(["rm", "-rf", "/dev/shm/c4bench/doomed"], timeout_s=30.0)
 
 
-@pytest.mark.parametrize("name", ["process.kill", "process.segfault", "process.memory"])
+@pytest.mark.parametrize("name", ["process.kill", "process.segfault", "process.memory", "process.exit"])
 def test_faults_that_kill(name, doomed, injector, place, on, hosts, measure):
-    """A rank that is killed is seen to have ended, and nothing else of the fault stays on the host."""
+    """A rank that is killed or exits is seen to have ended, and nothing else of the fault stays on the host."""
     with injector.apply_at(name, place(doomed), lease_s=LEASE_S) as fault:
         measure("faults.witnessed_fraction", float(fault.witness.seen), equals=1, clock=Clock.NONE, fault=name)
         measure("faults.onset_error_s", fault.onset_bound_s, unit="s", at_most=0.010, fault=name)

@@ -59,7 +59,7 @@ def make_place(root, monkeypatch):
 
 
 def factor(root):
-    return Controls.open(root / "controls").compute_factor
+    return Controls.open(root / "controls").read("compute_factor")
 
 
 def audited(root):
@@ -91,7 +91,7 @@ def run_hold(records, said, *, say_revert=False, close=True):
 )
 def test_a_fault_ends_when_told_when_left_alone_and_when_its_lease_does(place, tmp_path, how, reason):
     """The saved state comes back, the journal forgets, and the reason is told."""
-    Controls.open(tmp_path / "controls").compute_factor = 1.5
+    Controls.open(tmp_path / "controls").turn("compute_factor", 1.5)
     said = []
     began_s = time.monotonic()
     run_hold(place, said, **how)
@@ -134,7 +134,9 @@ def test_two_faults_cannot_hold_the_same_thing(place, tmp_path):
 def test_a_failing_apply_is_undone(place, tmp_path, monkeypatch):
     """When the second of two actions fails the first is reverted, and the error is the action's own."""
     controls = str(tmp_path / "controls")
-    plan = Plan(("x",), (Turn(controls, 9.0), Run(("false",))), (Turn(controls, 1.0),))
+    plan = Plan(
+        ("x",), (Turn(controls, "compute_factor", 9.0), Run(("false",))), (Turn(controls, "compute_factor", 1.0),)
+    )
     monkeypatch.setitem(drivers.DRIVERS, "process.slow", lambda *_: plan)
     with pytest.raises(UnhealthyError, match="`false` was refused"):
         run_hold(place, [])
@@ -145,7 +147,7 @@ def test_a_failing_apply_is_undone(place, tmp_path, monkeypatch):
 def test_every_action_of_a_revert_is_tried(place, tmp_path):
     """One that has nothing left to undo is told and does not keep the others from theirs."""
     controls = str(tmp_path / "controls")
-    plan = Plan((), (), (Run(("false",)), Turn(controls, 1.25)))
+    plan = Plan((), (), (Run(("false",)), Turn(controls, "compute_factor", 1.25)))
     with place.lock():
         place.write(
             Entry((lease := hold.lease_of(REQUEST)), TargetKind.PROCESS, plan, {}, time.monotonic(), journal.boot())
@@ -157,8 +159,8 @@ def test_every_action_of_a_revert_is_tried(place, tmp_path):
 
 def test_a_restart_of_the_host_has_undone_everything_itself(place, tmp_path):
     """An entry of an earlier boot is forgotten without touching the host."""
-    Controls.open(tmp_path / "controls").compute_factor = 7.0
-    plan = Plan((), (), (Turn(str(tmp_path / "controls"), 1.0),))
+    Controls.open(tmp_path / "controls").turn("compute_factor", 7.0)
+    plan = Plan((), (), (Turn(str(tmp_path / "controls"), "compute_factor", 1.0),))
     with place.lock():
         place.write(Entry((lease := hold.lease_of(REQUEST)), TargetKind.PROCESS, plan, {}, 0.0, "another boot"))
     assert place.revert(lease.id, "heal").problems == ()
@@ -168,8 +170,8 @@ def test_a_restart_of_the_host_has_undone_everything_itself(place, tmp_path):
 
 def test_the_next_fault_sweeps_up_after_a_dead_watchdog(place, tmp_path):
     """An expired lease that nobody ended is ended before anything else begins."""
-    plan = Plan(("pace",), (), (Turn(str(tmp_path / "controls"), 1.0),))
-    Controls.open(tmp_path / "controls").compute_factor = 7.0
+    plan = Plan(("pace",), (), (Turn(str(tmp_path / "controls"), "compute_factor", 1.0),))
+    Controls.open(tmp_path / "controls").turn("compute_factor", 7.0)
     with place.lock():
         place.write(Entry(hold.lease_of(REQUEST), TargetKind.PROCESS, plan, {}, time.monotonic() - 1, journal.boot()))
     run_hold(place, [])

@@ -1,6 +1,10 @@
 """Payloads, controls and job descriptions."""
 
+import subprocess
+import sys
+import time
 from itertools import pairwise
+from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -8,16 +12,82 @@ from hypothesis import strategies as st
 
 from c4bench.errors import UsageError
 from c4bench.model.fabric import Host, Nic
-from c4bench.workload.controls import Controls
+from c4bench.workload.controls import Controls, Knob
 from c4bench.workload.jobs import job, place
+
+KNOBS = get_args(Knob)
+
+
+# A rank with a second thread that says when it was last able to run.
+RANK = """
+import sys, threading, time
+from pathlib import Path
+from c4bench.workload.controls import Controls, Knob
+controls = Controls.create(Path(sys.argv[1]))
+def tick():
+    while True:
+        Path(sys.argv[2]).write_text("")
+        time.sleep(0.005)
+threading.Thread(target=tick, daemon=True).start()
+print(flush=True)
+while True:
+    controls.compute(0.005)
+"""
 
 
 def test_a_knob_turned_by_one_process_is_seen_by_another(tmp_path):
-    """The rank and the injector look at the same memory."""
+    """The rank and the injector look at the same memory, and each knob stands for itself."""
     rank = Controls.create(tmp_path / "0.controls")
-    assert rank.compute_factor == 1.0
-    Controls.open(tmp_path / "0.controls").compute_factor = 2.5
-    assert rank.compute_factor == 2.5
+    assert [rank.read(knob) for knob in KNOBS] == [1.0, 0.0, 0.0]
+    for value, knob in enumerate(KNOBS, 2):
+        Controls.open(tmp_path / "0.controls").turn(knob, value)
+    assert [rank.read(knob) for knob in KNOBS] == [2.0, 3.0, 4.0]
+
+
+@pytest.fixture
+def rank(tmp_path):
+    """A process that obeys its controls, and those."""
+    command = [sys.executable, "-c", RANK, str(tmp_path / "0.controls"), str(tmp_path / "ticked")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        yield process, Controls.open(tmp_path / "0.controls")
+        process.kill()
+
+
+def stands(ticked):
+    """Whether no thread of the rank runs for a while."""
+    ticked.unlink(missing_ok=True)
+    time.sleep(0.3)
+    return not ticked.exists()
+
+
+def test_a_hang_keeps_every_thread_from_running_until_it_is_called_off(rank, tmp_path):
+    """The rank's other threads stand still too, and all go on afterwards."""
+    _, controls = rank
+    assert not stands(tmp_path / "ticked")
+    controls.turn("hang_until_s", time.monotonic() + 600)
+    time.sleep(0.1)
+    assert stands(tmp_path / "ticked")
+    controls.turn("hang_until_s", 0.0)
+    assert not stands(tmp_path / "ticked")
+
+
+def test_a_hang_ends_at_its_time_without_anybody(rank, tmp_path):
+    """Whoever ordered it may be gone."""
+    _, controls = rank
+    until_s = time.monotonic() + 0.8
+    controls.turn("hang_until_s", until_s)
+    time.sleep(0.1)
+    assert stands(tmp_path / "ticked")
+    time.sleep(max(0.0, until_s + 0.1 - time.monotonic()))
+    assert not stands(tmp_path / "ticked")
+
+
+def test_a_rank_exits_with_the_code_it_is_ordered_to(rank):
+    """Nothing in between changes it."""
+    process, controls = rank
+    controls.turn("exit_code", 7)
+    assert process.wait(10) == 7
 
 
 def test_controls_of_nobody_are_refused(tmp_path):

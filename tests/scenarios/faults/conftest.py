@@ -10,9 +10,7 @@ from c4bench.inject.controller import Injector
 
 # Every interface's queues, filters, addresses and links, every route and fixed neighbour, and what runs of ours.
 STATE = """
-for device in $(ls /proc/sys/net/ipv4/conf); do
-  case $device in all|default|lo|eth0) ;; *) echo "$device $(ip -json address show dev $device)";; esac
-done
+ip -json address show
 tc -raw qdisc show; ip -4 route show table all; ip -6 route show table all; ip neighbour show nud permanent
 """
 OURS = "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' ' | grep -o 'c4bench.inject [a-z]*' || true"
@@ -62,10 +60,9 @@ def state(on, inventory, hosts):
     def read():
         found = {switch: steady(on(switch, STATE)) for switch in inventory.switches}
         for host in hosts:
-            for netns in {nic.netns for nic in host.nics}:
-                inside = f"nsenter --net={netns} " if netns else ""
-                found[f"{host.name} {netns}"] = steady(on(host.name, f"{inside}sh -c '{STATE}'"))
-            found[f"{host.name} processes"] = on(host.name, OURS).splitlines()
+            places = [f"nsenter --net={netns} " if netns else "" for netns in {nic.netns for nic in host.nics}]
+            looks = "; ".join(f"{place}sh -c '{STATE}'" for place in places)
+            found[host.name] = steady(on(host.name, f"{looks}; {OURS}"))
         return found
 
     return read
@@ -75,12 +72,18 @@ def steady(text):
     """Without what counts down, or is said of a link's health in passing."""
     lines = []
     for line in text.splitlines():
-        device, _, listed = line.partition(" ")
-        if listed.startswith("["):
-            found = json.loads(listed)
-            listed = str([(link["mtu"], link["flags"], link.get("operstate"), addresses(link)) for link in found])
-        lines.append(f"{device} {listed}".strip())
+        lines += map(link_line, filter(ours, json.loads(line))) if line.startswith("[{") else [line.strip()]
     return sorted(lines)
+
+
+def ours(link):
+    """Not the way to the host."""
+    return link["ifname"] not in {"lo", "eth0"}
+
+
+def link_line(link):
+    """What of a link shall stay."""
+    return f"{link['ifname']} {link['mtu']} {link['flags']} {link.get('operstate')} {addresses(link)}"
 
 
 def addresses(link):

@@ -35,7 +35,7 @@ PORT_FAULTS = [
     ("link.acks_lost", {}),
     ("switch.misrouted", {}),
 ]
-STEPS = 4
+STEPS = 3
 
 
 @pytest.fixture

@@ -42,7 +42,9 @@ kernel: venv
 lab: setup
 	$(BIN)/pytest --hosts softroce $(MAIN) -m "not nightly"
 
-test: setup lint type unit drills scenarios
+# A lab uses one processor: drills and scenarios go side by side.
+test: setup lint type unit
+	@$(MAKE) --no-print-directory -j2 --output-sync=target drills scenarios
 
 lint: venv
 	$(BIN)/ruff check

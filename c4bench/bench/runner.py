@@ -12,12 +12,12 @@ import msgspec
 from c4bench.bench import instructions, marks, suites
 from c4bench.bench.cases import Case, LoadCase, Stage
 from c4bench.bench.exercise import Reading
-from c4bench.bench.words import words
+from c4bench.bench.notes import note
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.lab.machine import launch
 from c4bench.lab.machine.run import LabRun
 from c4bench.model.measurement import Clock
-from c4bench.record import Ledger, RunDirectory
+from c4bench.record import RunDirectory
 
 SUITES = ("link", "collectives", "perftest", "recorder", "memory", "lab")
 _CPUINFO = Path("/proc/cpuinfo")
@@ -97,17 +97,19 @@ def _measure_lab(stage: Stage, case: Case, ended: LabRun, run: RunDirectory) -> 
         return
     hosts, load = stage.topology.hosts.count, case.load
     spent = marks.between(run) / case.seconds
-    _note(run, "lab", "lab.machine_s_per_virtual_s", spent, "s/s", hosts=hosts, load=load)
-    _note(run, "lab", "lab.peak_memory_bytes", ended.peak_memory_bytes, "B", hosts=hosts, load=load)
+    note(run, "lab", "lab.machine_s_per_virtual_s", spent, unit="s/s", clock=Clock.MACHINE, hosts=hosts, load=load)
+    held = ended.peak_memory_bytes
+    note(run, "lab", "lab.peak_memory_bytes", held, unit="B", clock=Clock.MACHINE, hosts=hosts, load=load)
 
 
 def _count_instructions(run: RunDirectory, *, quick: bool) -> None:
     if not instructions.available():
-        _note(run, "recorder", "recorder.instructions_per_message", math.nan, "1", reason=instructions.MISSING)
+        per_message = "recorder.instructions_per_message"
+        note(run, "recorder", per_message, math.nan, clock=Clock.MACHINE, reason=instructions.MISSING)
         return
     found = instructions.recorder_instructions(*_COUNTED[quick])
-    _note(run, "recorder", "recorder.instructions_per_message", found.per_message, "1")
-    _note(run, "recorder", "recorder.instruction_fraction", found.fraction, "1")
+    note(run, "recorder", "recorder.instructions_per_message", found.per_message, clock=Clock.MACHINE)
+    note(run, "recorder", "recorder.instruction_fraction", found.fraction, clock=Clock.MACHINE)
 
 
 def _soak(run: RunDirectory) -> None:
@@ -118,29 +120,13 @@ def _soak(run: RunDirectory) -> None:
     if done.returncode:
         raise UnhealthyError(f"the soak failed: {' '.join(done.stderr.split()[-30:])}")
     first, last = (msgspec.json.decode(line, type=Reading).resident_bytes for line in done.stdout.splitlines())
-    _note(
+    note(
         run,
         "memory",
         "collective.memory_growth_bytes",
         last - first,
-        "B",
+        unit="B",
+        clock=Clock.MACHINE,
         at_most=_GROWTH_AT_MOST_BYTES,
         operations=_SOAK[1],
     )
-
-
-def _note(
-    run: RunDirectory,
-    suite: str,
-    name: str,
-    value: float,
-    unit: str,
-    *,
-    at_most: float | None = None,
-    **labels: str | int,
-) -> None:
-    """Write down a figure of this machine, and say it."""
-    ledger = Ledger(run, f"bench.{suite}")
-    taken = ledger.measure(name, value, unit, at_most=at_most, clock=Clock.MACHINE, **labels)  # type: ignore[arg-type]
-    sys.stdout.write(words(taken) + "\n")
-    sys.stdout.flush()

@@ -1,16 +1,15 @@
 """What a case in a lab measures with."""
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from c4bench.bench.cases import Stage
-from c4bench.bench.words import words
+from c4bench.bench.notes import note
 from c4bench.control.cluster import Cluster
 from c4bench.model.fabric import Host
-from c4bench.model.measurement import Clock, Measurement
-from c4bench.record import Ledger, RunDirectory
+from c4bench.model.measurement import Clock
+from c4bench.record import RunDirectory
 from c4bench.workload.jobs import job
 
 _RESULTS_WITHIN_S = 3000.0
@@ -45,28 +44,6 @@ class Session:
         with self.running(program, hosts, kind, **parameters) as results:
             return results
 
-    def measure(
-        self,
-        suite: str,
-        name: str,
-        value: float,
-        *,
-        unit: str = "1",
-        at_least: float | None = None,
-        at_most: float | None = None,
-        **labels: str | float,
-    ) -> Measurement:
+    def measure(self, suite: str, name: str, value: float, **rest: Any) -> None:  # noqa: ANN401  (as `note` has it)
         """Write a figure down, timed on the stage's clock, and say it."""
-        clock = Clock.VIRTUAL if self.stage.virtual else Clock.MACHINE
-        taken = Ledger(self.run, f"bench.{suite}").measure(
-            name,
-            value,
-            unit,
-            at_least=at_least,
-            at_most=at_most,
-            clock=clock,
-            **labels,  # type: ignore[arg-type]
-        )
-        sys.stdout.write(words(taken) + "\n")
-        sys.stdout.flush()
-        return taken
+        note(self.run, suite, name, value, clock=Clock.VIRTUAL if self.stage.virtual else Clock.MACHINE, **rest)

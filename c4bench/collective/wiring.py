@@ -75,7 +75,7 @@ class _Place(NamedTuple):
     channel: int
 
 
-class _Lane(NamedTuple):
+class _QpPlace(NamedTuple):
     """One QP of a connection."""
 
     place: _Place
@@ -164,33 +164,33 @@ def _remotes(here: Remote, half: _Half) -> list[Remote]:
     return [msgspec.structs.replace(here, qp=connection.qp_num) for connection in half.connections]
 
 
-def _routes(site: Site, to: Sequence[int]) -> dict[_Lane, int]:
+def _routes(site: Site, to: Sequence[int]) -> dict[_QpPlace, int]:
     """Source port of every QP."""
-    lanes = [
-        _Lane(_Place(peer, channel), qp)
+    places = [
+        _QpPlace(_Place(peer, channel), qp)
         for peer in to
         for channel in range(len(site.ports))
         for qp in range(site.options.qps)
     ]
-    if site.options.paths == "ecmp" or not lanes:
-        return dict.fromkeys(lanes, 0)
-    flows = [_flow(site, lane) for lane in lanes]
+    if site.options.paths == "ecmp" or not places:
+        return dict.fromkeys(places, 0)
+    flows = [_flow(site, place) for place in places]
     site.routed.extend(flow.id for flow in flows)
-    return dict(zip(lanes, site.process.rendezvous.route(flows), strict=True))
+    return dict(zip(places, site.process.rendezvous.route(flows), strict=True))
 
 
-def _flow(site: Site, lane: _Lane) -> Flow:
-    (peer, channel), qp = lane
+def _flow(site: Site, place: _QpPlace) -> Flow:
+    (peer, channel), qp = place
     nic = site.nics[channel]
     name = f"{site.process.job}/{site.comm}/{site.rank}>{peer}/{channel}.{qp}"
     return Flow(name, site.process.job, nic.name, site.members[peer].nics[channel], nic.rate_bps / site.options.qps)
 
 
-def _outlet(site: Site, place: _Place, half: _Half, far: ReceivingEnd, routes: dict[_Lane, int]) -> Outlet:
+def _outlet(site: Site, place: _Place, half: _Half, far: ReceivingEnd, routes: dict[_QpPlace, int]) -> Outlet:
     source, destination = site.nics[place.channel].name, site.members[place.peer].nics[place.channel]
     ways = []
     for index, (connection, remote) in enumerate(zip(half.connections, far.remotes, strict=True)):
-        connection.connect(remote, routes[_Lane(place, index)], receives=MAILBOX_SLOTS)
+        connection.connect(remote, routes[_QpPlace(place, index)], receives=MAILBOX_SLOTS)
         name = ConnName(site.record, place.peer, source, destination, connection.qp_num)
         ways.append(Way(connection, site.recorder.connection(name, connection.source_port, site.options.clock_ns())))
     return Outlet(place.peer, ways, half.buffers[0], far)

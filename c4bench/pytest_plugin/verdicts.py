@@ -6,9 +6,10 @@ from collections.abc import Generator
 import pytest
 
 from c4bench.errors import InconclusiveError
-from c4bench.model.measurement import Measurement, Outcome
+from c4bench.model.measurement import Outcome
 from c4bench.record import Ledger, RunDirectory
 from c4bench.report import render
+from c4bench.report.headlines import sentence
 
 LEDGER = pytest.StashKey[Ledger]()
 
@@ -32,9 +33,9 @@ class Verdicts:
         ledger = pyfuncitem.stash.get(LEDGER, None)
         for measurement in ledger.taken if ledger else ():
             if measurement.outcome is Outcome.FAIL:
-                pytest.fail(f"missed: {_words(measurement)}", pytrace=False)
+                pytest.fail(f"missed: {sentence(measurement)}", pytrace=False)
             if measurement.outcome is Outcome.INCONCLUSIVE:
-                pytest.fail(f"inconclusive: {_words(measurement)}", pytrace=False)
+                pytest.fail(f"inconclusive: {sentence(measurement)}", pytrace=False)
         return result
 
     @pytest.hookimpl(wrapper=True)
@@ -53,7 +54,7 @@ class Verdicts:
         if taken:
             terminalreporter.section("measurements")
         for measurement in taken:
-            terminalreporter.write_line(f"{measurement.outcome:<13} {_words(measurement)}")
+            terminalreporter.write_line(f"{measurement.outcome:<13} {sentence(measurement)}")
         if "C4BENCH_IN_LAB" not in os.environ:  # a lab's report is written outside it, where that takes no time
             terminalreporter.write_line(f"c4bench: report {render(self._run.path)}")
 
@@ -69,11 +70,3 @@ def _outcome(report: pytest.TestReport, call: pytest.CallInfo[None]) -> Outcome:
 
 def _reason(report: pytest.TestReport) -> str:
     return "" if report.passed else report.longreprtext.strip().splitlines()[-1][:300]
-
-
-def _words(measurement: Measurement) -> str:
-    labels = ", ".join(f"{key} {value}" for key, value in sorted(measurement.labels.items()))
-    return (
-        f"{measurement.name} = {measurement.value:.6g} {measurement.unit}"
-        f"{f' (limit {measurement.limit})' if measurement.limit else ''}{f' [{labels}]' if labels else ''}"
-    )

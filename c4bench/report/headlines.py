@@ -66,6 +66,14 @@ def labels_written(measurement: Measurement) -> str:
     return " · ".join(f"{name} {value}" for name, value in sorted(measurement.labels.items()))
 
 
+def sentence(measurement: Measurement) -> str:
+    """All of it on a line: `link.goodput_fraction = 0.9989 (≥ 0.99)  bytes 1048576 · rate 1e10`."""
+    limit, labels = limit_written(measurement), labels_written(measurement)
+    return (
+        f"{measurement.name} = {written(measurement)}{f' ({limit})' if limit else ''}{f'  {labels}' if labels else ''}"
+    )
+
+
 def short(scenario: str) -> str:
     """`tests/scenarios/c4p/test_x.py::test_even[8]`, also as an artefact's name, -> `even[8]`; else as it is."""
     return _TEST.split(scenario)[-1].removeprefix("test_").replace("_", " ")

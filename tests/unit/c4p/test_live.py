@@ -6,10 +6,10 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from synthetic import clos, instance, planes
 
 from c4bench.c4p import Planner
 from c4bench.c4p.conditions import Conditions
-from c4bench.c4p.synthetic import clos, instance, planes
 from c4bench.errors import UsageError
 from c4bench.model.fabric import Flow
 

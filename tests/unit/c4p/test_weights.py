@@ -1,10 +1,10 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from synthetic import clos
 
 from c4bench.c4p import Conditions, Planner
 from c4bench.c4p.exact import least_worst_load
-from c4bench.c4p.synthetic import clos
 from c4bench.c4p.weights import reweigh, shares
 from c4bench.errors import UsageError
 from c4bench.model.fabric import Flow, Path

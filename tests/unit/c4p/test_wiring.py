@@ -1,11 +1,11 @@
 import pytest
+from synthetic import clos, planes
 
 from c4bench.c4p.atlas import Answer, Atlas
 from c4bench.c4p.conditions import Conditions
 from c4bench.c4p.coverage import Gap, gaps
 from c4bench.c4p.findings import no_route, shortages
 from c4bench.c4p.metrics import evenness, link_loads, optimum_fraction
-from c4bench.c4p.synthetic import clos, planes
 from c4bench.c4p.wiring import Link, Mismatch, compare, infer, tiers
 from c4bench.model.fabric import Flow, Path, Placement
 

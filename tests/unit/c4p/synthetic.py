@@ -59,16 +59,6 @@ def planes(hosts: int, hosts_per_leaf: int, spines: int) -> Fabric:
     return Fabric(leaf_of, spines)
 
 
-def scattered_flows(nics: Sequence[str], count: int, demand_bps: float, seed: int) -> list[Flow]:
-    """Flows between random NICs of different hosts."""
-    rng = np.random.default_rng(seed)
-    flows: list[Flow] = []
-    for _ in range(count):
-        name = f"f{seed}-{len(flows)}"
-        flows.append(Flow(name, f"job{seed}", *_ends(rng, nics), demand_bps))
-    return flows
-
-
 class Instance(NamedTuple):
     """A planning problem: what `Planner` and `exact.least_worst_load` take."""
 

@@ -5,6 +5,8 @@ from typing import Any
 
 import msgspec
 
+from c4bench.inventory.facts import HostFacts
+from c4bench.inventory.review import Review
 from c4bench.model.diagnosis import Diagnosis
 from c4bench.record.line import MeasurementLine
 from c4bench.record.provenance import Provenance
@@ -14,6 +16,8 @@ _DOCUMENTS: dict[str, type[msgspec.Struct]] = {
     "measurement": MeasurementLine,
     "run": Provenance,
     "diagnosis": Diagnosis,
+    "facts": HostFacts,
+    "inventory": Review,
 }
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from c4bench.doctor.document import Document
 from c4bench.inventory.facts import HostFacts
 from c4bench.inventory.review import Review
 from c4bench.model.diagnosis import Diagnosis
@@ -16,6 +17,7 @@ _DOCUMENTS: dict[str, type[msgspec.Struct]] = {
     "measurement": MeasurementLine,
     "run": Provenance,
     "diagnosis": Diagnosis,
+    "doctor": Document,
     "facts": HostFacts,
     "inventory": Review,
 }

@@ -27,6 +27,7 @@ ORDER = (
     "agent",
     "deploy",
     "inject",
+    "doctor",
     "lab",
     "report",
     "control",

@@ -1,12 +1,13 @@
 """What a host can do, from what it says of itself. Pure."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
 import msgspec
 
 from c4bench.doctor.findings import Findings, Offset, Way
+from c4bench.errors import UsageError
 from c4bench.model.fabric import Host
 
 CLOCKS_APART_S = 0.1
@@ -75,6 +76,13 @@ NAMES = (
     "clean",
     "disruptive",
 )
+
+
+def check(names: Iterable[str]) -> None:
+    """Raises UsageError for a name that is no capability."""
+    unknown = [name for name in names if name not in NAMES]
+    if unknown:
+        raise UsageError(f"{unknown[0]!r} is no capability; there are {', '.join(NAMES)}")
 
 
 def unreachable(host: Host, problem: str) -> Report:
@@ -150,7 +158,9 @@ def _link_layer(found: Findings, name: str) -> Capability:
         ports = [port for device in found.rdma for port in device.ports if port.link_layer == "InfiniBand"]
         managed = all(port.subnet_manager_lid for port in ports)
         detail = "" if not ports else f"{len(ports)} ports, {'a' if managed else 'no'} subnet manager"
-        return _present(name, detail if managed else "", detail or "no InfiniBand port", "start a subnet manager")
+        return _present(
+            name, detail if managed else "", detail or "no InfiniBand port", detail and "start a subnet manager"
+        )
     software = [device.software for device in found.rdma for port in device.ports if "RoCE v2" in port.gid_types]
     if not software:
         return Capability(name, State.ABSENT, "no GID of type RoCE v2", "give the NIC's interface an address")
@@ -171,11 +181,13 @@ def _mtu(host: Host, found: Findings, ways: Sequence[Way]) -> Capability:
     """The way is as wide as the NIC at its beginning; where nothing comes back, nothing is known."""
     own = {nic.name: _carried(found.netdevs[nic.netdev].mtu_bytes) for nic in host.nics if nic.netdev in found.netdevs}
     for way in ways:
+        if not way.mtu_bytes:
+            detail = f"not known: no echo comes back from {way.peer} to {way.nic}"
+            return Capability("mtu", State.ABSENT, detail, "let ICMP echo pass between the NICs")
         if way.mtu_bytes < own.get(way.nic, 0):
-            passed = f"only {way.mtu_bytes}" if way.mtu_bytes else "nothing"
-            detail = f"{way.nic} takes {own[way.nic]}, and {passed} passes to {way.peer}"
+            detail = f"{way.nic} takes {own[way.nic]}, and only {way.mtu_bytes} passes to {way.peer}"
             mend = "give every switch port and NIC on the way the same MTU, 4200 or more"
-            return Capability("mtu", State.ABSENT, detail, mend, needed=bool(way.mtu_bytes))
+            return Capability("mtu", State.ABSENT, detail, mend, needed=True)
     sizes = ", ".join(map(str, sorted(set(own.values()))))
     tried = f"{len(ways)} ways tried" if ways else "no way tried"
     return _present("mtu", f"{sizes} ({tried})" if sizes else "", "no interface of c4.nics is here")

@@ -16,9 +16,10 @@ from c4bench.errors import UnhealthyError, UsageError
 from c4bench.inject import places
 from c4bench.inject.controller import Injector
 from c4bench.inject.protocol import Applied as Fault
-from c4bench.inventory import Inventory, load, select
+from c4bench.inventory import Inventory, select
 from c4bench.model.fabric import Host
 from c4bench.model.measurement import Clock, Measurement
+from c4bench.pytest_plugin.tenancy import TENANCY
 from c4bench.pytest_plugin.verdicts import LEDGER, scenario_name
 from c4bench.record import Ledger, RunDirectory
 from c4bench.wire.messages import JobSpec
@@ -34,8 +35,11 @@ Inject = Callable[..., AbstractContextManager[Fault]]
 
 @pytest.fixture(scope="session")
 def inventory(pytestconfig: pytest.Config) -> Inventory:
-    """The inventory given by `--hosts`."""
-    return load(Path(pytestconfig.option.hosts))
+    """The inventory given by `--hosts`; a broken host is not in it, where the run may go on without."""
+    tenancy = pytestconfig.stash[TENANCY]
+    if tenancy.refusal:
+        pytest.skip(tenancy.refusal)
+    return tenancy.inventory
 
 
 @pytest.fixture(scope="session")
@@ -75,12 +79,13 @@ def cluster(
 def rdma_hosts(request: pytest.FixtureRequest, hosts: tuple[Host, ...], cluster: Cluster) -> tuple[Host, ...]:
     """The hosts whose agents can open an RDMA device; as many as the scenario's `needs(hosts=N)` says, or a skip."""
     marker = request.node.get_closest_marker("needs")
-    wanted = marker.kwargs["hosts"] if marker else 2
+    wanted = marker.kwargs.get("hosts", 2) if marker else 2
     try:
         answers = cluster.wait_hosts([host.name for host in hosts], _AGENTS_WITHIN_S)
     except UnhealthyError as error:
         pytest.skip(f"no-agents: {error}")
-    able = tuple(host for host in hosts if not answers[host.name].rdma and host.nics)
+    fit = request.config.stash[TENANCY].fit(marker.args if marker else ())
+    able = tuple(host for host in hosts if not answers[host.name].rdma and host.nics and host.name in fit)
     if len(able) < wanted:
         problem = next((f"{name}: {answer.rdma}" for name, answer in answers.items() if answer.rdma), "too few hosts")
         pytest.skip(f"no-rdma: {len(able)} of {wanted} hosts have RDMA ({problem})")

@@ -28,6 +28,7 @@ ORDER = (
     "deploy",
     "inject",
     "doctor",
+    "reserve",
     "lab",
     "report",
     "control",

@@ -6,8 +6,9 @@ from enum import StrEnum
 
 import msgspec
 
-from c4bench.doctor.findings import Findings, Offset, Way
+from c4bench.doctor.findings import Findings, Way
 from c4bench.errors import UsageError
+from c4bench.model.clocks import Offset
 from c4bench.model.fabric import Host
 
 CLOCKS_APART_S = 0.1

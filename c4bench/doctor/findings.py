@@ -64,13 +64,6 @@ class Findings(msgspec.Struct, frozen=True):
     injector: InjectorState
 
 
-class Offset(msgspec.Struct, frozen=True):
-    """A host's clock against ours: it reads `offset_s` more than ours does, give or take `error_s`."""
-
-    offset_s: float
-    error_s: float
-
-
 class Way(msgspec.Struct, frozen=True):
     """What passes from a NIC of ours to a peer's address: the largest RDMA MTU, 0 where nothing comes back."""
 

@@ -1,6 +1,5 @@
 """Ask every host, many at once; each in one session, which carries the looking and the clock."""
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
@@ -11,14 +10,14 @@ import msgspec
 
 from c4bench.doctor import capabilities
 from c4bench.doctor.capabilities import Report
-from c4bench.doctor.findings import Findings, Offset, Way
+from c4bench.doctor.findings import Findings, Way
 from c4bench.errors import UnhealthyError
 from c4bench.inventory import Access, Inventory
 from c4bench.model.fabric import Host, Nic
 from c4bench.remote import Connection, Session, connect
+from c4bench.remote.clock import offset
 
 AT_ONCE = 32
-_EXCHANGES = 8
 _TIMEOUT_S = 60.0
 _LOOK = Path(__file__).with_name("look.py")
 Reach = Callable[[str, Access], Connection]
@@ -55,7 +54,7 @@ def ring(hosts: Sequence[Host]) -> dict[str, list[tuple[Nic, Nic]]]:
 
 def _ask(host: Host, access: Access, peers: Sequence[tuple[Nic, Nic]], reach: Reach) -> Report:
     with _session(host, access, reach) as session:
-        clock = offset(session)
+        clock = offset(lambda: _clock(session))
         asked = {"python": access.python, "nics": [msgspec.to_builtins(nic) for nic in host.nics]}
         found = _convert(host, _answer(host, session, f"look {_json(asked)}"), Findings)
         ways = [_way(host, session, nic, peer) for nic, peer in peers]
@@ -71,21 +70,9 @@ def _session(host: Host, access: Access, reach: Reach) -> Iterator[Session]:
         yield session
 
 
-def offset(session: Session, exchanges: int = _EXCHANGES) -> Offset:
-    """The clock at the other end against ours: the exchange with the shortest round trip (RFC 5905, section 8).
-
-    Half that round trip bounds the error, whatever the way there and the way back take each.
-    """
-    found = [_exchange(session) for _ in range(exchanges)]
-    return min(found, key=lambda one: one.error_s)
-
-
-def _exchange(session: Session) -> Offset:
-    sent_s = time.time()
+def _clock(session: Session) -> float:
     session.write_line("clock")
-    answer = session.read_line(_TIMEOUT_S)
-    received_s = time.time()
-    return Offset(float(answer) - (sent_s + received_s) / 2, (received_s - sent_s) / 2)
+    return float(session.read_line(_TIMEOUT_S))
 
 
 def _way(host: Host, session: Session, nic: Nic, peer: Nic) -> Way:

@@ -19,6 +19,7 @@ from c4bench.inject.protocol import Applied as Fault
 from c4bench.inventory import Inventory, select
 from c4bench.model.fabric import Host
 from c4bench.model.measurement import Clock, Measurement
+from c4bench.pytest_plugin.clocks import Clocks
 from c4bench.pytest_plugin.tenancy import TENANCY
 from c4bench.pytest_plugin.verdicts import LEDGER, scenario_name
 from c4bench.record import Ledger, RunDirectory
@@ -125,9 +126,15 @@ def switches(inventory: Inventory) -> Switches:
     return Switches(inventory, lambda switch: remote.connect(switch, inventory.access[switch]))
 
 
+@pytest.fixture(scope="session")
+def clocks(pytestconfig: pytest.Config) -> Clocks:
+    """The hosts' clocks against ours: `measure(..., plus_minus=clocks.error_s("h5"))`."""
+    return Clocks(pytestconfig.stash[TENANCY].clocks)
+
+
 @pytest.fixture
-def inject(pytestconfig: pytest.Config, inventory: Inventory, run_directory: RunDirectory) -> Inject:
-    """Break something, bounded and witnessed, for as long as a `with` block takes.
+def inject(pytestconfig: pytest.Config, inventory: Inventory, run_directory: RunDirectory, clocks: Clocks) -> Inject:
+    """Break something, bounded and witnessed, for as long as a `with` block takes; its times are on our clock.
 
     Where is said in words, `inject("link.down", at="leaf0/up1")`, or in parts, `inject("nic.down", host="h5", nic=0)`.
     """
@@ -149,9 +156,10 @@ def inject(pytestconfig: pytest.Config, inventory: Inventory, run_directory: Run
         if bool(at) == bool(host):
             raise UsageError(f"inject({name!r}) needs one place: at='leaf0/up1' in words, or host='h5' and its parts")
         if host:
-            return injector.apply(name, select(inventory, host)[0], **rest)
+            return clocks.translated(injector.apply(name, select(inventory, host)[0], **rest), host)
         times = {limit: rest.pop(limit) for limit in ("lease_s", "witness_s") if limit in rest}
-        return injector.apply_at(name, places.parse(at, inventory), rest, **times)
+        place = places.parse(at, inventory)
+        return clocks.translated(injector.apply_at(name, place, rest, **times), place.host.name)
 
     return apply
 

@@ -13,6 +13,7 @@ from c4bench.doctor.capabilities import Capability
 from c4bench.doctor.document import Document
 from c4bench.doctor.switches import audit_all
 from c4bench.inventory import Inventory
+from c4bench.model.clocks import Offset
 from c4bench.record import RunDirectory
 from c4bench.reserve import Reservation, drained, scheduler
 
@@ -25,12 +26,15 @@ class Tenancy:
     """The hosts of a session: looked at, reserved and drained at its beginning, given back at its end.
 
     `refusal` is the one reason to skip every scenario, "" where there is none. `broken` are hosts that fell out, and
-    why. Raises UnhealthyError when somebody else has the hosts, or the scheduler does not give them.
+    why; `clocks` are those of reserved hosts, against ours.
+
+    Raises UnhealthyError when somebody else has the hosts, or the scheduler does not give them.
     """
 
     def __init__(self, option: argparse.Namespace, inventory: Inventory, command: str) -> None:
         self.inventory, self.refusal = inventory, ""
         self.broken: dict[str, str] = {}
+        self.clocks: dict[str, Offset] = {}
         self._reports: dict[str, Report] | None = None
         self._reservation: Reservation | None = None
         self._partial = bool(option.c4_allow_partial)
@@ -94,8 +98,9 @@ class Tenancy:
         return f"too-few-hosts: {len(able)} of {hosts}"
 
     def look(self) -> None:
-        """Between modules: a host that is not clean, or not ours any more, falls out."""
+        """Between modules: a host that is not clean, or not ours any more, falls out; clocks are read anew."""
         if self._reservation is not None and not self.refusal:
+            self.clocks |= self._reservation.clocks()
             for host, reason in self._reservation.dirty().items():
                 self._drop(host, reason)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from c4bench.errors import UsageError
-from c4bench.model.measurement import Measurement
+from c4bench.model.measurement import PLUS_MINUS, Measurement
 from c4bench.record import RunDirectory
 from c4bench.report.headlines import quantity, short
 from c4bench.report.statistics import Interval, median, prediction_interval
@@ -178,7 +178,9 @@ def _key(one: Measurement) -> Key:
 
 
 def _lasting(labels: Mapping[str, str | int | float]) -> dict[str, str | int | float]:
-    return {key: value for key, value in labels.items() if not isinstance(value, float) or value.is_integer()}
+    whole = {key: value for key, value in labels.items() if not isinstance(value, float) or value.is_integer()}
+    whole.pop(PLUS_MINUS, None)
+    return whole
 
 
 def _middle(found: Sequence[Measurement]) -> Measurement:

@@ -1,8 +1,8 @@
 """Keeps a host for one user. It is sent there as text: it needs Python 3.8, and imports nothing of ours.
 
 The reservation is a lock on a file, so it ends with this process, whatever ends it: its input closing, which is how the
-loss of our side shows; a `renew` that does not come in time; the host's restart. It answers lines: `renew`, and
-`health PYTHON` with what the injector there says is in force or left over.
+loss of our side shows; a `renew` that does not come in time; the host's restart. It answers lines: `renew`, `clock`
+with the time of day, and `health PYTHON` with what the injector there says is in force or left over.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def serve(ttl_s: float) -> None:
         word, _, rest = sys.stdin.readline().strip().partition(" ")
         if not word:
             return
-        say(health(rest) if word == "health" else {"held": True})
+        say(health(rest) if word == "health" else {"time_s": time.time()})
 
 
 def health(python: str) -> dict[str, object]:

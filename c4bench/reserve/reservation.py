@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -15,7 +16,9 @@ import msgspec
 
 from c4bench.errors import UnhealthyError
 from c4bench.inventory import Access, Inventory
+from c4bench.model.clocks import Offset
 from c4bench.remote import Connection, Session, connect
+from c4bench.remote.clock import offset
 
 _KEEP = Path(__file__).with_name("keep.py")
 _AT_ONCE = 32
@@ -35,6 +38,7 @@ class _Answer(msgspec.Struct, frozen=True):
     held: bool = True
     by: _Holder = _Holder()
     left: tuple[str, ...] = ()
+    time_s: float = 0.0
 
 
 class Reservation:
@@ -92,6 +96,19 @@ class Reservation:
         python = {host: self._inventory.access[host].python for host in self._sessions}
         answers = self._ask({host: f"health {python[host]}" for host in self._sessions})
         return {host: answer.left[0] for host, answer in answers.items() if answer.left} | self.lost
+
+    def clocks(self) -> dict[str, Offset]:
+        """Each host's clock against ours, but for those that are lost."""
+        with self._lock:
+            found = {}
+            for host in self._sessions.keys() - self.lost.keys():
+                with self._watching(host):
+                    found[host] = offset(partial(self._clock, host))
+        return found
+
+    def _clock(self, host: str) -> float:
+        self._sessions[host].write_line("clock")
+        return _read(host, self._sessions[host]).time_s
 
     def _ask(self, questions: Mapping[str, str]) -> dict[str, _Answer]:
         """Ask all keepers at once; a host whose keeper is gone is `lost` from then on."""

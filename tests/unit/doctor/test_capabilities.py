@@ -7,8 +7,9 @@ import pytest
 
 from c4bench.doctor import State, table
 from c4bench.doctor.capabilities import NAMES, judge, unreachable
-from c4bench.doctor.findings import Device, Findings, InjectorState, Knob, Netdev, Offset, Port, Way
+from c4bench.doctor.findings import Device, Findings, InjectorState, Knob, Netdev, Port, Way
 from c4bench.doctor.look import priorities
+from c4bench.model.clocks import Offset
 from c4bench.model.fabric import Host, Nic
 
 NIC = Nic("n1", 0, "mlx5_0", "eth2", "10.2.0.1", 1e11)

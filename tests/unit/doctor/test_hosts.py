@@ -1,12 +1,10 @@
 """What `doctor` says about hosts, on answers of every kind."""
 
-import time
-
 import msgspec
 import pytest
 
 from c4bench.doctor import State, look_at, table
-from c4bench.doctor.hosts import offset, ring
+from c4bench.doctor.hosts import ring
 from c4bench.inventory import load
 from c4bench.remote import connect
 
@@ -54,31 +52,6 @@ def test_a_host_that_cannot_be_reached_gets_one_line(inventory):
     assert states(second)["reachable"] is State.REAL
     page = table.lines([first, second])
     assert any("refused" in line and "-> mend the access" in line for line in page)
-
-
-class Line:
-    """A host's end of the session: its clock, ahead by so much, and what each exchange takes there and back."""
-
-    def __init__(self, ahead_s, there_and_back):
-        self.ahead_s, self.waits = ahead_s, iter(there_and_back)
-
-    def write_line(self, _):
-        there_s, self.back_s = next(self.waits)
-        time.sleep(there_s)
-        self.read_s = time.time() + self.ahead_s
-
-    def read_line(self, _):
-        time.sleep(self.back_s)
-        return repr(self.read_s)
-
-
-@pytest.mark.parametrize("ahead_s", [0.0, 3.0, -3.0])
-def test_the_true_offset_lies_within_the_error(ahead_s):
-    """However unequal the two ways are, the offset is known to half the shortest round trip."""
-    ways = [(0.02, 0.0), (0.0, 0.004), (0.03, 0.001)]
-    found = offset(Line(ahead_s, ways), len(ways))
-    assert abs(found.offset_s - ahead_s) <= found.error_s
-    assert 0.002 <= found.error_s < 0.02
 
 
 def test_every_nic_is_met_twice_in_its_own_plane(tmp_path):

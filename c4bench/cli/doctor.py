@@ -2,13 +2,17 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from c4bench.deploy.doctor import host_checks
+import msgspec
+
+from c4bench.doctor import look_at, table
+from c4bench.doctor.document import Document
+from c4bench.doctor.switches import audit_all
+from c4bench.errors import UnhealthyError
 from c4bench.inventory import load
-from c4bench.lab.machine.checks import Check, local_checks
+from c4bench.lab.machine.checks import local_checks
 
 if TYPE_CHECKING:
     from c4bench.cli import Commands
@@ -19,14 +23,31 @@ def register(commands: "Commands") -> None:
     parser = commands.add_parser(
         "doctor", help="what this machine or these hosts can do, and how to mend what they cannot"
     )
-    parser.add_argument("--hosts", type=Path, metavar="INVENTORY", help="check these hosts instead of the embedded lab")
+    parser.add_argument("--hosts", type=Path, metavar="INVENTORY", help="look at these hosts instead of this machine")
+    parser.add_argument("--json", action="store_true", help="hosts: as reports/schema/doctor.schema.json")
     parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    checks: Sequence[Check] = host_checks(load(arguments.hosts)) if arguments.hosts else local_checks()
+    return _hosts(arguments) if arguments.hosts else _machine(arguments)
+
+
+def _hosts(arguments: argparse.Namespace) -> int:
+    inventory = load(arguments.hosts)
+    found = Document(tuple(look_at(inventory)), tuple(audit_all(inventory)))
+    if arguments.json:
+        sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
+    else:
+        sys.stdout.writelines(f"{line}\n" for line in (*table.lines(found.hosts), *table.switch_lines(found.switches)))
+    return UnhealthyError.exit_code if any(report.bad for report in found.hosts) else 0
+
+
+def _machine(arguments: argparse.Namespace) -> int:
+    checks = local_checks()
+    if arguments.json:
+        sys.stdout.write(msgspec.json.encode(checks).decode() + "\n")
     width = max(len(check.name) for check in checks)
-    for check in checks:
+    for check in () if arguments.json else checks:
         mend = "" if check.ok else f"  -> {check.mend}"
         sys.stdout.write(f"{'ok ' if check.ok else 'BAD'}  {check.name:<{width}}  {check.detail}{mend}\n")
-    return 0 if all(check.ok for check in checks) else 3
+    return 0 if all(check.ok for check in checks) else UnhealthyError.exit_code

@@ -77,11 +77,7 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except FileNotFoundError:
-        raise UsageError(f"{path}: no such file; give the path of an Ansible inventory in YAML") from None
-    except IsADirectoryError:
-        raise UsageError(
-            f"{path}: a directory; write it to one file: ansible-inventory -i {path} --list --yaml > hosts.yml"
-        ) from None
+        raise UsageError(f"{path}: no such file; give the path of an Ansible inventory") from None
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}; make it readable") from None
 

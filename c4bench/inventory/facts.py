@@ -18,7 +18,10 @@ _UNKNOWN = re.compile(r"unknown field `(.*)`")
 
 
 class NicFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One NIC: `index` is its place in the list unless given, `rate` is like `10gbit` ("" when not stated)."""
+    """One NIC: `index` is its place in the list unless given, `rate` is like `10gbit` ("" when not stated).
+
+    `plane` is its rail or plane; `leaf` the switch port it is plugged into, such as `leaf3/Ethernet12`.
+    """
 
     index: _Count | None = None
     device: str = ""
@@ -27,18 +30,35 @@ class NicFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     plane: _Count = 0
     netns: str | None = None
     rate: str = ""
+    leaf: str = ""
+
+
+class GpuFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One GPU: `pci` is its address on the bus, `nic` the index of the NIC next to it."""
+
+    index: _Count | None = None
+    model: str = ""
+    pci: str = ""
+    nic: _Count | None = None
 
 
 class HostFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The variable `c4` of a host: may faults be injected, which Python has c4bench, which NICs belong to the fabric.
 
-    `netns` is where the ports of a switch are, when not in its own network namespace.
+    `management` is the interface we come by, which is no NIC of the fabric. `netns` is where the ports of a switch are,
+    when not in its own network namespace. All of it may be left out; `playbooks/discover.yml` finds what a host can
+    tell of itself.
     """
 
     disruptive: bool = False
     python: str = DEFAULT_PYTHON
     netns: str = ""
     nics: tuple[NicFacts, ...] = ()
+    gpus: tuple[GpuFacts, ...] = ()
+    management: str = ""
+
+
+_TABLES: dict[str | int, type[msgspec.Struct]] = {"nics": NicFacts, "gpus": GpuFacts}
 
 
 def read(host: str, variable: Variable | None) -> tuple[HostFacts, tuple[Nic, ...]]:
@@ -64,7 +84,7 @@ def _place(message: str) -> tuple[str, Keys]:
     problem = _PLACE.sub("", message)
     unknown = _UNKNOWN.search(problem)
     if unknown:
-        known = NicFacts.__struct_fields__ if "nics" in steps else HostFacts.__struct_fields__
+        known = _TABLES.get(next((step for step in steps if step in _TABLES), ""), HostFacts).__struct_fields__
         return f"unknown key; there are {', '.join(known)}", (*steps, unknown[1])
     return problem[:1].lower() + problem[1:], tuple(steps)
 

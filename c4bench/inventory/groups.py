@@ -8,7 +8,7 @@ replaces the inherited one whole.
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -23,12 +23,19 @@ _PARTS = ("hosts", "children", "vars")
 _RANGE = re.compile(r"\[(\d+|[A-Za-z]):(\d+|[A-Za-z])(?::(\d+))?\]")
 
 
+class Source(Protocol):
+    """Where variables stand."""
+
+    def error(self, keys: Keys, problem: str) -> UsageError:
+        """The error to raise about what stands under `keys`."""
+
+
 class Variable(msgspec.Struct, frozen=True):
     """A value, and where it stands."""
 
     value: Any
     keys: Keys
-    document: Document
+    document: Source
 
     def error(self, problem: str, below: Keys = ()) -> UsageError:
         """The error to raise about it, or about what stands `below` in it."""

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import msgspec
 
-from c4bench.inventory import facts
+from c4bench.inventory import ansible, facts, groups
 from c4bench.inventory.document import Document
-from c4bench.inventory.groups import Variable, Variables, resolve
+from c4bench.inventory.facts import HostFacts
+from c4bench.inventory.groups import Resolved, Source, Variable, Variables
 from c4bench.model.fabric import Host
 
 _CONNECTIONS = {"ssh": "ssh", "smart": "ssh", "paramiko": "ssh", "paramiko_ssh": "ssh", "local": "local"}
@@ -34,7 +35,8 @@ class Access(msgspec.Struct, frozen=True):
 class Inventory(msgspec.Struct, frozen=True):
     """The hosts in the order of the file, and apart from them the members of the group `switches`.
 
-    `groups` are group names to host names; `digest` is the file's SHA-256.
+    `groups` are group names to host names; `facts` is every host's and switch's variable `c4`; `digest` is the file's
+    SHA-256, or that of Ansible's listing where it is more than one file.
     """
 
     path: Path
@@ -43,29 +45,45 @@ class Inventory(msgspec.Struct, frozen=True):
     access: dict[str, Access]
     groups: dict[str, tuple[str, ...]]
     digest: str
+    facts: dict[str, HostFacts] = {}
 
 
 def load(path: Path) -> Inventory:
-    """Read an Ansible inventory in YAML. Raises UsageError in one line: file, line and key, problem, mend."""
-    document = Document(path)
-    resolved = resolve(document)
+    """Read an Ansible inventory: one YAML file here, anything else through `ansible-inventory`.
+
+    Raises UsageError in one line: file, line and key where they are known, problem, mend.
+    """
+    source, resolved, content = _read(path)
     if not resolved.hosts:
-        raise document.error((), "the inventory has no hosts; add them under all.hosts")
+        raise source.error((), "the inventory has no hosts; add them under all.hosts")
     switches = resolved.groups.get("switches", ())
-    hosts, access = [], {}
+    hosts, access, known = [], {}, {}
     for name, variables in resolved.hosts.items():
-        known, nics = facts.read(name, variables.get("c4"))
-        access[name] = _access(name, variables, known)
+        known[name], nics = facts.read(name, variables.get("c4"))
+        access[name] = _access(name, variables, known[name])
         if name not in switches:
-            hosts.append(Host(name, access[name].address, nics, known.disruptive))
+            hosts.append(Host(name, access[name].address, nics, known[name].disruptive))
     if not hosts:
-        raise document.error((), "the inventory has switches only; add hosts under all.hosts")
-    return Inventory(
-        path, tuple(hosts), switches, access, resolved.groups, hashlib.sha256(document.content).hexdigest()
-    )
+        raise source.error((), "the inventory has switches only; add hosts under all.hosts")
+    digest = hashlib.sha256(content).hexdigest()
+    return Inventory(path, tuple(hosts), switches, access, resolved.groups, digest, known)
 
 
-def _access(host: str, variables: Variables, known: facts.HostFacts) -> Access:
+def _read(path: Path) -> tuple[Source, Resolved, bytes]:
+    if not ansible.needs_ansible(path):
+        document = Document(path)
+        if not _names_a_plugin(document):
+            return document, groups.resolve(document), document.content
+    listing = ansible.listed(path)
+    return listing, ansible.resolve(listing), listing.content
+
+
+def _names_a_plugin(document: Document) -> bool:
+    """Whether the file tells an inventory plugin what to look for (`plugin: aws_ec2`), and names no hosts itself."""
+    return isinstance(document.data, dict) and isinstance(document.data.get("plugin"), str)
+
+
+def _access(host: str, variables: Variables, known: HostFacts) -> Access:
     def text(key: str, default: str = "") -> str:
         variable = variables.get(f"ansible_{key}")
         return default if variable is None else _text(variable)

@@ -37,8 +37,14 @@ class Clock(StrEnum):
     NONE = "none"
 
 
+PLUS_MINUS = "plus_minus"
+
+
 class Measurement(msgspec.Struct, frozen=True):
-    """One line of `measurements.jsonl` or `timings.jsonl`."""
+    """One line of `measurements.jsonl` or `timings.jsonl`.
+
+    The label `plus_minus`, where there is one, is how much the value may be wrong by: clocks of two hosts are not one.
+    """
 
     scenario: str
     name: str
@@ -49,9 +55,17 @@ class Measurement(msgspec.Struct, frozen=True):
     clock: Clock
     labels: dict[str, str | int | float] = {}
 
+    @property
+    def plus_minus(self) -> float:
+        """How much the value may be wrong by."""
+        return float(self.labels.get(PLUS_MINUS, 0.0))
 
-def judge(value: float, limit: str) -> Outcome:
-    """Hold `value` against a limit such as `">= 0.97"`; an empty limit is `info`, a NaN value is inconclusive."""
+
+def judge(value: float, limit: str, plus_minus: float = 0.0) -> Outcome:
+    """Hold `value` against a limit such as `">= 0.97"`; an empty limit is `info`, a NaN value is inconclusive.
+
+    A limit is missed only where every value from `value` - `plus_minus` to `value` + `plus_minus` misses it.
+    """
     if math.isnan(value):
         return Outcome.INCONCLUSIVE
     if not limit:
@@ -59,4 +73,7 @@ def judge(value: float, limit: str) -> Outcome:
     match = _LIMIT.fullmatch(limit)
     if match is None:
         raise UsageError(f"limit {limit!r} is not a comparison; write one such as '>= 0.97'")
-    return Outcome.PASS if _COMPARE[match[1]](value, float(match[2])) else Outcome.FAIL
+    bound = float(match[2])
+    low, high = value - plus_minus, value + plus_minus
+    possible = (low, min(max(bound, low), high), high) if plus_minus else (value,)
+    return Outcome.PASS if any(_COMPARE[match[1]](one, bound) for one in possible) else Outcome.FAIL

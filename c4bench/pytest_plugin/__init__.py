@@ -24,19 +24,45 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--c4-trust", type=Path, help="certificates of master and agents (default ~/.config/c4bench/trust)")
     group.addoption("--c4-listen", default="0.0.0.0:7447", help="where agents reach this master")
     group.addoption("--c4-allow-disruptive", action="store_true", help="allow faults on hosts that permit them")
+    group.addoption(
+        "--c4-require",
+        action="append",
+        default=[],
+        metavar="CAPABILITY",
+        help="fail what would be skipped for want of this (c4bench doctor shows them); may be repeated",
+    )
+    group.addoption("--c4-allow-partial", action="store_true", help="go on without the hosts that are broken")
+    group.addoption(
+        "--c4-resume", action="store_true", help="leave out what has passed already in the run at --c4-run-dir"
+    )
+    group.addoption(
+        "--c4-reserve",
+        type=float,
+        default=60.0,
+        metavar="SECONDS",
+        help="nobody else uses the hosts meanwhile, nor for so long after we vanish (default 60; 0: no reservation)",
+    )
+    group.addoption(
+        "--c4-scheduler", metavar="slurm|kubernetes|FILE", help="drain the hosts first, and give them back afterwards"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Bring in fixtures: real ones where there are hosts, else such that skip."""
-    config.addinivalue_line("markers", "needs(hosts=N): how many hosts with RDMA a scenario wants; skipped below that")
+    config.addinivalue_line(
+        "markers",
+        "needs(*capabilities, hosts=N): what a scenario wants of its hosts (c4bench doctor), and of how many; "
+        "skipped where that is missing",
+    )
     if not config.option.hosts:
         from c4bench.pytest_plugin import absent  # noqa: PLC0415  (see the module's first lines)
 
         config.pluginmanager.register(absent, "c4bench-absent")
     elif config.option.hosts != LAB:
-        from c4bench.pytest_plugin import fixtures, verdicts  # noqa: PLC0415
+        from c4bench.pytest_plugin import fixtures, scope, verdicts  # noqa: PLC0415
 
         config.pluginmanager.register(fixtures, "c4bench-fixtures")
+        config.pluginmanager.register(scope.Scope(config), "c4bench-scope")
         config.pluginmanager.register(verdicts.Verdicts(config), "c4bench-verdicts")
 
 

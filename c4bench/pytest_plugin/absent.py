@@ -7,6 +7,7 @@ import pytest
 NAMES = (
     "atlas",
     "c4d",
+    "clocks",
     "cluster",
     "hosts",
     "inject",

@@ -16,9 +16,11 @@ from c4bench.errors import UnhealthyError, UsageError
 from c4bench.inject import places
 from c4bench.inject.controller import Injector
 from c4bench.inject.protocol import Applied as Fault
-from c4bench.inventory import Inventory, load, select
+from c4bench.inventory import Inventory, select
 from c4bench.model.fabric import Host
 from c4bench.model.measurement import Clock, Measurement
+from c4bench.pytest_plugin.clocks import Clocks
+from c4bench.pytest_plugin.tenancy import TENANCY
 from c4bench.pytest_plugin.verdicts import LEDGER, scenario_name
 from c4bench.record import Ledger, RunDirectory
 from c4bench.wire.messages import JobSpec
@@ -34,8 +36,11 @@ Inject = Callable[..., AbstractContextManager[Fault]]
 
 @pytest.fixture(scope="session")
 def inventory(pytestconfig: pytest.Config) -> Inventory:
-    """The inventory given by `--hosts`."""
-    return load(Path(pytestconfig.option.hosts))
+    """The inventory given by `--hosts`; a broken host is not in it, where the run may go on without."""
+    tenancy = pytestconfig.stash[TENANCY]
+    if tenancy.refusal:
+        pytest.skip(tenancy.refusal)
+    return tenancy.inventory
 
 
 @pytest.fixture(scope="session")
@@ -75,12 +80,13 @@ def cluster(
 def rdma_hosts(request: pytest.FixtureRequest, hosts: tuple[Host, ...], cluster: Cluster) -> tuple[Host, ...]:
     """The hosts whose agents can open an RDMA device; as many as the scenario's `needs(hosts=N)` says, or a skip."""
     marker = request.node.get_closest_marker("needs")
-    wanted = marker.kwargs["hosts"] if marker else 2
+    wanted = marker.kwargs.get("hosts", 2) if marker else 2
     try:
         answers = cluster.wait_hosts([host.name for host in hosts], _AGENTS_WITHIN_S)
     except UnhealthyError as error:
         pytest.skip(f"no-agents: {error}")
-    able = tuple(host for host in hosts if not answers[host.name].rdma and host.nics)
+    fit = request.config.stash[TENANCY].fit(marker.args if marker else ())
+    able = tuple(host for host in hosts if not answers[host.name].rdma and host.nics and host.name in fit)
     if len(able) < wanted:
         problem = next((f"{name}: {answer.rdma}" for name, answer in answers.items() if answer.rdma), "too few hosts")
         pytest.skip(f"no-rdma: {len(able)} of {wanted} hosts have RDMA ({problem})")
@@ -120,9 +126,15 @@ def switches(inventory: Inventory) -> Switches:
     return Switches(inventory, lambda switch: remote.connect(switch, inventory.access[switch]))
 
 
+@pytest.fixture(scope="session")
+def clocks(pytestconfig: pytest.Config) -> Clocks:
+    """The hosts' clocks against ours: `measure(..., plus_minus=clocks.error_s("h5"))`."""
+    return Clocks(pytestconfig.stash[TENANCY].clocks)
+
+
 @pytest.fixture
-def inject(pytestconfig: pytest.Config, inventory: Inventory, run_directory: RunDirectory) -> Inject:
-    """Break something, bounded and witnessed, for as long as a `with` block takes.
+def inject(pytestconfig: pytest.Config, inventory: Inventory, run_directory: RunDirectory, clocks: Clocks) -> Inject:
+    """Break something, bounded and witnessed, for as long as a `with` block takes; its times are on our clock.
 
     Where is said in words, `inject("link.down", at="leaf0/up1")`, or in parts, `inject("nic.down", host="h5", nic=0)`.
     """
@@ -144,9 +156,10 @@ def inject(pytestconfig: pytest.Config, inventory: Inventory, run_directory: Run
         if bool(at) == bool(host):
             raise UsageError(f"inject({name!r}) needs one place: at='leaf0/up1' in words, or host='h5' and its parts")
         if host:
-            return injector.apply(name, select(inventory, host)[0], **rest)
+            return clocks.translated(injector.apply(name, select(inventory, host)[0], **rest), host)
         times = {limit: rest.pop(limit) for limit in ("lease_s", "witness_s") if limit in rest}
-        return injector.apply_at(name, places.parse(at, inventory), rest, **times)
+        place = places.parse(at, inventory)
+        return clocks.translated(injector.apply_at(name, place, rest, **times), place.host.name)
 
     return apply
 

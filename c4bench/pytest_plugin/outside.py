@@ -1,17 +1,20 @@
 """Before any test runs: check the command line, make the run directory, and enter the lab when that is asked for."""
 
+import shlex
 import sys
 from pathlib import Path
 
 import pytest
 
 from c4bench import inventory
+from c4bench.doctor import capabilities
 from c4bench.errors import UsageError
 from c4bench.lab import topology as topologies
 from c4bench.lab.machine import kernel, launch
 from c4bench.lab.machine.run import LabRun
 from c4bench.lab.spec import INVENTORY
 from c4bench.model.measurement import Clock
+from c4bench.pytest_plugin.tenancy import TENANCY, Tenancy
 from c4bench.record import Ledger, RunDirectory, begin
 from c4bench.record.begin import ROOT
 from c4bench.report import render
@@ -25,13 +28,15 @@ def prepare(config: pytest.Config) -> int | None:
     if config.option.hosts == LAB:
         return _run_in_lab(config)
     loaded = inventory.load(Path(config.option.hosts))
+    capabilities.check(config.option.c4_require)
     config.option.c4_run_dir = _run(config, "hosts", "", "machine", loaded.digest).path
+    config.stash[TENANCY] = Tenancy(config.option, loaded, shlex.join(["pytest", *_arguments(config)]))
     return None
 
 
 def _refuse_moved_root(config: pytest.Config) -> None:
     """`--hosts PATH` with a space, PATH elsewhere: pytest has taken PATH for a test and lost its own configuration."""
-    arguments = [str(argument) for argument in config.invocation_params.args]
+    arguments = _arguments(config)
     if "--hosts" not in arguments[:-1]:
         return
     value = arguments[arguments.index("--hosts") + 1]
@@ -40,11 +45,15 @@ def _refuse_moved_root(config: pytest.Config) -> None:
         raise UsageError(f"--hosts {value}: pytest would take its settings from there; write --hosts={value}")
 
 
+def _arguments(config: pytest.Config) -> list[str]:
+    return [str(argument) for argument in config.invocation_params.args]
+
+
 def _run(config: pytest.Config, backend: str, topology: str, clock: str, digest: str = "") -> RunDirectory:
     return begin(
         config.option.c4_run_dir,
         "main" if backend == LAB else "hosts",
-        command=("pytest", *map(str, config.invocation_params.args)),
+        command=("pytest", *_arguments(config)),
         seed=config.option.c4_seed,
         backend=backend,
         topology=topology,
@@ -75,7 +84,7 @@ def _command(config: pytest.Config, run: RunDirectory, time: str) -> list[str]:
         "pytest",
         "-p",
         "no:cacheprovider",
-        *_without_hosts([str(argument) for argument in config.invocation_params.args]),
+        *_without_hosts(_arguments(config)),
         f"--rootdir={config.rootpath}",
         *([f"--config-file={config.inipath}"] if config.inipath else []),
         f"--hosts={INVENTORY}",
@@ -83,6 +92,7 @@ def _command(config: pytest.Config, run: RunDirectory, time: str) -> list[str]:
         f"--c4-trust={launch.trust_directory(run.path)}",
         f"--c4-time={time}",
         "--c4-allow-disruptive",
+        "--c4-reserve=0",  # a lab is nobody else's
         f"--color={'yes' if sys.stdout.isatty() else 'no'}",
     ]
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from c4bench.errors import UsageError
-from c4bench.model.measurement import Clock, Measurement, judge
+from c4bench.model.measurement import PLUS_MINUS, Clock, Measurement, judge
 from c4bench.record.encoding import finite
 from c4bench.record.run import RunDirectory, slug
 
@@ -31,14 +31,18 @@ class Ledger:
         at_most: float | None = None,
         equals: float | None = None,
         clock: Clock = Clock.VIRTUAL,
+        plus_minus: float = 0.0,
         **labels: str | int | float,
     ) -> Measurement:
         """Record `value` and how it stands against its one limit; a value that is not finite is inconclusive.
 
+        `plus_minus` is how much it may be wrong by, as between clocks of two hosts; only beyond that is a limit missed.
+
         Never raises for a missed limit: what that means is the caller's to say. Raises UsageError for two limits.
         """
         number, limit = finite(value), _limit(at_least, at_most, equals)
-        outcome = judge(number, limit)
+        outcome = judge(number, limit, plus_minus)
+        labels = labels | ({PLUS_MINUS: plus_minus} if plus_minus else {})
         measurement = Measurement(self._scenario, name, number, unit, limit, outcome, clock, labels)
         self._run.append(measurement)
         self._taken.append(measurement)

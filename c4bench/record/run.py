@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -80,6 +80,14 @@ class RunDirectory:
         """Record how a scenario ended, apart from its measurements, so that a failed check fails the verdict too."""
         self.event(time_s, "scenario", scenario=scenario, outcome=outcome.value, reason=reason)
 
+    def keep_scenarios(self, names: Collection[str]) -> None:
+        """Forget the measurements and endings of all other scenarios: they are about to be run again."""
+        for file in ("measurements.jsonl", "timings.jsonl", "events.jsonl"):
+            path = self.path / file
+            if path.exists():
+                lines = [line for line in path.read_bytes().splitlines(keepends=True) if _of(line) in {None, *names}]
+                _replace(path, b"".join(lines))
+
     def save_telemetry(self, job: str, windows: Iterable[Window]) -> None:
         """Write a job's windows to `telemetry/<job>.jsonl`, as `c4bench detect` reads them."""
         path = self.path / "telemetry" / f"{slug(job)}.jsonl"
@@ -137,6 +145,12 @@ class RunDirectory:
         except FileNotFoundError:
             raise UsageError(f"{path} is missing; name a directory that a run has written") from None
         return decode(data, kind, str(path))
+
+
+def _of(line: bytes) -> str | None:
+    """The scenario a line belongs to, None where it belongs to the run."""
+    told = msgspec.json.decode(line).get("scenario")
+    return None if told is None else str(told)
 
 
 def slug(text: str) -> str:

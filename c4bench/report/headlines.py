@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from c4bench.model.measurement import Measurement, Outcome
+from c4bench.model.measurement import PLUS_MINUS, Measurement, Outcome
 from c4bench.units import format_rate, format_size, format_time
 
 _MOST = 12
@@ -49,7 +49,8 @@ def written(measurement: Measurement) -> str:
     """The value with its unit, as people write it."""
     if math.isnan(measurement.value):
         return "no value"
-    return quantity(measurement.value, measurement.unit)
+    error = f" ± {quantity(measurement.plus_minus, measurement.unit)}" if measurement.plus_minus else ""
+    return quantity(measurement.value, measurement.unit) + error
 
 
 def limit_written(measurement: Measurement) -> str:
@@ -63,7 +64,8 @@ def limit_written(measurement: Measurement) -> str:
 
 def labels_written(measurement: Measurement) -> str:
     """`case ECMP · hosts 8`."""
-    return " · ".join(f"{name} {value}" for name, value in sorted(measurement.labels.items()))
+    told = sorted((name, value) for name, value in measurement.labels.items() if name != PLUS_MINUS)
+    return " · ".join(f"{name} {value}" for name, value in told)
 
 
 def sentence(measurement: Measurement) -> str:

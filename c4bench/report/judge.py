@@ -64,7 +64,7 @@ def _again(recorded: Measurement) -> Measurement:
     # What made a measurement inconclusive (a fault the witness did not see) is not in its value: it stays so.
     if recorded.outcome is Outcome.INCONCLUSIVE:
         return recorded
-    return msgspec.structs.replace(recorded, outcome=judge(recorded.value, recorded.limit))
+    return msgspec.structs.replace(recorded, outcome=judge(recorded.value, recorded.limit, recorded.plus_minus))
 
 
 def _endings(run: RunDirectory) -> tuple[Ending, ...]:

@@ -5,6 +5,9 @@ from typing import Any
 
 import msgspec
 
+from c4bench.doctor.document import Document
+from c4bench.inventory.facts import HostFacts
+from c4bench.inventory.review import Review
 from c4bench.model.diagnosis import Diagnosis
 from c4bench.record.line import MeasurementLine
 from c4bench.record.provenance import Provenance
@@ -14,6 +17,9 @@ _DOCUMENTS: dict[str, type[msgspec.Struct]] = {
     "measurement": MeasurementLine,
     "run": Provenance,
     "diagnosis": Diagnosis,
+    "doctor": Document,
+    "facts": HostFacts,
+    "inventory": Review,
 }
 
 

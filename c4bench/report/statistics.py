@@ -1,5 +1,6 @@
 """Figures from samples: median, percentiles, and how sure a ratio is."""
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -46,3 +47,40 @@ def ratio_interval(planned: Sequence[float], ecmp: Sequence[float], seed: int) -
     ratios = over[pick].mean(axis=1) / under[pick].mean(axis=1)
     low, high = np.percentile(ratios, (2.5, 97.5))
     return Interval(float(over.mean() / under.mean()), float(low), float(high))
+
+
+def prediction_interval(values: Sequence[float], confidence: float) -> Interval:
+    """Where one more value of the same kind falls with that confidence, by Student's t.
+
+    Hahn, Meeker: Statistical Intervals, 1991, section 4.7. Raises UsageError for fewer than two values.
+    """
+    if len(values) < 2:
+        raise UsageError(f"{len(values)} values have no spread; take two or more")
+    found = np.asarray(values, dtype=float)
+    mean, spread = float(found.mean()), float(found.std(ddof=1))
+    reach = student_quantile(confidence, len(values) - 1) * spread * math.sqrt(1 + 1 / len(values))
+    return Interval(mean, mean - reach, mean + reach)
+
+
+def student_quantile(confidence: float, freedom: int) -> float:
+    """How many standard deviations hold `confidence` of Student's t, both sides together."""
+    low, high = 0.0, 1.0
+    while _student_within(high, freedom) < confidence:
+        high *= 2
+    while high - low > 1e-9 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if _student_within(middle, freedom) < confidence else (low, middle)
+    return high
+
+
+def _student_within(reach: float, freedom: int) -> float:
+    """P(|T| <= reach) by its finite series (Abramowitz, Stegun: Handbook of Mathematical Functions, 26.7.3, 26.7.4)."""
+    angle = math.atan(reach / math.sqrt(freedom))
+    odd = freedom % 2
+    term = math.cos(angle) if odd else 1.0
+    total = 0.0
+    for step in range(2 + odd, freedom + 1, 2):
+        total += term
+        term *= math.cos(angle) ** 2 * (step - 1) / step
+    series = math.sin(angle) * total
+    return 2 / math.pi * (angle + series) if odd else series

@@ -41,7 +41,7 @@ class Place(msgspec.Struct, frozen=True):
     rkey: int
 
 
-class _Offer(msgspec.Struct, frozen=True):
+class Offer(msgspec.Struct, frozen=True):
     """What one end has to know of the other."""
 
     remote: Remote
@@ -91,8 +91,8 @@ class Line:
 
     def _connect(self, own: Place) -> Place:
         remote = msgspec.structs.replace(self.device.here(), qp=self._connection.qp_num)
-        told = self.meet("offer", msgspec.msgpack.encode(_Offer(remote, own)))
-        far = msgspec.msgpack.decode(told[1 - self._context.rank], type=_Offer)
+        told = self.meet("offer", msgspec.msgpack.encode(Offer(remote, own)))
+        far = msgspec.msgpack.decode(told[1 - self._context.rank], type=Offer)
         self._connection.connect(far.remote)
         self.meet("connected")
         return far.place

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from c4bench.workload import bandwidth, collectives, draws, link, perftest, recording, training
+from c4bench.workload import bandwidth, collectives, draws, link, pairs, perftest, recording, training
 from c4bench.workload.context import RankContext
 
 PROGRAMS: dict[str, Callable[[RankContext], None]] = {
@@ -10,6 +10,7 @@ PROGRAMS: dict[str, Callable[[RankContext], None]] = {
     "collectives": collectives.run,
     "draws": draws.run,
     "link": link.run,
+    "pairs": pairs.run,
     "perftest": perftest.run,
     "recording": recording.run,
     "training": training.run,

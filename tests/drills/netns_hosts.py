@@ -71,7 +71,9 @@ class NetnsHost:
         return {f"/{path.relative_to(top)}" for top in (own, upper) for path in top.rglob("*")}
 
     def end(self) -> None:
-        """Kill the host's init, and with it everything on it."""
+        """Kill the host's init, and with it everything on it; nothing where that has been done."""
+        if self.process.returncode is not None:
+            return
         os.kill(self._init, signal.SIGKILL)
         self.process.wait()
         for pipe in (self.process.stdin, self.process.stdout):

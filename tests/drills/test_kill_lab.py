@@ -14,16 +14,25 @@ import pytest
 
 from c4bench.lab.machine import containment, kernel
 
-MOMENTS = 20
+MOMENTS = {"root": 20, "ordinary user": 20, "container": 8}
 LATEST_S = 6.0
 ENOUGH_TO_FALL_S = 0.5
 GONE_WITHIN_S = 5.0
 NOBODY = 65534
+# What an ordinary container forbids: new namespaces, and the capabilities that its engine takes away. Its own PID
+# namespace is left out here, so that nothing but the warden can be what ends the lab.
+_CONTAINER = """
+echo 0 > /proc/sys/user/max_user_namespaces
+exec setpriv --bounding-set=-sys_admin,-net_admin,-sys_module,-sys_ptrace,-sys_rawio --no-new-privs "$@"
+"""
+CONTAINER = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", _CONTAINER, "sh"]
 
 
-@pytest.fixture(params=["root", "ordinary user"])
+@pytest.fixture(params=MOMENTS)
 def user(request):
     """The command prefix that becomes the user the lab is run by."""
+    if request.param == "container":
+        return CONTAINER
     if request.param == "root":
         if os.getuid():
             pytest.skip("no-root: this drill is run as root too")
@@ -51,7 +60,7 @@ def test_a_killed_lab_leaves_nothing(user, workplace):
     if not containment.contained():
         pytest.skip("unsupported: this machine allows no user namespaces")
     chance = random.Random(20240604)
-    for moment in range(MOMENTS):
+    for moment in range(MOMENTS["container" if user == CONTAINER else "root"]):
         wait_s = chance.uniform(0.05, LATEST_S)
         before = outside()
         lab = start_lab(user, workplace, marker := f"/var/tmp/c4bench-loose-{os.getpid()}-{moment}")
@@ -71,6 +80,20 @@ def test_a_killed_lab_leaves_nothing(user, workplace):
             lab.wait()
 
 
+def test_a_lab_boots_where_a_container_lets_it():
+    """Without namespaces or CAP_SYS_ADMIN a lab boots and works; nobody who has not named it a container gets one."""
+    command = [*CONTAINER, sys.executable, "-m", "c4bench.cli.main", "lab", "run", "--bare", "--topology=pair"]
+    command += ["--", "rdma", "link"]
+    environment = os.environ | {"C4BENCH_CONTAINER": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("state ACTIVE") == 2
+    environment["C4BENCH_CONTAINER"] = ""
+    refused = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert refused.returncode == 3
+    assert "in a container set C4BENCH_CONTAINER=1" in refused.stderr
+
+
 def start_lab(user, workplace, marker):
     """A lab whose command keeps trying to write outside: inside the lab that is the overlay, outside it is the disk."""
     command = f"while :; do mkdir -p {marker}; rmdir {marker}; sleep 0.01; done"
@@ -78,6 +101,7 @@ def start_lab(user, workplace, marker):
         "PATH": os.environ["PATH"],
         "HOME": str(workplace / "run"),
         "C4BENCH_CACHE": str(workplace / "cache"),
+        "C4BENCH_CONTAINER": str(int(user == CONTAINER)),
     }
     argv = [sys.executable, "-m", "c4bench.cli.main", "lab", "run", "--time=real", "--topology=pair"]
     return subprocess.Popen(

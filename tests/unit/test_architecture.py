@@ -27,6 +27,8 @@ ORDER = (
     "agent",
     "deploy",
     "inject",
+    "doctor",
+    "reserve",
     "lab",
     "report",
     "control",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from c4bench.errors import UnhealthyError
 from c4bench.lab.machine import kernel
-from c4bench.lab.machine.containment import contained
+from c4bench.lab.machine.containment import contained, in_container
 from c4bench.lab.machine.run import memory_directory
 from c4bench.model.check import Check
 
@@ -68,8 +68,10 @@ def _kernel() -> Check:
 
 def _namespaces() -> Check:
     allowed = contained()
-    mend = "set kernel.unprivileged_userns_clone=1 and user.max_user_namespaces, or allow them to this container"
-    return Check("user namespaces", allowed, "allowed" if allowed else "forbidden here", mend)
+    kept = allowed or in_container()
+    detail = "allowed" if allowed else "forbidden here" + ("; a warden keeps the lab together" if kept else "")
+    mend = "set kernel.unprivileged_userns_clone=1 and user.max_user_namespaces; in a container C4BENCH_CONTAINER=1"
+    return Check("user namespaces", kept, detail, mend)
 
 
 def _ptrace() -> Check:

@@ -2,6 +2,9 @@
 
 So the kernel is process 1 of a PID namespace in a user namespace of its own: when it dies, for whatever reason, the
 machine's kernel kills everything in there. And it dies with us: each link of the chain is told to die with its parent.
+
+An ordinary container allows no such namespaces. Where somebody says that it is one (`C4BENCH_CONTAINER=1`), a warden
+keeps the lab together instead, and what might slip from it is still in the container.
 """
 
 import ctypes
@@ -9,13 +12,16 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from functools import cache
+from pathlib import Path
 
 from c4bench.errors import UnhealthyError
 
 _PR_SET_PDEATHSIG = 1
 _ADDR_NO_RANDOMIZE = 0x0040000
 _UNSHARE = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child=KILL", "--")
+_WARDEN = Path(__file__).with_name("warden.py")
 _libc = ctypes.CDLL(None)  # looked up before any fork: the child only makes the call
 
 
@@ -36,13 +42,18 @@ def contained() -> bool:
     return subprocess.run([*_UNSHARE, "true"], capture_output=True, check=False).returncode == 0
 
 
+def in_container() -> bool:
+    """Whether we have been told that this is a container, which holds what runs in it."""
+    return os.environ.get("C4BENCH_CONTAINER", "") not in {"", "0"}
+
+
 def wrap(argv: list[str]) -> list[str]:
-    """`argv` as process 1 of its own world. Raises UnhealthyError where the machine forbids that."""
-    if not contained():
-        raise UnhealthyError(
-            "this machine forbids new user namespaces, and a lab must not run outside one: "
-            "set kernel.unprivileged_userns_clone=1, or run as root"
-            if os.getuid()
-            else "this machine forbids new namespaces to root: allow them to this container, then try again"
-        )
-    return [*_UNSHARE, *argv]
+    """`argv` as process 1 of its own world, or under a warden. Raises UnhealthyError where neither may be."""
+    if contained():
+        return [*_UNSHARE, *argv]
+    if in_container():
+        return [sys.executable, "-I", str(_WARDEN), *argv]
+    raise UnhealthyError(
+        "this machine forbids new namespaces, and a lab must not run outside one: allow them "
+        "(kernel.unprivileged_userns_clone=1, user.max_user_namespaces), or in a container set C4BENCH_CONTAINER=1"
+    )

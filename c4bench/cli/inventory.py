@@ -1,0 +1,54 @@
+"""`c4bench inventory check INVENTORY`: whether an inventory can be used, and what it leaves to be discovered."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from c4bench.errors import UsageError
+from c4bench.inventory import load
+from c4bench.inventory.review import Review, review
+
+if TYPE_CHECKING:
+    from c4bench.cli import Commands
+
+_SHOWN = 8
+
+
+def register(commands: "Commands") -> None:
+    """Add the command."""
+    parser = commands.add_parser("inventory", help="check an inventory, without touching its hosts")
+    actions = parser.add_subparsers(required=True, metavar="ACTION")
+    check = actions.add_parser("check", help="read it, look for what cannot be true, and name what is left out")
+    check.add_argument("inventory", type=Path, help="any Ansible inventory: YAML, INI, directory, script, plugin")
+    check.add_argument("--json", action="store_true", help="as reports/schema/inventory.schema.json")
+    check.set_defaults(run=_check)
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    found = review(load(arguments.inventory))
+    if arguments.json:
+        sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
+    else:
+        sys.stdout.writelines(f"{line}\n" for line in _lines(found))
+    return UsageError.exit_code if found.problems else 0
+
+
+def _lines(found: Review) -> list[str]:
+    disruptive = f"faults are permitted on {_some(found.disruptive)}" if found.disruptive else "no faults are permitted"
+    lines = [f"{found.hosts} hosts, {found.nics} NICs, {found.switches} switches; {disruptive}"]
+    lines += [f"BAD  {problem}" for problem in found.problems]
+    by_gap: dict[tuple[str, ...], list[str]] = {}
+    for host, left in found.unsaid.items():
+        by_gap.setdefault(left, []).append(host)
+    lines += [f"left out  {', '.join(left)}  ({_some(tuple(hosts))})" for left, hosts in by_gap.items()]
+    if by_gap:
+        lines.append("what is left out is found by playbooks/discover.yml, which writes host_vars for you to review")
+    return lines
+
+
+def _some(names: tuple[str, ...]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"{', '.join(names[:_SHOWN])}{more}"

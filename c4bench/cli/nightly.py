@@ -1,0 +1,106 @@
+"""`c4bench nightly`: run the scenarios, say what got worse and since when, keep the last nights."""
+
+import argparse
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from c4bench.errors import UnhealthyError, UsageError
+from c4bench.model.measurement import Outcome
+from c4bench.record import RunDirectory
+from c4bench.record.begin import ROOT
+from c4bench.report import Verdict, judge_run
+from c4bench.report.nights import NIGHT, Comparison, compare, nights, prune, read
+
+if TYPE_CHECKING:
+    from c4bench.cli import Commands
+
+_BASELINE = "baseline"
+_SHOWN = 20
+
+
+def register(commands: "Commands") -> None:
+    """Add the command."""
+    parser = commands.add_parser("nightly", help="run the scenarios and compare with the nights before")
+    parser.add_argument("--hosts", required=True, metavar="INVENTORY|softroce")
+    parser.add_argument("--runs", type=Path, default=ROOT, help=f"where the nights are kept (default {ROOT})")
+    parser.add_argument("--keep", type=int, default=30, metavar="N", help="how many nights (default 30)")
+    parser.add_argument("--accept", action="store_true", help="make tonight the baseline, if it passes")
+    parser.add_argument("pytest", nargs="*", default=["tests/scenarios"], help="pytest's own arguments, after --")
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    root: Path = arguments.runs
+    if arguments.keep < 1:
+        raise UsageError("--keep: at least one night has to be kept; give 1 or more")
+    before = nights(root)[-arguments.keep :]
+    run = RunDirectory.create(root, NIGHT)
+    command = [sys.executable, "-m", "pytest", f"--hosts={arguments.hosts}", f"--c4-run-dir={run.path}"]
+    ended = subprocess.run([*command, *arguments.pytest], check=False).returncode
+    if not run.started:
+        run.path.rmdir()  # nothing has run: a word on the command line was wrong
+        return ended
+    verdict = judge_run(run.path)
+    baseline = (root / _BASELINE).resolve() if (root / _BASELINE).exists() else None
+    found = compare(read(run.path), [read(path) for path in before], read(baseline) if baseline else None)
+    code = _exit_code(ended, verdict, found)
+    page = _page(run.path, ended, verdict, found)
+    (run.path / "night.md").write_text(page)
+    run.save("night", found)
+    sys.stdout.write(page)
+    if arguments.accept and code == 0:
+        _accept(root, run.path)
+        baseline = run.path
+    for path in prune(root, arguments.keep, [baseline] if baseline else []):
+        shutil.rmtree(path)
+    return code
+
+
+def _exit_code(ended: int, verdict: Verdict, found: Comparison) -> int:
+    """Pytest's own where it could not do its work; else that of the verdict, and 1 where something got worse."""
+    if ended not in {0, 1}:
+        return ended
+    return max(ended, 1) if found.of("worse") else ended or (verdict.exit_code if verdict.measurements else 0)
+
+
+def _accept(root: Path, night: Path) -> None:
+    fresh = root / f".{_BASELINE}"
+    fresh.unlink(missing_ok=True)
+    fresh.symlink_to(night.name)
+    fresh.replace(root / _BASELINE)
+
+
+def _page(path: Path, ended: int, verdict: Verdict, found: Comparison) -> str:
+    """One page: what to act on first."""
+    missed = [one for one in (*verdict.measurements, *verdict.timings) if one.outcome is Outcome.FAIL]
+    failed = [one for one in verdict.scenarios if one.outcome is not Outcome.PASS]
+    lines = [
+        f"# {path.name}: {_word(ended, verdict, found)}",
+        "",
+        f"{len(verdict.scenarios)} scenarios, {len(failed)} did not pass; {len(missed)} figures missed their limits; "
+        f"{found.compared} figures compared with {found.nights} nights.",
+    ]
+    lines += _section("Worse", [str(change) for change in found.of("worse")])
+    lines += _section("Did not pass", [f"{one.scenario}: {one.reason or one.outcome}" for one in failed])
+    lines += _section("Not measured tonight", list(found.lost))
+    lines += _section("Changed", [str(change) for change in found.of("changed")])
+    lines += _section("Better", [str(change) for change in found.of("better")])
+    return "\n".join([*lines, "", f"Report: {path / 'report.html'}", ""])
+
+
+def _word(ended: int, verdict: Verdict, found: Comparison) -> str:
+    if ended == UnhealthyError.exit_code:
+        return "hosts or lab unhealthy"
+    if ended not in {0, 1}:
+        return f"pytest ended with {ended}"
+    return f"{verdict.outcome}, {len(found.of('worse'))} worse"
+
+
+def _section(title: str, lines: list[str]) -> list[str]:
+    if not lines:
+        return []
+    more = [f"- and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
+    return ["", f"## {title}", "", *(f"- {line}" for line in lines[:_SHOWN]), *more]

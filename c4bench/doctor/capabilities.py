@@ -1,0 +1,246 @@
+"""What a host can do, from what it says of itself. Pure."""
+
+import sys
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+
+import msgspec
+
+from c4bench.doctor.findings import Findings, Way
+from c4bench.errors import UsageError
+from c4bench.model.clocks import Offset
+from c4bench.model.fabric import Host
+
+CLOCKS_APART_S = 0.1
+_RDMA_MTUS = (4096, 2048, 1024, 512, 256)
+_HEADERS_BYTES = 60
+_MEMLOCK_AT_LEAST_BYTES = 1 << 30
+
+
+class State(StrEnum):
+    """How a host has a capability: of hardware, of software in its place, or not at all."""
+
+    REAL = "real"
+    EMULATED = "emulated"
+    ABSENT = "absent"
+
+
+class Capability(msgspec.Struct, frozen=True):
+    """One of them. A host that lacks a `needed` one is not healthy; what needs another is skipped there."""
+
+    name: str
+    state: State
+    detail: str
+    mend: str = ""
+    needed: bool = False
+
+    @property
+    def bad(self) -> bool:
+        """Whether this keeps the host from being used."""
+        return self.needed and self.state is State.ABSENT
+
+
+class Report(msgspec.Struct, frozen=True):
+    """A host's capabilities, and its clock against ours where it could be asked."""
+
+    host: str
+    capabilities: tuple[Capability, ...]
+    clock: Offset | None = None
+
+    @property
+    def bad(self) -> tuple[Capability, ...]:
+        """What is wrong with it."""
+        return tuple(one for one in self.capabilities if one.bad)
+
+    def lacks(self, name: str) -> Capability | None:
+        """The capability of that name where the host has it not; None where it has."""
+        found = {one.name: one for one in self.capabilities}
+        one = found.get(name) or found["reachable"]
+        return one if one.state is State.ABSENT else None
+
+
+NAMES = (
+    "reachable",
+    "python",
+    "agents",
+    "rdma",
+    "rocev2",
+    "infiniband",
+    "paths",
+    "mtu",
+    "pfc",
+    "ecn",
+    "clock",
+    "gpu",
+    "memlock",
+    "root",
+    "clean",
+    "disruptive",
+)
+
+
+def check(names: Iterable[str]) -> None:
+    """Raises UsageError for a name that is no capability."""
+    unknown = [name for name in names if name not in NAMES]
+    if unknown:
+        raise UsageError(f"{unknown[0]!r} is no capability; there are {', '.join(NAMES)}")
+
+
+def unreachable(host: Host, problem: str) -> Report:
+    """The report of a host that could not be asked: nothing is said about what could not be looked at."""
+    mend = "mend the access, then look again"
+    return Report(host.name, (Capability("reachable", State.ABSENT, problem, mend, needed=True),))
+
+
+def judge(host: Host, found: Findings, clock: Offset, ways: Sequence[Way] = ()) -> Report:
+    """Everything a host can do, in the order of `NAMES`."""
+    capabilities = (
+        Capability("reachable", State.REAL, host.address),
+        _python(found),
+        _agents(found),
+        _rdma(host, found),
+        _link_layer(found, "rocev2"),
+        _link_layer(found, "infiniband"),
+        _paths(host, found),
+        _mtu(host, found, ways),
+        _pfc(found),
+        _ecn(found),
+        _clock(clock),
+        _present("gpu", ", ".join(found.gpus), "nvidia-smi lists none"),
+        _memlock(found),
+        _root(found),
+        _clean(found),
+        _present("disruptive", "faults are permitted" if host.disruptive else "", "not marked `disruptive: true`"),
+    )
+    return Report(host.name, capabilities, clock)
+
+
+def _present(name: str, detail: str, otherwise: str, mend: str = "", *, needed: bool = False) -> Capability:
+    state = State.REAL if detail else State.ABSENT
+    return Capability(name, state, detail or otherwise, "" if detail else mend, needed=needed)
+
+
+def _python(found: Findings) -> Capability:
+    wanted = sys.version_info[:2]
+    same = tuple(map(int, found.python.split(".")[:2])) == wanted
+    version = ".".join(map(str, wanted))
+    mend = f"install python{version} there, or run c4bench with the host's version"
+    if found.agent:
+        return Capability("python", State.REAL, found.python)
+    return _present("python", found.python if same else "", f"{found.python}, not {version}", mend, needed=True)
+
+
+def _agents(found: Findings) -> Capability:
+    version = found.agent and f"version {found.agent}"
+    return _present("agents", version, "no c4bench there", "deploy it: playbooks/deploy.yml", needed=True)
+
+
+def _rdma(host: Host, found: Findings) -> Capability:
+    devices = {device.name: device for device in found.rdma}
+    named = [nic.device for nic in host.nics if nic.device]
+    missing = [name for name in named if name not in devices]
+    chosen = [devices[name] for name in named if name in devices] or list(found.rdma)
+    down = [device.name for device in chosen if not any(port.state == "ACTIVE" for port in device.ports)]
+    mend = "load the NIC's RDMA driver, or correct c4.nics in the inventory"
+    if missing or not chosen:
+        there = f"has {', '.join(devices) or 'none'}" + (f", lacks {', '.join(missing)}" if missing else "")
+        return Capability("rdma", State.ABSENT, there, mend, needed=True)
+    if down or found.uverbs:
+        problem = f"no active port: {', '.join(down)}" if down else found.uverbs
+        mend = "plug it in, or bring its link up" if down else "load ib_uverbs, and let the user into the rdma group"
+        return Capability("rdma", State.ABSENT, problem, mend, needed=True)
+    kinds = {f"{device.firmware or 'no firmware'}" for device in chosen if not device.software}
+    detail = f"{', '.join(device.name for device in chosen)} ({'software' if not kinds else ', '.join(sorted(kinds))})"
+    return Capability("rdma", State.REAL if kinds else State.EMULATED, detail)
+
+
+def _link_layer(found: Findings, name: str) -> Capability:
+    if name == "infiniband":
+        ports = [port for device in found.rdma for port in device.ports if port.link_layer == "InfiniBand"]
+        managed = all(port.subnet_manager_lid for port in ports)
+        detail = "" if not ports else f"{len(ports)} ports, {'a' if managed else 'no'} subnet manager"
+        return _present(
+            name, detail if managed else "", detail or "no InfiniBand port", detail and "start a subnet manager"
+        )
+    software = [device.software for device in found.rdma for port in device.ports if "RoCE v2" in port.gid_types]
+    if not software:
+        return Capability(name, State.ABSENT, "no GID of type RoCE v2", "give the NIC's interface an address")
+    return Capability(name, State.EMULATED if all(software) else State.REAL, f"{len(software)} ports")
+
+
+def _paths(host: Host, found: Findings) -> Capability:
+    knobs = {nic.name: found.knobs[str(nic.index)] for nic in host.nics if str(nic.index) in found.knobs}
+    working = {name: knob.name for name, knob in knobs.items() if knob.name not in {"", "Unsteered"}}
+    if knobs and len(working) == len(knobs):
+        state = State.EMULATED if all(device.software for device in found.rdma) else State.REAL
+        return Capability("paths", state, ", ".join(sorted(set(working.values()))))
+    stuck = [f"{name}: {knob.why or knob.name}" for name, knob in knobs.items() if name not in working]
+    return Capability("paths", State.ABSENT, stuck[0] if stuck else "c4.nics is empty", "see docs/lab-setup.md")
+
+
+def _mtu(host: Host, found: Findings, ways: Sequence[Way]) -> Capability:
+    """The way is as wide as the NIC at its beginning; where nothing comes back, nothing is known."""
+    own = {nic.name: _carried(found.netdevs[nic.netdev].mtu_bytes) for nic in host.nics if nic.netdev in found.netdevs}
+    for way in ways:
+        if not way.mtu_bytes:
+            detail = f"not known: no echo comes back from {way.peer} to {way.nic}"
+            return Capability("mtu", State.ABSENT, detail, "let ICMP echo pass between the NICs")
+        if way.mtu_bytes < own.get(way.nic, 0):
+            detail = f"{way.nic} takes {own[way.nic]}, and only {way.mtu_bytes} passes to {way.peer}"
+            mend = "give every switch port and NIC on the way the same MTU, 4200 or more"
+            return Capability("mtu", State.ABSENT, detail, mend, needed=True)
+    sizes = ", ".join(map(str, sorted(set(own.values()))))
+    tried = f"{len(ways)} ways tried" if ways else "no way tried"
+    return _present("mtu", f"{sizes} ({tried})" if sizes else "", "no interface of c4.nics is here")
+
+
+def _carried(mtu_bytes: int) -> int:
+    """The largest RDMA MTU an interface carries."""
+    return next((size for size in _RDMA_MTUS if size + _HEADERS_BYTES <= mtu_bytes), 0)
+
+
+def _pfc(found: Findings) -> Capability:
+    known = {name: netdev.pfc for name, netdev in found.netdevs.items()}
+    on = {name: priorities for name, priorities in known.items() if priorities}
+    if known and len(on) == len(known):
+        return Capability("pfc", State.REAL, _priorities(on))
+    untold = any(priorities is None for priorities in known.values())
+    return Capability("pfc", State.ABSENT, "no `dcb` or `mlnx_qos` can tell" if untold else "off on every priority")
+
+
+def _ecn(found: Findings) -> Capability:
+    on = {name: netdev.ecn for name, netdev in found.netdevs.items() if netdev.ecn}
+    return _present("ecn", _priorities(on) if on else "", "no DCQCN settings on these NICs, or off")
+
+
+def _priorities(by_netdev: dict[str, tuple[int, ...]]) -> str:
+    kinds = {",".join(map(str, priorities)) for priorities in by_netdev.values()}
+    return f"priority {' or '.join(sorted(kinds))}"
+
+
+def _clock(clock: Offset) -> Capability:
+    detail = f"{clock.offset_s:+.4f} s from ours (+-{clock.error_s:.4f} s)"
+    near = abs(clock.offset_s) <= CLOCKS_APART_S + clock.error_s
+    return _present(
+        "clock", detail if near else "", detail, "keep the hosts' clocks together: chrony or ptp4l", needed=True
+    )
+
+
+def _memlock(found: Findings) -> Capability:
+    limit = found.memlock_bytes
+    enough = found.root or limit < 0 or limit >= _MEMLOCK_AT_LEAST_BYTES
+    detail = "unlimited" if limit < 0 else f"{limit >> 10} KiB" + (" (root is not bound by it)" if found.root else "")
+    return _present("memlock", detail if enough else "", detail, "raise it: limits.d, LimitMEMLOCK in the agent's unit")
+
+
+def _root(found: Findings) -> Capability:
+    ours = "root" if found.root else "sudo -n"
+    mend = "let the user run the injector: sudoers rule in docs/lab-setup.md"
+    return _present("root", ours if found.injector.runs else "", f"the injector: {found.injector.why}", mend)
+
+
+def _clean(found: Findings) -> Capability:
+    """No fault in force, none left over; unknown where the injector cannot be asked, which `root` tells."""
+    lines = found.injector.lines
+    left = f"{len(lines)} faults in force or left over: {lines[0][:160]}" if lines else ""
+    return _present("clean", "" if left else "nothing in force", left, "c4bench fault heal --hosts ...", needed=True)

@@ -1,0 +1,100 @@
+"""Ask every host, many at once; each in one session, which carries the looking and the clock."""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from c4bench.doctor import capabilities
+from c4bench.doctor.capabilities import Report
+from c4bench.doctor.findings import Findings, Way
+from c4bench.errors import UnhealthyError
+from c4bench.inventory import Access, Inventory
+from c4bench.model.fabric import Host, Nic
+from c4bench.remote import Connection, Session, connect
+from c4bench.remote.clock import offset
+
+AT_ONCE = 32
+_TIMEOUT_S = 60.0
+_LOOK = Path(__file__).with_name("look.py")
+Reach = Callable[[str, Access], Connection]
+
+
+def look_at(inventory: Inventory, reach: Reach = connect) -> list[Report]:
+    """Look at every host, in the order of the inventory; one that cannot be asked gets that one word only."""
+    peers = ring(inventory.hosts)
+
+    def one(host: Host) -> Report:
+        try:
+            return _ask(host, inventory.access[host.name], peers[host.name], reach)
+        except UnhealthyError as error:
+            return capabilities.unreachable(host, str(error))
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return list(pool.map(one, inventory.hosts))
+
+
+def ring(hosts: Sequence[Host]) -> dict[str, list[tuple[Nic, Nic]]]:
+    """By host, each of its NICs and the one on the next host that has one in the same plane: every NIC is met twice."""
+    found: dict[str, list[tuple[Nic, Nic]]] = {host.name: [] for host in hosts}
+    planes: dict[int, list[Nic]] = {}
+    for nic in (nic for host in hosts for nic in host.nics if nic.address):
+        planes.setdefault(nic.plane, []).append(nic)
+    for nics in planes.values():
+        for position, nic in enumerate(nics):
+            others = [*nics[position + 1 :], *nics[:position]]
+            peer = next((other for other in others if other.host != nic.host), None)
+            if peer:
+                found[nic.host].append((nic, peer))
+    return found
+
+
+def _ask(host: Host, access: Access, peers: Sequence[tuple[Nic, Nic]], reach: Reach) -> Report:
+    with _session(host, access, reach) as session:
+        clock = offset(lambda: _clock(session))
+        asked = {"python": access.python, "nics": [msgspec.to_builtins(nic) for nic in host.nics]}
+        found = _convert(host, _answer(host, session, f"look {_json(asked)}"), Findings)
+        ways = [_way(host, session, nic, peer) for nic, peer in peers]
+    return capabilities.judge(host, found, clock, ways)
+
+
+@contextmanager
+def _session(host: Host, access: Access, reach: Reach) -> Iterator[Session]:
+    with (
+        reach(host.name, access) as connection,
+        closing(connection.start(["python3", "-u", "-c", _LOOK.read_text()])) as session,
+    ):
+        yield session
+
+
+def _clock(session: Session) -> float:
+    session.write_line("clock")
+    return float(session.read_line(_TIMEOUT_S))
+
+
+def _way(host: Host, session: Session, nic: Nic, peer: Nic) -> Way:
+    asked = {"nic": msgspec.to_builtins(nic), "peers": [peer.address]}
+    passed = _convert(host, _answer(host, session, f"mtu {_json(asked)}"), dict[str, int])
+    return Way(nic.name, peer.name, passed.get(peer.address, 0))
+
+
+def _answer(host: Host, session: Session, question: str) -> Any:  # noqa: ANN401  (JSON)
+    session.write_line(question)
+    answer = msgspec.json.decode(session.read_line(_TIMEOUT_S))
+    if isinstance(answer, dict) and answer.keys() == {"error"}:
+        raise UnhealthyError(f"{host.name}: cannot be looked at: {answer['error']}")
+    return answer
+
+
+def _convert(host: Host, answer: object, kind: Any) -> Any:  # noqa: ANN401  (the kind says)
+    try:
+        return msgspec.convert(answer, kind)
+    except msgspec.ValidationError as error:
+        raise UnhealthyError(f"{host.name}: said something else than was asked: {error}") from None
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()

@@ -1,0 +1,260 @@
+"""What a host says of itself. It is sent there as text: it needs Python 3.8, and imports nothing of ours.
+
+It answers lines: `clock` with the time of day, `look {...}` with everything, `mtu {...}` with what passes to a peer;
+and ends when its input does. It only reads, but for echo requests to the peers it is told of.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import platform
+import resource
+import select
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_COMMAND_S = 20
+_ECHO_S = 0.5
+_ECHO_TRIES = 2
+_CLONE_NEWNET = 0x40000000
+_IP_MTU_DISCOVER, _IP_PMTUDISC_PROBE = 10, 3
+_SO_BINDTODEVICE = 25
+# The RDMA MTUs, and what a packet of RoCE v2 carries beside its payload: IP, UDP, BTH, RETH, ICRC.
+_MTUS = (4096, 2048, 1024, 512, 256)
+_HEADERS = 20 + 8 + 12 + 16 + 4
+_SYS = Path("/sys/class")
+
+
+def read(path: Path) -> str:
+    """A kernel file's text, "" where it cannot be read."""
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
+
+
+def run(*argv: str, text: str = "") -> tuple[int, str, str] | None:
+    """Exit code and output of a command, None where there is no such command or it takes too long."""
+    if shutil.which(argv[0]) is None:
+        return None
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, input=text, timeout=_COMMAND_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.returncode, done.stdout, done.stderr
+
+
+def look(asked: dict[str, Any]) -> dict[str, Any]:
+    """Everything, by name; `asked` holds the agent's `python` and the inventory's `nics`."""
+    return {
+        "python": platform.python_version(),
+        "root": os.geteuid() == 0,
+        "agent": agent(asked["python"]),
+        "rdma": [device(path) for path in sorted((_SYS / "infiniband").glob("*"))],
+        "uverbs": uverbs(),
+        "netdevs": {name: netdev(name) for name in netdevs(asked["nics"])},
+        "knobs": {str(nic["index"]): knob(asked["python"], nic) for nic in asked["nics"]},
+        "memlock_bytes": resource.getrlimit(resource.RLIMIT_MEMLOCK)[0],
+        "gpus": gpus(),
+        "injector": injector(asked["python"]),
+    }
+
+
+def agent(python: str) -> str:
+    """The version of c4bench that the agent's Python has, "" for none."""
+    done = run(python, "-c", "import c4bench; print(c4bench.__version__)")
+    return done[1].strip() if done and done[0] == 0 else ""
+
+
+def device(path: Path) -> dict[str, Any]:
+    """An RDMA device. One that hangs on no bus is made of software."""
+    return {
+        "name": path.name,
+        "software": "virtual" in path.resolve().parts,
+        "firmware": read(path / "fw_ver"),
+        "board": read(path / "board_id"),
+        "ports": [port(entry) for entry in sorted(path.glob("ports/*"))],
+    }
+
+
+def port(path: Path) -> dict[str, Any]:
+    """A port of one. The type of a GID that is not in use cannot be read."""
+    types = {read(entry) for entry in path.glob("gid_attrs/types/*")}
+    devices = [read(entry) for entry in sorted(path.glob("gid_attrs/ndevs/*"))]
+    return {
+        "number": int(path.name),
+        "link_layer": read(path / "link_layer"),
+        "state": read(path / "state").rpartition(" ")[2],
+        "rate": read(path / "rate"),
+        "gid_types": sorted(types - {""}),
+        "netdev": next((name for name in devices if name), ""),
+        "subnet_manager_lid": int(read(path / "sm_lid") or "0", 0),
+    }
+
+
+def uverbs() -> str:
+    """Why no RDMA device may be opened, "" when one may."""
+    paths = list(Path("/dev/infiniband").glob("uverbs*"))
+    if not paths:
+        return "nothing in /dev/infiniband"
+    if not any(os.access(path, os.R_OK | os.W_OK) for path in paths):
+        return f"user {os.getuid()} may open none of /dev/infiniband/uverbs*"
+    return ""
+
+
+def netdevs(nics: list[dict[str, Any]]) -> list[str]:
+    """The interfaces of the inventory's NICs, or else of all RDMA ports."""
+    named = [nic["netdev"] for nic in nics if nic["netdev"]]
+    found = [port(entry)["netdev"] for entry in sorted(_SYS.glob("infiniband/*/ports/*"))]
+    return sorted(set(named or found) - {""})
+
+
+def netdev(name: str) -> dict[str, Any]:
+    """An interface: its MTU, the priorities with PFC, those with ECN as notification and as reaction point."""
+    folder = _SYS / "net" / name
+    return {
+        "mtu_bytes": int(read(folder / "mtu") or 0),
+        "state": read(folder / "operstate"),
+        "pfc": pfc(name),
+        "ecn": sorted(set(ecn(folder, "roce_np")) & set(ecn(folder, "roce_rp"))),
+    }
+
+
+def ecn(folder: Path, end: str) -> list[int]:
+    """The priorities at which that end of congestion control is on (mlx5)."""
+    return [int(path.name) for path in folder.glob(f"ecn/{end}/enable/*") if read(path) == "1"]
+
+
+def pfc(name: str) -> list[int] | None:
+    """The priorities with flow control, None where nothing here can tell."""
+    done = run("dcb", "-j", "pfc", "show", "dev", name)
+    if done and done[0] == 0:
+        enabled = json.loads(done[1] or "{}").get("prio-pfc", [])
+        return [priority for priority, on in enumerate(enabled) if on in (True, "on")]
+    done = run("mlnx_qos", "-i", name)
+    return priorities(done[1]) if done and done[0] == 0 else None
+
+
+def priorities(text: str) -> list[int] | None:
+    """Those with PFC, from what mlnx_qos prints."""
+    rows = [line.replace(":", " ").split() for line in text.partition("PFC configuration")[2].splitlines()]
+    enabled = next((row[1:] for row in rows if row and row[0] == "enabled"), None)
+    return None if enabled is None else [number for number, on in enumerate(enabled) if on == "1"]
+
+
+def knob(python: str, nic: dict[str, Any]) -> dict[str, str]:
+    """The path control that works on a NIC, tried on the device; with the reason where there is none."""
+    questions = '{"do": "open"}\n{"do": "state"}\n'
+    done = run(python, "-m", "c4bench.verbs.console", json.dumps(nic), text=questions) if nic["device"] else None
+    if done is None or done[0]:
+        return {"name": "", "why": (done[2].strip().splitlines() or ["it said nothing"])[-1] if done else "not tried"}
+    answer = json.loads(done[1].splitlines()[-1])
+    return {"name": answer.get("answer", {}).get("paths", ""), "why": answer.get("error", "")}
+
+
+def gpus() -> list[str]:
+    """Names of the GPUs."""
+    done = run("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")
+    return done[1].strip().splitlines() if done and done[0] == 0 else []
+
+
+def injector(python: str) -> dict[str, Any]:
+    """Whether the injector may run as root, and what it says is in force or left over."""
+    prefix = [] if os.geteuid() == 0 else ["sudo", "-n"]
+    done = run(*prefix, python, "-m", "c4bench.inject", "status")
+    if done is None or done[0]:
+        words = (done[2] or done[1]).strip().splitlines() if done else []
+        return {"runs": False, "why": words[-1] if words else "no such command", "lines": []}
+    return {"runs": True, "why": "", "lines": done[1].splitlines()}
+
+
+def mtu(asked: dict[str, Any]) -> dict[str, int]:
+    """By peer's address, the largest RDMA MTU that reaches it from our NIC `nic`, 0 where no echo comes back."""
+    home = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+    try:
+        if asked["nic"]["netns"]:
+            enter(os.open(asked["nic"]["netns"], os.O_RDONLY))
+        return {address: largest(asked["nic"], address) for address in asked["peers"]}
+    finally:
+        enter(home)
+        os.close(home)
+
+
+def enter(descriptor: int) -> None:
+    """Go to another network namespace."""
+    if ctypes.CDLL(None, use_errno=True).setns(descriptor, _CLONE_NEWNET):
+        raise OSError(ctypes.get_errno(), "cannot enter the NIC's network namespace")
+
+
+def largest(nic: dict[str, Any], address: str) -> int:
+    """The largest RDMA MTU whose packets come back from `address`."""
+    return next((size for size in _MTUS if any(echo(nic, address, size) for _ in range(_ECHO_TRIES))), 0)
+
+
+def echo(nic: dict[str, Any], address: str, size: int) -> bool:
+    """Whether an echo request as long as a RoCE packet of `size`, not to be fragmented, is answered."""
+    raw = os.geteuid() == 0
+    with socket.socket(socket.AF_INET, socket.SOCK_RAW if raw else socket.SOCK_DGRAM, socket.IPPROTO_ICMP) as line:
+        line.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_PROBE)
+        if raw and nic["netdev"]:
+            line.setsockopt(socket.SOL_SOCKET, _SO_BINDTODEVICE, nic["netdev"].encode())
+        if nic["address"]:
+            line.bind((nic["address"], 0))
+        mark = os.urandom(8)
+        header = struct.pack("!BBHHH", 8, 0, 0, os.getpid() & 0xFFFF, size)
+        body = mark.ljust(size + _HEADERS - 20 - len(header), b"\0")
+        try:
+            line.sendto(summed(header + body), (address, 0))
+        except OSError:
+            return False
+        return answered(line, mark)
+
+
+def answered(line: socket.socket, mark: bytes) -> bool:
+    """Wait for an echo reply that holds the mark."""
+    until = time.monotonic() + _ECHO_S
+    while select.select([line], [], [], max(0.0, until - time.monotonic()))[0]:
+        packet = line.recv(65536)
+        kind = packet[(packet[0] & 15) * 4] if packet[0] >> 4 == 4 else packet[0]
+        if kind == 0 and mark in packet:
+            return True
+    return False
+
+
+def summed(packet: bytes) -> bytes:
+    """The packet with its Internet checksum (RFC 1071)."""
+    words = struct.unpack(f"!{len(packet) // 2}H", packet)
+    total = sum(words)
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return packet[:2] + struct.pack("!H", ~total & 0xFFFF) + packet[4:]
+
+
+_ANSWERS: dict[str, Callable[[Any], Any]] = {"clock": lambda _: time.time(), "look": look, "mtu": mtu}
+
+
+def main() -> None:
+    """Answer until the input ends."""
+    for line in sys.stdin:
+        word, _, rest = line.strip().partition(" ")
+        try:
+            answer = _ANSWERS[word](json.loads(rest or "null"))
+        except Exception as error:
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        sys.stdout.write(json.dumps(answer) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""Switches of the inventory's group `switches`: is what RoCE needs set on every port? SONiC only, so far.
+
+Written against SONiC's documented tables and recorded output; not yet seen on hardware.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import msgspec
+
+from c4bench.errors import UnhealthyError
+from c4bench.inventory import Access, Inventory
+from c4bench.remote import Connection, connect
+
+_TIMEOUT_S = 60.0
+_AT_ONCE = 16
+_MTU_AT_LEAST = 4200
+_CONFIGURATION = ("sonic-cfggen", "-d", "--print-data")
+_COUNTERS = ("portstat", "-j")
+_ERRORS = ("RX_ERR", "TX_ERR", "RX_DRP", "TX_DRP")
+Config = Mapping[str, Mapping[str, Any]]
+
+
+class SwitchReport(msgspec.Struct, frozen=True):
+    """A switch: how many of its ports are up, and what is wrong; `audited` is false where it cannot be asked."""
+
+    switch: str
+    audited: bool
+    ports: int
+    problems: tuple[str, ...]
+
+
+def audit_all(inventory: Inventory, reach: Callable[[str, Access], Connection] = connect) -> list[SwitchReport]:
+    """Look at every switch; it only reads."""
+
+    def one(name: str) -> SwitchReport:
+        try:
+            return _ask(name, reach(name, inventory.access[name]))
+        except UnhealthyError as error:
+            return SwitchReport(name, audited=False, ports=0, problems=(str(error),))
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return list(pool.map(one, inventory.switches))
+
+
+def _ask(name: str, connection: Connection) -> SwitchReport:
+    with connection:
+        known = connection.run(["sh", "-c", f"command -v {_CONFIGURATION[0]}"], timeout_s=_TIMEOUT_S, check=False)
+        if known.code:
+            return SwitchReport(
+                name, audited=False, ports=0, problems=("no SONiC: its QoS settings are not looked at",)
+            )
+        config = _json(name, connection.run(_CONFIGURATION, timeout_s=_TIMEOUT_S).stdout)
+        counters = connection.run(_COUNTERS, timeout_s=_TIMEOUT_S, check=False)
+    problems = [*audit(config)]
+    if counters.code == 0:
+        problems += errors(_json(name, counters.stdout))
+    return SwitchReport(name, audited=True, ports=len(_ports(config)), problems=tuple(problems))
+
+
+def _json(name: str, said: bytes) -> Config:
+    """The object in what a command printed, past any words before it."""
+    text = said.decode(errors="replace")
+    try:
+        found: Config = json.loads(text[text.index("{") :])
+    except ValueError:
+        raise UnhealthyError(f"{name}: printed no JSON: {text.strip()[:80]!r}; which version of SONiC is it?") from None
+    return found
+
+
+def audit(config: Config) -> Iterator[str]:
+    """What of CONFIG_DB would let RoCE traffic be dropped, unmarked or fragmented, port by port."""
+    qos, queues, watched = (_by_port(config.get(table, {})) for table in ("PORT_QOS_MAP", "QUEUE", "PFC_WD"))
+    kinds: dict[str, list[str]] = {}
+    for port, settings in _ports(config).items():
+        mtu = int(settings.get("mtu", 9100))
+        if mtu < _MTU_AT_LEAST:
+            yield f"{port}: MTU {mtu}; give it {_MTU_AT_LEAST} or more"
+        own = qos.get(port, {})
+        lossless = [number for number in str(own.get("pfc_enable", "")).split(",") if number]
+        if not lossless:
+            yield f"{port}: PFC is off; set pfc_enable in PORT_QOS_MAP"
+            continue
+        kinds.setdefault(",".join(lossless), []).append(port)
+        if not own.get("dscp_to_tc_map"):
+            yield f"{port}: no dscp_to_tc_map, so DSCP chooses no lossless queue; set it in PORT_QOS_MAP"
+        for number in lossless:
+            if not _marks(config, queues.get(f"{port}|{number}", {})):
+                yield f"{port}: queue {number} is lossless and marks no ECN; give it a wred_profile with ecn"
+        if port not in watched:
+            yield f"{port}: no PFC watchdog; a storm of pauses would stop the fabric; add it to PFC_WD"
+    if len(kinds) > 1:
+        told = "; ".join(f"{priorities} on {len(ports)} ports ({ports[0]})" for priorities, ports in kinds.items())
+        yield f"ports have different lossless priorities: {told}"
+
+
+def errors(counters: Config) -> Iterator[str]:
+    """Ports that have counted errors or drops."""
+    for port, counts in sorted(counters.items()):
+        found = {name: str(counts.get(name, "0")).replace(",", "") for name in _ERRORS}
+        told = [f"{name} {count}" for name, count in found.items() if count not in {"0", "N/A"}]
+        if told:
+            yield f"{port}: {', '.join(told)}; look at its cable and at the other end"
+
+
+def _ports(config: Config) -> dict[str, Mapping[str, Any]]:
+    return {port: own for port, own in config.get("PORT", {}).items() if own.get("admin_status") == "up"}
+
+
+def _by_port(table: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """A row may be for several ports, `Ethernet0,Ethernet4|3`."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for key, row in table.items():
+        ports, bar, rest = key.partition("|")
+        found |= {f"{port}{bar}{rest}": row for port in ports.split(",")}
+    return found
+
+
+def _marks(config: Config, queue: Mapping[str, Any]) -> bool:
+    profile = str(queue.get("wred_profile", "")).strip("[]").rpartition("|")[2]
+    return str(config.get("WRED_PROFILE", {}).get(profile, {}).get("ecn", "ecn_none")) != "ecn_none"

@@ -1,0 +1,71 @@
+"""Reports on a page: a row a host, hosts that are alike in one; below it what is missing and the mend."""
+
+from collections.abc import Iterable, Sequence
+
+from c4bench.doctor.capabilities import NAMES, Capability, Report, State
+from c4bench.doctor.switches import SwitchReport
+
+_SHOWN = 6
+_WORDS = {State.REAL: "real", State.EMULATED: "emulated", State.ABSENT: "-"}
+
+
+def lines(reports: Sequence[Report]) -> list[str]:
+    """The page, line by line."""
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for report in reports:
+        rows.setdefault(_row(report), []).append(report.host)
+    names = [_some(hosts) for hosts in rows.values()]
+    table = [("", *NAMES), *((name, *row) for name, row in zip(names, rows, strict=True))]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    page = ["  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip() for row in table]
+    return [*page, *_absences(reports), *_clock(reports)]
+
+
+def switch_lines(reports: Iterable[SwitchReport]) -> list[str]:
+    """A line for each switch, or for those that say the same; and one for each thing that is wrong with it."""
+    alike: dict[tuple[bool, tuple[str, ...]], list[str]] = {}
+    for report in reports:
+        alike.setdefault((report.audited, report.problems), []).append(report.switch)
+    lines = []
+    for (audited, problems), names in alike.items():
+        mark = ("BAD" if problems else "ok ") if audited else "?  "
+        lines += [
+            f"{mark}  switch {_some(names)}: {problem}" for problem in problems or ("PFC, ECN, QoS as RoCE needs",)
+        ]
+    return lines
+
+
+def _row(report: Report) -> tuple[str, ...]:
+    states = {one.name: "BAD" if one.bad else _WORDS[one.state] for one in report.capabilities}
+    return tuple(states.get(name, "?") for name in NAMES)
+
+
+def _absences(reports: Iterable[Report]) -> list[str]:
+    """What is missing, what is wrong first; hosts that lack the same for the same reason together."""
+    found: dict[tuple[bool, str, str, str], list[str]] = {}
+    for report in reports:
+        for one in report.capabilities:
+            if one.state is State.ABSENT:
+                found.setdefault((not one.bad, one.name, _said(one, report.host), one.mend), []).append(report.host)
+    return [
+        f"{'no ' if fine else 'BAD'}  {name}: {_some(hosts)}: {detail}{f'  -> {mend}' if mend else ''}"
+        for (fine, name, detail, mend), hosts in sorted(found.items())
+    ]
+
+
+def _said(one: Capability, host: str) -> str:
+    return one.detail.removeprefix(f"{host}: ")
+
+
+def _clock(reports: Iterable[Report]) -> list[str]:
+    clocks = [report.clock for report in reports if report.clock]
+    if not clocks:
+        return []
+    apart = max(abs(clock.offset_s) for clock in clocks)
+    worst = max(clock.error_s for clock in clocks)
+    return [f"clocks: {apart:.6f} s from ours at most, known to +-{worst:.6f} s at worst"]
+
+
+def _some(hosts: Sequence[str]) -> str:
+    more = f" and {len(hosts) - _SHOWN} more" if len(hosts) > _SHOWN else ""
+    return f"{', '.join(hosts[:_SHOWN])}{more}"

@@ -1,0 +1,80 @@
+"""What an inventory says that cannot be true together, and what it leaves to be discovered. Pure."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from c4bench.inventory.facts import HostFacts, NicFacts
+from c4bench.inventory.inventory import Inventory
+
+
+class Review(msgspec.Struct, frozen=True):
+    """`problems` have to be mended; `unsaid` names by host what the inventory leaves out."""
+
+    hosts: int
+    switches: int
+    nics: int
+    disruptive: tuple[str, ...]
+    problems: tuple[str, ...]
+    unsaid: dict[str, tuple[str, ...]]
+
+
+def review(inventory: Inventory) -> Review:
+    """Look at all hosts together; each by itself was checked when it was loaded."""
+    facts = {host.name: inventory.facts[host.name] for host in inventory.hosts}
+    unsaid = {name: tuple(_unsaid(known)) for name, known in facts.items()}
+    return Review(
+        hosts=len(inventory.hosts),
+        switches=len(inventory.switches),
+        nics=sum(len(host.nics) for host in inventory.hosts),
+        disruptive=tuple(host.name for host in inventory.hosts if host.disruptive),
+        problems=(*_shared(facts), *_carrying_us(facts), *_unknown_gpu_nics(facts)),
+        unsaid={name: left for name, left in unsaid.items() if left},
+    )
+
+
+def _unsaid(known: HostFacts) -> Iterator[str]:
+    if not known.nics:
+        yield "nics"
+    for position, nic in enumerate(known.nics):
+        yield from (f"nics[{position}].{key}" for key in _nic_keys(nic))
+    if not known.management:
+        yield "management"
+
+
+def _nic_keys(nic: NicFacts) -> list[str]:
+    return [key for key in ("device", "netdev", "address", "rate") if not getattr(nic, key)]
+
+
+def _shared(facts: dict[str, HostFacts]) -> Iterator[str]:
+    """An address, and a port of a switch, belong to one NIC."""
+    for key, what in (("address", "address"), ("leaf", "switch port")):
+        users: dict[str, list[str]] = defaultdict(list)
+        for host, known in facts.items():
+            for position, nic in enumerate(known.nics):
+                users[getattr(nic, key)].append(f"{host} nics[{position}]")
+        users.pop("", None)
+        yield from (f"{what} {value} is given to {_listed(of)}; keep it with one" for value, of in _twice(users))
+
+
+def _carrying_us(facts: dict[str, HostFacts]) -> Iterator[str]:
+    for host, known in facts.items():
+        if known.management and known.management in {nic.netdev for nic in known.nics}:
+            yield f"{host}: {known.management} is both its management interface and a NIC; take it out of c4.nics"
+
+
+def _unknown_gpu_nics(facts: dict[str, HostFacts]) -> Iterator[str]:
+    for host, known in facts.items():
+        indices = {position if nic.index is None else nic.index for position, nic in enumerate(known.nics)}
+        for position, gpu in enumerate(known.gpus):
+            if gpu.nic is not None and gpu.nic not in indices:
+                yield f"{host}: gpus[{position}].nic is {gpu.nic}, and it has no NIC of that index; correct c4.gpus"
+
+
+def _twice(users: dict[str, list[str]]) -> Iterable[tuple[str, list[str]]]:
+    return ((value, of) for value, of in sorted(users.items()) if len(of) > 1)
+
+
+def _listed(names: list[str]) -> str:
+    return f"{', '.join(names[:-1])} and {names[-1]}"

@@ -1,0 +1,34 @@
+"""Times of other hosts on our clock, and how far they may be off."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+
+import msgspec
+
+from c4bench.inject.protocol import Applied
+from c4bench.model.clocks import Offset
+
+
+class Clocks:
+    """The clocks of reserved hosts, as last read; a host that is not among them shares ours, as all of a lab do."""
+
+    def __init__(self, known: Mapping[str, Offset]) -> None:
+        self._known = known
+
+    def error_s(self, host: str) -> float:
+        """How much a time of that host, put on our clock, may be off."""
+        return self._known.get(host, Offset()).error_s
+
+    @contextmanager
+    def translated(self, fault: AbstractContextManager[Applied], host: str) -> Iterator[Applied]:
+        """The fault with its times on our clock."""
+        with fault as applied:
+            yield on_our_clock(applied, self._known.get(host, Offset()))
+
+
+def on_our_clock(applied: Applied, clock: Offset) -> Applied:
+    """A fault whose times were the host's."""
+    seen = applied.witness.observed_s
+    witness = msgspec.structs.replace(applied.witness, observed_s=None if seen is None else clock.ours(seen))
+    onset_s, expires_s = clock.ours(applied.onset_s), clock.ours(applied.expires_s)
+    return msgspec.structs.replace(applied, onset_s=onset_s, expires_s=expires_s, witness=witness)

@@ -1,0 +1,156 @@
+"""Which scenarios run, and on what: needs and skips, health between modules, resumption, what will be touched."""
+
+import json
+import sys
+from collections.abc import Generator, Iterable
+from pathlib import Path
+
+import pytest
+
+from c4bench.errors import C4Error, UnhealthyError
+from c4bench.inject import catalogue
+from c4bench.pytest_plugin.tenancy import TENANCY
+from c4bench.pytest_plugin.verdicts import scenario_name
+from c4bench.record import RunDirectory
+
+_ENDED = "ended"
+_UNTIMED_S = 60.0
+
+
+class Scope:
+    """Hooks about the session as a whole."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._module: Path | None = None
+
+    @property
+    def _run(self) -> RunDirectory:
+        return RunDirectory(self._config.option.c4_run_dir)
+
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        """Leave out what has passed before the interruption that `--c4-resume` makes good."""
+        if not config.option.c4_resume:
+            return
+        ended = [event for event in self._run.events() if event["kind"] == _ENDED and event["passed"]]
+        passed = {event["node"] for event in ended}
+        self._run.keep_scenarios({event["scenario"] for event in ended})
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in passed])
+        items[:] = [item for item in items if item.nodeid not in passed]
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Before anything is degraded: what, where, and for how long."""
+        reporter = self._config.pluginmanager.get_plugin("terminalreporter")
+        if reporter is None or not self._config.option.c4_reserve or TENANCY not in self._config.stash:
+            return
+        tenancy = self._config.stash[TENANCY]
+        for line in announcement(session.items, self._config, past_durations(self._run.path.parent)):
+            reporter.write_line(f"c4bench: {line}")
+        word = "broken" if tenancy.refusal else "without"
+        for host, reason in tenancy.broken.items():
+            reporter.write_line(f"c4bench: {word} {host}: {reason}")
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        """Skip what asks for more than the hosts have; look at the hosts between modules."""
+        tenancy = self._config.stash.get(TENANCY, None)
+        if tenancy is None or not set(getattr(item, "fixturenames", ())) & {"inventory"}:
+            return
+        if item.path != self._module:
+            self._module = item.path
+            tenancy.look()
+        if tenancy.refusal:
+            pytest.skip(tenancy.refusal)
+        marker = item.get_closest_marker("needs")
+        reason = tenancy.lack(marker.args, marker.kwargs.get("hosts", 1)) if marker and marker.args else ""
+        if reason:
+            pytest.skip(reason)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self,
+        item: pytest.Item,
+        call: pytest.CallInfo[None],  # noqa: ARG002  (the hook's signature)
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Fail a skip that `--c4-require` forbids, and note what has ended, for a run that resumes this one."""
+        report = yield
+        if report.skipped and _required(report, self._config.option.c4_require):
+            report.outcome = "failed"
+            report.longrepr = f"required, and missing: {_skip_reason(report)}"
+        if report.when == "call" or report.failed:
+            what = {"node": item.nodeid, "scenario": scenario_name(item)}
+            self._run.event(0.0, _ENDED, **what, passed=report.passed, duration_s=report.duration)
+        return report
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """A run that a broken host has stopped is not a good one, even if nothing failed."""
+        tenancy = self._config.stash.get(TENANCY, None)
+        if tenancy is None:
+            return
+        tenancy.look()
+        if tenancy.refusal and session.exitstatus in {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}:
+            session.exitstatus = UnhealthyError.exit_code
+
+    def pytest_unconfigure(self) -> None:
+        """Give the hosts back, whatever has happened."""
+        tenancy = self._config.stash.get(TENANCY, None)
+        if tenancy is not None:
+            try:
+                tenancy.close()
+            except C4Error as error:
+                sys.stderr.write(f"c4bench: {error}\n")
+
+
+def announcement(items: Iterable[pytest.Item], config: pytest.Config, past: dict[str, float]) -> list[str]:
+    """What will be touched: the hosts that permit faults, the faults by name, and how long it took before."""
+    chosen = list(items)
+    disruptive = [item for item in chosen if "inject" in getattr(item, "fixturenames", ())]
+    if not config.option.c4_allow_disruptive:
+        left = f"; {len(disruptive)} scenarios would, and are skipped (--c4-allow-disruptive)" if disruptive else ""
+        return [f"nothing is degraded{left}", f"{len(chosen)} scenarios, about {_minutes(chosen, past)}"]
+    hosts = [host.name for host in config.stash[TENANCY].inventory.hosts if host.disruptive]
+    faults = sorted({name for item in disruptive for name in faults_of(item)})
+    return [
+        f"{len(disruptive)} of {len(chosen)} scenarios degrade {', '.join(hosts) or 'no host, since none permits it'}",
+        f"faults: {', '.join(faults) or 'none'}; each ends by itself, on its host, when its lease does",
+        f"about {_minutes(disruptive, past)} of disruption, {_minutes(chosen, past)} in all",
+    ]
+
+
+def faults_of(item: pytest.Item) -> set[str]:
+    """The catalogue's names that stand in a test's code or parameters."""
+    known = catalogue.load().specs
+    code = getattr(getattr(item, "function", None), "__code__", None)
+    words = {word for word in (code.co_consts if code else ()) if isinstance(word, str)}
+    call = getattr(item, "callspec", None)
+    words |= {value for value in (call.params.values() if call else ()) if isinstance(value, str)}
+    return {name for name in known if name in words}
+
+
+def past_durations(runs: Path) -> dict[str, float]:
+    """How long each scenario took when it last ended, by node, as the runs in that folder tell."""
+    found: dict[str, float] = {}
+    for path in sorted(runs.glob("*/events.jsonl")):
+        for line in path.read_text().splitlines():
+            if f'"{_ENDED}"' in line:
+                event = json.loads(line)
+                found[event["node"]] = event["duration_s"]
+    return found
+
+
+def _minutes(items: list[pytest.Item], past: dict[str, float]) -> str:
+    known = [past[item.nodeid] for item in items if item.nodeid in past]
+    new = len(items) - len(known)
+    guess = f" ({new} never timed here, taken as {_UNTIMED_S:g} s each)" if new else ""
+    return f"{(sum(known) + new * _UNTIMED_S) / 60:.1f} min{guess}"
+
+
+def _skip_reason(report: pytest.TestReport) -> str:
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    return reason.removeprefix("Skipped: ")
+
+
+def _required(report: pytest.TestReport, required: Iterable[str]) -> bool:
+    reason = _skip_reason(report)
+    return any(reason.startswith((f"no-{name}:", f"{name}-not-allowed:")) for name in required)

@@ -1,0 +1,113 @@
+"""What this session has of its hosts: which of them it may use, for how long, and what they can do."""
+
+import argparse
+from collections.abc import Iterable
+from contextlib import ExitStack
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from c4bench.doctor import Report, look_at
+from c4bench.doctor.capabilities import Capability
+from c4bench.doctor.document import Document
+from c4bench.doctor.switches import audit_all
+from c4bench.inventory import Inventory
+from c4bench.model.clocks import Offset
+from c4bench.record import RunDirectory
+from c4bench.reserve import Reservation, drained, scheduler
+
+TENANCY = pytest.StashKey["Tenancy"]()
+# Without these a host is broken for every scenario; what else it lacks is some scenarios' business.
+_VITAL = ("reachable", "clean")
+
+
+class Tenancy:
+    """The hosts of a session: looked at, reserved and drained at its beginning, given back at its end.
+
+    `refusal` is the one reason to skip every scenario, "" where there is none. `broken` are hosts that fell out, and
+    why; `clocks` are those of reserved hosts, against ours.
+
+    Raises UnhealthyError when somebody else has the hosts, or the scheduler does not give them.
+    """
+
+    def __init__(self, option: argparse.Namespace, inventory: Inventory, command: str) -> None:
+        self.inventory, self.refusal = inventory, ""
+        self.broken: dict[str, str] = {}
+        self.clocks: dict[str, Offset] = {}
+        self._reports: dict[str, Report] | None = None
+        self._reservation: Reservation | None = None
+        self._partial = bool(option.c4_allow_partial)
+        self._held = ExitStack()
+        if option.c4_reserve:
+            with ExitStack() as undo:
+                self._enter(undo, option, command)
+                self._held = undo.pop_all()
+
+    def _enter(self, undo: ExitStack, option: argparse.Namespace, command: str) -> None:
+        known = scheduler(option.c4_scheduler) if option.c4_scheduler else None
+        reports = self.reports()
+        RunDirectory(Path(option.c4_run_dir)).save(
+            "doctor", Document(tuple(reports.values()), tuple(audit_all(self.inventory)))
+        )
+        for report in reports.values():
+            lacking = [one for name in _VITAL if (one := report.lacks(name))]
+            if lacking:
+                self._drop(report.host, f"{lacking[0].detail}; {lacking[0].mend}")
+        hosts = [host.name for host in self.inventory.hosts if host.name not in self.broken]
+        if not hosts or self.refusal:
+            return
+        self._reservation = Reservation(self.inventory, hosts, command, ttl_s=option.c4_reserve)
+        undo.callback(self._reservation.close)
+        if known:
+            undo.enter_context(drained(known, hosts))
+
+    def _drop(self, host: str, reason: str) -> None:
+        if host in self.broken:
+            return
+        self.broken[host] = reason.removeprefix(f"{host}: ")
+        kept = tuple(one for one in self.inventory.hosts if one.name not in self.broken)
+        if self._partial and kept:
+            self.inventory = msgspec.structs.replace(self.inventory, hosts=kept)
+        elif not self.refusal:
+            mend = "" if self._partial else " (or go on without it: --c4-allow-partial)"
+            self.refusal = f"broken-host: {host}: {self.broken[host]}{mend}"
+
+    def reports(self) -> dict[str, Report]:
+        """What each host can do; looked at once a session."""
+        if self._reports is None:
+            self._reports = {report.host: report for report in look_at(self.inventory)}
+        return self._reports
+
+    def fit(self, capabilities: Iterable[str]) -> frozenset[str]:
+        """The hosts that are not broken and have all of these."""
+        wanted = tuple(capabilities)
+        names = (host.name for host in self.inventory.hosts if host.name not in self.broken)
+        return frozenset(name for name in names if not wanted or not _missing(self.reports()[name], wanted))
+
+    def lack(self, capabilities: Iterable[str], hosts: int) -> str:
+        """Why fewer than so many hosts have all of these, as a reason to skip; "" where enough do."""
+        wanted = tuple(capabilities)
+        able = self.fit(wanted)
+        if len(able) >= hosts:
+            return ""
+        for host in self.inventory.hosts:
+            missing = _missing(self.reports()[host.name], wanted)
+            if missing:
+                return f"no-{missing.name}: {len(able)} of {hosts} hosts have it ({host.name}: {missing.detail})"
+        return f"too-few-hosts: {len(able)} of {hosts}"
+
+    def look(self) -> None:
+        """Between modules: a host that is not clean, or not ours any more, falls out; clocks are read anew."""
+        if self._reservation is not None and not self.refusal:
+            self.clocks |= self._reservation.clocks()
+            for host, reason in self._reservation.dirty().items():
+                self._drop(host, reason)
+
+    def close(self) -> None:
+        """Give the hosts back. Raises UnhealthyError when the scheduler does not take them."""
+        self._held.close()
+
+
+def _missing(report: Report, capabilities: Iterable[str]) -> Capability | None:
+    return next((one for name in capabilities if (one := report.lacks(name))), None)

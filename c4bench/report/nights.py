@@ -1,0 +1,187 @@
+"""Tonight against the nights before: what got worse, since when, and what was not measured."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from c4bench.errors import UsageError
+from c4bench.model.measurement import PLUS_MINUS, Measurement
+from c4bench.record import RunDirectory
+from c4bench.report.headlines import quantity, short
+from c4bench.report.statistics import Interval, median, prediction_interval
+
+NIGHT = "night"
+# Of the whole page, not of each figure: with hundreds of figures some would else fall outside every night.
+_FALSE_ALARM = 0.05
+_NIGHTS_AT_LEAST = 3
+# What is told is at least this much: a difference that nobody would act on is no news, however sure.
+_WORTH_TELLING = 0.01
+_SMALLER_IS_BETTER = {"s", "s/s", "B"}
+
+Key = tuple[str, str, tuple[tuple[str, str], ...]]
+
+
+class Change(msgspec.Struct, frozen=True):
+    """A figure that is not what it was before the night `since`; `kind` is `worse`, `better` or `changed`.
+
+    `low` to `high` is where it was to be expected after the `nights` before that. `against` is `nights` or `baseline`.
+    """
+
+    scenario: str
+    name: str
+    labels: dict[str, str]
+    unit: str
+    kind: str
+    value: float
+    low: float
+    high: float
+    since: str
+    nights: int
+    against: str
+
+    def __str__(self) -> str:
+        """One line."""
+        label = f" ({', '.join(f'{key} {value}' for key, value in self.labels.items())})" if self.labels else ""
+        expected = f"{quantity(self.low, self.unit)} to {quantity(self.high, self.unit)}"
+        told = f"expected {expected} after {self.nights} nights" if self.against == "nights" else f"baseline {expected}"
+        what = f"{short(self.scenario)}: {self.name}{label} = {quantity(self.value, self.unit)}"
+        return f"{what}, {told}, since {self.since}"
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """Tonight's page: `compared` figures, of which these changed; `lost` were measured last night and not tonight."""
+
+    night: str
+    nights: int
+    compared: int
+    changes: tuple[Change, ...]
+    lost: tuple[str, ...]
+
+    def of(self, kind: str) -> tuple[Change, ...]:
+        """The changes of a kind."""
+        return tuple(change for change in self.changes if change.kind == kind)
+
+
+class Night(msgspec.Struct, frozen=True):
+    """A run's figures by what they are of: the median where one was taken several times."""
+
+    name: str
+    figures: dict[Key, Measurement]
+
+
+def read(path: Path) -> Night:
+    """A night's run directory. Raises UsageError when it is none, or is damaged."""
+    run = RunDirectory(path)
+    taken: dict[Key, list[Measurement]] = {}
+    for one in (*run.measurements(), *run.timings()):
+        if math.isfinite(one.value):
+            taken.setdefault(_key(one), []).append(one)
+    return Night(path.name, {key: _middle(found) for key, found in taken.items()})
+
+
+def nights(root: Path) -> list[Path]:
+    """The nights' run directories in `root`, oldest first: their names begin with the time."""
+    return sorted(path for path in root.glob(f"*-{NIGHT}*") if path.is_dir() and not path.is_symlink())
+
+
+def compare(tonight: Night, before: Sequence[Night], baseline: Night | None = None) -> Comparison:
+    """Hold tonight's figures against those of the nights before, oldest first, and against the baseline."""
+    confidence = 1 - _FALSE_ALARM / max(1, len(tonight.figures))
+    changes = []
+    compared = 0
+    for key, now in tonight.figures.items():
+        past = [(night.name, night.figures[key].value) for night in before if key in night.figures]
+        compared += len(past) >= _NIGHTS_AT_LEAST
+        change = _since(now, tonight.name, past, confidence) or _from_baseline(now, past, baseline, key, confidence)
+        changes += [change] if change else []
+    last = before[-1].figures if before else {}
+    lost = sorted({f"{short(key[0])}: {key[1]}" for key in last.keys() - tonight.figures.keys()})
+    return Comparison(tonight.name, len(before), compared, tuple(changes), tuple(lost))
+
+
+def prune(root: Path, keep: int, spare: Iterable[Path]) -> list[Path]:
+    """The nights to remove so that `keep` are left, oldest first; those in `spare` stay, whatever their age."""
+    if keep < 1:
+        raise UsageError("at least one night has to be kept; give --keep 1 or more")
+    kept = {path.resolve() for path in spare}
+    return [path for path in nights(root)[:-keep] if path.resolve() not in kept]
+
+
+def _since(now: Measurement, tonight: str, past: Sequence[tuple[str, float]], confidence: float) -> Change | None:
+    """The earliest night from which on every figure, tonight's too, lies outside what the nights before it foretold."""
+    series = [*past, (tonight, now.value)]
+    for first in range(_NIGHTS_AT_LEAST, len(series)):
+        expected = _expected([value for _, value in series[:first]], confidence)
+        sides = {_side(value, expected) for _, value in series[first:]}
+        if len(sides) == 1 and 0 not in sides:
+            return _change(now, expected, sides.pop(), series[first][0], first, "nights")
+    return None
+
+
+def _from_baseline(
+    now: Measurement, past: Sequence[tuple[str, float]], baseline: Night | None, key: Key, confidence: float
+) -> Change | None:
+    """A slow decline that no night shows: as far from the baseline as two single nights never are."""
+    then = baseline.figures.get(key) if baseline else None
+    if baseline is None or then is None or len(past) < _NIGHTS_AT_LEAST:
+        return None
+    spread = prediction_interval([value for _, value in past], confidence)
+    reach = max((spread.high - spread.low) / 2 * math.sqrt(2), _WORTH_TELLING * abs(then.value))
+    expected = Interval(then.value, then.value - reach, then.value + reach)
+    side = _side(now.value, expected)
+    return _change(now, expected, side, baseline.name, len(past), "baseline") if side else None
+
+
+def _expected(values: Sequence[float], confidence: float) -> Interval:
+    found = prediction_interval(values, confidence)
+    least = _WORTH_TELLING * abs(found.mean)
+    return Interval(found.mean, min(found.low, found.mean - least), max(found.high, found.mean + least))
+
+
+def _side(value: float, expected: Interval) -> int:
+    """Above 1, below -1, as expected 0."""
+    return (value > expected.high) - (value < expected.low)
+
+
+def _change(now: Measurement, expected: Interval, side: int, since: str, before: int, against: str) -> Change:
+    return Change(
+        scenario=now.scenario,
+        name=now.name,
+        labels=dict(_key(now)[2]),
+        unit=now.unit,
+        kind=_kind(now, side),
+        value=now.value,
+        low=expected.low,
+        high=expected.high,
+        since=since,
+        nights=before,
+        against=against,
+    )
+
+
+def _kind(now: Measurement, side: int) -> str:
+    sign = now.limit[:1]
+    if sign in {"<", ">"}:
+        return "worse" if (side > 0) == (sign == "<") else "better"
+    if now.limit:  # it had to be exactly so
+        return "worse"
+    if now.unit in _SMALLER_IS_BETTER:
+        return "worse" if side > 0 else "better"
+    return "changed"
+
+
+def _key(one: Measurement) -> Key:
+    """What a figure is of. A fraction among the labels is itself a figure, and is another one every night."""
+    return one.scenario, one.name, tuple(sorted((key, str(value)) for key, value in _lasting(one.labels).items()))
+
+
+def _lasting(labels: Mapping[str, str | int | float]) -> dict[str, str | int | float]:
+    whole = {key: value for key, value in labels.items() if not isinstance(value, float) or value.is_integer()}
+    whole.pop(PLUS_MINUS, None)
+    return whole
+
+
+def _middle(found: Sequence[Measurement]) -> Measurement:
+    return msgspec.structs.replace(found[-1], value=median([one.value for one in found]))

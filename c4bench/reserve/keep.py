@@ -1,0 +1,94 @@
+"""Keeps a host for one user. It is sent there as text: it needs Python 3.8, and imports nothing of ours.
+
+The reservation is a lock on a file, so it ends with this process, whatever ends it: its input closing, which is how the
+loss of our side shows; a `renew` that does not come in time; the host's restart. It answers lines: `renew`, `clock`
+with the time of day, and `health PYTHON` with what the injector there says is in force or left over.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from contextlib import suppress
+
+# Anybody may reserve: every user can open a file there, and a restart clears it.
+_PLACE = "/dev/shm/c4bench.reservation"
+_HEALTH_S = 30
+
+
+def main(claim: dict[str, object]) -> None:
+    """Take the host or say who has it; then keep it."""
+    descriptor = opened()
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        holder = read(descriptor)
+        # A machine may be in an inventory under two names.
+        if holder.get("id") != claim["id"]:
+            say({"held": False, "by": holder})
+            return
+    else:
+        write(descriptor, dict(claim, since_s=time.time()))
+    say({"held": True})
+    serve(float(str(claim["ttl_s"])))
+
+
+def opened() -> int:
+    """The file, made by whoever comes first; one in a shared folder may be opened by others, not created anew."""
+    while True:
+        with suppress(FileNotFoundError):
+            return os.open(_PLACE, os.O_RDWR | os.O_CLOEXEC)
+        with suppress(FileExistsError):
+            descriptor = os.open(_PLACE, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+            os.fchmod(descriptor, 0o666)
+            return descriptor
+
+
+def read(descriptor: int) -> dict[str, object]:
+    """Who has the host; nothing where the file does not say."""
+    try:
+        found = json.loads(os.pread(descriptor, 65536, 0))
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def write(descriptor: int, holder: dict[str, object]) -> None:
+    """Say so."""
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, json.dumps(holder).encode(), 0)
+
+
+def serve(ttl_s: float) -> None:
+    """Answer until the input ends or nothing has come for `ttl_s`."""
+    while select.select([sys.stdin], [], [], ttl_s)[0]:
+        word, _, rest = sys.stdin.readline().strip().partition(" ")
+        if not word:
+            return
+        say(health(rest) if word == "health" else {"time_s": time.time()})
+
+
+def health(python: str) -> dict[str, object]:
+    """What the injector there says, line by line; nothing where it may not be asked."""
+    prefix = [] if os.geteuid() == 0 else ["sudo", "-n"]
+    command = [*prefix, python, "-m", "c4bench.inject", "status"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_HEALTH_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return {"left": []}
+    return {"left": done.stdout.splitlines() if done.returncode == 0 else []}
+
+
+def say(answer: dict[str, object]) -> None:
+    """One line."""
+    sys.stdout.write(json.dumps(answer) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

@@ -1,0 +1,150 @@
+"""Our side of a reservation: a keeper on every host, renewed while we live; all of the hosts or none."""
+
+import getpass
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Self
+
+import msgspec
+
+from c4bench.errors import UnhealthyError
+from c4bench.inventory import Access, Inventory
+from c4bench.model.clocks import Offset
+from c4bench.remote import Connection, Session, connect
+from c4bench.remote.clock import offset
+
+_KEEP = Path(__file__).with_name("keep.py")
+_AT_ONCE = 32
+_TIMEOUT_S = 60.0
+_RENEWALS = 3  # in a term: one that is late loses nothing
+Reach = Callable[[str, Access], Connection]
+
+
+class _Holder(msgspec.Struct, frozen=True):
+    user: str = "somebody"
+    command: str = ""
+    since_s: float = 0.0
+    ttl_s: float = 0.0
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    held: bool = True
+    by: _Holder = _Holder()
+    left: tuple[str, ...] = ()
+    time_s: float = 0.0
+
+
+class Reservation:
+    """Hosts that are ours until `close`, or until we have been silent for `ttl_s`; `lost` says which are no more."""
+
+    def __init__(
+        self, inventory: Inventory, hosts: Sequence[str], command: str, *, ttl_s: float, reach: Reach = connect
+    ) -> None:
+        """Take the hosts. Raises UnhealthyError that names who has one of them; then none is taken."""
+        self._inventory, self._reach, self._ttl_s = inventory, reach, ttl_s
+        self._claim = {
+            "id": os.urandom(8).hex(),
+            "user": f"{getpass.getuser()}@{socket.gethostname()}",
+            "command": command,
+            "ttl_s": ttl_s,
+        }
+        self._ended, self._lock = threading.Event(), threading.Lock()
+        self._sessions: dict[str, Session] = {}
+        self.lost: dict[str, str] = {}
+        with ExitStack() as undo:
+            # Whoever wants the same hosts begins with the same one, so that of two users one gets them all.
+            first, *others = sorted(hosts)
+            self._take([first], undo)
+            self._take(others, undo)
+            self._undo = undo.pop_all()
+        self._renewing = threading.Thread(target=self._renew, name="c4bench-reservation", daemon=True)
+        self._renewing.start()
+
+    def _take(self, hosts: Sequence[str], undo: ExitStack) -> None:
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            for host, session in zip(hosts, pool.map(self._keeper, hosts), strict=True):
+                self._sessions[host] = undo.enter_context(closing(session))
+        for host in hosts:
+            self._refuse_held(host, _read(host, self._sessions[host]))
+
+    def _keeper(self, host: str) -> Session:
+        claim = msgspec.json.encode(self._claim).decode()
+        connection = self._reach(host, self._inventory.access[host])
+        return connection.start(["python3", "-u", "-c", _KEEP.read_text(), claim])
+
+    def _refuse_held(self, host: str, answer: _Answer) -> None:
+        if not answer.held:
+            since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(answer.by.since_s))
+            raise UnhealthyError(
+                f"{host} is reserved by {answer.by.user} since {since} ({answer.by.command}); wait for its end: "
+                f"it is free {answer.by.ttl_s:g} s after they have gone, however they go"
+            )
+
+    def _renew(self) -> None:
+        while not self._ended.wait(self._ttl_s / _RENEWALS):
+            self._ask(dict.fromkeys(self._sessions, "renew"))
+
+    def dirty(self) -> dict[str, str]:
+        """By host, the first of what its injector says is in force or left over; or how we lost it."""
+        python = {host: self._inventory.access[host].python for host in self._sessions}
+        answers = self._ask({host: f"health {python[host]}" for host in self._sessions})
+        return {host: answer.left[0] for host, answer in answers.items() if answer.left} | self.lost
+
+    def clocks(self) -> dict[str, Offset]:
+        """Each host's clock against ours, but for those that are lost."""
+        with self._lock:
+            found = {}
+            for host in self._sessions.keys() - self.lost.keys():
+                with self._watching(host):
+                    found[host] = offset(partial(self._clock, host))
+        return found
+
+    def _clock(self, host: str) -> float:
+        self._sessions[host].write_line("clock")
+        return _read(host, self._sessions[host]).time_s
+
+    def _ask(self, questions: Mapping[str, str]) -> dict[str, _Answer]:
+        """Ask all keepers at once; a host whose keeper is gone is `lost` from then on."""
+        answers = {}
+        with self._lock:
+            for host, question in questions.items():
+                with self._watching(host):
+                    self._sessions[host].write_line(question)
+            for host in questions.keys() - self.lost.keys():
+                with self._watching(host):
+                    answers[host] = _read(host, self._sessions[host])
+        return answers
+
+    @contextmanager
+    def _watching(self, host: str) -> Iterator[None]:
+        try:
+            yield
+        except UnhealthyError as error:
+            self.lost.setdefault(host, f"its reservation is lost: {error}")
+
+    def close(self) -> None:
+        """Give the hosts back."""
+        self._ended.set()
+        self._renewing.join()
+        self._undo.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+
+def _read(host: str, session: Session) -> _Answer:
+    line = session.read_line(_TIMEOUT_S)
+    try:
+        return msgspec.json.decode(line, type=_Answer)
+    except msgspec.MsgspecError as error:
+        raise UnhealthyError(f"{host}: its keeper said {line[:80]!r}: {error}") from None

@@ -1,0 +1,116 @@
+"""Take hosts from whatever schedules jobs on them, and give them back: Slurm, Kubernetes, or any commands of yours."""
+
+import shlex
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import yaml
+
+from c4bench.errors import C4Error, UnhealthyError, UsageError
+
+_COMMAND_S = 900.0
+_LOOK_EVERY_S = 5.0
+
+
+class Scheduler(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Commands, run here for each host, with `{host}` for its name in the inventory.
+
+    `busy` prints something as long as the host still works for others; it is asked until it prints nothing, for
+    `within_s` at most.
+    """
+
+    drain: tuple[str, ...]
+    resume: tuple[str, ...]
+    busy: tuple[str, ...] = ()
+    within_s: float = 3600.0
+
+
+KNOWN = {
+    "slurm": Scheduler(
+        drain=("scontrol", "update", "nodename={host}", "state=drain", "reason=c4bench"),
+        resume=("scontrol", "update", "nodename={host}", "state=resume"),
+        busy=("squeue", "--noheader", "--nodelist={host}", "--states=running,completing", "--format=%i"),
+    ),
+    "kubernetes": Scheduler(
+        drain=("kubectl", "drain", "{host}", "--ignore-daemonsets", "--delete-emptydir-data"),
+        resume=("kubectl", "uncordon", "{host}"),
+    ),
+}
+
+
+def scheduler(name: str) -> Scheduler:
+    """One of those known by name, or the one in a YAML file. Raises UsageError."""
+    if name in KNOWN:
+        return KNOWN[name]
+    try:
+        return msgspec.convert(yaml.safe_load(Path(name).read_text()), Scheduler)
+    except OSError as error:
+        known = ", ".join(KNOWN)
+        raise UsageError(
+            f"--c4-scheduler {name}: {error.strerror}; give {known}, or a file with drain, resume"
+        ) from None
+    except (yaml.YAMLError, msgspec.ValidationError) as error:
+        raise UsageError(f"{name}: {' '.join(str(error).split())}; it has drain, resume, busy and within_s") from None
+
+
+@contextmanager
+def drained(known: Scheduler, hosts: Sequence[str]) -> Iterator[None]:
+    """The hosts take no jobs, and have none, within the block.
+
+    Every one that was drained is given back, whatever happens. Raises UnhealthyError when the scheduler refuses, or a
+    host is still busy after `within_s`.
+    """
+    taken: list[str] = []
+    try:
+        for host in hosts:
+            taken.append(host)
+            _run(known.drain, host)
+        _wait_idle(known, hosts)
+        yield
+    except C4Error as error:
+        raise type(error)(f"{error}{_give_back(known, taken)}") from None
+    except BaseException:
+        _give_back(known, taken)
+        raise
+    problems = _give_back(known, taken)
+    if problems:
+        raise UnhealthyError(problems.removeprefix("; "))
+
+
+def _give_back(known: Scheduler, hosts: Sequence[str]) -> str:
+    """Resume every host; what to say of those for which that failed, "" for none."""
+    problems = [problem for host in hosts if (problem := _tried(known.resume, host))]
+    return f"; not given back to the scheduler, do it by hand: {', '.join(problems)}" if problems else ""
+
+
+def _wait_idle(known: Scheduler, hosts: Sequence[str]) -> None:
+    until_s = time.monotonic() + known.within_s
+    waiting = [host for host in hosts if known.busy]
+    while waiting := [host for host in waiting if _run(known.busy, host).strip()]:
+        if time.monotonic() > until_s:
+            raise UnhealthyError(f"{', '.join(waiting)} still busy {known.within_s:g} s after they were drained")
+        time.sleep(min(_LOOK_EVERY_S, known.within_s / 10))
+
+
+def _run(command: Sequence[str], host: str) -> str:
+    argv = [word.replace("{host}", host) for word in command]
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=_COMMAND_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UnhealthyError(f"{host}: cannot run `{shlex.join(argv)}`: {error}") from None
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip().splitlines() or [f"exit code {done.returncode}"]
+        raise UnhealthyError(f"{host}: `{shlex.join(argv)}` was refused: {said[-1]}")
+    return done.stdout
+
+
+def _tried(command: Sequence[str], host: str) -> str:
+    try:
+        _run(command, host)
+    except UnhealthyError as error:
+        return str(error)
+    return ""

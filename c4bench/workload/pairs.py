@@ -1,0 +1,135 @@
+"""Every NIC to every other, one pair at a time on each: what a fabric carries before anything is done to it."""
+
+import mmap
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+
+import msgspec
+import numpy as np
+
+from c4bench.errors import C4Error, UnhealthyError
+from c4bench.model.fabric import Nic
+from c4bench.verbs.device import Device
+from c4bench.verbs.transport import PROFILES, Connection
+from c4bench.verbs.waiting import Waiter, waiter
+from c4bench.workload.context import RankContext
+from c4bench.workload.link import Offer, Place, send
+
+_PROBE_BYTES = 8
+
+
+class Transfer(msgspec.Struct, frozen=True):
+    """From one NIC to another, by a source port; 0 leaves the path to ECMP."""
+
+    source: str
+    destination: str
+    source_port: int = 0
+
+
+class Pairs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Steps of transfers, no NIC twice in one; each of `probes` small writes and then `messages` of `size_bytes`."""
+
+    steps: tuple[tuple[Transfer, ...], ...]
+    size_bytes: int = 1 << 20
+    messages: int = 8
+    probes: int = 32
+    window: int = 4
+    profile: str = "patient"
+
+
+class Found(msgspec.Struct, frozen=True):
+    """What a transfer came to: seconds for a small write and its acknowledgement, bits a second; or the `problem`."""
+
+    source: str
+    destination: str
+    round_trip_s: float = 0.0
+    rate_bps: float = 0.0
+    problem: str = ""
+
+
+def tournament(hosts: Sequence[str]) -> list[list[tuple[str, str]]]:
+    """Rounds in which each host meets one other, until each has met all (circle method); with an odd number one rests.
+
+    Whoever sends in a round receives in the one that follows it, so that both directions are met.
+    """
+    seats: list[str | None] = [*hosts, *([None] if len(hosts) % 2 else [])]
+    rounds = []
+    for _ in range(len(seats) - 1):
+        half = len(seats) // 2
+        met = [(a, b) for a, b in zip(seats[:half], reversed(seats[half:]), strict=True) if a and b]
+        rounds += [met, [(b, a) for a, b in met]]
+        seats = [seats[0], seats[-1], *seats[1:-1]]
+    return rounds
+
+
+def run(context: RankContext) -> None:
+    """Report `pairs`: what each transfer that this rank sent came to, in the order of the steps."""
+    wanted = context.parameters(Pairs)
+    own = {nic.name: nic for nic in context.job.nics if nic.name in context.job.members[context.rank].nics}
+    found = []
+    with ExitStack() as undo:
+        ends = {name: End(nic, wanted, undo) for name, nic in own.items()}
+        for number, step in enumerate(wanted.steps):
+            context.meet(context.job.id, f"step{number}", context.rank, context.size)
+            for transfer in step:
+                found += _take_part(context, wanted, ends, number, transfer)
+    context.report("pairs", found=msgspec.to_builtins(found))
+
+
+def _take_part(
+    context: RankContext, wanted: Pairs, ends: Mapping[str, "End"], number: int, transfer: Transfer
+) -> list[Found]:
+    """One end of a transfer, or nothing where it is none of ours."""
+    side = next((side for side, name in enumerate((transfer.source, transfer.destination)) if name in ends), None)
+    if side is None:
+        return []
+    end = ends[transfer.destination if side else transfer.source]
+    place = f"{context.job.id}/{number}/{transfer.source}"
+
+    def meet(key: str, payload: bytes = b"") -> list[bytes]:
+        return context.meet(place, key, side, 2, payload)
+
+    with ExitStack() as undo:
+        connection = end.device.connection(PROFILES[wanted.profile], sends=wanted.window, receives=1)
+        undo.callback(connection.close)
+        remote = msgspec.structs.replace(end.device.here(), qp=connection.qp_num)
+        told = meet("offer", msgspec.msgpack.encode(Offer(remote, end.place)))
+        far = msgspec.msgpack.decode(told[1 - side], type=Offer)
+        problem = ""
+        try:
+            connection.connect(far.remote, transfer.source_port if side == 0 else 0)
+        except C4Error as error:
+            problem = str(error)
+        # A dead path is a finding as well: the far end must not be left waiting.
+        broken = any(meet("connected", problem.encode()))
+        result = Found(transfer.source, transfer.destination, problem=problem or "the far end cannot connect")
+        if side == 0 and not broken:
+            try:
+                result = _timed(end, connection, far.place, wanted, transfer)
+            except UnhealthyError as error:
+                result = Found(transfer.source, transfer.destination, problem=str(error))
+        meet("done")
+    return [result] if side == 0 else []
+
+
+def _timed(end: "End", connection: Connection, place: Place, wanted: Pairs, transfer: Transfer) -> Found:
+    far = place.address, place.rkey
+    began, ended = send(connection, end.waiter, end.local, far, _PROBE_BYTES, wanted.probes, 1)
+    round_trip_s = (ended - began) / wanted.probes
+    began, ended = send(connection, end.waiter, end.local, far, wanted.size_bytes, wanted.messages, wanted.window)
+    rate_bps = 8 * wanted.size_bytes * wanted.messages / (ended - began)
+    return Found(transfer.source, transfer.destination, round_trip_s, rate_bps)
+
+
+class End:
+    """A NIC opened, with memory that others may write to."""
+
+    def __init__(self, nic: Nic, wanted: Pairs, undo: ExitStack) -> None:
+        self.device = undo.enter_context(Device(nic.device, nic.address))
+        self._memory = mmap.mmap(-1, wanted.size_bytes)
+        array = np.frombuffer(self._memory, np.uint8)
+        region = self.device.register(array.ctypes.data, wanted.size_bytes)
+        undo.callback(region.close)
+        self.local = array.ctypes.data, region.lkey
+        self.place = Place(array.ctypes.data, region.rkey)
+        self.waiter: Waiter = waiter("events", [self.device])

@@ -1,0 +1,132 @@
+"""What is concluded from what a host says of itself."""
+
+import sys
+
+import msgspec
+import pytest
+
+from c4bench.doctor import State, table
+from c4bench.doctor.capabilities import NAMES, judge, unreachable
+from c4bench.doctor.findings import Device, Findings, InjectorState, Knob, Netdev, Port, Way
+from c4bench.doctor.look import priorities
+from c4bench.model.clocks import Offset
+from c4bench.model.fabric import Host, Nic
+
+NIC = Nic("n1", 0, "mlx5_0", "eth2", "10.2.0.1", 1e11)
+HOST = Host("n1", "10.1.0.1", (NIC,), disruptive=True)
+PORT = Port(1, "Ethernet", "ACTIVE", "100 Gb/sec (2X HDR)", ("IB/RoCE v1", "RoCE v2"), "eth2", 0)
+DEVICE = Device("mlx5_0", False, "22.36.1010", "MT_0000000359", (PORT,))
+FOUND = Findings(
+    python=".".join(map(str, sys.version_info[:3])),
+    root=False,
+    agent="0.1.0",
+    rdma=(DEVICE,),
+    uverbs="",
+    netdevs={"eth2": Netdev(9000, "up", (3,), (3,))},
+    knobs={"0": Knob("LiveSourcePort", "")},
+    memlock_bytes=-1,
+    gpus=("NVIDIA H100 80GB HBM3",) * 8,
+    injector=InjectorState(True, "", ()),
+)
+CLOCK = Offset(0.0004, 0.001)
+WAY = Way("n1/0", "n2/0", 4096)
+
+
+def states(found=FOUND, host=HOST, clock=CLOCK, ways=(WAY,)):
+    return {one.name: one for one in judge(host, found, clock, ways).capabilities}
+
+
+def change(**fields):
+    return msgspec.structs.replace(FOUND, **fields)
+
+
+def device(**fields):
+    return change(rdma=(msgspec.structs.replace(DEVICE, **fields),))
+
+
+def port(**fields):
+    return device(ports=(msgspec.structs.replace(PORT, **fields),))
+
+
+def test_a_host_with_everything_has_every_capability_but_infiniband():
+    """Hardware that is set up right is real in every column, and nothing is bad."""
+    report = judge(HOST, FOUND, CLOCK, (WAY,))
+    assert [one.name for one in report.capabilities] == list(NAMES)
+    assert {one.name for one in report.capabilities if one.state is not State.REAL} == {"infiniband"}
+    assert report.bad == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "found", "words", "bad"),
+    [
+        ("agents", change(agent=""), "deploy", True),
+        ("python", change(agent="", python="3.6.8"), "3.6.8, not", True),
+        ("rdma", change(rdma=()), "lacks mlx5_0", True),
+        ("rdma", port(state="DOWN"), "no active port: mlx5_0", True),
+        ("rdma", change(uverbs="user 1000 may open none"), "user 1000", True),
+        ("rocev2", port(gid_types=("IB/RoCE v1",)), "no GID", False),
+        ("paths", change(knobs={"0": Knob("Unsteered", "firmware refuses")}), "firmware refuses", False),
+        ("paths", change(knobs={}), "c4.nics is empty", False),
+        ("pfc", change(netdevs={"eth2": Netdev(9000, "up", (), (3,))}), "off", False),
+        ("pfc", change(netdevs={"eth2": Netdev(9000, "up", None, (3,))}), "can tell", False),
+        ("ecn", change(netdevs={"eth2": Netdev(9000, "up", (3,), ())}), "DCQCN", False),
+        ("gpu", change(gpus=()), "nvidia-smi", False),
+        ("memlock", change(memlock_bytes=65536), "64 KiB", False),
+        ("root", change(injector=InjectorState(False, "a password is required", ())), "password", False),
+        ("clean", change(injector=InjectorState(True, "", ('{"state":"quarantined"}',))), "quarantined", True),
+        ("infiniband", port(link_layer="InfiniBand"), "no subnet manager", False),
+    ],
+)
+def test_each_thing_that_is_missing_is_absent_for_its_own_reason(name, found, words, bad):
+    """One thing taken away is one capability absent, with the reason; and only what nothing works without is bad."""
+    one = states(found)[name]
+    assert one.state is State.ABSENT
+    assert words in f"{one.detail} {one.mend}"
+    assert one.bad is bad
+    assert one.mend or not bad
+
+
+def test_software_is_told_from_hardware():
+    """An RDMA device that hangs on no bus is emulated, and so is all that is only as real as it is."""
+    found = states(device(software=True))
+    assert {name for name, one in found.items() if one.state is State.EMULATED} == {"rdma", "rocev2", "paths"}
+
+
+def test_infiniband_needs_a_subnet_manager():
+    """A port that a subnet manager has spoken to is usable."""
+    assert states(port(link_layer="InfiniBand", subnet_manager_lid=1))["infiniband"].state is State.REAL
+
+
+@pytest.mark.parametrize(("passed", "bad"), [(4096, False), (1024, True), (0, False)])
+def test_a_way_narrower_than_its_nic_is_bad_and_a_silent_one_unknown(passed, bad):
+    """A switch in between with a smaller MTU would drop RDMA silently; a peer that answers no echo proves nothing."""
+    one = states(ways=(Way("n1/0", "n2/0", passed),))["mtu"]
+    assert one.bad is bad
+    assert (one.state is State.ABSENT) == (passed < 4096)
+
+
+@pytest.mark.parametrize(("offset_s", "error_s", "near"), [(0.05, 0.0, True), (0.3, 0.01, False), (0.3, 0.25, True)])
+def test_a_clock_is_off_only_beyond_its_error(offset_s, error_s, near):
+    """What the exchange cannot tell is not held against the host."""
+    assert (states(clock=Offset(-offset_s, error_s))["clock"].state is State.REAL) is near
+
+
+def test_hosts_that_are_alike_share_a_row_and_a_reason():
+    """A page for 256 hosts is as short as what there is to say of them."""
+    reports = [judge(msgspec.structs.replace(HOST, name=f"n{n}"), FOUND, CLOCK) for n in range(255)]
+    page = table.lines([*reports, unreachable(HOST, "n1: no route to host")])
+    assert len(page) < 10
+    assert any("255" not in line and "and 249 more" in line for line in page)
+    assert any(line.startswith("BAD  reachable: n1: no route to host  ->") for line in page)
+
+
+def test_priorities_are_read_off_mlnx_qos():
+    """As the tool prints them, in either of its spellings."""
+    text = """Priority trust state: dscp
+PFC configuration:
+	priority    0   1   2   3   4   5   6   7
+	enabled     0   0   0   1   0   0   0   0
+	buffer      0   0   0   1   0   0   0   0
+"""
+    assert priorities(text) == priorities(text.replace("enabled ", "enabled: ")) == [3]
+    assert priorities("no such device") is None

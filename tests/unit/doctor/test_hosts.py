@@ -1,0 +1,77 @@
+"""What `doctor` says about hosts, on answers of every kind."""
+
+import msgspec
+import pytest
+
+from c4bench.doctor import State, look_at, table
+from c4bench.doctor.hosts import ring
+from c4bench.inventory import load
+from c4bench.remote import connect
+
+
+@pytest.fixture
+def inventory(tmp_path):
+    path = tmp_path / "hosts.yml"
+    nics = "[{device: mlx5_none, netdev: lo, address: 127.0.0.1, rate: 1gbit}]"
+    path.write_text(
+        f"all: {{hosts: {{here: {{ansible_connection: local, c4: {{python: /bin/false, nics: {nics}}}}},\n"
+        f"  there: {{ansible_connection: local, c4: {{nics: [{{netdev: lo, address: 127.0.0.1}}]}}}}}}}}"
+    )
+    return load(path)
+
+
+def states(report):
+    return {one.name: one.state for one in report.capabilities}
+
+
+def test_each_thing_is_looked_at_by_itself(inventory):
+    """A host without agent and NIC is reachable all the same; what is missing is named, with its mend."""
+    report, other = look_at(inventory)
+    found = states(report)
+    assert found["reachable"] is found["clock"] is State.REAL
+    assert found["agents"] is found["rdma"] is State.ABSENT
+    assert "lacks mlx5_none" in report.lacks("rdma").detail
+    assert all(one.mend for one in report.bad)
+    assert states(other).keys() == found.keys()
+
+
+def test_the_mtu_of_the_way_is_tried(inventory):
+    """Packets as long as RoCE's really go to the peer and come back: the loopback interface passes the largest."""
+    report = look_at(inventory)[0]
+    mtu = next(one for one in report.capabilities if one.name == "mtu")
+    assert (mtu.state, mtu.detail) == (State.REAL, "4096 (1 ways tried)")
+
+
+def test_a_host_that_cannot_be_reached_gets_one_line(inventory):
+    """Nothing is said about what could not be looked at, and the others are looked at all the same."""
+    silent = msgspec.structs.replace(inventory.access["here"], connection="ssh", address="127.0.0.1", port=1)
+    access = {**inventory.access, "here": silent}
+    first, second = look_at(msgspec.structs.replace(inventory, access=access))
+    assert states(first) == {"reachable": State.ABSENT}
+    assert first.lacks("gpu").name == "reachable"
+    assert states(second)["reachable"] is State.REAL
+    page = table.lines([first, second])
+    assert any("refused" in line and "-> mend the access" in line for line in page)
+
+
+def test_every_nic_is_met_twice_in_its_own_plane(tmp_path):
+    """A ring over the hosts of a plane: each NIC asks one on another host, and is asked by one."""
+    nics = ", ".join(f"{{address: 10.{plane}.0.NN, plane: {plane}}}" for plane in (0, 1))
+    hosts = "\n".join(f"    h{n}: {{c4: {{nics: [{nics.replace('NN', str(n))}]}}}}" for n in range(1, 5))
+    path = tmp_path / "hosts.yml"
+    path.write_text(f"all:\n  hosts:\n{hosts}\n")
+    pairs = [pair for of in ring(load(path).hosts).values() for pair in of]
+    assert len(pairs) == len({peer.name for _, peer in pairs}) == 8
+    assert all(own.plane == peer.plane and own.host != peer.host for own, peer in pairs)
+
+
+def test_connections_are_those_of_the_inventory(inventory):
+    """Each host is reached by its own access."""
+    used = []
+
+    def reach(host, access):
+        used.append((host, access))
+        return connect(host, access)
+
+    look_at(inventory, reach)
+    assert sorted(used) == sorted(inventory.access.items())

@@ -1,0 +1,81 @@
+"""`c4bench nightly` as a timer starts it: run, compare, say it on one page, keep the last nights."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+SCENARIO = """\
+from pathlib import Path
+def test_speed(measure):
+    measure("speed_s", float(Path("speed").read_text()), unit="s", at_most=5.0)
+"""
+
+
+@pytest.fixture
+def place(tmp_path):
+    (tmp_path / "hosts.yml").write_text("all: {hosts: {here: {ansible_connection: local}}}")
+    (tmp_path / "test_it.py").write_text(SCENARIO)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "speed").write_text("1.0")
+    return tmp_path
+
+
+def nightly(place, *words):
+    argv = [
+        sys.executable,
+        "-m",
+        "c4bench.cli.main",
+        "nightly",
+        f"--hosts={place / 'hosts.yml'}",
+        "--runs=runs",
+        *words,
+    ]
+    arguments = ["--", "-q", "-p", "no:cacheprovider", "test_it.py"]
+    done = subprocess.run([*argv, *arguments], cwd=place, env=os.environ, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout
+
+
+def runs(place):
+    return sorted(path.name for path in (place / "runs").iterdir() if path.name.endswith("night") and path.is_dir())
+
+
+def earlier(place, count):
+    """Nights of the past, copied from a real one."""
+    first = place / "runs" / runs(place)[0]
+    for number in range(count):
+        path = place / "runs" / f"20200101T{number:06}Z-night"
+        path.mkdir()
+        for name in ("run.json", "timings.jsonl", "events.jsonl"):
+            (path / name).write_bytes((first / name).read_bytes())
+
+
+def test_a_night_is_run_compared_told_and_kept(place):
+    """The first is accepted; a slower one later is worse, dated, and exits 1 though within its limit; old ones go."""
+    code, said = nightly(place, "--accept")
+    assert code == 0, said
+    assert "pass, 0 worse" in said
+    assert "1 scenarios, 0 did not pass" in said
+    accepted = runs(place)[0]
+    earlier(place, 4)
+    (place / "speed").write_text("2.0")
+    code, said = nightly(place, "--keep=3")
+    assert code == 1, said
+    kept = runs(place)
+    assert f"it.speed: speed_s = 2 s, expected 990 ms to 1.01 s after 3 nights, since {kept[-1]}" in said
+    assert len(kept) == 3
+    assert accepted in kept
+    page = (place / "runs/latest/night.md").read_text()
+    assert page in said
+    assert json.loads((place / "runs/latest/artefacts/night.json").read_text())["changes"][0]["kind"] == "worse"
+
+
+def test_what_is_wrong_on_the_command_line_leaves_no_night(place):
+    """A missing inventory is a usage error of the run itself, and no night is kept for it."""
+    (place / "hosts.yml").unlink()
+    code, _ = nightly(place)
+    assert code == 2
+    assert runs(place) == []
+    assert nightly(place, "--keep=0")[0] == 2

@@ -7,7 +7,7 @@ MAIN     := $(addprefix tests/scenarios/,c4d c4p $(RING)::test_ring_is_exact_and
               $(RING)::test_corrupted_element_is_noticed hosts)
 PACKAGES := linux-source flex bison bc make gcc libc6-dev xz-utils binutils \
             python3-venv python3-pyverbs rdma-core ibverbs-providers \
-            iproute2 nftables openssh-server openssh-client util-linux git
+            iproute2 nftables openssh-server openssh-client sudo util-linux git
 MISSING   = $(shell dpkg-query -W -f='$${Package} $${Status}\n' $(PACKAGES) 2>/dev/null \
               | awk '/ok installed/ {have[$$1]} END {n = split("$(PACKAGES)", want, " "); \
                      for (i = 1; i <= n; i++) if (!(want[i] in have)) printf "%s ", want[i]}')
@@ -49,6 +49,7 @@ test: setup lint type unit
 lint: venv
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/ansible-lint --offline -q playbooks
 
 type: venv
 	$(BIN)/mypy

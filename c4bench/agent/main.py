@@ -7,6 +7,7 @@ import signal
 import sys
 from pathlib import Path
 
+from c4bench.agent import privileges, service
 from c4bench.agent.agent import Agent
 from c4bench.agent.config import load
 from c4bench.agent.daemon import Daemon
@@ -29,6 +30,7 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     try:
         config = load(options.config)
+        privileges.settle(config)
         daemon = Daemon(Path(config.state))
         if options.stop:
             daemon.stop(_STOP_S)
@@ -43,10 +45,14 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _detach(config: AgentConfig, daemon: Daemon) -> None:
+    """Says whether it was `started`, so that a playbook can tell that it has changed something."""
     socket = Path(config.socket)
+    if daemon.running and socket.exists():
+        return
     if not daemon.running:
         socket.unlink(missing_ok=True)  # what a crash left behind would pass for a ready agent
     daemon.start(lambda: _serve(config), socket.exists, _START_S)
+    print("started")  # noqa: T201
 
 
 def _serve(config: AgentConfig) -> int:
@@ -60,14 +66,17 @@ def _serve(config: AgentConfig) -> int:
     spawner = start(load)
     tls = client_context(trust / "ca.pem", trust / "cert.pem", trust / "key.pem")
     with contextlib.suppress(asyncio.CancelledError):
-        asyncio.run(_run(Agent(config, tls, spawner)))
+        asyncio.run(_run(Agent(config, tls, spawner), Path(config.socket)))
     return 0
 
 
-async def _run(agent: Agent) -> None:
+async def _run(agent: Agent, socket: Path) -> None:
     task = asyncio.ensure_future(agent.run())
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    await task
+    async with asyncio.TaskGroup() as tasks:
+        telling = tasks.create_task(service.report(socket.exists))
+        await task
+        telling.cancel()
 
 
 if __name__ == "__main__":

@@ -186,7 +186,7 @@ def _remote(access: Access) -> bool:
 
 def _ask(inventory: Inventory, name: str, words: Sequence[str], arguments: argparse.Namespace) -> int:
     access = inventory.access[name]
-    argv = [*_prefix(access), access.python, "-m", "c4bench.inject", *words]
+    argv = [access.python, "-m", "c4bench.inject", *words]
     with remote.connect(name, access) as connection:
         done = connection.run(argv, timeout_s=_TIMEOUT_S, check=False)
     for line in done.stdout.decode(errors="replace").splitlines():
@@ -203,14 +203,7 @@ def _injector(inventory: Inventory, history: Path | None) -> Injector:
         connect=lambda host: remote.connect(host, inventory.access[host]),
         python=lambda host: inventory.access[host].python,
         record=HistoryFile(history or state / "c4bench/faults.jsonl"),
-        prefix=lambda host: _prefix(inventory.access[host]),
     )
-
-
-def _prefix(access: Access) -> Sequence[str]:
-    """What makes a command root's there: nothing where we are root already."""
-    ours = os.geteuid() == 0 if not _remote(access) else access.user == "root"
-    return () if ours else ("sudo", "-n")
 
 
 def _targets_and_values(words: Sequence[str], inventory: Inventory) -> tuple[list[Place], dict[str, Value]]:

@@ -33,7 +33,14 @@ python=$(command -v python{version}) || {{
   exit 3
 }}
 [ "$(uname -m)" = {machine} ] || {{ echo "c4bench: this agent is for {machine}" >&2; exit 3; }}
-PYTHONPATH=${{0%/*/*}}/site PYTHONNOUSERSITE=1 exec "$python" "$@"
+PYTHONPATH=${{0%/*/*}}/site PYTHONNOUSERSITE=1 PYTHONSAFEPATH=1 exec "$python" "$@"
+"""
+# Root's by a sudo rule: nothing of the caller's environment gets in but who he is and the way he came by.
+_INJECTOR = """\
+#!/bin/sh
+# c4bench's fault injector: the one command here that needs root (see playbooks/deploy.yml).
+exec /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 \\
+  SUDO_USER="$SUDO_USER" SSH_CONNECTION="$SSH_CONNECTION" "${0%/*}/python" -m c4bench.inject "$@"
 """
 
 
@@ -47,13 +54,13 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 def build(cache: Path, *, ranks: bool = True) -> Path:
-    """The bundle as `bundle.tar.gz` in a folder of `cache` named by its content; made only when it is not there yet.
+    """The bundle in `cache`, under a name that its content makes; made only when it is not there yet.
 
     Without `ranks` it leaves out what only ranks compute with, which is most of its size. Raises UnhealthyError when a
     package is missing from our own environment.
     """
     entries = sorted(_entries((*REQUIRED, *OPTIONAL) if ranks else REQUIRED), key=lambda entry: entry.name)
-    target = cache / f"agent-{_digest(entries)}" / "bundle.tar.gz"
+    target = cache / f"agent-{_digest(entries)}.tar.gz"
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
         unfinished = target.with_suffix(f".{os.getpid()}")
@@ -64,6 +71,7 @@ def build(cache: Path, *, ranks: bool = True) -> Path:
 
 def _entries(packages: Iterable[str]) -> Iterator[Entry]:
     yield Entry("bin/python", _launcher(), executable=True, modified_s=0)
+    yield Entry("bin/inject", _INJECTOR.encode(), executable=True, modified_s=0)
     package = Path(c4bench.__file__).parent
     yield from _packed(package.parent, (path.relative_to(package.parent) for path in package.rglob("*")))
     yield from _data("faults")

@@ -45,9 +45,17 @@ class PlaybookResult(msgspec.Struct, frozen=True):
 
 
 def playbook(
-    name: str, inventory: Inventory, *, hosts: Sequence[str], variables: Mapping[str, object], directory: Path
+    name: str,
+    inventory: Inventory,
+    *,
+    hosts: Sequence[str],
+    variables: Mapping[str, object],
+    directory: Path,
+    check: bool = False,
 ) -> PlaybookResult:
     """Run `playbooks/NAME.yml` on `hosts`, with everything Ansible keeps in a new folder of `directory`.
+
+    With `check` nothing is changed: the result says what would be.
 
     Raises UnhealthyError with host, task and message when a task fails or a host cannot be reached, and also when a
     host did not take part: Ansible calls that a success.
@@ -63,6 +71,7 @@ def playbook(
             limit=",".join(hosts),
             forks=max(1, min(len(hosts), _FORKS_MAX)),
             extravars=dict(variables),
+            cmdline="--check" if check else None,
             envvars=_environment(private, control),
             quiet=True,
             event_handler=events.add,

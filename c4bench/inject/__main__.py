@@ -7,7 +7,6 @@ status          list what is in force
 schema [output] print the JSON Schema of a catalogue file, or of the answers
 """
 
-import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -17,6 +16,7 @@ import msgspec
 from c4bench.errors import C4Error, UnhealthyError, UsageError
 from c4bench.inject import catalogue, drivers, hold, protocol
 from c4bench.inject.journal import Journal
+from c4bench.inject.privilege import become_root
 from c4bench.model.fault import FaultRequest
 
 
@@ -24,7 +24,10 @@ def main(arguments: Sequence[str]) -> int:
     """Run one command; the exit code is that of the house."""
     signal.signal(signal.SIGTERM, _end)
     try:
-        _command(arguments)(*arguments[1:])
+        command = _command(arguments)
+        if command in _OF_HOSTS:
+            become_root(arguments, needed=command in _CHANGING)
+        command(*arguments[1:])
     except C4Error as error:
         _print(protocol.Refused(str(error), error.exit_code))
         return error.exit_code
@@ -32,7 +35,6 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _hold(text: str) -> None:
-    _need_root()
     request, known = _request(text), catalogue.load()
     records = Journal.of(known.find(request.fault).target, request.host)
     hold.hold(request, known, records, sys.stdin.fileno(), _print)
@@ -45,7 +47,6 @@ def _plan(text: str) -> None:
 
 
 def _heal(*ids: str) -> None:
-    _need_root()
     known = False
     for records in Journal.every():
         for fault_id in ids or [entry.lease.id for entry in records.entries()]:
@@ -84,6 +85,8 @@ _COMMANDS: dict[str, tuple[Callable[..., None], range]] = {
     "status": (_status, range(1)),
     "schema": (_schema, range(2)),
 }
+_CHANGING = (_hold, _heal)
+_OF_HOSTS = (*_CHANGING, _plan, _status)
 
 
 def _command(arguments: Sequence[str]) -> Callable[..., None]:
@@ -99,11 +102,6 @@ def _request(text: str) -> FaultRequest:
         return msgspec.json.decode(text, type=FaultRequest)
     except msgspec.MsgspecError as error:
         raise UsageError(f"the request is not one: {error}") from None
-
-
-def _need_root() -> None:
-    if os.geteuid() != 0:
-        raise UnhealthyError("faults need root on the host; run this through sudo")
 
 
 def _print(reply: object) -> None:

@@ -28,8 +28,8 @@ _BACK_WITHIN_S = 600.0
 class Injector:
     """Applies faults of the catalogue to hosts and switches.
 
-    `connect` gives a way to a host by name, `python` the interpreter there that has c4bench; `prefix` is what makes a
-    command root's, such as `sudo -n`. Every fault leaves its asking, its onset and its end in the `record`. A host that
+    `connect` gives a way to a host by name, `python` the interpreter there that has c4bench; the injector becomes root
+    there by itself (see `privilege`). Every fault leaves its asking, its onset and its end in the `record`. A host that
     is not as it was after a fault is kept from further ones.
     """
 
@@ -39,11 +39,10 @@ class Injector:
         python: Callable[[str], str],
         record: History | None = None,
         *,
-        prefix: Callable[[str], Sequence[str]] = lambda _: (),
         reach: Reach = absence.answers,
     ) -> None:
         self._connect, self._python, self._record = connect, python, record
-        self._prefix, self._reach = prefix, reach
+        self._reach = reach
         self._catalogue = catalogue.load()
         self._quarantined: dict[str, str] = {}
 
@@ -156,7 +155,7 @@ class Injector:
         return self._connect(request.host).start([*self._command(request.host), what, text])
 
     def _command(self, host: str) -> list[str]:
-        return [*self._prefix(host), self._python(host), "-m", "c4bench.inject"]
+        return [self._python(host), "-m", "c4bench.inject"]
 
     def _applied(self, session: Session, host: Host, request: FaultRequest) -> Applied:
         try:

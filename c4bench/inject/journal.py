@@ -18,6 +18,7 @@ import msgspec
 from c4bench.errors import C4Error, UnhealthyError, UsageError
 from c4bench.inject import interfaces, targets
 from c4bench.inject.actions import Plan
+from c4bench.inject.privilege import checked_name
 from c4bench.model.fault import FaultRequest, Lease, TargetKind
 
 STATE = Path("/var/lib/c4bench")
@@ -78,7 +79,7 @@ class Journal:
     @classmethod
     def of(cls, kind: TargetKind, host: str) -> Self:
         """A host's own, or that of a switch, which the host that drives it keeps for it."""
-        return cls(STATE / "switches" / host if kind in _OF_SWITCHES else STATE)
+        return cls(STATE / "switches" / checked_name("switch", host) if kind in _OF_SWITCHES else STATE)
 
     @classmethod
     def every(cls) -> list[Self]:
@@ -210,7 +211,7 @@ class Journal:
             os.close(descriptor)
 
     def _path(self, fault_id: str) -> Path:
-        return self._faults / f"{fault_id}.json"
+        return self._faults / f"{checked_name('fault', fault_id)}.json"
 
     def _read(self, path: Path) -> Entry:
         try:

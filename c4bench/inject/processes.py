@@ -6,7 +6,8 @@ import msgspec
 
 from c4bench.agent.config import load
 from c4bench.collective.ring_reader import read_owner
-from c4bench.errors import UsageError
+from c4bench.errors import UnhealthyError, UsageError
+from c4bench.inject.privilege import checked_name
 from c4bench.model.agent import AgentConfig
 from c4bench.model.fault import FaultRequest
 
@@ -34,6 +35,7 @@ class ProcessTarget(msgspec.Struct, frozen=True):
 def find(request: FaultRequest) -> ProcessTarget:
     """The process of the request's rank. Raises UsageError when no such rank runs here."""
     job, rank = request.the_rank
+    checked_name("job", job)
     places = load(AGENT_CONFIG) if AGENT_CONFIG.exists() else AgentConfig("", "", "")
     ring = places.ring(job, rank)
     if not ring.exists():
@@ -42,6 +44,9 @@ def find(request: FaultRequest) -> ProcessTarget:
     started = started_ticks(pid)
     if started is None:
         raise UsageError(f"rank {rank} of job {job} on {request.host} has ended: there is no process {pid}")
+    if ring.stat().st_uid != Path(f"/proc/{pid}").stat().st_uid:
+        # Whoever writes the ring says which process it is of; nobody has another user's hit by saying so.
+        raise UnhealthyError(f"{ring} names process {pid}, which is another user's; stop job {job}")
     return ProcessTarget(pid, started, ring, places.controls(job, rank), _group(pid))
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
+import c4bench
 from c4bench.model.fault import Lease
 
 _DONE = b"."
@@ -54,8 +55,10 @@ class SystemdTimer:
         self._unit = f"c4bench-{lease.id.replace('.', '-')}"
         delay_s = max(0.0, deadline_s - time.monotonic()) + self._AFTER_S
         options = (f"--unit={self._unit}", f"--on-active={delay_s:.3f}", "--timer-property=AccuracySec=100ms")
-        heal = (sys.executable, "-m", "c4bench.inject", "heal", lease.id)
-        subprocess.run(("systemd-run", "--quiet", "--collect", *options, *heal), check=False, timeout=_TIMEOUT_S)
+        # The unit gets nothing of our environment, and our code may lie beside the interpreter rather than in it.
+        code = f"--setenv=PYTHONPATH={Path(c4bench.__file__).parents[1]}"
+        heal = (sys.executable, "-P", "-m", "c4bench.inject", "heal", lease.id)
+        subprocess.run(("systemd-run", "--quiet", "--collect", *options, code, *heal), check=False, timeout=_TIMEOUT_S)
 
     def stand_down(self) -> None:
         """Take the timer away; one that has run already is gone."""

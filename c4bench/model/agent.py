@@ -8,7 +8,10 @@ from c4bench.model.fabric import Nic
 
 
 class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`agent.yml`: who this host is, where its master listens, and the NICs that jobs may use."""
+    """`agent.yml`: who this host is, where its master listens, and the NICs that jobs may use.
+
+    `user` is whom an agent becomes that is started as root ("": it stays root), with the `capabilities` that it keeps.
+    """
 
     name: str
     master: str
@@ -18,6 +21,8 @@ class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     window_s: float = 0.1
     state: str = "/run/c4bench"
     rings: str = "/dev/shm/c4bench"
+    user: str = ""
+    capabilities: tuple[str, ...] = ("net_raw",)
 
     @property
     def socket(self) -> str:

@@ -26,11 +26,14 @@ from c4bench.lab.machine.containment import die_with_parent
 
 NETWORK = "198.18.77"
 CONTROLLER = f"{NETWORK}.1"
+OPERATOR = "ops"  # an account beside root's that the same key opens
 _UNSHARE = ("unshare", "--net", "--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-child=KILL", "--")
 _OWN = ("run", "root", "tmp", "opt", "var/log", "dev/shm")
+# Rewritten whole whenever a user comes or goes; each has a former version beside it.
+_ACCOUNTS = ("/etc/passwd", "/etc/group", "/etc/shadow", "/etc/gshadow", "/etc/subuid", "/etc/subgid", "/etc/.pwd.lock")
 _SSHD = """\
 HostKey /root/host_key
-AuthorizedKeysFile /root/authorized_keys
+AuthorizedKeysFile /run/authorized_keys
 PasswordAuthentication no
 KbdInteractiveAuthentication no
 StrictModes no
@@ -65,10 +68,16 @@ class NetnsHost:
         return [found[pid] for pid in sorted(found)]
 
     def files(self) -> set[str]:
-        """Every file and folder that the host has made or changed since it exists."""
+        """Every file and folder that the host has made or changed since it exists, but for its books of accounts."""
         layers = Path(f"/proc/{self.process.pid}/root{self.layers}")
         own, upper = layers / "own", layers / "upper"
-        return {f"/{path.relative_to(top)}" for top in (own, upper) for path in top.rglob("*")}
+        found = {f"/{path.relative_to(top)}" for top in (own, upper) for path in top.rglob("*")}
+        return {path for path in found if path.rstrip("-") not in _ACCOUNTS}
+
+    def accounts(self) -> set[str]:
+        """Every user and group, and what else is said of them."""
+        root = Path(f"/proc/{self._init}/root")
+        return {f"{name}: {line}" for name in _ACCOUNTS for line in _lines(Path(f"{root}{name}"))}
 
     def end(self) -> None:
         """Kill the host's init, and with it everything on it; nothing where that has been done."""
@@ -88,11 +97,13 @@ class NetnsHosts:
     hosts: tuple[NetnsHost, ...]
 
 
-def missing() -> str:
-    """Why such hosts cannot be made here; "" when they can."""
+def missing(*tools: str) -> str:
+    """Why such hosts, with these `tools` besides, cannot be made here; "" when they can."""
     if os.getuid() != 0:
         return "needs root: it makes network namespaces"
-    absent = [tool for tool in ("/usr/sbin/sshd", "ssh", "ssh-keygen", "unshare", "ip") if shutil.which(tool) is None]
+    absent = [
+        tool for tool in ("/usr/sbin/sshd", "ssh", "ssh-keygen", "unshare", "ip", *tools) if shutil.which(tool) is None
+    ]
     if absent:
         return f"not installed: {', '.join(absent)}"
     tried = subprocess.run([*_UNSHARE, "true"], capture_output=True, text=True, check=False)
@@ -214,10 +225,14 @@ def _host_main(name: str, address: str, layers: Path, keys: Path) -> None:
     socket.sethostname(name)
     _ip("link set lo up", "link set eth0 up", f"addr add {address}/24 dev eth0")
     root = _make_root(layers)
-    for file in ("id.pub", "host_key"):
-        shutil.copy(keys / file, root / "root" / {"id.pub": "authorized_keys"}.get(file, file))
+    shutil.copy(keys / "host_key", root / "root")
+    shutil.copy(keys / "id.pub", root / "run/authorized_keys")
     (root / "root/sshd_config").write_text(_SSHD)
-    (root / "etc/shadow").write_text("root:*:19700:0:99999:7:::\nsshd:*:19700::::::\n")
+    with (root / "etc/passwd").open("a") as accounts:
+        accounts.write(f"{OPERATOR}:x:2000:2000::/tmp:/bin/sh\n")
+    locked = "".join(f"{name}:*:19700:0:99999:7:::\n" for name in ("root", "sshd", OPERATOR))
+    (root / "etc/shadow").write_text(locked)
+    (root / "etc/hosts").write_text(f"127.0.0.1 localhost\n{address} {name}\n")
     os.chroot(root)
     os.chdir("/")
     environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root"}
@@ -227,6 +242,10 @@ def _host_main(name: str, address: str, layers: Path, keys: Path) -> None:
     _tell("ready")
     while True:
         os.waitpid(-1, 0)
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text().splitlines() if path.exists() else []
 
 
 def _tell(word: str) -> None:

@@ -32,6 +32,7 @@ _NAMESPACES = (
 _LOGS_SIZE = "32m"  # a disk that can be full
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _UP = b"up"
+_AGENT_ID = 990
 _SSHD_CONFIG = """\
 HostKey /etc/ssh/host_key
 AuthorizedKeysFile /etc/ssh/authorized_keys
@@ -43,10 +44,11 @@ UseDNS no
 PrintMotd no
 Subsystem sftp internal-sftp
 """
-_ACCOUNTS = """\
+_ACCOUNTS = f"""\
 root:x:0:0:root:/root:/bin/bash
 sshd:x:100:65534::/run/sshd:/usr/sbin/nologin
 nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin
+c4bench:x:{_AGENT_ID}:{_AGENT_ID}::/nonexistent:/usr/sbin/nologin
 """
 _SHADOW = "root:*:19700:0:99999:7:::\nsshd:*:19700::::::\n"  # no password opens anything, yet not locked to keys
 
@@ -306,7 +308,15 @@ def _provision_agent(host: Host, trust: Path, target: Path) -> None:
     target.mkdir()
     for name, source in (("ca.pem", "ca.pem"), ("cert.pem", f"{host.name}.pem"), ("key.pem", f"{host.name}.key")):
         shutil.copy(trust / source, target / name)
-    (target / "key.pem").chmod(0o600)
-    nics = [msgspec.to_builtins(nic) for nic in host.nics]
-    config = {"name": host.name, "master": fabric_of.MANAGEMENT_GATEWAY, "trust": "/etc/c4bench", "nics": nics}
+    (target / "key.pem").chmod(0o640)
+    os.chown(target / "key.pem", 0, _AGENT_ID)
+    config = {
+        "name": host.name,
+        "master": fabric_of.MANAGEMENT_GATEWAY,
+        "trust": "/etc/c4bench",
+        "nics": [msgspec.to_builtins(nic) for nic in host.nics],
+        "user": "c4bench",
+        # Its NICs are in another network namespace, and its code in a checkout that others may not be let into.
+        "capabilities": ["net_raw", "sys_admin", "dac_read_search"],
+    }
     (target / "agent.yml").write_text(yaml.safe_dump(config, sort_keys=False))

@@ -1,0 +1,195 @@
+"""Who may do what on a host: an operator without root injects faults, and gets nothing else for it."""
+
+import json
+import shlex
+import subprocess
+import sys
+
+import netns_hosts
+import pytest
+
+from c4bench import remote
+from c4bench.deploy import playbook
+from c4bench.deploy.prepare import prepare
+from c4bench.inventory import load
+
+REASON = netns_hosts.missing("sudo", "visudo")
+pytestmark = pytest.mark.skipif(bool(REASON), reason=REASON)
+OPERATOR = netns_hosts.OPERATOR
+INJECT = "/opt/c4bench/bin/inject"
+NIC = """
+ip link add nic0 type veth peer name far0
+ip link set nic0 up; ip link set far0 up
+ip address add 10.9.0.1/24 dev nic0
+"""
+# A rank of the agent's user: a process that writes its telemetry where ranks do.
+RANK = """
+import sys, time
+from pathlib import Path
+from c4bench.collective.recorder import Recorder
+from c4bench.model.agent import AgentConfig
+from c4bench.workload.controls import Controls
+places = AgentConfig("", "", "")
+places.ring("trial", 0).parent.mkdir(parents=True)
+Recorder(places.ring("trial", 0), "trial", 0)
+Controls.create(places.controls("trial", 0))
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory):
+    """A host with the agent on it, and an operator who is not root."""
+    directory = tmp_path_factory.mktemp("grants")
+    facts = {"disruptive": True, "nics": [{"netdev": "nic0", "rate": "1gbit"}]}
+    with netns_hosts.netns_hosts(1, directory, facts) as made:
+        inventory = load(made.inventory)
+        variables = prepare(inventory, directory) | {"c4_master": netns_hosts.CONTROLLER, "c4_operators": OPERATOR}
+        playbook("deploy", inventory, hosts=["n1"], variables=variables, directory=directory)
+        yield Host(made, directory)
+
+
+class Host:
+    """The one host: reached as root, and as the operator."""
+
+    def __init__(self, made, directory):
+        self.directory, self.processes = directory, made.hosts[0].processes
+        self.access = load(made.inventory).access["n1"]
+        self.inventory = directory / "operator.yml"
+        self.inventory.write_text(made.inventory.read_text().replace("ansible_user: root", f"ansible_user: {OPERATOR}"))
+        self.operator = load(self.inventory).access["n1"]
+        self.root(NIC)
+
+    def root(self, command):
+        return self._run(self.access, command).stdout.decode().strip()
+
+    def asked(self, command):
+        """What the operator gets: exit code, and all that is said."""
+        done = self._run(self.operator, command)
+        return done.code, (done.stdout + done.stderr).decode()
+
+    def fault(self, *words):
+        argv = [sys.executable, "-m", "c4bench.cli.main", "fault", *words, f"--hosts={self.inventory}", "--json"]
+        history = [f"--history={self.directory}/faults.jsonl"] if words[0] == "apply" else []
+        done = subprocess.run([*argv, *history], capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout, done.stderr
+
+    def audit(self):
+        return [json.loads(line) for line in self.root("cat /var/lib/c4bench/audit.jsonl || true").splitlines()]
+
+    @staticmethod
+    def _run(access, command):
+        with remote.connect("n1", access) as connection:
+            return connection.run(["sh", "-c", command], timeout_s=30.0, check=False)
+
+
+def test_the_agent_and_what_it_starts_run_without_root(host):
+    """Agent and spawner are the user's, with one capability, and can gain no other; their key is not the world's."""
+    status = host.root("cat $(grep -lz c4bench[.]agent.main /proc/[0-9]*/cmdline | sed s/cmdline/status/)")
+    lines = [line.split() for line in status.splitlines()]
+    agents = [line[1:] for line in lines if line[0] == "Uid:"]
+    assert agents == [[host.root("id -u c4bench")] * 4] * 2
+    assert {line[1] for line in lines if line[0] in ("CapPrm:", "CapEff:")} == {f"{1 << 13:016x}"}
+    assert {line[1] for line in lines if line[0] == "NoNewPrivs:"} == {"1"}
+    assert host.asked("cat /etc/c4bench/key.pem")[0] == 1
+
+
+def test_an_operator_injects_without_being_root(host):
+    """A fault is held and reverted through the sudo rule, and the host's log says who asked."""
+    code, said, complaint = host.fault("apply", "nic.down", "n1/0", "--last-nic", "--lease=4s")
+    assert code == 0, complaint
+    assert json.loads(said)["witness"]["seen"]
+    assert [line["user"] for line in host.audit()] == [OPERATOR] * 3
+    assert "state UP" in host.root("ip link show nic0")
+
+
+def test_the_operator_s_own_way_in_is_still_refused(host):
+    """The session's address gets past sudo: the NIC it came by cannot be taken down."""
+    text = host.inventory.read_text()
+    host.inventory.write_text(text.replace("nic0", "eth0"))
+    code, _, complaint = host.fault("apply", "nic.down", "n1/0", "--last-nic")
+    host.inventory.write_text(text)
+    assert code == 2
+    assert "n1/0 carries the session we came by" in complaint
+
+
+def test_the_rule_is_good_for_nothing_else(host):
+    """No other command, no file of the operator's, no word of his environment becomes root's."""
+    before = host.audit()
+    host.asked(
+        "mkdir -p /tmp/lure/c4bench; echo 'import os; os.mkdir(\"/root/caught\")' > /tmp/lure/c4bench/__init__.py"
+    )
+    lure = "cd /tmp/lure; PYTHONPATH=/tmp/lure PYTHONSTARTUP=/tmp/lure/c4bench/__init__.py PATH=/tmp/lure:$PATH"
+    assert host.asked(f"{lure} sudo -n {INJECT} status") == (0, "")
+    assert host.root("ls -d /root/caught || true") == ""
+    for command in ("id", f"{INJECT}x", "/opt/c4bench/bin/python -c 0", "sh -c 0"):
+        code, said = host.asked(f"sudo -n {command}")
+        assert code == 1, said
+        assert "password is required" in said
+    assert host.root("find /opt/c4bench /etc/c4bench /etc/sudoers.d/c4bench -perm /022 ! -type l -o ! -user root") == ""
+    assert host.audit() == before
+
+
+def test_no_word_leads_root_to_a_file_of_the_operator_s(host):
+    """An id, a switch or a job that points out of the journal is refused before anything is read or made."""
+    planted = {"plan": {"revert": [{"type": "run", "argv": ["mkdir", "/root/caught"]}]}}
+    host.asked(f"mkdir -p /tmp/faults; echo {shlex.quote(json.dumps(planted))} > /tmp/faults/evil.json")
+    switch = {"fault": "link.down", "host": "../../../../tmp", "port": "x"}
+    rank = {"fault": "process.kill", "host": "n1", "job": "../../tmp", "rank": 0}
+    for words in (["heal", "../../../../tmp/faults/evil"], ["hold", json.dumps(switch)], ["hold", json.dumps(rank)]):
+        code, said = host.asked(f"sudo -n {INJECT} {shlex.join(words)}")
+        assert code == 2, said
+        assert "may not begin with a dot or have a slash in it" in said
+    assert host.root("ls -d /root/caught /tmp/lock || true") == ""
+
+
+def test_a_rank_of_the_agent_s_user_is_stopped_and_goes_on(host):
+    """The injector reaches the unprivileged ranks; one that claims to be somebody else's process is left alone."""
+    as_agent = [
+        "setpriv",
+        "--reuid=c4bench",
+        "--regid=c4bench",
+        "--clear-groups",
+        "/opt/c4bench/bin/python",
+        "-c",
+        RANK,
+    ]
+    with remote.connect("n1", host.access) as connection:
+        session = connection.start(as_agent)
+        try:
+            assert session.read_line(30.0) == "ready"
+            code, said, complaint = host.fault("apply", "process.stop", "trial:0@n1", "--lease=2s")
+            assert code == 0, complaint
+            assert json.loads(said)["witness"]["seen"]
+            host.root("chown root /dev/shm/c4bench/trial/0.ring")
+            code, _, complaint = host.fault("apply", "process.stop", "trial:0@n1", "--lease=2s")
+            assert code == 3
+            assert "which is another user's" in complaint
+        finally:
+            host.root("pkill -u c4bench -f recorder; rm -r /dev/shm/c4bench/trial")
+            session.close()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ("rm /etc/sudoers.d/c4bench", f"{OPERATOR} may not call {INJECT} by sudo; deploy again"),
+        (f"sed -i s,{INJECT},/opt/other/bin/inject, /etc/sudoers.d/c4bench", f"{OPERATOR} may not call {INJECT}"),
+        (f"mv {INJECT} {INJECT}.away", f"there is no {INJECT} for {OPERATOR} to call by sudo; deploy"),
+    ],
+)
+def test_a_wrong_sudo_rule_is_one_line_and_nothing_is_touched(host, wrong, says):
+    """Exit code 3, what is wrong and how to mend it; the host's log has no new line and its link is up."""
+    before = host.audit()
+    host.root("cp -a /etc/sudoers.d/c4bench /root/rule")
+    try:
+        host.root(wrong)
+        code, said, complaint = host.fault("apply", "nic.down", "n1/0", "--last-nic")
+    finally:
+        host.root(f"cp -a /root/rule /etc/sudoers.d/c4bench; [ ! -e {INJECT}.away ] || mv {INJECT}.away {INJECT}")
+    assert (code, said) == (3, "")
+    assert says in complaint
+    assert complaint.count("\n") == 1
+    assert host.audit() == before
+    assert "state UP" in host.root("ip link show nic0")

@@ -1,0 +1,92 @@
+"""How the injector comes to be root's, and what it refuses to be led to."""
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from c4bench.errors import UnhealthyError, UsageError
+from c4bench.inject import privilege
+from c4bench.inject.journal import Journal
+from c4bench.model.fault import TargetKind
+
+
+@pytest.fixture
+def operator(monkeypatch, tmp_path):
+    """We are somebody, the injector is installed, and sudo allows it; what was executed comes back."""
+    command = tmp_path / "bin/inject"
+    command.parent.mkdir()
+    command.touch()
+    executed = []
+    monkeypatch.setattr(os, "geteuid", lambda: 65534)
+    monkeypatch.setattr(privilege, "command_for", lambda _: command)
+    monkeypatch.setattr(privilege.shutil, "which", lambda _: "/usr/bin/sudo")
+    monkeypatch.setattr(privilege.subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=0))
+
+    def execute(_, argv):
+        executed.append(argv)
+        raise SystemExit
+
+    monkeypatch.setattr(os, "execvp", execute)
+    return command, executed
+
+
+def test_the_rule_is_used_with_the_same_words(operator):
+    """An operator's command goes on as root, word for word."""
+    command, executed = operator
+    with pytest.raises(SystemExit):
+        privilege.become_root(["heal", "x y"], needed=True)
+    assert executed == [["sudo", "-n", str(command), "heal", "x y"]]
+
+
+@pytest.mark.parametrize(
+    ("missing", "says"),
+    [
+        ("command", "there is no .*/bin/inject for nobody to call by sudo; deploy"),
+        ("sudo", "sudo is not installed; install it"),
+        ("rule", "nobody may not call .*/bin/inject by sudo; deploy again with -e c4_operators=nobody"),
+    ],
+)
+def test_what_is_missing_is_said_with_its_mend(operator, monkeypatch, missing, says):
+    """One line for each thing that can be wrong; what only looks goes on without root."""
+    command, executed = operator
+    match missing:
+        case "command":
+            command.unlink()
+        case "sudo":
+            monkeypatch.setattr(privilege.shutil, "which", lambda _: None)
+        case "rule":
+            monkeypatch.setattr(privilege.subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=1))
+    with pytest.raises(UnhealthyError, match=says):
+        privilege.become_root(["heal"], needed=True)
+    privilege.become_root(["status"], needed=False)
+    assert executed == []
+
+
+def test_root_stays_root():
+    """Nothing is executed anew for one who has the right already."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    privilege.become_root(["heal"], needed=True)
+
+
+@given(st.text(max_size=20))
+def test_a_name_stays_in_its_folder(name):
+    """Whatever is let through as a name is one entry of the folder it is looked up in."""
+    try:
+        privilege.checked_name("fault", name)
+    except UsageError:
+        return
+    assert Path("/a", name).parent == Path("/a")
+    assert name not in (".", "..")
+
+
+def test_the_journal_asks(tmp_path):
+    """An id and a switch become paths only as names."""
+    with pytest.raises(UsageError, match="no name of a fault"):
+        Journal(tmp_path).find("../evil")
+    with pytest.raises(UsageError, match="no name of a switch"):
+        Journal.of(TargetKind.PORT, "../evil")

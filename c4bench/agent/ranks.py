@@ -14,6 +14,7 @@ from c4bench.collective.ring_reader import read_ring
 from c4bench.errors import C4Error
 from c4bench.model.agent import AgentConfig
 from c4bench.model.telemetry import ArrivalRecord, CommRecord, ConnRecord, OpRecord, RankRecord, Window
+from c4bench.wire.messages import JobSpec, Start
 
 
 class _Rank(msgspec.Struct):
@@ -29,8 +30,20 @@ class Ranks:
     def __init__(self, config: AgentConfig) -> None:
         self._config = config
         self._ranks: list[_Rank] = []
+        self._jobs: dict[str, JobSpec] = {}
         self._sequence = itertools.count()
         self.unreadable = 0  # rings that were not there yet, or not as agreed
+
+    def admit(self, request: Start) -> list[int]:
+        """Note the job; which of the ranks asked for are not here yet."""
+        self._jobs[request.job.id] = request.job
+        here = {rank.rank for rank in self._ranks if rank.job == request.job.id}
+        return [rank for rank in request.ranks if rank not in here]
+
+    def alive(self) -> tuple[Start, ...]:
+        """The jobs that have ranks here, and those that live."""
+        alive = {job: tuple(r.rank for r in self._ranks if r.job == job and r.code is None) for job in self._jobs}
+        return tuple(Start(self._jobs[job], ranks) for job, ranks in alive.items() if ranks)
 
     def started(self, report: Started) -> None:
         """The spawner has started a rank."""
@@ -50,6 +63,7 @@ class Ranks:
                 with suppress(ProcessLookupError):
                     os.kill(rank.pid, signal.SIGKILL)
         self._ranks = [rank for rank in self._ranks if rank.job != job]
+        self._jobs.pop(job, None)
         shutil.rmtree(Path(self._config.rings) / job, ignore_errors=True)
 
     def window(self, start_s: float, end_s: float) -> Window:

@@ -32,12 +32,14 @@ class NicFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class HostFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The variable `c4` of a host: may faults be injected, which Python has c4bench, which NICs belong to the fabric.
 
-    `netns` is where the ports of a switch are, when not in its own network namespace.
+    `netns` is where the ports of a switch are, when not in its own network namespace. `shared` is a folder on storage
+    that all hosts share, where jobs may keep checkpoints.
     """
 
     disruptive: bool = False
     python: str = DEFAULT_PYTHON
     netns: str = ""
+    shared: str = ""
     nics: tuple[NicFacts, ...] = ()
 
 

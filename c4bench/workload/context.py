@@ -1,5 +1,6 @@
 """What a program is given: its place in the job, its way to the others, and somewhere to report."""
 
+import itertools
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
@@ -86,6 +87,7 @@ class RankContext:
         self.size = len(job.members)
         self._socket = config.socket
         self._link = RankLink(config.socket)
+        self._reports = itertools.count(1)
         own = set(job.members[rank].nics)
         self._process = Process(
             job=job.id,
@@ -117,4 +119,5 @@ class RankContext:
 
     def report(self, kind: str, **fields: Any) -> None:  # noqa: ANN401  (each program has its own)
         """Tell the master something."""
-        self._link.call("result", Result(self.job.id, self.rank, {"kind": kind} | fields), Empty)
+        result = Result(self.job.id, self.rank, {"kind": kind} | fields, next(self._reports))
+        self._link.call("result", result, Empty)

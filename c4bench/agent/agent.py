@@ -119,15 +119,16 @@ class Agent:
 
     async def _follow_spawner(self) -> None:
         self._spawner.setblocking(False)
-        reader, _ = await asyncio.open_connection(sock=self._spawner.dup())
-        while True:
-            length = int.from_bytes(await reader.readexactly(4))
-            report = msgspec.msgpack.decode(await reader.readexactly(length), type=Report)
-            if isinstance(report, Started):
-                self._ranks.started(report)
-                self._starting.pop((report.job, report.rank)).set_result(report.pid)
-            else:
-                self._ranks.exited(report)
+        reader, writer = await asyncio.open_connection(sock=self._spawner.dup())
+        with contextlib.closing(writer):
+            while True:
+                length = int.from_bytes(await reader.readexactly(4))
+                report = msgspec.msgpack.decode(await reader.readexactly(length), type=Report)
+                if isinstance(report, Started):
+                    self._ranks.started(report)
+                    self._starting.pop((report.job, report.rank)).set_result(report.pid)
+                else:
+                    self._ranks.exited(report)
 
     async def _ship_windows(self) -> None:
         last = time.time()
@@ -141,8 +142,8 @@ class Agent:
 
     async def _serve_rank(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         handlers = {method: Handler(msgspec.Raw, partial(self._relay, method)) for method in _RELAYED}
-        await Peer(StreamChannel(reader, writer), handlers).serve()
-        writer.close()
+        with contextlib.closing(writer):
+            await Peer(StreamChannel(reader, writer), handlers).serve()
 
     async def _relay(self, method: str, body: msgspec.Raw) -> msgspec.Raw:
         """Ask the master, and ask again what it left unanswered: losing it is no failure of the job's."""

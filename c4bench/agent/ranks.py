@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from c4bench.agent.spawner import Exited, Started, process_state
-from c4bench.collective.ring_reader import read_ring
+from c4bench.collective.ring_reader import Ring, RingReader
 from c4bench.errors import C4Error
 from c4bench.model.agent import AgentConfig
 from c4bench.model.telemetry import ArrivalRecord, CommRecord, ConnRecord, OpRecord, RankRecord, Window
@@ -22,6 +22,7 @@ class _Rank(msgspec.Struct):
     rank: int
     pid: int
     code: int | None = None
+    reader: RingReader | None = None
 
 
 class Ranks:
@@ -73,13 +74,11 @@ class Ranks:
         conns: list[ConnRecord] = []
         arrivals: list[ArrivalRecord] = []
         for rank in self._ranks:
-            try:
-                ring = read_ring(self._config.ring(rank.job, rank.rank), end_s)
-            except C4Error:
-                self.unreadable += 1
+            ring = self._read(rank, start_s, end_s)
+            if ring is None:
                 continue
             comms += ring.comms
-            ops += (op for op in ring.ops if op.finished_s == 0.0 or op.finished_s >= start_s)
+            ops += ring.ops
             conns += ring.conns
             arrivals += ring.arrivals
         return Window(
@@ -93,6 +92,16 @@ class Ranks:
             conns=tuple(conns),
             arrivals=tuple(arrivals),
         )
+
+    def _read(self, rank: _Rank, start_s: float, end_s: float) -> Ring | None:
+        """What a rank has recorded; None where its file is not there yet, or not as agreed."""
+        try:
+            if rank.reader is None:
+                rank.reader = RingReader(self._config.ring(rank.job, rank.rank))
+            return rank.reader.read(end_s, start_s)
+        except C4Error:
+            self.unreadable += 1
+            return None
 
     def _record(self, rank: _Rank) -> RankRecord:
         if rank.code is None:

@@ -108,6 +108,10 @@ class Cluster:
         """End a job."""
         self._ask(self._master.stop(job))
 
+    def put_back(self, job: str) -> None:
+        """Put every host back into service that was taken out for that job's sake, unchecked."""
+        self._call_soon(lambda: self._master.put_back(job))
+
     def meet(
         self, place: str, key: str, rank: int, size: int, payload: bytes = b"", timeout_s: float = 300.0
     ) -> tuple[bytes, ...]:

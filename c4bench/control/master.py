@@ -23,7 +23,7 @@ from c4bench.control.steering import Steering
 from c4bench.control.store import Store
 from c4bench.errors import UnhealthyError
 from c4bench.model.diagnosis import Component
-from c4bench.model.event import Diagnosed
+from c4bench.model.event import Diagnosed, PutBack
 from c4bench.model.fabric import Flow
 from c4bench.model.fabric import Path as FabricPath
 from c4bench.model.telemetry import Failure, Window
@@ -37,6 +37,7 @@ from c4bench.wire.messages import (
     JobSpec,
     Launch,
     Release,
+    Restore,
     Result,
     Route,
     Start,
@@ -155,11 +156,16 @@ class Master:
             await self.stop(request.job)
             return Empty()
 
+        async def restore(request: Restore) -> Empty:
+            self.put_back(request.host)
+            return Empty()
+
         handlers = {"subscribe": Handler(Subscribe, subscribe)}
         if name == OPERATOR:
             handlers |= {
                 "launch": Handler(Launch, launch),
                 "stop": Handler(Stop, stop),
+                "restore": Handler(Restore, restore),
                 "ask": Handler(Ask, self._ask),
             }
         peer = Peer(channel, handlers)
@@ -177,7 +183,7 @@ class Master:
     async def _ask(self, request: Ask) -> list[dict[str, object]]:
         running = self.register.running(request.job)
         job = self.jobs[running.spec.id]
-        return await job.wait(request.kind, request.each * len(job.spec.members), request.timeout_s)
+        return await job.wait(request.kind, request.count or len(job.spec.members), request.timeout_s)
 
     async def _serve_agent(self, connection: ServerConnection, channel: WebSocketChannel, name: str) -> None:
         seen = self._seen.setdefault(name, AgentHealth())
@@ -317,6 +323,12 @@ class Master:
         self.detection.forget(attempt)
         self._board.forget(attempt)
         self.store.forget(attempt)
+
+    def put_back(self, name: str) -> None:
+        """Put a host back into service by its name, or all that were taken out for the sake of a job, unchecked."""
+        for host in [out.host for out in self.register.out() if name in (out.host, out.job)]:
+            self.register.put_back(host)
+            self.log.tell(PutBack(time.time(), host))
 
     async def _stop_on(self, host: str, attempt: str) -> None:
         with contextlib.suppress(UnhealthyError, TimeoutError):

@@ -47,6 +47,8 @@ class Register:
             raise UsageError(f"{name!r} is no name for a job; give one without '{_RESTART}' and '/'")
         if name in self._state.jobs:
             raise UsageError(f"a job {name!r} is running already")
+        if unfit := sorted(hosts & self._state.out.keys()):
+            raise UsageError(f"job {name}: {unfit[0]} is out of service; once mended: c4bench put-back {unfit[0]}")
         if twice := sorted(hosts & {spare.name for spare in launch.spares}):
             raise UsageError(f"job {name}: {twice[0]} has ranks and cannot be a spare too")
         self._over_no_more(name)

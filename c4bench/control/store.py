@@ -87,9 +87,9 @@ class Store:
         if directory is None:
             return
         (directory / "jobs").mkdir(parents=True, exist_ok=True)
+        path = directory / "state.json"
+        self.state = _decode(path, State) if path.exists() else self.state
         self._lock = _lock(directory)
-        if (directory / "state.json").exists():
-            self.state = _decode(directory / "state.json", State)
 
     def save(self) -> None:
         """Write `state` down, whole or not at all."""

@@ -54,9 +54,10 @@ class SteeredJob:
         """The first incident after which the job trains again. Raises UnhealthyError with all that is known."""
         return self._wait(lambda incident: incident.resumed_s is not None, timeout_s, "does not train again")
 
-    def wait_decided(self, timeout_s: float) -> Incident:
-        """The first decision. Raises UnhealthyError when there is none within `timeout_s`."""
-        return self._wait(lambda _incident: True, timeout_s, "has had no incident")
+    def wait_decided(self, timeout_s: float, after: Incident | None = None) -> Incident:
+        """The first decision, or the first on an attempt later than that of `after`. Raises UnhealthyError."""
+        before = after.diagnosis.job if after else ""
+        return self._wait(lambda incident: incident.diagnosis.job > before, timeout_s, "has had no such incident")
 
     def _wait(self, holds: Callable[[Incident], bool], timeout_s: float, otherwise: str) -> Incident:
         def is_it(event: Event) -> bool:

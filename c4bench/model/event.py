@@ -42,11 +42,11 @@ class Steered(msgspec.Struct, frozen=True, tag_field="event", tag="steering"):
 
 
 class PutBack(msgspec.Struct, frozen=True, tag_field="event", tag="put_back"):
-    """A host that was out of service has passed its check: the worse direction reached `fraction` of the bound."""
+    """A host is in service again: in its check the worse direction reached `fraction` of the bound; None by hand."""
 
     time_s: float
     host: str
-    fraction: float
+    fraction: float | None = None
 
 
 Event = Diagnosed | AgentMissing | AgentBack | Steered | PutBack

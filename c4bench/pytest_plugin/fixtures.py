@@ -196,19 +196,22 @@ def steer(
 ) -> Iterator[Callable[..., SteeredJob]]:
     """Start a job that learns and keeps checkpoints: `steer(Policy(hang=Action.RESTART), spares=1)`.
 
-    The last `spares` hosts stand by; `ranks` is how many of the others have a rank, all by default. Whatever else is
-    given goes to the program (`workload.learning`). Returns once it trains.
+    The last `spares` hosts stand by; `ranks` is how many of the others have a rank, all by default; `backwards` puts
+    them on the same hosts in the opposite order. Whatever else is given goes to the program (`workload.learning`).
+    Returns once the job trains; afterwards hosts taken out for its sake are put back.
     """
     started: list[SteeredJob] = []
 
-    def start(policy: Policy, *, spares: int = 1, ranks: int = 0, **parameters: object) -> SteeredJob:
-        able, standing_by = rdma_hosts[: len(rdma_hosts) - spares], rdma_hosts[len(rdma_hosts) - spares :]
+    def start(
+        policy: Policy, *, spares: int = 1, ranks: int = 0, backwards: bool = False, **parameters: object
+    ) -> SteeredJob:
+        cut = len(rdma_hosts) - spares
+        used = place(rdma_hosts[: ranks or cut])
         name = f"{request.node.name}{len(started) or ''}"
-        used = place(able[: ranks or None])
         folder = parameters.pop("checkpoints", str(shared / name))
         seed = request.config.option.c4_seed
-        spec = job_of(name, "learning", used, seed=seed, checkpoints=folder, **parameters)
-        running = cluster.start(spec, policy, standing_by)
+        spec = job_of(name, "learning", used[::-1] if backwards else used, seed=seed, checkpoints=folder, **parameters)
+        running = cluster.start(spec, policy, rdma_hosts[cut:])
         started.append(SteeredJob(cluster, spec))
         cluster.results(running, "resumed", _RESUMED_WITHIN_S)
         return started[-1]
@@ -217,3 +220,4 @@ def steer(
     for job in started:
         run_directory.save_telemetry(job.attempt.id, cluster.windows(job.attempt.id))
         cluster.stop(job.spec.id)
+        cluster.put_back(job.spec.id)

@@ -82,13 +82,19 @@ class Launch(msgspec.Struct, frozen=True):
     spares: tuple[Host, ...] = ()
 
 
+class Restore(msgspec.Struct, frozen=True):
+    """Operator to master: this host has been mended, put it back into service."""
+
+    host: str
+
+
 class Ask(msgspec.Struct, frozen=True):
-    """Operator to master: `each` results of this kind from every rank of the job's present attempt, in time."""
+    """Operator to master: the first `count` results of this kind of the job's present attempt; 0 for one a rank."""
 
     job: str
     kind: str
     timeout_s: float
-    each: int = 1
+    count: int = 0
 
 
 class Subscribe(msgspec.Struct, frozen=True):

@@ -88,12 +88,13 @@ class RankContext:
         self._socket = config.socket
         self._link = RankLink(config.socket)
         self._reports = itertools.count(1)
+        self.recorder = Recorder(config.ring(job.id, rank), job.id, rank)
         own = set(job.members[rank].nics)
         self._process = Process(
             job=job.id,
             nics=tuple(nic for nic in job.nics if nic.name in own),
             rendezvous=AgentRendezvous(self._link, job.id, config.socket),
-            recorder=Recorder(config.ring(job.id, rank), job.id, rank),
+            recorder=self.recorder,
         )
         self.controls = Controls.create(config.controls(job.id, rank))
 

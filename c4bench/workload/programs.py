@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from c4bench.workload import bandwidth, collectives, draws, learning, link, perftest, recording, training
+from c4bench.workload import bandwidth, collectives, draws, learning, link, perftest, pulse, recording, training
 from c4bench.workload.context import RankContext
 
 PROGRAMS: dict[str, Callable[[RankContext], None]] = {
@@ -12,6 +12,7 @@ PROGRAMS: dict[str, Callable[[RankContext], None]] = {
     "learning": learning.run,
     "link": link.run,
     "perftest": perftest.run,
+    "pulse": pulse.run,
     "recording": recording.run,
     "training": training.run,
 }

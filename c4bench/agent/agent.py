@@ -22,11 +22,14 @@ from c4bench.model.agent import AgentConfig
 from c4bench.verbs.probe import probe_paths
 from c4bench.wire.channel import ChannelClosed, StreamChannel, WebSocketChannel, frame
 from c4bench.wire.messages import Empty, Hello, ProbeAnswer, ProbeRequest, Start, Stop
-from c4bench.wire.peer import Handler, Peer
+from c4bench.wire.peer import Handler, LostError, Peer
 from c4bench.wire.trust import MASTER
 
 _RECONNECT_S = 0.5
-_RELAYED = ("exchange", "fail", "route", "release", "result")  # what ranks ask of the master
+# A line that a cut has left half open is noticed by these.
+_PING_EVERY_S = 5.0
+_PING_WITHIN_S = 10.0
+_RELAYED = ("exchange", "fail", "watch", "route", "release", "result")  # what ranks ask of the master
 
 
 class Agent:
@@ -38,6 +41,7 @@ class Agent:
         self._spawner = spawner
         self._ranks = Ranks(config)
         self._master: Peer | None = None
+        self._connected = asyncio.Event()
         self._starting: dict[tuple[str, int], asyncio.Future[int]] = {}
 
     async def run(self) -> None:
@@ -55,7 +59,14 @@ class Agent:
         while True:
             with contextlib.suppress(OSError, WebSocketException, TimeoutError, UnhealthyError):
                 # Compression would make a message's size, and so its virtual time, depend on its content.
-                async with connect(uri, ssl=self._tls, server_hostname=MASTER, compression=None) as connection:
+                async with connect(
+                    uri,
+                    ssl=self._tls,
+                    server_hostname=MASTER,
+                    compression=None,
+                    ping_interval=_PING_EVERY_S,
+                    ping_timeout=_PING_WITHIN_S,
+                ) as connection:
                     await self._serve_master(Peer(WebSocketChannel(connection), self._handlers()))
             await asyncio.sleep(_RECONNECT_S)
 
@@ -69,16 +80,20 @@ class Agent:
     async def _serve_master(self, master: Peer) -> None:
         serving = asyncio.create_task(master.serve())
         try:
-            hello = Hello(self._config.name, c4bench.__version__, str(Path(c4bench.__file__).parent), rdma_problem())
+            code = str(Path(c4bench.__file__).parent)
+            hello = Hello(self._config.name, c4bench.__version__, code, rdma_problem(), self._ranks.alive())
             await master.call("hello", hello, Empty)
             self._master = master
+            self._connected.set()
             await serving
         finally:
             self._master = None
+            self._connected.clear()
             serving.cancel()
 
     async def _start(self, request: Start) -> Empty:
-        for rank in request.ranks:
+        """Start what does not run yet: a master that has come back may ask again."""
+        for rank in self._ranks.admit(request):
             self._config.ring(request.job.id, rank).parent.mkdir(parents=True, exist_ok=True)
             log = str(Path(self._config.state) / f"{request.job.id}-{rank}.log")
             future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -104,15 +119,16 @@ class Agent:
 
     async def _follow_spawner(self) -> None:
         self._spawner.setblocking(False)
-        reader, _ = await asyncio.open_connection(sock=self._spawner.dup())
-        while True:
-            length = int.from_bytes(await reader.readexactly(4))
-            report = msgspec.msgpack.decode(await reader.readexactly(length), type=Report)
-            if isinstance(report, Started):
-                self._ranks.started(report)
-                self._starting.pop((report.job, report.rank)).set_result(report.pid)
-            else:
-                self._ranks.exited(report)
+        reader, writer = await asyncio.open_connection(sock=self._spawner.dup())
+        with contextlib.closing(writer):
+            while True:
+                length = int.from_bytes(await reader.readexactly(4))
+                report = msgspec.msgpack.decode(await reader.readexactly(length), type=Report)
+                if isinstance(report, Started):
+                    self._ranks.started(report)
+                    self._starting.pop((report.job, report.rank)).set_result(report.pid)
+                else:
+                    self._ranks.exited(report)
 
     async def _ship_windows(self) -> None:
         last = time.time()
@@ -126,20 +142,17 @@ class Agent:
 
     async def _serve_rank(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         handlers = {method: Handler(msgspec.Raw, partial(self._relay, method)) for method in _RELAYED}
-        handlers["watch"] = Handler(msgspec.Raw, self._watch)
-        await Peer(StreamChannel(reader, writer), handlers).serve()
-        writer.close()
+        with contextlib.closing(writer):
+            await Peer(StreamChannel(reader, writer), handlers).serve()
 
     async def _relay(self, method: str, body: msgspec.Raw) -> msgspec.Raw:
-        if self._master is None:
-            raise UnhealthyError(f"{method}: the agent has lost its master")
-        return msgspec.Raw(await self._master.call_raw(method, bytes(body)))
-
-    async def _watch(self, body: msgspec.Raw) -> msgspec.Raw:
-        """Ask again whenever the master comes back: losing it is no failure of the job's."""
+        """Ask the master, and ask again what it left unanswered: losing it is no failure of the job's."""
         while True:
-            with contextlib.suppress(UnhealthyError):
-                return await self._relay("watch", body)
+            await self._connected.wait()
+            if self._master is not None:
+                with contextlib.suppress(LostError):
+                    return msgspec.Raw(await self._master.call_raw(method, bytes(body)))
+            # The line may be known as lost here before whoever serves it has heard so.
             await asyncio.sleep(_RECONNECT_S)
 
 

@@ -10,10 +10,11 @@ from pathlib import Path
 import msgspec
 
 from c4bench.agent.spawner import Exited, Started, process_state
-from c4bench.collective.ring_reader import read_ring
+from c4bench.collective.ring_reader import Ring, RingReader
 from c4bench.errors import C4Error
 from c4bench.model.agent import AgentConfig
 from c4bench.model.telemetry import ArrivalRecord, CommRecord, ConnRecord, OpRecord, RankRecord, Window
+from c4bench.wire.messages import JobSpec, Start
 
 
 class _Rank(msgspec.Struct):
@@ -21,6 +22,7 @@ class _Rank(msgspec.Struct):
     rank: int
     pid: int
     code: int | None = None
+    reader: RingReader | None = None
 
 
 class Ranks:
@@ -29,8 +31,20 @@ class Ranks:
     def __init__(self, config: AgentConfig) -> None:
         self._config = config
         self._ranks: list[_Rank] = []
+        self._jobs: dict[str, JobSpec] = {}
         self._sequence = itertools.count()
         self.unreadable = 0  # rings that were not there yet, or not as agreed
+
+    def admit(self, request: Start) -> list[int]:
+        """Note the job; which of the ranks asked for are not here yet."""
+        self._jobs[request.job.id] = request.job
+        here = {rank.rank for rank in self._ranks if rank.job == request.job.id}
+        return [rank for rank in request.ranks if rank not in here]
+
+    def alive(self) -> tuple[Start, ...]:
+        """The jobs that have ranks here, and those that live."""
+        alive = {job: tuple(r.rank for r in self._ranks if r.job == job and r.code is None) for job in self._jobs}
+        return tuple(Start(self._jobs[job], ranks) for job, ranks in alive.items() if ranks)
 
     def started(self, report: Started) -> None:
         """The spawner has started a rank."""
@@ -50,6 +64,7 @@ class Ranks:
                 with suppress(ProcessLookupError):
                     os.kill(rank.pid, signal.SIGKILL)
         self._ranks = [rank for rank in self._ranks if rank.job != job]
+        self._jobs.pop(job, None)
         shutil.rmtree(Path(self._config.rings) / job, ignore_errors=True)
 
     def window(self, start_s: float, end_s: float) -> Window:
@@ -59,13 +74,11 @@ class Ranks:
         conns: list[ConnRecord] = []
         arrivals: list[ArrivalRecord] = []
         for rank in self._ranks:
-            try:
-                ring = read_ring(self._config.ring(rank.job, rank.rank), end_s)
-            except C4Error:
-                self.unreadable += 1
+            ring = self._read(rank, start_s, end_s)
+            if ring is None:
                 continue
             comms += ring.comms
-            ops += (op for op in ring.ops if op.finished_s == 0.0 or op.finished_s >= start_s)
+            ops += ring.ops
             conns += ring.conns
             arrivals += ring.arrivals
         return Window(
@@ -79,6 +92,16 @@ class Ranks:
             conns=tuple(conns),
             arrivals=tuple(arrivals),
         )
+
+    def _read(self, rank: _Rank, start_s: float, end_s: float) -> Ring | None:
+        """What a rank has recorded; None where its file is not there yet, or not as agreed."""
+        try:
+            if rank.reader is None:
+                rank.reader = RingReader(self._config.ring(rank.job, rank.rank))
+            return rank.reader.read(end_s, start_s)
+        except C4Error:
+            self.unreadable += 1
+            return None
 
     def _record(self, rank: _Rank) -> RankRecord:
         if rank.code is None:

@@ -20,6 +20,7 @@ MAGIC = b"C4RING04"
 HEADER = struct.Struct("<8s9I")
 HEADER_BYTES = 4096
 _COPY = struct.Struct("<QII")
+_GENERATION = struct.Struct("<Q")
 
 PROCESS_BYTES = 512
 COMMS = 64
@@ -77,9 +78,20 @@ class Slot:
 
 def read_slot(memory: memoryview, offset: int, size: int) -> bytes | None:
     """The newest complete value at `offset`, or None where there is none."""
-    copies = [_read_copy(memory, at, size) for at in (offset, offset + size)]
-    valid = [copy for copy in copies if copy is not None]
-    return max(valid)[1] if valid else None
+    found = read_newest(memory, offset, size)
+    return found[1] if found else None
+
+
+def read_newest(memory: memoryview, offset: int, size: int) -> tuple[int, bytes] | None:
+    """As `read_slot`, with the value's generation before it."""
+    first, second = generations(memory, offset, size)
+    newer, older = (offset, offset + size) if first > second else (offset + size, offset)
+    return _read_copy(memory, newer, size) or _read_copy(memory, older, size)
+
+
+def generations(memory: memoryview, offset: int, size: int) -> tuple[int, int]:
+    """The generations of both copies at `offset`; 0 for one never written. They tell whether anything is new."""
+    return _GENERATION.unpack_from(memory, offset)[0], _GENERATION.unpack_from(memory, offset + size)[0]
 
 
 def _read_copy(memory: memoryview, at: int, size: int) -> tuple[int, bytes] | None:
@@ -94,8 +106,3 @@ def _read_copy(memory: memoryview, at: int, size: int) -> tuple[int, bytes] | No
 
 def _checksum(generation: int, payload: bytes) -> int:
     return zlib.crc32(payload, generation & 0xFFFFFFFF)
-
-
-def written(memory: memoryview, offset: int, size: int) -> bool:
-    """Whether anything was ever written at `offset`."""
-    return any(_COPY.unpack_from(memory, at)[0] for at in (offset, offset + size))

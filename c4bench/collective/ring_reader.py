@@ -1,9 +1,10 @@
 """The reading side of a rank's telemetry: needs neither the writer's cooperation nor its life."""
 
 import mmap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -12,7 +13,9 @@ from c4bench.collective.recorder import FREE, CommEntry, ConnName, Owner
 from c4bench.errors import UsageError
 from c4bench.model.telemetry import ArrivalRecord, CommRecord, ConnRecord, OpRecord
 
+Decoded = TypeVar("Decoded")
 _ATTEMPTS = 1000
+_FREE = object()  # what a place given back decodes to
 
 
 class Ring(NamedTuple):
@@ -25,33 +28,93 @@ class Ring(NamedTuple):
 
 
 def read_ring(path: Path, now_s: float | None = None) -> Ring:
-    """Everything in the file at `path`; operations by communicator and sequence number.
+    """Everything in the file at `path`, read once; see `RingReader`."""
+    return RingReader(path).read(now_s)
 
-    With `now_s`, on the recording host's clock, the time a connection has been in its present state is added to that
-    state's counter, so that a wait still going on can be seen. Raises UsageError for a file that is truncated or not a
-    telemetry file.
+
+class RingReader:
+    """Reads the file at `path` again and again; what has not changed since the last time is not decoded again.
+
+    Raises UsageError for a file that is truncated or not a telemetry file.
     """
-    memory = _load(path)
-    comms = _comms(memory, path)
-    ops = [op for index, entry in comms.items() for op in _ops(memory, path, index, entry)]
-    ops.sort(key=lambda op: (op.comm, op.seq))
-    now_ns = None if now_s is None else round(now_s * 1e9)
-    sending = _ends(memory, path, comms, layout.CONN_NAMES_AT, (layout.CONNS_AT, layout.CONN_BYTES))
-    receiving = _ends(memory, path, comms, layout.ARRIVAL_NAMES_AT, (layout.ARRIVALS_AT, layout.ARRIVAL_BYTES))
-    return Ring(
-        tuple(entry.record for entry in comms.values()),
-        tuple(ops),
-        tuple(_conn(name, raw, entry, now_ns) for name, raw, entry in sending),
-        tuple(_arrival(name, raw, entry) for name, raw, entry in receiving),
-    )
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._memory = _load(path)
+        self._known: dict[int, tuple[int, Any]] = {}
+
+    def read(self, now_s: float | None = None, since_s: float = 0.0) -> Ring:
+        """Everything in the file; operations by communicator and sequence number, but those finished before `since_s`.
+
+        With `now_s`, on the recording host's clock, the time a connection has been in its present state is added to
+        that state's counter, so that a wait still going on can be seen. Raises UsageError for a damaged file.
+        """
+        comms = dict(self._table(layout.COMMS_AT, layout.COMM_BYTES, layout.COMMS, _comm))
+        ops = [op for index, entry in comms.items() for op in self._ops(index, entry)]
+        if since_s:
+            ops = [op for op in ops if op.finished_s == 0.0 or op.finished_s >= since_s]
+        ops.sort(key=_op_order)
+        now_ns = None if now_s is None else round(now_s * 1e9)
+        sending = self._ends(comms, layout.CONN_NAMES_AT, (layout.CONNS_AT, layout.CONN_BYTES))
+        receiving = self._ends(comms, layout.ARRIVAL_NAMES_AT, (layout.ARRIVALS_AT, layout.ARRIVAL_BYTES))
+        return Ring(
+            tuple(entry.record for entry in comms.values()),
+            tuple(ops),
+            tuple(_conn(name, raw, entry, now_ns) for name, raw, entry in sending),
+            tuple(_arrival(name, raw, entry) for name, raw, entry in receiving),
+        )
+
+    def _table(
+        self, base: int, size: int, places: int, decode: Callable[[bytes], Decoded]
+    ) -> Iterator[tuple[int, Decoded]]:
+        """The places in use of a table, which is filled from the front, decoded."""
+        for index in range(places):
+            found = self._decoded(base + index * 2 * size, size, decode)
+            if found is None:
+                return
+            if found is not _FREE:
+                yield index, found
+
+    def _decoded(self, offset: int, size: int, decode: Callable[[bytes], Any]) -> Any:  # noqa: ANN401  (as decoded)
+        """A record's value; None for one never written, `_FREE` for one given back."""
+        newest = max(layout.generations(self._memory, offset, size))
+        known = self._known.get(offset)
+        if known is not None and known[0] == newest:
+            return known[1]
+        found = _record(self._memory, self._path, offset, size)
+        if found is None:
+            return None
+        generation, raw = found
+        value = decode(raw) if raw != FREE else _FREE
+        self._known[offset] = (generation, value)
+        return value
+
+    def _ops(self, comm: int, entry: CommEntry) -> Iterator[OpRecord]:
+        base = layout.OPS_AT + comm * layout.OPS_PER_COMM * 2 * layout.OP_BYTES
+        decode = partial(_op, entry)
+        for offset in range(base, base + layout.OPS_PER_COMM * 2 * layout.OP_BYTES, 2 * layout.OP_BYTES):
+            op = self._decoded(offset, layout.OP_BYTES, decode)
+            if op is not None and op is not _FREE:
+                yield op
+
+    def _ends(
+        self, comms: dict[int, CommEntry], names_at: int, values: tuple[int, int]
+    ) -> Iterator[tuple[ConnName, bytes, CommEntry]]:
+        """Every connection end in a pair of tables: its name, its counters, its communicator."""
+        values_at, size = values
+        for index, name in self._table(names_at, layout.CONN_NAME_BYTES, layout.CONNS, _name):
+            counters = _record(self._memory, self._path, values_at + index * 2 * size, size)
+            # A connection may have been recorded after the communicators were read; the next reading has both.
+            if counters is not None and name.comm in comms:
+                yield name, counters[1], comms[name.comm]
 
 
 def read_owner(path: Path) -> Owner:
     """The process that writes the file at `path`. Raises UsageError as `read_ring` does."""
-    raw = _record(_load(path), path, layout.HEADER_BYTES, layout.PROCESS_BYTES)
-    if raw is None:
+    found = _record(_load(path), path, layout.HEADER_BYTES, layout.PROCESS_BYTES)
+    if found is None:
         raise UsageError(f"{path} names no owner; it was not written by a c4bench recorder")
-    return msgspec.msgpack.decode(raw, type=Owner)
+    return msgspec.msgpack.decode(found[1], type=Owner)
 
 
 def _load(path: Path) -> memoryview:
@@ -69,43 +132,32 @@ def _load(path: Path) -> memoryview:
     return memory
 
 
-def _record(memory: memoryview, path: Path, offset: int, size: int) -> bytes | None:
-    """A record's value, or None for one never written.
+def _record(memory: memoryview, path: Path, offset: int, size: int) -> tuple[int, bytes] | None:
+    """A record's generation and value, or None for one never written.
 
     Two spoiled copies mean that the writer overtook this reading twice, so it runs and another reading will do; or,
     after many attempts, that the file is damaged.
     """
     for _ in range(_ATTEMPTS):
-        raw = layout.read_slot(memory, offset, size)
-        if raw is not None or not layout.written(memory, offset, size):
-            return raw
+        found = layout.read_newest(memory, offset, size)
+        if found is not None or not any(layout.generations(memory, offset, size)):
+            return found
     raise UsageError(f"{path} is damaged at byte {offset}: no complete copy of a record")
 
 
-def _comms(memory: memoryview, path: Path) -> dict[int, CommEntry]:
-    """The communicators in use, by their index in the file."""
-    raws = _table(memory, path, layout.COMMS_AT, layout.COMM_BYTES, layout.COMMS)
-    return {index: msgspec.msgpack.decode(raw, type=CommEntry) for index, raw in raws}
+def _comm(raw: bytes) -> CommEntry:
+    return msgspec.msgpack.decode(raw, type=CommEntry)
 
 
-def _table(memory: memoryview, path: Path, base: int, size: int, places: int) -> Iterator[tuple[int, bytes]]:
-    """The places in use of a table, which is filled from the front."""
-    for index in range(places):
-        raw = _record(memory, path, base + index * 2 * size, size)
-        if raw is None:
-            return
-        if raw != FREE:
-            yield index, raw
+def _name(raw: bytes) -> ConnName:
+    return msgspec.msgpack.decode(raw, type=ConnName)
 
 
-def _ops(memory: memoryview, path: Path, comm: int, entry: CommEntry) -> list[OpRecord]:
-    base = layout.OPS_AT + comm * layout.OPS_PER_COMM * 2 * layout.OP_BYTES
-    offsets = range(base, base + layout.OPS_PER_COMM * 2 * layout.OP_BYTES, 2 * layout.OP_BYTES)
-    raws = [_record(memory, path, offset, layout.OP_BYTES) for offset in offsets]
-    return [_op(raw, entry) for raw in raws if raw]
+def _op_order(op: OpRecord) -> tuple[str, int]:
+    return op.comm, op.seq
 
 
-def _op(raw: bytes, entry: CommEntry) -> OpRecord:
+def _op(entry: CommEntry, raw: bytes) -> OpRecord:
     seq, size_bytes, entered, started, finished, kind, algorithm, dtype, awaits = layout.OP.unpack(raw)
     return OpRecord(
         comm=entry.record.comm,
@@ -120,19 +172,6 @@ def _op(raw: bytes, entry: CommEntry) -> OpRecord:
         finished_s=finished / 1e9,
         awaits=_ranks(int.from_bytes(awaits, "little")),
     )
-
-
-def _ends(
-    memory: memoryview, path: Path, comms: dict[int, CommEntry], names_at: int, values: tuple[int, int]
-) -> Iterator[tuple[ConnName, bytes, CommEntry]]:
-    """Every connection end in a pair of tables: its name, its counters, its communicator."""
-    values_at, size = values
-    for index, raw in _table(memory, path, names_at, layout.CONN_NAME_BYTES, layout.CONNS):
-        name = msgspec.msgpack.decode(raw, type=ConnName)
-        counters = _record(memory, path, values_at + index * 2 * size, size)
-        # A connection may have been recorded after the communicators were read; the next reading has both.
-        if counters is not None and name.comm in comms:
-            yield name, counters, comms[name.comm]
 
 
 def _conn(name: ConnName, raw: bytes, entry: CommEntry, now_ns: int | None) -> ConnRecord:

@@ -12,13 +12,16 @@ from c4bench.c4d.matrix import MatrixTable, matrix_table
 from c4bench.c4p.atlas import Atlas
 from c4bench.control.jobs import Job
 from c4bench.control.master import Master
+from c4bench.control.register import name_of
 from c4bench.control.survey import survey
 from c4bench.errors import UnhealthyError
 from c4bench.model.diagnosis import Diagnosis
+from c4bench.model.event import Diagnosed, Event, Steered
 from c4bench.model.fabric import Flow, Host
 from c4bench.model.fabric import Path as FabricPath
+from c4bench.model.steering import Incident, Policy
 from c4bench.model.telemetry import Window
-from c4bench.wire.messages import Exchange, Hello, JobSpec
+from c4bench.wire.messages import Exchange, Hello, JobSpec, Launch
 
 Answer = TypeVar("Answer")
 
@@ -76,9 +79,26 @@ class Cluster:
             raise UnhealthyError(f"no agent answers on {', '.join(missing)} after {timeout_s:g} s (c4bench doctor)")
         return {name: self._master.agents[name].hello for name in sorted(wanted)}
 
-    def start(self, spec: JobSpec) -> Job:
-        """Start a job."""
-        return self._ask(self._master.start(spec))
+    def start(self, spec: JobSpec, policy: Policy | None = None, spares: Sequence[Host] = ()) -> Job:
+        """Start a job, steered by `policy`; without one it is only looked at."""
+        return self._ask(self._master.start(Launch(spec, policy or Policy(), tuple(spares))))
+
+    def job(self, name: str) -> Job:
+        """The present attempt of a job by its name."""
+        return self._call_soon(lambda: self._master.jobs[self._master.register.running(name).spec.id])
+
+    def events(self) -> list[Event]:
+        """Everything the master has told so far."""
+        return self._call_soon(lambda: list(self._master.log.events))
+
+    def wait_event(self, holds: Callable[[Event], bool], timeout_s: float) -> Event | None:
+        """The first event of which `holds` is true, None when there is none within `timeout_s`."""
+        return self._ask(self._master.log.first(holds, timeout_s))
+
+    def incidents(self, name: str) -> list[Incident]:
+        """What became of each diagnosis of a job, as far as it has come."""
+        told = [event.incident for event in self.events() if isinstance(event, Steered) and event.incident.job == name]
+        return list({(one.diagnosis.job, one.diagnosis.component): one for one in told}.values())
 
     def results(self, job: Job, kind: str, timeout_s: float, *, each: int = 1) -> list[dict[str, Any]]:
         """`each` results of that kind from every rank, in rank order; UnhealthyError when they do not come."""
@@ -87,6 +107,10 @@ class Cluster:
     def stop(self, job: str) -> None:
         """End a job."""
         self._ask(self._master.stop(job))
+
+    def put_back(self, job: str) -> None:
+        """Put every host back into service that was taken out for that job's sake, unchecked."""
+        self._call_soon(lambda: self._master.put_back(job))
 
     def meet(
         self, place: str, key: str, rank: int, size: int, payload: bytes = b"", timeout_s: float = 300.0
@@ -105,16 +129,12 @@ class Cluster:
 
     def wait_diagnosis(self, job: str, timeout_s: float) -> Diagnosis | None:
         """The job's first diagnosis, None when there is none within `timeout_s`."""
-
-        def found() -> list[Diagnosis]:
-            return [diagnosis for diagnosis in self._master.diagnoses if diagnosis.job == job]
-
-        self._ask(self._master.wait_for(lambda: bool(found()), timeout_s))
-        return found()[0] if found() else None
+        found = self.wait_event(lambda event: isinstance(event, Diagnosed) and event.diagnosis.job == job, timeout_s)
+        return found.diagnosis if isinstance(found, Diagnosed) else None
 
     def diagnoses(self, job: str) -> list[Diagnosis]:
-        """Everything C4D has said about a job."""
-        return [diagnosis for diagnosis in self._master.diagnoses if diagnosis.job == job]
+        """Everything C4D has said about a job, in all its attempts."""
+        return self._call_soon(lambda: [d for d in self._master.log.diagnoses if name_of(d.job) == name_of(job)])
 
     def delay_matrix(self, job: str) -> MatrixTable:
         """The newest delay matrix of a running job."""

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
+from c4bench.control.store import Entry, Store, Told
 from c4bench.errors import UnhealthyError
 from c4bench.model.fabric import Flow, Path
 from c4bench.model.telemetry import RankRecord, Window
@@ -13,18 +14,27 @@ _ENDED = ("exited", "killed")
 
 
 class Job:
-    """A running job: the results its ranks have sent, their agents' telemetry, and every flow that C4P has placed."""
+    """An attempt of a job that runs: results its ranks have sent, their agents' telemetry, flows that C4P has placed.
 
-    def __init__(self, spec: JobSpec) -> None:
+    `before` is what an earlier master has written down of it.
+    """
+
+    def __init__(self, spec: JobSpec, store: Store | None = None, before: Iterable[Entry] = ()) -> None:
         self.spec = spec
-        self.results: list[Result] = []
+        self._store = store or Store(None)
+        self.results = [entry.result for entry in before if isinstance(entry, Told)]
+        self._heard = {(result.rank, result.number) for result in self.results}
         self.windows: list[Window] = []
         self.placed: dict[Flow, Path] = {}
         self._ended: dict[int, RankRecord] = {}
         self._news = asyncio.Condition()
 
     async def add(self, result: Result) -> None:
-        """A rank reports."""
+        """A rank reports; perhaps once more, since it had no answer. Number 0 is no number."""
+        if result.number and (result.rank, result.number) in self._heard:
+            return
+        self._heard.add((result.rank, result.number))
+        self._store.append(self.spec.id, Told(result))
         async with self._news:
             self.results.append(result)
             self._news.notify_all()

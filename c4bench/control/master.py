@@ -9,23 +9,53 @@ from pathlib import Path
 import msgspec
 from websockets.asyncio.server import ServerConnection, serve
 
-from c4bench.c4d.detector import Detector
 from c4bench.c4d.localise import Cell
 from c4bench.c4p.atlas import Atlas
 from c4bench.c4p.planner import plan
+from c4bench.control.detection import Detection, part_of
+from c4bench.control.health import AgentHealth, Health, serve_pages
 from c4bench.control.jobs import Job
+from c4bench.control.log import Log
+from c4bench.control.register import Register
 from c4bench.control.rendezvous import Board
-from c4bench.errors import UnhealthyError, UsageError
-from c4bench.model.diagnosis import Diagnosis
+from c4bench.control.roll import Roll
+from c4bench.control.steering import Steering
+from c4bench.control.store import Store
+from c4bench.errors import UnhealthyError
+from c4bench.model.diagnosis import Component
+from c4bench.model.event import Diagnosed, PutBack
 from c4bench.model.fabric import Flow
 from c4bench.model.fabric import Path as FabricPath
 from c4bench.model.telemetry import Failure, Window
-from c4bench.wire.channel import WebSocketChannel
-from c4bench.wire.messages import Empty, Exchange, Fail, Hello, JobSpec, Release, Result, Route, Start, Stop, Watch
+from c4bench.wire.channel import ChannelClosed, WebSocketChannel
+from c4bench.wire.messages import (
+    Ask,
+    Empty,
+    Exchange,
+    Fail,
+    Hello,
+    JobSpec,
+    Launch,
+    Release,
+    Restore,
+    Result,
+    Route,
+    Start,
+    Stop,
+    Subscribe,
+    Watch,
+)
 from c4bench.wire.peer import Handler, Peer
-from c4bench.wire.trust import MASTER, peer_name, server_context
+from c4bench.wire.trust import MASTER, OBSERVER, OPERATOR, peer_name, server_context
 
 _JUDGE_EVERY_S = 0.1
+# A cut leaves an agent's line open; it is taken for lost when nothing has answered for so long.
+_PING_EVERY_S = 2.0
+_PING_WITHIN_S = 3.0
+# An agent answers these in milliseconds. One that does not is not waited for.
+_START_WITHIN_S = 10.0
+_STOP_WITHIN_S = 1.0
+_CLOSED_IN_PEACE = (1000, 1001)
 
 
 class Agents(msgspec.Struct):
@@ -36,48 +66,139 @@ class Agents(msgspec.Struct):
 
 
 class Master:
-    """One fabric's master. Everything here runs on one event loop; `Cluster` gives tests a blocking face of it."""
+    """One fabric's master. Everything here runs on one event loop; `Cluster` gives tests a blocking face of it.
 
-    def __init__(self, trust: Path, address: str, port: int) -> None:
+    With a `state` folder it goes on where an earlier one was, and adopts the jobs that it finds running. Without one it
+    ends what it finds: whoever started that is gone. `blame` is told of every part of the fabric that a diagnosis
+    names, for whoever plans paths.
+    """
+
+    def __init__(
+        self,
+        trust: Path,
+        address: str,
+        port: int,
+        state: Path | None = None,
+        blame: Callable[[Component], None] = lambda _component: None,
+    ) -> None:
         self._tls = server_context(trust / "ca.pem", trust / f"{MASTER}.pem", trust / f"{MASTER}.key")
         self._address, self._port = address, port
         self.agents: dict[str, Agents] = {}
         self.jobs: dict[str, Job] = {}
         self.atlas: Atlas | None = None
-        self.diagnoses: list[Diagnosis] = []
+        self.store = Store(state)
+        self.log = Log(self.store)
+        self.detection = Detection()
+        self.roll = Roll(self.store.state.roll, time.time())
+        self.register = Register(self.store, adopt=state is not None)
+        self.steering = Steering(self, blame)
         self._placed: dict[str, tuple[Flow, FabricPath]] = {}
-        self._detectors: dict[str, Detector] = {}
-        self._board = Board()
+        self._board = Board(self.store)
+        self._seen: dict[str, AgentHealth] = {}
         self._news = asyncio.Condition()
         self._closing = asyncio.Event()
 
     async def run(self, ready: Callable[[], None]) -> None:
-        """Serve until `close`; `ready` is called once the port is open."""
-        async with serve(self._serve_agent, self._address, self._port, ssl=self._tls, compression=None):
-            judging = asyncio.create_task(self._judge())
+        """Serve until `close` or `leave`; `ready` is called once the port is open."""
+        for running in self.store.state.jobs.values():
+            self._take_up(running.spec, followed=True)
+        async with (
+            serve(
+                self._serve_peer,
+                self._address,
+                self._port,
+                ssl=self._tls,
+                compression=None,
+                process_request=serve_pages(self.health),
+                ping_interval=_PING_EVERY_S,
+                ping_timeout=_PING_WITHIN_S,
+            ),
+            asyncio.TaskGroup() as tasks,
+        ):
+            at_work = [tasks.create_task(self._judge()), tasks.create_task(self.steering.run())]
             ready()
             await self._closing.wait()
-            judging.cancel()
+            for task in at_work:
+                task.cancel()
+        self.store.close()
 
     async def close(self) -> None:
         """Stop every job, then have `run` return."""
-        for job in list(self.jobs):
-            await self.stop(job)
+        for name in list(self.store.state.jobs):
+            await self.stop(name)
+        self.leave()
+
+    def leave(self) -> None:
+        """Have `run` return; jobs go on without a master until there is one again."""
         self._closing.set()
 
-    async def _serve_agent(self, connection: ServerConnection) -> None:
+    async def _serve_peer(self, connection: ServerConnection) -> None:
         name = peer_name(connection.transport.get_extra_info("ssl_object"))
+        channel = WebSocketChannel(connection)
+        if name in (OPERATOR, OBSERVER):
+            await self._serve_listener(channel, name)
+        else:
+            await self._serve_agent(connection, channel, name)
+
+    async def _serve_listener(self, channel: WebSocketChannel, name: str) -> None:
+        following: set[asyncio.Task[None]] = set()
+        peer: Peer
+
+        async def subscribe(request: Subscribe) -> Empty:
+            following.add(asyncio.create_task(self._report(peer, request.first)))
+            return Empty()
+
+        async def launch(request: Launch) -> Empty:
+            await self.start(request)
+            return Empty()
+
+        async def stop(request: Stop) -> Empty:
+            await self.stop(request.job)
+            return Empty()
+
+        async def restore(request: Restore) -> Empty:
+            self.put_back(request.host)
+            return Empty()
+
+        handlers = {"subscribe": Handler(Subscribe, subscribe)}
+        if name == OPERATOR:
+            handlers |= {
+                "launch": Handler(Launch, launch),
+                "stop": Handler(Stop, stop),
+                "restore": Handler(Restore, restore),
+                "ask": Handler(Ask, self._ask),
+            }
+        peer = Peer(channel, handlers)
+        try:
+            await peer.serve()
+        finally:
+            for task in following:
+                task.cancel()
+
+    async def _report(self, peer: Peer, first: int) -> None:
+        with contextlib.suppress(ChannelClosed):
+            async for event in self.log.follow(first):
+                await peer.note("event", event)
+
+    async def _ask(self, request: Ask) -> list[dict[str, object]]:
+        running = self.register.running(request.job)
+        job = self.jobs[running.spec.id]
+        return await job.wait(request.kind, request.count or len(job.spec.members), request.timeout_s)
+
+    async def _serve_agent(self, connection: ServerConnection, channel: WebSocketChannel, name: str) -> None:
+        seen = self._seen.setdefault(name, AgentHealth())
         peer: Peer
 
         async def hello(said: Hello) -> Empty:
             if said.host != name:
                 raise UnhealthyError(f"the certificate says {name!r}, the agent {said.host!r}")
-            self.agents[name] = Agents(said, peer)
-            await self._announce()
+            await self._welcome(said, peer)
             return Empty()
 
         async def window(window: Window) -> None:
-            if window.host == name:
+            if window.host != name:
+                self.detection.dropped[name]["foreign window"] += 1
+            else:
                 await self._accept(window)
 
         handlers = {
@@ -90,14 +211,36 @@ class Master:
             "release": Handler(Release, self._release),
             "result": Handler(Result, self._result),
         }
-        peer = Peer(WebSocketChannel(connection), handlers)
+        peer = Peer(channel, handlers)
         try:
             await peer.serve()
         finally:
+            seen.refused += peer.refused
             known = self.agents.get(name)
             if known is not None and known.peer is peer:
                 del self.agents[name]
+                self._farewell(name, connection.close_code)
                 await self._announce()
+
+    async def _welcome(self, said: Hello, peer: Peer) -> None:
+        self.agents[said.host] = Agents(said, peer)
+        back = self.roll.came(said.host, time.time())
+        if back:
+            self.log.tell(back)
+        adopted, over = self.register.welcome(said)
+        for spec in adopted:
+            self._take_up(spec, followed=True)
+        for attempt in over:
+            await peer.note("stop", Stop(attempt))
+        await self._announce()
+
+    def _farewell(self, host: str, code: int | None) -> None:
+        """An agent that closes its line and leaves no rank behind is expected no more; any other is missed."""
+        if code in _CLOSED_IN_PEACE and host not in self.busy():
+            self.roll.left(host)
+            self.register.leave(host)
+        else:
+            self.roll.went(host, time.time())
 
     async def _announce(self) -> None:
         async with self._news:
@@ -117,27 +260,80 @@ class Master:
             raise UnhealthyError(f"{host}: no agent is connected; is it deployed and started? (c4bench doctor)")
         return known.peer
 
-    async def start(self, spec: JobSpec) -> Job:
-        """Start the job's ranks on their hosts."""
-        if spec.id in self.jobs:
-            raise UsageError(f"a job {spec.id!r} is running already")
-        job = self.jobs[spec.id] = Job(spec)
+    def busy(self) -> set[str]:
+        """The hosts that attempts have ranks on."""
+        return {member.host for job in self.jobs.values() for member in job.spec.members}
+
+    async def start(self, launch: Launch) -> Job:
+        """Start a job's ranks on their hosts."""
+        self.register.enter(launch)
+        try:
+            return await self.begin(launch.job, followed=True)
+        except UnhealthyError:
+            await self.stop(launch.job.id)
+            raise
+
+    async def begin(self, spec: JobSpec, *, followed: bool) -> Job:
+        """Start an attempt's ranks, all but those that run already; C4D judges it when it is `followed`.
+
+        Raises UnhealthyError naming a host whose agent is not there or does not answer.
+        """
+        job = self._take_up(spec, followed=followed)
         by_host: dict[str, list[int]] = {}
         for member in spec.members:
             by_host.setdefault(member.host, []).append(member.rank)
-        for host, ranks in by_host.items():
-            await self.agent(host).call("start", Start(spec, tuple(ranks)), Empty)
+        await asyncio.gather(*(self._start_on(host, Start(spec, tuple(ranks))) for host, ranks in by_host.items()))
         return job
 
-    async def stop(self, job: str) -> None:
-        """End the job's ranks wherever their agents can be reached, and forget its flows and findings."""
-        known = self.jobs.pop(job, None)
-        for host in {member.host for member in known.spec.members} if known else ():
-            with contextlib.suppress(UnhealthyError):
-                await self.agent(host).call("stop", Stop(job), Empty)
-        self._placed = {flow: placed for flow, placed in self._placed.items() if placed[0].job != job}
-        self._detectors.pop(job, None)
-        self._board.forget(job)
+    def _take_up(self, spec: JobSpec, *, followed: bool) -> Job:
+        """Know an attempt, with all that an earlier master has written down of it."""
+        if spec.id not in self.jobs:
+            before = self.store.entries(spec.id)
+            self.jobs[spec.id] = Job(spec, self.store, before)
+            self._board.admit(spec.id, before)
+            if followed:
+                self.detection.follow(spec.id)
+        return self.jobs[spec.id]
+
+    async def _start_on(self, host: str, request: Start) -> None:
+        try:
+            async with asyncio.timeout(_START_WITHIN_S):
+                await self.agent(host).call("start", request, Empty)
+        except TimeoutError:
+            raise UnhealthyError(f"{host}: the agent does not start ranks within {_START_WITHIN_S:g} s") from None
+
+    async def stop(self, name: str) -> None:
+        """End a job, whichever attempt of it runs."""
+        await self.steering.let_go(name)
+        running = self.store.state.jobs.get(name)
+        if running is not None:
+            await self.end(running.spec.id)
+            self.register.strike(name)
+
+    async def end(self, attempt: str) -> None:
+        """End an attempt's ranks wherever their agents can be reached, and forget its flows and findings.
+
+        A host that cannot be reached is told when its agent is back.
+        """
+        known = self.jobs.pop(attempt, None)
+        self.register.over(attempt)
+        hosts = {member.host: None for member in known.spec.members} if known else {}
+        await asyncio.gather(*(self._stop_on(host, attempt) for host in hosts))
+        self._placed = {flow: placed for flow, placed in self._placed.items() if placed[0].job != attempt}
+        self.detection.forget(attempt)
+        self._board.forget(attempt)
+        self.store.forget(attempt)
+
+    def put_back(self, name: str) -> None:
+        """Put a host back into service by its name, or all that were taken out for the sake of a job, unchecked."""
+        for host in [out.host for out in self.register.out() if name in (out.host, out.job)]:
+            self.register.put_back(host)
+            self.log.tell(PutBack(time.time(), host))
+
+    async def _stop_on(self, host: str, attempt: str) -> None:
+        with contextlib.suppress(UnhealthyError, TimeoutError):
+            async with asyncio.timeout(_STOP_WITHIN_S):
+                await self.agent(host).call("stop", Stop(attempt), Empty)
 
     async def meet(self, request: Exchange) -> tuple[bytes, ...]:
         """Wait for the others of an exchange, as one of them; returns what each gave."""
@@ -149,9 +345,7 @@ class Master:
 
     async def _fail(self, request: Fail) -> Empty:
         self._board.fail(request)
-        detector = self._detectors.get(request.job)
-        if detector is not None:
-            detector.told(request.job, request.comm, request.failure)
+        self.detection.told(request)
         return Empty()
 
     async def _watch(self, request: Watch) -> Failure:
@@ -182,34 +376,37 @@ class Master:
         return Empty()
 
     async def _accept(self, window: Window) -> None:
-        for job in sorted({record.job for record in window.ranks} & set(self.jobs)):
-            part = _of_job(window, job)
-            await self.jobs[job].note_ranks(part.ranks)
-            self.jobs[job].windows.append(part)
-            self._detectors.setdefault(job, Detector()).feed(part)
+        self.detection.windows[window.host] += 1
+        self.roll.saw(window)
+        for attempt in sorted({record.job for record in window.ranks} & set(self.jobs)):
+            part = part_of(window, attempt)
+            await self.jobs[attempt].note_ranks(part.ranks)
+            self.jobs[attempt].windows.append(part)
+            self.detection.feed(attempt, part)
 
     def cells(self, job: str) -> Mapping[Cell, float]:
         """The newest delay matrix of a job, seconds per byte; empty before there is one."""
-        detector = self._detectors.get(job)
-        return detector.cells(job) if detector else {}
+        return self.detection.cells(job)
+
+    def health(self) -> Health:
+        """How the master and its agents are."""
+        for host, seen in self._seen.items():
+            known = self.agents.get(host)
+            seen.connected = known is not None
+            seen.windows, seen.dropped = self.detection.windows[host], self.detection.dropped[host]
+            if known is not None:
+                seen.version, seen.rdma = known.hello.version, known.hello.rdma
+        return Health(
+            self._seen, self.register.jobs(), tuple(self.roll.missing.values()), self.register.out(), self.log.counts()
+        )
 
     async def _judge(self) -> None:
         while True:
             await asyncio.sleep(_JUDGE_EVERY_S)
-            found = [diagnosis for detector in self._detectors.values() for diagnosis in detector.judge(time.time())]
-            if found:
-                self.diagnoses += found
-                await self._announce()
-
-
-def _of_job(window: Window, job: str) -> Window:
-    """The part of a host's window that belongs to one job."""
-    comms = {record.comm for record in window.comms if record.job == job}
-    return msgspec.structs.replace(
-        window,
-        comms=tuple(record for record in window.comms if record.comm in comms),
-        ranks=tuple(record for record in window.ranks if record.job == job),
-        ops=tuple(record for record in window.ops if record.comm in comms),
-        conns=tuple(record for record in window.conns if record.comm in comms),
-        arrivals=tuple(record for record in window.arrivals if record.comm in comms),
-    )
+            now_s = time.time()
+            for attempt, found in self.detection.judge(now_s).items():
+                for diagnosis in found:
+                    self.log.tell(Diagnosed(now_s, diagnosis))
+                self.steering.consider(attempt, found)
+            for event in self.roll.judge(now_s, self.busy()):
+                self.log.tell(event)

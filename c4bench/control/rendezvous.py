@@ -1,15 +1,25 @@
-"""All-gather by name, and word of failures: how the ranks of a job find each other and stop together."""
+"""All-gather by name, and word of failures: how the ranks of a job find each other and stop together.
+
+A rank whose agent lost the master asks again once it is back. So what a running job's ranks have been answered, or are
+about to be, is kept and written down first: to ask again is harmless, and gives the same answer.
+"""
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
+from c4bench.control.store import Answered, Entry, Failed, Store
 from c4bench.errors import UnhealthyError
 from c4bench.model.telemetry import Failure
 from c4bench.wire.messages import Exchange, Exchanged, Fail
 
+# Of each job: a rank that still lacks an answer holds its communicator up, so it is among the latest.
+_REMEMBERED = 1024
+
 _Comm = tuple[str, str]  # job, communicator
+_Name = tuple[str, str, str]  # job, communicator, key
 
 
 class _Gathering(msgspec.Struct):
@@ -20,14 +30,28 @@ class _Gathering(msgspec.Struct):
 
 
 class Board:
-    """Pending exchanges and failures of every job's communicators."""
+    """Pending exchanges and failures of every job's communicators, and the answers given to jobs that run."""
 
-    def __init__(self) -> None:
-        self._gatherings: dict[tuple[str, str, str], _Gathering] = {}
+    def __init__(self, store: Store | None = None) -> None:
+        self._store = store or Store(None)
+        self._gatherings: dict[_Name, _Gathering] = {}
         self._failures: dict[_Comm, asyncio.Future[Failure]] = {}
+        self._answered: dict[str, dict[tuple[str, str], Exchanged]] = {}
+
+    def admit(self, job: str, before: Iterable[Entry] = ()) -> None:
+        """Remember answers to this job's ranks from now on; `before` is what an earlier master has written down."""
+        known = self._answered.setdefault(job, {})
+        for entry in before:
+            if isinstance(entry, Answered):
+                known[entry.comm, entry.key] = entry.exchanged
+            elif isinstance(entry, Failed):
+                self._ring(entry.fail)
 
     async def exchange(self, request: Exchange) -> Exchanged:
         """Wait for the other ranks of the key. When the time of any is over, it is over for all who wait."""
+        known = self._answered.get(request.job, {}).get((request.comm, request.key))
+        if known is not None:
+            return known
         name = (request.job, request.comm, request.key)
         failure = self._failure(request.job, request.comm)
         gathering = self._gatherings.setdefault(name, _Gathering(asyncio.get_running_loop().create_future()))
@@ -43,7 +67,14 @@ class Board:
             self._end(name, Exchanged(failure=failure.result()) if failure.done() else Exchanged(missing=missing))
         return gathering.ended.result()
 
-    def _end(self, name: tuple[str, str, str], how: Exchanged) -> None:
+    def _end(self, name: _Name, how: Exchanged) -> None:
+        job, comm, key = name
+        if job in self._answered:
+            known = self._answered[job]
+            if len(known) == _REMEMBERED:
+                del known[next(iter(known))]
+            known[comm, key] = how
+            self._store.append(job, Answered(comm, key, how))
         self._gatherings.pop(name).ended.set_result(how)
 
     def _failure(self, job: str, comm: str) -> asyncio.Future[Failure]:
@@ -51,9 +82,15 @@ class Board:
 
     def fail(self, request: Fail) -> None:
         """Tell everybody who waits for or watches this communicator, now and later. Only the first failure counts."""
+        if self._ring(request) and request.job in self._answered:
+            self._store.append(request.job, Failed(request))
+
+    def _ring(self, request: Fail) -> bool:
         failure = self._failure(request.job, request.comm)
-        if not failure.done():
-            failure.set_result(request.failure)
+        if failure.done():
+            return False
+        failure.set_result(request.failure)
+        return True
 
     async def watch(self, job: str, comm: str) -> Failure:
         """The communicator's first failure, once there is one."""
@@ -62,6 +99,7 @@ class Board:
 
     def forget(self, job: str) -> None:
         """Drop what a job that has ended left pending."""
+        self._answered.pop(job, None)
         for name in [name for name in self._gatherings if name[0] == job]:
             self._gatherings.pop(name).ended.cancel()
         for comm in [comm for comm in self._failures if comm[0] == job]:

@@ -1,11 +1,16 @@
-"""C4D's findings about one job, as a test asks for them."""
+"""C4D's findings about one job, and what steering does about them, as a test asks for them."""
 
 import time
+from collections.abc import Callable
 
 from c4bench.control.cluster import Cluster
 from c4bench.errors import UnhealthyError
 from c4bench.model.diagnosis import Diagnosis
+from c4bench.model.event import Event, Steered
+from c4bench.model.steering import Incident
 from c4bench.wire.messages import JobSpec
+
+_LOOK_EVERY_S = 0.1
 
 
 class C4D:
@@ -28,3 +33,52 @@ class C4D:
     def all(self) -> list[Diagnosis]:
         """Every diagnosis so far."""
         return self._cluster.diagnoses(self._job.id)
+
+
+class SteeredJob:
+    """A job that is steered; `spec` is its first attempt."""
+
+    def __init__(self, cluster: Cluster, spec: JobSpec) -> None:
+        self._cluster, self.spec = cluster, spec
+
+    @property
+    def attempt(self) -> JobSpec:
+        """The attempt that runs now."""
+        return self._cluster.job(self.spec.id).spec
+
+    def incidents(self) -> list[Incident]:
+        """What became of each diagnosis, as far as it has come."""
+        return self._cluster.incidents(self.spec.id)
+
+    def wait_resumed(self, timeout_s: float) -> Incident:
+        """The first incident after which the job trains again. Raises UnhealthyError with all that is known."""
+        return self._wait(lambda incident: incident.resumed_s is not None, timeout_s, "does not train again")
+
+    def wait_decided(self, timeout_s: float, after: Incident | None = None) -> Incident:
+        """The first decision, or the first on an attempt later than that of `after`. Raises UnhealthyError."""
+        before = after.diagnosis.job if after else ""
+        return self._wait(lambda incident: incident.diagnosis.job > before, timeout_s, "has had no such incident")
+
+    def _wait(self, holds: Callable[[Incident], bool], timeout_s: float, otherwise: str) -> Incident:
+        def is_it(event: Event) -> bool:
+            return isinstance(event, Steered) and event.incident.job == self.spec.id and holds(event.incident)
+
+        found = self._cluster.wait_event(is_it, timeout_s)
+        if isinstance(found, Steered):
+            return found.incident
+        raise UnhealthyError(f"{self.spec.id} {otherwise} within {timeout_s:g} s; incidents: {self.incidents()}")
+
+    def losses(self) -> dict[int, float]:
+        """The loss of each step that the present attempt has reported so far."""
+        said = [result.body for result in self._cluster.job(self.spec.id).results if result.body["kind"] == "losses"]
+        return {
+            body["first"] + index: float.fromhex(loss) for body in said for index, loss in enumerate(body["losses"])
+        }
+
+    def wait_step(self, step: int, timeout_s: float) -> None:
+        """Wait until the present attempt has reported the loss of `step`. Raises UnhealthyError."""
+        deadline_s = time.monotonic() + timeout_s
+        while step not in self.losses():
+            if time.monotonic() > deadline_s:
+                raise UnhealthyError(f"{self.attempt.id} did not come to step {step} within {timeout_s:g} s")
+            time.sleep(_LOOK_EVERY_S)

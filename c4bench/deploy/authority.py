@@ -1,4 +1,4 @@
-"""An authority for one fabric, and a certificate for each host and for the master.
+"""An authority for one fabric, and a certificate for each host, for the master and for those who speak to it.
 
 Ed25519 throughout (RFC 8410): signatures have one size, so a handshake takes the same bytes, hence the same virtual
 time, in every run.
@@ -13,13 +13,15 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from c4bench.wire.trust import MASTER
+from c4bench.wire.trust import MASTER, OBSERVER, OPERATOR
 
 _LIFETIME = datetime.timedelta(days=3650)
 
 
 def establish(directory: Path, hosts: Sequence[str], valid_from: datetime.datetime) -> None:
-    """Make a new authority in `directory`: `ca.pem`, and `NAME.pem` with `NAME.key` for the master and every host.
+    """Make a new authority in `directory`: `ca.pem`, and `NAME.pem` with `NAME.key` for each.
+
+    That is the master, its operator, observers and every host.
 
     The authority's own key is not kept: a fabric that gains a host is established anew.
     """
@@ -32,7 +34,7 @@ def establish(directory: Path, hosts: Sequence[str], valid_from: datetime.dateti
         .sign(key, None)
     )
     (directory / "ca.pem").write_bytes(authority.public_bytes(Encoding.PEM))
-    for serial, host in enumerate([MASTER, *hosts], start=2):
+    for serial, host in enumerate([MASTER, *hosts, OPERATOR, OBSERVER], start=2):
         own = Ed25519PrivateKey.generate()
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host)])
         certificate = (

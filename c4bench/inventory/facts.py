@@ -46,13 +46,14 @@ class HostFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The variable `c4` of a host: may faults be injected, which Python has c4bench, which NICs belong to the fabric.
 
     `management` is the interface we come by, which is no NIC of the fabric. `netns` is where the ports of a switch are,
-    when not in its own network namespace. All of it may be left out; `playbooks/discover.yml` finds what a host can
-    tell of itself.
+    when not in its own network namespace. `shared` is a folder on storage that all hosts share, where jobs may keep
+    checkpoints. All of it may be left out; `playbooks/discover.yml` finds what a host can tell of itself.
     """
 
     disruptive: bool = False
     python: str = DEFAULT_PYTHON
     netns: str = ""
+    shared: str = ""
     nics: tuple[NicFacts, ...] = ()
     gpus: tuple[GpuFacts, ...] = ()
     management: str = ""

@@ -30,6 +30,7 @@ class Access(msgspec.Struct, frozen=True):
     python: str = facts.DEFAULT_PYTHON
     connection: str = "ssh"
     netns: str = ""
+    shared: str = ""
 
 
 class Inventory(msgspec.Struct, frozen=True):
@@ -100,6 +101,7 @@ def _access(host: str, variables: Variables, known: HostFacts) -> Access:
         ),
         python=known.python,
         netns=known.netns,
+        shared=known.shared,
         connection=_connection(variables.get("ansible_connection")),
     )
 

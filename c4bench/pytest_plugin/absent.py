@@ -17,6 +17,8 @@ NAMES = (
     "rdma_hosts",
     "run_directory",
     "save",
+    "shared",
+    "steer",
     "switches",
     "trust",
 )

@@ -11,7 +11,7 @@ from c4bench import remote
 from c4bench.c4p.atlas import Atlas
 from c4bench.control.cluster import Cluster
 from c4bench.control.switches import Switches
-from c4bench.control.watch import C4D
+from c4bench.control.watch import C4D, SteeredJob
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.inject import places
 from c4bench.inject.controller import Injector
@@ -19,14 +19,17 @@ from c4bench.inject.protocol import Applied as Fault
 from c4bench.inventory import Inventory, select
 from c4bench.model.fabric import Host
 from c4bench.model.measurement import Clock, Measurement
+from c4bench.model.steering import Policy
 from c4bench.pytest_plugin.clocks import Clocks
 from c4bench.pytest_plugin.tenancy import TENANCY
 from c4bench.pytest_plugin.verdicts import LEDGER, scenario_name
 from c4bench.record import Ledger, RunDirectory
 from c4bench.wire.messages import JobSpec
-from c4bench.workload.jobs import training_job
+from c4bench.workload.jobs import job as job_of
+from c4bench.workload.jobs import place, training_job
 
 _AGENTS_WITHIN_S = 10.0
+_RESUMED_WITHIN_S = 120.0
 # UDP source ports a flow label can ask for, but the one that label 0 (ECMP) stands for; enough to meet every spine.
 _PROBED_PORTS = range(0xC001, 0xC001 + 24)
 
@@ -183,3 +186,51 @@ def job(
 def c4d(cluster: Cluster, job: JobSpec) -> C4D:
     """What C4D says about the job: `c4d.wait(timeout_s=10)`."""
     return C4D(cluster, job)
+
+
+@pytest.fixture
+def shared(request: pytest.FixtureRequest, inventory: Inventory, hosts: tuple[Host, ...]) -> Path:
+    """A folder of this scenario's own on storage that all hosts share, and this machine with them."""
+    named = {inventory.access[host.name].shared for host in hosts}
+    (folder,) = named if len(named) == 1 else ("",)
+    if not folder or not Path(folder).is_dir():
+        pytest.skip("no-shared-storage: hosts name no folder (c4.shared) that they share with this machine")
+    own: str = request.node.name
+    return Path(folder) / own
+
+
+@pytest.fixture
+def steer(
+    request: pytest.FixtureRequest,
+    cluster: Cluster,
+    rdma_hosts: tuple[Host, ...],
+    shared: Path,
+    run_directory: RunDirectory,
+) -> Iterator[Callable[..., SteeredJob]]:
+    """Start a job that learns and keeps checkpoints: `steer(Policy(hang=Action.RESTART), spares=1)`.
+
+    The last `spares` hosts stand by; `ranks` is how many of the others have a rank, all by default; `backwards` puts
+    them on the same hosts in the opposite order. Whatever else is given goes to the program (`workload.learning`).
+    Returns once the job trains; afterwards hosts taken out for its sake are put back.
+    """
+    started: list[SteeredJob] = []
+
+    def start(
+        policy: Policy, *, spares: int = 1, ranks: int = 0, backwards: bool = False, **parameters: object
+    ) -> SteeredJob:
+        cut = len(rdma_hosts) - spares
+        used = place(rdma_hosts[: ranks or cut])
+        name = f"{request.node.name}{len(started) or ''}"
+        folder = parameters.pop("checkpoints", str(shared / name))
+        seed = request.config.option.c4_seed
+        spec = job_of(name, "learning", used[::-1] if backwards else used, seed=seed, checkpoints=folder, **parameters)
+        running = cluster.start(spec, policy, rdma_hosts[cut:])
+        started.append(SteeredJob(cluster, spec))
+        cluster.results(running, "resumed", _RESUMED_WITHIN_S)
+        return started[-1]
+
+    yield start
+    for job in started:
+        run_directory.save_telemetry(job.attempt.id, cluster.windows(job.attempt.id))
+        cluster.stop(job.spec.id)
+        cluster.put_back(job.spec.id)

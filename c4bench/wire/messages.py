@@ -4,7 +4,8 @@ from typing import Any
 
 import msgspec
 
-from c4bench.model.fabric import Flow, Nic
+from c4bench.model.fabric import Flow, Host, Nic
+from c4bench.model.steering import Policy
 from c4bench.model.telemetry import Failure, Member
 
 PORT = 7447
@@ -36,15 +37,6 @@ class Note(msgspec.Struct, frozen=True, tag="note"):
 Message = Call | Answer | Note
 
 
-class Hello(msgspec.Struct, frozen=True):
-    """An agent's first call: who it is, what it runs, which RDMA devices it can open ("" reason when it can)."""
-
-    host: str
-    version: str
-    code: str
-    rdma: str
-
-
 class JobSpec(msgspec.Struct, frozen=True):
     """A job: a program of `c4bench.workload`, its ranks' places, and the program's own parameters."""
 
@@ -63,10 +55,52 @@ class Start(msgspec.Struct, frozen=True):
     ranks: tuple[int, ...]
 
 
+class Hello(msgspec.Struct, frozen=True):
+    """An agent's first call: who it is, what it runs, which RDMA devices it can open ("" reason when it can).
+
+    `jobs` are the ranks that live on its host, from before the line to the master was lost.
+    """
+
+    host: str
+    version: str
+    code: str
+    rdma: str
+    jobs: tuple[Start, ...] = ()
+
+
 class Stop(msgspec.Struct, frozen=True):
     """Master to agent: end every rank of the job."""
 
     job: str
+
+
+class Launch(msgspec.Struct, frozen=True):
+    """Operator to master: start this job, and steer it by `policy` with `spares` to take the place of its hosts."""
+
+    job: JobSpec
+    policy: Policy = Policy()
+    spares: tuple[Host, ...] = ()
+
+
+class Restore(msgspec.Struct, frozen=True):
+    """Operator to master: this host has been mended, put it back into service."""
+
+    host: str
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """Operator to master: the first `count` results of this kind of the job's present attempt; 0 for one a rank."""
+
+    job: str
+    kind: str
+    timeout_s: float
+    count: int = 0
+
+
+class Subscribe(msgspec.Struct, frozen=True):
+    """Watcher to master: tell me every event, as notes, from the one with that number on; -1 for only those to come."""
+
+    first: int = -1
 
 
 class Exchange(msgspec.Struct, frozen=True):
@@ -119,11 +153,12 @@ class Release(msgspec.Struct, frozen=True):
 
 
 class Result(msgspec.Struct, frozen=True):
-    """Rank to master: something the program found out."""
+    """Rank to master: something the program found out. `number` counts a rank's results: one told twice is one."""
 
     job: str
     rank: int
     body: dict[str, Any]
+    number: int = 0
 
 
 class ProbeRequest(msgspec.Struct, frozen=True):

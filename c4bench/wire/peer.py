@@ -16,6 +16,10 @@ _decoder = msgspec.msgpack.Decoder(Message)
 encode = msgspec.msgpack.encode
 
 
+class LostError(UnhealthyError):
+    """The connection closed before the answer: whether the other side has acted is unknown."""
+
+
 class Handler(msgspec.Struct, frozen=True):
     """What answers a method: the type its body must have, and the coroutine function."""
 
@@ -44,7 +48,7 @@ class Peer:
         finally:
             for future in self._waiting.values():
                 if not future.done():
-                    future.set_exception(UnhealthyError("the connection closed before the answer"))
+                    future.set_exception(LostError("the connection closed before the answer"))
             for task in self._tasks:
                 task.cancel()
 
@@ -90,7 +94,7 @@ class Peer:
         return await handler.function(msgspec.msgpack.decode(message.body, type=handler.body))
 
     async def call(self, method: str, body: object, answer: type[Body]) -> Body:
-        """Ask and wait. Raises UnhealthyError with the other side's words when it refuses or goes away."""
+        """Ask and wait. Raises UnhealthyError with the other side's words when it refuses, LostError when it goes."""
         return msgspec.msgpack.decode(await self.call_raw(method, encode(body)), type=answer)
 
     async def call_raw(self, method: str, body: bytes) -> bytes:
@@ -102,7 +106,7 @@ class Peer:
             await self._channel.send(encode(Call(number, method, msgspec.Raw(body))))
             answered = await future
         except ChannelClosed as error:
-            raise UnhealthyError(f"{method}: the connection is closed ({error})") from None
+            raise LostError(f"{method}: the connection is closed ({error})") from None
         finally:
             self._waiting.pop(number, None)
         if answered.error:

@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 MASTER = "master"
+OPERATOR = "operator"  # may start and stop jobs, and hear everything
+OBSERVER = "observer"  # may only hear: watchers, Prometheus
 
 
 def server_context(ca: Path, certificate: Path, key: Path) -> ssl.SSLContext:

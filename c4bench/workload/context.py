@@ -1,5 +1,6 @@
 """What a program is given: its place in the job, its way to the others, and somewhere to report."""
 
+import itertools
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
@@ -86,12 +87,14 @@ class RankContext:
         self.size = len(job.members)
         self._socket = config.socket
         self._link = RankLink(config.socket)
+        self._reports = itertools.count(1)
+        self.recorder = Recorder(config.ring(job.id, rank), job.id, rank)
         own = set(job.members[rank].nics)
         self._process = Process(
             job=job.id,
             nics=tuple(nic for nic in job.nics if nic.name in own),
             rendezvous=AgentRendezvous(self._link, job.id, config.socket),
-            recorder=Recorder(config.ring(job.id, rank), job.id, rank),
+            recorder=self.recorder,
         )
         self.controls = Controls.create(config.controls(job.id, rank))
 
@@ -117,4 +120,5 @@ class RankContext:
 
     def report(self, kind: str, **fields: Any) -> None:  # noqa: ANN401  (each program has its own)
         """Tell the master something."""
-        self._link.call("result", Result(self.job.id, self.rank, {"kind": kind} | fields), Empty)
+        result = Result(self.job.id, self.rank, {"kind": kind} | fields, next(self._reports))
+        self._link.call("result", result, Empty)

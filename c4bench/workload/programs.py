@@ -2,16 +2,18 @@
 
 from collections.abc import Callable
 
-from c4bench.workload import bandwidth, collectives, draws, link, pairs, perftest, recording, training
+from c4bench.workload import bandwidth, collectives, draws, learning, link, pairs, perftest, pulse, recording, training
 from c4bench.workload.context import RankContext
 
 PROGRAMS: dict[str, Callable[[RankContext], None]] = {
     "bandwidth": bandwidth.run,
     "collectives": collectives.run,
     "draws": draws.run,
+    "learning": learning.run,
     "link": link.run,
     "pairs": pairs.run,
     "perftest": perftest.run,
+    "pulse": pulse.run,
     "recording": recording.run,
     "training": training.run,
 }

@@ -16,6 +16,7 @@ ORDER = (
     "model",
     "c4d",
     "c4p",
+    "steer",
     "sim",
     "inventory",
     "verbs",
@@ -37,7 +38,7 @@ ORDER = (
     "cli",
 )
 ONLY_IN = {"pyverbs": "verbs", "fabric": "remote", "paramiko": "remote", "ansible_runner": "deploy", "highspy": "c4p"}
-BRAINS = ("c4d", "c4p", "sim")
+BRAINS = ("c4d", "c4p", "steer", "sim")
 IMPURE = {"os", "socket", "subprocess", "asyncio", "threading", "time", "pathlib", "random"}
 
 

@@ -22,6 +22,7 @@ from c4bench.model.fabric import Host
 
 _SSH = Path("/run/c4/ssh")
 _MACHINE_ROOT = "/run/c4/machine"
+_SHARED = Path("/run/c4/shared")  # the storage that a cluster's hosts share
 _NAMESPACES = (
     namespaces.CLONE_NEWNS
     | namespaces.CLONE_NEWUTS
@@ -55,6 +56,7 @@ _SHADOW = "root:*:19700:0:99999:7:::\nsshd:*:19700::::::\n"  # no password opens
 
 def prepare(spec: LabSpec) -> None:
     """Make the lab's SSH keys and write its inventory, as an administrator's host would hold them."""
+    _SHARED.mkdir()
     _SSH.mkdir()
     for name in ("id", "host_key"):
         path = str(_SSH / name)
@@ -89,7 +91,7 @@ def _facts(host: Host) -> dict[str, object]:
     for nic in nics:
         del nic["host"]
         nic["rate"] = f"{nic.pop('rate_bps') / 1e6:g}mbit"
-    return {"disruptive": host.disruptive, "python": sys.executable, "nics": nics}
+    return {"disruptive": host.disruptive, "python": sys.executable, "shared": str(_SHARED), "nics": nics}
 
 
 class LabHost:
@@ -253,6 +255,9 @@ def _mount_views(host: Host, root: Path) -> None:
         (root / directory).mkdir()
     namespaces.mount("devpts", f"{root}/dev/pts", "devpts", data="newinstance,ptmxmode=0666,mode=620")
     namespaces.mount("shm", f"{root}/dev/shm", "tmpfs")
+    shared = root / _SHARED.relative_to("/")
+    shared.mkdir(parents=True)
+    namespaces.bind(str(_SHARED), str(shared))
     (root / "dev/ptmx").symlink_to("pts/ptmx")
     (root / "dev/fd").symlink_to("/proc/self/fd")
     for name in (*_DEVICES, *_verbs_devices(host)):

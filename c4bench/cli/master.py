@@ -1,0 +1,178 @@
+"""`c4bench master`: the master as a process of its own. `c4bench watch`: what it finds. `c4bench job`: what it runs."""
+
+import argparse
+import asyncio
+import contextlib
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import yaml
+
+from c4bench import inventory
+from c4bench.control.client import dial
+from c4bench.control.master import Master
+from c4bench.errors import UnhealthyError, UsageError
+from c4bench.model.event import Diagnosed, Event
+from c4bench.model.fabric import Host
+from c4bench.model.steering import Policy
+from c4bench.record.encoding import encode
+from c4bench.wire.messages import PORT, Launch
+from c4bench.wire.trust import OBSERVER, OPERATOR
+from c4bench.workload.jobs import job, place
+
+if TYPE_CHECKING:
+    from c4bench.cli import Commands
+
+_TRUST = Path.home() / ".config/c4bench/trust"
+_AGAIN_S = 0.5
+
+
+class JobFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`JOB.yml`: ranks go to `hosts` of the inventory, all but the `spares` by default, neighbours far apart."""
+
+    name: str
+    program: str = "learning"
+    hosts: tuple[str, ...] = ()
+    spares: tuple[str, ...] = ()
+    policy: Policy = Policy()
+    parameters: dict[str, Any] = {}
+    seed: int = 0
+
+
+def register(commands: "Commands") -> None:
+    """Add the commands."""
+    parser = commands.add_parser("master", help="run the master; it may be killed and started again, jobs go on")
+    parser.add_argument("--listen", default=f"0.0.0.0:{PORT}", metavar="ADDRESS:PORT")
+    parser.add_argument("--state", type=Path, required=True, help="a folder of its own for what it must not forget")
+    _trust(parser)
+    parser.set_defaults(run=_master)
+    parser = commands.add_parser("watch", help="print diagnoses as JSON lines (reports/schema/diagnosis.schema.json)")
+    parser.add_argument("--events", action="store_true", help="print every event (reports/schema/event.schema.json)")
+    parser.add_argument("--first", type=int, default=0, help="begin with this event; -1 for those to come (default 0)")
+    _line(parser)
+    parser.set_defaults(run=_watch)
+    actions = commands.add_parser("job", help="start and stop jobs").add_subparsers(required=True, metavar="ACTION")
+    parser = actions.add_parser("start", help="start the job that JOB.yml describes")
+    parser.add_argument("file", type=Path, metavar="JOB.yml")
+    parser.add_argument("--hosts", type=Path, required=True, metavar="INVENTORY")
+    _line(parser)
+    parser.set_defaults(run=_start)
+    parser = actions.add_parser("stop", help="end a job, whichever attempt of it runs")
+    parser.add_argument("name")
+    _line(parser)
+    parser.set_defaults(run=_stop)
+
+    parser = commands.add_parser("put-back", help="put a mended host back into service")
+    parser.add_argument("host", help="a host; or a job, for all hosts that were taken out for its sake")
+    _line(parser)
+    parser.set_defaults(run=_put_back)
+
+
+def _trust(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--trust", type=Path, default=_TRUST, help=f"the certificates (default {_TRUST})")
+
+
+def _line(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--master", default=f"127.0.0.1:{PORT}", metavar="ADDRESS[:PORT]")
+    _trust(parser)
+
+
+def _master(arguments: argparse.Namespace) -> int:
+    address, _, port = arguments.listen.rpartition(":")
+    if not address or not port.isdigit():
+        raise UsageError(f"--listen {arguments.listen}: write ADDRESS:PORT, such as 0.0.0.0:{PORT}")
+    if not (arguments.trust / "ca.pem").exists():
+        raise UsageError(f"no certificates in {arguments.trust} (python -m c4bench.deploy.prepare makes them)")
+    asyncio.run(_serve(arguments, address, int(port)))
+    return 0
+
+
+async def _serve(arguments: argparse.Namespace, address: str, port: int) -> None:
+    master = Master(arguments.trust, address, port, arguments.state)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, master.leave)
+    try:
+        await master.run(lambda: _say(f"listening on {address}:{port}"))
+    except OSError as error:
+        raise UnhealthyError(f"--listen {arguments.listen}: {error.strerror}") from None
+
+
+def _watch(arguments: argparse.Namespace) -> int:
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(_follow(arguments))
+    return 0
+
+
+async def _follow(arguments: argparse.Namespace) -> None:
+    """Print events; when the master goes, wait for it and go on after the last that was printed."""
+    number, once = arguments.first, False
+    while True:
+        try:
+            async with dial(arguments.master, arguments.trust, OBSERVER) as master:
+                once = True
+                async for event in master.follow(number):
+                    number += number >= 0
+                    _print(event, whole=arguments.events)
+        except UnhealthyError:
+            if not once:
+                raise
+        await asyncio.sleep(_AGAIN_S)
+
+
+def _print(event: Event, *, whole: bool) -> None:
+    if whole or isinstance(event, Diagnosed):
+        _say(encode(event if whole else event.diagnosis).decode())  # type: ignore[union-attr]
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def _start(arguments: argparse.Namespace) -> int:
+    launch = _launch(arguments.file, inventory.load(arguments.hosts).hosts)
+
+    async def start() -> None:
+        async with dial(arguments.master, arguments.trust, OPERATOR) as master:
+            await master.start(launch)
+
+    asyncio.run(start())
+    return 0
+
+
+def _stop(arguments: argparse.Namespace) -> int:
+    async def stop() -> None:
+        async with dial(arguments.master, arguments.trust, OPERATOR) as master:
+            await master.stop(arguments.name)
+
+    asyncio.run(stop())
+    return 0
+
+
+def _put_back(arguments: argparse.Namespace) -> int:
+    async def put_back() -> None:
+        async with dial(arguments.master, arguments.trust, OPERATOR) as master:
+            await master.put_back(arguments.host)
+
+    asyncio.run(put_back())
+    return 0
+
+
+def _launch(path: Path, hosts: tuple[Host, ...]) -> Launch:
+    """What JOB.yml asks for. Raises UsageError naming the file and what is wrong."""
+    try:
+        wanted = msgspec.convert(yaml.safe_load(path.read_bytes()), JobFile)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}; give a file that can be read") from None
+    except (yaml.YAMLError, msgspec.ValidationError) as error:
+        raise UsageError(f"{path}: {' '.join(str(error).split())}") from None
+    known = {host.name: host for host in hosts}
+    names = wanted.hosts or tuple(name for name in known if name not in wanted.spares)
+    if strange := sorted({*names, *wanted.spares} - known.keys()):
+        raise UsageError(f"{path}: no host {strange[0]!r} in the inventory; there are {', '.join(known)}")
+    used = place([known[name] for name in names])
+    spec = job(wanted.name, wanted.program, used, seed=wanted.seed, **wanted.parameters)
+    return Launch(spec, wanted.policy, tuple(known[name] for name in wanted.spares))

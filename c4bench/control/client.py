@@ -1,0 +1,78 @@
+"""A line to a master that runs elsewhere, for an operator or an observer."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from websockets.asyncio.client import connect
+from websockets.exceptions import WebSocketException
+
+from c4bench.errors import UnhealthyError, UsageError
+from c4bench.model.event import Event
+from c4bench.wire.channel import WebSocketChannel
+from c4bench.wire.messages import PORT, Ask, Empty, Launch, Restore, Stop, Subscribe
+from c4bench.wire.peer import Handler, Peer
+from c4bench.wire.trust import MASTER, client_context
+
+_OPEN_WITHIN_S = 10.0
+
+
+class Client:
+    """What may be asked of a master; an observer only gets to `follow`."""
+
+    def __init__(self, peer: Peer, events: "asyncio.Queue[Event]", lost: "asyncio.Task[None]") -> None:
+        self._peer, self._events, self._lost = peer, events, lost
+
+    async def start(self, launch: Launch) -> None:
+        """Start a job. Raises UnhealthyError with the master's words."""
+        await self._peer.call("launch", launch, Empty)
+
+    async def stop(self, job: str) -> None:
+        """End a job."""
+        await self._peer.call("stop", Stop(job), Empty)
+
+    async def put_back(self, host: str) -> None:
+        """Put a mended host back into service."""
+        await self._peer.call("restore", Restore(host), Empty)
+
+    async def ask(self, request: Ask) -> list[dict[str, Any]]:
+        """Results of a job's ranks. Raises UnhealthyError when they do not come."""
+        return await self._peer.call("ask", request, list[dict[str, Any]])
+
+    async def follow(self, first: int = 0) -> AsyncIterator[Event]:
+        """Events from number `first` on, until the line is lost."""
+        await self._peer.call("subscribe", Subscribe(first), Empty)
+        while True:
+            event = asyncio.ensure_future(self._events.get())
+            await asyncio.wait({event, self._lost}, return_when=asyncio.FIRST_COMPLETED)
+            if not event.done():
+                event.cancel()
+                return
+            yield event.result()
+
+
+@asynccontextmanager
+async def dial(master: str, trust: Path, name: str) -> AsyncIterator[Client]:
+    """A line to the master at `HOST[:PORT]`, as `name` whose certificate is in `trust`.
+
+    Raises UsageError without that certificate, UnhealthyError when there is no master or it does not let us in.
+    """
+    host, _, port = master.partition(":")
+    if not (trust / f"{name}.pem").exists():
+        raise UsageError(f"{trust} has no certificate of {name!r} (python -m c4bench.deploy.prepare makes them)")
+    tls = client_context(trust / "ca.pem", trust / f"{name}.pem", trust / f"{name}.key")
+    uri = f"wss://{host}:{port or PORT}"
+    events: asyncio.Queue[Event] = asyncio.Queue()
+    try:
+        line = await connect(uri, ssl=tls, server_hostname=MASTER, compression=None, open_timeout=_OPEN_WITHIN_S)
+    except (OSError, WebSocketException, TimeoutError) as error:
+        raise UnhealthyError(f"no master answers at {master}: {error}; start one with c4bench master") from None
+    async with line:
+        peer = Peer(WebSocketChannel(line), {"event": Handler(Event, events.put)})
+        serving = asyncio.create_task(peer.serve())
+        try:
+            yield Client(peer, events, serving)
+        finally:
+            serving.cancel()

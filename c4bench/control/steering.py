@@ -1,0 +1,199 @@
+"""The hands of steering: what `steer.decide` has decided is done here, and every stage stamped."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from c4bench.control import checkup
+from c4bench.control.jobs import Job
+from c4bench.control.register import host_of, name_of
+from c4bench.control.store import Running
+from c4bench.errors import UnhealthyError
+from c4bench.model.diagnosis import Component, Diagnosis
+from c4bench.model.event import PutBack, Steered
+from c4bench.model.fabric import Host
+from c4bench.model.steering import Action, Incident
+from c4bench.steer.decide import Decision, Fleet, decide
+from c4bench.workload.learning import RESUMED
+
+if TYPE_CHECKING:
+    from c4bench.control.master import Master
+
+_LOOK_EVERY_S = 1.0
+# After the master has come back its agents need as long as that to be there too.
+_AGENTS_WITHIN_S = 10.0
+
+
+class Steering:
+    """One task for each job that is being steered, and one that looks at hosts out of service."""
+
+    def __init__(self, master: "Master", blame: Callable[[Component], None]) -> None:
+        self._master = master
+        self._blame = blame
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._checked_s: dict[str, float] = {}
+
+    async def run(self) -> None:
+        """Go on with what an earlier master left unfinished; then look after hosts out of service, for ever."""
+        for name, running in self._master.store.state.jobs.items():
+            if running.open:
+                self._tasks[name] = asyncio.create_task(self._go_on(name, running.open))
+        try:
+            while True:
+                await asyncio.sleep(_LOOK_EVERY_S)
+                await self._look_after()
+        finally:
+            for task in self._tasks.values():
+                task.cancel()
+
+    def consider(self, attempt: str, found: Sequence[Diagnosis]) -> None:
+        """Decide about an attempt's findings of one moment, and begin to act."""
+        name = name_of(attempt)
+        running = self._master.store.state.jobs.get(name)
+        if running is None or running.spec.id != attempt:
+            return
+        decision = decide(name, found, running.policy, self._fleet(running))
+        for component in decision.blamed:
+            self._blame(component)
+        for incident in decision.incidents:
+            self._take_out(incident, running)
+        self._tell([self._looked_on(incident) for incident in decision.incidents])
+        if not decision.restart:
+            return
+        if name in self._tasks:
+            self._tasks[name].cancel()  # it waits for this very attempt to train, which has failed
+        self._tasks[name] = asyncio.create_task(self._restart(name, attempt, decision))
+
+    async def let_go(self, name: str) -> None:
+        """Steer a job no more."""
+        task = self._tasks.pop(name, None)
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+
+    def _take_out(self, incident: Incident, running: Running) -> None:
+        out = {known.host for known in self._master.register.out()}
+        if incident.out and incident.component and incident.out not in out:
+            host = host_of(incident.out, running)
+            self._master.register.take_out(host, incident.component, incident.job, time.time())
+
+    def _looked_on(self, incident: Incident) -> Incident:
+        """An incident that ends here: the host, if any, has been taken out already."""
+        ends = incident.out and incident.action is not Action.RESTART
+        return msgspec.structs.replace(incident, isolated_s=time.time()) if ends else incident
+
+    async def _restart(self, name: str, attempt: str, decision: Decision) -> None:
+        """End the attempt everywhere, and start the next one elsewhere."""
+        acted_on = [incident for incident in decision.incidents if incident.action is Action.RESTART]
+        self._master.register.restart(name, decision.moves, acted_on, time.time())
+        await self._master.end(attempt)
+        isolated_s = time.time()
+        incidents = [msgspec.structs.replace(incident, isolated_s=isolated_s) for incident in acted_on]
+        self._stand(name, incidents)
+        await self._start(name, incidents)
+
+    async def _go_on(self, name: str, incidents: Sequence[Incident]) -> None:
+        """Take up a restart in whose midst an earlier master ended; what it had done already is not done twice."""
+        hosts = {member.host for member in self._master.register.running(name).spec.members}
+        await self._master.wait_for(lambda: hosts <= set(self._master.agents), _AGENTS_WITHIN_S)
+        now_s = time.time()
+        reached = [msgspec.structs.replace(one, isolated_s=one.isolated_s or now_s) for one in incidents]
+        await self._start(name, reached)
+
+    async def _start(self, name: str, incidents: Sequence[Incident]) -> None:
+        """Start the present attempt; where a host fails at that, the next one, without it."""
+        running = self._master.register.running(name)
+        try:
+            job = await self._master.begin(running.spec, followed=True)
+        except UnhealthyError as error:
+            await self._without_absent(name, incidents, str(error))
+            return
+        restarted_s = time.time()
+        reached = [msgspec.structs.replace(one, restarted_s=one.restarted_s or restarted_s) for one in incidents]
+        self._stand(name, reached)
+        await self._resumed(name, job, running, reached)
+
+    async def _resumed(self, name: str, job: Job, running: Running, incidents: Sequence[Incident]) -> None:
+        try:
+            said = await job.wait(RESUMED, len(job.spec.members), running.policy.resume_within_s)
+        except UnhealthyError as error:
+            reached = [msgspec.structs.replace(one, reason=f"{one.reason}; {error}") for one in incidents]
+        else:
+            now_s, step = time.time(), min(int(one["step"]) for one in said)
+            reached = [msgspec.structs.replace(one, resumed_s=now_s, resumed_step=step) for one in incidents]
+        self._tell(reached)
+        self._master.register.stand(name, ())
+        self._tasks.pop(name, None)
+
+    async def _without_absent(self, name: str, incidents: Sequence[Incident], problem: str) -> None:
+        """Members' agents have gone since they were chosen: take other hosts, or give up and say so."""
+        running = self._master.register.running(name)
+        attempt, present = running.spec.id, set(self._master.agents)
+        absent = list(dict.fromkeys(m.host for m in running.spec.members if m.host not in present))
+        spares = [spare for spare in self._fleet(running).spares if spare.name not in absent]
+        if not absent or len(absent) > len(spares):
+            self._tell([msgspec.structs.replace(one, reason=f"{one.reason}; {problem}") for one in incidents])
+            self._master.register.stand(name, ())
+            return
+        moves: dict[str, Host | None] = dict(zip(absent, spares, strict=False))
+        again = [msgspec.structs.replace(one, spare=_moved(one.spare, moves)) for one in incidents]
+        self._master.register.restart(name, moves, again, time.time())
+        await self._master.end(attempt)
+        await self._start(name, again)
+
+    def _stand(self, name: str, incidents: Sequence[Incident]) -> None:
+        self._master.register.stand(name, incidents)
+        self._tell(incidents)
+
+    def _tell(self, incidents: Sequence[Incident]) -> None:
+        for incident in incidents:
+            self._master.log.tell(Steered(time.time(), incident))
+
+    def _fleet(self, running: Running) -> Fleet:
+        state = self._master.store.state
+        return Fleet(
+            now_s=time.time(),
+            members=running.spec.members,
+            wanted=running.wanted,
+            spares=tuple(spare for spare in running.spares if self._fit(spare.name)),
+            out=self._master.register.out(),
+            taken_s=tuple(state.taken_s),
+            restarts_s=tuple(running.restarts_s),
+        )
+
+    def _fit(self, host: str) -> bool:
+        """Whether a host could take ranks now."""
+        known = self._master.agents.get(host)
+        in_service = host not in self._master.store.state.out and host not in self._master.busy()
+        return known is not None and not known.hello.rdma and in_service
+
+    async def _look_after(self) -> None:
+        """Try hosts that are out of service against one that is idle, and put back those that do well."""
+        state = self._master.store.state
+        for out in self._master.register.out():
+            running = state.jobs.get(out.job)
+            idle = [spare for spare in running.spares if self._fit(spare.name)] if running else []
+            known = self._master.agents.get(out.host)
+            if running is None or known is None or known.hello.rdma or not idle or out.host in self._master.busy():
+                continue
+            last_s = self._checked_s.get(out.host, out.since_s)
+            if time.time() - last_s >= running.policy.check_every_s:
+                self._checked_s[out.host] = time.time()
+                await self._check(state.nics[out.host], idle[0], running.policy.healthy_fraction)
+
+    async def _check(self, host: Host, partner: Host, healthy_fraction: float) -> None:
+        try:
+            fraction = await checkup.worst_fraction(self._master, host, partner)
+        except UnhealthyError:
+            return
+        if fraction >= healthy_fraction:
+            self._master.register.put_back(host.name)
+            self._master.log.tell(PutBack(time.time(), host.name, fraction))
+
+
+def _moved(spare: str, moves: dict[str, Host | None]) -> str:
+    to = moves.get(spare)
+    return to.name if to else spare

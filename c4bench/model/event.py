@@ -1,0 +1,52 @@
+"""What the master tells people, in order: its log, and what subscribers hear."""
+
+import msgspec
+
+from c4bench.model.diagnosis import Diagnosis
+from c4bench.model.steering import Incident
+
+
+class Diagnosed(msgspec.Struct, frozen=True, tag_field="event", tag="diagnosis"):
+    """C4D has found something. `time_s` is the master's clock here and in every event."""
+
+    time_s: float
+    diagnosis: Diagnosis
+
+
+class AgentMissing(msgspec.Struct, frozen=True, tag_field="event", tag="agent_missing"):
+    """A host's agent has not been heard of since `since_s`.
+
+    `ranks` tells what the other hosts see of the ranks there: `moving`, as their data still arrives, so the host is up
+    and only the agent or the way to it is gone; `still`; or `none` where no job has ranks there.
+    """
+
+    time_s: float
+    host: str
+    since_s: float
+    ranks: str
+
+
+class AgentBack(msgspec.Struct, frozen=True, tag_field="event", tag="agent_back"):
+    """A missing agent has connected again."""
+
+    time_s: float
+    host: str
+    since_s: float
+
+
+class Steered(msgspec.Struct, frozen=True, tag_field="event", tag="steering"):
+    """A stage of an incident has been reached."""
+
+    time_s: float
+    incident: Incident
+
+
+class PutBack(msgspec.Struct, frozen=True, tag_field="event", tag="put_back"):
+    """A host is in service again: in its check the worse direction reached `fraction` of the bound; None by hand."""
+
+    time_s: float
+    host: str
+    fraction: float | None = None
+
+
+Event = Diagnosed | AgentMissing | AgentBack | Steered | PutBack

@@ -1,0 +1,98 @@
+"""Checkpoints in a folder that all hosts share: a shard from every rank, and a manifest that makes them one.
+
+A checkpoint is `STEP/`, with `RANK-of-SIZE.shard` and, once every shard is on disk, `manifest.json` with their digests.
+Files appear whole or not at all. What has no manifest, or a shard that is not as the manifest says, does not count.
+"""
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from c4bench.errors import UnhealthyError
+
+DIGEST_BYTES = 32
+_MANIFEST = "manifest.json"
+_KEPT = 3
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """The SHA-256 of each rank's shard, in hex, in the order of ranks."""
+
+    step: int
+    digests: tuple[str, ...]
+
+
+class Checkpoints:
+    """A job's checkpoints in `folder`, as one of its ranks uses them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def write(self, step: int, rank: int, size: int, shard: bytes) -> bytes:
+        """Put a rank's shard on disk; returns its digest, for the manifest."""
+        place = self._place(step)
+        place.mkdir(parents=True, exist_ok=True)
+        _put(place / _name(rank, size), shard)
+        return hashlib.sha256(shard).digest()
+
+    def complete(self, step: int, digests: Sequence[bytes]) -> None:
+        """Every rank has written its shard: from now on the checkpoint counts. Old ones are deleted."""
+        manifest = Manifest(step, tuple(digest.hex() for digest in digests))
+        _put(self._place(step) / _MANIFEST, msgspec.json.encode(manifest))
+        for old in self._steps()[_KEPT:]:
+            if old < step:
+                shutil.rmtree(self._place(old), ignore_errors=True)
+
+    def newest(self) -> int | None:
+        """The step of the newest checkpoint that is complete and as it was written; None when there is none."""
+        return next((step for step in self._steps() if self._shards(step) is not None), None)
+
+    def read(self, step: int) -> bytes:
+        """All shards of a checkpoint in the order of ranks. Raises UnhealthyError when it is not whole."""
+        shards = self._shards(step)
+        if shards is None:
+            raise UnhealthyError(f"{self._place(step)} is not a complete checkpoint; another rank has seen it as one")
+        return b"".join(shards)
+
+    def _steps(self) -> list[int]:
+        """Steps of all folders with a manifest, the newest first."""
+        return sorted((int(path.parent.name) for path in self._folder.glob(f"*[0-9]/{_MANIFEST}")), reverse=True)
+
+    def _shards(self, step: int) -> list[bytes] | None:
+        try:
+            manifest = msgspec.json.decode((self._place(step) / _MANIFEST).read_bytes(), type=Manifest)
+            shards = list(self._read(step, manifest))
+        except (OSError, msgspec.DecodeError):
+            return None
+        digests = tuple(hashlib.sha256(shard).hexdigest() for shard in shards)
+        return shards if manifest.step == step and digests == manifest.digests else None
+
+    def _read(self, step: int, manifest: Manifest) -> Iterator[bytes]:
+        size = len(manifest.digests)
+        return ((self._place(step) / _name(rank, size)).read_bytes() for rank in range(size))
+
+    def _place(self, step: int) -> Path:
+        return self._folder / f"{step:010d}"
+
+
+def _name(rank: int, size: int) -> str:
+    return f"{rank}-of-{size}.shard"
+
+
+def _put(path: Path, data: bytes) -> None:
+    """On disk under its name, whole, before this returns."""
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    with fresh.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

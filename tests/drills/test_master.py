@@ -1,0 +1,50 @@
+"""The master as a process of its own, killed in the midst of a job and in the midst of a restart, and started again."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory):
+    """What the scene in `master_scene.py`, played in a lab, has seen."""
+    run = tmp_path_factory.mktemp("master")
+    scene = [sys.executable, str(Path(__file__).with_name("master_scene.py")), str(run / "lab/trust"), str(run)]
+    command = [sys.executable, "-m", "c4bench.cli.main", "lab", "run", f"--run-dir={run}", "--", *scene]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return json.loads((run / "told.json").read_text())
+
+
+def test_a_job_goes_on_without_a_master_and_loses_no_step(told):
+    """Ranks wait for the master where they must, and each step's loss is told once, those of the outage included."""
+    assert told["steps_before"] == list(range(len(told["steps_before"])))
+    assert len(told["steps_before"]) >= 80
+    assert told["restarts_by_outage"] == 0
+
+
+def test_what_was_found_before_is_kept_and_nothing_is_found_twice(told):
+    """A watcher hears the same diagnosis before and after the master's death, and no other."""
+    assert told["found_before"] == told["found_after"]
+    assert [found["component"]["name"] for found in told["found_after"]] == ["drill:1"]
+
+
+def test_a_restart_cut_short_is_finished_by_the_next_master(told):
+    """Killed between isolation and restart, it starts the attempt it had decided on, on the spare, and once only."""
+    assert told["stages"]["isolated_s"] < told["killed_s"] < told["stages"]["resumed_s"]
+    assert told["attempt"] == "drill~1"
+    assert told["stages"]["spare"] in told["hosts_after"]
+    assert told["stages"]["out"] not in told["hosts_after"]
+    assert told["steps_after"][0] == told["stages"]["resumed_step"]
+
+
+def test_the_pages_want_a_certificate(told):
+    """Health and metrics answer who shows a certificate of the authority, and nobody else."""
+    assert told["agents"] == 8
+    assert told["metrics"]["c4bench_agent_up"] == 8
+    assert told["without_certificate"] == "refused"

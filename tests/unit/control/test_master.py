@@ -1,0 +1,317 @@
+"""The master as a user starts it, on this machine, with real agents and ranks that need no RDMA."""
+
+import asyncio
+import contextlib
+import datetime
+import json
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from functools import partial
+
+import msgspec
+import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import WebSocketException
+
+from c4bench.agent.agent import Agent
+from c4bench.agent.spawner import start as start_spawner
+from c4bench.control.client import dial
+from c4bench.deploy import authority
+from c4bench.errors import UnhealthyError
+from c4bench.model.agent import AgentConfig
+from c4bench.model.telemetry import Failure, Member, Window
+from c4bench.wire.channel import WebSocketChannel
+from c4bench.wire.messages import (
+    Ask,
+    Empty,
+    Exchange,
+    Exchanged,
+    Fail,
+    Hello,
+    JobSpec,
+    Launch,
+    Result,
+    Start,
+    Stop,
+    Watch,
+)
+from c4bench.wire.peer import Handler, Peer
+from c4bench.wire.rank import RankLink
+from c4bench.wire.trust import MASTER, client_context
+
+HOSTS = ("h0", "h1")
+WITHIN_S = 30.0
+
+
+@pytest.fixture(scope="module")
+def trust(tmp_path_factory):
+    """Certificates of one fabric, and of another that knows nothing of it."""
+    now = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1)
+    places = [tmp_path_factory.mktemp(name) for name in ("ours", "theirs")]
+    for place in places:
+        authority.establish(place, HOSTS, now)
+    return places
+
+
+@pytest.fixture(scope="module")
+def scene(trust, tmp_path_factory):
+    """A master on this machine, and what stands around it."""
+    made = Scene(trust[0], tmp_path_factory.mktemp("scene"))
+    yield made
+    made.kill()
+
+
+@pytest.fixture
+def mortal(trust, tmp_path):
+    """The same, for a test that kills the master."""
+    made = Scene(trust[0], tmp_path)
+    yield made
+    made.kill()
+
+
+class Scene:
+    """`c4bench master` as a process, and agents in this one."""
+
+    def __init__(self, trust, folder):
+        self.trust, self.folder = trust, folder
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.address = f"127.0.0.1:{self.port}"
+        self.master = self.start()
+
+    def start(self):
+        words = ["master", f"--trust={self.trust}", f"--listen={self.address}", f"--state={self.folder / 'state'}"]
+        command = [sys.executable, "-m", "c4bench.cli.main", *words]
+        self.master = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        said = self.master.stdout.readline()
+        assert said.startswith("listening"), said + self.master.stderr.read()
+        return self.master
+
+    def kill(self):
+        self.master.send_signal(signal.SIGKILL)
+        self.master.communicate()
+
+    def config(self, name):
+        """A host's agent, as deployment would set it up."""
+        home = self.folder / name
+        home.mkdir(exist_ok=True)
+        for target, source in (("ca.pem", "ca.pem"), ("cert.pem", f"{name}.pem"), ("key.pem", f"{name}.key")):
+            (home / target).write_bytes((self.trust / source).read_bytes())
+        return AgentConfig(name, "127.0.0.1", str(home), (), self.port, 0.1, str(home), str(home / "rings"))
+
+    def tls(self, name, trust=None):
+        place = trust or self.trust
+        return client_context(self.trust / "ca.pem", place / f"{name}.pem", place / f"{name}.key")
+
+    @contextlib.asynccontextmanager
+    async def agent(self, name):
+        """A bare line to the master with a host's certificate."""
+        uri = f"wss://{self.address}"
+        async with connect(uri, ssl=self.tls(name), server_hostname=MASTER, compression=None) as line:
+            peer = Peer(WebSocketChannel(line), {"start": Handler(Start, agree), "stop": Handler(Stop, agree)})
+            serving = asyncio.create_task(peer.serve())
+            yield peer
+            serving.cancel()
+
+    def page(self, path, name="observer"):
+        tls = self.tls(name)
+        tls.check_hostname = False
+        with urllib.request.urlopen(f"https://{self.address}{path}", context=tls, timeout=10) as answer:
+            return answer.read().decode()
+
+    def health(self):
+        return json.loads(self.page("/health"))
+
+
+async def agree(_request):
+    """What a bare agent answers to everything."""
+    return Empty()
+
+
+def hello(name):
+    return Hello(name, "1", "", "no RDMA device")
+
+
+def test_a_stranger_gets_nothing(scene, trust):
+    """A certificate of another authority, and none at all, are refused; and a host cannot speak for another."""
+
+    async def knock(tls):
+        async with connect(f"wss://{scene.address}", ssl=tls, server_hostname=MASTER) as line:
+            await line.send(b"hello")
+            await line.recv()
+
+    bare = ssl.create_default_context(cafile=scene.trust / "ca.pem")
+    for tls in (scene.tls("h0", trust[1]), bare):
+        with pytest.raises((OSError, WebSocketException)):
+            asyncio.run(knock(tls))
+
+    async def pose():
+        async with scene.agent("h0") as peer:
+            await peer.call("hello", hello("h1"), Empty)
+
+    with pytest.raises(UnhealthyError, match="the certificate says 'h0'"):
+        asyncio.run(pose())
+    assert not any(agent["connected"] for agent in scene.health()["agents"].values())
+
+
+def test_an_observer_may_only_look(scene):
+    """Pages and events are for it; jobs are the operator's, and neither speaks for a host."""
+
+    async def try_to_start():
+        async with dial(scene.address, scene.trust, "observer") as master:
+            await master.start(Launch(JobSpec("j", "learning", (Member(0, "h0", ()),), ())))
+
+    async def pose():
+        async with scene.agent("operator") as peer:
+            await peer.call("hello", hello("operator"), Empty)
+
+    with pytest.raises(UnhealthyError, match="no method 'launch'"):
+        asyncio.run(try_to_start())
+    with pytest.raises(UnhealthyError, match="no method 'hello'"):
+        asyncio.run(pose())
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        scene.page("/secrets")
+
+
+def test_noise_and_foreign_windows_are_counted_by_host(scene):
+    """What an agent says that is not as agreed, or not its own, is dropped, and the health page says whose it was."""
+
+    async def babble():
+        async with scene.agent("h0") as peer:
+            await peer.call("hello", hello("h0"), Empty)
+            await peer.note("window", Window("h1", 1, 0.0, 1.0, (), (), (), ()))
+            await peer.note("window", {"host": 7})
+            await peer._channel.send(b"\xc1 noise")
+            await peer.call("result", Result("nobody", 0, {}), Empty)
+
+    asyncio.run(babble())
+    deadline_s = time.monotonic() + 5
+    while scene.health()["agents"]["h0"]["connected"] and time.monotonic() < deadline_s:
+        time.sleep(0.05)
+    seen = scene.health()["agents"]["h0"]
+    assert (seen["dropped"], seen["refused"], seen["windows"]) == ({"foreign window": 1}, 2, 0)
+    metrics = scene.page("/metrics")
+    assert 'c4bench_dropped_total{host="h0",reason="foreign window"} 1.0' in metrics
+    assert 'c4bench_refused_total{host="h0"} 2.0' in metrics
+
+
+def test_answers_outlive_the_master(mortal):
+    """A completed exchange, a failure and a result are known to the next master: to ask or tell again is harmless."""
+    members = tuple(Member(rank, host, ()) for rank, host in enumerate(HOSTS))
+    spec = JobSpec("j", "none", members, ())
+
+    def exchange(peer, rank):
+        return peer.call("exchange", Exchange("j", "c", "k", rank, 2, b"%d" % rank, WITHIN_S), Exchanged)
+
+    async def before():
+        async with mortal.agent("h0") as first, mortal.agent("h1") as second:
+            for name, peer in zip(HOSTS, (first, second), strict=True):
+                await peer.call("hello", hello(name), Empty)
+            async with dial(mortal.address, mortal.trust, "operator") as master:
+                await master.start(Launch(spec))
+            answers = await asyncio.gather(exchange(first, 0), exchange(second, 1))
+            await first.call("result", Result("j", 0, {"kind": "done"}, 1), Empty)
+            await first.call("fail", Fail("j", "other", Failure(0, "why")), Empty)
+        return answers
+
+    async def after():
+        async with mortal.agent("h1") as peer, dial(mortal.address, mortal.trust, "operator") as master:
+            await peer.call("result", Result("j", 0, {"kind": "done"}, 1), Empty)
+            await peer.call("result", Result("j", 1, {"kind": "done"}, 1), Empty)
+            told = await master.ask(Ask("j", "done", 5.0))
+            failure = await peer.call("watch", Watch("j", "other"), Failure)
+            return await exchange(peer, 1), told, failure
+
+    answers = asyncio.run(before())
+    mortal.kill()
+    mortal.start()
+    again, told, failure = asyncio.run(after())
+    assert answers == [again, again]
+    assert again.payloads == (b"0", b"1")
+    assert len(told) == 2
+    assert failure == Failure(0, "why")
+
+
+def rank_main(config, go, job, rank):
+    """A rank that meets the others twice, the second time when told to, and says what it was given."""
+    link = RankLink(config.socket)
+
+    def meet(key):
+        request = Exchange(job.id, "c", key, rank, len(HOSTS), f"{key}{rank}".encode(), WITHIN_S)
+        return link.call("exchange", request, Exchanged).payloads
+
+    met = [meet("a")]
+    link.call("result", Result(job.id, rank, {"kind": "met"}, 1), Empty)
+    while rank == 1 and not go.exists():
+        time.sleep(0.02)
+    met.append(meet("b"))
+    link.call("result", Result(job.id, rank, {"kind": "done", "met": msgspec.to_builtins(met)}, 2), Empty)
+    time.sleep(WITHIN_S)
+    return 0
+
+
+def test_ranks_wait_for_a_master_that_was_killed(mortal):
+    """With one rank's question unanswered the master dies; the next one has all ranks, and answers."""
+    go = mortal.folder / "go"
+    configs = [mortal.config(name) for name in HOSTS]
+    spawners = [start_spawner(lambda config=config: partial(rank_main, config, go)) for config in configs]
+    agents = [
+        Agent(config, mortal.tls(config.name), spawner) for config, spawner in zip(configs, spawners, strict=True)
+    ]
+
+    async def play():
+        async with asyncio.TaskGroup() as tasks:
+            serving = [tasks.create_task(agent.run()) for agent in agents]
+            await asyncio.to_thread(wait_for, lambda: connected(mortal) == 2)
+            async with dial(mortal.address, mortal.trust, "operator") as master:
+                members = tuple(Member(rank, host, ()) for rank, host in enumerate(HOSTS))
+                await master.start(Launch(JobSpec("j", "none", members, ())))
+                await master.ask(Ask("j", "met", WITHIN_S))
+            await asyncio.to_thread(mortal.kill)
+            go.touch()
+            await asyncio.sleep(0.7)
+            await asyncio.to_thread(mortal.start)
+            async with dial(mortal.address, mortal.trust, "operator") as master:
+                told = await master.ask(Ask("j", "done", WITHIN_S))
+                await master.stop("j")
+            for task in serving:
+                task.cancel()
+        return told
+
+    try:
+        told = asyncio.run(asyncio.wait_for(play(), 60))
+    finally:
+        for spawner in spawners:
+            spawner.close()
+    assert told[0]["met"] == told[1]["met"]
+    assert mortal.health()["jobs"] == {}
+
+
+def connected(scene):
+    return sum(agent["connected"] for agent in scene.health()["agents"].values())
+
+
+def wait_for(holds):
+    deadline_s = time.monotonic() + WITHIN_S
+    while not holds():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
+
+
+def test_two_masters_do_not_share_a_memory(scene):
+    """The second is refused in one line, and the first goes on."""
+    words = ["master", f"--trust={scene.trust}", "--listen=127.0.0.1:0", f"--state={scene.folder / 'state'}"]
+    done = subprocess.run(
+        [sys.executable, "-m", "c4bench.cli.main", *words], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 3
+    assert done.stderr.count("\n") == 1
+    assert "another master uses" in done.stderr
+    assert connected(scene) == 0

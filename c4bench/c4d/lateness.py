@@ -29,7 +29,8 @@ from c4bench.c4d.thresholds import (
 
 Floats = NDArray[np.float64]
 
-# An operation after less computing than this share of the usual long gap tells nothing about computing.
+# An operation after less computing than this share of the usual long gap tells nothing about computing; nor does one
+# after less than a material share of the period, such as a collective called right behind another.
 _BEARING_SHARE = 0.2
 _GAPS_KEPT = 64
 # Beyond the largest lateness seen in health the chance is taken to fall with this power: a heavy tail, to be safe.
@@ -77,7 +78,7 @@ class Lateness:
 
     def judge(self, op: OpSample, period_s: float | None) -> list[Late]:
         """Ranks that `op` shows to be late for good, each once until it keeps up again."""
-        shares = self._shares(op)
+        shares = self._shares(op, period_s or 0.0)
         if shares is None:
             return []
         self._lawful = LAWFUL_SKEW_SHARE * max(1.0, (period_s or 0.0) / self._gaps_s[-1])
@@ -98,7 +99,7 @@ class Lateness:
         self._worst.append(float(unknown.max(initial=0.0)))
         return fresh
 
-    def _shares(self, op: OpSample) -> Floats | None:
+    def _shares(self, op: OpSample, period_s: float) -> Floats | None:
         """Each rank's lateness as a share of the median gap; None if the operation tells nothing about computing."""
         gaps = [op.gap_s[rank] for rank in self._ranks]
         known = [gap for gap in gaps if gap is not None]
@@ -107,7 +108,8 @@ class Lateness:
         middle_s = statistics.median_low(known)
         self._gaps_s.append(middle_s)
         self._seen += 1
-        if self._seen <= SETTLE_OPS or middle_s <= _BEARING_SHARE * _long(self._gaps_s):
+        bearing_s = max(_BEARING_SHARE * _long(self._gaps_s), MATERIAL_SHARE * period_s)
+        if self._seen <= SETTLE_OPS or middle_s <= bearing_s:
             return None
         durations = [op.duration_s[rank] for rank in self._ranks]
         awaited = statistics.median_high(durations) - np.asarray(durations)
@@ -136,7 +138,7 @@ class Lateness:
         means = np.cumsum(recent, axis=0) / runs
         least = np.minimum.accumulate(recent, axis=0)
         beyond = len(history) - np.searchsorted(history, least, side="left")
-        rarity = np.clip(history[-1] / np.maximum(least, _TINY), 0.0, 1.0) ** _TAIL_POWER
+        rarity = np.clip(max(history[-1], _TINY) / np.maximum(least, _TINY), 0.0, 1.0) ** _TAIL_POWER
         unlikely = (rarity * (beyond + 1) / (len(history) + 1)) ** runs < CHANCE
         strong = means > np.maximum(MATERIAL_SHARE, SIGMAS * float(history.std()) / np.sqrt(runs))
         hit = unlikely & strong & (runs >= MIN_RUN_OPS) & self._lasting(period_s)[:, None]

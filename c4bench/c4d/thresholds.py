@@ -36,7 +36,8 @@ PEER_RATIO = 2.0
 
 # Lateness: shorter runs than this are chance, longer ones add nothing.
 MIN_RUN_OPS = 3
-MIN_RUN_PERIODS = 1.5
+# A collection of garbage takes an iteration or two, and is over.
+MIN_RUN_PERIODS = 2.5
 MAX_RUN_OPS = 32
 SETTLE_OPS = 3
 MIN_HISTORY_OPS = 8

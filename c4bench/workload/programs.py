@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 
-from c4bench.workload import bandwidth, collectives, draws, link, perftest, recording, training
+from c4bench.workload import bandwidth, collectives, draws, groups, link, perftest, recording, training
 from c4bench.workload.context import RankContext
 
 PROGRAMS: dict[str, Callable[[RankContext], None]] = {
     "bandwidth": bandwidth.run,
     "collectives": collectives.run,
     "draws": draws.run,
+    "groups": groups.run,
     "link": link.run,
     "perftest": perftest.run,
     "recording": recording.run,

@@ -25,6 +25,7 @@ from c4bench.c4d.thresholds import (
     MIN_RUN_PERIODS,
     SETTLE_OPS,
     SIGMAS,
+    TAIL_POWER,
 )
 
 Floats = NDArray[np.float64]
@@ -33,8 +34,6 @@ Floats = NDArray[np.float64]
 # after less than a material share of the period, such as a collective called right behind another.
 _BEARING_SHARE = 0.2
 _GAPS_KEPT = 64
-# Beyond the largest lateness seen in health the chance is taken to fall with this power: a heavy tail, to be safe.
-_TAIL_POWER = 4
 _TINY = 1e-9
 _HISTORY_OPS = 256
 # What is usual changes slowly once it is known.
@@ -138,7 +137,7 @@ class Lateness:
         means = np.cumsum(recent, axis=0) / runs
         least = np.minimum.accumulate(recent, axis=0)
         beyond = len(history) - np.searchsorted(history, least, side="left")
-        rarity = np.clip(max(history[-1], _TINY) / np.maximum(least, _TINY), 0.0, 1.0) ** _TAIL_POWER
+        rarity = np.clip(max(history[-1], _TINY) / np.maximum(least, _TINY), 0.0, 1.0) ** TAIL_POWER
         unlikely = (rarity * (beyond + 1) / (len(history) + 1)) ** runs < CHANCE
         strong = means > np.maximum(MATERIAL_SHARE, SIGMAS * float(history.std()) / np.sqrt(runs))
         hit = unlikely & strong & (runs >= MIN_RUN_OPS) & self._lasting(period_s)[:, None]

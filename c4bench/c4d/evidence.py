@@ -1,9 +1,8 @@
 """How unlikely it is that healthy cells would do what they have done, span after span."""
 
 import math
-import statistics
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
 from c4bench.c4d.thresholds import CHANCE, NAME_SPANS, SLIGHT_RATIO
@@ -17,11 +16,12 @@ Suspect = TypeVar("Suspect")
 
 
 class Weight(NamedTuple):
-    """What speaks against a suspect (1 is enough), its least departure in the spans that say so, and since when."""
+    """What speaks against a suspect (1 is enough), and in which spans: how far it departed at least, since when."""
 
     of_enough: float
     least: float
     onset_s: float
+    spans: int
 
 
 class Evidence(Generic[Suspect]):
@@ -49,20 +49,16 @@ class Evidence(Generic[Suspect]):
     def weights(self) -> dict[Suspect, Weight]:
         """What speaks against each suspect that departs at all."""
         return {
-            suspect: Weight(len(run) / NAME_SPANS, *run[-1]) if suspect in self._strange else self._weigh(run)
+            suspect: Weight(len(run) / NAME_SPANS, *run[-1], len(run)) if suspect in self._strange else self._weigh(run)
             for suspect, run in self._runs.items()
         }
 
     def _weigh(self, run: deque[tuple[float, float]]) -> Weight:
         """By the last few spans that say most: earlier ones may be chance."""
-        best, least = Weight(0.0, 0.0, math.inf), math.inf
+        best, least = Weight(0.0, 0.0, math.inf, 0), math.inf
         for spans, (departure, opened_s) in enumerate(reversed(run), start=1):
             least = min(least, departure)
             of_enough = -spans * math.log(self._tail(least)) / _ENOUGH
             if of_enough > best.of_enough:
-                best = Weight(of_enough, least, opened_s)
+                best = Weight(of_enough, least, opened_s, spans)
         return best
-
-    def spans(self, cells: Iterable[Suspect]) -> float:
-        """In how many spans in a row these cells have departed, as far as half of them go."""
-        return statistics.median(len(self._runs.get(cell, ())) for cell in cells)

@@ -27,6 +27,7 @@ from c4bench.c4d.thresholds import (
     SIGMAS,
     TAIL_POWER,
 )
+from c4bench.c4d.wandering import Wandering
 
 Floats = NDArray[np.float64]
 
@@ -41,12 +42,16 @@ _SKEW_EVERY = 8
 
 
 class Late(msgspec.Struct, frozen=True):
-    """A rank that is late: by which share of the compute time, over how many operations, since which operation."""
+    """A rank that is late: by which share of the compute time, over how many operations, since which operation.
+
+    One that is not `lasting` comes and goes; `ops` are then the times it was late, `share` is that of the last.
+    """
 
     rank: int
     share: float
     ops: int
     onset_s: float
+    lasting: bool = True
 
 
 class Lateness:
@@ -64,11 +69,12 @@ class Lateness:
         self._standing: set[int] = set()
         self._worst: deque[float] = deque(maxlen=MIN_RUN_OPS)
         self._usual: Floats | None = None
+        self._wandering = Wandering(len(ranks))
 
     @property
     def standing(self) -> frozenset[int]:
         """Members that are late and have been named."""
-        return frozenset(self._standing)
+        return frozenset(self._standing) | {self._ranks[column] for column in self._wandering.standing}
 
     @property
     def disturbed(self) -> bool:
@@ -89,11 +95,12 @@ class Lateness:
         # Most operations show nobody late, and are done with here.
         telling = self._taught >= MIN_HISTORY_OPS and float(beyond.max()) > MATERIAL_SHARE
         found = self._late(period_s or 0.0) if telling else []
+        found += self._come_and_gone(beyond) if self._taught >= MIN_HISTORY_OPS and not found else []
         if self._taught < FIRST_HISTORY_OPS and not found:
             self._teach(shares)
         self._heal()
         fresh = [late for late in found if late.rank not in self._standing]
-        self._standing.update(late.rank for late in fresh)
+        self._standing.update(late.rank for late in fresh if late.lasting)
         unknown = beyond if not self._standing else beyond[[rank not in self._standing for rank in self._ranks]]
         self._worst.append(float(unknown.max(initial=0.0)))
         return fresh
@@ -142,6 +149,16 @@ class Lateness:
         strong = means > np.maximum(MATERIAL_SHARE, SIGMAS * float(history.std()) / np.sqrt(runs))
         hit = unlikely & strong & (runs >= MIN_RUN_OPS) & self._lasting(period_s)[:, None]
         return [self._describe(hit, means, column) for column in np.flatnonzero(hit.any(axis=0))]
+
+    def _come_and_gone(self, beyond: Floats) -> list[Late]:
+        late = np.flatnonzero(beyond > self._lawful).tolist()
+        found = self._wandering.judge([column for column in late if self._ranks[column] not in self._standing])
+        return [
+            Late(
+                self._ranks[column], float(beyond[column]), count, self._entries[-1][self._ranks[column]], lasting=False
+            )
+            for column, count in found.items()
+        ]
 
     def _lasting(self, period_s: float) -> NDArray[np.bool_]:
         """Which runs are longer than one uneven iteration can make them, however many operations it has."""

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from c4bench.c4d.ledger import ConnKey, key
-from c4bench.c4d.localise import Cell
+from c4bench.c4d.localise import Cell, Links
 from c4bench.c4d.thresholds import (
     BASELINE_MAX_SPANS,
     BASELINE_MIN_SPANS,
@@ -23,6 +23,7 @@ from c4bench.c4d.thresholds import (
     PEER_RATIO,
     TAIL_POWER,
 )
+from c4bench.model.diagnosis import Component
 from c4bench.model.telemetry import ConnRecord
 
 # Bytes count when acknowledged, seconds as they pass: a difference taken in the middle of a message is off by up to
@@ -31,9 +32,6 @@ _MESSAGES_THAT_DILUTE = 8
 # Departures below this are a clock's resolution; so many of them tell enough of how healthy cells depart.
 _RESOLUTION = 1e-3
 _POOL = 4096
-
-
-Side = tuple[str, str]
 
 
 class DelayMatrix:
@@ -123,7 +121,7 @@ class Baseline:
         if self._healthy is None:
             spans = [self._above_floor(span) for span in self._spans]
             cells = sorted(itertools.islice((value for span in spans for value in span.values()), _POOL))
-            whole = sorted(itertools.islice((value for span in spans for value in sides(span).values()), _POOL))
+            whole = sorted(itertools.islice((value for span in spans for value in sides(span, {}).values()), _POOL))
             self._healthy = cells, whole
         return self._healthy
 
@@ -148,12 +146,14 @@ class Baseline:
         return [cell for cell in self._values if self.knows(cell)]
 
 
-def sides(departures: Mapping[Cell, float]) -> dict[Side, float]:
-    """How far rows ("tx") and columns ("rx") with several cells depart as a whole: all but a quarter of their cells."""
-    found: dict[Side, list[float]] = {}
-    for (source, destination), departure in departures.items():
-        found.setdefault((source, "tx"), []).append(departure)
-        found.setdefault((destination, "rx"), []).append(departure)
+def sides(departures: Mapping[Cell, float], links: Links) -> dict[Component, float]:
+    """How far rows, columns and links with several cells depart as a whole: all but a quarter of their cells."""
+    found: dict[Component, list[float]] = {}
+    for cell, departure in departures.items():
+        for side in (Component("nic", cell[0], "tx"), Component("nic", cell[1], "rx")):
+            found.setdefault(side, []).append(departure)
+        for hop in links.get(cell, ()):
+            found.setdefault(Component("link", hop), []).append(departure)
     return {side: sorted(values)[len(values) // 4] for side, values in found.items() if len(values) > 1}
 
 

@@ -2,11 +2,11 @@
 
 import statistics
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from c4bench.c4d.evidence import Evidence, Weight
-from c4bench.c4d.localise import Blame, Cell, localise
-from c4bench.c4d.matrix import Baseline, DelayMatrix, Side, sides
+from c4bench.c4d.localise import Blame, Cell, Links, localise
+from c4bench.c4d.matrix import Baseline, DelayMatrix, sides
 from c4bench.c4d.oneway import OneWay
 from c4bench.c4d.probes import crossing, plan_probes
 from c4bench.c4d.thresholds import ALARM_SPANS, NAME_SPANS, POINT_SPANS, UNSURE_SPANS, WARM_UP_SPANS
@@ -30,7 +30,7 @@ class SlowNetwork:
         self._matrix = DelayMatrix()
         self._baseline = Baseline()
         self._evidence: Evidence[Cell] = Evidence(self._baseline.cell_tail)
-        self._sides: Evidence[Side] = Evidence(self._baseline.side_tail)
+        self._sides: Evidence[Component] = Evidence(self._baseline.side_tail)
         self._opened_s: float | None = None
         self._spans = 0
         self._alarmed_s: float | None = None
@@ -43,7 +43,14 @@ class SlowNetwork:
         self._oneway.add(conns, arrivals, now_s)
 
     def judge(
-        self, conns: Iterable[ConnRecord], now_s: float, span_s: float, *, disturbed: bool, uneven: bool = False
+        self,
+        conns: Iterable[ConnRecord],
+        now_s: float,
+        span_s: float,
+        links: Callable[[], Links],
+        *,
+        disturbed: bool,
+        uneven: bool = False,
     ) -> list[tuple[Verdict, float]]:
         """New verdicts with the time of their alarm, once every `span_s`.
 
@@ -62,29 +69,29 @@ class SlowNetwork:
         if not cells or disturbed or self._spans <= WARM_UP_SPANS:
             return []
         self.cells = {**self.cells, **cells}
-        return self._judge_span(cells, opened_s, now_s, uneven=uneven)
+        return self._judge_span(cells, opened_s, now_s, links(), uneven=uneven)
 
     def _judge_span(
-        self, fresh: Mapping[Cell, float], opened_s: float, now_s: float, *, uneven: bool
+        self, fresh: Mapping[Cell, float], opened_s: float, now_s: float, links: Links, *, uneven: bool
     ) -> list[tuple[Verdict, float]]:
         strange = self._baseline.strange(fresh)
         departures = self._baseline.departures(fresh)
         self._evidence.add(departures, strange, opened_s)
-        self._sides.add(sides(departures), {}, opened_s)
+        self._sides.add(sides(departures, links), {}, opened_s)
         weights = self._evidence.weights()
         leaning = {cell: weight.least for cell, weight in weights.items() if weight.of_enough > _LEANING}
         doubted = {cell for cell, weight in weights.items() if weight.of_enough >= _CLEAN} | strange.keys()
         self._learn({} if uneven else {cell: fresh[cell] for cell in fresh if cell not in doubted}, doubted)
         excess = dict.fromkeys(self._baseline.known(), 0.0) | leaning
-        blames = [blame for blame in _unrivalled(localise(excess)) if self._founded(blame, weights)]
+        blames = [blame for blame in _unrivalled(localise(excess, links=links)) if self._founded(blame, weights)]
         blames = [b for b in blames if (_whole(b) if uneven else not _with_mates(b, leaning))]
         self._heal(blames)
-        found = [blame for blame in blames if self._evidence.spans(blame.cells) >= ALARM_SPANS]
+        found = [blame for blame in blames if _spans(weights, blame) >= ALARM_SPANS]
         if not found:
             self._alarmed_s = None
             return []
         self._alarmed_s = self._alarmed_s or now_s
-        return self._name([blame for blame in found if fresh.keys() & set(blame.cells)])
+        return self._name([blame for blame in found if fresh.keys() & set(blame.cells)], weights)
 
     def _learn(self, clean: dict[Cell, float], doubted: set[Cell]) -> None:
         """Learn from a span once it has shown not to open a departure; at once from the first few."""
@@ -103,18 +110,18 @@ class SlowNetwork:
         cells = [weights[cell].of_enough for cell in blame.cells if cell in weights]
         if not all(self._baseline.knows(cell) for cell in blame.cells):
             return len(cells) >= _WHOLE_CELLS and statistics.median(cells) >= _ENOUGH
-        if blame.component.kind != "nic":
+        if blame.component.kind == "path":
             return min(cells) >= _ENOUGH
-        known, name = self._sides.weights(), blame.component.name
-        sides_of = (blame.component.side,) if blame.component.side else ("tx", "rx")
-        return any(known[name, side].of_enough >= _ENOUGH for side in sides_of if (name, side) in known)
+        known = self._sides.weights()
+        whole = blame.component.kind == "nic" and not blame.component.side
+        parts = [Component("nic", blame.component.name, side) for side in ("tx", "rx")] if whole else [blame.component]
+        return any(known[part].of_enough >= _ENOUGH for part in parts if part in known)
 
-    def _name(self, blames: list[Blame]) -> list[tuple[Verdict, float]]:
-        sure = [blame for blame in blames if self._evidence.spans(blame.cells) >= _spans_to_name(blame)]
+    def _name(self, blames: list[Blame], weights: Mapping[Cell, Weight]) -> list[tuple[Verdict, float]]:
+        sure = [blame for blame in blames if _spans(weights, blame) >= _spans_to_name(blame)]
         fresh = [blame for blame in sure if blame.component not in self._standing]
         self._standing.update(dict.fromkeys((blame.component for blame in fresh), 0))
         assert self._alarmed_s is not None
-        weights = self._evidence.weights()
         return [(self._verdict(blame, self.cells, _onset_s(weights, blame)), self._alarmed_s) for blame in fresh]
 
     def _heal(self, blames: list[Blame]) -> None:
@@ -157,6 +164,11 @@ class SlowNetwork:
         return Component(component.kind, component.name, side) if side else component
 
 
+def _spans(weights: Mapping[Cell, Weight], blame: Blame) -> float:
+    """How many spans speak against a blame, by half of its cells."""
+    return statistics.median(weights[cell].spans if cell in weights else 0 for cell in blame.cells)
+
+
 def _onset_s(weights: Mapping[Cell, Weight], blame: Blame) -> float:
     """When it began, by the most of the blame's cells."""
     return statistics.median_low([weights[cell].onset_s for cell in blame.cells if cell in weights])
@@ -177,7 +189,7 @@ def _with_mates(blame: Blame, leaning: Mapping[Cell, float]) -> bool:
 
 def _whole(blame: Blame) -> bool:
     """Whether a blame rests on a whole row or column, which no late rank's schedule makes slow."""
-    return blame.component.kind == "nic" and len(blame.cells) >= _WHOLE_CELLS
+    return blame.component.kind != "path" and len(blame.cells) >= _WHOLE_CELLS
 
 
 def _unrivalled(blames: list[Blame]) -> list[Blame]:

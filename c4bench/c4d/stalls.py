@@ -51,7 +51,10 @@ def network_verdict(
     for view in job.conns.values():
         if progress_s(clocks, view) > stopped_s + clocks.cadence_s():
             excess.setdefault((view.record.source, view.record.destination), 0.0)
-    return [_blamed(job, graph, blame, stuck, since_s) for blame in localise(excess)]
+    blames = localise(excess, links=job.links())
+    shared = [blame for blame in blames if blame.component.kind != "path"]
+    # Acknowledgements come back another way, which nobody has planned: what else stands still may miss only those.
+    return [_blamed(job, graph, blame, stuck, since_s) for blame in shared or blames]
 
 
 def _blamed(job: JobView, graph: Waits, blame: Blame, stuck: Iterable[ConnView], since_s: float) -> Verdict:

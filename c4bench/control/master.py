@@ -46,6 +46,7 @@ class Master:
         self.atlas: Atlas | None = None
         self.diagnoses: list[Diagnosis] = []
         self._placed: dict[str, tuple[Flow, FabricPath]] = {}
+        self._ways: dict[tuple[str, str, int], tuple[str, ...]] = {}
         self._detectors: dict[str, Detector] = {}
         self._board = Board()
         self._news = asyncio.Condition()
@@ -172,6 +173,7 @@ class Master:
         placed = {placement.flow: placement.path for placement in plan(tuple(every.values()), self.atlas, fixed=fixed)}
         for flow in request.flows:
             self._placed[flow.id] = (flow, placed[flow.id])
+            self._ways[flow.source, flow.destination, placed[flow.id].source_port] = placed[flow.id].hops
             if flow.job in self.jobs:
                 self.jobs[flow.job].placed[flow] = placed[flow.id]
         return tuple(placed[flow.id].source_port for flow in request.flows)
@@ -186,7 +188,7 @@ class Master:
             part = _of_job(window, job)
             await self.jobs[job].note_ranks(part.ranks)
             self.jobs[job].windows.append(part)
-            self._detectors.setdefault(job, Detector()).feed(part)
+            self._detectors.setdefault(job, Detector(self._ways)).feed(part)
 
     def cells(self, job: str) -> Mapping[Cell, float]:
         """The newest delay matrix of a job, seconds per byte; empty before there is one."""

@@ -7,6 +7,7 @@ from c4d_telemetry import conn
 
 from c4bench.c4d.matrix import Baseline, DelayMatrix, matrix_table, sides
 from c4bench.c4d.thresholds import BASELINE_MIN_SPANS
+from c4bench.model.diagnosis import Component
 
 
 def test_cell_is_transfer_time_per_byte_between_two_looks():
@@ -76,9 +77,9 @@ def test_what_healthy_cells_do_often_is_likely():
 def test_a_side_departs_as_far_as_most_of_its_cells():
     """One good cell in four does not clear a NIC, two do; a side with a single cell says nothing."""
     bad = {("a", peer): 1.0 for peer in "bcd"}
-    assert sides(bad | {("a", "e"): 0.0})["a", "tx"] == 1.0
-    assert sides(bad | {("a", "e"): 0.0, ("a", "f"): 0.0})["a", "tx"] == 0.0
-    assert ("b", "rx") not in sides(bad)
+    assert sides(bad | {("a", "e"): 0.0}, {})[Component("nic", "a", "tx")] == 1.0
+    assert sides(bad | {("a", "e"): 0.0, ("a", "f"): 0.0}, {})[Component("nic", "a", "tx")] == 0.0
+    assert Component("nic", "b", "rx") not in sides(bad, {})
 
 
 def test_table_has_rows_source_and_columns_destination():

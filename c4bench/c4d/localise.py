@@ -19,6 +19,9 @@ Links = Mapping[Cell, Collection[str]]
 _PURITY = 0.75
 # What a leading fault drags along (skewed schedules make transfers overlap) stays below this share of its excess.
 _COMPARABLE = 0.6
+# A whole row, column or link is never dragged along by so much of its cells that it would look like one of its own.
+_WHOLE_CELLS = 3
+_COMPARABLE_WHOLE = 0.1
 _SPILL = 0.5
 
 
@@ -50,13 +53,17 @@ def localise(excess: Mapping[Cell, float], bar: float = 0.0, links: Links | None
     found: list[Blame] = []
     while left:
         blame = _worst_shared(known, left, crossed) or _worst_point(known, left, crossed)
-        if blame is None or (found and blame.excess < _COMPARABLE * found[0].excess):
+        if blame is None or (found and blame.excess < _comparable(blame) * found[0].excess):
             break
         found.append(blame)
         for cell in blame.cells:
             left.pop(cell, None)
             known.pop(cell, None)
     return sorted(found, key=lambda blame: -blame.excess)
+
+
+def _comparable(blame: Blame) -> float:
+    return _COMPARABLE_WHOLE if len(blame.cells) >= _WHOLE_CELLS else _COMPARABLE
 
 
 def _worst_shared(known: Mapping[Cell, float], bad: Mapping[Cell, float], links: Links) -> Blame | None:

@@ -8,6 +8,7 @@ from c4bench.c4d.clocks import HostClocks
 from c4bench.c4d.hangs import DISTINCT_CADENCES
 from c4bench.c4d.ledger import Death, JobView
 from c4bench.c4d.mismatch import mismatch_verdict
+from c4bench.c4d.silence import silence_verdict, silent_hosts
 from c4bench.c4d.stalls import gave_up_on, network_verdict, progress_s
 from c4bench.c4d.verdict import Verdict, rank_component
 from c4bench.c4d.waits import Waits, wait_graph
@@ -45,6 +46,9 @@ def _of_exits(job: JobView, clocks: HostClocks, tied: list[Death], first_s: floa
     if bug:
         return [bug]
     patience_s = DISTINCT_CADENCES * clocks.cadence_s()
+    gone = silent_hosts({record.host for record in job.process.values()}, clocks, first_s - patience_s)
+    if gone:
+        return [silence_verdict(host, clocks, clocks.last_heard_s(host), first_s) for host in sorted(gone)]
     exited = [death for death in tied if death.state == "exited"]
     left = [view for d in exited for view in gave_up_on(job, graph, d.rank, d.seen_s, patience_s)]
     if left:

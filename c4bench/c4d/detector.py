@@ -7,7 +7,7 @@ from c4bench.c4d.deaths import death_verdicts
 from c4bench.c4d.hangs import Standstill, further_verdicts, last_progress_s, standstill_verdicts, standstills
 from c4bench.c4d.intake import Intake
 from c4bench.c4d.lateness import Late, Lateness
-from c4bench.c4d.ledger import CommView, JobView, Ledger
+from c4bench.c4d.ledger import CommView, JobView, Ledger, Ways
 from c4bench.c4d.localise import Cell
 from c4bench.c4d.slowness import SlowNetwork
 from c4bench.c4d.thresholds import hung_after_s, span_s
@@ -109,7 +109,7 @@ class JobDetector:
             rank_component(self._view.job, rank),
             late.onset_s + self._clocks.offset_s(comm.hosts[late.rank]),
             0.95,
-            (f"waits least and computes {late.share:.1%} longer than the median over {late.ops} operations",),
+            (_how_late(late),),
             f"rank {rank} waiting as long as the others",
             {"late_share": late.share, "late_operations": float(late.ops)},
         )
@@ -121,16 +121,27 @@ class JobDetector:
         self._network.follow(conns, self._view.arrivals.values(), now_s)
         uneven = any(lateness.standing for lateness in self._lateness.values())
         span = span_s(self._view.pace_s())
-        found = self._network.judge(conns, now_s, span, disturbed=disturbed, uneven=uneven)
+        found = self._network.judge(conns, now_s, span, self._view.links, disturbed=disturbed, uneven=uneven)
         return [verdict.stamped(self._view.job, alarmed_s, now_s) for verdict, alarmed_s in found]
 
 
-class Detector:
-    """C4D for all jobs whose windows it is fed."""
+def _how_late(late: Late) -> str:
+    longer = f"waits least and computes {late.share:.1%} longer than the median"
+    return (
+        f"{longer} over {late.ops} operations" if late.lasting else f"{longer} again and again, {late.ops} times so far"
+    )
 
-    def __init__(self) -> None:
+
+class Detector:
+    """C4D for all jobs whose windows it is fed.
+
+    `ways` are the links that a source port takes between two NICs, as far as they are known; links are told from NICs
+    and paths by them. It may grow.
+    """
+
+    def __init__(self, ways: Ways | None = None) -> None:
         self._intake = Intake()
-        self._ledger = Ledger(self._intake)
+        self._ledger = Ledger(self._intake, ways)
         self._jobs: dict[str, JobDetector] = {}
 
     @property

@@ -6,6 +6,7 @@ from c4bench.c4d.clocks import HostClocks
 from c4bench.c4d.inside import complete_comms, stuck_inside, unseen_by
 from c4bench.c4d.ledger import CommView, JobView
 from c4bench.c4d.mismatch import mismatch_verdict, side
+from c4bench.c4d.silence import silence_verdict, silent_hosts
 from c4bench.c4d.stalls import gave_up_on, network_verdict, stalled
 from c4bench.c4d.verdict import Verdict, rank_component
 from c4bench.c4d.waits import Waits, least_progress, wait_graph
@@ -14,8 +15,6 @@ from c4bench.model.diagnosis import Cause, Component, OperationSide, Syndrome
 # Two windows: less may be two hosts' windows lying differently.
 DISTINCT_CADENCES = 2.0
 _NEVER = -float("inf")
-# One in so many hosts may be silent at once and still be named for it.
-_SILENT_SHARE = 4
 
 
 class Standstill(msgspec.Struct, frozen=True):
@@ -121,22 +120,11 @@ class _Case:
 
     def silent(self) -> list[Verdict]:
         """Hosts whose agents fell silent when the standstill began, as long as they are few."""
-        return [self._silence(host) for host in sorted(self.silent_hosts)]
+        return [silence_verdict(host, self.clocks, self.since_s, self.observed_s) for host in sorted(self.silent_hosts)]
 
     def _silent_hosts(self) -> set[str]:
         hosts = {host for comm in self.still for host in self.job.comms[comm].hosts.values()}
-        middle_s = (self.since_s + self.observed_s) / 2
-        silent = {host for host in hosts if self.clocks.last_heard_s(host) < middle_s}
-        # When many are silent it is the way to the master that is broken, and nothing is known of them.
-        return silent if len(silent) <= max(1, len(hosts) // _SILENT_SHARE) else set()
-
-    def _silence(self, host: str) -> Verdict:
-        heard_s = self.clocks.last_heard_s(host)
-        evidence = (f"no telemetry from {host} since {heard_s:.3f} s while its ranks are awaited",)
-        figures = {"silent_s": self.observed_s - heard_s}
-        refuted_by = f"a window from {host}"
-        component = Component("host", host)
-        return _hang(component, Cause.HOST_SILENT, self.since_s, 0.8, evidence, refuted_by, figures)
+        return silent_hosts(hosts, self.clocks, (self.since_s + self.observed_s) / 2)
 
     def _unheard(self) -> set[int]:
         return {

@@ -39,9 +39,12 @@ class Intake:
         return True
 
     def admit_comm(self, record: CommRecord, host: str) -> bool:
-        """Whether a communicator numbers its members from 0 and has one on `host`."""
+        """Whether a communicator numbers its members from 0, seats them apart, and has one on `host`."""
         numbered = [member.rank for member in record.members] == list(range(len(record.members)))
-        return self._check("torn communicator", ok=numbered and any(member.host == host for member in record.members))
+        seats = [member.seat for member in record.members if member.seat >= 0]
+        apart = len(seats) == len(set(seats)) and len(seats) in {0, len(record.members)}
+        here = any(member.host == host for member in record.members)
+        return self._check("torn communicator", ok=numbered and apart and here)
 
     def admit_rank(self, rank: RankRecord, host: str) -> bool:
         """Whether a process is on the host that reports it."""

@@ -25,15 +25,16 @@ from c4bench.c4d.thresholds import (
     MIN_RUN_PERIODS,
     SETTLE_OPS,
     SIGMAS,
+    TAIL_POWER,
 )
+from c4bench.c4d.wandering import Wandering
 
 Floats = NDArray[np.float64]
 
-# An operation after less computing than this share of the usual long gap tells nothing about computing.
+# An operation after less computing than this share of the usual long gap tells nothing about computing; nor does one
+# after less than a material share of the period, such as a collective called right behind another.
 _BEARING_SHARE = 0.2
 _GAPS_KEPT = 64
-# Beyond the largest lateness seen in health the chance is taken to fall with this power: a heavy tail, to be safe.
-_TAIL_POWER = 4
 _TINY = 1e-9
 _HISTORY_OPS = 256
 # What is usual changes slowly once it is known.
@@ -41,12 +42,16 @@ _SKEW_EVERY = 8
 
 
 class Late(msgspec.Struct, frozen=True):
-    """A rank that is late: by which share of the compute time, over how many operations, since which operation."""
+    """A rank that is late: by which share of the compute time, over how many operations, since which operation.
+
+    One that is not `lasting` comes and goes; `ops` are then the times it was late, `share` is that of the last.
+    """
 
     rank: int
     share: float
     ops: int
     onset_s: float
+    lasting: bool = True
 
 
 class Lateness:
@@ -64,11 +69,12 @@ class Lateness:
         self._standing: set[int] = set()
         self._worst: deque[float] = deque(maxlen=MIN_RUN_OPS)
         self._usual: Floats | None = None
+        self._wandering = Wandering(len(ranks))
 
     @property
     def standing(self) -> frozenset[int]:
         """Members that are late and have been named."""
-        return frozenset(self._standing)
+        return frozenset(self._standing) | {self._ranks[column] for column in self._wandering.standing}
 
     @property
     def disturbed(self) -> bool:
@@ -77,7 +83,7 @@ class Lateness:
 
     def judge(self, op: OpSample, period_s: float | None) -> list[Late]:
         """Ranks that `op` shows to be late for good, each once until it keeps up again."""
-        shares = self._shares(op)
+        shares = self._shares(op, period_s or 0.0)
         if shares is None:
             return []
         self._lawful = LAWFUL_SKEW_SHARE * max(1.0, (period_s or 0.0) / self._gaps_s[-1])
@@ -89,16 +95,17 @@ class Lateness:
         # Most operations show nobody late, and are done with here.
         telling = self._taught >= MIN_HISTORY_OPS and float(beyond.max()) > MATERIAL_SHARE
         found = self._late(period_s or 0.0) if telling else []
+        found += self._come_and_gone(beyond) if self._taught >= MIN_HISTORY_OPS and not found else []
         if self._taught < FIRST_HISTORY_OPS and not found:
             self._teach(shares)
         self._heal()
         fresh = [late for late in found if late.rank not in self._standing]
-        self._standing.update(late.rank for late in fresh)
+        self._standing.update(late.rank for late in fresh if late.lasting)
         unknown = beyond if not self._standing else beyond[[rank not in self._standing for rank in self._ranks]]
         self._worst.append(float(unknown.max(initial=0.0)))
         return fresh
 
-    def _shares(self, op: OpSample) -> Floats | None:
+    def _shares(self, op: OpSample, period_s: float) -> Floats | None:
         """Each rank's lateness as a share of the median gap; None if the operation tells nothing about computing."""
         gaps = [op.gap_s[rank] for rank in self._ranks]
         known = [gap for gap in gaps if gap is not None]
@@ -107,7 +114,8 @@ class Lateness:
         middle_s = statistics.median_low(known)
         self._gaps_s.append(middle_s)
         self._seen += 1
-        if self._seen <= SETTLE_OPS or middle_s <= _BEARING_SHARE * _long(self._gaps_s):
+        bearing_s = max(_BEARING_SHARE * _long(self._gaps_s), MATERIAL_SHARE * period_s)
+        if self._seen <= SETTLE_OPS or middle_s <= bearing_s:
             return None
         durations = [op.duration_s[rank] for rank in self._ranks]
         awaited = statistics.median_high(durations) - np.asarray(durations)
@@ -136,11 +144,21 @@ class Lateness:
         means = np.cumsum(recent, axis=0) / runs
         least = np.minimum.accumulate(recent, axis=0)
         beyond = len(history) - np.searchsorted(history, least, side="left")
-        rarity = np.clip(history[-1] / np.maximum(least, _TINY), 0.0, 1.0) ** _TAIL_POWER
+        rarity = np.clip(max(history[-1], _TINY) / np.maximum(least, _TINY), 0.0, 1.0) ** TAIL_POWER
         unlikely = (rarity * (beyond + 1) / (len(history) + 1)) ** runs < CHANCE
         strong = means > np.maximum(MATERIAL_SHARE, SIGMAS * float(history.std()) / np.sqrt(runs))
         hit = unlikely & strong & (runs >= MIN_RUN_OPS) & self._lasting(period_s)[:, None]
         return [self._describe(hit, means, column) for column in np.flatnonzero(hit.any(axis=0))]
+
+    def _come_and_gone(self, beyond: Floats) -> list[Late]:
+        late = np.flatnonzero(beyond > self._lawful).tolist()
+        found = self._wandering.judge([column for column in late if self._ranks[column] not in self._standing])
+        return [
+            Late(
+                self._ranks[column], float(beyond[column]), count, self._entries[-1][self._ranks[column]], lasting=False
+            )
+            for column, count in found.items()
+        ]
 
     def _lasting(self, period_s: float) -> NDArray[np.bool_]:
         """Which runs are longer than one uneven iteration can make them, however many operations it has."""

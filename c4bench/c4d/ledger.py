@@ -2,7 +2,7 @@
 
 import statistics
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -13,6 +13,7 @@ from c4bench.c4d.thresholds import MIN_PERIOD_SAMPLES
 from c4bench.model.telemetry import ArrivalRecord, CommRecord, ConnRecord, OpRecord, RankRecord, Window
 
 ConnKey = tuple[str, int, int, str, str, int]
+Ways = Mapping[tuple[str, str, int], tuple[str, ...]]  # source, destination, source port -> the links' far addresses
 EndKey = tuple[str, str, str, int]  # communicator, source, destination, QP of the sending end
 
 _OPS_KEPT = 128
@@ -125,11 +126,13 @@ class JobView:
 
     Ranks are the job's, not a communicator's. `moved_s`: end of the last window in which anything of a rank changed.
     `acted_s`: when a rank last entered or left an operation or had a message acknowledged; `progress_s`: the same of a
-    (communicator, host). All on the host's clock. `told` is who first said that it cannot go on, and why.
+    (communicator, host). All on the host's clock. `told` is who first said that it cannot go on, and why. `ways` is
+    read anew each time: what is planned later is known then.
     """
 
-    def __init__(self, job: str) -> None:
+    def __init__(self, job: str, ways: Ways | None = None) -> None:
         self.job = job
+        self._ways = {} if ways is None else ways
         self.seats = Seats()
         self.comms: dict[str, CommView] = {}
         self.conns: dict[ConnKey, ConnView] = {}
@@ -210,6 +213,16 @@ class JobView:
         """The job's rank that receives on a connection."""
         return self.comms[view.record.comm].seats[view.record.peer]
 
+    def links(self) -> dict[tuple[str, str], frozenset[str]]:
+        """The links that all connections from one NIC to another cross, as far as their ways are known."""
+        found: dict[tuple[str, str], frozenset[str]] = {}
+        for view in self.conns.values() if self._ways else ():
+            conn = view.record
+            hops = frozenset(self._ways.get((conn.source, conn.destination, conn.source_port), ()))
+            cell = conn.source, conn.destination
+            found[cell] = found.get(cell, hops) & hops
+        return found
+
     def arrived(self, conn: ConnRecord) -> int | None:
         """How many messages of a connection its receiver has seen; None if it does not say."""
         end = self.arrivals.get((conn.comm, conn.source, conn.destination, conn.qp))
@@ -241,7 +254,8 @@ class JobView:
 class Ledger:
     """All jobs, and the clocks of the hosts they run on."""
 
-    def __init__(self, intake: Intake) -> None:
+    def __init__(self, intake: Intake, ways: Ways | None = None) -> None:
+        self._ways = {} if ways is None else ways
         self.jobs: dict[str, JobView] = {}
         self.clocks = HostClocks()
         self._intake = intake
@@ -275,7 +289,7 @@ class Ledger:
                 job.arrivals[end.comm, end.source, end.destination, end.qp] = end
 
     def _job(self, name: str) -> JobView:
-        return self.jobs.setdefault(name, JobView(name))
+        return self.jobs.setdefault(name, JobView(name, self._ways))
 
 
 def key(conn: ConnRecord) -> ConnKey:

@@ -1,22 +1,27 @@
 """Which component is to blame, from which cells of a source x destination matrix are bad.
 
 The fewest components that explain the bad cells without being contradicted by good ones: greedy set cover over rows
-(a NIC's transmitter), columns (its receiver), crosses (the whole NIC) and points (a path), as in C4's delay matrix.
+(a NIC's transmitter), columns (its receiver), crosses (the whole NIC) and points (a path), as in C4's delay matrix; and
+over links, where it is known which cells cross them.
 """
 
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
 from c4bench.model.diagnosis import Component
 
 Cell = tuple[str, str]
+Links = Mapping[Cell, Collection[str]]
 
 # A component that shares its bad cells with this many good ones is not what makes them bad.
 _PURITY = 0.75
 # What a leading fault drags along (skewed schedules make transfers overlap) stays below this share of its excess.
 _COMPARABLE = 0.6
+# A whole row, column or link is never dragged along by so much of its cells that it would look like one of its own.
+_WHOLE_CELLS = 3
+_COMPARABLE_WHOLE = 0.1
 _SPILL = 0.5
 
 
@@ -34,19 +39,21 @@ def path_component(cell: Cell) -> Component:
     return Component("path", f"{cell[0]}>{cell[1]}")
 
 
-def localise(excess: Mapping[Cell, float], bar: float = 0.0) -> list[Blame]:
+def localise(excess: Mapping[Cell, float], bar: float = 0.0, links: Links | None = None) -> list[Blame]:
     """The components to blame, worst first; empty when nothing is bad or the cells do not yet decide.
 
     `excess` holds every *measured* cell (source NIC, destination NIC) and how far it is beyond normal, on a scale
     where twice the number is twice the evidence (a log ratio, a count); a cell is bad above `bar`. A point whose row
-    or column holds no other measured cell cannot be told from that row or column: they are named as alternatives.
+    or column holds no other measured cell cannot be told from that row or column: they are named as alternatives, and
+    so are the `links` (by the address of their far end) that no other measured cell crosses.
     """
+    crossed = {cell: tuple(hops) for cell, hops in (links or {}).items() if cell in excess}
     left = {cell: value for cell, value in excess.items() if value > bar}
     known = dict(excess)
     found: list[Blame] = []
     while left:
-        blame = _worst_nic(known, left) or _worst_point(known, left)
-        if blame is None or (found and blame.excess < _COMPARABLE * found[0].excess):
+        blame = _worst_shared(known, left, crossed) or _worst_point(known, left, crossed)
+        if blame is None or (found and blame.excess < _comparable(blame) * found[0].excess):
             break
         found.append(blame)
         for cell in blame.cells:
@@ -55,9 +62,14 @@ def localise(excess: Mapping[Cell, float], bar: float = 0.0) -> list[Blame]:
     return sorted(found, key=lambda blame: -blame.excess)
 
 
-def _worst_nic(known: Mapping[Cell, float], bad: Mapping[Cell, float]) -> Blame | None:
-    """The NIC side that explains most of `bad`, if one explains at least two cells and hardly any good ones."""
-    blames = [blame for component, cells in _groups(known) if (blame := _explains(component, cells, known, bad))]
+def _comparable(blame: Blame) -> float:
+    return _COMPARABLE_WHOLE if len(blame.cells) >= _WHOLE_CELLS else _COMPARABLE
+
+
+def _worst_shared(known: Mapping[Cell, float], bad: Mapping[Cell, float], links: Links) -> Blame | None:
+    """The NIC side or link that explains most of `bad`, if one explains at least two cells and hardly any good ones."""
+    groups = _groups(known) + _crossing(known, links)
+    blames = [blame for component, cells in groups if (blame := _explains(component, cells, known, bad))]
     best = max(blames, key=lambda blame: (len(blame.cells), blame.excess), default=None)
     if best is None:
         return None
@@ -77,13 +89,21 @@ def _groups(cells: Iterable[Cell]) -> list[tuple[Component, list[Cell]]]:
     return sides + [(Component("nic", nic), rows[nic] + columns[nic]) for nic in rows.keys() & columns.keys()]
 
 
+def _crossing(cells: Iterable[Cell], links: Links) -> list[tuple[Component, list[Cell]]]:
+    crossing: dict[str, list[Cell]] = {}
+    for cell in cells:
+        for hop in links.get(cell, ()):
+            crossing.setdefault(hop, []).append(cell)
+    return [(Component("link", hop), crossing[hop]) for hop in sorted(crossing)]
+
+
 def _explains(
     component: Component, cells: list[Cell], known: Mapping[Cell, float], bad: Mapping[Cell, float]
 ) -> Blame | None:
     explained = [cell for cell in cells if cell in bad]
     if len(explained) < 2 or len(explained) < _PURITY * len(cells):
         return None
-    if not component.side and not _both_sides(component.name, cells, bad):
+    if component.kind == "nic" and not component.side and not _both_sides(component.name, cells, bad):
         return None
     covered = tuple(sorted(cell for cell in cells if known[cell] > 0))
     return Blame(component, covered, statistics.median(bad[cell] for cell in explained))
@@ -95,7 +115,7 @@ def _both_sides(nic: str, cells: list[Cell], bad: Mapping[Cell, float]) -> bool:
     return all(sum(side) >= _PURITY * len(side) for side in (sent, received))
 
 
-def _worst_point(known: Mapping[Cell, float], bad: Mapping[Cell, float]) -> Blame | None:
+def _worst_point(known: Mapping[Cell, float], bad: Mapping[Cell, float], links: Links) -> Blame | None:
     """The worst cell, if the rest of its row and column are clearly better; otherwise more evidence is needed."""
     cell = max(bad, key=lambda key: (bad[key], key))
     row = [value for other, value in known.items() if other[0] == cell[0] and other != cell]
@@ -104,4 +124,6 @@ def _worst_point(known: Mapping[Cell, float], bad: Mapping[Cell, float]) -> Blam
         return None
     alternatives = [Component("nic", cell[0], "tx")] if not row else []
     alternatives += [Component("nic", cell[1], "rx")] if not column else []
+    elsewhere = {hop for other in known if other != cell for hop in links.get(other, ())}
+    alternatives += [Component("link", hop) for hop in links.get(cell, ()) if hop not in elsewhere]
     return Blame(path_component(cell), (cell,), bad[cell], tuple(alternatives))

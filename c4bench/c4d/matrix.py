@@ -5,29 +5,33 @@ count, and a lost window costs nothing but resolution. A slow path is a point, a
 receiver a column.
 """
 
+import bisect
+import itertools
 import math
 import statistics
+from collections import deque
 from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from c4bench.c4d.ledger import ConnKey, key
-from c4bench.c4d.localise import Cell
+from c4bench.c4d.localise import Cell, Links
 from c4bench.c4d.thresholds import (
     BASELINE_MAX_SPANS,
     BASELINE_MIN_SPANS,
+    BASELINE_SETTLED_SPANS,
     PEER_RATIO,
-    SCATTER_FACTOR,
-    SLOW_RATIO,
-    STEADY_FACTOR,
-    STEADY_MIN_HISTORY,
-    STEADY_RATIO,
+    TAIL_POWER,
 )
+from c4bench.model.diagnosis import Component
 from c4bench.model.telemetry import ConnRecord
 
 # Bytes count when acknowledged, seconds as they pass: a difference taken in the middle of a message is off by up to
 # one message, so it is taken when nothing is under way, or when one message in so many does not matter.
 _MESSAGES_THAT_DILUTE = 8
+# Departures below this are a clock's resolution; so many of them tell enough of how healthy cells depart.
+_RESOLUTION = 1e-3
+_POOL = 4096
 
 
 class DelayMatrix:
@@ -67,84 +71,99 @@ def _comparable(mark: ConnRecord, conn: ConnRecord) -> bool:
     return conn.size_bytes > mark.size_bytes and (quiet or messages >= _MESSAGES_THAT_DILUTE)
 
 
-class _Usual(msgspec.Struct):
-    """A cell's healthy values; from them, as logs, the median, the bar of a span, and that of a lasting departure."""
-
-    values: list[float]
-    middle: float = 0.0
-    bar: float = math.inf
-    steady_bar: float = math.inf
-
-    def learn(self, value: float) -> None:
-        """Take in one more value."""
-        self.values.append(value)
-        self.middle = math.log(statistics.median(self.values))
-        highest, lowest = math.log(max(self.values)) - self.middle, self.middle - math.log(min(self.values))
-        self.bar = max(math.log(SLOW_RATIO), SCATTER_FACTOR * max(highest, lowest))
-        if len(self.values) >= STEADY_MIN_HISTORY:
-            self.steady_bar = max(math.log(STEADY_RATIO), STEADY_FACTOR * highest)
-
-
 class Baseline:
-    """What each cell costs in health: its median and scatter (log ratio) over the job's first healthy spans."""
+    """What each cell costs in health: its floor over the job's first healthy spans, and how far all depart from theirs.
+
+    The floor, which one span in ten undercuts, is what a transfer takes that meets no other. Departures are log ratios
+    to it; those of all cells in all healthy spans tell how often a healthy cell departs by how much, and those of whole
+    rows and columns, whose cells meet in the same queue, how often a healthy NIC does.
+    """
 
     def __init__(self) -> None:
-        self._usual: dict[Cell, _Usual] = {}
+        self._spans: deque[Mapping[Cell, float]] = deque(maxlen=BASELINE_MAX_SPANS)
+        self._values: dict[Cell, list[float]] = {}
+        self._floor: dict[Cell, float] = {}
+        self._healthy: tuple[list[float], list[float]] | None = None
 
     def learn(self, cells: Mapping[Cell, float]) -> None:
-        """Remember the cells of a healthy span, up to the first twenty of each cell."""
-        for cell, value in cells.items():
-            usual = self._usual.setdefault(cell, _Usual([]))
-            if len(usual.values) < BASELINE_MAX_SPANS and value > 0:
-                usual.learn(value)
-
-    def excess(self, cells: Mapping[Cell, float], departures: Mapping[Cell, float] | None = None) -> dict[Cell, float]:
-        """How far each cell is beyond its bar: log ratio over the log bar, so above 1 is slow and 0 is normal.
-
-        A cell is held against its own history; what all cells share (another message size, a job that now overlaps)
-        is taken out by the median. A cell without history is held against the median of its peers, more leniently.
-        `departures` are those of `cells`, if they are known already.
-        """
-        own = self.departures(cells) if departures is None else departures
-        excess = {cell: departure / self._usual[cell].bar if departure > 0 else 0.0 for cell, departure in own.items()}
-        return excess | self._against_peers(cells, own) if len(own) < len(cells) else excess
+        """Remember a healthy span, until so many are known."""
+        if not cells or len(self._spans) == BASELINE_MAX_SPANS:
+            return
+        logs = {cell: math.log(value) for cell, value in cells.items() if value > 0}
+        self._spans.append(logs)
+        for cell, value in logs.items():
+            values = self._values.setdefault(cell, [])
+            bisect.insort(values, value)
+            self._floor[cell] = values[len(values) // 10]
+        self._healthy = None
 
     def departures(self, cells: Mapping[Cell, float]) -> dict[Cell, float]:
-        """The log ratio of each cell to its own history, less what all cells have slowed by."""
-        known = {cell: value for cell, value in cells.items() if value > 0 and self.knows(cell)}
-        own = {cell: math.log(value) - self._usual[cell].middle for cell, value in known.items()}
-        common = max(0.0, statistics.median(own.values())) if len(own) > 1 else 0.0
-        return {cell: ratio - common for cell, ratio in own.items()}
+        """The log ratio of each known cell to its floor, less what all have slowed by beyond what is usual."""
+        own = self._above_floor({cell: math.log(value) for cell, value in cells.items() if value > 0})
+        if len(own) < 2:
+            return own
+        healthy, _ = self._pools()
+        common = max(0.0, statistics.median(own.values()) - healthy[len(healthy) // 2])
+        return {cell: departure - common for cell, departure in own.items()}
 
-    def steady_bar(self, cell: Cell) -> float:
-        """The log ratio that a lasting departure of the cell must exceed in every span; infinite without history."""
-        usual = self._usual.get(cell)
-        return math.inf if usual is None else usual.steady_bar
+    def _above_floor(self, logs: Mapping[Cell, float]) -> dict[Cell, float]:
+        return {cell: value - self._floor[cell] for cell, value in logs.items() if self.knows(cell)}
 
-    def _against_peers(self, cells: Mapping[Cell, float], own: Mapping[Cell, float]) -> dict[Cell, float]:
+    def cell_tail(self, departure: float) -> float:
+        """The chance that a healthy cell departs by `departure` (> 0) or more in one span; 1 before any is known."""
+        return _tail(self._pools()[0], departure)
+
+    def side_tail(self, departure: float) -> float:
+        """The same of a row or column, see `sides`."""
+        return _tail(self._pools()[1], departure)
+
+    def _pools(self) -> tuple[list[float], list[float]]:
+        if self._healthy is None:
+            spans = [self._above_floor(span) for span in self._spans]
+            cells = sorted(itertools.islice((value for span in spans for value in span.values()), _POOL))
+            whole = sorted(itertools.islice((value for span in spans for value in sides(span, {}).values()), _POOL))
+            self._healthy = cells, whole
+        return self._healthy
+
+    def strange(self, cells: Mapping[Cell, float]) -> dict[Cell, float]:
+        """Cells without history that are far above the median of all, by log ratio: peers are all there is to go by."""
         values = [value for value in cells.values() if value > 0]
         if len(values) < 3:
             return {}
-        peers = statistics.median(values)
-        bar = math.log(SLOW_RATIO * PEER_RATIO)
-        return {
-            cell: max(0.0, math.log(value / peers)) / bar
-            for cell, value in cells.items()
-            if cell not in own and value > 0
-        }
+        middle = statistics.median(values)
+        return {c: math.log(v / middle) for c, v in cells.items() if v > PEER_RATIO * middle and not self.knows(c)}
 
     def knows(self, cell: Cell) -> bool:
         """Whether the cell has enough healthy history to be held against."""
-        usual = self._usual.get(cell)
-        return usual is not None and len(usual.values) >= BASELINE_MIN_SPANS
+        return len(self._values.get(cell, ())) >= BASELINE_MIN_SPANS
 
     def settled(self) -> bool:
-        """Whether some cell has all the history that lasting departures are held against."""
-        return any(len(usual.values) >= STEADY_MIN_HISTORY for usual in self._usual.values())
+        """Whether some cell has so much history that learning can wait until it is sure that a span was healthy."""
+        return any(len(values) >= BASELINE_SETTLED_SPANS for values in self._values.values())
 
     def known(self) -> list[Cell]:
         """All cells with enough healthy history."""
-        return [cell for cell in self._usual if self.knows(cell)]
+        return [cell for cell in self._values if self.knows(cell)]
+
+
+def sides(departures: Mapping[Cell, float], links: Links) -> dict[Component, float]:
+    """How far rows, columns and links with several cells depart as a whole: all but a quarter of their cells."""
+    found: dict[Component, list[float]] = {}
+    for cell, departure in departures.items():
+        for side in (Component("nic", cell[0], "tx"), Component("nic", cell[1], "rx")):
+            found.setdefault(side, []).append(departure)
+        for hop in links.get(cell, ()):
+            found.setdefault(Component("link", hop), []).append(departure)
+    return {side: sorted(values)[len(values) // 4] for side, values in found.items() if len(values) > 1}
+
+
+def _tail(pool: list[float], departure: float) -> float:
+    """Beyond all that was seen the chance is taken to fall with a power, a heavy tail, to be safe."""
+    if not pool:
+        return 1.0
+    beyond = len(pool) - bisect.bisect_left(pool, departure)
+    rarity = min(1.0, max(pool[-1], _RESOLUTION) / departure) ** TAIL_POWER
+    return rarity * (beyond + 1) / (len(pool) + 1)
 
 
 class MatrixTable(msgspec.Struct, frozen=True):

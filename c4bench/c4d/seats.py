@@ -1,8 +1,8 @@
 """Which of the job's ranks each member of each communicator is.
 
-A communicator numbers its members from 0, a process is known by its rank in the job. They are matched by where they
-are: host and NICs. The largest communicator that agrees with the processes spans the job and shows who uses which
-NICs; without one, each host's processes are counted off.
+A communicator numbers its members from 0, a process is known by its rank in the job. Where the communicator does not
+say, they are matched by where they are: host and NICs. The largest communicator that agrees with the processes spans
+the job and shows who uses which NICs; without one, each host's processes are counted off.
 """
 
 from collections.abc import Iterable, Sequence
@@ -89,7 +89,8 @@ class Seats:
                 place = taken.get(member.nics, 0)
                 taken[member.nics] = place + 1
                 ranks = ranks_of.get(member.nics, ())
-                rank = ranks[place] if place < len(ranks) else self._stranger(host, member.nics)
+                guess = ranks[place] if place < len(ranks) else self._stranger(host, member.nics)
+                rank = member.seat if member.seat >= 0 else guess
                 self._seating[comm][member.rank] = rank
                 self._host_of.setdefault(rank, host)
 

@@ -47,11 +47,14 @@ def network_verdict(
 ) -> list[Verdict]:
     """The paths or NICs that stuck connections share, given those that worked after these had stopped."""
     excess: dict[Cell, float] = {(v.record.source, v.record.destination): 1.0 for v in stuck}
-    stopped_s = max(progress_s(clocks, view) for view in stuck)
+    stopped_s = max(_posted_s(clocks, view) for view in stuck)
     for view in job.conns.values():
         if progress_s(clocks, view) > stopped_s + clocks.cadence_s():
             excess.setdefault((view.record.source, view.record.destination), 0.0)
-    return [_blamed(job, graph, blame, stuck, since_s) for blame in localise(excess)]
+    blames = localise(excess, links=job.links())
+    shared = [blame for blame in blames if blame.component.kind != "path"]
+    # Acknowledgements come back another way, which nobody has planned: what else stands still may miss only those.
+    return [_blamed(job, graph, blame, stuck, since_s) for blame in shared or blames]
 
 
 def _blamed(job: JobView, graph: Waits, blame: Blame, stuck: Iterable[ConnView], since_s: float) -> Verdict:
@@ -86,6 +89,12 @@ def _probes(job: JobView, suspects: tuple[Component, ...]) -> tuple[ProbeFlow, .
     nics = {nic for conn in conns for nic in (conn.source, conn.destination)}
     rates = [8 * conn.size_bytes / conn.transfer_s for conn in conns if conn.transfer_s > 0]
     return plan_probes(suspects, nics, crossing(), max(rates, default=0.0)).flows
+
+
+def _posted_s(clocks: HostClocks, view: ConnView) -> float:
+    """When what stands still was posted, as near as can be told: what others moved before that proves nothing."""
+    since_s = view.record.state_since_s if view.record.state == "transfer" else 0.0
+    return max(view.record.last_progress_s, since_s) + clocks.offset_s(view.host)
 
 
 def progress_s(clocks: HostClocks, view: ConnView) -> float:

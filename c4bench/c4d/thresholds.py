@@ -18,25 +18,25 @@ SPAN_FLOOR_S = 0.2
 WARM_UP_SPANS = 1
 BASELINE_MIN_SPANS = 3
 BASELINE_MAX_SPANS = 20
+# From then on a span is learnt from only after so many later ones have shown that it opened no departure.
+BASELINE_SETTLED_SPANS = 8
+UNSURE_SPANS = 4
 ALARM_SPANS = 2
 NAME_SPANS = 3
 # A single cell can be a chance meeting of two schedules; it must stay longer.
 POINT_SPANS = 5
 
-# A cell is slow when it takes half as long again as it used to, or twice its own healthy scatter if that is more.
-SLOW_RATIO = 1.5
-SCATTER_FACTOR = 2.0
-# A small departure must stay for so many spans, each above all that the healthy ones showed; 5 % is worth naming.
-STEADY_SPANS = 4
-STEADY_RATIO = 1.05
-STEADY_FACTOR = 1.25
-STEADY_MIN_HISTORY = 8
-# Without a history of its own a cell is held against its peers, whose paths may lawfully differ by as much again.
-PEER_RATIO = 2.0
+# A small departure is worth naming from 5 % on.
+SLIGHT_RATIO = 1.05
+# Without a history of its own a cell is held against its peers, whose paths may lawfully differ by as much.
+PEER_RATIO = 3.0
+# Beyond the largest departure seen in health the chance is taken to fall with this power: a heavy tail, to be safe.
+TAIL_POWER = 4
 
 # Lateness: shorter runs than this are chance, longer ones add nothing.
 MIN_RUN_OPS = 3
-MIN_RUN_PERIODS = 1.5
+# A collection of garbage takes an iteration or two, and is over.
+MIN_RUN_PERIODS = 2.5
 MAX_RUN_OPS = 32
 SETTLE_OPS = 3
 MIN_HISTORY_OPS = 8

@@ -13,16 +13,20 @@ from c4bench.wire.messages import Fail
 
 
 class Detection:
-    """A detector for each attempt that is followed; what comes of any other is not looked at."""
+    """A detector for each attempt that is followed; what comes of any other is not looked at.
+
+    `ways` are the links that a source port takes between two NICs, for whoever knows them to fill in.
+    """
 
     def __init__(self) -> None:
+        self.ways: dict[tuple[str, str, int], tuple[str, ...]] = {}
         self._detectors: dict[str, Detector] = {}
         self.windows: Counter[str] = Counter()
         self.dropped: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
     def follow(self, attempt: str) -> None:
         """Judge this attempt's telemetry from now on."""
-        self._detectors[attempt] = Detector()
+        self._detectors[attempt] = Detector(self.ways)
 
     def forget(self, attempt: str) -> None:
         """The attempt is over."""

@@ -366,6 +366,7 @@ class Master:
         placed = {placement.flow: placement.path for placement in plan(tuple(every.values()), self.atlas, fixed=fixed)}
         for flow in request.flows:
             self._placed[flow.id] = (flow, placed[flow.id])
+            self.detection.ways[flow.source, flow.destination, placed[flow.id].source_port] = placed[flow.id].hops
             if flow.job in self.jobs:
                 self.jobs[flow.job].placed[flow] = placed[flow.id]
         return tuple(placed[flow.id].source_port for flow in request.flows)

@@ -8,11 +8,12 @@ import msgspec
 
 
 class Member(msgspec.Struct, frozen=True):
-    """Where a rank of a communicator sits."""
+    """Where a rank of a communicator sits; `seat` is its rank in the job, -1 where that is not known."""
 
     rank: int
     host: str
     nics: tuple[str, ...]
+    seat: int = -1
 
 
 class CommRecord(msgspec.Struct, frozen=True):

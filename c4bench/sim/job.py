@@ -5,10 +5,11 @@ from collections.abc import Iterator, Sequence
 import msgspec
 import numpy as np
 
+from c4bench.model.step import RankGroup
 from c4bench.model.telemetry import Window
 from c4bench.sim.counters import Counters, op_counters
 from c4bench.sim.folding import Folder, Seen
-from c4bench.sim.model import SimFault, SimGroup, SimJob
+from c4bench.sim.model import SimFault, SimJob
 from c4bench.sim.places import Places
 from c4bench.sim.trace import OpTrace, run_op, shifts_of
 from c4bench.sim.world import Floats, World
@@ -41,7 +42,7 @@ class _Play:
         self._clock: Floats = np.zeros(job.ranks)
         self._running: list[OpTrace] = []
         self._ops = 0
-        self._places: dict[SimGroup | None, Places] = {}
+        self._places: dict[RankGroup | None, Places] = {}
         self._seqs: dict[Places, int] = {}
         self._total: dict[tuple[Places, int], Counters] = {}
         for op in job.ops:

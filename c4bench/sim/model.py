@@ -5,31 +5,7 @@ from enum import StrEnum
 
 import msgspec
 
-
-class SimGroup(msgspec.Struct, frozen=True):
-    """A way to cut a job into communicators: `size` ranks each, `stride` apart.
-
-    Megatron's tensor groups have stride 1; data groups have the tensor size for a stride; pipeline groups the product
-    of both. The ranks of a job are a multiple of `size * stride`.
-    """
-
-    name: str
-    size: int
-    stride: int = 1
-
-
-class SimOp(msgspec.Struct, frozen=True):
-    """A collective of every iteration: `compute_s` of computing, then `kind` over `size_bytes` a rank.
-
-    `kind` is all_reduce (ring, 2(n-1) steps of size/n), all_gather (ring, n-1 steps), all_to_all (linear shift, n-1
-    steps of size/n) or send (one step to the next rank of the ring). Without a `group` all ranks take part together,
-    with one its communicators do so side by side.
-    """
-
-    kind: str
-    size_bytes: int
-    compute_s: float
-    group: SimGroup | None = None
+from c4bench.model.step import StepOp
 
 
 class SimJob(msgspec.Struct, frozen=True):
@@ -44,7 +20,7 @@ class SimJob(msgspec.Struct, frozen=True):
     """
 
     ranks: int
-    ops: tuple[SimOp, ...]
+    ops: tuple[StepOp, ...]
     name: str = "job"
     rate_bps: float = 10e9
     jitter: float = 0.01

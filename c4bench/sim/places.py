@@ -2,16 +2,17 @@
 
 import numpy as np
 
+from c4bench.model.step import RankGroup
 from c4bench.model.telemetry import CommRecord, Member
-from c4bench.sim.model import SimGroup, SimJob
+from c4bench.sim.model import SimJob
 from c4bench.sim.world import Ints
 
 
 class Places:
     """The communicators of one group; arrays are indexed by the job's rank."""
 
-    def __init__(self, job: SimJob, group: SimGroup | None) -> None:
-        found = group or SimGroup("world", job.ranks)
+    def __init__(self, job: SimJob, group: RankGroup | None) -> None:
+        found = group or RankGroup("world", job.ranks)
         if job.ranks % (found.size * found.stride):
             raise ValueError(f"{job.ranks} ranks cannot be cut into groups of {found.size} with stride {found.stride}")
         ranks: Ints = np.arange(job.ranks)
@@ -27,7 +28,7 @@ class Places:
             self._peers[shift] = self._first + (self.position + shift) % self.size * self._stride
         return self._peers[shift]
 
-    def _records(self, job: SimJob, group: SimGroup) -> list[CommRecord]:
+    def _records(self, job: SimJob, group: RankGroup) -> list[CommRecord]:
         """Each rank's communicator; one record for all its members."""
         records: dict[int, CommRecord] = {}
         for number, first in enumerate(np.unique(self._first).tolist()):

@@ -7,7 +7,7 @@ it before step k + 1; a ring repeats shift 1, the linear-shift all-to-all uses 1
 import msgspec
 import numpy as np
 
-from c4bench.sim.model import SimOp
+from c4bench.model.step import StepOp
 from c4bench.sim.places import Places
 from c4bench.sim.world import Floats, Ints, World
 
@@ -19,7 +19,7 @@ class OpTrace(msgspec.Struct, frozen=True):
     credit; `end`: acknowledged. `entered` and `finished` have shape (ranks,).
     """
 
-    op: SimOp
+    op: StepOp
     places: Places
     seq: int
     shifts: tuple[int, ...]
@@ -70,7 +70,7 @@ def shifts_of(kind: str, ranks: int) -> tuple[int, ...]:
     }[kind]
 
 
-def run_op(world: World, op: SimOp, places: Places, seq: int, entered: Floats) -> OpTrace:
+def run_op(world: World, op: StepOp, places: Places, seq: int, entered: Floats) -> OpTrace:
     """Play one collective, in all communicators of its group, whose ranks enter it at `entered`."""
     shifts = shifts_of(op.kind, places.size)
     message_bytes = op.size_bytes // (1 if op.kind == "send" else places.size)

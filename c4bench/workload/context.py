@@ -107,7 +107,8 @@ class RankContext:
 
     def communicator(self, name: str, options: Options) -> Communicator:
         """A communicator of all the job's ranks; no two of a job may have the same name."""
-        return Communicator(f"{self.job.id}:{name}", self.rank, self.job.members, self._process, options)
+        members = [msgspec.structs.replace(member, seat=member.rank) for member in self.job.members]
+        return Communicator(f"{self.job.id}:{name}", self.rank, members, self._process, options)
 
     def meet(
         self, place: str, key: str, rank: int, size: int, payload: bytes = b"", timeout_s: float = 300.0

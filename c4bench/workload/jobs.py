@@ -1,8 +1,10 @@
 """Job descriptions for a set of hosts."""
 
 from collections.abc import Sequence
+from typing import Literal
 
 from c4bench.model.fabric import Host
+from c4bench.model.step import RankGroup, StepOp
 from c4bench.model.telemetry import Member
 from c4bench.wire.messages import JobSpec
 
@@ -15,12 +17,12 @@ def place(hosts: Sequence[Host]) -> list[Host]:
 
 
 def job(identity: str, program: str, hosts: Sequence[Host], *, seed: int, **parameters: object) -> JobSpec:
-    """One rank on each of `hosts`, in that order, using all their NICs."""
+    """One rank on each of `hosts`, in that order, using all their NICs; a host named twice has two ranks."""
     return JobSpec(
         id=identity,
         program=program,
         members=tuple(Member(rank, host.name, tuple(nic.name for nic in host.nics)) for rank, host in enumerate(hosts)),
-        nics=tuple(nic for host in hosts for nic in host.nics),
+        nics=tuple(dict.fromkeys(nic for host in hosts for nic in host.nics)),
         parameters=dict(parameters),
         seed=seed,
     )
@@ -37,3 +39,29 @@ def training_job(identity: str, hosts: Sequence[Host], *, seed: int) -> JobSpec:
         token_bytes=1 << 20,
         compute_s=0.04,
     )
+
+
+Traffic = Literal["ring", "groups", "all_to_all"]
+
+_MIB = 1 << 20
+# Two ranks a host, and no two of a group on one.
+_TENSOR, _DATA, _PIPELINE = RankGroup("tensor", 2), RankGroup("data", 4, 2), RankGroup("pipeline", 2, 8)
+STEPS: dict[Traffic, tuple[StepOp, ...]] = {
+    "ring": (StepOp("all_reduce", _MIB, 0.15),),
+    "groups": (
+        StepOp("all_reduce", _MIB // 2, 0.07, _TENSOR),
+        StepOp("send", _MIB // 2, 0.0, _PIPELINE),
+        StepOp("all_reduce", _MIB, 0.07, _DATA),
+    ),
+    "all_to_all": (StepOp("all_to_all", _MIB, 0.15),),
+}
+
+
+def traffic_job(
+    identity: str, traffic: Traffic, hosts: Sequence[Host], *, seed: int, jitter: float = 0.01, profile: str = "brisk"
+) -> JobSpec:
+    """A job with one kind of traffic: a ring or an all-to-all over all hosts, or Megatron's groups of 16 ranks on 8."""
+    placed = place(hosts)
+    if traffic == "groups":
+        placed += [*placed[1:], placed[0]]
+    return job(identity, "groups", placed, seed=seed, step=STEPS[traffic], jitter=jitter, profile=profile)

@@ -2,13 +2,26 @@
 
 from collections.abc import Callable
 
-from c4bench.workload import bandwidth, collectives, draws, learning, link, pairs, perftest, pulse, recording, training
+from c4bench.workload import (
+    bandwidth,
+    collectives,
+    draws,
+    groups,
+    learning,
+    link,
+    pairs,
+    perftest,
+    pulse,
+    recording,
+    training,
+)
 from c4bench.workload.context import RankContext
 
 PROGRAMS: dict[str, Callable[[RankContext], None]] = {
     "bandwidth": bandwidth.run,
     "collectives": collectives.run,
     "draws": draws.run,
+    "groups": groups.run,
     "learning": learning.run,
     "link": link.run,
     "pairs": pairs.run,

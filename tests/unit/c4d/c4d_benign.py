@@ -7,15 +7,16 @@ from c4d_telemetry import period_of
 
 from c4bench.c4d.detector import Detector
 from c4bench.c4d.thresholds import hung_after_s
+from c4bench.model.step import StepOp
 from c4bench.sim.job import simulate
-from c4bench.sim.model import SimFault, SimFaultKind, SimJob, SimOp
+from c4bench.sim.model import SimFault, SimFaultKind, SimJob
 
 RANKS = 8
 # A long and a short sequence in turn.
 OPS = (
-    SimOp("all_reduce", 2 << 20, 0.02),
-    SimOp("all_to_all", 2 << 20, 0.0),
-    SimOp("all_reduce", 1 << 20, 0.008),
+    StepOp("all_reduce", 2 << 20, 0.02),
+    StepOp("all_to_all", 2 << 20, 0.0),
+    StepOp("all_reduce", 1 << 20, 0.008),
 )
 WARM_UP_S = 2.0
 

@@ -1,11 +1,11 @@
 """Driving the detector with simulated and hand-made telemetry."""
 
 from c4bench.c4d.detector import Detector
+from c4bench.model.step import StepOp
 from c4bench.model.telemetry import CommRecord, ConnRecord, Member, OpRecord, Window
 from c4bench.sim.job import simulate
-from c4bench.sim.model import SimOp
 
-MIX = (SimOp("all_reduce", 4 << 20, 0.02), SimOp("all_to_all", 4 << 20, 0.0))
+MIX = (StepOp("all_reduce", 4 << 20, 0.02), StepOp("all_to_all", 4 << 20, 0.0))
 
 
 def drive(job, faults=(), duration_s=6.0, detector=None):

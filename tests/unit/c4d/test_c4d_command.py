@@ -8,11 +8,12 @@ import pytest
 from c4d_telemetry import MIX
 
 from c4bench.cli.main import main
+from c4bench.model.step import StepOp
 from c4bench.report.schema import schemas
 from c4bench.sim.job import simulate
-from c4bench.sim.model import SimFault, SimFaultKind, SimJob, SimOp
+from c4bench.sim.model import SimFault, SimFaultKind, SimJob
 
-_RING = (SimOp("all_reduce", 4 << 20, 0.02),)
+_RING = (StepOp("all_reduce", 4 << 20, 0.02),)
 _FAULTS = {
     "slow receiver": (MIX, SimFault(SimFaultKind.NIC_RATE, 2, 3.0, factor=0.25, side="rx")),
     "slow path of a ring": (_RING, SimFault(SimFaultKind.NIC_RATE, 2, 3.0, factor=0.25, side="rx")),

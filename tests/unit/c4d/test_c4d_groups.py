@@ -7,16 +7,17 @@ from c4d_telemetry import drive
 
 from c4bench.c4d.detector import Detector
 from c4bench.model.diagnosis import Cause, Component, Syndrome
+from c4bench.model.step import RankGroup, StepOp
 from c4bench.model.telemetry import Failure
 from c4bench.sim.job import simulate
-from c4bench.sim.model import SimFault, SimFaultKind, SimGroup, SimJob, SimOp
+from c4bench.sim.model import SimFault, SimFaultKind, SimJob
 from c4bench.sim.places import Places, nic_of
 
-_TENSOR, _DATA, _PIPE = SimGroup("tensor", 4, 1), SimGroup("data", 2, 4), SimGroup("pipe", 2, 8)
+_TENSOR, _DATA, _PIPE = RankGroup("tensor", 4, 1), RankGroup("data", 2, 4), RankGroup("pipe", 2, 8)
 _OPS = (
-    SimOp("all_gather", 4 << 20, 0.01, _TENSOR),
-    SimOp("send", 2 << 20, 0.005, _PIPE),
-    SimOp("all_reduce", 8 << 20, 0.02, _DATA),
+    StepOp("all_gather", 4 << 20, 0.01, _TENSOR),
+    StepOp("send", 2 << 20, 0.005, _PIPE),
+    StepOp("all_reduce", 8 << 20, 0.02, _DATA),
 )
 _ONSET_S = 2.3
 

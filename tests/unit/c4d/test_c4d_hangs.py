@@ -6,8 +6,9 @@ from c4d_telemetry import MIX, comm, conn, drive, op, window
 
 from c4bench.c4d.detector import Detector
 from c4bench.model.diagnosis import Component, Syndrome
+from c4bench.model.step import StepOp
 from c4bench.model.telemetry import RankRecord
-from c4bench.sim.model import SimFault, SimFaultKind, SimJob, SimOp
+from c4bench.sim.model import SimFault, SimFaultKind, SimJob
 
 _RANKS = 4
 _STEP_S = 0.1
@@ -204,7 +205,7 @@ def test_slowness_is_found_again_after_it_healed():
 
 def test_pure_ring_names_the_path_with_its_alternatives():
     """With ring traffic alone a slow receiver is a path that could be two NICs, and the confidence says so."""
-    job = SimJob(8, (SimOp("all_reduce", 4 << 20, 0.02),), seed=2)
+    job = SimJob(8, (StepOp("all_reduce", 4 << 20, 0.02),), seed=2)
     fault = SimFault(SimFaultKind.NIC_RATE, 5, 3.0, factor=0.25, side="rx")
     (found,) = drive(job, [fault], 6.0)
     assert str(found.component) == "path h4/0>h5/0"

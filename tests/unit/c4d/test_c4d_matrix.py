@@ -5,8 +5,9 @@ import math
 import pytest
 from c4d_telemetry import conn
 
-from c4bench.c4d.matrix import Baseline, DelayMatrix, matrix_table
-from c4bench.c4d.thresholds import BASELINE_MIN_SPANS, SLOW_RATIO
+from c4bench.c4d.matrix import Baseline, DelayMatrix, matrix_table, sides
+from c4bench.c4d.thresholds import BASELINE_MIN_SPANS
+from c4bench.model.diagnosis import Component
 
 
 def test_cell_is_transfer_time_per_byte_between_two_looks():
@@ -38,30 +39,47 @@ def _taught(cells, spans=BASELINE_MIN_SPANS):
 def test_unequal_cells_are_each_held_against_their_own_history():
     """A path that was always three times as long is not slow; one that became twice as long is."""
     usual = {("a", "b"): 1.0, ("b", "c"): 3.0, ("c", "a"): 1.0}
-    excess = _taught(usual).excess({("a", "b"): 1.0, ("b", "c"): 3.0, ("c", "a"): 2.0})
-    assert excess == {("a", "b"): 0.0, ("b", "c"): 0.0, ("c", "a"): pytest.approx(math.log(2) / math.log(SLOW_RATIO))}
+    departures = _taught(usual).departures({("a", "b"): 1.0, ("b", "c"): 3.0, ("c", "a"): 2.0})
+    assert departures == {("a", "b"): 0.0, ("b", "c"): 0.0, ("c", "a"): pytest.approx(math.log(2))}
 
 
 def test_what_slows_all_cells_alike_blames_none():
     """Twice the time per byte everywhere is another workload, not a component."""
     usual = {("a", "b"): 1.0, ("b", "c"): 2.0, ("c", "a"): 3.0}
-    excess = _taught(usual).excess({cell: 2 * value for cell, value in usual.items()})
-    assert max(excess.values()) == pytest.approx(0.0)
+    departures = _taught(usual).departures({cell: 2 * value for cell, value in usual.items()})
+    assert max(departures.values()) == pytest.approx(0.0)
 
 
 def test_without_history_peers_are_the_measure():
-    """A cell four times its peers is beyond the bar from the first span; one of twice its peers is not."""
+    """A cell four times its peers is strange from the first span; one of twice its peers is not."""
     cells = {("a", "b"): 1.0, ("a", "c"): 1.0, ("b", "a"): 2.0, ("b", "c"): 1.0, ("c", "a"): 4.0}
-    excess = Baseline().excess(cells)
-    assert excess["c", "a"] > 1.0 > excess["b", "a"]
+    assert Baseline().strange(cells) == {("c", "a"): pytest.approx(math.log(4))}
 
 
-def test_cell_that_always_scattered_gets_a_wider_bar():
-    """The bar is twice the healthy scatter where that is more than the usual one."""
+def test_floor_is_what_a_transfer_takes_that_meets_no_other():
+    """Transfers that ran into others now and then do not raise the floor that departures are counted from."""
     baseline = Baseline()
-    for value in (1.0, 2.0, 1.0, 1.0):
+    for value in (4.0, 1.0, 2.0, 1.0, 6.0):
         baseline.learn({("a", "b"): value})
-    assert baseline.excess({("a", "b"): 3.0})["a", "b"] < 1.0 < baseline.excess({("a", "b"): 5.0})["a", "b"]
+    assert baseline.departures({("a", "b"): 2.0}) == {("a", "b"): pytest.approx(math.log(2))}
+
+
+def test_what_healthy_cells_do_often_is_likely():
+    """The chance of a departure is how often healthy cells made it, and falls fast beyond all of them."""
+    baseline = Baseline()
+    for value in (1.0, 1.0, 1.0, 1.0, 2.0, 1.0, 1.0, 1.0, 1.0):
+        baseline.learn({("a", "b"): value})
+    once, beyond = baseline.cell_tail(math.log(1.5)), baseline.cell_tail(math.log(8))
+    assert once == pytest.approx(2 / 10)
+    assert beyond < once / 100
+
+
+def test_a_side_departs_as_far_as_most_of_its_cells():
+    """One good cell in four does not clear a NIC, two do; a side with a single cell says nothing."""
+    bad = {("a", peer): 1.0 for peer in "bcd"}
+    assert sides(bad | {("a", "e"): 0.0}, {})[Component("nic", "a", "tx")] == 1.0
+    assert sides(bad | {("a", "e"): 0.0, ("a", "f"): 0.0}, {})[Component("nic", "a", "tx")] == 0.0
+    assert Component("nic", "b", "rx") not in sides(bad, {})
 
 
 def test_table_has_rows_source_and_columns_destination():

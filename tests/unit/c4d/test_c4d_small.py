@@ -4,12 +4,13 @@ import pytest
 from c4d_telemetry import MIX, drive, period_of
 
 from c4bench.model.diagnosis import Cause, Component, Syndrome
-from c4bench.sim.model import SimFault, SimFaultKind, SimGroup, SimJob, SimOp
+from c4bench.model.step import RankGroup, StepOp
+from c4bench.sim.model import SimFault, SimFaultKind, SimJob
 
 _AT_S = 4.1
 _GROUPS = (
-    SimOp("all_gather", 4 << 20, 0.01, SimGroup("tensor", 4, 1)),
-    SimOp("all_reduce", 8 << 20, 0.02, SimGroup("data", 3, 4)),
+    StepOp("all_gather", 4 << 20, 0.01, RankGroup("tensor", 4, 1)),
+    StepOp("all_reduce", 8 << 20, 0.02, RankGroup("data", 3, 4)),
 )
 _JOBS = {"mix": SimJob(8, MIX, seed=1), "groups": SimJob(12, _GROUPS, seed=2)}
 

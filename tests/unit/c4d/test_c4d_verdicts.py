@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from c4bench.c4d.detector import Detector
 from c4bench.model.diagnosis import Component, Syndrome
-from c4bench.sim.model import SimFault, SimFaultKind, SimJob, SimOp
+from c4bench.model.step import StepOp
+from c4bench.sim.model import SimFault, SimFaultKind, SimJob
 
 _SAMPLED = settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 _HEALTHY_S = 2.5
@@ -23,7 +24,7 @@ def _jobs(draw, max_jitter=0.03):
     offsets_s = draw(st.one_of(st.just(()), st.just(tuple(1.7 * rank for rank in range(ranks)))))
     return SimJob(
         ranks,
-        (SimOp("all_reduce", size, compute_s), SimOp("all_to_all", size, draw(st.sampled_from([0.0, compute_s])))),
+        (StepOp("all_reduce", size, compute_s), StepOp("all_to_all", size, draw(st.sampled_from([0.0, compute_s])))),
         jitter=draw(st.floats(0.001, max_jitter)),
         credits=draw(st.booleans()),
         seed=draw(st.integers(0, 10_000)),
@@ -155,7 +156,7 @@ def test_pause_of_all_ranks_is_benign(data):
 @pytest.mark.parametrize(("jitter", "granted"), [(0.01, True), (0.03, False)])
 def test_two_thousand_healthy_iterations_are_silent(jitter, granted):
     """Nobody is blamed in 2,000 iterations without a fault."""
-    ops = (SimOp("all_reduce", 4 << 20, 0.02), SimOp("all_to_all", 4 << 20, 0.0))
+    ops = (StepOp("all_reduce", 4 << 20, 0.02), StepOp("all_to_all", 4 << 20, 0.0))
     job = SimJob(8, ops, jitter=jitter, credits=granted, seed=7)
     detector = Detector()
     assert drive(job, (), 2000 * period_of(job) * 1.05, detector) == []
@@ -164,7 +165,7 @@ def test_two_thousand_healthy_iterations_are_silent(jitter, granted):
 
 def test_sixty_four_ranks():
     """The size of the job changes neither verdict nor silence."""
-    ops = (SimOp("all_reduce", 4 << 20, 0.05), SimOp("all_to_all", 4 << 20, 0.0))
+    ops = (StepOp("all_reduce", 4 << 20, 0.05), StepOp("all_to_all", 4 << 20, 0.0))
     fault = SimFault(SimFaultKind.NIC_RATE, 41, 3.0, factor=0.25, side="rx")
     found = drive(SimJob(64, ops, seed=3), [fault], 6.0)
     _only(found, Syndrome.COMMUNICATION_SLOW, Component("nic", "h41/0", "rx"))
@@ -172,7 +173,7 @@ def test_sixty_four_ranks():
 
 def test_iterations_of_seconds():
     """A job whose iteration takes seconds is held to its own pace: a slow rank within five of them."""
-    job = SimJob(8, (SimOp("all_reduce", 64 << 20, 2.0), SimOp("all_to_all", 64 << 20, 0.0)), seed=5)
+    job = SimJob(8, (StepOp("all_reduce", 64 << 20, 2.0), StepOp("all_to_all", 64 << 20, 0.0)), seed=5)
     at_s = 20.5 * period_of(job)
     found = drive(job, [SimFault(SimFaultKind.COMPUTE, 6, at_s, factor=1.3)], at_s + 7 * period_of(job))
     one = _only(found, Syndrome.NON_COMMUNICATION_SLOW, Component("rank", "job:6"))

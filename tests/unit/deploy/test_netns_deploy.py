@@ -4,11 +4,11 @@ import msgspec
 import netns_hosts
 import pytest
 import yaml
+from c4bench.deploy.doctor import host_checks
 
 import c4bench
 from c4bench.control.cluster import Cluster
 from c4bench.deploy import playbook
-from c4bench.deploy.doctor import host_checks
 from c4bench.deploy.prepare import prepare
 from c4bench.errors import UnhealthyError
 from c4bench.inventory import load

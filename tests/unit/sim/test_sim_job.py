@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from c4bench.model.step import RankGroup, StepOp
 from c4bench.sim.job import simulate
-from c4bench.sim.model import SimFault, SimFaultKind, SimGroup, SimJob, SimOp
+from c4bench.sim.model import SimFault, SimFaultKind, SimJob
 
-_RING = (SimOp("all_reduce", 8_000_000, 0.02),)
-_SHIFT = (SimOp("all_to_all", 8_000_000, 0.02),)
+_RING = (StepOp("all_reduce", 8_000_000, 0.02),)
+_SHIFT = (StepOp("all_to_all", 8_000_000, 0.02),)
 
 
 def _windows(job, faults=(), duration_s=2.0):
@@ -103,8 +104,8 @@ def test_clock_offsets_move_what_a_host_writes():
         assert moved[rank, seq].entered_s == pytest.approx(one.entered_s + offset_s)
 
 
-_TENSOR, _DATA = SimGroup("tensor", 2, 1), SimGroup("data", 3, 2)
-_GROUPS = (SimOp("all_gather", 4_000_000, 0.01, _TENSOR), SimOp("all_reduce", 6_000_000, 0.02, _DATA))
+_TENSOR, _DATA = RankGroup("tensor", 2, 1), RankGroup("data", 3, 2)
+_GROUPS = (StepOp("all_gather", 4_000_000, 0.01, _TENSOR), StepOp("all_reduce", 6_000_000, 0.02, _DATA))
 
 
 def test_groups_number_their_members_and_keep_to_themselves():

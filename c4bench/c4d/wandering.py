@@ -1,0 +1,60 @@
+"""Stragglers that come and go: late in some operations and in time in most, but always the same rank.
+
+Uneven work, collections of garbage and slow reads befall one rank as well as another. That most of them befall the same
+one by chance has a probability, and below one in ten million it is that rank's doing.
+"""
+
+import math
+from collections import Counter, deque
+from collections.abc import Collection
+
+from c4bench.c4d.thresholds import CHANCE
+
+_EPISODES = 64
+# What is as rare as this, in operations, tells nothing of now.
+_MEMORY_OPS = 512
+_WELL_OPS = 64
+
+
+class Wandering:
+    """Counts the episodes of lateness of each of `members`, which begin after an operation in which it was in time."""
+
+    def __init__(self, members: int) -> None:
+        self._members = members
+        self._episodes: deque[tuple[int, int]] = deque(maxlen=_EPISODES)
+        self._late: frozenset[int] = frozenset()
+        self._last: dict[int, int] = {}
+        self._ops = 0
+
+    @property
+    def standing(self) -> frozenset[int]:
+        """Members that were found and have been late again not long ago."""
+        return frozenset(self._last)
+
+    def judge(self, late: Collection[int]) -> dict[int, int]:
+        """Take in who was late in an operation; newly found members, by how many of their episodes tell."""
+        self._ops += 1
+        began, self._late = frozenset(late) - self._late, frozenset(late)
+        self._last = {one: last for one, last in self._last.items() if self._ops - last < _WELL_OPS}
+        for member in began:
+            if member in self._last:
+                self._last[member] = self._ops
+            else:
+                self._episodes.append((member, self._ops))
+        return self._found() if began else {}
+
+    def _found(self) -> dict[int, int]:
+        while self._episodes and self._ops - self._episodes[0][1] > _MEMORY_OPS:
+            self._episodes.popleft()
+        counts = Counter(member for member, _ in self._episodes)
+        total = counts.total()
+        found = {one: count for one, count in counts.items() if self._by_chance(count, total) < CHANCE}
+        self._last.update(dict.fromkeys(found, self._ops))
+        self._episodes = deque((e for e in self._episodes if e[0] not in found), maxlen=_EPISODES)
+        return found
+
+    def _by_chance(self, count: int, total: int) -> float:
+        """The probability that some member has `count` or more of `total` episodes that befall all alike."""
+        share = 1 / self._members
+        tail = sum(math.comb(total, k) * share**k * (1 - share) ** (total - k) for k in range(count, total + 1))
+        return self._members * tail

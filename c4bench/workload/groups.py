@@ -1,0 +1,86 @@
+"""A job of overlapping communicators: steps of computing and collectives over all ranks or over groups of them."""
+
+import random
+from collections.abc import Callable
+from contextlib import ExitStack
+
+import msgspec
+import numpy as np
+
+from c4bench.collective.communicator import Communicator
+from c4bench.collective.memory import Array
+from c4bench.collective.options import Options
+from c4bench.errors import UsageError
+from c4bench.model.step import RankGroup, StepOp
+from c4bench.verbs.transport import PROFILES
+from c4bench.workload.context import RankContext
+
+Call = Callable[[], None]
+
+
+class Groups(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a step consists of; `jitter` is the relative standard deviation of computing, from the seed."""
+
+    step: tuple[StepOp, ...]
+    jitter: float = 0.01
+    paths: str = "planned"
+    profile: str = "brisk"
+
+
+def run(context: RankContext) -> None:
+    """Repeat the step until stopped. Reports `ready` once each of its collectives has run."""
+    wanted = context.parameters(Groups)
+    noise = random.Random(f"{context.job.seed} {context.rank}")
+    options = Options(paths=wanted.paths, profile=PROFILES[wanted.profile])
+    with ExitStack() as stack:
+        world = stack.enter_context(context.communicator("world", options))
+        comms: dict[RankGroup | None, Communicator] = {None: world}
+        for group in dict.fromkeys(op.group for op in wanted.step if op.group):
+            comms[group] = stack.enter_context(_cut(world, group))
+        calls = [(op.compute_s, call_of(op.kind, comms[op.group], op.size_bytes)) for op in wanted.step]
+        for _, call in calls:
+            call()
+        context.report("ready")
+        while True:
+            for compute_s, call in calls:
+                if compute_s:
+                    context.controls.compute(compute_s * max(0.0, noise.gauss(1.0, wanted.jitter)))
+                call()
+
+
+def _cut(world: Communicator, group: RankGroup) -> Communicator:
+    if world.size % (group.size * group.stride):
+        raise UsageError(
+            f"{world.size} ranks cannot be cut into groups {group.name!r} of {group.size} with stride {group.stride}"
+        )
+    own = world.split(group.first(world.rank), group.place(world.rank))
+    assert own is not None  # every rank gives a colour
+    return own
+
+
+def call_of(kind: str, comm: Communicator, size_bytes: int) -> Call:
+    """One collective as a call without arguments. Raises UsageError for a kind that no step has."""
+    array = np.zeros(size_bytes // 4, np.float32)
+    match kind:
+        case "all_reduce":
+            return lambda: comm.all_reduce(array)
+        case "all_gather":
+            part = np.zeros(size_bytes // 4 // comm.size, np.float32)
+            whole = np.zeros(part.size * comm.size, np.float32)
+            return lambda: comm.all_gather(whole, part)
+        case "all_to_all":
+            tokens = np.zeros((comm.size, size_bytes // 4 // comm.size), np.float32)
+            received = np.empty_like(tokens)
+            return lambda: comm.all_to_all(received, tokens)
+        case "send":
+            return lambda: _pass_on(comm, array)
+        case _:
+            raise UsageError(f"a step has no {kind!r}; use all_reduce, all_gather, all_to_all or send")
+
+
+def _pass_on(comm: Communicator, array: Array) -> None:
+    """From stage to stage, as a pipeline does."""
+    if comm.rank > 0:
+        comm.recv(array, comm.rank - 1)
+    if comm.rank < comm.size - 1:
+        comm.send(array, comm.rank + 1)

@@ -1,0 +1,158 @@
+"""What a campaign tries: any fault that C4D has a verdict on, anywhere, at any time, on any traffic; from a seed."""
+
+import random
+from typing import NamedTuple
+
+from c4bench.inject import catalogue
+from c4bench.model.diagnosis import Component
+from c4bench.model.fault import TargetKind
+
+TRAFFICS = ("ring", "groups", "all_to_all")
+JITTERS = (0.01, 0.03)
+PROFILES = ("brisk", "patient")
+# The detector has learnt what is normal by then, even for the slightest faults.
+EARLIEST_S, LATEST_S = 3.2, 4.2
+# How slight the faults that have a strength may be, and how bad.
+STRENGTHS = {
+    "nic.rate": {"fraction": (0.1, 0.9)},
+    "link.rate": {"fraction": (0.1, 0.9)},
+    "nic.delay": {"delay_s": (0.0005, 0.01)},
+    "nic.loss": {"probability": (0.01, 0.05)},
+    "nic.corrupt": {"probability": (0.01, 0.05)},
+    "nic.reorder": {},
+    "link.loss": {"probability": (0.01, 0.05)},
+    "process.slow": {"factor": (1.1, 3.0)},
+    "process.stall": {"factor": (3.0, 6.0), "period_s": (0.8, 1.2)},
+    "process.uneven": {"factor": (1.3, 3.0), "period_s": (0.6, 1.2)},
+}
+# Packets larger than the interface's MTU make rxe's sender spin in the kernel: a lab's clock stands still by it.
+NOT_UNDER_TRAFFIC = {"nic.mtu"}
+CATALOGUE = {
+    name: spec
+    for name, spec in catalogue.load().specs.items()
+    if spec.verdict and not spec.not_in_lab and name not in NOT_UNDER_TRAFFIC
+}
+# What comes and goes is told from chance only when it has come again.
+RECURRING = {"process.stall", "process.uneven", "nic.flap"}
+
+
+class Trial(NamedTuple):
+    """One fault on one job. `draw` decides where; `healthy_s` is how long the job has been running by then."""
+
+    number: int
+    seed: int
+    fault: str
+    traffic: str
+    jitter: float
+    profile: str
+    healthy_s: float
+    parameters: dict[str, float | str]
+    draw: int
+
+    @property
+    def name(self) -> str:
+        """What the job of the trial is called."""
+        return f"trial-{self.seed}-{self.number}"
+
+
+def trials(seed, count):
+    """The first `count` trials of a seed: every fault before any comes again, and traffics in turn."""
+    draw = random.Random(f"campaign {seed}")
+    faults = []
+    while len(faults) < count:
+        faults += draw.sample(sorted(CATALOGUE), len(CATALOGUE))
+    return [_trial(draw, seed, number, fault) for number, fault in enumerate(faults[:count])]
+
+
+def _trial(draw, seed, number, fault):
+    wanted = CATALOGUE[fault].parameters
+    parameters = {
+        name: round(draw.uniform(*bounds), 4) for name, bounds in STRENGTHS.get(fault, {}).items() if name in wanted
+    }
+    if "direction" in wanted:
+        parameters["direction"] = draw.choice(wanted["direction"].choices)
+    return Trial(
+        number,
+        seed,
+        fault,
+        TRAFFICS[number % len(TRAFFICS)],
+        draw.choice(JITTERS),
+        draw.choice(PROFILES),
+        round(draw.uniform(EARLIEST_S, LATEST_S), 3),
+        parameters,
+        draw.randrange(1 << 30),
+    )
+
+
+def place(trial, job, hosts, inventory, ports):
+    """Where the fault of a trial goes, in words; `ports` are those between switches and those towards hosts."""
+    draw = random.Random(trial.draw)
+    match CATALOGUE[trial.fault].target:
+        case TargetKind.NIC:
+            return draw.choice([nic.name for host in hosts for nic in host.nics])
+        case TargetKind.PORT:
+            return draw.choice(ports.towards if trial.fault == "port.down" else ports.across)
+        case TargetKind.PROCESS:
+            member = draw.choice(job.members)
+            return f"{job.id}:{member.rank}@{member.host}"
+        case TargetKind.SWITCH:
+            return draw.choice(inventory.switches)
+        case _:
+            return draw.choice(hosts).name
+
+
+class Ports(NamedTuple):
+    """The switches' ports by name, and the addresses at both ends of each."""
+
+    across: list[str]
+    towards: list[str]
+    addresses: dict[str, frozenset[str]]
+
+
+class Verdict(NamedTuple):
+    """What came of a trial. `named`: the target is what C4D said, or among what it said cannot be told apart."""
+
+    trial: int
+    fault: str
+    traffic: str
+    place: str
+    parameters: dict
+    jitter: float
+    profile: str
+    expected: str
+    said: list
+    touched: bool
+    syndrome: bool
+    exact: bool
+    named: bool
+    healthy: int
+    alarm_s: float | None
+    name_s: float | None
+    iterations: float | None
+
+    @property
+    def right(self):
+        """Whether C4D was right: syndrome and component, or silence about what does not touch the job."""
+        return (self.syndrome and self.named) if self.said else not self.touched
+
+
+def same(found, target, addresses):
+    """Whether a component is the target: a link goes by the address at either end, a NIC may come without its side."""
+    if found.kind == "link" == target.kind:
+        return found.name in addresses.get(target.name, ())
+    sides = found.side == target.side or not (found.side and target.side)
+    return (found.kind, found.name) == (target.kind, target.name) and sides
+
+
+def concerned(found, target, addresses):
+    """Whether a component is part of the target, contains it, or is at its end: not a healthy one."""
+    if same(found, target, addresses):
+        return True
+    ends = {target.name.partition("/")[0], *target.name.split(">")}
+    near = set(found.name.split(">")) | {part.partition("/")[0] for part in found.name.split(">")}
+    return bool(ends & near) and target.kind in {"host", "nic"}
+
+
+def component(kind, name, side=""):
+    """A component, as tests write it."""
+    return Component(kind, name, side)

@@ -1,0 +1,180 @@
+"""Any fault, anywhere, at any time, on any traffic: C4D names its syndrome and its component."""
+
+import itertools
+import json
+import statistics
+import time
+
+import msgspec
+import pytest
+from campaign import CATALOGUE, RECURRING, Ports, Verdict, concerned, place, same, trials
+
+from c4bench import remote
+from c4bench.errors import InconclusiveError, UnhealthyError
+from c4bench.model.measurement import Clock
+from c4bench.workload.jobs import traffic_job
+
+READY_S = 60.0
+BACK_S = 30.0
+LEASE_S = 20.0
+# A host that went away comes back when the lease ends.
+AWAY_S = 6.0
+# How long C4D has from the onset; more than what it promises, so that late is seen as late.
+PATIENCE_S = {"hang": 3.0, "slow": 4.0}
+RECURRING_S = 12.0
+# What more it would say about the same fault comes soon.
+AFTERTHOUGHT_S = 0.5
+SHARD = 25
+
+
+@pytest.fixture(scope="module")
+def ports(inventory, hosts):
+    """Every port of every switch, by whose address is at its other end."""
+    ours = {nic.address for host in hosts for nic in host.nics}
+    found = Ports([], [], {})
+    for switch in inventory.switches:
+        access = inventory.access[switch]
+        with remote.connect(switch, access) as connection:
+            inside = ["nsenter", f"--net={access.netns}"] if access.netns else []
+            addresses = json.loads(connection.run([*inside, "ip", "-json", "address"], timeout_s=60.0).stdout)
+            neighbours = json.loads(connection.run([*inside, "ip", "-json", "neighbour"], timeout_s=60.0).stdout)
+        own = {link["ifname"]: {a["local"] for a in link["addr_info"]} for link in addresses}
+        for neighbour in neighbours:
+            if "." not in neighbour["dst"]:
+                continue
+            name = f"{switch}/{neighbour['dev']}"
+            (found.towards if neighbour["dst"] in ours else found.across).append(name)
+            found.addresses[name] = frozenset(own[neighbour["dev"]] | {neighbour["dst"]})
+    return Ports(sorted(found.across), sorted(found.towards), found.addresses)
+
+
+@pytest.fixture
+def attempt(cluster, rdma_hosts, inventory, ports, atlas, inject, run_directory):  # noqa: ARG001 (planned paths)
+    """Run one trial and say what came of it; None when the fault could not be brought about."""
+
+    def run(trial):
+        cluster.wait_hosts([host.name for host in rdma_hosts], BACK_S)
+        job = traffic_job(
+            trial.name, trial.traffic, rdma_hosts, seed=trial.draw, jitter=trial.jitter, profile=trial.profile
+        )
+        where = place(trial, job, rdma_hosts, inventory, ports)
+        running = cluster.start(job)
+        try:
+            cluster.results(running, "ready", READY_S)
+            time.sleep(trial.healthy_s)
+            lease_s = AWAY_S if CATALOGUE[trial.fault].witness == "absence" else LEASE_S
+            with inject(trial.fault, at=where, lease_s=lease_s, **trial.parameters) as fault:
+                patience_s = PATIENCE_S[fault.syndrome.rpartition("_")[2]]
+                patience_s = RECURRING_S if trial.fault in RECURRING else patience_s
+                cluster.wait_diagnosis(job.id, fault.onset_s + patience_s - time.time())
+                time.sleep(AFTERTHOUGHT_S)
+                found, windows = cluster.diagnoses(job.id), cluster.windows(job.id)
+        finally:
+            run_directory.save_telemetry(job.id, cluster.windows(job.id))
+            cluster.stop(job.id)
+        return judged(trial, where, fault, found, windows, ports)
+
+    return run
+
+
+def judged(trial, where, fault, found, windows, ports):
+    """Hold what C4D said against the fault that was injected."""
+    target, first = fault.target, found[0] if found else None
+    ours = [d for d in found if any(same(c, target, ports.addresses) for c in (d.component, *d.alternatives))]
+    right = ours[0] if ours else first
+    healthy = [d for d in found if d not in ours and not concerned(d.component, target, ports.addresses)]
+    period_s, began_s, touched = operations(windows, fault)
+    name_s = None if right is None else right.named_s - began_s
+    return Verdict(
+        trial.number,
+        trial.fault,
+        trial.traffic,
+        where,
+        trial.parameters,
+        trial.jitter,
+        trial.profile,
+        f"{fault.syndrome}: {target}",
+        [f"{d.syndrome}: {d.component}" + "".join(f" or {a}" for a in d.alternatives) for d in found],
+        touched,
+        bool(ours) and ours[0].syndrome == fault.syndrome,
+        bool(ours) and same(ours[0].component, target, ports.addresses),
+        bool(ours),
+        len(healthy),
+        None if right is None else right.alarmed_s - began_s,
+        name_s,
+        None if right is None else name_s / period_s,
+    )
+
+
+def operations(windows, fault):
+    """The job's period, when the fault first touched an operation, and whether it touched any for long."""
+    ops = {(op.comm, op.rank, op.seq): op for window in windows for op in window.ops}.values()
+    calls = sorted((op.comm, op.seq, op.entered_s, op.finished_s) for op in ops)
+    healthy = [op for op in ops if op.finished_s and op.finished_s < fault.onset_s]
+    entered = {}
+    for comm, seq, entered_s, _ in calls:
+        entered.setdefault(comm, {}).setdefault(seq, entered_s)
+    gaps = [b - a for times in entered.values() for a, b in itertools.pairwise(times.values())]
+    period_s = statistics.median(gaps)
+    open_ops = [op for op in ops if not op.finished_s and op.entered_s > fault.onset_s - period_s]
+    usual = {}
+    for op in healthy:
+        usual.setdefault((op.comm, op.rank), []).append(op.finished_s - op.entered_s)
+    late = [
+        op
+        for op in ops
+        if op.finished_s > fault.onset_s
+        and (op.comm, op.rank) in usual
+        and op.finished_s - op.entered_s > 1.5 * max(usual[op.comm, op.rank])
+    ]
+    first = min((op.entered_s for op in [*open_ops, *late]), default=fault.observed_s)
+    began_s = max(fault.observed_s, first) if fault.syndrome.endswith("hang") else fault.observed_s
+    return period_s, began_s, bool(open_ops) or len({(op.comm, op.seq) for op in late}) > 3
+
+
+@pytest.fixture
+def campaign(attempt, run_directory):
+    """Run trials, but those whose verdicts are in the run directory already, and return every verdict."""
+    path = run_directory.path / "campaign.jsonl"
+
+    def run(wanted):
+        known = {}
+        if path.exists():
+            known = {v["name"]: v for v in map(json.loads, path.read_text().splitlines())}
+        for trial in wanted:
+            if trial.name in known:
+                continue
+            try:
+                verdict = attempt(trial)
+                found = {"name": trial.name} | verdict._asdict() | {"right": verdict.right}
+            except (InconclusiveError, UnhealthyError) as error:
+                found = {"name": trial.name, "trial": trial.number, "fault": trial.fault, "refused": str(error)}
+            with path.open("ab") as file:
+                file.write(msgspec.json.encode(found) + b"\n")
+            known[trial.name] = found
+        return [known[trial.name] for trial in wanted]
+
+    return run
+
+
+@pytest.mark.needs(hosts=8)
+def test_campaign(campaign, measure, pytestconfig):
+    """Twenty-four faults drawn from the seed are named, and nothing healthy is."""
+    report(campaign(trials(pytestconfig.option.c4_seed, 24)), measure)
+
+
+@pytest.mark.nightly
+@pytest.mark.needs(hosts=8)
+@pytest.mark.parametrize("shard", range(12))
+def test_campaign_of_three_hundred(shard, campaign, measure, pytestconfig):
+    """A shard of three hundred trials; what the run directory has already is not run again."""
+    wanted = trials(pytestconfig.option.c4_seed + 1000, 12 * SHARD)[SHARD * shard : SHARD * (shard + 1)]
+    report(campaign(wanted), measure)
+
+
+def report(verdicts, measure):
+    """Say how many were right, and hold every one that was."""
+    tried = [v for v in verdicts if "refused" not in v]
+    measure("campaign.trials", len(tried), clock=Clock.NONE)
+    measure("campaign.correct_fraction", sum(v["right"] for v in tried) / len(tried), clock=Clock.NONE)
+    measure("campaign.healthy_isolated", sum(v["healthy"] for v in tried), clock=Clock.NONE)

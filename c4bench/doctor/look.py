@@ -171,12 +171,20 @@ def gpus() -> list[str]:
 
 def injector(python: str) -> dict[str, Any]:
     """Whether the injector may run as root, and what it says is in force or left over."""
-    prefix = [] if os.geteuid() == 0 else ["sudo", "-n"]
-    done = run(*prefix, python, "-m", "c4bench.inject", "status")
-    if done is None or done[0]:
-        words = (done[2] or done[1]).strip().splitlines() if done else []
-        return {"runs": False, "why": words[-1] if words else "no such command", "lines": []}
-    return {"runs": True, "why": "", "lines": done[1].splitlines()}
+    asked, status = (run(python, "-m", "c4bench.inject", word) for word in ("may", "status"))
+    lines = status[1].splitlines() if status and status[0] == 0 else []
+    if asked is None or asked[0]:
+        return {"runs": False, "why": refusal(asked), "lines": lines}
+    return {"runs": True, "why": "", "lines": lines}
+
+
+def refusal(asked: tuple[int, str, str] | None) -> str:
+    """Why the injector did not answer: its own word, or the last line of whatever went wrong."""
+    words = (asked[1] or asked[2]).strip().splitlines() if asked else []
+    try:
+        return str(json.loads(words[-1])["error"])
+    except (ValueError, KeyError, IndexError, TypeError):
+        return words[-1] if words else "no such command"
 
 
 def mtu(asked: dict[str, Any]) -> dict[str, int]:
@@ -186,6 +194,8 @@ def mtu(asked: dict[str, Any]) -> dict[str, int]:
         if asked["nic"]["netns"]:
             enter(os.open(asked["nic"]["netns"], os.O_RDONLY))
         return {address: largest(asked["nic"], address) for address in asked["peers"]}
+    except FileNotFoundError:  # the NIC's network namespace is not there, and so neither is the NIC
+        return dict.fromkeys(asked["peers"], 0)
     finally:
         enter(home)
         os.close(home)
@@ -206,17 +216,17 @@ def echo(nic: dict[str, Any], address: str, size: int) -> bool:
     """Whether an echo request as long as a RoCE packet of `size`, not to be fragmented, is answered."""
     raw = os.geteuid() == 0
     with socket.socket(socket.AF_INET, socket.SOCK_RAW if raw else socket.SOCK_DGRAM, socket.IPPROTO_ICMP) as line:
-        line.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_PROBE)
-        if raw and nic["netdev"]:
-            line.setsockopt(socket.SOL_SOCKET, _SO_BINDTODEVICE, nic["netdev"].encode())
-        if nic["address"]:
-            line.bind((nic["address"], 0))
         mark = os.urandom(8)
         header = struct.pack("!BBHHH", 8, 0, 0, os.getpid() & 0xFFFF, size)
         body = mark.ljust(size + _HEADERS - 20 - len(header), b"\0")
         try:
+            line.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_PROBE)
+            if raw and nic["netdev"]:
+                line.setsockopt(socket.SOL_SOCKET, _SO_BINDTODEVICE, nic["netdev"].encode())
+            if nic["address"]:
+                line.bind((nic["address"], 0))
             line.sendto(summed(header + body), (address, 0))
-        except OSError:
+        except OSError:  # the NIC is not there, or has not that address, or the packet is too long for it
             return False
         return answered(line, mark)
 

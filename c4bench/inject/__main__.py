@@ -4,6 +4,7 @@ hold REQUEST    apply a fault and hold it until a line `revert`, the end of the 
 plan REQUEST    print the exact commands that `hold` would run, and those that undo them; touch nothing
 heal [ID]       undo what is still in force
 status          list what is in force
+may             say nothing if whoever asks may apply faults here, and what is missing if not; touch nothing
 schema [output] print the JSON Schema of a catalogue file, or of the answers
 """
 
@@ -26,7 +27,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         command = _command(arguments)
         if command in _OF_HOSTS:
-            become_root(arguments, needed=command in _CHANGING)
+            become_root(arguments, needed=command in _ROOTS)
         command(*arguments[1:])
     except C4Error as error:
         _print(protocol.Refused(str(error), error.exit_code))
@@ -71,6 +72,10 @@ def _status() -> None:
             _print(records.quarantine)
 
 
+def _may() -> None:
+    """Being here is the answer."""
+
+
 def _schema(of: str = "catalogue") -> None:
     schemas = {"catalogue": catalogue.schema, "output": protocol.schema}
     if of not in schemas:
@@ -83,17 +88,20 @@ _COMMANDS: dict[str, tuple[Callable[..., None], range]] = {
     "plan": (_plan, range(1, 2)),
     "heal": (_heal, range(2)),
     "status": (_status, range(1)),
+    "may": (_may, range(1)),
     "schema": (_schema, range(2)),
 }
-_CHANGING = (_hold, _heal)
-_OF_HOSTS = (*_CHANGING, _plan, _status)
+_ROOTS = (_hold, _heal, _may)
+_OF_HOSTS = (*_ROOTS, _plan, _status)
 
 
 def _command(arguments: Sequence[str]) -> Callable[..., None]:
     name = arguments[0] if arguments else ""
     command, counts = _COMMANDS.get(name, (None, range(0)))
     if command is None or len(arguments) - 1 not in counts:
-        raise UsageError(f"{' '.join(arguments)!r} is no command: say hold or plan REQUEST, heal [ID], status, schema")
+        raise UsageError(
+            f"{' '.join(arguments)!r} is no command: say hold or plan REQUEST, heal [ID], status, may, schema"
+        )
     return command
 
 

@@ -4,12 +4,13 @@ import msgspec
 import netns_hosts
 import pytest
 import yaml
-from c4bench.deploy.doctor import host_checks
 
 import c4bench
 from c4bench.control.cluster import Cluster
 from c4bench.deploy import playbook
 from c4bench.deploy.prepare import prepare
+from c4bench.doctor import look_at
+from c4bench.doctor.capabilities import State
 from c4bench.errors import UnhealthyError
 from c4bench.inventory import load
 from c4bench.model.agent import AgentConfig
@@ -50,7 +51,9 @@ def configuration(inventory, host):
 
 
 def problems(inventory):
-    return {check.name for check in host_checks(inventory) if not check.ok}
+    reports = look_at(inventory)
+    absent = [(report, one) for report in reports for one in report.capabilities if one.state is State.ABSENT]
+    return {f"{report.host}: {one.name}" for report, one in absent if one.needed}
 
 
 def test_deployed_agents_answer_and_teardown_leaves_nothing(hosts, tmp_path):
@@ -73,13 +76,13 @@ def test_deployed_agents_answer_and_teardown_leaves_nothing(hosts, tmp_path):
         changed = [run.hosts[host.name].changed for run in (tried, first, again)]
         assert changed == [5, 6, 0]  # what is only tried starts nothing
         assert configuration(inventory, host).nics == inventory.hosts[names.index(host.name)].nics
-    assert problems(inventory) == {"n1: RDMA devices", "n2: RDMA devices"}
+    assert problems(inventory) == {"n1: rdma", "n2: rdma"}
     assert all(started)
     assert [agents(host) for host in hosts.hosts] == started
     playbook("teardown", inventory, hosts=names, variables={}, directory=tmp_path)
     assert [words for host in hosts.hosts for words in host.processes() if "sshd" not in words] == []
     assert [(host.files(), host.accounts()) for host in hosts.hosts] == before
-    assert problems(inventory) >= {"n1: c4bench", "n2: c4bench"}
+    assert problems(inventory) >= {"n1: agents", "n2: agents"}
 
 
 def test_a_host_that_is_gone_is_named(hosts, tmp_path):
@@ -90,6 +93,6 @@ def test_a_host_that_is_gone_is_named(hosts, tmp_path):
     inventory = load(hosts.inventory)
     with pytest.raises(UnhealthyError, match=r"n2: task 'End every fault that is in force': .*Connection refused"):
         playbook("teardown", inventory, hosts=["n1", "n2"], variables={}, directory=tmp_path)
-    reachable = {check.name: check for check in host_checks(inventory) if check.name.endswith("reachable")}
-    assert reachable["n1: reachable"].ok
-    assert "n2 (198.18.77.12)" in reachable["n2: reachable"].detail
+    reports = {report.host: report for report in look_at(inventory)}
+    assert reports["n1"].lacks("reachable") is None
+    assert "198.18.77.12" in reports["n2"].lacks("reachable").detail

@@ -171,12 +171,22 @@ def gpus() -> list[str]:
 
 def injector(python: str) -> dict[str, Any]:
     """Whether the injector may run as root, and what it says is in force or left over."""
-    prefix = [] if os.geteuid() == 0 else ["sudo", "-n"]
-    done = run(*prefix, python, "-m", "c4bench.inject", "status")
+    done = run(python, "-m", "c4bench.inject", "status")
     if done is None or done[0]:
         words = (done[2] or done[1]).strip().splitlines() if done else []
         return {"runs": False, "why": words[-1] if words else "no such command", "lines": []}
-    return {"runs": True, "why": "", "lines": done[1].splitlines()}
+    return {"runs": not (why := no_root(python)), "why": why, "lines": done[1].splitlines()}
+
+
+def no_root(python: str) -> str:
+    """Why the injector, which becomes root by the one sudo rule for it, may not; "" where it may."""
+    command = str(Path(python).with_name("inject"))
+    if os.geteuid() == 0:
+        return ""
+    if not os.access(command, os.X_OK):
+        return f"there is no {command} to call by sudo"
+    asked = run("sudo", "-n", "-l", command)
+    return "" if asked and asked[0] == 0 else f"user {os.getuid()} may not call {command} by sudo"
 
 
 def mtu(asked: dict[str, Any]) -> dict[str, int]:

@@ -3,13 +3,14 @@
 import math
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 
 import msgspec
 
-from c4bench.bench import instructions, marks, suites
+from c4bench.bench import fleet, instructions, marks, suites
 from c4bench.bench.agents import measure_agent
 from c4bench.bench.cases import Case, LoadCase, Stage
 from c4bench.bench.exercise import Reading
@@ -20,11 +21,12 @@ from c4bench.lab.machine.run import LabRun
 from c4bench.model.measurement import Clock
 from c4bench.record import RunDirectory
 
-SUITES = ("link", "collectives", "perftest", "recorder", "memory", "agent", "lab")
+SUITES = ("link", "collectives", "perftest", "recorder", "memory", "agent", "hosts", "lab")
 _CPUINFO = Path("/proc/cpuinfo")
 _TICK_MHZ = 1000.0  # where the machine does not say; perftest then goes by what it measures itself
 _SOAK = (1_000, 10_000)
 _GROWTH_AT_MOST_BYTES = 256 << 10
+_FLEET = 256
 _COUNTED = {False: (100, 600), True: (50, 150)}  # operations, by: is it the quick form?
 
 
@@ -48,6 +50,8 @@ def run_suites(names: Sequence[str], run: RunDirectory, *, quick: bool, seed: in
         _soak(run)
     if "agent" in chosen:
         measure_agent(run, quick=quick)
+    if "hosts" in chosen:
+        _look_at_a_fleet(run)
     for stage in stages:
         _boot(stage, run, seed)
 
@@ -133,3 +137,21 @@ def _soak(run: RunDirectory) -> None:
         at_most=_GROWTH_AT_MOST_BYTES,
         operations=_SOAK[1],
     )
+
+
+def _look_at_a_fleet(run: RunDirectory) -> None:
+    """As many hosts as an inventory is meant to hold, in a process of their own, so that it is theirs which is read."""
+    with tempfile.TemporaryDirectory(prefix="c4bench-fleet-") as folder:
+        done = subprocess.run(
+            [sys.executable, "-m", "c4bench.bench.fleet", str(_FLEET), folder],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    if done.returncode:
+        raise UnhealthyError(f"the fleet failed: {' '.join(done.stderr.split()[-30:])}")
+    found = msgspec.json.decode(done.stdout, type=fleet.Reading)
+    for name in ("doctor", "inventory", "plan", "report"):
+        took = getattr(found, f"{name}_s")
+        note(run, "hosts", f"{name}.hosts_{_FLEET}_s", took, unit="s", clock=Clock.MACHINE)
+    note(run, "hosts", f"hosts_{_FLEET}.peak_memory_bytes", found.peak_bytes, unit="B", clock=Clock.MACHINE)

@@ -204,8 +204,10 @@ def _pfc(found: Findings) -> Capability:
     on = {name: priorities for name, priorities in known.items() if priorities}
     if known and len(on) == len(known):
         return Capability("pfc", State.REAL, _priorities(on))
+    if not known:
+        return Capability("pfc", State.ABSENT, "no interface of c4.nics is here")
     untold = any(priorities is None for priorities in known.values())
-    return Capability("pfc", State.ABSENT, "no `dcb` or `mlnx_qos` can tell" if untold else "off on every priority")
+    return Capability("pfc", State.ABSENT, "no `dcb` or `mlnx_qos` can tell" if untold else "off on some interface")
 
 
 def _ecn(found: Findings) -> Capability:

@@ -16,7 +16,7 @@ REASON = netns_hosts.missing()
 
 @pytest.mark.skipif(bool(REASON), reason=REASON)
 def test_the_same_scenarios_run_and_skip_what_needs_rdma(tmp_path):
-    """Deployment passes on plain SSH hosts; what needs RDMA is skipped, with that reason and none other."""
+    """Deployment passes on plain SSH hosts; what needs RDMA or GPUs is skipped, with that reason."""
     run = tmp_path / "run"
     with netns_hosts.netns_hosts(2, tmp_path, {}) as made:
         command = [sys.executable, "-m", "pytest", f"--hosts={made.inventory}", f"--c4-run-dir={run}", "-rs"]
@@ -29,7 +29,9 @@ def test_the_same_scenarios_run_and_skip_what_needs_rdma(tmp_path):
             check=False,
         )
     assert done.returncode == 0, done.stdout[-3000:]
-    assert "1 passed, 12 skipped" in done.stdout
+    assert "1 passed, 16 skipped" in done.stdout
     assert "no-rdma: no RDMA device on any host" in done.stdout
+    assert "no-gpu: 0 of 2 hosts have it" in done.stdout
+    assert "c4bench: nothing is degraded; 1 scenarios would, and are skipped" in done.stdout
     names = [measurement.name for measurement in RunDirectory(run).measurements()]
     assert names == ["deploy.hosts_answering_fraction"]

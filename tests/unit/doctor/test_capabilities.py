@@ -69,6 +69,7 @@ def test_a_host_with_everything_has_every_capability_but_infiniband():
         ("paths", change(knobs={}), "c4.nics is empty", False),
         ("pfc", change(netdevs={"eth2": Netdev(9000, "up", (), (3,))}), "off", False),
         ("pfc", change(netdevs={"eth2": Netdev(9000, "up", None, (3,))}), "can tell", False),
+        ("pfc", change(netdevs={}), "no interface", False),
         ("ecn", change(netdevs={"eth2": Netdev(9000, "up", (3,), ())}), "DCQCN", False),
         ("gpu", change(gpus=()), "nvidia-smi", False),
         ("memlock", change(memlock_bytes=65536), "64 KiB", False),

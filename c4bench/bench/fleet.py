@@ -1,0 +1,141 @@
+"""A large inventory, in a process of its own so that its memory can be read: looked at, planned for, reported on.
+
+The hosts are processes of this machine: each is asked in a session of its own and sends real echo requests to the next
+one's address, so what is left out is the network's and the login's time.
+"""
+
+import argparse
+import resource
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from c4bench.c4p.atlas import Answer, Atlas
+from c4bench.c4p.planner import plan
+from c4bench.doctor import State, look_at
+from c4bench.doctor.document import Document
+from c4bench.errors import UnhealthyError
+from c4bench.inventory import Inventory, load
+from c4bench.inventory.review import review
+from c4bench.model.fabric import Flow
+from c4bench.model.measurement import Clock
+from c4bench.record import Ledger, begin
+from c4bench.record.artefacts import DelayMatrices, DelayMatrix
+from c4bench.report import judge_run, render
+
+_HOSTS_PER_LEAF, _SPINES, _PEERS = 16, 16, 8
+_FIRST_PORT = 0xC001
+_RATE_BPS = 1e11
+Result = TypeVar("Result")
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """What a fleet of so many hosts took, in seconds and bytes."""
+
+    hosts: int
+    doctor_s: float
+    inventory_s: float
+    plan_s: float
+    report_s: float
+    peak_bytes: int
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Make an inventory of so many hosts in a folder, and measure."""
+    parser = argparse.ArgumentParser(prog="python -m c4bench.bench.fleet")
+    parser.add_argument("hosts", type=int)
+    parser.add_argument("folder", type=Path)
+    options = parser.parse_args(argv)
+    reading = measure(options.hosts, options.folder)
+    sys.stdout.write(msgspec.json.encode(reading).decode() + "\n")
+    return 0
+
+
+def measure(hosts: int, folder: Path) -> Reading:
+    """Raises UnhealthyError when a host could not be looked at, or a flow has no path."""
+    path = write_inventory(hosts, folder)
+    inventory, inventory_s = _timed(lambda: _checked(path))
+    reports, doctor_s = _timed(lambda: look_at(inventory))
+    unseen = [one.host for one in reports if one.lacks("reachable") or one.lacks("mtu")]
+    if unseen:
+        raise UnhealthyError(f"{len(unseen)} of {hosts} hosts were not looked at, such as {unseen[0]}; try again")
+    nics = [host.nics[0].name for host in inventory.hosts]
+    _, plan_s = _timed(lambda: _plan(nics))
+    _, report_s = _timed(lambda: _report(folder, inventory, Document(tuple(reports), ())))
+    peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return Reading(hosts, doctor_s, inventory_s, plan_s, report_s, peak << 10)
+
+
+def write_inventory(hosts: int, folder: Path) -> Path:
+    """So many hosts, each with a NIC that has an address of its own on the loopback interface."""
+    lines = ["all:", "  vars: {ansible_connection: local}", "  hosts:"]
+    for number in range(hosts):
+        nic = f"{{netdev: lo, address: 127.{1 + number // 250}.0.{1 + number % 250}, rate: 100gbit}}"
+        lines.append(f"    gpu{number:03}: {{c4: {{nics: [{nic}], management: eth0}}}}")
+    path = folder / "hosts.yml"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def _checked(path: Path) -> Inventory:
+    inventory = load(path)
+    problems = review(inventory).problems
+    if problems:
+        raise UnhealthyError(problems[0])
+    return inventory
+
+
+def _plan(nics: Sequence[str]) -> None:
+    """Each NIC to its next eight, over sixteen spines."""
+    pairs = [(nic, nics[(place + step) % len(nics)]) for place, nic in enumerate(nics) for step in range(1, _PEERS + 1)]
+    leaf = {nic: place // _HOSTS_PER_LEAF for place, nic in enumerate(nics)}
+
+    def hops(source: str, destination: str, spine: int) -> tuple[str, ...]:
+        first, last = leaf[source], leaf[destination]
+        across = () if first == last else (f"up{first}.{spine}", f"down{spine}.{last}")
+        return f"in.{source}", *across, f"out.{destination}"
+
+    atlas = Atlas.from_answers(
+        Answer(a, b, _FIRST_PORT + spine, hops(a, b, spine)) for a, b in pairs for spine in range(_SPINES)
+    )
+    placed = plan(tuple(Flow(f"{a}>{b}", "fleet", a, b, _RATE_BPS / _PEERS) for a, b in pairs), atlas)
+    if len(placed) != len(pairs):
+        raise UnhealthyError(f"{len(pairs) - len(placed)} of {len(pairs)} flows have no path")
+
+
+def _report(folder: Path, inventory: Inventory, seen: Document) -> None:
+    """A page with a figure for each host and the delay matrix of all pairs."""
+    command = ("python", "-m", "c4bench.bench.fleet")
+    run = begin(
+        folder / "run",
+        "fleet",
+        command=command,
+        seed=0,
+        backend="hosts",
+        topology="",
+        clock="machine",
+        inventory_digest=inventory.digest,
+    )
+    ledger = Ledger(run, "hosts.fleet")
+    for report in seen.hosts:
+        able = sum(one.state is not State.ABSENT for one in report.capabilities)
+        ledger.measure("capabilities", able, "1", clock=Clock.NONE, at_least=1, host=report.host)
+    names = tuple(host.nics[0].name for host in inventory.hosts)
+    row = tuple(8 / _RATE_BPS for _ in names)
+    ledger.save("delay_matrix", DelayMatrices((DelayMatrix("all pairs", names, tuple(row for _ in names)),)))
+    run.save("doctor", seen)
+    judge_run(run.path)
+    render(run.path)
+
+
+def _timed(work: Callable[[], Result]) -> tuple[Result, float]:
+    began = time.monotonic()
+    return work(), time.monotonic() - began
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,75 @@
+"""nccl-tests beside our own collectives: its command line for a set of hosts, and what its output says.
+
+Written against nccl-tests' documented options and recorded output; not yet seen on hardware by this project.
+"""
+
+import re
+from collections.abc import Sequence
+
+import msgspec
+
+from c4bench.errors import UnhealthyError
+from c4bench.model.fabric import Host
+
+PROGRAMS = {
+    "all_reduce": "all_reduce_perf",
+    "all_gather": "all_gather_perf",
+    "reduce_scatter": "reduce_scatter_perf",
+    "all_to_all": "alltoall_perf",
+}
+_RANK = r"^(?:\s*\d+:)?\s*"  # srun --label puts the task before each line
+_ROW = re.compile(_RANK + r"(\d+)\s+(\d+)\s+(\w+)\s+(\w+)\s+(-?\d+)\s+(.+)$")
+_WRONG = re.compile(r"# Out of bounds values\s*:\s*(\d+)")
+_MEAN = re.compile(r"# Avg bus bandwidth\s*:\s*([\d.]+)")
+_GIGABYTE_BITS = 8e9
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One size: out of place, as nccl-tests names it. `wrong` is None where the collective is not checked."""
+
+    size_bytes: int
+    time_s: float
+    algbw_bps: float
+    busbw_bps: float
+    wrong: int | None
+
+
+class Result(msgspec.Struct, frozen=True):
+    """A run: rows by size, the mean bus bandwidth over them, and how many values were out of bounds."""
+
+    rows: tuple[Row, ...]
+    busbw_bps: float
+    out_of_bounds: int
+
+
+def command(collective: str, hosts: Sequence[Host], gpus: int, smallest: str = "8M", largest: str = "1G") -> list[str]:
+    """Run `collective` over `gpus` GPUs of each host with Open MPI, over the RDMA devices of the inventory alone.
+
+    KeyError for a collective that nccl-tests has not.
+    """
+    devices = sorted({nic.device for host in hosts for nic in host.nics if nic.device})
+    places = ",".join(f"{host.address}:{gpus}" for host in hosts)
+    settings = ["-x", f"NCCL_IB_HCA=={','.join(devices)}"] if devices else []  # `=` within: exactly these
+    launch = ["mpirun", "--allow-run-as-root", "-np", str(gpus * len(hosts)), "-H", places, *settings]
+    return [*launch, PROGRAMS[collective], "-b", smallest, "-e", largest, "-f", "2", "-g", "1"]
+
+
+def read(output: str) -> Result:
+    """What nccl-tests printed. Raises UnhealthyError when it did not come to its end."""
+    wrong, mean = _WRONG.search(output), _MEAN.search(output)
+    rows = tuple(_row(match) for line in output.splitlines() if (match := _ROW.match(line)))
+    if not (wrong and mean and rows):
+        last = (output.strip().splitlines() or ["nothing"])[-1].strip()
+        raise UnhealthyError(f"nccl-tests did not come to its end; it last said: {last[:200]}")
+    return Result(rows, float(mean[1]) * _GIGABYTE_BITS, int(wrong[1]))
+
+
+def _row(match: re.Match[str]) -> Row:
+    time_us, algbw, busbw, wrong = match[6].split()[:4]
+    return Row(
+        size_bytes=int(match[1]),
+        time_s=float(time_us) * 1e-6,
+        algbw_bps=float(algbw) * _GIGABYTE_BITS,
+        busbw_bps=float(busbw) * _GIGABYTE_BITS,
+        wrong=None if wrong == "N/A" else int(float(wrong)),
+    )

@@ -82,7 +82,7 @@ class Baseline:
     def __init__(self) -> None:
         self._spans: deque[Mapping[Cell, float]] = deque(maxlen=BASELINE_MAX_SPANS)
         self._values: dict[Cell, list[float]] = {}
-        self._floor: dict[Cell, float] = {}
+        self._floor: dict[Cell, float] = {}  # of the cells with enough history
         self._healthy: tuple[list[float], list[float]] | None = None
 
     def learn(self, cells: Mapping[Cell, float]) -> None:
@@ -94,12 +94,14 @@ class Baseline:
         for cell, value in logs.items():
             values = self._values.setdefault(cell, [])
             bisect.insort(values, value)
-            self._floor[cell] = values[len(values) // 10]
+            if len(values) >= BASELINE_MIN_SPANS:
+                self._floor[cell] = values[len(values) // 10]
         self._healthy = None
 
     def departures(self, cells: Mapping[Cell, float]) -> dict[Cell, float]:
         """The log ratio of each known cell to its floor, less what all have slowed by beyond what is usual."""
-        own = self._above_floor({cell: math.log(value) for cell, value in cells.items() if value > 0})
+        floor = self._floor
+        own = {cell: math.log(value) - floor[cell] for cell, value in cells.items() if cell in floor and value > 0}
         if len(own) < 2:
             return own
         healthy, _ = self._pools()
@@ -107,7 +109,8 @@ class Baseline:
         return {cell: departure - common for cell, departure in own.items()}
 
     def _above_floor(self, logs: Mapping[Cell, float]) -> dict[Cell, float]:
-        return {cell: value - self._floor[cell] for cell, value in logs.items() if self.knows(cell)}
+        floor = self._floor
+        return {cell: value - floor[cell] for cell, value in logs.items() if cell in floor}
 
     def cell_tail(self, departure: float) -> float:
         """The chance that a healthy cell departs by `departure` (> 0) or more in one span; 1 before any is known."""
@@ -135,15 +138,15 @@ class Baseline:
 
     def knows(self, cell: Cell) -> bool:
         """Whether the cell has enough healthy history to be held against."""
-        return len(self._values.get(cell, ())) >= BASELINE_MIN_SPANS
+        return cell in self._floor
 
     def settled(self) -> bool:
-        """Whether some cell has so much history that learning can wait until it is sure that a span was healthy."""
-        return any(len(values) >= BASELINE_SETTLED_SPANS for values in self._values.values())
+        """Whether there is so much history that learning can wait until it is sure that a span was healthy."""
+        return len(self._spans) >= BASELINE_SETTLED_SPANS
 
     def known(self) -> list[Cell]:
         """All cells with enough healthy history."""
-        return [cell for cell in self._values if self.knows(cell)]
+        return list(self._floor)
 
 
 def sides(departures: Mapping[Cell, float], links: Links) -> dict[Component, float]:

@@ -82,7 +82,7 @@ class SlowNetwork:
         leaning = {cell: weight.least for cell, weight in weights.items() if weight.of_enough > _LEANING}
         doubted = {cell for cell, weight in weights.items() if weight.of_enough >= _CLEAN} | strange.keys()
         self._learn({} if uneven else {cell: fresh[cell] for cell in fresh if cell not in doubted}, doubted)
-        excess = dict.fromkeys(self._baseline.known(), 0.0) | leaning
+        excess = dict.fromkeys(self._baseline.known(), 0.0) | leaning if leaning else {}
         blames = [blame for blame in _unrivalled(localise(excess, links=links)) if self._founded(blame, weights)]
         blames = [b for b in blames if (_whole(b) if uneven else not _with_mates(b, leaning))]
         self._heal(blames)

@@ -11,6 +11,7 @@ from campaign import CATALOGUE, RECURRING, Ports, Verdict, concerned, place, sam
 
 from c4bench import remote
 from c4bench.errors import InconclusiveError, UnhealthyError
+from c4bench.model.diagnosis import Syndrome
 from c4bench.model.measurement import Clock
 from c4bench.workload.jobs import traffic_job
 
@@ -22,6 +23,7 @@ AWAY_S = 6.0
 # How long C4D has from the onset; more than what it promises, so that late is seen as late.
 PATIENCE_S = {"hang": 3.0, "slow": 4.0}
 RECURRING_S = 12.0
+HUNG_S = 0.8
 # What more it would say about the same fault comes soon.
 AFTERTHOUGHT_S = 0.5
 SHARD = 25
@@ -83,7 +85,9 @@ def judged(trial, where, fault, found, windows, ports):
     ours = [d for d in found if any(same(c, target, ports.addresses) for c in (d.component, *d.alternatives))]
     right = ours[0] if ours else first
     healthy = [d for d in found if d not in ours and not concerned(d.component, target, ports.addresses)]
-    period_s, began_s, touched = operations(windows, fault)
+    period_s, began_s, touched, hung = operations(windows, fault)
+    # Where the fabric finds another way, what is left of the fault is slowness.
+    syndromes = {fault.syndrome} if hung else {fault.syndrome, Syndrome.COMMUNICATION_SLOW}
     name_s = None if right is None else right.named_s - began_s
     return Verdict(
         trial.number,
@@ -96,7 +100,7 @@ def judged(trial, where, fault, found, windows, ports):
         f"{fault.syndrome}: {target}",
         [f"{d.syndrome}: {d.component}" + "".join(f" or {a}" for a in d.alternatives) for d in found],
         touched,
-        bool(ours) and ours[0].syndrome == fault.syndrome,
+        bool(ours) and ours[0].syndrome in syndromes,
         bool(ours) and same(ours[0].component, target, ports.addresses),
         bool(ours),
         len(healthy),
@@ -107,7 +111,7 @@ def judged(trial, where, fault, found, windows, ports):
 
 
 def operations(windows, fault):
-    """The job's period, when the fault first touched an operation, and whether it touched any for long."""
+    """The job's period, when the fault first touched an operation, whether it touched several, and whether one hung."""
     ops = {(op.comm, op.rank, op.seq): op for window in windows for op in window.ops}.values()
     calls = sorted((op.comm, op.seq, op.entered_s, op.finished_s) for op in ops)
     healthy = [op for op in ops if op.finished_s and op.finished_s < fault.onset_s]
@@ -129,7 +133,9 @@ def operations(windows, fault):
     ]
     first = min((op.entered_s for op in [*open_ops, *late]), default=fault.observed_s)
     began_s = max(fault.observed_s, first) if fault.syndrome.endswith("hang") else fault.observed_s
-    return period_s, began_s, bool(open_ops) or len({(op.comm, op.seq) for op in late}) > 3
+    end_s = max(window.end_s for window in windows)
+    hung = any(end_s - op.entered_s > HUNG_S for op in open_ops)
+    return period_s, began_s, hung or len({(op.comm, op.seq) for op in late}) > 3, hung
 
 
 @pytest.fixture

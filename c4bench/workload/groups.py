@@ -24,8 +24,8 @@ Call = Callable[[], None]
 class Groups(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a step consists of; `jitter` is the relative standard deviation of computing, from the seed.
 
-    With `unrest` the job does all that healthy jobs do and that could look like a fault (see `workload.unrest`). It ends
-    after so many `steps`; 0 is never.
+    With `unrest` the job does all that healthy jobs do and that could look like a fault (see `workload.unrest`). It
+    ends after so many `steps`; 0 is never.
     """
 
     step: tuple[StepOp, ...]

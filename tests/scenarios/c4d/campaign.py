@@ -128,6 +128,7 @@ class Verdict(NamedTuple):
     alarm_s: float | None
     name_s: float | None
     iterations: float | None
+    period_s: float
 
     @property
     def right(self):

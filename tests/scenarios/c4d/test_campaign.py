@@ -13,6 +13,7 @@ from c4bench import remote
 from c4bench.errors import InconclusiveError, UnhealthyError
 from c4bench.model.diagnosis import Syndrome
 from c4bench.model.measurement import Clock
+from c4bench.record.artefacts import Campaign, CampaignTrial
 from c4bench.workload.jobs import traffic_job
 
 READY_S = 60.0
@@ -107,6 +108,7 @@ def judged(trial, where, fault, found, windows, ports):
         None if right is None else right.alarmed_s - began_s,
         name_s,
         None if right is None else name_s / period_s,
+        period_s,
     )
 
 
@@ -164,23 +166,65 @@ def campaign(attempt, run_directory):
 
 
 @pytest.mark.needs(hosts=8)
-def test_campaign(campaign, measure, pytestconfig):
+def test_campaign(campaign, judge, pytestconfig):
     """Twenty-four faults drawn from the seed are named, and nothing healthy is."""
-    report(campaign(trials(pytestconfig.option.c4_seed, 24)), measure)
+    judge(campaign(trials(pytestconfig.option.c4_seed, 24)))
 
 
 @pytest.mark.nightly
 @pytest.mark.needs(hosts=8)
 @pytest.mark.parametrize("shard", range(12))
-def test_campaign_of_three_hundred(shard, campaign, measure, pytestconfig):
+def test_campaign_of_three_hundred(shard, campaign, judge, pytestconfig):
     """A shard of three hundred trials; what the run directory has already is not run again."""
     wanted = trials(pytestconfig.option.c4_seed + 1000, 12 * SHARD)[SHARD * shard : SHARD * (shard + 1)]
-    report(campaign(wanted), measure)
+    judge(campaign(wanted))
 
 
-def report(verdicts, measure):
-    """Say how many were right, and hold every one that was."""
-    tried = [v for v in verdicts if "refused" not in v]
-    measure("campaign.trials", len(tried), clock=Clock.NONE)
-    measure("campaign.correct_fraction", sum(v["right"] for v in tried) / len(tried), clock=Clock.NONE)
-    measure("campaign.healthy_isolated", sum(v["healthy"] for v in tried), clock=Clock.NONE)
+@pytest.fixture
+def judge(measure, save):
+    """Say how many were right, show what was said of what, and hold every time that was promised."""
+
+    def report(verdicts):
+        tried = [v for v in verdicts if "refused" not in v]
+        measure("campaign.trials", len(tried), clock=Clock.NONE)
+        measure("campaign.correct_fraction", fraction(tried, "right"), clock=Clock.NONE)
+        measure("campaign.exact_fraction", fraction([v for v in tried if v["said"]], "exact"), clock=Clock.NONE)
+        measure("campaign.healthy_isolated", sum(v["healthy"] for v in tried), at_most=0, clock=Clock.NONE)
+        for verdict in tried:
+            if verdict["right"] and verdict["said"] and verdict["fault"] not in RECURRING:
+                promised(verdict)
+        save("campaign", Campaign(tuple(map(shown, tried))))
+
+    def promised(verdict):
+        place = {"fault": verdict["fault"], "trial": verdict["name"]}
+        if verdict["said"][0].partition(":")[0].endswith("hang"):
+            measure("hang.alarm_s", verdict["alarm_s"], unit="s", at_most=max(1.0, 3 * verdict["period_s"]), **place)
+            measure("hang.name_s", verdict["name_s"], unit="s", at_most=max(2.0, 3 * verdict["period_s"] + 1), **place)
+        else:
+            measure("slow.name_s", verdict["name_s"], unit="s", at_most=max(2.0, 5 * verdict["period_s"]), **place)
+            measure("slow.name_iterations", verdict["iterations"], clock=Clock.NONE, **place)
+
+    return report
+
+
+def fraction(verdicts, what):
+    """How many of them are so."""
+    return sum(v[what] for v in verdicts) / len(verdicts)
+
+
+def shown(verdict):
+    """A trial as the report has it."""
+    said = [diagnosis.partition(": ") for diagnosis in verdict["said"]]
+    words = {key: verdict[key] for key in ("fault", "place", "parameters", "traffic", "jitter", "profile")}
+    return CampaignTrial(
+        verdict["name"],
+        kind(*verdict["expected"].partition(": ")[::2]),
+        kind(said[0][0], said[0][2]) if said else "silence",
+        verdict["right"],
+        ", ".join(f"{key} {value}" for key, value in words.items()),
+    )
+
+
+def kind(syndrome, component):
+    """`communication_slow, nic`."""
+    return f"{syndrome}, {component.partition(' ')[0]}"

@@ -1,33 +1,25 @@
 """From the machine's side: run suites into a run directory, a lab for each stage."""
 
-import math
-import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 
 import msgspec
 
-from c4bench.bench import fleet, instructions, marks, suites
-from c4bench.bench.agents import measure_agent
+from c4bench.bench import marks, suites
 from c4bench.bench.cases import Case, LoadCase, Stage
-from c4bench.bench.exercise import Reading
 from c4bench.bench.notes import note
+from c4bench.bench.plain import PLAIN
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.lab.machine import launch
 from c4bench.lab.machine.run import LabRun
 from c4bench.model.measurement import Clock
 from c4bench.record import RunDirectory
 
-SUITES = ("link", "collectives", "perftest", "recorder", "memory", "agent", "hosts", "lab")
+SUITES = ("link", "collectives", "perftest", *PLAIN, "lab")
 _CPUINFO = Path("/proc/cpuinfo")
 _TICK_MHZ = 1000.0  # where the machine does not say; perftest then goes by what it measures itself
-_SOAK = (1_000, 10_000)
-_GROWTH_AT_MOST_BYTES = 256 << 10
-_FLEET = 256
-_COUNTED = {False: (100, 600), True: (50, 150)}  # operations, by: is it the quick form?
 
 
 def check(names: Sequence[str]) -> None:
@@ -44,14 +36,9 @@ def run_suites(names: Sequence[str], run: RunDirectory, *, quick: bool, seed: in
     """
     chosen = names or SUITES
     stages = suites.merged(chain.from_iterable(_stages(name, quick=quick) for name in SUITES if name in chosen))
-    if "recorder" in chosen:
-        _count_instructions(run, quick=quick)
-    if "memory" in chosen:
-        _soak(run)
-    if "agent" in chosen:
-        measure_agent(run, quick=quick)
-    if "hosts" in chosen:
-        _look_at_a_fleet(run)
+    for name, measure in PLAIN.items():
+        if name in chosen:
+            measure(run, quick=quick)
     for stage in stages:
         _boot(stage, run, seed)
 
@@ -107,51 +94,3 @@ def _measure_lab(stage: Stage, case: Case, ended: LabRun, run: RunDirectory) -> 
     note(run, "lab", "lab.machine_s_per_virtual_s", spent, unit="s/s", clock=Clock.MACHINE, hosts=hosts, load=load)
     held = ended.peak_memory_bytes
     note(run, "lab", "lab.peak_memory_bytes", held, unit="B", clock=Clock.MACHINE, hosts=hosts, load=load)
-
-
-def _count_instructions(run: RunDirectory, *, quick: bool) -> None:
-    if not instructions.available():
-        per_message = "recorder.instructions_per_message"
-        note(run, "recorder", per_message, math.nan, clock=Clock.MACHINE, reason=instructions.MISSING)
-        return
-    found = instructions.recorder_instructions(*_COUNTED[quick])
-    note(run, "recorder", "recorder.instructions_per_message", found.per_message, clock=Clock.MACHINE)
-    note(run, "recorder", "recorder.instruction_fraction", found.fraction, clock=Clock.MACHINE)
-
-
-def _soak(run: RunDirectory) -> None:
-    """Ranks in a process of their own, so that it is their memory which is read."""
-    done = subprocess.run(
-        [sys.executable, "-m", "c4bench.bench.exercise", *map(str, _SOAK)], capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise UnhealthyError(f"the soak failed: {' '.join(done.stderr.split()[-30:])}")
-    first, last = (msgspec.json.decode(line, type=Reading).resident_bytes for line in done.stdout.splitlines())
-    note(
-        run,
-        "memory",
-        "collective.memory_growth_bytes",
-        last - first,
-        unit="B",
-        clock=Clock.MACHINE,
-        at_most=_GROWTH_AT_MOST_BYTES,
-        operations=_SOAK[1],
-    )
-
-
-def _look_at_a_fleet(run: RunDirectory) -> None:
-    """As many hosts as an inventory is meant to hold, in a process of their own, so that it is theirs which is read."""
-    with tempfile.TemporaryDirectory(prefix="c4bench-fleet-") as folder:
-        done = subprocess.run(
-            [sys.executable, "-m", "c4bench.bench.fleet", str(_FLEET), folder],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    if done.returncode:
-        raise UnhealthyError(f"the fleet failed: {' '.join(done.stderr.split()[-30:])}")
-    found = msgspec.json.decode(done.stdout, type=fleet.Reading)
-    for name in ("doctor", "inventory", "plan", "report"):
-        took = getattr(found, f"{name}_s")
-        note(run, "hosts", f"{name}.hosts_{_FLEET}_s", took, unit="s", clock=Clock.MACHINE)
-    note(run, "hosts", f"hosts_{_FLEET}.peak_memory_bytes", found.peak_bytes, unit="B", clock=Clock.MACHINE)

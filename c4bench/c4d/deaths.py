@@ -13,9 +13,12 @@ from c4bench.c4d.stalls import gave_up_on, network_verdict, progress_s
 from c4bench.c4d.verdict import Verdict, rank_component
 from c4bench.c4d.waits import Waits, wait_graph
 from c4bench.model.diagnosis import Cause, Component, Syndrome
+from c4bench.model.telemetry import Failure
 
 # Somebody asks a job to end by SIGINT or SIGTERM; nothing breaks by them.
 _ASKED = (-2, -15)
+# Completion statuses by which a NIC says that it cannot send itself, whatever the far end does.
+_OWN_NIC = ("LOC_QP_OP_ERR", "DEVICE_FATAL")
 
 
 def first_death_s(job: JobView, clocks: HostClocks) -> float | None:
@@ -53,12 +56,34 @@ def _of_exits(job: JobView, clocks: HostClocks, tied: list[Death], first_s: floa
     left = [view for d in exited for view in gave_up_on(job, graph, d.rank, d.seen_s, patience_s)]
     if left:
         return network_verdict(job, clocks, graph, left, min(progress_s(clocks, view) for view in left))
+    if job.told is not None and job.told.status in _OWN_NIC and job.told.rank in {death.rank for death in exited}:
+        return _own_nic(job, job.told, first_s)
     foremost = _foremost(job, graph, tied)
     if whole and len(foremost) > 1:
         failed = all(death.state == "exited" for death in foremost)
         return [_all_ended(job, tied, first_s)] if failed else []
     confidence = 0.95 if len(tied) == 1 else 0.8 if len(foremost) == 1 else 0.5
     return [_ended(job, clocks, foremost[0], len(job.deaths), confidence)]
+
+
+def _own_nic(job: JobView, told: Failure, first_s: float) -> list[Verdict]:
+    """A rank whose work requests its own NIC refuses: no connection of it ever stood still."""
+    nics = [Component("nic", nic) for nic in job.nics(told.rank)]
+    if not nics:
+        return []
+    return [
+        Verdict(
+            Syndrome.COMMUNICATION_HANG,
+            Cause.CONNECTION_STALLED,
+            nics[0],
+            first_s,
+            0.9 if len(nics) == 1 else 0.5,
+            (f"rank {told.rank} ended because its NIC refused its work: {told.reason}",),
+            f"{nics[0]} taking a work request",
+            {"status_" + told.status.lower(): 1.0},
+            tuple(nics[1:]),
+        )
+    ]
 
 
 def _all_ended(job: JobView, tied: list[Death], first_s: float) -> Verdict:
@@ -77,7 +102,7 @@ def _all_ended(job: JobView, tied: list[Death], first_s: float) -> Verdict:
 
 def _foremost(job: JobView, graph: Waits, tied: list[Death]) -> list[Death]:
     """Of deaths that cannot be told apart by time: the one that said so first, else those whom most others wait for."""
-    told = [death for death in tied if job.told is not None and death.rank == job.told[0]]
+    told = [death for death in tied if job.told is not None and death.rank == job.told.rank]
     if told or len(tied) == 1:
         return told or tied
     awaited = {death.rank: graph.waiting_for(death.rank) for death in tied}
@@ -88,8 +113,8 @@ def _foremost(job: JobView, graph: Waits, tied: list[Death]) -> list[Death]:
 def _ended(job: JobView, clocks: HostClocks, death: Death, deaths: int, confidence: float) -> Verdict:
     how = f"exited with code {death.exit_code}" if death.state == "exited" else death.state
     evidence = [f"process of rank {death.rank} on {death.host} {how}, first of {deaths}"]
-    if job.told is not None and job.told[0] == death.rank:
-        evidence.append(f"it said: {job.told[1]}")
+    if job.told is not None and job.told.rank == death.rank:
+        evidence.append(f"it said: {job.told.reason}")
     return Verdict(
         Syndrome.NON_COMMUNICATION_HANG,
         Cause.PROCESS_ENDED,

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+import msgspec
+
 from c4bench.c4d.clocks import HostClocks
 from c4bench.c4d.deaths import death_verdicts
 from c4bench.c4d.hangs import Standstill, further_verdicts, last_progress_s, standstill_verdicts, standstills
@@ -47,7 +49,7 @@ class JobDetector:
         """A member of `comm` has said that it cannot go on; who says so first is remembered until all run again."""
         view = self._view.comms.get(comm)
         if view is not None and self._view.told is None and failure.rank in view.seats:
-            self._view.told = (view.seats[failure.rank], failure.reason)
+            self._view.told = msgspec.structs.replace(failure, rank=view.seats[failure.rank])
 
     def _judge_hangs(self, now_s: float) -> list[Diagnosis]:
         if self._hung and self._healed():

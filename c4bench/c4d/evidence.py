@@ -28,12 +28,13 @@ class Evidence(Generic[Suspect]):
     """The cells, or the rows and columns, that have departed from their floors in each of their last spans.
 
     A slow component raises the least that a transfer takes, chance meetings of transfers do not: one span near its
-    floor clears a cell. `tail` gives the chance that a healthy one departs by so much in one span. Strangers, without
-    a floor of their own, depart from their peers, and as many spans as it takes to name something speak for all.
+    floor clears a cell. `chance` tells how likely a healthy suspect departs by so much in so many spans in a row.
+    Strangers, without a floor of their own, depart from their peers, and as many spans as it takes to name something
+    speak for all.
     """
 
-    def __init__(self, tail: Callable[[float], float]) -> None:
-        self._tail = tail
+    def __init__(self, chance: Callable[[Suspect, float, int], float]) -> None:
+        self._chance = chance
         self._runs: dict[Suspect, deque[tuple[float, float]]] = {}
         self._strange: Mapping[Suspect, float] = {}
 
@@ -49,16 +50,18 @@ class Evidence(Generic[Suspect]):
     def weights(self) -> dict[Suspect, Weight]:
         """What speaks against each suspect that departs at all."""
         return {
-            suspect: Weight(len(run) / NAME_SPANS, *run[-1], len(run)) if suspect in self._strange else self._weigh(run)
+            suspect: Weight(len(run) / NAME_SPANS, *run[-1], len(run))
+            if suspect in self._strange
+            else self._weigh(suspect, run)
             for suspect, run in self._runs.items()
         }
 
-    def _weigh(self, run: deque[tuple[float, float]]) -> Weight:
+    def _weigh(self, suspect: Suspect, run: deque[tuple[float, float]]) -> Weight:
         """By the last few spans that say most: earlier ones may be chance."""
         best, least = Weight(0.0, 0.0, math.inf, 0), math.inf
         for spans, (departure, opened_s) in enumerate(reversed(run), start=1):
             least = min(least, departure)
-            of_enough = -spans * math.log(self._tail(least)) / _ENOUGH
+            of_enough = -math.log(self._chance(suspect, least, spans)) / _ENOUGH
             if of_enough > best.of_enough:
                 best = Weight(of_enough, least, opened_s, spans)
         return best

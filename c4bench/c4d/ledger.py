@@ -10,7 +10,7 @@ from c4bench.c4d.clocks import HostClocks
 from c4bench.c4d.intake import Intake
 from c4bench.c4d.seats import Seats
 from c4bench.c4d.thresholds import MIN_PERIOD_SAMPLES
-from c4bench.model.telemetry import ArrivalRecord, CommRecord, ConnRecord, OpRecord, RankRecord, Window
+from c4bench.model.telemetry import ArrivalRecord, CommRecord, ConnRecord, Failure, OpRecord, RankRecord, Window
 
 ConnKey = tuple[str, int, int, str, str, int]
 Ways = Mapping[tuple[str, str, int], tuple[str, ...]]  # source, destination, source port -> the links' far addresses
@@ -126,8 +126,8 @@ class JobView:
 
     Ranks are the job's, not a communicator's. `moved_s`: end of the last window in which anything of a rank changed.
     `acted_s`: when a rank last entered or left an operation or had a message acknowledged; `progress_s`: the same of a
-    (communicator, host). All on the host's clock. `told` is who first said that it cannot go on, and why. `ways` is
-    read anew each time: what is planned later is known then.
+    (communicator, host). All on the host's clock. `told` is what the rank said that first could not go
+    on. `ways` is read anew each time: what is planned later is known then.
     """
 
     def __init__(self, job: str, ways: Ways | None = None) -> None:
@@ -142,7 +142,7 @@ class JobView:
         self.moved_s: dict[int, float] = {}
         self.acted_s: dict[int, float] = {}
         self.progress_s: dict[tuple[str, str], float] = {}
-        self.told: tuple[int, str] | None = None
+        self.told: Failure | None = None
         self._last_event_s: dict[int, float] = {}
         self._last_entry: dict[tuple[str, int, str, int], OpRecord] = {}
         self._unbroken_from: dict[tuple[str, int], int] = {}
@@ -195,14 +195,14 @@ class JobView:
     def put_rank(self, rank: RankRecord, host_end_s: float) -> None:
         """Take in a process record; a process with a new id is a new life."""
         self.seats.process(rank.rank, rank.host)
-        before = self.process.get(rank.rank)
+        before, mourned = self.process.get(rank.rank), bool(self.deaths)
         self.process[rank.rank] = rank
         if rank.state == "running" or (before is not None and before.pid != rank.pid):
             self.deaths.pop(rank.rank, None)
         if _dead(rank):
             death = Death(rank.rank, rank.host, rank.state, rank.exit_code, host_end_s)
             self.deaths.setdefault(rank.rank, death)
-        if not self.deaths:
+        if mourned and not self.deaths:
             self.told = None
 
     def sender(self, view: "ConnView") -> int:
@@ -212,6 +212,14 @@ class JobView:
     def receiver(self, view: "ConnView") -> int:
         """The job's rank that receives on a connection."""
         return self.comms[view.record.comm].seats[view.record.peer]
+
+    def nics(self, rank: int) -> tuple[str, ...]:
+        """The NICs that a rank uses in any of its communicators."""
+        found: dict[str, None] = {}
+        for comm in self.comms.values():
+            own = (member for member in comm.record.members if comm.seats[member.rank] == rank)
+            found.update((nic, None) for member in own for nic in member.nics)
+        return tuple(found)
 
     def links(self) -> dict[tuple[str, str], frozenset[str]]:
         """The links that all connections from one NIC to another cross, as far as their ways are known."""

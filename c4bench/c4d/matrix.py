@@ -10,7 +10,8 @@ import itertools
 import math
 import statistics
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -32,6 +33,8 @@ _MESSAGES_THAT_DILUTE = 8
 # Departures below this are a clock's resolution; so many of them tell enough of how healthy cells depart.
 _RESOLUTION = 1e-3
 _POOL = 4096
+_HIGH = 0.8
+_MANY = 4
 
 
 class DelayMatrix:
@@ -71,6 +74,56 @@ def _comparable(mark: ConnRecord, conn: ConnRecord) -> bool:
     return conn.size_bytes > mark.size_bytes and (quiet or messages >= _MESSAGES_THAT_DILUTE)
 
 
+class Side(NamedTuple):
+    """A row, a column or the cells of a link; whether they are many."""
+
+    component: Component
+    many: bool
+
+
+class Healthy:
+    """How far healthy suspects depart, and for how long, from what they did in consecutive spans."""
+
+    def __init__(self, spans: Sequence[Mapping[Any, float]]) -> None:
+        self._pool = sorted(itertools.islice((value for span in spans for value in span.values()), _POOL))
+        self._persistence = _persistence(spans, self._quantile(_HIGH))
+
+    def __bool__(self) -> bool:
+        return bool(self._pool)
+
+    @property
+    def middle(self) -> float:
+        """The usual departure."""
+        return self._quantile(0.5)
+
+    def _quantile(self, share: float) -> float:
+        return self._pool[int(share * (len(self._pool) - 1))] if self._pool else 0.0
+
+    def chance(self, departure: float, spans: int) -> float:
+        """The chance to depart by `departure` (> 0) or more `spans` times in a row; 1 before anything is known.
+
+        Beyond all that was seen the chance is taken to fall with a power, a heavy tail, to be safe. Transfers that meet
+        once go on meeting, so it is persistence and not the chance to begin that each further span costs.
+        """
+        if not self._pool:
+            return 1.0
+        beyond = len(self._pool) - bisect.bisect_left(self._pool, departure)
+        rarity = min(1.0, max(self._pool[-1], _RESOLUTION) / departure) ** TAIL_POWER
+        begun = (beyond + 1) / (len(self._pool) + 1)
+        return rarity**spans * begun * max(begun, self._persistence) ** (spans - 1)
+
+
+def _persistence(spans: Sequence[Mapping[Any, float]], high: float) -> float:
+    """How often what was high in one span is so in the next."""
+    followed = [
+        after[suspect] >= high
+        for before, after in itertools.pairwise(spans)
+        for suspect, value in before.items()
+        if value >= high and suspect in after
+    ]
+    return min(0.9, (sum(followed) + 1) / (len(followed) + 2)) if followed else 0.5
+
+
 class Baseline:
     """What each cell costs in health: its floor over the job's first healthy spans, and how far all depart from theirs.
 
@@ -82,8 +135,8 @@ class Baseline:
     def __init__(self) -> None:
         self._spans: deque[Mapping[Cell, float]] = deque(maxlen=BASELINE_MAX_SPANS)
         self._values: dict[Cell, list[float]] = {}
-        self._floor: dict[Cell, float] = {}
-        self._healthy: tuple[list[float], list[float]] | None = None
+        self._floor: dict[Cell, float] = {}  # of the cells with enough history
+        self._healthy: tuple[Healthy, Healthy, Healthy] | None = None
 
     def learn(self, cells: Mapping[Cell, float]) -> None:
         """Remember a healthy span, until so many are known."""
@@ -94,35 +147,39 @@ class Baseline:
         for cell, value in logs.items():
             values = self._values.setdefault(cell, [])
             bisect.insort(values, value)
-            self._floor[cell] = values[len(values) // 10]
+            if len(values) >= BASELINE_MIN_SPANS:
+                self._floor[cell] = values[len(values) // 10]
         self._healthy = None
 
     def departures(self, cells: Mapping[Cell, float]) -> dict[Cell, float]:
         """The log ratio of each known cell to its floor, less what all have slowed by beyond what is usual."""
-        own = self._above_floor({cell: math.log(value) for cell, value in cells.items() if value > 0})
+        floor = self._floor
+        own = {cell: math.log(value) - floor[cell] for cell, value in cells.items() if cell in floor and value > 0}
         if len(own) < 2:
             return own
-        healthy, _ = self._pools()
-        common = max(0.0, statistics.median(own.values()) - healthy[len(healthy) // 2])
+        common = max(0.0, statistics.median(own.values()) - self._learnt()[0].middle)
         return {cell: departure - common for cell, departure in own.items()}
 
     def _above_floor(self, logs: Mapping[Cell, float]) -> dict[Cell, float]:
-        return {cell: value - self._floor[cell] for cell, value in logs.items() if self.knows(cell)}
+        floor = self._floor
+        return {cell: value - floor[cell] for cell, value in logs.items() if cell in floor}
 
-    def cell_tail(self, departure: float) -> float:
-        """The chance that a healthy cell departs by `departure` (> 0) or more in one span; 1 before any is known."""
-        return _tail(self._pools()[0], departure)
+    def cell_chance(self, _: Cell, departure: float, spans: int) -> float:
+        """The chance that a healthy cell departs by `departure` (> 0) or more in so many spans in a row."""
+        return self._learnt()[0].chance(departure, spans)
 
-    def side_tail(self, departure: float) -> float:
-        """The same of a row or column, see `sides`."""
-        return _tail(self._pools()[1], departure)
+    def side_chance(self, side: Side, departure: float, spans: int) -> float:
+        """The same of a row, column or link, see `sides`; those of few cells are held against their like."""
+        cells, few, many = self._learnt()
+        return (many if side.many else few or cells).chance(departure, spans)
 
-    def _pools(self) -> tuple[list[float], list[float]]:
+    def _learnt(self) -> tuple[Healthy, Healthy, Healthy]:
         if self._healthy is None:
             spans = [self._above_floor(span) for span in self._spans]
-            cells = sorted(itertools.islice((value for span in spans for value in span.values()), _POOL))
-            whole = sorted(itertools.islice((value for span in spans for value in sides(span, {}).values()), _POOL))
-            self._healthy = cells, whole
+            whole = [sides(span, {}) for span in spans]
+            few = [{side: value for side, value in span.items() if not side.many} for span in whole]
+            many = [{side: value for side, value in span.items() if side.many} for span in whole]
+            self._healthy = Healthy(spans), Healthy(few), Healthy(many)
         return self._healthy
 
     def strange(self, cells: Mapping[Cell, float]) -> dict[Cell, float]:
@@ -135,18 +192,18 @@ class Baseline:
 
     def knows(self, cell: Cell) -> bool:
         """Whether the cell has enough healthy history to be held against."""
-        return len(self._values.get(cell, ())) >= BASELINE_MIN_SPANS
+        return cell in self._floor
 
     def settled(self) -> bool:
-        """Whether some cell has so much history that learning can wait until it is sure that a span was healthy."""
-        return any(len(values) >= BASELINE_SETTLED_SPANS for values in self._values.values())
+        """Whether there is so much history that learning can wait until it is sure that a span was healthy."""
+        return len(self._spans) >= BASELINE_SETTLED_SPANS
 
     def known(self) -> list[Cell]:
         """All cells with enough healthy history."""
-        return [cell for cell in self._values if self.knows(cell)]
+        return list(self._floor)
 
 
-def sides(departures: Mapping[Cell, float], links: Links) -> dict[Component, float]:
+def sides(departures: Mapping[Cell, float], links: Links) -> dict[Side, float]:
     """How far rows, columns and links with several cells depart as a whole: all but a quarter of their cells."""
     found: dict[Component, list[float]] = {}
     for cell, departure in departures.items():
@@ -154,16 +211,11 @@ def sides(departures: Mapping[Cell, float], links: Links) -> dict[Component, flo
             found.setdefault(side, []).append(departure)
         for hop in links.get(cell, ()):
             found.setdefault(Component("link", hop), []).append(departure)
-    return {side: sorted(values)[len(values) // 4] for side, values in found.items() if len(values) > 1}
-
-
-def _tail(pool: list[float], departure: float) -> float:
-    """Beyond all that was seen the chance is taken to fall with a power, a heavy tail, to be safe."""
-    if not pool:
-        return 1.0
-    beyond = len(pool) - bisect.bisect_left(pool, departure)
-    rarity = min(1.0, max(pool[-1], _RESOLUTION) / departure) ** TAIL_POWER
-    return rarity * (beyond + 1) / (len(pool) + 1)
+    return {
+        Side(side, len(values) >= _MANY): sorted(values)[len(values) // 4]
+        for side, values in found.items()
+        if len(values) > 1
+    }
 
 
 class MatrixTable(msgspec.Struct, frozen=True):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from c4bench.c4d.evidence import Evidence, Weight
 from c4bench.c4d.localise import Blame, Cell, Links, localise
-from c4bench.c4d.matrix import Baseline, DelayMatrix, sides
+from c4bench.c4d.matrix import Baseline, DelayMatrix, Side, sides
 from c4bench.c4d.oneway import OneWay
 from c4bench.c4d.probes import crossing, plan_probes
 from c4bench.c4d.thresholds import ALARM_SPANS, NAME_SPANS, POINT_SPANS, UNSURE_SPANS, WARM_UP_SPANS
@@ -29,8 +29,8 @@ class SlowNetwork:
         self.cells: dict[Cell, float] = {}
         self._matrix = DelayMatrix()
         self._baseline = Baseline()
-        self._evidence: Evidence[Cell] = Evidence(self._baseline.cell_tail)
-        self._sides: Evidence[Component] = Evidence(self._baseline.side_tail)
+        self._evidence: Evidence[Cell] = Evidence(self._baseline.cell_chance)
+        self._sides: Evidence[Side] = Evidence(self._baseline.side_chance)
         self._opened_s: float | None = None
         self._spans = 0
         self._alarmed_s: float | None = None
@@ -82,7 +82,7 @@ class SlowNetwork:
         leaning = {cell: weight.least for cell, weight in weights.items() if weight.of_enough > _LEANING}
         doubted = {cell for cell, weight in weights.items() if weight.of_enough >= _CLEAN} | strange.keys()
         self._learn({} if uneven else {cell: fresh[cell] for cell in fresh if cell not in doubted}, doubted)
-        excess = dict.fromkeys(self._baseline.known(), 0.0) | leaning
+        excess = dict.fromkeys(self._baseline.known(), 0.0) | leaning if leaning else {}
         blames = [blame for blame in _unrivalled(localise(excess, links=links)) if self._founded(blame, weights)]
         blames = [b for b in blames if (_whole(b) if uneven else not _with_mates(b, leaning))]
         self._heal(blames)
@@ -112,7 +112,7 @@ class SlowNetwork:
             return len(cells) >= _WHOLE_CELLS and statistics.median(cells) >= _ENOUGH
         if blame.component.kind == "path":
             return min(cells) >= _ENOUGH
-        known = self._sides.weights()
+        known = {side.component: weight for side, weight in self._sides.weights().items()}
         whole = blame.component.kind == "nic" and not blame.component.side
         parts = [Component("nic", blame.component.name, side) for side in ("tx", "rx")] if whole else [blame.component]
         return any(known[part].of_enough >= _ENOUGH for part in parts if part in known)

@@ -244,10 +244,10 @@ class Group:
 
     def abandon(self, error: BaseException) -> None:
         """Tell the others why this rank cannot go on, unless it only heard so itself."""
-        told = isinstance(error, CollectiveError) and error.status == "ABORTED"
-        if not (self._broken or told):
+        status = error.status if isinstance(error, CollectiveError) else ""
+        if not (self._broken or status == "ABORTED"):
             with suppress(C4Error):
-                self._rendezvous.fail(self.name, Failure(self.rank, str(error) or type(error).__name__))
+                self._rendezvous.fail(self.name, Failure(self.rank, str(error) or type(error).__name__, status))
         self._broken = True
 
     def close(self) -> None:

@@ -25,10 +25,14 @@ class CommRecord(msgspec.Struct, frozen=True):
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """What a member of a communicator tells the others: that it cannot go on, and why."""
+    """What a member of a communicator tells the others: that it cannot go on, and why.
+
+    `status` is the completion status of a transport error (`RETRY_EXC_ERR`), else empty.
+    """
 
     rank: int
     reason: str
+    status: str = ""
 
 
 class OpRecord(msgspec.Struct, frozen=True):

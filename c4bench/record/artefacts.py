@@ -6,6 +6,7 @@
 | `link_loads`   | `LinkLoads`     | the same fabric once for each case, links by load          |
 | `faults`       | `Faults`        | onset, observed, alarmed, named, isolated on a common axis |
 | `delay_matrix` | `DelayMatrices` | heat maps of transfer time per byte                        |
+| `campaign`     | `Campaign`      | what was said against what was injected, and every miss    |
 """
 
 import msgspec
@@ -96,3 +97,22 @@ class DelayMatrices(msgspec.Struct, frozen=True):
     """`delay_matrix`: the matrices to set side by side, such as before and during a fault."""
 
     matrices: tuple[DelayMatrix, ...]
+
+
+class CampaignTrial(msgspec.Struct, frozen=True):
+    """One fault of a campaign: what was `expected` and `said` as `syndrome, kind of component`, "silence" for nothing.
+
+    `where` is the trial in words, enough to run it again.
+    """
+
+    name: str
+    expected: str
+    said: str
+    right: bool
+    where: str
+
+
+class Campaign(msgspec.Struct, frozen=True):
+    """`campaign`: every trial, in order."""
+
+    trials: tuple[CampaignTrial, ...]

@@ -2,6 +2,7 @@
 
 import math
 import shlex
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,7 +12,16 @@ from markupsafe import Markup
 
 from c4bench.c4p.metrics import jain_index, max_mean_ratio
 from c4bench.record import Provenance, RunDirectory
-from c4bench.record.artefacts import DelayMatrices, Fabric, Faults, FaultTimeline, LinkLoads, LoadCase
+from c4bench.record.artefacts import (
+    Campaign,
+    CampaignTrial,
+    DelayMatrices,
+    Fabric,
+    Faults,
+    FaultTimeline,
+    LinkLoads,
+    LoadCase,
+)
 from c4bench.report import headlines
 from c4bench.report.charts.bullet import bullet
 from c4bench.report.charts.fabric import fabric_panel
@@ -45,6 +55,14 @@ class FaultRow(NamedTuple):
     fault: FaultTimeline
     drawing: Markup
     stages: list[tuple[str, str]]
+
+
+class Confusion(NamedTuple):
+    """How often each answer was given to each kind of fault; one row an expectation, one column an answer."""
+
+    said: list[str]
+    rows: list[tuple[str, list[int]]]
+    misses: list[CampaignTrial]
 
 
 def render(run_dir: Path) -> Path:
@@ -94,6 +112,7 @@ def _content(run: RunDirectory) -> dict[str, Any]:
         "faults": [FaultRow(fault, timeline(fault, axis), _stages(fault)) for fault in faults],
         "axis": axis_strip(axis),
         "matrices": _matrices(run),
+        "confusion": _confusion(run),
     }
 
 
@@ -102,6 +121,16 @@ def reproduce(provenance: Provenance) -> str:
     words = list(provenance.command)
     seeded = any(word.split("=")[0] in {"--c4-seed", "--seed"} for word in words)
     return shlex.join(words if seeded else [*words, "--c4-seed", str(provenance.seed)])
+
+
+def _confusion(run: RunDirectory) -> Confusion | None:
+    trials = [trial for one in run.load_all("campaign", Campaign).values() for trial in one.trials]
+    if not trials:
+        return None
+    counts = Counter((trial.expected, trial.said) for trial in trials)
+    said = sorted({trial.said for trial in trials})
+    rows = [(wanted, [counts[wanted, answer] for answer in said]) for wanted in sorted({t.expected for t in trials})]
+    return Confusion(said, rows, [trial for trial in trials if not trial.right])
 
 
 def _stages(fault: FaultTimeline) -> list[tuple[str, str]]:

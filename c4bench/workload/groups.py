@@ -1,6 +1,8 @@
 """A job of overlapping communicators: steps of computing and collectives over all ranks or over groups of them."""
 
+import itertools
 import random
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 
@@ -14,21 +16,28 @@ from c4bench.errors import UsageError
 from c4bench.model.step import RankGroup, StepOp
 from c4bench.verbs.transport import PROFILES
 from c4bench.workload.context import RankContext
+from c4bench.workload.unrest import CALM, Unrest
 
 Call = Callable[[], None]
 
 
 class Groups(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a step consists of; `jitter` is the relative standard deviation of computing, from the seed."""
+    """What a step consists of; `jitter` is the relative standard deviation of computing, from the seed.
+
+    With `unrest` the job does all that healthy jobs do and that could look like a fault (see `workload.unrest`). It
+    ends after so many `steps`; 0 is never.
+    """
 
     step: tuple[StepOp, ...]
     jitter: float = 0.01
     paths: str = "planned"
     profile: str = "brisk"
+    unrest: bool = False
+    steps: int = 0
 
 
 def run(context: RankContext) -> None:
-    """Repeat the step until stopped. Reports `ready` once each of its collectives has run."""
+    """Repeat the step. Reports `ready` once each of its collectives has run, and `done` after the last step."""
     wanted = context.parameters(Groups)
     noise = random.Random(f"{context.job.seed} {context.rank}")
     options = Options(paths=wanted.paths, profile=PROFILES[wanted.profile])
@@ -40,12 +49,16 @@ def run(context: RankContext) -> None:
         calls = [(op.compute_s, call_of(op.kind, comms[op.group], op.size_bytes)) for op in wanted.step]
         for _, call in calls:
             call()
+        unrest = Unrest(context.job.seed, context.rank, context.size, sum(compute_s for compute_s, _ in calls))
         context.report("ready")
-        while True:
+        for _ in range(wanted.steps) if wanted.steps else itertools.count():
+            step = unrest.step() if wanted.unrest else CALM
+            time.sleep(step.wait_s)
             for compute_s, call in calls:
                 if compute_s:
-                    context.controls.compute(compute_s * max(0.0, noise.gauss(1.0, wanted.jitter)))
+                    context.controls.compute(step.factor * compute_s * max(0.0, noise.gauss(1.0, wanted.jitter)))
                 call()
+        context.report("done")
 
 
 def _cut(world: Communicator, group: RankGroup) -> Communicator:

@@ -57,11 +57,12 @@ STEPS: dict[Traffic, tuple[StepOp, ...]] = {
 }
 
 
-def traffic_job(
-    identity: str, traffic: Traffic, hosts: Sequence[Host], *, seed: int, jitter: float = 0.01, profile: str = "brisk"
-) -> JobSpec:
-    """A job with one kind of traffic: a ring or an all-to-all over all hosts, or Megatron's groups of 16 ranks on 8."""
+def traffic_job(identity: str, traffic: Traffic, hosts: Sequence[Host], *, seed: int, **parameters: object) -> JobSpec:
+    """A job with one kind of traffic: a ring or an all-to-all over all hosts, or Megatron's groups of 16 ranks on 8.
+
+    `parameters` are those of `workload.groups.Groups` besides its step.
+    """
     placed = place(hosts)
     if traffic == "groups":
         placed += [*placed[1:], placed[0]]
-    return job(identity, "groups", placed, seed=seed, step=STEPS[traffic], jitter=jitter, profile=profile)
+    return job(identity, "groups", placed, seed=seed, step=STEPS[traffic], **parameters)

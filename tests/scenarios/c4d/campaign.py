@@ -4,7 +4,6 @@ import random
 from typing import NamedTuple
 
 from c4bench.inject import catalogue
-from c4bench.model.diagnosis import Component
 from c4bench.model.fault import TargetKind
 
 TRAFFICS = ("ring", "groups", "all_to_all")
@@ -129,6 +128,7 @@ class Verdict(NamedTuple):
     alarm_s: float | None
     name_s: float | None
     iterations: float | None
+    period_s: float
 
     @property
     def right(self):
@@ -137,8 +137,11 @@ class Verdict(NamedTuple):
 
 
 def same(found, target, addresses):
-    """Whether a component is the target: a link goes by the address at either end, a NIC may come without its side."""
-    if found.kind == "link" == target.kind:
+    """Whether a component is the target: a link goes by the address at either end, a NIC may come without its side.
+
+    A switch that sends everything out of one port shows as that port's link, and nothing else of it can be seen.
+    """
+    if found.kind == "link" and target.kind in {"link", "switch"}:
         return found.name in addresses.get(target.name, ())
     sides = found.side == target.side or not (found.side and target.side)
     return (found.kind, found.name) == (target.kind, target.name) and sides
@@ -151,8 +154,3 @@ def concerned(found, target, addresses):
     ends = {target.name.partition("/")[0], *target.name.split(">")}
     near = set(found.name.split(">")) | {part.partition("/")[0] for part in found.name.split(">")}
     return bool(ends & near) and target.kind in {"host", "nic"}
-
-
-def component(kind, name, side=""):
-    """A component, as tests write it."""
-    return Component(kind, name, side)

@@ -11,7 +11,9 @@ from campaign import CATALOGUE, RECURRING, Ports, Verdict, concerned, place, sam
 
 from c4bench import remote
 from c4bench.errors import InconclusiveError, UnhealthyError
+from c4bench.model.diagnosis import Syndrome
 from c4bench.model.measurement import Clock
+from c4bench.record.artefacts import Campaign, CampaignTrial
 from c4bench.workload.jobs import traffic_job
 
 READY_S = 60.0
@@ -22,6 +24,7 @@ AWAY_S = 6.0
 # How long C4D has from the onset; more than what it promises, so that late is seen as late.
 PATIENCE_S = {"hang": 3.0, "slow": 4.0}
 RECURRING_S = 12.0
+HUNG_S = 0.8
 # What more it would say about the same fault comes soon.
 AFTERTHOUGHT_S = 0.5
 SHARD = 25
@@ -83,7 +86,9 @@ def judged(trial, where, fault, found, windows, ports):
     ours = [d for d in found if any(same(c, target, ports.addresses) for c in (d.component, *d.alternatives))]
     right = ours[0] if ours else first
     healthy = [d for d in found if d not in ours and not concerned(d.component, target, ports.addresses)]
-    period_s, began_s, touched = operations(windows, fault)
+    period_s, began_s, touched, hung = operations(windows, fault)
+    # Where the fabric finds another way, what is left of the fault is slowness.
+    syndromes = {fault.syndrome} if hung else {fault.syndrome, Syndrome.COMMUNICATION_SLOW}
     name_s = None if right is None else right.named_s - began_s
     return Verdict(
         trial.number,
@@ -96,18 +101,19 @@ def judged(trial, where, fault, found, windows, ports):
         f"{fault.syndrome}: {target}",
         [f"{d.syndrome}: {d.component}" + "".join(f" or {a}" for a in d.alternatives) for d in found],
         touched,
-        bool(ours) and ours[0].syndrome == fault.syndrome,
+        bool(ours) and ours[0].syndrome in syndromes,
         bool(ours) and same(ours[0].component, target, ports.addresses),
         bool(ours),
         len(healthy),
         None if right is None else right.alarmed_s - began_s,
         name_s,
         None if right is None else name_s / period_s,
+        period_s,
     )
 
 
 def operations(windows, fault):
-    """The job's period, when the fault first touched an operation, and whether it touched any for long."""
+    """The job's period, when the fault first touched an operation, whether it touched several, and whether one hung."""
     ops = {(op.comm, op.rank, op.seq): op for window in windows for op in window.ops}.values()
     calls = sorted((op.comm, op.seq, op.entered_s, op.finished_s) for op in ops)
     healthy = [op for op in ops if op.finished_s and op.finished_s < fault.onset_s]
@@ -129,7 +135,9 @@ def operations(windows, fault):
     ]
     first = min((op.entered_s for op in [*open_ops, *late]), default=fault.observed_s)
     began_s = max(fault.observed_s, first) if fault.syndrome.endswith("hang") else fault.observed_s
-    return period_s, began_s, bool(open_ops) or len({(op.comm, op.seq) for op in late}) > 3
+    end_s = max(window.end_s for window in windows)
+    hung = any(end_s - op.entered_s > HUNG_S for op in open_ops)
+    return period_s, began_s, hung or len({(op.comm, op.seq) for op in late}) > 3, hung
 
 
 @pytest.fixture
@@ -158,23 +166,65 @@ def campaign(attempt, run_directory):
 
 
 @pytest.mark.needs(hosts=8)
-def test_campaign(campaign, measure, pytestconfig):
+def test_campaign(campaign, judge, pytestconfig):
     """Twenty-four faults drawn from the seed are named, and nothing healthy is."""
-    report(campaign(trials(pytestconfig.option.c4_seed, 24)), measure)
+    judge(campaign(trials(pytestconfig.option.c4_seed, 24)))
 
 
 @pytest.mark.nightly
 @pytest.mark.needs(hosts=8)
 @pytest.mark.parametrize("shard", range(12))
-def test_campaign_of_three_hundred(shard, campaign, measure, pytestconfig):
+def test_campaign_of_three_hundred(shard, campaign, judge, pytestconfig):
     """A shard of three hundred trials; what the run directory has already is not run again."""
     wanted = trials(pytestconfig.option.c4_seed + 1000, 12 * SHARD)[SHARD * shard : SHARD * (shard + 1)]
-    report(campaign(wanted), measure)
+    judge(campaign(wanted))
 
 
-def report(verdicts, measure):
-    """Say how many were right, and hold every one that was."""
-    tried = [v for v in verdicts if "refused" not in v]
-    measure("campaign.trials", len(tried), clock=Clock.NONE)
-    measure("campaign.correct_fraction", sum(v["right"] for v in tried) / len(tried), clock=Clock.NONE)
-    measure("campaign.healthy_isolated", sum(v["healthy"] for v in tried), clock=Clock.NONE)
+@pytest.fixture
+def judge(measure, save):
+    """Say how many were right, show what was said of what, and hold every time that was promised."""
+
+    def report(verdicts):
+        tried = [v for v in verdicts if "refused" not in v]
+        measure("campaign.trials", len(tried), clock=Clock.NONE)
+        measure("campaign.correct_fraction", fraction(tried, "right"), clock=Clock.NONE)
+        measure("campaign.exact_fraction", fraction([v for v in tried if v["said"]], "exact"), clock=Clock.NONE)
+        measure("campaign.healthy_isolated", sum(v["healthy"] for v in tried), at_most=0, clock=Clock.NONE)
+        for verdict in tried:
+            if verdict["right"] and verdict["said"] and verdict["fault"] not in RECURRING:
+                promised(verdict)
+        save("campaign", Campaign(tuple(map(shown, tried))))
+
+    def promised(verdict):
+        place = {"fault": verdict["fault"], "trial": verdict["name"]}
+        if verdict["said"][0].partition(":")[0].endswith("hang"):
+            measure("hang.alarm_s", verdict["alarm_s"], unit="s", at_most=max(1.0, 3 * verdict["period_s"]), **place)
+            measure("hang.name_s", verdict["name_s"], unit="s", at_most=max(2.0, 3 * verdict["period_s"] + 1), **place)
+        else:
+            measure("slow.name_s", verdict["name_s"], unit="s", at_most=max(2.0, 5 * verdict["period_s"]), **place)
+            measure("slow.name_iterations", verdict["iterations"], clock=Clock.NONE, **place)
+
+    return report
+
+
+def fraction(verdicts, what):
+    """How many of them are so."""
+    return sum(v[what] for v in verdicts) / len(verdicts)
+
+
+def shown(verdict):
+    """A trial as the report has it."""
+    said = [diagnosis.partition(": ") for diagnosis in verdict["said"]]
+    words = {key: verdict[key] for key in ("fault", "place", "parameters", "traffic", "jitter", "profile")}
+    return CampaignTrial(
+        verdict["name"],
+        kind(*verdict["expected"].partition(": ")[::2]),
+        kind(said[0][0], said[0][2]) if said else "silence",
+        verdict["right"],
+        ", ".join(f"{key} {value}" for key, value in words.items()),
+    )
+
+
+def kind(syndrome, component):
+    """`communication_slow, nic`."""
+    return f"{syndrome}, {component.partition(' ')[0]}"

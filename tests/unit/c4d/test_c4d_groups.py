@@ -100,3 +100,17 @@ def test_dead_rank_and_dead_path_are_both_named():
     path = SimFault(SimFaultKind.PATH_RATE, 0, _ONSET_S, factor=0.0, peer=1)
     found = drive(job, [path, SimFault(SimFaultKind.KILLED, 10, _ONSET_S + 0.01)], 5.0)
     assert {str(one.component) for one in found} == {"path h0/0>h1/0", "rank job:10"}
+
+
+def test_nic_that_refuses_work_is_named_and_not_the_rank_that_says_so():
+    """A NIC whose link is down fails its rank at once: no connection ever stands still, only the status tells."""
+    job, detector, found = _job(2, told=True), Detector(), []
+    for tick in simulate(job, [SimFault(SimFaultKind.RAISED, 5, _ONSET_S)], 4.5):
+        for window in tick.windows:
+            detector.feed(window)
+        if tick.time_s > _ONSET_S:
+            detector.told(job.name, "job.tensor.1", Failure(1, "sending failed", "LOC_QP_OP_ERR"))
+        found += detector.judge(tick.time_s)
+    assert [(one.syndrome, one.component) for one in found] == [
+        (Syndrome.COMMUNICATION_HANG, Component("nic", nic_of(job, 5)))
+    ]

@@ -5,7 +5,7 @@ import math
 import pytest
 from c4d_telemetry import conn
 
-from c4bench.c4d.matrix import Baseline, DelayMatrix, matrix_table, sides
+from c4bench.c4d.matrix import Baseline, DelayMatrix, Healthy, Side, matrix_table, sides
 from c4bench.c4d.thresholds import BASELINE_MIN_SPANS
 from c4bench.model.diagnosis import Component
 
@@ -69,17 +69,24 @@ def test_what_healthy_cells_do_often_is_likely():
     baseline = Baseline()
     for value in (1.0, 1.0, 1.0, 1.0, 2.0, 1.0, 1.0, 1.0, 1.0):
         baseline.learn({("a", "b"): value})
-    once, beyond = baseline.cell_tail(math.log(1.5)), baseline.cell_tail(math.log(8))
+    once, beyond = (baseline.cell_chance(("a", "b"), math.log(ratio), 1) for ratio in (1.5, 8))
     assert once == pytest.approx(2 / 10)
     assert beyond < once / 100
+
+
+def test_meetings_that_last_make_long_departures_likely():
+    """Where a healthy cell that departs goes on doing so, many spans in a row are no more than one."""
+    brief, long = Healthy([{0: 0.0}, {0: 1.0}] * 10), Healthy([{0: 0.0}] * 10 + [{0: 1.0}] * 10)
+    assert brief.chance(1.0, 1) == long.chance(1.0, 1)
+    assert brief.chance(1.0, 6) < long.chance(1.0, 6) / 10
 
 
 def test_a_side_departs_as_far_as_most_of_its_cells():
     """One good cell in four does not clear a NIC, two do; a side with a single cell says nothing."""
     bad = {("a", peer): 1.0 for peer in "bcd"}
-    assert sides(bad | {("a", "e"): 0.0}, {})[Component("nic", "a", "tx")] == 1.0
-    assert sides(bad | {("a", "e"): 0.0, ("a", "f"): 0.0}, {})[Component("nic", "a", "tx")] == 0.0
-    assert Component("nic", "b", "rx") not in sides(bad, {})
+    assert sides(bad | {("a", "e"): 0.0}, {})[Side(Component("nic", "a", "tx"), many=True)] == 1.0
+    assert sides(bad | {("a", "e"): 0.0, ("a", "f"): 0.0}, {})[Side(Component("nic", "a", "tx"), many=True)] == 0.0
+    assert all(side.component.name == "a" for side in sides(bad, {}))
 
 
 def test_table_has_rows_source_and_columns_destination():

@@ -1,0 +1,86 @@
+"""Suites that need no lab: what our own programs cost this machine, each in processes of its own."""
+
+import math
+import subprocess
+import sys
+import tempfile
+from typing import Protocol
+
+import msgspec
+
+from c4bench.bench import fleet, instructions, judging
+from c4bench.bench.agents import measure_agent
+from c4bench.bench.exercise import Reading
+from c4bench.bench.notes import note
+from c4bench.errors import UnhealthyError
+from c4bench.model.measurement import Clock
+from c4bench.record import RunDirectory
+
+_SOAK = (1_000, 10_000)
+_GROWTH_AT_MOST_BYTES = 256 << 10
+_FLEET = 256
+_COUNTED = {False: (100, 600), True: (50, 150)}  # operations, by: is it the quick form?
+
+
+class Suite(Protocol):
+    """Measures into a run. Raises UnhealthyError when what it measures fails."""
+
+    def __call__(self, run: RunDirectory, *, quick: bool) -> None:
+        """Measure; the quick form gives the same figures, less surely."""
+
+
+def _count_instructions(run: RunDirectory, *, quick: bool) -> None:
+    if not instructions.available():
+        per_message = "recorder.instructions_per_message"
+        note(run, "recorder", per_message, math.nan, clock=Clock.MACHINE, reason=instructions.MISSING)
+        return
+    found = instructions.recorder_instructions(*_COUNTED[quick])
+    note(run, "recorder", "recorder.instructions_per_message", found.per_message, clock=Clock.MACHINE)
+    note(run, "recorder", "recorder.instruction_fraction", found.fraction, clock=Clock.MACHINE)
+
+
+def _soak(run: RunDirectory, *, quick: bool) -> None:  # noqa: ARG001  (growth shows in the long form only)
+    """Ranks in a process of their own, so that it is their memory which is read."""
+    done = subprocess.run(
+        [sys.executable, "-m", "c4bench.bench.exercise", *map(str, _SOAK)], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise UnhealthyError(f"the soak failed: {' '.join(done.stderr.split()[-30:])}")
+    first, last = (msgspec.json.decode(line, type=Reading).resident_bytes for line in done.stdout.splitlines())
+    note(
+        run,
+        "memory",
+        "collective.memory_growth_bytes",
+        last - first,
+        unit="B",
+        clock=Clock.MACHINE,
+        at_most=_GROWTH_AT_MOST_BYTES,
+        operations=_SOAK[1],
+    )
+
+
+def _look_at_a_fleet(run: RunDirectory, *, quick: bool) -> None:  # noqa: ARG001  (it is asked of so many hosts)
+    """As many hosts as an inventory is meant to hold, in a process of their own, so that it is theirs which is read."""
+    with tempfile.TemporaryDirectory(prefix="c4bench-fleet-") as folder:
+        done = subprocess.run(
+            [sys.executable, "-m", "c4bench.bench.fleet", str(_FLEET), folder],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    if done.returncode:
+        raise UnhealthyError(f"the fleet failed: {' '.join(done.stderr.split()[-30:])}")
+    found = msgspec.json.decode(done.stdout, type=fleet.Reading)
+    for name in ("doctor", "inventory", "plan", "report"):
+        took = getattr(found, f"{name}_s")
+        note(run, "hosts", f"{name}.hosts_{_FLEET}_s", took, unit="s", clock=Clock.MACHINE)
+    note(run, "hosts", f"hosts_{_FLEET}.peak_memory_bytes", found.peak_bytes, unit="B", clock=Clock.MACHINE)
+
+
+PLAIN: dict[str, Suite] = {
+    "recorder": _count_instructions,
+    "memory": _soak,
+    "agent": measure_agent,
+    "hosts": _look_at_a_fleet,
+    "detector": judging.measure,
+}

@@ -1,0 +1,48 @@
+"""What healthy jobs do that could look like faults: drawn from a seed, the same on every rank."""
+
+import random
+
+import msgspec
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One step of one rank: how many times longer it computes, and how long it waits first."""
+
+    factor: float
+    wait_s: float
+
+
+CALM = Step(1.0, 0.0)
+
+
+class Unrest:
+    """The steps of `rank` of `size` whose usual step takes `step_s`.
+
+    Sequences are long and short in turn. The first steps warm up. Now and then all ranks write a checkpoint, one waits
+    for data, or one collects garbage; none for as long as a hang takes, and none twice in a row.
+    """
+
+    _WARM_UP = 5
+    _CALM_STEPS = 12
+
+    def __init__(self, seed: int, rank: int, size: int, step_s: float) -> None:
+        self._draw = random.Random(f"{seed} unrest")
+        self._rank, self._size, self._step_s = rank, size, step_s
+        self._steps = 0
+
+    def step(self) -> Step:
+        """The next one. Every rank draws the same, so that they agree on who is disturbed."""
+        self._steps += 1
+        factor = 1.4 if self._steps % 2 else 0.6
+        if self._steps <= self._WARM_UP:
+            return Step(factor * 3, 0.0)
+        kind = self._draw.randrange(3 * self._CALM_STEPS)
+        whom, share = self._draw.randrange(self._size), self._draw.uniform(0.2, 0.8)
+        if kind == 0:
+            return Step(factor, 10 * share * self._step_s)
+        if kind == 1 and whom == self._rank:
+            # Half a second at most: a stall shorter than max(1 s, 3 periods) is benign.
+            return Step(factor, min(0.5, 10 * share * self._step_s))
+        if kind == 2 and whom == self._rank:
+            return Step(factor * (1 + 2 * share), 0.0)
+        return Step(factor, 0.0)

@@ -192,13 +192,17 @@ def no_root(python: str) -> str:
 def mtu(asked: dict[str, Any]) -> dict[str, int]:
     """By peer's address, the largest RDMA MTU that reaches it from our NIC `nic`, 0 where no echo comes back."""
     home = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+    found = dict.fromkeys(asked["peers"], 0)
     try:
         if asked["nic"]["netns"]:
             enter(os.open(asked["nic"]["netns"], os.O_RDONLY))
-        return {address: largest(asked["nic"], address) for address in asked["peers"]}
+        found = {address: largest(asked["nic"], address) for address in found}
+    except OSError:  # no such interface or namespace: then nothing passes either
+        return found
     finally:
         enter(home)
         os.close(home)
+    return found
 
 
 def enter(descriptor: int) -> None:

@@ -8,8 +8,8 @@ import yaml
 import c4bench
 from c4bench.control.cluster import Cluster
 from c4bench.deploy import playbook
-from c4bench.deploy.doctor import host_checks
 from c4bench.deploy.prepare import prepare
+from c4bench.doctor import look_at
 from c4bench.errors import UnhealthyError
 from c4bench.inventory import load
 from c4bench.model.agent import AgentConfig
@@ -50,7 +50,7 @@ def configuration(inventory, host):
 
 
 def problems(inventory):
-    return {check.name for check in host_checks(inventory) if not check.ok}
+    return {f"{report.host}: {one.name}" for report in look_at(inventory) for one in report.bad}
 
 
 def test_deployed_agents_answer_and_teardown_leaves_nothing(hosts, tmp_path):
@@ -70,14 +70,14 @@ def test_deployed_agents_answer_and_teardown_leaves_nothing(hosts, tmp_path):
         assert answers[host.name].rdma.startswith("no RDMA device")
         assert (first.hosts[host.name].changed, again.hosts[host.name].changed) == (4, 3)  # the bundle was there
         assert configuration(inventory, host).nics == inventory.hosts[names.index(host.name)].nics
-    assert problems(inventory) == {"n1: RDMA devices", "n2: RDMA devices"}
+    assert problems(inventory) == {"n1: rdma", "n2: rdma"}
     assert all(started)
     assert [agents(host) for host in hosts.hosts] == started  # replaced, not doubled
     playbook("teardown", inventory, hosts=names, variables={}, directory=tmp_path)
     for host, files in zip(hosts.hosts, before, strict=True):
         assert [words for words in host.processes() if "sshd" not in words] == []
         assert host.files() == files
-    assert problems(inventory) >= {"n1: c4bench", "n2: c4bench"}
+    assert problems(inventory) >= {"n1: agents", "n2: agents"}
 
 
 def test_a_host_that_is_gone_is_named(hosts, tmp_path):
@@ -88,6 +88,6 @@ def test_a_host_that_is_gone_is_named(hosts, tmp_path):
     inventory = load(hosts.inventory)
     with pytest.raises(UnhealthyError, match=r"n2: task 'Stop the agent and its ranks': .*Connection refused"):
         playbook("teardown", inventory, hosts=["n1", "n2"], variables={}, directory=tmp_path)
-    reachable = {check.name: check for check in host_checks(inventory) if check.name.endswith("reachable")}
-    assert reachable["n1: reachable"].ok
-    assert "n2 (198.18.77.12)" in reachable["n2: reachable"].detail
+    here, gone = look_at(inventory)
+    assert here.lacks("reachable") is None
+    assert "198.18.77.12" in gone.lacks("reachable").detail

@@ -190,15 +190,17 @@ def refusal(asked: tuple[int, str, str] | None) -> str:
 def mtu(asked: dict[str, Any]) -> dict[str, int]:
     """By peer's address, the largest RDMA MTU that reaches it from our NIC `nic`, 0 where no echo comes back."""
     home = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+    found = dict.fromkeys(asked["peers"], 0)
     try:
         if asked["nic"]["netns"]:
             enter(os.open(asked["nic"]["netns"], os.O_RDONLY))
-        return {address: largest(asked["nic"], address) for address in asked["peers"]}
-    except FileNotFoundError:  # the NIC's network namespace is not there, and so neither is the NIC
-        return dict.fromkeys(asked["peers"], 0)
+        found = {address: largest(asked["nic"], address) for address in found}
+    except OSError:  # no such interface or namespace: then nothing passes either
+        return found
     finally:
         enter(home)
         os.close(home)
+    return found
 
 
 def enter(descriptor: int) -> None:

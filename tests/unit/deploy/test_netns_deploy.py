@@ -10,7 +10,6 @@ from c4bench.control.cluster import Cluster
 from c4bench.deploy import playbook
 from c4bench.deploy.prepare import prepare
 from c4bench.doctor import look_at
-from c4bench.doctor.capabilities import State
 from c4bench.errors import UnhealthyError
 from c4bench.inventory import load
 from c4bench.model.agent import AgentConfig
@@ -51,9 +50,7 @@ def configuration(inventory, host):
 
 
 def problems(inventory):
-    reports = look_at(inventory)
-    absent = [(report, one) for report in reports for one in report.capabilities if one.state is State.ABSENT]
-    return {f"{report.host}: {one.name}" for report, one in absent if one.needed}
+    return {f"{report.host}: {one.name}" for report in look_at(inventory) for one in report.bad}
 
 
 def test_deployed_agents_answer_and_teardown_leaves_nothing(hosts, tmp_path):
@@ -93,6 +90,6 @@ def test_a_host_that_is_gone_is_named(hosts, tmp_path):
     inventory = load(hosts.inventory)
     with pytest.raises(UnhealthyError, match=r"n2: task 'End every fault that is in force': .*Connection refused"):
         playbook("teardown", inventory, hosts=["n1", "n2"], variables={}, directory=tmp_path)
-    reports = {report.host: report for report in look_at(inventory)}
-    assert reports["n1"].lacks("reachable") is None
-    assert "198.18.77.12" in reports["n2"].lacks("reachable").detail
+    here, gone = look_at(inventory)
+    assert here.lacks("reachable") is None
+    assert "198.18.77.12" in gone.lacks("reachable").detail

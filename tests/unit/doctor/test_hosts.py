@@ -42,6 +42,17 @@ def test_the_mtu_of_the_way_is_tried(inventory):
     assert (mtu.state, mtu.detail) == (State.REAL, "4096 (1 ways tried)")
 
 
+def test_a_nic_that_is_not_there_costs_only_what_needs_it(inventory):
+    """Nothing passes on an interface or in a namespace that does not exist; the rest is told all the same."""
+    host = inventory.hosts[0]
+    for wrong in ({"netdev": "none0"}, {"netns": "/run/netns/none"}):
+        nics = (msgspec.structs.replace(host.nics[0], **wrong),)
+        hosts = (msgspec.structs.replace(host, nics=nics), *inventory.hosts[1:])
+        found = states(look_at(msgspec.structs.replace(inventory, hosts=hosts))[0])
+        assert found["reachable"] is State.REAL
+        assert found["mtu"] is State.ABSENT
+
+
 def test_a_host_that_cannot_be_reached_gets_one_line(inventory):
     """Nothing is said about what could not be looked at, and the others are looked at all the same."""
     silent = msgspec.structs.replace(inventory.access["here"], connection="ssh", address="127.0.0.1", port=1)

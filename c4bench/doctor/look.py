@@ -218,17 +218,17 @@ def echo(nic: dict[str, Any], address: str, size: int) -> bool:
     """Whether an echo request as long as a RoCE packet of `size`, not to be fragmented, is answered."""
     raw = os.geteuid() == 0
     with socket.socket(socket.AF_INET, socket.SOCK_RAW if raw else socket.SOCK_DGRAM, socket.IPPROTO_ICMP) as line:
+        line.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_PROBE)
+        if raw and nic["netdev"]:
+            line.setsockopt(socket.SOL_SOCKET, _SO_BINDTODEVICE, nic["netdev"].encode())
+        if nic["address"]:
+            line.bind((nic["address"], 0))
         mark = os.urandom(8)
         header = struct.pack("!BBHHH", 8, 0, 0, os.getpid() & 0xFFFF, size)
         body = mark.ljust(size + _HEADERS - 20 - len(header), b"\0")
         try:
-            line.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_PROBE)
-            if raw and nic["netdev"]:
-                line.setsockopt(socket.SOL_SOCKET, _SO_BINDTODEVICE, nic["netdev"].encode())
-            if nic["address"]:
-                line.bind((nic["address"], 0))
             line.sendto(summed(header + body), (address, 0))
-        except OSError:  # the NIC is not there, or has not that address, or the packet is too long for it
+        except OSError:
             return False
         return answered(line, mark)
 

@@ -5,7 +5,7 @@ or what the first gave up on; its victims are not to blame.
 """
 
 from c4bench.c4d.clocks import HostClocks
-from c4bench.c4d.hangs import DISTINCT_CADENCES
+from c4bench.c4d.hangs import DISTINCT_CADENCES, SILENT_SHARE
 from c4bench.c4d.ledger import Death, JobView
 from c4bench.c4d.mismatch import mismatch_verdict
 from c4bench.c4d.stalls import gave_up_on, network_verdict, progress_s
@@ -34,8 +34,35 @@ def death_verdicts(job: JobView, clocks: HostClocks) -> list[Verdict]:
     killed = [death for death in early if death.state == "killed" and death.exit_code not in _ASKED]
     if killed and not (whole and len(killed) == len(early)):
         return [_ended(job, clocks, death, len(deaths), 0.95) for death in killed]
+    if silent := silent_before(job, clocks, first_s, distinct_s):
+        return silent
     tied = [death for death in early if _seen_s(clocks, death) <= first_s + clocks.cadence_s()]
     return _of_exits(job, clocks, tied, first_s, whole=whole)
+
+
+def silent_before(job: JobView, clocks: HostClocks, first_s: float, distinct_s: float) -> list[Verdict]:
+    """Hosts that fell silent before anybody died, while all others report: what died after them are their victims."""
+    hosts = {record.host for record in job.process.values()}
+    quiet = sorted(host for host in hosts if clocks.last_heard_s(host) < first_s)
+    heard_s = _heard_s(job, clocks)
+    silent = [host for host in quiet if clocks.last_heard_s(host) < heard_s - distinct_s]
+    if not silent or len(silent) > max(1, len(hosts) // SILENT_SHARE):
+        return []
+    return [_silent(clocks, host, heard_s) for host in silent]
+
+
+def _silent(clocks: HostClocks, host: str, heard_s: float) -> Verdict:
+    last_s = clocks.last_heard_s(host)
+    return Verdict(
+        Syndrome.COMMUNICATION_HANG,
+        Cause.HOST_SILENT,
+        Component("host", host),
+        last_s,
+        0.9,
+        (f"no telemetry from {host} since {last_s:.3f} s; processes elsewhere ended after that",),
+        f"a window from {host}",
+        {"silent_s": heard_s - last_s},
+    )
 
 
 def _of_exits(job: JobView, clocks: HostClocks, tied: list[Death], first_s: float, *, whole: bool) -> list[Verdict]:

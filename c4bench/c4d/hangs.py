@@ -15,7 +15,7 @@ from c4bench.model.diagnosis import Cause, Component, OperationSide, Syndrome
 DISTINCT_CADENCES = 2.0
 _NEVER = -float("inf")
 # One in so many hosts may be silent at once and still be named for it.
-_SILENT_SHARE = 4
+SILENT_SHARE = 4
 
 
 class Standstill(msgspec.Struct, frozen=True):
@@ -128,7 +128,7 @@ class _Case:
         middle_s = (self.since_s + self.observed_s) / 2
         silent = {host for host in hosts if self.clocks.last_heard_s(host) < middle_s}
         # When many are silent it is the way to the master that is broken, and nothing is known of them.
-        return silent if len(silent) <= max(1, len(hosts) // _SILENT_SHARE) else set()
+        return silent if len(silent) <= max(1, len(hosts) // SILENT_SHARE) else set()
 
     def _silence(self, host: str) -> Verdict:
         heard_s = self.clocks.last_heard_s(host)

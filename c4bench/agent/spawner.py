@@ -155,7 +155,12 @@ def _read_frame(line: socket.socket) -> bytes | None:
 def process_state(pid: int) -> str:
     """`running`, `stopped` or `exited`, from /proc."""
     try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return state_in(Path(f"/proc/{pid}/stat").read_bytes())
     except (FileNotFoundError, ProcessLookupError):
         return "exited"
-    return "stopped" if state in "Tt" else "exited" if state in "ZX" else "running"
+
+
+def state_in(stat: bytes) -> str:
+    """The same from what /proc/PID/stat says: the state stands behind the name, which is in brackets."""
+    state = stat[stat.rindex(b")") + 2 : stat.rindex(b")") + 3]
+    return "stopped" if state in b"Tt" else "exited" if state in b"ZX" else "running"

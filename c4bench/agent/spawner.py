@@ -4,6 +4,7 @@ The agent itself is an event loop and must not fork; and importing numpy and pyv
 a fork does not. The spawner is one thread on one socket: requests in, process numbers and exits out.
 """
 
+import gc
 import os
 import selectors
 import signal
@@ -53,6 +54,9 @@ def start(load: Callable[[], RankMain]) -> socket.socket:
     is not installed the agent still answers, and ranks end with the reason in their logs.
     """
     ours, theirs = socket.socketpair()
+    # The collector would write to every object from before the fork, and so copy its page into both processes.
+    gc.collect()
+    gc.freeze()
     if os.fork():
         theirs.close()
         return ours

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from websockets.asyncio.server import ServerConnection, serve
@@ -251,14 +251,15 @@ class Master:
             await self.end(running.spec.id)
             self.register.strike(name)
 
-    async def end(self, attempt: str) -> None:
+    async def end(self, attempt: str, gone: Collection[str] = ()) -> None:
         """End an attempt's ranks wherever their agents can be reached, and forget its flows and findings.
 
-        A host that cannot be reached is told when its agent is back.
+        A host that cannot be reached, as those in `gone` are known not to be, is told when its agent is back.
         """
         known = self.jobs.pop(attempt, None)
         self.register.over(attempt)
-        hosts = {member.host: None for member in known.spec.members} if known else {}
+        members = known.spec.members if known else ()
+        hosts = {member.host: None for member in members if member.host not in gone}
         await asyncio.gather(*(stop_on(self.agents.get(host), attempt) for host in hosts))
         self._placed = {flow: placed for flow, placed in self._placed.items() if placed[0].job != attempt}
         self.detection.forget(attempt)

@@ -12,7 +12,7 @@ from c4bench.control.jobs import Job
 from c4bench.control.register import host_of, name_of
 from c4bench.control.store import Running
 from c4bench.errors import AbsentHostsError, UnhealthyError
-from c4bench.model.diagnosis import Component, Diagnosis
+from c4bench.model.diagnosis import Cause, Component, Diagnosis
 from c4bench.model.event import PutBack, Steered
 from c4bench.model.fabric import Host
 from c4bench.model.steering import Action, Incident
@@ -114,7 +114,8 @@ class Steering:
         """End the attempt everywhere, and start the next one elsewhere."""
         acted_on = [incident for incident in decision.incidents if incident.action is Action.RESTART]
         self._master.register.restart(name, decision.moves, acted_on, time.time())
-        await self._master.end(attempt)
+        gone = [incident.out for incident in acted_on if incident.diagnosis.cause is Cause.HOST_SILENT]
+        await self._master.end(attempt, gone)
         isolated_s = time.time()
         incidents = [msgspec.structs.replace(incident, isolated_s=isolated_s) for incident in acted_on]
         self._stand(name, incidents)
@@ -165,7 +166,7 @@ class Steering:
         moves: dict[str, Host | None] = dict(zip(absent, spares, strict=False))
         again = [msgspec.structs.replace(one, spare=_moved(one.spare, moves)) for one in incidents]
         self._master.register.restart(name, moves, again, time.time())
-        await self._master.end(attempt)
+        await self._master.end(attempt, absent)
         await self._start(name, again)
 
     def _stand(self, name: str, incidents: Sequence[Incident]) -> None:

@@ -1,5 +1,7 @@
 """The errors a user sees: what happened, where, and what to do, in one line."""
 
+from collections.abc import Iterable
+
 
 class C4Error(Exception):
     """A failure the user can act on; the rim prints it in one line and exits with `exit_code`."""
@@ -17,6 +19,14 @@ class UnhealthyError(C4Error):
     """The lab or a host cannot do what is needed."""
 
     exit_code = 3
+
+
+class AbsentHostsError(UnhealthyError):
+    """Hosts do not answer; `hosts` are their names."""
+
+    def __init__(self, hosts: Iterable[str], what: str) -> None:
+        self.hosts = tuple(hosts)
+        super().__init__(f"{', '.join(self.hosts)}: {what}")
 
 
 class InconclusiveError(C4Error):

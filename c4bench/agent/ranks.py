@@ -9,12 +9,14 @@ from pathlib import Path
 
 import msgspec
 
-from c4bench.agent.spawner import Exited, Started, process_state
+from c4bench.agent.spawner import Exited, Started, state_in
 from c4bench.collective.ring_reader import Ring, RingReader
 from c4bench.errors import C4Error
 from c4bench.model.agent import AgentConfig
 from c4bench.model.telemetry import ArrivalRecord, CommRecord, ConnRecord, OpRecord, RankRecord, Window
 from c4bench.wire.messages import JobSpec, Start
+
+_STAT_BYTES = 512  # what is behind it is not looked at
 
 
 class _Rank(msgspec.Struct):
@@ -23,6 +25,21 @@ class _Rank(msgspec.Struct):
     pid: int
     code: int | None = None
     reader: RingReader | None = None
+    stat: int = -1
+
+    def state(self) -> str:
+        """`running`, `stopped` or `exited`; the file is kept open, and tells when its process is gone."""
+        try:
+            if self.stat < 0:
+                self.stat = os.open(f"/proc/{self.pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+            return state_in(os.pread(self.stat, _STAT_BYTES, 0))
+        except (FileNotFoundError, ProcessLookupError):
+            return "exited"
+
+    def close(self) -> None:
+        """Look at it no more."""
+        if self.stat >= 0:
+            os.close(self.stat)
 
 
 class Ranks:
@@ -63,6 +80,9 @@ class Ranks:
                 # It may have ended by itself just now.
                 with suppress(ProcessLookupError):
                     os.kill(rank.pid, signal.SIGKILL)
+        for rank in self._ranks:
+            if rank.job == job:
+                rank.close()
         self._ranks = [rank for rank in self._ranks if rank.job != job]
         self._jobs.pop(job, None)
         shutil.rmtree(Path(self._config.rings) / job, ignore_errors=True)
@@ -105,7 +125,7 @@ class Ranks:
 
     def _record(self, rank: _Rank) -> RankRecord:
         if rank.code is None:
-            return RankRecord(rank.job, rank.rank, self._config.name, rank.pid, process_state(rank.pid))
+            return RankRecord(rank.job, rank.rank, self._config.name, rank.pid, rank.state())
         state = "killed" if rank.code < 0 else "exited"
         return RankRecord(rank.job, rank.rank, self._config.name, rank.pid, state, rank.code)
 

@@ -4,6 +4,7 @@ The agent itself is an event loop and must not fork; and importing numpy and pyv
 a fork does not. The spawner is one thread on one socket: requests in, process numbers and exits out.
 """
 
+import gc
 import os
 import selectors
 import signal
@@ -53,6 +54,9 @@ def start(load: Callable[[], RankMain]) -> socket.socket:
     is not installed the agent still answers, and ranks end with the reason in their logs.
     """
     ours, theirs = socket.socketpair()
+    # The collector would write to every object from before the fork, and so copy its page into both processes.
+    gc.collect()
+    gc.freeze()
     if os.fork():
         theirs.close()
         return ours
@@ -155,7 +159,12 @@ def _read_frame(line: socket.socket) -> bytes | None:
 def process_state(pid: int) -> str:
     """`running`, `stopped` or `exited`, from /proc."""
     try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return state_in(Path(f"/proc/{pid}/stat").read_bytes())
     except (FileNotFoundError, ProcessLookupError):
         return "exited"
-    return "stopped" if state in "Tt" else "exited" if state in "ZX" else "running"
+
+
+def state_in(stat: bytes) -> str:
+    """The same from what /proc/PID/stat says: the state stands behind the name, which is in brackets."""
+    state = stat[stat.rindex(b")") + 2 : stat.rindex(b")") + 3]
+    return "stopped" if state in b"Tt" else "exited" if state in b"ZX" else "running"

@@ -37,11 +37,10 @@ _RSS_AT_MOST_BYTES = 60e6
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """`cpu_fraction` of one core that the agent's process took, and the memory resident in it and in its spawner."""
+    """`cpu_fraction` of one core that the agent's process took; the memory that it and its spawner held together."""
 
     cpu_fraction: float
-    agent_bytes: int
-    spawner_bytes: int
+    resident_bytes: int
 
 
 def measure_agent(run: RunDirectory, *, quick: bool) -> None:
@@ -53,8 +52,7 @@ def measure_agent(run: RunDirectory, *, quick: bool) -> None:
     for ranks in _RANKS:
         cost = agent_cost(ranks, _SECONDS[quick])
         write("agent.cpu_fraction", cost.cpu_fraction, ranks, at_most=_CPU_AT_MOST)
-        write("agent.rss_bytes", cost.agent_bytes, ranks, unit="B", at_most=_RSS_AT_MOST_BYTES)
-        write("agent.spawner_rss_bytes", cost.spawner_bytes, ranks, unit="B")
+        write("agent.rss_bytes", cost.resident_bytes, ranks, unit="B", at_most=_RSS_AT_MOST_BYTES)
 
 
 def agent_cost(ranks: int, seconds: float) -> Cost:
@@ -68,13 +66,16 @@ def agent_cost(ranks: int, seconds: float) -> Cost:
             _agent(place, memory, port) as pid,
         ):
             cluster.wait_hosts([_HOST], _WITHIN_S)
+            time.sleep(_WARM_UP_S)
+            # Before there are ranks: those are forked from the spawner, and share its pages.
+            idle_bytes, own_bytes = _held_bytes(pid, _spawner(pid)), _resident_bytes(pid)
             job = cluster.start(_job(ranks))
             cluster.results(job, "ready", _WITHIN_S)
             time.sleep(_WARM_UP_S)
             before_s, began_s = _cpu_s(pid), time.monotonic()
             time.sleep(seconds)
             fraction = (_cpu_s(pid) - before_s) / (time.monotonic() - began_s)
-            return Cost(fraction, _resident_bytes(pid), _resident_bytes(_spawner(pid)))
+            return Cost(fraction, idle_bytes + _resident_bytes(pid) - own_bytes)
 
 
 def _job(ranks: int) -> JobSpec:
@@ -111,7 +112,34 @@ def _cpu_s(pid: int) -> float:
 
 
 def _resident_bytes(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return sum(size for size, _ in _mappings(pid).values())
+
+
+def _held_bytes(pid: int, beside: int) -> int:
+    """Resident memory of two processes, one forked from the other: pages that both have count once.
+
+    Pages without a file that are shared are the ones from before the fork; of a file the larger part counts.
+    """
+    own, other = _mappings(pid), _mappings(beside)
+    extra = (
+        size - own.get(name, (0, 0))[0] if name.startswith("/") else private for name, (size, private) in other.items()
+    )
+    return sum(size for size, _ in own.values()) + sum(max(0, more) for more in extra)
+
+
+def _mappings(pid: int) -> dict[str, tuple[int, int]]:
+    """Bytes resident, and those that nobody shares, by the name of what is mapped (`smaps` of proc(5))."""
+    found: dict[str, tuple[int, int]] = {}
+    name = ""
+    for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
+        words = line.split()
+        if not words[0].endswith(":"):
+            name = words[5] if len(words) > 5 else ""
+        elif words[0] in ("Rss:", "Private_Clean:", "Private_Dirty:"):
+            size, private = found.get(name, (0, 0))
+            kib = int(words[1]) << 10
+            found[name] = (size + kib, private) if words[0] == "Rss:" else (size, private + kib)
+    return found
 
 
 def _spawner(pid: int) -> int:

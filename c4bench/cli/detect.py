@@ -3,7 +3,8 @@
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from statistics import mean
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import yaml
@@ -14,6 +15,8 @@ from c4bench.c4d.offline import detect
 from c4bench.errors import UsageError
 from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.telemetry import Window
+from c4bench.record import RunDirectory
+from c4bench.record.artefacts import Faults as Timelines
 
 if TYPE_CHECKING:
     from c4bench.cli import Commands
@@ -34,6 +37,12 @@ def register(commands: "Commands") -> None:
         metavar="FAULTS.yml",
         help="for each kind of fault: per_month, before and after (detection_s, diagnosis_isolation_s, "
         "re_initialisation_s, checkpoint_interval_s)",
+    )
+    parser.add_argument(
+        "--measured",
+        type=Path,
+        metavar="RUN_DIR",
+        help="what `after` leaves out is taken from this run, where a fault has the name of the kind",
     )
     parser.add_argument("--json", action="store_true")
     parser.set_defaults(run=_downtime)
@@ -61,7 +70,7 @@ def _lines(found: Diagnosis) -> list[str]:
 
 
 def _downtime(arguments: argparse.Namespace) -> int:
-    rows = _table(arguments.faults)
+    rows = _table(arguments.faults, _measured(RunDirectory(arguments.measured)) if arguments.measured else {})
     if arguments.json:
         sys.stdout.write(msgspec.json.encode(rows).decode() + "\n")
         return 0
@@ -70,12 +79,32 @@ def _downtime(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _table(path: Path) -> tuple[Row, ...]:
+def _table(path: Path, measured: dict[str, dict[str, float]]) -> tuple[Row, ...]:
     try:
-        faults = msgspec.convert(yaml.safe_load(_bytes(path)), dict[str, Faults])
-        return downtime_table(faults)
+        given = msgspec.convert(yaml.safe_load(_bytes(path)), dict[str, dict[str, Any]])
+        for kind in given.keys() & measured.keys():
+            given[kind]["after"] = measured[kind] | (given[kind].get("after") or {})
+        return downtime_table(msgspec.convert(given, dict[str, Faults]))
     except (yaml.YAMLError, msgspec.ValidationError, ValueError) as error:
         raise UsageError(f"{path}: {error}") from None
+
+
+def _measured(run: RunDirectory) -> dict[str, dict[str, float]]:
+    """The mean stages of each kind of fault that a run has seen to the end, by the names that FAULTS.yml has for them.
+
+    From the witness to the alarm, from there to isolation, from there to the first good iteration.
+    """
+    stages: dict[str, list[tuple[float, float, float]]] = {}
+    for saved in run.load_all("faults", Timelines).values():
+        for one in saved.faults:
+            times = (one.observed_s, one.alarmed_s, one.isolated_s, one.resumed_s)
+            if None not in times:
+                observed_s, alarmed_s, isolated_s, resumed_s = (time_s or 0.0 for time_s in times)
+                took = (alarmed_s - observed_s, isolated_s - alarmed_s, resumed_s - isolated_s)
+                stages.setdefault(one.name, []).append(took)
+    names = ("detection_s", "diagnosis_isolation_s", "re_initialisation_s")
+    means = {kind: [max(0.0, mean(column)) for column in zip(*rows, strict=True)] for kind, rows in stages.items()}
+    return {kind: dict(zip(names, values, strict=True)) for kind, values in means.items()}
 
 
 def _windows(path: Path) -> list[Window]:

@@ -278,7 +278,7 @@ class Recorder:
         return OpWriter(slots[seq % len(slots)], seq, kind, algorithm, dtype, size_bytes, now_ns)
 
     def _operations(self, comm: int) -> list[layout.Slot]:
-        base = layout.OPS_AT + comm * layout.OPS_PER_COMM * 2 * layout.OP_BYTES
+        base = layout.operations_at(comm)
         return [self._slot(base, index, layout.OP_BYTES) for index in range(layout.OPS_PER_COMM)]
 
     def _comm_slot(self, index: int) -> layout.Slot:

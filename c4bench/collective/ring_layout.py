@@ -13,8 +13,11 @@ Operations have a ring per communicator, so that a hung operation is not overwri
 Fixed sizes are in the header, so files of another build are refused rather than misread.
 """
 
+import mmap
 import struct
 import zlib
+
+Memory = mmap.mmap | memoryview
 
 MAGIC = b"C4RING04"
 HEADER = struct.Struct("<8s9I")
@@ -39,6 +42,7 @@ OP = struct.Struct("<QQqqq16s16s16s128s")
 CONN = struct.Struct("<QQqqqqIIIIqQQ")
 # messages, arrived_sum_ns.
 ARRIVAL = struct.Struct("<QQ")
+_OP_GENERATIONS = struct.Struct("<" + f"Q{OP_BYTES - _GENERATION.size}x" * 2 * OPS_PER_COMM)
 MASK = (1 << 64) - 1
 MAX_RANKS = 128 * 8
 STATES = ("idle", "credit", "data", "transfer")
@@ -76,29 +80,40 @@ class Slot:
         _COPY.pack_into(self._memory, at, self._generation, len(payload), _checksum(self._generation, payload))
 
 
-def read_slot(memory: memoryview, offset: int, size: int) -> bytes | None:
+def read_slot(memory: Memory, offset: int, size: int) -> bytes | None:
     """The newest complete value at `offset`, or None where there is none."""
     found = read_newest(memory, offset, size)
     return found[1] if found else None
 
 
-def read_newest(memory: memoryview, offset: int, size: int) -> tuple[int, bytes] | None:
+def read_newest(memory: Memory, offset: int, size: int) -> tuple[int, bytes] | None:
     """As `read_slot`, with the value's generation before it."""
     first, second = generations(memory, offset, size)
     newer, older = (offset, offset + size) if first > second else (offset + size, offset)
     return _read_copy(memory, newer, size) or _read_copy(memory, older, size)
 
 
-def generations(memory: memoryview, offset: int, size: int) -> tuple[int, int]:
+def generations(memory: Memory, offset: int, size: int) -> tuple[int, int]:
     """The generations of both copies at `offset`; 0 for one never written. They tell whether anything is new."""
     return _GENERATION.unpack_from(memory, offset)[0], _GENERATION.unpack_from(memory, offset + size)[0]
 
 
-def _read_copy(memory: memoryview, at: int, size: int) -> tuple[int, bytes] | None:
+def operation_generations(memory: Memory, comm: int) -> tuple[int, ...]:
+    """The generations of both copies of every operation of a communicator, at one go."""
+    return _OP_GENERATIONS.unpack_from(memory, operations_at(comm))
+
+
+def operations_at(comm: int) -> int:
+    """Where a communicator's operations begin."""
+    return OPS_AT + comm * OPS_PER_COMM * 2 * OP_BYTES
+
+
+def _read_copy(memory: Memory, at: int, size: int) -> tuple[int, bytes] | None:
     generation, length, checksum = _COPY.unpack_from(memory, at)
     if not generation or length > size - _COPY.size:
         return None
-    payload = bytes(memory[at + _COPY.size : at + _COPY.size + length])
+    begin = at + _COPY.size
+    payload = bytes(memory[begin : begin + length])
     if _checksum(generation, payload) != checksum:
         return None
     return generation, payload

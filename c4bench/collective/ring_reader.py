@@ -2,7 +2,6 @@
 
 import mmap
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -42,6 +41,7 @@ class RingReader:
         self._path = path
         self._memory = _load(path)
         self._known: dict[int, tuple[int, Any]] = {}
+        self._operations: dict[int, tuple[tuple[int, ...], list[OpRecord | None]]] = {}
 
     def read(self, now_s: float | None = None, since_s: float = 0.0) -> Ring:
         """Everything in the file; operations by communicator and sequence number, but those finished before `since_s`.
@@ -90,12 +90,17 @@ class RingReader:
         return value
 
     def _ops(self, comm: int, entry: CommEntry) -> Iterator[OpRecord]:
-        base = layout.OPS_AT + comm * layout.OPS_PER_COMM * 2 * layout.OP_BYTES
-        decode = partial(_op, entry)
-        for offset in range(base, base + layout.OPS_PER_COMM * 2 * layout.OP_BYTES, 2 * layout.OP_BYTES):
-            op = self._decoded(offset, layout.OP_BYTES, decode)
-            if op is not None and op is not _FREE:
-                yield op
+        """A communicator's operations; only places that were written to since the last time are looked at."""
+        seen, ops = self._operations.get(comm) or ((), [None] * layout.OPS_PER_COMM)
+        now = layout.operation_generations(self._memory, comm)
+        if now != seen:
+            changed = {place // 2 for place, generation in enumerate(now) if not seen or generation != seen[place]}
+            base = layout.operations_at(comm)
+            for place in changed:
+                found = _record(self._memory, self._path, base + place * 2 * layout.OP_BYTES, layout.OP_BYTES)
+                ops[place] = _op(found[1], entry) if found and found[1] != FREE else None
+            self._operations[comm] = (now, ops)
+        return (op for op in ops if op is not None)
 
     def _ends(
         self, comms: dict[int, CommEntry], names_at: int, values: tuple[int, int]
@@ -117,10 +122,10 @@ def read_owner(path: Path) -> Owner:
     return msgspec.msgpack.decode(found[1], type=Owner)
 
 
-def _load(path: Path) -> memoryview:
+def _load(path: Path) -> mmap.mmap:
     try:
         with path.open("rb") as file:
-            memory = memoryview(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
+            memory = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
     except (OSError, ValueError) as error:
         raise UsageError(f"{path} cannot be read as telemetry: {error}") from error
     if len(memory) != layout.FILE_BYTES:
@@ -132,7 +137,7 @@ def _load(path: Path) -> memoryview:
     return memory
 
 
-def _record(memory: memoryview, path: Path, offset: int, size: int) -> tuple[int, bytes] | None:
+def _record(memory: mmap.mmap, path: Path, offset: int, size: int) -> tuple[int, bytes] | None:
     """A record's generation and value, or None for one never written.
 
     Two spoiled copies mean that the writer overtook this reading twice, so it runs and another reading will do; or,
@@ -157,7 +162,7 @@ def _op_order(op: OpRecord) -> tuple[str, int]:
     return op.comm, op.seq
 
 
-def _op(entry: CommEntry, raw: bytes) -> OpRecord:
+def _op(raw: bytes, entry: CommEntry) -> OpRecord:
     seq, size_bytes, entered, started, finished, kind, algorithm, dtype, awaits = layout.OP.unpack(raw)
     return OpRecord(
         comm=entry.record.comm,

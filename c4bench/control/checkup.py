@@ -1,8 +1,11 @@
-"""The health check of a host out of service: real transfers between each of its NICs and another host, both ways."""
+"""Real transfers between a host's NICs and those of one that is idle: how well they carry, or whether they do."""
 
+import asyncio
 import itertools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from c4bench.errors import UnhealthyError
 from c4bench.model.fabric import Host, Nic
 from c4bench.model.telemetry import Member
 from c4bench.units import payload_bound
@@ -12,7 +15,8 @@ if TYPE_CHECKING:
     from c4bench.control.master import Master
 
 _MESSAGE_BYTES = 256 << 10
-_TOTAL_BYTES = 16 << 20
+_LONG_BYTES = 16 << 20
+_SHORT_BYTES = 1 << 20
 _WITHIN_S = 20.0
 _numbers = itertools.count(1)
 
@@ -28,14 +32,29 @@ async def worst_fraction(master: "Master", host: Host, partner: Host) -> float:
     return min(found)
 
 
-async def _fraction(master: "Master", source: Nic, destination: Nic) -> float:
+async def failing(master: "Master", nics: Sequence[Nic], partner: Host) -> set[str]:
+    """Names of those NICs that do not carry to or from the partner; all are tried at once, with little."""
+    carried = await asyncio.gather(*(_carries(master, nic, partner.nics[0]) for nic in nics))
+    return {nic.name for nic, well in zip(nics, carried, strict=True) if not well}
+
+
+async def _carries(master: "Master", nic: Nic, other: Nic) -> bool:
+    try:
+        await _fraction(master, nic, other, _SHORT_BYTES)
+        await _fraction(master, other, nic, _SHORT_BYTES)
+    except UnhealthyError:
+        return False
+    return True
+
+
+async def _fraction(master: "Master", source: Nic, destination: Nic, total_bytes: int = _LONG_BYTES) -> float:
     ends = (source, destination)
     spec = JobSpec(
         id=f"check~{next(_numbers)}",
         program="link",
         members=tuple(Member(rank, nic.host, (nic.name,)) for rank, nic in enumerate(ends)),
         nics=ends,
-        parameters={"sizes_bytes": [_MESSAGE_BYTES], "total_bytes": _TOTAL_BYTES, "profile": "brisk"},
+        parameters={"sizes_bytes": [_MESSAGE_BYTES], "total_bytes": total_bytes, "profile": "brisk"},
     )
     # Should we be gone before it ends, whoever comes after us will end it.
     master.register.over(spec.id)

@@ -1,6 +1,7 @@
 """Jobs as the master sees them: where their ranks are, what they report."""
 
 import asyncio
+from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,6 +11,7 @@ from c4bench.model.fabric import Flow, Path
 from c4bench.model.telemetry import RankRecord, Window
 from c4bench.wire.messages import JobSpec, Result
 
+_WINDOWS_KEPT = 1000  # of a master that lives on; a test wants all of its job's
 _ENDED = ("exited", "killed")
 
 
@@ -24,7 +26,7 @@ class Job:
         self._store = store or Store(None)
         self.results = [entry.result for entry in before if isinstance(entry, Told)]
         self._heard = {(result.rank, result.number) for result in self.results}
-        self.windows: list[Window] = []
+        self.windows: deque[Window] = deque(maxlen=_WINDOWS_KEPT if self._store.durable else None)
         self.placed: dict[Flow, Path] = {}
         self._ended: dict[int, RankRecord] = {}
         self._news = asyncio.Condition()

@@ -3,33 +3,33 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
-import msgspec
 from websockets.asyncio.server import ServerConnection, serve
 
 from c4bench.c4d.localise import Cell
 from c4bench.c4p.atlas import Atlas
 from c4bench.c4p.planner import plan
+from c4bench.control.desk import ROLES, Desk
 from c4bench.control.detection import Detection, part_of
 from c4bench.control.health import AgentHealth, Health, serve_pages
 from c4bench.control.jobs import Job
+from c4bench.control.lines import Line, start_on, stop_on
 from c4bench.control.log import Log
 from c4bench.control.register import Register
 from c4bench.control.rendezvous import Board
 from c4bench.control.roll import Roll
 from c4bench.control.steering import Steering
 from c4bench.control.store import Store
-from c4bench.errors import UnhealthyError
+from c4bench.errors import AbsentHostsError, UnhealthyError
 from c4bench.model.diagnosis import Component
 from c4bench.model.event import Diagnosed, PutBack
 from c4bench.model.fabric import Flow
 from c4bench.model.fabric import Path as FabricPath
 from c4bench.model.telemetry import Failure, Window
-from c4bench.wire.channel import ChannelClosed, WebSocketChannel
+from c4bench.wire.channel import WebSocketChannel
 from c4bench.wire.messages import (
-    Ask,
     Empty,
     Exchange,
     Fail,
@@ -37,32 +37,21 @@ from c4bench.wire.messages import (
     JobSpec,
     Launch,
     Release,
-    Restore,
     Result,
     Route,
     Start,
     Stop,
-    Subscribe,
     Watch,
 )
 from c4bench.wire.peer import Handler, Peer
-from c4bench.wire.trust import MASTER, OBSERVER, OPERATOR, peer_name, server_context
+from c4bench.wire.trust import MASTER, peer_name, server_context
 
 _JUDGE_EVERY_S = 0.1
 # A cut leaves an agent's line open; it is taken for lost when nothing has answered for so long.
 _PING_EVERY_S = 2.0
 _PING_WITHIN_S = 3.0
-# An agent answers these in milliseconds. One that does not is not waited for.
-_START_WITHIN_S = 10.0
-_STOP_WITHIN_S = 1.0
+_CLOSE_WITHIN_S = 1.0
 _CLOSED_IN_PEACE = (1000, 1001)
-
-
-class Agents(msgspec.Struct):
-    """One connected agent."""
-
-    hello: Hello
-    peer: Peer
 
 
 class Master:
@@ -83,7 +72,7 @@ class Master:
     ) -> None:
         self._tls = server_context(trust / "ca.pem", trust / f"{MASTER}.pem", trust / f"{MASTER}.key")
         self._address, self._port = address, port
-        self.agents: dict[str, Agents] = {}
+        self.agents: dict[str, Line] = {}
         self.jobs: dict[str, Job] = {}
         self.atlas: Atlas | None = None
         self.store = Store(state)
@@ -112,6 +101,7 @@ class Master:
                 process_request=serve_pages(self.health),
                 ping_interval=_PING_EVERY_S,
                 ping_timeout=_PING_WITHIN_S,
+                close_timeout=_CLOSE_WITHIN_S,
             ),
             asyncio.TaskGroup() as tasks,
         ):
@@ -135,55 +125,10 @@ class Master:
     async def _serve_peer(self, connection: ServerConnection) -> None:
         name = peer_name(connection.transport.get_extra_info("ssl_object"))
         channel = WebSocketChannel(connection)
-        if name in (OPERATOR, OBSERVER):
-            await self._serve_listener(channel, name)
+        if name in ROLES:
+            await Desk(self, channel, name).serve()
         else:
             await self._serve_agent(connection, channel, name)
-
-    async def _serve_listener(self, channel: WebSocketChannel, name: str) -> None:
-        following: set[asyncio.Task[None]] = set()
-        peer: Peer
-
-        async def subscribe(request: Subscribe) -> Empty:
-            following.add(asyncio.create_task(self._report(peer, request.first)))
-            return Empty()
-
-        async def launch(request: Launch) -> Empty:
-            await self.start(request)
-            return Empty()
-
-        async def stop(request: Stop) -> Empty:
-            await self.stop(request.job)
-            return Empty()
-
-        async def restore(request: Restore) -> Empty:
-            self.put_back(request.host)
-            return Empty()
-
-        handlers = {"subscribe": Handler(Subscribe, subscribe)}
-        if name == OPERATOR:
-            handlers |= {
-                "launch": Handler(Launch, launch),
-                "stop": Handler(Stop, stop),
-                "restore": Handler(Restore, restore),
-                "ask": Handler(Ask, self._ask),
-            }
-        peer = Peer(channel, handlers)
-        try:
-            await peer.serve()
-        finally:
-            for task in following:
-                task.cancel()
-
-    async def _report(self, peer: Peer, first: int) -> None:
-        with contextlib.suppress(ChannelClosed):
-            async for event in self.log.follow(first):
-                await peer.note("event", event)
-
-    async def _ask(self, request: Ask) -> list[dict[str, object]]:
-        running = self.register.running(request.job)
-        job = self.jobs[running.spec.id]
-        return await job.wait(request.kind, request.count or len(job.spec.members), request.timeout_s)
 
     async def _serve_agent(self, connection: ServerConnection, channel: WebSocketChannel, name: str) -> None:
         seen = self._seen.setdefault(name, AgentHealth())
@@ -223,7 +168,7 @@ class Master:
                 await self._announce()
 
     async def _welcome(self, said: Hello, peer: Peer) -> None:
-        self.agents[said.host] = Agents(said, peer)
+        self.agents[said.host] = Line(said, peer)
         back = self.roll.came(said.host, time.time())
         if back:
             self.log.tell(back)
@@ -276,13 +221,16 @@ class Master:
     async def begin(self, spec: JobSpec, *, followed: bool) -> Job:
         """Start an attempt's ranks, all but those that run already; C4D judges it when it is `followed`.
 
-        Raises UnhealthyError naming a host whose agent is not there or does not answer.
+        Raises AbsentHostsError for hosts whose agents are not there or do not answer, UnhealthyError when one refuses.
         """
         job = self._take_up(spec, followed=followed)
         by_host: dict[str, list[int]] = {}
         for member in spec.members:
             by_host.setdefault(member.host, []).append(member.rank)
-        await asyncio.gather(*(self._start_on(host, Start(spec, tuple(ranks))) for host, ranks in by_host.items()))
+        asked = [start_on(self.agents.get(host), Start(spec, tuple(ranks))) for host, ranks in by_host.items()]
+        answered = await asyncio.gather(*asked)
+        if absent := [host for host, there in zip(by_host, answered, strict=True) if not there]:
+            raise AbsentHostsError(absent, "no agent answers; is it deployed and started? (c4bench doctor)")
         return job
 
     def _take_up(self, spec: JobSpec, *, followed: bool) -> Job:
@@ -295,13 +243,6 @@ class Master:
                 self.detection.follow(spec.id)
         return self.jobs[spec.id]
 
-    async def _start_on(self, host: str, request: Start) -> None:
-        try:
-            async with asyncio.timeout(_START_WITHIN_S):
-                await self.agent(host).call("start", request, Empty)
-        except TimeoutError:
-            raise UnhealthyError(f"{host}: the agent does not start ranks within {_START_WITHIN_S:g} s") from None
-
     async def stop(self, name: str) -> None:
         """End a job, whichever attempt of it runs."""
         await self.steering.let_go(name)
@@ -310,15 +251,16 @@ class Master:
             await self.end(running.spec.id)
             self.register.strike(name)
 
-    async def end(self, attempt: str) -> None:
+    async def end(self, attempt: str, gone: Collection[str] = ()) -> None:
         """End an attempt's ranks wherever their agents can be reached, and forget its flows and findings.
 
-        A host that cannot be reached is told when its agent is back.
+        A host that cannot be reached, as those in `gone` are known not to be, is told when its agent is back.
         """
         known = self.jobs.pop(attempt, None)
         self.register.over(attempt)
-        hosts = {member.host: None for member in known.spec.members} if known else {}
-        await asyncio.gather(*(self._stop_on(host, attempt) for host in hosts))
+        members = known.spec.members if known else ()
+        hosts = {member.host: None for member in members if member.host not in gone}
+        await asyncio.gather(*(stop_on(self.agents.get(host), attempt) for host in hosts))
         self._placed = {flow: placed for flow, placed in self._placed.items() if placed[0].job != attempt}
         self.detection.forget(attempt)
         self._board.forget(attempt)
@@ -329,11 +271,6 @@ class Master:
         for host in [out.host for out in self.register.out() if name in (out.host, out.job)]:
             self.register.put_back(host)
             self.log.tell(PutBack(time.time(), host))
-
-    async def _stop_on(self, host: str, attempt: str) -> None:
-        with contextlib.suppress(UnhealthyError, TimeoutError):
-            async with asyncio.timeout(_STOP_WITHIN_S):
-                await self.agent(host).call("stop", Stop(attempt), Empty)
 
     async def meet(self, request: Exchange) -> tuple[bytes, ...]:
         """Wait for the others of an exchange, as one of them; returns what each gave."""

@@ -11,12 +11,13 @@ from c4bench.control import checkup
 from c4bench.control.jobs import Job
 from c4bench.control.register import host_of, name_of
 from c4bench.control.store import Running
-from c4bench.errors import UnhealthyError
-from c4bench.model.diagnosis import Component, Diagnosis
+from c4bench.errors import AbsentHostsError, UnhealthyError
+from c4bench.model.diagnosis import Cause, Component, Diagnosis
 from c4bench.model.event import PutBack, Steered
 from c4bench.model.fabric import Host
 from c4bench.model.steering import Action, Incident
 from c4bench.steer.decide import Decision, Fleet, decide
+from c4bench.steer.suspects import doubtful, settled
 from c4bench.workload.learning import RESUMED
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class Steering:
         self._master = master
         self._blame = blame
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._deciding: dict[str, list[Diagnosis]] = {}
         self._checked_s: dict[str, float] = {}
 
     async def run(self) -> None:
@@ -50,25 +52,48 @@ class Steering:
                 task.cancel()
 
     def consider(self, attempt: str, found: Sequence[Diagnosis]) -> None:
-        """Decide about an attempt's findings of one moment, and begin to act."""
+        """Begin to act on an attempt's findings of one moment, and on those that come before it is decided."""
         name = name_of(attempt)
         running = self._master.store.state.jobs.get(name)
         if running is None or running.spec.id != attempt:
             return
-        decision = decide(name, found, running.policy, self._fleet(running))
+        if name in self._deciding:
+            self._deciding[name] += found
+            return
+        if name in self._tasks:
+            self._tasks[name].cancel()  # it waits for this very attempt to train, which has failed
+        self._deciding[name] = list(found)
+        self._tasks[name] = asyncio.create_task(self._handle(name, running))
+
+    async def _handle(self, name: str, running: Running) -> None:
+        """Look into what is doubtful, decide, and act."""
+        attempt = running.spec.id
+        sure: list[Diagnosis] = []
+        while self._deciding[name]:
+            sure += await self._settled(self._deciding[name].pop(0), running)
+        del self._deciding[name]
+        decision = decide(name, sure, running.policy, self._fleet(running))
         for component in decision.blamed:
             self._blame(component)
         for incident in decision.incidents:
             self._take_out(incident, running)
         self._tell([self._looked_on(incident) for incident in decision.incidents])
-        if not decision.restart:
-            return
-        if name in self._tasks:
-            self._tasks[name].cancel()  # it waits for this very attempt to train, which has failed
-        self._tasks[name] = asyncio.create_task(self._restart(name, attempt, decision))
+        if decision.restart:
+            await self._restart(name, attempt, decision)
+        else:
+            self._tasks.pop(name, None)
+
+    async def _settled(self, found: Diagnosis, running: Running) -> Sequence[Diagnosis]:
+        """What trials with an idle host make of a diagnosis that somebody would act on."""
+        idle = self._fleet(running).spares
+        if running.policy.hang is Action.OBSERVE or not idle or not doubtful(found):
+            return (found,)
+        failed = await checkup.failing(self._master, running.spec.nics, idle[0])
+        return settled(found, failed, [nic.name for nic in running.spec.nics])
 
     async def let_go(self, name: str) -> None:
         """Steer a job no more."""
+        self._deciding.pop(name, None)
         task = self._tasks.pop(name, None)
         if task is not None:
             task.cancel()
@@ -89,7 +114,8 @@ class Steering:
         """End the attempt everywhere, and start the next one elsewhere."""
         acted_on = [incident for incident in decision.incidents if incident.action is Action.RESTART]
         self._master.register.restart(name, decision.moves, acted_on, time.time())
-        await self._master.end(attempt)
+        gone = [incident.out for incident in acted_on if incident.diagnosis.cause is Cause.HOST_SILENT]
+        await self._master.end(attempt, gone)
         isolated_s = time.time()
         incidents = [msgspec.structs.replace(incident, isolated_s=isolated_s) for incident in acted_on]
         self._stand(name, incidents)
@@ -108,8 +134,8 @@ class Steering:
         running = self._master.register.running(name)
         try:
             job = await self._master.begin(running.spec, followed=True)
-        except UnhealthyError as error:
-            await self._without_absent(name, incidents, str(error))
+        except AbsentHostsError as error:
+            await self._without(name, error, incidents)
             return
         restarted_s = time.time()
         reached = [msgspec.structs.replace(one, restarted_s=one.restarted_s or restarted_s) for one in incidents]
@@ -128,20 +154,19 @@ class Steering:
         self._master.register.stand(name, ())
         self._tasks.pop(name, None)
 
-    async def _without_absent(self, name: str, incidents: Sequence[Incident], problem: str) -> None:
+    async def _without(self, name: str, error: AbsentHostsError, incidents: Sequence[Incident]) -> None:
         """Members' agents have gone since they were chosen: take other hosts, or give up and say so."""
         running = self._master.register.running(name)
-        attempt, present = running.spec.id, set(self._master.agents)
-        absent = list(dict.fromkeys(m.host for m in running.spec.members if m.host not in present))
+        attempt, absent = running.spec.id, error.hosts
         spares = [spare for spare in self._fleet(running).spares if spare.name not in absent]
-        if not absent or len(absent) > len(spares):
-            self._tell([msgspec.structs.replace(one, reason=f"{one.reason}; {problem}") for one in incidents])
+        if len(absent) > len(spares):
+            self._tell([msgspec.structs.replace(one, reason=f"{one.reason}; {error}") for one in incidents])
             self._master.register.stand(name, ())
             return
         moves: dict[str, Host | None] = dict(zip(absent, spares, strict=False))
         again = [msgspec.structs.replace(one, spare=_moved(one.spare, moves)) for one in incidents]
         self._master.register.restart(name, moves, again, time.time())
-        await self._master.end(attempt)
+        await self._master.end(attempt, absent)
         await self._start(name, again)
 
     def _stand(self, name: str, incidents: Sequence[Incident]) -> None:

@@ -91,6 +91,11 @@ class Store:
         self.state = _decode(path, State) if path.exists() else self.state
         self._lock = _lock(directory)
 
+    @property
+    def durable(self) -> bool:
+        """Whether anything is kept: whoever keeps it may live for months."""
+        return self._directory is not None
+
     def save(self) -> None:
         """Write `state` down, whole or not at all."""
         if self._directory is None:

@@ -24,6 +24,7 @@ from c4bench.pytest_plugin.clocks import Clocks
 from c4bench.pytest_plugin.tenancy import TENANCY
 from c4bench.pytest_plugin.verdicts import LEDGER, scenario_name
 from c4bench.record import Ledger, RunDirectory
+from c4bench.record.run import slug
 from c4bench.wire.messages import JobSpec
 from c4bench.workload.jobs import job as job_of
 from c4bench.workload.jobs import place, training_job
@@ -232,5 +233,6 @@ def steer(
     yield start
     for job in started:
         run_directory.save_telemetry(job.attempt.id, cluster.windows(job.attempt.id))
+        run_directory.save(f"incidents/{slug(job.spec.id)}", job.incidents())
         cluster.stop(job.spec.id)
         cluster.put_back(job.spec.id)

@@ -1,0 +1,41 @@
+"""The lines to agents: who is there, and orders that are not waited for for ever."""
+
+import asyncio
+import contextlib
+
+import msgspec
+
+from c4bench.errors import UnhealthyError
+from c4bench.wire.messages import Empty, Hello, Start, Stop
+from c4bench.wire.peer import LostError, Peer
+
+# An agent answers these in milliseconds. One that does not is not waited for.
+_START_WITHIN_S = 3.0
+_STOP_WITHIN_S = 1.0
+
+
+class Line(msgspec.Struct):
+    """One connected agent."""
+
+    hello: Hello
+    peer: Peer
+
+
+async def start_on(line: Line | None, request: Start) -> bool:
+    """Have an agent start ranks; whether it is there and has answered. Raises UnhealthyError when it refuses."""
+    if line is None:
+        return False
+    try:
+        async with asyncio.timeout(_START_WITHIN_S):
+            await line.peer.call("start", request, Empty)
+    except (TimeoutError, LostError):
+        return False
+    return True
+
+
+async def stop_on(line: Line | None, attempt: str) -> None:
+    """Have an agent end an attempt's ranks, if it is there; one that does not answer is told when it is back."""
+    if line is not None:
+        with contextlib.suppress(UnhealthyError, TimeoutError):
+            async with asyncio.timeout(_STOP_WITHIN_S):
+                await line.peer.call("stop", Stop(attempt), Empty)

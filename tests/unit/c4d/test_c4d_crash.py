@@ -1,0 +1,56 @@
+"""A host that crashes takes the other ranks with it: it is named, and not the first of its victims."""
+
+import pytest
+from c4d_telemetry import comm, op, window
+
+from c4bench.c4d.detector import Detector
+from c4bench.model.diagnosis import Cause, Component, Syndrome
+from c4bench.model.telemetry import RankRecord
+
+RANKS = 6
+CRASH_TICK, ENDS_TICK, LAST_TICK = 20, 23, 29
+
+
+def records(rank, tick, killed):
+    """What a host says at a tenth of a second: its rank ends by an error three ticks after the crash, unless killed."""
+    ended = tick >= ENDS_TICK
+    code = -9 if rank == killed else 1
+    state = ("killed" if rank == killed else "exited") if ended else "running"
+    seq = min(tick, CRASH_TICK)
+    entered_s = seq / 10 - 0.05
+    finished_s = 0.0 if tick >= CRASH_TICK else entered_s + 0.01
+    return {
+        "comms": [comm(RANKS)],
+        "ranks": [RankRecord("job", rank, f"h{rank}", 100, state, code if ended else None)],
+        "ops": [op(rank, seq, entered_s, finished_s)],
+    }
+
+
+def found(silent, killed=None):
+    """What is found when these hosts fall silent at the crash."""
+    detector, said = Detector(), []
+    for tick in range(1, LAST_TICK):
+        for rank in range(RANKS):
+            if tick < CRASH_TICK or rank not in silent:
+                detector.feed(window(f"h{rank}", tick, tick / 10, **records(rank, tick, killed)))
+        said += detector.judge(tick / 10)
+    return said
+
+
+def test_the_silent_host_is_named_and_not_its_victims():
+    """Five ranks exit with errors after the sixth one's host has gone; it alone is to blame."""
+    (diagnosis,) = found({2})
+    assert (diagnosis.syndrome, diagnosis.component) == (Syndrome.COMMUNICATION_HANG, Component("host", "h2"))
+    assert diagnosis.cause is Cause.HOST_SILENT
+    assert diagnosis.onset_s == pytest.approx(1.9, abs=0.11)
+
+
+def test_a_killed_rank_is_no_victim_of_a_silent_host():
+    """A rank ends by a signal for reasons of its own, whoever else is silent."""
+    named = [diagnosis.component for diagnosis in found({2}, killed=4)]
+    assert named[0] == Component("rank", "job:4")
+
+
+def test_when_many_are_silent_none_is_named_for_it():
+    """Then it is the way to the master that is broken."""
+    assert not any(diagnosis.component.kind == "host" for diagnosis in found({1, 2, 3}))

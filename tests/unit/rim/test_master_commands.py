@@ -1,0 +1,52 @@
+"""`c4bench master`, `watch`, `job` and `put-back`: what is wrong is said in one line, before anything is touched."""
+
+import pytest
+
+from c4bench.cli.main import main
+
+INVENTORY = "all:\n  hosts:\n    h0: {}\n    h1: {}\n"
+
+
+@pytest.fixture
+def job(tmp_path, capsys):
+    """`c4bench job start` with this JOB.yml; the exit code and what was said."""
+
+    def start(text):
+        (tmp_path / "hosts.yml").write_text(INVENTORY)
+        (tmp_path / "job.yml").write_text(text)
+        trust = f"--trust={tmp_path / 'none'}"
+        code = main(["job", "start", str(tmp_path / "job.yml"), f"--hosts={tmp_path / 'hosts.yml'}", trust])
+        return code, capsys.readouterr().err
+
+    return start
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("name: [", "job.yml"),
+        ("program: learning", "missing required field `name`"),
+        ("{name: a, sparse: [h1]}", "unknown field `sparse`"),
+        ("{name: a, spares: [h9]}", "no host 'h9' in the inventory; there are h0, h1"),
+        ("{name: a, policy: {hang: reboot}}", "Invalid enum value 'reboot'"),
+        ("{name: a, policy: {min_confidence: 2}}", "$.policy.min_confidence"),
+        ("{name: a, policy: {hosts_per_hour: -1}}", "$.policy.hosts_per_hour"),
+        ("name: a", "no certificate of 'operator'"),
+    ],
+)
+def test_a_wrong_job_is_refused(job, text, words):
+    """File, place and what there is; and without a certificate nobody is asked."""
+    code, said = job(text)
+    assert code == 2
+    assert said.count("\n") == 1
+    assert words in said
+
+
+def test_a_master_wants_certificates_and_an_address(tmp_path, capsys):
+    """It does not listen without authentication."""
+    state = f"--state={tmp_path / 'state'}"
+    assert main(["master", state, f"--trust={tmp_path}"]) == 2
+    assert "no certificates" in capsys.readouterr().err
+    assert main(["master", state, "--listen=here", f"--trust={tmp_path}"]) == 2
+    assert "write ADDRESS:PORT" in capsys.readouterr().err
+    assert not (tmp_path / "state").exists()

@@ -1,60 +1,145 @@
 """An authority for one fabric, and a certificate for each host, for the master and for those who speak to it.
 
 Ed25519 throughout (RFC 8410): signatures have one size, so a handshake takes the same bytes, hence the same virtual
-time, in every run.
+time, in every run. Who is no more to be trusted is in the revocation list (RFC 5280, section 5), which stands behind
+the authority's certificate in `ca.pem`: whoever has the one has the other, and both ends of a connection ask it.
 """
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 from cryptography.x509.oid import NameOID
 
+from c4bench.errors import UnhealthyError, UsageError
 from c4bench.wire.trust import MASTER, OBSERVER, OPERATOR
 
 _LIFETIME = datetime.timedelta(days=3650)
+_NAME = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "c4bench")])
+Revoked = Mapping[int, datetime.datetime]
 
 
-def establish(directory: Path, hosts: Sequence[str], valid_from: datetime.datetime) -> None:
-    """Make a new authority in `directory`: `ca.pem`, and `NAME.pem` with `NAME.key` for each.
+class _Authority(NamedTuple):
+    directory: Path
+    key: Ed25519PrivateKey
+    certificate: x509.Certificate
+    revoked: dict[int, datetime.datetime]
 
-    That is the master, its operator, observers and every host.
 
-    The authority's own key is not kept: a fabric that gains a host is established anew.
+def establish(directory: Path, hosts: Iterable[str], valid_from: datetime.datetime) -> None:
+    """Make a new authority in `directory`: `ca.pem` and `ca.key`, and a certificate for each name.
+
+    The names are the master, every host, the operator and observers. A name's certificate is `NAME.pem`, its key `NAME.key`. The authority's own key is wanted only to add, rotate and
+    revoke, and never leaves the folder.
     """
     directory.mkdir(parents=True, exist_ok=True)
     key = Ed25519PrivateKey.generate()
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "c4bench")])
-    authority = (
-        _builder(name, name, key, valid_from, serial=1)
+    certificate = (
+        _builder(_NAME, key, valid_from, serial=1)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .sign(key, None)
     )
-    (directory / "ca.pem").write_bytes(authority.public_bytes(Encoding.PEM))
-    for serial, host in enumerate([MASTER, *hosts, OPERATOR, OBSERVER], start=2):
-        own = Ed25519PrivateKey.generate()
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host)])
-        certificate = (
-            _builder(subject, name, own, valid_from, serial)
-            .add_extension(x509.SubjectAlternativeName([x509.DNSName(host)]), critical=False)
-            .sign(key, None)
-        )
-        (directory / f"{host}.pem").write_bytes(certificate.public_bytes(Encoding.PEM))
-        secret = directory / f"{host}.key"
-        secret.touch(mode=0o600)
-        secret.write_bytes(own.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    _write_secret(directory / "ca.key", key)
+    authority = _Authority(directory, key, certificate, {})
+    _publish(authority, valid_from)
+    for serial, name in enumerate([MASTER, *hosts, OPERATOR, OBSERVER], start=2):
+        _issue(authority, name, valid_from, serial)
+
+
+def issue(directory: Path, hosts: Iterable[str], valid_from: datetime.datetime) -> None:
+    """Certificates for those hosts that have none yet."""
+    _issue_all(_load(directory), [name for name in hosts if not (directory / f"{name}.pem").exists()], valid_from)
+
+
+def rotate(directory: Path, names: Iterable[str], valid_from: datetime.datetime) -> None:
+    """New keys and certificates for these names; from now on the old ones are refused. UsageError for unknown names."""
+    wanted = list(names)
+    revoke(directory, wanted, valid_from)
+    _issue_all(_load(directory), wanted, valid_from)
+
+
+def revoke(directory: Path, names: Iterable[str], valid_from: datetime.datetime) -> None:
+    """From now on whoever holds these names' certificates is refused. UsageError for a name that has none."""
+    wanted, authority = list(names), _load(directory)
+    for name in wanted:
+        if not (directory / f"{name}.pem").exists():
+            known = sorted(path.stem for path in directory.glob("*.key") if path.stem != "ca")
+            raise UsageError(f"{directory} has no certificate of {name!r}; it has those of {', '.join(known)}")
+    for name in wanted:
+        authority.revoked[_certificate(directory / f"{name}.pem").serial_number] = valid_from
+    _publish(authority, valid_from)
+    for name in wanted:
+        for suffix in ("pem", "key"):
+            (directory / f"{name}.{suffix}").unlink()
+
+
+def _issue_all(authority: _Authority, names: Iterable[str], valid_from: datetime.datetime) -> None:
+    issued = [_certificate(path).serial_number for path in authority.directory.glob("*.pem")]
+    for serial, name in enumerate(names, start=1 + max([*issued, *authority.revoked])):
+        _issue(authority, name, valid_from, serial)
+
+
+def _issue(authority: _Authority, name: str, valid_from: datetime.datetime, serial: int) -> None:
+    own = Ed25519PrivateKey.generate()
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    certificate = (
+        _builder(subject, own, valid_from, serial)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        .sign(authority.key, None)
+    )
+    (authority.directory / f"{name}.pem").write_bytes(certificate.public_bytes(Encoding.PEM))
+    _write_secret(authority.directory / f"{name}.key", own)
+
+
+def _publish(authority: _Authority, valid_from: datetime.datetime) -> None:
+    """Write `ca.pem` whole: an agent may be reading it."""
+    listed = (
+        x509.CertificateRevocationListBuilder()
+        .issuer_name(_NAME)
+        .last_update(valid_from)
+        .next_update(valid_from + _LIFETIME)
+    )
+    for serial, since in sorted(authority.revoked.items()):
+        entry = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(since).build()
+        listed = listed.add_revoked_certificate(entry)
+    content = authority.certificate.public_bytes(Encoding.PEM)
+    content += listed.sign(authority.key, None).public_bytes(Encoding.PEM)
+    fresh = authority.directory / "ca.new"
+    fresh.write_bytes(content)
+    fresh.replace(authority.directory / "ca.pem")
+
+
+def _load(directory: Path) -> _Authority:
+    secret = directory / "ca.key"
+    if not secret.exists():
+        raise UnhealthyError(f"{secret} is not there, and without it nothing can be added or revoked; use a new folder")
+    key = load_pem_private_key(secret.read_bytes(), None)
+    assert isinstance(key, Ed25519PrivateKey)
+    listed = x509.load_pem_x509_crl((directory / "ca.pem").read_bytes())
+    revoked = {entry.serial_number: entry.revocation_date_utc for entry in listed}
+    return _Authority(directory, key, _certificate(directory / "ca.pem"), revoked)
+
+
+def _certificate(path: Path) -> x509.Certificate:
+    return x509.load_pem_x509_certificate(path.read_bytes())
+
+
+def _write_secret(path: Path, key: Ed25519PrivateKey) -> None:
+    path.touch(mode=0o600)
+    path.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: Ed25519PrivateKey, valid_from: datetime.datetime, serial: int
+    subject: x509.Name, key: Ed25519PrivateKey, valid_from: datetime.datetime, serial: int
 ) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
-        .issuer_name(issuer)
+        .issuer_name(_NAME)
         .public_key(key.public_key())
         .serial_number(serial)
         .not_valid_before(valid_from)

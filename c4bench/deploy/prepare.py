@@ -1,4 +1,4 @@
-"""`python -m c4bench.deploy.prepare hosts.yml FOLDER`: make what playbooks/deploy.yml wants."""
+"""`python -m c4bench.deploy.prepare hosts.yml FOLDER`: make what playbooks/deploy.yml wants, keep its trust."""
 
 import argparse
 import datetime
@@ -7,20 +7,20 @@ import sys
 from pathlib import Path
 
 from c4bench.deploy import authority, bundle
-from c4bench.errors import C4Error
+from c4bench.errors import C4Error, UsageError
 from c4bench.inventory import Inventory, load
 
 _CLOCKS_APART = datetime.timedelta(days=1)  # a host whose clock is behind must not find its certificate too young
 
 
 def prepare(inventory: Inventory, directory: Path) -> dict[str, object]:
-    """Make the hosts' certificates and the agent's bundle in `directory`; returns the variables that name them.
+    """Make the agent's bundle, and certificates for hosts that have none, in `directory`; the variables that name them.
 
-    Raises UnhealthyError when a package that agents need is missing here.
+    Raises UnhealthyError when a package that agents need is missing here, or the authority's key.
     """
-    trust = directory / "trust"
-    valid_from = datetime.datetime.now(datetime.UTC) - _CLOCKS_APART
-    authority.establish(trust, [host.name for host in inventory.hosts], valid_from)
+    trust, names = directory / "trust", [host.name for host in inventory.hosts]
+    make = authority.issue if (trust / "ca.pem").exists() else authority.establish
+    make(trust, names, _valid_from())
     return {"c4_trust": str(trust.resolve()), "c4_bundle": str(bundle.build(directory).resolve())}
 
 
@@ -29,16 +29,32 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m c4bench.deploy.prepare", description=__doc__)
     parser.add_argument("inventory", type=Path)
     parser.add_argument("directory", type=Path)
+    parser.add_argument("--rotate", nargs="+", default=[], metavar="NAME", help="new keys for hosts, or for `master`")
+    parser.add_argument("--revoke", nargs="+", default=[], metavar="NAME", help="refuse hosts that are gone or lost")
     options = parser.parse_args(argv)
     try:
-        variables = prepare(load(options.inventory), options.directory)
+        inventory, trust = load(options.inventory), options.directory / "trust"
+        known = {host.name for host in inventory.hosts}
+        if known & set(options.revoke):
+            name = min(known & set(options.revoke))
+            raise UsageError(
+                f"{name} is in {options.inventory} still; take it out before you revoke it, or --rotate it"
+            )
+        for change, names in ((authority.rotate, options.rotate), (authority.revoke, options.revoke)):
+            if names:
+                change(trust, names, _valid_from())
+        variables = prepare(inventory, options.directory)
     except C4Error as error:
         sys.stderr.write(f"c4bench: {error}\n")
         return error.exit_code
     given = shlex.join(word for name, value in variables.items() for word in ("-e", f"{name}={value}"))
-    inventory = shlex.quote(str(options.inventory))
-    sys.stdout.write(f"ansible-playbook -i {inventory} playbooks/deploy.yml {given} -e c4_master=ADDRESS\n")
+    where = shlex.quote(str(options.inventory))
+    sys.stdout.write(f"ansible-playbook -i {where} playbooks/deploy.yml {given} -e c4_master=ADDRESS\n")
     return 0
+
+
+def _valid_from() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC) - _CLOCKS_APART
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""Who may speak: TLS 1.3 on both sides, with certificates of one authority (made by `c4bench.deploy.authority`)."""
+"""Who may speak: TLS 1.3 on both sides, with certificates of one authority (made by `c4bench.deploy.authority`).
+
+The authority's file holds its revocation list too, and a peer is refused that is on it.
+"""
 
 import ssl
 from pathlib import Path
@@ -24,6 +27,7 @@ def client_context(ca: Path, certificate: Path, key: Path) -> ssl.SSLContext:
 def _load(context: ssl.SSLContext, ca: Path, certificate: Path, key: Path) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.load_verify_locations(ca)
+    context.verify_flags |= ssl.VerifyFlags.VERIFY_CRL_CHECK_LEAF
     context.load_cert_chain(certificate, key)
     return context
 

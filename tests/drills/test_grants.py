@@ -2,15 +2,19 @@
 
 import json
 import shlex
+import shutil
 import subprocess
 import sys
+import tarfile
 
 import netns_hosts
 import pytest
+import yaml
 
 from c4bench import remote
 from c4bench.deploy import playbook
 from c4bench.deploy.prepare import prepare
+from c4bench.errors import UnhealthyError
 from c4bench.inventory import load
 
 REASON = netns_hosts.missing("sudo", "visudo")
@@ -48,6 +52,23 @@ def host(tmp_path_factory):
         variables = prepare(inventory, directory) | {"c4_master": netns_hosts.CONTROLLER, "c4_operators": OPERATOR}
         playbook("deploy", inventory, hosts=["n1"], variables=variables, directory=directory)
         yield Host(made, directory)
+
+
+@pytest.fixture
+def play(host):
+    """Run one of our playbooks on the host, as root; how many of its tasks changed something."""
+
+    def run(name, **variables):
+        found = playbook(
+            name,
+            load(host.directory / "hosts.yml"),
+            hosts=["n1"],
+            variables={"c4_operators": OPERATOR} | variables,
+            directory=host.directory,
+        )
+        return found.hosts["n1"].changed
+
+    return run
 
 
 class Host:
@@ -193,3 +214,35 @@ def test_a_wrong_sudo_rule_is_one_line_and_nothing_is_touched(host, wrong, says)
     assert complaint.count("\n") == 1
     assert host.audit() == before
     assert "state UP" in host.root("ip link show nic0")
+
+
+def test_a_check_says_all_that_is_wrong(host, play):
+    """A whole installation passes; a file that others may write, a missing rule and a stopped agent are each named."""
+    assert play("check") == 0
+    host.root("chmod o+w /opt/c4bench/site/c4bench/errors.py; mv /etc/sudoers.d/c4bench /root/rule")
+    assert play("stop") == 1
+    with pytest.raises(UnhealthyError) as failed:
+        play("check")
+    host.root("chmod o-w /opt/c4bench/site/c4bench/errors.py; mv /root/rule /etc/sudoers.d/c4bench")
+    for says in (
+        "not root's alone to write: /opt/c4bench/site/c4bench/errors.py",
+        "no agent runs",
+        f"{OPERATOR} may not",
+    ):
+        assert says in str(failed.value)
+    assert [play("start"), play("start"), play("check")] == [1, 0, 0]
+
+
+def test_what_a_host_knows_comes_home(host, play):
+    """Logs and links arrive as one tarball, NICs as variables for review; the host is as it was."""
+    before = host.root("ls -a /tmp /root")
+    assert play("collect", c4_collected=str(host.directory / "collected")) == 0
+    with tarfile.open(host.directory / "collected/n1.tar.gz") as found:
+        assert {"links.txt", "queues.txt"} <= set(found.getnames())
+    play("discover")
+    written = yaml.safe_load((host.directory / "host_vars/n1/c4bench.yml").read_text())
+    assert written == {"c4": {"disruptive": False, "nics": []}}
+    (host.directory / "host_vars/n1/c4bench.yml").write_text("c4: {}")
+    assert play("discover") == 0
+    shutil.rmtree(host.directory / "host_vars")
+    assert host.root("ls -a /tmp /root") == before

@@ -5,7 +5,8 @@ import ssl
 
 import pytest
 
-from c4bench.deploy.authority import establish
+from c4bench.deploy.authority import establish, issue, revoke, rotate
+from c4bench.errors import UnhealthyError, UsageError
 from c4bench.wire.trust import client_context, peer_name, server_context
 
 NOW = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1)
@@ -60,3 +61,59 @@ def test_keys_are_for_their_owner_only(tmp_path):
     """No private key can be read by others."""
     establish(tmp_path, ["h1"], NOW)
     assert {path.stat().st_mode & 0o777 for path in tmp_path.glob("*.key")} == {0o600}
+
+
+def kept(trust, name, place):
+    """A copy of what a host holds, as a thief would have it."""
+    place.mkdir()
+    for suffix in ("pem", "key"):
+        (place / f"{name}.{suffix}").write_bytes((trust / f"{name}.{suffix}").read_bytes())
+    return place
+
+
+@pytest.mark.parametrize("change", [rotate, revoke])
+def test_an_old_certificate_does_not_get_in(tmp_path, change):
+    """Rotated or revoked, what a host held until now is refused, and the others' is not."""
+    trust = tmp_path / "trust"
+    establish(trust, ["h1", "h2"], NOW)
+    old = kept(trust, "h1", tmp_path / "old")
+    change(trust, ["h1"], NOW)
+    with pytest.raises(ssl.SSLCertVerificationError, match="certificate revoked"):
+        handshake(*contexts(trust, "h1", old))
+    assert peer_name(handshake(*contexts(trust, "h2"))) == "h2"
+    assert (trust / "h1.pem").exists() == (change is rotate)
+    if change is rotate:
+        assert peer_name(handshake(*contexts(trust, "h1"))) == "h1"
+
+
+def test_a_stolen_master_commands_nobody(tmp_path):
+    """An agent that has been told refuses a master whose key was rotated away."""
+    trust = tmp_path / "trust"
+    establish(trust, ["h1"], NOW)
+    old = kept(trust, "master", tmp_path / "old")
+    rotate(trust, ["master"], NOW)
+    posing = server_context(trust / "ca.pem", old / "master.pem", old / "master.key")
+    with pytest.raises(ssl.SSLCertVerificationError, match="certificate revoked"):
+        handshake(posing, contexts(trust, "h1")[1])
+
+
+def test_a_host_that_joins_disturbs_nobody(tmp_path):
+    """It gets a certificate of its own number; the others keep theirs, and a revoked number never comes again."""
+    establish(tmp_path, ["h1", "h2"], NOW)
+    before = (tmp_path / "h1.pem").read_bytes()
+    revoke(tmp_path, ["h2"], NOW)
+    issue(tmp_path, ["h1", "h2", "h3"], NOW)
+    assert (tmp_path / "h1.pem").read_bytes() == before
+    assert {peer_name(handshake(*contexts(tmp_path, name))) for name in ("h1", "h2", "h3")} == {"h1", "h2", "h3"}
+
+
+def test_what_cannot_be_done_is_said(tmp_path):
+    """A name without a certificate, and an authority whose key is elsewhere; nothing is changed."""
+    establish(tmp_path, ["h1"], NOW)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(UsageError, match="no certificate of 'h9'; it has those of h1, master"):
+        rotate(tmp_path, ["h1", "h9"], NOW)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    (tmp_path / "ca.key").unlink()
+    with pytest.raises(UnhealthyError, match=r"ca\.key is not there"):
+        revoke(tmp_path, ["h1"], NOW)

@@ -33,8 +33,8 @@ class _Authority(NamedTuple):
 def establish(directory: Path, hosts: Iterable[str], valid_from: datetime.datetime) -> None:
     """Make a new authority in `directory`: `ca.pem` and `ca.key`, and a certificate for each name.
 
-    The names are the master, every host, the operator and observers. A name's certificate is `NAME.pem`, its key `NAME.key`. The authority's own key is wanted only to add, rotate and
-    revoke, and never leaves the folder.
+    The names are the master, every host, the operator and observers. A name's certificate is `NAME.pem`, its key
+    `NAME.key`. The authority's own key is wanted only to add, rotate and revoke, and never leaves the folder.
     """
     directory.mkdir(parents=True, exist_ok=True)
     key = Ed25519PrivateKey.generate()

@@ -86,14 +86,16 @@ class RankContext:
         self.size = len(job.members)
         self._socket = config.socket
         self._link = RankLink(config.socket)
+        self.controls = Controls.create(config.controls(job.id, rank))
         own = set(job.members[rank].nics)
         self._process = Process(
             job=job.id,
             nics=tuple(nic for nic in job.nics if nic.name in own),
             rendezvous=AgentRendezvous(self._link, job.id, config.socket),
             recorder=Recorder(config.ring(job.id, rank), job.id, rank),
+            # So every program obeys at its next operation, whatever its loop looks like.
+            before_operation=self.controls.obey,
         )
-        self.controls = Controls.create(config.controls(job.id, rank))
 
     def parameters(self, kind: type[Parameters]) -> Parameters:
         """The job's parameters as a program's own struct. Raises UsageError naming the wrong one."""
@@ -113,6 +115,7 @@ class RankContext:
 
         Returns what each has brought. The test may be one of them (see `control.cluster.Cluster.meet`).
         """
+        self.controls.obey()
         return AgentRendezvous(self._link, place, self._socket).exchange("", key, rank, size, payload, timeout_s)
 
     def report(self, kind: str, **fields: Any) -> None:  # noqa: ANN401  (each program has its own)

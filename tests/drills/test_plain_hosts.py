@@ -32,4 +32,4 @@ def test_the_same_scenarios_run_and_skip_what_needs_rdma(tmp_path):
     assert "1 passed, 12 skipped" in done.stdout
     assert "no-rdma: no RDMA device on any host" in done.stdout
     names = [measurement.name for measurement in RunDirectory(run).measurements()]
-    assert names == ["deploy.hosts_answering_fraction"]
+    assert names == ["deploy.hosts_answering_fraction", "deploy.idempotent"]

@@ -52,7 +52,7 @@ class Group:
     ) -> None:
         used = _channels(members, process.nics, options)
         self.name, self.rank, self.size, self.options = name, rank, len(members), options
-        self._rendezvous = process.rendezvous
+        self._rendezvous, self._before = process.rendezvous, process.before_operation
         self._seq = 0
         self._broken = False
         self._pairs: list[_Ends] = []
@@ -221,6 +221,7 @@ class Group:
         self._seq += 1
 
     def _check(self, kind: str) -> None:
+        self._before()
         if self._broken:
             text = "this communicator is closed or has failed; make another"
             raise self._error(kind, self._seq, text, "BROKEN")

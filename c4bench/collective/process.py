@@ -18,10 +18,14 @@ def open_device(nic: Nic) -> Port:
 
 @dataclass(frozen=True)
 class Process:
-    """Channel c of a communicator uses the c-th of `nics`; `open_port` opens one."""
+    """Channel c of a communicator uses the c-th of `nics`; `open_port` opens one.
+
+    `before_operation` is called whenever the rank is about to enter one.
+    """
 
     job: str
     nics: tuple[Nic, ...]
     rendezvous: Rendezvous
     recorder: Recorder
     open_port: Callable[[Nic], Port] = open_device
+    before_operation: Callable[[], None] = lambda: None

@@ -1,5 +1,7 @@
 """A GPU as found, by the words of `nvidia-smi`."""
 
+import shutil
+
 import msgspec
 
 from c4bench.errors import UnhealthyError, UsageError
@@ -32,6 +34,11 @@ class GpuTarget(msgspec.Struct, frozen=True):
     def listing(self) -> dict[str, str]:
         """The settings that a fault may change; the clock itself goes up and down with the load."""
         return {"power limit": f"{self.limit_w:g} W"}
+
+
+def hardware() -> str:
+    """`nvidia`, or `simulated` on a host without the vendor's tool."""
+    return "nvidia" if shutil.which("nvidia-smi") else "simulated"
 
 
 def examine(request: FaultRequest) -> GpuTarget:

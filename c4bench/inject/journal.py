@@ -9,7 +9,7 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -89,8 +89,9 @@ class Journal:
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Nobody else changes the host within the block."""
-        self._faults.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(self._root / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        with _on_disk(self._root):
+            self._faults.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self._root / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         os.set_inheritable(descriptor, True)  # see actions.run
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -127,7 +128,8 @@ class Journal:
             return None
         problems = _undo(entry.plan) if entry.boot == boot() else ()
         reverted = Reverted(fault_id, by, time.time(), problems=problems)
-        self.audit("reverted", entry.lease, by=by, problems=problems)
+        with suppress(UnhealthyError):  # a disk without room must not keep us from forgetting what is undone
+            self.audit("reverted", entry.lease, by=by, problems=problems)
         self._path(fault_id).unlink()
         self._sync()
         return entry, reverted
@@ -204,11 +206,12 @@ class Journal:
         who = {"user": os.environ.get("SUDO_USER") or os.environ.get("USER", ""), "pid": os.getpid()}
         what = {"time_s": time.time(), "event": event, "id": lease.id, "target": lease.request.where}
         line = msgspec.json.encode(what | fields | who) + b"\n"
-        descriptor = os.open(self._root / "audit.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)
-        try:
-            os.write(descriptor, line)
-        finally:
-            os.close(descriptor)
+        with _on_disk(self._root):
+            descriptor = os.open(self._root / "audit.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)
+            try:
+                os.write(descriptor, line)
+            finally:
+                os.close(descriptor)
 
     def _path(self, fault_id: str) -> Path:
         return self._faults / f"{checked_name('fault', fault_id)}.json"
@@ -230,11 +233,22 @@ class Journal:
 def _put(path: Path, what: Entry | Quarantine) -> None:
     """The whole file or nothing of it, whatever happens meanwhile."""
     fresh = path.with_suffix(".new")
-    with fresh.open("wb") as file:
+    with _on_disk(path), fresh.open("wb") as file:
         file.write(msgspec.json.encode(what))
         file.flush()
         os.fsync(file.fileno())
     fresh.replace(path)
+
+
+@contextmanager
+def _on_disk(path: Path) -> Iterator[None]:
+    """What must be on disk before a host is touched is, or nothing is touched."""
+    try:
+        yield
+    except OSError as error:
+        raise UnhealthyError(
+            f"{path} cannot be written, and no fault begins without a record of it: {error.strerror}; make room there"
+        ) from None
 
 
 def _undo(plan: Plan) -> tuple[str, ...]:

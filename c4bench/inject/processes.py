@@ -36,7 +36,7 @@ def find(request: FaultRequest) -> ProcessTarget:
     """The process of the request's rank. Raises UsageError when no such rank runs here."""
     job, rank = request.the_rank
     checked_name("job", job)
-    places = load(AGENT_CONFIG) if AGENT_CONFIG.exists() else AgentConfig("", "", "")
+    places = _places()
     ring = places.ring(job, rank)
     if not ring.exists():
         raise UsageError(f"rank {rank} of job {job} does not run on {request.host}: there is no {ring}")
@@ -48,6 +48,15 @@ def find(request: FaultRequest) -> ProcessTarget:
         # Whoever writes the ring says which process it is of; nobody has another user's hit by saying so.
         raise UnhealthyError(f"{ring} names process {pid}, which is another user's; stop job {job}")
     return ProcessTarget(pid, started, ring, places.controls(job, rank), _group(pid))
+
+
+def rings() -> Path:
+    """Where this host's ranks write their telemetry, a folder for each job."""
+    return Path(_places().rings)
+
+
+def _places() -> AgentConfig:
+    return load(AGENT_CONFIG) if AGENT_CONFIG.exists() else AgentConfig("", "", "")
 
 
 def started_ticks(pid: int) -> int | None:

@@ -1,7 +1,8 @@
 """What a fault befalls, as found: one look for each kind of target."""
 
 from c4bench.errors import UsageError
-from c4bench.inject import gpus, hosts, interfaces, processes, switches
+from c4bench.inject import accelerators, gpus, hosts, interfaces, processes, switches
+from c4bench.inject.accelerators import AcceleratorTarget
 from c4bench.inject.gpus import GpuTarget
 from c4bench.inject.hosts import HostTarget
 from c4bench.inject.interfaces import InterfaceTarget
@@ -9,7 +10,7 @@ from c4bench.inject.processes import ProcessTarget
 from c4bench.inject.switches import SwitchTarget
 from c4bench.model.fault import FaultRequest, TargetKind
 
-Target = InterfaceTarget | SwitchTarget | HostTarget | ProcessTarget | GpuTarget
+Target = InterfaceTarget | SwitchTarget | HostTarget | ProcessTarget | GpuTarget | AcceleratorTarget
 
 
 def look(kind: TargetKind, request: FaultRequest) -> Target:
@@ -24,6 +25,6 @@ def look(kind: TargetKind, request: FaultRequest) -> Target:
         case TargetKind.PROCESS:
             return processes.find(request)
         case TargetKind.GPU:
-            return gpus.examine(request)
+            return gpus.examine(request) if gpus.hardware() == "nvidia" else accelerators.examine(request)
         case TargetKind.COMPOUND:
             raise UsageError(f"{request.fault} is several faults; each has a target of its own")

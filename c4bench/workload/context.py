@@ -88,6 +88,7 @@ class RankContext:
         self._socket = config.socket
         self._link = RankLink(config.socket)
         self._reports = itertools.count(1)
+        self.controls = Controls.create(config.controls(job.id, rank))
         self.recorder = Recorder(config.ring(job.id, rank), job.id, rank)
         own = set(job.members[rank].nics)
         self._process = Process(
@@ -95,8 +96,9 @@ class RankContext:
             nics=tuple(nic for nic in job.nics if nic.name in own),
             rendezvous=AgentRendezvous(self._link, job.id, config.socket),
             recorder=self.recorder,
+            # So every program obeys at its next operation, whatever its loop looks like.
+            before_operation=self.controls.obey,
         )
-        self.controls = Controls.create(config.controls(job.id, rank))
 
     def parameters(self, kind: type[Parameters]) -> Parameters:
         """The job's parameters as a program's own struct. Raises UsageError naming the wrong one."""
@@ -117,6 +119,7 @@ class RankContext:
 
         Returns what each has brought. The test may be one of them (see `control.cluster.Cluster.meet`).
         """
+        self.controls.obey()
         return AgentRendezvous(self._link, place, self._socket).exchange("", key, rank, size, payload, timeout_s)
 
     def report(self, kind: str, **fields: Any) -> None:  # noqa: ANN401  (each program has its own)

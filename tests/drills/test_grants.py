@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from contextlib import contextmanager
 
 import netns_hosts
 import pytest
@@ -91,10 +92,21 @@ class Host:
         return done.code, (done.stdout + done.stderr).decode()
 
     def fault(self, *words):
-        argv = [sys.executable, "-m", "c4bench.cli.main", "fault", *words, f"--hosts={self.inventory}", "--json"]
-        history = [f"--history={self.directory}/faults.jsonl"] if words[0] == "apply" else []
-        done = subprocess.run([*argv, *history], capture_output=True, text=True, check=False)
+        done = subprocess.run(self._argv(words), capture_output=True, text=True, check=False)
         return done.returncode, done.stdout, done.stderr
+
+    @contextmanager
+    def held(self, *words):
+        """A fault that is in force within the block, and must end by itself after it."""
+        process = subprocess.Popen(self._argv(("apply", *words)), stdout=subprocess.PIPE, text=True)
+        with process:
+            assert json.loads(process.stdout.readline())["witness"]["seen"]
+            yield
+        assert process.returncode == 0
+
+    def _argv(self, words):
+        argv = [sys.executable, "-m", "c4bench.cli.main", "fault", *words, f"--hosts={self.inventory}", "--json"]
+        return [*argv, *([f"--history={self.directory}/faults.jsonl"] if words[0] == "apply" else [])]
 
     def audit(self):
         return [json.loads(line) for line in self.root("cat /var/lib/c4bench/audit.jsonl || true").splitlines()]
@@ -246,3 +258,50 @@ def test_what_a_host_knows_comes_home(host, play):
     assert play("discover") == 0
     shutil.rmtree(host.directory / "host_vars")
     assert host.root("ls -a /tmp /root") == before
+
+
+def test_a_full_disk_lets_no_fault_begin_and_keeps_none(host):
+    """Without room for its record a fault is refused untouched; one that is in force when the disk fills still ends."""
+    fill = "dd if=/dev/zero of=/var/lib/c4bench/filler bs=4k 2>/dev/null; true"
+    host.root("mkdir -p /var/lib/c4bench; mount -t tmpfs -o size=256k disk /var/lib/c4bench")
+    try:
+        host.root(fill)
+        code, said, complaint = host.fault("apply", "nic.down", "n1/0", "--last-nic")
+        assert (code, said) == (3, "")
+        assert "no fault begins without a record of it: No space left on device; make room there" in complaint
+        assert complaint.count("\n") == 1
+        assert "state UP" in host.root("ip link show nic0")
+        host.root("rm /var/lib/c4bench/filler")
+        with host.held("nic.down", "n1/0", "--last-nic", "--lease=4s"):
+            host.root(fill)
+            assert "state UP" not in host.root("ip link show nic0")
+        assert "state UP" in host.root("ip link show nic0")
+        assert host.fault("status")[:2] == (0, "")
+    finally:
+        host.root("umount /var/lib/c4bench")
+
+
+@pytest.mark.parametrize(
+    ("say", "word"),
+    [("status", "its host key is not the one in known_hosts"), ("apply", "Host key verification failed")],
+)
+def test_a_host_with_another_key_is_not_spoken_to(host, say, word):
+    """Whoever answers at the host's address with a key that is not the known one is told nothing: exit code 3."""
+    known = host.directory / "known_hosts"
+    right = known.read_text()
+    before = host.audit()
+    subprocess.run(
+        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(host.directory / f"other-{say}")], check=True
+    )
+    other = (host.directory / f"other-{say}.pub").read_text().split()[1]
+    address, kind, _ = right.split()
+    known.write_text(f"{address} {kind} {other}\n")
+    try:
+        words = ("nic.down", "n1/0", "--last-nic") if say == "apply" else ()
+        code, said, complaint = host.fault(say, *words)
+    finally:
+        known.write_text(right)
+    assert (code, said) == (3, "")
+    assert word in complaint
+    assert complaint.count("\n") == 1
+    assert host.audit() == before

@@ -7,13 +7,29 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from c4bench.errors import UnhealthyError
-from c4bench.inject import interfaces, targets
+from c4bench.inject import gpus, interfaces, targets
 from c4bench.inject.actions import Plan
-from c4bench.inject.drivers import forwarding, host, infiniband, mlx5, netdev, nvidia, pcie, process, sonic, switch
+from c4bench.inject.drivers import (
+    accelerator,
+    forwarding,
+    host,
+    infiniband,
+    mlx5,
+    netdev,
+    nvidia,
+    pcie,
+    process,
+    sonic,
+    switch,
+)
 from c4bench.model.fault import FaultRequest, FaultSpec, TargetKind
 
 # The second argument is the target of that kind (see `targets`).
 DRIVERS: Mapping[str, Callable[[FaultRequest, Any], Plan]] = {
+    "accelerator.clock": accelerator.clock,
+    "accelerator.error": accelerator.error,
+    "accelerator.hang": accelerator.hang,
+    "accelerator.power": accelerator.power,
     "netdev.blackhole": netdev.blackhole,
     "netdev.corrupt": netdev.corrupt,
     "netdev.delay": netdev.delay,
@@ -79,5 +95,5 @@ def _hardware(spec: FaultSpec, request: FaultRequest) -> str:
         case TargetKind.SWITCH:
             return "ethernet"
         case TargetKind.GPU:
-            return "nvidia"
+            return gpus.hardware()
     return "any"

@@ -7,7 +7,7 @@ class in a module of its own, and list it here under the name that the catalogue
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from c4bench.inject.witness import echo, figure, forwarding
+from c4bench.inject.witness import accelerator, echo, figure, forwarding
 from c4bench.inject.witness.base import Witness
 from c4bench.inject.witness.link import LinkFlaps, LinkState, SwitchState
 from c4bench.inject.witness.pace import ComputePace, LateStep, Standstill
@@ -25,8 +25,10 @@ WITNESSES: Mapping[str, Callable[[FaultRequest], Witness]] = {
     "echo_order": echo.EchoOrder,
     "echo_size": echo.EchoSize,
     "gid_table": figure.gid_table,
-    "gpu_clock": figure.gpu_clock,
-    "gpu_power": figure.gpu_power,
+    "gpu_clock": accelerator.clock,
+    "gpu_ended": accelerator.ended,
+    "gpu_power": accelerator.power,
+    "gpu_standstill": accelerator.standstill,
     "gpu_xid": figure.gpu_xid,
     "late_step": LateStep,
     "link_flaps": LinkFlaps,

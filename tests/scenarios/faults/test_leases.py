@@ -70,7 +70,9 @@ def over(on, measure, command):
         assert begun.keys() <= ended.keys(), "a fault was begun and never ended"
         late_s = max((ended[fault] - at_s - lease_s for fault, at_s in begun.items()), default=0.0)
         measure("lease.overrun_s", max(0.0, late_s), unit="s", at_most=LATE_S, how=how)
-        assert finished(command("heal")) == (0, b""), "`heal` found something left"
+        clean = finished(command("heal")) == (0, b"")
+        measure("hosts.clean_after_drill_fraction", float(clean), equals=1, clock=Clock.NONE, how=how)
+        assert clean, "`heal` found something left"
 
     return check
 

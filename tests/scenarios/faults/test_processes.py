@@ -13,6 +13,9 @@ PASSING = {
     "process.uneven": {"factor": 3, "period_s": 1.0},
     "process.stop": {},
     "process.hang": {},
+    "gpu.clock": {"clock_mhz": 600},
+    "gpu.power": {"limit_w": 100},
+    "gpu.hang": {},
 }
 # What a rank is to the injector: a process that writes its telemetry where ranks do, and obeys its controls.
 RANK = """
@@ -26,7 +29,7 @@ Recorder(places.ring("doomed", 0), "doomed", 0)
 controls = Controls.create(places.controls("doomed", 0))
 print("ready", flush=True)
 while not select.select([sys.stdin], [], [], 0.01)[0]:
-    controls.obey()
+    controls.compute(0.0)
 """
 
 
@@ -36,8 +39,10 @@ def test_faults_that_pass(job, c4d, injector, place, measure, healed):
     c4d.settle(SETTLE_S)
     victim = job.members[0]
     target = place(f"{job.id}:{victim.rank}@{victim.host}")
+    gpu = place(f"{victim.host}/gpu0")
     for name, parameters in PASSING.items():
-        with injector.apply_at(name, target, parameters, lease_s=LEASE_S, witness_s=1.0) as fault:
+        where = gpu if name.startswith("gpu") else target
+        with injector.apply_at(name, where, parameters, lease_s=LEASE_S, witness_s=1.0) as fault:
             measure("faults.witnessed_fraction", float(fault.witness.seen), equals=1, clock=Clock.NONE, fault=name)
             measure("faults.onset_error_s", fault.onset_bound_s, unit="s", at_most=0.010, fault=name)
         # A rank in the middle of a long step has yet to show that the next one is short again.
@@ -59,10 +64,11 @@ def doomed(inventory, hosts):
             connection.run(["rm", "-rf", "/dev/shm/c4bench/doomed"], timeout_s=30.0)
 
 
-@pytest.mark.parametrize("name", ["process.kill", "process.segfault", "process.memory", "process.exit"])
+@pytest.mark.parametrize("name", ["process.kill", "process.segfault", "process.memory", "process.exit", "gpu.ecc"])
 def test_faults_that_kill(name, doomed, injector, place, on, hosts, measure):
     """A rank that is killed or exits is seen to have ended, and nothing else of the fault stays on the host."""
-    with injector.apply_at(name, place(doomed), lease_s=LEASE_S) as fault:
+    where = place(f"{hosts[0].name}/gpu0" if name.startswith("gpu") else doomed)
+    with injector.apply_at(name, where, lease_s=LEASE_S) as fault:
         measure("faults.witnessed_fraction", float(fault.witness.seen), equals=1, clock=Clock.NONE, fault=name)
         measure("faults.onset_error_s", fault.onset_bound_s, unit="s", at_most=0.010, fault=name)
     groups = on(hosts[0].name, "ls -d /sys/fs/cgroup/c4bench-* 2>/dev/null || true")

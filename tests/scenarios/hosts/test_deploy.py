@@ -14,10 +14,11 @@ MOST_HOSTS = 2
 
 
 def test_agents_are_deployed_and_removed(inventory, hosts, run_directory, tmp_path, measure):
-    """The deploy playbook puts an agent on bare hosts, every one answers, and teardown leaves nothing behind."""
+    """The deploy playbook puts an agent on bare hosts, every one answers, a second run changes nothing, none stays."""
     chosen = hosts[:MOST_HOSTS]
     names = [host.name for host in chosen]
     authority.establish(tmp_path, names, datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1))
+    ansible = run_directory.path / "ansible"
     variables = {
         "c4_prefix": PREFIX,
         "c4_master": address_towards(chosen[0]),
@@ -26,15 +27,18 @@ def test_agents_are_deployed_and_removed(inventory, hosts, run_directory, tmp_pa
         "c4_bundle": str(bundle.build(tmp_path, ranks=False)),
     }
     with Cluster(chosen, tmp_path, "0.0.0.0", PORT) as cluster:
-        playbook("deploy", inventory, hosts=names, variables=variables, directory=run_directory.path / "ansible")
+        playbook("deploy", inventory, hosts=names, variables=variables, directory=ansible)
         try:
             answers = cluster.wait_hosts(names, 30.0)
+            again = playbook("deploy", inventory, hosts=names[:1], variables=variables, directory=ansible)
         finally:
-            playbook("teardown", inventory, hosts=names, variables=variables, directory=run_directory.path / "ansible")
+            playbook("teardown", inventory, hosts=names, variables=variables, directory=ansible)
     assert {answer.code for answer in answers.values()} == {f"{PREFIX}/site/c4bench"}
     measure(
         "deploy.hosts_answering_fraction", len(answers) / len(chosen), equals=1, clock=Clock.NONE, hosts=len(chosen)
     )
+    unchanged = again.hosts[names[0]].changed == 0
+    measure("deploy.idempotent", float(unchanged), equals=1, clock=Clock.NONE)
     for host in chosen:
         assert residue(inventory, host) == ""
 

@@ -494,3 +494,20 @@ def test_close_releases_every_port_twice_safely(world):
     assert made.ports[0][0].closed
     with pytest.raises(CollectiveError, match="closed or has failed"):
         made.comms[0].barrier()
+
+
+def test_what_comes_before_an_operation_comes_before_each(world):
+    """A rank is asked before it enters any operation, whatever its kind; what it raises there nobody takes for ours."""
+    comms = world(2)
+    asked = [0, 0]
+    for comm in comms.comms:
+        comm._group._before = lambda rank=comm.rank: asked.__setitem__(rank, asked[rank] + 1)
+
+    def work(comm):
+        array = np.ones(8, np.float32)
+        comm.all_reduce(array)
+        comm.barrier()
+        comm.broadcast(array)
+
+    comms.run(work)
+    assert asked == [3, 3]

@@ -38,10 +38,10 @@ while True:
 def test_a_knob_turned_by_one_process_is_seen_by_another(tmp_path):
     """The rank and the injector look at the same memory, and each knob stands for itself."""
     rank = Controls.create(tmp_path / "0.controls")
-    assert [rank.read(knob) for knob in KNOBS] == [1.0, 0.0, 0.0]
+    assert [rank.read(knob) for knob in KNOBS] == [1.0, 0.0, 0.0, 0.0, 0.0]
     for value, knob in enumerate(KNOBS, 2):
         Controls.open(tmp_path / "0.controls").turn(knob, value)
-    assert [rank.read(knob) for knob in KNOBS] == [2.0, 3.0, 4.0]
+    assert [rank.read(knob) for knob in KNOBS] == [2.0, 3.0, 4.0, 5.0, 6.0]
 
 
 @pytest.fixture

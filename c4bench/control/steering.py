@@ -137,6 +137,9 @@ class Steering:
         except AbsentHostsError as error:
             await self._without(name, error, incidents)
             return
+        except UnhealthyError as error:
+            self._end(name, incidents, str(error))
+            return
         restarted_s = time.time()
         reached = [msgspec.structs.replace(one, restarted_s=one.restarted_s or restarted_s) for one in incidents]
         self._stand(name, reached)
@@ -146,11 +149,15 @@ class Steering:
         try:
             said = await job.wait(RESUMED, len(job.spec.members), running.policy.resume_within_s)
         except UnhealthyError as error:
-            reached = [msgspec.structs.replace(one, reason=f"{one.reason}; {error}") for one in incidents]
+            self._end(name, incidents, str(error))
         else:
             now_s, step = time.time(), min(int(one["step"]) for one in said)
-            reached = [msgspec.structs.replace(one, resumed_s=now_s, resumed_step=step) for one in incidents]
-        self._tell(reached)
+            self._end(name, [msgspec.structs.replace(one, resumed_s=now_s, resumed_step=step) for one in incidents])
+
+    def _end(self, name: str, incidents: Sequence[Incident], problem: str = "") -> None:
+        """Nothing more is done about these, as the job trains again or because of a `problem`."""
+        why = f"; {problem}" if problem else ""
+        self._tell([msgspec.structs.replace(one, reason=one.reason + why) for one in incidents])
         self._master.register.stand(name, ())
         self._tasks.pop(name, None)
 
@@ -160,8 +167,7 @@ class Steering:
         attempt, absent = running.spec.id, error.hosts
         spares = [spare for spare in self._fleet(running).spares if spare.name not in absent]
         if len(absent) > len(spares):
-            self._tell([msgspec.structs.replace(one, reason=f"{one.reason}; {error}") for one in incidents])
-            self._master.register.stand(name, ())
+            self._end(name, incidents, str(error))
             return
         moves: dict[str, Host | None] = dict(zip(absent, spares, strict=False))
         again = [msgspec.structs.replace(one, spare=_moved(one.spare, moves)) for one in incidents]

@@ -17,7 +17,7 @@ from c4bench.model.event import PutBack, Steered
 from c4bench.model.fabric import Host
 from c4bench.model.steering import Action, Incident
 from c4bench.steer.decide import Decision, Fleet, decide
-from c4bench.steer.suspects import doubtful, settled
+from c4bench.steer.suspects import broken, doubtful, pairs, settled
 from c4bench.workload.learning import RESUMED
 
 if TYPE_CHECKING:
@@ -84,12 +84,13 @@ class Steering:
             self._tasks.pop(name, None)
 
     async def _settled(self, found: Diagnosis, running: Running) -> Sequence[Diagnosis]:
-        """What trials with an idle host make of a diagnosis that somebody would act on."""
-        idle = self._fleet(running).spares
-        if running.policy.hang is Action.OBSERVE or not idle or not doubtful(found):
+        """What trials make of a diagnosis that somebody would act on."""
+        if running.policy.hang is Action.OBSERVE or not doubtful(found):
             return (found,)
-        failed = await checkup.failing(self._master, running.spec.nics, idle[0])
-        return settled(found, failed, [nic.name for nic in running.spec.nics])
+        idle = [nic for spare in self._fleet(running).spares[:1] for nic in spare.nics]
+        tried = pairs((*running.spec.nics, *idle))
+        failed = broken(await checkup.failing(self._master, tried))
+        return settled(found, failed, [nic.name for nic in running.spec.nics if tried])
 
     async def let_go(self, name: str) -> None:
         """Steer a job no more."""

@@ -108,9 +108,9 @@ class Cluster:
         """End a job."""
         self._ask(self._master.stop(job))
 
-    def put_back(self, job: str) -> None:
-        """Put every host back into service that was taken out for that job's sake, unchecked."""
-        self._call_soon(lambda: self._master.put_back(job))
+    def put_back(self, job: str) -> list[str]:
+        """Put every host back into service that was taken out for that job's sake, unchecked; which these were."""
+        return self._call_soon(lambda: self._master.put_back(job))
 
     def meet(
         self, place: str, key: str, rank: int, size: int, payload: bytes = b"", timeout_s: float = 300.0

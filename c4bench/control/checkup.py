@@ -1,4 +1,4 @@
-"""Real transfers between a host's NICs and those of one that is idle: how well they carry, or whether they do."""
+"""Real transfers between NICs: how well they carry, or whether they do at all."""
 
 import asyncio
 import itertools
@@ -32,10 +32,10 @@ async def worst_fraction(master: "Master", host: Host, partner: Host) -> float:
     return min(found)
 
 
-async def failing(master: "Master", nics: Sequence[Nic], partner: Host) -> set[str]:
-    """Names of those NICs that do not carry to or from the partner; all are tried at once, with little."""
-    carried = await asyncio.gather(*(_carries(master, nic, partner.nics[0]) for nic in nics))
-    return {nic.name for nic, well in zip(nics, carried, strict=True) if not well}
+async def failing(master: "Master", pairs: Sequence[tuple[Nic, Nic]]) -> list[tuple[Nic, Nic]]:
+    """Those pairs that do not carry in both directions; all are tried at once, with little."""
+    carried = await asyncio.gather(*(_carries(master, *pair) for pair in pairs))
+    return [pair for pair, well in zip(pairs, carried, strict=True) if not well]
 
 
 async def _carries(master: "Master", nic: Nic, other: Nic) -> bool:

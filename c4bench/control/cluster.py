@@ -91,9 +91,9 @@ class Cluster:
         """Everything the master has told so far."""
         return self._call_soon(lambda: list(self._master.log.events))
 
-    def wait_event(self, holds: Callable[[Event], bool], timeout_s: float) -> Event | None:
-        """The first event of which `holds` is true, None when there is none within `timeout_s`."""
-        return self._ask(self._master.log.first(holds, timeout_s))
+    def wait_event(self, holds: Callable[[Event], bool], timeout_s: float, since: int = 0) -> Event | None:
+        """The first event from number `since` on of which `holds` is true, None if there is none within `timeout_s`."""
+        return self._ask(self._master.log.first(holds, timeout_s, since))
 
     def incidents(self, name: str) -> list[Incident]:
         """What became of each diagnosis of a job, as far as it has come."""
@@ -108,9 +108,9 @@ class Cluster:
         """End a job."""
         self._ask(self._master.stop(job))
 
-    def put_back(self, job: str) -> None:
-        """Put every host back into service that was taken out for that job's sake, unchecked."""
-        self._call_soon(lambda: self._master.put_back(job))
+    def put_back(self, job: str) -> list[str]:
+        """Put every host back into service that was taken out for that job's sake, unchecked; which these were."""
+        return self._call_soon(lambda: self._master.put_back(job))
 
     def meet(
         self, place: str, key: str, rank: int, size: int, payload: bytes = b"", timeout_s: float = 300.0

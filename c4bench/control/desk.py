@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any
 
+from c4bench.errors import UsageError
 from c4bench.wire.channel import Channel, ChannelClosed
 from c4bench.wire.messages import Ask, Empty, Launch, Restore, Stop, Subscribe
 from c4bench.wire.peer import Handler, Peer
@@ -58,7 +59,11 @@ class Desk:
         return Empty()
 
     async def _restore(self, request: Restore) -> Empty:
-        self._master.put_back(request.host)
+        if not self._master.put_back(request.host):
+            out = ", ".join(out.host for out in self._master.register.out())
+            raise UsageError(
+                f"{request.host} is not out of service, nor any host for its sake; out are {out or 'none'}"
+            )
         return Empty()
 
     async def _ask(self, request: Ask) -> list[dict[str, Any]]:

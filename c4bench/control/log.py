@@ -35,11 +35,11 @@ class Log:
                 number += 1
             await self._more.wait()
 
-    async def first(self, holds: Callable[[Event], bool], timeout_s: float) -> Event | None:
-        """The first event of which `holds` is true; None when there is none within `timeout_s`."""
+    async def first(self, holds: Callable[[Event], bool], timeout_s: float, since: int = 0) -> Event | None:
+        """The first event from number `since` on of which `holds` is true; None if there is none within `timeout_s`."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
-                async for event in self.follow(0):
+                async for event in self.follow(since):
                     if holds(event):
                         return event
         return None

@@ -266,11 +266,13 @@ class Master:
         self._board.forget(attempt)
         self.store.forget(attempt)
 
-    def put_back(self, name: str) -> None:
+    def put_back(self, name: str) -> list[str]:
         """Put a host back into service by its name, or all that were taken out for the sake of a job, unchecked."""
-        for host in [out.host for out in self.register.out() if name in (out.host, out.job)]:
+        found = [out.host for out in self.register.out() if name in (out.host, out.job)]
+        for host in found:
             self.register.put_back(host)
             self.log.tell(PutBack(time.time(), host))
+        return found
 
     async def meet(self, request: Exchange) -> tuple[bytes, ...]:
         """Wait for the others of an exchange, as one of them; returns what each gave."""

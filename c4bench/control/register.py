@@ -1,7 +1,7 @@
 """Which jobs run in which attempt, and which hosts are in service: the master's state, and every change of it.
 
-A job's first attempt has the job's name for an id, the n-th restart `NAME~n`. Ids are never used again, so what comes
-late from an attempt that is over, such as from a host that could not be told, is known for what it is.
+A job's first attempt has the job's name for an id, the n-th restart `NAME~n`. So what comes late from an attempt that
+is over, such as from a host that could not be told, is known for what it is.
 """
 
 from collections.abc import Mapping, Sequence

@@ -17,7 +17,7 @@ from c4bench.model.event import PutBack, Steered
 from c4bench.model.fabric import Host
 from c4bench.model.steering import Action, Incident
 from c4bench.steer.decide import Decision, Fleet, decide
-from c4bench.steer.suspects import doubtful, settled
+from c4bench.steer.suspects import broken, doubtful, pairs, settled
 from c4bench.workload.learning import RESUMED
 
 if TYPE_CHECKING:
@@ -84,12 +84,13 @@ class Steering:
             self._tasks.pop(name, None)
 
     async def _settled(self, found: Diagnosis, running: Running) -> Sequence[Diagnosis]:
-        """What trials with an idle host make of a diagnosis that somebody would act on."""
-        idle = self._fleet(running).spares
-        if running.policy.hang is Action.OBSERVE or not idle or not doubtful(found):
+        """What trials make of a diagnosis that somebody would act on."""
+        if running.policy.hang is Action.OBSERVE or not doubtful(found):
             return (found,)
-        failed = await checkup.failing(self._master, running.spec.nics, idle[0])
-        return settled(found, failed, [nic.name for nic in running.spec.nics])
+        idle = [nic for spare in self._fleet(running).spares[:1] for nic in spare.nics]
+        tried = pairs((*running.spec.nics, *idle))
+        failed = broken(await checkup.failing(self._master, tried))
+        return settled(found, failed, [nic.name for nic in running.spec.nics if tried])
 
     async def let_go(self, name: str) -> None:
         """Steer a job no more."""
@@ -137,6 +138,9 @@ class Steering:
         except AbsentHostsError as error:
             await self._without(name, error, incidents)
             return
+        except UnhealthyError as error:
+            self._end(name, incidents, str(error))
+            return
         restarted_s = time.time()
         reached = [msgspec.structs.replace(one, restarted_s=one.restarted_s or restarted_s) for one in incidents]
         self._stand(name, reached)
@@ -146,11 +150,15 @@ class Steering:
         try:
             said = await job.wait(RESUMED, len(job.spec.members), running.policy.resume_within_s)
         except UnhealthyError as error:
-            reached = [msgspec.structs.replace(one, reason=f"{one.reason}; {error}") for one in incidents]
+            self._end(name, incidents, str(error))
         else:
             now_s, step = time.time(), min(int(one["step"]) for one in said)
-            reached = [msgspec.structs.replace(one, resumed_s=now_s, resumed_step=step) for one in incidents]
-        self._tell(reached)
+            self._end(name, [msgspec.structs.replace(one, resumed_s=now_s, resumed_step=step) for one in incidents])
+
+    def _end(self, name: str, incidents: Sequence[Incident], problem: str = "") -> None:
+        """Nothing more is done about these, as the job trains again or because of a `problem`."""
+        why = f"; {problem}" if problem else ""
+        self._tell([msgspec.structs.replace(one, reason=one.reason + why) for one in incidents])
         self._master.register.stand(name, ())
         self._tasks.pop(name, None)
 
@@ -160,8 +168,7 @@ class Steering:
         attempt, absent = running.spec.id, error.hosts
         spares = [spare for spare in self._fleet(running).spares if spare.name not in absent]
         if len(absent) > len(spares):
-            self._tell([msgspec.structs.replace(one, reason=f"{one.reason}; {error}") for one in incidents])
-            self._master.register.stand(name, ())
+            self._end(name, incidents, str(error))
             return
         moves: dict[str, Host | None] = dict(zip(absent, spares, strict=False))
         again = [msgspec.structs.replace(one, spare=_moved(one.spare, moves)) for one in incidents]

@@ -2,14 +2,16 @@
 
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
 from c4bench.control.cluster import Cluster
 from c4bench.errors import UnhealthyError
 from c4bench.model.diagnosis import Diagnosis
-from c4bench.model.event import Event, Steered
+from c4bench.model.event import AgentBack, AgentMissing, Event, PutBack, Steered
 from c4bench.model.steering import Incident
 from c4bench.wire.messages import JobSpec
 
+Told = TypeVar("Told", AgentMissing, AgentBack, PutBack)
 _LOOK_EVERY_S = 0.1
 
 
@@ -40,6 +42,7 @@ class SteeredJob:
 
     def __init__(self, cluster: Cluster, spec: JobSpec) -> None:
         self._cluster, self.spec = cluster, spec
+        self._since = len(cluster.events())
 
     @property
     def attempt(self) -> JobSpec:
@@ -63,10 +66,19 @@ class SteeredJob:
         def is_it(event: Event) -> bool:
             return isinstance(event, Steered) and event.incident.job == self.spec.id and holds(event.incident)
 
-        found = self._cluster.wait_event(is_it, timeout_s)
+        found = self._cluster.wait_event(is_it, timeout_s, self._since)
         if isinstance(found, Steered):
             return found.incident
         raise UnhealthyError(f"{self.spec.id} {otherwise} within {timeout_s:g} s; incidents: {self.incidents()}")
+
+    def told(self, kind: type[Told], host: str, timeout_s: float) -> Told | None:
+        """The first event of that kind about a host since the job was started, None if there is none in time."""
+
+        def is_it(event: Event) -> bool:
+            return isinstance(event, kind) and event.host == host
+
+        found = self._cluster.wait_event(is_it, timeout_s, self._since)
+        return found if isinstance(found, kind) else None
 
     def losses(self) -> dict[int, float]:
         """The loss of each step that the present attempt has reported so far."""

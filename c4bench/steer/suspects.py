@@ -1,15 +1,17 @@
-"""Whether a diagnosis is to be looked into before it is acted on, and what trials with a third NIC make of it.
+"""Whether a diagnosis is to be looked into before it is acted on, and what trials of the job's NICs make of it.
 
-When a connection dies, the ranks at both its ends exit within milliseconds and every other rank with them: who went
-first says little. What does tell is a transfer between each of the job's NICs and one on an idle host, which shares
-nothing with any of them: what does not carry is broken, whoever complained.
+When a connection dies, the ranks at both its ends exit within milliseconds and all others with them: who went first
+says little. Transfers between neighbours of a ring of all the job's NICs, with an idle host's if there is one, tell
+more: a NIC that carries with neither neighbour is broken, whoever complained.
 """
 
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Iterable
 
 import msgspec
 
 from c4bench.model.diagnosis import Component, Diagnosis, Syndrome
+from c4bench.model.fabric import Nic
 
 _SURE = 0.9
 _TRIED = 0.95
@@ -23,10 +25,24 @@ def doubtful(found: Diagnosis) -> bool:
     return bool(found.alternatives) or found.confidence < _SURE
 
 
+def pairs(nics: Iterable[Nic]) -> list[tuple[Nic, Nic]]:
+    """Neighbours of a ring of NICs, one ring for each index, since rails need not be connected with each other."""
+    rings: dict[int, list[Nic]] = {}
+    for nic in nics:
+        rings.setdefault(nic.index, []).append(nic)
+    return [pair for ring in rings.values() if len(ring) > 2 for pair in zip(ring, ring[1:] + ring[:1], strict=True)]
+
+
+def broken(failed: Iterable[tuple[Nic, Nic]]) -> set[str]:
+    """NICs that carried with neither neighbour."""
+    seen = Counter(nic.name for pair in failed for nic in pair)
+    return {name for name, times in seen.items() if times > 1}
+
+
 def settled(found: Diagnosis, failed: Collection[str], tried: Collection[str]) -> tuple[Diagnosis, ...]:
     """The diagnosis after NICs were tried, of which some failed: one for each that did; as it was where none decides.
 
-    When most have failed it is the third NIC, or the fabric, and nothing is learnt.
+    When most have failed it is the fabric, and nothing is learnt.
     """
     if not tried or 2 * len(failed) > len(tried):
         return (found,)

@@ -172,10 +172,16 @@ def test_an_observer_may_only_look(scene):
         async with scene.agent("operator") as peer:
             await peer.call("hello", hello("operator"), Empty)
 
+    async def put_back():
+        async with dial(scene.address, scene.trust, "operator") as master:
+            await master.put_back("h0")
+
     with pytest.raises(UnhealthyError, match="no method 'launch'"):
         asyncio.run(try_to_start())
     with pytest.raises(UnhealthyError, match="no method 'hello'"):
         asyncio.run(pose())
+    with pytest.raises(UnhealthyError, match="h0 is not out of service"):
+        asyncio.run(put_back())
     with pytest.raises(urllib.error.HTTPError, match="404"):
         scene.page("/secrets")
 

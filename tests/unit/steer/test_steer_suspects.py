@@ -1,9 +1,12 @@
-"""Trials with a third NIC tell what is broken, whoever complained."""
+"""Trials around a ring of NICs tell what is broken, whoever complained."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from c4bench.model.diagnosis import Component, Diagnosis, Syndrome
-from c4bench.steer.suspects import doubtful, settled
+from c4bench.model.fabric import Nic
+from c4bench.steer.suspects import broken, doubtful, pairs, settled
 
 PATH, SENDER, RANK = Component("path", "h1/0>h2/0"), Component("nic", "h1/0", "tx"), Component("rank", "j:3")
 NICS = tuple(f"h{i}/0" for i in range(6))
@@ -48,6 +51,35 @@ def test_when_all_carry_no_nic_is_left():
 
 
 def test_when_most_fail_nothing_is_learnt():
-    """It is the third NIC then; and without trials nothing changes either."""
+    """It is the fabric then; and without trials nothing changes either."""
     assert settled(found(PATH, SENDER), set(NICS[:4]), NICS) == (found(PATH, SENDER),)
     assert settled(found(PATH, SENDER), (), ()) == (found(PATH, SENDER),)
+
+
+def ring(hosts, rails):
+    return pairs([Nic(f"h{host}", rail, "d", "n", "", 1e10) for host in range(hosts) for rail in range(rails)])
+
+
+@given(hosts=st.integers(3, 8), rails=st.integers(1, 4), data=st.data())
+def test_a_dead_nic_is_told_from_its_neighbours_and_a_dead_path_from_a_nic(hosts, rails, data):
+    """Every NIC is tried with two others of its rail; whichever one or two are dead, just these are broken."""
+    tried = ring(hosts, rails)
+    names = sorted({nic.name for pair in tried for nic in pair})
+    assert len(tried) == len(names) == hosts * rails
+    assert all(one.index == other.index and one.host != other.host for one, other in tried)
+    dead = set(data.draw(st.lists(st.sampled_from(names), max_size=1 if hosts == 3 else 2, unique=True)))
+    found = broken([pair for pair in tried if {nic.name for nic in pair} & dead])
+    # The one between two dead ones has no neighbour left to show that it works.
+    assert dead <= found
+    assert all(neighbours(name, tried) <= dead for name in found - dead)
+    assert broken([data.draw(st.sampled_from(tried))]) == set()
+
+
+def neighbours(name, tried):
+    """The other ends of a NIC's pairs."""
+    return {nic.name for pair in tried for nic in pair if name in {one.name for one in pair}} - {name}
+
+
+def test_two_nics_cannot_be_told_apart():
+    """A ring of two is no ring."""
+    assert ring(2, 1) == []

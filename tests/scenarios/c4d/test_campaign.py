@@ -7,7 +7,7 @@ import time
 
 import msgspec
 import pytest
-from campaign import CATALOGUE, RECURRING, Ports, Verdict, concerned, place, same, trials
+from campaign import CATALOGUE, RECURRING, Ports, Verdict, concerned, pairs, place, same, trials
 
 from c4bench import remote
 from c4bench.errors import InconclusiveError, UnhealthyError
@@ -28,6 +28,7 @@ HUNG_S = 0.8
 # What more it would say about the same fault comes soon.
 AFTERTHOUGHT_S = 0.5
 SHARD = 25
+PAIRS = 20
 
 
 @pytest.fixture(scope="module")
@@ -178,6 +179,33 @@ def test_campaign_of_three_hundred(shard, campaign, judge, pytestconfig):
     """A shard of three hundred trials; what the run directory has already is not run again."""
     wanted = trials(pytestconfig.option.c4_seed + 1000, 12 * SHARD)[SHARD * shard : SHARD * (shard + 1)]
     judge(campaign(wanted))
+
+
+@pytest.mark.nightly
+@pytest.mark.needs(hosts=8)
+def test_pairs(cluster, rdma_hosts, inventory, ports, atlas, inject, measure, pytestconfig):  # noqa: ARG001 (paths)
+    """Of two faults at once on different hosts both are named."""
+    named = []
+    for first, second in pairs(pytestconfig.option.c4_seed, PAIRS):
+        job = traffic_job(f"pair-{first.number}", "all_to_all", rdma_hosts, seed=first.draw, jitter=0.01)
+        places = [place(one, job, rdma_hosts, inventory, ports) for one in (first, second)]
+        if len({where.rpartition("@")[2].partition("/")[0] for where in places}) < len(places):
+            continue
+        running = cluster.start(job)
+        try:
+            cluster.results(running, "ready", READY_S)
+            time.sleep(first.healthy_s)
+            with (
+                inject(first.fault, at=places[0], lease_s=LEASE_S, **first.parameters) as one,
+                inject(second.fault, at=places[1], lease_s=LEASE_S, **second.parameters) as other,
+            ):
+                time.sleep(PATIENCE_S["slow"])
+                said = [c for d in cluster.diagnoses(job.id) for c in (d.component, *d.alternatives)]
+                targets = one.target, other.target
+        finally:
+            cluster.stop(job.id)
+        named.append(all(any(same(c, target, ports.addresses) for c in said) for target in targets))
+    measure("campaign.pairs_correct_fraction", sum(named) / len(named), at_least=0.95, clock=Clock.NONE)
 
 
 @pytest.fixture

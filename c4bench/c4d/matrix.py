@@ -48,13 +48,15 @@ class DelayMatrix:
 
     def add(self, conns: Iterable[ConnRecord]) -> None:
         """Take in connections' newest counters; the first sight of a connection only sets its mark."""
+        marks = self._marks
         for conn in conns:
-            mark = self._marks.get(key(conn))
+            name = key(conn)
+            mark = marks.get(name)
             if mark is None:
-                self._marks[key(conn)] = conn
+                marks[name] = conn
             elif _comparable(mark, conn):
                 self._count(mark, conn)
-                self._marks[key(conn)] = conn
+                marks[name] = conn
 
     def close(self) -> dict[Cell, float]:
         """Seconds per byte of every cell that moved bytes in the span, and a new span."""

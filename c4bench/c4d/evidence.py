@@ -47,6 +47,10 @@ class Evidence(Generic[Suspect]):
             else:
                 self._runs.pop(cell, None)
 
+    def departing(self) -> set[Suspect]:
+        """Those that departed when last measured."""
+        return set(self._runs)
+
     def weights(self) -> dict[Suspect, Weight]:
         """What speaks against each suspect that departs at all."""
         return {

@@ -194,6 +194,8 @@ class JobView:
 
     def put_rank(self, rank: RankRecord, host_end_s: float) -> None:
         """Take in a process record; a process with a new id is a new life."""
+        if self.process.get(rank.rank) == rank and not self.deaths:
+            return
         self.seats.process(rank.rank, rank.host)
         before, mourned = self.process.get(rank.rank), bool(self.deaths)
         self.process[rank.rank] = rank

@@ -9,7 +9,6 @@ import bisect
 import itertools
 import math
 import statistics
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -33,6 +32,8 @@ _MESSAGES_THAT_DILUTE = 8
 # Departures below this are a clock's resolution; so many of them tell enough of how healthy cells depart.
 _RESOLUTION = 1e-3
 _POOL = 4096
+# The cells of so many NICs tell how all behave.
+_SAMPLED_NICS = 128
 _HIGH = 0.8
 _MANY = 4
 
@@ -47,13 +48,15 @@ class DelayMatrix:
 
     def add(self, conns: Iterable[ConnRecord]) -> None:
         """Take in connections' newest counters; the first sight of a connection only sets its mark."""
+        marks = self._marks
         for conn in conns:
-            mark = self._marks.get(key(conn))
+            name = key(conn)
+            mark = marks.get(name)
             if mark is None:
-                self._marks[key(conn)] = conn
+                marks[name] = conn
             elif _comparable(mark, conn):
                 self._count(mark, conn)
-                self._marks[key(conn)] = conn
+                marks[name] = conn
 
     def close(self) -> dict[Cell, float]:
         """Seconds per byte of every cell that moved bytes in the span, and a new span."""
@@ -133,17 +136,20 @@ class Baseline:
     """
 
     def __init__(self) -> None:
-        self._spans: deque[Mapping[Cell, float]] = deque(maxlen=BASELINE_MAX_SPANS)
+        self._sampled: frozenset[str] = frozenset()
+        self._samples: list[Mapping[Cell, float]] = []
         self._values: dict[Cell, list[float]] = {}
         self._floor: dict[Cell, float] = {}  # of the cells with enough history
         self._healthy: tuple[Healthy, Healthy, Healthy] | None = None
 
     def learn(self, cells: Mapping[Cell, float]) -> None:
         """Remember a healthy span, until so many are known."""
-        if not cells or len(self._spans) == BASELINE_MAX_SPANS:
+        if not cells or len(self._samples) == BASELINE_MAX_SPANS:
             return
         logs = {cell: math.log(value) for cell, value in cells.items() if value > 0}
-        self._spans.append(logs)
+        if not self._sampled:
+            self._sampled = frozenset(itertools.islice({source: None for source, _ in logs}, _SAMPLED_NICS))
+        self._samples.append({cell: logs[cell] for cell in logs if not self._sampled.isdisjoint(cell)})
         for cell, value in logs.items():
             values = self._values.setdefault(cell, [])
             bisect.insort(values, value)
@@ -175,12 +181,16 @@ class Baseline:
 
     def _learnt(self) -> tuple[Healthy, Healthy, Healthy]:
         if self._healthy is None:
-            spans = [self._above_floor(span) for span in self._spans]
-            whole = [sides(span, {}) for span in spans]
+            spans = [self._above_floor(span) for span in self._samples]
+            whole = [self._whole(span) for span in spans]
             few = [{side: value for side, value in span.items() if not side.many} for span in whole]
             many = [{side: value for side, value in span.items() if side.many} for span in whole]
             self._healthy = Healthy(spans), Healthy(few), Healthy(many)
         return self._healthy
+
+    def _whole(self, span: Mapping[Cell, float]) -> dict[Side, float]:
+        """The sampled NICs' rows and columns: of the others not all cells are kept."""
+        return {side: value for side, value in sides(span, {}).items() if side.component.name in self._sampled}
 
     def strange(self, cells: Mapping[Cell, float]) -> dict[Cell, float]:
         """Cells without history that are far above the median of all, by log ratio: peers are all there is to go by."""
@@ -196,7 +206,7 @@ class Baseline:
 
     def settled(self) -> bool:
         """Whether there is so much history that learning can wait until it is sure that a span was healthy."""
-        return len(self._spans) >= BASELINE_SETTLED_SPANS
+        return len(self._samples) >= BASELINE_SETTLED_SPANS
 
     def known(self) -> list[Cell]:
         """All cells with enough healthy history."""

@@ -77,7 +77,7 @@ class SlowNetwork:
         strange = self._baseline.strange(fresh)
         departures = self._baseline.departures(fresh)
         self._evidence.add(departures, strange, opened_s)
-        self._sides.add(sides(departures, links), {}, opened_s)
+        self._sides.add(self._departing_sides(departures, links), {}, opened_s)
         weights = self._evidence.weights()
         leaning = {cell: weight.least for cell, weight in weights.items() if weight.of_enough > _LEANING}
         doubted = {cell for cell, weight in weights.items() if weight.of_enough >= _CLEAN} | strange.keys()
@@ -92,6 +92,17 @@ class SlowNetwork:
             return []
         self._alarmed_s = self._alarmed_s or now_s
         return self._name([blame for blame in found if fresh.keys() & set(blame.cells)], weights)
+
+    def _departing_sides(self, departures: Mapping[Cell, float], links: Links) -> dict[Side, float]:
+        """How far the sides depart that any departing cell is part of, and those that did before; no other can."""
+        if links:
+            return sides(departures, links)
+        nics = {nic for cell in self._evidence.departing() for nic in cell}
+        nics |= {side.component.name for side in self._sides.departing()}
+        if not nics:
+            return {}
+        near = {cell: departure for cell, departure in departures.items() if not nics.isdisjoint(cell)}
+        return {side: value for side, value in sides(near, {}).items() if side.component.name in nics}
 
     def _learn(self, clean: dict[Cell, float], doubted: set[Cell]) -> None:
         """Learn from a span once it has shown not to open a departure; at once from the first few."""

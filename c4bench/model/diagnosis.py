@@ -15,7 +15,11 @@ class Syndrome(StrEnum):
 
 
 class Cause(StrEnum):
-    """What was seen of the component; mismatches are called as PyTorch's flight recorder calls them (`MatchState`)."""
+    """What was seen of the component.
+
+    Mismatches are called as PyTorch's flight recorder calls them (`MatchState`); that of order, which it has no name
+    for, in its manner.
+    """
 
     PROCESS_ENDED = "process_ended"
     PROCESS_STOPPED = "process_stopped"

@@ -63,6 +63,19 @@ def trials(seed, count):
     return [_trial(draw, seed, number, fault) for number, fault in enumerate(faults[:count])]
 
 
+# Two of these at once leave the job running, so that both can show.
+TOGETHER = ("nic.rate", "nic.delay", "process.slow")
+
+
+def pairs(seed, count):
+    """Pairs of trials, each for one job."""
+    draw = random.Random(f"pairs {seed}")
+    return [
+        (_trial(draw, seed, 2 * number, draw.choice(TOGETHER)), _trial(draw, seed, 2 * number, draw.choice(TOGETHER)))
+        for number in range(count)
+    ]
+
+
 def _trial(draw, seed, number, fault):
     wanted = CATALOGUE[fault].parameters
     parameters = {

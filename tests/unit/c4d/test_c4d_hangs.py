@@ -145,6 +145,15 @@ def test_host_that_falls_silent_inside_an_operation_is_named(job):
     assert [one.component for one in found] == [Component("host", "h2")]
 
 
+def test_ranks_that_gave_up_on_a_silent_host_are_its_victims(job):
+    """Everybody exits with an error a third of a second after a host was last heard of: the host is why."""
+    job.next()
+    for _ in range(4):
+        job.step(inside=True, silent={2})
+    found = _until(job, inside=True, silent={2}, state={0: ("exited", 1), 1: ("exited", 1), 3: ("exited", 1)})
+    assert _named(found) == [(Syndrome.COMMUNICATION_HANG, "host h2")]
+
+
 def test_many_silent_hosts_are_the_way_to_the_master(job):
     """When half of the agents cannot be heard nothing is known of them, and a host is not to blame for it."""
     job.next()

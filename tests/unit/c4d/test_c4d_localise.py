@@ -78,3 +78,32 @@ def test_half_a_column_is_undecided():
 def test_healthy_matrix_blames_nobody():
     """No cell above the bar, no blame."""
     assert localise(_all_to_all(["a", "b", "c"], lambda *_: False), 1.0) == []
+
+
+def _fabric(nics):
+    """Every pair's links: up from its source's leaf, down to its destination's; even and odd NICs have a leaf each."""
+    half = {nic: index % 2 for index, nic in enumerate(nics)}
+    return {(a, b): (f"up{half[a]}", f"down{half[b]}", f"port-{b}") for a in nics for b in nics if half[a] != half[b]}
+
+
+def test_cells_that_share_a_link_name_the_link():
+    """What goes from one leaf to the other is slow, whoever sends and receives it: one of the links on its only way."""
+    links = _fabric("abcdef")
+    (blame,) = localise({cell: 2.0 if "up0" in hops else 0.0 for cell, hops in links.items()}, 1.0, links)
+    assert {blame.component, *blame.alternatives} == {Component("link", "up0"), Component("link", "down1")}
+
+
+def test_last_link_cannot_be_told_from_the_nic_behind_it():
+    """A column is its NIC's receiver, or the port and cable before it; the traffic says no more."""
+    links = _fabric("abcdef")
+    (blame,) = localise({cell: 2.0 if cell[1] == "b" else 0.0 for cell in links}, 1.0, links)
+    assert blame.component == Component("nic", "b", "rx")
+    assert blame.alternatives == (Component("link", "port-b"),)
+
+
+def test_link_that_others_cross_well_is_not_blamed_for_a_point():
+    """Of the links of one slow path only those remain that nothing else has proved."""
+    links = {("a", "b"): ("x", "y"), ("a", "c"): ("x", "z"), ("c", "b"): ("w", "v")}
+    (blame,) = localise({("a", "b"): 2.0, ("a", "c"): 0.0, ("c", "b"): 0.0}, 1.0, links)
+    assert blame.component == Component("path", "a>b")
+    assert blame.alternatives == (Component("link", "y"),)

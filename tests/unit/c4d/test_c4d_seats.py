@@ -46,3 +46,12 @@ def test_ranks_that_share_nics_keep_their_order():
     seats = Seats()
     seats.introduce(_comm("world", [("h0", ("h0/0",))] * 3 + [("h1", ("h1/0",))]))
     assert seats.introduce(_comm("local", [("h0", ("h0/0",))] * 3)) == {0: 0, 1: 1, 2: 2}
+
+
+def test_members_that_say_their_seat_need_no_guess():
+    """Two ranks of one host share its NIC: in a communicator without the first of them only the seat can tell."""
+    seats = Seats()
+    world = CommRecord("world", "job", tuple(Member(rank, "h0", ("h0/0",), rank) for rank in range(2)))
+    alone = CommRecord("data", "job", (Member(0, "h0", ("h0/0",), 1), Member(1, "h1", ("h1/0",), 3)))
+    seats.introduce(world)
+    assert seats.introduce(alone) == {0: 1, 1: 3}

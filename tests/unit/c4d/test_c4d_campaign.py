@@ -1,0 +1,38 @@
+"""Faults drawn from a seed, one or two at a time, are named with their syndrome, and nothing healthy is."""
+
+import pytest
+from c4d_campaign import trial
+from c4d_pairs import pair
+
+
+def _check(seeds):
+    """Every trial right; what is not stands there in words."""
+    tried = [trial(seed) for seed in seeds]
+    missed = [f"{one.words}; said {one.said}" for one in tried if not one.right or one.healthy_isolated]
+    assert not missed, "\n".join(missed)
+
+
+def test_any_fault_is_named():
+    """Six faults on rings, all-to-alls, hosts with four NICs and groups of 16 ranks."""
+    _check(range(6))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("shard", range(12))
+def test_three_hundred_faults_are_named(shard):
+    """A shard of twenty-five."""
+    _check(range(100 + 25 * shard, 125 + 25 * shard))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_two_faults_at_once_are_both_named(seed):
+    """Slow NICs, slow ranks and dead ranks, two of them in one job."""
+    said, happened = pair(seed)
+    assert said == happened
+
+
+@pytest.mark.nightly
+def test_of_a_hundred_and_twenty_pairs_nearly_all_are_named():
+    """Both of two faults are named in at least 95 % of the pairs."""
+    found = [pair(seed) for seed in range(100, 220)]
+    assert sum(happened <= said for said, happened in found) >= 0.95 * len(found)

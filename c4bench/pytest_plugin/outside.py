@@ -18,6 +18,7 @@ from c4bench.pytest_plugin.tenancy import TENANCY, Tenancy
 from c4bench.record import Ledger, RunDirectory, begin
 from c4bench.record.begin import ROOT
 from c4bench.report import render
+from c4bench.reserve import scheduler
 
 LAB = "softroce"
 
@@ -25,10 +26,14 @@ LAB = "softroce"
 def prepare(config: pytest.Config) -> int | None:
     """None to go on in this process with real hosts; the exit code when the lab has run everything already."""
     _refuse_moved_root(config)
+    capabilities.check(config.option.c4_require)
+    if config.option.c4_resume and config.option.c4_run_dir is None:
+        raise UsageError("--c4-resume: which run? name it with --c4-run-dir, such as reports/runs/latest")
+    if config.option.c4_scheduler:
+        scheduler(config.option.c4_scheduler)
     if config.option.hosts == LAB:
         return _run_in_lab(config)
     loaded = inventory.load(Path(config.option.hosts))
-    capabilities.check(config.option.c4_require)
     config.option.c4_run_dir = _run(config, "hosts", "", "machine", loaded.digest).path
     config.stash[TENANCY] = Tenancy(config.option, loaded, shlex.join(["pytest", *_arguments(config)]))
     return None

@@ -34,7 +34,7 @@ def survey(cluster, rdma_hosts, atlas, request):
 
 
 @pytest.mark.needs(hosts=HOSTS_AT_LEAST)
-def test_every_pair_gets_what_it_should(survey, rdma_hosts, atlas, measure, save):
+def test_every_pair_gets_what_it_should(survey, rdma_hosts, inventory, atlas, measure, save):
     """No NIC, side of a NIC or path is slower or later than the others of its kind."""
     found = survey()
     save("delay_matrix", DelayMatrices((matrix(found),)))
@@ -43,7 +43,7 @@ def test_every_pair_gets_what_it_should(survey, rdma_hosts, atlas, measure, save
     measure("baseline.worst_bandwidth_fraction", min(fractions), at_least=0.9, unit="1", pairs=len(found))
     measure("baseline.worst_round_trip_s", max(one.round_trip_s for one in found.values()), unit="s", pairs=len(found))
     bad = already_bad(found, atlas)
-    assert bad == [], "; ".join(map(str, bad))
+    assert bad == [], "; ".join(f"{suspect}{plugged(suspect, inventory)}" for suspect in bad)
     measure("baseline.suspects", len(bad), equals=0, clock=Clock.NONE, pairs=len(found))
 
 
@@ -85,6 +85,17 @@ def already_bad(found, atlas):
         return min(len(path.hops) for path in atlas.paths(*cell))
 
     return suspects("time a byte", slow, times=SLOWER) + suspects("round trip", late, times=LATER, group=hops)
+
+
+def plugged(suspect, inventory):
+    """Which switch ports the suspect's NICs are plugged into, where the inventory says so."""
+    ports = {
+        f"{host.name}/{nic.index}": facts.leaf
+        for host in inventory.hosts
+        for nic, facts in zip(host.nics, inventory.facts[host.name].nics, strict=True)
+    }
+    leaves = [f"{name} is plugged into {leaf}" for name, leaf in ports.items() if leaf and name in suspect.component]
+    return f" ({', '.join(leaves)})" if leaves else ""
 
 
 def matrix(found):

@@ -67,6 +67,25 @@ def test_a_path_elsewhere_after_a_space_is_refused(tmp_path):
     one_line(run("pytest", "--hosts", path), 2, f"write --hosts={path}")
 
 
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("--c4-require=warp", ("'warp' is no capability", "reachable, python")),
+        ("--c4-resume", ("which run?", "--c4-run-dir")),
+        ("--c4-scheduler=cron", ("cron", "slurm, kubernetes")),
+    ],
+)
+@pytest.mark.parametrize("hosts", ["softroce", "inventory"])
+def test_an_option_about_hosts_that_means_nothing_is_refused(tmp_path, hosts, option, words):
+    """Before a lab boots or a host is asked, and no run directory is made."""
+    path = tmp_path / "hosts.yml"
+    path.write_text("all: {hosts: {here: {ansible_connection: local}}}")
+    before = runs()
+    given = "softroce" if hosts == "softroce" else path
+    one_line(run("pytest", f"--hosts={given}", option, "tests/scenarios/hosts"), 2, *words)
+    assert runs() == before
+
+
 def test_an_unknown_topology_is_refused():
     """The known ones are listed, and no run directory is made."""
     before = runs()

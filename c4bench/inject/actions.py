@@ -237,13 +237,19 @@ def _take_memory(group: Path, limit_bytes: int) -> NoReturn:
         os._exit(0)
 
 
-def run(argv: tuple[str, ...], netns: str | None) -> str:
-    """What the command says, run in the network namespace at `netns`. Raises UnhealthyError with its complaint."""
+def run(argv: tuple[str, ...], netns: str | None, told: str = "") -> str:
+    """What the command says to `told`, run in the network namespace at `netns`. UnhealthyError with its complaint."""
     try:
         # The journal's lock is inheritable on purpose: it must outlive a killed injector until its last command ends.
         with namespaces.network(netns):
             done = subprocess.run(
-                argv, capture_output=True, text=True, check=False, close_fds=False, timeout=_COMMAND_TIMEOUT_S
+                argv,
+                input=told,
+                capture_output=True,
+                text=True,
+                check=False,
+                close_fds=False,
+                timeout=_COMMAND_TIMEOUT_S,
             )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UnhealthyError(f"{argv[0]}: {error}") from None

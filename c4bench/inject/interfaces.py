@@ -20,12 +20,8 @@ _SONIC = Path("/etc/sonic/sonic_version.yml")
 IFB_PREFIX = "c4ifb"
 # The kernel counts a shaper's burst in ticks of 64 ns at its rate, and lists it so.
 _TICK_S = 64e-9
-_LIST = {
-    "address": "ip -json address show dev {}",
-    "qdisc": "tc -raw -json qdisc show dev {}",
-    "route6": "ip -6 route show table all dev {}",
-    "neighbour": "ip neighbour show dev {} nud permanent",
-}
+# A process each is dear in a lab: what has a form that tells it apart is asked for at once.
+_TEXTS = "neighbour show dev {} nud permanent\nroute show table all\n"
 # Count down, or say only how far duplicate address detection has come.
 _VOLATILE = ("valid_life_time", "preferred_life_time", "tentative")
 
@@ -111,7 +107,7 @@ class InterfaceTarget(msgspec.Struct, frozen=True):
 
     def multipath(self) -> list[str]:
         """The routes over several ways of which it is one, as `ip route` must be told them."""
-        return _through(self.printed["multipath"], self.interface.netdev)
+        return _through(self.printed["multipath"].splitlines(), self.interface.netdev)
 
     def lines(self, section: str) -> list[list[str]]:
         """A textual section, as words."""
@@ -159,16 +155,18 @@ def examine(interface: Interface) -> InterfaceTarget:
 
 def listing(interface: Interface) -> dict[str, str]:
     """Everything a fault may disturb, one text a section; equal texts mean an equal state."""
+    netdev, netns = interface.netdev, interface.netns
     found = {
-        name: run(tuple(command.format(interface.netdev).split()), interface.netns) for name, command in _LIST.items()
+        "address": json.dumps(_steady(json.loads(run(("ip", "-json", "address", "show", "dev", netdev), netns)))),
+        "qdisc": run(("tc", "-raw", "-json", "qdisc", "show", "dev", netdev), netns),
+        "filter": "",
     }
-    found["address"] = json.dumps(_steady(json.loads(found["address"])))
-    routes = run(("ip", "-4", "route", "show", "table", "all"), interface.netns)
-    found |= _routes(routes.replace("\n\t", " "), interface.netdev)
-    found["route6"] = "".join(f"{line}\n" for line in found["route6"].splitlines() if "proto kernel" not in line)
-    found["filter"] = ""
+    texts = run(("ip", "-batch", "-"), netns, _TEXTS.format(netdev)).replace("\n\t", " ").splitlines()
+    neighbours = [line for line in texts if " lladdr " in line]
+    found["neighbour"] = "".join(f"{line}\n" for line in neighbours)
+    found |= _routes([line for line in texts if line not in neighbours], netdev)
     if any(qdisc["kind"] in {"ingress", "clsact"} for qdisc in json.loads(found["qdisc"])):
-        found["filter"] = run(("tc", "-json", "filter", "show", "dev", interface.netdev, "ingress"), interface.netns)
+        found["filter"] = run(("tc", "-json", "filter", "show", "dev", netdev, "ingress"), netns)
     return found
 
 
@@ -202,17 +200,26 @@ def _by_itself(item: Any) -> bool:  # noqa: ANN401
     return isinstance(item, dict) and item.get("family") == "inet6" and item.get("scope") == "link"
 
 
-def _routes(text: str, netdev: str) -> dict[str, str]:
-    """A route a line, by sort: those that lead out of `netdev` alone, and all of the host that have several ways."""
+def _routes(told: Iterable[str], netdev: str) -> dict[str, str]:
+    """A route a line, by sort: those that lead out of `netdev` alone, and all of the host that have several ways.
+
+    Of those of IPv6, which all have a router preference (RFC 4191), without what the kernel makes of addresses.
+    """
     # What is said of a hop's health is not the route's own.
-    lines = [re.sub(r" (linkdown|dead)\b", "", line).strip() for line in text.splitlines()]
-    several = sorted(line for line in lines if " nexthop " in line)
-    alone = [line for line in _through("\n".join(lines), netdev) if line not in several]
-    return {"route": "".join(f"{line}\n" for line in alone), "multipath": "".join(f"{line}\n" for line in several)}
+    lines = [re.sub(r" (linkdown|dead)\b", "", line).strip() for line in told]
+    version6 = {line for line in lines if " pref " in line}
+    several = sorted(line for line in lines if " nexthop " in line and line not in version6)
+    through = _through(lines, netdev)
+    sorts = {
+        "route": [line for line in through if line not in version6 and line not in several],
+        "route6": [line for line in through if line in version6 and "proto kernel" not in line],
+        "multipath": several,
+    }
+    return {sort: "".join(f"{line}\n" for line in of) for sort, of in sorts.items()}
 
 
-def _through(routes: str, netdev: str) -> list[str]:
-    return [line for line in routes.splitlines() if f" dev {netdev} " in f"{line} "]
+def _through(routes: Iterable[str], netdev: str) -> list[str]:
+    return [line for line in routes if f" dev {netdev} " in f"{line} "]
 
 
 def _burst_bytes(options: dict[str, Any]) -> int:

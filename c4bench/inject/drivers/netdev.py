@@ -217,7 +217,7 @@ def _forgotten(target: InterfaceTarget) -> list[Run]:
     return [
         *(_run(target, f"ip -6 address replace {address} {dev} nodad") for address in _global_addresses(target)),
         *(_run(target, "ip -4 route replace", tuple(route)) for route in _own(target.lines("route"))),
-        *(_run(target, "ip -6 route replace", (*route, *dev.split())) for route in _own(target.lines("route6"))),
+        *(_run(target, "ip -6 route replace", tuple(route)) for route in _own(target.lines("route6"))),
         *(_run(target, f"ip -4 route replace {route}") for route in target.multipath()),
         *(_run(target, "ip neighbour replace", (*words, *dev.split(), "nud", "permanent")) for words in neighbours),
     ]

@@ -6,6 +6,7 @@ import sys
 import time
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -13,7 +14,7 @@ from fakes import rank_request
 
 from c4bench import inject
 from c4bench.errors import UnhealthyError, UsageError
-from c4bench.inject import drivers, hold, journal, processes
+from c4bench.inject import drivers, hold, journal, processes, watchdog
 from c4bench.inject.actions import Plan, Run, Turn
 from c4bench.inject.catalogue import load
 from c4bench.inject.journal import Entry, Journal
@@ -289,3 +290,22 @@ def test_the_command_refuses_in_one_json_line(arguments, code, said):
     answer = msgspec.json.decode(done.stdout)
     assert (done.returncode, answer["exit_code"]) == (code, code)
     assert said in answer["error"]
+
+
+def test_systemd_s_timer_finds_our_code_wherever_it_lies(monkeypatch):
+    """The unit inherits nothing: the interpreter is told where c4bench is, and looks for it nowhere else first."""
+    asked = []
+    monkeypatch.setattr(watchdog, "subprocess", SimpleNamespace(run=lambda argv, **_: asked.append(argv)))
+    timer = watchdog.SystemdTimer(time.monotonic() + 5.0, lease := hold.lease_of(REQUEST))
+    timer.stand_down()
+    start, stop = asked
+    command = start[start.index(sys.executable) :]
+    code = next(word for word in start if word.startswith("--setenv=")).removeprefix("--setenv=")
+    assert command == (sys.executable, "-P", "-m", "c4bench.inject", "heal", lease.id)
+    assert float(next(w for w in start if w.startswith("--on-active=")).partition("=")[2]) == pytest.approx(
+        5.5, abs=0.2
+    )
+    known = [*command[:4], "schema"]
+    done = subprocess.run(known, env=dict([code.split("=", 1)]), cwd="/", capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert stop[-1] == next(w for w in start if w.startswith("--unit=")).partition("=")[2] + ".timer"

@@ -1,4 +1,4 @@
-"""Played in a lab by test_master_restart.py: a job under a master that is killed twice. Tells what it saw in told.json."""
+"""Played in a lab by test_master_restart.py: a job under a master that is killed twice; told.json has what was seen."""
 
 import asyncio
 import json

@@ -191,7 +191,6 @@ class Steering:
             members=running.spec.members,
             wanted=running.wanted,
             spares=tuple(spare for spare in running.spares if self._fit(spare.name)),
-            out=self._master.register.out(),
             taken_s=tuple(state.taken_s),
             restarts_s=tuple(running.restarts_s),
         )

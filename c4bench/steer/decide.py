@@ -6,7 +6,7 @@ import msgspec
 
 from c4bench.model.diagnosis import Component, Diagnosis, Syndrome
 from c4bench.model.fabric import Host
-from c4bench.model.steering import Action, Incident, Out, Policy
+from c4bench.model.steering import Action, Incident, Policy
 from c4bench.model.telemetry import Member
 
 HOUR_S = 3600.0
@@ -17,16 +17,14 @@ _FABRIC = ("path", "link", "switch")
 class Fleet(msgspec.Struct, frozen=True):
     """What can be had at `now_s` (master's clock).
 
-    `spares` answer, are not out and run nothing, the first choice first. `out` are the hosts out of service, and
-    `taken_s` is when hosts were taken out, those put back since included. `restarts_s` is when the job was restarted,
-    and `wanted` how many ranks it was started with.
+    `spares` answer, are not out and run nothing, the first choice first. `taken_s` is when hosts were taken out, those
+    put back since included, `restarts_s` when the job was restarted, `wanted` how many ranks it was started with.
     """
 
     now_s: float
     members: tuple[Member, ...]
     wanted: int
     spares: tuple[Host, ...] = ()
-    out: tuple[Out, ...] = ()
     taken_s: tuple[float, ...] = ()
     restarts_s: tuple[float, ...] = ()
 

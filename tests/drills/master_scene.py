@@ -1,4 +1,4 @@
-"""Played in a lab by test_master.py: a job under a master that is killed twice. Writes what was seen to told.json."""
+"""Played in a lab by test_master_restart.py: a job under a master that is killed twice; told.json has what was seen."""
 
 import asyncio
 import json

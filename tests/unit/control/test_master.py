@@ -1,11 +1,7 @@
 """The master as a user starts it, on this machine, with real agents and ranks that need no RDMA."""
 
 import asyncio
-import contextlib
 import datetime
-import json
-import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -16,6 +12,7 @@ from functools import partial
 
 import msgspec
 import pytest
+from local_master import Scene
 from websockets.asyncio.client import connect
 from websockets.exceptions import WebSocketException
 
@@ -24,9 +21,7 @@ from c4bench.agent.spawner import start as start_spawner
 from c4bench.control.client import dial
 from c4bench.deploy import authority
 from c4bench.errors import UnhealthyError
-from c4bench.model.agent import AgentConfig
 from c4bench.model.telemetry import Failure, Member, Window
-from c4bench.wire.channel import WebSocketChannel
 from c4bench.wire.messages import (
     Ask,
     Empty,
@@ -37,13 +32,10 @@ from c4bench.wire.messages import (
     JobSpec,
     Launch,
     Result,
-    Start,
-    Stop,
     Watch,
 )
-from c4bench.wire.peer import Handler, Peer
 from c4bench.wire.rank import RankLink
-from c4bench.wire.trust import MASTER, client_context
+from c4bench.wire.trust import MASTER
 
 HOSTS = ("h0", "h1")
 WITHIN_S = 30.0
@@ -73,66 +65,6 @@ def mortal(trust, tmp_path):
     made = Scene(trust[0], tmp_path)
     yield made
     made.kill()
-
-
-class Scene:
-    """`c4bench master` as a process, and agents in this one."""
-
-    def __init__(self, trust, folder):
-        self.trust, self.folder = trust, folder
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        self.address = f"127.0.0.1:{self.port}"
-        self.master = self.start()
-
-    def start(self):
-        words = ["master", f"--trust={self.trust}", f"--listen={self.address}", f"--state={self.folder / 'state'}"]
-        command = [sys.executable, "-m", "c4bench.cli.main", *words]
-        self.master = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        said = self.master.stdout.readline()
-        assert said.startswith("listening"), said + self.master.stderr.read()
-        return self.master
-
-    def kill(self):
-        self.master.send_signal(signal.SIGKILL)
-        self.master.communicate()
-
-    def config(self, name):
-        """A host's agent, as deployment would set it up."""
-        home = self.folder / name
-        home.mkdir(exist_ok=True)
-        for target, source in (("ca.pem", "ca.pem"), ("cert.pem", f"{name}.pem"), ("key.pem", f"{name}.key")):
-            (home / target).write_bytes((self.trust / source).read_bytes())
-        return AgentConfig(name, "127.0.0.1", str(home), (), self.port, 0.1, str(home), str(home / "rings"))
-
-    def tls(self, name, trust=None):
-        place = trust or self.trust
-        return client_context(self.trust / "ca.pem", place / f"{name}.pem", place / f"{name}.key")
-
-    @contextlib.asynccontextmanager
-    async def agent(self, name):
-        """A bare line to the master with a host's certificate."""
-        uri = f"wss://{self.address}"
-        async with connect(uri, ssl=self.tls(name), server_hostname=MASTER, compression=None) as line:
-            peer = Peer(WebSocketChannel(line), {"start": Handler(Start, agree), "stop": Handler(Stop, agree)})
-            serving = asyncio.create_task(peer.serve())
-            yield peer
-            serving.cancel()
-
-    def page(self, path, name="observer"):
-        tls = self.tls(name)
-        tls.check_hostname = False
-        with urllib.request.urlopen(f"https://{self.address}{path}", context=tls, timeout=10) as answer:
-            return answer.read().decode()
-
-    def health(self):
-        return json.loads(self.page("/health"))
-
-
-async def agree(_request):
-    """What a bare agent answers to everything."""
-    return Empty()
 
 
 def hello(name):

@@ -1,0 +1,78 @@
+"""A master on this machine, as a user starts it, and lines to it."""
+
+import asyncio
+import contextlib
+import json
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+
+from websockets.asyncio.client import connect
+
+from c4bench.model.agent import AgentConfig
+from c4bench.wire.channel import WebSocketChannel
+from c4bench.wire.messages import Empty, Start, Stop
+from c4bench.wire.peer import Handler, Peer
+from c4bench.wire.trust import MASTER, client_context
+
+
+async def agree(_request):
+    """What a bare agent answers to everything."""
+    return Empty()
+
+
+class Scene:
+    """`c4bench master` as a process, and agents in this one."""
+
+    def __init__(self, trust, folder):
+        self.trust, self.folder = trust, folder
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.address = f"127.0.0.1:{self.port}"
+        self.master = self.start()
+
+    def start(self):
+        words = ["master", f"--trust={self.trust}", f"--listen={self.address}", f"--state={self.folder / 'state'}"]
+        command = [sys.executable, "-m", "c4bench.cli.main", *words]
+        self.master = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        said = self.master.stdout.readline()
+        assert said.startswith("listening"), said + self.master.stderr.read()
+        return self.master
+
+    def kill(self):
+        self.master.send_signal(signal.SIGKILL)
+        self.master.communicate()
+
+    def config(self, name):
+        """A host's agent, as deployment would set it up."""
+        home = self.folder / name
+        home.mkdir(exist_ok=True)
+        for target, source in (("ca.pem", "ca.pem"), ("cert.pem", f"{name}.pem"), ("key.pem", f"{name}.key")):
+            (home / target).write_bytes((self.trust / source).read_bytes())
+        return AgentConfig(name, "127.0.0.1", str(home), (), self.port, 0.1, str(home), str(home / "rings"))
+
+    def tls(self, name, trust=None):
+        place = trust or self.trust
+        return client_context(self.trust / "ca.pem", place / f"{name}.pem", place / f"{name}.key")
+
+    @contextlib.asynccontextmanager
+    async def agent(self, name):
+        """A bare line to the master with a host's certificate."""
+        uri = f"wss://{self.address}"
+        async with connect(uri, ssl=self.tls(name), server_hostname=MASTER, compression=None) as line:
+            peer = Peer(WebSocketChannel(line), {"start": Handler(Start, agree), "stop": Handler(Stop, agree)})
+            serving = asyncio.create_task(peer.serve())
+            yield peer
+            serving.cancel()
+
+    def page(self, path, name="observer"):
+        tls = self.tls(name)
+        tls.check_hostname = False
+        with urllib.request.urlopen(f"https://{self.address}{path}", context=tls, timeout=10) as answer:
+            return answer.read().decode()
+
+    def health(self):
+        return json.loads(self.page("/health"))

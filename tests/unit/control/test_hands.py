@@ -1,0 +1,116 @@
+"""Steering at work in a real master, with agents that do as the test says."""
+
+import asyncio
+import contextlib
+import datetime
+import time
+
+import pytest
+from local_master import Scene
+from websockets.asyncio.client import connect
+
+from c4bench.control.client import dial
+from c4bench.deploy import authority
+from c4bench.model.event import Steered
+from c4bench.model.fabric import Host, Nic
+from c4bench.model.steering import Action, Policy
+from c4bench.model.telemetry import CommRecord, Member, RankRecord, Window
+from c4bench.wire.channel import WebSocketChannel
+from c4bench.wire.messages import Empty, Hello, JobSpec, Launch, Result, Start, Stop
+from c4bench.wire.peer import Handler, Peer
+from c4bench.wire.trust import MASTER
+
+NAMES = tuple(f"h{i}" for i in range(4))
+EVERY_S = 0.1
+
+
+@pytest.fixture
+def scene(tmp_path):
+    """A master, and certificates of four hosts."""
+    authority.establish(tmp_path / "trust", NAMES, datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1))
+    made = Scene(tmp_path / "trust", tmp_path)
+    yield made
+    made.kill()
+
+
+class FakeHost:
+    """An agent whose ranks are what it says they are; a deaf one never answers that it has started any."""
+
+    def __init__(self, name, deaf=False):
+        self.name, self.deaf = name, deaf
+        self.jobs, self.killed = {}, set()
+        self.started = []
+
+    async def _start(self, request):
+        if self.deaf:
+            await asyncio.Event().wait()
+        self.jobs[request.job.id] = (request.job, request.ranks)
+        self.started.append(request.job.id)
+        for rank in request.ranks:
+            await self.peer.call("result", Result(request.job.id, rank, {"kind": "resumed", "step": 40}, 1), Empty)
+        return Empty()
+
+    async def _stop(self, request):
+        self.jobs.pop(request.job, None)
+        return Empty()
+
+    async def run(self, scene):
+        handlers = {"start": Handler(Start, self._start), "stop": Handler(Stop, self._stop)}
+        uri = f"wss://{scene.address}"
+        async with connect(uri, ssl=scene.tls(self.name), server_hostname=MASTER, compression=None) as line:
+            self.peer = Peer(WebSocketChannel(line), handlers)
+            serving = asyncio.create_task(self.peer.serve())
+            await self.peer.call("hello", Hello(self.name, "1", "", ""), Empty)
+            try:
+                await self._report()
+            finally:
+                serving.cancel()
+
+    async def _report(self):
+        last_s, number = time.time(), 0
+        while True:
+            await asyncio.sleep(EVERY_S)
+            now_s, number = time.time(), number + 1
+            if self.jobs:
+                comms = tuple(CommRecord(f"{job.id}:data", job.id, job.members) for job, _ in self.jobs.values())
+                ranks = tuple(self._rank(job.id, rank) for job, ranks in self.jobs.values() for rank in ranks)
+                await self.peer.note("window", Window(self.name, number, last_s, now_s, comms, ranks, (), ()))
+            last_s = now_s
+
+    def _rank(self, job, rank):
+        dead = job in self.killed
+        return RankRecord(job, rank, self.name, 100, "killed" if dead else "running", -9 if dead else None)
+
+
+def nics(*names):
+    return tuple(Nic(name, 0, "d", "n", "", 1e10) for name in names)
+
+
+def test_a_spare_that_does_not_start_ranks_is_replaced_by_the_next(scene):
+    """The first spare is deaf: the attempt there is given up, and the one after it runs on the second."""
+    hosts = [FakeHost(name, deaf=name == "h2") for name in NAMES]
+    members = tuple(Member(rank, f"h{rank}", (f"h{rank}/0",)) for rank in range(2))
+    spec = JobSpec("j", "learning", members, nics("h0", "h1"))
+    spares = tuple(Host(name, "", nics(name)) for name in ("h2", "h3"))
+
+    async def play():
+        async with asyncio.TaskGroup() as tasks:
+            running = [tasks.create_task(host.run(scene)) for host in hosts]
+            await asyncio.sleep(0.5)
+            async with dial(scene.address, scene.trust, "operator") as master:
+                await master.start(Launch(spec, Policy(hang=Action.RESTART), spares))
+                await asyncio.sleep(0.5)
+                hosts[1].killed.add("j")
+                with contextlib.suppress(StopAsyncIteration):
+                    async for event in master.follow():
+                        if isinstance(event, Steered) and event.incident.resumed_s is not None:
+                            break
+            for task in running:
+                task.cancel()
+        return event.incident
+
+    incident = asyncio.run(asyncio.wait_for(play(), 40))
+    assert (incident.out, incident.spare, incident.resumed_step) == ("h1", "h3", 40)
+    assert [host.started for host in hosts] == [["j", "j~1", "j~2"], ["j"], [], ["j~2"]]
+    assert list(hosts[0].jobs) == ["j~2"]
+    assert incident.isolated_s < incident.restarted_s <= incident.resumed_s

@@ -45,6 +45,13 @@ def test_what_a_host_writes_stays_there(on, hosts):
     assert not Path("/etc/c4bench-mine").exists()
 
 
+def test_agents_and_ranks_are_not_root(on, job):
+    """The agent's socket and the telemetry that ranks write belong to a user of their own."""
+    host = job.members[0].host
+    owned = f"stat -c %U /run/c4bench/agent.sock /dev/shm/c4bench/{job.id}/*.ring"
+    assert set(on(host, owned).split()) == {"c4bench"}
+
+
 def test_a_crashed_host_is_gone_and_boots_as_new(on, hosts, cluster):
     """A crash says no goodbye and loses what was in memory; after a boot the host is as it was at first."""
     victim = hosts[-1].name

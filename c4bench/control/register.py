@@ -121,7 +121,9 @@ class Register:
         self._store.save()
 
     def put_back(self, host: str) -> None:
-        """A host is in service again, and a spare of the job it was taken from."""
+        """A host is in service again, and a spare of the job it was taken from; nothing if it was not out."""
+        if host not in self._state.out:
+            return
         out, back = self._state.out.pop(host), self._state.nics.pop(host)
         running = self._state.jobs.get(out.job)
         if running is not None and host not in {spare.name for spare in running.spares}:

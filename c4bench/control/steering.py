@@ -35,6 +35,7 @@ class Steering:
         self._master = master
         self._blame = blame
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._thinking: dict[str, asyncio.Task[None]] = {}
         self._deciding: dict[str, list[Diagnosis]] = {}
         self._checked_s: dict[str, float] = {}
 
@@ -48,7 +49,7 @@ class Steering:
                 await asyncio.sleep(_LOOK_EVERY_S)
                 await self._look_after()
         finally:
-            for task in self._tasks.values():
+            for task in (*self._thinking.values(), *self._tasks.values()):
                 task.cancel()
 
     def consider(self, attempt: str, found: Sequence[Diagnosis]) -> None:
@@ -60,10 +61,8 @@ class Steering:
         if name in self._deciding:
             self._deciding[name] += found
             return
-        if name in self._tasks:
-            self._tasks[name].cancel()  # it waits for this very attempt to train, which has failed
         self._deciding[name] = list(found)
-        self._tasks[name] = asyncio.create_task(self._handle(name, running))
+        self._thinking[name] = asyncio.create_task(self._handle(name, running))
 
     async def _handle(self, name: str, running: Running) -> None:
         """Look into what is doubtful, decide, and act."""
@@ -78,10 +77,12 @@ class Steering:
         for incident in decision.incidents:
             self._take_out(incident, running)
         self._tell([self._looked_on(incident) for incident in decision.incidents])
+        thinking = self._thinking.pop(name)
         if decision.restart:
+            if name in self._tasks:
+                self._tasks[name].cancel()  # it waits for this very attempt to train, which has failed
+            self._tasks[name] = thinking
             await self._restart(name, attempt, decision)
-        else:
-            self._tasks.pop(name, None)
 
     async def _settled(self, found: Diagnosis, running: Running) -> Sequence[Diagnosis]:
         """What trials make of a diagnosis that somebody would act on."""
@@ -95,10 +96,11 @@ class Steering:
     async def let_go(self, name: str) -> None:
         """Steer a job no more."""
         self._deciding.pop(name, None)
-        task = self._tasks.pop(name, None)
-        if task is not None:
+        tasks = [task for kept in (self._thinking, self._tasks) if (task := kept.pop(name, None))]
+        for task in tasks:
             task.cancel()
-            await asyncio.wait([task])
+        if tasks:
+            await asyncio.wait(tasks)
 
     def _take_out(self, incident: Incident, running: Running) -> None:
         out = {known.host for known in self._master.register.out()}
@@ -220,7 +222,8 @@ class Steering:
             fraction = await checkup.worst_fraction(self._master, host, partner)
         except UnhealthyError:
             return
-        if fraction >= healthy_fraction:
+        still_out = any(out.host == host.name for out in self._master.register.out())
+        if fraction >= healthy_fraction and still_out:
             self._master.register.put_back(host.name)
             self._master.log.tell(PutBack(time.time(), host.name, fraction))
 

@@ -10,17 +10,19 @@ from collections.abc import Collection, Iterable
 
 import msgspec
 
-from c4bench.model.diagnosis import Component, Diagnosis, Syndrome
+from c4bench.model.diagnosis import Cause, Component, Diagnosis, Syndrome
 from c4bench.model.fabric import Nic
 
 _SURE = 0.9
 _TRIED = 0.95
+# What was seen of the component itself.
+_SEEN = (Cause.HOST_SILENT, Cause.PROCESS_STOPPED)
 _HANGS = (Syndrome.COMMUNICATION_HANG, Syndrome.NON_COMMUNICATION_HANG)
 
 
 def doubtful(found: Diagnosis) -> bool:
     """Whether it could be another component as well, and transfers could tell."""
-    if found.syndrome not in _HANGS or found.component.kind == "job":
+    if found.syndrome not in _HANGS or found.component.kind == "job" or found.cause in _SEEN:
         return False
     return bool(found.alternatives) or found.confidence < _SURE
 

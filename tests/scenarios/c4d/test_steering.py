@@ -135,7 +135,7 @@ def test_without_spares_a_job_shrinks_to_its_minimum(steer, inject):
         assert (incident.out, incident.spare) == (first, "")
         assert [member.rank for member in job.attempt.members] == list(range(RANKS - 1))
         assert incident.resumed_step == 60
-        job.wait_step(HEALTHY_STEP, PATIENCE_S)
+        job.wait_step(STEPS - 1, PATIENCE_S)
         with inject("nic.blackhole", host=second, nic=0, lease_s=60.0):
             left = job.wait_decided(PATIENCE_S, after=incident)
     assert (left.action, left.out) == (Action.OBSERVE, "")

@@ -1,10 +1,11 @@
 """Trials around a ring of NICs tell what is broken, whoever complained."""
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from c4bench.model.diagnosis import Component, Diagnosis, Syndrome
+from c4bench.model.diagnosis import Cause, Component, Diagnosis, Syndrome
 from c4bench.model.fabric import Nic
 from c4bench.steer.suspects import broken, doubtful, pairs, settled
 
@@ -24,6 +25,7 @@ def found(component, *alternatives, confidence=0.6, syndrome=Syndrome.COMMUNICAT
         (found(RANK, confidence=0.95), False),
         (found(SENDER, confidence=0.9), False),
         (found(Component("job", "j"), confidence=0.5), False),
+        (msgspec.structs.replace(found(Component("host", "h1"), confidence=0.8), cause=Cause.HOST_SILENT), False),
         (found(PATH, SENDER, syndrome=Syndrome.COMMUNICATION_SLOW), False),
     ],
 )

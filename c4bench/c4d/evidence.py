@@ -10,6 +10,7 @@ from c4bench.c4d.thresholds import CHANCE, NAME_SPANS, SLIGHT_RATIO
 _SLIGHT = math.log(SLIGHT_RATIO)
 _ENOUGH = -math.log(CHANCE)
 _RUN_SPANS = 24
+_NIL = 1e-300  # what is less likely still cannot be told from it
 
 
 Suspect = TypeVar("Suspect")
@@ -65,7 +66,7 @@ class Evidence(Generic[Suspect]):
         best, least = Weight(0.0, 0.0, math.inf, 0), math.inf
         for spans, (departure, opened_s) in enumerate(reversed(run), start=1):
             least = min(least, departure)
-            of_enough = -math.log(self._chance(suspect, least, spans)) / _ENOUGH
+            of_enough = -math.log(max(self._chance(suspect, least, spans), _NIL)) / _ENOUGH
             if of_enough > best.of_enough:
                 best = Weight(of_enough, least, opened_s, spans)
         return best

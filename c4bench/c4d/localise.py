@@ -103,6 +103,10 @@ def _explains(
     explained = [cell for cell in cells if cell in bad]
     if len(explained) < 2 or len(explained) < _PURITY * len(cells):
         return None
+    values = sorted(bad[cell] for cell in explained)
+    # Of two the lesser may be what waits in the queue behind the greater.
+    if len(values) == 2 and values[0] < _SPILL * values[1]:
+        return None
     if component.kind == "nic" and not component.side and not _both_sides(component.name, cells, bad):
         return None
     covered = tuple(sorted(cell for cell in cells if known[cell] > 0))

@@ -97,13 +97,14 @@ def _trial(draw, seed, number, fault):
 
 
 def place(trial, job, hosts, inventory, ports):
-    """Where the fault of a trial goes, in words; `ports` are those between switches and those towards hosts."""
+    """Where the fault of a trial goes, in words."""
     draw = random.Random(trial.draw)
     match CATALOGUE[trial.fault].target:
         case TargetKind.NIC:
             return draw.choice([nic.name for host in hosts for nic in host.nics])
         case TargetKind.PORT:
-            return draw.choice(ports.towards if trial.fault == "port.down" else ports.across)
+            kinds = {"port.down": ports.towards, "switch.misrouted": ports.shared, "link.ecmp_member": ports.shared}
+            return draw.choice(kinds.get(trial.fault) or ports.across)
         case TargetKind.PROCESS:
             member = draw.choice(job.members)
             return f"{job.id}:{member.rank}@{member.host}"
@@ -114,10 +115,11 @@ def place(trial, job, hosts, inventory, ports):
 
 
 class Ports(NamedTuple):
-    """The switches' ports by name, and the addresses at both ends of each."""
+    """The switches' ports between switches, towards hosts, and in ECMP groups; the addresses at both ends of each."""
 
     across: list[str]
     towards: list[str]
+    shared: list[str]
     addresses: dict[str, frozenset[str]]
 
 

@@ -35,21 +35,24 @@ PAIRS = 20
 def ports(inventory, hosts):
     """Every port of every switch, by whose address is at its other end."""
     ours = {nic.address for host in hosts for nic in host.nics}
-    found = Ports([], [], {})
+    found = Ports([], [], [], {})
     for switch in inventory.switches:
         access = inventory.access[switch]
+        inside = ["nsenter", f"--net={access.netns}"] if access.netns else []
         with remote.connect(switch, access) as connection:
-            inside = ["nsenter", f"--net={access.netns}"] if access.netns else []
-            addresses = json.loads(connection.run([*inside, "ip", "-json", "address"], timeout_s=60.0).stdout)
-            neighbours = json.loads(connection.run([*inside, "ip", "-json", "neighbour"], timeout_s=60.0).stdout)
+            asked = (["ip", "-json", what] for what in ("address", "neighbour", "route"))
+            addresses, neighbours, routes = (
+                json.loads(connection.run([*inside, *words], timeout_s=60.0).stdout) for words in asked
+            )
         own = {link["ifname"]: {a["local"] for a in link["addr_info"]} for link in addresses}
+        found.shared.extend({f"{switch}/{hop['dev']}" for route in routes for hop in route.get("nexthops", ())})
         for neighbour in neighbours:
             if "." not in neighbour["dst"]:
                 continue
             name = f"{switch}/{neighbour['dev']}"
             (found.towards if neighbour["dst"] in ours else found.across).append(name)
             found.addresses[name] = frozenset(own[neighbour["dev"]] | {neighbour["dst"]})
-    return Ports(sorted(found.across), sorted(found.towards), found.addresses)
+    return Ports(sorted(found.across), sorted(found.towards), sorted(found.shared), found.addresses)
 
 
 @pytest.fixture

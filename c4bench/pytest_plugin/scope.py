@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -108,13 +108,16 @@ def announcement(items: Iterable[pytest.Item], config: pytest.Config, past: dict
     disruptive = [item for item in chosen if "inject" in getattr(item, "fixturenames", ())]
     if not config.option.c4_allow_disruptive:
         left = f"; {len(disruptive)} scenarios would, and are skipped (--c4-allow-disruptive)" if disruptive else ""
-        return [f"nothing is degraded{left}", f"{len(chosen)} scenarios, about {_minutes(chosen, past)}"]
+        return [
+            f"nothing is degraded{left}",
+            f"{len(chosen)} scenarios, {_minutes(chosen, past)}{_untimed(chosen, past)}",
+        ]
     hosts = [host.name for host in config.stash[TENANCY].inventory.hosts if host.disruptive]
     faults = sorted({name for item in disruptive for name in faults_of(item)})
     return [
         f"{len(disruptive)} of {len(chosen)} scenarios degrade {', '.join(hosts) or 'no host, since none permits it'}",
         f"faults: {', '.join(faults) or 'none'}; each ends by itself, on its host, when its lease does",
-        f"about {_minutes(disruptive, past)} of disruption, {_minutes(chosen, past)} in all",
+        f"{_minutes(disruptive, past)} of disruption, {_minutes(chosen, past)} in all{_untimed(chosen, past)}",
     ]
 
 
@@ -139,11 +142,13 @@ def past_durations(runs: Path) -> dict[str, float]:
     return found
 
 
-def _minutes(items: list[pytest.Item], past: dict[str, float]) -> str:
-    known = [past[item.nodeid] for item in items if item.nodeid in past]
-    new = len(items) - len(known)
-    guess = f" ({new} never timed here, taken as {_UNTIMED_S:g} s each)" if new else ""
-    return f"{(sum(known) + new * _UNTIMED_S) / 60:.1f} min{guess}"
+def _minutes(items: Sequence[pytest.Item], past: Mapping[str, float]) -> str:
+    return f"about {sum(past.get(item.nodeid, _UNTIMED_S) for item in items) / 60:.1f} min"
+
+
+def _untimed(items: Sequence[pytest.Item], past: Mapping[str, float]) -> str:
+    new = sum(item.nodeid not in past for item in items)
+    return f" ({new} never timed here, taken as {_UNTIMED_S:g} s each)" if new else ""
 
 
 def _skip_reason(report: pytest.TestReport) -> str:

@@ -39,7 +39,7 @@ class Tenancy:
         self._reservation: Reservation | None = None
         self._partial = bool(option.c4_allow_partial)
         self._held = ExitStack()
-        if option.c4_reserve:
+        if option.c4_reserve or option.c4_scheduler:
             with ExitStack() as undo:
                 self._enter(undo, option, command)
                 self._held = undo.pop_all()
@@ -57,8 +57,9 @@ class Tenancy:
         hosts = [host.name for host in self.inventory.hosts if host.name not in self.broken]
         if not hosts or self.refusal:
             return
-        self._reservation = Reservation(self.inventory, hosts, command, ttl_s=option.c4_reserve)
-        undo.callback(self._reservation.close)
+        if option.c4_reserve:
+            self._reservation = Reservation(self.inventory, hosts, command, ttl_s=option.c4_reserve)
+            undo.callback(self._reservation.close)
         if known:
             undo.enter_context(drained(known, hosts))
 

@@ -1,0 +1,123 @@
+"""An engineer's first runs on deployed hosts: told what will happen, killed in the middle of it, clean afterwards."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import netns_hosts
+import pytest
+
+from c4bench import remote
+from c4bench.deploy import playbook
+from c4bench.deploy.prepare import prepare
+from c4bench.inventory import load
+
+REASON = netns_hosts.missing()
+pytestmark = pytest.mark.skipif(bool(REASON), reason=REASON)
+LEASE_S, LATE_S = 8.0, 2.0
+NIC = """
+ip link add nic0 type veth peer name far0
+ip link set nic0 up; ip link set far0 up
+ip address add 10.9.0.1/24 dev nic0
+"""
+SCENARIO = f"""\
+import time
+from pathlib import Path
+def test_breaks_and_waits(inject, clocks):
+    with inject("nic.down", host="n1", nic=0, lease_s={LEASE_S}):
+        assert 0 < clocks.error_s("n1") < 1
+        Path("broken").touch()
+        while not Path("go").exists():
+            time.sleep(0.05)
+"""
+
+
+@pytest.fixture
+def host(tmp_path):
+    """A deployed host with a NIC; runs pytest here and commands there."""
+    facts = {"disruptive": True, "nics": [{"netdev": "nic0", "rate": "1gbit"}]}
+    with netns_hosts.netns_hosts(1, tmp_path, facts) as made:
+        inventory = load(made.inventory)
+        variables = prepare(inventory, tmp_path / "conf") | {"c4_master": netns_hosts.CONTROLLER}
+        playbook("deploy", inventory, hosts=["n1"], variables=variables, directory=tmp_path / "ansible")
+        found = Host(made.inventory, inventory.access["n1"], tmp_path)
+        found.run(NIC)
+        yield found
+
+
+class Host:
+    def __init__(self, inventory, access, folder):
+        self.inventory, self.access, self.folder = inventory, access, folder
+        (folder / "test_it.py").write_text(SCENARIO)
+        (folder / "pytest.ini").write_text("[pytest]\n")
+
+    def run(self, command):
+        with remote.connect("n1", self.access) as connection:
+            return connection.run(["sh", "-c", command], timeout_s=30.0).stdout.decode()
+
+    def listing(self):
+        return self.run("ip -4 -json address show dev nic0 | sed 's/valid[^}]*//g'; ip route; tc qdisc show dev nic0")
+
+    def start(self, *words):
+        argv = [sys.executable, "-m", "pytest", f"--hosts={self.inventory}", "-rs", "-p", "no:cacheprovider", *words]
+        return subprocess.Popen(
+            argv,
+            cwd=self.folder,
+            env=os.environ | {"COLUMNS": "300"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    def pytest(self, *words):
+        running = self.start(*words)
+        said, _ = running.communicate(timeout=120)
+        return running.returncode, said
+
+
+def test_a_run_that_is_killed_leaves_a_clean_host(host):
+    """Read-only at first; then announced; killed with a fault in force, which is over by its lease's end."""
+    before = host.listing()
+    code, said = host.pytest()
+    assert code == 0, said
+    assert "nothing is degraded; 1 scenarios would, and are skipped (--c4-allow-disruptive)" in said
+    assert "disruptive-not-allowed" in said
+    running = host.start("--c4-allow-disruptive")
+    until((host.folder / "broken").exists)
+    assert "state DOWN" in host.run("ip link show dev nic0")
+    os.killpg(running.pid, signal.SIGKILL)
+    began = running.communicate()[0]
+    assert "1 of 1 scenarios degrade n1" in began
+    assert "faults: nic.down; each ends by itself" in began
+    time.sleep(LEASE_S + LATE_S)
+    assert host.listing() == before
+    (host.folder / "go").touch()
+    code, said = host.pytest("--c4-allow-disruptive")
+    assert code == 0, said
+    assert host.listing() == before
+
+
+def test_nothing_is_run_on_a_host_under_somebodys_fault(host):
+    """A fault in force, whoever holds it, is the one reason to skip everything, until it is over."""
+    argv = [sys.executable, "-m", "c4bench.cli.main", "fault", "apply", "nic.down", "n1/0", "--last-nic"]
+    told = [f"--hosts={host.inventory}", "--lease=300s", "--json", f"--history={host.folder / 'history'}"]
+    with subprocess.Popen([*argv, *told], stdout=subprocess.PIPE, start_new_session=True) as holding:
+        holding.stdout.readline()
+        code, said = host.pytest("--c4-allow-disruptive")
+        os.killpg(holding.pid, signal.SIGINT)
+    assert code == 3, said
+    assert "broken-host: n1: 1 faults in force or left over" in said
+    assert "c4bench fault heal" in said
+    (host.folder / "go").touch()
+    code, said = host.pytest("--c4-allow-disruptive")
+    assert code == 0, said
+
+
+def until(holds, within_s=60.0):
+    deadline = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.05)

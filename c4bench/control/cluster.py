@@ -96,8 +96,8 @@ class Cluster:
 
     def learn_paths(self, source_ports: Sequence[int]) -> Atlas:
         """Probe all pairs of NICs and keep the atlas for planning."""
-        self._master.atlas = self._ask(survey(self._master, self.hosts, source_ports))
-        return self._master.atlas
+        atlas = self._master.routing.atlas = self._ask(survey(self._master, self.hosts, source_ports))
+        return atlas
 
     def placed(self, job: str) -> dict[Flow, FabricPath]:
         """Where C4P has put a running job's flows, those of communicators already closed included."""

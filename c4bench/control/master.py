@@ -11,14 +11,11 @@ from websockets.asyncio.server import ServerConnection, serve
 
 from c4bench.c4d.detector import Detector
 from c4bench.c4d.localise import Cell
-from c4bench.c4p.atlas import Atlas
-from c4bench.c4p.planner import plan
 from c4bench.control.jobs import Job
 from c4bench.control.rendezvous import Board
+from c4bench.control.routing import Routing
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.diagnosis import Diagnosis
-from c4bench.model.fabric import Flow
-from c4bench.model.fabric import Path as FabricPath
 from c4bench.model.telemetry import Failure, Window
 from c4bench.wire.channel import WebSocketChannel
 from c4bench.wire.messages import Empty, Exchange, Fail, Hello, JobSpec, Release, Result, Route, Start, Stop, Watch
@@ -43,9 +40,8 @@ class Master:
         self._address, self._port = address, port
         self.agents: dict[str, Agents] = {}
         self.jobs: dict[str, Job] = {}
-        self.atlas: Atlas | None = None
         self.diagnoses: list[Diagnosis] = []
-        self._placed: dict[str, tuple[Flow, FabricPath]] = {}
+        self.routing = Routing(self.jobs)
         self._detectors: dict[str, Detector] = {}
         self._board = Board()
         self._news = asyncio.Condition()
@@ -86,8 +82,8 @@ class Master:
             "exchange": Handler(Exchange, self._board.exchange),
             "fail": Handler(Fail, self._fail),
             "watch": Handler(Watch, self._watch),
-            "route": Handler(Route, self._route),
-            "release": Handler(Release, self._release),
+            "route": Handler(Route, self.routing.route),
+            "release": Handler(Release, self.routing.release),
             "result": Handler(Result, self._result),
         }
         peer = Peer(WebSocketChannel(connection), handlers)
@@ -135,7 +131,7 @@ class Master:
         for host in {member.host for member in known.spec.members} if known else ():
             with contextlib.suppress(UnhealthyError):
                 await self.agent(host).call("stop", Stop(job), Empty)
-        self._placed = {flow: placed for flow, placed in self._placed.items() if placed[0].job != job}
+        self.routing.forget(job)
         self._detectors.pop(job, None)
         self._board.forget(job)
 
@@ -161,24 +157,6 @@ class Master:
         job = self.jobs.get(result.job)
         if job is not None:
             await job.add(result)
-        return Empty()
-
-    async def _route(self, request: Route) -> tuple[int, ...]:
-        """Place these flows beside those already placed."""
-        if self.atlas is None:
-            return tuple(0 for _ in request.flows)
-        fixed = {flow: path for flow, (_, path) in self._placed.items()}
-        every = {flow.id: flow for flow, _ in self._placed.values()} | {flow.id: flow for flow in request.flows}
-        placed = {placement.flow: placement.path for placement in plan(tuple(every.values()), self.atlas, fixed=fixed)}
-        for flow in request.flows:
-            self._placed[flow.id] = (flow, placed[flow.id])
-            if flow.job in self.jobs:
-                self.jobs[flow.job].placed[flow] = placed[flow.id]
-        return tuple(placed[flow.id].source_port for flow in request.flows)
-
-    async def _release(self, request: Release) -> Empty:
-        for flow in request.flows:
-            self._placed.pop(flow, None)
         return Empty()
 
     async def _accept(self, window: Window) -> None:

@@ -19,14 +19,16 @@ from c4bench.agent.ranks import Ranks
 from c4bench.agent.spawner import Report, Spawn, Started
 from c4bench.errors import UnhealthyError
 from c4bench.model.agent import AgentConfig
-from c4bench.verbs.probe import probe_paths
+from c4bench.model.fabric import Nic
+from c4bench.verbs.probe import probe_paths, send_bursts
 from c4bench.wire.channel import ChannelClosed, StreamChannel, WebSocketChannel, frame
-from c4bench.wire.messages import Empty, Hello, ProbeAnswer, ProbeRequest, Start, Stop
+from c4bench.wire.messages import BurstRequest, Empty, Hello, ProbeAnswer, ProbeRequest, Start, Stop
 from c4bench.wire.peer import Handler, Peer
 from c4bench.wire.trust import MASTER
 
 _RECONNECT_S = 0.5
 _RELAYED = ("exchange", "fail", "route", "release", "result")  # what ranks ask of the master
+_LISTENED = ("watch", "steer")  # what it answers when there is news
 
 
 class Agent:
@@ -64,6 +66,7 @@ class Agent:
             "start": Handler(Start, self._start),
             "stop": Handler(Stop, self._stop),
             "probe": Handler(ProbeRequest, self._probe),
+            "burst": Handler(BurstRequest, self._burst),
         }
 
     async def _serve_master(self, master: Peer) -> None:
@@ -94,13 +97,28 @@ class Agent:
         return Empty()
 
     async def _probe(self, request: ProbeRequest) -> ProbeAnswer:
-        nic = next((nic for nic in self._config.nics if nic.index == request.nic), None)
-        if nic is None:
-            raise UnhealthyError(f"{self._config.name} has no NIC {request.nic}")
         search = partial(
-            probe_paths, nic, request.destination, request.source_ports, request.max_hops, request.timeout_s
+            probe_paths,
+            self._nic(request.nic),
+            request.destination,
+            request.source_ports,
+            request.max_hops,
+            request.timeout_s,
+            rate_pps=request.rate_pps,
+            silences=request.silences,
         )
         return ProbeAnswer(await asyncio.to_thread(search))
+
+    async def _burst(self, request: BurstRequest) -> Empty:
+        bursts = [(burst.source_port, burst.hops, burst.count) for burst in request.bursts]
+        await asyncio.to_thread(send_bursts, self._nic(request.nic), request.destination, bursts, request.rate_pps)
+        return Empty()
+
+    def _nic(self, index: int) -> Nic:
+        nic = next((nic for nic in self._config.nics if nic.index == index), None)
+        if nic is None:
+            raise UnhealthyError(f"{self._config.name} has no NIC {index}")
+        return nic
 
     async def _follow_spawner(self) -> None:
         self._spawner.setblocking(False)
@@ -126,7 +144,7 @@ class Agent:
 
     async def _serve_rank(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         handlers = {method: Handler(msgspec.Raw, partial(self._relay, method)) for method in _RELAYED}
-        handlers["watch"] = Handler(msgspec.Raw, self._watch)
+        handlers |= {method: Handler(msgspec.Raw, partial(self._listen, method)) for method in _LISTENED}
         await Peer(StreamChannel(reader, writer), handlers).serve()
         writer.close()
 
@@ -135,11 +153,11 @@ class Agent:
             raise UnhealthyError(f"{method}: the agent has lost its master")
         return msgspec.Raw(await self._master.call_raw(method, bytes(body)))
 
-    async def _watch(self, body: msgspec.Raw) -> msgspec.Raw:
+    async def _listen(self, method: str, body: msgspec.Raw) -> msgspec.Raw:
         """Ask again whenever the master comes back: losing it is no failure of the job's."""
         while True:
             with contextlib.suppress(UnhealthyError):
-                return await self._relay("watch", body)
+                return await self._relay(method, body)
             await asyncio.sleep(_RECONNECT_S)
 
 

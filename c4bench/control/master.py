@@ -18,7 +18,20 @@ from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.telemetry import Failure, Window
 from c4bench.wire.channel import WebSocketChannel
-from c4bench.wire.messages import Empty, Exchange, Fail, Hello, JobSpec, Release, Result, Route, Start, Stop, Watch
+from c4bench.wire.messages import (
+    Empty,
+    Exchange,
+    Fail,
+    Hello,
+    JobSpec,
+    Release,
+    Result,
+    Route,
+    Start,
+    Steer,
+    Stop,
+    Watch,
+)
 from c4bench.wire.peer import Handler, Peer
 from c4bench.wire.trust import MASTER, peer_name, server_context
 
@@ -41,7 +54,7 @@ class Master:
         self.agents: dict[str, Agents] = {}
         self.jobs: dict[str, Job] = {}
         self.diagnoses: list[Diagnosis] = []
-        self.routing = Routing(self.jobs)
+        self.routing = Routing(self.jobs, self.agent)
         self._detectors: dict[str, Detector] = {}
         self._board = Board()
         self._news = asyncio.Condition()
@@ -51,9 +64,11 @@ class Master:
         """Serve until `close`; `ready` is called once the port is open."""
         async with serve(self._serve_agent, self._address, self._port, ssl=self._tls, compression=None):
             judging = asyncio.create_task(self._judge())
+            routing = asyncio.create_task(self.routing.run())
             ready()
             await self._closing.wait()
             judging.cancel()
+            routing.cancel()
 
     async def close(self) -> None:
         """Stop every job, then have `run` return."""
@@ -84,6 +99,7 @@ class Master:
             "watch": Handler(Watch, self._watch),
             "route": Handler(Route, self.routing.route),
             "release": Handler(Release, self.routing.release),
+            "steer": Handler(Steer, self.routing.steer),
             "result": Handler(Result, self._result),
         }
         peer = Peer(WebSocketChannel(connection), handlers)
@@ -131,7 +147,7 @@ class Master:
         for host in {member.host for member in known.spec.members} if known else ():
             with contextlib.suppress(UnhealthyError):
                 await self.agent(host).call("stop", Stop(job), Empty)
-        self.routing.forget(job)
+        await self.routing.forget(job)
         self._detectors.pop(job, None)
         self._board.forget(job)
 
@@ -160,6 +176,7 @@ class Master:
         return Empty()
 
     async def _accept(self, window: Window) -> None:
+        await self.routing.hear(window)
         for job in sorted({record.job for record in window.ranks} & set(self.jobs)):
             part = _of_job(window, job)
             await self.jobs[job].note_ranks(part.ranks)
@@ -177,6 +194,8 @@ class Master:
             found = [diagnosis for detector in self._detectors.values() for diagnosis in detector.judge(time.time())]
             if found:
                 self.diagnoses += found
+                for diagnosis in found:
+                    await self.routing.heed(diagnosis)
                 await self._announce()
 
 

@@ -4,10 +4,10 @@ import argparse
 import sys
 
 from c4bench import __version__
-from c4bench.cli import bench, detect, doctor, fault, lab, plan, report
+from c4bench.cli import bench, detect, doctor, fault, lab, paths, plan, report
 from c4bench.errors import C4Error
 
-_COMMANDS = (doctor, lab, fault, plan, detect, report, bench)
+_COMMANDS = (doctor, lab, fault, paths, plan, detect, report, bench)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from c4bench.bench import instructions, marks, suites
+from c4bench.bench import instructions, marks, planner, suites
 from c4bench.bench.cases import Case, LoadCase, Stage
 from c4bench.bench.exercise import Reading
 from c4bench.bench.notes import note
@@ -19,7 +19,7 @@ from c4bench.lab.machine.run import LabRun
 from c4bench.model.measurement import Clock
 from c4bench.record import RunDirectory
 
-SUITES = ("link", "collectives", "perftest", "recorder", "memory", "lab")
+SUITES = ("link", "collectives", "perftest", "recorder", "memory", "planner", "lab")
 _CPUINFO = Path("/proc/cpuinfo")
 _TICK_MHZ = 1000.0  # where the machine does not say; perftest then goes by what it measures itself
 _SOAK = (1_000, 10_000)
@@ -45,6 +45,8 @@ def run_suites(names: Sequence[str], run: RunDirectory, *, quick: bool, seed: in
         _count_instructions(run, quick=quick)
     if "memory" in chosen:
         _soak(run)
+    if "planner" in chosen:
+        planner.measure(run, quick=quick)
     for stage in stages:
         _boot(stage, run, seed)
 

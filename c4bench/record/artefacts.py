@@ -6,6 +6,8 @@
 | `link_loads`   | `LinkLoads`     | the same fabric once for each case, links by load          |
 | `faults`       | `Faults`        | onset, observed, alarmed, named, isolated on a common axis |
 | `delay_matrix` | `DelayMatrices` | heat maps of transfer time per byte                        |
+| `growth`       | `Growth`        | cost over size, both on logarithmic scales                 |
+| `ablation`     | `Ablation`      | a table and bars: what each part of C4P brings, by case    |
 """
 
 import msgspec
@@ -96,3 +98,31 @@ class DelayMatrices(msgspec.Struct, frozen=True):
     """`delay_matrix`: the matrices to set side by side, such as before and during a fault."""
 
     matrices: tuple[DelayMatrix, ...]
+
+
+class Growth(msgspec.Struct, frozen=True):
+    """`growth`: what something costs, by its size; `points` are (size, cost) in order of size, all above zero."""
+
+    label: str
+    size: str
+    cost: str
+    points: tuple[tuple[float, float], ...]
+
+
+class AblationCell(msgspec.Struct, frozen=True):
+    """One case under one mode: the share of the optimum that the worst job gets, with its range over draws."""
+
+    mode: str
+    oversubscription: str
+    state: str
+    jobs: int
+    fraction: float
+    low: float
+    high: float
+
+
+class Ablation(msgspec.Struct, frozen=True):
+    """`ablation`: what each part of path planning brings; `modes` in the order in which they are added."""
+
+    modes: tuple[str, ...]
+    cells: tuple[AblationCell, ...]

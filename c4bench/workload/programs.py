@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from c4bench.workload import bandwidth, collectives, draws, link, perftest, recording, training
+from c4bench.workload import bandwidth, collectives, draws, link, perftest, recording, steady, training
 from c4bench.workload.context import RankContext
 
 PROGRAMS: dict[str, Callable[[RankContext], None]] = {
@@ -12,5 +12,6 @@ PROGRAMS: dict[str, Callable[[RankContext], None]] = {
     "link": link.run,
     "perftest": perftest.run,
     "recording": recording.run,
+    "steady": steady.run,
     "training": training.run,
 }

@@ -19,9 +19,10 @@ from c4bench.agent.ranks import Ranks
 from c4bench.agent.spawner import Report, Spawn, Started
 from c4bench.errors import UnhealthyError
 from c4bench.model.agent import AgentConfig
-from c4bench.verbs.probe import probe_paths
+from c4bench.model.fabric import Nic
+from c4bench.verbs.probe import probe_paths, send_bursts
 from c4bench.wire.channel import ChannelClosed, StreamChannel, WebSocketChannel, frame
-from c4bench.wire.messages import Empty, Hello, ProbeAnswer, ProbeRequest, Start, Stop
+from c4bench.wire.messages import BurstRequest, Empty, Hello, ProbeAnswer, ProbeRequest, Start, Stop
 from c4bench.wire.peer import Handler, LostError, Peer
 from c4bench.wire.trust import MASTER
 
@@ -29,7 +30,8 @@ _RECONNECT_S = 0.5
 # A line that a cut has left half open is noticed by these.
 _PING_EVERY_S = 5.0
 _PING_WITHIN_S = 10.0
-_RELAYED = ("exchange", "fail", "watch", "route", "release", "result")  # what ranks ask of the master
+_RELAYED = ("exchange", "fail", "watch", "release", "result", "follow")  # what ranks ask of the master
+_AT_ONCE = ("route",)  # what they would rather do without than wait for
 
 
 class Agent:
@@ -75,6 +77,7 @@ class Agent:
             "start": Handler(Start, self._start),
             "stop": Handler(Stop, self._stop),
             "probe": Handler(ProbeRequest, self._probe),
+            "burst": Handler(BurstRequest, self._burst),
         }
 
     async def _serve_master(self, master: Peer) -> None:
@@ -109,13 +112,28 @@ class Agent:
         return Empty()
 
     async def _probe(self, request: ProbeRequest) -> ProbeAnswer:
-        nic = next((nic for nic in self._config.nics if nic.index == request.nic), None)
-        if nic is None:
-            raise UnhealthyError(f"{self._config.name} has no NIC {request.nic}")
         search = partial(
-            probe_paths, nic, request.destination, request.source_ports, request.max_hops, request.timeout_s
+            probe_paths,
+            self._nic(request.nic),
+            request.destination,
+            request.source_ports,
+            request.max_hops,
+            request.timeout_s,
+            rate_pps=request.rate_pps,
+            silences=request.silences,
         )
         return ProbeAnswer(await asyncio.to_thread(search))
+
+    async def _burst(self, request: BurstRequest) -> Empty:
+        bursts = [(burst.source_port, burst.hops, burst.count) for burst in request.bursts]
+        await asyncio.to_thread(send_bursts, self._nic(request.nic), request.destination, bursts, request.rate_pps)
+        return Empty()
+
+    def _nic(self, index: int) -> Nic:
+        nic = next((nic for nic in self._config.nics if nic.index == index), None)
+        if nic is None:
+            raise UnhealthyError(f"{self._config.name} has no NIC {index}")
+        return nic
 
     async def _follow_spawner(self) -> None:
         self._spawner.setblocking(False)
@@ -142,8 +160,14 @@ class Agent:
 
     async def _serve_rank(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         handlers = {method: Handler(msgspec.Raw, partial(self._relay, method)) for method in _RELAYED}
+        handlers |= {method: Handler(msgspec.Raw, partial(self._relay_at_once, method)) for method in _AT_ONCE}
         with contextlib.closing(writer):
             await Peer(StreamChannel(reader, writer), handlers).serve()
+
+    async def _relay_at_once(self, method: str, body: msgspec.Raw) -> msgspec.Raw:
+        if self._master is None:
+            raise UnhealthyError(f"{method}: the agent has lost its master")
+        return msgspec.Raw(await self._master.call_raw(method, bytes(body)))
 
     async def _relay(self, method: str, body: msgspec.Raw) -> msgspec.Raw:
         """Ask the master, and ask again what it left unanswered: losing it is no failure of the job's."""

@@ -15,7 +15,7 @@ from typing import TypeVar
 import msgspec
 
 from c4bench.c4p.atlas import Answer, Atlas
-from c4bench.c4p.planner import plan
+from c4bench.c4p.planner import Planner
 from c4bench.doctor import State, look_at
 from c4bench.doctor.document import Document
 from c4bench.errors import UnhealthyError
@@ -102,9 +102,11 @@ def _plan(nics: Sequence[str]) -> None:
     atlas = Atlas.from_answers(
         Answer(a, b, _FIRST_PORT + spine, hops(a, b, spine)) for a, b in pairs for spine in range(_SPINES)
     )
-    placed = plan(tuple(Flow(f"{a}>{b}", "fleet", a, b, _RATE_BPS / _PEERS) for a, b in pairs), atlas)
-    if len(placed) != len(pairs):
-        raise UnhealthyError(f"{len(pairs) - len(placed)} of {len(pairs)} flows have no path")
+    planner = Planner(atlas)
+    planner.add(Flow(f"{a}>{b}", "fleet", a, b, _RATE_BPS / _PEERS) for a, b in pairs)
+    placed = len(planner.assignments())
+    if placed != len(pairs):
+        raise UnhealthyError(f"{len(pairs) - placed} of {len(pairs)} flows have no path")
 
 
 def _report(folder: Path, inventory: Inventory, seen: Document) -> None:

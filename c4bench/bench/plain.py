@@ -8,7 +8,7 @@ from typing import Protocol
 
 import msgspec
 
-from c4bench.bench import fleet, instructions, judging
+from c4bench.bench import fleet, instructions, judging, planner
 from c4bench.bench.agents import measure_agent
 from c4bench.bench.exercise import Reading
 from c4bench.bench.notes import note
@@ -83,4 +83,5 @@ PLAIN: dict[str, Suite] = {
     "agent": measure_agent,
     "hosts": _look_at_a_fleet,
     "detector": judging.measure,
+    "planner": planner.measure,
 }

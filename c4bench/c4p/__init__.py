@@ -2,6 +2,6 @@
 
 from c4bench.c4p.atlas import Atlas
 from c4bench.c4p.conditions import Conditions
-from c4bench.c4p.planner import Assignment, Change, Planner, plan, unplaced
+from c4bench.c4p.planner import Assignment, Change, Planner
 
-__all__ = ["Assignment", "Atlas", "Change", "Conditions", "Planner", "plan", "unplaced"]
+__all__ = ["Assignment", "Atlas", "Change", "Conditions", "Planner"]

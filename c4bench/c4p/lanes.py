@@ -47,6 +47,15 @@ class Lanes:
         lane, index = (option.lanes[0], way) if len(option.lanes) == 1 else option.at(way)
         return lane.source, lane.destination, self._atlas.path(lane.routes, index)
 
+    def way(self, option: Option, source: str, destination: str, hops: tuple[str, ...]) -> int | None:
+        """The number of the way between these ports over these hops; None where it is not among them."""
+        for lane in option.lanes:
+            if (lane.source, lane.destination) == (source, destination):
+                ways = range(len(lane.routes.source_ports))
+                found = (way for way in ways if self._atlas.path(lane.routes, way).hops == hops)
+                return next((lane.first + way for way in found), None)
+        return None
+
     def options(self, pairs: Iterable[tuple[str, str]], crossing: bool) -> list[Option]:
         """The option of each pair of ends; between bonds in one plane, port i to port i, unless `crossing`."""
         if not self._bonds:

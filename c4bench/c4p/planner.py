@@ -1,7 +1,6 @@
 """Where every flow goes, all jobs together, kept level while jobs come and go and links fail and return."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
 
 import msgspec
 import numpy as np
@@ -14,7 +13,7 @@ from c4bench.c4p.fans import Fans, Links
 from c4bench.c4p.lanes import Lanes, Option
 from c4bench.c4p.weights import connection, shares
 from c4bench.errors import UsageError
-from c4bench.model.fabric import Flow, Path, Placement
+from c4bench.model.fabric import Flow, Path
 
 ECMP = Path(source_port=0, hops=())
 
@@ -102,6 +101,34 @@ class Planner:
         seats = [_Seat(flow, self._demand(flow)) for flow in new]
         self._seats |= {seat.flow.id: seat for seat in seats}
         return self._settle(seats, gain)
+
+    def adopt(self, live: Iterable[tuple[Flow, Assignment]]) -> None:
+        """Take over flows as they run already; those on a path that is not known, or not to be used, are placed anew.
+
+        Ask `assignments` where they go then. Raises UsageError as `add` does.
+        """
+        given = sorted(live, key=lambda one: one[0].id)
+        self._check([flow for flow, _ in given])
+        seats = [_Seat(flow, self._demand(flow)) for flow, _ in given]
+        self._seats |= {seat.flow.id: seat for seat in seats}
+        self._choose(seats)
+        ways = [self._way(seat, where) for seat, (_, where) in zip(seats, given, strict=True)]
+        known = [(seat, way) for seat, way in zip(seats, ways, strict=True) if way is not None]
+        slots = self._seat([seat for seat, _ in known])
+        self._board.put_all(slots, np.array([way for _, way in known], dtype=np.intp))
+        homeless = [seat for seat, way in zip(seats, ways, strict=True) if way is None]
+        for seat in homeless:
+            seat.option, seat.crossing = None, False
+        self._settle(homeless, None)
+
+    def grant(self, job: str, share: float) -> None:
+        """Give the flows that this job adds from now on the room of `share` times their demand.
+
+        Raises UsageError for a share without sense.
+        """
+        now = msgspec.structs.replace(self._conditions, shares=dict(self._conditions.shares) | {job: share})
+        now.check(tuple(self._links))
+        self._conditions = now
 
     def remove(self, flows: Iterable[str]) -> None:
         """Forget flows that have ended; the others stay where they are until `rebalance`."""
@@ -204,6 +231,14 @@ class Planner:
             self._by_slot[slot] = seat
         return slots
 
+    def _way(self, seat: _Seat, where: Assignment) -> int | None:
+        """The way that a live flow is on; None where that cannot be used."""
+        if seat.option is None:
+            return None
+        way = self._lanes.way(seat.option, where.source, where.destination, where.path.hops)
+        crossed = self._known(where.path.hops)
+        return way if np.isfinite(self._board.load[crossed]).all() else None
+
     def _demand(self, flow: Flow) -> float:
         """The room that a flow is given, by its job's share."""
         return flow.demand_bps * self._conditions.shares.get(flow.job, 1.0)
@@ -231,38 +266,6 @@ class Planner:
             raise UsageError("two flows have the same id; give every flow its own")
         if bad := [flow.id for flow in new if not 0 <= flow.demand_bps < float("inf")]:
             raise UsageError(f"flow {min(bad)} has no sensible demand; give bit/s, zero or more")
-
-
-def plan(
-    flows: Sequence[Flow],
-    atlas: Atlas,
-    capacities: Mapping[str, float] | None = None,
-    fixed: Mapping[str, Path] = MappingProxyType({}),
-) -> tuple[Placement, ...]:
-    """Place `flows` in one step, in the order of `flows`: a `Planner` for those who keep none.
-
-    `capacities` are bit/s by hop: loads are then fractions, and a path over a hop of capacity 0 is not used. `fixed`
-    flows (by id) keep their paths and are counted. A flow without a usable path is placed on `ECMP`; `unplaced`
-    lists those.
-
-    Raises UsageError for two flows of one id, a fixed flow that is not among the flows, a demand below zero, and a
-    hop without a capacity.
-    """
-    if unknown := sorted(fixed.keys() - {flow.id for flow in flows}):
-        raise UsageError(f"fixed flow {unknown[0]} is not among the flows; give its demand with the others")
-    background: dict[str, float] = {}
-    for flow in sorted((flow for flow in flows if flow.id in fixed), key=lambda flow: flow.id):
-        for hop in fixed[flow.id].hops:
-            background[hop] = background.get(hop, 0.0) + flow.demand_bps
-    planner = Planner(atlas, Conditions(capacities, background))
-    change = planner.add((flow for flow in flows if flow.id not in fixed), gain=None)
-    paths = {assignment.flow: assignment.path for assignment in change.placed} | dict(fixed)
-    return tuple([Placement(flow.id, paths.get(flow.id, ECMP)) for flow in flows])
-
-
-def unplaced(placements: Iterable[Placement]) -> tuple[str, ...]:
-    """The ids of the flows that no path was known for and that the fabric's own hashing will place."""
-    return tuple(placement.flow for placement in placements if placement.path == ECMP)
 
 
 def _flow_id(assignment: Assignment) -> str:

@@ -119,7 +119,7 @@ class Communicator:
             return None
         own = sorted((wish[1], rank) for rank, wish in enumerate(wishes) if wish[0] == color)
         ranks = [rank for _, rank in own]
-        return Communicator(
+        return type(self)(
             f"{self.name}/{name}.{color}", ranks.index(self.rank), self._of(ranks), self._process, self.options
         )
 

@@ -3,25 +3,28 @@
 import asyncio
 import concurrent.futures
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from c4bench.c4d.matrix import MatrixTable, matrix_table
 from c4bench.c4p.atlas import Atlas
+from c4bench.c4p.knowledge import Knowledge
+from c4bench.c4p.policy import PathPolicy
 from c4bench.control.jobs import Job
 from c4bench.control.master import Master
 from c4bench.control.register import name_of
-from c4bench.control.survey import survey
+from c4bench.control.switches import Switches
 from c4bench.errors import UnhealthyError
 from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.event import Diagnosed, Event, Steered
-from c4bench.model.fabric import Flow, Host
+from c4bench.model.fabric import Flow, Host, Nic
 from c4bench.model.fabric import Path as FabricPath
 from c4bench.model.steering import Incident, Policy
 from c4bench.model.telemetry import Window
-from c4bench.wire.messages import Exchange, Hello, JobSpec, Launch
+from c4bench.wire.messages import Burst, Exchange, Hello, JobSpec, Launch
 
 Answer = TypeVar("Answer")
 
@@ -120,8 +123,44 @@ class Cluster:
 
     def learn_paths(self, source_ports: Sequence[int]) -> Atlas:
         """Probe all pairs of NICs and keep the atlas for planning."""
-        self._master.atlas = self._ask(survey(self._master, self.hosts, source_ports))
-        return self._master.atlas
+        return self._ask(self._master.routing.learn(self.hosts, source_ports))
+
+    def plan_paths(self, source_ports: Sequence[int]) -> None:
+        """Have C4P plan from here on, and learn the paths of a pair of NICs when a flow first asks for one."""
+        self._call_soon(lambda: self._master.routing.plan(self.hosts, source_ports))
+
+    def plan_by(self, policy: PathPolicy) -> None:
+        """Have C4P plan by this policy from here on, and learn the fabric anew.
+
+        Raises UsageError while there are planned connections.
+        """
+        self._call_soon(lambda: self._master.routing.plan_by(policy))
+
+    @contextmanager
+    def background_watched(self, switches: Switches, every_s: float = 1.0) -> Iterator[None]:
+        """Have C4P measure the traffic of others on the switches' ports, and plan around it, meanwhile."""
+        watching = asyncio.run_coroutine_threadsafe(self._master.routing.watch(switches.ports, every_s), self._loop)
+        try:
+            yield
+        finally:
+            watching.cancel()
+
+    def known_paths(self) -> Knowledge:
+        """All that probing has found so far, port by port."""
+        return self._call_soon(lambda: self._master.routing.controller.knowledge)
+
+    def send_bursts(self, pairs: Mapping[tuple[Nic, Nic], Sequence[Burst]]) -> None:
+        """Send packets with the 5-tuples of data flows, for switches to count; all NICs side by side."""
+
+        async def send() -> None:
+            survey = self._master.routing.survey
+            await asyncio.gather(*(survey.burst(pair, bursts) for pair, bursts in pairs.items()))
+
+        self._ask(send())
+
+    def remarks(self) -> list[str]:
+        """What C4P could not do, or not as asked, in words."""
+        return self._call_soon(lambda: list(self._master.routing.controller.remarks))
 
     def placed(self, job: str) -> dict[Flow, FabricPath]:
         """Where C4P has put a running job's flows, those of communicators already closed included."""

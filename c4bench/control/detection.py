@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import msgspec
 
 from c4bench.c4d.detector import Detector
+from c4bench.c4d.ledger import Ways
 from c4bench.c4d.localise import Cell
 from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.telemetry import Window
@@ -15,18 +16,18 @@ from c4bench.wire.messages import Fail
 class Detection:
     """A detector for each attempt that is followed; what comes of any other is not looked at.
 
-    `ways` are the links that a source port takes between two NICs, for whoever knows them to fill in.
+    `ways` are the links that a source port takes between two NICs, as far as they are known by now.
     """
 
-    def __init__(self) -> None:
-        self.ways: dict[tuple[str, str, int], tuple[str, ...]] = {}
+    def __init__(self, ways: Ways) -> None:
+        self._ways = ways
         self._detectors: dict[str, Detector] = {}
         self.windows: Counter[str] = Counter()
         self.dropped: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
     def follow(self, attempt: str) -> None:
         """Judge this attempt's telemetry from now on."""
-        self._detectors[attempt] = Detector(self.ways)
+        self._detectors[attempt] = Detector(self._ways)
 
     def forget(self, attempt: str) -> None:
         """The attempt is over."""

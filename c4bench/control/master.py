@@ -9,8 +9,6 @@ from pathlib import Path
 from websockets.asyncio.server import ServerConnection, serve
 
 from c4bench.c4d.localise import Cell
-from c4bench.c4p.atlas import Atlas
-from c4bench.c4p.planner import plan
 from c4bench.control.desk import ROLES, Desk
 from c4bench.control.detection import Detection, part_of
 from c4bench.control.health import AgentHealth, Health, serve_pages
@@ -20,19 +18,18 @@ from c4bench.control.log import Log
 from c4bench.control.register import Register
 from c4bench.control.rendezvous import Board
 from c4bench.control.roll import Roll
+from c4bench.control.routing import Routing
 from c4bench.control.steering import Steering
 from c4bench.control.store import Store
 from c4bench.errors import AbsentHostsError, UnhealthyError
-from c4bench.model.diagnosis import Component
 from c4bench.model.event import Diagnosed, PutBack
-from c4bench.model.fabric import Flow
-from c4bench.model.fabric import Path as FabricPath
 from c4bench.model.telemetry import Failure, Window
 from c4bench.wire.channel import WebSocketChannel
 from c4bench.wire.messages import (
     Empty,
     Exchange,
     Fail,
+    Follow,
     Hello,
     JobSpec,
     Launch,
@@ -58,30 +55,21 @@ class Master:
     """One fabric's master. Everything here runs on one event loop; `Cluster` gives tests a blocking face of it.
 
     With a `state` folder it goes on where an earlier one was, and adopts the jobs that it finds running. Without one it
-    ends what it finds: whoever started that is gone. `blame` is told of every part of the fabric that a diagnosis
-    names, for whoever plans paths.
+    ends what it finds: whoever started that is gone.
     """
 
-    def __init__(
-        self,
-        trust: Path,
-        address: str,
-        port: int,
-        state: Path | None = None,
-        blame: Callable[[Component], None] = lambda _component: None,
-    ) -> None:
+    def __init__(self, trust: Path, address: str, port: int, state: Path | None = None) -> None:
         self._tls = server_context(trust / "ca.pem", trust / f"{MASTER}.pem", trust / f"{MASTER}.key")
         self._address, self._port = address, port
         self.agents: dict[str, Line] = {}
         self.jobs: dict[str, Job] = {}
-        self.atlas: Atlas | None = None
         self.store = Store(state)
         self.log = Log(self.store)
-        self.detection = Detection()
+        self.routing = Routing(self.jobs, self.agent)
+        self.detection = Detection(self.routing.ways)
         self.roll = Roll(self.store.state.roll, time.time())
         self.register = Register(self.store, adopt=state is not None)
-        self.steering = Steering(self, blame)
-        self._placed: dict[str, tuple[Flow, FabricPath]] = {}
+        self.steering = Steering(self)
         self._board = Board(self.store)
         self._seen: dict[str, AgentHealth] = {}
         self._news = asyncio.Condition()
@@ -105,7 +93,7 @@ class Master:
             ),
             asyncio.TaskGroup() as tasks,
         ):
-            at_work = [tasks.create_task(self._judge()), tasks.create_task(self.steering.run())]
+            at_work = [tasks.create_task(work) for work in (self._judge(), self.steering.run(), self.routing.run())]
             ready()
             await self._closing.wait()
             for task in at_work:
@@ -152,8 +140,9 @@ class Master:
             "exchange": Handler(Exchange, self._board.exchange),
             "fail": Handler(Fail, self._fail),
             "watch": Handler(Watch, self._watch),
-            "route": Handler(Route, self._route),
-            "release": Handler(Release, self._release),
+            "route": Handler(Route, self.routing.route),
+            "release": Handler(Release, self.routing.release),
+            "follow": Handler(Follow, self.routing.follow),
             "result": Handler(Result, self._result),
         }
         peer = Peer(channel, handlers)
@@ -261,7 +250,7 @@ class Master:
         members = known.spec.members if known else ()
         hosts = {member.host: None for member in members if member.host not in gone}
         await asyncio.gather(*(stop_on(self.agents.get(host), attempt) for host in hosts))
-        self._placed = {flow: placed for flow, placed in self._placed.items() if placed[0].job != attempt}
+        await self.routing.forget(attempt)
         self.detection.forget(attempt)
         self._board.forget(attempt)
         self.store.forget(attempt)
@@ -296,26 +285,8 @@ class Master:
             await job.add(result)
         return Empty()
 
-    async def _route(self, request: Route) -> tuple[int, ...]:
-        """Place these flows beside those already placed."""
-        if self.atlas is None:
-            return tuple(0 for _ in request.flows)
-        fixed = {flow: path for flow, (_, path) in self._placed.items()}
-        every = {flow.id: flow for flow, _ in self._placed.values()} | {flow.id: flow for flow in request.flows}
-        placed = {placement.flow: placement.path for placement in plan(tuple(every.values()), self.atlas, fixed=fixed)}
-        for flow in request.flows:
-            self._placed[flow.id] = (flow, placed[flow.id])
-            self.detection.ways[flow.source, flow.destination, placed[flow.id].source_port] = placed[flow.id].hops
-            if flow.job in self.jobs:
-                self.jobs[flow.job].placed[flow] = placed[flow.id]
-        return tuple(placed[flow.id].source_port for flow in request.flows)
-
-    async def _release(self, request: Release) -> Empty:
-        for flow in request.flows:
-            self._placed.pop(flow, None)
-        return Empty()
-
     async def _accept(self, window: Window) -> None:
+        await self.routing.hear(window)
         self.detection.windows[window.host] += 1
         self.roll.saw(window)
         for attempt in sorted({record.job for record in window.ranks} & set(self.jobs)):
@@ -347,6 +318,7 @@ class Master:
             for attempt, found in self.detection.judge(now_s).items():
                 for diagnosis in found:
                     self.log.tell(Diagnosed(now_s, diagnosis))
+                    await self.routing.heed(diagnosis)
                 self.steering.consider(attempt, found)
             for event in self.roll.judge(now_s, self.busy()):
                 self.log.tell(event)

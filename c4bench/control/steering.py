@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -12,7 +12,7 @@ from c4bench.control.jobs import Job
 from c4bench.control.register import host_of, name_of
 from c4bench.control.store import Running
 from c4bench.errors import AbsentHostsError, UnhealthyError
-from c4bench.model.diagnosis import Cause, Component, Diagnosis
+from c4bench.model.diagnosis import Cause, Diagnosis
 from c4bench.model.event import PutBack, Steered
 from c4bench.model.fabric import Host
 from c4bench.model.steering import Action, Incident
@@ -31,9 +31,8 @@ _AGENTS_WITHIN_S = 10.0
 class Steering:
     """One task for each job that is being steered, and one that looks at hosts out of service."""
 
-    def __init__(self, master: "Master", blame: Callable[[Component], None]) -> None:
+    def __init__(self, master: "Master") -> None:
         self._master = master
-        self._blame = blame
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._thinking: dict[str, asyncio.Task[None]] = {}
         self._deciding: dict[str, list[Diagnosis]] = {}
@@ -72,8 +71,6 @@ class Steering:
             sure += await self._settled(self._deciding[name].pop(0), running)
         del self._deciding[name]
         decision = decide(name, sure, running.policy, self._fleet(running))
-        for component in decision.blamed:
-            self._blame(component)
         for incident in decision.incidents:
             self._take_out(incident, running)
         self._tell([self._looked_on(incident) for incident in decision.incidents])

@@ -77,6 +77,11 @@ def carried_bytes(before: Mapping[str, PortCount], after: Mapping[str, PortCount
     return {hop: count.received_bytes - before[hop].received_bytes for hop, count in after.items() if hop in before}
 
 
+def carried_packets(before: Mapping[str, PortCount], after: Mapping[str, PortCount]) -> dict[str, int]:
+    """Packets that crossed each link between two readings, by the link's hop address."""
+    return {hop: count.received_packets - before[hop].received_packets for hop, count in after.items() if hop in before}
+
+
 def drawn(hosts: Iterable[Host], atlas: Atlas, ports: Mapping[str, PortCount]) -> Fabric:
     """The fabric as probing found it, with the switches' names where they are known, for the report to draw."""
     names = {hop: port.switch for hop, port in ports.items()}

@@ -125,6 +125,13 @@ def atlas(cluster: Cluster, hosts: tuple[Host, ...]) -> Atlas:
 
 
 @pytest.fixture(scope="session")
+def planned(cluster: Cluster, hosts: tuple[Host, ...]) -> None:
+    """From here on C4P plans, and learns the paths of two NICs when a flow first asks for one."""
+    cluster.wait_hosts([host.name for host in hosts], _AGENTS_WITHIN_S)
+    cluster.plan_paths(_PROBED_PORTS)
+
+
+@pytest.fixture(scope="session")
 def switches(inventory: Inventory) -> Switches:
     """The inventory's switches and their port counters; `.any` is false where there are none."""
     return Switches(inventory, lambda switch: remote.connect(switch, inventory.access[switch]))

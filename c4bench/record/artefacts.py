@@ -7,6 +7,8 @@
 | `faults`       | `Faults`        | onset, observed, alarmed, named, isolated on a common axis |
 | `delay_matrix` | `DelayMatrices` | heat maps of transfer time per byte                        |
 | `campaign`     | `Campaign`      | what was said against what was injected, and every miss    |
+| `growth`       | `Growth`        | cost over size, both on logarithmic scales                 |
+| `ablation`     | `Ablation`      | a table and bars: what each part of C4P brings, by case    |
 """
 
 import msgspec
@@ -116,3 +118,31 @@ class Campaign(msgspec.Struct, frozen=True):
     """`campaign`: every trial, in order."""
 
     trials: tuple[CampaignTrial, ...]
+
+
+class Growth(msgspec.Struct, frozen=True):
+    """`growth`: what something costs, by its size; `points` are (size, cost) in order of size, all above zero."""
+
+    label: str
+    size: str
+    cost: str
+    points: tuple[tuple[float, float], ...]
+
+
+class AblationCell(msgspec.Struct, frozen=True):
+    """One case under one mode: the share of the optimum that the worst job gets, with its range over draws."""
+
+    mode: str
+    oversubscription: str
+    state: str
+    jobs: int
+    fraction: float
+    low: float
+    high: float
+
+
+class Ablation(msgspec.Struct, frozen=True):
+    """`ablation`: what each part of path planning brings; `modes` in the order in which they are added."""
+
+    modes: tuple[str, ...]
+    cells: tuple[AblationCell, ...]

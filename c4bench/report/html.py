@@ -13,18 +13,23 @@ from markupsafe import Markup
 from c4bench.c4p.metrics import jain_index, max_mean_ratio
 from c4bench.record import Provenance, RunDirectory
 from c4bench.record.artefacts import (
+    Ablation,
+    AblationCell,
     Campaign,
     CampaignTrial,
     DelayMatrices,
     Fabric,
     Faults,
     FaultTimeline,
+    Growth,
     LinkLoads,
     LoadCase,
 )
 from c4bench.report import headlines
+from c4bench.report.charts.ablation import bars, cases
 from c4bench.report.charts.bullet import bullet
 from c4bench.report.charts.fabric import fabric_panel
+from c4bench.report.charts.growth import growth
 from c4bench.report.charts.heatmap import heatmap, usual
 from c4bench.report.charts.ranking import planned_links, ranking_panel
 from c4bench.report.charts.timeline import axis_strip, common_axis, reached, timeline
@@ -113,6 +118,8 @@ def _content(run: RunDirectory) -> dict[str, Any]:
         "axis": axis_strip(axis),
         "matrices": _matrices(run),
         "confusion": _confusion(run),
+        "ablations": _ablations(run),
+        "growths": [growth(shown) for shown in run.load_all("growth", Growth).values()],
     }
 
 
@@ -167,6 +174,15 @@ def _load_panels(fabric: Fabric, cases: Sequence[LoadCase], *, draws: bool) -> l
         )
         for case, loads in zip(cases, ranked, strict=True)
     ]
+
+
+def _ablations(run: RunDirectory) -> list[tuple[str, list[AblationCell], Markup]]:
+    """Every case of every ablation, those of all scenarios together where they have the same modes."""
+    found: dict[tuple[str, ...], list[AblationCell]] = {}
+    for shown in run.load_all("ablation", Ablation).values():
+        found.setdefault(shown.modes, []).extend(shown.cells)
+    merged = [Ablation(modes, tuple(cells)) for modes, cells in found.items()]
+    return [(case, cells, bars(case, cells)) for shown in merged for case, cells in cases(shown)]
 
 
 def _index(value: float) -> str:

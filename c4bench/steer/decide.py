@@ -34,7 +34,6 @@ class Decision(msgspec.Struct, frozen=True):
 
     incidents: tuple[Incident, ...]
     moves: dict[str, Host | None]
-    blamed: tuple[Component, ...]
 
     @property
     def restart(self) -> bool:
@@ -45,14 +44,14 @@ class Decision(msgspec.Struct, frozen=True):
 def decide(job: str, found: Sequence[Diagnosis], policy: Policy, fleet: Fleet) -> Decision:
     """What to do about `found`, all of the attempt of `job` that runs; the surest first, each under all limits.
 
-    A bug of the job isolates nothing, since no other host would cure it; a link or a path isolates nothing, but is told
-    to path planning (`blamed`). A rank that hangs or ended takes its host with it where there is a spare, and is
+    A bug of the job isolates nothing, since no other host would cure it; a link or a path isolates nothing, since
+    path planning goes around it. A rank that hangs or ended takes its host with it where there is a spare, and is
     otherwise restarted in place: its end says little about the host.
     """
     case = _Case(job, policy, fleet)
     surest = sorted(found, key=lambda diagnosis: -diagnosis.confidence)
     incidents = tuple(case.judge(diagnosis) for diagnosis in surest)
-    return Decision(incidents, case.moves, tuple(case.blamed))
+    return Decision(incidents, case.moves)
 
 
 class _Case:
@@ -66,13 +65,10 @@ class _Case:
         self._least = policy.min_ranks or fleet.wanted
         self._restarts = policy.restarts_per_hour - _recent(fleet.restarts_s, fleet.now_s)
         self.moves: dict[str, Host | None] = {}
-        self.blamed: list[Component] = []
 
     def judge(self, found: Diagnosis) -> Incident:
         """What to do about one finding."""
         wish = self._policy.slow if found.syndrome in _SLOW else self._policy.hang
-        if found.component.kind in _FABRIC:
-            self.blamed.append(found.component)
         if why := self._hindrance(found, wish):
             return self._observe(found, why)
         if found.component.kind in _FABRIC:

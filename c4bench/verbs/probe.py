@@ -1,6 +1,8 @@
 """Which way a UDP source port takes: TTL-limited probes with the 5-tuple of the data flows, from an ordinary socket."""
 
 import ipaddress
+import itertools
+import math
 import select
 import socket
 import struct
@@ -19,6 +21,8 @@ ROCE_PORT = 4791
 IN_FLIGHT = 64
 ATTEMPTS = 4
 _PAYLOAD = b"c4bench probe"
+_AGAIN_S = 1e-4
+_GATHERED_S = 1e-3
 _TIME_EXCEEDED = {4: 11, 6: 3}
 # ee_errno, ee_origin, ee_type, ee_code (linux/errqueue.h); the offender's sockaddr follows at byte 16.
 _EXTENDED_ERROR = struct.Struct("=IBBB")
@@ -65,16 +69,23 @@ class _Trace:
 
 
 def probe_paths(
-    nic: Nic, destination: str, source_ports: Sequence[int], max_hops: int, timeout_s: float = 0.5
+    nic: Nic,
+    destination: str,
+    source_ports: Sequence[int],
+    max_hops: int,
+    timeout_s: float = 0.5,
+    *,
+    rate_pps: float = math.inf,
+    silences: int = 1,
 ) -> dict[int, tuple[str, ...]]:
     """Addresses of the hops that answer, in order, for each source port from `nic` to the address `destination`.
 
-    A trace ends at `max_hops`, at the destination, at a hop that refuses to forward, or at a hop that stays silent for
-    `timeout_s` in spite of four probes, which is given as `""`. A software NIC swallows a probe that reaches it, so ask
-    for as many hops as there are switches. At most 64 probes are in flight. Raises C4Error where the sockets cannot be
-    opened.
+    A trace ends at `max_hops`, at the destination, at a hop that refuses to forward, or after `silences` hops in a row
+    that stay silent for `timeout_s` in spite of four probes, which are given as `""`. A software NIC swallows a probe
+    that reaches it, so ask for as many hops as there are switches. At most 64 probes are in flight, and no more than
+    `rate_pps` are sent in a second. Raises C4Error where the sockets cannot be opened.
     """
-    prober = _Prober(nic, destination, max_hops, timeout_s)
+    prober = _Prober(nic, destination, _Limits(max_hops, timeout_s / ATTEMPTS, silences), Pacer(rate_pps))
     try:
         found = prober.run(deque(dict.fromkeys(source_ports)))
     finally:
@@ -82,14 +93,72 @@ def probe_paths(
     return {port: found[port] for port in source_ports}
 
 
+def send_bursts(nic: Nic, destination: str, bursts: Sequence[tuple[int, int, int]], rate_pps: float) -> None:
+    """Send packets with the 5-tuple of data flows for switches to count: of each (source port, hops, count) so many.
+
+    They are discarded after as many hops. Raises C4Error where the sockets cannot be opened.
+    """
+    family, pacer = _family(destination), Pacer(rate_pps)
+    for port, hops, count in bursts:
+        with inside(nic.netns):
+            trace = _open(nic, port)
+        try:
+            trace.socket.setsockopt(family.level, family.ttl, hops)
+            # Nobody reads the answers here, and one that is pending would be the next sending's error.
+            trace.socket.setsockopt(family.level, family.receive_errors, 0)
+            for _ in range(count):
+                pacer.wait()
+                while not _sent(trace.socket, destination):
+                    time.sleep(_AGAIN_S)
+        finally:
+            trace.socket.close()
+
+
+def _sent(sock: socket.socket, destination: str) -> bool:
+    try:
+        sock.sendto(_PAYLOAD, (destination, ROCE_PORT))
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        raise C4Error(f"cannot send to {destination}: {error}") from error
+    return True
+
+
+class Pacer:
+    """Lets something happen `rate_pps` times a second at most."""
+
+    def __init__(self, rate_pps: float) -> None:
+        self._gap_s = 1 / rate_pps
+        self._due_s = 0.0
+
+    def wait(self) -> None:
+        """Return when it may happen next."""
+        if not self._gap_s:
+            return
+        now = time.monotonic()
+        # Waits are gathered: to sleep between any two costs more than what is paced.
+        if self._due_s - now > _GATHERED_S:
+            time.sleep(self._due_s - now)
+        self._due_s = max(self._due_s, now) + self._gap_s
+
+
+class _Limits(NamedTuple):
+    """Where a trace ends: after so many hops, attempts of so long, silent hops in a row."""
+
+    max_hops: int
+    attempt_s: float
+    silences: int
+
+
 class _Prober:
     """The traces in flight from one NIC to one destination."""
 
-    def __init__(self, nic: Nic, destination: str, max_hops: int, timeout_s: float) -> None:
+    def __init__(self, nic: Nic, destination: str, limits: _Limits, pacer: Pacer) -> None:
         self._nic = nic
         self._destination = str(ipaddress.ip_address(destination))
-        self._max_hops = max_hops
-        self._attempt_s = timeout_s / ATTEMPTS
+        self._limits = limits
+        self._attempt_s = limits.attempt_s
+        self._pacer = pacer
         self._running: dict[int, _Trace] = {}
         self._poller = select.poll()
 
@@ -118,6 +187,7 @@ class _Prober:
         family = _family(self._destination)
         trace.deadline = deadline
         trace.attempts += 1
+        self._pacer.wait()
         try:
             trace.socket.setsockopt(family.level, family.ttl, len(trace.hops) + 1)
             trace.socket.sendto(_PAYLOAD, (self._destination, ROCE_PORT))
@@ -140,20 +210,27 @@ class _Prober:
     def _again(self, trace: _Trace, deadline: float) -> None:
         if trace.attempts < ATTEMPTS:
             self._send(trace, deadline)
-        else:
+            return
+        silent = 1 + sum(1 for _ in itertools.takewhile(lambda hop: not hop, reversed(trace.hops)))
+        if silent >= self._limits.silences or len(trace.hops) + 1 >= self._limits.max_hops:
             trace.end("")
+        else:
+            self._next(trace, "", deadline)
+
+    def _next(self, trace: _Trace, hop: str, deadline: float) -> None:
+        trace.hops.append(hop)
+        trace.attempts = 0
+        self._send(trace, deadline)
 
     def _advance(self, trace: _Trace, answer: Answer, deadline: float) -> None:
         if trace.hops[-1:] == [answer.hop]:
             # The answer to an earlier attempt at the last hop.
             return
-        last = not answer.expired or answer.hop == self._destination or len(trace.hops) + 1 >= self._max_hops
+        last = not answer.expired or answer.hop == self._destination or len(trace.hops) + 1 >= self._limits.max_hops
         if last:
             trace.end(answer.hop)
         else:
-            trace.hops.append(answer.hop)
-            trace.attempts = 0
-            self._send(trace, deadline)
+            self._next(trace, answer.hop, deadline)
 
     def _take_ended(self) -> Iterator[_Trace]:
         for fd in [fd for fd, trace in self._running.items() if not trace.deadline]:

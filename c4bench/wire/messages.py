@@ -38,7 +38,10 @@ Message = Call | Answer | Note
 
 
 class JobSpec(msgspec.Struct, frozen=True):
-    """A job: a program of `c4bench.workload`, its ranks' places, and the program's own parameters."""
+    """A job: a program of `c4bench.workload`, its ranks' places, and the program's own parameters.
+
+    Where C4P shares the fabric by priority, a job of `share` 2 is given the room of twice its demand.
+    """
 
     id: str
     program: str
@@ -46,6 +49,7 @@ class JobSpec(msgspec.Struct, frozen=True):
     nics: tuple[Nic, ...]
     parameters: dict[str, Any] = {}
     seed: int = 0
+    share: float = 1.0
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -152,6 +156,27 @@ class Release(msgspec.Struct, frozen=True):
     flows: tuple[str, ...]
 
 
+class Follow(msgspec.Struct, frozen=True):
+    """Rank to master: these are a communicator's flows; tell me, as a `Guidance`, when one should go elsewhere.
+
+    `ports` and `weights` are where each flow is now and the share of its connection's load that it carries; `refused`
+    are flows whose QP could not be moved, and why.
+    """
+
+    job: str
+    flows: tuple[Flow, ...]
+    ports: tuple[int, ...]
+    weights: tuple[float, ...]
+    refused: dict[str, str] = {}
+
+
+class Guidance(msgspec.Struct, frozen=True):
+    """Which source ports and weights flows should have from now on, by id; those left out stay as they are."""
+
+    ports: dict[str, int] = {}
+    weights: dict[str, float] = {}
+
+
 class Result(msgspec.Struct, frozen=True):
     """Rank to master: something the program found out. `number` counts a rank's results: one told twice is one."""
 
@@ -162,19 +187,41 @@ class Result(msgspec.Struct, frozen=True):
 
 
 class ProbeRequest(msgspec.Struct, frozen=True):
-    """Master to agent: trace these source ports from this NIC to that address."""
+    """Master to agent: trace these source ports from this NIC to that address, `rate_pps` probes a second at most.
+
+    `silences` hops in a row may stay silent before a trace ends.
+    """
 
     nic: int
     destination: str
     source_ports: tuple[int, ...]
     max_hops: int
     timeout_s: float
+    rate_pps: float
+    silences: int = 1
 
 
 class ProbeAnswer(msgspec.Struct, frozen=True):
     """Hops by source port, "" for a hop that stayed silent."""
 
     hops: dict[int, tuple[str, ...]]
+
+
+class Burst(msgspec.Struct, frozen=True):
+    """`count` packets from a source port that go `hops` switches far."""
+
+    source_port: int
+    hops: int
+    count: int
+
+
+class BurstRequest(msgspec.Struct, frozen=True):
+    """Master to agent: send these from this NIC to that address, for switches to count; `rate_pps` at most."""
+
+    nic: int
+    destination: str
+    bursts: tuple[Burst, ...]
+    rate_pps: float
 
 
 class Empty(msgspec.Struct, frozen=True):

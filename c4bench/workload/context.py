@@ -1,6 +1,7 @@
 """What a program is given: its place in the job, its way to the others, and somewhere to report."""
 
 import itertools
+import sys
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
@@ -18,6 +19,7 @@ from c4bench.model.telemetry import Failure
 from c4bench.wire.messages import Empty, Exchange, Exchanged, Fail, JobSpec, Release, Result, Route, Watch
 from c4bench.wire.rank import RankLink
 from c4bench.workload.controls import Controls
+from c4bench.workload.guided import Guided
 
 Parameters = TypeVar("Parameters")
 
@@ -50,11 +52,12 @@ class AgentRendezvous:
     """A communicator's control plane, by way of the agent (see `collective.rendezvous.Rendezvous`)."""
 
     def __init__(self, link: RankLink, job: str, socket: str) -> None:
-        self._link, self._job, self._socket = link, job, socket
+        self._link, self.job, self._socket = link, job, socket
+        self.routed: dict[str, tuple[Flow, int]] = {}
 
     def exchange(self, comm: str, key: str, rank: int, size: int, payload: bytes, timeout_s: float) -> list[bytes]:
         """All-gather `payload`; raises AbsentError or FailedError."""
-        request = Exchange(self._job, comm, key, rank, size, payload, timeout_s)
+        request = Exchange(self.job, comm, key, rank, size, payload, timeout_s)
         found = self._link.call("exchange", request, Exchanged)
         if found.failure:
             raise FailedError(found.failure)
@@ -64,19 +67,31 @@ class AgentRendezvous:
 
     def fail(self, comm: str, failure: Failure) -> None:
         """Tell the members."""
-        self._link.call("fail", Fail(self._job, comm, failure), Empty)
+        self._link.call("fail", Fail(self.job, comm, failure), Empty)
 
     def alarm(self, comm: str) -> Alarm:
         """Listen for failures."""
-        return AgentAlarm(self._socket, self._job, comm)
+        return AgentAlarm(self._socket, self.job, comm)
 
     def route(self, flows: Sequence[Flow]) -> list[int]:
-        """C4P's source port for each flow; 0 leaves it to ECMP."""
-        return self._link.call("route", Route(self._job, tuple(flows)), list[int])
+        """C4P's source port for each flow; 0 leaves it to ECMP, as all are where C4P cannot be reached."""
+        try:
+            ports = self._link.call("route", Route(self.job, tuple(flows)), list[int])
+        except UnhealthyError as error:
+            sys.stderr.write(f"c4bench: C4P does not answer ({error}); {len(flows)} flows run on ECMP until it does\n")
+            ports = [0] * len(flows)
+        self.routed |= {flow.id: (flow, port) for flow, port in zip(flows, ports, strict=True)}
+        return ports
 
     def release(self, flows: Sequence[str]) -> None:
         """These flows are gone."""
-        self._link.call("release", Release(self._job, tuple(flows)), Empty)
+        for flow in flows:
+            self.routed.pop(flow, None)
+        self._link.call("release", Release(self.job, tuple(flows)), Empty)
+
+    def listen(self) -> RankLink:
+        """A new line to the agent."""
+        return RankLink(self._socket)
 
 
 class RankContext:
@@ -91,10 +106,11 @@ class RankContext:
         self.controls = Controls.create(config.controls(job.id, rank))
         self.recorder = Recorder(config.ring(job.id, rank), job.id, rank)
         own = set(job.members[rank].nics)
+        self._rendezvous = AgentRendezvous(self._link, job.id, config.socket)
         self._process = Process(
             job=job.id,
             nics=tuple(nic for nic in job.nics if nic.name in own),
-            rendezvous=AgentRendezvous(self._link, job.id, config.socket),
+            rendezvous=self._rendezvous,
             recorder=self.recorder,
             # So every program obeys at its next operation, whatever its loop looks like.
             before_operation=self.controls.obey,
@@ -110,7 +126,9 @@ class RankContext:
     def communicator(self, name: str, options: Options) -> Communicator:
         """A communicator of all the job's ranks; no two of a job may have the same name."""
         members = [msgspec.structs.replace(member, seat=member.rank) for member in self.job.members]
-        return Communicator(f"{self.job.id}:{name}", self.rank, members, self._process, options)
+        made = Guided(f"{self.job.id}:{name}", self.rank, members, self._process, options)
+        made.follow(self._rendezvous)
+        return made
 
     def meet(
         self, place: str, key: str, rank: int, size: int, payload: bytes = b"", timeout_s: float = 300.0

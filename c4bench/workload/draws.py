@@ -1,4 +1,4 @@
-"""The same job on new connections again and again, ECMP and plan in turn: draws of the fabric's hashing."""
+"""The same job on new connections again and again, hashed and planned in turn: draws of the fabric's hashing."""
 
 import time
 
@@ -11,37 +11,51 @@ from c4bench.workload.context import RankContext
 
 
 class Draws(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Draw `draws` times with each of `paths`, in turn.
+    """One draw for each of `rounds`: `ecmp` or `planned`, and after a slash how many QPs a connection has.
 
     All jobs that name the same `meeting` measure at the same time; `meeting_size` take part in it, this job's ranks
-    from `first_rank` on.
+    from `first_rank` on. With `compute_s` every operation is a training step that begins with so much computing.
     """
 
     size_bytes: int
-    draws: int
+    rounds: tuple[str, ...]
     meeting: str
     first_rank: int
     meeting_size: int
     operations: int = 2
-    paths: tuple[str, ...] = ("ecmp", "planned")
+    compute_s: float = 0.0
     profile: str = "patient"
+    window: int = Options().window
+    staging_bytes: int = Options().staging_bytes
 
 
 def run(context: RankContext) -> None:
-    """Report one `draw` per round: which paths, and when its timed operations began and ended."""
+    """Report one `draw` per round: when its timed operations began and ended."""
     wanted = context.parameters(Draws)
     own = wanted.first_rank + context.rank
     array = np.zeros(wanted.size_bytes // 4, np.float32)
-    for number in range(wanted.draws * len(wanted.paths)):
-        paths = wanted.paths[number % len(wanted.paths)]
-        options = Options(paths=paths, profile=PROFILES[wanted.profile])
+    for number, how in enumerate(wanted.rounds):
+        paths, _, qps = how.partition("/")
+        options = Options(
+            paths=paths,
+            qps=int(qps or 1),
+            profile=PROFILES[wanted.profile],
+            window=wanted.window,
+            staging_bytes=wanted.staging_bytes,
+        )
+        # All connections of the last round are gone, before any of this one is there.
+        context.meet(wanted.meeting, f"free{number}", own, wanted.meeting_size)
         context.meet(wanted.meeting, f"open{number}", own, wanted.meeting_size)
         with context.communicator(f"draw{number}", options) as comm:
             comm.all_reduce(array)
             context.meet(wanted.meeting, f"draw{number}", own, wanted.meeting_size)
+            # What C4P has said meanwhile is done before the clock starts.
+            comm.barrier()
             began = time.monotonic()
             for _ in range(wanted.operations):
+                if wanted.compute_s:
+                    context.controls.compute(wanted.compute_s)
                 comm.all_reduce(array)
             ended = time.monotonic()
             context.meet(wanted.meeting, f"end{number}", own, wanted.meeting_size)
-        context.report("draw", number=number, paths=paths, began_s=began, ended_s=ended)
+        context.report("draw", number=number, began_s=began, ended_s=ended)

@@ -13,6 +13,7 @@ from c4bench.workload import (
     perftest,
     pulse,
     recording,
+    steady,
     training,
 )
 from c4bench.workload.context import RankContext
@@ -28,5 +29,6 @@ PROGRAMS: dict[str, Callable[[RankContext], None]] = {
     "perftest": perftest.run,
     "pulse": pulse.run,
     "recording": recording.run,
+    "steady": steady.run,
     "training": training.run,
 }

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from c4bench.c4d.baseline import suspects
-from c4bench.c4p.planner import plan
+from c4bench.c4p.planner import Planner
 from c4bench.model.fabric import Flow
 from c4bench.model.measurement import Clock
 from c4bench.record.artefacts import DelayMatrices, DelayMatrix
@@ -72,7 +72,9 @@ def planned_steps(hosts, atlas):
 
 def _planned(pairs, atlas):
     flows = tuple(Flow(f"{a.name}>{b.name}", "pairs", a.name, b.name, a.rate_bps) for a, b in pairs)
-    ports = {placement.flow: placement.path.source_port for placement in plan(flows, atlas)}
+    planner = Planner(atlas)
+    planner.add(flows)
+    ports = {placed.flow: placed.path.source_port for placed in planner.assignments()}
     return [{"source": flow.source, "destination": flow.destination, "source_port": ports[flow.id]} for flow in flows]
 
 

@@ -6,12 +6,12 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from synthetic import clos, instance, planes
 
-from c4bench.c4p import Planner
+from c4bench.bench.fabrics import clos, instance, planes
+from c4bench.c4p import Assignment, Planner
 from c4bench.c4p.conditions import Conditions
 from c4bench.errors import UsageError
-from c4bench.model.fabric import Flow
+from c4bench.model.fabric import Flow, Path
 
 RATE = 10e9
 
@@ -315,3 +315,34 @@ def test_an_id_that_is_taken_is_refused():
     with pytest.raises(UsageError, match="same id"):
         planner.add(flows[:1])
     assert paths(planner) == before
+
+
+def test_live_flows_are_taken_over_as_they_run():
+    """Flows that run already stay on their paths, however bad; one on an unknown path or a closed link gets another."""
+    fabric = clos(8, 4, 4)
+    flows = across(fabric, 4)
+    planner = live(fabric, flows)
+    known = {flow.id: fabric.hops(flow.source, flow.destination, 0) for flow in flows}
+    known[flows[3].id] = ("elsewhere",)
+    planner.adopt([(flow, Assignment("", Path(1, known[flow.id]), flow.source, flow.destination)) for flow in flows])
+    found = paths(planner)
+    assert [found[flow.id].hops for flow in flows[:3]] == [known[flow.id] for flow in flows[:3]]
+    assert found[flows[3].id].hops[1] != found[flows[0].id].hops[1]
+    assert len({path.hops[1] for path in {**found, **after(planner.rebalance())}.values()}) == 4
+
+
+def after(change):
+    return {one.flow: one.path for one in change.moved}
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 10_000))
+def test_a_plan_taken_over_is_the_same_plan(seed):
+    """Whatever a planner has placed, another one that takes it over has the same paths and the same loads."""
+    problem = instance(seed)
+    first, second = (Planner(problem.atlas, problem.conditions) for _ in range(2))
+    first.add(problem.flows)
+    flows = {flow.id: flow for flow in problem.flows}
+    second.adopt([(flows[one.flow], one) for one in first.assignments()])
+    assert second.assignments() == first.assignments()
+    assert second.loads() == {hop: pytest.approx(load) for hop, load in first.loads().items()}

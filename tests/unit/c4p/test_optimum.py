@@ -1,6 +1,6 @@
 import pytest
-from synthetic import instance
 
+from c4bench.bench.fabrics import instance
 from c4bench.c4p.exact import least_worst_load
 from c4bench.c4p.planner import Planner
 from c4bench.errors import UnhealthyError

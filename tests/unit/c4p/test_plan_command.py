@@ -1,8 +1,8 @@
 import msgspec
 import pytest
 import yaml
-from synthetic import clos
 
+from c4bench.bench.fabrics import clos
 from c4bench.cli.main import main
 
 FABRIC = clos(8, 4, 4)

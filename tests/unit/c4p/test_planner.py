@@ -3,8 +3,9 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oneshot import plan, unplaced
 
-from c4bench.c4p import Atlas, plan, unplaced
+from c4bench.c4p import Atlas
 from c4bench.c4p.atlas import Answer
 from c4bench.c4p.conditions import Conditions
 from c4bench.c4p.exact import least_worst_load

@@ -1,8 +1,8 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from synthetic import clos
 
+from c4bench.bench.fabrics import clos
 from c4bench.c4p import Conditions, Planner
 from c4bench.c4p.exact import least_worst_load
 from c4bench.c4p.weights import reweigh, shares

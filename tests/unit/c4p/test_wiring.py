@@ -1,6 +1,6 @@
 import pytest
-from synthetic import clos, planes
 
+from c4bench.bench.fabrics import clos, planes
 from c4bench.c4p.atlas import Answer, Atlas
 from c4bench.c4p.conditions import Conditions
 from c4bench.c4p.coverage import Gap, gaps

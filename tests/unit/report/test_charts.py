@@ -6,9 +6,11 @@ from hypothesis import strategies as st
 
 from c4bench.model.diagnosis import Syndrome
 from c4bench.model.measurement import Clock, Measurement, Outcome, judge
-from c4bench.record.artefacts import DelayMatrix, FaultTimeline
+from c4bench.record.artefacts import Ablation, AblationCell, DelayMatrix, FaultTimeline, Growth
+from c4bench.report.charts.ablation import bars, cases
 from c4bench.report.charts.bullet import bullet
 from c4bench.report.charts.fabric import step
+from c4bench.report.charts.growth import growth
 from c4bench.report.charts.heatmap import heatmap, usual
 from c4bench.report.charts.timeline import common_axis, reached, timeline
 from c4bench.report.headlines import headlines, limit_written, margin, short, written
@@ -119,3 +121,22 @@ def test_limits_and_scenarios_are_written_short():
     """A limit has its unit; a scenario is called by its test's name, from a test's id or an artefact's name."""
     assert limit_written(measurement(1.0, "<= 2", unit="s")) == "≤ 2 s"
     assert short("tests/a/test_b.py::test_c_d[8]") == short("tests-a-test_b.py-test_c_d[8]") == "c d[8]"
+
+
+def test_growth_is_a_line_from_the_first_point_to_the_last():
+    """Each point is drawn, cheaper ones lower, and the ends are written."""
+    drawn = growth(Growth("plan", "flows", "seconds", ((100.0, 0.01), (1000.0, 0.1), (10000.0, 1.0))))
+    assert drawn.count("<circle") == 3
+    assert "0.01 at 100 flows" in drawn
+    assert "10,000" in drawn
+
+
+def test_an_ablation_has_a_bar_for_each_mode_in_the_order_of_adding():
+    """The cells of a case come in the order of the modes, whatever order they were measured in."""
+    cells = tuple(
+        AblationCell(mode, "1:1", "healthy", 8, share, share, share) for mode, share in (("b", 0.9), ("a", 0.5))
+    )
+    ((case, ordered),) = cases(Ablation(("a", "b"), cells))
+    assert case == "1:1, healthy, 8 jobs"
+    assert [cell.mode for cell in ordered] == ["a", "b"]
+    assert bars(case, ordered).count("<rect") == 2

@@ -57,11 +57,9 @@ def test_a_bug_of_the_job_isolates_nothing():
 
 @pytest.mark.parametrize("kind", ["path", "link", "switch"])
 @pytest.mark.parametrize("policy", [Policy(), RESTART])
-def test_the_fabric_is_told_to_path_planning_and_isolates_no_host(kind, policy):
-    """Whatever the policy, the blame reaches path planning; what hangs begins again where it was."""
-    diagnosis = found(kind, "h0/0>h1/0")
-    decision, incident = one(diagnosis, policy)
-    assert decision.blamed == (diagnosis.component,)
+def test_a_part_of_the_fabric_isolates_no_host(kind, policy):
+    """Whatever the policy, it is left to path planning; what hangs begins again where it was."""
+    decision, incident = one(found(kind, "h0/0>h1/0"), policy)
     assert (incident.out, decision.moves) == ("", {})
     assert decision.restart == (policy is RESTART)
 
@@ -69,7 +67,6 @@ def test_the_fabric_is_told_to_path_planning_and_isolates_no_host(kind, policy):
 def test_a_slow_path_is_no_reason_to_restart():
     """It is planned around while the job runs."""
     decision, _ = one(found("path", "h0/0>h1/0", Syndrome.COMMUNICATION_SLOW))
-    assert decision.blamed
     assert not decision.restart
 
 

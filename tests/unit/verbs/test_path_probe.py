@@ -2,13 +2,14 @@
 
 import socket
 import struct
+import time
 
 import pytest
 
 from c4bench.errors import C4Error
 from c4bench.model.fabric import Nic
 from c4bench.verbs import probe
-from c4bench.verbs.probe import Answer, inside, parse_answer, probe_paths
+from c4bench.verbs.probe import Answer, inside, parse_answer, probe_paths, send_bursts
 
 LOOPBACK = Nic("h0", 0, "rxe0", "lo", "127.0.0.1", 1e10)
 
@@ -73,3 +74,21 @@ def test_a_missing_namespace_is_reported(tmp_path):
     """A namespace that is not there is an error that names its path."""
     with pytest.raises(C4Error, match="nowhere"), inside(str(tmp_path / "nowhere")):
         pass
+
+
+def test_silent_hops_can_be_passed():
+    """With two silences allowed a trace goes one hop past the first."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sink:
+        sink.bind(("127.0.0.1", 4791))
+        assert probe_paths(LOOPBACK, "127.0.0.1", [50000], 5, timeout_s=0.05, silences=2) == {50000: ("", "")}
+
+
+def test_bursts_are_as_many_as_asked_for_and_no_faster():
+    """So many packets come from each port, and they take as long as the rate says."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sink:
+        sink.bind(("127.0.0.1", 4791))
+        began = time.monotonic()
+        send_bursts(LOOPBACK, "127.0.0.1", [(50000, 64, 30), (50001, 64, 20)], rate_pps=1000.0)
+        assert time.monotonic() - began > 0.04
+        ports = [sink.recvfrom(100)[1][1] for _ in range(50)]
+    assert (ports.count(50000), ports.count(50001)) == (30, 20)

@@ -1,0 +1,61 @@
+"""The same operation again and again, one at every tick of the clock: what a job gets while the fabric changes."""
+
+import time
+
+import msgspec
+import numpy as np
+
+from c4bench.collective.options import Options
+from c4bench.verbs.transport import PROFILES
+from c4bench.workload.context import RankContext
+
+
+class Steady(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """All-reduce `size_bytes` of float32 `operations` times, at multiples of `period_s` on the host's clock.
+
+    An operation that runs past the next tick is followed at once. Jobs that name the same `meeting` start together;
+    `meeting_size` take part in it, this job's ranks from `first_rank` on.
+    """
+
+    size_bytes: int
+    operations: int
+    period_s: float
+    meeting: str
+    first_rank: int
+    meeting_size: int
+    qps: int = 1
+    paths: str = "planned"
+    profile: str = "patient"
+    chunk_bytes: int = Options().chunk_bytes
+    window: int = Options().window
+    staging_bytes: int = Options().staging_bytes
+
+
+def run(context: RankContext) -> None:
+    """Report `steady`: when operations began and ended on the host's clock, and how many had every element right."""
+    wanted = context.parameters(Steady)
+    array = np.empty(wanted.size_bytes // 4, np.float32)
+    total = context.size * (context.size + 1) / 2
+    options = Options(
+        paths=wanted.paths,
+        profile=PROFILES[wanted.profile],
+        qps=wanted.qps,
+        chunk_bytes=wanted.chunk_bytes,
+        window=wanted.window,
+        staging_bytes=wanted.staging_bytes,
+    )
+    spans: list[tuple[float, float]] = []
+    exact = 0
+    with context.communicator("steady", options) as comm:
+        comm.barrier()
+        context.report("ready")
+        context.meet(wanted.meeting, "start", wanted.first_rank + context.rank, wanted.meeting_size)
+        for _ in range(wanted.operations):
+            array.fill(context.rank + 1)
+            time.sleep(wanted.period_s - time.time() % wanted.period_s)
+            began = time.time()
+            comm.all_reduce(array)
+            spans.append((began, time.time()))
+            exact += bool((array == total).all())
+        context.meet(wanted.meeting, "end", wanted.first_rank + context.rank, wanted.meeting_size)
+    context.report("steady", spans=spans, exact=exact)

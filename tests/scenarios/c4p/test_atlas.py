@@ -1,0 +1,66 @@
+"""The atlas: how soon it is learnt, what that costs, and whether it is right by the switches' own count."""
+
+import random
+import time
+from collections import Counter
+
+import pytest
+
+from c4bench.control.switches import carried_bytes, carried_packets
+from c4bench.model.measurement import Clock
+from c4bench.wire.messages import Burst
+
+PORTS = range(0xC001, 0xC001 + 24)
+MOST_PACKETS = 16
+_ANY_HOPS = 64
+
+
+@pytest.mark.needs(hosts=8)
+def test_the_atlas_is_right(cluster, rdma_hosts, switches, measure):
+    """All pairs are learnt within a second on next to none of the links' capacity; packets then go as it says."""
+    if not switches.any:
+        pytest.skip("no-switches: the inventory names no switches to count packets on")
+    before = switches.ports()
+    began = time.monotonic()
+    atlas = cluster.learn_paths(PORTS)
+    took_s = time.monotonic() - began
+    carried = carried_bytes(before, switches.ports())
+    nics = {nic.name: nic for host in rdma_hosts for nic in host.nics}
+    measure("atlas.learn_s", took_s, unit="s", at_most=1.0, hosts=len(rdma_hosts))
+    rate_bps = min(nic.rate_bps for nic in nics.values())
+    measure("atlas.load_fraction", max(carried.values()) * 8 / took_s / rate_bps, at_most=0.01)
+    assert atlas.incomplete == 0
+
+    known = cluster.known_paths()
+    entries = [(pair, port, entry.hops) for pair in known.pairs for port, entry in known.entries(pair).items()]
+    assert len(entries) == len(known.pairs) * len(PORTS)
+    wrong = contradicted(cluster, switches, nics, entries)
+    measure("atlas.correct_fraction", 1 - len(wrong) / len(entries), equals=1, clock=Clock.NONE, entries=len(entries))
+
+
+def contradicted(cluster, switches, nics, entries):
+    """The entries whose packets went another way: by halves, as long as the switches' counts do not add up."""
+    if as_counted(cluster, switches, nics, entries):
+        return []
+    if len(entries) == 1:
+        return entries
+    half = len(entries) // 2
+    return [
+        *contradicted(cluster, switches, nics, entries[:half]),
+        *contradicted(cluster, switches, nics, entries[half:]),
+    ]
+
+
+def as_counted(cluster, switches, nics, entries):
+    """Send from each entry's port a number of packets of its own; whether every switch port counts what it should."""
+    rng = random.Random(1)
+    expected, bursts = Counter(), {}
+    for (source, destination), port, hops in entries:
+        count = rng.randint(1, MOST_PACKETS)
+        bursts.setdefault((nics[source], nics[destination]), []).append(Burst(port, _ANY_HOPS, count))
+        expected.update(dict.fromkeys(hops, count))
+    before = switches.ports()
+    cluster.send_bursts(bursts)
+    time.sleep(0.1)
+    carried = carried_packets(before, switches.ports())
+    return all(expected[hop] == count for hop, count in carried.items())

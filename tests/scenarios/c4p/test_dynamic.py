@@ -1,0 +1,93 @@
+"""C4P while the fabric changes: an uplink fails and returns under jobs that go on."""
+
+import time
+
+import pytest
+
+from c4bench.units import payload_bound
+from c4bench.workload.jobs import job
+
+SIZE_BYTES = 16 << 20
+# Acknowledgements and grants come back through queues, too: enough may be on its way that no QP waits for them.
+WINDOW = 16
+STAGING_BYTES = 8 << 20
+PERIOD_S = 0.2
+WARM_UP, BEFORE, DURING, AFTER = 1, 2, 7, 7
+OPERATIONS = WARM_UP + BEFORE + DURING + AFTER
+WITHIN_S = 1.0
+# By how much one of eight uplinks less leaves eight flows less than their NICs could send.
+LEFT = 7 / 8
+
+
+@pytest.mark.nightly
+@pytest.mark.needs(hosts=16)
+@pytest.mark.usefixtures("planned")
+def test_uplink_fails_and_returns(cluster, rdma_hosts, inject, measure):
+    """Within a second every job has its part of what is left of eight uplinks, and of what is back after the return.
+
+    The link's end at leaf0 is the local leg of what leaf0's hosts send, and the far leg of what they receive.
+    """
+    pairs = list(zip(rdma_hosts[:8], rdma_hosts[8:16], strict=True))
+    jobs = [cluster.start(steady(number, pair)) for number, pair in enumerate(pairs)]
+    for running in jobs:
+        cluster.results(running, "ready", 60.0)
+    cluster.meet("steady", "start", 16, 17)
+    time.sleep((WARM_UP + BEFORE) * PERIOD_S)
+    with inject("link.down", at="leaf0/up3") as fault:
+        time.sleep(DURING * PERIOD_S)
+        up_s = time.time()
+    cluster.meet("steady", "end", 16, 17)
+    results = [cluster.results(running, "steady", 60.0) for running in jobs]
+    for running in jobs:
+        cluster.stop(running.spec.id)
+    down_s = fault.onset_s
+    checked = sum(rank["exact"] for ranks in results for rank in ranks)
+    measure("c4p.exact_fraction", checked / (16 * OPERATIONS), equals=1)
+
+    full = worst_job(results, payload_bound(rdma_hosts[0].nics[0].rate_bps))[WARM_UP:]
+    left = [(began_s, share / LEFT) for began_s, share in full if down_s <= began_s < up_s]
+    labels = {"topology": "clos-2x8", "jobs": 8, "oversubscription": "1:1"}
+    for state, shares, at_least in (
+        ("healthy", [share for began_s, share in full if began_s < down_s - PERIOD_S], 0.98),
+        ("uplink down", [share for began_s, share in left if began_s >= down_s + WITHIN_S], 0.97),
+        ("uplink back", [share for began_s, share in full if began_s >= up_s + WITHIN_S], 0.98),
+    ):
+        measure("c4p.optimum_fraction", min(shares), at_least=at_least, state=state, **labels)
+    back = [(began_s, share) for began_s, share in full if began_s >= up_s]
+    measure("c4p.converge_s", level_after_s(left, down_s, 0.97), unit="s", at_most=WITHIN_S, event="down", **labels)
+    measure("c4p.converge_s", level_after_s(back, up_s, 0.98), unit="s", at_most=WITHIN_S, event="up", **labels)
+
+
+def worst_job(results, bound_bps):
+    """(When it began, share of the NIC's payload that the slowest job's ranks got) of every operation."""
+    found = []
+    for spans in zip(*(rank["spans"] for ranks in results for rank in ranks), strict=True):
+        longest_s = max(ended_s - began_s for began_s, ended_s in spans)
+        found.append((min(began_s for began_s, _ in spans), SIZE_BYTES * 8 / longest_s / bound_bps))
+    return found
+
+
+def level_after_s(shares, since_s, wanted):
+    """How long after `since_s` the first operation began from which on none had less than `wanted`."""
+    low = [index for index, (_, share) in enumerate(shares) if share < wanted]
+    first = low[-1] + 1 if low else 0
+    return shares[first][0] - since_s if first < len(shares) else float("inf")
+
+
+def steady(number, pair):
+    """Job `number`: an all-reduce between two hosts under different leaves, at every tick."""
+    return job(
+        f"steady{number}",
+        "steady",
+        pair,
+        seed=1,
+        size_bytes=SIZE_BYTES,
+        operations=OPERATIONS,
+        period_s=PERIOD_S,
+        meeting="steady",
+        first_rank=2 * number,
+        meeting_size=17,
+        qps=4,
+        window=WINDOW,
+        staging_bytes=STAGING_BYTES,
+    )

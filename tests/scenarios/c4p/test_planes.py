@@ -1,0 +1,46 @@
+"""Two-port NICs: both ports of every NIC receive alike."""
+
+from collections import Counter
+
+import pytest
+
+from c4bench.bench.bounds import bus_bandwidth_bps
+from c4bench.units import payload_bound
+from c4bench.workload.jobs import job, place
+
+SIZE_BYTES = 16 << 20
+
+
+@pytest.mark.needs(hosts=8)
+@pytest.mark.usefixtures("planned")
+def test_both_ports_receive_alike(cluster, rdma_hosts, measure):
+    """A ring over hosts with a port in each of two planes uses all of both, and neither receives 2 % more."""
+    hosts = place(rdma_hosts[:8])
+    if len(hosts[0].nics) != 2:
+        pytest.skip("one-plane: these hosts do not have two NICs each")
+    spec = job("planes", "bandwidth", hosts, seed=1, size_bytes=SIZE_BYTES, operations=3, back_to_back=True)
+    running = cluster.start(spec)
+    results = cluster.results(running, "all_reduce", 120.0)
+    carried = received(cluster.windows(spec.id))
+    cluster.stop(spec.id)
+    assert sum(result["exact"] for result in results) == sum(result["checked"] for result in results) > 0
+    skews = [
+        abs(first - second) / (first + second) * 2
+        for first, second in ((carried[nic.name] for nic in host.nics) for host in hosts)
+    ]
+    measure("c4p.plane_skew", max(skews), at_most=0.02)
+    bound_bps = sum(payload_bound(nic.rate_bps) for nic in hosts[0].nics)
+    fraction = bus_bandwidth_bps("all_reduce", SIZE_BYTES, results) / bound_bps
+    measure("c4p.optimum_fraction", fraction, at_least=0.97, jobs=1, oversubscription="1:1", state="healthy")
+
+
+def received(windows):
+    """Bytes that have arrived at every NIC, by the newest record of each connection."""
+    newest = {}
+    for window in windows:
+        for record in window.conns:
+            newest[record.comm, record.source, record.destination, record.qp] = record
+    found = Counter()
+    for record in newest.values():
+        found[record.destination] += record.size_bytes
+    return found

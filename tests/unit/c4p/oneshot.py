@@ -1,0 +1,27 @@
+"""Plans made in one step, as tests of the planner's arithmetic want them."""
+
+from types import MappingProxyType
+
+from c4bench.c4p.conditions import Conditions
+from c4bench.c4p.planner import ECMP, Planner
+from c4bench.errors import UsageError
+from c4bench.model.fabric import Placement
+
+
+def plan(flows, atlas, capacities=None, fixed=MappingProxyType({})):
+    """Place `flows` in their order; `fixed` ones (by id) keep their paths and are counted."""
+    if unknown := sorted(fixed.keys() - {flow.id for flow in flows}):
+        raise UsageError(f"fixed flow {unknown[0]} is not among the flows; give its demand with the others")
+    background = {}
+    for flow in sorted((flow for flow in flows if flow.id in fixed), key=lambda flow: flow.id):
+        for hop in fixed[flow.id].hops:
+            background[hop] = background.get(hop, 0.0) + flow.demand_bps
+    planner = Planner(atlas, Conditions(capacities, background))
+    change = planner.add((flow for flow in flows if flow.id not in fixed), gain=None)
+    paths = {assignment.flow: assignment.path for assignment in change.placed} | dict(fixed)
+    return tuple(Placement(flow.id, paths.get(flow.id, ECMP)) for flow in flows)
+
+
+def unplaced(placements):
+    """The ids of the flows that no path was known for."""
+    return tuple(placement.flow for placement in placements if placement.path == ECMP)

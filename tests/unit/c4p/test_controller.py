@@ -1,0 +1,240 @@
+"""The controller against a made-up fabric that hashes, fails and re-hashes."""
+
+import pytest
+
+from c4bench.bench.fabrics import clos
+from c4bench.c4p.controller import Controller
+from c4bench.c4p.health import Health, Patience
+from c4bench.c4p.names import Seat, seat
+from c4bench.c4p.policy import PathPolicy
+from c4bench.model.diagnosis import Component
+from c4bench.model.fabric import Flow
+from c4bench.model.telemetry import ConnRecord
+
+RATE = 10e9
+PORTS = range(49153, 49153 + 24)
+
+
+class World:
+    """Eight hosts under each of two leaves; a port's spine changes for all when the set of usable spines does."""
+
+    def __init__(self, spines=8):
+        self.fabric = clos(16, 8, spines)
+        self.spines = list(range(spines))
+        self.silent = set()
+
+    def trace(self, source, destination, port):
+        """What probing finds: hops up to a silent one."""
+        spine = self.spines[hash_of(source, destination, port) % len(self.spines)]
+        hops = self.fabric.hops(source, destination, spine)
+        for place, hop in enumerate(hops):
+            if hop in self.silent:
+                return (*hops[:place], None, hops[-1])
+        return hops
+
+    def traces(self, pairs, ports=PORTS):
+        return {(*pair, port): self.trace(*pair, port) for pair in pairs for port in ports}
+
+    def looked(self, wanted):
+        return {(*pair, port): self.trace(*pair, port) for pair, ports in wanted.items() for port in ports}
+
+
+def hash_of(source, destination, port):
+    """Any fixed mixture: neighbours take different spines."""
+    return (int(source[1:-2]) * 7 + int(destination[1:-2]) * 13 + port * 2654435761) >> 3
+
+
+def flows(count=8, qps=1, job="j"):
+    return [
+        Flow(f"{job}/{job}:data/{n}>{n + 8}/0.{qp}", job, f"h{n}/0", f"h{n + 8}/0", RATE / qps)
+        for n in range(count)
+        for qp in range(qps)
+    ]
+
+
+def running(world, live, now_s=0.0, **policy):
+    controller = Controller(PathPolicy(**policy))
+    controller.join(live)
+    controller.learn(world.traces(controller.pairs()), now_s)
+    return controller
+
+
+def spines(controller, live):
+    return [controller.path(flow.id).hops[1] for flow in live]
+
+
+def test_flows_of_before_the_atlas_are_adopted():
+    """What came up without C4P runs on ECMP, and is planned for once there is an atlas."""
+    live, world = flows(), World()
+    controller = Controller()
+    controller.join(live)
+    assert {controller.port(flow.id) for flow in live} == {0}
+    controller.learn(world.traces(controller.pairs()), 0.0)
+    assert len(set(spines(controller, live))) == 8
+
+
+def test_nothing_is_asked_of_flows_that_nothing_happened_to():
+    """Looks that find the paths as known change nothing, and are as seldom as the policy says."""
+    world, live = World(), flows()
+    controller = running(world, live)
+    before = controller.changes
+    assert controller.look(0.5) == {}
+    wanted = controller.look(1.0)
+    assert set(wanted) == set(controller.pairs())
+    assert not controller.looked(world.looked(wanted), 1.0)
+    assert controller.changes == before
+
+
+def test_a_rehashed_fabric_is_learnt_anew_and_levelled():
+    """A link whose leaf routes around it at once: the look sees other paths, and the plan is level on what is left."""
+    world, live = World(), flows(qps=4)
+    controller = running(world, live)
+    world.spines.remove(3)
+    assert controller.looked(world.looked(controller.look(1.0)), 1.0)
+    controller.learn(world.traces(controller.pairs()), 1.0)
+    assert "up:0>3" in controller.health.missing
+    load = dict.fromkeys(range(8), 0.0)
+    for flow in live:
+        load[int(controller.path(flow.id).hops[1][-1])] += controller.weight(flow.id)
+    assert load.pop(3) == 0
+    assert max(load.values()) == pytest.approx(8 / 7, rel=0.01)
+
+
+def test_a_black_hole_is_left_and_used_again_when_it_has_been_back_for_a_while():
+    """A link that swallows everything is closed by its silence; its return counts once it has lasted."""
+    world, live = World(), flows()
+    controller = running(world, live)
+    world.silent = {"up:0>3"}
+    assert controller.looked(world.looked(controller.look(1.0)), 1.0)
+    controller.learn(world.traces(controller.pairs()), 1.0)
+    assert controller.health.closed == {"up:0>3"}
+    assert "up:0>3" not in spines(controller, live)
+    # Known to be lost, its silence is no news; but it is looked for often.
+    assert not controller.looked(world.looked(controller.look(1.2)), 1.2)
+    world.silent = set()
+    assert controller.looked(world.looked(controller.look(1.4)), 1.4)
+    controller.learn(world.traces(controller.pairs()), 1.4)
+    controller.tick(1.5)
+    assert "up:0>3" not in spines(controller, live)
+    controller.tick(1.7)
+    assert "up:0>3" in spines(controller, live)
+
+
+def test_what_c4d_blames_is_avoided_for_a_time():
+    """A blamed path's links carry nothing until the blame has passed, whatever probes say."""
+    world, live = World(), flows(count=4)
+    controller = running(world, live)
+    blamed = controller.path(live[0].id).hops[1]
+    controller.blame(Component("path", "h0/0>h8/0"), 1.0)
+    assert blamed not in spines(controller, live)
+    controller.learn(world.traces(controller.pairs()), 2.0)
+    assert blamed in controller.health.closed
+    controller.tick(62.0)
+    assert blamed not in controller.health.closed
+
+
+def test_other_traffic_is_planned_around():
+    """A link that others fill is left to them."""
+    world, live = World(), flows(count=4)
+    controller = running(world, live)
+    busy = controller.path(live[0].id).hops[1]
+    controller.observe({busy: RATE})
+    assert busy not in spines(controller, live)
+
+
+def test_a_flow_that_cannot_be_moved_is_planned_around():
+    """Where a device refuses, the flow stays, others keep off its link, and the remark names it."""
+    world, live = World(), flows(count=2)
+    controller = running(world, live)
+    other = controller.path(live[1].id)
+    taken = next(port for port in PORTS if world.trace("h0/0", "h8/0", port)[1] == other.hops[1])
+    controller.pin(live[0].id, taken, "the device refuses")
+    assert controller.port(live[0].id) == taken
+    assert controller.path(live[1].id).hops[1] != other.hops[1]
+    assert controller.remarks == [f"flow {live[0].id} stays where it is: the device refuses"]
+
+
+def test_a_pair_without_paths_is_named():
+    """A flow that nothing is known for is left to ECMP, and the remark says why."""
+    controller = running(World(), flows(count=2))
+    controller.join([Flow("x/x:data/0>1/0.0", "x", "h3/0", "nowhere/0", RATE)])
+    assert controller.port("x/x:data/0>1/0.0") == 0
+    assert "has no route from h3/0 to nowhere/0 and is left to ECMP" in controller.remarks[-1]
+
+
+@pytest.mark.parametrize(("sharing", "alone"), [("equal", False), ("priority", True)])
+def test_a_job_of_a_larger_share_gets_room(sharing, alone):
+    """By priority, the flow of a job with share 4 has a link of its own, by equal it need not."""
+    world = World(spines=3)
+    controller = running(world, [], sharing=sharing)
+    others = flows(count=4)
+    mine = [Flow("vip/vip:data/0>1/0.0", "vip", "h5/0", "h13/0", RATE / 2)]
+    controller.join(others)
+    controller.join(mine, share=4.0)
+    controller.learn(world.traces(controller.pairs()), 0.0)
+    assert (spines(controller, mine)[0] not in spines(controller, others)) == alone
+
+
+def record(flow, qp, size_bytes, transfer_s, **rest):
+    return ConnRecord(
+        "j:data", 0, 8, flow.source, flow.destination, qp, 0, 0, size_bytes, 0.0, 0.0, transfer_s, 1e9, 0, 0, **rest
+    )
+
+
+def test_weights_follow_completion_times():
+    """A QP that comes to take three times as long for a byte as the other carries a third as much after one period."""
+    world, live = World(), flows(count=1, qps=2)
+    controller = running(world, live)
+    for flow in live:
+        controller._live[flow.id].weight = 0.5
+    slow_s = 0.0
+    for window in range(10):
+        carried = window * 10**6
+        slow_s += 0.01 if window < 6 else 0.03
+        controller.feed([record(live[0], 1, carried, 0.01 * window), record(live[1], 2, carried, slow_s)], 0.1 * window)
+        if window < 6:
+            assert [controller.weight(flow.id) for flow in live] == [0.5, 0.5]
+    assert [controller.weight(flow.id) for flow in live] == [pytest.approx(0.75), pytest.approx(0.25)]
+
+
+def test_a_flow_at_a_stand_is_looked_at_at_once():
+    """Telemetry of a QP with messages outstanding and no progress brings the next look forward."""
+    world, live = World(), flows(count=1)
+    controller = running(world, live)
+    for window in range(3):
+        standing = record(live[0], 1, 10**6, 0.01)
+        controller.feed(
+            [
+                type(standing)(
+                    **{
+                        **{f: getattr(standing, f) for f in standing.__struct_fields__},
+                        "outstanding": 4,
+                        "last_progress_s": 0.0,
+                    }
+                )
+            ],
+            0.1 * window + 0.1,
+        )
+    assert controller.look(0.4)
+
+
+def test_hysteresis_grows_with_each_loss():
+    """A link that comes and goes waits twice as long after each loss, and is forgiven in time."""
+    health = Health(Patience(calm_s=1.0, memory_s=60.0))
+    health.lose(["x"], 0.0)
+    health.hear(["x"], 1.0)
+    assert health.due(1.9) == set()
+    assert health.due(2.0) == {"x"}
+    health.lose(["x"], 3.0)
+    health.hear(["x"], 4.0)
+    assert health.due(5.9) == set()
+    assert health.due(6.0) == {"x"}
+    health.lose(["x"], 100.0)
+    health.hear(["x"], 101.0)
+    assert health.due(102.0) == {"x"}
+
+
+def test_a_flow_id_tells_its_qp():
+    """The id of a communicator's flow is taken apart, whatever slashes the communicator's name has."""
+    assert seat(Flow("j/j:data/0>1/3>4/1.2", "j", "a", "b", 1.0)) == Seat("j:data/0>1", 3, 4, 1, 2)
+    assert seat(Flow("anything", "j", "a", "b", 1.0)) is None

@@ -1,0 +1,56 @@
+"""What is kept of probes, and how it is told from what was known."""
+
+import pytest
+
+from c4bench.c4p.knowledge import Knowledge
+from c4bench.errors import UsageError
+
+PAIR = ("h0/0", "h1/0")
+UP, OVER = ("leaf", "s0", "h1"), ("leaf", "s1", "h1")
+
+
+def learnt(*ways, now_s=0.0):
+    known = Knowledge()
+    known.learn({(*PAIR, port): hops for port, hops in enumerate(ways, start=1)}, now_s)
+    return known
+
+
+def test_the_first_trace_is_news_and_the_same_again_is_not():
+    """A confirmed entry is younger and surer; nothing has changed."""
+    known = learnt(UP)
+    assert known.age_s(PAIR, 5.0) == 5.0
+    found = known.learn({(*PAIR, 1): UP}, 4.0)
+    assert not found.changed
+    assert known.age_s(PAIR, 5.0) == 1.0
+    assert known.entries(PAIR)[1].confidence == 1.0
+
+
+def test_a_port_that_leads_elsewhere_takes_its_link_away():
+    """The pair has changed, and the link that no port leads over any more is gone."""
+    found = learnt(UP, OVER).learn({(*PAIR, 1): OVER, (*PAIR, 2): OVER}, 1.0)
+    assert (found.changed, found.gone) == ({PAIR}, {"s0"})
+
+
+def test_silence_leaves_the_entry_and_names_the_hop():
+    """A hop that should have answered is silent, unless another trace has heard it; what was known stays."""
+    known = learnt(UP, OVER)
+    found = known.learn({(*PAIR, 1): ("leaf", None, "h1")}, 1.0)
+    assert (found.silent, found.changed, found.gone) == ({"s0"}, set(), set())
+    assert known.path(PAIR, 1).hops == UP
+    both = known.learn({(*PAIR, 1): ("leaf", None, "h1"), (*PAIR, 2): ("leaf", "s0", "h1")}, 1.0)
+    assert not both.silent
+
+
+def test_an_unknown_pair_is_infinitely_old():
+    """What was never learnt has to be."""
+    assert learnt(UP).age_s(("h1/0", "h0/0"), 0.0) == float("inf")
+
+
+def test_saved_and_read_again():
+    """The document holds everything; another is refused in a line."""
+    known = learnt(UP, OVER)
+    again = Knowledge.from_json(known.to_json())
+    assert again.to_json() == known.to_json()
+    assert again.atlas().to_json() == known.atlas().to_json()
+    with pytest.raises(UsageError, match="learn them anew"):
+        Knowledge.from_json(b"{}")

@@ -1,0 +1,146 @@
+"""C4P's part of the master, with agents that only answer probes."""
+
+import asyncio
+
+import pytest
+
+from c4bench.c4p.policy import PathPolicy
+from c4bench.control.routing import Routing
+from c4bench.errors import UnhealthyError, UsageError
+from c4bench.model.fabric import Flow, Host, Nic
+from c4bench.wire.messages import Follow, ProbeAnswer, Release, Route
+
+PORTS = range(50001, 50009)
+HOSTS = tuple(Host(f"h{n}", "", (Nic(f"h{n}", 0, "", "", f"10.0.{n}.1", 1e10),)) for n in range(4))
+
+
+class Agent:
+    """An agent's line: a port's spine is its remainder, and a spine can be taken away."""
+
+    def __init__(self, host, spines):
+        self.host, self.spines, self.asked = host, spines, 0
+
+    async def call(self, method, body, answer):
+        assert (method, answer) == ("probe", ProbeAnswer)
+        self.asked += 1
+        hops = {}
+        for port in body.source_ports:
+            spine = self.spines[port % len(self.spines)]
+            hops[port] = (f"leaf-{self.host}", spine, f"{spine}-{body.destination}", "")[: body.max_hops]
+        return ProbeAnswer(hops)
+
+
+class Scene:
+    def __init__(self, reachable=True):
+        self.spines = ["s0", "s1"]
+        self.agents = {host.name: Agent(host.name, self.spines) for host in HOSTS}
+        self.reachable = reachable
+        self.routing = Routing({}, self.agent)
+
+    def agent(self, host):
+        if not self.reachable:
+            raise UnhealthyError(f"{host}: no agent is connected")
+        return self.agents[host]
+
+
+def flow(number, to, qp=0):
+    return Flow(f"j/j:data/{number}>{to}/0.{qp}", "j", f"h{number}/0", f"h{to}/0", 1e10)
+
+
+def run(play):
+    return asyncio.run(asyncio.wait_for(play, 20))
+
+
+def test_a_pair_is_learnt_when_a_flow_asks_for_it():
+    """Nothing is probed before; then the flow gets a port, and the next one of that pair costs no probe."""
+
+    async def play():
+        scene = Scene()
+        scene.routing.plan(HOSTS, PORTS)
+        first = await scene.routing.route(Route("j", (flow(0, 2),)))
+        asked = scene.agents["h0"].asked
+        second = await scene.routing.route(Route("j", (flow(0, 2, qp=1),)))
+        assert scene.agents["h0"].asked == asked
+        return first, second, [scene.routing.controller.path(one.id).hops[1] for one in (flow(0, 2), flow(0, 2, qp=1))]
+
+    first, second, spines = run(play())
+    assert set(first + second) <= set(PORTS)
+    assert sorted(spines) == ["s0", "s1"]
+
+
+def test_without_agents_flows_come_up_on_ecmp_and_are_adopted():
+    """Where nobody can probe, a flow is left to ECMP; once the atlas is learnt its rank is told where to go."""
+
+    async def play():
+        scene = Scene(reachable=False)
+        scene.routing.plan(HOSTS, PORTS)
+        assert await scene.routing.route(Route("j", (flow(0, 2),))) == (0,)
+        asked = asyncio.create_task(scene.routing.follow(Follow("j", (flow(0, 2),), (0,), (1.0,))))
+        await asyncio.sleep(0)
+        scene.reachable = True
+        await scene.routing.learn(HOSTS, PORTS)
+        return await asked
+
+    assert set(run(play()).ports.values()) <= set(PORTS)
+
+
+def test_a_master_that_starts_afresh_learns_of_flows_from_their_ranks():
+    """A question about a flow that this master never routed makes it one of its flows."""
+
+    async def play():
+        scene = Scene()
+        await scene.routing.learn(HOSTS, PORTS)
+        return await scene.routing.follow(Follow("j", (flow(1, 3),), (0,), (1.0,)))
+
+    assert run(play()).ports
+
+
+def test_a_rank_is_told_when_its_path_has_gone():
+    """A spine that is not there any more: the next look finds out, and the waiting rank gets another port."""
+
+    async def play():
+        scene = Scene()
+        await scene.routing.learn(HOSTS, PORTS)
+        (port,) = await scene.routing.route(Route("j", (flow(0, 2),)))
+        gone = scene.routing.controller.path(flow(0, 2).id).hops[1]
+        question = asyncio.create_task(scene.routing.follow(Follow("j", (flow(0, 2),), (port,), (1.0,))))
+        looking = asyncio.create_task(scene.routing.run())
+        await asyncio.sleep(0.05)
+        # One spine more than before, and the old one gone: no port leads where it did.
+        scene.spines[:] = [spine for spine in ("s0", "s1") if spine != gone] + ["s2", "s3"]
+        await asyncio.wait([question], timeout=5)
+        looking.cancel()
+        return gone, scene.routing.controller.path(flow(0, 2).id).hops[1]
+
+    gone, now = run(play())
+    assert now != gone
+
+
+def test_a_question_about_released_flows_is_answered():
+    """Nobody waits for ever: a communicator that is closed meanwhile hears so."""
+
+    async def play():
+        scene = Scene()
+        await scene.routing.learn(HOSTS, PORTS)
+        (port,) = await scene.routing.route(Route("j", (flow(0, 2),)))
+        question = asyncio.create_task(scene.routing.follow(Follow("j", (flow(0, 2),), (port,), (1.0,))))
+        await asyncio.sleep(0)
+        await scene.routing.release(Release("j", (flow(0, 2).id,)))
+        await question
+
+    with pytest.raises(UnhealthyError, match="released"):
+        run(play())
+
+
+def test_the_policy_is_not_changed_under_live_flows():
+    """Another policy begins anew, which planned connections would not survive."""
+
+    async def play():
+        scene = Scene()
+        await scene.routing.learn(HOSTS, PORTS)
+        scene.routing.plan_by(PathPolicy(scope="job"))
+        await scene.routing.route(Route("j", (flow(0, 2),)))
+        scene.routing.plan_by(PathPolicy())
+
+    with pytest.raises(UsageError, match="close them first"):
+        run(play())

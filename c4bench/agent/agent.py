@@ -26,7 +26,8 @@ from c4bench.wire.peer import Handler, Peer
 from c4bench.wire.trust import MASTER
 
 _RECONNECT_S = 0.5
-_RELAYED = ("exchange", "fail", "route", "release", "result")  # what ranks ask of the master
+_RELAYED = ("exchange", "fail", "route", "release", "result", "word")  # what ranks ask of the master
+_AWAITED = ("watch", "news")  # what they wait for as long as it takes
 
 
 class Agent:
@@ -126,7 +127,7 @@ class Agent:
 
     async def _serve_rank(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         handlers = {method: Handler(msgspec.Raw, partial(self._relay, method)) for method in _RELAYED}
-        handlers["watch"] = Handler(msgspec.Raw, self._watch)
+        handlers |= {method: Handler(msgspec.Raw, partial(self._await, method)) for method in _AWAITED}
         await Peer(StreamChannel(reader, writer), handlers).serve()
         writer.close()
 
@@ -135,11 +136,11 @@ class Agent:
             raise UnhealthyError(f"{method}: the agent has lost its master")
         return msgspec.Raw(await self._master.call_raw(method, bytes(body)))
 
-    async def _watch(self, body: msgspec.Raw) -> msgspec.Raw:
+    async def _await(self, method: str, body: msgspec.Raw) -> msgspec.Raw:
         """Ask again whenever the master comes back: losing it is no failure of the job's."""
         while True:
             with contextlib.suppress(UnhealthyError):
-                return await self._relay("watch", body)
+                return await self._relay(method, body)
             await asyncio.sleep(_RECONNECT_S)
 
 

@@ -21,7 +21,21 @@ from c4bench.model.fabric import Flow
 from c4bench.model.fabric import Path as FabricPath
 from c4bench.model.telemetry import Failure, Window
 from c4bench.wire.channel import WebSocketChannel
-from c4bench.wire.messages import Empty, Exchange, Fail, Hello, JobSpec, Release, Result, Route, Start, Stop, Watch
+from c4bench.wire.messages import (
+    Empty,
+    Exchange,
+    Fail,
+    Hello,
+    JobSpec,
+    News,
+    Release,
+    Result,
+    Route,
+    Start,
+    Stop,
+    Watch,
+    Word,
+)
 from c4bench.wire.peer import Handler, Peer
 from c4bench.wire.trust import MASTER, peer_name, server_context
 
@@ -86,6 +100,8 @@ class Master:
             "exchange": Handler(Exchange, self._board.exchange),
             "fail": Handler(Fail, self._fail),
             "watch": Handler(Watch, self._watch),
+            "word": Handler(Word, self._word),
+            "news": Handler(News, self._board.news),
             "route": Handler(Route, self._route),
             "release": Handler(Release, self._release),
             "result": Handler(Result, self._result),
@@ -152,6 +168,10 @@ class Master:
         detector = self._detectors.get(request.job)
         if detector is not None:
             detector.told(request.job, request.comm, request.failure)
+        return Empty()
+
+    async def _word(self, request: Word) -> Empty:
+        self._board.word(request)
         return Empty()
 
     async def _watch(self, request: Watch) -> Failure:

@@ -124,6 +124,11 @@ class Device:
         return self._paths
 
     @property
+    def active(self) -> bool:
+        """See Port."""
+        return self.status().state == "ACTIVE"
+
+    @property
     def vendor(self) -> int:
         """The vendor identity of the device."""
         with verbs(self.name, "querying the device"):

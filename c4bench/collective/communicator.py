@@ -123,6 +123,22 @@ class Communicator:
             f"{self.name}/{name}.{color}", ranks.index(self.rank), self._of(ranks), self._process, self.options
         )
 
+    def shrink(self, lost: Sequence[int]) -> "Communicator":
+        """A new communicator of all ranks but the `lost` ones, ordered as here; also after an error of this one.
+
+        Every other rank calls it with the same ranks: those that CollectiveError `HOST_LOST` names in `peer`. Raises
+        UsageError on a rank that is itself lost, or for ranks that do not exist. The new one is closed apart from this.
+        """
+        for rank in lost:
+            self._check_rank("a communicator without", rank)
+        if self.rank in lost:
+            raise UsageError(
+                f"rank {self.rank} is one of the lost ranks {list(lost)} itself; the others go on without it"
+            )
+        left = [rank for rank in range(self.size) if rank not in lost]
+        name = f"{self.name}/without{'.'.join(map(str, sorted(set(lost))))}"
+        return Communicator(name, left.index(self.rank), self._of(left), self._process, self.options)
+
     def move(self, peer: int, channel: int, source_port: int, qp: int = 0) -> None:
         """Have a QP to `peer` take another path from the next operation on; source port 0 leaves it to ECMP.
 

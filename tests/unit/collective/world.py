@@ -2,6 +2,8 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
+import msgspec
+
 from c4bench.collective.communicator import Communicator
 from c4bench.collective.local import LocalRendezvous
 from c4bench.collective.options import Options
@@ -34,7 +36,8 @@ class World:
     def __init__(self, folder, size, nics=1, absent=(), **options):
         self.size = size
         self.folder = folder
-        self.network = options.pop("network", None) or Network()
+        self.network = Network()
+        self.rates = options.pop("rates", (1e10,) * nics)
         self.rendezvous = PlannedRendezvous()
         self.options = Options(timeout_s=options.pop("timeout_s", 20.0), **options)
         self.ports = [[LoopbackPort(self.network, f"rxe{i}") for i in range(nics)] for _ in range(size)]
@@ -56,10 +59,11 @@ class World:
         port = self.ports[rank][nic.index]
         return LoopbackPort(self.network, f"rxe{nic.index}") if getattr(port, "taken", False) else _take(port)
 
-    def join(self, rank):
-        nics = tuple(Nic(f"h{rank}", i, f"rxe{i}", "net", "::1", 1e10) for i in range(len(self.ports[rank])))
+    def join(self, rank, **changed):
+        nics = tuple(Nic(f"h{rank}", i, f"rxe{i}", "net", "::1", self.rates[i]) for i in range(len(self.ports[rank])))
         process = Process("job", nics, self.rendezvous, self.recorders[rank], lambda nic: self.open(rank, nic))
-        return Communicator("dp", rank, self.members, process, self.options)
+        options = msgspec.structs.replace(self.options, **changed)
+        return Communicator("dp", rank, self.members, process, options)
 
     def run(self, work):
         """`work(comm)` on every rank at once; what each returned or raised, by rank."""

@@ -14,6 +14,7 @@ from c4bench.collective.group import Group
 from c4bench.collective.memory import Array
 from c4bench.collective.options import Options
 from c4bench.collective.process import Process
+from c4bench.collective.resilience import Resilience
 from c4bench.collective.wire import Signature
 from c4bench.errors import UsageError
 from c4bench.model.telemetry import Member
@@ -154,6 +155,16 @@ class Communicator:
         """
         self._group.outlet(peer, channel).weigh(weights)
 
+    @property
+    def resilience(self) -> Resilience | None:
+        """What resilience has done so far in this communicator's own connections; None where it is off."""
+        return self._group.resilience
+
+    def abandon(self, error: BaseException) -> None:
+        """Tell the others that this rank cannot go on, unless it heard so from one of them."""
+        for group in (self._group, *self._links.values()):
+            group.abandon(error)
+
     def close(self) -> None:
         """Release connections, memory and devices. May be called again, and after an error."""
         for link in self._links.values():
@@ -167,8 +178,7 @@ class Communicator:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None:
-            for group in (self._group, *self._links.values()):
-                group.abandon(error)
+            self.abandon(error)
         self.close()
 
     def _transfer(self, array: Array, src: int, dst: int) -> None:

@@ -7,6 +7,7 @@ from typing import NoReturn
 from c4bench.collective.ends import Inlet, Outlet
 from c4bench.collective.operation import Operation
 from c4bench.collective.rendezvous import Alarm
+from c4bench.collective.resilience import Resilience
 from c4bench.collective.ways import WayInlet, WayOutlet
 from c4bench.verbs.timer import Timer
 from c4bench.verbs.transport import Completion, Port, PortEvent
@@ -46,6 +47,11 @@ class Engine:
             self._ends[channel, connection.qp_num] = end
         if isinstance(end, Outlet):
             self._outlets[end] = channel
+
+    @property
+    def resilience(self) -> Resilience | None:
+        """None: an operation ends with the first connection that fails."""
+        return None
 
     def outlet(self, peer: int, channel: int) -> Outlet | None:
         """The sending end towards `peer` on a channel."""

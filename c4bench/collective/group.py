@@ -16,6 +16,7 @@ from c4bench.collective.memory import Array, Registrations
 from c4bench.collective.operation import Operation
 from c4bench.collective.options import Options
 from c4bench.collective.process import Process
+from c4bench.collective.resilience import Resilience
 from c4bench.collective.resilient.fabric import Rails
 from c4bench.collective.ring_layout import MAX_RANKS
 from c4bench.collective.schedule import RingPlan, Span
@@ -251,6 +252,11 @@ class Group:
                 rank = error.peer if isinstance(error, CollectiveError) and lost else self.rank
                 self._rendezvous.fail(self.name, Failure(rank, str(error) or type(error).__name__))
         self._broken = True
+
+    @property
+    def resilience(self) -> Resilience | None:
+        """What resilience has done so far; None where it is off."""
+        return self._engine.resilience
 
     def close(self) -> None:
         """Release connections, memory and devices. May be called again, and after an error."""

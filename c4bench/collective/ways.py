@@ -135,7 +135,8 @@ class WayInlet(Inlet):
         self._by_qp = {
             connection.qp_num: (connection, record) for connection, record in zip(connections, records, strict=True)
         }
-        self._outbox = outbox
+        # A buffer stays registered as long as it is held.
+        self._outbox, self._staging_buffer = outbox, staging
         self._far = far
         self._grants = 0
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from c4bench.workload import bandwidth, collectives, draws, link, perftest, recording, training
+from c4bench.workload import bandwidth, collectives, draws, link, perftest, recording, training, trials
 from c4bench.workload.context import RankContext
 
 PROGRAMS: dict[str, Callable[[RankContext], None]] = {
@@ -13,4 +13,5 @@ PROGRAMS: dict[str, Callable[[RankContext], None]] = {
     "perftest": perftest.run,
     "recording": recording.run,
     "training": training.run,
+    "trials": trials.run,
 }

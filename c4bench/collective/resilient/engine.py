@@ -1,5 +1,7 @@
 """An engine whose operations outlive NICs: it hands completions to rails, and rails' troubles to repair."""
 
+from collections import Counter
+
 import msgspec
 
 from c4bench.collective.ends import Inlet, Outlet
@@ -7,6 +9,7 @@ from c4bench.collective.engine import Engine
 from c4bench.collective.memory import SharedBuffer
 from c4bench.collective.operation import Operation
 from c4bench.collective.rendezvous import Alarm, Line
+from c4bench.collective.resilience import Resilience
 from c4bench.collective.resilient.edges import Edge, Edges, ReceivingEdge, SendingEdge
 from c4bench.collective.resilient.keys import Keyring
 from c4bench.collective.resilient.outlet import CHANNEL_SHIFT
@@ -52,6 +55,20 @@ class RailEngine(Engine):
         """See Engine; the rails come with `connect`."""
         if isinstance(end, Outlet):
             self._outlets[end] = channel
+
+    @property
+    def resilience(self) -> Resilience:
+        """What has been done so far."""
+        rails = [rail for _, rail in self.edges.rails()]
+        inlets = [inlet for edge in self.edges.all if isinstance(edge, ReceivingEdge) for inlet in edge.inlets]
+        states = Counter(rail.state.value for rail in rails)
+        return Resilience(
+            states=dict(sorted(states.items())),
+            died=self.repair.died,
+            returned=self.trial.returned,
+            repeated=sum(inlet.repeated for inlet in inlets),
+            reasons=tuple(sorted({rail.why for rail in rails if rail.why})),
+        )
 
     def _tell(self, rank: int, word: Word) -> None:
         self._line.tell(rank, encode(word))

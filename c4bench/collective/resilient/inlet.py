@@ -38,7 +38,8 @@ class RailInlet(Inlet):
         self.channel = channel
         self.rails = rails
         self.repeated = 0
-        self._outbox = outbox
+        # A buffer stays registered as long as it is held.
+        self._outbox, self._staging_buffer = outbox, staging
         self._far = far
         self._keys = keys
         self._grants = 0

@@ -25,14 +25,14 @@ class Repair:
         self._edges = edges
         self._patience = patience
         self._tell = tell
-        self.migrations = 0
+        self.died = 0
 
     def broken(self, edge: Edge, rail: Rail, why: str, now_ns: int) -> None:
         """A rail carries nothing any more: fence this end and tell the other. Nothing where that is known."""
         if rail.state in (State.FENCED, State.DOWN):
             return
         rail.fence(why, now_ns)
-        self.migrations += 1
+        self.died += 1
         if isinstance(rail, SendingRail):
             rail.answer = None
             self._tell(rail.peer, Fence(rail.name, rail.life))

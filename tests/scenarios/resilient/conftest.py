@@ -1,0 +1,71 @@
+"""Ranks that run one trial after another, and what a trial must show."""
+
+import msgspec
+import pytest
+
+from c4bench.workload.jobs import job, place
+from c4bench.workload.trials import Account
+
+PATIENCE_S = 120.0
+
+
+class Ranks:
+    """The test's hold on the ranks of a `trials` job."""
+
+    def __init__(self, cluster, spec):
+        self.spec = spec
+        self.size = len(spec.members)
+        self._cluster = cluster
+        self._number = 0
+        cluster.start(spec)
+
+    def close(self):
+        self._cluster.stop(self.spec.id)
+
+    def give(self, trial):
+        """Have every rank begin."""
+        self._meet("trial", msgspec.msgpack.encode(trial))
+
+    def take(self):
+        """Every rank's account."""
+        answers = self._meet("ended", b"")[: self.size]
+        self._number += 1
+        return [msgspec.msgpack.decode(answer, type=Account) for answer in answers]
+
+    def __call__(self, trial):
+        self.give(trial)
+        return self.take()
+
+    def _meet(self, what, payload):
+        return self._cluster.meet(
+            self.spec.id, f"{what}/{self._number}", self.size, self.size + 1, payload, PATIENCE_S
+        )
+
+
+@pytest.fixture(scope="module")
+def start(cluster, pytestconfig):
+    """Start ranks on hosts, with parameters of `trials`; they end with the module."""
+    made = {}
+
+    def begin(hosts, **parameters):
+        key = (hosts, *sorted(parameters.items()))
+        if key not in made:
+            name = f"trials{len(made)}"
+            seed = pytestconfig.option.c4_seed
+            made[key] = Ranks(cluster, job(name, "trials", place(hosts), seed=seed, **parameters))
+        return made[key]
+
+    yield begin
+    for ranks in made.values():
+        ranks.close()
+
+
+@pytest.fixture
+def several_nics(request, rdma_hosts):
+    """The hosts, where each has several NICs."""
+    wanted = request.node.get_closest_marker("needs").kwargs["hosts"]
+    if min(len(host.nics) for host in rdma_hosts) < 2:
+        pytest.skip("one-nic: every host needs two NICs; try --c4-topology rails-2 or rails-8")
+    return rdma_hosts[:wanted]
+
+

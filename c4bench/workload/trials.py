@@ -23,18 +23,21 @@ from c4bench.workload.context import RankContext
 from c4bench.workload.payload import Payload
 
 _PATIENCE_S = 1e6
+# How often ranks agree on whether to stop: less than the operations themselves.
+_NEWS_EVERY = 3
 _SHARED_OUT = frozenset({"all_gather", "reduce_scatter", "all_to_all"})
 
 
 class Trials(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How the ranks are connected; a new communicator for the first trial after an error."""
+    """How the ranks are connected."""
 
     resilient: bool = True
-    chunk_bytes: int = 32 << 10
+    chunk_bytes: int = 64 << 10
     channels: int = 0
     profile: str = "brisk"
     paths: str = "ecmp"
     timeout_s: float = 20.0
+    window: int = 2
 
     def options(self) -> Options:
         """What the communicator is asked for."""
@@ -43,6 +46,7 @@ class Trials(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             chunk_bytes=self.chunk_bytes,
             staging_bytes=16 * self.chunk_bytes,
             channels=self.channels,
+            window=self.window,
             profile=PROFILES[self.profile],
             paths=self.paths,
             timeout_s=self.timeout_s,
@@ -52,14 +56,16 @@ class Trials(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Trial(msgspec.Struct, frozen=True):
     """Run `kind` on arrays of about `size_bytes` until `seconds` are over, each time after `idle_s`.
 
-    With `corrupt` rank 0 changes one element before the first check, which must notice. `without` are ranks that leave
-    the communicator first, and take no further part.
+    `enough` operations after one that cost a rail end it sooner. With `corrupt` rank 0 changes one element before the
+    first check, which must notice. A `fresh` trial has a new communicator. `without` are ranks that leave the
+    communicator first, and take no further part.
     """
 
     kind: Kind
     size_bytes: int
     seconds: float
     idle_s: float = 0.0
+    enough: int = 1 << 30
     corrupt: bool = False
     fresh: bool = False
     without: tuple[int, ...] = ()
@@ -91,6 +97,7 @@ def run(context: RankContext) -> None:
             if trial.without and comm is not None and context.rank not in trial.without:
                 comm = undo.enter_context(comm.shrink(trial.without))
             elif comm is None or trial.fresh:
+                undo.close()
                 comm = undo.enter_context(context.communicator(f"trial{number}", wanted.options()))
             account = _run(comm, trial) if context.rank not in trial.without else Account(0, 0, (), None)
             _exchange(context, f"ended/{number}", msgspec.msgpack.encode(account))
@@ -120,8 +127,8 @@ def _operations(comm: Communicator, trial: Trial, spans: list[tuple[float, float
     call = Call(trial.kind, count=items // comm.size if trial.kind in _SHARED_OUT else items)
     told = arguments(call, comm.rank, comm.size)
     held = [np.empty(argument.items, np.float32) for argument in told]
-    going_on = np.ones(1, np.int32)
-    until = time.time() + trial.seconds
+    news = np.zeros(2, np.int32)
+    until, died, left = time.time() + trial.seconds, _died(comm), trial.enough
     for step in count():
         payload = Payload(comm.size, step)
         for array, argument in zip(held, told, strict=True):
@@ -138,8 +145,14 @@ def _operations(comm: Communicator, trial: Trial, spans: list[tuple[float, float
             sum(exact_elements(array, argument, payload) for array, argument in zip(held, told, strict=True)),
             sum(array.size for array in held),
         )
-        if comm.rank == 0:
-            going_on[0] = time.time() < until
-        comm.broadcast(going_on)
-        if not going_on[0]:
+        if step % _NEWS_EVERY:
+            continue
+        news[:] = comm.rank == 0 and time.time() >= until, _died(comm) > died
+        comm.all_reduce(news, "max")
+        left -= _NEWS_EVERY * int(news[1])
+        if news[0] or left <= 0:
             return
+
+
+def _died(comm: Communicator) -> int:
+    return comm.resilience.died if comm.resilience else 0

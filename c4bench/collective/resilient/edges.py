@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from c4bench.collective.memory import SharedBuffer
 from c4bench.collective.resilient.hello import FarReceiving
 from c4bench.collective.resilient.inlet import RailInlet
-from c4bench.collective.resilient.outlet import RailOutlet
+from c4bench.collective.resilient.outlet import CHANNEL_SHIFT, RailOutlet
+from c4bench.collective.resilient.post import WORD_CHANNEL, Post
 from c4bench.collective.resilient.rail import Rail, ReceivingRail, SendingRail, State
 from c4bench.collective.resilient.words import RailName
 
@@ -20,7 +21,19 @@ class SendingEdge:
     outlets: list[RailOutlet]
     far: FarReceiving
     glance: SharedBuffer
+    post: Post
     reading: SendingRail | None = None
+
+    def tell(self, body: bytes) -> bool:
+        """Tell the peer by a rail; False where none is up."""
+        usable = [rail for rail in self.rails if rail.usable]
+        rail = usable[self.post.told % len(usable)] if usable else None
+        put = self.post.put(body, rail.nic) if rail else None
+        if rail is None or put is None:
+            return False
+        local, remote, length, slot = put
+        rail.post(local, remote, length, WORD_CHANNEL << CHANNEL_SHIFT | slot)
+        return True
 
     @property
     def wanted(self) -> bool:
@@ -35,8 +48,20 @@ class ReceivingEdge:
     peer: int
     rails: list[ReceivingRail]
     inlets: list[RailInlet]
+    post: Post
     heard_ns: int = 0
     patience_s: float = 0.0
+
+    def tell(self, body: bytes) -> bool:
+        """Tell the peer by a rail; False where none is up."""
+        usable = [rail for rail in self.rails if rail.usable]
+        rail = usable[self.post.told % len(usable)] if usable else None
+        put = self.post.put(body, rail.nic) if rail else None
+        if rail is None or put is None:
+            return False
+        local, remote, length, slot = put
+        rail.write(local, remote, length, WORD_CHANNEL << 8 | slot)
+        return True
 
     @property
     def wanted(self) -> bool:

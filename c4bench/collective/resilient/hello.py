@@ -5,6 +5,13 @@ import msgspec
 from c4bench.verbs.transport import Remote
 
 
+class Box(msgspec.Struct, frozen=True):
+    """Memory that the far end may write to: its address, and its key on every NIC."""
+
+    address: int
+    rkeys: list[int]
+
+
 class FarSending(msgspec.Struct, frozen=True):
     """The sending end of an edge: QPs by rail, and the mailbox for grants with its key on every NIC."""
 
@@ -12,6 +19,7 @@ class FarSending(msgspec.Struct, frozen=True):
     probe: list[Remote]
     mailbox: int
     mailbox_rkeys: list[int]
+    words: Box
 
 
 class FarReceiving(msgspec.Struct, frozen=True):
@@ -26,6 +34,7 @@ class FarReceiving(msgspec.Struct, frozen=True):
     staging_rkeys: list[int]
     ledger: int
     ledger_rkeys: list[int]
+    words: Box
 
 
 class RailHello(msgspec.Struct, frozen=True):

@@ -7,10 +7,11 @@ from c4bench.collective.ends import Message, Outlet, Staging, check_weights
 from c4bench.collective.memory import SharedBuffer
 from c4bench.collective.resilient.hello import FarReceiving
 from c4bench.collective.resilient.keys import Keyring
+from c4bench.collective.resilient.post import WORD_CHANNEL
 from c4bench.collective.resilient.rail import SendingRail, Sent
 from c4bench.collective.wire import GRANT_BYTES, MAILBOX_SLOTS, Grant, unpack_grant
 
-MAX_CHANNELS = 16
+MAX_CHANNELS = WORD_CHANNEL
 # An immediate holds the channel, and the operation's number and the message's index in it modulo what fits.
 CHANNEL_SHIFT, SEQ_SHIFT = 28, 18
 SEQ_MASK, INDEX_MASK = 0x3FF, (1 << SEQ_SHIFT) - 1

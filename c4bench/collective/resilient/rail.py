@@ -135,7 +135,8 @@ class SendingRail(Rail):
     ) -> None:
         super().__init__(name, name.destination, nic, rate_bps, port, ends, depth)
         self.record = record
-        self.sent: deque[Sent] = deque()
+        # None stands for a word: nobody waits for its arrival.
+        self.sent: deque[Sent | None] = deque()
         self.lost: list[Sent] = []
         self.answer: Fenced | None = None
         # When it may be tried again, how long a failure keeps it from that, and since when it has been up.
@@ -159,6 +160,13 @@ class SendingRail(Rail):
         self.ends.data.write(local, remote, sent.message.length, immediate=immediate, signaled=True)
         self.record.post(now_ns)
 
+    def post(self, local: tuple[int, int], remote: tuple[int, int], length: int, immediate: int) -> None:
+        """Write a word."""
+        if not self.sent:
+            self.heard_ns = 0
+        self.sent.append(None)
+        self.ends.data.write(local, remote, length, immediate=immediate, signaled=True)
+
     def move(self, source_port: int) -> None:
         """Take another path, with its probes; nothing may be in flight."""
         self.source_port = source_port
@@ -167,12 +175,19 @@ class SendingRail(Rail):
             self.ends.probe.move(source_port)
             self.record.move(self.ends.data.source_port)
 
-    def acknowledged(self, now_ns: int) -> Sent:
-        """The oldest message in flight has reached the peer's memory."""
+    def acknowledged(self, now_ns: int) -> Sent | None:
+        """The oldest message in flight has reached the peer's memory; None where that was a word."""
         self.heard_ns = now_ns
         sent = self.sent.popleft()
-        self.record.acknowledge(sent.message.length, now_ns)
+        if sent is not None:
+            self.record.acknowledge(sent.message.length, now_ns)
         return sent
+
+    def lose(self) -> None:
+        """The oldest message in flight may not have arrived."""
+        sent = self.sent.popleft()
+        if sent is not None:
+            self.lost.append(sent)
 
 
 class ReceivingRail(Rail):
@@ -194,7 +209,7 @@ class ReceivingRail(Rail):
         return self._grants
 
     def write(self, local: tuple[int, int], remote: tuple[int, int], length: int, immediate: int) -> None:
-        """Post a grant."""
+        """Post a grant or a word."""
         if not self._grants:
             self.heard_ns = 0
         self._grants += 1

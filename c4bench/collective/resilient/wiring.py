@@ -13,6 +13,7 @@ from c4bench.collective.resilient.hello import FarReceiving, FarSending, RailHel
 from c4bench.collective.resilient.inlet import RailInlet
 from c4bench.collective.resilient.keys import Keyring
 from c4bench.collective.resilient.outlet import CHANNEL_MAILBOX_BYTES, RailOutlet
+from c4bench.collective.resilient.post import WORD_SLOTS, Post
 from c4bench.collective.resilient.rail import Ends, Rail, ReceivingRail, SendingRail
 from c4bench.collective.resilient.repair import LEDGER_BYTES
 from c4bench.collective.resilient.words import RailName
@@ -40,12 +41,14 @@ class RailWiring:
         sending = {peer: self._sending(peer) for peer in to}
         receiving = {peer: self._receiving(peer) for peer in back}
         mailboxes = {peer: self._buffer(CHANNEL_MAILBOX_BYTES) for peer in to}
+        posts = {peer: Post(site.ports) for peer in to}
+        back_posts = {peer: Post(site.ports) for peer in back}
         outboxes = {peer: self._buffer(CHANNEL_MAILBOX_BYTES) for peer in back}
         stagings = {peer: self._buffer(site.options.staging_bytes) if staged else None for peer in back}
         hello = RailHello(
             [nic.rate_bps for nic in site.nics],
             {
-                peer: FarSending(*_heres(rails), mailboxes[peer].address, mailboxes[peer].rkeys)
+                peer: FarSending(*_heres(rails), mailboxes[peer].address, mailboxes[peer].rkeys, posts[peer].box)
                 for peer, rails in sending.items()
             },
             {
@@ -55,6 +58,7 @@ class RailWiring:
                     staging.rkeys if staging else [],
                     self._ledger.address,
                     self._ledger.rkeys,
+                    back_posts[peer].box,
                 )
                 for (peer, rails), staging in zip(receiving.items(), stagings.values(), strict=True)
             },
@@ -64,9 +68,9 @@ class RailWiring:
         ]
         self._route(sending)
         for peer, rails in sending.items():
-            self._join_sending(peer, rails, hellos, mailboxes[peer])
+            self._join_sending(peer, rails, hellos, mailboxes[peer], posts[peer])
         for peer, back_rails in receiving.items():
-            self._join_receiving(peer, back_rails, hellos, outboxes[peer], stagings[peer])
+            self._join_receiving(peer, back_rails, hellos, outboxes[peer], stagings[peer], back_posts[peer])
         site.exchange(f"{key}/up")
         edges = self._engine.edges.all
         return Wired(
@@ -91,10 +95,10 @@ class RailWiring:
         )
 
     def _sending(self, peer: int) -> list[SendingRail]:
-        site, depth = self._site, MAILBOX_SLOTS * self._channels
+        site, depth = self._site, MAILBOX_SLOTS * self._channels + WORD_SLOTS
         rails = []
         for number, nic in self._numbers():
-            ends = self._ends(nic, (site.options.window + 1) * self._channels, depth)
+            ends = self._ends(nic, (site.options.window + 1) * self._channels + WORD_SLOTS, depth)
             name = ConnName(site.record, peer, site.nics[nic].name, site.members[peer].nics[nic], ends.data.qp_num)
             record = site.recorder.connection(name, 0, site.options.clock_ns())
             rail_name = RailName(site.rank, peer, number)
@@ -102,14 +106,14 @@ class RailWiring:
         return rails
 
     def _receiving(self, peer: int) -> list[ReceivingRail]:
-        site, depth = self._site, INLET_RECEIVES * self._channels
+        site, depth = self._site, INLET_RECEIVES * self._channels + WORD_SLOTS
         return [
             ReceivingRail(
                 RailName(peer, site.rank, number),
                 nic,
                 site.nics[nic].rate_bps,
                 site.ports[nic],
-                self._ends(nic, _GRANT_SENDS * self._channels, depth),
+                self._ends(nic, _GRANT_SENDS * self._channels + WORD_SLOTS, depth),
                 depth,
             )
             for number, nic in self._numbers()
@@ -127,9 +131,10 @@ class RailWiring:
             rail.source_port = source_port
 
     def _join_sending(
-        self, peer: int, rails: list[SendingRail], hellos: Sequence[RailHello], mailbox: SharedBuffer
+        self, peer: int, rails: list[SendingRail], hellos: Sequence[RailHello], mailbox: SharedBuffer, post: Post
     ) -> None:
         far = hellos[peer].receiving[self._site.rank]
+        post.far = far.words
         for rail, data, probe in zip(rails, far.data, far.probe, strict=True):
             rail.rate_bps = min(rail.rate_bps, hellos[peer].rates_bps[rail.nic])
             rail.connect(data, probe, rail.source_port)
@@ -139,7 +144,9 @@ class RailWiring:
             RailOutlet(peer, channel, rails, mailbox, far, self._keys, staging_bytes)
             for channel in range(self._channels)
         ]
-        self._engine.edges.add(SendingEdge(peer, rails, outlets, far, SharedBuffer(self._site.ports, LEDGER_BYTES)))
+        self._engine.edges.add(
+            SendingEdge(peer, rails, outlets, far, SharedBuffer(self._site.ports, LEDGER_BYTES), post)
+        )
 
     def _join_receiving(
         self,
@@ -148,8 +155,10 @@ class RailWiring:
         hellos: Sequence[RailHello],
         outbox: SharedBuffer,
         staging: SharedBuffer | None,
+        post: Post,
     ) -> None:
         site, far = self._site, hellos[peer].sending[self._site.rank]
+        post.far = far.words
         for rail, data, probe in zip(rails, far.data, far.probe, strict=True):
             rail.connect(data, probe)
             name = ConnName(site.record, peer, site.members[peer].nics[rail.nic], site.nics[rail.nic].name, data.qp)
@@ -159,7 +168,7 @@ class RailWiring:
             RailInlet(peer, channel, rails, outbox, staging, far, self._keys, staging_bytes)
             for channel in range(self._channels)
         ]
-        self._engine.edges.add(ReceivingEdge(peer, rails, inlets))
+        self._engine.edges.add(ReceivingEdge(peer, rails, inlets, post))
 
 
 def _heres(rails: Sequence[Rail]) -> tuple[list[Remote], list[Remote]]:

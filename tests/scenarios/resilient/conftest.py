@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from c4bench import remote
 from c4bench.workload.jobs import job, place
 from c4bench.workload.trials import Account
 
@@ -37,9 +38,7 @@ class Ranks:
         return self.take()
 
     def _meet(self, what, payload):
-        return self._cluster.meet(
-            self.spec.id, f"{what}/{self._number}", self.size, self.size + 1, payload, PATIENCE_S
-        )
+        return self._cluster.meet(self.spec.id, f"{what}/{self._number}", self.size, self.size + 1, payload, PATIENCE_S)
 
 
 @pytest.fixture(scope="module")
@@ -69,3 +68,19 @@ def several_nics(request, rdma_hosts):
     return rdma_hosts[:wanted]
 
 
+@pytest.fixture
+def port_towards(inventory):
+    """The switch's port that a NIC is cabled to, in words."""
+
+    def find(nic):
+        for switch in inventory.switches:
+            access = inventory.access[switch]
+            inside = ["nsenter", f"--net={access.netns}"] if access.netns else []
+            with remote.connect(switch, access) as connection:
+                said = connection.run([*inside, "ip", "neighbour", "show", "to", nic.address], timeout_s=60.0)
+            words = said.stdout.decode().split()
+            if "dev" in words:
+                return f"{switch}/{words[words.index('dev') + 1]}"
+        return pytest.skip(f"unsupported: no switch knows {nic.name} as a neighbour")
+
+    return find

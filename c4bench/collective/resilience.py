@@ -6,7 +6,8 @@ import msgspec
 class Resilience(msgspec.Struct, frozen=True):
     """Rails of this rank by state; how many died and came back; messages that came twice and were left alone.
 
-    `reasons` are why rails died, each once.
+    `reasons` are why rails died, each once; `findings` the components to blame, each with those that it cannot be told
+    from.
     """
 
     states: dict[str, int]
@@ -14,3 +15,4 @@ class Resilience(msgspec.Struct, frozen=True):
     returned: int
     repeated: int
     reasons: tuple[str, ...]
+    findings: tuple[tuple[str, ...], ...]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from c4bench.workload import bandwidth, collectives, draws, link, perftest, recording, training, trials
+from c4bench.workload import bandwidth, collectives, draws, link, perftest, recording, steps, training, trials
 from c4bench.workload.context import RankContext
 
 PROGRAMS: dict[str, Callable[[RankContext], None]] = {
@@ -12,6 +12,7 @@ PROGRAMS: dict[str, Callable[[RankContext], None]] = {
     "link": link.run,
     "perftest": perftest.run,
     "recording": recording.run,
+    "steps": steps.run,
     "training": training.run,
     "trials": trials.run,
 }

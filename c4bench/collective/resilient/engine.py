@@ -11,6 +11,7 @@ from c4bench.collective.operation import Operation
 from c4bench.collective.rendezvous import Alarm, Line
 from c4bench.collective.resilience import Resilience
 from c4bench.collective.resilient.edges import Edge, Edges, ReceivingEdge, SendingEdge
+from c4bench.collective.resilient.inquiry import Inquiry
 from c4bench.collective.resilient.keys import Keyring
 from c4bench.collective.resilient.outlet import CHANNEL_SHIFT
 from c4bench.collective.resilient.post import WORD_CHANNEL
@@ -19,7 +20,7 @@ from c4bench.collective.resilient.repair import LEDGER_BYTES, Repair
 from c4bench.collective.resilient.trial import Trial
 from c4bench.collective.resilient.verdict import Verdict
 from c4bench.collective.resilient.watch import Watch
-from c4bench.collective.resilient.words import Accepted, Fence, Fenced, Offer, Word, decode, encode
+from c4bench.collective.resilient.words import Accepted, Fence, Fenced, Offer, Seen, Up, Word, decode, encode
 from c4bench.collective.wiring import Site
 from c4bench.verbs.timer import Timer
 from c4bench.verbs.transport import Completion
@@ -39,7 +40,8 @@ class RailEngine(Engine):
         self._line = line
         self._ledger = ledger
         self._keys = keys
-        self.repair = Repair(self.edges, patience, self._tell)
+        self.inquiry = Inquiry(self.edges, site.rank, site.members, self._tell)
+        self.repair = Repair(self.edges, patience, self._tell, self.inquiry)
         self.trial = Trial(self.edges, patience, self._tell)
         self.watch = Watch(self.edges, patience, self.repair, site.ports, [nic.device for nic in site.nics])
         self._verdict = Verdict(self.edges, self.watch, site.rank, site.members)
@@ -68,6 +70,7 @@ class RailEngine(Engine):
             died=self.repair.died,
             returned=self.trial.returned,
             repeated=sum(inlet.repeated for inlet in inlets),
+            findings=tuple(tuple(map(str, found)) for found in self.inquiry.findings),
             reasons=tuple(sorted({rail.why for rail in rails if rail.why})),
         )
 
@@ -100,6 +103,7 @@ class RailEngine(Engine):
             self.watch.tick(now_ns)
             self.repair.tick(now_ns)
             self.trial.tick(now_ns)
+            self.inquiry.tick(now_ns)
             self._verdict.check(operation, now_ns)
         self.repair.step(operation, now_ns)
         operation.advance(now_ns)
@@ -196,8 +200,12 @@ class RailEngine(Engine):
             word = decode(body)
         except msgspec.DecodeError:
             return
-        if word.rail not in self.edges.by_name:
-            return
+        if isinstance(word, Seen):
+            self.inquiry.heard(word)
+        elif word.rail in self.edges.by_name:
+            self._heed_rail(word, now_ns)
+
+    def _heed_rail(self, word: Fence | Fenced | Offer | Accepted | Up, now_ns: int) -> None:
         if isinstance(word, Fence):
             self.repair.heard_fence(word, now_ns)
         elif isinstance(word, Fenced):

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from c4bench.collective.operation import Operation
 from c4bench.collective.resilient.edges import Edge, Edges, ReceivingEdge, SendingEdge
+from c4bench.collective.resilient.inquiry import Inquiry
 from c4bench.collective.resilient.patience import Patience
 from c4bench.collective.resilient.rail import Rail, ReceivingRail, SendingRail, State
 from c4bench.collective.resilient.words import Fence, Fenced, Word
@@ -21,10 +22,11 @@ _MOST_DOUBLINGS = 5
 class Repair:
     """The protocol, driven by completions, words and time. `tell(rank, word)` may lose what it is told."""
 
-    def __init__(self, edges: Edges, patience: Patience, tell: Callable[[int, Word], None]) -> None:
+    def __init__(self, edges: Edges, patience: Patience, tell: Callable[[int, Word], None], inquiry: Inquiry) -> None:
         self._edges = edges
         self._patience = patience
         self._tell = tell
+        self._inquiry = inquiry
         self.died = 0
 
     def broken(self, edge: Edge, rail: Rail, why: str, now_ns: int) -> None:
@@ -33,6 +35,7 @@ class Repair:
             return
         rail.fence(why, now_ns)
         self.died += 1
+        self._inquiry.open(rail.nic, now_ns)
         if isinstance(rail, SendingRail):
             rail.answer = None
             self._tell(rail.peer, Fence(rail.name, rail.life))

@@ -68,6 +68,13 @@ class Up(msgspec.Struct, frozen=True, tag=True):
     life: int
 
 
-Word = Fence | Fenced | Offer | Accepted | Up
+class Seen(msgspec.Struct, frozen=True, tag=True):
+    """To all peers of a NIC that a rail has died on: from which NIC to which, and whether nothing gets through."""
+
+    nic: int
+    cells: tuple[tuple[str, str, bool], ...]
+
+
+Word = Fence | Fenced | Offer | Accepted | Up | Seen
 encode = msgspec.msgpack.encode
 decode = msgspec.msgpack.Decoder(Word).decode

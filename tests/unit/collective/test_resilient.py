@@ -72,6 +72,11 @@ def test_healthy_collectives_are_exact(world, size, nics):
     run(resilient(world, size, nics), work)
 
 
+def port_index(port):
+    """Which NIC of its host a port is."""
+    return int(port.name.removeprefix("rxe"))
+
+
 class Storm:
     """What happens to the NICs of a world: each trouble begins after so many packets, and may end later."""
 
@@ -114,13 +119,15 @@ class Storm:
                 port.active = True
                 port.happen("PORT_ACTIVE")
             return ""
-        if kind == "tx":
-            return "lost" if source is port else "unacknowledged" if destination is port else ""
-        if kind == "acks":
-            return "unacknowledged" if destination is port else ""
-        if kind == "late":
-            return "late" if source is port else ""
-        return "lost" if port in (source, destination) else ""
+        return self._say(kind, port, source, destination)
+
+    def _say(self, kind, port, source, destination):
+        if kind == "path":
+            other = self._made.ports[2][port_index(port)]
+            return "lost" if {source, destination} == {port, other} else ""
+        sends = {"tx": "lost", "late": "late", "acks": ""}.get(kind, "lost")
+        receives = {"tx": "unacknowledged", "late": "", "acks": "unacknowledged"}.get(kind, "lost")
+        return sends if source is port else receives if destination is port else ""
 
 
 def states(comm):
@@ -401,3 +408,26 @@ def test_shares_follow_the_rates_of_what_is_left(world):
         assert unused == 0
         # A channel's third each, of which the lost one is shared one to three.
         assert slow / fast == pytest.approx((1 + 1 / 4) / (1 + 3 / 4), rel=0.02)
+
+
+@pytest.mark.parametrize("kind", ["black hole", "down", "path"])
+def test_what_was_to_blame_is_found(world, kind):
+    """A NIC that reaches nobody is blamed as a NIC; a path between two NICs that reach others, as a path."""
+    made = resilient(world, 4)
+    storm = Storm(made)
+
+    def work(comm):
+        summed(comm, 1000)
+        comm.barrier()
+        if comm.rank == 0:
+            storm.add(kind, 1, 0, after=10)
+        until = time.monotonic() + 0.6
+        going_on = np.ones(1, np.int64)
+        while going_on[0]:
+            summed(comm, 10_000)
+            going_on[0] = comm.rank or time.monotonic() < until
+            comm.broadcast(going_on)
+        return comm.resilience.findings[:1]
+
+    found = {name for outcome in made.run(work) for finding in outcome for name in finding}
+    assert found == ({"path h1/0>h2/0", "path h2/0>h1/0"} if kind == "path" else {"nic h1/0"})

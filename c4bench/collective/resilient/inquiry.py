@@ -1,0 +1,71 @@
+"""Whose fault it was: NIC, remote NIC or the path between, by probes to third hosts (R2CCL, arXiv 2512.25059).
+
+When a rail dies both ends probe the other rails of the NICs it joined, and tell their peers what they saw. Whoever has
+heard both ends can blame a NIC that reaches nobody, or a path between two NICs that reach others; the judging is
+`c4d.localise`. With two hosts there is no third one, and several answers stay open.
+"""
+
+from collections.abc import Callable, Sequence
+
+from c4bench.c4d.localise import Cell, localise
+from c4bench.collective.resilient.edges import Edges
+from c4bench.collective.resilient.rail import State
+from c4bench.collective.resilient.words import Seen, Word
+from c4bench.model.diagnosis import Component
+from c4bench.model.telemetry import Member
+
+# Time for probes to end, and then for the other end's account of its own.
+_PROBES_S, _ACCOUNTS_S = 0.06, 0.12
+
+
+class Inquiry:
+    """Open inquiries by NIC, and the components found to blame."""
+
+    def __init__(self, edges: Edges, rank: int, members: Sequence[Member], tell: Callable[[int, Word], None]) -> None:
+        self._edges = edges
+        self._rank = rank
+        self._members = members
+        self._tell = tell
+        self._since_ns: dict[int, int] = {}
+        self._told: set[int] = set()
+        self._seen: dict[int, dict[Cell, float]] = {}
+        self.findings: list[tuple[Component, ...]] = []
+
+    def open(self, nic: int, now_ns: int) -> None:
+        """A rail of this NIC has died."""
+        self._since_ns.setdefault(nic, now_ns)
+
+    def heard(self, word: Seen) -> None:
+        """What a peer has seen of its own NIC."""
+        seen = self._seen.setdefault(word.nic, {})
+        for one, other, bad in word.cells:
+            # A probe is a round trip: it says the same of both directions.
+            seen[one, other] = seen[other, one] = float(bad)
+
+    def tick(self, now_ns: int) -> None:
+        """Tell what was seen once the probes have ended, and judge once the others have told."""
+        for nic, since_ns in list(self._since_ns.items()):
+            age_s = (now_ns - since_ns) / 1e9
+            if age_s >= _PROBES_S and nic not in self._told:
+                self._told.add(nic)
+                self._account(nic)
+            if age_s >= _ACCOUNTS_S:
+                self._judge(nic)
+
+    def _account(self, nic: int) -> None:
+        own = self._members[self._rank].nics[nic]
+        rails = [rail for _, rail in self._edges.rails() if rail.nic == nic]
+        peers = {rail.peer for rail in rails}
+        bad = {peer: any(r.state is not State.UP for r in rails if r.peer == peer) for peer in peers}
+        word = Seen(nic, tuple((own, self._members[peer].nics[nic], bad[peer]) for peer in sorted(peers)))
+        self.heard(word)
+        for peer in sorted(peers):
+            self._tell(peer, word)
+
+    def _judge(self, nic: int) -> None:
+        blames = localise(self._seen.pop(nic), bar=0.5)
+        found = tuple(dict.fromkeys(one for blame in blames for one in (blame.component, *blame.alternatives)))
+        if found:
+            self.findings.append(found)
+        del self._since_ns[nic]
+        self._told.discard(nic)

@@ -82,7 +82,7 @@ class Rail:
     def connect(self, data: Remote, probe: Remote, source_port: int = 0) -> None:
         """Connect to the far end's QPs. Probes take the path that data takes."""
         self.ends.data.connect(data, source_port, receives=self._depth)
-        self.ends.probe.connect(probe, self.ends.data.source_port if source_port else 0)
+        self.ends.probe.connect(probe, self.ends.data.source_port)
         self.receives = self._depth
         self.probing = False
 

@@ -18,19 +18,24 @@ class Ranks:
         self.size = len(spec.members)
         self._cluster = cluster
         self._number = 0
+        self._given = False
         cluster.start(spec)
 
     def close(self):
         self._cluster.stop(self.spec.id)
 
     def give(self, trial):
-        """Have every rank begin."""
+        """Have every rank begin; an earlier trial that nobody took is over first."""
+        if self._given:
+            self.take()
         self._meet("trial", msgspec.msgpack.encode(trial))
+        self._given = True
 
     def take(self):
         """Every rank's account."""
         answers = self._meet("ended", b"")[: self.size]
         self._number += 1
+        self._given = False
         return [msgspec.msgpack.decode(answer, type=Account) for answer in answers]
 
     def __call__(self, trial):
@@ -64,7 +69,7 @@ def several_nics(request, rdma_hosts):
     """The hosts, where each has several NICs."""
     wanted = request.node.get_closest_marker("needs").kwargs["hosts"]
     if min(len(host.nics) for host in rdma_hosts) < 2:
-        pytest.skip("one-nic: every host needs two NICs; try --c4-topology rails-2 or rails-8")
+        pytest.skip("one-nic: every host needs two NICs; try --c4-topology planes-2 or rails-8")
     return rdma_hosts[:wanted]
 
 
@@ -74,13 +79,28 @@ def port_towards(inventory):
 
     def find(nic):
         for switch in inventory.switches:
-            access = inventory.access[switch]
-            inside = ["nsenter", f"--net={access.netns}"] if access.netns else []
-            with remote.connect(switch, access) as connection:
-                said = connection.run([*inside, "ip", "neighbour", "show", "to", nic.address], timeout_s=60.0)
-            words = said.stdout.decode().split()
-            if "dev" in words:
-                return f"{switch}/{words[words.index('dev') + 1]}"
+            for address, port in neighbours(inventory, switch).items():
+                if address == nic.address:
+                    return f"{switch}/{port}"
         return pytest.skip(f"unsupported: no switch knows {nic.name} as a neighbour")
 
     return find
+
+
+@pytest.fixture
+def uplinks(inventory, hosts):
+    """The ports of the first switch that lead to other switches, in words."""
+    switch = inventory.switches[0]
+    ours = {nic.address for host in hosts for nic in host.nics}
+    found = neighbours(inventory, switch).items()
+    return sorted(f"{switch}/{port}" for address, port in found if address not in ours)
+
+
+def neighbours(inventory, switch):
+    """Port by the address that it leads to."""
+    access = inventory.access[switch]
+    inside = ["nsenter", f"--net={access.netns}"] if access.netns else []
+    with remote.connect(switch, access) as connection:
+        said = connection.run([*inside, "ip", "-4", "neighbour", "show"], timeout_s=60.0)
+    words = [line.split() for line in said.stdout.decode().splitlines()]
+    return {line[0]: line[line.index("dev") + 1] for line in words if "dev" in line}

@@ -16,22 +16,22 @@ TOLD_S, SILENT_S = 0.050, 0.150
 
 
 class Kind(NamedTuple):
-    """A fault of the catalogue, its parameters, whether it is a switch's port's, and the longest pause it may cost."""
+    """A fault of the catalogue, its parameters, where it is, and the longest pause it may cost."""
 
     fault: str
     parameters: dict
-    at_port: bool
+    where: str
     pause_s: float
 
 
 KINDS = {
-    "NIC down": Kind("nic.down", {}, False, TOLD_S),
-    "black hole": Kind("nic.blackhole", {"direction": "both"}, False, SILENT_S),
-    "one direction": Kind("nic.blackhole", {"direction": "rx"}, False, SILENT_S),
-    "ACKs only": Kind("link.acks_lost", {}, True, SILENT_S),
-    "flap": Kind("nic.flap", {"period_s": 0.15, "duty": 0.5, "count": 3}, False, TOLD_S),
-    "leaf port": Kind("port.down", {}, True, TOLD_S),
-    "late packets": Kind("nic.delay", {"delay_s": 0.1, "direction": "tx"}, False, SILENT_S),
+    "NIC down": Kind("nic.down", {}, "nic", TOLD_S),
+    "black hole": Kind("nic.blackhole", {"direction": "both"}, "nic", SILENT_S),
+    "one direction": Kind("nic.blackhole", {"direction": "rx"}, "nic", SILENT_S),
+    "ACKs only": Kind("link.acks_lost", {}, "uplink", SILENT_S),
+    "flap": Kind("nic.flap", {"period_s": 0.15, "duty": 0.5, "count": 3}, "nic", TOLD_S),
+    "leaf port": Kind("port.down", {}, "port", TOLD_S),
+    "late packets": Kind("nic.delay", {"delay_s": 0.1, "direction": "tx"}, "nic", SILENT_S),
 }
 
 
@@ -48,13 +48,17 @@ def seeds(count):
 
 @pytest.mark.needs(hosts=8)
 @pytest.mark.parametrize("seed", seeds(NIGHTLY_SEEDS))
-def test_nic_dies_in_mid_operation(start, several_nics, inject, port_towards, measure, tally, seed):
+def test_nic_dies_in_mid_operation(start, several_nics, inject, port_towards, uplinks, measure, tally, seed):
     """Whatever happens to a NIC, in whatever collective and at whatever time, every element of every rank is exact."""
     draw = random.Random(seed)
     name, kind = list(KINDS.items())[seed % len(KINDS)]
     collective = COLLECTIVES[seed % len(COLLECTIVES)]
     nic = draw.choice([nic for host in several_nics for nic in host.nics])
-    place = {"at": port_towards(nic)} if kind.at_port else {"host": nic.host, "nic": nic.index}
+    place = {
+        "nic": lambda: {"host": nic.host, "nic": nic.index},
+        "port": lambda: {"at": port_towards(nic)},
+        "uplink": lambda: {"at": draw.choice(uplinks)},
+    }[kind.where]()
     ranks = start(several_nics)
     ranks.give(Trial(collective, SIZE_BYTES, seconds=1.2, idle_s=draw.uniform(0, 1e-3), enough=9, fresh=True))
     with inject(kind.fault, **place, **kind.parameters) as fault:

@@ -86,7 +86,7 @@ def pause(spans, onset_s):
     before = [ended - began for began, ended in spans if ended < onset_s] or [0.0]
     healthy_s = statistics.median(before)
     hit = [(began, ended) for began, ended in spans if ended >= onset_s]
-    began, ended = max(hit[:3], key=lambda span: span[1] - span[0], default=(0.0, 0.0))
+    began, ended = max(hit, key=lambda span: span[1] - span[0], default=(0.0, 0.0))
     after = [each[1] - each[0] for each in hit if each[0] > ended] or [healthy_s]
     part = min(1.0, max(0.0, (onset_s - began) / healthy_s)) if healthy_s else 0.0
     return (ended - began) - part * healthy_s - (1 - part) * statistics.median(after)

@@ -125,8 +125,11 @@ class Device:
 
     @property
     def active(self) -> bool:
-        """See Port."""
-        return self.status().state == "ACTIVE"
+        """See Port. A device that does not answer has no link."""
+        try:
+            return self.status().state == "ACTIVE"
+        except VerbsError:
+            return False
 
     @property
     def vendor(self) -> int:

@@ -44,7 +44,7 @@ class Trials(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return Options(
             resilient=self.resilient,
             chunk_bytes=self.chunk_bytes,
-            staging_bytes=16 * self.chunk_bytes,
+            staging_bytes=max(Options().staging_bytes, self.chunk_bytes),
             channels=self.channels,
             window=self.window,
             profile=PROFILES[self.profile],

@@ -201,7 +201,7 @@ class RailEngine(Engine):
         except msgspec.DecodeError:
             return
         if isinstance(word, Seen):
-            self.inquiry.heard(word)
+            self.inquiry.heard(word, now_ns)
         elif word.rail in self.edges.by_name:
             self._heed_rail(word, now_ns)
 

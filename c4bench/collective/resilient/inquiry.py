@@ -16,6 +16,8 @@ from c4bench.model.telemetry import Member
 
 # Time for probes to end, and then for the other end's account of its own.
 _PROBES_S, _ACCOUNTS_S = 0.06, 0.12
+# What is further apart than this belongs to different matters.
+_MATTER_S = 0.5
 
 
 class Inquiry:
@@ -29,14 +31,18 @@ class Inquiry:
         self._since_ns: dict[int, int] = {}
         self._told: set[int] = set()
         self._seen: dict[int, dict[Cell, float]] = {}
+        self._heard_ns: dict[int, int] = {}
         self.findings: list[tuple[Component, ...]] = []
 
     def open(self, nic: int, now_ns: int) -> None:
         """A rail of this NIC has died."""
         self._since_ns.setdefault(nic, now_ns)
 
-    def heard(self, word: Seen) -> None:
-        """What a peer has seen of its own NIC."""
+    def heard(self, word: Seen, now_ns: int) -> None:
+        """What a rank has seen of its own NIC. Of an earlier matter nothing is left to say."""
+        if now_ns - self._heard_ns.get(word.nic, 0) > _MATTER_S * 1e9:
+            self._seen.pop(word.nic, None)
+        self._heard_ns[word.nic] = now_ns
         seen = self._seen.setdefault(word.nic, {})
         for one, other, bad in word.cells:
             # A probe is a round trip: it says the same of both directions.
@@ -48,17 +54,17 @@ class Inquiry:
             age_s = (now_ns - since_ns) / 1e9
             if age_s >= _PROBES_S and nic not in self._told:
                 self._told.add(nic)
-                self._account(nic)
+                self._account(nic, now_ns)
             if age_s >= _ACCOUNTS_S:
                 self._judge(nic)
 
-    def _account(self, nic: int) -> None:
+    def _account(self, nic: int, now_ns: int) -> None:
         own = self._members[self._rank].nics[nic]
         rails = [rail for _, rail in self._edges.rails() if rail.nic == nic]
         peers = {rail.peer for rail in rails}
         bad = {peer: any(r.state is not State.UP for r in rails if r.peer == peer) for peer in peers}
         word = Seen(nic, tuple((own, self._members[peer].nics[nic], bad[peer]) for peer in sorted(peers)))
-        self.heard(word)
+        self.heard(word, now_ns)
         for peer in sorted(peers):
             self._tell(peer, word)
 

@@ -13,6 +13,7 @@ from world import World
 from c4bench.collective.errors import CollectiveError
 from c4bench.collective.rendezvous import EVERYBODY
 from c4bench.collective.resilient.patience import Patience
+from c4bench.collective.resilient.rail import SendingRail
 from c4bench.collective.resilient.words import Fence, Fenced, Held, RailName, encode
 from c4bench.collective.ring_reader import read_ring
 from c4bench.verbs.transport import TransportProfile
@@ -497,3 +498,36 @@ def test_killed_rank_is_a_lost_host(world):
         return raised.value.peer
 
     assert made.run(work) == [1, None, 1]
+
+
+def test_flapping_nic_is_left_alone_longer_each_time(world):
+    """A NIC that dies again soon after it came back waits twice as long before it is tried again."""
+    made = resilient(world, 2)
+    storm = Storm(made)
+
+    def penalties(comm):
+        rails = [rail for _, rail in comm._group._engine.edges.rails()]
+        return [rail.penalty_s for rail in rails if isinstance(rail, SendingRail) and rail.nic == 0]
+
+    def until(comm, state):
+        agreed = np.zeros(1, np.int64)
+        while not agreed[0]:
+            comm.barrier()
+            agreed[0] = set(states(comm)) == state
+            comm.all_reduce(agreed, "min")
+
+    def work(comm):
+        seen = []
+        for _ in range(3):
+            if comm.rank == 0:
+                storm.add("down", 1, 0, after=0)
+            until(comm, {"up", "down"})
+            seen += penalties(comm)
+            comm.barrier()
+            if comm.rank == 0:
+                storm.heal()
+            until(comm, {"up"})
+        return seen
+
+    for seen in made.run(work):
+        assert seen == pytest.approx([QUICK.retry_s, 2 * QUICK.retry_s, 4 * QUICK.retry_s])

@@ -89,8 +89,9 @@ class Group:
         right, left = (self.rank + 1) % self.size, (self.rank - 1) % self.size
         to = [right] if closed or right else []
         back = [left] if closed or self.rank else []
-        outlets, inlets, rate_bps = self._fabric.wire("ring", to, back, staged=closed)
-        self._chunk_bytes = self.options.chunk_for(rate_bps)
+        outlets, inlets, rates_bps = self._fabric.wire("ring", to, back, staged=closed)
+        self._chunk_bytes = self.options.chunk_for(min(rates_bps))
+        self._weights = [max(1, round(rate_bps)) for rate_bps in rates_bps]
         self._attach(outlets, inlets)
         channels = range(len(self.site.ports))
         return [
@@ -135,9 +136,9 @@ class Group:
         return found
 
     def shares(self, segments: list[Span], array: Array) -> list[list[Span]]:
-        """Each used channel's share of every segment: one channel where the array is not worth more."""
+        """Each used channel's share of every segment, by its rate: one channel where the array is not worth more."""
         channels = len(self.site.ports)
-        return lanes.share(segments, channels if array.nbytes >= channels * _LANE_BYTES else 1)
+        return lanes.share(segments, self._weights if array.nbytes >= channels * _LANE_BYTES else [1])
 
     def place(self, array: Array, channel: int) -> Place:
         """Where a channel's NIC finds a flat array; registers it unless it is. Raises MemoryError."""

@@ -87,9 +87,9 @@ class Mode(msgspec.Struct, frozen=True):
 
 
 class Hello(msgspec.Struct, frozen=True):
-    """All ends of one rank, by peer and then by channel, and the line rate of its slowest NIC."""
+    """All ends of one rank, by peer and then by channel, and the line rates of its NICs."""
 
-    rate_bps: float
+    rates_bps: list[float]
     sending: dict[int, list[SendingEnd]]
     receiving: dict[int, list[ReceivingEnd]]
     resilient: bool = False

@@ -101,11 +101,11 @@ _Halves = dict[int, list[_Half]]
 
 
 class Wired(NamedTuple):
-    """Connected ends by peer, in the order of channels, and the line rate of the slowest NIC of all ranks."""
+    """Connected ends by peer, in the order of channels, and each channel's rate: its slowest NIC's of all ranks."""
 
     outlets: dict[int, list[Outlet]]
     inlets: dict[int, list[Inlet]]
-    rate_bps: float
+    rates_bps: list[float]
 
 
 def wire(site: Site, key: str, to: Sequence[int], back: Sequence[int], *, staged: bool) -> Wired:
@@ -134,7 +134,12 @@ def wire(site: Site, key: str, to: Sequence[int], back: Sequence[int], *, staged
     }
     # Nobody may write before the far end can receive: a message to a QP that is not up costs a retransmission timer.
     site.exchange(f"{key}/up")
-    return Wired(outlets, inlets, min(hello.rate_bps for hello in hellos))
+    return Wired(outlets, inlets, slowest([hello.rates_bps for hello in hellos]))
+
+
+def slowest(rates_bps: Sequence[Sequence[float]]) -> list[float]:
+    """Each channel's rate: that of its slowest NIC on any rank."""
+    return [min(channel) for channel in zip(*rates_bps, strict=True)]
 
 
 def _sending_half(site: Site, port: Port) -> _Half:
@@ -157,7 +162,7 @@ def _receiving_half(site: Site, port: Port, staged: bool) -> _Half:
 def _hello(site: Site, sending: _Halves, receiving: _Halves) -> Hello:
     here = [port.here() for port in site.ports]
     return Hello(
-        min(nic.rate_bps for nic in site.nics),
+        [nic.rate_bps for nic in site.nics],
         {
             peer: [
                 SendingEnd(_remotes(at, half), half.buffers[0].address, half.buffers[0].region.rkey)

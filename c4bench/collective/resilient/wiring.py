@@ -18,7 +18,7 @@ from c4bench.collective.resilient.rail import Ends, Rail, ReceivingRail, Sending
 from c4bench.collective.resilient.repair import LEDGER_BYTES
 from c4bench.collective.resilient.words import RailName
 from c4bench.collective.wire import MAILBOX_SLOTS
-from c4bench.collective.wiring import Site, Wired, flow_of
+from c4bench.collective.wiring import Site, Wired, flow_of, slowest
 from c4bench.model.fabric import Flow
 from c4bench.verbs.transport import Remote
 
@@ -76,7 +76,7 @@ class RailWiring:
         return Wired(
             {edge.peer: list(edge.outlets) for edge in edges if isinstance(edge, SendingEdge) and edge.peer in to},
             {edge.peer: list(edge.inlets) for edge in edges if isinstance(edge, ReceivingEdge) and edge.peer in back},
-            min(rate for each in hellos for rate in each.rates_bps),
+            slowest([each.rates_bps for each in hellos]),
         )
 
     def _buffer(self, channel_bytes: int) -> SharedBuffer:

@@ -404,8 +404,8 @@ def test_shares_follow_the_rates_of_what_is_left(world):
 
     for unused, slow, fast in made.run(work):
         assert unused == 0
-        # A channel's third each, of which the lost one is shared one to three.
-        assert slow / fast == pytest.approx((1 + 1 / 4) / (1 + 3 / 4), rel=0.02)
+        # Fifths by rate, of which the lost one is shared one to three.
+        assert slow / fast == pytest.approx(1 / 3, rel=0.03)
 
 
 @pytest.mark.parametrize("kind", ["black hole", "down", "path"])
@@ -531,3 +531,18 @@ def test_flapping_nic_is_left_alone_longer_each_time(world):
 
     for seen in made.run(work):
         assert seen == pytest.approx([QUICK.retry_s, 2 * QUICK.retry_s, 4 * QUICK.retry_s])
+
+
+@pytest.mark.parametrize("resilience", [False, True])
+def test_unlike_nics_carry_by_their_rates(world, resilience):
+    """A NIC of three times the rate carries three times the bytes, resilient or not, and every element is exact."""
+    made = world(3, 2, resilient=resilience, rates=(1e10, 3e10), **SMALL)
+
+    def work(comm):
+        for count in (1, 1001, 150_001):
+            summed(comm, count)
+        conns = read_ring(made.path(comm.rank)).conns
+        return [sum(conn.size_bytes for conn in conns if conn.source.endswith(nic)) for nic in ("/0", "/1")]
+
+    for slow, fast in made.run(work):
+        assert fast / slow == pytest.approx(3, rel=0.05)

@@ -51,6 +51,7 @@ class Trial:
     def failed(self, rail: SendingRail, now_ns: int) -> None:
         """Not yet."""
         rail.state = State.DOWN
+        # What is posted on it goes with the reset that begins its next life.
         rail.receives = 0
         rail.penalty_s = min(self._patience.longest_s, max(self._patience.retry_s, rail.penalty_s))
         rail.retry_ns = now_ns + int(rail.penalty_s * 1e9)

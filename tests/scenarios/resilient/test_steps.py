@@ -7,10 +7,10 @@ import pytest
 from c4bench.model.measurement import Clock
 from c4bench.workload.jobs import job, place
 
-TRAINING = {"loop": "training", "pieces": 4, "piece_bytes": 8 << 20, "compute_s": 2.5e-3}
+TRAINING = {"loop": "training", "pieces": 2, "piece_bytes": 4 << 20, "compute_s": 2.5e-3}
 DECODING = {"loop": "decoding", "pieces": 16, "piece_bytes": 64 << 10, "compute_s": 0.5e-3}
 # Long enough for the fault to come in the middle.
-STEPS = {"training": 60, "decoding": 120}
+STEPS = {"training": 40, "decoding": 40}
 
 
 @pytest.fixture

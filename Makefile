@@ -61,8 +61,8 @@ drills: setup
 
 # Resilience needs hosts with several NICs, which the other scenarios' fabric does not have.
 scenarios: setup
-	$(BIN)/pytest --hosts softroce tests/scenarios -m "not nightly"
 	$(BIN)/pytest --hosts softroce tests/scenarios/resilient --c4-topology planes-2 -m "not nightly"
+	$(BIN)/pytest --hosts softroce tests/scenarios -m "not nightly"
 
 bench: setup
 	$(BIN)/c4bench bench

@@ -52,10 +52,11 @@ class Inquiry:
         """Tell what was seen once the probes have ended, and judge once the others have told."""
         for nic, since_ns in list(self._since_ns.items()):
             age_s = (now_ns - since_ns) / 1e9
-            if age_s >= _PROBES_S and nic not in self._told:
+            asked = any(rail.probing for _, rail in self._edges.rails(State.UP) if rail.nic == nic)
+            if age_s >= _PROBES_S and nic not in self._told and not asked:
                 self._told.add(nic)
                 self._account(nic, now_ns)
-            if age_s >= _ACCOUNTS_S:
+            if age_s >= _ACCOUNTS_S and nic in self._told:
                 self._judge(nic)
 
     def _account(self, nic: int, now_ns: int) -> None:

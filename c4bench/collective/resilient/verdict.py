@@ -8,7 +8,7 @@ from c4bench.collective.resilient.rail import State
 from c4bench.collective.resilient.watch import Watch
 from c4bench.model.telemetry import Member
 
-# Time for probes to end, whatever their profile makes of it.
+# Time for words of the other end's findings to come; probes end by themselves.
 _PROBES_S = 0.06
 
 
@@ -36,7 +36,8 @@ class Verdict:
             self._since_ns = now_ns
             for _, rail in self._edges.rails(State.UP):
                 rail.probe()
-        if now_ns - self._since_ns < _PROBES_S * 1e9:
+        asked = any(rail.probing for _, rail in self._edges.rails(State.UP))
+        if asked or now_ns - self._since_ns < _PROBES_S * 1e9:
             return
         alone = not any(self._edges.rails(State.UP))
         others = {edge.peer for edge in self._edges.all}

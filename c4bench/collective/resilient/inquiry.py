@@ -16,8 +16,10 @@ from c4bench.model.telemetry import Member
 
 # Time for probes to end, and then for the other end's account of its own.
 _PROBES_S, _ACCOUNTS_S = 0.06, 0.12
+# An end that has not told by then will not.
+_LONGEST_S = 1.0
 # What is further apart than this belongs to different matters.
-_MATTER_S = 0.5
+_MATTER_S = 2.0
 
 
 class Inquiry:
@@ -31,6 +33,7 @@ class Inquiry:
         self._since_ns: dict[int, int] = {}
         self._told: set[int] = set()
         self._seen: dict[int, dict[Cell, float]] = {}
+        self._accounts: dict[int, set[str]] = {}
         self._heard_ns: dict[int, int] = {}
         self.findings: list[tuple[Component, ...]] = []
 
@@ -42,8 +45,10 @@ class Inquiry:
         """What a rank has seen of its own NIC. Of an earlier matter nothing is left to say."""
         if now_ns - self._heard_ns.get(word.nic, 0) > _MATTER_S * 1e9:
             self._seen.pop(word.nic, None)
+            self._accounts.pop(word.nic, None)
         self._heard_ns[word.nic] = now_ns
         seen = self._seen.setdefault(word.nic, {})
+        self._accounts.setdefault(word.nic, set()).update(one for one, _, _ in word.cells)
         for one, other, bad in word.cells:
             # A probe is a round trip: it says the same of both directions.
             seen[one, other] = seen[other, one] = float(bad)
@@ -56,8 +61,13 @@ class Inquiry:
             if age_s >= _PROBES_S and nic not in self._told and not asked:
                 self._told.add(nic)
                 self._account(nic, now_ns)
-            if age_s >= _ACCOUNTS_S and nic in self._told:
+            if nic in self._told and age_s >= (_LONGEST_S if self._lacking(nic) else _ACCOUNTS_S):
                 self._judge(nic)
+
+    def _lacking(self, nic: int) -> bool:
+        """Whether an end of a dead rail has not told yet what it sees."""
+        ends = {end for cell, bad in self._seen[nic].items() if bad for end in cell}
+        return not ends <= self._accounts[nic]
 
     def _account(self, nic: int, now_ns: int) -> None:
         own = self._members[self._rank].nics[nic]
@@ -71,6 +81,7 @@ class Inquiry:
 
     def _judge(self, nic: int) -> None:
         blames = localise(self._seen.pop(nic), bar=0.5)
+        del self._accounts[nic]
         found = tuple(dict.fromkeys(one for blame in blames for one in (blame.component, *blame.alternatives)))
         if found:
             self.findings.append(found)

@@ -419,7 +419,7 @@ def test_what_was_to_blame_is_found(world, kind):
         comm.barrier()
         if comm.rank == 0:
             storm.add(kind, 1, 0, after=10)
-        until = time.monotonic() + 0.6
+        until = time.monotonic() + 1.5
         going_on = np.ones(1, np.int64)
         while going_on[0]:
             summed(comm, 10_000)

@@ -60,7 +60,9 @@ unit: venv
 drills: setup
 	$(BIN)/pytest tests/drills -m "not nightly"
 
+# Resilience needs hosts with several NICs, which the other scenarios' fabric does not have.
 scenarios: setup
+	$(BIN)/pytest --hosts softroce tests/scenarios/resilient --c4-topology planes-2 -m "not nightly"
 	$(BIN)/pytest --hosts softroce tests/scenarios -m "not nightly"
 
 bench: setup

@@ -30,7 +30,8 @@ _RECONNECT_S = 0.5
 # A line that a cut has left half open is noticed by these.
 _PING_EVERY_S = 5.0
 _PING_WITHIN_S = 10.0
-_RELAYED = ("exchange", "fail", "watch", "release", "result", "follow")  # what ranks ask of the master
+# What ranks ask of the master, and wait for.
+_RELAYED = ("exchange", "fail", "watch", "word", "news", "release", "result", "follow")
 _AT_ONCE = ("route",)  # what they would rather do without than wait for
 
 

@@ -14,6 +14,7 @@ from c4bench.collective.group import Group
 from c4bench.collective.memory import Array
 from c4bench.collective.options import Options
 from c4bench.collective.process import Process
+from c4bench.collective.resilience import Resilience
 from c4bench.collective.wire import Signature
 from c4bench.errors import UsageError
 from c4bench.model.telemetry import Member
@@ -123,6 +124,22 @@ class Communicator:
             f"{self.name}/{name}.{color}", ranks.index(self.rank), self._of(ranks), self._process, self.options
         )
 
+    def shrink(self, lost: Sequence[int]) -> "Communicator":
+        """A new communicator of all ranks but the `lost` ones, ordered as here; also after an error of this one.
+
+        Every other rank calls it with the same ranks: those that CollectiveError `HOST_LOST` names in `peer`. Raises
+        UsageError on a rank that is itself lost, or for ranks that do not exist. The new one is closed apart from this.
+        """
+        for rank in lost:
+            self._check_rank("a communicator without", rank)
+        if self.rank in lost:
+            raise UsageError(
+                f"rank {self.rank} is one of the lost ranks {list(lost)} itself; the others go on without it"
+            )
+        left = [rank for rank in range(self.size) if rank not in lost]
+        name = f"{self.name}/without{'.'.join(map(str, sorted(set(lost))))}"
+        return Communicator(name, left.index(self.rank), self._of(left), self._process, self.options)
+
     def move(self, peer: int, channel: int, source_port: int, qp: int = 0) -> None:
         """Have a QP to `peer` take another path from the next operation on; source port 0 leaves it to ECMP.
 
@@ -138,6 +155,16 @@ class Communicator:
         """
         self._group.outlet(peer, channel).weigh(weights)
 
+    @property
+    def resilience(self) -> Resilience | None:
+        """What resilience has done so far in this communicator's own connections; None where it is off."""
+        return self._group.resilience
+
+    def abandon(self, error: BaseException) -> None:
+        """Tell the others that this rank cannot go on, unless it heard so from one of them."""
+        for group in (self._group, *self._links.values()):
+            group.abandon(error)
+
     def close(self) -> None:
         """Release connections, memory and devices. May be called again, and after an error."""
         for link in self._links.values():
@@ -151,8 +178,7 @@ class Communicator:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None:
-            for group in (self._group, *self._links.values()):
-                group.abandon(error)
+            self.abandon(error)
         self.close()
 
     def _transfer(self, array: Array, src: int, dst: int) -> None:

@@ -7,6 +7,8 @@ from typing import NoReturn
 from c4bench.collective.ends import Inlet, Outlet
 from c4bench.collective.operation import Operation
 from c4bench.collective.rendezvous import Alarm
+from c4bench.collective.resilience import Resilience
+from c4bench.collective.ways import WayInlet, WayOutlet
 from c4bench.verbs.timer import Timer
 from c4bench.verbs.transport import Completion, Port, PortEvent
 from c4bench.verbs.waiting import waiter
@@ -31,8 +33,8 @@ class Engine:
         self._waiter.watch(self._deadline.fd)
         self._clock_ns = clock_ns
         self._timeout_s = timeout_s
-        self._ends: dict[tuple[int, int], Outlet | Inlet] = {}
-        self._outlets: list[Outlet] = []
+        self._ends: dict[tuple[int, int], WayOutlet | WayInlet] = {}
+        self._outlets: dict[Outlet, int] = {}
 
     def close(self) -> None:
         """Release its timer."""
@@ -40,17 +42,20 @@ class Engine:
 
     def attach(self, channel: int, end: Outlet | Inlet) -> None:
         """Deliver an end's completions."""
+        assert isinstance(end, WayOutlet | WayInlet)
         for connection in end.connections:
             self._ends[channel, connection.qp_num] = end
         if isinstance(end, Outlet):
-            self._outlets.append(end)
+            self._outlets[end] = channel
+
+    @property
+    def resilience(self) -> Resilience | None:
+        """None: an operation ends with the first connection that fails."""
+        return None
 
     def outlet(self, peer: int, channel: int) -> Outlet | None:
         """The sending end towards `peer` on a channel."""
-        for (at, _), end in self._ends.items():
-            if at == channel and end.peer == peer and isinstance(end, Outlet):
-                return end
-        return None
+        return next((end for end, at in self._outlets.items() if at == channel and end.peer == peer), None)
 
     def run(self, operation: Operation, now_ns: int) -> None:
         """Drive an operation, entered now, to its end.
@@ -86,7 +91,7 @@ class Engine:
 
     def _deliver(self, operation: Operation, channel: int, completion: Completion, now_ns: int) -> None:
         end = self._ends[channel, completion.qp]
-        if isinstance(end, Outlet):
+        if isinstance(end, WayOutlet):
             if completion.received:
                 operation.granted(end, end.read_grant(completion.immediate))
             else:

@@ -12,6 +12,7 @@ class CollectiveError(C4Error):
     `TIMEOUT`: the operation did not end in time; `ABSENT`: ranks did not come to connect;
     `MISMATCH`: ranks called different operations; `ABORTED`: another rank failed first;
     `MEMORY`: a buffer cannot be had or registered; `DEVICE_FATAL`: a NIC is lost;
+    `HOST_LOST`: no NIC of rank `peer`'s host can be reached, or of one's own host where that is this rank;
     `DEVICE`: a NIC cannot be opened or used; `BROKEN`: an earlier operation failed.
     """
 

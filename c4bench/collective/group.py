@@ -8,19 +8,21 @@ import numpy as np
 from c4bench.collective import lanes, schedule
 from c4bench.collective.arrays import Reducing
 from c4bench.collective.ends import Inlet, Outlet
-from c4bench.collective.engine import Engine
 from c4bench.collective.errors import CollectiveError
+from c4bench.collective.fabrics import Channels, Fabric
 from c4bench.collective.lane import Lane
 from c4bench.collective.lanes import Place
 from c4bench.collective.memory import Array, Registrations
 from c4bench.collective.operation import Operation
 from c4bench.collective.options import Options
 from c4bench.collective.process import Process
+from c4bench.collective.resilience import Resilience
+from c4bench.collective.resilient.fabric import Rails
 from c4bench.collective.ring_layout import MAX_RANKS
 from c4bench.collective.schedule import RingPlan, Span
 from c4bench.collective.silence import Silence
 from c4bench.collective.wire import Signature
-from c4bench.collective.wiring import Site, wire
+from c4bench.collective.wiring import Site
 from c4bench.errors import C4Error, UsageError
 from c4bench.model.fabric import Nic
 from c4bench.model.telemetry import CommRecord, Failure, Member
@@ -66,10 +68,10 @@ class Group:
             undo.callback(recording.release, index)
             self.site = Site(name, rank, tuple(members), process, tuple(used), ports, recording, index, options)
             undo.callback(self._release_routes)
-            self._engine = Engine(ports, alarm, options.completions, options.clock_ns, options.timeout_s)
-            undo.callback(self._engine.close)
             self._registrations += [Registrations(port) for port in ports]
             undo.callback(self._deregister)
+            self._fabric: Fabric = (Rails if options.resilient else Channels)(self.site, alarm, undo)
+            self._engine = self._fabric.engine
             self._ring = self._wire_ring(closed=closed)
             self._undo = undo.pop_all()
 
@@ -87,8 +89,9 @@ class Group:
         right, left = (self.rank + 1) % self.size, (self.rank - 1) % self.size
         to = [right] if closed or right else []
         back = [left] if closed or self.rank else []
-        outlets, inlets, rate_bps = wire(self.site, "ring", to, back, staged=closed)
-        self._chunk_bytes = self.options.chunk_for(rate_bps)
+        outlets, inlets, rates_bps = self._fabric.wire("ring", to, back, staged=closed)
+        self._chunk_bytes = self.options.chunk_for(min(rates_bps))
+        self._weights = [max(1, round(rate_bps)) for rate_bps in rates_bps]
         self._attach(outlets, inlets)
         channels = range(len(self.site.ports))
         return [
@@ -112,7 +115,7 @@ class Group:
             right, left = steps[0]
             to = [peer for peer, _ in steps if peer != right]
             back = [peer for _, peer in steps if peer != left]
-            outlets, inlets, _ = wire(self.site, "pairs", to, back, staged=False)
+            outlets, inlets, _ = self._fabric.wire("pairs", to, back, staged=False)
             self._attach(outlets, inlets)
             for channel, (outlet, inlet) in enumerate(self._ring):
                 assert outlet is not None
@@ -133,16 +136,15 @@ class Group:
         return found
 
     def shares(self, segments: list[Span], array: Array) -> list[list[Span]]:
-        """Each used channel's share of every segment: one channel where the array is not worth more."""
+        """Each used channel's share of every segment, by its rate: one channel where the array is not worth more."""
         channels = len(self.site.ports)
-        return lanes.share(segments, channels if array.nbytes >= channels * _LANE_BYTES else 1)
+        return lanes.share(segments, self._weights if array.nbytes >= channels * _LANE_BYTES else [1])
 
     def place(self, array: Array, channel: int) -> Place:
         """Where a channel's NIC finds a flat array; registers it unless it is. Raises MemoryError."""
         if not array.nbytes:
             return Place(0, 0, 0)
-        region, shift = self._registrations[channel].find(array)
-        return Place(array.ctypes.data + shift, region.lkey, region.rkey)
+        return self._fabric.place(array, channel, self._registrations)
 
     def empty(self, shape: int | tuple[int, ...], dtype: str) -> Array:
         """An array in memory of the communicator's provider, registered with all its NICs until it is closed."""
@@ -248,8 +250,15 @@ class Group:
         status = error.status if isinstance(error, CollectiveError) else ""
         if not (self._broken or status == "ABORTED"):
             with suppress(C4Error):
-                self._rendezvous.fail(self.name, Failure(self.rank, str(error) or type(error).__name__, status))
+                lost = isinstance(error, CollectiveError) and error.status == "HOST_LOST"
+                rank = error.peer if isinstance(error, CollectiveError) and lost else self.rank
+                self._rendezvous.fail(self.name, Failure(rank, str(error) or type(error).__name__, status))
         self._broken = True
+
+    @property
+    def resilience(self) -> Resilience | None:
+        """What resilience has done so far; None where it is off."""
+        return self._engine.resilience
 
     def close(self) -> None:
         """Release connections, memory and devices. May be called again, and after an error."""

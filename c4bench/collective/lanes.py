@@ -1,6 +1,7 @@
 """Turns schedules and arrays into lanes: the one place where indices become addresses."""
 
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from c4bench.collective import schedule
@@ -45,13 +46,16 @@ def cut(segments: list[Span], itemsize: int, chunk_bytes: int) -> Cut:
     return Cut(segments, schedule.chunk_count(longest, 1, itemsize, chunk_bytes))
 
 
-def share(segments: Sequence[Span], channels: int) -> list[list[Span]]:
-    """Each channel's share of every segment."""
-    shares = [
-        [(start + low, start + high) for low, high in schedule.split(stop - start, channels)]
-        for start, stop in segments
+def share(segments: Sequence[Span], weights: Sequence[int]) -> list[list[Span]]:
+    """Each channel's share of every segment, in proportion to the channels' weights."""
+    edges = list(accumulate(weights, initial=0))
+    return [
+        [
+            (start + (stop - start) * low // edges[-1], start + (stop - start) * high // edges[-1])
+            for start, stop in segments
+        ]
+        for low, high in pairwise(edges)
     ]
-    return [[parts[channel] for parts in shares] for channel in range(channels)]
 
 
 def ring_lane(

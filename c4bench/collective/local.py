@@ -2,9 +2,11 @@
 
 import os
 import threading
+from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 
-from c4bench.collective.rendezvous import AbsentError, FailedError
+from c4bench.collective.rendezvous import EVERYBODY, AbsentError, FailedError
 from c4bench.model.fabric import Flow
 from c4bench.model.telemetry import Failure
 
@@ -30,6 +32,39 @@ class LocalAlarm:
         os.close(self.fd)
 
 
+class LocalLine:
+    """Word between the ranks of one communicator (see `Line`)."""
+
+    def __init__(self, lines: dict[int, "LocalLine"], rank: int) -> None:
+        self.fd = os.eventfd(0, os.EFD_NONBLOCK)
+        self._lines, self._rank = lines, rank
+        self._heard: deque[bytes] = deque()
+        lines[rank] = self
+
+    def tell(self, to: int, body: bytes) -> None:
+        """Put it on the others' lines."""
+        for rank, line in list(self._lines.items()):
+            if rank != self._rank and to in (rank, EVERYBODY):
+                line.hear(body)
+
+    def hear(self, body: bytes) -> None:
+        """Keep what has come until it is taken."""
+        self._heard.append(body)
+        with suppress(OSError):
+            os.eventfd_write(self.fd, 1)
+
+    def take(self) -> list[bytes]:
+        """What has come."""
+        with suppress(BlockingIOError):
+            os.eventfd_read(self.fd)
+        return [self._heard.popleft() for _ in range(len(self._heard))]
+
+    def close(self) -> None:
+        """Listen no more."""
+        self._lines.pop(self._rank, None)
+        os.close(self.fd)
+
+
 class LocalRendezvous:
     """Exchanges and failures within the process (see `Rendezvous`). Paths are left to ECMP."""
 
@@ -39,6 +74,7 @@ class LocalRendezvous:
         self._given: dict[tuple[str, str], dict[int, bytes]] = {}
         self._missing: dict[tuple[str, str], list[int]] = {}
         self._alarms: dict[str, list[LocalAlarm]] = {}
+        self._lines: dict[str, dict[int, LocalLine]] = {}
 
     def exchange(self, comm: str, key: str, rank: int, size: int, payload: bytes, timeout_s: float) -> list[bytes]:
         """All-gather `payload`. When the time of one rank is over, it is over for all who wait."""
@@ -77,6 +113,11 @@ class LocalRendezvous:
         """Ring this alarm no more."""
         with self._news:
             self._alarms[comm].remove(alarm)
+
+    def line(self, comm: str, rank: int) -> LocalLine:
+        """A line to the other ranks."""
+        with self._news:
+            return LocalLine(self._lines.setdefault(comm, {}), rank)
 
     def route(self, flows: Sequence[Flow]) -> list[int]:
         """Leave them all to ECMP."""

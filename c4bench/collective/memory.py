@@ -3,7 +3,7 @@
 import mmap
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
@@ -68,6 +68,23 @@ class Buffer:
         self.address = self.bytes.ctypes.data
         with _registering(f"a buffer of {size_bytes} bytes"):
             self.region: Region = port.register(self.address, size_bytes)
+
+
+class SharedBuffer:
+    """The same, registered with several ports: `regions` in their order."""
+
+    def __init__(self, ports: Sequence[Port], size_bytes: int) -> None:
+        self._map = _pages(size_bytes)
+        self.bytes: npt.NDArray[np.uint8] = np.frombuffer(self._map, np.uint8)
+        self.view = memoryview(self._map)
+        self.address = self.bytes.ctypes.data
+        with _registering(f"a buffer of {size_bytes} bytes"):
+            self.regions: tuple[Region, ...] = tuple(port.register(self.address, size_bytes) for port in ports)
+
+    @property
+    def rkeys(self) -> list[int]:
+        """Its remote key on each port."""
+        return [region.rkey for region in self.regions]
 
 
 def _pages(size_bytes: int) -> mmap.mmap:

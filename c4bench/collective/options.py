@@ -6,6 +6,7 @@ from collections.abc import Callable
 import msgspec
 
 from c4bench.collective.memory import HostMemory, Provider
+from c4bench.collective.resilient.patience import Patience
 from c4bench.errors import UsageError
 from c4bench.verbs.transport import PATIENT, TransportProfile
 from c4bench.verbs.waiting import MODES
@@ -33,7 +34,8 @@ class Options(msgspec.Struct, frozen=True):
     with a path of its own, share the load of a connection. `paths` is `ecmp` or `planned`. `completions` says how to
     wait: `events` sleeps until the NIC notifies, `polling` spins. `connect_s` bounds how long members are waited for
     when connecting, `timeout_s` every operation. `record` can be turned off to measure what telemetry costs. `memory`
-    provides the arrays of `Communicator.empty`.
+    provides the arrays of `Communicator.empty`. `resilient` has operations outlive the loss of NICs, as long as two
+    hosts have a pair left that reach each other; `patience` says how soon what is believed then.
     """
 
     chunk_bytes: int = 0
@@ -49,6 +51,8 @@ class Options(msgspec.Struct, frozen=True):
     record: bool = True
     memory: Provider = HostMemory()
     clock_ns: Callable[[], int] = now_ns
+    resilient: bool = False
+    patience: Patience = Patience()
 
     def __post_init__(self) -> None:
         for name, choices in (("paths", ("ecmp", "planned")), ("completions", tuple(MODES))):

@@ -7,6 +7,8 @@ from c4bench.errors import C4Error
 from c4bench.model.fabric import Flow
 from c4bench.model.telemetry import Failure
 
+EVERYBODY = -1
+
 
 class AbsentError(C4Error):
     """Ranks did not come to an exchange in time."""
@@ -39,6 +41,23 @@ class Alarm(Protocol):
         """Stop listening."""
 
 
+class Line(Protocol):
+    """Word between the members of one communicator, out of band. What is told may come twice, late, or not at all."""
+
+    @property
+    def fd(self) -> int:
+        """A descriptor that becomes readable when there is word."""
+
+    def tell(self, to: int, body: bytes) -> None:
+        """Tell rank `to`, or all other ranks with EVERYBODY; returns at once."""
+
+    def take(self) -> list[bytes] | None:
+        """What has come. None when there is nobody left who could bring word."""
+
+    def close(self) -> None:
+        """Hang up."""
+
+
 class Rendezvous(Protocol):
     """What a communicator asks of the control plane. Names of communicators are unique within a job, and used once."""
 
@@ -54,6 +73,9 @@ class Rendezvous(Protocol):
 
     def alarm(self, comm: str) -> Alarm:
         """Listen for failures of a communicator's members."""
+
+    def line(self, comm: str, rank: int) -> Line:
+        """Rank `rank`'s line to the other members."""
 
     def route(self, flows: Sequence[Flow]) -> list[int]:
         """C4P's answer: a UDP source port for each flow, in order; 0 leaves a flow to ECMP."""

@@ -80,9 +80,16 @@ class ReceivingEnd(msgspec.Struct, frozen=True):
     staging_rkey: int
 
 
-class Hello(msgspec.Struct, frozen=True):
-    """All ends of one rank, by peer and then by channel, and the line rate of its slowest NIC."""
+class Mode(msgspec.Struct, frozen=True):
+    """What is common to all kinds of hello: whether its communicator is to outlive NICs."""
 
-    rate_bps: float
+    resilient: bool = False
+
+
+class Hello(msgspec.Struct, frozen=True):
+    """All ends of one rank, by peer and then by channel, and the line rates of its NICs."""
+
+    rates_bps: list[float]
     sending: dict[int, list[SendingEnd]]
     receiving: dict[int, list[ReceivingEnd]]
+    resilient: bool = False

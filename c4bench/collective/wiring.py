@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from c4bench.collective.ends import INLET_RECEIVES, INLET_SENDS, Inlet, Outlet, Way
+from c4bench.collective.ends import INLET_RECEIVES, Inlet, Outlet
 from c4bench.collective.errors import CollectiveError
 from c4bench.collective.memory import Buffer
 from c4bench.collective.options import Options
@@ -14,7 +14,8 @@ from c4bench.collective.process import Process
 from c4bench.collective.recorder import ConnName, Recorder
 from c4bench.collective.rendezvous import AbsentError, FailedError
 from c4bench.collective.silence import Silence
-from c4bench.collective.wire import MAILBOX_BYTES, MAILBOX_SLOTS, Hello, ReceivingEnd, SendingEnd
+from c4bench.collective.ways import INLET_SENDS, Way, WayInlet, WayOutlet
+from c4bench.collective.wire import MAILBOX_BYTES, MAILBOX_SLOTS, Hello, Mode, ReceivingEnd, SendingEnd
 from c4bench.model.fabric import Flow, Nic
 from c4bench.model.telemetry import Member
 from c4bench.verbs.transport import Connection, Port, Remote
@@ -55,6 +56,20 @@ class Site:
             peer = error.failure.rank
             raise self._error(key, f"rank {peer} failed: {error}", peer, "ABORTED") from None
 
+    def hellos(self, key: str, hello: bytes) -> list[bytes]:
+        """Exchange hellos. Raises CollectiveError `MISMATCH` too, where ranks disagree about `resilient`."""
+        said = self.exchange(key, hello)
+        modes = [msgspec.msgpack.decode(raw, type=Mode).resilient for raw in said]
+        other = next((rank for rank, mode in enumerate(modes) if mode != self.options.resilient), None)
+        if other is not None:
+            kinds = {True: "resilient", False: "not resilient"}
+            message = (
+                f"rank {other} is {kinds[modes[other]]} and this one is {kinds[self.options.resilient]}; "
+                "give every rank the same options"
+            )
+            raise self._error(key, message, other, "MISMATCH")
+        return said
+
     def _error(self, key: str, message: str, peer: int, status: str) -> CollectiveError:
         kind = f"connecting {key.partition('/')[0]}"
         return CollectiveError(message, comm=self.comm, rank=self.rank, kind=kind, peer=peer, status=status)
@@ -86,11 +101,11 @@ _Halves = dict[int, list[_Half]]
 
 
 class Wired(NamedTuple):
-    """Connected ends by peer, in the order of channels, and the line rate of the slowest NIC of all ranks."""
+    """Connected ends by peer, in the order of channels, and each channel's rate: its slowest NIC's of all ranks."""
 
     outlets: dict[int, list[Outlet]]
     inlets: dict[int, list[Inlet]]
-    rate_bps: float
+    rates_bps: list[float]
 
 
 def wire(site: Site, key: str, to: Sequence[int], back: Sequence[int], *, staged: bool) -> Wired:
@@ -101,7 +116,7 @@ def wire(site: Site, key: str, to: Sequence[int], back: Sequence[int], *, staged
     sending = {peer: [_sending_half(site, port) for port in site.ports] for peer in to}
     receiving = {peer: [_receiving_half(site, port, staged) for port in site.ports] for peer in back}
     hello = msgspec.msgpack.encode(_hello(site, sending, receiving))
-    hellos = [msgspec.msgpack.decode(raw, type=Hello) for raw in site.exchange(key, hello)]
+    hellos = [msgspec.msgpack.decode(raw, type=Hello) for raw in site.hellos(key, hello)]
     routes = _routes(site, to)
     outlets = {
         peer: [
@@ -119,7 +134,12 @@ def wire(site: Site, key: str, to: Sequence[int], back: Sequence[int], *, staged
     }
     # Nobody may write before the far end can receive: a message to a QP that is not up costs a retransmission timer.
     site.exchange(f"{key}/up")
-    return Wired(outlets, inlets, min(hello.rate_bps for hello in hellos))
+    return Wired(outlets, inlets, slowest([hello.rates_bps for hello in hellos]))
+
+
+def slowest(rates_bps: Sequence[Sequence[float]]) -> list[float]:
+    """Each channel's rate: that of its slowest NIC on any rank."""
+    return [min(channel) for channel in zip(*rates_bps, strict=True)]
 
 
 def _sending_half(site: Site, port: Port) -> _Half:
@@ -142,7 +162,7 @@ def _receiving_half(site: Site, port: Port, staged: bool) -> _Half:
 def _hello(site: Site, sending: _Halves, receiving: _Halves) -> Hello:
     here = [port.here() for port in site.ports]
     return Hello(
-        min(nic.rate_bps for nic in site.nics),
+        [nic.rate_bps for nic in site.nics],
         {
             peer: [
                 SendingEnd(_remotes(at, half), half.buffers[0].address, half.buffers[0].region.rkey)
@@ -174,13 +194,13 @@ def _routes(site: Site, to: Sequence[int]) -> dict[_QpPlace, int]:
     ]
     if site.options.paths == "ecmp" or not places:
         return dict.fromkeys(places, 0)
-    flows = [_flow(site, place) for place in places]
+    flows = [flow_of(site, *place.place, place.qp) for place in places]
     site.routed.extend(flow.id for flow in flows)
     return dict(zip(places, site.process.rendezvous.route(flows), strict=True))
 
 
-def _flow(site: Site, place: _QpPlace) -> Flow:
-    (peer, channel), qp = place
+def flow_of(site: Site, peer: int, channel: int, qp: int) -> Flow:
+    """What C4P is asked a path for: one QP of a connection."""
     nic = site.nics[channel]
     name = f"{site.process.job}/{site.comm}/{site.rank}>{peer}/{channel}.{qp}"
     return Flow(name, site.process.job, nic.name, site.members[peer].nics[channel], nic.rate_bps / site.options.qps)
@@ -193,7 +213,7 @@ def _outlet(site: Site, place: _Place, half: _Half, far: ReceivingEnd, routes: d
         connection.connect(remote, routes[_QpPlace(place, index)], receives=MAILBOX_SLOTS)
         name = ConnName(site.record, place.peer, source, destination, connection.qp_num)
         ways.append(Way(connection, site.recorder.connection(name, connection.source_port, site.options.clock_ns())))
-    return Outlet(place.peer, ways, half.buffers[0], far)
+    return WayOutlet(place.peer, ways, half.buffers[0], far)
 
 
 def _inlet(site: Site, place: _Place, half: _Half, far: SendingEnd) -> Inlet:
@@ -203,4 +223,4 @@ def _inlet(site: Site, place: _Place, half: _Half, far: SendingEnd) -> Inlet:
         connection.connect(remote, receives=INLET_RECEIVES)
         records.append(site.recorder.arrivals(ConnName(site.record, place.peer, source, destination, remote.qp)))
     staging = half.buffers[1] if len(half.buffers) > 1 else None
-    return Inlet(place.peer, half.connections, half.buffers[0], staging, far, records)
+    return WayInlet(place.peer, half.connections, half.buffers[0], staging, far, records)

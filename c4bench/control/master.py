@@ -33,12 +33,14 @@ from c4bench.wire.messages import (
     Hello,
     JobSpec,
     Launch,
+    News,
     Release,
     Result,
     Route,
     Start,
     Stop,
     Watch,
+    Word,
 )
 from c4bench.wire.peer import Handler, Peer
 from c4bench.wire.trust import MASTER, peer_name, server_context
@@ -140,6 +142,8 @@ class Master:
             "exchange": Handler(Exchange, self._board.exchange),
             "fail": Handler(Fail, self._fail),
             "watch": Handler(Watch, self._watch),
+            "word": Handler(Word, self._word),
+            "news": Handler(News, self._board.news),
             "route": Handler(Route, self.routing.route),
             "release": Handler(Release, self.routing.release),
             "follow": Handler(Follow, self.routing.follow),
@@ -274,6 +278,10 @@ class Master:
     async def _fail(self, request: Fail) -> Empty:
         self._board.fail(request)
         self.detection.told(request)
+        return Empty()
+
+    async def _word(self, request: Word) -> Empty:
+        self._board.word(request)
         return Empty()
 
     async def _watch(self, request: Watch) -> Failure:

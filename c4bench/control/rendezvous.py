@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 
-from c4bench.control.store import Answered, Entry, Failed, Store
+from c4bench.control.store import Answered, Entry, Failed, Said, Store
 from c4bench.errors import UnhealthyError
 from c4bench.model.telemetry import Failure
-from c4bench.wire.messages import Exchange, Exchanged, Fail
+from c4bench.wire.messages import Exchange, Exchanged, Fail, News, Told, Word
 
 # Of each job: a rank that still lacks an answer holds its communicator up, so it is among the latest.
 _REMEMBERED = 1024
@@ -37,6 +37,8 @@ class Board:
         self._gatherings: dict[_Name, _Gathering] = {}
         self._failures: dict[_Comm, asyncio.Future[Failure]] = {}
         self._answered: dict[str, dict[tuple[str, str], Exchanged]] = {}
+        self._words: dict[_Comm, list[Word]] = {}
+        self._news: dict[_Comm, asyncio.Event] = {}
 
     def admit(self, job: str, before: Iterable[Entry] = ()) -> None:
         """Remember answers to this job's ranks from now on; `before` is what an earlier master has written down."""
@@ -46,6 +48,8 @@ class Board:
                 known[entry.comm, entry.key] = entry.exchanged
             elif isinstance(entry, Failed):
                 self._ring(entry.fail)
+            elif isinstance(entry, Said):
+                self._words.setdefault((job, entry.word.comm), []).append(entry.word)
 
     async def exchange(self, request: Exchange) -> Exchanged:
         """Wait for the other ranks of the key. When the time of any is over, it is over for all who wait."""
@@ -97,9 +101,35 @@ class Board:
         # Shielded: a watcher that goes away must not take the others' future with it.
         return await asyncio.shield(self._failure(job, comm))
 
+    def word(self, request: Word) -> None:
+        """Keep what one rank has to say to others of its communicator, and wake those who wait for news."""
+        name = (request.job, request.comm)
+        self._words.setdefault(name, []).append(request)
+        if request.job in self._answered:
+            self._store.append(request.job, Said(request))
+        self._news.pop(name, asyncio.Event()).set()
+
+    async def news(self, request: News) -> Told:
+        """What was said to a rank since it last asked, as soon as there is any. UnhealthyError when the job ends."""
+        name = (request.job, request.comm)
+        while True:
+            words = self._words.get(name, [])
+            new = words[request.after :]
+            mine = tuple(word.body for word in new if word.sender != request.rank and word.to in (request.rank, -1))
+            if mine:
+                return Told(mine, len(words))
+            news = self._news.setdefault(name, asyncio.Event())
+            await news.wait()
+            if name not in self._words:
+                raise UnhealthyError(f"job {request.job} has ended")
+
     def forget(self, job: str) -> None:
         """Drop what a job that has ended left pending."""
         self._answered.pop(job, None)
+        for comm in [comm for comm in self._words if comm[0] == job]:
+            del self._words[comm]
+        for comm in [comm for comm in self._news if comm[0] == job]:
+            self._news.pop(comm).set()
         for name in [name for name in self._gatherings if name[0] == job]:
             self._gatherings.pop(name).ended.cancel()
         for comm in [comm for comm in self._failures if comm[0] == job]:

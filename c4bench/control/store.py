@@ -17,7 +17,7 @@ from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.event import Event
 from c4bench.model.fabric import Host
 from c4bench.model.steering import Incident, Out, Policy
-from c4bench.wire.messages import Exchanged, Fail, JobSpec, Result
+from c4bench.wire.messages import Exchanged, Fail, JobSpec, Result, Word
 
 Kind = TypeVar("Kind")
 
@@ -66,13 +66,19 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
     fail: Fail
 
 
+class Said(msgspec.Struct, frozen=True, tag="said"):
+    """What one rank had to say to others; how many words there have been is what ranks count by."""
+
+    word: Word
+
+
 class Told(msgspec.Struct, frozen=True, tag="told"):
     """A rank's result."""
 
     result: Result
 
 
-Entry = Answered | Failed | Told
+Entry = Answered | Failed | Said | Told
 
 
 class Store:

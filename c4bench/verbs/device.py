@@ -124,6 +124,14 @@ class Device:
         return self._paths
 
     @property
+    def active(self) -> bool:
+        """See Port. A device that does not answer has no link."""
+        try:
+            return self.status().state == "ACTIVE"
+        except VerbsError:
+            return False
+
+    @property
     def vendor(self) -> int:
         """The vendor identity of the device."""
         with verbs(self.name, "querying the device"):

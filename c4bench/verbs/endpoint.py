@@ -178,6 +178,20 @@ class Endpoint:
         except PyverbsError as error:
             raise failure(self.device.name, "posting a write", error, self.qp_num) from error
 
+    def read(self, local: tuple[int, int], remote: tuple[int, int], length: int) -> None:
+        """RDMA-read `length` bytes from `remote` (address, rkey) to `local` (address, lkey)."""
+        sge = SGE(local[0], length, local[1])
+        request = SendWR(opcode=ENUMS.IBV_WR_RDMA_READ, num_sge=1, sg=[sge], send_flags=ENUMS.IBV_SEND_SIGNALED)
+        request.set_wr_rdma(remote[1], remote[0])
+        try:
+            self.raw.post_send(request)
+        except PyverbsError as error:
+            raise failure(self.device.name, "posting a read", error, self.qp_num) from error
+
+    def fence(self) -> None:
+        """Into the error state: nothing more leaves or arrives, and what is posted is flushed. May be called again."""
+        self._modify("to ERR", self._to(ENUMS.IBV_QPS_ERR), ENUMS.IBV_QP_STATE)
+
     def probe(self, wr_id: int = 0) -> None:
         """Write zero bytes: succeeds in a round trip where the peer's QP lives, and errs after the retries if not."""
         self.write((0, 0), (0, 0), 0, wr_id=wr_id)

@@ -1,27 +1,35 @@
 """A transport within one process: writes are memory copies, completions wake an eventfd. For ranks that are threads."""
 
-import ctypes
 import itertools
 import os
 import threading
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
 
-from c4bench.errors import C4Error
 from c4bench.verbs.errors import VerbsError
+from c4bench.verbs.loopback_connection import Fate, LoopbackConnection
+from c4bench.verbs.loopback_time import Retransmission
 from c4bench.verbs.transport import Completion, PortEvent, Remote, TransportProfile
 
 _T = TypeVar("_T")
 _FIRST_QP = 17
-_ECMP_PORT = 0xC001
 
 
 class Network:
-    """All connections and registered memory that can reach each other. Writes to a QP in `dead` are never answered."""
+    """All connections and registered memory that can reach each other. Writes to a QP in `dead` are never answered.
 
-    def __init__(self) -> None:
+    `fate` says what becomes of packets from a port to another. What is not answered is sent again and fails after the
+    profile's retries, whose timers run at `timer_scale`; packets that come late do so after `late_s`.
+    """
+
+    def __init__(self, timer_scale: float = 1.0, late_s: float = 0.02) -> None:
         self.dead: set[int] = set()
+        self.fate: Callable[[LoopbackPort, LoopbackPort], Fate] = lambda _, __: ""
+        self.timer_scale = timer_scale
+        self.late_s = late_s
+        self.retransmission = Retransmission()
         self.connections: dict[int, LoopbackConnection] = {}
         self.regions: dict[int, LoopbackRegion] = {}
         self.lock = threading.Lock()
@@ -75,6 +83,7 @@ class LoopbackPort:
         self.network = network
         self.name = name
         self.closed = False
+        self.active = True
         self._completions: deque[Completion] = deque()
         self._events: deque[PortEvent] = deque()
         self.event_fds = os.eventfd(0, os.EFD_NONBLOCK), os.eventfd(0, os.EFD_NONBLOCK)
@@ -99,14 +108,15 @@ class LoopbackPort:
             device=self.name,
         )
 
-    def connection(self, profile: TransportProfile, sends: int, receives: int) -> "LoopbackConnection":  # noqa: ARG002
+    def connection(self, profile: TransportProfile, sends: int, receives: int) -> "LoopbackConnection":  # noqa: ARG002  (a Port's signature)
         """A new connection; a write takes no time, so only the depth of the receive queue matters."""
-        return LoopbackConnection(self, receives)
+        return LoopbackConnection(self, profile, receives)
 
     def complete(self, completion: Completion) -> None:
         """Queue a completion and wake whoever waits."""
         self._completions.append(completion)
-        os.eventfd_write(self.event_fds[0], 1)
+        with suppress(OSError):  # closed meanwhile
+            os.eventfd_write(self.event_fds[0], 1)
 
     def completions(self, *, arm: bool = True) -> list[Completion]:
         """Every completion there is."""
@@ -142,94 +152,3 @@ def _consume(fd: int) -> None:
 def _take(queue: deque[_T]) -> list[_T]:
     # One that is added meanwhile has a notification of its own.
     return [queue.popleft() for _ in range(len(queue))]
-
-
-class LoopbackConnection:
-    """One end of a connection: what it writes has arrived when `write` returns."""
-
-    def __init__(self, port: LoopbackPort, receives: int) -> None:
-        self.port = port
-        self.source_port = 0
-        self._remote = 0
-        self._depth = receives
-        self._receives = 0
-        self.qp_num = port.network.add(self)
-
-    @property
-    def receives(self) -> int:
-        """How many receives are posted."""
-        return self._receives
-
-    def connect(self, remote: Remote, source_port: int = 0, receives: int = 0) -> None:
-        """Connect to `remote.qp` with `receives` receives posted."""
-        self._remote = remote.qp
-        self.source_port = source_port or _ECMP_PORT
-        with self.port.network.lock:
-            self._receives = 0
-        for _ in range(receives):
-            self.post_receive()
-
-    def post_receive(self) -> None:
-        """Post one receive. VerbsError where the queue is full."""
-        with self.port.network.lock:
-            self._receives += 1
-            full = self._receives > self._depth
-        if full:
-            raise VerbsError(
-                f"QP {self.qp_num} on {self.port.name}: more than {self._depth} receives posted",
-                device=self.port.name,
-                qp=self.qp_num,
-            )
-
-    def write(
-        self, local: tuple[int, int], remote: tuple[int, int], length: int, *, immediate: int | None, signaled: bool
-    ) -> None:
-        """Copy `length` bytes from `local` (address, lkey) to `remote` (address, rkey).
-
-        C4Error where the far end has no receive posted for `immediate`: on a fabric it would be a receiver that is not
-        ready, which the collectives' credits rule out.
-        """
-        network = self.port.network
-        with network.lock:
-            far = network.connections.get(self._remote)
-            status = self._copy(far, local, remote, length)
-            if far is not None and not status and immediate is not None:
-                far.receive(immediate)
-        if signaled or status:
-            self.port.complete(Completion(self.qp_num, 0, status, received=False, immediate=0))
-
-    def _copy(
-        self, far: "LoopbackConnection | None", local: tuple[int, int], remote: tuple[int, int], length: int
-    ) -> str:
-        """Copy unless a real NIC would refuse; returns the completion status it would give."""
-        network = self.port.network
-        if far is None or far.qp_num in network.dead:
-            return "RETRY_EXC_ERR"
-        if not length:
-            return ""
-        if not _registered(network, self.port, local, length):
-            return "LOC_PROT_ERR"
-        if not _registered(network, far.port, remote, length):
-            return "REM_ACCESS_ERR"
-        ctypes.memmove(remote[0], local[0], length)
-        return ""
-
-    def receive(self, immediate: int) -> None:
-        """Spend a posted receive on a message; the caller holds the network's lock."""
-        if not self._receives:
-            raise C4Error(f"QP {self.qp_num} on {self.port.name}: a message came where no receive was posted")
-        self._receives -= 1
-        self.port.complete(Completion(self.qp_num, 0, "", received=True, immediate=immediate))
-
-    def move(self, source_port: int) -> None:
-        """Take another path, in name."""
-        self.source_port = source_port or _ECMP_PORT
-
-    def close(self) -> None:
-        """Be gone: writes to it are no longer answered."""
-        self.port.network.connections.pop(self.qp_num, None)
-
-
-def _registered(network: Network, port: LoopbackPort, place: tuple[int, int], length: int) -> bool:
-    region = network.regions.get(place[1])
-    return region is not None and region.covers(port, place[0], length)

@@ -94,6 +94,12 @@ class Connection(Protocol):
     def post_receive(self) -> None:
         """Post one receive that takes an immediate and no bytes."""
 
+    def read(self, local: tuple[int, int], remote: tuple[int, int], length: int) -> None:
+        """RDMA-read `length` bytes from `remote` (address, rkey) to `local` (address, lkey)."""
+
+    def fence(self) -> None:
+        """Have nothing more leave or arrive by it: the error state. What is still posted completes with an error."""
+
     def move(self, source_port: int) -> None:
         """Take another path; nothing may be outstanding."""
 
@@ -106,6 +112,10 @@ class Port(Protocol):
 
     def here(self) -> Remote:
         """Its address as the far end needs it, with a QP of 0. Looked up at each call: a GID may move."""
+
+    @property
+    def active(self) -> bool:
+        """Whether its link is up now."""
 
     @property
     def event_fds(self) -> tuple[int, int]:

@@ -134,6 +134,32 @@ class Watch(msgspec.Struct, frozen=True):
     comm: str
 
 
+class Word(msgspec.Struct, frozen=True):
+    """Rank to master, as a note: bring `body` to rank `to` of this communicator, to all others of it where it is -1."""
+
+    job: str
+    comm: str
+    sender: int
+    to: int
+    body: bytes
+
+
+class News(msgspec.Struct, frozen=True):
+    """Rank to master: tell me, as a `Told`, what has been brought to `rank` beyond the first `after` words."""
+
+    job: str
+    comm: str
+    rank: int
+    after: int
+
+
+class Told(msgspec.Struct, frozen=True):
+    """Words for a rank, in the order they came, and how many there have been in all."""
+
+    bodies: tuple[bytes, ...]
+    after: int
+
+
 class Fail(msgspec.Struct, frozen=True):
     """Rank to master: I cannot go on with this communicator."""
 

@@ -8,7 +8,7 @@ import msgspec
 
 from c4bench.errors import UnhealthyError
 from c4bench.wire.channel import frame
-from c4bench.wire.messages import Answer, Call
+from c4bench.wire.messages import Answer, Call, Note
 
 Body = TypeVar("Body")
 
@@ -30,6 +30,11 @@ class RankLink:
         """Ask; `fileno` becomes readable when the answer comes, or when none will."""
         call = Call(next(self._numbers), method, msgspec.Raw(msgspec.msgpack.encode(body)))
         self._socket.sendall(frame(msgspec.msgpack.encode(call)))
+
+    def note(self, method: str, body: object) -> None:
+        """Tell, with no answer wanted."""
+        told = Note(method, msgspec.Raw(msgspec.msgpack.encode(body)))
+        self._socket.sendall(frame(msgspec.msgpack.encode(told)))
 
     def answer(self, answer: type[Body]) -> Body:
         """Wait for the answer to what was asked."""

@@ -3,6 +3,7 @@
 import itertools
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import msgspec
@@ -11,12 +12,25 @@ from c4bench.collective.communicator import Communicator
 from c4bench.collective.options import Options
 from c4bench.collective.process import Process
 from c4bench.collective.recorder import Recorder
-from c4bench.collective.rendezvous import AbsentError, Alarm, FailedError
+from c4bench.collective.rendezvous import AbsentError, Alarm, FailedError, Line
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.agent import AgentConfig
 from c4bench.model.fabric import Flow
 from c4bench.model.telemetry import Failure
-from c4bench.wire.messages import Empty, Exchange, Exchanged, Fail, JobSpec, Release, Result, Route, Watch
+from c4bench.wire.messages import (
+    Empty,
+    Exchange,
+    Exchanged,
+    Fail,
+    JobSpec,
+    News,
+    Release,
+    Result,
+    Route,
+    Told,
+    Watch,
+    Word,
+)
 from c4bench.wire.rank import RankLink
 from c4bench.workload.controls import Controls
 from c4bench.workload.guided import Guided
@@ -48,6 +62,41 @@ class AgentAlarm:
         self._link.close()
 
 
+class AgentLine:
+    """Word between a communicator's ranks, by way of agent and master (see `collective.rendezvous.Line`)."""
+
+    def __init__(self, socket: str, job: str, comm: str, rank: int) -> None:
+        self._link = RankLink(socket)
+        self._job, self._comm, self._rank = job, comm, rank
+        self._ask(0)
+
+    def _ask(self, after: int) -> None:
+        self._link.ask("news", News(self._job, self._comm, self._rank, after))
+
+    @property
+    def fd(self) -> int:
+        """Readable when there is word, or when the agent is gone."""
+        return self._link.fileno()
+
+    def tell(self, to: int, body: bytes) -> None:
+        """A note to the master; nothing tells whether it gets there."""
+        with suppress(OSError):
+            self._link.note("word", Word(self._job, self._comm, self._rank, to, body))
+
+    def take(self) -> list[bytes] | None:
+        """What the master has; None when the agent is gone or the job has ended."""
+        try:
+            told = self._link.answer(Told)
+            self._ask(told.after)
+        except (UnhealthyError, OSError):
+            return None
+        return list(told.bodies)
+
+    def close(self) -> None:
+        """Hang up."""
+        self._link.close()
+
+
 class AgentRendezvous:
     """A communicator's control plane, by way of the agent (see `collective.rendezvous.Rendezvous`)."""
 
@@ -72,6 +121,10 @@ class AgentRendezvous:
     def alarm(self, comm: str) -> Alarm:
         """Listen for failures."""
         return AgentAlarm(self._socket, self.job, comm)
+
+    def line(self, comm: str, rank: int) -> Line:
+        """A line to the other members."""
+        return AgentLine(self._socket, self.job, comm, rank)
 
     def route(self, flows: Sequence[Flow]) -> list[int]:
         """C4P's source port for each flow; 0 leaves it to ECMP, as all are where C4P cannot be reached."""

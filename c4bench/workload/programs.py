@@ -14,7 +14,9 @@ from c4bench.workload import (
     pulse,
     recording,
     steady,
+    steps,
     training,
+    trials,
 )
 from c4bench.workload.context import RankContext
 
@@ -30,5 +32,7 @@ PROGRAMS: dict[str, Callable[[RankContext], None]] = {
     "pulse": pulse.run,
     "recording": recording.run,
     "steady": steady.run,
+    "steps": steps.run,
     "training": training.run,
+    "trials": trials.run,
 }

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from c4bench.collective.ends import Arrival, Inlet, cut_staging
+from c4bench.collective.ends import Arrival, cut_staging
 from c4bench.collective.memory import Buffer
 from c4bench.collective.recorder import ConnName
 from c4bench.collective.silence import Silence
+from c4bench.collective.ways import WayInlet
 from c4bench.collective.wire import MAILBOX_BYTES, Grant, SendingEnd, Signature
 from c4bench.verbs.loopback import LoopbackPort, Network
 from c4bench.verbs.transport import PATIENT, Remote
@@ -23,7 +24,7 @@ def inlet():
     outbox, staging, mailbox = Buffer(port, MAILBOX_BYTES), Buffer(port, 4096), Buffer(port, MAILBOX_BYTES)
     end = SendingEnd([Remote("::1", one.qp_num) for one in far], mailbox.address, mailbox.region.rkey)
     records = [Silence().arrivals(ConnName(0, 1, "a", "b", one.qp_num)) for one in far]
-    made = Inlet(1, list(near), outbox, staging, end, records)
+    made = WayInlet(1, list(near), outbox, staging, end, records)
     made.staging = staging
     yield made
     port.close()

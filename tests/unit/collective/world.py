@@ -2,6 +2,8 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
+import msgspec
+
 from c4bench.collective.communicator import Communicator
 from c4bench.collective.local import LocalRendezvous
 from c4bench.collective.options import Options
@@ -35,9 +37,10 @@ class World:
         self.size = size
         self.folder = folder
         self.network = Network()
+        self.rates = options.pop("rates", (1e10,) * nics)
         self.rendezvous = PlannedRendezvous()
         self.options = Options(timeout_s=options.pop("timeout_s", 20.0), **options)
-        self.ports = [[LoopbackPort(self.network) for _ in range(nics)] for _ in range(size)]
+        self.ports = [[LoopbackPort(self.network, f"rxe{i}") for i in range(nics)] for _ in range(size)]
         self.members = [Member(rank, f"h{rank}", tuple(f"h{rank}/{i}" for i in range(nics))) for rank in range(size)]
         self.recorders = [Recorder(self.path(rank), "job", rank) for rank in range(size)]
         present = [rank for rank in range(size) if rank not in absent]
@@ -54,12 +57,13 @@ class World:
     def open(self, rank, nic):
         """The first communicator gets the ports that tests look at."""
         port = self.ports[rank][nic.index]
-        return LoopbackPort(self.network) if getattr(port, "taken", False) else _take(port)
+        return LoopbackPort(self.network, f"rxe{nic.index}") if getattr(port, "taken", False) else _take(port)
 
-    def join(self, rank):
-        nics = tuple(Nic(f"h{rank}", i, "dev", "net", "::1", 1e10) for i in range(len(self.ports[rank])))
+    def join(self, rank, **changed):
+        nics = tuple(Nic(f"h{rank}", i, f"rxe{i}", "net", "::1", self.rates[i]) for i in range(len(self.ports[rank])))
         process = Process("job", nics, self.rendezvous, self.recorders[rank], lambda nic: self.open(rank, nic))
-        return Communicator("dp", rank, self.members, process, self.options)
+        options = msgspec.structs.replace(self.options, **changed)
+        return Communicator("dp", rank, self.members, process, options)
 
     def run(self, work):
         """`work(comm)` on every rank at once; what each returned or raised, by rank."""

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from c4bench.control.rendezvous import Board
 from c4bench.errors import UnhealthyError
 from c4bench.model.telemetry import Failure
-from c4bench.wire.messages import Exchange, Exchanged, Fail
+from c4bench.wire.messages import Exchange, Exchanged, Fail, News, Told, Word
 
 
 def ask(board, key, rank, size, timeout_s=1.0):
@@ -88,3 +88,49 @@ def test_a_forgotten_job_keeps_nobody_waiting():
 
     with pytest.raises(UnhealthyError, match="job job has ended"):
         asyncio.run(asyncio.wait_for(scene(), 10))
+
+
+def word(sender, to, body):
+    """What one rank says to another."""
+    return Word("job", "comm", sender, to, body)
+
+
+def news(board, rank, after=0):
+    """What a rank asks."""
+    return board.news(News("job", "comm", rank, after))
+
+
+def test_words_reach_those_they_are_meant_for():
+    """A rank gets what was said to it or to all others, in order, whether it asked before or after, and only once."""
+
+    async def scene():
+        board = Board()
+        early = asyncio.create_task(news(board, 1))
+        await asyncio.sleep(0)
+        board.word(word(1, -1, b"own"))
+        board.word(word(0, 2, b"another's"))
+        board.word(word(0, 1, b"mine"))
+        board.word(word(2, -1, b"everybody's"))
+        assert await early == Told((b"mine", b"everybody's"), 4)
+        assert await news(board, 0) == Told((b"own", b"everybody's"), 4)
+        later = asyncio.create_task(news(board, 1, after=4))
+        await asyncio.sleep(0)
+        assert not later.done()
+        board.word(word(0, 1, b"more"))
+        assert await later == Told((b"more",), 5)
+
+    asyncio.run(scene())
+
+
+def test_the_end_of_a_job_ends_the_waiting_for_news():
+    """Who waits for word when a job ends is told so."""
+
+    async def scene():
+        board = Board()
+        waiting = asyncio.create_task(news(board, 0))
+        await asyncio.sleep(0)
+        board.forget("job")
+        with pytest.raises(UnhealthyError, match="job job has ended"):
+            await waiting
+
+    asyncio.run(scene())

@@ -1,0 +1,18 @@
+"""What a resilient communicator has done so far, for whoever asks."""
+
+import msgspec
+
+
+class Resilience(msgspec.Struct, frozen=True):
+    """Rails of this rank by state; how many died and came back; messages that came twice and were left alone.
+
+    `reasons` are why rails died, each once; `findings` the components to blame, each with those that it cannot be told
+    from.
+    """
+
+    states: dict[str, int]
+    died: int
+    returned: int
+    repeated: int
+    reasons: tuple[str, ...]
+    findings: tuple[tuple[str, ...], ...]

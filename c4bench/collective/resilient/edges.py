@@ -1,0 +1,102 @@
+"""A rank's edges: the rails to and from each peer, the channels that use them, and how to find them again."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from c4bench.collective.memory import SharedBuffer
+from c4bench.collective.resilient.hello import FarReceiving
+from c4bench.collective.resilient.inlet import RailInlet
+from c4bench.collective.resilient.outlet import CHANNEL_SHIFT, RailOutlet
+from c4bench.collective.resilient.post import WORD_CHANNEL, Post
+from c4bench.collective.resilient.rail import Rail, ReceivingRail, SendingRail, State
+from c4bench.collective.resilient.words import RailName
+
+
+@dataclass(eq=False)
+class SendingEdge:
+    """To a peer. `glance` is where its ledger is read to; `reading` while a read of it is under way."""
+
+    peer: int
+    rails: list[SendingRail]
+    outlets: list[RailOutlet]
+    far: FarReceiving
+    glance: SharedBuffer
+    post: Post
+    reading: SendingRail | None = None
+
+    def tell(self, body: bytes) -> bool:
+        """Tell the peer by a rail; False where none is up."""
+        usable = [rail for rail in self.rails if rail.usable]
+        rail = usable[self.post.told % len(usable)] if usable else None
+        put = self.post.put(body, rail.nic) if rail else None
+        if rail is None or put is None:
+            return False
+        local, remote, length, slot = put
+        rail.post(local, remote, length, WORD_CHANNEL << CHANNEL_SHIFT | slot)
+        return True
+
+    @property
+    def wanted(self) -> bool:
+        """Whether the running operation cannot end without it."""
+        return any(outlet.wanted for outlet in self.outlets) or any(rail.lost for rail in self.rails)
+
+
+@dataclass(eq=False)
+class ReceivingEdge:
+    """From a peer. `heard_ns`: when a message last came; `patience_s`: how much silence it takes to ask after it."""
+
+    peer: int
+    rails: list[ReceivingRail]
+    inlets: list[RailInlet]
+    post: Post
+    heard_ns: int = 0
+    patience_s: float = 0.0
+
+    def tell(self, body: bytes) -> bool:
+        """Tell the peer by a rail; False where none is up."""
+        usable = [rail for rail in self.rails if rail.usable]
+        rail = usable[self.post.told % len(usable)] if usable else None
+        put = self.post.put(body, rail.nic) if rail else None
+        if rail is None or put is None:
+            return False
+        local, remote, length, slot = put
+        rail.write(local, remote, length, WORD_CHANNEL << 8 | slot)
+        return True
+
+    @property
+    def wanted(self) -> bool:
+        """Whether the running operation cannot end without it."""
+        return any(not inlet.complete for inlet in self.inlets)
+
+
+Edge = SendingEdge | ReceivingEdge
+
+
+@dataclass(eq=False)
+class Edges:
+    """All of a rank's edges."""
+
+    all: list[Edge] = field(default_factory=list)
+    by_name: dict[RailName, tuple[Edge, Rail]] = field(default_factory=dict)
+    by_qp: dict[tuple[int, int], tuple[Edge, Rail]] = field(default_factory=dict)
+    by_probe: dict[tuple[int, int], tuple[Edge, Rail]] = field(default_factory=dict)
+
+    def add(self, edge: Edge) -> None:
+        """Keep an edge whose rails are connected."""
+        self.all.append(edge)
+        for rail in edge.rails:
+            self.by_name[rail.name] = edge, rail
+            self.by_qp[rail.nic, rail.ends.data.qp_num] = edge, rail
+            self.by_probe[rail.nic, rail.ends.probe.qp_num] = edge, rail
+
+    def rails(self, state: State | None = None) -> Iterator[tuple[Edge, Rail]]:
+        """All rails, or those in a state."""
+        for edge in self.all:
+            for rail in edge.rails:
+                if state is None or rail.state is state:
+                    yield edge, rail
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether any rail is not up."""
+        return any(rail.state is not State.UP for edge in self.all for rail in edge.rails)

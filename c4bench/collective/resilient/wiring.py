@@ -1,0 +1,177 @@
+"""Brings up all rails of a communicator's edges at once, so that backups are ready before anything fails."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from c4bench.collective.ends import INLET_RECEIVES
+from c4bench.collective.memory import SharedBuffer
+from c4bench.collective.recorder import ConnName
+from c4bench.collective.resilient.edges import ReceivingEdge, SendingEdge
+from c4bench.collective.resilient.engine import RailEngine
+from c4bench.collective.resilient.hello import FarReceiving, FarSending, RailHello
+from c4bench.collective.resilient.inlet import RailInlet
+from c4bench.collective.resilient.keys import Keyring
+from c4bench.collective.resilient.outlet import CHANNEL_MAILBOX_BYTES, RailOutlet
+from c4bench.collective.resilient.post import WORD_SLOTS, Post
+from c4bench.collective.resilient.rail import Ends, Rail, ReceivingRail, SendingRail
+from c4bench.collective.resilient.repair import LEDGER_BYTES
+from c4bench.collective.resilient.words import RailName
+from c4bench.collective.wire import MAILBOX_SLOTS
+from c4bench.collective.wiring import Site, Wired, flow_of, slowest
+from c4bench.model.fabric import Flow
+from c4bench.verbs.transport import Remote
+
+_GRANT_SENDS = 64
+
+
+class RailWiring:
+    """Wires edges of one communicator. What is in flight may all go by one rail: queues are as deep as that takes."""
+
+    def __init__(self, site: Site, engine: RailEngine, ledger: SharedBuffer, keys: Keyring) -> None:
+        self._site = site
+        self._engine = engine
+        self._ledger = ledger
+        self._keys = keys
+        self._channels = len(site.ports)
+
+    def wire(self, key: str, to: Sequence[int], back: Sequence[int], *, staged: bool) -> Wired:
+        """See `collective.wiring.wire`."""
+        site = self._site
+        sending = {peer: self._sending(peer) for peer in to}
+        receiving = {peer: self._receiving(peer) for peer in back}
+        mailboxes = {peer: self._buffer(CHANNEL_MAILBOX_BYTES) for peer in to}
+        posts = {peer: Post(site.ports) for peer in to}
+        back_posts = {peer: Post(site.ports) for peer in back}
+        outboxes = {peer: self._buffer(CHANNEL_MAILBOX_BYTES) for peer in back}
+        stagings = {peer: self._buffer(site.options.staging_bytes) if staged else None for peer in back}
+        hello = RailHello(
+            [nic.rate_bps for nic in site.nics],
+            {
+                peer: FarSending(*_heres(rails), mailboxes[peer].address, mailboxes[peer].rkeys, posts[peer].box)
+                for peer, rails in sending.items()
+            },
+            {
+                peer: FarReceiving(
+                    *_heres(rails),
+                    staging.address if staging else 0,
+                    staging.rkeys if staging else [],
+                    self._ledger.address,
+                    self._ledger.rkeys,
+                    back_posts[peer].box,
+                )
+                for (peer, rails), staging in zip(receiving.items(), stagings.values(), strict=True)
+            },
+        )
+        hellos = [
+            msgspec.msgpack.decode(raw, type=RailHello) for raw in site.hellos(key, msgspec.msgpack.encode(hello))
+        ]
+        self._route(sending)
+        for peer, rails in sending.items():
+            self._join_sending(peer, rails, hellos, mailboxes[peer], posts[peer])
+        for peer, back_rails in receiving.items():
+            self._join_receiving(peer, back_rails, hellos, outboxes[peer], stagings[peer], back_posts[peer])
+        site.exchange(f"{key}/up")
+        edges = self._engine.edges.all
+        return Wired(
+            {edge.peer: list(edge.outlets) for edge in edges if isinstance(edge, SendingEdge) and edge.peer in to},
+            {edge.peer: list(edge.inlets) for edge in edges if isinstance(edge, ReceivingEdge) and edge.peer in back},
+            slowest([each.rates_bps for each in hellos]),
+        )
+
+    def _buffer(self, channel_bytes: int) -> SharedBuffer:
+        return SharedBuffer(self._site.ports, channel_bytes * self._channels)
+
+    def _numbers(self) -> list[tuple[int, int]]:
+        """Every rail's number and NIC."""
+        qps = self._site.options.qps
+        return [(nic * qps + qp, nic) for nic in range(self._channels) for qp in range(qps)]
+
+    def _ends(self, nic: int, sends: int, receives: int) -> Ends:
+        port, options = self._site.ports[nic], self._site.options
+        return Ends(
+            port.connection(options.profile, sends=sends, receives=receives),
+            port.connection(options.patience.probe, sends=4, receives=1),
+        )
+
+    def _sending(self, peer: int) -> list[SendingRail]:
+        site, depth = self._site, MAILBOX_SLOTS * self._channels + WORD_SLOTS
+        rails = []
+        for number, nic in self._numbers():
+            ends = self._ends(nic, (site.options.window + 1) * self._channels + WORD_SLOTS, depth)
+            name = ConnName(site.record, peer, site.nics[nic].name, site.members[peer].nics[nic], ends.data.qp_num)
+            record = site.recorder.connection(name, 0, site.options.clock_ns())
+            rail_name = RailName(site.rank, peer, number)
+            rails.append(SendingRail(rail_name, nic, site.nics[nic].rate_bps, site.ports[nic], ends, depth, record))
+        return rails
+
+    def _receiving(self, peer: int) -> list[ReceivingRail]:
+        site, depth = self._site, INLET_RECEIVES * self._channels + WORD_SLOTS
+        return [
+            ReceivingRail(
+                RailName(peer, site.rank, number),
+                nic,
+                site.nics[nic].rate_bps,
+                site.ports[nic],
+                self._ends(nic, _GRANT_SENDS * self._channels + WORD_SLOTS, depth),
+                depth,
+            )
+            for number, nic in self._numbers()
+        ]
+
+    def _route(self, sending: dict[int, list[SendingRail]]) -> None:
+        """Ask for paths, if they are planned."""
+        site = self._site
+        rails = [rail for each in sending.values() for rail in each]
+        if site.options.paths == "ecmp" or not rails:
+            return
+        flows: list[Flow] = [flow_of(site, rail.peer, rail.nic, rail.name.index % site.options.qps) for rail in rails]
+        site.routed.extend(flow.id for flow in flows)
+        for rail, source_port in zip(rails, site.process.rendezvous.route(flows), strict=True):
+            rail.source_port = source_port
+
+    def _join_sending(
+        self, peer: int, rails: list[SendingRail], hellos: Sequence[RailHello], mailbox: SharedBuffer, post: Post
+    ) -> None:
+        far = hellos[peer].receiving[self._site.rank]
+        post.far = far.words
+        for rail, data, probe in zip(rails, far.data, far.probe, strict=True):
+            rail.rate_bps = min(rail.rate_bps, hellos[peer].rates_bps[rail.nic])
+            rail.connect(data, probe, rail.source_port)
+            rail.record.move(rail.ends.data.source_port)
+        staging_bytes = self._site.options.staging_bytes
+        outlets = [
+            RailOutlet(peer, channel, rails, mailbox, far, self._keys, staging_bytes)
+            for channel in range(self._channels)
+        ]
+        self._engine.edges.add(
+            SendingEdge(peer, rails, outlets, far, SharedBuffer(self._site.ports, LEDGER_BYTES), post)
+        )
+
+    def _join_receiving(
+        self,
+        peer: int,
+        rails: list[ReceivingRail],
+        hellos: Sequence[RailHello],
+        outbox: SharedBuffer,
+        staging: SharedBuffer | None,
+        post: Post,
+    ) -> None:
+        site, far = self._site, hellos[peer].sending[self._site.rank]
+        post.far = far.words
+        for rail, data, probe in zip(rails, far.data, far.probe, strict=True):
+            rail.connect(data, probe)
+            name = ConnName(site.record, peer, site.members[peer].nics[rail.nic], site.nics[rail.nic].name, data.qp)
+            rail.record = site.recorder.arrivals(name)
+        staging_bytes = site.options.staging_bytes
+        inlets = [
+            RailInlet(peer, channel, rails, outbox, staging, far, self._keys, staging_bytes)
+            for channel in range(self._channels)
+        ]
+        self._engine.edges.add(ReceivingEdge(peer, rails, inlets, post))
+
+
+def _heres(rails: Sequence[Rail]) -> tuple[list[Remote], list[Remote]]:
+    """Addresses of the QPs for data, and of those for probes."""
+    here = [rail.here() for rail in rails]
+    return [data for data, _ in here], [probe for _, probe in here]

@@ -1,0 +1,158 @@
+"""Collectives back to back while something is broken: exact or not, and how long each took.
+
+The master takes part in every exchange as one more rank: trial n is what it gives to `trial/n`, and `ended/n` takes
+each rank's account.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import count
+
+import msgspec
+import numpy as np
+
+from c4bench.collective.communicator import Communicator
+from c4bench.collective.errors import CollectiveError
+from c4bench.collective.options import Options
+from c4bench.collective.resilience import Resilience
+from c4bench.verbs.transport import PROFILES
+from c4bench.workload.cases import Call, Kind, arguments
+from c4bench.workload.collectives import METHODS, exact_elements
+from c4bench.workload.context import RankContext
+from c4bench.workload.payload import Payload
+
+_PATIENCE_S = 1e6
+# How often ranks agree on whether to stop: less than the operations themselves.
+_NEWS_EVERY = 3
+_SHARED_OUT = frozenset({"all_gather", "reduce_scatter", "all_to_all"})
+
+
+class Trials(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How the ranks are connected."""
+
+    resilient: bool = True
+    chunk_bytes: int = 64 << 10
+    channels: int = 0
+    profile: str = "brisk"
+    paths: str = "ecmp"
+    timeout_s: float = 20.0
+    window: int = 2
+
+    def options(self) -> Options:
+        """What the communicator is asked for."""
+        return Options(
+            resilient=self.resilient,
+            chunk_bytes=self.chunk_bytes,
+            staging_bytes=max(Options().staging_bytes, self.chunk_bytes),
+            channels=self.channels,
+            window=self.window,
+            profile=PROFILES[self.profile],
+            paths=self.paths,
+            timeout_s=self.timeout_s,
+        )
+
+
+class Trial(msgspec.Struct, frozen=True):
+    """Run `kind` on arrays of about `size_bytes` until `seconds` are over, each time after `idle_s`.
+
+    `enough` operations after one that cost a rail end it sooner. With `corrupt` rank 0 changes one element before the
+    first check, which must notice. A `fresh` trial has a new communicator. `without` are ranks that leave the
+    communicator first, and take no further part.
+    """
+
+    kind: Kind
+    size_bytes: int
+    seconds: float
+    idle_s: float = 0.0
+    enough: int = 1 << 30
+    corrupt: bool = False
+    fresh: bool = False
+    without: tuple[int, ...] = ()
+
+
+class Account(msgspec.Struct, frozen=True):
+    """How a trial went on one rank: elements, when each operation began and ended, what resilience did, any error.
+
+    `lost` is the rank that a HOST_LOST names, -1 where there is none.
+    """
+
+    exact: int
+    checked: int
+    spans: tuple[tuple[float, float], ...]
+    resilience: Resilience | None
+    error: str = ""
+    error_s: float = 0.0
+    lost: int = -1
+
+
+def run(context: RankContext) -> None:
+    """Run the master's trials until stopped."""
+    wanted = context.parameters(Trials)
+    comm: Communicator | None = None
+    with ExitStack() as undo:
+        for number in count():
+            given = _exchange(context, f"trial/{number}", b"")[-1]
+            trial = msgspec.msgpack.decode(given, type=Trial)
+            if trial.without and comm is not None and context.rank not in trial.without:
+                comm = undo.enter_context(comm.shrink(trial.without))
+            elif comm is None or trial.fresh:
+                undo.close()
+                comm = undo.enter_context(context.communicator(f"trial{number}", wanted.options()))
+            account = _run(comm, trial) if context.rank not in trial.without else Account(0, 0, (), None)
+            _exchange(context, f"ended/{number}", msgspec.msgpack.encode(account))
+
+
+def _exchange(context: RankContext, key: str, payload: bytes) -> list[bytes]:
+    return context.meet(context.job.id, key, context.rank, context.size + 1, payload, _PATIENCE_S)
+
+
+def _run(comm: Communicator, trial: Trial) -> Account:
+    spans: list[tuple[float, float]] = []
+    exact = checked = 0
+    try:
+        for more in _operations(comm, trial, spans):
+            exact += more[0]
+            checked += more[1]
+    except CollectiveError as error:
+        comm.abandon(error)
+        lost = error.peer if "no NIC left" in error.message else -1
+        return Account(exact, checked, tuple(spans), comm.resilience, str(error), time.time(), lost)
+    return Account(exact, checked, tuple(spans), comm.resilience)
+
+
+def _operations(comm: Communicator, trial: Trial, spans: list[tuple[float, float]]) -> Iterator[tuple[int, int]]:
+    """Exact and checked elements of one operation after another; rank 0 says when it is time to stop."""
+    items = trial.size_bytes // 4
+    call = Call(trial.kind, count=items // comm.size if trial.kind in _SHARED_OUT else items)
+    told = arguments(call, comm.rank, comm.size)
+    held = [np.empty(argument.items, np.float32) for argument in told]
+    news = np.zeros(2, np.int32)
+    until, died, left = time.time() + trial.seconds, _died(comm), trial.enough
+    for step in count():
+        payload = Payload(comm.size, step)
+        for array, argument in zip(held, told, strict=True):
+            array.fill(0)
+            if argument.given:
+                payload.fill(array, comm.rank)
+        time.sleep(trial.idle_s)
+        began = time.time()
+        METHODS[call.kind](comm, call, held)
+        spans.append((began, time.time()))
+        if trial.corrupt and not step and comm.rank == 0:
+            held[0][0] += 1
+        yield (
+            sum(exact_elements(array, argument, payload) for array, argument in zip(held, told, strict=True)),
+            sum(array.size for array in held),
+        )
+        if step % _NEWS_EVERY:
+            continue
+        news[:] = comm.rank == 0 and time.time() >= until, _died(comm) > died
+        comm.all_reduce(news, "max")
+        left -= _NEWS_EVERY * int(news[1])
+        if news[0] or left <= 0:
+            return
+
+
+def _died(comm: Communicator) -> int:
+    return comm.resilience.died if comm.resilience else 0

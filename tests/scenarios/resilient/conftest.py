@@ -1,0 +1,106 @@
+"""Ranks that run one trial after another, and what a trial must show."""
+
+import msgspec
+import pytest
+
+from c4bench import remote
+from c4bench.workload.jobs import job, place
+from c4bench.workload.trials import Account
+
+PATIENCE_S = 120.0
+
+
+class Ranks:
+    """The test's hold on the ranks of a `trials` job."""
+
+    def __init__(self, cluster, spec):
+        self.spec = spec
+        self.size = len(spec.members)
+        self._cluster = cluster
+        self._number = 0
+        self._given = False
+        cluster.start(spec)
+
+    def close(self):
+        self._cluster.stop(self.spec.id)
+
+    def give(self, trial):
+        """Have every rank begin; an earlier trial that nobody took is over first."""
+        if self._given:
+            self.take()
+        self._meet("trial", msgspec.msgpack.encode(trial))
+        self._given = True
+
+    def take(self):
+        """Every rank's account."""
+        answers = self._meet("ended", b"")[: self.size]
+        self._number += 1
+        self._given = False
+        return [msgspec.msgpack.decode(answer, type=Account) for answer in answers]
+
+    def __call__(self, trial):
+        self.give(trial)
+        return self.take()
+
+    def _meet(self, what, payload):
+        return self._cluster.meet(self.spec.id, f"{what}/{self._number}", self.size, self.size + 1, payload, PATIENCE_S)
+
+
+@pytest.fixture(scope="module")
+def start(cluster, pytestconfig):
+    """Start ranks on hosts, with parameters of `trials`; they end with the module."""
+    made = {}
+
+    def begin(hosts, **parameters):
+        key = (hosts, *sorted(parameters.items()))
+        if key not in made:
+            name = f"trials{len(made)}"
+            seed = pytestconfig.option.c4_seed
+            made[key] = Ranks(cluster, job(name, "trials", place(hosts), seed=seed, **parameters))
+        return made[key]
+
+    yield begin
+    for ranks in made.values():
+        ranks.close()
+
+
+@pytest.fixture
+def several_nics(request, rdma_hosts):
+    """The hosts, where each has several NICs."""
+    wanted = request.node.get_closest_marker("needs").kwargs["hosts"]
+    if min(len(host.nics) for host in rdma_hosts) < 2:
+        pytest.skip("one-nic: every host needs two NICs; try --c4-topology planes-2 or rails-8")
+    return rdma_hosts[:wanted]
+
+
+@pytest.fixture
+def port_towards(inventory):
+    """The switch's port that a NIC is cabled to, in words."""
+
+    def find(nic):
+        for switch in inventory.switches:
+            for address, port in neighbours(inventory, switch).items():
+                if address == nic.address:
+                    return f"{switch}/{port}"
+        return pytest.skip(f"unsupported: no switch knows {nic.name} as a neighbour")
+
+    return find
+
+
+@pytest.fixture
+def uplinks(inventory, hosts):
+    """The ports of the first switch that lead to other switches, in words."""
+    switch = inventory.switches[0]
+    ours = {nic.address for host in hosts for nic in host.nics}
+    found = neighbours(inventory, switch).items()
+    return sorted(f"{switch}/{port}" for address, port in found if address not in ours)
+
+
+def neighbours(inventory, switch):
+    """Port by the address that it leads to."""
+    access = inventory.access[switch]
+    inside = ["nsenter", f"--net={access.netns}"] if access.netns else []
+    with remote.connect(switch, access) as connection:
+        said = connection.run([*inside, "ip", "-4", "neighbour", "show"], timeout_s=60.0)
+    words = [line.split() for line in said.stdout.decode().splitlines()]
+    return {line[0]: line[line.index("dev") + 1] for line in words if "dev" in line}

@@ -1,0 +1,65 @@
+"""Where resilience ends, and what is no reason for it: each has its stated behaviour, and none is a hang."""
+
+import time
+from contextlib import ExitStack
+
+import pytest
+
+from c4bench.workload.trials import Trial
+
+SIZE_BYTES = 128 << 10
+# A silence that is probed, the probes of it, and those that tell whose host it is.
+NAMED_S = 0.35
+
+
+def check_exact(accounts):
+    """All went well."""
+    assert [each.error for each in accounts if each.error] == []
+    assert all(each.exact == each.checked for each in accounts)
+
+
+@pytest.mark.needs(hosts=4)
+def test_host_without_a_nic(start, several_nics, inject, measure):
+    """When all NICs of a host are gone every rank has an error that names it; the others go on without it."""
+    ranks = start(several_nics)
+    lost = next(member for member in ranks.spec.members if member.host == several_nics[2].name)
+    ranks.give(Trial("all_reduce", SIZE_BYTES, seconds=10.0, idle_s=0.01, fresh=True))
+    with ExitStack() as faults:
+        for nic in several_nics[2].nics:
+            fault = faults.enter_context(inject("nic.blackhole", host=nic.host, nic=nic.index, direction="both"))
+        accounts = ranks.take()
+        assert all(each.lost == lost.rank for each in accounts), [each.error for each in accounts]
+        assert all(f"host {lost.host}" in each.error for each in accounts)
+        named_s = max(each.error_s for each in accounts) - fault.onset_s
+        measure("resilient.named_s", named_s, unit="s", at_most=NAMED_S)
+        left = ranks(Trial("all_reduce", SIZE_BYTES, seconds=0.05, without=(lost.rank,)))
+        check_exact(left)
+        assert [bool(each.spans) for each in left] == [rank != lost.rank for rank in range(ranks.size)]
+
+
+@pytest.mark.needs(hosts=4)
+def test_frozen_rank_is_not_a_dead_path(start, several_nics, inject):
+    """A rank that is stopped for a third of a second costs no rail: its NIC answers for it."""
+    ranks = start(several_nics)
+    victim = ranks.spec.members[1]
+    ranks.give(Trial("all_reduce", SIZE_BYTES, seconds=0.8, idle_s=0.01, fresh=True))
+    with inject("process.stop", host=victim.host, job=ranks.spec.id, rank=victim.rank):
+        time.sleep(0.3)
+    accounts = ranks.take()
+    check_exact(accounts)
+    assert [each.resilience.died for each in accounts] == [0] * ranks.size
+    assert max(ended - began for began, ended in accounts[0].spans) > 0.25
+
+
+@pytest.mark.needs(hosts=4)
+def test_management_network_is_down(start, several_nics, inject, port_towards):
+    """A NIC that dies while its host's management network is cut costs no element: words go by the other NICs."""
+    ranks = start(several_nics)
+    nic = several_nics[1].nics[0]
+    port = port_towards(nic)
+    ranks.give(Trial("all_reduce", SIZE_BYTES, seconds=5.0, idle_s=0.02, enough=9, fresh=True))
+    with inject("host.management_cut", host=nic.host, lease_s=3.0), inject("port.down", at=port):
+        time.sleep(0.5)
+    accounts = ranks.take()
+    check_exact(accounts)
+    assert sum(each.resilience.died for each in accounts) > 0

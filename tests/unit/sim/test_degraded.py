@@ -1,0 +1,57 @@
+"""The cost model of degraded all-reduces, held against the paper's closed forms and against itself."""
+
+import random
+import statistics
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from c4bench.sim import degraded
+
+
+@given(servers=st.integers(3, 128), nics=st.sampled_from([4, 8, 16]), chunks=st.sampled_from([1, 2, 4, 8, 16]))
+def test_one_degraded_server_costs_what_the_paper_says(servers, nics, chunks):
+    """With one NIC lost and Y = X the flows take what the closed form says, less what is hidden by sharing."""
+    x = 1 / nics
+    flows = degraded.split([x] + [0.0] * (servers - 1), x, chunks)
+    closed = degraded.paper(servers, x, chunks)
+    assert flows == pytest.approx(closed, rel=0.02)
+
+
+def test_the_reproduction_s_figures():
+    """Six ranks that lose a third of one host's bandwidth: what the authors' reproduction measured, within 1 %."""
+    for chunks, measured in ((1, 1.599), (2, 1.450), (4, 1.376), (8, 1.340), (16, 1.328)):
+        assert degraded.paper(6, 1 / 3, chunks) == pytest.approx(measured, rel=0.01)
+    assert degraded.balance([1 / 3, 0, 0]) == pytest.approx(1.5)
+
+
+@given(st.lists(st.sampled_from([0.0, 0.125, 0.25, 0.5]), min_size=2, max_size=40))
+def test_the_best_way_is_never_worse_than_balance(lost):
+    """Whatever has failed, what is chosen costs no more than the plain ring, and never less than nothing."""
+    found = degraded.best(lost)
+    assert 1 - 1e-9 <= found.relative <= degraded.balance(lost) + 1e-9
+
+
+def test_what_is_no_fraction_is_refused():
+    """A server cannot have lost everything, nor more."""
+    for lost in ([], [1.0], [-0.1, 0.0]):
+        with pytest.raises(ValueError, match="not fractions"):
+            degraded.balance(lost)
+
+
+@pytest.mark.parametrize("gpus", [512, 1024])
+def test_steps_at_scale(gpus):
+    """From one failure to ten a step's overhead grows little from one percent, and stays below the plain ring's."""
+    servers, draws = gpus // 8, 40
+    noise = random.Random(gpus)
+    overheads = {}
+    for failures in (1, 3, 10):
+        chosen, plain = [], []
+        for _ in range(draws):
+            lost = degraded.spread(noise.sample(range(servers * 8), failures), servers, 8)
+            chosen.append(degraded.step_overhead(degraded.best(lost).relative, 0.2, 0.9))
+            plain.append(degraded.step_overhead(degraded.balance(lost), 0.2, 0.9))
+        overheads[failures] = statistics.mean(chosen)
+        assert statistics.mean(chosen) < statistics.mean(plain)
+    assert 0.01 < overheads[1] < overheads[10] < 0.045

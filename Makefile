@@ -3,8 +3,10 @@ PYTHON   ?= /usr/bin/python3
 VENV     := .venv
 BIN      := $(VENV)/bin
 RING     := collective/test_bandwidth.py
-MAIN     := $(addprefix tests/scenarios/,c4d c4p $(RING)::test_ring_is_exact_and_at_line_rate \
-              $(RING)::test_corrupted_element_is_noticed hosts)
+MAIN     := $(addprefix tests/scenarios/,c4d/test_faults.py c4p/test_plan.py \
+              $(RING)::test_ring_is_exact_and_at_line_rate $(RING)::test_corrupted_element_is_noticed \
+              hosts/test_deploy.py)
+LAB       = $(BIN)/pytest --hosts softroce -m "not nightly"
 PACKAGES := linux-source flex bison bc make gcc libc6-dev xz-utils binutils \
             python3-venv python3-pyverbs rdma-core ibverbs-providers \
             iproute2 nftables openssh-server openssh-client sudo util-linux git
@@ -12,7 +14,11 @@ MISSING   = $(shell dpkg-query -W -f='$${Package} $${Status}\n' $(PACKAGES) 2>/d
               | awk '/ok installed/ {have[$$1]} END {n = split("$(PACKAGES)", want, " "); \
                      for (i = 1; i <= n; i++) if (!(want[i] in have)) printf "%s ", want[i]}')
 
-.PHONY: setup packages venv kernel lab test lint type unit scenarios drills bench report doctor clean
+# Each is a lab of its own, which uses one processor.
+SCENARIOS := detection fabric faults resilience
+
+.PHONY: setup packages venv kernel lab test lint type unit scenarios drills bench report doctor clean \
+        $(SCENARIOS)
 
 setup: packages venv kernel
 
@@ -40,11 +46,11 @@ kernel: venv
 	@$(BIN)/python -m c4bench.lab.machine.kernel
 
 lab: setup
-	$(BIN)/pytest --hosts softroce $(MAIN) -m "not nightly"
+	$(LAB) $(MAIN)
 
-# A lab uses one processor: drills and scenarios go side by side.
-test: setup lint type unit
-	@$(MAKE) --no-print-directory -j2 --output-sync=target drills scenarios
+# The longest first; two side by side.
+test: setup lint type
+	@$(MAKE) --no-print-directory -j2 --output-sync=target detection drills fabric faults unit resilience
 
 lint: venv
 	$(BIN)/ruff check
@@ -60,10 +66,20 @@ unit: venv
 drills: setup
 	$(BIN)/pytest tests/drills -m "not nightly"
 
-# Resilience needs hosts with several NICs, which the other scenarios' fabric does not have.
-scenarios: setup
-	$(BIN)/pytest --hosts softroce tests/scenarios/resilient --c4-topology planes-2 -m "not nightly"
-	$(BIN)/pytest --hosts softroce tests/scenarios -m "not nightly"
+scenarios: $(SCENARIOS)
+
+detection: setup
+	$(LAB) tests/scenarios/c4d
+
+fabric: setup
+	$(LAB) $(addprefix tests/scenarios/,c4p collective hosts lab verbs)
+
+faults: setup
+	$(LAB) tests/scenarios/faults
+
+# Hosts with several NICs.
+resilience: setup
+	$(LAB) tests/scenarios/resilient --c4-topology planes-2
 
 bench: setup
 	$(BIN)/c4bench bench

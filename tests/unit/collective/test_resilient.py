@@ -137,6 +137,15 @@ def states(comm):
     return comm.resilience.states
 
 
+def until(comm, wanted):
+    """Go on until the rails of every rank are in these states."""
+    agreed = np.zeros(1, np.int64)
+    while not agreed[0]:
+        comm.barrier()
+        agreed[0] = set(states(comm)) == wanted
+        comm.all_reduce(agreed, "min")
+
+
 KINDS = ("black hole", "down", "tx", "acks", "late")
 
 
@@ -246,18 +255,17 @@ def test_lost_nic_comes_back(world):
         comm.barrier()
         if comm.rank == 0:
             storm.heal()
-        until = time.monotonic() + 1.0
-        while time.monotonic() < until:
-            comm.barrier()
-            time.sleep(0.005)
+        until(comm, {"up"})
         summed(comm, 100_000)
-        return lost, states(comm)
+        return lost, states(comm), comm.resilience.returned
 
     outcomes = made.run(work)
     assert storm.struck == 1
-    for lost, found in outcomes:
+    assert [outcome for outcome in outcomes if isinstance(outcome, BaseException)] == []
+    for lost, found, _ in outcomes:
         assert set(lost) != {"up"}
-        assert set(found) == {"up"}
+        assert found == {"up": 4}
+    assert sum(returned for *_, returned in outcomes) == 2
 
 
 @pytest.mark.parametrize("away_s", [0.05, 0.2])
@@ -508,13 +516,6 @@ def test_flapping_nic_is_left_alone_longer_each_time(world):
     def penalties(comm):
         rails = [rail for _, rail in comm._group._engine.edges.rails()]
         return [rail.penalty_s for rail in rails if isinstance(rail, SendingRail) and rail.nic == 0]
-
-    def until(comm, state):
-        agreed = np.zeros(1, np.int64)
-        while not agreed[0]:
-            comm.barrier()
-            agreed[0] = set(states(comm)) == state
-            comm.all_reduce(agreed, "min")
 
     def work(comm):
         seen = []

@@ -6,6 +6,7 @@ comes back is announced as late.
 """
 
 import errno
+import fcntl
 import os
 import selectors
 import socket
@@ -14,15 +15,18 @@ import time
 
 from c4bench import namespaces
 from c4bench.lab.guest import fabric
-from c4bench.lab.topology import Topology
+from c4bench.lab.topology import Topology, uplinks
 
 _RTMGRP_LINK = 1
 _RTM_NEWLINK = 16
+_SIOCGIFFLAGS = 0x8913
+_IFF_UP = 0x1
 _IFF_RUNNING = 0x40
 _IFLA_IFNAME = 3
 _HEADER = struct.Struct("=IHHII")
 _LINK = struct.Struct("=BBHiII")
 _ATTRIBUTE = struct.Struct("=HH")
+_IFREQ = struct.Struct("=16sH22x")
 
 
 class Routing:
@@ -37,6 +41,7 @@ class Routing:
         for spine in range(topology.spine.count):
             listener = _link_listener(fabric.spine_name(spine))
             selector.register(listener, selectors.EVENT_READ, _Handler(self, spine, listener))
+        self._asking = [_socket(fabric.leaf_name(leaf), socket.AF_INET) for leaf in range(topology.leaf.count)]
 
     def note(self, spine: int, interface: str, *, up: bool) -> None:
         """A spine's link changed state: schedule what the leaves will learn."""
@@ -63,11 +68,11 @@ class Routing:
     def _rewrite(self) -> None:
         leaves = range(self._topology.leaf.count)
         for leaf in leaves:
-            usable = {other: self._spines() - _of(leaf, self._down) - _of(other, self._dead) for other in leaves}
+            # The kernel takes no next hop by a port that is switched off, of which the spine may not have heard yet.
+            ours = [link for link in uplinks(self._topology) if link.leaf == leaf]
+            own = {link.spine for link in ours if _is_up(self._asking[leaf], link.leaf_interface)}
+            usable = {other: own - _of(leaf, self._down) - _of(other, self._dead) for other in leaves}
             fabric.batch("ip", fabric.leaf_name(leaf), fabric.leaf_routes(self._topology, leaf, usable))
-
-    def _spines(self) -> set[int]:
-        return set(range(self._topology.spine.count))
 
 
 def _of(leaf: int, legs: set[tuple[int, int]]) -> set[int]:
@@ -96,12 +101,23 @@ class _Handler:
 
 
 def _link_listener(namespace: str) -> socket.socket:
-    with namespaces.network(f"/run/netns/{namespace}"):
-        listener = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
-        listener.bind((0, _RTMGRP_LINK))
+    listener = _socket(namespace, socket.AF_NETLINK, socket.NETLINK_ROUTE)
+    listener.bind((0, _RTMGRP_LINK))
     listener.setblocking(False)
-    os.set_inheritable(listener.fileno(), False)
     return listener
+
+
+def _socket(namespace: str, family: int, protocol: int = 0) -> socket.socket:
+    with namespaces.network(f"/run/netns/{namespace}"):
+        made = socket.socket(family, socket.SOCK_RAW if protocol else socket.SOCK_DGRAM, protocol)
+    os.set_inheritable(made.fileno(), False)
+    return made
+
+
+def _is_up(asking: socket.socket, interface: str) -> bool:
+    """Whether an interface of that socket's namespace is switched on (netdevice(7))."""
+    answer = fcntl.ioctl(asking, _SIOCGIFFLAGS, _IFREQ.pack(interface.encode(), 0))
+    return bool(_IFREQ.unpack(answer)[1] & _IFF_UP)
 
 
 def link_states(data: bytes) -> list[tuple[str, bool]]:

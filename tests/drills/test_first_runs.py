@@ -8,6 +8,7 @@ import time
 
 import netns_hosts
 import pytest
+from sessions import start_pytest
 
 from c4bench import remote
 from c4bench.deploy import playbook
@@ -61,16 +62,7 @@ class Host:
         return self.run("ip -4 -json address show dev nic0 | sed 's/valid[^}]*//g'; ip route; tc qdisc show dev nic0")
 
     def start(self, *words):
-        argv = [sys.executable, "-m", "pytest", f"--hosts={self.inventory}", "-rs", "-p", "no:cacheprovider", *words]
-        return subprocess.Popen(
-            argv,
-            cwd=self.folder,
-            env=os.environ | {"COLUMNS": "300"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
+        return start_pytest(self.folder, self.inventory, *words)
 
     def pytest(self, *words):
         running = self.start(*words)

@@ -2,12 +2,12 @@
 
 import os
 import signal
-import subprocess
 import sys
 import time
 
 import netns_hosts
 import pytest
+from sessions import start_pytest
 
 from c4bench.record import RunDirectory
 
@@ -47,16 +47,7 @@ class User:
         (folder / "pytest.ini").write_text("[pytest]\n")
 
     def start(self, *words):
-        argv = [sys.executable, "-m", "pytest", f"--hosts={self.inventory}", f"--c4-run-dir={self.folder / 'run'}"]
-        return subprocess.Popen(
-            [*argv, "-rs", "-p", "no:cacheprovider", *words],
-            cwd=self.folder,
-            env=os.environ | {"COLUMNS": "300"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
+        return start_pytest(self.folder, self.inventory, f"--c4-run-dir={self.folder / 'run'}", *words)
 
     def run(self, *words):
         running = self.start(*words)

@@ -1,7 +1,8 @@
 """A rank's edges: the rails to and from each peer, the channels that use them, and how to find them again."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from c4bench.collective.memory import SharedBuffer
 from c4bench.collective.resilient.hello import FarReceiving
@@ -10,6 +11,14 @@ from c4bench.collective.resilient.outlet import CHANNEL_SHIFT, RailOutlet
 from c4bench.collective.resilient.post import WORD_CHANNEL, Post
 from c4bench.collective.resilient.rail import Rail, ReceivingRail, SendingRail, State
 from c4bench.collective.resilient.words import RailName
+
+AnyRail = TypeVar("AnyRail", bound=Rail)
+
+
+def _next_up(rails: Sequence[AnyRail], turn: int) -> AnyRail | None:
+    """Rails that are up, in turn; None where none is."""
+    usable = [rail for rail in rails if rail.usable]
+    return usable[turn % len(usable)] if usable else None
 
 
 @dataclass(eq=False)
@@ -26,8 +35,7 @@ class SendingEdge:
 
     def tell(self, body: bytes) -> bool:
         """Tell the peer by a rail; False where none is up."""
-        usable = [rail for rail in self.rails if rail.usable]
-        rail = usable[self.post.told % len(usable)] if usable else None
+        rail = _next_up(self.rails, self.post.told)
         put = self.post.put(body, rail.nic) if rail else None
         if rail is None or put is None:
             return False
@@ -54,8 +62,7 @@ class ReceivingEdge:
 
     def tell(self, body: bytes) -> bool:
         """Tell the peer by a rail; False where none is up."""
-        usable = [rail for rail in self.rails if rail.usable]
-        rail = usable[self.post.told % len(usable)] if usable else None
+        rail = _next_up(self.rails, self.post.told)
         put = self.post.put(body, rail.nic) if rail else None
         if rail is None or put is None:
             return False

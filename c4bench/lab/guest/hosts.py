@@ -57,6 +57,7 @@ _SHADOW = "root:*:19700:0:99999:7:::\nsshd:*:19700::::::\n"  # no password opens
 def prepare(spec: LabSpec) -> None:
     """Make the lab's SSH keys and write its inventory, as an administrator's host would hold them."""
     _SHARED.mkdir()
+    os.chown(_SHARED, _AGENT_ID, _AGENT_ID)
     _SSH.mkdir()
     for name in ("id", "host_key"):
         path = str(_SSH / name)

@@ -9,7 +9,7 @@ from c4bench.c4d.hangs import DISTINCT_CADENCES
 from c4bench.c4d.ledger import Death, JobView
 from c4bench.c4d.mismatch import mismatch_verdict
 from c4bench.c4d.silence import silence_verdict, silent_hosts
-from c4bench.c4d.stalls import gave_up_on, network_verdict, progress_s
+from c4bench.c4d.stalls import gave_up_on, network_verdict, progress_s, unanswered
 from c4bench.c4d.verdict import Verdict, rank_component
 from c4bench.c4d.waits import Waits, wait_graph
 from c4bench.model.diagnosis import Cause, Component, Syndrome
@@ -53,7 +53,7 @@ def _of_exits(job: JobView, clocks: HostClocks, tied: list[Death], first_s: floa
     if gone:
         return [silence_verdict(host, clocks, clocks.last_heard_s(host), first_s) for host in sorted(gone)]
     exited = [death for death in tied if death.state == "exited"]
-    left = [view for d in exited for view in gave_up_on(job, graph, d.rank, d.seen_s, patience_s)]
+    left = unanswered(job) or [v for d in exited for v in gave_up_on(job, graph, d.rank, d.seen_s, patience_s)]
     if left:
         return network_verdict(job, clocks, graph, left, min(progress_s(clocks, view) for view in left))
     if job.told is not None and job.told.status in _OWN_NIC and job.told.rank in {death.rank for death in exited}:

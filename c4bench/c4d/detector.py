@@ -2,8 +2,6 @@
 
 from collections.abc import Mapping
 
-import msgspec
-
 from c4bench.c4d.clocks import HostClocks
 from c4bench.c4d.deaths import death_verdicts
 from c4bench.c4d.hangs import Standstill, further_verdicts, last_progress_s, standstill_verdicts, standstills
@@ -46,10 +44,8 @@ class JobDetector:
         return self._judge_lateness(now_s) + self._judge_network(now_s)
 
     def told(self, comm: str, failure: Failure) -> None:
-        """A member of `comm` has said that it cannot go on; who says so first is remembered until all run again."""
-        view = self._view.comms.get(comm)
-        if view is not None and self._view.told is None and failure.rank in view.seats:
-            self._view.told = msgspec.structs.replace(failure, rank=view.seats[failure.rank])
+        """A member of `comm` has said that it cannot go on."""
+        self._view.hear(comm, failure)
 
     def _judge_hangs(self, now_s: float) -> list[Diagnosis]:
         if self._hung and self._healed():

@@ -20,6 +20,7 @@ _OPS_KEPT = 128
 _INTERVALS_KEPT = 512
 _LATEST_INTERVALS = 8
 _NEVER = -float("inf")
+_UNANSWERED = "RETRY_EXC_ERR"  # InfiniBand's "transport retry counter exceeded"
 
 
 class OpSample(msgspec.Struct, frozen=True):
@@ -126,8 +127,9 @@ class JobView:
 
     Ranks are the job's, not a communicator's. `moved_s`: end of the last window in which anything of a rank changed.
     `acted_s`: when a rank last entered or left an operation or had a message acknowledged; `progress_s`: the same of a
-    (communicator, host). All on the host's clock. `told` is what the rank said that first could not go
-    on. `ways` is read anew each time: what is planned later is known then.
+    (communicator, host). All on the host's clock. `told` is what the rank said that first could not go on; `unanswered`
+    are those who got no acknowledgement, and from whom, while both were alive. `ways` is read anew each time: what is
+    planned later is known then.
     """
 
     def __init__(self, job: str, ways: Ways | None = None) -> None:
@@ -143,6 +145,7 @@ class JobView:
         self.acted_s: dict[int, float] = {}
         self.progress_s: dict[tuple[str, str], float] = {}
         self.told: Failure | None = None
+        self.unanswered: set[tuple[int, int]] = set()
         self._last_event_s: dict[int, float] = {}
         self._last_entry: dict[tuple[str, int, str, int], OpRecord] = {}
         self._unbroken_from: dict[tuple[str, int], int] = {}
@@ -206,6 +209,19 @@ class JobView:
             self.deaths.setdefault(rank.rank, death)
         if mourned and not self.deaths:
             self.told = None
+            self.unanswered.clear()
+
+    def hear(self, comm: str, failure: Failure) -> None:
+        """A member of a communicator cannot go on; the first word is remembered until all ranks run again."""
+        view = self.comms.get(comm)
+        if view is None or failure.rank not in view.seats:
+            return
+        rank, peer = view.seats[failure.rank], view.seats.get(failure.peer, -1)
+        if self.told is None:
+            self.told = msgspec.structs.replace(failure, rank=rank, peer=peer)
+        # Who has ended answers nobody, on the best of networks.
+        if failure.status == _UNANSWERED and peer in self.process and peer not in self.deaths:
+            self.unanswered.add((rank, peer))
 
     def sender(self, view: "ConnView") -> int:
         """The job's rank that sends on a connection."""

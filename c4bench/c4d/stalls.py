@@ -36,6 +36,11 @@ def gave_up_on(job: JobView, graph: Waits, rank: int, end_s: float, patience_s: 
     ]
 
 
+def unanswered(job: JobView) -> list[ConnView]:
+    """Connections whose senders gave them up for want of an acknowledgement, as these have said themselves."""
+    return [view for view in job.conns.values() if (job.sender(view), job.receiver(view)) in job.unanswered]
+
+
 def _delivered(job: JobView, view: ConnView) -> bool:
     """Whether everything posted has arrived: then it is the sender that does not look."""
     arrived = job.arrived(view.record)

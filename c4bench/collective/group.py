@@ -247,12 +247,11 @@ class Group:
 
     def abandon(self, error: BaseException) -> None:
         """Tell the others why this rank cannot go on, unless it only heard so itself."""
-        status = error.status if isinstance(error, CollectiveError) else ""
+        status, peer = (error.status, error.peer) if isinstance(error, CollectiveError) else ("", -1)
         if not (self._broken or status == "ABORTED"):
             with suppress(C4Error):
-                lost = isinstance(error, CollectiveError) and error.status == "HOST_LOST"
-                rank = error.peer if isinstance(error, CollectiveError) and lost else self.rank
-                self._rendezvous.fail(self.name, Failure(rank, str(error) or type(error).__name__, status))
+                rank = peer if status == "HOST_LOST" else self.rank
+                self._rendezvous.fail(self.name, Failure(rank, str(error) or type(error).__name__, status, peer))
         self._broken = True
 
     @property

@@ -27,12 +27,14 @@ class CommRecord(msgspec.Struct, frozen=True):
 class Failure(msgspec.Struct, frozen=True):
     """What a member of a communicator tells the others: that it cannot go on, and why.
 
-    `status` is the completion status of a transport error (`RETRY_EXC_ERR`), else empty.
+    `status` is the completion status of a transport error (`RETRY_EXC_ERR`), else empty; `peer` is whom it could not
+    reach then, -1 where there is no such rank.
     """
 
     rank: int
     reason: str
     status: str = ""
+    peer: int = -1
 
 
 class OpRecord(msgspec.Struct, frozen=True):

@@ -140,7 +140,8 @@ def test_device_that_vanishes(crew, inject, measure):
     crew.give(case)
     with inject("nic.down", host=crew.spec.members[WRONG].host, nic=0) as fault:
         outcomes = crew.take()
-    check_errors(outcomes, {"RETRY_EXC_ERR"})
+    # Its own NIC refuses work, or its peers get no acknowledgement: whichever comes first.
+    check_errors(outcomes, {"LOC_QP_OP_ERR", "RETRY_EXC_ERR"})
     latest_s = max(outcome.raised.raised_s for outcome in outcomes) - fault.observed_s
     measure("collective.error_s", latest_s, unit="s", at_most=LINK_LOST_S, input="NIC down")
 
@@ -192,11 +193,12 @@ def check_exact(outcomes):
 
 
 def check_errors(outcomes, statuses, wrong=WRONG):
-    """Every rank has an error that names what must be named; those that only heard of one tell that one's words."""
+    """Every rank has an error of one of these statuses that names what must be named, or the words of one that has."""
     raised = [outcome.raised for outcome in outcomes]
     assert [error.type for error in raised] == ["CollectiveError"] * len(raised)
     own = [error for error in raised if error.status != "ABORTED"]
-    assert {error.status for error in own} == statuses
+    assert own
+    assert {error.status for error in own} <= statuses
     assert any(wrong in {error.rank, error.peer} for error in own)
     for rank, error in enumerate(raised):
         assert error.rank == rank

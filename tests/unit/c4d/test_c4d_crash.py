@@ -1,11 +1,11 @@
 """A host that crashes takes the other ranks with it: it is named, and not the first of its victims."""
 
 import pytest
-from c4d_telemetry import comm, op, window
+from c4d_telemetry import comm, conn, op, window
 
 from c4bench.c4d.detector import Detector
 from c4bench.model.diagnosis import Cause, Component, Syndrome
-from c4bench.model.telemetry import RankRecord
+from c4bench.model.telemetry import Failure, RankRecord
 
 RANKS = 6
 CRASH_TICK, ENDS_TICK, LAST_TICK = 20, 23, 29
@@ -54,3 +54,36 @@ def test_a_killed_rank_is_no_victim_of_a_silent_host():
 def test_when_many_are_silent_none_is_named_for_it():
     """Then it is the way to the master that is broken."""
     assert not any(diagnosis.component.kind == "host" for diagnosis in found({1, 2, 3}))
+
+
+def unreachable(words, first_to_end=()):
+    """All ranks end within a window, for want of acknowledgements, as some of them say in time; what is found."""
+    detector, said = Detector(), []
+    pairs = [(rank, peer) for rank in range(RANKS) for peer in range(RANKS) if rank != peer]
+    for tick in range(1, LAST_TICK):
+        if tick == ENDS_TICK:
+            for rank, peer in words:
+                detector.told("job", "world", Failure(rank, "no acknowledgement", "RETRY_EXC_ERR", peer))
+        for rank in range(RANKS):
+            told = records(rank, tick, None)
+            if rank in first_to_end and tick >= CRASH_TICK:
+                told["ranks"] = [RankRecord("job", rank, f"h{rank}", 100, "exited", 1)]
+            conns = [conn(a, b, messages=min(tick, CRASH_TICK), progress_s=tick / 10) for a, b in pairs if a == rank]
+            detector.feed(window(f"h{rank}", tick, tick / 10, **told, conns=conns))
+        said += detector.judge(tick / 10)
+    return said
+
+
+def test_who_could_not_be_reached_is_named_and_not_who_said_so():
+    """Three ranks got no acknowledgement from a fourth before the job ended as a whole: its NIC does not receive."""
+    (diagnosis,) = unreachable([(0, 2), (1, 2), (5, 2)])
+    assert (diagnosis.syndrome, diagnosis.component) == (
+        Syndrome.COMMUNICATION_HANG,
+        Component("nic", "h2/0", "rx"),
+    )
+
+
+def test_who_has_ended_answers_nobody():
+    """Acknowledgements that a dead rank owes are no sign against the network."""
+    named = [diagnosis.component for diagnosis in unreachable([(0, 2), (1, 2), (5, 2)], first_to_end=(2,))]
+    assert named[0] == Component("rank", "job:2")

@@ -74,7 +74,8 @@ class Trial(msgspec.Struct, frozen=True):
 class Account(msgspec.Struct, frozen=True):
     """How a trial went on one rank: elements, when each operation began and ended, what resilience did, any error.
 
-    `lost` is the rank that a HOST_LOST names, -1 where there is none.
+    `lost` is the rank that a HOST_LOST names, -1 where there is none. `agreed` are the small operations in between, by
+    which ranks agree on when to stop.
     """
 
     exact: int
@@ -84,6 +85,7 @@ class Account(msgspec.Struct, frozen=True):
     error: str = ""
     error_s: float = 0.0
     lost: int = -1
+    agreed: tuple[tuple[float, float], ...] = ()
 
 
 def run(context: RankContext) -> None:
@@ -109,19 +111,22 @@ def _exchange(context: RankContext, key: str, payload: bytes) -> list[bytes]:
 
 def _run(comm: Communicator, trial: Trial) -> Account:
     spans: list[tuple[float, float]] = []
+    agreed: list[tuple[float, float]] = []
     exact = checked = 0
     try:
-        for more in _operations(comm, trial, spans):
+        for more in _operations(comm, trial, spans, agreed):
             exact += more[0]
             checked += more[1]
     except CollectiveError as error:
         comm.abandon(error)
         lost = error.peer if "no NIC left" in error.message else -1
         return Account(exact, checked, tuple(spans), comm.resilience, str(error), time.time(), lost)
-    return Account(exact, checked, tuple(spans), comm.resilience)
+    return Account(exact, checked, tuple(spans), comm.resilience, agreed=tuple(agreed))
 
 
-def _operations(comm: Communicator, trial: Trial, spans: list[tuple[float, float]]) -> Iterator[tuple[int, int]]:
+def _operations(
+    comm: Communicator, trial: Trial, spans: list[tuple[float, float]], agreed: list[tuple[float, float]]
+) -> Iterator[tuple[int, int]]:
     """Exact and checked elements of one operation after another; rank 0 says when it is time to stop."""
     items = trial.size_bytes // 4
     call = Call(trial.kind, count=items // comm.size if trial.kind in _SHARED_OUT else items)
@@ -148,7 +153,9 @@ def _operations(comm: Communicator, trial: Trial, spans: list[tuple[float, float
         if step % _NEWS_EVERY:
             continue
         news[:] = comm.rank == 0 and time.time() >= until, _died(comm) > died
+        began = time.time()
         comm.all_reduce(news, "max")
+        agreed.append((began, time.time()))
         left -= _NEWS_EVERY * int(news[1])
         if news[0] or left <= 0:
             return

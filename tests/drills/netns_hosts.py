@@ -21,6 +21,7 @@ from pathlib import Path
 
 import yaml
 
+import c4bench
 from c4bench import namespaces
 from c4bench.lab.machine.containment import die_with_parent
 
@@ -264,9 +265,19 @@ def _make_root(layers: Path) -> Path:
     namespaces.bind("/dev", f"{root}/dev")
     for name in _OWN:
         namespaces.bind(str(own / name), f"{root}/{name}")
+    for path in (Path(c4bench.__file__).parents[1], Path(sys.prefix)):
+        _show(path, root)
     (root / "run/sshd").mkdir(mode=0o755)
     (root / "tmp").chmod(0o1777)
     return root
+
+
+def _show(path: Path, root: Path) -> None:
+    """Bind `path` where a folder of the host's own hides it: an inventory may name this code's Python."""
+    inside = root / path.relative_to("/")
+    if not inside.exists():
+        inside.mkdir(parents=True)
+        namespaces.bind(str(path), str(inside), recursive=True)
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ PrintMotd no
 Subsystem sftp internal-sftp
 """
 _ACCOUNTS = f"""\
-root:x:0:0:root:/root:/bin/bash
+root:x:0:0:root:/run/root:/bin/bash
 sshd:x:100:65534::/run/sshd:/usr/sbin/nologin
 nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin
 c4bench:x:{_AGENT_ID}:{_AGENT_ID}::/nonexistent:/usr/sbin/nologin
@@ -247,12 +247,11 @@ def _mount_views(host: Host, root: Path) -> None:
     namespaces.bind("/sys", f"{root}/sys", recursive=True)
     for path, data in (
         ("run", "mode=755"),
-        ("root", "mode=700"),
         ("dev", "mode=755"),
         ("var/log", f"mode=755,size={_LOGS_SIZE}"),
     ):
         namespaces.mount(path, f"{root}/{path}", "tmpfs", data=data)
-    for directory in ("dev/pts", "dev/shm", "dev/infiniband", "run/netns", "run/sshd", "run/lock"):
+    for directory in ("dev/pts", "dev/shm", "dev/infiniband", "run/root", "run/netns", "run/sshd", "run/lock"):
         (root / directory).mkdir()
     namespaces.mount("devpts", f"{root}/dev/pts", "devpts", data="newinstance,ptmxmode=0666,mode=620")
     namespaces.mount("shm", f"{root}/dev/shm", "tmpfs")

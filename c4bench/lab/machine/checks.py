@@ -1,6 +1,7 @@
 """What this machine needs to run the embedded lab, looked at one by one."""
 
 import platform
+import resource
 import shutil
 import subprocess
 import sys
@@ -20,6 +21,7 @@ _TRACE_ME = "import ctypes, sys; sys.exit(ctypes.CDLL(None).ptrace(0, 0, 0, 0) !
 _IMPORT_PYVERBS = "import pyverbs.device; print(pyverbs.__path__[0])"
 _YAMA = Path("/proc/sys/kernel/yama/ptrace_scope")
 _RUN_BYTES = 1 << 30
+_OPEN_FILES = 8192  # a lab of eight hosts has opened 1,400
 
 
 def local_checks() -> list[Check]:
@@ -32,6 +34,7 @@ def local_checks() -> list[Check]:
         _kernel(),
         _namespaces(),
         _ptrace(),
+        _open_files(),
         _try("memory directory", memory_directory, "set TMPDIR to an executable directory with 4 GiB free"),
         _disk(),
         _pyverbs(),
@@ -80,6 +83,12 @@ def _ptrace() -> Check:
     scope = _YAMA.read_text().strip() if _YAMA.exists() else "absent"
     mend = "set kernel.yama.ptrace_scope=1 or less; in a container also allow SYS_PTRACE"
     return Check("ptrace", allowed, f"{'allowed' if allowed else 'forbidden'} (yama scope: {scope})", mend)
+
+
+def _open_files() -> Check:
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    detail = f"{most} allowed, {_OPEN_FILES} needed"
+    return Check("open files", most >= _OPEN_FILES, detail, "raise the hard limit (ulimit -Hn)")
 
 
 def _disk() -> Check:

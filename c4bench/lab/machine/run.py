@@ -1,6 +1,7 @@
 """Boot a lab, carry its output out as it happens, watch it, bring its exit code home."""
 
 import os
+import resource
 import shlex
 import shutil
 import subprocess
@@ -104,8 +105,15 @@ def _start(program: kernel.Kernel, spec: LabSpec, home: Path, log: int, *, virtu
         stdin=None if spec.interactive else subprocess.DEVNULL,
         stdout=None if spec.interactive else subprocess.PIPE,
         stderr=log,
-        preexec_fn=containment.die_with_parent,  # noqa: PLW1509  (one libc call, looked up before the fork)
+        preexec_fn=_before_exec,  # noqa: PLW1509  (a few system calls, looked up before the fork)
     )
+
+
+def _before_exec() -> None:
+    """The kernel holds a file of ours open for each that the guest's processes do: a login's 1,024 are too few."""
+    containment.die_with_parent()
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _write_init(home: Path, spec: LabSpec) -> None:

@@ -30,6 +30,7 @@ def refuse(*_):
         ("memory directory", "memory_directory", refuse, "nowhere"),
         ("disk room", "shutil.disk_usage", lambda _: Usage(1 << 20), "1 MiB free"),
         ("ptrace", "_TRACE_ME", "raise SystemExit(1)", "forbidden"),
+        ("open files", "resource.getrlimit", lambda _: (1024, 4096), "4096 allowed"),
         ("pyverbs", "_IMPORT_PYVERBS", "import no_such_pyverbs", "No module named 'no_such_pyverbs'"),
     ],
 )

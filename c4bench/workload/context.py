@@ -15,6 +15,7 @@ from c4bench.collective.recorder import Recorder
 from c4bench.collective.rendezvous import AbsentError, Alarm, FailedError, Line
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.agent import AgentConfig
+from c4bench.model.diagnosis import Loss
 from c4bench.model.fabric import Flow
 from c4bench.model.telemetry import Failure
 from c4bench.wire.messages import (
@@ -23,6 +24,7 @@ from c4bench.wire.messages import (
     Exchanged,
     Fail,
     JobSpec,
+    Lost,
     News,
     Release,
     Result,
@@ -82,6 +84,11 @@ class AgentLine:
         """A note to the master; nothing tells whether it gets there."""
         with suppress(OSError):
             self._link.note("word", Word(self._job, self._comm, self._rank, to, body))
+
+    def lost(self, loss: Loss) -> None:
+        """A note to C4D."""
+        with suppress(OSError):
+            self._link.note("lost", Lost(self._job, self._comm, loss))
 
     def take(self) -> list[bytes] | None:
         """What the master has; None when the agent is gone or the job has ended."""

@@ -40,7 +40,7 @@ class RailEngine(Engine):
         self._line = line
         self._ledger = ledger
         self._keys = keys
-        self.inquiry = Inquiry(self.edges, site.rank, site.members, self._tell)
+        self.inquiry = Inquiry(self.edges, site.rank, site.members, self._tell, line.lost)
         self.repair = Repair(self.edges, patience, self._tell, self.inquiry)
         self.trial = Trial(self.edges, patience, self._tell)
         self.watch = Watch(self.edges, patience, self.repair, site.ports, [nic.device for nic in site.nics])

@@ -91,5 +91,7 @@ def test_degraded_and_back(cluster, start, several_nics, inject, measure):
     said = [finding for each in accounts for finding in each.resilience.findings]
     right = sum(finding == (str(fault.target),) for finding in said)
     measure("resilient.localised_fraction", right / len(said), equals=1, clock=Clock.NONE, fault="nic.down")
-    measure("resilient.diagnoses", len(cluster.diagnoses(ranks.spec.id)), clock=Clock.NONE, fault="nic.down")
+    diagnosed = cluster.diagnoses(ranks.spec.id)
+    assert {one.component for one in diagnosed} == {fault.target}
+    measure("resilient.diagnoses", len(diagnosed), equals=1, clock=Clock.NONE, fault="nic.down")
     measure("resilient.repeated", sum(each.resilience.repeated for each in accounts), equals=0, clock=Clock.NONE)

@@ -53,6 +53,11 @@ class Engine:
         """None: an operation ends with the first connection that fails."""
         return None
 
+    @property
+    def lost(self) -> float:
+        """The part of this rank's bandwidth whose NICs carry nothing."""
+        return 0.0
+
     def outlet(self, peer: int, channel: int) -> Outlet | None:
         """The sending end towards `peer` on a channel."""
         return next((end for end, at in self._outlets.items() if at == channel and end.peer == peer), None)

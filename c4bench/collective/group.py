@@ -90,7 +90,7 @@ class Group:
         to = [right] if closed or right else []
         back = [left] if closed or self.rank else []
         outlets, inlets, rates_bps = self._fabric.wire("ring", to, back, staged=closed)
-        self._chunk_bytes = self.options.chunk_for(min(rates_bps))
+        self.chunk_bytes = self.options.chunk_for(min(rates_bps))
         self._weights = [max(1, round(rate_bps)) for rate_bps in rates_bps]
         self._attach(outlets, inlets)
         channels = range(len(self.site.ports))
@@ -163,22 +163,29 @@ class Group:
         segments: list[Span],
         plan: Planner,
         reducing: Reducing | None = None,
+        chunk_bytes: int = 0,
     ) -> None:
-        """Run a ring schedule over a flat array, cut into `segments`."""
+        """Run a ring schedule over a flat array, cut into `segments`, and these into chunks; 0: the group's usual."""
         self._check(signature.kind)
         if self.size == 1:
             return
         with self.guard(signature.kind, self._seq):
             made = [
-                self._ring_lane(channel, share, array, plan, reducing)
+                self._ring_lane(channel, share, array, plan, reducing, chunk_bytes or self.chunk_bytes)
                 for channel, share in enumerate(self.shares(segments, array))
             ]
             self._run(signature, "ring", made)
 
     def _ring_lane(
-        self, channel: int, share: list[Span], array: Array, plan: Planner, reducing: Reducing | None
+        self,
+        channel: int,
+        share: list[Span],
+        array: Array,
+        plan: Planner,
+        reducing: Reducing | None,
+        chunk_bytes: int,
     ) -> Lane:
-        part = lanes.cut(share, array.itemsize, self._chunk_bytes)
+        part = lanes.cut(share, array.itemsize, chunk_bytes)
         return lanes.ring_lane(
             plan(self.rank, self.size, part.chunks),
             array,
@@ -205,7 +212,7 @@ class Group:
                     self.rank,
                     source,
                     target,
-                    lanes.cut(share, source.itemsize, self._chunk_bytes),
+                    lanes.cut(share, source.itemsize, self.chunk_bytes),
                     places=(self.place(source, channel), self.place(target, channel)),
                     ends=pairs[channel],
                     window=self.options.window,
@@ -258,6 +265,11 @@ class Group:
     def resilience(self) -> Resilience | None:
         """What resilience has done so far; None where it is off."""
         return self._engine.resilience
+
+    @property
+    def lost(self) -> float:
+        """The part of this rank's bandwidth that is lost with NICs."""
+        return self._engine.lost
 
     def close(self) -> None:
         """Release connections, memory and devices. May be called again, and after an error."""

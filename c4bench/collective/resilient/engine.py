@@ -74,6 +74,13 @@ class RailEngine(Engine):
             reasons=tuple(sorted({rail.why for rail in rails if rail.why})),
         )
 
+    @property
+    def lost(self) -> float:
+        """See Engine. A NIC that still reaches one peer is not to blame for another's."""
+        rates = {rail.nic: rail.rate_bps for _, rail in self.edges.rails()}
+        left = {rail.nic: rail.rate_bps for _, rail in self.edges.rails(State.UP)}
+        return 1 - sum(left.values()) / sum(rates.values()) if left.keys() != rates.keys() else 0.0
+
     def _tell(self, rank: int, word: Word) -> None:
         """Out of band and by a rail: a word that comes twice is as good as one."""
         body = encode(word)

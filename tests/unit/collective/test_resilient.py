@@ -547,3 +547,51 @@ def test_unlike_nics_carry_by_their_rates(world, resilience):
 
     for slow, fast in made.run(work):
         assert fast / slow == pytest.approx(3, rel=0.05)
+
+
+@pytest.mark.parametrize(("odd", "op", "second"), [(0, "sum", False), (2, "avg", False), (1, "max", True)])
+def test_all_reduce_beside_a_degraded_rank(world, odd, op, second):
+    """The others reduce a part without a rank that has lost a NIC: exact everywhere, also if another NIC dies in it."""
+    made = resilient(world, 4, split_bytes=1 << 14)
+    storm = Storm(made)
+    want = {"sum": 40, "avg": 10, "max": 16}[op]
+
+    def work(comm):
+        summed(comm, 100)
+        comm.barrier()
+        if comm.rank == 0:
+            storm.add("down", odd, 0, after=10)
+        for _ in range(24):
+            if second and comm.rank == 0 and comm.resilience.split == 1:
+                storm.add("black hole", (odd + 2) % 4, 1, after=20)
+            array = np.arange(5_000, dtype=np.int64) * 4 * (comm.rank + 1)
+            comm.all_reduce(array, op)
+            np.testing.assert_array_equal(array, np.arange(5_000) * want)
+        return comm.resilience.split
+
+    outcomes = made.run(work)
+    assert [outcome for outcome in outcomes if isinstance(outcome, BaseException)] == []
+    assert len(set(outcomes)) == 1
+    assert outcomes[0] > 0
+    assert storm.struck == 1 + second
+
+
+def test_host_lost_beside_a_degraded_rank(world):
+    """A host that loses all its NICs while a part is reduced without another ends it on every rank, with its name."""
+    made = resilient(world, 4, split_bytes=1 << 14)
+    storm = Storm(made)
+
+    def work(comm):
+        summed(comm, 100)
+        comm.barrier()
+        if comm.rank == 0:
+            storm.add("down", 0, 0, after=10)
+            for nic in range(2):
+                storm.add("black hole", 2, nic, after=1500)
+        with pytest.raises(CollectiveError) as raised:
+            keep_summing(comm)
+        return raised.value
+
+    for error in made.run(work):
+        assert error.status in ("HOST_LOST", "ABORTED")
+        assert "host h2" in str(error)

@@ -54,9 +54,9 @@ class Engine:
         return None
 
     @property
-    def lost(self) -> float:
-        """The part of this rank's bandwidth whose NICs carry nothing."""
-        return 0.0
+    def lost(self) -> frozenset[int]:
+        """The channels of this rank whose NICs carry nothing any more."""
+        return frozenset()
 
     def outlet(self, peer: int, channel: int) -> Outlet | None:
         """The sending end towards `peer` on a channel."""

@@ -37,6 +37,7 @@ class Options(msgspec.Struct, frozen=True):
     provides the arrays of `Communicator.empty`. `resilient` has operations outlive the loss of NICs, as long as two
     hosts have a pair left that reach each other; `patience` says how soon what is believed then. All-reduces of
     `split_bytes` or more go the cheaper of two ways then, beside a host that has lost NICs (see `collective.degraded`).
+    Without `spread` one other NIC carries all that a lost one carried, to show what that costs.
     """
 
     chunk_bytes: int = 0
@@ -55,6 +56,7 @@ class Options(msgspec.Struct, frozen=True):
     resilient: bool = False
     patience: Patience = Patience()
     split_bytes: int = 16 << 20
+    spread: bool = True
 
     def __post_init__(self) -> None:
         for name, choices in (("paths", ("ecmp", "planned")), ("completions", tuple(MODES))):

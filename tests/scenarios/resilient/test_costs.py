@@ -1,11 +1,11 @@
 """What resilience costs while all is well, what a lost NIC costs while it is lost, and how soon it is forgotten."""
 
-import statistics
 import time
 from typing import NamedTuple
 
 import msgspec
 import pytest
+from rates import durations, usual
 
 from c4bench.model.measurement import Clock
 from c4bench.workload.trials import Trial
@@ -33,19 +33,6 @@ def load(hosts):
         seconds,
         {"chunk_bytes": 16 << 10, "window": 4} if nics[0].rate_bps < 1e9 else {"chunk_bytes": 0, "window": 8},
     )
-
-
-def durations(accounts):
-    """How long each operation took: its slowest rank's time."""
-    spans = [[ended - began for began, ended in each.spans] for each in accounts]
-    return [max(took) for took in zip(*spans, strict=True)]
-
-
-def usual(accounts):
-    """The median operation, all exact and none failed."""
-    assert [each.error for each in accounts if each.error] == []
-    assert all(each.exact == each.checked for each in accounts)
-    return statistics.median(durations(accounts)[1:])
 
 
 @pytest.mark.needs(hosts=4)

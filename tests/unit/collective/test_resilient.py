@@ -4,6 +4,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -34,7 +35,7 @@ FAST = TransportProfile("fast", timeout=12, retries=3, rnr_retries=6)
 
 
 def resilient(world, size, nics=2, **options):
-    return world(size, nics, resilient=True, patience=QUICK, profile=FAST, **{**SMALL, **options})
+    return world(size, nics, resilient=True, **{"patience": QUICK, "profile": FAST, **SMALL, **options})
 
 
 def run(made, work):
@@ -266,6 +267,27 @@ def test_lost_nic_comes_back(world):
         assert set(lost) != {"up"}
         assert found == {"up": 4}
     assert sum(returned for *_, returned in outcomes) == 2
+
+
+def test_lost_nic_comes_back_in_short_operations(world):
+    """A NIC that works again is used again though no operation is as long as a look at the state of the rails."""
+    made = resilient(world, 3, patience=msgspec.structs.replace(QUICK, tick_s=0.3))
+    storm = Storm(made)
+
+    def work(comm):
+        summed(comm, 100)
+        comm.barrier()
+        if comm.rank == 0:
+            storm.add("down", 1, 0, after=5, lasts_s=0.1)
+        agreed, deadline_s = np.zeros(1, np.int64), time.monotonic() + 4
+        while not agreed[0]:
+            time.sleep(0.005)
+            back = comm.resilience.died and set(states(comm)) == {"up"}
+            agreed[0] = back or time.monotonic() > deadline_s
+            comm.all_reduce(agreed, "min")
+        return states(comm), comm.resilience.died > 0
+
+    assert made.run(work) == [({"up": 4}, True)] * 3
 
 
 @pytest.mark.parametrize("away_s", [0.05, 0.2])

@@ -19,6 +19,7 @@ class Losses:
         self._clocks = clocks
         self._heard: list[tuple[str, Loss]] = []
         self._standing: dict[Component, float] = {}
+        self._back_s: dict[str, float] = {}
 
     def hear(self, comm: str, loss: Loss) -> None:
         """A member of a communicator has lost something."""
@@ -27,15 +28,28 @@ class Losses:
 
     def judge(self, now_s: float) -> list[Diagnosis]:
         """What is newly lost; what carries bytes again is forgotten."""
-        self._standing = {one: since_s for one, since_s in self._standing.items() if not self._carries(one, since_s)}
+        for one in [one for one, since_s in self._standing.items() if self._carries(one, since_s)]:
+            del self._standing[one]
+            self._back_s.update(dict.fromkeys(_nics(one), now_s))
         found = []
         for comm, loss in self._heard:
+            if self._late(comm, loss):
+                continue
             known = {nic for one in self._standing for nic in _nics(one)}
             if known.isdisjoint(_nics(loss.component)):
                 found.append(self._verdict(comm, loss).stamped(self._view.job, now_s, now_s))
             self._standing.setdefault(loss.component, now_s)
         self._heard.clear()
         return found
+
+    def _late(self, comm: str, loss: Loss) -> bool:
+        """Whether it is word of a loss that is over."""
+        onset_s = self._onset_s(comm, loss)
+        return any(onset_s < self._back_s.get(nic, onset_s) for nic in _nics(loss.component))
+
+    def _onset_s(self, comm: str, loss: Loss) -> float:
+        """On the master's clock."""
+        return loss.onset_s + self._clocks.offset_s(self._view.comms[comm].hosts[loss.rank])
 
     def explain(self, component: Component) -> bool:
         """Whether a NIC or path is slow because its host has lost another."""
@@ -60,7 +74,7 @@ class Losses:
             Syndrome.COMMUNICATION_SLOW,
             Cause.CONNECTION_LOST,
             loss.component,
-            loss.onset_s + self._clocks.offset_s(view.hosts[loss.rank]),
+            self._onset_s(comm, loss),
             0.5 if loss.alternatives else 0.9,
             tuple(evidence),
             f"a message that crosses {loss.component}",

@@ -27,9 +27,9 @@ class _Pair:
             self.detector.feed(window(f"h{rank}", self._tick, end_s, comms=[comm()], ops=[done], conns=[way]))
         return self.detector.judge(end_s)
 
-    def lose(self, rank, component=_NIC):
+    def lose(self, rank, component=_NIC, late_s=0.0):
         """A rank says that it goes on without it."""
-        self.detector.lost("job", "world", Loss(rank, component, 100.0 + self._tick / 10))
+        self.detector.lost("job", "world", Loss(rank, component, 100.0 + self._tick / 10 - late_s))
 
 
 def test_all_ranks_of_a_lost_nic_make_one_diagnosis():
@@ -47,12 +47,14 @@ def test_all_ranks_of_a_lost_nic_make_one_diagnosis():
 
 
 def test_nic_that_came_back_can_be_lost_again():
-    """Once messages are acknowledged by way of it a NIC is well, and its next loss is a new finding."""
+    """Once messages are acknowledged by way of it a NIC is well; its next loss is a new finding; late word is not."""
     pair = _Pair()
     pair.step(sent=1)
     pair.lose(0)
     assert len(pair.step()) == 1
     pair.step(sent=1)
+    pair.lose(1, late_s=0.3)
+    assert pair.step() == []
     pair.lose(1)
     assert len(pair.step()) == 1
 

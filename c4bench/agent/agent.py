@@ -31,7 +31,7 @@ _RECONNECT_S = 0.5
 _PING_EVERY_S = 5.0
 _PING_WITHIN_S = 10.0
 # What ranks ask of the master, and wait for.
-_RELAYED = ("exchange", "fail", "watch", "word", "news", "release", "result", "follow")
+_RELAYED = ("exchange", "fail", "lost", "watch", "word", "news", "release", "result", "follow")
 _AT_ONCE = ("route",)  # what they would rather do without than wait for
 
 

@@ -9,10 +9,11 @@ from c4bench.c4d.intake import Intake
 from c4bench.c4d.lateness import Late, Lateness
 from c4bench.c4d.ledger import CommView, JobView, Ledger, Ways
 from c4bench.c4d.localise import Cell
+from c4bench.c4d.losses import Losses
 from c4bench.c4d.slowness import SlowNetwork
 from c4bench.c4d.thresholds import hung_after_s, span_s
 from c4bench.c4d.verdict import Verdict, rank_component
-from c4bench.model.diagnosis import Cause, Component, Diagnosis, Syndrome
+from c4bench.model.diagnosis import Cause, Component, Diagnosis, Loss, Syndrome
 from c4bench.model.telemetry import Failure, Window
 
 # What is seen of the component itself, so that no other fault can make it look so.
@@ -26,6 +27,7 @@ class JobDetector:
         self._view = view
         self._clocks = clocks
         self._network = SlowNetwork()
+        self._losses = Losses(view, clocks)
         self._lateness: dict[str, Lateness] = {}
         self._alarmed_s: float | None = None
         self._hung: set[Component] = set()
@@ -38,14 +40,19 @@ class JobDetector:
 
     def judge(self, now_s: float) -> list[Diagnosis]:
         """New findings at `now_s`, the master's clock."""
+        lost = self._losses.judge(now_s)
         hangs = self._judge_hangs(now_s)
         if hangs or self._hung:
-            return hangs
-        return self._judge_lateness(now_s) + self._judge_network(now_s)
+            return lost + hangs
+        return lost + self._judge_lateness(now_s) + self._judge_network(now_s)
 
     def told(self, comm: str, failure: Failure) -> None:
         """A member of `comm` has said that it cannot go on."""
         self._view.hear(comm, failure)
+
+    def lost(self, comm: str, loss: Loss) -> None:
+        """A member of `comm` goes on without a part of the network."""
+        self._losses.hear(comm, loss)
 
     def _judge_hangs(self, now_s: float) -> list[Diagnosis]:
         if self._hung and self._healed():
@@ -120,7 +127,8 @@ class JobDetector:
         uneven = any(lateness.standing for lateness in self._lateness.values())
         span = span_s(self._view.pace_s())
         found = self._network.judge(conns, now_s, span, self._view.links, disturbed=disturbed, uneven=uneven)
-        return [verdict.stamped(self._view.job, alarmed_s, now_s) for verdict, alarmed_s in found]
+        unexplained = [(one, alarmed_s) for one, alarmed_s in found if not self._losses.explain(one.component)]
+        return [verdict.stamped(self._view.job, alarmed_s, now_s) for verdict, alarmed_s in unexplained]
 
 
 def _how_late(late: Late) -> str:
@@ -161,6 +169,11 @@ class Detector:
         """A member of a communicator has told the others that it cannot go on: a hint who was first, not a verdict."""
         if job in self._ledger.jobs:
             self._job(job).told(comm, failure)
+
+    def lost(self, job: str, comm: str, loss: Loss) -> None:
+        """A member of a communicator goes on without a part of the network, and says which."""
+        if job in self._ledger.jobs:
+            self._job(job).lost(comm, loss)
 
     def judge(self, now_s: float) -> list[Diagnosis]:
         """New findings at `now_s` on the master's clock; call it after each batch of windows."""

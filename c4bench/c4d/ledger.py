@@ -41,6 +41,8 @@ class CommView:
         self.seats = seats
         self.hosts = {member.rank: member.host for member in record.members}
         self.latest: dict[int, OpRecord] = {}
+        # Members that have closed it: no record of theirs will ever say how their last operation ended.
+        self.left: set[int] = set()
         self._finished: dict[int, int] = {}
         self._ops: dict[int, dict[int, OpRecord]] = {}
         self._gaps: dict[tuple[int, int], float | None] = {}
@@ -66,7 +68,7 @@ class CommView:
     def uncompleted(self, rank: int) -> OpRecord | None:
         """The first operation that `rank` has entered and not completed; operations of a communicator end in order."""
         latest = self.latest.get(rank)
-        if latest is None or latest.finished_s > 0.0:
+        if latest is None or latest.finished_s > 0.0 or rank in self.left:
             return None
         done = self.completed(rank)
         open_seqs = [seq for seq, ops in self._ops.items() if seq > done and rank in ops]
@@ -286,6 +288,7 @@ class Ledger:
         self.clocks = HostClocks()
         self._intake = intake
         self._job_of: dict[str, JobView] = {}
+        self._on_host: dict[str, set[str]] = {}
 
     def take(self, window: Window) -> None:
         """File every record of an admitted window under its job."""
@@ -294,6 +297,9 @@ class Ledger:
             if record.comm not in self._job_of and self._intake.admit_comm(record, window.host):
                 self._job_of[record.comm] = self._job(record.job)
                 self._job_of[record.comm].introduce(record)
+                for member in record.members:
+                    self._on_host.setdefault(member.host, set()).add(record.comm)
+        self._note_closed(window)
         for rank in window.ranks:
             if self._intake.admit_rank(rank, window.host):
                 self._job(rank.job).put_rank(rank, window.end_s)
@@ -313,6 +319,16 @@ class Ledger:
             job = self._job_of.get(end.comm)
             if job is not None and self._intake.admit_arrival(end, job.comms[end.comm].hosts, window.host):
                 job.arrivals[end.comm, end.source, end.destination, end.qp] = end
+
+    def _note_closed(self, window: Window) -> None:
+        """A communicator that a host no longer lists has been closed by those of its members that run there."""
+        running = {(rank.job, rank.rank) for rank in window.ranks if rank.state == "running"}
+        listed = {record.comm for record in window.comms}
+        for name in self._on_host.get(window.host, ()):
+            comm, job = self._job_of[name].comms[name], self._job_of[name].job
+            here = {member for member, host in comm.hosts.items() if host == window.host}
+            gone = {member for member in here if (job, comm.seats[member]) in running} if name not in listed else set()
+            comm.left = comm.left - here | gone
 
     def _job(self, name: str) -> JobView:
         return self.jobs.setdefault(name, JobView(name, self._ways))

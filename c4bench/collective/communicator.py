@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from c4bench.collective import arrays, schedule
+from c4bench.collective.degraded import DegradedReduce
 from c4bench.collective.errors import CollectiveError
 from c4bench.collective.group import Group
 from c4bench.collective.memory import Array
@@ -38,6 +39,7 @@ class Communicator:
         self._members = tuple(members)
         self._process = process
         self._group = Group(name, rank, self._members, process, self.options)
+        self._degraded = DegradedReduce(self._group, members, process) if self.options.resilient else None
         self._links: dict[tuple[int, int], Group] = {}
         self._splits = 0
         self._scratch: dict[np.dtype[Any], Array] = {}
@@ -51,6 +53,10 @@ class Communicator:
         whole = arrays.flat(array)
         reducing = arrays.reducing(whole, op, self.size)
         signature = _signature("all_reduce", whole, reduction=op)
+        split = self._degraded.plan(whole) if self._degraded else None
+        if self._degraded and split:
+            self._degraded.run(split, signature, whole, reducing)
+            return
         self._group.ring(signature, whole, schedule.split(whole.size, self.size), schedule.all_reduce, reducing)
 
     def reduce_scatter(self, output: Array, input: Array, op: str = "sum") -> None:  # noqa: A002  (torch's name)
@@ -158,7 +164,8 @@ class Communicator:
     @property
     def resilience(self) -> Resilience | None:
         """What resilience has done so far in this communicator's own connections; None where it is off."""
-        return self._group.resilience
+        found = self._group.resilience
+        return msgspec.structs.replace(found, split=self._degraded.done) if found and self._degraded else found
 
     def abandon(self, error: BaseException) -> None:
         """Tell the others that this rank cannot go on, unless it heard so from one of them."""
@@ -169,6 +176,8 @@ class Communicator:
         """Release connections, memory and devices. May be called again, and after an error."""
         for link in self._links.values():
             link.close()
+        if self._degraded:
+            self._degraded.close()
         self._group.close()
 
     def __enter__(self) -> Self:

@@ -53,6 +53,11 @@ class Engine:
         """None: an operation ends with the first connection that fails."""
         return None
 
+    @property
+    def lost(self) -> frozenset[int]:
+        """The channels of this rank whose NICs carry nothing any more."""
+        return frozenset()
+
     def outlet(self, peer: int, channel: int) -> Outlet | None:
         """The sending end towards `peer` on a channel."""
         return next((end for end, at in self._outlets.items() if at == channel and end.peer == peer), None)

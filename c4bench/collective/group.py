@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,6 +35,13 @@ _Ends = tuple[dict[int, Outlet], dict[int, Inlet]]
 # Below this size a channel's share is not worth its messages.
 _LANE_BYTES = 64 << 10
 _NOTHING = np.empty(0, np.uint8)
+
+
+class Carriage(NamedTuple):
+    """How an array goes: by channels in proportion to `weights`, 0 spares one, in messages up to `chunk_bytes`."""
+
+    weights: tuple[int, ...]
+    chunk_bytes: int
 
 
 class Group:
@@ -90,8 +98,8 @@ class Group:
         to = [right] if closed or right else []
         back = [left] if closed or self.rank else []
         outlets, inlets, rates_bps = self._fabric.wire("ring", to, back, staged=closed)
-        self._chunk_bytes = self.options.chunk_for(min(rates_bps))
-        self._weights = [max(1, round(rate_bps)) for rate_bps in rates_bps]
+        weights = tuple(max(1, round(rate_bps)) for rate_bps in rates_bps)
+        self.usual = Carriage(weights, self.options.chunk_for(min(rates_bps)))
         self._attach(outlets, inlets)
         channels = range(len(self.site.ports))
         return [
@@ -135,10 +143,12 @@ class Group:
             raise LookupError(f"rank {self.rank} of {self.name} sends nothing to rank {peer} on channel {channel}")
         return found
 
-    def shares(self, segments: list[Span], array: Array) -> list[list[Span]]:
-        """Each used channel's share of every segment, by its rate: one channel where the array is not worth more."""
-        channels = len(self.site.ports)
-        return lanes.share(segments, self._weights if array.nbytes >= channels * _LANE_BYTES else [1])
+    def _shares(self, segments: list[Span], array: Array, weights: Sequence[int]) -> list[tuple[int, list[Span]]]:
+        """Each used channel and its share of every segment: one channel where the array is not worth more."""
+        used = [channel for channel, weight in enumerate(weights) if weight]
+        if array.nbytes < len(self.site.ports) * _LANE_BYTES:
+            used = used[:1]
+        return list(zip(used, lanes.share(segments, [weights[channel] for channel in used]), strict=True))
 
     def place(self, array: Array, channel: int) -> Place:
         """Where a channel's NIC finds a flat array; registers it unless it is. Raises MemoryError."""
@@ -163,22 +173,30 @@ class Group:
         segments: list[Span],
         plan: Planner,
         reducing: Reducing | None = None,
+        carriage: "Carriage | None" = None,
     ) -> None:
-        """Run a ring schedule over a flat array, cut into `segments`."""
+        """Run a ring schedule over a flat array, cut into `segments`; `carriage` None: by all channels, as usual."""
         self._check(signature.kind)
         if self.size == 1:
             return
+        weights, chunk_bytes = carriage or self.usual
         with self.guard(signature.kind, self._seq):
             made = [
-                self._ring_lane(channel, share, array, plan, reducing)
-                for channel, share in enumerate(self.shares(segments, array))
+                self._ring_lane(channel, share, array, plan, reducing, chunk_bytes)
+                for channel, share in self._shares(segments, array, weights)
             ]
             self._run(signature, "ring", made)
 
     def _ring_lane(
-        self, channel: int, share: list[Span], array: Array, plan: Planner, reducing: Reducing | None
+        self,
+        channel: int,
+        share: list[Span],
+        array: Array,
+        plan: Planner,
+        reducing: Reducing | None,
+        chunk_bytes: int,
     ) -> Lane:
-        part = lanes.cut(share, array.itemsize, self._chunk_bytes)
+        part = lanes.cut(share, array.itemsize, chunk_bytes)
         return lanes.ring_lane(
             plan(self.rank, self.size, part.chunks),
             array,
@@ -200,17 +218,18 @@ class Group:
             self.ring(signature, _NOTHING, [(0, 0)], schedule.barrier)
         with self.guard(signature.kind, self._seq):
             pairs = self.pairs()
+            weights, chunk_bytes = self.usual
             made = [
                 lanes.shift_lane(
                     self.rank,
                     source,
                     target,
-                    lanes.cut(share, source.itemsize, self._chunk_bytes),
+                    lanes.cut(share, source.itemsize, chunk_bytes),
                     places=(self.place(source, channel), self.place(target, channel)),
                     ends=pairs[channel],
                     window=self.options.window,
                 )
-                for channel, share in enumerate(self.shares(schedule.split(source.size, self.size), source))
+                for channel, share in self._shares(schedule.split(source.size, self.size), source, weights)
             ]
             self._run(signature, "shift", made)
 
@@ -258,6 +277,11 @@ class Group:
     def resilience(self) -> Resilience | None:
         """What resilience has done so far; None where it is off."""
         return self._engine.resilience
+
+    @property
+    def lost(self) -> frozenset[int]:
+        """The channels whose NICs this rank has lost."""
+        return self._engine.lost
 
     def close(self) -> None:
         """Release connections, memory and devices. May be called again, and after an error."""

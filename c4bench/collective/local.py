@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from c4bench.collective.rendezvous import EVERYBODY, AbsentError, FailedError
+from c4bench.model.diagnosis import Loss
 from c4bench.model.fabric import Flow
 from c4bench.model.telemetry import Failure
 
@@ -35,9 +36,9 @@ class LocalAlarm:
 class LocalLine:
     """Word between the ranks of one communicator (see `Line`)."""
 
-    def __init__(self, lines: dict[int, "LocalLine"], rank: int) -> None:
+    def __init__(self, lines: dict[int, "LocalLine"], rank: int, losses: list[Loss]) -> None:
         self.fd = os.eventfd(0, os.EFD_NONBLOCK)
-        self._lines, self._rank = lines, rank
+        self._lines, self._rank, self._losses = lines, rank, losses
         self._heard: deque[bytes] = deque()
         lines[rank] = self
 
@@ -46,6 +47,10 @@ class LocalLine:
         for rank, line in list(self._lines.items()):
             if rank != self._rank and to in (rank, EVERYBODY):
                 line.hear(body)
+
+    def lost(self, loss: Loss) -> None:
+        """Keep it for whoever asks."""
+        self._losses.append(loss)
 
     def hear(self, body: bytes) -> None:
         """Keep what has come until it is taken."""
@@ -70,6 +75,7 @@ class LocalRendezvous:
 
     def __init__(self) -> None:
         self.failures: dict[str, Failure] = {}
+        self.losses: list[Loss] = []
         self._news = threading.Condition()
         self._given: dict[tuple[str, str], dict[int, bytes]] = {}
         self._missing: dict[tuple[str, str], list[int]] = {}
@@ -117,7 +123,7 @@ class LocalRendezvous:
     def line(self, comm: str, rank: int) -> LocalLine:
         """A line to the other ranks."""
         with self._news:
-            return LocalLine(self._lines.setdefault(comm, {}), rank)
+            return LocalLine(self._lines.setdefault(comm, {}), rank, self.losses)
 
     def route(self, flows: Sequence[Flow]) -> list[int]:
         """Leave them all to ECMP."""

@@ -35,7 +35,9 @@ class Options(msgspec.Struct, frozen=True):
     wait: `events` sleeps until the NIC notifies, `polling` spins. `connect_s` bounds how long members are waited for
     when connecting, `timeout_s` every operation. `record` can be turned off to measure what telemetry costs. `memory`
     provides the arrays of `Communicator.empty`. `resilient` has operations outlive the loss of NICs, as long as two
-    hosts have a pair left that reach each other; `patience` says how soon what is believed then.
+    hosts have a pair left that reach each other; `patience` says how soon what is believed then. All-reduces of
+    `split_bytes` or more go the cheaper of two ways then, beside a host that has lost NICs (see `collective.degraded`).
+    Without `spread` one other NIC carries all that a lost one carried, to show what that costs.
     """
 
     chunk_bytes: int = 0
@@ -53,6 +55,8 @@ class Options(msgspec.Struct, frozen=True):
     clock_ns: Callable[[], int] = now_ns
     resilient: bool = False
     patience: Patience = Patience()
+    split_bytes: int = 16 << 20
+    spread: bool = True
 
     def __post_init__(self) -> None:
         for name, choices in (("paths", ("ecmp", "planned")), ("completions", tuple(MODES))):

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from c4bench.errors import C4Error
+from c4bench.model.diagnosis import Loss
 from c4bench.model.fabric import Flow
 from c4bench.model.telemetry import Failure
 
@@ -50,6 +51,9 @@ class Line(Protocol):
 
     def tell(self, to: int, body: bytes) -> None:
         """Tell rank `to`, or all other ranks with EVERYBODY; returns at once."""
+
+    def lost(self, loss: Loss) -> None:
+        """Have C4D know what the communicator goes on without; returns at once, and may not get there."""
 
     def take(self) -> list[bytes] | None:
         """What has come. None when there is nobody left who could bring word."""

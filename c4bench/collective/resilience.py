@@ -7,7 +7,7 @@ class Resilience(msgspec.Struct, frozen=True):
     """Rails of this rank by state; how many died and came back; messages that came twice and were left alone.
 
     `reasons` are why rails died, each once; `findings` the components to blame, each with those that it cannot be told
-    from.
+    from. `split` all-reduces were done beside a rank that had lost NICs, and not at its pace.
     """
 
     states: dict[str, int]
@@ -16,3 +16,4 @@ class Resilience(msgspec.Struct, frozen=True):
     repeated: int
     reasons: tuple[str, ...]
     findings: tuple[tuple[str, ...], ...]
+    split: int = 0

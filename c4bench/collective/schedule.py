@@ -122,6 +122,18 @@ def reduce(rank: int, size: int, chunks: int, root: int = 0) -> RingPlan:
 
 
 @lru_cache(maxsize=256)
+def fold(rank: int, size: int, chunks: int, odd: int) -> RingPlan:
+    """What `odd` has is reduced into what its right neighbour has, and the result goes on around the ring to `odd`.
+
+    The result of a chunk comes to `odd` after its own has left there, so both may be in one place.
+    """
+    place = (rank - odd) % size
+    sends = [Send(0, chunk, staged=not place, needs=chunk + 1 if place else 0) for chunk in range(chunks)]
+    receives = [Receive(0, chunk, reduce=place == 1, final=place == 1) for chunk in range(chunks)]
+    return RingPlan(tuple(sends), tuple(receives))
+
+
+@lru_cache(maxsize=256)
 def barrier(rank: int, size: int, chunks: int = 1) -> RingPlan:
     """A token goes round twice from rank 0: the first lap shows that all are in, the second lets all go.
 

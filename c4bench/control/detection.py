@@ -10,7 +10,7 @@ from c4bench.c4d.ledger import Ways
 from c4bench.c4d.localise import Cell
 from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.telemetry import Window
-from c4bench.wire.messages import Fail
+from c4bench.wire.messages import Fail, Lost
 
 
 class Detection:
@@ -48,6 +48,12 @@ class Detection:
         detector = self._detectors.get(request.job)
         if detector is not None:
             detector.told(request.job, request.comm, request.failure)
+
+    def lost(self, request: Lost) -> None:
+        """A rank goes on without a part of the network."""
+        detector = self._detectors.get(request.job)
+        if detector is not None:
+            detector.lost(request.job, request.comm, request.loss)
 
     def judge(self, now_s: float) -> dict[str, list[Diagnosis]]:
         """New findings by attempt."""

@@ -33,6 +33,7 @@ from c4bench.wire.messages import (
     Hello,
     JobSpec,
     Launch,
+    Lost,
     News,
     Release,
     Result,
@@ -141,6 +142,7 @@ class Master:
             "window": Handler(Window, window),
             "exchange": Handler(Exchange, self._board.exchange),
             "fail": Handler(Fail, self._fail),
+            "lost": Handler(Lost, self._lost),
             "watch": Handler(Watch, self._watch),
             "word": Handler(Word, self._word),
             "news": Handler(News, self._board.news),
@@ -278,6 +280,10 @@ class Master:
     async def _fail(self, request: Fail) -> Empty:
         self._board.fail(request)
         self.detection.told(request)
+        return Empty()
+
+    async def _lost(self, request: Lost) -> Empty:
+        self.detection.lost(request)
         return Empty()
 
     async def _word(self, request: Word) -> Empty:

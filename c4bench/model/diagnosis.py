@@ -28,6 +28,7 @@ class Cause(StrEnum):
     STUCK_INSIDE = "stuck_inside"
     COMPLETION_NOT_SEEN = "completion_not_seen"
     CONNECTION_STALLED = "connection_stalled"
+    CONNECTION_LOST = "connection_lost"
     COLLECTIVE_TYPE_MISMATCH = "collective_type_mismatch"
     COLLECTIVE_DTYPE_MISMATCH = "collective_dtype_mismatch"
     SIZE_OR_SYNTAX_MISMATCH = "size_or_syntax_mismatch"
@@ -51,6 +52,18 @@ class Component(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         """`nic h5/0 (rx)`."""
         return f"{self.kind} {self.name}" + (f" ({self.side})" if self.side else "")
+
+
+class Loss(msgspec.Struct, frozen=True):
+    """What a rank has found of a part of the network that its communicator goes on without.
+
+    `alternatives` cannot be told from `component`. `onset_s` is on the clock of the rank's host.
+    """
+
+    rank: int
+    component: Component
+    onset_s: float
+    alternatives: tuple[Component, ...] = ()
 
 
 class OperationSide(msgspec.Struct, frozen=True):

@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from c4bench.model.diagnosis import Loss
 from c4bench.model.fabric import Flow, Host, Nic
 from c4bench.model.steering import Policy
 from c4bench.model.telemetry import Failure, Member
@@ -166,6 +167,14 @@ class Fail(msgspec.Struct, frozen=True):
     job: str
     comm: str
     failure: Failure
+
+
+class Lost(msgspec.Struct, frozen=True):
+    """Rank to master: this communicator goes on without a part of the network."""
+
+    job: str
+    comm: str
+    loss: Loss
 
 
 class Route(msgspec.Struct, frozen=True):

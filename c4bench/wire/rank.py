@@ -2,6 +2,7 @@
 
 import itertools
 import socket
+import threading
 from typing import TypeVar
 
 import msgspec
@@ -20,11 +21,16 @@ class RankLink:
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.connect(path)
         self._numbers = itertools.count(1)
+        self._calling = threading.Lock()
 
     def call(self, method: str, body: object, answer: type[Body]) -> Body:
-        """Ask and wait. Raises UnhealthyError when it is refused, or when the agent or the master is gone."""
-        self.ask(method, body)
-        return self.answer(answer)
+        """Ask and wait. Raises UnhealthyError when it is refused, or when the agent or the master is gone.
+
+        Threads of a rank may call at once; each has its own answer.
+        """
+        with self._calling:
+            self.ask(method, body)
+            return self.answer(answer)
 
     def ask(self, method: str, body: object) -> None:
         """Ask; `fileno` becomes readable when the answer comes, or when none will."""

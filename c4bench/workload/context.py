@@ -2,8 +2,9 @@
 
 import itertools
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Collection, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import msgspec
@@ -15,6 +16,7 @@ from c4bench.collective.recorder import Recorder
 from c4bench.collective.rendezvous import AbsentError, Alarm, FailedError, Line
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.agent import AgentConfig
+from c4bench.model.diagnosis import Loss
 from c4bench.model.fabric import Flow
 from c4bench.model.telemetry import Failure
 from c4bench.wire.messages import (
@@ -23,6 +25,7 @@ from c4bench.wire.messages import (
     Exchanged,
     Fail,
     JobSpec,
+    Lost,
     News,
     Release,
     Result,
@@ -36,6 +39,7 @@ from c4bench.workload.controls import Controls
 from c4bench.workload.guided import Guided
 
 Parameters = TypeVar("Parameters")
+Item = TypeVar("Item")
 
 
 class AgentAlarm:
@@ -82,6 +86,11 @@ class AgentLine:
         """A note to the master; nothing tells whether it gets there."""
         with suppress(OSError):
             self._link.note("word", Word(self._job, self._comm, self._rank, to, body))
+
+    def lost(self, loss: Loss) -> None:
+        """A note to C4D."""
+        with suppress(OSError):
+            self._link.note("lost", Lost(self._job, self._comm, loss))
 
     def take(self) -> list[bytes] | None:
         """What the master has; None when the agent is gone or the job has ended."""
@@ -176,12 +185,27 @@ class RankContext:
         except msgspec.ValidationError as error:
             raise UsageError(f"job {self.job.id}, program {self.job.program}: {error}") from None
 
-    def communicator(self, name: str, options: Options) -> Communicator:
-        """A communicator of all the job's ranks; no two of a job may have the same name."""
-        members = [msgspec.structs.replace(member, seat=member.rank) for member in self.job.members]
-        made = Guided(f"{self.job.id}:{name}", self.rank, members, self._process, options)
+    def communicator(self, name: str, options: Options, without: Collection[int] = ()) -> Communicator:
+        """A communicator of all the job's ranks; no two of a job may have the same name.
+
+        `without` are the numbers of the NICs that no rank is to use.
+        """
+        members = [
+            msgspec.structs.replace(member, seat=member.rank, nics=_but(member.nics, without))
+            for member in self.job.members
+        ]
+        process = replace(self._process, nics=_but(self._process.nics, without))
+        made = Guided(f"{self.job.id}:{name}", self.rank, members, process, options)
         made.follow(self._rendezvous)
         return made
+
+    def ports_down(self) -> list[int]:
+        """The numbers of this rank's NICs whose port is not up."""
+        with ExitStack() as undo:
+            ports = [self._process.open_port(nic) for nic in self._process.nics]
+            for port in ports:
+                undo.callback(port.close)
+            return [number for number, port in enumerate(ports) if not port.active]
 
     def meet(
         self, place: str, key: str, rank: int, size: int, payload: bytes = b"", timeout_s: float = 300.0
@@ -197,3 +221,7 @@ class RankContext:
         """Tell the master something."""
         result = Result(self.job.id, self.rank, {"kind": kind} | fields, next(self._reports))
         self._link.call("result", result, Empty)
+
+
+def _but(items: Sequence[Item], without: Collection[int]) -> tuple[Item, ...]:
+    return tuple(item for number, item in enumerate(items) if number not in without)

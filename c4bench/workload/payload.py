@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.random import default_rng
 from numpy.typing import NDArray
 
 from c4bench.errors import UsageError
@@ -66,12 +67,12 @@ def _base(size: int, dtype: np.dtype[Any]) -> NDArray[np.int64]:
     choices = np.arange(2 - size % 2, min(_LARGEST_BASE, (exact - size * size // 4) // size) + 1, 2)
     if not choices.size:
         raise UsageError(f"sums over {size} ranks are not exact in {dtype}; use fewer ranks, or a wider type")
-    return choices[np.random.default_rng(1).integers(choices.size, size=_PERIOD)]
+    return choices[default_rng(1).integers(choices.size, size=_PERIOD)]
 
 
 @lru_cache(maxsize=64)
 def _given(size: int, rank: int, dtype: np.dtype[Any]) -> Array:
-    dealt = (np.random.default_rng(2).integers(size, size=_PERIOD) + rank) % size
+    dealt = (default_rng(2).integers(size, size=_PERIOD) + rank) % size
     return (_base(size, dtype) + 2 * dealt - (size - 1)).astype(dtype)
 
 

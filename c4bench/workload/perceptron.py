@@ -5,6 +5,7 @@ step depend on the seed, the step and the rank, and on nothing that came before 
 """
 
 import numpy as np
+from numpy.random import default_rng
 from numpy.typing import NDArray
 
 Vector = NDArray[np.float32]
@@ -19,14 +20,14 @@ PARAMETERS = _W1 + _HIDDEN + _HIDDEN + 1
 def initial(seed: int) -> Vector:
     """The state before the first step: parameters, then their velocities."""
     state = np.zeros(2 * PARAMETERS, np.float32)
-    state[:PARAMETERS] = np.random.default_rng([seed, 0]).normal(0.0, 0.2, PARAMETERS)
+    state[:PARAMETERS] = default_rng([seed, 0]).normal(0.0, 0.2, PARAMETERS)
     return state
 
 
 def gradient(state: Vector, seed: int, step: int, rank: int, into: Vector) -> None:
     """The gradient over this rank's batch of that step, and behind it the batch's loss; PARAMETERS + 1 items."""
     w1, b1, w2, b2 = _split(state[:PARAMETERS])
-    x = np.random.default_rng([seed, 1, step, rank]).normal(0.0, 1.0, (_BATCH, _INPUTS)).astype(np.float32)
+    x = default_rng([seed, 1, step, rank]).normal(0.0, 1.0, (_BATCH, _INPUTS)).astype(np.float32)
     wanted = np.sin(x.sum(axis=1, dtype=np.float32) / np.float32(4))
     hidden = np.tanh(x @ w1 + b1)
     error = hidden @ w2 + b2 - wanted

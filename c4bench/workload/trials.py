@@ -38,6 +38,7 @@ class Trials(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     paths: str = "ecmp"
     timeout_s: float = 20.0
     window: int = 2
+    split_bytes: int = Options().split_bytes
 
     def options(self) -> Options:
         """What the communicator is asked for."""
@@ -47,6 +48,7 @@ class Trials(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             staging_bytes=max(Options().staging_bytes, self.chunk_bytes),
             channels=self.channels,
             window=self.window,
+            split_bytes=self.split_bytes,
             profile=PROFILES[self.profile],
             paths=self.paths,
             timeout_s=self.timeout_s,

@@ -40,12 +40,13 @@ class RailEngine(Engine):
         self._line = line
         self._ledger = ledger
         self._keys = keys
-        self.inquiry = Inquiry(self.edges, site.rank, site.members, self._tell)
+        self.inquiry = Inquiry(self.edges, site.rank, site.members, self._tell, line.lost)
         self.repair = Repair(self.edges, patience, self._tell, self.inquiry)
         self.trial = Trial(self.edges, patience, self._tell)
         self.watch = Watch(self.edges, patience, self.repair, site.ports, [nic.device for nic in site.nics])
         self._verdict = Verdict(self.edges, self.watch, site.rank, site.members)
         self._tick = Timer()
+        self._looked_ns = 0
         self._waiter.watch(self._tick.fd)
         self._waiter.watch(line.fd)
 
@@ -74,6 +75,12 @@ class RailEngine(Engine):
             reasons=tuple(sorted({rail.why for rail in rails if rail.why})),
         )
 
+    @property
+    def lost(self) -> frozenset[int]:
+        """See Engine. A NIC that still reaches one peer is not to blame for another's."""
+        left = {rail.nic for _, rail in self.edges.rails(State.UP)}
+        return frozenset(rail.nic for _, rail in self.edges.rails()) - left
+
     def _tell(self, rank: int, word: Word) -> None:
         """Out of band and by a rail: a word that comes twice is as good as one."""
         body = encode(word)
@@ -84,6 +91,9 @@ class RailEngine(Engine):
         """See Engine. Where a rail is lost its messages go by others, and the operation goes on."""
         self._tick.set(self._patience.tick_s)
         self.watch.begin(now_ns)
+        if now_ns - self._looked_ns >= self._patience.tick_s * 1e9:
+            # Operations may be too short for any tick to come in one.
+            self._look(now_ns)
         super().run(operation, now_ns)
         ended = operation.seq + 1 & _LEDGER_MASK
         self._ledger.view[:LEDGER_BYTES] = ended.to_bytes(LEDGER_BYTES, "little")
@@ -100,10 +110,7 @@ class RailEngine(Engine):
             self._hear(now_ns)
         if self._tick.fd in ready.readable:
             self._tick.set(self._patience.tick_s)
-            self.watch.tick(now_ns)
-            self.repair.tick(now_ns)
-            self.trial.tick(now_ns)
-            self.inquiry.tick(now_ns)
+            self._look(now_ns)
             self._verdict.check(operation, now_ns)
         self.repair.step(operation, now_ns)
         operation.advance(now_ns)
@@ -114,6 +121,14 @@ class RailEngine(Engine):
         if self._deadline.fd in ready.readable:
             raise operation.timed_out(self._timeout_s)
         return now_ns
+
+    def _look(self, now_ns: int) -> None:
+        """See to what time brings."""
+        self._looked_ns = now_ns
+        self.watch.tick(now_ns)
+        self.repair.tick(now_ns)
+        self.trial.tick(now_ns)
+        self.inquiry.tick(now_ns)
 
     def _complete(self, operation: Operation, nic: int, completion: Completion, now_ns: int) -> None:
         probed = self.edges.by_probe.get((nic, completion.qp))

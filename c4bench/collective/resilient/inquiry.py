@@ -11,7 +11,7 @@ from c4bench.c4d.localise import Cell, localise
 from c4bench.collective.resilient.edges import Edges
 from c4bench.collective.resilient.rail import State
 from c4bench.collective.resilient.words import Seen, Word
-from c4bench.model.diagnosis import Component
+from c4bench.model.diagnosis import Component, Loss
 from c4bench.model.telemetry import Member
 
 # Time for probes to end, and then for the other end's account of its own.
@@ -23,13 +23,21 @@ _MATTER_S = 2.0
 
 
 class Inquiry:
-    """Open inquiries by NIC, and the components found to blame."""
+    """Open inquiries by NIC, and the components found to blame; C4D is told of each by `report`."""
 
-    def __init__(self, edges: Edges, rank: int, members: Sequence[Member], tell: Callable[[int, Word], None]) -> None:
+    def __init__(
+        self,
+        edges: Edges,
+        rank: int,
+        members: Sequence[Member],
+        tell: Callable[[int, Word], None],
+        report: Callable[[Loss], None],
+    ) -> None:
         self._edges = edges
         self._rank = rank
         self._members = members
         self._tell = tell
+        self._report = report
         self._since_ns: dict[int, int] = {}
         self._told: set[int] = set()
         self._seen: dict[int, dict[Cell, float]] = {}
@@ -85,5 +93,6 @@ class Inquiry:
         found = tuple(dict.fromkeys(one for blame in blames for one in (blame.component, *blame.alternatives)))
         if found:
             self.findings.append(found)
+            self._report(Loss(self._rank, found[0], self._since_ns[nic] / 1e9, found[1:]))
         del self._since_ns[nic]
         self._told.discard(nic)

@@ -32,8 +32,11 @@ class RailOutlet(Outlet):
         far: FarReceiving,
         keys: Keyring,
         staging_bytes: int,
+        *,
+        spread: bool,
     ) -> None:
         super().__init__(peer)
+        self._spread = spread
         self.channel = channel
         self.rails = rails
         self.own = [rail for rail in rails if rail.nic == channel]
@@ -114,7 +117,7 @@ class RailOutlet(Outlet):
     def _lightest(self, length: int) -> SendingRail:
         """The rail that is furthest behind its share: of its own NIC's by weight, else of all by their rates."""
         own = [rail for rail in self.own if rail.usable and self._weights[rail]]
-        candidates = own or [rail for rail in self.rails if rail.usable]
+        candidates = own or self._others()
         if len(candidates) == 1:
             return candidates[0]
         if candidates != self._candidates:
@@ -123,6 +126,15 @@ class RailOutlet(Outlet):
         lightest = min(candidates, key=lambda rail: (self._carried[rail] + length) / weights[rail])
         self._carried[lightest] += length
         return lightest
+
+    def _others(self) -> list[SendingRail]:
+        """What carries a lost NIC's share: all that are left, or those of the next NIC."""
+        usable = [rail for rail in self.rails if rail.usable]
+        if self._spread:
+            return usable
+        nics = 1 + max(rail.nic for rail in self.rails)
+        following = min((rail.nic - self.channel) % nics for rail in usable)
+        return [rail for rail in usable if (rail.nic - self.channel) % nics == following]
 
     def weigh(self, weights: Sequence[float]) -> None:
         """See Outlet: the channel's own NIC's QPs, as long as one of them is up."""

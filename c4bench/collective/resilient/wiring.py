@@ -141,7 +141,7 @@ class RailWiring:
             rail.record.move(rail.ends.data.source_port)
         staging_bytes = self._site.options.staging_bytes
         outlets = [
-            RailOutlet(peer, channel, rails, mailbox, far, self._keys, staging_bytes)
+            RailOutlet(peer, channel, rails, mailbox, far, self._keys, staging_bytes, spread=self._site.options.spread)
             for channel in range(self._channels)
         ]
         self._engine.edges.add(

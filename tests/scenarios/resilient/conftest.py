@@ -96,11 +96,29 @@ def uplinks(inventory, hosts):
     return sorted(f"{switch}/{port}" for address, port in found if address not in ours)
 
 
+@pytest.fixture
+def blink(inventory):
+    """Switch a switch's port off and, so many seconds later, on again, in one command on the switch itself."""
+
+    def switch_off(at, seconds):
+        switch, port = at.split("/")
+        with remote.connect(switch, inventory.access[switch]) as connection:
+            there = inside(inventory, switch)
+            words = f"ip link set {port} down; sleep {seconds}; ip link set {port} up"
+            connection.run([*there, "sh", "-c", words], timeout_s=60.0)
+
+    return switch_off
+
+
+def inside(inventory, switch):
+    """What a command begins with that is to run among a switch's ports."""
+    netns = inventory.access[switch].netns
+    return ["nsenter", f"--net={netns}"] if netns else []
+
+
 def neighbours(inventory, switch):
     """Port by the address that it leads to."""
-    access = inventory.access[switch]
-    inside = ["nsenter", f"--net={access.netns}"] if access.netns else []
-    with remote.connect(switch, access) as connection:
-        said = connection.run([*inside, "ip", "-4", "neighbour", "show"], timeout_s=60.0)
+    with remote.connect(switch, inventory.access[switch]) as connection:
+        said = connection.run([*inside(inventory, switch), "ip", "-4", "neighbour", "show"], timeout_s=60.0)
     words = [line.split() for line in said.stdout.decode().splitlines()]
     return {line[0]: line[line.index("dev") + 1] for line in words if "dev" in line}

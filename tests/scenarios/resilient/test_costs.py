@@ -1,11 +1,11 @@
 """What resilience costs while all is well, what a lost NIC costs while it is lost, and how soon it is forgotten."""
 
-import statistics
 import time
 from typing import NamedTuple
 
 import msgspec
 import pytest
+from rates import durations, usual
 
 from c4bench.model.measurement import Clock
 from c4bench.workload.trials import Trial
@@ -33,19 +33,6 @@ def load(hosts):
         seconds,
         {"chunk_bytes": 16 << 10, "window": 4} if nics[0].rate_bps < 1e9 else {"chunk_bytes": 0, "window": 8},
     )
-
-
-def durations(accounts):
-    """How long each operation took: its slowest rank's time."""
-    spans = [[ended - began for began, ended in each.spans] for each in accounts]
-    return [max(took) for took in zip(*spans, strict=True)]
-
-
-def usual(accounts):
-    """The median operation, all exact and none failed."""
-    assert [each.error for each in accounts if each.error] == []
-    assert all(each.exact == each.checked for each in accounts)
-    return statistics.median(durations(accounts)[1:])
 
 
 @pytest.mark.needs(hosts=4)
@@ -91,5 +78,7 @@ def test_degraded_and_back(cluster, start, several_nics, inject, measure):
     said = [finding for each in accounts for finding in each.resilience.findings]
     right = sum(finding == (str(fault.target),) for finding in said)
     measure("resilient.localised_fraction", right / len(said), equals=1, clock=Clock.NONE, fault="nic.down")
-    measure("resilient.diagnoses", len(cluster.diagnoses(ranks.spec.id)), clock=Clock.NONE, fault="nic.down")
+    diagnosed = cluster.diagnoses(ranks.spec.id)
+    assert {one.component for one in diagnosed} == {fault.target}
+    measure("resilient.diagnoses", len(diagnosed), equals=1, clock=Clock.NONE, fault="nic.down")
     measure("resilient.repeated", sum(each.resilience.repeated for each in accounts), equals=0, clock=Clock.NONE)

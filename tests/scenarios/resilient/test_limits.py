@@ -52,6 +52,22 @@ def test_frozen_rank_is_not_a_dead_path(start, several_nics, inject):
 
 
 @pytest.mark.needs(hosts=4)
+def test_short_flap_is_hidden(start, several_nics, port_towards, blink, measure):
+    """A leaf port that is down for 20 ms in the middle of an operation costs a retransmission, and no connection."""
+    ranks = start(several_nics)
+    port = port_towards(several_nics[1].nics[0])
+    ranks.give(Trial("all_reduce", SIZE_BYTES, seconds=0.6, fresh=True))
+    time.sleep(0.2)
+    blink(port, 0.02)
+    accounts = ranks.take()
+    check_exact(accounts)
+    assert [each.resilience.died for each in accounts] == [0] * ranks.size
+    took_s = sorted(ended - began for began, ended in accounts[0].spans)
+    assert took_s[-1] > took_s[len(took_s) // 2] + 0.02, "the flap hit no running operation"
+    measure("resilient.hidden_flap_s", took_s[-1] - took_s[len(took_s) // 2], unit="s", at_most=0.15, down_s=0.02)
+
+
+@pytest.mark.needs(hosts=4)
 def test_management_network_is_down(start, several_nics, inject, port_towards):
     """A NIC that dies while its host's management network is cut costs no element: words go by the other NICs."""
     ranks = start(several_nics)

@@ -226,3 +226,18 @@ def test_diagnosis_survives_the_wire():
     """A diagnosis encodes to JSON and back unchanged."""
     (found,) = drive(SimJob(4, MIX), [SimFault(SimFaultKind.KILLED, 1, 3.0)], 5.0)
     assert msgspec.json.decode(msgspec.json.encode(found), type=type(found)) == found
+
+
+def test_closed_communicator_hangs_nobody(job):
+    """A communicator that is closed before anyone saw its last operation end is no hang, whatever goes on elsewhere."""
+    job.healthy()
+    job.next()
+    assert job.step(inside=True, outstanding={0: 3}) == []
+    for number in range(30):
+        job.tick += 1
+        end_s = 100.0 + job.tick * _STEP_S
+        for rank in range(_RANKS):
+            other = op(rank, number, end_s - 0.05, end_s - 0.03, name="next")
+            comms = [msgspec.structs.replace(comm(_RANKS), comm="next")]
+            job.detector.feed(window(f"h{rank}", job.tick, end_s, comms=comms, ranks=[_process(rank)], ops=[other]))
+        assert job.detector.judge(end_s) == []

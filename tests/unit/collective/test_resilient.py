@@ -4,6 +4,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -34,7 +35,7 @@ FAST = TransportProfile("fast", timeout=12, retries=3, rnr_retries=6)
 
 
 def resilient(world, size, nics=2, **options):
-    return world(size, nics, resilient=True, patience=QUICK, profile=FAST, **{**SMALL, **options})
+    return world(size, nics, resilient=True, **{"patience": QUICK, "profile": FAST, **SMALL, **options})
 
 
 def run(made, work):
@@ -266,6 +267,27 @@ def test_lost_nic_comes_back(world):
         assert set(lost) != {"up"}
         assert found == {"up": 4}
     assert sum(returned for *_, returned in outcomes) == 2
+
+
+def test_lost_nic_comes_back_in_short_operations(world):
+    """A NIC that works again is used again though no operation is as long as a look at the state of the rails."""
+    made = resilient(world, 3, patience=msgspec.structs.replace(QUICK, tick_s=0.3))
+    storm = Storm(made)
+
+    def work(comm):
+        summed(comm, 100)
+        comm.barrier()
+        if comm.rank == 0:
+            storm.add("down", 1, 0, after=5, lasts_s=0.1)
+        agreed, deadline_s = np.zeros(1, np.int64), time.monotonic() + 4
+        while not agreed[0]:
+            time.sleep(0.005)
+            back = comm.resilience.died and set(states(comm)) == {"up"}
+            agreed[0] = back or time.monotonic() > deadline_s
+            comm.all_reduce(agreed, "min")
+        return states(comm), comm.resilience.died > 0
+
+    assert made.run(work) == [({"up": 4}, True)] * 3
 
 
 @pytest.mark.parametrize("away_s", [0.05, 0.2])
@@ -547,3 +569,51 @@ def test_unlike_nics_carry_by_their_rates(world, resilience):
 
     for slow, fast in made.run(work):
         assert fast / slow == pytest.approx(3, rel=0.05)
+
+
+@pytest.mark.parametrize(("odd", "op", "second"), [(0, "sum", False), (2, "avg", False), (1, "max", True)])
+def test_all_reduce_beside_a_degraded_rank(world, odd, op, second):
+    """The others reduce a part without a rank that has lost a NIC: exact everywhere, also if another NIC dies in it."""
+    made = resilient(world, 4, split_bytes=1 << 14)
+    storm = Storm(made)
+    want = {"sum": 40, "avg": 10, "max": 16}[op]
+
+    def work(comm):
+        summed(comm, 100)
+        comm.barrier()
+        if comm.rank == 0:
+            storm.add("down", odd, 0, after=10)
+        for _ in range(24):
+            if second and comm.rank == 0 and comm.resilience.split == 1:
+                storm.add("black hole", (odd + 2) % 4, 1, after=20)
+            array = np.arange(5_000, dtype=np.int64) * 4 * (comm.rank + 1)
+            comm.all_reduce(array, op)
+            np.testing.assert_array_equal(array, np.arange(5_000) * want)
+        return comm.resilience.split
+
+    outcomes = made.run(work)
+    assert [outcome for outcome in outcomes if isinstance(outcome, BaseException)] == []
+    assert len(set(outcomes)) == 1
+    assert outcomes[0] > 0
+    assert storm.struck == 1 + second
+
+
+def test_host_lost_beside_a_degraded_rank(world):
+    """A host that loses all its NICs while a part is reduced without another ends it on every rank, with its name."""
+    made = resilient(world, 4, split_bytes=1 << 14)
+    storm = Storm(made)
+
+    def work(comm):
+        summed(comm, 100)
+        comm.barrier()
+        if comm.rank == 0:
+            storm.add("down", 0, 0, after=10)
+            for nic in range(2):
+                storm.add("black hole", 2, nic, after=1500)
+        with pytest.raises(CollectiveError) as raised:
+            keep_summing(comm)
+        return raised.value
+
+    for error in made.run(work):
+        assert error.status in ("HOST_LOST", "ABORTED")
+        assert "host h2" in str(error)

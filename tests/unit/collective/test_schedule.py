@@ -127,3 +127,17 @@ def test_no_chunk_exceeds_the_largest_message(count, parts, itemsize, blocks):
     chunks = schedule.chunk_count(count, parts, itemsize, chunk_bytes)
     segment = math.ceil(count / parts)
     assert math.ceil(segment / chunks) * itemsize <= chunk_bytes
+
+
+@given(sizes, chunk_counts, st.data())
+def test_fold_adds_the_odd_one_once(size, chunks, data):
+    """Where all but one hold the others' sum, all hold the whole sum afterwards; only one rank reduces anything."""
+    odd = data.draw(st.integers(0, size - 1))
+    plans = [schedule.fold(rank, size, chunks, odd) for rank in range(size)]
+    others = Counter(set(range(size)) - {odd})
+    state = [
+        {(0, c): Counter([odd]) if rank == odd else Counter(others) for c in range(chunks)} for rank in range(size)
+    ]
+    for held in execute(plans, state):
+        assert all(content == Counter(range(size)) for content in held.values())
+    assert sum(any(receive.reduce for receive in plan.receives) for plan in plans) == 1

@@ -1,0 +1,102 @@
+"""All-reduces through a lost NIC, recovered from in one of several ways: what each costs (R2CCL, arXiv 2512.25059)."""
+
+import time
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from c4bench.collective.communicator import Communicator
+from c4bench.collective.errors import CollectiveError
+from c4bench.collective.options import Options
+from c4bench.verbs.transport import PROFILES
+from c4bench.workload.context import RankContext
+from c4bench.workload.payload import Payload
+
+
+class Recovery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`operations` all-reduces of `size_bytes`.
+
+    `resilient` goes on in mid-operation, and spreads what a lost NIC carried; `repair` has one other NIC carry it.
+    `switch` changes between operations only (as AdapCC does): what fails is done again, from its input, by connections
+    without the NIC. `restart` aborts, takes `restart_s` to start processes and read a checkpoint, and does again all
+    since the last of these, which are written every `saved_every` operations.
+    """
+
+    way: Literal["resilient", "repair", "switch", "restart"]
+    operations: int
+    size_bytes: int
+    chunk_bytes: int = 0
+    window: int = Options().window
+    saved_every: int = 10
+    restart_s: float = 0.0
+
+    def options(self) -> Options:
+        """What communicators are asked for."""
+        return Options(
+            resilient=self.way in ("resilient", "repair"),
+            spread=self.way != "repair",
+            chunk_bytes=self.chunk_bytes,
+            window=self.window,
+            profile=PROFILES["brisk"],
+        )
+
+
+def run(context: RankContext) -> None:
+    """Report `ready` once it runs, and `recovery` at the end: when each operation was first right, by number."""
+    wanted = context.parameters(Recovery)
+    array = np.empty(wanted.size_bytes // 4, np.float32)
+    done_s: dict[int, float] = {}
+    without: frozenset[int] = frozenset()
+    first = attempt = 0
+    while first < wanted.operations:
+        with context.communicator(f"attempt{attempt}", wanted.options(), without) as comm:
+            reached = _reduce(context, comm, array, range(first, wanted.operations), done_s)
+        if reached == wanted.operations:
+            break
+        attempt += 1
+        lost, first = _agree(context, attempt, reached)
+        without |= lost
+        if wanted.way == "restart":
+            time.sleep(wanted.restart_s)
+            first -= first % wanted.saved_every
+    context.report("recovery", done_s=[done_s[number] for number in range(wanted.operations)], attempts=attempt + 1)
+
+
+def _reduce(
+    context: RankContext,
+    comm: Communicator,
+    array: np.typing.NDArray[np.float32],
+    numbers: range,
+    done_s: dict[int, float],
+) -> int:
+    """The number of the first operation that failed; one past the last if none did."""
+    for number in numbers:
+        payload = Payload(comm.size, number)
+        payload.fill(array, comm.rank)
+        try:
+            comm.all_reduce(array)
+        except CollectiveError as error:
+            comm.abandon(error)
+            return number
+        if payload.exact_reduced(array) < array.size:
+            raise ArithmeticError(f"operation {number} is wrong")
+        done_s.setdefault(number, time.time())
+        if not number:
+            context.report("ready")
+    return numbers.stop
+
+
+class _Account(msgspec.Struct, frozen=True):
+    """The numbers of the NICs that a rank lacks, and of the operation that failed there."""
+
+    down: list[int]
+    reached: int
+
+
+def _agree(context: RankContext, attempt: int, reached: int) -> tuple[frozenset[int], int]:
+    """The NICs that any rank lacks, and the first operation that failed anywhere."""
+    own = msgspec.msgpack.encode(_Account(context.ports_down(), reached))
+    said = context.meet(context.job.id, f"failed/{attempt}", context.rank, context.size, own)
+    accounts = [msgspec.msgpack.decode(raw, type=_Account) for raw in said]
+    return frozenset(nic for each in accounts for nic in each.down), min(each.reached for each in accounts)

@@ -1,0 +1,32 @@
+"""When a degraded rank is split off, and what of an array is then reduced without it."""
+
+import pytest
+
+from c4bench.collective.degraded import choose
+
+NONE = frozenset()
+
+
+@pytest.mark.parametrize(("ranks", "nics", "lost"), [(4, 8, {2}), (8, 2, {1}), (4, 8, {0, 7})])
+def test_single_degraded_rank_is_split_off(ranks, nics, lost):
+    """One rank that has lost some of its NICs is left out of about what it has lost."""
+    split = choose([NONE, frozenset(lost), *[NONE] * (ranks - 2)], [25] * nics)
+    assert split is not None
+    assert (split.odd, split.lost) == (1, lost)
+    assert len(lost) / nics <= split.y < 1.2 * len(lost) / nics
+
+
+def test_ring_goes_on_as_it_is_otherwise():
+    """When none has lost anything, or several have, or one has lost all or is one of a pair, nobody is left out."""
+    one = frozenset({0})
+    for lost in ([NONE] * 4, [one, one, NONE, NONE], [frozenset({0, 1}), NONE, NONE, NONE], [one, NONE]):
+        assert choose(lost, [1, 1]) is None
+
+
+def test_rates_say_how_much_is_lost():
+    """A slow NIC is worth less of the array than a fast one."""
+    slow, fast = (choose([frozenset({nic}), NONE, NONE, NONE], [1, 3]) for nic in (0, 1))
+    assert slow is not None
+    assert fast is not None
+    assert slow.y < 0.3
+    assert fast.y > 0.7

@@ -10,6 +10,7 @@ import msgspec
 from c4bench.c4p.atlas import Atlas, Probe
 from c4bench.c4p.background import Background
 from c4bench.c4p.conditions import Conditions
+from c4bench.c4p.crews import crews
 from c4bench.c4p.findings import no_route
 from c4bench.c4p.health import Health
 from c4bench.c4p.knowledge import Knowledge, Pair, Trace
@@ -28,10 +29,14 @@ _SAME = 1e-3
 
 
 class _Live(msgspec.Struct):
-    """A flow that runs: where it is told to be, and the share of its connection's load it is told to carry."""
+    """A flow that runs: where it is told to be, and the share of its connection's load it is told to carry.
+
+    `planned` is the port the plan has for it; it is elsewhere while it helps another QP of its connection.
+    """
 
     flow: Flow
     port: int
+    planned: int = 0
     weight: float = 1.0
     pinned: bool = False
 
@@ -152,7 +157,7 @@ class Controller:
         """A flow cannot be moved from `port`: it is planned around from now on."""
         live = self._live[flow]
         if not live.pinned:
-            live.pinned, live.port = True, port
+            live.pinned, live.port, live.planned = True, port, port
             self.remarks.append(f"flow {flow} stays where it is: {reason}")
             self._rebuild()
 
@@ -283,8 +288,7 @@ class Controller:
                 free[self._scope(live.flow)].append(live)
         self._planners = {scope: self._fresh() for scope in sorted(free)} if self._atlas else {}
         for scope, planner in self._planners.items():
-            mine = free[scope]
-            planner.adopt((live.flow, Assignment(live.flow.id, self.path(live.flow.id), *live.pair)) for live in mine)
+            planner.adopt((live.flow, self._planned(live)) for live in free[scope])
             planner.rebalance()
             self._apply(planner)
 
@@ -322,22 +326,40 @@ class Controller:
                 found[hop] = found.get(hop, 0.0) + live.flow.demand_bps
         return found
 
+    def _planned(self, live: _Live) -> Assignment:
+        """Where the plan has a flow, as far as that is known."""
+        path = self.knowledge.path(live.pair, live.planned) or ECMP
+        return Assignment(live.flow.id, path, *live.pair)
+
     def _apply(self, planner: Planner) -> None:
         """Have every flow's port and weight be what the plan says; one that is on its path already keeps its port."""
         for assignment in planner.assignments():
             live = self._live[assignment.flow]
-            if not live.port or self.path(assignment.flow).hops != assignment.path.hops:
-                live.port = assignment.path.source_port
-                self.changes += 1
+            if not live.planned or self._planned(live).path.hops != assignment.path.hops:
+                live.planned = assignment.path.source_port
         if any(live.weight != 1.0 for live in self._live.values()):
             self._divide(planner)
+        else:
+            for assignment in planner.assignments():
+                self._tell(self._live[assignment.flow], self._live[assignment.flow].planned, 1.0)
 
     def _divide(self, planner: Planner) -> None:
-        for flow, share in planner.divide().items():
-            live = self._live[flow]
-            if abs(live.weight - share) > _SAME:
-                live.weight = share
-                self.changes += 1
+        """Share every connection's load anew; QPs without a share help the others."""
+        shares = planner.divide()
+        leaders = crews(shares, planner.flows)
+        sizes = Counter(leaders.values())
+        for flow, leader in leaders.items():
+            self._tell(self._live[flow], self._live[leader].planned, shares[leader] / sizes[leader])
+
+    def _tell(self, live: _Live, port: int, weight: float) -> None:
+        """Have a flow be elsewhere, or carry another share, where that makes a difference."""
+        here, there = (self.knowledge.path(live.pair, one) for one in (live.port, port))
+        if here is None or there is None or here.hops != there.hops:
+            self.changes += live.port != port
+            live.port = port
+        if abs(live.weight - weight) > _SAME:
+            self.changes += 1
+            live.weight = weight
 
     def turned(self) -> None:
         """Flows are being told to change: what telemetry has said of their shares so far does not count any more."""

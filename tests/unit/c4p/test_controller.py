@@ -238,3 +238,15 @@ def test_a_flow_id_tells_its_qp():
     """The id of a communicator's flow is taken apart, whatever slashes the communicator's name has."""
     assert seat(Flow("j/j:data/0>1/3>4/1.2", "j", "a", "b", 1.0)) == Seat("j:data/0>1", 3, 4, 1, 2)
     assert seat(Flow("anything", "j", "a", "b", 1.0)) is None
+
+
+def test_all_qps_carry():
+    """Before and after a loss every QP has something to carry, on the paths that the shares were made for."""
+    world, live = World(), flows(qps=4)
+    controller = running(world, live)
+    assert all(controller.weight(flow.id) == pytest.approx(0.25) for flow in live)
+    assert len(set(spines(controller, live[:4]))) == 1
+    world.spines.remove(3)
+    controller.learn(world.traces(controller.pairs()), 1.0)
+    assert min(controller.weight(flow.id) for flow in live) > 0.03
+    assert sum(controller.weight(flow.id) for flow in live) == pytest.approx(8)

@@ -186,7 +186,7 @@ def test_weights_follow_completion_times():
     world, live = World(), flows(count=1, qps=2)
     controller = running(world, live)
     for flow in live:
-        controller._live[flow.id].weight = 0.5
+        controller._roster[flow.id].weight = 0.5
     slow_s = 0.0
     for window in range(10):
         carried = window * 10**6

@@ -52,8 +52,8 @@ def run(context: RankContext) -> None:
         with context.communicator(f"draw{number}", options) as comm:
             comm.all_reduce(array)
             context.meet(wanted.meeting, f"draw{number}", own, wanted.meeting_size)
-            # What C4P has said meanwhile is done before the clock starts: the answer to the question of before, and then
-            # the one to the question that follows from it.
+            # What C4P has said meanwhile is done before the clock starts: the answer to the last question, then the
+            # one to the question that follows from it.
             for _ in range(_QUESTIONS):
                 comm.barrier()
                 time.sleep(_ANSWER_S)

@@ -13,7 +13,8 @@ SIZE_BYTES = 16 << 20
 WINDOW = 10
 STAGING_BYTES = 8 << 20
 PERIOD_S = 0.2
-WARM_UP, BEFORE, DURING, AFTER = 1, 2, 10, 8
+# Connections are moved once more when the last job has joined.
+WARM_UP, BEFORE, DURING, AFTER = 2, 2, 10, 8
 OPERATIONS = WARM_UP + BEFORE + DURING + AFTER
 WITHIN_S = 1.0
 # By how much one of eight uplinks less leaves eight flows less than their NICs could send.

@@ -142,6 +142,12 @@ class Controller:
 
     # What is heard of the fabric
 
+    def recall(self, saved: Knowledge) -> None:
+        """Begin with what was learnt earlier: pairs that it is too old for are learnt anew before they are planned."""
+        self.knowledge.recall(saved)
+        self._atlas = self.knowledge.atlas()
+        self._rebuild()
+
     def learn(self, traces: Mapping[Probe, Trace], now_s: float) -> None:
         """Take over traces of all source ports of some pairs, and plan anew where they say something new."""
         found = self.knowledge.learn(traces, now_s)

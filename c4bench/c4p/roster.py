@@ -7,7 +7,8 @@ import msgspec
 
 from c4bench.c4p.knowledge import Knowledge, Pair
 from c4bench.c4p.names import Seat, seat
-from c4bench.c4p.planner import ECMP, Assignment
+from c4bench.c4p.planner import ECMP
+from c4bench.c4p.seating import Assignment
 from c4bench.c4p.tuning import Connection
 from c4bench.model.fabric import Flow, Path
 

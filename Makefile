@@ -17,7 +17,7 @@ MISSING   = $(shell dpkg-query -W -f='$${Package} $${Status}\n' $(PACKAGES) 2>/d
 # Each is a lab of its own, which uses one processor.
 SCENARIOS := detection fabric faults resilience
 
-.PHONY: setup packages venv kernel lab test lint type unit scenarios drills bench report doctor clean \
+.PHONY: setup packages venv kernel lab test lint type unit scenarios drills ablation bench report doctor clean \
         $(SCENARIOS)
 
 setup: packages venv kernel
@@ -80,6 +80,15 @@ faults: setup
 # Hosts with several NICs.
 resilience: setup
 	$(LAB) tests/scenarios/resilient --c4-topology planes-2
+
+# Each topology has its oversubscription. Cases that the directory has are not run again.
+ABLATION ?= reports/runs/ablation
+ablation: setup
+	@mkdir -p $(ABLATION)
+	for topology in clos-2x8 clos-2x8-2to1; do \
+	  $(BIN)/pytest --hosts softroce -m nightly tests/scenarios/c4p/test_ablation.py \
+	    --c4-topology $$topology --c4-run-dir $(ABLATION) || failed=1; \
+	done; exit $${failed:-0}
 
 bench: setup
 	$(BIN)/c4bench bench

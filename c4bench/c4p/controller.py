@@ -2,42 +2,27 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from itertools import islice
 from zlib import crc32
-
-import msgspec
 
 from c4bench.c4p.atlas import Atlas, Probe
 from c4bench.c4p.background import Background
 from c4bench.c4p.conditions import Conditions
+from c4bench.c4p.crews import crews
 from c4bench.c4p.findings import no_route
 from c4bench.c4p.health import Health
 from c4bench.c4p.knowledge import Knowledge, Pair, Trace
-from c4bench.c4p.names import Seat, seat
-from c4bench.c4p.planner import ECMP, Assignment, Planner
+from c4bench.c4p.lookout import Lookout
+from c4bench.c4p.names import seat
+from c4bench.c4p.planner import Planner
 from c4bench.c4p.policy import PathPolicy
-from c4bench.c4p.tuning import Connection, Tuning
+from c4bench.c4p.roster import Live, Roster
+from c4bench.c4p.tuning import Tuning
 from c4bench.c4p.weights import connection
 from c4bench.model.diagnosis import Component
 from c4bench.model.fabric import Flow, Path
 from c4bench.model.telemetry import ConnRecord
 
 _SLACK = 0.01
-# Shares closer than this are the same.
-_SAME = 1e-3
-
-
-class _Live(msgspec.Struct):
-    """A flow that runs: where it is told to be, and the share of its connection's load it is told to carry."""
-
-    flow: Flow
-    port: int
-    weight: float = 1.0
-    pinned: bool = False
-
-    @property
-    def pair(self) -> Pair:
-        return self.flow.source, self.flow.destination
 
 
 class Controller:
@@ -52,50 +37,50 @@ class Controller:
         self.knowledge = Knowledge()
         self.health = Health(policy.patience)
         self.remarks: list[str] = []
-        self.changes = 0
         self._atlas: Atlas | None = None
         self._planners: dict[str, Planner] = {}
-        self._live: dict[str, _Live] = {}
+        self._roster = Roster(self.knowledge)
+        self._lookout = Lookout(policy, self.knowledge, self.health)
         self._shares: dict[str, float] = {}
         self._background = Background()
         self._others_bps: dict[str, float] = {}
         self._tuning = Tuning(policy.settle_s, policy.calm)
-        self._looked_s = float("-inf")
-        self._amiss = False
-        self._turn = 0
 
     @property
     def atlas(self) -> Atlas | None:
         """The paths as known now; None before anything was learnt."""
         return self._atlas
 
+    @property
+    def changes(self) -> int:
+        """How much has been asked of live flows so far."""
+        return self._roster.changes
+
     # What is asked of it
 
     def port(self, flow: str) -> int:
         """The source port a live flow should use; 0 leaves it to ECMP."""
-        return self._live[flow].port
+        return self._roster[flow].port
 
     def weight(self, flow: str) -> float:
         """The share of its connection's load that a live flow should carry."""
-        return self._live[flow].weight
+        return self._roster[flow].weight
 
     def knows(self, flow: str) -> bool:
         """Whether a flow is live."""
-        return flow in self._live
+        return flow in self._roster
 
     def path(self, flow: str) -> Path:
         """Where a live flow is, as far as that is known."""
-        live = self._live[flow]
-        return self.knowledge.path(live.pair, live.port) or ECMP
+        return self._roster.path(self._roster[flow])
 
     def placed(self, job: str) -> dict[Flow, Path]:
         """Where a job's live flows are, those that a path is known for."""
-        mine = [live for live in self._live.values() if live.flow.job == job and live.port]
-        return {live.flow: self.path(live.flow.id) for live in mine}
+        return {live.flow: self._roster.path(live) for live in self._roster if live.flow.job == job and live.port}
 
     def pairs(self) -> tuple[Pair, ...]:
         """The pairs of NICs that have live flows, in order."""
-        return tuple(sorted({live.pair for live in self._live.values()}))
+        return tuple(self._roster.ports())
 
     def unsure(self, flows: Iterable[Flow], now_s: float) -> tuple[Pair, ...]:
         """The pairs of these flows that have to be learnt before they can be planned."""
@@ -106,11 +91,10 @@ class Controller:
 
     def join(self, flows: Iterable[Flow], share: float = 1.0) -> None:
         """Plan for further flows; live ones may have to make room."""
-        new = [flow for flow in flows if flow.id not in self._live]
-        self._live |= {flow.id: _Live(flow, 0) for flow in new}
+        new = [flow for flow in flows if flow.id not in self._roster]
         counts = Counter(connection(flow) for flow in new)
         for flow in new:
-            self._live[flow.id].weight = 1 / counts[connection(flow)]
+            self._roster.add(flow, 1 / counts[connection(flow)])
             self._shares[flow.job] = share if self.policy.sharing == "priority" else 1.0
         if self.policy.scope == "random":
             self._scatter(new)
@@ -129,11 +113,11 @@ class Controller:
     def _scatter(self, flows: Iterable[Flow]) -> None:
         for flow in flows:
             if ports := sorted(self.knowledge.entries((flow.source, flow.destination))):
-                self._live[flow.id].port = ports[crc32(flow.id.encode()) % len(ports)]
+                self._roster[flow.id].port = ports[crc32(flow.id.encode()) % len(ports)]
 
     def leave(self, flows: Iterable[str]) -> None:
         """These flows have ended; others may take the room they leave."""
-        gone = [flow for flow in flows if self._live.pop(flow, None) is not None]
+        gone = self._roster.drop(flows)
         for planner in self._planners.values() if gone else ():
             planner.remove(gone)
             if self.policy.dynamic and self._relieve(planner):
@@ -141,71 +125,46 @@ class Controller:
 
     def forget(self, job: str) -> None:
         """A job has ended."""
-        mine = [flow for flow, live in self._live.items() if live.flow.job == job]
-        self._tuning.forget({place.comm for flow in mine if (place := seat(self._live[flow].flow))})
-        self.leave(mine)
+        mine = [live.flow for live in self._roster if live.flow.job == job]
+        self._tuning.forget({place.comm for flow in mine if (place := seat(flow))})
+        self.leave([flow.id for flow in mine])
         self._shares.pop(job, None)
         if self.policy.scope == "job":
             self._planners.pop(job, None)
 
     def pin(self, flow: str, port: int, reason: str) -> None:
         """A flow cannot be moved from `port`: it is planned around from now on."""
-        live = self._live[flow]
+        live = self._roster[flow]
         if not live.pinned:
-            live.pinned, live.port = True, port
+            live.pinned, live.port, live.planned = True, port, port
             self.remarks.append(f"flow {flow} stays where it is: {reason}")
             self._rebuild()
 
     # What is heard of the fabric
+
+    def recall(self, saved: Knowledge) -> None:
+        """Begin with what was learnt earlier: pairs that it is too old for are learnt anew before they are planned."""
+        self.knowledge.recall(saved)
+        self._atlas = self.knowledge.atlas()
+        self._rebuild()
 
     def learn(self, traces: Mapping[Probe, Trace], now_s: float) -> None:
         """Take over traces of all source ports of some pairs, and plan anew where they say something new."""
         found = self.knowledge.learn(traces, now_s)
         self.health.lose(found.silent | found.gone, now_s)
         self.health.hear(found.heard, now_s)
-        self._looked_s, self._amiss = now_s, False
+        self._lookout.looked(now_s)
         self._atlas = self.knowledge.atlas()
         self._rebuild()
 
     def look(self, now_s: float) -> dict[Pair, tuple[int, ...]]:
         """Which source ports to trace now: those of live flows, and a few others in turn; empty when it is not time."""
-        worried = self._amiss or bool(self.health.missing)
-        if (
-            not self.policy.dynamic
-            or not self._live
-            or now_s - self._looked_s < (self.policy.hurry_s if worried else self.policy.look_s)
-        ):
-            return {}
-        self._looked_s = now_s
-        self._turn += 1
-        wanted: dict[Pair, dict[int, None]] = defaultdict(dict)
-        for live in self._live.values():
-            if live.port:
-                wanted[live.pair][live.port] = None
-        for pair in self.pairs():
-            wanted[pair].update(dict.fromkeys(self._others(pair)))
-        pairs = sorted(wanted)
-        first = self._turn % len(pairs) if pairs else 0
-        turned = pairs[first:] + pairs[:first]
-        ports = ((pair, port) for pair in turned for port in wanted[pair])
-        chosen: dict[Pair, tuple[int, ...]] = {}
-        for pair, port in islice(ports, self.policy.traces):
-            chosen[pair] = (*chosen.get(pair, ()), port)
-        return chosen
-
-    def _others(self, pair: Pair) -> list[int]:
-        """Ports to look at besides: one that led over a missing link, which may be back, then the pair's in turn."""
-        entries, missing = self.knowledge.entries(pair), self.health.missing
-        ports = sorted(entries)
-        lost = [port for port in ports if not missing.isdisjoint(entries[port].hops)]
-        count = min(self.policy.others, len(ports))
-        turn = [ports[(self._turn * count + offset) % len(ports)] for offset in range(count)]
-        return [lost[self._turn % len(lost)], *turn] if lost else turn
+        return self._lookout.look(self._roster.ports(), now_s) if self.policy.dynamic else {}
 
     def looked(self, traces: Mapping[Probe, Trace], now_s: float) -> bool:
         """Whether the live pairs have to be learnt anew, since a port leads elsewhere, or a link is silent or back."""
         found = self.knowledge.learn(traces, now_s)
-        self._amiss = False
+        self._lookout.reassure()
         back = found.heard & self.health.missing
         return bool(found.changed or back or found.silent - self.health.closed)
 
@@ -229,7 +188,7 @@ class Controller:
         if component.kind != "path":
             return frozenset()
         ends = tuple(component.name.split(">"))
-        mine = [self.path(flow).hops[1:-1] for flow, live in self._live.items() if live.pair == ends]
+        mine = [self._roster.path(live).hops[1:-1] for live in self._roster if live.pair == ends]
         return frozenset(hop for hops in mine for hop in hops)
 
     def observe(self, background_bps: Mapping[str, float]) -> None:
@@ -250,41 +209,36 @@ class Controller:
 
         `now_s` is the time of the records' host.
         """
-        flows = self._flows_by_connection()
+        flows = self._roster.by_connection()
         laps, amiss = self._tuning.feed(records, now_s)
-        self._amiss |= not amiss.isdisjoint(flows)
+        if not amiss.isdisjoint(flows):
+            self._lookout.worry()
         for place, of_qps in laps.items():
             mine = flows.get(place, [])
             if len(mine) != len(of_qps):
                 continue
             for live, lap in zip(mine, of_qps, strict=True):
-                self._background.carried(self.path(live.flow.id).hops, lap.size_bytes)
+                self._background.carried(self._roster.path(live).hops, lap.size_bytes)
             if len(mine) > 1 and self.policy.dynamic:
                 fresh = self._tuning.judge(place, [live.weight for live in mine], of_qps, now_s)
                 for live, weight in zip(mine, fresh or (), strict=False):
-                    self.changes += abs(live.weight - weight) > _SAME
-                    live.weight = weight
+                    self._roster.weigh(live, weight)
 
-    def _flows_by_connection(self) -> dict[Connection, list[_Live]]:
-        """The live flows of every connection, in order of their QPs."""
-        found: dict[Connection, list[tuple[Seat, _Live]]] = defaultdict(list)
-        for live in self._live.values():
-            if place := seat(live.flow):
-                found[place.comm, place.rank, place.peer, *live.pair].append((place, live))
-        return {name: [live for _, live in sorted(mine, key=lambda one: one[0])] for name, mine in found.items()}
+    def turned(self) -> None:
+        """Flows are being told to change: what telemetry has said of their shares so far does not count any more."""
+        self._tuning.clear()
 
     # What it does about it
 
     def _rebuild(self) -> None:
         """Plan on the atlas as it is now, from where every flow is now."""
-        free: dict[str, list[_Live]] = defaultdict(list)
-        for live in self._live.values():
+        free: dict[str, list[Live]] = defaultdict(list)
+        for live in self._roster:
             if not live.pinned:
                 free[self._scope(live.flow)].append(live)
         self._planners = {scope: self._fresh() for scope in sorted(free)} if self._atlas else {}
         for scope, planner in self._planners.items():
-            mine = free[scope]
-            planner.adopt((live.flow, Assignment(live.flow.id, self.path(live.flow.id), *live.pair)) for live in mine)
+            planner.adopt((live.flow, self._roster.planned(live)) for live in free[scope])
             planner.rebalance()
             self._apply(planner)
 
@@ -301,50 +255,43 @@ class Controller:
     def _relieve(self, planner: Planner) -> bool:
         """Move live flows where a link is asked for more than any NIC sends or receives: else nobody gains by it."""
         loads = {hop: load for hop, load in planner.loads().items() if load != float("inf")}
-        ends = {hop for live in self._live.values() for hop in self._ends(live)}
-        access = max((loads.get(hop, 0.0) for hop in ends), default=0.0)
+        access = max((loads.get(hop, 0.0) for hop in self._roster.ends()), default=0.0)
         contended = max(loads.values(), default=0.0) > (1 + _SLACK) * access
         if contended:
             planner.rebalance()
         return contended
 
-    def _ends(self, live: _Live) -> tuple[str, ...]:
-        """The links of a flow's NICs."""
-        hops = self.path(live.flow.id).hops
-        return (hops[0], hops[-1]) if hops else ()
-
     def _reckoned(self) -> dict[str, float]:
         """Traffic that cannot be moved: of others, and pinned."""
         known = self._atlas.hops if self._atlas else ()
-        found = {hop: bps for hop, bps in self._others_bps.items() if hop in known}
-        for live in self._live.values():
-            for hop in self.path(live.flow.id).hops if live.pinned else ():
-                found[hop] = found.get(hop, 0.0) + live.flow.demand_bps
-        return found
+        found = Counter({hop: bps for hop, bps in self._others_bps.items() if hop in known})
+        found.update(self._roster.pinned_bps())
+        return dict(found)
 
     def _apply(self, planner: Planner) -> None:
         """Have every flow's port and weight be what the plan says; one that is on its path already keeps its port."""
         for assignment in planner.assignments():
-            live = self._live[assignment.flow]
-            if not live.port or self.path(assignment.flow).hops != assignment.path.hops:
-                live.port = assignment.path.source_port
-                self.changes += 1
-        if any(live.weight != 1.0 for live in self._live.values()):
+            live = self._roster[assignment.flow]
+            if not live.planned or self._roster.planned(live).path.hops != assignment.path.hops:
+                live.planned = assignment.path.source_port
+        if any(live.weight != 1.0 for live in self._roster):
             self._divide(planner)
+        else:
+            for assignment in planner.assignments():
+                live = self._roster[assignment.flow]
+                self._roster.tell(live, live.planned, 1.0)
 
     def _divide(self, planner: Planner) -> None:
-        for flow, share in planner.divide().items():
-            live = self._live[flow]
-            if abs(live.weight - share) > _SAME:
-                live.weight = share
-                self.changes += 1
-
-    def turned(self) -> None:
-        """Flows are being told to change: what telemetry has said of their shares so far does not count any more."""
-        self._tuning.clear()
+        """Share every connection's load anew; QPs without a share help the others."""
+        shares = planner.divide()
+        leaders = crews(shares, planner.flows)
+        sizes = Counter(leaders.values())
+        for flow, leader in leaders.items():
+            port = self._roster[leader].planned
+            self._roster.tell(self._roster[flow], port, shares[leader] / sizes[leader])
 
     def _remark(self, stranded: Iterable[str]) -> None:
         if self._atlas is not None:
             conditions = Conditions()
-            flows = [self._live[flow].flow for flow in stranded]
+            flows = [self._roster[flow].flow for flow in stranded]
             self.remarks += [no_route(flow, self._atlas, conditions, self.health.closed) for flow in flows]

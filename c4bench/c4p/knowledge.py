@@ -1,6 +1,6 @@
 """All that probing has found, port by port, with its age: what atlases are made from, and checked against."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
@@ -57,6 +57,8 @@ class Knowledge:
 
     def __init__(self) -> None:
         self._entries: dict[Pair, dict[int, Entry]] = {}
+        # Probed, and never answered throughout.
+        self._unanswered: set[Pair] = set()
 
     @property
     def pairs(self) -> tuple[Pair, ...]:
@@ -93,6 +95,8 @@ class Knowledge:
             known = self._entries.get(pair, {}).get(port)
             if None in hops:
                 silent.update(_expected(known, hops))
+                if pair not in self._entries:
+                    self._unanswered.add(pair)
             elif self._note(pair, port, known, _answered(hops), now_s, how):
                 changed.add(pair)
         return Finding(
@@ -105,18 +109,35 @@ class Knowledge:
             known.agreed += 1
             known.confirmed_s = now_s
             return False
+        self._unanswered.discard(pair)
         self._entries.setdefault(pair, {})[port] = Entry(hops, now_s, now_s, how)
         return True
 
     def _over(self, pairs: Iterable[Pair]) -> set[str]:
         return {hop for pair in pairs for entry in self.entries(pair).values() for hop in entry.hops}
 
+    def between(self, nics: Collection[str]) -> "Knowledge":
+        """What is known of the pairs of these NICs."""
+        found = Knowledge()
+        found._entries = {pair: entries for pair, entries in self._entries.items() if set(pair) <= set(nics)}
+        return found
+
+    def recall(self, saved: "Knowledge") -> None:
+        """Take over what was known earlier, with its age, of pairs that nothing is known of yet."""
+        for pair in saved.pairs:
+            self._entries.setdefault(pair, dict(saved.entries(pair)))
+
     def atlas(self) -> Atlas:
         """The distinct paths, for planning."""
         return Atlas.from_answers(
-            Answer(*pair, port, entry.hops)
-            for pair, entries in sorted(self._entries.items())
-            for port, entry in sorted(entries.items())
+            [
+                *(
+                    Answer(*pair, port, entry.hops)
+                    for pair, entries in sorted(self._entries.items())
+                    for port, entry in sorted(entries.items())
+                ),
+                *(Answer(*pair, 0, (None,)) for pair in sorted(self._unanswered)),
+            ]
         )
 
     def to_json(self) -> bytes:

@@ -70,6 +70,24 @@ def compare(declared: Iterable[Link], found: Iterable[Link]) -> tuple[Mismatch, 
     return tuple(mismatches)
 
 
+def misplaced(links: Iterable[Link], declared: Mapping[str, str]) -> tuple[Mismatch, ...]:
+    """NICs that hang on another switch than declared, in order; `declared` are switches by NIC.
+
+    A switch is called what most of the NICs on it declare, and no two are called the same while there are names left.
+    """
+    on = {link.source: link.target for link in links if link.source in declared}
+    votes = Counter((node, declared[nic]) for nic, node in on.items())
+    called: dict[str, str] = {}
+    for node, name in sorted(votes, key=lambda vote: (-votes[vote], vote)):
+        if node not in called and name not in called.values():
+            called[node] = name
+    return tuple(
+        Mismatch(nic, declared[nic], called.get(node, node))
+        for nic, node in sorted(on.items())
+        if called.get(node) != declared[nic]
+    )
+
+
 def tiers(links: Iterable[Link], nics: Iterable[str]) -> dict[str, int]:
     """The tier of every node: 0 for a NIC, 1 for a leaf, and so on up, as hops from the nearest NIC."""
     joined = defaultdict(set)

@@ -4,14 +4,18 @@ import argparse
 import sys
 import time
 from collections import defaultdict
+from itertools import permutations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from c4bench.c4p.coverage import gaps
 from c4bench.c4p.knowledge import Knowledge, Pair
+from c4bench.c4p.wiring import infer, misplaced
 from c4bench.control.cluster import Cluster
+from c4bench.control.saved_paths import SavedPaths
 from c4bench.errors import UnhealthyError, UsageError
-from c4bench.inventory import load, select
+from c4bench.inventory import Inventory, load, select
+from c4bench.model.fabric import Host
 
 if TYPE_CHECKING:
     from c4bench.cli import Commands
@@ -29,6 +33,10 @@ def register(commands: "Commands") -> None:
     parser.add_argument("--trust", type=Path, default=Path.home() / ".config/c4bench/trust", help="certificates")
     parser.add_argument("--listen", default="0.0.0.0:7447", metavar="ADDRESS:PORT", help="where agents connect to")
     parser.add_argument("--ports", type=int, default=24, help="how many source ports to trace")
+    parser.add_argument(
+        "--keep", type=Path, default=Path.home() / ".local/state/c4bench/paths", help="where paths are kept, by fabric"
+    )
+    parser.add_argument("--saved", action="store_true", help="what was learnt last, without asking the hosts")
     parser.add_argument("--json", action="store_true")
     parser.set_defaults(run=_run)
 
@@ -40,20 +48,41 @@ def _run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"{ends[0].name} is one host; give two")
     if not 0 < arguments.ports < 1 << 14:
         raise UsageError(f"--ports {arguments.ports} is not a number of source ports; give 1 to 16383")
-    address, _, port = arguments.listen.rpartition(":")
-    with Cluster(ends, arguments.trust, address, int(port)) as cluster:
-        cluster.wait_hosts([host.name for host in ends], _AGENTS_WITHIN_S)
-        atlas = cluster.learn_paths(range(_FIRST_PORT, _FIRST_PORT + arguments.ports))
-        known = cluster.known_paths()
+    saved = SavedPaths(arguments.keep, inventory.hosts)
+    nics = {nic.name for host in ends for nic in host.nics}
+    known = saved.load().between(nics) if arguments.saved else _learn(arguments, ends, saved)
     if arguments.json:
         sys.stdout.write(known.to_json().decode() + "\n")
     else:
         sys.stdout.writelines(line + "\n" for pair in known.pairs for line in table(known, pair, time.time()))
-    sys.stderr.writelines(f"{gap}\n" for gap in gaps(atlas))
-    unknown = sorted(set(atlas.pairs) - set(known.pairs))
-    if unknown or not known.pairs:
+    sys.stderr.writelines(f"{remark}\n" for remark in [*gaps(known.atlas()), *_miscabled(saved.load(), inventory)])
+    if not known.pairs and arguments.saved:
+        raise UnhealthyError(f"nothing is saved of these hosts in {saved.path}; leave out --saved to learn it")
+    wanted = {(a.name, b.name) for x, y in permutations(ends) for a in x.nics for b in y.nics}
+    if wanted - set(known.pairs):
         raise UnhealthyError("no switch answered; do they send ICMP time exceeded, and is the NIC's link up?")
     return 0
+
+
+def _learn(arguments: argparse.Namespace, ends: list[Host], saved: SavedPaths) -> Knowledge:
+    """Have the agents trace, and keep what they find."""
+    address, _, port = arguments.listen.rpartition(":")
+    with Cluster(ends, arguments.trust, address, int(port)) as cluster:
+        cluster.wait_hosts([host.name for host in ends], _AGENTS_WITHIN_S)
+        cluster.learn_paths(range(_FIRST_PORT, _FIRST_PORT + arguments.ports))
+        known = Knowledge.from_json(cluster.known_paths().to_json())
+    saved.save(Knowledge.from_json(known.to_json()))
+    return known
+
+
+def _miscabled(known: Knowledge, inventory: Inventory) -> list[str]:
+    """NICs that are not where the inventory says (`c4.nics[].leaf`), by all paths that are known."""
+    stated = {
+        nic.name: facts.leaf.partition("/")[0]
+        for host in inventory.hosts
+        for nic, facts in zip(host.nics, inventory.facts[host.name].nics, strict=True)
+    }
+    return [str(one) for one in misplaced(infer(known.atlas()), {nic: leaf for nic, leaf in stated.items() if leaf})]
 
 
 def table(known: Knowledge, pair: Pair, now_s: float) -> list[str]:

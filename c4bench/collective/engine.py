@@ -28,17 +28,20 @@ class Engine:
         self.port_events: list[PortEvent] = []
         self._alarm = alarm
         self._deadline = Timer()
+        self._tempo = Timer()
         self._waiter = waiter(completions, ports)
         self._waiter.watch(alarm.fd)
         self._waiter.watch(self._deadline.fd)
+        self._waiter.watch(self._tempo.fd)
         self._clock_ns = clock_ns
         self._timeout_s = timeout_s
         self._ends: dict[tuple[int, int], WayOutlet | WayInlet] = {}
         self._outlets: dict[Outlet, int] = {}
 
     def close(self) -> None:
-        """Release its timer."""
+        """Release its timers."""
         self._deadline.close()
+        self._tempo.close()
 
     def attach(self, channel: int, end: Outlet | Inlet) -> None:
         """Deliver an end's completions."""
@@ -69,6 +72,7 @@ class Engine:
         """
         self._deadline.set(self._timeout_s)
         operation.begin(self._outlets, now_ns)
+        self._keep_tempo(operation, gone_off=False)
         while not operation.done:
             now_ns = self._step(operation)
         operation.finish(now_ns)
@@ -83,6 +87,7 @@ class Engine:
                 self._deliver(operation, channel, completion, now_ns)
         if not failed:
             operation.advance(now_ns)
+            self._keep_tempo(operation, gone_off=self._tempo.fd in ready.readable)
             if operation.done:
                 return now_ns
         if ready.events or ready.readable:
@@ -93,6 +98,11 @@ class Engine:
         if self._deadline.fd in ready.readable:
             raise operation.timed_out(self._timeout_s)
         return now_ns
+
+    def _keep_tempo(self, operation: Operation, *, gone_off: bool) -> None:
+        """Wake up when the next message that was held back may go."""
+        if operation.early_ns or gone_off:
+            self._tempo.set(operation.early_ns / 1e9 or self._timeout_s)
 
     def _deliver(self, operation: Operation, channel: int, completion: Completion, now_ns: int) -> None:
         end = self._ends[channel, completion.qp]

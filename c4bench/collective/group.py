@@ -22,6 +22,7 @@ from c4bench.collective.resilient.fabric import Rails
 from c4bench.collective.ring_layout import MAX_RANKS
 from c4bench.collective.schedule import RingPlan, Span
 from c4bench.collective.silence import Silence
+from c4bench.collective.tempo import Tempo
 from c4bench.collective.wire import Signature
 from c4bench.collective.wiring import Site
 from c4bench.errors import C4Error, UsageError
@@ -238,8 +239,16 @@ class Group:
         record = self.site.recorder.operation(
             self.site.record, self._seq, signature.kind, algorithm, signature.dtype, signature.size_bytes, now_ns
         )
+        for channel, lane in enumerate(made):
+            lane.tempo = self._tempo(channel)
         self._engine.run(Operation(self.name, self.rank, signature, made, record), now_ns)
         self._seq += 1
+
+    def _tempo(self, channel: int) -> Tempo | None:
+        """Several QPs together could post more than their NIC sends; one is held back by the NIC itself."""
+        if self.options.qps == 1 or self.options.resilient:
+            return None
+        return Tempo(self._weights[channel])
 
     def _check(self, kind: str) -> None:
         self._before()

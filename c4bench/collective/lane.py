@@ -1,12 +1,14 @@
 """One channel's share of an operation: an ordered list of messages to send, and the arrivals that release them."""
 
 from c4bench.collective.ends import Arrival, Inlet, Message, Outlet, Staging
+from c4bench.collective.tempo import Tempo
 
 
 class Lane:
     """Sends strictly in order with at most `window` messages unacknowledged, whichever outlets they go to.
 
     The order is the schedule's: a receiver that is not ready holds back what follows, so each step stays a permutation.
+    `tempo` bounds how fast; what it holds back may go in `early_ns`, 0 where it holds back nothing.
     """
 
     def __init__(
@@ -22,6 +24,8 @@ class Lane:
         self.staging = staging
         self.targets = targets
         self.arrived = 0
+        self.tempo: Tempo | None = None
+        self.early_ns = 0
         self._window = window
         self._next = 0
         self._outstanding = 0
@@ -45,8 +49,14 @@ class Lane:
     def pump(self, seq: int, now_ns: int) -> list[Outlet]:
         """Write all that may be written; returns the outlets written to."""
         touched = []
+        self.early_ns = 0
         while self.head_waits_for() == "":
             outlet, message = self.sends[self._next]
+            if self.tempo:
+                self.early_ns = self.tempo.wait_ns(now_ns)
+                if self.early_ns:
+                    break
+                self.tempo.took(message.length, now_ns)
             outlet.write(message, seq, now_ns)
             self._next += 1
             self._outstanding += 1
@@ -59,7 +69,7 @@ class Lane:
         return self.sends[self._next][0] if self._next < len(self.sends) else None
 
     def head_waits_for(self) -> str:
-        """What holds back the next message: data, credit, transfer (the window is full); idle: there is none."""
+        """What holds back the next message: data, credit, transfer (enough is on its way); idle: there is none."""
         if self._next == len(self.sends):
             return "idle"
         outlet, message = self.sends[self._next]
@@ -67,4 +77,4 @@ class Lane:
             return "data"
         if not outlet.has_credit:
             return "credit"
-        return "transfer" if self._outstanding >= self._window else ""
+        return "transfer" if self._outstanding >= self._window or self.early_ns else ""

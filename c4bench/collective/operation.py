@@ -54,6 +54,11 @@ class Operation:
         """Whether everything was sent, acknowledged and received."""
         return not self._incomplete and all(lane.sent for lane in self._lanes)
 
+    @property
+    def early_ns(self) -> int:
+        """How long until a message that is held back for its lane's tempo may go; 0 where there is none."""
+        return min((lane.early_ns for lane in self._lanes if lane.early_ns), default=0)
+
     def granted(self, outlet: Outlet, grant: Grant) -> None:
         """A grant has come; one for a later operation is kept."""
         if grant.seq == self.seq:

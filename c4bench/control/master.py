@@ -9,6 +9,7 @@ from pathlib import Path
 from websockets.asyncio.server import ServerConnection, serve
 
 from c4bench.c4d.localise import Cell
+from c4bench.c4p.knowledge import Knowledge
 from c4bench.control.desk import ROLES, Desk
 from c4bench.control.detection import Detection, part_of
 from c4bench.control.health import AgentHealth, Health, serve_pages
@@ -68,7 +69,9 @@ class Master:
         self.jobs: dict[str, Job] = {}
         self.store = Store(state)
         self.log = Log(self.store)
-        self.routing = Routing(self.jobs, self.agent)
+        self.routing = Routing(self.jobs, self.agent, keep=self._keep_paths)
+        if (paths := self.store.paths()) is not None:
+            self.routing.controller.recall(Knowledge.from_json(paths))
         self.detection = Detection(self.routing.ways)
         self.roll = Roll(self.store.state.roll, time.time())
         self.register = Register(self.store, adopt=state is not None)
@@ -77,6 +80,10 @@ class Master:
         self._seen: dict[str, AgentHealth] = {}
         self._news = asyncio.Condition()
         self._closing = asyncio.Event()
+
+    def _keep_paths(self, known: Knowledge) -> None:
+        if self.store.durable:
+            self.store.save_paths(known.to_json())
 
     async def run(self, ready: Callable[[], None]) -> None:
         """Serve until `close` or `leave`; `ready` is called once the port is open."""

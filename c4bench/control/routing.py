@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from c4bench.c4p.atlas import Atlas
 from c4bench.c4p.controller import Controller
 from c4bench.c4p.coverage import gaps
-from c4bench.c4p.knowledge import Pair
+from c4bench.c4p.knowledge import Knowledge, Pair
 from c4bench.c4p.policy import PathPolicy
 from c4bench.control.jobs import Job
 from c4bench.control.survey import Survey
@@ -26,11 +26,19 @@ _SAME_SHARE = 0.005
 class Routing:
     """The paths of all jobs' flows; `jobs` are the master's, `agent` gives the line to a host's agent.
 
-    `ways` are the links of every path that a flow has been given, by source, destination and source port.
+    `ways` are the links of every path that a flow has been given, by source, destination and source port. `keep` is
+    given all that is known of the fabric whenever pairs have been learnt.
     """
 
-    def __init__(self, jobs: Mapping[str, Job], agent: Callable[[str], Peer], policy: PathPolicy | None = None) -> None:
+    def __init__(
+        self,
+        jobs: Mapping[str, Job],
+        agent: Callable[[str], Peer],
+        policy: PathPolicy | None = None,
+        keep: Callable[[Knowledge], None] = lambda _: None,
+    ) -> None:
         self.controller = Controller(policy or PathPolicy())
+        self._keep = keep
         self.ways: dict[tuple[str, str, int], tuple[str, ...]] = {}
         self._jobs = jobs
         self.survey = Survey(agent)
@@ -87,6 +95,7 @@ class Routing:
         lengths = {pair: self.controller.knowledge.length(pair) for pair in known}
         traces = await self.survey.learn([self._of(pair) for pair in known], self._ports, lengths)
         self.controller.learn(traces, time.time())
+        self._keep(self.controller.knowledge)
 
     def _of(self, pair: Pair) -> tuple[Nic, Nic]:
         return self._nics[pair[0]], self._nics[pair[1]]

@@ -2,7 +2,8 @@
 
 A folder: `state.json` is replaced whole; `jobs/JOB.log` has a line for each answer given to an attempt's ranks and each
 result they sent; `events.jsonl` is the log of what was said to people. Each is on disk before anybody hears of it. A
-line that a crash has cut short had not been acted on, and is dropped.
+line that a crash has cut short had not been acted on, and is dropped. `paths.json` are the fabric's paths as learnt
+last, which cost little to learn anew.
 """
 
 import fcntl
@@ -113,6 +114,18 @@ class Store:
             os.fsync(file.fileno())
         fresh.replace(self._directory / "state.json")
         _sync_directory(self._directory)
+
+    def save_paths(self, paths: bytes) -> None:
+        """Write down what is known of the fabric's paths, whole or not at all."""
+        if self._directory is not None:
+            fresh = self._directory / "paths.json.new"
+            fresh.write_bytes(paths)
+            fresh.replace(self._directory / "paths.json")
+
+    def paths(self) -> bytes | None:
+        """What was known of the fabric's paths; None where nothing was."""
+        path = self._directory / "paths.json" if self._directory else None
+        return path.read_bytes() if path and path.exists() else None
 
     def append(self, attempt: str, entry: Entry) -> None:
         """Add to what is known of an attempt's ranks."""

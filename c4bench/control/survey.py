@@ -93,8 +93,12 @@ class Survey:
         return found
 
     async def _alone(self, nic: str, work: Coroutine[Any, Any, None]) -> None:
-        async with self._busy[nic]:
-            await work
+        try:
+            async with self._busy[nic]:
+                await work
+        finally:
+            # Cancelled in the queue, it has never begun.
+            work.close()
 
     async def _ask(self, pair: Pair, ports: Sequence[int], max_hops: int, silences: int) -> dict[Probe, Trace]:
         source, destination = pair

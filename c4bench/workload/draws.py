@@ -9,6 +9,9 @@ from c4bench.collective.options import Options
 from c4bench.verbs.transport import PROFILES
 from c4bench.workload.context import RankContext
 
+_QUESTIONS = 2
+_ANSWER_S = 0.05
+
 
 class Draws(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One draw for each of `rounds`: `ecmp` or `planned`, and after a slash how many QPs a connection has.
@@ -49,7 +52,11 @@ def run(context: RankContext) -> None:
         with context.communicator(f"draw{number}", options) as comm:
             comm.all_reduce(array)
             context.meet(wanted.meeting, f"draw{number}", own, wanted.meeting_size)
-            # What C4P has said meanwhile is done before the clock starts.
+            # What C4P has said meanwhile is done before the clock starts: the answer to the last question, then the
+            # one to the question that follows from it.
+            for _ in range(_QUESTIONS):
+                comm.barrier()
+                time.sleep(_ANSWER_S)
             comm.barrier()
             began = time.monotonic()
             for _ in range(wanted.operations):

@@ -1,12 +1,14 @@
-"""What each part of path planning brings: one job or eight, all links up or one of a leaf's uplinks down.
+"""What each part of path planning brings: one job or as many as there are pairs, all links up or one uplink down.
 
-The oversubscription is the topology's: run `pytest --hosts softroce --c4-topology TOPOLOGY` on this file with
-`clos-2x8` and with `clos-2x8-2to1`. Cases are picked with `-k`.
+The oversubscription is the topology's, so the whole is two commands on one run directory, `make ablation`. Cases that
+`ablation.jsonl` of the run directory has already are not run again; they are picked with `-k`.
 """
 
 import contextlib
+import json
 import time
 
+import msgspec
 import pytest
 
 from c4bench.c4p.policy import PathPolicy
@@ -15,87 +17,141 @@ from c4bench.report.statistics import ratio_interval
 from c4bench.units import payload_bound
 from c4bench.workload.jobs import job, place
 
-SIZE_BYTES = {1: 16 << 20, 8: 8 << 20}
+ONE_BYTES, PAIR_BYTES = 16 << 20, 8 << 20
 OPERATIONS = 2
-# Acknowledgements and grants come back through queues, too: enough may be on its way that no QP waits for them.
-WINDOW = 16
+# Acknowledgements and grants come back through queues, too: enough may be on its way that no QP waits for them, and
+# no more, since jobs get shares of a queue by what they have in it.
+WINDOW = 10
 STAGING_BYTES = 8 << 20
 SETTLE_S = 2.5
-PORTS = range(0xC001, 0xC001 + 24)
-DRAWS = {"ECMP": 6, "ECMP, 4 QPs": 2, "ECMP, 8 QPs": 2, "ECMP, 16 QPs": 2, "pinned at random": 6}
+DRAWS = {"ECMP": 20, "ECMP, 4 QPs": 2, "ECMP, 8 QPs": 2, "ECMP, 16 QPs": 2, "pinned at random": 4}
 MODES = {
     "ECMP": ("ecmp", None),
     "ECMP, 4 QPs": ("ecmp/4", None),
     "ECMP, 8 QPs": ("ecmp/8", None),
     "ECMP, 16 QPs": ("ecmp/16", None),
     "pinned at random": ("planned", PathPolicy(scope="random", dynamic=False)),
-    "+ path plan": ("planned", PathPolicy(scope="job", dynamic=False)),
-    "+ global plan": ("planned", PathPolicy(dynamic=False)),
+    "+ path plan": ("planned/4", PathPolicy(scope="job", dynamic=False)),
+    "+ global plan": ("planned/4", PathPolicy(dynamic=False)),
     "+ dynamic": ("planned/4", PathPolicy()),
 }
-SLICE = {
-    (8, "healthy"): ("ECMP", "+ path plan", "+ global plan"),
-    (8, "uplink down"): ("ECMP", "+ global plan", "+ dynamic"),
-}
+BRIEF = {"ECMP": 3, "+ global plan": 1, "+ dynamic": 1}
 
 
-def cells():
-    """Every case under every mode, and before it a slice that answers sooner."""
-    for jobs in (1, 8):
-        for state in ("healthy", "uplink down"):
-            name = f"{jobs}-{state.replace(' ', '-')}"
-            if few := SLICE.get((jobs, state)):
-                yield pytest.param(jobs, state, few, id=f"{name}-slice", marks=pytest.mark.nightly)
-            yield pytest.param(jobs, state, tuple(MODES), id=name, marks=pytest.mark.nightly)
-
-
+@pytest.mark.nightly
 @pytest.mark.needs(hosts=16)
 @pytest.mark.usefixtures("planned")
-@pytest.mark.parametrize(("jobs", "state", "modes"), list(cells()))
-def test_ablation(cluster, rdma_hosts, inject, measure, save, pytestconfig, jobs, state, modes):
+@pytest.mark.parametrize("state", ["healthy", "uplink down"])
+@pytest.mark.parametrize("jobs", [1, 8])
+def test_ablation(rdma_hosts, attempt, judge, jobs, state):
     """The worst job's share of the optimum, under each way of choosing paths, and what the full plan gains on ECMP."""
-    hosts = rdma_hosts[:16]
-    topology = pytestconfig.option.c4_topology
-    ratio = 2 if topology.endswith("2to1") else 1
-    rounds = [(mode, draw) for mode in modes for draw in range(DRAWS.get(mode, 1))]
-    groups = [place(hosts)] if jobs == 1 else list(zip(hosts[:8], hosts[8:], strict=True))
-    name = f"ablation-{jobs}-{state}-{len(rounds)}"
+    judge(attempt(rdma_hosts[:16], jobs, state, {mode: DRAWS.get(mode, 1) for mode in MODES}))
+
+
+@pytest.mark.needs(hosts=8)
+@pytest.mark.usefixtures("planned")
+@pytest.mark.parametrize("state", ["healthy", "uplink down"])
+def test_slice(rdma_hosts, attempt, judge, state):
+    """Four jobs on four uplinks, or on three: the plan gives the worst of them what ECMP does not."""
+    judge(attempt(rdma_hosts[:8], 4, state, BRIEF))
+
+
+class Case(msgspec.Struct, frozen=True):
+    """What came of a case: each mode's shares of the optimum, worst job of each draw."""
+
+    topology: str
+    jobs: int
+    state: str
+    found: dict[str, list[float]]
+
+    @property
+    def oversubscription(self):
+        """Of the leaves' uplinks by their hosts."""
+        return f"{2 if self.topology.endswith('2to1') else 1}:1"
+
+
+@pytest.fixture
+def attempt(cluster, inject, pytestconfig, run_directory):
+    """Run a case, unless the run directory has it; every case that it has, this one last."""
+    path = run_directory.path / "ablation.jsonl"
+
+    def run(hosts, jobs, state, modes):
+        topology = pytestconfig.option.c4_topology
+        lines = path.read_text().splitlines() if path.exists() else []
+        known = [msgspec.convert(json.loads(line), Case) for line in lines]
+        mine = [case for case in known if (case.topology, case.jobs, case.state) == (topology, jobs, state)]
+        if not mine:
+            ratio = 2 if topology.endswith("2to1") else 1
+            mine = [Case(topology, jobs, state, shares(cluster, inject, hosts, jobs, state, modes, ratio))]
+            with path.open("ab") as file:
+                file.write(msgspec.json.encode(mine[0]) + b"\n")
+        return [case for case in known if case not in mine] + mine
+
+    return run
+
+
+def shares(cluster, inject, hosts, jobs, state, modes, ratio):
+    """By mode, what the worst job of each draw gets of the optimum: all jobs beside each other, turn by turn."""
+    rounds = [mode for mode, draws in modes.items() for _ in range(draws)]
+    half = len(hosts) // 2
+    groups = [place(hosts)] if jobs == 1 else list(zip(hosts[:half], hosts[half:], strict=True))
+    name = f"ablation-{jobs}-{state}"
     running = [
-        cluster.start(draws_job(name, number, group, jobs, [MODES[mode][0] for mode, _ in rounds]))
+        cluster.start(draws_job(name, number, group, len(hosts), [MODES[mode][0] for mode in rounds]))
         for number, group in enumerate(groups)
     ]
-    for number, (mode, _) in enumerate(rounds):
+    meet = (len(hosts), len(hosts) + 1)
+    for number, mode in enumerate(rounds):
         policy = MODES[mode][1]
-        cluster.meet(name, f"free{number}", 16, 17)
+        cluster.meet(name, f"free{number}", *meet)
         if policy:
             cluster.plan_by(policy)
-        cluster.meet(name, f"open{number}", 16, 17)
+        cluster.meet(name, f"open{number}", *meet)
         with broken(inject, state):
             time.sleep(SETTLE_S if state != "healthy" else 0.0)
-            cluster.meet(name, f"draw{number}", 16, 17)
-            cluster.meet(name, f"end{number}", 16, 17)
+            cluster.meet(name, f"draw{number}", *meet)
+            cluster.meet(name, f"end{number}", *meet)
     results = [cluster.results(one, "draw", 60.0, each=len(rounds)) for one in running]
     for one in running:
         cluster.stop(one.spec.id)
     cluster.plan_by(PathPolicy())
-
-    optimum_bps = payload_bound(hosts[0].nics[0].rate_bps) / ratio * (1 if state == "healthy" else 7 / 8)
+    left = 1 if state == "healthy" else (half - 1) / half
+    optimum_bps = payload_bound(hosts[0].nics[0].rate_bps) / ratio * left
     found = {mode: [] for mode in modes}
-    for number, (mode, _) in enumerate(rounds):
-        found[mode].append(min(rate(of_job, number, jobs) for of_job in results) / optimum_bps)
-    labels = {"topology": topology, "jobs": jobs, "oversubscription": f"{ratio}:1", "state": state}
-    wanted = 0.98 if (ratio, state) == (1, "healthy") else 0.97
-    table = []
-    for mode, shares in found.items():
-        mean = sum(shares) / len(shares)
-        measure("c4p.optimum_fraction", mean, at_least=wanted if mode == modes[-1] else None, paths=mode, **labels)
-        table.append(AblationCell(mode, f"{ratio}:1", state, jobs, mean, min(shares), max(shares)))
-    save("ablation", Ablation(tuple(MODES), tuple(table)))
-    # A plan is the same at every draw; hashing is what is drawn.
-    best = found[modes[-1]] * DRAWS["ECMP"]
-    gain = ratio_interval(best, found["ECMP"], seed=1)
-    interval = {key: round(value, 4) for key, value in gain._asdict().items()}
-    measure("c4p.gain_over_ecmp", gain.mean, at_least=1.0, paths=modes[-1], seeds=DRAWS["ECMP"], **interval, **labels)
+    for number, mode in enumerate(rounds):
+        found[mode].append(min(rate(of_job, number) for of_job in results) / optimum_bps)
+    return found
+
+
+@pytest.fixture
+def judge(measure, save):
+    """Say what the last of these cases has shown, and draw all of them."""
+
+    def report(cases):
+        case = cases[-1]
+        ratio, state = case.oversubscription, case.state
+        labels = {"topology": case.topology, "jobs": case.jobs, "oversubscription": ratio, "state": state}
+        wanted = 0.98 if (ratio, state) == ("1:1", "healthy") else 0.97
+        *_, best = case.found
+        for mode, of_draws in case.found.items():
+            mean = sum(of_draws) / len(of_draws)
+            measure("c4p.optimum_fraction", mean, at_least=wanted if mode == best else None, paths=mode, **labels)
+        # A plan is the same at every draw; hashing is what is drawn.
+        drawn = case.found["ECMP"]
+        gain = ratio_interval(case.found[best] * len(drawn), drawn, seed=1)
+        interval = {key: round(value, 4) for key, value in gain._asdict().items()}
+        measure("c4p.gain_over_ecmp", gain.mean, at_least=1.0, paths=best, seeds=len(drawn), **interval, **labels)
+        save("ablation", Ablation(tuple(MODES), tuple(cells(cases))))
+
+    return report
+
+
+def cells(cases):
+    """Every bar of the report."""
+    for case in cases:
+        for mode, of_draws in case.found.items():
+            mean = sum(of_draws) / len(of_draws)
+            yield AblationCell(mode, case.oversubscription, case.state, case.jobs, mean, min(of_draws), max(of_draws))
 
 
 @pytest.mark.nightly
@@ -106,18 +162,18 @@ def test_step_time(cluster, rdma_hosts, measure, share):
     """What the plan makes of a training step, by the share of the step that communication takes at full rate."""
     cluster.plan_by(PathPolicy())
     pairs = list(zip(rdma_hosts[:8], rdma_hosts[8:16], strict=True))
-    full_s = SIZE_BYTES[8] * 8 / payload_bound(rdma_hosts[0].nics[0].rate_bps)
-    rounds = ["ecmp"] * DRAWS["ECMP"] + ["planned"]
+    full_s = PAIR_BYTES * 8 / payload_bound(rdma_hosts[0].nics[0].rate_bps)
+    rounds = ["ecmp"] * 6 + ["planned/4"]
     name = f"steps-{share}"
     running = [
-        cluster.start(draws_job(name, number, pair, 8, rounds, size=16, compute_s=full_s * (1 - share) / share))
+        cluster.start(draws_job(name, number, pair, 16, rounds, extra=0, compute_s=full_s * (1 - share) / share))
         for number, pair in enumerate(pairs)
     ]
     results = [cluster.results(one, "draw", 300.0, each=len(rounds)) for one in running]
     for one in running:
         cluster.stop(one.spec.id)
-    rates = [min(rate(of_job, number, 8) for of_job in results) for number in range(len(rounds))]
-    gain = ratio_interval([rates[-1]] * DRAWS["ECMP"], rates[:-1], seed=1)
+    rates = [min(rate(of_job, number) for of_job in results) for number in range(len(rounds))]
+    gain = ratio_interval(rates[-1:] * len(rates[:-1]), rates[:-1], seed=1)
     interval = {key: round(value, 4) for key, value in gain._asdict().items()}
     measure("c4p.step_time_gain", gain.mean, at_least=1.0, communication=share, jobs=8, **interval)
 
@@ -132,27 +188,28 @@ def broken(inject, state):
         yield
 
 
-def draws_job(name, number, group, jobs, rounds, size=17, **rest):
-    """An all-reduce over these hosts, once a round."""
+def draws_job(name, number, group, ranks, rounds, extra=1, **rest):
+    """An all-reduce over these hosts, once a round, beside other jobs: `ranks` in all meet, and `extra` others."""
     return job(
         f"{name}-{number}".replace(" ", "-"),
         "draws",
         group,
         seed=1,
-        size_bytes=SIZE_BYTES[jobs],
+        size_bytes=PAIR_BYTES if len(group) == 2 else ONE_BYTES,
         operations=OPERATIONS,
         rounds=tuple(rounds),
         meeting=name,
         first_rank=len(group) * number,
-        meeting_size=size,
+        meeting_size=ranks + extra,
         window=WINDOW,
         staging_bytes=STAGING_BYTES,
         **rest,
     )
 
 
-def rate(results, number, jobs):
+def rate(results, number):
     """Bus bandwidth of a job in a round, by its slowest rank."""
     ranks = [result for result in results if result["number"] == number]
     took_s = max(rank["ended_s"] for rank in ranks) - min(rank["began_s"] for rank in ranks)
-    return 2 * (len(ranks) - 1) / len(ranks) * SIZE_BYTES[jobs] * OPERATIONS * 8 / took_s
+    size_bytes = PAIR_BYTES if len(ranks) == 2 else ONE_BYTES
+    return 2 * (len(ranks) - 1) / len(ranks) * size_bytes * OPERATIONS * 8 / took_s

@@ -186,7 +186,7 @@ def test_weights_follow_completion_times():
     world, live = World(), flows(count=1, qps=2)
     controller = running(world, live)
     for flow in live:
-        controller._live[flow.id].weight = 0.5
+        controller._roster[flow.id].weight = 0.5
     slow_s = 0.0
     for window in range(10):
         carried = window * 10**6
@@ -238,3 +238,39 @@ def test_a_flow_id_tells_its_qp():
     """The id of a communicator's flow is taken apart, whatever slashes the communicator's name has."""
     assert seat(Flow("j/j:data/0>1/3>4/1.2", "j", "a", "b", 1.0)) == Seat("j:data/0>1", 3, 4, 1, 2)
     assert seat(Flow("anything", "j", "a", "b", 1.0)) is None
+
+
+def test_all_qps_carry():
+    """Before and after a loss every QP has something to carry, on the paths that the shares were made for."""
+    world, live = World(), flows(qps=4)
+    controller = running(world, live)
+    assert all(controller.weight(flow.id) == pytest.approx(0.25) for flow in live)
+    assert len(set(spines(controller, live[:4]))) == 1
+    world.spines.remove(3)
+    controller.learn(world.traces(controller.pairs()), 1.0)
+    assert min(controller.weight(flow.id) for flow in live) > 0.03
+    assert sum(controller.weight(flow.id) for flow in live) == pytest.approx(8)
+
+
+def test_a_stale_atlas_is_learnt_anew_before_it_is_used():
+    """What was saved is planned with while it is fresh; older than the policy allows, its pairs have to be learnt."""
+    world, live = World(), flows(count=2)
+    saved = running(world, live, now_s=1000.0).knowledge
+    controller = Controller(PathPolicy(fresh_s=600.0))
+    controller.recall(saved)
+    assert controller.unsure(live, 1500.0) == ()
+    assert set(controller.unsure(live, 1700.0)) == set(saved.pairs)
+    controller.join(live)
+    assert len(set(spines(controller, live))) == 2
+
+
+def test_each_direction_is_planned_by_its_own_paths():
+    """Where only one direction has known paths, as behind a one-way filter, it is planned, and the other is named."""
+    world = World()
+    there, back = flows(count=1)[0], Flow("j/j:data/8>0/0.0", "j", "h8/0", "h0/0", RATE)
+    controller = Controller()
+    controller.learn(world.traces([("h0/0", "h8/0")]) | {("h8/0", "h0/0", port): (None,) for port in PORTS}, 0.0)
+    controller.join([there, back])
+    assert controller.port(there.id) in PORTS
+    assert controller.port(back.id) == 0
+    assert "no route from h8/0 to h0/0 and is left to ECMP: its probes were not answered" in controller.remarks[-1]

@@ -54,3 +54,21 @@ def test_saved_and_read_again():
     assert again.atlas().to_json() == known.atlas().to_json()
     with pytest.raises(UsageError, match="learn them anew"):
         Knowledge.from_json(b"{}")
+
+
+def test_what_was_known_earlier_keeps_its_age():
+    """Recalled pairs are as old as when they were saved; what has been learnt since stays."""
+    known = Knowledge()
+    known.learn({("h1/0", "h0/0", 1): UP}, 90.0)
+    saved = learnt(UP)
+    saved.learn({("h1/0", "h0/0", 1): OVER}, 1.0)
+    known.recall(saved)
+    assert known.age_s(PAIR, 100.0) == 100.0
+    assert known.path(("h1/0", "h0/0"), 1).hops == UP
+
+
+def test_pairs_between_nics():
+    """Only what is between the NICs asked for is told."""
+    known = learnt(UP)
+    known.learn({("h0/0", "h2/0", 1): UP}, 0.0)
+    assert known.between(["h0/0", "h1/0"]).pairs == (PAIR,)

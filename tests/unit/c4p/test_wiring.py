@@ -6,7 +6,7 @@ from c4bench.c4p.conditions import Conditions
 from c4bench.c4p.coverage import Gap, gaps
 from c4bench.c4p.findings import no_route, shortages
 from c4bench.c4p.metrics import evenness, link_loads, optimum_fraction
-from c4bench.c4p.wiring import Link, Mismatch, compare, infer, tiers
+from c4bench.c4p.wiring import Link, Mismatch, compare, infer, misplaced, tiers
 from c4bench.model.fabric import Flow, Path, Placement
 
 
@@ -62,6 +62,17 @@ def test_a_miscabled_nic_is_reported():
     assert compare(declared, declared) == ()
     assert Mismatch("h1/0", "leaf0", "leaf1") in compare(declared, found)
     assert "h1/0 is cabled to leaf1, declared is leaf0" in " ".join(map(str, compare(declared, found)))
+
+
+def test_a_nic_on_another_leaf_than_the_inventory_says():
+    """Without knowing any switch's name, the NIC that is not with those it is declared with is named."""
+    built = clos(8, 4, 2)
+    swapped = built._replace(leaf_of=built.leaf_of | {"h1/0": 1})
+    declared = {nic: f"leaf{leaf}" for nic, leaf in built.leaf_of.items()}
+    assert misplaced(infer(every_pair(built)), declared) == ()
+    assert misplaced(infer(every_pair(swapped)), declared) == (Mismatch("h1/0", "leaf0", "leaf1"),)
+    # What nothing is declared of is nowhere wrong.
+    assert misplaced(infer(every_pair(swapped)), {}) == ()
 
 
 def test_a_missing_link_is_reported():

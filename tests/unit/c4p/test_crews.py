@@ -1,0 +1,35 @@
+"""QPs without a share of their own."""
+
+import pytest
+
+from c4bench.c4p.crews import crews
+from c4bench.model.fabric import Flow
+
+
+def qps(connection, *shares):
+    flows = [Flow(f"{connection}.{number}", "j", "a", "b", 1.0) for number in range(len(shares))]
+    return flows, {flow.id: share for flow, share in zip(flows, shares, strict=True)}
+
+
+@pytest.mark.parametrize(
+    ("shares", "leaders"),
+    [
+        ((1.0, 0.0, 0.0, 0.0), "0000"),
+        ((0.0, 0.25, 0.75, 0.0), "2122"),
+        ((0.0, 0.4, 0.6, 0.0), "2121"),
+        ((0.25, 0.25, 0.25, 0.25), "0123"),
+    ],
+)
+def test_spare_qps_join_those_with_most(shares, leaders):
+    """What the busiest of a connection's QPs carries is made as little as whole QPs allow."""
+    flows, given = qps("x", *shares)
+    assert crews(given, flows) == {flow.id: f"x.{leader}" for flow, leader in zip(flows, leaders, strict=True)}
+
+
+def test_connections_do_not_help_each_other():
+    """A spare QP reaches its own peer only; where nothing is known of a connection, none of it is told anything."""
+    one, shares = qps("x", 0.0, 1.0)
+    other, more = qps("y", 1.0, 0.0)
+    unknown, _ = qps("z", 0.0, 0.0)
+    assert crews(shares | more, [*one, *other, *unknown]) == {"x.0": "x.1", "x.1": "x.1", "y.0": "y.0", "y.1": "y.0"}
+    assert crews({"z.0": 0.0, "z.1": 0.0}, unknown) == {}

@@ -14,6 +14,7 @@ import yaml
 
 from c4bench import remote
 from c4bench.deploy import playbook
+from c4bench.deploy.bundle import PACKAGES
 from c4bench.deploy.prepare import prepare
 from c4bench.errors import UnhealthyError
 from c4bench.inventory import load
@@ -22,6 +23,7 @@ REASON = netns_hosts.missing("sudo", "visudo")
 pytestmark = pytest.mark.skipif(bool(REASON), reason=REASON)
 OPERATOR = netns_hosts.OPERATOR
 INJECT = "/opt/c4bench/bin/inject"
+CODE = f"/opt/c4bench/{PACKAGES}/c4bench"
 NIC = """
 ip link add nic0 type veth peer name far0
 ip link set nic0 up; ip link set far0 up
@@ -243,13 +245,13 @@ def test_whoever_may_become_root_can_deploy(host):
 def test_a_check_says_all_that_is_wrong(host, play):
     """A whole installation passes; a file that others may write, a missing rule and a stopped agent are each named."""
     assert play("check") == 0
-    host.root("chmod o+w /opt/c4bench/site/c4bench/errors.py; mv /etc/sudoers.d/c4bench /root/rule")
+    host.root(f"chmod o+w {CODE}/errors.py; mv /etc/sudoers.d/c4bench /root/rule")
     assert play("stop") == 1
     with pytest.raises(UnhealthyError) as failed:
         play("check")
-    host.root("chmod o-w /opt/c4bench/site/c4bench/errors.py; mv /root/rule /etc/sudoers.d/c4bench")
+    host.root(f"chmod o-w {CODE}/errors.py; mv /root/rule /etc/sudoers.d/c4bench")
     for says in (
-        "not root's alone to write: /opt/c4bench/site/c4bench/errors.py",
+        f"not root's alone to write: {CODE}/errors.py",
         "no agent runs",
         f"{OPERATOR} may not",
     ):

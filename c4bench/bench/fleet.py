@@ -30,14 +30,21 @@ from c4bench.report import judge_run, render
 _HOSTS_PER_LEAF, _SPINES, _PEERS = 16, 16, 8
 _FIRST_PORT = 0xC001
 _RATE_BPS = 1e11
+_WHO = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
 Result = TypeVar("Result")
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """What a fleet of so many hosts took, in seconds and bytes."""
+    """What a fleet of so many hosts took, in seconds and bytes.
+
+    Of `doctor_s`, our own process computes for `doctor_own_cpu_s`; the hosts, which are processes here, for
+    `doctor_hosts_cpu_s` together, each a share of it on a machine of its own.
+    """
 
     hosts: int
     doctor_s: float
+    doctor_own_cpu_s: float
+    doctor_hosts_cpu_s: float
     inventory_s: float
     plan_s: float
     report_s: float
@@ -59,15 +66,17 @@ def measure(hosts: int, folder: Path) -> Reading:
     """Raises UnhealthyError when a host could not be looked at, or a flow has no path."""
     path = write_inventory(hosts, folder)
     inventory, inventory_s = _timed(lambda: _checked(path))
+    before = [_cpu_s(who) for who in _WHO]
     reports, doctor_s = _timed(lambda: look_at(inventory))
+    own_s, hosts_s = (_cpu_s(who) - at_s for who, at_s in zip(_WHO, before, strict=True))
     unseen = [one.host for one in reports if one.lacks("reachable") or one.lacks("mtu")]
     if unseen:
         raise UnhealthyError(f"{len(unseen)} of {hosts} hosts were not looked at, such as {unseen[0]}; try again")
     nics = [host.nics[0].name for host in inventory.hosts]
     _, plan_s = _timed(lambda: _plan(nics))
     _, report_s = _timed(lambda: _report(folder, inventory, Document(tuple(reports), ())))
-    peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return Reading(hosts, doctor_s, inventory_s, plan_s, report_s, peak << 10)
+    peak = max(resource.getrusage(who).ru_maxrss for who in _WHO)
+    return Reading(hosts, doctor_s, own_s, hosts_s, inventory_s, plan_s, report_s, peak << 10)
 
 
 def write_inventory(hosts: int, folder: Path) -> Path:
@@ -132,6 +141,11 @@ def _report(folder: Path, inventory: Inventory, seen: Document) -> None:
     run.save("doctor", seen)
     judge_run(run.path)
     render(run.path)
+
+
+def _cpu_s(who: int) -> float:
+    used = resource.getrusage(who)
+    return used.ru_utime + used.ru_stime
 
 
 def _timed(work: Callable[[], Result]) -> tuple[Result, float]:

@@ -74,6 +74,9 @@ def _look_at_a_fleet(run: RunDirectory, *, quick: bool) -> None:  # noqa: ARG001
     for name in ("doctor", "inventory", "plan", "report"):
         took = getattr(found, f"{name}_s")
         note(run, "hosts", f"{name}.hosts_{_FLEET}_s", took, unit="s", clock=Clock.MACHINE)
+    for whose in ("own", "hosts"):
+        spent = getattr(found, f"doctor_{whose}_cpu_s")
+        note(run, "hosts", f"doctor.hosts_{_FLEET}_{whose}_cpu_s", spent, unit="s", clock=Clock.MACHINE)
     note(run, "hosts", f"hosts_{_FLEET}.peak_memory_bytes", found.peak_bytes, unit="B", clock=Clock.MACHINE)
 
 

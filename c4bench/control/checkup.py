@@ -59,9 +59,9 @@ async def _fraction(master: "Master", source: Nic, destination: Nic, total_bytes
     # Should we be gone before it ends, whoever comes after us will end it.
     master.register.over(spec.id)
     try:
-        job = await master.begin(spec, followed=False)
+        job = await master.attempts.begin(spec, followed=False)
         (sent,) = (await job.wait("link", len(ends), _WITHIN_S))[0]["sent"]
     finally:
-        await master.end(spec.id)
+        await master.attempts.end(spec.id)
     moved_bits = sent["size_bytes"] * sent["messages"] * 8
     return float(moved_bits / (sent["ended_s"] - sent["began_s"]) / payload_bound(min(nic.rate_bps for nic in ends)))

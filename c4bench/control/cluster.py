@@ -76,11 +76,11 @@ class Cluster:
     def wait_hosts(self, names: Iterable[str], timeout_s: float) -> dict[str, Hello]:
         """Wait for these hosts' agents. Raises UnhealthyError naming the missing ones."""
         wanted = set(names)
-        self._ask(self._master.wait_for(lambda: wanted <= set(self._master.agents), timeout_s))
-        missing = sorted(wanted - set(self._master.agents))
+        self._ask(self._master.lines.wait_for(lambda: wanted <= set(self._master.lines.agents), timeout_s))
+        missing = sorted(wanted - set(self._master.lines.agents))
         if missing:
             raise UnhealthyError(f"no agent answers on {', '.join(missing)} after {timeout_s:g} s (c4bench doctor)")
-        return {name: self._master.agents[name].hello for name in sorted(wanted)}
+        return {name: self._master.lines.agents[name].hello for name in sorted(wanted)}
 
     def start(self, spec: JobSpec, policy: Policy | None = None, spares: Sequence[Host] = ()) -> Job:
         """Start a job, steered by `policy`; without one it is only looked at."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 
 import msgspec
 
@@ -19,6 +20,33 @@ class Line(msgspec.Struct):
 
     hello: Hello
     peer: Peer
+
+
+class Lines:
+    """The lines that are open, by host."""
+
+    def __init__(self) -> None:
+        self.agents: dict[str, Line] = {}
+        self._news = asyncio.Condition()
+
+    def peer(self, host: str) -> Peer:
+        """The line to a host's agent. Raises UnhealthyError when there is none."""
+        known = self.agents.get(host)
+        if known is None:
+            raise UnhealthyError(f"{host}: no agent is connected; is it deployed and started? (c4bench doctor)")
+        return known.peer
+
+    async def announce(self) -> None:
+        """Tell those who wait that an agent has come or gone."""
+        async with self._news:
+            self._news.notify_all()
+
+    async def wait_for(self, holds: Callable[[], bool], timeout_s: float) -> bool:
+        """Wait until `holds()` is true of the master's state; False after `timeout_s`."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s), self._news:
+                await self._news.wait_for(holds)
+        return holds()
 
 
 async def start_on(line: Line | None, request: Start) -> bool:

@@ -1,20 +1,21 @@
 """The master's event loop: who is connected, what they tell, what they are asked."""
 
 import asyncio
-import contextlib
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from websockets.asyncio.server import ServerConnection, serve
 
 from c4bench.c4d.localise import Cell
 from c4bench.c4p.knowledge import Knowledge
+from c4bench.control.attempts import Attempts
 from c4bench.control.desk import ROLES, Desk
-from c4bench.control.detection import Detection, part_of
+from c4bench.control.detection import Detection
 from c4bench.control.health import AgentHealth, Health, serve_pages
 from c4bench.control.jobs import Job
-from c4bench.control.lines import Line, start_on, stop_on
+from c4bench.control.judging import Judging
+from c4bench.control.lines import Line, Lines
 from c4bench.control.log import Log
 from c4bench.control.register import Register
 from c4bench.control.rendezvous import Board
@@ -22,8 +23,8 @@ from c4bench.control.roll import Roll
 from c4bench.control.routing import Routing
 from c4bench.control.steering import Steering
 from c4bench.control.store import Store
-from c4bench.errors import AbsentHostsError, UnhealthyError
-from c4bench.model.event import Diagnosed, PutBack
+from c4bench.errors import UnhealthyError
+from c4bench.model.event import PutBack
 from c4bench.model.telemetry import Failure, Window
 from c4bench.wire.channel import WebSocketChannel
 from c4bench.wire.messages import (
@@ -32,14 +33,12 @@ from c4bench.wire.messages import (
     Fail,
     Follow,
     Hello,
-    JobSpec,
     Launch,
     Lost,
     News,
     Release,
     Result,
     Route,
-    Start,
     Stop,
     Watch,
     Word,
@@ -47,7 +46,6 @@ from c4bench.wire.messages import (
 from c4bench.wire.peer import Handler, Peer
 from c4bench.wire.trust import MASTER, peer_name, server_context
 
-_JUDGE_EVERY_S = 0.1
 # A cut leaves an agent's line open; it is taken for lost when nothing has answered for so long.
 _PING_EVERY_S = 2.0
 _PING_WITHIN_S = 3.0
@@ -65,20 +63,23 @@ class Master:
     def __init__(self, trust: Path, address: str, port: int, state: Path | None = None) -> None:
         self._tls = server_context(trust / "ca.pem", trust / f"{MASTER}.pem", trust / f"{MASTER}.key")
         self._address, self._port = address, port
-        self.agents: dict[str, Line] = {}
+        self.lines = Lines()
         self.jobs: dict[str, Job] = {}
         self.store = Store(state)
         self.log = Log(self.store)
-        self.routing = Routing(self.jobs, self.agent, keep=self._keep_paths)
+        self.routing = Routing(self.jobs, self.lines.peer, keep=self._keep_paths)
         if (paths := self.store.paths()) is not None:
             self.routing.controller.recall(Knowledge.from_json(paths))
         self.detection = Detection(self.routing.ways)
         self.roll = Roll(self.store.state.roll, time.time())
         self.register = Register(self.store, adopt=state is not None)
-        self.steering = Steering(self)
         self._board = Board(self.store)
+        self.attempts = Attempts(
+            self.jobs, self.lines, self.store, self.register, self._board, self.detection, self.routing
+        )
+        self.steering = Steering(self)
+        self._judging = Judging(self.jobs, self.detection, self.routing, self.roll, self.log)
         self._seen: dict[str, AgentHealth] = {}
-        self._news = asyncio.Condition()
         self._closing = asyncio.Event()
 
     def _keep_paths(self, known: Knowledge) -> None:
@@ -88,7 +89,7 @@ class Master:
     async def run(self, ready: Callable[[], None]) -> None:
         """Serve until `close` or `leave`; `ready` is called once the port is open."""
         for running in self.store.state.jobs.values():
-            self._take_up(running.spec, followed=True)
+            self.attempts.take_up(running.spec, followed=True)
         async with (
             serve(
                 self._serve_peer,
@@ -103,7 +104,9 @@ class Master:
             ),
             asyncio.TaskGroup() as tasks,
         ):
-            at_work = [tasks.create_task(work) for work in (self._judge(), self.steering.run(), self.routing.run())]
+            judging = self._judging.run(self.attempts.busy, self.steering.consider)
+            works = (judging, self.steering.run(), self.routing.run())
+            at_work = [tasks.create_task(work) for work in works]
             ready()
             await self._closing.wait()
             for task in at_work:
@@ -142,7 +145,7 @@ class Master:
             if window.host != name:
                 self.detection.dropped[name]["foreign window"] += 1
             else:
-                await self._accept(window)
+                await self._judging.hear(window)
 
         handlers = {
             "hello": Handler(Hello, hello),
@@ -163,110 +166,48 @@ class Master:
             await peer.serve()
         finally:
             seen.refused += peer.refused
-            known = self.agents.get(name)
+            known = self.lines.agents.get(name)
             if known is not None and known.peer is peer:
-                del self.agents[name]
+                del self.lines.agents[name]
                 self._farewell(name, connection.close_code)
-                await self._announce()
+                await self.lines.announce()
 
     async def _welcome(self, said: Hello, peer: Peer) -> None:
-        self.agents[said.host] = Line(said, peer)
+        self.lines.agents[said.host] = Line(said, peer)
         back = self.roll.came(said.host, time.time())
         if back:
             self.log.tell(back)
         adopted, over = self.register.welcome(said)
         for spec in adopted:
-            self._take_up(spec, followed=True)
+            self.attempts.take_up(spec, followed=True)
         for attempt in over:
             await peer.note("stop", Stop(attempt))
-        await self._announce()
+        await self.lines.announce()
 
     def _farewell(self, host: str, code: int | None) -> None:
         """An agent that closes its line and leaves no rank behind is expected no more; any other is missed."""
-        if code in _CLOSED_IN_PEACE and host not in self.busy():
+        if code in _CLOSED_IN_PEACE and host not in self.attempts.busy():
             self.roll.left(host)
             self.register.leave(host)
         else:
             self.roll.went(host, time.time())
 
-    async def _announce(self) -> None:
-        async with self._news:
-            self._news.notify_all()
-
-    async def wait_for(self, holds: Callable[[], bool], timeout_s: float) -> bool:
-        """Wait until `holds()` is true of the master's state; False after `timeout_s`."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s), self._news:
-                await self._news.wait_for(holds)
-        return holds()
-
-    def agent(self, host: str) -> Peer:
-        """The line to a host's agent. Raises UnhealthyError when there is none."""
-        known = self.agents.get(host)
-        if known is None:
-            raise UnhealthyError(f"{host}: no agent is connected; is it deployed and started? (c4bench doctor)")
-        return known.peer
-
-    def busy(self) -> set[str]:
-        """The hosts that attempts have ranks on."""
-        return {member.host for job in self.jobs.values() for member in job.spec.members}
-
     async def start(self, launch: Launch) -> Job:
         """Start a job's ranks on their hosts."""
         self.register.enter(launch)
         try:
-            return await self.begin(launch.job, followed=True)
+            return await self.attempts.begin(launch.job, followed=True)
         except UnhealthyError:
             await self.stop(launch.job.id)
             raise
-
-    async def begin(self, spec: JobSpec, *, followed: bool) -> Job:
-        """Start an attempt's ranks, all but those that run already; C4D judges it when it is `followed`.
-
-        Raises AbsentHostsError for hosts whose agents are not there or do not answer, UnhealthyError when one refuses.
-        """
-        job = self._take_up(spec, followed=followed)
-        by_host: dict[str, list[int]] = {}
-        for member in spec.members:
-            by_host.setdefault(member.host, []).append(member.rank)
-        asked = [start_on(self.agents.get(host), Start(spec, tuple(ranks))) for host, ranks in by_host.items()]
-        answered = await asyncio.gather(*asked)
-        if absent := [host for host, there in zip(by_host, answered, strict=True) if not there]:
-            raise AbsentHostsError(absent, "no agent answers; is it deployed and started? (c4bench doctor)")
-        return job
-
-    def _take_up(self, spec: JobSpec, *, followed: bool) -> Job:
-        """Know an attempt, with all that an earlier master has written down of it."""
-        if spec.id not in self.jobs:
-            before = self.store.entries(spec.id)
-            self.jobs[spec.id] = Job(spec, self.store, before)
-            self._board.admit(spec.id, before)
-            if followed:
-                self.detection.follow(spec.id)
-        return self.jobs[spec.id]
 
     async def stop(self, name: str) -> None:
         """End a job, whichever attempt of it runs."""
         await self.steering.let_go(name)
         running = self.store.state.jobs.get(name)
         if running is not None:
-            await self.end(running.spec.id)
+            await self.attempts.end(running.spec.id)
             self.register.strike(name)
-
-    async def end(self, attempt: str, gone: Collection[str] = ()) -> None:
-        """End an attempt's ranks wherever their agents can be reached, and forget its flows and findings.
-
-        A host that cannot be reached, as those in `gone` are known not to be, is told when its agent is back.
-        """
-        known = self.jobs.pop(attempt, None)
-        self.register.over(attempt)
-        members = known.spec.members if known else ()
-        hosts = {member.host: None for member in members if member.host not in gone}
-        await asyncio.gather(*(stop_on(self.agents.get(host), attempt) for host in hosts))
-        await self.routing.forget(attempt)
-        self.detection.forget(attempt)
-        self._board.forget(attempt)
-        self.store.forget(attempt)
 
     def put_back(self, name: str) -> list[str]:
         """Put a host back into service by its name, or all that were taken out for the sake of a job, unchecked."""
@@ -306,16 +247,6 @@ class Master:
             await job.add(result)
         return Empty()
 
-    async def _accept(self, window: Window) -> None:
-        await self.routing.hear(window)
-        self.detection.windows[window.host] += 1
-        self.roll.saw(window)
-        for attempt in sorted({record.job for record in window.ranks} & set(self.jobs)):
-            part = part_of(window, attempt)
-            await self.jobs[attempt].note_ranks(part.ranks)
-            self.jobs[attempt].windows.append(part)
-            self.detection.feed(attempt, part)
-
     def cells(self, job: str) -> Mapping[Cell, float]:
         """The newest delay matrix of a job, seconds per byte; empty before there is one."""
         return self.detection.cells(job)
@@ -323,7 +254,7 @@ class Master:
     def health(self) -> Health:
         """How the master and its agents are."""
         for host, seen in self._seen.items():
-            known = self.agents.get(host)
+            known = self.lines.agents.get(host)
             seen.connected = known is not None
             seen.windows, seen.dropped = self.detection.windows[host], self.detection.dropped[host]
             if known is not None:
@@ -331,15 +262,3 @@ class Master:
         return Health(
             self._seen, self.register.jobs(), tuple(self.roll.missing.values()), self.register.out(), self.log.counts()
         )
-
-    async def _judge(self) -> None:
-        while True:
-            await asyncio.sleep(_JUDGE_EVERY_S)
-            now_s = time.time()
-            for attempt, found in self.detection.judge(now_s).items():
-                for diagnosis in found:
-                    self.log.tell(Diagnosed(now_s, diagnosis))
-                    await self.routing.heed(diagnosis)
-                self.steering.consider(attempt, found)
-            for event in self.roll.judge(now_s, self.busy()):
-                self.log.tell(event)

@@ -115,7 +115,7 @@ class Steering:
         acted_on = [incident for incident in decision.incidents if incident.action is Action.RESTART]
         self._master.register.restart(name, decision.moves, acted_on, time.time())
         gone = [incident.out for incident in acted_on if incident.diagnosis.cause is Cause.HOST_SILENT]
-        await self._master.end(attempt, gone)
+        await self._master.attempts.end(attempt, gone)
         isolated_s = time.time()
         incidents = [msgspec.structs.replace(incident, isolated_s=isolated_s) for incident in acted_on]
         self._stand(name, incidents)
@@ -124,7 +124,7 @@ class Steering:
     async def _go_on(self, name: str, incidents: Sequence[Incident]) -> None:
         """Take up a restart in whose midst an earlier master ended; what it had done already is not done twice."""
         hosts = {member.host for member in self._master.register.running(name).spec.members}
-        await self._master.wait_for(lambda: hosts <= set(self._master.agents), _AGENTS_WITHIN_S)
+        await self._master.lines.wait_for(lambda: hosts <= set(self._master.lines.agents), _AGENTS_WITHIN_S)
         now_s = time.time()
         reached = [msgspec.structs.replace(one, isolated_s=one.isolated_s or now_s) for one in incidents]
         await self._start(name, reached)
@@ -133,7 +133,7 @@ class Steering:
         """Start the present attempt; where a host fails at that, the next one, without it."""
         running = self._master.register.running(name)
         try:
-            job = await self._master.begin(running.spec, followed=True)
+            job = await self._master.attempts.begin(running.spec, followed=True)
         except AbsentHostsError as error:
             await self._without(name, error, incidents)
             return
@@ -172,7 +172,7 @@ class Steering:
         moves: dict[str, Host | None] = dict(zip(absent, spares, strict=False))
         again = [msgspec.structs.replace(one, spare=_moved(one.spare, moves)) for one in incidents]
         self._master.register.restart(name, moves, again, time.time())
-        await self._master.end(attempt, absent)
+        await self._master.attempts.end(attempt, absent)
         await self._start(name, again)
 
     def _stand(self, name: str, incidents: Sequence[Incident]) -> None:
@@ -196,8 +196,8 @@ class Steering:
 
     def _fit(self, host: str) -> bool:
         """Whether a host could take ranks now."""
-        known = self._master.agents.get(host)
-        in_service = host not in self._master.store.state.out and host not in self._master.busy()
+        known = self._master.lines.agents.get(host)
+        in_service = host not in self._master.store.state.out and host not in self._master.attempts.busy()
         return known is not None and not known.hello.rdma and in_service
 
     async def _look_after(self) -> None:
@@ -206,8 +206,14 @@ class Steering:
         for out in self._master.register.out():
             running = state.jobs.get(out.job)
             idle = [spare for spare in running.spares if self._fit(spare.name)] if running else []
-            known = self._master.agents.get(out.host)
-            if running is None or known is None or known.hello.rdma or not idle or out.host in self._master.busy():
+            known = self._master.lines.agents.get(out.host)
+            if (
+                running is None
+                or known is None
+                or known.hello.rdma
+                or not idle
+                or out.host in self._master.attempts.busy()
+            ):
                 continue
             last_s = self._checked_s.get(out.host, out.since_s)
             if time.time() - last_s >= running.policy.check_every_s:

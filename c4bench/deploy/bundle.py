@@ -1,7 +1,8 @@
 """One tarball with all that an agent and its ranks need beside the host's own Python: hosts may have no way to the net.
 
-It holds c4bench, the packages it runs on, copied from the environment we run in, and a launcher. The compiled parts tie
-it to our Python version and machine, and the launcher refuses any other.
+It holds c4bench and the packages it runs on, copied from the environment we run in, where a virtual environment of the
+host's has them: deploy.yml makes one round it, with nothing but `venv` of the standard library (docs/adr/0022). The
+compiled parts tie it to our Python version and machine, and `bin/interpreter` refuses any other.
 """
 
 import hashlib
@@ -25,22 +26,26 @@ OPTIONAL = ("numpy", "ml_dtypes")  # ranks compute with them; a host without ran
 _UNWANTED_FOLDERS = {"__pycache__", "tests", "include", "f2py", "distutils", "_examples"}
 _UNWANTED_SUFFIXES = {".pyi", ".pyc", ".a", ".pxd", ".typed"}
 _UNWANTED_FILES = {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"}
-_LAUNCHER = """\
+_VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
+PACKAGES = PurePath(f"lib/python{_VERSION}/site-packages")  # in the tarball, and in the agent's environment
+_INTERPRETER = f"""\
 #!/bin/sh
-# c4bench's Python: the host's own interpreter with the packages that lie beside it. Call it by its full path.
-python=$(command -v python{version}) || {{
-  echo "c4bench: this agent is for python{version}; install it, or deploy from a machine with this host's version" >&2
+# Says where this host has the Python that the packages here are for.
+command -v python{_VERSION} || {{
+  echo "c4bench: this agent is for python{_VERSION}; install it, or prepare on a machine with this host's version" >&2
   exit 3
 }}
-[ "$(uname -m)" = {machine} ] || {{ echo "c4bench: this agent is for {machine}" >&2; exit 3; }}
-PYTHONPATH=${{0%/*/*}}/site PYTHONNOUSERSITE=1 PYTHONSAFEPATH=1 exec "$python" "$@"
+[ "$(uname -m)" = {platform.machine()} ] || {{
+  echo "c4bench: this agent is for {platform.machine()}; prepare on a machine of this kind" >&2
+  exit 3
+}}
 """
 # Root's by a sudo rule: nothing of the caller's environment gets in but who he is and the way he came by.
 _INJECTOR = """\
 #!/bin/sh
 # c4bench's fault injector: the one command here that needs root (see playbooks/deploy.yml).
 exec /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 \\
-  SUDO_USER="$SUDO_USER" SSH_CONNECTION="$SSH_CONNECTION" "${0%/*}/python" -m c4bench.inject "$@"
+  SUDO_USER="$SUDO_USER" SSH_CONNECTION="$SSH_CONNECTION" "${0%/*}/python" -I -m c4bench.inject "$@"
 """
 
 
@@ -70,7 +75,7 @@ def build(cache: Path, *, ranks: bool = True) -> Path:
 
 
 def _entries(packages: Iterable[str]) -> Iterator[Entry]:
-    yield Entry("bin/python", _launcher(), executable=True, modified_s=0)
+    yield Entry("bin/interpreter", _INTERPRETER.encode(), executable=True, modified_s=0)
     yield Entry("bin/inject", _INJECTOR.encode(), executable=True, modified_s=0)
     package = Path(c4bench.__file__).parent
     yield from _packed(package.parent, (path.relative_to(package.parent) for path in package.rglob("*")))
@@ -90,13 +95,8 @@ def _entries(packages: Iterable[str]) -> Iterator[Entry]:
 def _data(folder: str) -> Iterator[Entry]:
     """Data files of ours that lie at the top of a checkout, where an installed package has them."""
     for path in sorted(resource(folder).iterdir()):
-        name = f"site/c4bench/data/{folder}/{path.name}"
+        name = f"{PACKAGES}/c4bench/data/{folder}/{path.name}"
         yield Entry(name, path.read_bytes(), executable=False, modified_s=int(path.stat().st_mtime))
-
-
-def _launcher() -> bytes:
-    version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    return _LAUNCHER.format(version=version, machine=platform.machine()).encode()
 
 
 def _packed(root: Path, paths: Iterable[PurePath]) -> Iterator[Entry]:
@@ -104,7 +104,7 @@ def _packed(root: Path, paths: Iterable[PurePath]) -> Iterator[Entry]:
         source = root / path
         if _wanted(path) and source.is_file():
             yield Entry(
-                name=str("site" / path),
+                name=str(PACKAGES / path),
                 content=source.read_bytes(),
                 executable=os.access(source, os.X_OK),
                 modified_s=int(source.stat().st_mtime),

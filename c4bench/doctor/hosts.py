@@ -14,7 +14,7 @@ from c4bench.doctor.findings import Findings, Way
 from c4bench.errors import UnhealthyError
 from c4bench.inventory import Access, Inventory
 from c4bench.model.fabric import Host, Nic
-from c4bench.remote import Connection, Session, connect
+from c4bench.remote import BARE_PYTHON, Connection, Session, connect
 from c4bench.remote.clock import offset
 
 AT_ONCE = 32
@@ -65,7 +65,7 @@ def _ask(host: Host, access: Access, peers: Sequence[tuple[Nic, Nic]], reach: Re
 def _session(host: Host, access: Access, reach: Reach) -> Iterator[Session]:
     with (
         reach(host.name, access) as connection,
-        closing(connection.start(["python3", "-u", "-c", _LOOK.read_text()])) as session,
+        closing(connection.start([*BARE_PYTHON, _LOOK.read_text()])) as session,
     ):
         yield session
 

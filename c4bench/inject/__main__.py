@@ -67,7 +67,8 @@ def _heal(*ids: str) -> None:
 def _status() -> None:
     for records in Journal.every():
         for entry in records.entries():
-            _print(entry.lease)
+            if entry.in_force:
+                _print(entry.lease)
         if records.quarantine:
             _print(records.quarantine)
 

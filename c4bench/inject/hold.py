@@ -136,7 +136,7 @@ def lease_of(request: FaultRequest) -> Lease:
 def _sweep(records: Journal) -> None:
     """Undo what has outlived its lease: its watchdog was killed, or the host has restarted."""
     for entry in records.entries():
-        if entry.boot != journal.boot() or entry.deadline_s < time.monotonic():
+        if not entry.in_force or entry.deadline_s < time.monotonic():
             records.undo(entry.lease.id, "sweep")
 
 

@@ -43,6 +43,11 @@ class Entry(msgspec.Struct, frozen=True):
     deadline_s: float
     boot: str
 
+    @property
+    def in_force(self) -> bool:
+        """Whether it is there to be undone: a restart of the host has ended what came before it."""
+        return self.boot == boot()
+
 
 class Reverted(msgspec.Struct, frozen=True, tag_field="state", tag="reverted"):
     """How a fault ended, at `time_s` (host's clock).
@@ -101,7 +106,7 @@ class Journal:
             os.close(descriptor)
 
     def entries(self) -> list[Entry]:
-        """Every fault in force, oldest first. Raises UsageError for a damaged file."""
+        """Every fault that nobody has reverted, oldest first. Raises UsageError for a damaged file."""
         found = [self._read(path) for path in self._faults.glob("*.json")]
         return sorted(found, key=lambda entry: (entry.lease.started_s, entry.lease.id))
 
@@ -126,7 +131,7 @@ class Journal:
         entry = self.find(fault_id)
         if entry is None:
             return None
-        problems = _undo(entry.plan) if entry.boot == boot() else ()
+        problems = _undo(entry.plan) if entry.in_force else ()
         reverted = Reverted(fault_id, by, time.time(), problems=problems)
         with suppress(UnhealthyError):  # a disk without room must not keep us from forgetting what is undone
             self.audit("reverted", entry.lease, by=by, problems=problems)
@@ -140,7 +145,7 @@ class Journal:
         What another fault in force disturbs too is not to be told yet; the last of them is compared with what was there
         before the first.
         """
-        if entry.boot != boot():
+        if not entry.in_force:
             return reverted
         until_s = time.monotonic() + _SETTLE_S
         step_s, residue = _SETTLE_FIRST_S, tuple[str, ...]()

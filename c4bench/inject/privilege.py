@@ -8,10 +8,10 @@ import os
 import pwd
 import shutil
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import c4bench
 from c4bench.errors import UnhealthyError, UsageError
 
 _TIMEOUT_S = 20.0
@@ -24,7 +24,7 @@ def become_root(arguments: Sequence[str], *, needed: bool) -> None:
     """
     if os.geteuid() == 0:
         return
-    command = command_for(Path(c4bench.__file__))
+    command = command_in(Path(sys.prefix))
     obstacle = _obstacle(command)
     if not obstacle:
         os.execvp("sudo", ["sudo", "-n", str(command), *arguments])
@@ -32,9 +32,9 @@ def become_root(arguments: Sequence[str], *, needed: bool) -> None:
         raise UnhealthyError(f"faults need root on the host, and {obstacle}")
 
 
-def command_for(package: Path) -> Path:
-    """The command that the rule names: beside the agent's Python, as the bundle has it."""
-    return package.resolve().parents[2] / "bin" / "inject"
+def command_in(environment: Path) -> Path:
+    """The command that the rule names: beside the Python of the agent's virtual environment."""
+    return environment.resolve() / "bin" / "inject"
 
 
 def _obstacle(command: Path) -> str:

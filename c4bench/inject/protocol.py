@@ -17,7 +17,7 @@ REVERT = "revert"
 
 
 class Applied(msgspec.Struct, frozen=True, tag_field="state", tag="applied"):
-    """The fault is in force. Times are the host's clock.
+    """The fault is in force. Times are the host's clock; put on another, they may be off by `clock_error_s`.
 
     The effect began within `onset_bound_s` before `onset_s`; the lease ends at `expires_s`. `target` and `syndrome` are
     what a right diagnosis names, None where there is nothing to diagnose.
@@ -31,6 +31,7 @@ class Applied(msgspec.Struct, frozen=True, tag_field="state", tag="applied"):
     onset_bound_s: float
     expires_s: float
     witness: Witnessed
+    clock_error_s: float = 0.0
 
     @property
     def observed_s(self) -> float:

@@ -31,4 +31,5 @@ def on_our_clock(applied: Applied, clock: Offset) -> Applied:
     seen = applied.witness.observed_s
     witness = msgspec.structs.replace(applied.witness, observed_s=None if seen is None else clock.ours(seen))
     onset_s, expires_s = clock.ours(applied.onset_s), clock.ours(applied.expires_s)
-    return msgspec.structs.replace(applied, onset_s=onset_s, expires_s=expires_s, witness=witness)
+    times = {"onset_s": onset_s, "expires_s": expires_s, "clock_error_s": clock.error_s}
+    return msgspec.structs.replace(applied, witness=witness, **times)

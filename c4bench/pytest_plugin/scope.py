@@ -23,6 +23,7 @@ class Scope:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._module: Path | None = None
+        self._judged_bad = False  # something failed for another reason than a host's being unhealthy
 
     @property
     def _run(self) -> RunDirectory:
@@ -70,13 +71,15 @@ class Scope:
     def pytest_runtest_makereport(
         self,
         item: pytest.Item,
-        call: pytest.CallInfo[None],  # noqa: ARG002  (the hook's signature)
+        call: pytest.CallInfo[None],
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Fail a skip that `--c4-require` forbids, and note what has ended, for a run that resumes this one."""
         report = yield
         if report.skipped and _required(report, self._config.option.c4_require):
             report.outcome = "failed"
             report.longrepr = f"required, and missing: {_skip_reason(report)}"
+        if report.failed and not (call.excinfo and call.excinfo.errisinstance(UnhealthyError)):
+            self._judged_bad = True
         if report.when == "call" or report.failed:
             what = {"node": item.nodeid, "scenario": scenario_name(item)}
             self._run.event(0.0, _ENDED, **what, passed=report.passed, duration_s=report.duration)
@@ -84,12 +87,15 @@ class Scope:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """A run that a broken host has stopped is not a good one, even if nothing failed."""
+        """A run that a broken host has stopped is not a good one even if nothing failed, nor a verdict on what did."""
         tenancy = self._config.stash.get(TENANCY, None)
         if tenancy is None:
             return
         tenancy.look()
-        if tenancy.refusal and session.exitstatus in {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}:
+        unjudged = {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}
+        if not self._judged_bad:
+            unjudged.add(pytest.ExitCode.TESTS_FAILED)
+        if tenancy.refusal and session.exitstatus in unjudged:
             session.exitstatus = UnhealthyError.exit_code
 
     def pytest_unconfigure(self) -> None:

@@ -1,6 +1,6 @@
 """Run commands on a host, over SSH or right here. The only importer of fabric."""
 
 from c4bench.remote.connect import connect
-from c4bench.remote.protocol import Completed, Connection, Session
+from c4bench.remote.protocol import BARE_PYTHON, Completed, Connection, Session
 
-__all__ = ["Completed", "Connection", "Session", "connect"]
+__all__ = ["BARE_PYTHON", "Completed", "Connection", "Session", "connect"]

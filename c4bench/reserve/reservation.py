@@ -17,7 +17,7 @@ import msgspec
 from c4bench.errors import UnhealthyError
 from c4bench.inventory import Access, Inventory
 from c4bench.model.clocks import Offset
-from c4bench.remote import Connection, Session, connect
+from c4bench.remote import BARE_PYTHON, Connection, Session, connect
 from c4bench.remote.clock import offset
 
 _KEEP = Path(__file__).with_name("keep.py")
@@ -77,7 +77,7 @@ class Reservation:
     def _keeper(self, host: str) -> Session:
         claim = msgspec.json.encode(self._claim).decode()
         connection = self._reach(host, self._inventory.access[host])
-        return connection.start(["python3", "-u", "-c", _KEEP.read_text(), claim])
+        return connection.start([*BARE_PYTHON, _KEEP.read_text(), claim])
 
     def _refuse_held(self, host: str, answer: _Answer) -> None:
         if not answer.held:

@@ -7,7 +7,7 @@ shift
 say() { echo "$*"; }
 
 [ -x "$prefix/bin/python" ] || { say "nothing is in $prefix: run deploy.yml"; exit 0; }
-said=$("$prefix/bin/python" -c 'import c4bench.agent.main' 2>&1) || say "the agent's Python does not work: $said"
+said=$("$prefix/bin/python" -I -c 'import c4bench.agent.main' 2>&1) || say "the agent's Python does not work: $said"
 
 loose=$(find "$prefix" "/etc/$name" "/etc/sudoers.d/$name" '(' ! -user root -o -perm /022 ')' ! -type l 2>/dev/null | head -3)
 [ -z "$loose" ] || say "not root's alone to write:" $loose "(run deploy.yml again after removing $prefix)"

@@ -14,11 +14,13 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+import uuid
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import netns_systemd
 import yaml
 
 import c4bench
@@ -30,6 +32,7 @@ CONTROLLER = f"{NETWORK}.1"
 OPERATOR = "ops"  # an account beside root's that the same key opens
 _UNSHARE = ("unshare", "--net", "--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-child=KILL", "--")
 _OWN = ("run", "root", "tmp", "opt", "var/log", "dev/shm")
+_ON_DISK = ("upper", "own/root", "own/opt", "own/var", "own/etc", "own/lib")
 # Rewritten whole whenever a user comes or goes; each has a former version beside it.
 _ACCOUNTS = ("/etc/passwd", "/etc/group", "/etc/shadow", "/etc/gshadow", "/etc/subuid", "/etc/subgid", "/etc/.pwd.lock")
 _SSHD = """\
@@ -44,7 +47,7 @@ Subsystem sftp internal-sftp
 """
 
 
-@dataclass(frozen=True)
+@dataclass
 class NetnsHost:
     """A running host; `layers` is where its own files lie, as its init's parent sees them."""
 
@@ -52,6 +55,7 @@ class NetnsHost:
     address: str
     process: "subprocess.Popen[str]"
     layers: Path
+    group: Path | None = None
 
     @property
     def _init(self) -> int:
@@ -88,6 +92,20 @@ class NetnsHost:
         self.process.wait()
         for pipe in (self.process.stdin, self.process.stdout):
             pipe.close()
+        if self.group:
+            netns_systemd.remove_group(self.group)
+
+    def reboot(self) -> None:
+        """Cut its power and boot it again: what was on disk is there, what was in memory is not."""
+        disk = self.layers.parent / f"{self.name}.tar"
+        place = Path(f"/proc/{self.process.pid}/root{self.layers}")
+        kept = [name for name in _ON_DISK if (place / name).exists()]
+        subprocess.run(["tar", "--xattrs", "--xattrs-include=*", "-cf", str(disk), *kept], cwd=place, check=True)
+        self.end()
+        # Its network namespace ends a moment later, and its end of the cable with it.
+        subprocess.run(["ip", "link", "delete", self.name], stderr=subprocess.DEVNULL, check=False)
+        again = _boot(self.name, self.address, self.layers, systemd=self.group is not None, disk=str(disk))
+        self.process, self.group = again.process, again.group
 
 
 @dataclass(frozen=True)
@@ -112,8 +130,13 @@ def missing(*tools: str) -> str:
 
 
 @contextmanager
-def netns_hosts(count: int, directory: Path, facts: dict[str, object] | None = None) -> Iterator[NetnsHosts]:
-    """Make `count` hosts, `n1` and so on; keys and inventory go to `directory`; `facts` is every host's `c4`."""
+def netns_hosts(
+    count: int, directory: Path, facts: dict[str, object] | None = None, *, systemd: bool = False
+) -> Iterator[NetnsHosts]:
+    """Make `count` hosts, `n1` and so on; keys and inventory go to `directory`; `facts` is every host's `c4`.
+
+    By `systemd` they are run by a real one (see `netns_systemd.missing`).
+    """
     keys = _make_keys(directory)
     with ExitStack() as stack:
         stack.enter_context(_own_network())
@@ -125,7 +148,9 @@ def netns_hosts(count: int, directory: Path, facts: dict[str, object] | None = N
         )
         hosts = []
         for number in range(1, count + 1):
-            hosts.append(_boot(f"n{number}", f"{NETWORK}.{10 + number}", directory))
+            name = f"n{number}"
+            (directory / f"{name}.layers").mkdir()
+            hosts.append(_boot(name, f"{NETWORK}.{10 + number}", directory / f"{name}.layers", systemd=systemd))
             stack.callback(hosts[-1].end)
         yield NetnsHosts(_write_inventory(directory, keys, hosts, facts or {}), tuple(hosts))
 
@@ -171,10 +196,10 @@ def _write_inventory(directory: Path, key: Path, hosts: list[NetnsHost], facts: 
     return path
 
 
-def _boot(name: str, address: str, directory: Path) -> NetnsHost:
-    layers = directory / f"{name}.layers"
-    layers.mkdir()
-    order = json.dumps({"name": name, "address": address, "layers": str(layers), "keys": str(directory)})
+def _boot(name: str, address: str, layers: Path, *, systemd: bool, disk: str = "") -> NetnsHost:
+    group = netns_systemd.make_group(name) if systemd else None
+    places = {"layers": str(layers), "keys": str(layers.parent), "group": str(group or ""), "disk": disk}
+    order = json.dumps({"name": name, "address": address} | places)
     process = subprocess.Popen(
         [*_UNSHARE, sys.executable, __file__, order],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
@@ -196,7 +221,7 @@ def _boot(name: str, address: str, directory: Path) -> NetnsHost:
     process.stdin.flush()
     _expect(process, "ready")
     _await_port(address)
-    return NetnsHost(name, address, process, layers)
+    return NetnsHost(name, address, process, layers, group)
 
 
 def _expect(process: "subprocess.Popen[str]", word: str) -> None:
@@ -219,23 +244,25 @@ def _await_port(address: str) -> None:
             return
 
 
-def _host_main(name: str, address: str, layers: Path, keys: Path) -> None:
-    """Process 1 of a host: told where it is, make its root and network, serve SSH, reap for ever."""
+def _host_main(name: str, address: str, layers: Path, keys: Path, group: Path | None, disk: str) -> None:
+    """Process 1 of a host: told where it is, make its root and network, serve SSH, reap for ever; or become systemd."""
+    if group:
+        netns_systemd.enter_group(group)
     _tell("apart")
     sys.stdin.readline()
     socket.sethostname(name)
     _ip("link set lo up", "link set eth0 up", f"addr add {address}/24 dev eth0")
-    root = _make_root(layers)
-    shutil.copy(keys / "host_key", root / "root")
+    root = _make_root(layers, netns_systemd.make_devices if group else _share_devices, disk)
+    if not disk:
+        _settle(root, name, address, keys)
     shutil.copy(keys / "id.pub", root / "run/authorized_keys")
-    (root / "root/sshd_config").write_text(_SSHD)
-    with (root / "etc/passwd").open("a") as accounts:
-        accounts.write(f"{OPERATOR}:x:2000:2000::/tmp:/bin/sh\n")
-    locked = "".join(f"{name}:*:19700:0:99999:7:::\n" for name in ("root", "sshd", OPERATOR))
-    (root / "etc/shadow").write_text(locked)
-    (root / "etc/hosts").write_text(f"127.0.0.1 localhost\n{address} {name}\n")
+    if group:
+        netns_systemd.furnish(root, layers / "own", name)
     os.chroot(root)
     os.chdir("/")
+    if group:
+        _tell("ready")
+        netns_systemd.become()
     environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root"}
     null = subprocess.DEVNULL
     sshd = ["/usr/sbin/sshd", "-D", "-f", "/root/sshd_config"]
@@ -243,6 +270,17 @@ def _host_main(name: str, address: str, layers: Path, keys: Path) -> None:
     _tell("ready")
     while True:
         os.waitpid(-1, 0)
+
+
+def _settle(root: Path, name: str, address: str, keys: Path) -> None:
+    """What a host has on its disk from its first day."""
+    shutil.copy(keys / "host_key", root / "root")
+    (root / "root/sshd_config").write_text(_SSHD)
+    with (root / "etc/passwd").open("a") as accounts:
+        accounts.write(f"{OPERATOR}:x:2000:2000::/tmp:/bin/sh\n")
+    locked = "".join(f"{name}:*:19700:0:99999:7:::\n" for name in ("root", "sshd", OPERATOR))
+    (root / "etc/shadow").write_text(locked)
+    (root / "etc/hosts").write_text(f"127.0.0.1 localhost\n{address} {name}\n")
 
 
 def _lines(path: Path) -> list[str]:
@@ -254,15 +292,23 @@ def _tell(word: str) -> None:
     sys.stdout.flush()
 
 
-def _make_root(layers: Path) -> Path:
+def _share_devices(root: Path) -> None:
+    namespaces.bind("/dev", f"{root}/dev")
+
+
+def _make_root(layers: Path, make_devices: Callable[[Path], None], disk: str) -> Path:
     namespaces.mount("none", "/", flags=namespaces.MS_REC | namespaces.MS_PRIVATE)
     namespaces.mount("layers", str(layers), "tmpfs")
     upper, work, root, own = (layers / name for name in ("upper", "work", "root", "own"))
     for folder in (upper, work, root, *(own / name for name in _OWN)):
         folder.mkdir(parents=True)
+    if disk:
+        subprocess.run(["tar", "--xattrs", "--xattrs-include=*", "-xf", disk, "-C", str(layers)], check=True)
     namespaces.mount("overlay", str(root), "overlay", data=f"lowerdir=/,upperdir={upper},workdir={work}")
     namespaces.mount("proc", f"{root}/proc", "proc")
-    namespaces.bind("/dev", f"{root}/dev")
+    (layers / "boot_id").write_text(f"{uuid.uuid4()}\n")
+    namespaces.bind(f"{layers}/boot_id", f"{root}/proc/sys/kernel/random/boot_id")
+    make_devices(root)
     for name in _OWN:
         namespaces.bind(str(own / name), f"{root}/{name}")
     for path in (Path(c4bench.__file__).parents[1], Path(sys.prefix)):
@@ -283,7 +329,8 @@ def _show(path: Path, root: Path) -> None:
 if __name__ == "__main__":
     told = json.loads(sys.argv[1])
     try:
-        _host_main(told["name"], told["address"], Path(told["layers"]), Path(told["keys"]))
+        group = Path(told["group"]) if told["group"] else None
+        _host_main(told["name"], told["address"], Path(told["layers"]), Path(told["keys"]), group, told["disk"])
     except Exception as error:
         _tell(f"{type(error).__name__}: {error}")
         raise

@@ -1,8 +1,23 @@
-"""Sessions of pytest as somebody at a shell has them."""
+"""Sessions of pytest as somebody at a shell has them, and hosts to have them on."""
 
 import os
 import subprocess
 import sys
+import time
+
+import netns_hosts
+
+from c4bench import remote
+from c4bench.deploy import playbook
+from c4bench.deploy.prepare import prepare
+from c4bench.inventory import load
+
+NIC = """
+ip link add nic0 type veth peer name far0
+ip link set nic0 up; ip link set far0 up
+ip address add 10.9.0.1/24 dev nic0
+"""
+NICS = [{"netdev": "nic0", "rate": "1gbit"}]
 
 
 def start_pytest(folder, inventory, *words):
@@ -17,3 +32,53 @@ def start_pytest(folder, inventory, *words):
         text=True,
         start_new_session=True,
     )
+
+
+def until(holds, within_s=60.0):
+    """Wait for it."""
+    deadline = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.05)
+
+
+class Deployed:
+    """One of the hosts of namespaces, with an agent and a NIC; runs pytest here, and commands and playbooks there."""
+
+    def __init__(self, made, folder, scenario):
+        self.made, self.inventory, self.folder = made.hosts[0], made.inventory, folder
+        self.loaded = load(made.inventory)
+        self.variables = prepare(self.loaded, folder / "conf") | {"c4_master": netns_hosts.CONTROLLER}
+        (folder / "test_it.py").write_text(scenario)
+        (folder / "pytest.ini").write_text("[pytest]\n")
+        self.play("deploy")
+        self.run(NIC)
+
+    def play(self, name):
+        """How many of a playbook's tasks changed something."""
+        given = self.variables if name in ("deploy", "site") else {}
+        done = playbook(name, self.loaded, hosts=["n1"], variables=given, directory=self.folder / "ansible")
+        return done.hosts["n1"].changed
+
+    def run(self, command):
+        with remote.connect("n1", self.loaded.access["n1"]) as connection:
+            return connection.run(["sh", "-c", command], timeout_s=30.0, check=False).stdout.decode()
+
+    def listing(self):
+        """Its NIC, routes and queues."""
+        return self.run("ip -4 -json address show dev nic0 | sed 's/valid[^}]*//g'; ip route; tc qdisc show dev nic0")
+
+    def start(self, *words):
+        return start_pytest(self.folder, self.inventory, *words)
+
+    def pytest(self, *words):
+        """A whole session: its exit code, and what it said."""
+        running = self.start(*words)
+        said, _ = running.communicate(timeout=120)
+        return running.returncode, said
+
+    def fault(self, *words):
+        """`c4bench fault` with these words: exit code and output."""
+        argv = [sys.executable, "-m", "c4bench.cli.main", "fault", *words, f"--hosts={self.inventory}", "--json"]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout + done.stderr

@@ -8,21 +8,11 @@ import time
 
 import netns_hosts
 import pytest
-from sessions import start_pytest
-
-from c4bench import remote
-from c4bench.deploy import playbook
-from c4bench.deploy.prepare import prepare
-from c4bench.inventory import load
+from sessions import NICS, Deployed, until
 
 REASON = netns_hosts.missing()
 pytestmark = pytest.mark.skipif(bool(REASON), reason=REASON)
 LEASE_S, LATE_S = 8.0, 2.0
-NIC = """
-ip link add nic0 type veth peer name far0
-ip link set nic0 up; ip link set far0 up
-ip address add 10.9.0.1/24 dev nic0
-"""
 SCENARIO = f"""\
 import time
 from pathlib import Path
@@ -37,40 +27,12 @@ def test_breaks_and_waits(inject, clocks):
 
 @pytest.fixture
 def host(tmp_path):
-    """A deployed host with a NIC; runs pytest here and commands there."""
-    facts = {"disruptive": True, "nics": [{"netdev": "nic0", "rate": "1gbit"}]}
-    with netns_hosts.netns_hosts(1, tmp_path, facts) as made:
-        inventory = load(made.inventory)
-        variables = prepare(inventory, tmp_path / "conf") | {"c4_master": netns_hosts.CONTROLLER}
-        playbook("deploy", inventory, hosts=["n1"], variables=variables, directory=tmp_path / "ansible")
-        found = Host(made.inventory, inventory.access["n1"], tmp_path)
-        found.run(NIC)
-        yield found
+    """A deployed host with a NIC."""
+    with netns_hosts.netns_hosts(1, tmp_path, {"disruptive": True, "nics": NICS}) as made:
+        yield Deployed(made, tmp_path, SCENARIO)
 
 
-class Host:
-    def __init__(self, inventory, access, folder):
-        self.inventory, self.access, self.folder = inventory, access, folder
-        (folder / "test_it.py").write_text(SCENARIO)
-        (folder / "pytest.ini").write_text("[pytest]\n")
-
-    def run(self, command):
-        with remote.connect("n1", self.access) as connection:
-            return connection.run(["sh", "-c", command], timeout_s=30.0).stdout.decode()
-
-    def listing(self):
-        return self.run("ip -4 -json address show dev nic0 | sed 's/valid[^}]*//g'; ip route; tc qdisc show dev nic0")
-
-    def start(self, *words):
-        return start_pytest(self.folder, self.inventory, *words)
-
-    def pytest(self, *words):
-        running = self.start(*words)
-        said, _ = running.communicate(timeout=120)
-        return running.returncode, said
-
-
-def test_a_run_that_is_killed_leaves_a_clean_host(host):
+def test_a_run_that_is_killed_leaves_a_clean_host(host, clean):
     """Read-only at first; then announced; killed with a fault in force, which is over by its lease's end."""
     before = host.listing()
     code, said = host.pytest()
@@ -85,7 +47,7 @@ def test_a_run_that_is_killed_leaves_a_clean_host(host):
     assert "1 of 1 scenarios degrade n1" in began
     assert "faults: nic.down; each ends by itself" in began
     time.sleep(LEASE_S + LATE_S)
-    assert host.listing() == before
+    clean(host.listing() == before and host.fault("status") == (0, ""), "pytest killed under a fault")
     (host.folder / "go").touch()
     code, said = host.pytest("--c4-allow-disruptive")
     assert code == 0, said
@@ -106,10 +68,3 @@ def test_nothing_is_run_on_a_host_under_somebodys_fault(host):
     (host.folder / "go").touch()
     code, said = host.pytest("--c4-allow-disruptive")
     assert code == 0, said
-
-
-def until(holds, within_s=60.0):
-    deadline = time.monotonic() + within_s
-    while not holds():
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.05)

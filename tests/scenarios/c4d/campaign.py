@@ -145,6 +145,7 @@ class Verdict(NamedTuple):
     name_s: float | None
     iterations: float | None
     period_s: float
+    clock_error_s: float
 
     @property
     def right(self):

@@ -115,6 +115,7 @@ def judged(trial, where, fault, found, windows, ports):
         name_s,
         None if right is None else name_s / period_s,
         period_s,
+        fault.clock_error_s,
     )
 
 
@@ -231,12 +232,13 @@ def judge(measure, save):
 
     def promised(verdict):
         place, period_s = {"fault": verdict["fault"], "trial": verdict["name"]}, verdict["period_s"]
+        times = place | {"unit": "s", "plus_minus": verdict["clock_error_s"]}
         hang_s, name_s = max(1.0, 3 * period_s), max(2.0, 5 * period_s)
         if verdict["said"][0].partition(":")[0].endswith("hang"):
-            measure("hang.alarm_s", verdict["alarm_s"], unit="s", at_most=hang_s, **place)
-            measure("hang.name_s", verdict["name_s"], unit="s", at_most=hang_s + 1, **place)
+            measure("hang.alarm_s", verdict["alarm_s"], at_most=hang_s, **times)
+            measure("hang.name_s", verdict["name_s"], at_most=hang_s + 1, **times)
         else:
-            measure("slow.name_s", verdict["name_s"], unit="s", at_most=name_s, **place)
+            measure("slow.name_s", verdict["name_s"], at_most=name_s, **times)
             measure("slow.name_iterations", verdict["iterations"], clock=Clock.NONE, **place)
 
     return report

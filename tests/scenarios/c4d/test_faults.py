@@ -19,8 +19,10 @@ def verdict(c4d, measure, save):
         found = c4d.wait(PATIENCE_S)
         correct = (found.syndrome, found.component) == (syndrome, fault.target)
         measure("c4d.correct_fraction", float(correct), equals=1, clock=Clock.NONE, fault=name)
-        measure("c4d.alarm_s", found.alarmed_s - fault.observed_s, unit="s", at_most=alarm_within_s, fault=name)
-        measure("c4d.name_s", found.named_s - fault.observed_s, unit="s", at_most=name_within_s, fault=name)
+        alarm_s, name_s = found.alarmed_s - fault.observed_s, found.named_s - fault.observed_s
+        labels = {"fault": name, "plus_minus": fault.clock_error_s}
+        measure("c4d.alarm_s", alarm_s, unit="s", at_most=alarm_within_s, **labels)
+        measure("c4d.name_s", name_s, unit="s", at_most=name_within_s, **labels)
         timeline = FaultTimeline(
             name=name,
             target=str(fault.target),

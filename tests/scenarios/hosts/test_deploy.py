@@ -33,7 +33,7 @@ def test_agents_are_deployed_and_removed(inventory, hosts, run_directory, tmp_pa
             again = playbook("deploy", inventory, hosts=names[:1], variables=variables, directory=ansible)
         finally:
             playbook("teardown", inventory, hosts=names, variables=variables, directory=ansible)
-    assert {answer.code for answer in answers.values()} == {f"{PREFIX}/site/c4bench"}
+    assert {answer.code for answer in answers.values()} == {f"{PREFIX}/{bundle.PACKAGES}/c4bench"}
     measure(
         "deploy.hosts_answering_fraction", len(answers) / len(chosen), equals=1, clock=Clock.NONE, hosts=len(chosen)
     )

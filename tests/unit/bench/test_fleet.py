@@ -10,6 +10,7 @@ def test_a_fleet_is_looked_at_planned_for_and_reported_on(tmp_path):
     reading = measure(12, tmp_path)
     assert reading.hosts == 12
     assert min(reading.doctor_s, reading.inventory_s, reading.plan_s, reading.report_s) > 0
+    assert 0 < reading.doctor_own_cpu_s < reading.doctor_hosts_cpu_s
     assert reading.peak_bytes > 10 << 20
     taken = RunDirectory(tmp_path / "run").measurements()
     assert [one.labels["host"] for one in taken] == [f"gpu{number:03}" for number in range(12)]

@@ -1,6 +1,8 @@
 """The offline bundle."""
 
+import re
 import subprocess
+import sys
 import tarfile
 
 import pytest
@@ -16,21 +18,32 @@ def built(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def home(built, tmp_path_factory):
+    """The agent's environment, made as playbooks/roles/agent makes it, without pip."""
     home = tmp_path_factory.mktemp("home")
     subprocess.run(["tar", "-xzf", built, "-C", home], check=True)
+    interpreter = subprocess.run([home / "bin/interpreter"], capture_output=True, text=True, check=True).stdout.strip()
+    subprocess.run([interpreter, "-m", "venv", "--without-pip", "--system-site-packages", home], check=True)
     return home
 
 
-def said(home, program, path="/usr/bin:/bin"):
-    """What the unpacked Python says to a program, with nothing of our environment but a search path."""
-    argv = ["/bin/sh", home / "bin/python", "-c", program]
-    return subprocess.run(argv, env={"PATH": path}, cwd="/", capture_output=True, text=True, check=False)
+def said(home, program):
+    """What the environment's Python says to a program, with nothing of our own environment."""
+    argv = [home / "bin/python", "-I", "-c", program]
+    return subprocess.run(argv, env={}, cwd="/", capture_output=True, text=True, check=False)
 
 
-def test_the_bundled_agent_runs_on_the_system_s_python_alone(home):
-    """Unpacked anywhere, its launcher finds c4bench and what it needs beside itself, not where the bundle was made."""
+def test_the_agent_runs_in_an_environment_of_its_own(home):
+    """On the host's own Python it finds c4bench and what it needs in the environment, not where the bundle was made."""
     done = said(home, "import c4bench.agent.main, numpy; numpy.ones(3) @ numpy.ones(3); print(c4bench.__file__)")
-    assert done.stdout.strip() == str(home / "site/c4bench/__init__.py"), done.stderr
+    assert done.stdout.strip() == str(home / bundle.PACKAGES / "c4bench/__init__.py"), done.stderr
+
+
+def test_what_the_agent_starts_inherits_none_of_it(home):
+    """Another Python that a rank starts has its own packages: nothing leads from it to ours."""
+    program = "import subprocess; print(subprocess.run(['/usr/bin/python3', '-c', 'import msgspec']).returncode)"
+    done = said(home, program)
+    assert done.stdout.strip() == "1", done.stderr
+    assert "No module named 'msgspec'" in done.stderr
 
 
 def test_an_agent_s_start_loads_neither_numpy_nor_cryptography(home):
@@ -50,11 +63,21 @@ def test_it_is_built_once_and_carries_no_tests(built):
     assert built.stat().st_size < 25e6
 
 
-def test_another_host_s_python_is_refused_with_the_mend(home):
-    """On a host without the bundle's Python version the launcher says so in one line."""
-    done = said(home, "", path="")
+@pytest.mark.parametrize(
+    ("tools", "says"),
+    [({}, "is for python"), ({"python": "exit 0", "uname": "echo riscv64"}, "is for x86_64|is for aarch64")],
+)
+def test_another_host_s_python_or_machine_is_refused_with_the_mend(home, tmp_path, tools, says):
+    """On a host that the bundle is not for, it says so in one line."""
+    for name, does in tools.items():
+        tool = tmp_path / (name + (f"{sys.version_info.major}.{sys.version_info.minor}" if name == "python" else ""))
+        tool.write_text(f"#!/bin/sh\n{does}\n")
+        tool.chmod(0o755)
+    argv = ["/bin/sh", home / "bin/interpreter"]
+    done = subprocess.run(argv, env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=False)
     assert done.returncode == 3
-    assert "install it" in done.stderr
+    assert re.search(says, done.stderr)
+    assert done.stderr.count("\n") == 1
 
 
 def test_a_package_missing_here_is_named(monkeypatch, tmp_path):

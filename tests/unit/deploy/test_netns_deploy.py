@@ -8,6 +8,7 @@ import yaml
 import c4bench
 from c4bench.control.cluster import Cluster
 from c4bench.deploy import playbook
+from c4bench.deploy.bundle import PACKAGES
 from c4bench.deploy.prepare import prepare
 from c4bench.doctor import look_at
 from c4bench.errors import UnhealthyError
@@ -68,7 +69,7 @@ def test_deployed_agents_answer_and_teardown_leaves_nothing(hosts, tmp_path):
         answers = cluster.wait_hosts(names, 20)
     for host in hosts.hosts:
         assert answers[host.name].version == c4bench.__version__
-        assert answers[host.name].code == "/opt/c4bench/site/c4bench"
+        assert answers[host.name].code == f"/opt/c4bench/{PACKAGES}/c4bench"
         assert answers[host.name].rdma.startswith("no RDMA device")
         changed = [run.hosts[host.name].changed for run in (tried, first, again)]
         assert changed == [5, 6, 0]  # what is only tried starts nothing

@@ -22,7 +22,7 @@ def operator(monkeypatch, tmp_path):
     command.touch()
     executed = []
     monkeypatch.setattr(os, "geteuid", lambda: 65534)
-    monkeypatch.setattr(privilege, "command_for", lambda _: command)
+    monkeypatch.setattr(privilege, "command_in", lambda _: command)
     monkeypatch.setattr(privilege.shutil, "which", lambda _: "/usr/bin/sudo")
     monkeypatch.setattr(privilege.subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=0))
 

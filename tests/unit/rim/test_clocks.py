@@ -20,6 +20,7 @@ def test_a_fault_on_a_host_whose_clock_is_ahead_is_told_on_ours():
     clocks = Clocks({"h5": Offset(40.0, 0.002)})
     with clocks.translated(nullcontext(FAULT), "h5") as fault:
         assert (fault.onset_s, fault.observed_s, fault.expires_s) == (60.0, 60.25, 90.0)
+        assert fault.clock_error_s == 0.002
     with clocks.translated(nullcontext(FAULT), "h6") as fault:
         assert fault == FAULT
     assert (clocks.error_s("h5"), clocks.error_s("h6")) == (0.002, 0.0)

@@ -1,0 +1,70 @@
+"""Attempts of jobs: begun on their hosts, known wherever something is told of them, ended everywhere."""
+
+import asyncio
+from collections.abc import Collection
+
+from c4bench.control.detection import Detection
+from c4bench.control.jobs import Job
+from c4bench.control.lines import Lines, start_on, stop_on
+from c4bench.control.register import Register
+from c4bench.control.rendezvous import Board
+from c4bench.control.routing import Routing
+from c4bench.control.store import Store
+from c4bench.errors import AbsentHostsError
+from c4bench.wire.messages import JobSpec, Start
+
+
+class Attempts:
+    """Those that run, in `jobs` by their ids; all others who know of an attempt are told of it here."""
+
+    def __init__(
+        self, jobs: dict[str, Job], lines: Lines, store: Store, register: Register, board: Board, detection: Detection,
+        routing: Routing,
+    ) -> None:  # fmt: skip
+        self._jobs, self._lines, self._store, self._register = jobs, lines, store, register
+        self._board, self._detection, self._routing = board, detection, routing
+
+    def busy(self) -> set[str]:
+        """The hosts that attempts have ranks on."""
+        return {member.host for job in self._jobs.values() for member in job.spec.members}
+
+    def take_up(self, spec: JobSpec, *, followed: bool) -> Job:
+        """Know an attempt, with all that an earlier master has written down of it."""
+        if spec.id not in self._jobs:
+            before = self._store.entries(spec.id)
+            self._jobs[spec.id] = Job(spec, self._store, before)
+            self._board.admit(spec.id, before)
+            if followed:
+                self._detection.follow(spec.id)
+        return self._jobs[spec.id]
+
+    async def begin(self, spec: JobSpec, *, followed: bool) -> Job:
+        """Start an attempt's ranks, all but those that run already; C4D judges it when it is `followed`.
+
+        Raises AbsentHostsError for hosts whose agents are not there or do not answer, UnhealthyError when one refuses.
+        """
+        job = self.take_up(spec, followed=followed)
+        by_host: dict[str, list[int]] = {}
+        for member in spec.members:
+            by_host.setdefault(member.host, []).append(member.rank)
+        lines = self._lines.agents
+        asked = [start_on(lines.get(host), Start(spec, tuple(ranks))) for host, ranks in by_host.items()]
+        answered = await asyncio.gather(*asked)
+        if absent := [host for host, there in zip(by_host, answered, strict=True) if not there]:
+            raise AbsentHostsError(absent, "no agent answers; is it deployed and started? (c4bench doctor)")
+        return job
+
+    async def end(self, attempt: str, gone: Collection[str] = ()) -> None:
+        """End an attempt's ranks wherever their agents can be reached, and forget its flows and findings.
+
+        A host that cannot be reached, as those in `gone` are known not to be, is told when its agent is back.
+        """
+        known = self._jobs.pop(attempt, None)
+        self._register.over(attempt)
+        members = known.spec.members if known else ()
+        hosts = {member.host: None for member in members if member.host not in gone}
+        await asyncio.gather(*(stop_on(self._lines.agents.get(host), attempt) for host in hosts))
+        await self._routing.forget(attempt)
+        self._detection.forget(attempt)
+        self._board.forget(attempt)
+        self._store.forget(attempt)

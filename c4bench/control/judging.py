@@ -1,0 +1,47 @@
+"""What agents tell goes in, and every tenth of a second what it means comes out: findings, and who is missing."""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+
+from c4bench.control.detection import Detection, part_of
+from c4bench.control.jobs import Job
+from c4bench.control.log import Log
+from c4bench.control.roll import Roll
+from c4bench.control.routing import Routing
+from c4bench.model.diagnosis import Diagnosis
+from c4bench.model.event import Diagnosed
+from c4bench.model.telemetry import Window
+
+_EVERY_S = 0.1
+
+
+class Judging:
+    """Windows of `jobs` to C4D and C4P, their findings to the log, to C4P and to whoever acts on them."""
+
+    def __init__(self, jobs: Mapping[str, Job], detection: Detection, routing: Routing, roll: Roll, log: Log) -> None:
+        self._jobs, self._detection, self._routing, self._roll, self._log = jobs, detection, routing, roll, log
+
+    async def hear(self, window: Window) -> None:
+        """Take in what a host's agent has seen."""
+        await self._routing.hear(window)
+        self._detection.windows[window.host] += 1
+        self._roll.saw(window)
+        for attempt in sorted({record.job for record in window.ranks} & set(self._jobs)):
+            part = part_of(window, attempt)
+            await self._jobs[attempt].note_ranks(part.ranks)
+            self._jobs[attempt].windows.append(part)
+            self._detection.feed(attempt, part)
+
+    async def run(self, busy: Callable[[], set[str]], act: Callable[[str, list[Diagnosis]], None]) -> None:
+        """Judge for ever; `act` hears the new findings of an attempt, `busy` are the hosts that are to be there."""
+        while True:
+            await asyncio.sleep(_EVERY_S)
+            now_s = time.time()
+            for attempt, found in self._detection.judge(now_s).items():
+                for diagnosis in found:
+                    self._log.tell(Diagnosed(now_s, diagnosis))
+                    await self._routing.heed(diagnosis)
+                act(attempt, found)
+            for event in self._roll.judge(now_s, busy()):
+                self._log.tell(event)

@@ -1,0 +1,76 @@
+"""The playbooks that want RDMA, on a machine that has it: the embedded lab's, which is Ansible's own machine here."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+REPOSITORY = Path(__file__).parents[2]
+INVENTORY = {
+    "all": {
+        "vars": {"ansible_connection": "local", "ansible_python_interpreter": "/usr/bin/python3"},
+        "hosts": {"here": {"c4": {"nics": [{"device": "soft0", "netdev": "cable0"}]}}},
+    }
+}
+# Each playbook in turn: what it would do, what it does, and that there is nothing left to do.
+SCENE = """
+set -eu
+export ANSIBLE_HOME=/tmp/ansible ANSIBLE_LOCAL_TEMP=/tmp/ansible/tmp
+play() { ansible-playbook -i "$run/hosts.yml" "playbooks/$1.yml" $3 > "$run/$2.log"; }
+links() { rdma -j link show > "$run/$1.links"; }
+ip link add cable0 type veth peer name cable1
+ip address add 10.99.0.1/24 dev cable0
+ip link set cable0 up; ip link set cable1 up
+play softroce make-check --check; links 0; play softroce make; links 1; play softroce make-again
+play discover find-check --check; play discover find; play discover find-again
+gone="-e c4_state=absent"
+play softroce drop-check "$gone --check"; links 2; play softroce drop "$gone"; links 3; play softroce drop-again "$gone"
+"""
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory):
+    """The folder in which a lab has left what it saw."""
+    run = tmp_path_factory.mktemp("playbooks")
+    (run / "hosts.yml").write_text(yaml.safe_dump(INVENTORY))
+    scene = f"run={run} PATH={Path(sys.executable).parent}:$PATH; {SCENE}"
+    command = [sys.executable, "-m", "c4bench.cli.main", "lab", "run", "--bare", "--topology=pair", f"--run-dir={run}"]
+    done = subprocess.run(
+        [*command, "--", "bash", "-c", scene], cwd=REPOSITORY, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return run
+
+
+def changed(told, name):
+    """How many tasks of a run changed something, or would have."""
+    return int(re.search(r"^here .* changed=(\d+) ", (told / f"{name}.log").read_text(), re.MULTILINE)[1])
+
+
+def devices(told, number):
+    """The RDMA devices at that point."""
+    return [link["ifname"] for link in json.loads((told / f"{number}.links").read_text())]
+
+
+def test_softroce_is_made_once_and_taken_away_once(told):
+    """Tried only, nothing happens but the telling; then a device is there; the second run changes nothing."""
+    there = devices(told, 0)
+    assert "soft0" not in there
+    assert [changed(told, f"make{which}") for which in ("-check", "", "-again")] == [1, 1, 0]
+    assert devices(told, 1) == devices(told, 2) == [*there, "soft0"]
+    assert [changed(told, f"drop{which}") for which in ("-check", "", "-again")] == [1, 1, 0]
+    assert devices(told, 3) == there
+
+
+def test_what_a_host_has_is_discovered(told):
+    """Every device is written with its interface, address and rate, for review; the second run leaves it alone."""
+    assert [changed(told, f"find{which}") for which in ("-check", "", "-again")] == [2, 2, 0]
+    found = yaml.safe_load((told / "host_vars/here/c4bench.yml").read_text())["c4"]
+    assert not found["disruptive"]
+    nics = {nic["device"]: nic for nic in found["nics"]}
+    assert nics["h0r0"] == {"device": "h0r0", "netdev": "h0n0", "address": "10.0.0.1", "rate": "10gbit"}
+    assert nics["soft0"]["address"] == "10.99.0.1"

@@ -8,6 +8,7 @@ from c4bench.c4d.clocks import HostClocks
 from c4bench.c4d.hangs import DISTINCT_CADENCES
 from c4bench.c4d.ledger import Death, JobView
 from c4bench.c4d.mismatch import mismatch_verdict
+from c4bench.c4d.ports import fallen, port_verdicts
 from c4bench.c4d.silence import silence_verdict, silent_hosts
 from c4bench.c4d.stalls import gave_up_on, network_verdict, progress_s, unanswered
 from c4bench.c4d.verdict import Verdict, rank_component
@@ -38,6 +39,9 @@ def death_verdicts(job: JobView, clocks: HostClocks) -> list[Verdict]:
     killed = [death for death in early if death.state == "killed" and death.exit_code not in _ASKED]
     if killed and not (whole and len(killed) == len(early)):
         return [_ended(job, clocks, death, len(deaths), 0.95) for death in killed]
+    fell = fallen(job, clocks)
+    if fell:
+        return port_verdicts(job, clocks, fell)
     tied = [death for death in early if _seen_s(clocks, death) <= first_s + clocks.cadence_s()]
     return _of_exits(job, clocks, tied, first_s, whole=whole)
 

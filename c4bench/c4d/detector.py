@@ -16,7 +16,7 @@ from c4bench.model.diagnosis import Cause, Component, Diagnosis, Syndrome
 from c4bench.model.telemetry import Failure, Window
 
 # What is seen of the component itself, so that no other fault can make it look so.
-_INDEPENDENT = frozenset({Cause.PROCESS_STOPPED, Cause.PROCESS_ENDED, Cause.CONNECTION_STALLED})
+_INDEPENDENT = frozenset({Cause.PROCESS_STOPPED, Cause.PROCESS_ENDED, Cause.CONNECTION_STALLED, Cause.PORT_DOWN})
 
 
 class JobDetector:

@@ -27,6 +27,7 @@ RECURRING_S = 12.0
 HUNG_S = 0.8
 # What more it would say about the same fault comes soon.
 AFTERTHOUGHT_S = 0.5
+TRIALS = 24
 SHARD = 25
 PAIRS = 20
 
@@ -35,7 +36,7 @@ PAIRS = 20
 def ports(inventory, hosts):
     """Every port of every switch, by whose address is at its other end."""
     ours = {nic.address for host in hosts for nic in host.nics}
-    found = Ports([], [], [], {})
+    found = Ports([], [], [], {}, {host.name: [nic.name for nic in host.nics] for host in hosts})
     for switch in inventory.switches:
         access = inventory.access[switch]
         inside = ["nsenter", f"--net={access.netns}"] if access.netns else []
@@ -45,6 +46,7 @@ def ports(inventory, hosts):
                 json.loads(connection.run([*inside, *words], timeout_s=60.0).stdout) for words in asked
             )
         own = {link["ifname"]: {a["local"] for a in link["addr_info"]} for link in addresses}
+        found.addresses[switch] = frozenset().union(*own.values())
         found.shared.extend({f"{switch}/{hop['dev']}" for route in routes for hop in route.get("nexthops", ())})
         for neighbour in neighbours:
             if "." not in neighbour["dst"]:
@@ -52,7 +54,7 @@ def ports(inventory, hosts):
             name = f"{switch}/{neighbour['dev']}"
             (found.towards if neighbour["dst"] in ours else found.across).append(name)
             found.addresses[name] = frozenset(own[neighbour["dev"]] | {neighbour["dst"]})
-    return Ports(sorted(found.across), sorted(found.towards), sorted(found.shared), found.addresses)
+    return Ports(sorted(found.across), sorted(found.towards), sorted(found.shared), found.addresses, found.nics)
 
 
 @pytest.fixture
@@ -87,11 +89,11 @@ def attempt(cluster, rdma_hosts, inventory, ports, atlas, inject, run_directory)
 def judged(trial, where, fault, found, windows, ports):
     """Hold what C4D said against the fault that was injected."""
     target, first = fault.target, found[0] if found else None
-    ours = [d for d in found if any(same(c, target, ports.addresses) for c in (d.component, *d.alternatives))]
+    ours = [d for d in found if any(same(c, target, ports) for c in (d.component, *d.alternatives))]
     right = ours[0] if ours else first
     # A finding with alternatives asks for probes; nobody isolates anything for it.
     sure = [d for d in found if d not in ours and not d.alternatives]
-    healthy = [d for d in sure if not concerned(d.component, target, ports.addresses)]
+    healthy = [d for d in sure if not concerned(d.component, target, ports)]
     period_s, began_s, touched, hung = operations(windows, fault)
     # Where the fabric finds another way, what is left of the fault is slowness.
     syndromes = {fault.syndrome} if hung else {fault.syndrome, Syndrome.COMMUNICATION_SLOW}
@@ -108,7 +110,7 @@ def judged(trial, where, fault, found, windows, ports):
         [f"{d.syndrome}: {d.component}" + "".join(f" or {a}" for a in d.alternatives) for d in found],
         touched,
         bool(ours) and ours[0].syndrome in syndromes,
-        bool(ours) and same(ours[0].component, target, ports.addresses),
+        bool(ours) and same(ours[0].component, target, ports),
         bool(ours),
         len(healthy),
         None if right is None else right.alarmed_s - began_s,
@@ -173,9 +175,18 @@ def campaign(attempt, run_directory):
 
 @pytest.mark.nightly
 @pytest.mark.needs(hosts=8)
+@pytest.mark.parametrize("number", range(TRIALS))
+def test_trial(number, campaign, pytestconfig):
+    """One of the seed's first trials alone, as `test_trial[7]`; the campaign counts it and does not run it again."""
+    (verdict,) = campaign(trials(pytestconfig.option.c4_seed, TRIALS)[number : number + 1])
+    assert verdict.get("right") and not verdict["healthy"], verdict
+
+
+@pytest.mark.nightly
+@pytest.mark.needs(hosts=8)
 def test_campaign(campaign, judge, pytestconfig):
     """Of twenty-four faults drawn from the seed all are named rightly and in time, and nothing healthy is."""
-    judge(campaign(trials(pytestconfig.option.c4_seed, 24)))
+    judge(campaign(trials(pytestconfig.option.c4_seed, TRIALS)))
 
 
 @pytest.mark.nightly
@@ -210,7 +221,7 @@ def test_pairs(cluster, rdma_hosts, inventory, ports, atlas, inject, measure, py
                 targets = one.target, other.target
         finally:
             cluster.stop(job.id)
-        named.append(all(any(same(c, target, ports.addresses) for c in said) for target in targets))
+        named.append(all(any(same(c, target, ports) for c in said) for target in targets))
     measure("campaign.pairs_correct_fraction", sum(named) / len(named), at_least=0.95, clock=Clock.NONE)
 
 

@@ -1,7 +1,9 @@
 """The detector's state machine: windows in, diagnoses out, each once until it heals."""
 
 from collections.abc import Mapping
+from functools import partial
 
+from c4bench.c4d import losses
 from c4bench.c4d.clocks import HostClocks
 from c4bench.c4d.deaths import death_verdicts
 from c4bench.c4d.hangs import Standstill, further_verdicts, last_progress_s, standstill_verdicts, standstills
@@ -33,8 +35,11 @@ class JobDetector:
 
     @property
     def cells(self) -> Mapping[Cell, float]:
-        """The newest delay matrix, seconds per byte."""
-        return self._network.cells
+        """The newest delay matrix, seconds per byte; of several ways between two NICs the slowest."""
+        found: dict[Cell, float] = {}
+        for cell, value in self._network.cells.items():
+            found[cell[:2]] = max(value, found.get(cell[:2], value))
+        return found
 
     def judge(self, now_s: float) -> list[Diagnosis]:
         """New findings at `now_s`, the master's clock."""
@@ -119,7 +124,8 @@ class JobDetector:
         self._network.follow(conns, self._view.arrivals.values(), now_s)
         uneven = any(lateness.standing for lateness in self._lateness.values())
         span = span_s(self._view.pace_s())
-        found = self._network.judge(conns, now_s, span, self._view.links, disturbed=disturbed, uneven=uneven)
+        counted = partial(losses.counted, self._view, self._clocks)
+        found = self._network.judge(conns, now_s, span, self._view.links, counted, disturbed=disturbed, uneven=uneven)
         return [verdict.stamped(self._view.job, alarmed_s, now_s) for verdict, alarmed_s in found]
 
 

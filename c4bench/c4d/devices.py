@@ -30,12 +30,16 @@ class Counts(NamedTuple):
 
 
 class NicView:
-    """A NIC's latest word and its past; times are those of `host`. `fell_s` is when it was last seen to go down."""
+    """A NIC's latest word and its past; times are those of `host`.
+
+    `fell_s` is when it was last seen to go down, `grew_s` when it was last seen to have counted something.
+    """
 
     def __init__(self, host: str) -> None:
         self.host = host
         self.state = ""
         self.fell_s: float | None = None
+        self.grew_s: float | None = None
         self._past: deque[tuple[float, Counts]] = deque(maxlen=_KEPT)
 
     def take(self, record: NicRecord, end_s: float) -> None:
@@ -43,7 +47,10 @@ class NicView:
         if record.state not in ("", _UP) and self.state in ("", _UP):
             self.fell_s = end_s
         self.state = record.state
-        self._past.append((end_s, Counts.of(record)))
+        counts = Counts.of(record)
+        if self._past and counts != self._past[-1][1]:
+            self.grew_s = end_s
+        self._past.append((end_s, counts))
 
     @property
     def up(self) -> bool:

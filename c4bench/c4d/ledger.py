@@ -9,6 +9,7 @@ import msgspec
 from c4bench.c4d.clocks import HostClocks
 from c4bench.c4d.devices import NicView
 from c4bench.c4d.intake import Intake
+from c4bench.c4d.localise import Cell
 from c4bench.c4d.seats import Seats
 from c4bench.c4d.thresholds import MIN_PERIOD_SAMPLES
 from c4bench.model.telemetry import ArrivalRecord, CommRecord, ConnRecord, Failure, OpRecord, RankRecord, Window
@@ -250,15 +251,10 @@ class JobView:
                     found.setdefault(nic, set()).add(comm.seats[member.rank])
         return found
 
-    def links(self) -> dict[tuple[str, str], frozenset[str]]:
-        """The links that all connections from one NIC to another cross, as far as their ways are known."""
-        found: dict[tuple[str, str], frozenset[str]] = {}
-        for view in self.conns.values() if self.ways else ():
-            conn = view.record
-            hops = frozenset(self.ways.get((conn.source, conn.destination, conn.source_port), ()))
-            cell = conn.source, conn.destination
-            found[cell] = found.get(cell, hops) & hops
-        return found
+    def links(self) -> dict[Cell, tuple[str, ...]]:
+        """The links that connections cross, as far as their ways are known."""
+        conns = (view.record for view in self.conns.values()) if self.ways else ()
+        return {cell_of(conn): self.ways.get((conn.source, conn.destination, conn.source_port), ()) for conn in conns}
 
     def arrived(self, conn: ConnRecord) -> int | None:
         """How many messages of a connection its receiver has seen; None if it does not say."""
@@ -334,6 +330,11 @@ class Ledger:
 
     def _job(self, name: str) -> JobView:
         return self.jobs.setdefault(name, JobView(name, self._ways, self.devices))
+
+
+def cell_of(conn: ConnRecord) -> Cell:
+    """Which cell of the matrix a connection is in now; path planning may move it to another."""
+    return (conn.source, conn.destination, str(conn.source_port))
 
 
 def key(conn: ConnRecord) -> ConnKey:

@@ -3,8 +3,9 @@
 from collections.abc import Collection, Iterable
 
 from c4bench.c4d.clocks import HostClocks
-from c4bench.c4d.ledger import ConnView, JobView
+from c4bench.c4d.ledger import ConnView, JobView, cell_of
 from c4bench.c4d.localise import Blame, Cell, localise
+from c4bench.c4d.losses import lost_verdict
 from c4bench.c4d.mismatch import side
 from c4bench.c4d.probes import crossing, plan_probes
 from c4bench.c4d.verdict import Verdict, rank_component
@@ -50,12 +51,17 @@ def _delivered(job: JobView, view: ConnView) -> bool:
 def network_verdict(
     job: JobView, clocks: HostClocks, graph: Waits, stuck: list[ConnView], since_s: float
 ) -> list[Verdict]:
-    """The paths or NICs that stuck connections share, given those that worked after these had stopped."""
-    excess: dict[Cell, float] = {(v.record.source, v.record.destination): 1.0 for v in stuck}
+    """The paths or NICs that stuck connections share, given those that worked after these had stopped.
+
+    Where packets still arrive, the network is not dead: it loses some.
+    """
+    if lost := lost_verdict(job, clocks, stuck, since_s):
+        return lost
+    excess: dict[Cell, float] = {cell_of(v.record): 1.0 for v in stuck}
     stopped_s = max(_posted_s(clocks, view) for view in stuck)
     for view in job.conns.values():
         if progress_s(clocks, view) > stopped_s + clocks.cadence_s():
-            excess.setdefault((view.record.source, view.record.destination), 0.0)
+            excess.setdefault(cell_of(view.record), 0.0)
     blames = localise(excess, links=job.links())
     shared = [blame for blame in blames if blame.component.kind != "path"]
     # Acknowledgements come back another way, which nobody has planned: what else stands still may miss only those.
@@ -63,7 +69,7 @@ def network_verdict(
 
 
 def _blamed(job: JobView, graph: Waits, blame: Blame, stuck: Iterable[ConnView], since_s: float) -> Verdict:
-    own = [view for view in stuck if (view.record.source, view.record.destination) in blame.cells]
+    own = [view for view in stuck if cell_of(view.record) in blame.cells]
     outstanding = sum(view.record.outstanding for view in own)
     unknown = sorted({job.sender(view) for view in own if job.sender(view) not in job.process})
     others = (*blame.alternatives, *(rank_component(job.job, rank) for rank in unknown))

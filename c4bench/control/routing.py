@@ -26,7 +26,7 @@ _SAME_SHARE = 0.005
 class Routing:
     """The paths of all jobs' flows; `jobs` are the master's, `agent` gives the line to a host's agent.
 
-    `ways` are the links of every path that a flow has been given, by source, destination and source port.
+    `ways` are the links of every path that was learnt or given to a flow, by source, destination and source port.
     """
 
     def __init__(self, jobs: Mapping[str, Job], agent: Callable[[str], Peer], policy: PathPolicy | None = None) -> None:
@@ -87,6 +87,9 @@ class Routing:
         lengths = {pair: self.controller.knowledge.length(pair) for pair in known}
         traces = await self.survey.learn([self._of(pair) for pair in known], self._ports, lengths)
         self.controller.learn(traces, time.time())
+        for pair in known:
+            found = self.controller.knowledge.entries(pair)
+            self.ways.update({(*pair, port): entry.hops for port, entry in found.items()})
 
     def _of(self, pair: Pair) -> tuple[Nic, Nic]:
         return self._nics[pair[0]], self._nics[pair[1]]

@@ -34,6 +34,7 @@ class Cause(StrEnum):
     SIZE_OR_SYNTAX_MISMATCH = "size_or_syntax_mismatch"
     COLLECTIVE_ORDER_MISMATCH = "collective_order_mismatch"
     TRANSFER_SLOW = "transfer_slow"
+    PACKETS_LOST = "packets_lost"
     COMPUTE_SLOW = "compute_slow"
 
 

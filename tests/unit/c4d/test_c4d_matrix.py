@@ -15,7 +15,7 @@ def test_cell_is_transfer_time_per_byte_between_two_looks():
     matrix = DelayMatrix()
     matrix.add([conn(0, 1, messages=50, transfer_s=9.0)])
     matrix.add([conn(0, 1, messages=60, transfer_s=9.5)])
-    assert matrix.close() == {("h0/0", "h1/0"): pytest.approx(0.5 / 10_000)}
+    assert matrix.close() == {("h0/0", "h1/0", "49152"): pytest.approx(0.5 / 10_000)}
     assert matrix.close() == {}
 
 
@@ -26,7 +26,7 @@ def test_message_under_way_is_not_cut_in_half():
     matrix.add([conn(0, 1, messages=2, transfer_s=2.9, outstanding=1)])
     assert matrix.close() == {}
     matrix.add([conn(0, 1, messages=3, transfer_s=3.0)])
-    assert matrix.close() == {("h0/0", "h1/0"): pytest.approx(2.0 / 2_000)}
+    assert matrix.close() == {("h0/0", "h1/0", "49152"): pytest.approx(2.0 / 2_000)}
 
 
 def _taught(cells, spans=BASELINE_MIN_SPANS):

@@ -1,0 +1,146 @@
+"""Packets lost or overtaken on the way, as NICs count them: which component loses them.
+
+A lost or late packet shows at both ends of a way: the sender sends again, and packets come to the receiver too early.
+The counters are the NICs', whatever the way, so a cell is only suspected when both of its ends count; and it only
+matters if its transfers also take longer than they did.
+"""
+
+import math
+from collections import deque
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from c4bench.c4d.clocks import HostClocks
+from c4bench.c4d.devices import Counts
+from c4bench.c4d.ledger import ConnView, JobView, cell_of
+from c4bench.c4d.localise import Blame, Cell, Links, localise
+from c4bench.c4d.thresholds import CHANCE, SLIGHT_RATIO
+from c4bench.c4d.verdict import Verdict
+from c4bench.model.diagnosis import Cause, Syndrome
+
+_SLIGHT = math.log(SLIGHT_RATIO)
+_RECENT_SPANS = 8
+_NONE = Counts()
+
+
+class Loss(msgspec.Struct, frozen=True):
+    """A component that loses packets since `onset_s`; `early` packets came too early where it matters."""
+
+    blame: Blame
+    onset_s: float
+    early: int
+
+
+class _Span(msgspec.Struct, frozen=True):
+    departures: Mapping[Cell, float]
+    counts: Mapping[str, Counts]
+    opened_s: float
+
+    def lossy(self) -> set[Cell]:
+        return {cell for cell in self.departures if _lost(cell, self.counts)} if self.counts else set()
+
+    def unanswered(self) -> set[Cell]:
+        return {cell for cell in self.departures if _unanswered(cell, self.counts)} if self.counts else set()
+
+
+class Losses:
+    """Follows a job's cells span by span; how often healthy ones lose something is learnt from what is long past."""
+
+    def __init__(self) -> None:
+        self._recent: deque[_Span] = deque()
+        self._past_lossy = self._past = 0
+
+    def add(self, departures: Mapping[Cell, float], counts: Mapping[str, Counts], opened_s: float) -> None:
+        """Take in how far cells depart in a span that opened at `opened_s`, and what NICs have counted in it."""
+        self._recent.append(_Span(departures, counts, opened_s))
+        if len(self._recent) > _RECENT_SPANS:
+            past = self._recent.popleft()
+            self._past += len(past.departures)
+            self._past_lossy += len(past.lossy())
+
+    def concerned(self) -> set[Cell]:
+        """The cells that may have lost data or acknowledgements lately: what else is said of them can wait."""
+        return set().union(*(span.lossy() | span.unanswered() for span in self._recent))
+
+    def found(self, current: Iterable[Cell], links: Links) -> list[Loss]:
+        """The components that lose packets, more than by chance; `current` are the cells in use."""
+        lossy = set().union(*(span.lossy() for span in self._recent))
+        if not lossy:
+            return []
+        excess = {cell: self._slowed(cell) if cell in lossy else 0.0 for cell in current}
+        for cell in self.concerned() - lossy:
+            # Acknowledgements come back another way, which nobody has planned: nothing is said of this one.
+            excess.pop(cell, None)
+        losses = (self._loss(blame) for blame in localise(excess, _SLIGHT, links))
+        return [loss for loss in losses if loss]
+
+    def _slowed(self, cell: Cell) -> float:
+        values = [span.departures[cell] for span in self._recent if cell in span.lossy()]
+        return sum(values) / len(values)
+
+    def _loss(self, blame: Blame) -> Loss | None:
+        spans = [span for span in self._recent if not span.lossy().isdisjoint(blame.cells)]
+        if self._chance(len(blame.cells), len(spans)) >= CHANCE:
+            return None
+        ends = {cell[1] for cell in blame.cells}
+        early = sum(span.counts[nic].out_of_sequence for span in spans for nic in ends & span.counts.keys())
+        return Loss(blame, spans[0].opened_s, early)
+
+    def _chance(self, cells: int, lossy: int) -> float:
+        """The chance that one of so many healthy cells loses something in so many of the recent spans."""
+        share = min(1.0, cells * (self._past_lossy + 1) / (self._past + 2))
+        spans = len(self._recent)
+        return sum(math.comb(spans, k) * share**k * (1 - share) ** (spans - k) for k in range(lossy, spans + 1))
+
+
+def lost_verdict(job: JobView, clocks: HostClocks, stuck: Iterable[ConnView], since_s: float) -> list[Verdict]:
+    """What loses packets, where connections stand still since `since_s` though some of their packets still arrive."""
+    counts = counted(job, clocks, since_s)
+    if not counts or not all(_lost(cell_of(view.record), counts) for view in stuck):
+        return []
+    cells = {cell_of(view.record) for view in job.conns.values()}
+    excess = {cell: _lost(cell, counts) for cell in cells if _lost(cell, counts) or not _unanswered(cell, counts)}
+    early = sum(count.out_of_sequence for count in counts.values())
+    return [loss_verdict(Loss(blame, since_s, early)) for blame in localise(excess, links=job.links())[:1]]
+
+
+def loss_verdict(loss: Loss) -> Verdict:
+    """The verdict on a component that loses packets or lets them overtake one another."""
+    blame = loss.blame
+    evidence = [f"{loss.early} packets came too early and were sent again, on {len(blame.cells)} ways that cross it"]
+    if blame.alternatives:
+        evidence.append("this traffic cannot tell it from " + " or ".join(map(str, blame.alternatives)))
+    return Verdict(
+        Syndrome.COMMUNICATION_SLOW,
+        Cause.PACKETS_LOST,
+        blame.component,
+        loss.onset_s,
+        0.5 if blame.alternatives else 0.9,
+        tuple(evidence),
+        f"a probe across {blame.component} that loses nothing",
+        {"packets_early": float(loss.early)},
+        blame.alternatives,
+    )
+
+
+def counted(job: JobView, clocks: HostClocks, since_s: float) -> dict[str, Counts]:
+    """What the NICs that counted anything since `since_s` (master's clock) have counted."""
+    restless = (
+        (nic, view, since_s - clocks.offset_s(view.host))
+        for nic, view in job.devices.items()
+        if view.grew_s is not None
+    )
+    return {
+        nic: view.grown(from_s) for nic, view, from_s in restless if view.grew_s is not None and view.grew_s > from_s
+    }
+
+
+def _lost(cell: Cell, counts: Mapping[str, Counts]) -> float:
+    """How many losses of data a cell can have had at most, by what its ends have counted."""
+    return float(min(counts.get(cell[0], _NONE).retransmits, counts.get(cell[1], _NONE).out_of_sequence))
+
+
+def _unanswered(cell: Cell, counts: Mapping[str, Counts]) -> float:
+    """How many losses of acknowledgements it can have had at most."""
+    return float(min(counts.get(cell[0], _NONE).retransmits, counts.get(cell[1], _NONE).duplicates))

@@ -73,7 +73,7 @@ class JobDetector:
     def _hang_verdicts(self, stills: list[Standstill]) -> list[Verdict]:
         """A process that ended explains every standstill but those between others."""
         if self._view.deaths:
-            ended = death_verdicts(self._view, self._clocks)
+            ended = death_verdicts(self._view, self._clocks, known=bool(self._hung))
             return ended + further_verdicts(self._view, self._clocks, stills) if ended or self._hung else []
         return standstill_verdicts(self._view, self._clocks, stills) if stills else []
 

@@ -21,7 +21,8 @@ STRENGTHS = {
     "nic.reorder": {},
     "link.loss": {"probability": (0.01, 0.05)},
     "process.slow": {"factor": (1.1, 3.0)},
-    "process.stall": {"factor": (3.0, 6.0), "period_s": (0.8, 1.2)},
+    # Long enough for a step to begin in each stall.
+    "process.stall": {"factor": (3.0, 6.0), "period_s": (0.8, 1.2), "duty": (0.2, 0.3)},
     "process.uneven": {"factor": (1.3, 3.0), "period_s": (0.6, 1.2)},
 }
 # Packets larger than the interface's MTU make rxe's sender spin in the kernel: a lab's clock stands still by it.

@@ -1,0 +1,101 @@
+"""What loses packets is named by what the NICs at both ends count, and by which transfers take longer for it."""
+
+import itertools
+
+from c4d_telemetry import comm, conn, op, window
+
+from c4bench.c4d.detector import Detector
+from c4bench.c4d.devices import Counts
+from c4bench.c4d.losses import Losses
+from c4bench.model.diagnosis import Cause, Component, Syndrome
+from c4bench.model.telemetry import NicRecord, RankRecord
+
+NICS = "abcd"
+CELLS = [(a, b, "1") for a, b in itertools.permutations(NICS, 2)]
+CALM = dict.fromkeys(CELLS, 0.0)
+
+
+def _found(counts, slow, spans, *, noisy=0, links=None):
+    """What loses packets after a healthy past, of which `noisy` spans had the same counts and nothing slow."""
+    losses = Losses()
+    for span in range(20):
+        losses.add(CALM, counts if span < noisy else {}, float(span))
+    for span in range(spans):
+        losses.add({cell: 1.0 if slow(*cell[:2]) else 0.0 for cell in CELLS}, counts, 20.0 + span)
+    return losses.found(CELLS, links or {})
+
+
+RECEIVER = {"b": Counts(0, 5, 0), "a": Counts(2, 0, 0), "c": Counts(2, 0, 0), "d": Counts(1, 0, 0)}
+SENDER = {"a": Counts(6, 0, 0)} | {nic: Counts(0, 2, 0) for nic in "bcd"}
+
+
+def test_a_receiver_that_gets_packets_out_of_order_is_named():
+    """All who send to it send again, and packets come too early to nobody else."""
+    (loss,) = _found(RECEIVER, lambda _, b: b == "b", 5)
+    assert (loss.blame.component, loss.onset_s, loss.early) == (Component("nic", "b", "rx"), 20.0, 25)
+
+
+def test_a_sender_whose_packets_get_lost_is_named():
+    """It alone sends again, and packets come too early to all it sends to."""
+    (loss,) = _found(SENDER, lambda a, _: a == "a", 5)
+    assert loss.blame.component == Component("nic", "a", "tx")
+
+
+def test_a_link_is_named_by_the_ways_that_cross_it():
+    """Two pairs lose packets where their ways meet; others of the same NICs do not."""
+    counts = {"a": Counts(3, 0, 0), "b": Counts(0, 3, 0), "c": Counts(3, 0, 0), "d": Counts(0, 3, 0)}
+    links = {cell: ("x",) if cell[:2] in {("a", "b"), ("c", "d")} else ("y",) for cell in CELLS}
+    (loss,) = _found(counts, lambda a, b: (a, b) in {("a", "b"), ("c", "d")}, 5, links=links)
+    assert loss.blame.component == Component("link", "x")
+
+
+def test_a_moments_losses_are_no_finding():
+    """Packets that were under way when a link flapped are sent again once."""
+    assert _found(RECEIVER, lambda _, b: b == "b", 2) == []
+
+
+def test_losses_that_are_usual_or_slow_nothing_are_no_finding():
+    """A fabric that always drops a few packets is not broken, nor does it matter where no transfer takes longer."""
+    assert _found(RECEIVER, lambda _, b: b == "b", 5, noisy=12) == []
+    assert _found(RECEIVER, lambda *_: False, 5) == []
+
+
+def _standstill(arriving):
+    """What is said of connections to rank 1 that stand still, while its NIC does or does not count packets."""
+    detector, said = Detector(), []
+    for tick in range(1, 45):
+        now_s, still = tick / 10, tick > 20
+        for rank in range(4):
+            seq = min(tick, 21)
+            entered_s = seq / 10 - 0.05
+            peers = [peer for peer in range(4) if peer != rank]
+            stuck = {peer for peer in peers if still and peer == 1}
+            counts = max(0, tick - 20) if arriving else 0
+            detector.feed(
+                window(
+                    f"h{rank}",
+                    tick,
+                    now_s,
+                    comms=[comm(4)],
+                    ranks=[RankRecord("job", rank, f"h{rank}", 100 + rank, "running")],
+                    ops=[op(rank, seq, entered_s, 0.0 if still else entered_s + 0.01)],
+                    conns=[
+                        conn(
+                            rank, peer, messages=seq, progress_s=min(now_s, 2.1) - 0.04, outstanding=int(peer in stuck)
+                        )
+                        for peer in peers
+                    ],
+                    nics=[NicRecord(f"h{rank}/0", "linkup", 0 if rank == 1 else counts, counts if rank == 1 else 0, 0)],
+                )
+            )
+        said += detector.judge(now_s)
+    return said
+
+
+def test_connections_that_still_get_packets_through_are_slow_and_not_dead():
+    """Where packets come too early during a standstill some arrive: the network loses some, and it says so."""
+    (lossy,) = _standstill(arriving=True)
+    assert (lossy.syndrome, lossy.cause) == (Syndrome.COMMUNICATION_SLOW, Cause.PACKETS_LOST)
+    assert lossy.component == Component("nic", "h1/0", "rx")
+    (dead,) = _standstill(arriving=False)
+    assert (dead.syndrome, dead.component) == (Syndrome.COMMUNICATION_HANG, Component("nic", "h1/0", "rx"))

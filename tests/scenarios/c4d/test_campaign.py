@@ -25,6 +25,8 @@ AWAY_S = 6.0
 PATIENCE_S = {"hang": 3.0, "slow": 4.0}
 RECURRING_S = 12.0
 HUNG_S = 0.8
+# So many operations beyond what is usual show that a fault touches the job.
+TOUCHED_OPS = 3
 # What more it would say about the same fault comes soon.
 AFTERTHOUGHT_S = 0.5
 TRIALS = 24
@@ -131,21 +133,28 @@ def operations(windows, fault):
     gaps = [b - a for times in entered.values() for a, b in itertools.pairwise(times.values())]
     period_s = statistics.median(gaps)
     open_ops = [op for op in ops if not op.finished_s and op.entered_s > fault.onset_s - period_s]
-    usual = {}
-    for op in healthy:
-        usual.setdefault((op.comm, op.rank), []).append(op.finished_s - op.entered_s)
-    late = [
-        op
-        for op in ops
-        if op.finished_s > fault.onset_s
-        and (op.comm, op.rank) in usual
-        and op.finished_s - op.entered_s > 1.5 * max(usual[op.comm, op.rank])
-    ]
+    late = outlasting(healthy, [op for op in ops if op.finished_s > fault.onset_s])
+    # Jitter makes some operations late in health, too: as many are no sign of anything.
+    middle_s = statistics.median(op.finished_s for op in healthy)
+    halves = [op for op in healthy if op.finished_s < middle_s], [op for op in healthy if op.finished_s >= middle_s]
     first = min((op.entered_s for op in [*open_ops, *late]), default=fault.observed_s)
     began_s = max(fault.observed_s, first) if fault.syndrome.endswith("hang") else fault.observed_s
     end_s = max(window.end_s for window in windows)
     hung = any(end_s - op.entered_s > HUNG_S for op in open_ops)
-    return period_s, began_s, hung or len({(op.comm, op.seq) for op in late}) > 3, hung
+    return period_s, began_s, hung or number(late) > TOUCHED_OPS + number(outlasting(*halves)), hung
+
+
+def outlasting(before, after):
+    """Those of the operations after that took half as long again as any of the same rank before."""
+    usual = {}
+    for op in before:
+        usual[op.comm, op.rank] = max(op.finished_s - op.entered_s, usual.get((op.comm, op.rank), 0.0))
+    return [op for op in after if op.finished_s - op.entered_s > 1.5 * usual.get((op.comm, op.rank), float("inf"))]
+
+
+def number(ops):
+    """How many operations that is, whichever ranks saw them."""
+    return len({(op.comm, op.seq) for op in ops})
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ matters if its transfers also take longer than they did.
 
 import math
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
@@ -52,7 +52,7 @@ class Losses:
         self._past_lossy = self._past = 0
 
     def add(self, departures: Mapping[Cell, float], counts: Mapping[str, Counts], opened_s: float) -> None:
-        """Take in how far cells depart in a span that opened at `opened_s`, and what NICs have counted in it."""
+        """Take in how far cells depart, beyond what is usual, in a span, and what NICs have counted in it."""
         self._recent.append(_Span(departures, counts, opened_s))
         if len(self._recent) > _RECENT_SPANS:
             past = self._recent.popleft()
@@ -72,8 +72,8 @@ class Losses:
         for cell in self.concerned() - lossy:
             # Acknowledgements come back another way, which nobody has planned: nothing is said of this one.
             excess.pop(cell, None)
-        losses = (self._loss(blame) for blame in localise(excess, _SLIGHT, links))
-        return [loss for loss in losses if loss]
+        blames = _explaining(localise(excess, _SLIGHT, links), lossy)
+        return [loss for loss in map(self._loss, blames) if loss]
 
     def _slowed(self, cell: Cell) -> float:
         values = [span.departures[cell] for span in self._recent if cell in span.lossy()]
@@ -99,10 +99,24 @@ def lost_verdict(job: JobView, clocks: HostClocks, stuck: Iterable[ConnView], si
     counts = counted(job, clocks, since_s)
     if not counts or not all(_lost(cell_of(view.record), counts) for view in stuck):
         return []
-    cells = {cell_of(view.record) for view in job.conns.values()}
-    excess = {cell: _lost(cell, counts) for cell in cells if _lost(cell, counts) or not _unanswered(cell, counts)}
+    cells, links = {cell_of(view.record) for view in job.conns.values()}, job.links()
     early = sum(count.out_of_sequence for count in counts.values())
-    return [loss_verdict(Loss(blame, since_s, early)) for blame in localise(excess, links=job.links())[:1]]
+    known = {cell: _lost(cell, counts) for cell in cells if _lost(cell, counts) or not _unanswered(cell, counts)}
+    lossy = {cell for cell, most in known.items() if most}
+    whole = [blame for blame in localise(known, links=links) if lossy <= set(blame.cells)]
+    # Where no one component explains all that was counted, only what stands still is sure: others may have been lucky.
+    blames = whole or localise({cell_of(view.record): 1.0 for view in stuck}, links=links)
+    return [loss_verdict(Loss(blame, since_s, early)) for blame in blames]
+
+
+def _explaining(blames: list[Blame], lossy: Collection[Cell]) -> list[Blame]:
+    """Without a single path, unless it ends wherever packets came too early: others are then counted as its own."""
+    ends = {cell[1] for cell in lossy}
+    return [
+        blame
+        for blame in blames
+        if blame.component.kind != "path" or blame.alternatives or ends == {cell[1] for cell in blame.cells}
+    ]
 
 
 def loss_verdict(loss: Loss) -> Verdict:

@@ -99,6 +99,11 @@ class Healthy:
         return bool(self._pool)
 
     @property
+    def high(self) -> float:
+        """What four in five departures do not reach."""
+        return self._quantile(_HIGH)
+
+    @property
     def middle(self) -> float:
         """The usual departure."""
         return self._quantile(0.5)
@@ -178,6 +183,11 @@ class Baseline:
             return own
         common = max(0.0, statistics.median(own.values()) - self._learnt()[0].middle)
         return {cell: departure - common for cell, departure in own.items()}
+
+    def unusual(self, cells: Mapping[Cell, float]) -> dict[Cell, float]:
+        """How much further each known cell departs than all but a few healthy ones do."""
+        usual = self._learnt()[0].high
+        return {cell: departure - usual for cell, departure in self.departures(cells).items()}
 
     def _above_floor(self, logs: Mapping[Cell, float]) -> dict[Cell, float]:
         floor = self._floor

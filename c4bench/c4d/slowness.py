@@ -73,7 +73,7 @@ class SlowNetwork:
         if not cells or disturbed or self._spans <= WARM_UP_SPANS:
             return []
         self.cells = {**self.cells, **cells}
-        self._losses.add(self._baseline.departures(cells), counted(opened_s), opened_s)
+        self._losses.add(self._baseline.unusual(cells), counted(opened_s), opened_s)
         return self._judge_span(cells, opened_s, now_s, links(), uneven=uneven)
 
     def _judge_span(

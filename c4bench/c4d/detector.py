@@ -14,6 +14,7 @@ from c4bench.c4d.localise import Cell
 from c4bench.c4d.slowness import SlowNetwork
 from c4bench.c4d.thresholds import hung_after_s, span_s
 from c4bench.c4d.verdict import Verdict, rank_component
+from c4bench.c4d.wandering import Wandering
 from c4bench.model.diagnosis import Cause, Component, Diagnosis, Syndrome
 from c4bench.model.telemetry import Failure, Window
 
@@ -29,6 +30,7 @@ class JobDetector:
         self._clocks = clocks
         self._network = SlowNetwork()
         self._lateness: dict[str, Lateness] = {}
+        self._wandering = Wandering()
         self._alarmed_s: float | None = None
         self._hung: set[Component] = set()
         self._hang_named_s = 0.0
@@ -91,7 +93,9 @@ class JobDetector:
         period_s = self._view.period_s()
         found: list[Diagnosis] = []
         for name, comm in self._view.comms.items():
-            lateness = self._lateness.setdefault(name, Lateness(sorted(comm.hosts)))
+            if name not in self._lateness:
+                self._lateness[name] = Lateness(sorted(comm.hosts), comm.seats, self._wandering)
+            lateness = self._lateness[name]
             for op in comm.finished():
                 late = [
                     one for one in lateness.judge(op, period_s) if not self._late_elsewhere(name, comm.seats[one.rank])

@@ -34,6 +34,7 @@ class Loss(msgspec.Struct, frozen=True):
 
 class _Span(msgspec.Struct, frozen=True):
     departures: Mapping[Cell, float]
+    usual: float
     counts: Mapping[str, Counts]
     opened_s: float
 
@@ -51,9 +52,11 @@ class Losses:
         self._recent: deque[_Span] = deque()
         self._past_lossy = self._past = 0
 
-    def add(self, departures: Mapping[Cell, float], counts: Mapping[str, Counts], opened_s: float) -> None:
-        """Take in how far cells depart, beyond what is usual, in a span, and what NICs have counted in it."""
-        self._recent.append(_Span(departures, counts, opened_s))
+    def add(
+        self, departures: Mapping[Cell, float], usual: float, counts: Mapping[str, Counts], opened_s: float
+    ) -> None:
+        """Take in how far cells depart in a span, and healthy ones at most, and what NICs have counted in it."""
+        self._recent.append(_Span(departures, usual, counts, opened_s))
         if len(self._recent) > _RECENT_SPANS:
             past = self._recent.popleft()
             self._past += len(past.departures)
@@ -76,7 +79,7 @@ class Losses:
         return [loss for loss in map(self._loss, blames) if loss]
 
     def _slowed(self, cell: Cell) -> float:
-        values = [span.departures[cell] for span in self._recent if cell in span.lossy()]
+        values = [span.departures[cell] - span.usual for span in self._recent if cell in span.lossy()]
         return sum(values) / len(values)
 
     def _loss(self, blame: Blame) -> Loss | None:

@@ -184,10 +184,9 @@ class Baseline:
         common = max(0.0, statistics.median(own.values()) - self._learnt()[0].middle)
         return {cell: departure - common for cell, departure in own.items()}
 
-    def unusual(self, cells: Mapping[Cell, float]) -> dict[Cell, float]:
-        """How much further each known cell departs than all but a few healthy ones do."""
-        usual = self._learnt()[0].high
-        return {cell: departure - usual for cell, departure in self.departures(cells).items()}
+    def high(self) -> float:
+        """How far all but a few healthy cells depart at most."""
+        return self._learnt()[0].high
 
     def _above_floor(self, logs: Mapping[Cell, float]) -> dict[Cell, float]:
         floor = self._floor

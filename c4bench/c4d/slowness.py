@@ -73,26 +73,33 @@ class SlowNetwork:
         if not cells or disturbed or self._spans <= WARM_UP_SPANS:
             return []
         self.cells = {**self.cells, **cells}
-        self._losses.add(self._baseline.unusual(cells), counted(opened_s), opened_s)
-        return self._judge_span(cells, opened_s, now_s, links(), uneven=uneven)
+        departures = self._baseline.departures(cells)
+        self._losses.add(departures, self._baseline.high(), counted(opened_s), opened_s)
+        return self._judge_span(cells, departures, opened_s, now_s, links(), uneven=uneven)
 
     def _judge_span(
-        self, fresh: Mapping[Cell, float], opened_s: float, now_s: float, links: Links, *, uneven: bool
+        self,
+        fresh: Mapping[Cell, float],
+        departures: Mapping[Cell, float],
+        opened_s: float,
+        now_s: float,
+        links: Links,
+        *,
+        uneven: bool,
     ) -> list[tuple[Verdict, float]]:
         strange = self._baseline.strange(fresh)
-        departures = self._baseline.departures(fresh)
         self._evidence.add(departures, strange, opened_s)
         self._sides.add(self._departing_sides(departures, links), {}, opened_s)
         weights = self._evidence.weights()
         leaning = {cell: weight.least for cell, weight in weights.items() if weight.of_enough > _LEANING}
         concerned = self._losses.concerned()
+        lost = self._lost(now_s, links) if concerned else []
         doubted = {cell for cell, weight in weights.items() if weight.of_enough >= _CLEAN} | strange.keys() | concerned
         self._learn({} if uneven else {cell: fresh[cell] for cell in fresh if cell not in doubted}, doubted, links)
         excess = self._excess(leaning) if leaning else {}
         blames = [blame for blame in _unrivalled(localise(excess, links=links)) if self._founded(blame, weights)]
         blames = [b for b in blames if (_whole(b) if uneven else not _with_mates(b, leaning))]
         blames = [blame for blame in blames if concerned.isdisjoint(blame.cells)]
-        lost = self._lost(now_s, links)
         self._heal(blames)
         found = [blame for blame in blames if _spans(weights, blame) >= ALARM_SPANS]
         if not found:

@@ -19,9 +19,9 @@ def _found(counts, slow, spans, *, noisy=0, links=None):
     """What loses packets after a healthy past, of which `noisy` spans had the same counts and nothing slow."""
     losses = Losses()
     for span in range(20):
-        losses.add(CALM, counts if span < noisy else {}, float(span))
+        losses.add(CALM, 0.0, counts if span < noisy else {}, float(span))
     for span in range(spans):
-        losses.add({cell: 1.0 if slow(*cell[:2]) else 0.0 for cell in CELLS}, counts, 20.0 + span)
+        losses.add({cell: 1.0 if slow(*cell[:2]) else 0.0 for cell in CELLS}, 0.1, counts, 20.0 + span)
     return losses.found(CELLS, links or {})
 
 

@@ -32,30 +32,27 @@ class Counts(NamedTuple):
 class NicView:
     """A NIC's latest word and its past; times are those of `host`.
 
-    `fell_s` is when it was last seen to go down, `grew_s` when it was last seen to have counted something.
+    `fell_s` is when it was last seen to go down, `fell_to` the state it was in then, `grew_s` when it was last seen to
+    have counted something.
     """
 
     def __init__(self, host: str) -> None:
         self.host = host
         self.state = ""
         self.fell_s: float | None = None
+        self.fell_to = ""
         self.grew_s: float | None = None
         self._past: deque[tuple[float, Counts]] = deque(maxlen=_KEPT)
 
     def take(self, record: NicRecord, end_s: float) -> None:
         """Its word at the end of a window."""
         if record.state not in ("", _UP) and self.state in ("", _UP):
-            self.fell_s = end_s
+            self.fell_s, self.fell_to = end_s, record.state
         self.state = record.state
         counts = Counts.of(record)
         if self._past and counts != self._past[-1][1]:
             self.grew_s = end_s
         self._past.append((end_s, counts))
-
-    @property
-    def up(self) -> bool:
-        """Whether nothing is known against its port."""
-        return self.state in ("", _UP)
 
     def grown(self, since_s: float) -> Counts:
         """What it has counted since the last word up to `since_s`."""

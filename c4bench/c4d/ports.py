@@ -56,7 +56,7 @@ def _switches(ways: Ways, nics: Collection[str]) -> dict[Component, frozenset[st
 
 def _ends(ways: Ways, nic: str, view: NicView) -> list[Component]:
     """What a port's word can be about: the NIC that was switched off, or any part of its link."""
-    if view.state == OFF:
+    if view.fell_to == OFF:
         return [Component("nic", nic)]
     links = sorted({hops[-1] for (_, destination, _), hops in ways.items() if destination == nic and hops})
     return [*(Component("link", link) for link in links), Component("nic", nic)]
@@ -65,7 +65,7 @@ def _ends(ways: Ways, nic: str, view: NicView) -> list[Component]:
 def _verdict(clocks: HostClocks, fell: Mapping[str, NicView], suspects: Iterable[Component]) -> Verdict:
     component, *others = suspects
     onset_s = min(view.fell_s + clocks.offset_s(view.host) for view in fell.values() if view.fell_s is not None)
-    evidence = tuple(f"{nic} says that its port is down ({view.state})" for nic, view in fell.items())
+    evidence = tuple(f"{nic} says that its port went down ({view.fell_to})" for nic, view in fell.items())
     return Verdict(
         Syndrome.COMMUNICATION_HANG,
         Cause.PORT_DOWN,
@@ -73,7 +73,7 @@ def _verdict(clocks: HostClocks, fell: Mapping[str, NicView], suspects: Iterable
         onset_s - clocks.cadence_s(),
         0.6 if others else 0.95,
         evidence,
-        f"a port of {', '.join(fell)} that is up",
+        f"a rank that goes on by {', '.join(fell)}",
         {"ports_down": float(len(fell))},
         tuple(others),
     )

@@ -34,12 +34,12 @@ def records(rank, tick, state, ended):
     }
 
 
-def found(states, *, ways=WAYS, ended=False):
-    """What is found when the ports of these ranks go to these states."""
+def found(states, *, ways=WAYS, ended=False, back_tick=LAST_TICK):
+    """What is found when the ports of these ranks go to these states, and come back too late."""
     detector, said = Detector(ways), []
     for tick in range(1, LAST_TICK):
         for rank in range(RANKS):
-            told = records(rank, tick, states.get(rank, "linkup"), ended)
+            told = records(rank, tick, states.get(rank, "linkup") if tick < back_tick else "linkup", ended)
             detector.feed(window(f"h{rank}", tick, tick / 10, **told))
         said += detector.judge(tick / 10)
     return said
@@ -63,6 +63,12 @@ def test_a_port_that_was_switched_off_is_its_nics():
     """A disabled port is the host's doing."""
     (diagnosis,) = found({2: "disabled"})
     assert (diagnosis.component, diagnosis.alternatives) == (Component("nic", "h2/0"), ())
+
+
+def test_a_port_that_came_back_is_to_blame_for_what_it_ended():
+    """A flap is over before anybody asks; what it broke has not moved since."""
+    (diagnosis,) = found({2: "disabled"}, ended=True, back_tick=FALL_TICK + 2)
+    assert diagnosis.component == Component("nic", "h2/0")
 
 
 def test_without_known_ways_each_nic_is_named():

@@ -149,7 +149,6 @@ class Baseline:
         self._samples: list[Mapping[Cell, float]] = []
         self._values: dict[Cell, list[float]] = {}
         self._floor: dict[Cell, float] = {}  # of the cells with enough history
-        self._pair_floor: dict[Cell, float] = {}  # of the pair of NICs, whatever the way
         self._links: Links = {}
         self._healthy: tuple[Healthy, Healthy, Healthy] | None = None
 
@@ -160,7 +159,6 @@ class Baseline:
                 bisect.insort(values, math.log(value))
                 if len(values) >= BASELINE_MIN_SPANS:
                     self._floor[cell] = values[len(values) // 10]
-                    self._pair_floor[cell[:2]] = self._floor[cell]
         if cells and len(self._samples) < BASELINE_MAX_SPANS:
             self._sample(cells, links or {})
 
@@ -177,12 +175,19 @@ class Baseline:
 
         A way without a history is held against what other ways between its NICs have shown.
         """
-        floors = ((cell, self._floor.get(cell, self._pair_floor.get(cell[:2]))) for cell in cells)
-        own = {cell: math.log(cells[cell]) - floor for cell, floor in floors if floor is not None and cells[cell] > 0}
+        floor = self._floor
+        own = {cell: math.log(value) - floor[cell] for cell, value in cells.items() if cell in floor and value > 0}
+        if floor and len(own) < len(cells):
+            own |= self._of_pairs({cell: value for cell, value in cells.items() if cell not in floor and value > 0})
         if len(own) < 2:
             return own
         common = max(0.0, statistics.median(own.values()) - self._learnt()[0].middle)
         return {cell: departure - common for cell, departure in own.items()}
+
+    def _of_pairs(self, fresh: Mapping[Cell, float]) -> dict[Cell, float]:
+        """How far new ways depart from the floors of others between the same NICs."""
+        floors = {cell[:2]: floor for cell, floor in self._floor.items()}
+        return {cell: math.log(value) - floors[cell[:2]] for cell, value in fresh.items() if cell[:2] in floors}
 
     def high(self) -> float:
         """How far all but a few healthy cells depart at most."""
@@ -224,7 +229,8 @@ class Baseline:
             return {}
         middle = statistics.median(values)
         far = {cell: value for cell, value in cells.items() if value > PEER_RATIO * middle}
-        return {cell: math.log(value / middle) for cell, value in far.items() if cell[:2] not in self._pair_floor}
+        known = {cell[:2] for cell in self._floor} if far else set()
+        return {cell: math.log(value / middle) for cell, value in far.items() if cell[:2] not in known}
 
     def knows(self, cell: Cell) -> bool:
         """Whether the cell has enough healthy history to be held against."""

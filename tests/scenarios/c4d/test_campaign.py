@@ -30,6 +30,8 @@ TOUCHED_OPS = 3
 # What more it would say about the same fault comes soon.
 AFTERTHOUGHT_S = 0.5
 TRIALS = 24
+# As many as every run has time for: each kind of traffic three times.
+SLICE = 9
 SHARD = 25
 PAIRS = 20
 
@@ -182,6 +184,12 @@ def campaign(attempt, run_directory):
     return run
 
 
+@pytest.mark.needs(hosts=8)
+def test_first_trials(campaign, judge, pytestconfig):
+    """The first of the seed's faults are all named rightly, and nothing healthy is."""
+    judge(campaign(trials(pytestconfig.option.c4_seed, SLICE)))
+
+
 @pytest.mark.nightly
 @pytest.mark.needs(hosts=8)
 @pytest.mark.parametrize("number", range(TRIALS))
@@ -193,18 +201,21 @@ def test_trial(number, campaign, pytestconfig):
 
 @pytest.mark.nightly
 @pytest.mark.needs(hosts=8)
-def test_campaign(campaign, judge, pytestconfig):
+def test_campaign(campaign, judge, promises, pytestconfig):
     """Of twenty-four faults drawn from the seed all are named rightly and in time, and nothing healthy is."""
-    judge(campaign(trials(pytestconfig.option.c4_seed, TRIALS)))
+    verdicts = campaign(trials(pytestconfig.option.c4_seed, TRIALS))
+    judge(verdicts)
+    promises(verdicts)
 
 
 @pytest.mark.nightly
 @pytest.mark.needs(hosts=8)
 @pytest.mark.parametrize("shard", range(12))
-def test_campaign_of_three_hundred(shard, campaign, judge, pytestconfig):
+def test_campaign_of_three_hundred(shard, campaign, judge, promises, pytestconfig):
     """A shard of three hundred trials, all right and in time; what the run directory has already is not run again."""
-    wanted = trials(pytestconfig.option.c4_seed + 1000, 12 * SHARD)[SHARD * shard : SHARD * (shard + 1)]
-    judge(campaign(wanted))
+    verdicts = campaign(trials(pytestconfig.option.c4_seed + 1000, 12 * SHARD)[SHARD * shard : SHARD * (shard + 1)])
+    judge(verdicts)
+    promises(verdicts)
 
 
 @pytest.mark.nightly
@@ -236,7 +247,7 @@ def test_pairs(cluster, rdma_hosts, inventory, ports, atlas, inject, measure, py
 
 @pytest.fixture
 def judge(measure, save):
-    """Say how many were right and how soon, and show what was said of what."""
+    """Say how many were right, and show what was said of what."""
 
     def report(verdicts):
         tried = [v for v in verdicts if "refused" not in v]
@@ -244,10 +255,19 @@ def judge(measure, save):
         measure("campaign.correct_fraction", fraction(tried, "right"), equals=1, clock=Clock.NONE)
         measure("campaign.exact_fraction", fraction([v for v in tried if v["said"]], "exact"), clock=Clock.NONE)
         measure("campaign.healthy_isolated", sum(v["healthy"] for v in tried), at_most=0, clock=Clock.NONE)
-        for verdict in tried:
-            if verdict["right"] and verdict["said"] and verdict["fault"] not in RECURRING:
-                promised(verdict)
         save("campaign", Campaign(tuple(map(shown, tried))))
+
+    return report
+
+
+@pytest.fixture
+def promises(measure):
+    """Say how soon those were named that were named rightly."""
+
+    def report(verdicts):
+        for verdict in verdicts:
+            if verdict.get("right") and verdict["said"] and verdict["fault"] not in RECURRING:
+                promised(verdict)
 
     def promised(verdict):
         place, period_s = {"fault": verdict["fault"], "trial": verdict["name"]}, verdict["period_s"]

@@ -42,7 +42,7 @@ class _Span(msgspec.Struct, frozen=True):
         return {cell for cell in self.departures if _lost(cell, self.counts)} if self.counts else set()
 
     def unanswered(self) -> set[Cell]:
-        return {cell for cell in self.departures if _unanswered(cell, self.counts)} if self.counts else set()
+        return {cell for cell in self.departures if unanswered_packets(cell, self.counts)} if self.counts else set()
 
 
 class Losses:
@@ -104,7 +104,7 @@ def lost_verdict(job: JobView, clocks: HostClocks, stuck: Iterable[ConnView], si
         return []
     cells, links = {cell_of(view.record) for view in job.conns.values()}, job.links()
     early = sum(count.out_of_sequence for count in counts.values())
-    known = {cell: _lost(cell, counts) for cell in cells if _lost(cell, counts) or not _unanswered(cell, counts)}
+    known = {cell: _lost(cell, counts) for cell in cells if _lost(cell, counts) or not unanswered_packets(cell, counts)}
     lossy = {cell for cell, most in known.items() if most}
     whole = [blame for blame in localise(known, links=links) if lossy <= set(blame.cells)]
     # Where no one component explains all that was counted, only what stands still is sure: others may have been lucky.
@@ -158,6 +158,6 @@ def _lost(cell: Cell, counts: Mapping[str, Counts]) -> float:
     return float(min(counts.get(cell[0], _NONE).retransmits, counts.get(cell[1], _NONE).out_of_sequence))
 
 
-def _unanswered(cell: Cell, counts: Mapping[str, Counts]) -> float:
-    """How many losses of acknowledgements it can have had at most."""
+def unanswered_packets(cell: Cell, counts: Mapping[str, Counts]) -> float:
+    """How many packets a cell can have sent again, at most, although they had arrived."""
     return float(min(counts.get(cell[0], _NONE).retransmits, counts.get(cell[1], _NONE).duplicates))

@@ -60,8 +60,8 @@ def test_losses_that_are_usual_or_slow_nothing_are_no_finding():
     assert _found(RECEIVER, lambda *_: False, 5) == []
 
 
-def _standstill(arriving):
-    """What is said of connections to rank 1 that stand still, while its NIC does or does not count packets."""
+def _standstill(counted=""):
+    """What is said of connections to rank 1 that stand still, while its NIC counts packets: too early, or again."""
     detector, said = Detector(), []
     for tick in range(1, 45):
         now_s, still = tick / 10, tick > 20
@@ -70,7 +70,8 @@ def _standstill(arriving):
             entered_s = seq / 10 - 0.05
             peers = [peer for peer in range(4) if peer != rank]
             stuck = {peer for peer in peers if still and peer == 1}
-            counts = max(0, tick - 20) if arriving else 0
+            counts = max(0, tick - 20) if counted else 0
+            own = NicRecord("h1/0", "linkup", 0, *((counts, 0) if counted == "early" else (0, counts)))
             detector.feed(
                 window(
                     f"h{rank}",
@@ -85,7 +86,7 @@ def _standstill(arriving):
                         )
                         for peer in peers
                     ],
-                    nics=[NicRecord(f"h{rank}/0", "linkup", 0 if rank == 1 else counts, counts if rank == 1 else 0, 0)],
+                    nics=[own if rank == 1 else NicRecord(f"h{rank}/0", "linkup", counts, 0, 0)],
                 )
             )
         said += detector.judge(now_s)
@@ -94,8 +95,14 @@ def _standstill(arriving):
 
 def test_connections_that_still_get_packets_through_are_slow_and_not_dead():
     """Where packets come too early during a standstill some arrive: the network loses some, and it says so."""
-    (lossy,) = _standstill(arriving=True)
+    (lossy,) = _standstill("early")
     assert (lossy.syndrome, lossy.cause) == (Syndrome.COMMUNICATION_SLOW, Cause.PACKETS_LOST)
     assert lossy.component == Component("nic", "h1/0", "rx")
-    (dead,) = _standstill(arriving=False)
+    (dead,) = _standstill()
     assert (dead.syndrome, dead.component) == (Syndrome.COMMUNICATION_HANG, Component("nic", "h1/0", "rx"))
+
+
+def test_packets_that_come_again_and_again_miss_their_acknowledgement():
+    """The way there is well, and what is to blame lies on the way back."""
+    (diagnosis,) = _standstill("again")
+    assert (diagnosis.syndrome, diagnosis.component) == (Syndrome.COMMUNICATION_HANG, Component("nic", "h1/0", "tx"))

@@ -13,7 +13,8 @@ from c4bench.agent.spawner import Exited, Started, state_in
 from c4bench.collective.ring_reader import Ring, RingReader
 from c4bench.errors import C4Error
 from c4bench.model.agent import AgentConfig
-from c4bench.model.telemetry import ArrivalRecord, CommRecord, ConnRecord, OpRecord, RankRecord, Window
+from c4bench.model.telemetry import ArrivalRecord, CommRecord, ConnRecord, NicRecord, OpRecord, RankRecord, Window
+from c4bench.verbs.gauge import PortGauge
 from c4bench.wire.messages import JobSpec, Start
 
 _STAT_BYTES = 512  # what is behind it is not looked at
@@ -50,6 +51,7 @@ class Ranks:
         self._ranks: list[_Rank] = []
         self._jobs: dict[str, JobSpec] = {}
         self._sequence = itertools.count()
+        self._gauges = {nic.name: PortGauge(nic.device) for nic in config.nics}
         self.unreadable = 0  # rings that were not there yet, or not as agreed
 
     def admit(self, request: Start) -> list[int]:
@@ -111,6 +113,7 @@ class Ranks:
             ops=tuple(ops),
             conns=tuple(conns),
             arrivals=tuple(arrivals),
+            nics=tuple(_nic_record(name, gauge) for name, gauge in self._gauges.items()),
         )
 
     def _read(self, rank: _Rank, start_s: float, end_s: float) -> Ring | None:
@@ -133,3 +136,8 @@ class Ranks:
     def any(self) -> bool:
         """Whether there is anything to report."""
         return bool(self._ranks)
+
+
+def _nic_record(name: str, gauge: PortGauge) -> NicRecord:
+    state, counted = gauge.read()
+    return NicRecord(name, state, counted.retransmits, counted.out_of_sequence, counted.duplicates)

@@ -8,6 +8,7 @@ from c4bench.c4d.clocks import HostClocks
 from c4bench.c4d.hangs import DISTINCT_CADENCES
 from c4bench.c4d.ledger import Death, JobView
 from c4bench.c4d.mismatch import mismatch_verdict
+from c4bench.c4d.ports import fallen, port_verdicts
 from c4bench.c4d.silence import silence_verdict, silent_hosts
 from c4bench.c4d.stalls import gave_up_on, network_verdict, progress_s, unanswered
 from c4bench.c4d.verdict import Verdict, rank_component
@@ -26,8 +27,11 @@ def first_death_s(job: JobView, clocks: HostClocks) -> float | None:
     return min((_seen_s(clocks, death) for death in job.deaths.values()), default=None)
 
 
-def death_verdicts(job: JobView, clocks: HostClocks) -> list[Verdict]:
-    """What ended the processes that ended first, once two more windows have shown that it is not the job that ends."""
+def death_verdicts(job: JobView, clocks: HostClocks, *, known: bool = False) -> list[Verdict]:
+    """What ended the processes that ended first, once two more windows have shown that it is not the job that ends.
+
+    Where a cause is `known` already, ranks that exit with an error are its victims.
+    """
     first_s = first_death_s(job, clocks)
     distinct_s = DISTINCT_CADENCES * clocks.cadence_s()
     if first_s is None or _heard_s(job, clocks) < first_s + distinct_s:
@@ -38,6 +42,11 @@ def death_verdicts(job: JobView, clocks: HostClocks) -> list[Verdict]:
     killed = [death for death in early if death.state == "killed" and death.exit_code not in _ASKED]
     if killed and not (whole and len(killed) == len(early)):
         return [_ended(job, clocks, death, len(deaths), 0.95) for death in killed]
+    if known:
+        return []
+    fell = fallen(job, clocks)
+    if fell:
+        return port_verdicts(job, clocks, fell)
     tied = [death for death in early if _seen_s(clocks, death) <= first_s + clocks.cadence_s()]
     return _of_exits(job, clocks, tied, first_s, whole=whole)
 
@@ -53,8 +62,11 @@ def _of_exits(job: JobView, clocks: HostClocks, tied: list[Death], first_s: floa
     if gone:
         return [silence_verdict(host, clocks, clocks.last_heard_s(host), first_s) for host in sorted(gone)]
     exited = [death for death in tied if death.state == "exited"]
-    left = unanswered(job) or [v for d in exited for v in gave_up_on(job, graph, d.rank, d.seen_s, patience_s)]
-    if left:
+    told = unanswered(job)
+    carrying = [view for view in told if view.record.outstanding]
+    stood = [v for d in exited for v in gave_up_on(job, graph, d.rank, d.seen_s, patience_s) if v not in carrying]
+    # A word without bytes under way is about credit, which goes back over the other end of a connection.
+    if left := (carrying + stood) or told:
         return network_verdict(job, clocks, graph, left, min(progress_s(clocks, view) for view in left))
     if job.told is not None and job.told.status in _OWN_NIC and job.told.rank in {death.rank for death in exited}:
         return _own_nic(job, job.told, first_s)

@@ -1,7 +1,9 @@
 """The detector's state machine: windows in, diagnoses out, each once until it heals."""
 
 from collections.abc import Mapping
+from functools import partial
 
+from c4bench.c4d import losses
 from c4bench.c4d.clocks import HostClocks
 from c4bench.c4d.deaths import death_verdicts
 from c4bench.c4d.hangs import Standstill, further_verdicts, last_progress_s, standstill_verdicts, standstills
@@ -9,15 +11,16 @@ from c4bench.c4d.intake import Intake
 from c4bench.c4d.lateness import Late, Lateness
 from c4bench.c4d.ledger import CommView, JobView, Ledger, Ways
 from c4bench.c4d.localise import Cell
-from c4bench.c4d.losses import Losses
+from c4bench.c4d.outages import Outages
 from c4bench.c4d.slowness import SlowNetwork
 from c4bench.c4d.thresholds import hung_after_s, span_s
 from c4bench.c4d.verdict import Verdict, rank_component
+from c4bench.c4d.wandering import Wandering
 from c4bench.model.diagnosis import Cause, Component, Diagnosis, Loss, Syndrome
 from c4bench.model.telemetry import Failure, Window
 
 # What is seen of the component itself, so that no other fault can make it look so.
-_INDEPENDENT = frozenset({Cause.PROCESS_STOPPED, Cause.PROCESS_ENDED, Cause.CONNECTION_STALLED})
+_INDEPENDENT = frozenset({Cause.PROCESS_STOPPED, Cause.PROCESS_ENDED, Cause.CONNECTION_STALLED, Cause.PORT_DOWN})
 
 
 class JobDetector:
@@ -27,20 +30,24 @@ class JobDetector:
         self._view = view
         self._clocks = clocks
         self._network = SlowNetwork()
-        self._losses = Losses(view, clocks)
+        self._outages = Outages(view, clocks)
         self._lateness: dict[str, Lateness] = {}
+        self._wandering = Wandering()
         self._alarmed_s: float | None = None
         self._hung: set[Component] = set()
         self._hang_named_s = 0.0
 
     @property
     def cells(self) -> Mapping[Cell, float]:
-        """The newest delay matrix, seconds per byte."""
-        return self._network.cells
+        """The newest delay matrix, seconds per byte; of several ways between two NICs the slowest."""
+        found: dict[Cell, float] = {}
+        for cell, value in self._network.cells.items():
+            found[cell[:2]] = max(value, found.get(cell[:2], value))
+        return found
 
     def judge(self, now_s: float) -> list[Diagnosis]:
         """New findings at `now_s`, the master's clock."""
-        lost = self._losses.judge(now_s)
+        lost = self._outages.judge(now_s)
         hangs = self._judge_hangs(now_s)
         if hangs or self._hung:
             return lost + hangs
@@ -52,7 +59,7 @@ class JobDetector:
 
     def lost(self, comm: str, loss: Loss) -> None:
         """A member of `comm` goes on without a part of the network."""
-        self._losses.hear(comm, loss)
+        self._outages.hear(comm, loss)
 
     def _judge_hangs(self, now_s: float) -> list[Diagnosis]:
         if self._hung and self._healed():
@@ -75,7 +82,7 @@ class JobDetector:
     def _hang_verdicts(self, stills: list[Standstill]) -> list[Verdict]:
         """A process that ended explains every standstill but those between others."""
         if self._view.deaths:
-            ended = death_verdicts(self._view, self._clocks)
+            ended = death_verdicts(self._view, self._clocks, known=bool(self._hung))
             return ended + further_verdicts(self._view, self._clocks, stills) if ended or self._hung else []
         return standstill_verdicts(self._view, self._clocks, stills) if stills else []
 
@@ -93,7 +100,9 @@ class JobDetector:
         period_s = self._view.period_s()
         found: list[Diagnosis] = []
         for name, comm in self._view.comms.items():
-            lateness = self._lateness.setdefault(name, Lateness(sorted(comm.hosts)))
+            if name not in self._lateness:
+                self._lateness[name] = Lateness(sorted(comm.hosts), comm.seats, self._wandering)
+            lateness = self._lateness[name]
             for op in comm.finished():
                 late = [
                     one for one in lateness.judge(op, period_s) if not self._late_elsewhere(name, comm.seats[one.rank])
@@ -126,8 +135,9 @@ class JobDetector:
         self._network.follow(conns, self._view.arrivals.values(), now_s)
         uneven = any(lateness.standing for lateness in self._lateness.values())
         span = span_s(self._view.pace_s())
-        found = self._network.judge(conns, now_s, span, self._view.links, disturbed=disturbed, uneven=uneven)
-        unexplained = [(one, alarmed_s) for one, alarmed_s in found if not self._losses.explain(one.component)]
+        counted = partial(losses.counted, self._view, self._clocks)
+        found = self._network.judge(conns, now_s, span, self._view.links, counted, disturbed=disturbed, uneven=uneven)
+        unexplained = [(one, alarmed_s) for one, alarmed_s in found if not self._outages.explain(one.component)]
         return [verdict.stamped(self._view.job, alarmed_s, now_s) for verdict, alarmed_s in unexplained]
 
 

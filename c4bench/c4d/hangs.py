@@ -6,6 +6,7 @@ from c4bench.c4d.clocks import HostClocks
 from c4bench.c4d.inside import complete_comms, stuck_inside, unseen_by
 from c4bench.c4d.ledger import CommView, JobView
 from c4bench.c4d.mismatch import mismatch_verdict, side
+from c4bench.c4d.ports import fallen, port_verdicts
 from c4bench.c4d.silence import silence_verdict, silent_hosts
 from c4bench.c4d.stalls import gave_up_on, network_verdict, stalled
 from c4bench.c4d.verdict import Verdict, rank_component
@@ -55,14 +56,15 @@ def last_progress_s(job: JobView, clocks: HostClocks) -> dict[str, float]:
 def standstill_verdicts(job: JobView, clocks: HostClocks, stills: list[Standstill]) -> list[Verdict]:
     """Who is to blame for what stands still; empty when those waited for are themselves still moving.
 
-    A bug of the job explains everything. Then come processes that do not run and hosts that do not report; beside
-    them, connections that stand still between others. Only where none of these is found are running ranks suspected.
+    A bug of the job explains everything. Then come processes that do not run, hosts that do not report and ports that
+    are down; beside them, connections that stand still between others. Only where none of these is found are running
+    ranks suspected.
     """
     case = _Case(job, clocks, stills)
     bug = mismatch_verdict(job, case.graph, case.since_s)
     if bug:
         return [bug]
-    down = case.halted() + case.silent()
+    down = case.halted() + case.silent() + port_verdicts(job, clocks, case.fallen)
     if job.process:
         return [*down, *case.network(), *case.absent_verdicts()] or case.inside()
     return down or case.absent_verdicts() or case.frozen() or case.network() or case.inside()
@@ -85,6 +87,7 @@ class _Case:
         self.since_s, self.observed_s = stills[0].since_s, max(still.observed_s for still in stills)
         self.still = {still.comm for still in stills}
         self.silent_hosts = self._silent_hosts()
+        self.fallen = fallen(job, clocks)
         self.absent = [rank for rank in self.graph.absent() if not self._moving(rank)]
 
     def _moving(self, rank: int) -> bool:
@@ -126,6 +129,11 @@ class _Case:
         hosts = {host for comm in self.still for host in self.job.comms[comm].hosts.values()}
         return silent_hosts(hosts, self.clocks, (self.since_s + self.observed_s) / 2)
 
+    def _cut_off(self) -> set[int]:
+        """Ranks that have said why they reach nobody, or of which nothing is heard."""
+        users = self.job.users() if self.fallen else {}
+        return self._unheard().union(*(users[nic] for nic in self.fallen))
+
     def _unheard(self) -> set[int]:
         return {
             rank
@@ -136,7 +144,7 @@ class _Case:
 
     def network(self) -> list[Verdict]:
         """What stands still between ranks that are up."""
-        beside = {*self._down(), *self.absent, *self._unheard()}
+        beside = {*self._down(), *self.absent, *self._cut_off()}
         stuck = stalled(self.job, self.graph, beside)
         if not stuck:
             return []
@@ -155,7 +163,7 @@ class _Case:
 
     def absent_verdicts(self) -> list[Verdict]:
         """Ranks that did not come to the operation the others are in."""
-        beside = self._unheard()
+        beside = self._cut_off()
         running = [rank for rank in self.absent if not process_stopped(self.job, rank) and rank not in beside]
         return [self._rank(rank, Cause.NOT_ENTERED, 0.9, self._standing(rank)) for rank in running]
 

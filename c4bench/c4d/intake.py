@@ -6,7 +6,7 @@ An agent speaks for its own host only: records of ranks elsewhere are dropped, w
 from collections import Counter
 from collections.abc import Mapping
 
-from c4bench.model.telemetry import ArrivalRecord, CommRecord, ConnRecord, OpRecord, RankRecord, Window
+from c4bench.model.telemetry import ArrivalRecord, CommRecord, ConnRecord, NicRecord, OpRecord, RankRecord, Window
 
 # Seconds summed in another order may differ in the last bits.
 _ROUNDING_S = 1e-9
@@ -69,6 +69,12 @@ class Intake:
     def admit_arrival(self, end: ArrivalRecord, hosts: Mapping[int, str], host: str) -> bool:
         """Whether the receiver is on `host`, and counts upwards from 0."""
         return self._check("foreign arrival", ok=hosts.get(end.rank) == host and end.messages >= 0)
+
+    def admit_nic(self, nic: NicRecord, host: str) -> bool:
+        """Whether a NIC is on the host that reports it, and its counters are counts."""
+        counts = (nic.retransmits, nic.out_of_sequence, nic.duplicates)
+        counted = all(count is None or 0 <= count < _MOST for count in counts)
+        return self._check("foreign NIC", ok=counted and nic.nic.startswith(f"{host}/"))
 
     def _check(self, reason: str, *, ok: bool) -> bool:
         if not ok:

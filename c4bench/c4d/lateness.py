@@ -7,7 +7,7 @@ differences on the rank's own clock, so host clock offsets do not matter.
 
 import statistics
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 import numpy as np
@@ -55,10 +55,14 @@ class Late(msgspec.Struct, frozen=True):
 
 
 class Lateness:
-    """Follows one communicator; shares are of the median compute time before the same operation."""
+    """Follows one communicator; shares are of the median compute time before the same operation.
 
-    def __init__(self, ranks: list[int]) -> None:
+    `seats` are its members' ranks in the job, `wandering` counts the whole job's stragglers that come and go.
+    """
+
+    def __init__(self, ranks: list[int], seats: Mapping[int, int], wandering: Wandering) -> None:
         self._ranks = ranks
+        self._seats = seats
         self._gaps_s: deque[float] = deque(maxlen=_GAPS_KEPT)
         self._seen = 0
         self._recent: deque[Floats] = deque(maxlen=MAX_RUN_OPS)
@@ -69,12 +73,13 @@ class Lateness:
         self._standing: set[int] = set()
         self._worst: deque[float] = deque(maxlen=MIN_RUN_OPS)
         self._usual: Floats | None = None
-        self._wandering = Wandering(len(ranks))
+        self._wandering = wandering
 
     @property
     def standing(self) -> frozenset[int]:
         """Members that are late and have been named."""
-        return frozenset(self._standing) | {self._ranks[column] for column in self._wandering.standing}
+        wanders = self._wandering.standing
+        return frozenset(self._standing) | {rank for rank in self._ranks if self._seats[rank] in wanders}
 
     @property
     def disturbed(self) -> bool:
@@ -151,13 +156,12 @@ class Lateness:
         return [self._describe(hit, means, column) for column in np.flatnonzero(hit.any(axis=0))]
 
     def _come_and_gone(self, beyond: Floats) -> list[Late]:
-        late = np.flatnonzero(beyond > self._lawful).tolist()
-        found = self._wandering.judge([column for column in late if self._ranks[column] not in self._standing])
+        late = {self._ranks[column]: float(beyond[column]) for column in np.flatnonzero(beyond > self._lawful)}
+        seats = {self._seats[rank]: rank for rank in late if rank not in self._standing}
+        found = self._wandering.judge(seats, [self._seats[rank] for rank in self._ranks])
         return [
-            Late(
-                self._ranks[column], float(beyond[column]), count, self._entries[-1][self._ranks[column]], lasting=False
-            )
-            for column, count in found.items()
+            Late(rank, late[rank], count, self._entries[-1][rank], lasting=False)
+            for rank, count in ((seats[seat], count) for seat, count in found.items() if seat in seats)
         ]
 
     def _lasting(self, period_s: float) -> NDArray[np.bool_]:

@@ -7,7 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from c4bench.c4d.clocks import HostClocks
+from c4bench.c4d.devices import NicView
 from c4bench.c4d.intake import Intake
+from c4bench.c4d.localise import Cell
 from c4bench.c4d.seats import Seats
 from c4bench.c4d.thresholds import MIN_PERIOD_SAMPLES
 from c4bench.model.telemetry import ArrivalRecord, CommRecord, ConnRecord, Failure, OpRecord, RankRecord, Window
@@ -131,12 +133,13 @@ class JobView:
     `acted_s`: when a rank last entered or left an operation or had a message acknowledged; `progress_s`: the same of a
     (communicator, host). All on the host's clock. `told` is what the rank said that first could not go on; `unanswered`
     are those who got no acknowledgement, and from whom, while both were alive. `ways` is read anew each time: what is
-    planned later is known then.
+    planned later is known then. `devices` are the NICs of all jobs.
     """
 
-    def __init__(self, job: str, ways: Ways | None = None) -> None:
+    def __init__(self, job: str, ways: Ways | None = None, devices: Mapping[str, NicView] | None = None) -> None:
         self.job = job
-        self._ways = {} if ways is None else ways
+        self.ways = {} if ways is None else ways
+        self.devices = {} if devices is None else devices
         self.seats = Seats()
         self.comms: dict[str, CommView] = {}
         self.conns: dict[ConnKey, ConnView] = {}
@@ -241,15 +244,19 @@ class JobView:
             found.update((nic, None) for member in own for nic in member.nics)
         return tuple(found)
 
-    def links(self) -> dict[tuple[str, str], frozenset[str]]:
-        """The links that all connections from one NIC to another cross, as far as their ways are known."""
-        found: dict[tuple[str, str], frozenset[str]] = {}
-        for view in self.conns.values() if self._ways else ():
-            conn = view.record
-            hops = frozenset(self._ways.get((conn.source, conn.destination, conn.source_port), ()))
-            cell = conn.source, conn.destination
-            found[cell] = found.get(cell, hops) & hops
+    def users(self) -> dict[str, set[int]]:
+        """The ranks that use each NIC, in any of their communicators."""
+        found: dict[str, set[int]] = {}
+        for comm in self.comms.values():
+            for member in comm.record.members:
+                for nic in member.nics:
+                    found.setdefault(nic, set()).add(comm.seats[member.rank])
         return found
+
+    def links(self) -> dict[Cell, tuple[str, ...]]:
+        """The links that connections cross, as far as their ways are known."""
+        conns = (view.record for view in self.conns.values()) if self.ways else ()
+        return {cell_of(conn): self.ways.get((conn.source, conn.destination, conn.source_port), ()) for conn in conns}
 
     def arrived(self, conn: ConnRecord) -> int | None:
         """How many messages of a connection its receiver has seen; None if it does not say."""
@@ -280,11 +287,12 @@ class JobView:
 
 
 class Ledger:
-    """All jobs, and the clocks of the hosts they run on."""
+    """All jobs, and the clocks and NICs of the hosts they run on."""
 
     def __init__(self, intake: Intake, ways: Ways | None = None) -> None:
         self._ways = {} if ways is None else ways
         self.jobs: dict[str, JobView] = {}
+        self.devices: dict[str, NicView] = {}
         self.clocks = HostClocks()
         self._intake = intake
         self._job_of: dict[str, JobView] = {}
@@ -303,6 +311,7 @@ class Ledger:
         for rank in window.ranks:
             if self._intake.admit_rank(rank, window.host):
                 self._job(rank.job).put_rank(rank, window.end_s)
+        self._take_devices(window)
         for op in _in_order(window.ops):
             job = self._job_of.get(op.comm)
             if job is not None and self._intake.admit_op(op, job.comms[op.comm].hosts, window):
@@ -330,8 +339,18 @@ class Ledger:
             gone = {member for member in here if (job, comm.seats[member]) in running} if name not in listed else set()
             comm.left = comm.left - here | gone
 
+    def _take_devices(self, window: Window) -> None:
+        for nic in window.nics:
+            if self._intake.admit_nic(nic, window.host):
+                self.devices.setdefault(nic.nic, NicView(window.host)).take(nic, window.end_s)
+
     def _job(self, name: str) -> JobView:
-        return self.jobs.setdefault(name, JobView(name, self._ways))
+        return self.jobs.setdefault(name, JobView(name, self._ways, self.devices))
+
+
+def cell_of(conn: ConnRecord) -> Cell:
+    """Which cell of the matrix a connection is in now; path planning may move it to another."""
+    return (conn.source, conn.destination, str(conn.source_port))
 
 
 def key(conn: ConnRecord) -> ConnKey:

@@ -12,7 +12,8 @@ import msgspec
 
 from c4bench.model.diagnosis import Component
 
-Cell = tuple[str, str]
+# Source NIC and destination NIC; and the source port, where several ways between them are told apart.
+Cell = tuple[str, ...]
 Links = Mapping[Cell, Collection[str]]
 
 # A component that shares its bad cells with this many good ones is not what makes them bad.
@@ -42,10 +43,10 @@ def path_component(cell: Cell) -> Component:
 def localise(excess: Mapping[Cell, float], bar: float = 0.0, links: Links | None = None) -> list[Blame]:
     """The components to blame, worst first; empty when nothing is bad or the cells do not yet decide.
 
-    `excess` holds every *measured* cell (source NIC, destination NIC) and how far it is beyond normal, on a scale
-    where twice the number is twice the evidence (a log ratio, a count); a cell is bad above `bar`. A point whose row
-    or column holds no other measured cell cannot be told from that row or column: they are named as alternatives, and
-    so are the `links` (by the address of their far end) that no other measured cell crosses.
+    `excess` holds every *measured* cell and how far it is beyond normal, on a scale where twice the number is twice the
+    evidence (a log ratio, a count); a cell is bad above `bar`. A point whose row or column holds no other measured cell
+    cannot be told from that row or column: they are named as alternatives, and so are the `links` (by the address of
+    their far end) that no other measured cell crosses. The bad ways of one pair of NICs are a point together.
     """
     crossed = {cell: tuple(hops) for cell, hops in (links or {}).items() if cell in excess}
     left = {cell: value for cell, value in excess.items() if value > bar}
@@ -122,12 +123,14 @@ def _both_sides(nic: str, cells: list[Cell], bad: Mapping[Cell, float]) -> bool:
 def _worst_point(known: Mapping[Cell, float], bad: Mapping[Cell, float], links: Links) -> Blame | None:
     """The worst cell, if the rest of its row and column are clearly better; otherwise more evidence is needed."""
     cell = max(bad, key=lambda key: (bad[key], key))
-    row = [value for other, value in known.items() if other[0] == cell[0] and other != cell]
-    column = [value for other, value in known.items() if other[1] == cell[1] and other != cell]
+    point = tuple(sorted(c for c, value in bad.items() if c[:2] == cell[:2] and value > _SPILL * bad[cell]))
+    row = [value for other, value in known.items() if other[0] == cell[0] and other not in point]
+    column = [value for other, value in known.items() if other[1] == cell[1] and other not in point]
     if any(value > _SPILL * bad[cell] for value in row + column):
         return None
     alternatives = [Component("nic", cell[0], "tx")] if not row else []
     alternatives += [Component("nic", cell[1], "rx")] if not column else []
-    elsewhere = {hop for other in known if other != cell for hop in links.get(other, ())}
-    alternatives += [Component("link", hop) for hop in links.get(cell, ()) if hop not in elsewhere]
-    return Blame(path_component(cell), (cell,), bad[cell], tuple(alternatives))
+    elsewhere = {hop for other in known if other not in point for hop in links.get(other, ())}
+    crossed = [hop for hop in links.get(cell, ()) if all(hop in links.get(other, ()) for other in point)]
+    alternatives += [Component("link", hop) for hop in crossed if hop not in elsewhere]
+    return Blame(path_component(cell), point, bad[cell], tuple(alternatives))

@@ -1,91 +1,163 @@
-"""Parts of the network that a resilient job goes on without, as its ranks have found them themselves.
+"""Packets lost or overtaken on the way, as NICs count them: which component loses them.
 
-All ranks that used the part say so. It is one finding until something is acknowledged over it again; and while it is
-lost, its host's other NICs carry its share, so that their slowness is no finding of its own.
+A lost or late packet shows at both ends of a way: the sender sends again, and packets come to the receiver too early.
+The counters are the NICs', whatever the way, so a cell is only suspected when both of its ends count; and it only
+matters if its transfers also take longer than they did.
 """
 
+import math
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping
+
+import msgspec
+
 from c4bench.c4d.clocks import HostClocks
-from c4bench.c4d.ledger import JobView
-from c4bench.c4d.stalls import progress_s
+from c4bench.c4d.devices import Counts
+from c4bench.c4d.ledger import ConnView, JobView, cell_of
+from c4bench.c4d.localise import Blame, Cell, Links, localise
+from c4bench.c4d.thresholds import CHANCE, SLIGHT_RATIO
 from c4bench.c4d.verdict import Verdict
-from c4bench.model.diagnosis import Cause, Component, Diagnosis, Loss, Syndrome
+from c4bench.model.diagnosis import Cause, Syndrome
+
+_SLIGHT = math.log(SLIGHT_RATIO)
+_RECENT_SPANS = 8
+_NONE = Counts()
+
+
+class Loss(msgspec.Struct, frozen=True):
+    """A component that loses packets since `onset_s`; `early` packets came too early where it matters."""
+
+    blame: Blame
+    onset_s: float
+    early: int
+
+
+class _Span(msgspec.Struct, frozen=True):
+    departures: Mapping[Cell, float]
+    usual: float
+    counts: Mapping[str, Counts]
+    opened_s: float
+
+    def lossy(self) -> set[Cell]:
+        return {cell for cell in self.departures if _lost(cell, self.counts)} if self.counts else set()
+
+    def unanswered(self) -> set[Cell]:
+        return {cell for cell in self.departures if unanswered_packets(cell, self.counts)} if self.counts else set()
 
 
 class Losses:
-    """Of one job."""
+    """Follows a job's cells span by span; how often healthy ones lose something is learnt from what is long past."""
 
-    def __init__(self, view: JobView, clocks: HostClocks) -> None:
-        self._view = view
-        self._clocks = clocks
-        self._heard: list[tuple[str, Loss]] = []
-        self._standing: dict[Component, float] = {}
-        self._back_s: dict[str, float] = {}
+    def __init__(self) -> None:
+        self._recent: deque[_Span] = deque()
+        self._past_lossy = self._past = 0
 
-    def hear(self, comm: str, loss: Loss) -> None:
-        """A member of a communicator has lost something."""
-        if comm in self._view.comms and loss.rank in self._view.comms[comm].seats:
-            self._heard.append((comm, loss))
+    def add(
+        self, departures: Mapping[Cell, float], usual: float, counts: Mapping[str, Counts], opened_s: float
+    ) -> None:
+        """Take in how far cells depart in a span, and healthy ones at most, and what NICs have counted in it."""
+        self._recent.append(_Span(departures, usual, counts, opened_s))
+        if len(self._recent) > _RECENT_SPANS:
+            past = self._recent.popleft()
+            self._past += len(past.departures)
+            self._past_lossy += len(past.lossy())
 
-    def judge(self, now_s: float) -> list[Diagnosis]:
-        """What is newly lost; what carries bytes again is forgotten."""
-        for one in [one for one, since_s in self._standing.items() if self._carries(one, since_s)]:
-            del self._standing[one]
-            self._back_s.update(dict.fromkeys(_nics(one), now_s))
-        found = []
-        for comm, loss in self._heard:
-            if self._late(comm, loss):
-                continue
-            known = {nic for one in self._standing for nic in _nics(one)}
-            if known.isdisjoint(_nics(loss.component)):
-                found.append(self._verdict(comm, loss).stamped(self._view.job, now_s, now_s))
-            self._standing.setdefault(loss.component, now_s)
-        self._heard.clear()
-        return found
+    def concerned(self) -> set[Cell]:
+        """The cells that may have lost data or acknowledgements lately: what else is said of them can wait."""
+        return set().union(*(span.lossy() | span.unanswered() for span in self._recent))
 
-    def _late(self, comm: str, loss: Loss) -> bool:
-        """Whether it is word of a loss that is over."""
-        onset_s = self._onset_s(comm, loss)
-        return any(onset_s < self._back_s.get(nic, onset_s) for nic in _nics(loss.component))
+    def found(self, current: Iterable[Cell], links: Links) -> list[Loss]:
+        """The components that lose packets, more than by chance; `current` are the cells in use."""
+        lossy = set().union(*(span.lossy() for span in self._recent))
+        if not lossy:
+            return []
+        excess = {cell: self._slowed(cell) if cell in lossy else 0.0 for cell in current}
+        for cell in self.concerned() - lossy:
+            # Acknowledgements come back another way, which nobody has planned: nothing is said of this one.
+            excess.pop(cell, None)
+        blames = _explaining(localise(excess, _SLIGHT, links), lossy)
+        return [loss for loss in map(self._loss, blames) if loss]
 
-    def _onset_s(self, comm: str, loss: Loss) -> float:
-        """On the master's clock."""
-        return loss.onset_s + self._clocks.offset_s(self._view.comms[comm].hosts[loss.rank])
+    def _slowed(self, cell: Cell) -> float:
+        values = [span.departures[cell] - span.usual for span in self._recent if cell in span.lossy()]
+        return sum(values) / len(values)
 
-    def explain(self, component: Component) -> bool:
-        """Whether a NIC or path is slow because its host has lost another."""
-        hosts = {_host(nic) for one in self._standing for nic in _nics(one)}
-        return any(_host(nic) in hosts for nic in _nics(component))
+    def _loss(self, blame: Blame) -> Loss | None:
+        spans = [span for span in self._recent if not span.lossy().isdisjoint(blame.cells)]
+        if self._chance(len(blame.cells), len(spans)) >= CHANCE:
+            return None
+        ends = {cell[1] for cell in blame.cells}
+        early = sum(span.counts[nic].out_of_sequence for span in spans for nic in ends & span.counts.keys())
+        return Loss(blame, spans[0].opened_s, early)
 
-    def _carries(self, component: Component, since_s: float) -> bool:
-        """Whether a message has been acknowledged by way of a component since then."""
-        ends = set(_nics(component))
-        return any(
-            progress_s(self._clocks, view) > since_s
-            for view in self._view.conns.values()
-            if ends <= {view.record.source, view.record.destination}
-        )
-
-    def _verdict(self, comm: str, loss: Loss) -> Verdict:
-        view = self._view.comms[comm]
-        evidence = [f"rank {view.seats[loss.rank]} and those it shares it with go on without it"]
-        if loss.alternatives:
-            evidence.append("their probes cannot tell it from " + " or ".join(map(str, loss.alternatives)))
-        return Verdict(
-            Syndrome.COMMUNICATION_SLOW,
-            Cause.CONNECTION_LOST,
-            loss.component,
-            self._onset_s(comm, loss),
-            0.5 if loss.alternatives else 0.9,
-            tuple(evidence),
-            f"a message that crosses {loss.component}",
-            alternatives=loss.alternatives,
-        )
+    def _chance(self, cells: int, lossy: int) -> float:
+        """The chance that one of so many healthy cells loses something in so many of the recent spans."""
+        share = min(1.0, cells * (self._past_lossy + 1) / (self._past + 2))
+        spans = len(self._recent)
+        return sum(math.comb(spans, k) * share**k * (1 - share) ** (spans - k) for k in range(lossy, spans + 1))
 
 
-def _nics(component: Component) -> tuple[str, ...]:
-    """The NICs that a component is, or joins."""
-    return tuple(component.name.split(">")) if component.kind in ("nic", "path") else ()
+def lost_verdict(job: JobView, clocks: HostClocks, stuck: Iterable[ConnView], since_s: float) -> list[Verdict]:
+    """What loses packets, where connections stand still since `since_s` though some of their packets still arrive."""
+    counts = counted(job, clocks, since_s)
+    if not counts or not all(_lost(cell_of(view.record), counts) for view in stuck):
+        return []
+    cells, links = {cell_of(view.record) for view in job.conns.values()}, job.links()
+    early = sum(count.out_of_sequence for count in counts.values())
+    known = {cell: _lost(cell, counts) for cell in cells if _lost(cell, counts) or not unanswered_packets(cell, counts)}
+    lossy = {cell for cell, most in known.items() if most}
+    whole = [blame for blame in localise(known, links=links) if lossy <= set(blame.cells)]
+    # Where no one component explains all that was counted, only what stands still is sure: others may have been lucky.
+    blames = whole or localise({cell_of(view.record): 1.0 for view in stuck}, links=links)
+    return [loss_verdict(Loss(blame, since_s, early)) for blame in blames]
 
 
-def _host(nic: str) -> str:
-    return nic.rpartition("/")[0]
+def _explaining(blames: list[Blame], lossy: Collection[Cell]) -> list[Blame]:
+    """Without a single path, unless it ends wherever packets came too early: others are then counted as its own."""
+    ends = {cell[1] for cell in lossy}
+    return [
+        blame
+        for blame in blames
+        if blame.component.kind != "path" or blame.alternatives or ends == {cell[1] for cell in blame.cells}
+    ]
+
+
+def loss_verdict(loss: Loss) -> Verdict:
+    """The verdict on a component that loses packets or lets them overtake one another."""
+    blame = loss.blame
+    evidence = [f"{loss.early} packets came too early and were sent again, on {len(blame.cells)} ways that cross it"]
+    if blame.alternatives:
+        evidence.append("this traffic cannot tell it from " + " or ".join(map(str, blame.alternatives)))
+    return Verdict(
+        Syndrome.COMMUNICATION_SLOW,
+        Cause.PACKETS_LOST,
+        blame.component,
+        loss.onset_s,
+        0.5 if blame.alternatives else 0.9,
+        tuple(evidence),
+        f"a probe across {blame.component} that loses nothing",
+        {"packets_early": float(loss.early)},
+        blame.alternatives,
+    )
+
+
+def counted(job: JobView, clocks: HostClocks, since_s: float) -> dict[str, Counts]:
+    """What the NICs that counted anything since `since_s` (master's clock) have counted."""
+    restless = (
+        (nic, view, since_s - clocks.offset_s(view.host))
+        for nic, view in job.devices.items()
+        if view.grew_s is not None
+    )
+    return {
+        nic: view.grown(from_s) for nic, view, from_s in restless if view.grew_s is not None and view.grew_s > from_s
+    }
+
+
+def _lost(cell: Cell, counts: Mapping[str, Counts]) -> float:
+    """How many losses of data a cell can have had at most, by what its ends have counted."""
+    return float(min(counts.get(cell[0], _NONE).retransmits, counts.get(cell[1], _NONE).out_of_sequence))
+
+
+def unanswered_packets(cell: Cell, counts: Mapping[str, Counts]) -> float:
+    """How many packets a cell can have sent again, at most, although they had arrived."""
+    return float(min(counts.get(cell[0], _NONE).retransmits, counts.get(cell[1], _NONE).duplicates))

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from c4bench.c4d.ledger import ConnKey, key
+from c4bench.c4d.ledger import ConnKey, cell_of, key
 from c4bench.c4d.localise import Cell, Links
 from c4bench.c4d.thresholds import (
     BASELINE_MAX_SPANS,
@@ -39,7 +39,7 @@ _MANY = 4
 
 
 class DelayMatrix:
-    """Accumulates transfer time and bytes per (source NIC, destination NIC) over the current span."""
+    """Accumulates transfer time and bytes of each way between two NICs over the current span."""
 
     def __init__(self) -> None:
         self._marks: dict[ConnKey, ConnRecord] = {}
@@ -47,12 +47,12 @@ class DelayMatrix:
         self._bytes: dict[Cell, int] = {}
 
     def add(self, conns: Iterable[ConnRecord]) -> None:
-        """Take in connections' newest counters; the first sight of a connection only sets its mark."""
+        """Take in connections' newest counters; the first sight of a connection on its way only sets its mark."""
         marks = self._marks
         for conn in conns:
             name = key(conn)
             mark = marks.get(name)
-            if mark is None:
+            if mark is None or mark.source_port != conn.source_port:
                 marks[name] = conn
             elif _comparable(mark, conn):
                 self._count(mark, conn)
@@ -65,8 +65,12 @@ class DelayMatrix:
         self._bytes.clear()
         return cells
 
+    def current(self) -> set[Cell]:
+        """The cells that connections are in now."""
+        return {cell_of(conn) for conn in self._marks.values()}
+
     def _count(self, mark: ConnRecord, conn: ConnRecord) -> None:
-        cell = (conn.source, conn.destination)
+        cell = cell_of(conn)
         self._transfer_s[cell] = self._transfer_s.get(cell, 0.0) + conn.transfer_s - mark.transfer_s
         self._bytes[cell] = self._bytes.get(cell, 0) + conn.size_bytes - mark.size_bytes
 
@@ -93,6 +97,11 @@ class Healthy:
 
     def __bool__(self) -> bool:
         return bool(self._pool)
+
+    @property
+    def high(self) -> float:
+        """What four in five departures do not reach."""
+        return self._quantile(_HIGH)
 
     @property
     def middle(self) -> float:
@@ -140,31 +149,49 @@ class Baseline:
         self._samples: list[Mapping[Cell, float]] = []
         self._values: dict[Cell, list[float]] = {}
         self._floor: dict[Cell, float] = {}  # of the cells with enough history
+        self._links: Links = {}
         self._healthy: tuple[Healthy, Healthy, Healthy] | None = None
 
-    def learn(self, cells: Mapping[Cell, float]) -> None:
-        """Remember a healthy span, until so many are known."""
-        if not cells or len(self._samples) == BASELINE_MAX_SPANS:
-            return
-        logs = {cell: math.log(value) for cell, value in cells.items() if value > 0}
+    def learn(self, cells: Mapping[Cell, float], links: Links | None = None) -> None:
+        """Remember a healthy span, until so many are known; a way that is new has its own number to go."""
+        for cell, value in cells.items():
+            if value > 0 and len(values := self._values.setdefault(cell, [])) < BASELINE_MAX_SPANS:
+                bisect.insort(values, math.log(value))
+                if len(values) >= BASELINE_MIN_SPANS:
+                    self._floor[cell] = values[len(values) // 10]
+        if cells and len(self._samples) < BASELINE_MAX_SPANS:
+            self._sample(cells, links or {})
+
+    def _sample(self, cells: Mapping[Cell, float], links: Links) -> None:
         if not self._sampled:
-            self._sampled = frozenset(itertools.islice({source: None for source, _ in logs}, _SAMPLED_NICS))
-        self._samples.append({cell: logs[cell] for cell in logs if not self._sampled.isdisjoint(cell)})
-        for cell, value in logs.items():
-            values = self._values.setdefault(cell, [])
-            bisect.insort(values, value)
-            if len(values) >= BASELINE_MIN_SPANS:
-                self._floor[cell] = values[len(values) // 10]
+            self._sampled = frozenset(itertools.islice({cell[0]: None for cell in cells}, _SAMPLED_NICS))
+        own = {cell: value for cell, value in cells.items() if value > 0 and not self._sampled.isdisjoint(cell)}
+        self._samples.append({cell: math.log(value) for cell, value in own.items()})
+        self._links = links
         self._healthy = None
 
     def departures(self, cells: Mapping[Cell, float]) -> dict[Cell, float]:
-        """The log ratio of each known cell to its floor, less what all have slowed by beyond what is usual."""
+        """The log ratio of each known cell to its floor, less what all have slowed by beyond what is usual.
+
+        A way without a history is held against what other ways between its NICs have shown.
+        """
         floor = self._floor
         own = {cell: math.log(value) - floor[cell] for cell, value in cells.items() if cell in floor and value > 0}
+        if floor and len(own) < len(cells):
+            own |= self._of_pairs({cell: value for cell, value in cells.items() if cell not in floor and value > 0})
         if len(own) < 2:
             return own
         common = max(0.0, statistics.median(own.values()) - self._learnt()[0].middle)
         return {cell: departure - common for cell, departure in own.items()}
+
+    def _of_pairs(self, fresh: Mapping[Cell, float]) -> dict[Cell, float]:
+        """How far new ways depart from the floors of others between the same NICs."""
+        floors = {cell[:2]: floor for cell, floor in self._floor.items()}
+        return {cell: math.log(value) - floors[cell[:2]] for cell, value in fresh.items() if cell[:2] in floors}
+
+    def high(self) -> float:
+        """How far all but a few healthy cells depart at most."""
+        return self._learnt()[0].high
 
     def _above_floor(self, logs: Mapping[Cell, float]) -> dict[Cell, float]:
         floor = self._floor
@@ -189,8 +216,11 @@ class Baseline:
         return self._healthy
 
     def _whole(self, span: Mapping[Cell, float]) -> dict[Side, float]:
-        """The sampled NICs' rows and columns: of the others not all cells are kept."""
-        return {side: value for side, value in sides(span, {}).items() if side.component.name in self._sampled}
+        """The links, and the sampled NICs' rows and columns: of the others not all cells are kept."""
+        found = sides(span, self._links)
+        return {
+            s: value for s, value in found.items() if s.component.kind == "link" or s.component.name in self._sampled
+        }
 
     def strange(self, cells: Mapping[Cell, float]) -> dict[Cell, float]:
         """Cells without history that are far above the median of all, by log ratio: peers are all there is to go by."""
@@ -198,7 +228,9 @@ class Baseline:
         if len(values) < 3:
             return {}
         middle = statistics.median(values)
-        return {c: math.log(v / middle) for c, v in cells.items() if v > PEER_RATIO * middle and not self.knows(c)}
+        far = {cell: value for cell, value in cells.items() if value > PEER_RATIO * middle}
+        known = {cell[:2] for cell in self._floor} if far else set()
+        return {cell: math.log(value / middle) for cell, value in far.items() if cell[:2] not in known}
 
     def knows(self, cell: Cell) -> bool:
         """Whether the cell has enough healthy history to be held against."""
@@ -237,5 +269,5 @@ class MatrixTable(msgspec.Struct, frozen=True):
 
 def matrix_table(cells: Mapping[Cell, float]) -> MatrixTable:
     """The matrix for a report: every NIC that sends or receives, in name order, rows source, columns destination."""
-    nics = sorted({nic for cell in cells for nic in cell})
+    nics = sorted({nic for cell in cells for nic in cell[:2]})
     return MatrixTable(nics, [[cells.get((source, destination)) for destination in nics] for source in nics])

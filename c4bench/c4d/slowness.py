@@ -4,8 +4,10 @@ import statistics
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
+from c4bench.c4d.devices import Counts
 from c4bench.c4d.evidence import Evidence, Weight
 from c4bench.c4d.localise import Blame, Cell, Links, localise
+from c4bench.c4d.losses import Losses, loss_verdict
 from c4bench.c4d.matrix import Baseline, DelayMatrix, Side, sides
 from c4bench.c4d.oneway import OneWay
 from c4bench.c4d.probes import crossing, plan_probes
@@ -37,6 +39,7 @@ class SlowNetwork:
         self._standing: dict[Component, int] = {}
         self._oneway = OneWay()
         self._unsure: deque[dict[Cell, float]] = deque()
+        self._losses = Losses()
 
     def follow(self, conns: Iterable[ConnRecord], arrivals: Iterable[ArrivalRecord], now_s: float) -> None:
         """Take in the newest one-way delays, whether or not they will be needed."""
@@ -48,11 +51,12 @@ class SlowNetwork:
         now_s: float,
         span_s: float,
         links: Callable[[], Links],
+        counted: Callable[[float], Mapping[str, Counts]],
         *,
         disturbed: bool,
         uneven: bool = False,
     ) -> list[tuple[Verdict, float]]:
-        """New verdicts with the time of their alarm, once every `span_s`.
+        """New verdicts with the time of their alarm, once every `span_s`; `counted` tells NICs' losses since a time.
 
         A `disturbed` span (a rank has just become late, an operation stood still) makes transfers collide that
         otherwise do not: it is neither judged nor learned from. While a known late rank makes all spans `uneven`, only
@@ -69,49 +73,73 @@ class SlowNetwork:
         if not cells or disturbed or self._spans <= WARM_UP_SPANS:
             return []
         self.cells = {**self.cells, **cells}
-        return self._judge_span(cells, opened_s, now_s, links(), uneven=uneven)
+        departures = self._baseline.departures(cells)
+        self._losses.add(departures, self._baseline.high(), counted(opened_s), opened_s)
+        return self._judge_span(cells, departures, opened_s, now_s, links(), uneven=uneven)
 
     def _judge_span(
-        self, fresh: Mapping[Cell, float], opened_s: float, now_s: float, links: Links, *, uneven: bool
+        self,
+        fresh: Mapping[Cell, float],
+        departures: Mapping[Cell, float],
+        opened_s: float,
+        now_s: float,
+        links: Links,
+        *,
+        uneven: bool,
     ) -> list[tuple[Verdict, float]]:
         strange = self._baseline.strange(fresh)
-        departures = self._baseline.departures(fresh)
         self._evidence.add(departures, strange, opened_s)
         self._sides.add(self._departing_sides(departures, links), {}, opened_s)
         weights = self._evidence.weights()
         leaning = {cell: weight.least for cell, weight in weights.items() if weight.of_enough > _LEANING}
-        doubted = {cell for cell, weight in weights.items() if weight.of_enough >= _CLEAN} | strange.keys()
-        self._learn({} if uneven else {cell: fresh[cell] for cell in fresh if cell not in doubted}, doubted)
-        excess = dict.fromkeys(self._baseline.known(), 0.0) | leaning if leaning else {}
+        concerned = self._losses.concerned()
+        lost = self._lost(now_s, links) if concerned else []
+        doubted = {cell for cell, weight in weights.items() if weight.of_enough >= _CLEAN} | strange.keys() | concerned
+        self._learn({} if uneven else {cell: fresh[cell] for cell in fresh if cell not in doubted}, doubted, links)
+        excess = self._excess(leaning) if leaning else {}
         blames = [blame for blame in _unrivalled(localise(excess, links=links)) if self._founded(blame, weights)]
         blames = [b for b in blames if (_whole(b) if uneven else not _with_mates(b, leaning))]
+        blames = [blame for blame in blames if concerned.isdisjoint(blame.cells)]
         self._heal(blames)
         found = [blame for blame in blames if _spans(weights, blame) >= ALARM_SPANS]
         if not found:
             self._alarmed_s = None
-            return []
+            return lost
         self._alarmed_s = self._alarmed_s or now_s
-        return self._name([blame for blame in found if fresh.keys() & set(blame.cells)], weights)
+        return lost + self._name([blame for blame in found if fresh.keys() & set(blame.cells)], weights)
+
+    def _lost(self, now_s: float, links: Links) -> list[tuple[Verdict, float]]:
+        """Verdicts on what loses packets, each once until it heals."""
+        found = self._losses.found(self._matrix.current(), links)
+        fresh = [loss for loss in found if loss.blame.component not in self._standing]
+        self._standing.update(dict.fromkeys((loss.blame.component for loss in found), 0))
+        return [(loss_verdict(loss), now_s) for loss in fresh]
 
     def _departing_sides(self, departures: Mapping[Cell, float], links: Links) -> dict[Side, float]:
         """How far the sides depart that any departing cell is part of, and those that did before; no other can."""
         if links:
             return sides(departures, links)
-        nics = {nic for cell in self._evidence.departing() for nic in cell}
+        nics = {nic for cell in self._evidence.departing() for nic in cell[:2]}
         nics |= {side.component.name for side in self._sides.departing()}
         if not nics:
             return {}
         near = {cell: departure for cell, departure in departures.items() if not nics.isdisjoint(cell)}
         return {side: value for side, value in sides(near, {}).items() if side.component.name in nics}
 
-    def _learn(self, clean: dict[Cell, float], doubted: set[Cell]) -> None:
+    def _excess(self, leaning: Mapping[Cell, float]) -> dict[Cell, float]:
+        """How far the cells in use depart; ways that were left say nothing of now."""
+        current = self._matrix.current()
+        known = {**dict.fromkeys(self._baseline.known(), 0.0), **leaning}
+        return {cell: value for cell, value in known.items() if cell in current}
+
+    def _learn(self, clean: dict[Cell, float], doubted: set[Cell], links: Links) -> None:
         """Learn from a span once it has shown not to open a departure; at once from the first few."""
         self._unsure.append(clean)
         for unsure in self._unsure:
             for cell in doubted:
                 unsure.pop(cell, None)
         while len(self._unsure) > UNSURE_SPANS or (self._unsure and not self._baseline.settled()):
-            self._baseline.learn(self._unsure.popleft())
+            self._baseline.learn(self._unsure.popleft(), links)
 
     def _founded(self, blame: Blame, weights: Mapping[Cell, Weight]) -> bool:
         """Whether enough speaks against a component as a whole; a point or a pair also needs a history of its own.
@@ -165,7 +193,7 @@ class SlowNetwork:
         """What would tell the suspects apart; the NICs' rate is the best that any transfer has reached."""
         if len(suspects) < 2:
             return ()
-        nics = {nic for cell in self.cells for nic in cell}
+        nics = {nic for cell in self.cells for nic in cell[:2]}
         rate_bps = max((8 / value for value in self.cells.values() if value > 0), default=0.0)
         return plan_probes(suspects, nics, crossing(), rate_bps).flows
 
@@ -194,8 +222,8 @@ def _with_mates(blame: Blame, leaning: Mapping[Cell, float]) -> bool:
     """Whether something speaks against a point's row or column too: then the point is where that meets most."""
     if len(blame.cells) != 1:
         return False
-    ((source, destination),) = blame.cells
-    return any((a == source) != (b == destination) for a, b in leaning)
+    (point,) = blame.cells
+    return any((cell[0] == point[0]) != (cell[1] == point[1]) for cell in leaning)
 
 
 def _whole(blame: Blame) -> bool:

@@ -1,10 +1,11 @@
 """Communication hangs: connections that carry bytes nobody acknowledges, and what they share."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Sequence
 
 from c4bench.c4d.clocks import HostClocks
-from c4bench.c4d.ledger import ConnView, JobView
+from c4bench.c4d.ledger import ConnView, JobView, cell_of
 from c4bench.c4d.localise import Blame, Cell, localise
+from c4bench.c4d.losses import counted, lost_verdict, unanswered_packets
 from c4bench.c4d.mismatch import side
 from c4bench.c4d.probes import crossing, plan_probes
 from c4bench.c4d.verdict import Verdict, rank_component
@@ -50,20 +51,46 @@ def _delivered(job: JobView, view: ConnView) -> bool:
 def network_verdict(
     job: JobView, clocks: HostClocks, graph: Waits, stuck: list[ConnView], since_s: float
 ) -> list[Verdict]:
-    """The paths or NICs that stuck connections share, given those that worked after these had stopped."""
-    excess: dict[Cell, float] = {(v.record.source, v.record.destination): 1.0 for v in stuck}
+    """The paths or NICs that stuck connections share, given those that worked after these had stopped.
+
+    Where packets still arrive, the network is not dead: it loses some.
+    """
+    if lost := lost_verdict(job, clocks, stuck, since_s):
+        return lost
+    counts = counted(job, clocks, since_s)
+    arriving = [view for view in stuck if unanswered_packets(cell_of(view.record), counts)]
+    if len(arriving) == len(stuck):
+        return _unacknowledged(job, graph, stuck, since_s)
+    stuck = [view for view in stuck if view not in arriving]
+    excess: dict[Cell, float] = {cell_of(v.record): 1.0 for v in stuck}
     stopped_s = max(_posted_s(clocks, view) for view in stuck)
     for view in job.conns.values():
-        if progress_s(clocks, view) > stopped_s + clocks.cadence_s():
-            excess.setdefault((view.record.source, view.record.destination), 0.0)
+        if view not in arriving and progress_s(clocks, view) > stopped_s + clocks.cadence_s():
+            excess.setdefault(cell_of(view.record), 0.0)
     blames = localise(excess, links=job.links())
     shared = [blame for blame in blames if blame.component.kind != "path"]
     # Acknowledgements come back another way, which nobody has planned: what else stands still may miss only those.
-    return [_blamed(job, graph, blame, stuck, since_s) for blame in shared or blames]
+    return [
+        _blamed(job, graph, blame, [view for view in stuck if cell_of(view.record) in blame.cells], since_s)
+        for blame in shared or blames
+    ]
 
 
-def _blamed(job: JobView, graph: Waits, blame: Blame, stuck: Iterable[ConnView], since_s: float) -> Verdict:
-    own = [view for view in stuck if (view.record.source, view.record.destination) in blame.cells]
+def _unacknowledged(job: JobView, graph: Waits, stuck: list[ConnView], since_s: float) -> list[Verdict]:
+    """What keeps acknowledgements from coming back, where receivers get the same packets again and again.
+
+    They may take any way that is known from the receiver to the sender.
+    """
+    back: dict[Cell, ConnView] = {(view.record.destination, view.record.source): view for view in stuck}
+    links: dict[Cell, set[str]] = {}
+    for (source, destination, _), hops in job.ways.items():
+        if (source, destination) in back:
+            links.setdefault((source, destination), set()).update(hops)
+    blames = localise(dict.fromkeys(back, 1.0), links={cell: sorted(hops) for cell, hops in links.items()})
+    return [_blamed(job, graph, blame, [back[cell] for cell in blame.cells], since_s) for blame in blames]
+
+
+def _blamed(job: JobView, graph: Waits, blame: Blame, own: Sequence[ConnView], since_s: float) -> Verdict:
     outstanding = sum(view.record.outstanding for view in own)
     unknown = sorted({job.sender(view) for view in own if job.sender(view) not in job.process})
     others = (*blame.alternatives, *(rank_component(job.job, rank) for rank in unknown))

@@ -1,7 +1,8 @@
 """Stragglers that come and go: late in some operations and in time in most, but always the same rank.
 
-Uneven work, collections of garbage and slow reads befall one rank as well as another. That most of them befall the same
-one by chance has a probability, and below one in ten million it is that rank's doing.
+Uneven work, collections of garbage and slow reads befall one rank of a job as well as another. That most of them befall
+the same one by chance has a probability, and below one in ten million it is that rank's doing. Groups of a few ranks
+would need many more times to tell, so the whole job's are counted together.
 """
 
 import math
@@ -11,30 +12,32 @@ from collections.abc import Collection
 from c4bench.c4d.thresholds import CHANCE
 
 _EPISODES = 64
-# What is as rare as this, in operations, tells nothing of now.
+# What is as rare as this, in operations of all members, tells nothing of now.
 _MEMORY_OPS = 512
 _WELL_OPS = 64
 
 
 class Wandering:
-    """Counts the episodes of lateness of each of `members`, which begin after an operation in which it was in time."""
+    """Counts the episodes of lateness of each of a job's members, which begin after an operation it was in time for."""
 
-    def __init__(self, members: int) -> None:
-        self._members = members
-        self._episodes: deque[tuple[int, int]] = deque(maxlen=_EPISODES)
+    def __init__(self) -> None:
+        self._members: set[int] = set()
+        self._episodes: deque[tuple[int, float]] = deque(maxlen=_EPISODES)
         self._late: frozenset[int] = frozenset()
-        self._last: dict[int, int] = {}
-        self._ops = 0
+        self._last: dict[int, float] = {}
+        self._ops = 0.0
 
     @property
     def standing(self) -> frozenset[int]:
         """Members that were found and have been late again not long ago."""
         return frozenset(self._last)
 
-    def judge(self, late: Collection[int]) -> dict[int, int]:
-        """Take in who was late in an operation; newly found members, by how many of their episodes tell."""
-        self._ops += 1
-        began, self._late = frozenset(late) - self._late, frozenset(late)
+    def judge(self, late: Collection[int], members: Collection[int]) -> dict[int, int]:
+        """Take in who of these members was late in an operation; those newly found, by how many episodes tell."""
+        self._members.update(members)
+        self._ops += len(members) / len(self._members)
+        began = frozenset(late) - self._late
+        self._late = self._late.difference(members).union(late)
         self._last = {one: last for one, last in self._last.items() if self._ops - last < _WELL_OPS}
         for member in began:
             if member in self._last:
@@ -55,6 +58,7 @@ class Wandering:
 
     def _by_chance(self, count: int, total: int) -> float:
         """The probability that some member has `count` or more of `total` episodes that befall all alike."""
-        share = 1 / self._members
+        members = len(self._members)
+        share = 1 / members
         tail = sum(math.comb(total, k) * share**k * (1 - share) ** (total - k) for k in range(count, total + 1))
-        return self._members * tail
+        return members * tail

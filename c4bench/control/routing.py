@@ -26,8 +26,8 @@ _SAME_SHARE = 0.005
 class Routing:
     """The paths of all jobs' flows; `jobs` are the master's, `agent` gives the line to a host's agent.
 
-    `ways` are the links of every path that a flow has been given, by source, destination and source port. `keep` is
-    given all that is known of the fabric whenever pairs have been learnt.
+    `ways` are the links of every path that was learnt or given to a flow, by source, destination and source port.
+    `keep` is given all that is known of the fabric whenever pairs have been learnt.
     """
 
     def __init__(
@@ -96,6 +96,9 @@ class Routing:
         traces = await self.survey.learn([self._of(pair) for pair in known], self._ports, lengths)
         self.controller.learn(traces, time.time())
         self._keep(self.controller.knowledge)
+        for pair in known:
+            found = self.controller.knowledge.entries(pair)
+            self.ways.update({(*pair, port): entry.hops for port, entry in found.items()})
 
     def _of(self, pair: Pair) -> tuple[Nic, Nic]:
         return self._nics[pair[0]], self._nics[pair[1]]

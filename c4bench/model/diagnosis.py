@@ -29,20 +29,23 @@ class Cause(StrEnum):
     COMPLETION_NOT_SEEN = "completion_not_seen"
     CONNECTION_STALLED = "connection_stalled"
     CONNECTION_LOST = "connection_lost"
+    PORT_DOWN = "port_down"
     COLLECTIVE_TYPE_MISMATCH = "collective_type_mismatch"
     COLLECTIVE_DTYPE_MISMATCH = "collective_dtype_mismatch"
     SIZE_OR_SYNTAX_MISMATCH = "size_or_syntax_mismatch"
     COLLECTIVE_ORDER_MISMATCH = "collective_order_mismatch"
     TRANSFER_SLOW = "transfer_slow"
+    PACKETS_LOST = "packets_lost"
     COMPUTE_SLOW = "compute_slow"
 
 
 class Component(msgspec.Struct, frozen=True):
     """A part that can be to blame.
 
-    `kind` is one of rank, nic, path, link, host, job. `name` is `JOB:RANK`, `HOST/INDEX`, `SOURCE>DESTINATION` (NIC
-    names), a link's far address, the host's or the job's name. `side` tells a NIC's transmitter (`tx`) from its
-    receiver (`rx`); empty where that has no meaning. A job is to blame for bugs that no other host would cure.
+    `kind` is one of rank, nic, path, link, switch, host, job. `name` is `JOB:RANK`, `HOST/INDEX`, `SOURCE>DESTINATION`
+    (NIC names), a link's far address, one of a switch's addresses, the host's or the job's name. `side` tells a NIC's
+    transmitter (`tx`) from its receiver (`rx`); empty where that has no meaning. A job is to blame for bugs that no
+    other host would cure.
     """
 
     kind: str

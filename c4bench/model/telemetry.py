@@ -123,8 +123,24 @@ class RankRecord(msgspec.Struct, frozen=True):
     exit_code: int | None = None
 
 
+class NicRecord(msgspec.Struct, frozen=True):
+    """Device layer: what a NIC says of itself, whoever uses it. Counters are cumulative, None where it has none.
+
+    `state` is the port's physical state as InfiniBand calls it (linkup, polling, disabled, ...; empty where it cannot
+    be read): a port that polls has lost its carrier, a disabled one was switched off here. `retransmits` are the
+    occasions on which it sent again, `out_of_sequence` packets that came to it too early, `duplicates` those that came
+    again.
+    """
+
+    nic: str
+    state: str
+    retransmits: int | None = None
+    out_of_sequence: int | None = None
+    duplicates: int | None = None
+
+
 class Window(msgspec.Struct, frozen=True):
-    """What one agent ships for one interval: the rings of its ranks, folded."""
+    """What one agent ships for one interval: the rings of its ranks, folded, and its NICs' own word."""
 
     host: str
     sequence: int
@@ -135,3 +151,4 @@ class Window(msgspec.Struct, frozen=True):
     ops: tuple[OpRecord, ...]
     conns: tuple[ConnRecord, ...]
     arrivals: tuple[ArrivalRecord, ...] = ()
+    nics: tuple[NicRecord, ...] = ()

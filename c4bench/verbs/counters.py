@@ -32,12 +32,13 @@ class Congestion(NamedTuple):
     """What a NIC says of losses and congestion, whatever its driver calls it; None where it does not count that.
 
     `retransmits` are the occasions on which it sent again: expired timers and negative acknowledgements, not packets.
-    `out_of_sequence` are packets that came too early. Congestion notification packets and marks are those of RoCE v2
-    (annex A17.9.3).
+    `out_of_sequence` are packets that came too early, `duplicates` those that came again. Congestion
+    notification packets and marks are those of RoCE v2 (annex A17.9.3).
     """
 
     retransmits: int | None
     out_of_sequence: int | None
+    duplicates: int | None
     cnp_sent: int | None
     cnp_received: int | None
     ecn_marked: int | None
@@ -52,10 +53,14 @@ _COUNTED_AS = {
         *("completer_retry_err",),
     ),
     "out_of_sequence": ("out_of_sequence", "oos_drop_count", "out_of_seq_request"),
+    "duplicates": ("duplicate_request", "dup_req"),
     "cnp_sent": ("np_cnp_sent", "tx_cnp_pkts", "cnpSent"),
     "cnp_received": ("rp_cnp_handled", "rp_cnp_ignored", "rx_cnp_pkts", "cnpHandled", "cnpIgnored"),
     "ecn_marked": ("np_ecn_marked_roce_packets", "rx_ecn_marked_pkts", "RxECNMrkd"),
 }
+
+
+COUNTED = frozenset(name for names in _COUNTED_AS.values() for name in names)
 
 
 def congestion(counters: dict[str, int]) -> Congestion:

@@ -21,7 +21,8 @@ STRENGTHS = {
     "nic.reorder": {},
     "link.loss": {"probability": (0.01, 0.05)},
     "process.slow": {"factor": (1.1, 3.0)},
-    "process.stall": {"factor": (3.0, 6.0), "period_s": (0.8, 1.2)},
+    # Long enough for a step to begin in each stall.
+    "process.stall": {"factor": (3.0, 6.0), "period_s": (0.8, 1.2), "duty": (0.2, 0.3)},
     "process.uneven": {"factor": (1.3, 3.0), "period_s": (0.6, 1.2)},
 }
 # Packets larger than the interface's MTU make rxe's sender spin in the kernel: a lab's clock stands still by it.
@@ -116,12 +117,16 @@ def place(trial, job, hosts, inventory, ports):
 
 
 class Ports(NamedTuple):
-    """The switches' ports between switches, towards hosts, and in ECMP groups; the addresses at both ends of each."""
+    """The switches' ports between switches, towards hosts, and in ECMP groups.
+
+    `addresses` are those at both ends of each port, and each switch's own; `nics` are those of each host.
+    """
 
     across: list[str]
     towards: list[str]
     shared: list[str]
     addresses: dict[str, frozenset[str]]
+    nics: dict[str, list[str]]
 
 
 class Verdict(NamedTuple):
@@ -153,20 +158,25 @@ class Verdict(NamedTuple):
         return (self.syndrome and self.named) if self.said else not self.touched
 
 
-def same(found, target, addresses):
+def same(found, target, ports):
     """Whether a component is the target: a link goes by the address at either end, a NIC may come without its side.
 
-    A switch that sends everything out of one port shows as that port's link, and nothing else of it can be seen.
+    A switch goes by any address of its own. One that sends everything out of one port shows as that port's link, and
+    nothing else of it can be seen. Nor can more be seen of a host whose data network is cut than that all its NICs are.
     """
-    if found.kind == "link" and target.kind in {"link", "switch"}:
-        return found.name in addresses.get(target.name, ())
+    if found.kind == "link" and target.kind in {"link", "switch"} and "/" in target.name:
+        return found.name in ports.addresses.get(target.name, ())
+    if found.kind == "switch":
+        return target.kind == "switch" and found.name in ports.addresses.get(target.name, ())
+    if found.kind == "nic" and target.kind == "host":
+        return ports.nics.get(target.name) == [found.name] and not found.side
     sides = found.side == target.side or not (found.side and target.side)
     return (found.kind, found.name) == (target.kind, target.name) and sides
 
 
-def concerned(found, target, addresses):
+def concerned(found, target, ports):
     """Whether a component is part of the target, contains it, or is at its end: not a healthy one."""
-    if same(found, target, addresses):
+    if same(found, target, ports):
         return True
     ends = {target.name.partition("/")[0], *target.name.split(">")}
     near = set(found.name.split(">")) | {part.partition("/")[0] for part in found.name.split(">")}

@@ -25,8 +25,13 @@ AWAY_S = 6.0
 PATIENCE_S = {"hang": 3.0, "slow": 4.0}
 RECURRING_S = 12.0
 HUNG_S = 0.8
+# So many operations beyond what is usual show that a fault touches the job.
+TOUCHED_OPS = 3
 # What more it would say about the same fault comes soon.
 AFTERTHOUGHT_S = 0.5
+TRIALS = 24
+# As many as every run has time for: each kind of traffic three times.
+SLICE = 9
 SHARD = 25
 PAIRS = 20
 
@@ -35,7 +40,7 @@ PAIRS = 20
 def ports(inventory, hosts):
     """Every port of every switch, by whose address is at its other end."""
     ours = {nic.address for host in hosts for nic in host.nics}
-    found = Ports([], [], [], {})
+    found = Ports([], [], [], {}, {host.name: [nic.name for nic in host.nics] for host in hosts})
     for switch in inventory.switches:
         access = inventory.access[switch]
         inside = ["nsenter", f"--net={access.netns}"] if access.netns else []
@@ -45,6 +50,7 @@ def ports(inventory, hosts):
                 json.loads(connection.run([*inside, *words], timeout_s=60.0).stdout) for words in asked
             )
         own = {link["ifname"]: {a["local"] for a in link["addr_info"]} for link in addresses}
+        found.addresses[switch] = frozenset().union(*own.values())
         found.shared.extend({f"{switch}/{hop['dev']}" for route in routes for hop in route.get("nexthops", ())})
         for neighbour in neighbours:
             if "." not in neighbour["dst"]:
@@ -52,7 +58,7 @@ def ports(inventory, hosts):
             name = f"{switch}/{neighbour['dev']}"
             (found.towards if neighbour["dst"] in ours else found.across).append(name)
             found.addresses[name] = frozenset(own[neighbour["dev"]] | {neighbour["dst"]})
-    return Ports(sorted(found.across), sorted(found.towards), sorted(found.shared), found.addresses)
+    return Ports(sorted(found.across), sorted(found.towards), sorted(found.shared), found.addresses, found.nics)
 
 
 @pytest.fixture
@@ -87,11 +93,11 @@ def attempt(cluster, rdma_hosts, inventory, ports, atlas, inject, run_directory)
 def judged(trial, where, fault, found, windows, ports):
     """Hold what C4D said against the fault that was injected."""
     target, first = fault.target, found[0] if found else None
-    ours = [d for d in found if any(same(c, target, ports.addresses) for c in (d.component, *d.alternatives))]
+    ours = [d for d in found if any(same(c, target, ports) for c in (d.component, *d.alternatives))]
     right = ours[0] if ours else first
     # A finding with alternatives asks for probes; nobody isolates anything for it.
     sure = [d for d in found if d not in ours and not d.alternatives]
-    healthy = [d for d in sure if not concerned(d.component, target, ports.addresses)]
+    healthy = [d for d in sure if not concerned(d.component, target, ports)]
     period_s, began_s, touched, hung = operations(windows, fault)
     # Where the fabric finds another way, what is left of the fault is slowness.
     syndromes = {fault.syndrome} if hung else {fault.syndrome, Syndrome.COMMUNICATION_SLOW}
@@ -108,7 +114,7 @@ def judged(trial, where, fault, found, windows, ports):
         [f"{d.syndrome}: {d.component}" + "".join(f" or {a}" for a in d.alternatives) for d in found],
         touched,
         bool(ours) and ours[0].syndrome in syndromes,
-        bool(ours) and same(ours[0].component, target, ports.addresses),
+        bool(ours) and same(ours[0].component, target, ports),
         bool(ours),
         len(healthy),
         None if right is None else right.alarmed_s - began_s,
@@ -130,21 +136,28 @@ def operations(windows, fault):
     gaps = [b - a for times in entered.values() for a, b in itertools.pairwise(times.values())]
     period_s = statistics.median(gaps)
     open_ops = [op for op in ops if not op.finished_s and op.entered_s > fault.onset_s - period_s]
-    usual = {}
-    for op in healthy:
-        usual.setdefault((op.comm, op.rank), []).append(op.finished_s - op.entered_s)
-    late = [
-        op
-        for op in ops
-        if op.finished_s > fault.onset_s
-        and (op.comm, op.rank) in usual
-        and op.finished_s - op.entered_s > 1.5 * max(usual[op.comm, op.rank])
-    ]
+    late = outlasting(healthy, [op for op in ops if op.finished_s > fault.onset_s])
+    # Jitter makes some operations late in health, too: as many are no sign of anything.
+    middle_s = statistics.median(op.finished_s for op in healthy)
+    halves = [op for op in healthy if op.finished_s < middle_s], [op for op in healthy if op.finished_s >= middle_s]
     first = min((op.entered_s for op in [*open_ops, *late]), default=fault.observed_s)
     began_s = max(fault.observed_s, first) if fault.syndrome.endswith("hang") else fault.observed_s
     end_s = max(window.end_s for window in windows)
     hung = any(end_s - op.entered_s > HUNG_S for op in open_ops)
-    return period_s, began_s, hung or len({(op.comm, op.seq) for op in late}) > 3, hung
+    return period_s, began_s, hung or number(late) > TOUCHED_OPS + number(outlasting(*halves)), hung
+
+
+def outlasting(before, after):
+    """Those of the operations after that took half as long again as any of the same rank before."""
+    usual = {}
+    for op in before:
+        usual[op.comm, op.rank] = max(op.finished_s - op.entered_s, usual.get((op.comm, op.rank), 0.0))
+    return [op for op in after if op.finished_s - op.entered_s > 1.5 * usual.get((op.comm, op.rank), float("inf"))]
+
+
+def number(ops):
+    """How many operations that is, whichever ranks saw them."""
+    return len({(op.comm, op.seq) for op in ops})
 
 
 @pytest.fixture
@@ -172,20 +185,38 @@ def campaign(attempt, run_directory):
     return run
 
 
+@pytest.mark.needs(hosts=8)
+def test_first_trials(campaign, judge, pytestconfig):
+    """The first of the seed's faults are all named rightly, and nothing healthy is."""
+    judge(campaign(trials(pytestconfig.option.c4_seed, SLICE)))
+
+
 @pytest.mark.nightly
 @pytest.mark.needs(hosts=8)
-def test_campaign(campaign, judge, pytestconfig):
+@pytest.mark.parametrize("number", range(TRIALS))
+def test_trial(number, campaign, pytestconfig):
+    """One of the seed's first trials alone, as `test_trial[7]`; the campaign counts it and does not run it again."""
+    (verdict,) = campaign(trials(pytestconfig.option.c4_seed, TRIALS)[number : number + 1])
+    assert (verdict.get("right"), verdict.get("healthy")) == (True, 0), verdict
+
+
+@pytest.mark.nightly
+@pytest.mark.needs(hosts=8)
+def test_campaign(campaign, judge, promises, pytestconfig):
     """Of twenty-four faults drawn from the seed all are named rightly and in time, and nothing healthy is."""
-    judge(campaign(trials(pytestconfig.option.c4_seed, 24)))
+    verdicts = campaign(trials(pytestconfig.option.c4_seed, TRIALS))
+    judge(verdicts)
+    promises(verdicts)
 
 
 @pytest.mark.nightly
 @pytest.mark.needs(hosts=8)
 @pytest.mark.parametrize("shard", range(12))
-def test_campaign_of_three_hundred(shard, campaign, judge, pytestconfig):
+def test_campaign_of_three_hundred(shard, campaign, judge, promises, pytestconfig):
     """A shard of three hundred trials, all right and in time; what the run directory has already is not run again."""
-    wanted = trials(pytestconfig.option.c4_seed + 1000, 12 * SHARD)[SHARD * shard : SHARD * (shard + 1)]
-    judge(campaign(wanted))
+    verdicts = campaign(trials(pytestconfig.option.c4_seed + 1000, 12 * SHARD)[SHARD * shard : SHARD * (shard + 1)])
+    judge(verdicts)
+    promises(verdicts)
 
 
 @pytest.mark.nightly
@@ -211,13 +242,13 @@ def test_pairs(cluster, rdma_hosts, inventory, ports, atlas, inject, measure, py
                 targets = one.target, other.target
         finally:
             cluster.stop(job.id)
-        named.append(all(any(same(c, target, ports.addresses) for c in said) for target in targets))
+        named.append(all(any(same(c, target, ports) for c in said) for target in targets))
     measure("campaign.pairs_correct_fraction", sum(named) / len(named), at_least=0.95, clock=Clock.NONE)
 
 
 @pytest.fixture
 def judge(measure, save):
-    """Say how many were right and how soon, and show what was said of what."""
+    """Say how many were right, and show what was said of what."""
 
     def report(verdicts):
         tried = [v for v in verdicts if "refused" not in v]
@@ -225,10 +256,19 @@ def judge(measure, save):
         measure("campaign.correct_fraction", fraction(tried, "right"), equals=1, clock=Clock.NONE)
         measure("campaign.exact_fraction", fraction([v for v in tried if v["said"]], "exact"), clock=Clock.NONE)
         measure("campaign.healthy_isolated", sum(v["healthy"] for v in tried), at_most=0, clock=Clock.NONE)
-        for verdict in tried:
-            if verdict["right"] and verdict["said"] and verdict["fault"] not in RECURRING:
-                promised(verdict)
         save("campaign", Campaign(tuple(map(shown, tried))))
+
+    return report
+
+
+@pytest.fixture
+def promises(measure):
+    """Say how soon those were named that were named rightly."""
+
+    def report(verdicts):
+        for verdict in verdicts:
+            if verdict.get("right") and verdict["said"] and verdict["fault"] not in RECURRING:
+                promised(verdict)
 
     def promised(verdict):
         place, period_s = {"fault": verdict["fault"], "trial": verdict["name"]}, verdict["period_s"]

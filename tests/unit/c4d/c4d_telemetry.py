@@ -48,4 +48,5 @@ def conn(rank, peer, *, messages=0, outstanding=0, progress_s=0.0, transfer_s=0.
 def window(host, sequence, end_s, **records):
     """A window of a tenth of a second."""
     filled = {kind: tuple(records.get(kind, ())) for kind in ("comms", "ranks", "ops", "conns")}
-    return Window(host, sequence, end_s - 0.1, end_s, **filled)
+    nics = tuple(records.get("nics", ()))
+    return Window(host, sequence, end_s - 0.1, end_s, **filled, nics=nics)

@@ -5,6 +5,7 @@ import pytest
 
 from c4bench.c4d.lateness import Lateness
 from c4bench.c4d.ledger import OpSample
+from c4bench.c4d.wandering import Wandering
 
 
 def _op(seq, computed_s):
@@ -13,6 +14,10 @@ def _op(seq, computed_s):
     last_s = max(computed_s)
     inside = {rank: last_s - gap_s + 0.01 for rank, gap_s in enumerate(computed_s)}
     return OpSample("world", seq, inside, dict(enumerate(computed_s)), entered)
+
+
+def _lateness(ranks):
+    return Lateness(list(range(ranks)), {rank: rank for rank in range(ranks)}, Wandering())
 
 
 def _computed(seed, ops, ranks=8, jitter=0.01):
@@ -24,7 +29,7 @@ def test_five_percent_at_one_percent_jitter_is_found_in_five(seed):
     """A rank that computes 5 % longer is found within five operations, and only it."""
     computed = _computed(seed, 60)
     computed[40:, 3] *= 1.05
-    lateness = Lateness(list(range(8)))
+    lateness = _lateness(8)
     found = [
         (seq, late.rank) for seq, row in enumerate(computed) for late in lateness.judge(_op(seq, row.tolist()), 0.2)
     ]
@@ -36,7 +41,7 @@ def test_lateness_that_was_always_there_and_is_small_is_lawful():
     """A rank with a tenth more to do from the start is how the job was cut."""
     computed = _computed(1, 200)
     computed[:, 2] *= 1.1
-    lateness = Lateness(list(range(8)))
+    lateness = _lateness(8)
     assert not any(lateness.judge(_op(seq, row.tolist()), 0.2) for seq, row in enumerate(computed))
 
 
@@ -44,14 +49,14 @@ def test_rank_slow_from_the_start_is_found():
     """Twice the computing from the first operation on is too much to be lawful."""
     computed = _computed(1, 60)
     computed[:, 2] *= 2.0
-    lateness = Lateness(list(range(8)))
+    lateness = _lateness(8)
     found = [late.rank for seq, row in enumerate(computed) for late in lateness.judge(_op(seq, row.tolist()), 0.2)]
     assert found == [2]
 
 
 def test_short_time_inside_without_longer_computing_is_not_lateness():
     """A rank may be inside for less because the network ends there first: only its own computing can make it late."""
-    lateness = Lateness(list(range(4)))
+    lateness = _lateness(4)
     for seq in range(60):
         same = dict.fromkeys(range(4), 0.1)
         inside = {rank: 0.02 if rank == 1 and seq > 30 else 0.05 for rank in range(4)}

@@ -107,3 +107,17 @@ def test_link_that_others_cross_well_is_not_blamed_for_a_point():
     (blame,) = localise({("a", "b"): 2.0, ("a", "c"): 0.0, ("c", "b"): 0.0}, 1.0, links)
     assert blame.component == Component("path", "a>b")
     assert blame.alternatives == (Component("link", "y"),)
+
+
+def test_one_bad_way_of_two_is_a_links_and_no_nics():
+    """The other way between the same NICs is good: only what it does not share with the bad one can be to blame."""
+    excess = {("a", "b", "1"): 2.0, ("a", "b", "2"): 0.0}
+    (blame,) = localise(excess, links={("a", "b", "1"): ("x", "y"), ("a", "b", "2"): ("x", "z")})
+    assert (blame.component, blame.alternatives) == (Component("path", "a>b"), (Component("link", "y"),))
+
+
+def test_bad_ways_of_one_pair_are_one_path():
+    """All ways between two NICs are bad, and nothing else of either."""
+    cells = {(*cell, "1"): value for cell, value in _all_to_all(["a", "b", "c", "d"], lambda *_: False).items()}
+    (blame,) = localise(cells | {("a", "b", "1"): 2.0, ("a", "b", "2"): 2.1})
+    assert (blame.component, len(blame.cells)) == (Component("path", "a>b"), 2)

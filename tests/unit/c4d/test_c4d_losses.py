@@ -1,91 +1,108 @@
-"""What a resilient job goes on without is one finding, however many ranks say so and whatever follows from it."""
+"""What loses packets is named by what the NICs at both ends count, and by which transfers take longer for it."""
 
-from c4d_telemetry import MIX, comm, conn, op, window
+import itertools
+
+from c4d_telemetry import comm, conn, op, window
 
 from c4bench.c4d.detector import Detector
-from c4bench.model.diagnosis import Cause, Component, Loss, Syndrome
-from c4bench.sim.job import simulate
-from c4bench.sim.model import SimFault, SimFaultKind, SimJob
+from c4bench.c4d.devices import Counts
+from c4bench.c4d.losses import Losses
+from c4bench.model.diagnosis import Cause, Component, Syndrome
+from c4bench.model.telemetry import NicRecord, RankRecord
 
-_NIC = Component("nic", "h1/0")
-
-
-class _Pair:
-    """Two ranks that send to each other; `messages` is how many each has sent."""
-
-    def __init__(self):
-        self.detector = Detector()
-        self._tick = 0
-        self._messages = 0
-
-    def step(self, *, sent=0):
-        """A window of either host; returns what the detector then says."""
-        self._tick += 1
-        self._messages += sent
-        end_s = 100.0 + self._tick / 10
-        for rank in range(2):
-            way = conn(rank, 1 - rank, messages=self._messages, progress_s=end_s - 0.02 if sent else 0.0)
-            done = op(rank, self._tick, end_s - 0.05, end_s - 0.01)
-            self.detector.feed(window(f"h{rank}", self._tick, end_s, comms=[comm()], ops=[done], conns=[way]))
-        return self.detector.judge(end_s)
-
-    def lose(self, rank, component=_NIC, late_s=0.0):
-        """A rank says that it goes on without it."""
-        self.detector.lost("job", "world", Loss(rank, component, 100.0 + self._tick / 10 - late_s))
+NICS = "abcd"
+CELLS = [(a, b, "1") for a, b in itertools.permutations(NICS, 2)]
+CALM = dict.fromkeys(CELLS, 0.0)
 
 
-def test_all_ranks_of_a_lost_nic_make_one_diagnosis():
-    """Every rank tells what it lost; people hear of it once, with its name and when it began."""
-    pair = _Pair()
-    pair.step(sent=1)
-    pair.lose(0)
-    pair.lose(1)
-    (found,) = pair.step()
-    assert (found.syndrome, found.cause) == (Syndrome.COMMUNICATION_SLOW, Cause.CONNECTION_LOST)
-    assert found.component == _NIC
-    assert abs(found.onset_s - 100.1) < 0.2
-    pair.lose(0, Component("path", "h0/0>h1/0"))
-    assert pair.step() == []
+def _found(counts, slow, spans, *, noisy=0, links=None):
+    """What loses packets after a healthy past, of which `noisy` spans had the same counts and nothing slow."""
+    losses = Losses()
+    for span in range(20):
+        losses.add(CALM, 0.0, counts if span < noisy else {}, float(span))
+    for span in range(spans):
+        losses.add({cell: 1.0 if slow(*cell[:2]) else 0.0 for cell in CELLS}, 0.1, counts, 20.0 + span)
+    return losses.found(CELLS, links or {})
 
 
-def test_nic_that_came_back_can_be_lost_again():
-    """Once messages are acknowledged by way of it a NIC is well; its next loss is a new finding; late word is not."""
-    pair = _Pair()
-    pair.step(sent=1)
-    pair.lose(0)
-    assert len(pair.step()) == 1
-    pair.step(sent=1)
-    pair.lose(1, late_s=0.3)
-    assert pair.step() == []
-    pair.lose(1)
-    assert len(pair.step()) == 1
+RECEIVER = {"b": Counts(0, 5, 0), "a": Counts(2, 0, 0), "c": Counts(2, 0, 0), "d": Counts(1, 0, 0)}
+SENDER = {"a": Counts(6, 0, 0)} | {nic: Counts(0, 2, 0) for nic in "bcd"}
 
 
-def test_word_from_strangers_is_not_heeded():
-    """A loss in a communicator nobody knows, or of a rank that is not in it, says nothing."""
-    pair = _Pair()
-    pair.step(sent=1)
-    pair.detector.lost("job", "other", Loss(0, _NIC, 100.0))
-    pair.detector.lost("other", "world", Loss(0, _NIC, 100.0))
-    pair.lose(7)
-    assert pair.step() == []
+def test_a_receiver_that_gets_packets_out_of_order_is_named():
+    """All who send to it send again, and packets come too early to nobody else."""
+    (loss,) = _found(RECEIVER, lambda _, b: b == "b", 5)
+    assert (loss.blame.component, loss.onset_s, loss.early) == (Component("nic", "b", "rx"), 20.0, 25)
 
 
-def test_slowness_of_the_other_nics_is_no_finding_of_its_own():
-    """A NIC that is slow is named, unless its host has lost another, whose share it carries then."""
-    job = SimJob(16, MIX, ranks_per_host=2)
-    fault = SimFault(SimFaultKind.NIC_RATE, 2, at_s=3.0, factor=0.5, side="tx")
+def test_a_sender_whose_packets_get_lost_is_named():
+    """It alone sends again, and packets come too early to all it sends to."""
+    (loss,) = _found(SENDER, lambda a, _: a == "a", 5)
+    assert loss.blame.component == Component("nic", "a", "tx")
 
-    def named(*, lost):
-        detector, found = Detector(), []
-        for tick in simulate(job, (fault,), 6.0):
-            for each in tick.windows:
-                detector.feed(each)
-            if lost and tick.time_s > 3.0:
-                (world,) = {record.comm for each in tick.windows for record in each.comms}
-                detector.lost(job.name, world, Loss(0, Component("nic", "h1/7"), tick.time_s))
-            found += detector.judge(tick.time_s)
-        return [(one.cause, one.component.name) for one in found]
 
-    assert named(lost=False) == [(Cause.TRANSFER_SLOW, "h1/0")]
-    assert named(lost=True) == [(Cause.CONNECTION_LOST, "h1/7")]
+def test_a_link_is_named_by_the_ways_that_cross_it():
+    """Two pairs lose packets where their ways meet; others of the same NICs do not."""
+    counts = {"a": Counts(3, 0, 0), "b": Counts(0, 3, 0), "c": Counts(3, 0, 0), "d": Counts(0, 3, 0)}
+    links = {cell: ("x",) if cell[:2] in {("a", "b"), ("c", "d")} else ("y",) for cell in CELLS}
+    (loss,) = _found(counts, lambda a, b: (a, b) in {("a", "b"), ("c", "d")}, 5, links=links)
+    assert loss.blame.component == Component("link", "x")
+
+
+def test_a_moments_losses_are_no_finding():
+    """Packets that were under way when a link flapped are sent again once."""
+    assert _found(RECEIVER, lambda _, b: b == "b", 2) == []
+
+
+def test_losses_that_are_usual_or_slow_nothing_are_no_finding():
+    """A fabric that always drops a few packets is not broken, nor does it matter where no transfer takes longer."""
+    assert _found(RECEIVER, lambda _, b: b == "b", 5, noisy=12) == []
+    assert _found(RECEIVER, lambda *_: False, 5) == []
+
+
+def _standstill(counted=""):
+    """What is said of connections to rank 1 that stand still, while its NIC counts packets: too early, or again."""
+    detector, said = Detector(), []
+    for tick in range(1, 45):
+        now_s, still = tick / 10, tick > 20
+        for rank in range(4):
+            seq = min(tick, 21)
+            entered_s = seq / 10 - 0.05
+            peers = [peer for peer in range(4) if peer != rank]
+            stuck = {peer for peer in peers if still and peer == 1}
+            counts = max(0, tick - 20) if counted else 0
+            own = NicRecord("h1/0", "linkup", 0, *((counts, 0) if counted == "early" else (0, counts)))
+            detector.feed(
+                window(
+                    f"h{rank}",
+                    tick,
+                    now_s,
+                    comms=[comm(4)],
+                    ranks=[RankRecord("job", rank, f"h{rank}", 100 + rank, "running")],
+                    ops=[op(rank, seq, entered_s, 0.0 if still else entered_s + 0.01)],
+                    conns=[
+                        conn(
+                            rank, peer, messages=seq, progress_s=min(now_s, 2.1) - 0.04, outstanding=int(peer in stuck)
+                        )
+                        for peer in peers
+                    ],
+                    nics=[own if rank == 1 else NicRecord(f"h{rank}/0", "linkup", counts, 0, 0)],
+                )
+            )
+        said += detector.judge(now_s)
+    return said
+
+
+def test_connections_that_still_get_packets_through_are_slow_and_not_dead():
+    """Where packets come too early during a standstill some arrive: the network loses some, and it says so."""
+    (lossy,) = _standstill("early")
+    assert (lossy.syndrome, lossy.cause) == (Syndrome.COMMUNICATION_SLOW, Cause.PACKETS_LOST)
+    assert lossy.component == Component("nic", "h1/0", "rx")
+    (dead,) = _standstill()
+    assert (dead.syndrome, dead.component) == (Syndrome.COMMUNICATION_HANG, Component("nic", "h1/0", "rx"))
+
+
+def test_packets_that_come_again_and_again_miss_their_acknowledgement():
+    """The way there is well, and what is to blame lies on the way back."""
+    (diagnosis,) = _standstill("again")
+    assert (diagnosis.syndrome, diagnosis.component) == (Syndrome.COMMUNICATION_HANG, Component("nic", "h1/0", "tx"))

@@ -2,11 +2,12 @@
 
 import math
 
+import msgspec
 import pytest
 from c4d_telemetry import conn
 
 from c4bench.c4d.matrix import Baseline, DelayMatrix, Healthy, Side, matrix_table, sides
-from c4bench.c4d.thresholds import BASELINE_MIN_SPANS
+from c4bench.c4d.thresholds import BASELINE_MAX_SPANS, BASELINE_MIN_SPANS
 from c4bench.model.diagnosis import Component
 
 
@@ -15,7 +16,7 @@ def test_cell_is_transfer_time_per_byte_between_two_looks():
     matrix = DelayMatrix()
     matrix.add([conn(0, 1, messages=50, transfer_s=9.0)])
     matrix.add([conn(0, 1, messages=60, transfer_s=9.5)])
-    assert matrix.close() == {("h0/0", "h1/0"): pytest.approx(0.5 / 10_000)}
+    assert matrix.close() == {("h0/0", "h1/0", "49152"): pytest.approx(0.5 / 10_000)}
     assert matrix.close() == {}
 
 
@@ -26,7 +27,19 @@ def test_message_under_way_is_not_cut_in_half():
     matrix.add([conn(0, 1, messages=2, transfer_s=2.9, outstanding=1)])
     assert matrix.close() == {}
     matrix.add([conn(0, 1, messages=3, transfer_s=3.0)])
-    assert matrix.close() == {("h0/0", "h1/0"): pytest.approx(2.0 / 2_000)}
+    assert matrix.close() == {("h0/0", "h1/0", "49152"): pytest.approx(2.0 / 2_000)}
+
+
+def test_a_connection_that_is_moved_begins_anew():
+    """What a message took on one way says nothing of another: the first sight on a new one only sets a mark."""
+    matrix = DelayMatrix()
+    moved = [msgspec.structs.replace(conn(0, 1, messages=n, transfer_s=n / 10), source_port=7) for n in (70, 90)]
+    matrix.add([conn(0, 1, messages=50, transfer_s=5.0)])
+    matrix.add(moved[:1])
+    assert matrix.close() == {}
+    matrix.add(moved[1:])
+    assert matrix.close() == {("h0/0", "h1/0", "7"): pytest.approx(2.0 / 20_000)}
+    assert matrix.current() == {("h0/0", "h1/0", "7")}
 
 
 def _taught(cells, spans=BASELINE_MIN_SPANS):
@@ -41,6 +54,17 @@ def test_unequal_cells_are_each_held_against_their_own_history():
     usual = {("a", "b"): 1.0, ("b", "c"): 3.0, ("c", "a"): 1.0}
     departures = _taught(usual).departures({("a", "b"): 1.0, ("b", "c"): 3.0, ("c", "a"): 2.0})
     assert departures == {("a", "b"): 0.0, ("b", "c"): 0.0, ("c", "a"): pytest.approx(math.log(2))}
+
+
+def test_a_new_way_is_held_against_what_others_between_its_nics_have_shown():
+    """Until it has a history of its own, which it gets however late it comes."""
+    baseline = _taught({("a", "b", "1"): 1.0, ("b", "c", "1"): 1.0, ("c", "a", "1"): 1.0}, BASELINE_MAX_SPANS)
+    moved = {("a", "b", "2"): 2.0, ("b", "c", "1"): 1.0, ("c", "a", "1"): 1.0}
+    assert baseline.departures(moved)["a", "b", "2"] == pytest.approx(math.log(2))
+    assert not baseline.knows(("a", "b", "2"))
+    for _ in range(BASELINE_MIN_SPANS):
+        baseline.learn(moved)
+    assert baseline.departures(moved)["a", "b", "2"] == 0.0
 
 
 def test_what_slows_all_cells_alike_blames_none():

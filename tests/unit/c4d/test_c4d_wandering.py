@@ -7,28 +7,46 @@ from c4bench.c4d.wandering import Wandering
 
 def test_the_same_rank_again_and_again_is_found_once():
     """Of eight members one is late every fourth operation: nine times are beyond chance, and it is said once."""
-    wandering, found = Wandering(8), []
+    wandering, found = Wandering(), []
     for op in range(120):
-        found += [(op, *item) for item in wandering.judge([5] if op % 4 == 0 else []).items()]
+        found += [(op, *item) for item in wandering.judge([5] if op % 4 == 0 else [], range(8)).items()]
     assert found == [(32, 5, 9)]
     assert wandering.standing == {5}
 
 
 def test_lateness_that_lasts_is_one_episode():
     """A single long delay is one event, however many operations it covers."""
-    wandering = Wandering(8)
-    assert [wandering.judge([3]) for _ in range(50)] == [{}] * 50
+    wandering = Wandering()
+    assert [wandering.judge([3], range(8)) for _ in range(50)] == [{}] * 50
 
 
 def test_unevenness_that_befalls_all_alike_is_chance():
     """Ten thousand uneven operations of members drawn at random name nobody."""
-    draw, wandering = random.Random(1), Wandering(8)
-    assert not any(wandering.judge([draw.randrange(8)] if draw.random() < 0.3 else []) for _ in range(10_000))
+    draw, wandering = random.Random(1), Wandering()
+    assert not any(wandering.judge([draw.randrange(8)] if draw.random() < 0.3 else [], range(8)) for _ in range(10_000))
 
 
 def test_two_members_need_many_more_times():
     """Where every second event befalls the same one anyway, nine times prove nothing."""
-    wandering, found = Wandering(2), {}
+    wandering, found = Wandering(), {}
     for op in range(18):
-        found |= wandering.judge([1] if op % 2 else [])
+        found |= wandering.judge([1] if op % 2 else [], range(2))
     assert found == {}
+
+
+def test_groups_of_two_count_with_the_whole_job():
+    """Eight pairs of ranks take turns; one rank is late every other time, which among sixteen is beyond chance."""
+    wandering, found = Wandering(), {}
+    for step in range(24):
+        for pair in range(8):
+            late = [5] if pair == 2 and step % 2 else []
+            found |= wandering.judge(late, [2 * pair, 2 * pair + 1])
+    assert found.keys() == {5}
+
+
+def test_one_delay_in_two_groups_is_one_episode():
+    """A rank that is late in its tensor group and then in its data group was late once."""
+    wandering = Wandering()
+    for step in range(40):
+        for members in ([0, 1], [2, 3], [0, 2], [1, 3]):
+            assert wandering.judge([0] if step >= 10 and 0 in members else [], members) == {}

@@ -1,0 +1,63 @@
+"""What NICs say of themselves: ports that went down, packets that were lost on the way."""
+
+from collections import deque
+from typing import NamedTuple, Self
+
+from c4bench.model.telemetry import NicRecord
+
+_KEPT = 64
+_UP = "linkup"
+# Switched off here; a port without a carrier (`polling`) may be ended by its cable or by the switch.
+OFF = "disabled"
+
+
+class Counts(NamedTuple):
+    """Occasions of sending again, packets that came too early, and packets that came again."""
+
+    retransmits: int = 0
+    out_of_sequence: int = 0
+    duplicates: int = 0
+
+    @classmethod
+    def of(cls, record: NicRecord) -> Self:
+        """Those of a record; 0 for what its driver does not count."""
+        return cls(record.retransmits or 0, record.out_of_sequence or 0, record.duplicates or 0)
+
+    def since(self, before: "Counts") -> "Counts":
+        """What has come since; counters that a driver has begun anew count from 0."""
+        pairs = zip(self, before, strict=True)
+        return Counts(*(now - then if now >= then else now for now, then in pairs))
+
+
+class NicView:
+    """A NIC's latest word and its past; times are those of `host`.
+
+    `fell_s` is when it was last seen to go down, `fell_to` the state it was in then, `grew_s` when it was last seen to
+    have counted something.
+    """
+
+    def __init__(self, host: str) -> None:
+        self.host = host
+        self.state = ""
+        self.fell_s: float | None = None
+        self.fell_to = ""
+        self.grew_s: float | None = None
+        self._past: deque[tuple[float, Counts]] = deque(maxlen=_KEPT)
+
+    def take(self, record: NicRecord, end_s: float) -> None:
+        """Its word at the end of a window."""
+        if record.state not in ("", _UP) and self.state in ("", _UP):
+            self.fell_s, self.fell_to = end_s, record.state
+        self.state = record.state
+        counts = Counts.of(record)
+        if self._past and counts != self._past[-1][1]:
+            self.grew_s = end_s
+        self._past.append((end_s, counts))
+
+    def grown(self, since_s: float) -> Counts:
+        """What it has counted since the last word up to `since_s`."""
+        before = next((counts for end_s, counts in reversed(self._past) if end_s <= since_s), self._first())
+        return self._past[-1][1].since(before) if self._past else Counts()
+
+    def _first(self) -> Counts:
+        return self._past[0][1] if self._past else Counts()

@@ -1,0 +1,91 @@
+"""What a resilient job goes on without is one finding, however many ranks say so and whatever follows from it."""
+
+from c4d_telemetry import MIX, comm, conn, op, window
+
+from c4bench.c4d.detector import Detector
+from c4bench.model.diagnosis import Cause, Component, Loss, Syndrome
+from c4bench.sim.job import simulate
+from c4bench.sim.model import SimFault, SimFaultKind, SimJob
+
+_NIC = Component("nic", "h1/0")
+
+
+class _Pair:
+    """Two ranks that send to each other; `messages` is how many each has sent."""
+
+    def __init__(self):
+        self.detector = Detector()
+        self._tick = 0
+        self._messages = 0
+
+    def step(self, *, sent=0):
+        """A window of either host; returns what the detector then says."""
+        self._tick += 1
+        self._messages += sent
+        end_s = 100.0 + self._tick / 10
+        for rank in range(2):
+            way = conn(rank, 1 - rank, messages=self._messages, progress_s=end_s - 0.02 if sent else 0.0)
+            done = op(rank, self._tick, end_s - 0.05, end_s - 0.01)
+            self.detector.feed(window(f"h{rank}", self._tick, end_s, comms=[comm()], ops=[done], conns=[way]))
+        return self.detector.judge(end_s)
+
+    def lose(self, rank, component=_NIC, late_s=0.0):
+        """A rank says that it goes on without it."""
+        self.detector.lost("job", "world", Loss(rank, component, 100.0 + self._tick / 10 - late_s))
+
+
+def test_all_ranks_of_a_lost_nic_make_one_diagnosis():
+    """Every rank tells what it lost; people hear of it once, with its name and when it began."""
+    pair = _Pair()
+    pair.step(sent=1)
+    pair.lose(0)
+    pair.lose(1)
+    (found,) = pair.step()
+    assert (found.syndrome, found.cause) == (Syndrome.COMMUNICATION_SLOW, Cause.CONNECTION_LOST)
+    assert found.component == _NIC
+    assert abs(found.onset_s - 100.1) < 0.2
+    pair.lose(0, Component("path", "h0/0>h1/0"))
+    assert pair.step() == []
+
+
+def test_nic_that_came_back_can_be_lost_again():
+    """Once messages are acknowledged by way of it a NIC is well; its next loss is a new finding; late word is not."""
+    pair = _Pair()
+    pair.step(sent=1)
+    pair.lose(0)
+    assert len(pair.step()) == 1
+    pair.step(sent=1)
+    pair.lose(1, late_s=0.3)
+    assert pair.step() == []
+    pair.lose(1)
+    assert len(pair.step()) == 1
+
+
+def test_word_from_strangers_is_not_heeded():
+    """A loss in a communicator nobody knows, or of a rank that is not in it, says nothing."""
+    pair = _Pair()
+    pair.step(sent=1)
+    pair.detector.lost("job", "other", Loss(0, _NIC, 100.0))
+    pair.detector.lost("other", "world", Loss(0, _NIC, 100.0))
+    pair.lose(7)
+    assert pair.step() == []
+
+
+def test_slowness_of_the_other_nics_is_no_finding_of_its_own():
+    """A NIC that is slow is named, unless its host has lost another, whose share it carries then."""
+    job = SimJob(16, MIX, ranks_per_host=2)
+    fault = SimFault(SimFaultKind.NIC_RATE, 2, at_s=3.0, factor=0.5, side="tx")
+
+    def named(*, lost):
+        detector, found = Detector(), []
+        for tick in simulate(job, (fault,), 6.0):
+            for each in tick.windows:
+                detector.feed(each)
+            if lost and tick.time_s > 3.0:
+                (world,) = {record.comm for each in tick.windows for record in each.comms}
+                detector.lost(job.name, world, Loss(0, Component("nic", "h1/7"), tick.time_s))
+            found += detector.judge(tick.time_s)
+        return [(one.cause, one.component.name) for one in found]
+
+    assert named(lost=False) == [(Cause.TRANSFER_SLOW, "h1/0")]
+    assert named(lost=True) == [(Cause.CONNECTION_LOST, "h1/7")]

@@ -266,7 +266,7 @@ def test_what_a_host_knows_comes_home(host, play):
         assert {"links.txt", "queues.txt"} <= set(found.getnames())
     play("discover")
     written = yaml.safe_load((host.directory / "host_vars/n1/c4bench.yml").read_text())
-    assert written == {"c4": {"disruptive": False, "nics": []}}
+    assert written == {"c4": {"disruptive": False, "management": "eth0", "nics": []}}
     (host.directory / "host_vars/n1/c4bench.yml").write_text("c4: {}")
     assert play("discover") == 0
     shutil.rmtree(host.directory / "host_vars")

@@ -1,0 +1,119 @@
+"""Print what this host has as JSON, in the words of an inventory's `c4`: its RDMA NICs, GPUs, and management interface.
+
+Of a device's first port; without a netdev (InfiniBand without IPoIB), or with one in another network namespace, it has
+no address. A NIC's leaf is what LLDP says, where lldpd runs; the NIC next to a GPU is the one that shares most of its
+way to the processor. Management, the way we came by or else the default route, is no NIC of the fabric.
+"""
+
+import itertools
+import json
+import operator
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+CLASS = Path(sys.argv[1] if len(sys.argv) > 1 else "/sys/class/infiniband")
+PCI = CLASS.parents[1] / "bus/pci/devices"
+
+
+def said(*words: str) -> str:
+    """What a command prints; nothing where there is none, or it refuses."""
+    if shutil.which(words[0]) is None:
+        return ""
+    return subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def links(*words: str) -> list[dict[str, Any]]:
+    """What an `ip -json` command answers."""
+    found: list[dict[str, Any]] = json.loads(said("ip", "-json", *words) or "[]")
+    return found
+
+
+def text(path: Path) -> str:
+    """A file of the kernel's, or nothing."""
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
+
+
+def management() -> str:
+    """The interface that has the address we came to, or the default route's."""
+    came_to = (os.environ.get("SSH_CONNECTION", "").split() or ["", "", ""])[2]
+    for link in links("address"):
+        if came_to and any(one.get("local") == came_to for one in link.get("addr_info", [])):
+            return str(link["ifname"])
+    return next((str(route.get("dev", "")) for route in links("route", "show", "default")), "")
+
+
+def rate(device: str) -> str:
+    """`100 Gb/sec (4X EDR)` is `100gbit`."""
+    words = text(CLASS / device / "ports/1/rate").split()
+    return f"{words[0]}gbit" if words and words[0] not in {"0", "2.5"} else ""
+
+
+def leaves() -> dict[str, str]:
+    """By interface, the switch port at the other end of its cable."""
+    told = json.loads(said("lldpctl", "-f", "json0") or "{}").get("lldp", [])
+    return {
+        one["name"]: f"{one['chassis'][0]['name'][0]['value']}/{one['port'][0]['id'][0]['value']}"
+        for lldp in told
+        for one in lldp.get("interface", [])
+        if one.get("chassis", [{}])[0].get("name")
+    }
+
+
+def nics(without: str) -> list[dict[str, Any]]:
+    """The RDMA NICs, by device name, but for the interface `without`."""
+    found, plugged = [], leaves()
+    for device in sorted(path.name for path in CLASS.glob("*")):
+        netdev = text(CLASS / device / "ports/1/gid_attrs/ndevs/0")
+        if netdev and netdev == without:
+            continue
+        listed = (
+            [one for link in links("address", "show", "dev", netdev) for one in link["addr_info"]] if netdev else []
+        )
+        address = next((one["local"] for one in listed if one["scope"] == "global"), "")
+        nic = {
+            "device": device,
+            "netdev": netdev,
+            "address": address,
+            "rate": rate(device),
+            "leaf": plugged.get(netdev),
+        }
+        found.append({name: value for name, value in nic.items() if value})
+    return found
+
+
+def gpus(devices: list[str]) -> list[dict[str, Any]]:
+    """The GPUs, each with the index of the NIC among `devices` that is next to it."""
+    rows = said("nvidia-smi", "--query-gpu=index,name,pci.bus_id", "--format=csv,noheader").splitlines()
+    found = []
+    for index, model, bus in ([word.strip() for word in row.split(",")] for row in rows):
+        pci = bus[-12:].lower()  # nvidia-smi writes the domain with eight digits, the kernel with four
+        gpu: dict[str, Any] = {"index": int(index), "model": model, "pci": pci}
+        shared = [common(PCI / pci, CLASS / device / "device") for device in devices]
+        if shared and max(shared) > 1 and shared.count(max(shared)) == 1:
+            gpu["nic"] = shared.index(max(shared))
+        found.append(gpu)
+    return found
+
+
+def common(one: Path, other: Path) -> int:
+    """How many bridges two devices share on their way from the root of the bus."""
+    ways = [[part for part in path.resolve().parts if ":" in part or part.startswith("pci")] for path in (one, other)]
+    return sum(itertools.takewhile(bool, map(operator.eq, *ways)))
+
+
+def main() -> None:
+    """All of it, but for what the host has none of."""
+    came_by = management()
+    listed = nics(came_by)
+    facts = {"management": came_by, "nics": listed, "gpus": gpus([nic["device"] for nic in listed])}
+    print(json.dumps({name: value for name, value in facts.items() if value or name == "nics"}))  # noqa: T201
+
+
+main()

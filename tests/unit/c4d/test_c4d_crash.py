@@ -3,7 +3,10 @@
 import pytest
 from c4d_telemetry import comm, conn, op, window
 
+from c4bench.c4d.deaths import death_verdicts
 from c4bench.c4d.detector import Detector
+from c4bench.c4d.intake import Intake
+from c4bench.c4d.ledger import Ledger
 from c4bench.model.diagnosis import Cause, Component, Syndrome
 from c4bench.model.telemetry import Failure, NicRecord, RankRecord
 
@@ -95,3 +98,17 @@ def test_who_has_ended_answers_nobody():
     """Acknowledgements that a dead rank owes are no sign against the network."""
     named = [diagnosis.component for diagnosis in unreachable([(0, 2), (1, 2), (5, 2)], first_to_end=(2,))]
     assert named[0] == Component("rank", "job:2")
+
+
+@pytest.mark.parametrize("killed", [None, 4])
+def test_once_a_cause_is_known_only_a_signal_is_one_more(killed):
+    """Ranks that exit with an error then are its victims, whoever seems to have been first; a killed one is not."""
+    ledger = Ledger(Intake())
+    for tick in range(1, LAST_TICK):
+        for rank in range(RANKS):
+            ledger.take(window(f"h{rank}", tick, tick / 10, **records(rank, tick, killed)))
+        ledger.clocks.observe(tick / 10)
+    job = ledger.jobs["job"]
+    assert death_verdicts(job, ledger.clocks)
+    named = [verdict.component for verdict in death_verdicts(job, ledger.clocks, known=True)]
+    assert named == ([] if killed is None else [Component("rank", "job:4")])

@@ -15,7 +15,7 @@ from c4bench.c4d.clocks import HostClocks
 from c4bench.c4d.devices import Counts
 from c4bench.c4d.ledger import ConnView, JobView, cell_of
 from c4bench.c4d.localise import Blame, Cell, Links, localise
-from c4bench.c4d.thresholds import CHANCE, SLIGHT_RATIO
+from c4bench.c4d.thresholds import CHANCE, NAME_SPANS, SLIGHT_RATIO
 from c4bench.c4d.verdict import Verdict
 from c4bench.model.diagnosis import Cause, Syndrome
 
@@ -44,13 +44,20 @@ class _Span(msgspec.Struct, frozen=True):
     def unanswered(self) -> set[Cell]:
         return {cell for cell in self.departures if unanswered_packets(cell, self.counts)} if self.counts else set()
 
+    def witnesses(self, cells: Collection[Cell]) -> tuple[int, int]:
+        """How many NICs at either end of these have counted something, of how many."""
+        sources, ends = {cell[0] for cell in cells}, {cell[1] for cell in cells}
+        sent_again = sum(self.counts[nic].retransmits > 0 for nic in sources & self.counts.keys())
+        early = sum(self.counts[nic].out_of_sequence > 0 for nic in ends & self.counts.keys())
+        return sent_again + early, len(sources) + len(ends)
+
 
 class Losses:
-    """Follows a job's cells span by span; how often healthy ones lose something is learnt from what is long past."""
+    """Follows a job's cells span by span; how often healthy NICs count something is learnt from what is long past."""
 
     def __init__(self) -> None:
         self._recent: deque[_Span] = deque()
-        self._past_lossy = self._past = 0
+        self._past_counted = self._past = 0
 
     def add(
         self, departures: Mapping[Cell, float], usual: float, counts: Mapping[str, Counts], opened_s: float
@@ -58,9 +65,9 @@ class Losses:
         """Take in how far cells depart in a span, and healthy ones at most, and what NICs have counted in it."""
         self._recent.append(_Span(departures, usual, counts, opened_s))
         if len(self._recent) > _RECENT_SPANS:
-            past = self._recent.popleft()
-            self._past += len(past.departures)
-            self._past_lossy += len(past.lossy())
+            counted, nics = (past := self._recent.popleft()).witnesses(past.departures)
+            self._past_counted += counted
+            self._past += nics
 
     def concerned(self) -> set[Cell]:
         """The cells that may have lost data or acknowledgements lately: what else is said of them can wait."""
@@ -84,17 +91,18 @@ class Losses:
 
     def _loss(self, blame: Blame) -> Loss | None:
         spans = [span for span in self._recent if not span.lossy().isdisjoint(blame.cells)]
-        if self._chance(len(blame.cells), len(spans)) >= CHANCE:
+        if len(spans) < NAME_SPANS or self._chance(blame.cells) >= CHANCE:
             return None
         ends = {cell[1] for cell in blame.cells}
         early = sum(span.counts[nic].out_of_sequence for span in spans for nic in ends & span.counts.keys())
         return Loss(blame, spans[0].opened_s, early)
 
-    def _chance(self, cells: int, lossy: int) -> float:
-        """The chance that one of so many healthy cells loses something in so many of the recent spans."""
-        share = min(1.0, cells * (self._past_lossy + 1) / (self._past + 2))
-        spans = len(self._recent)
-        return sum(math.comb(spans, k) * share**k * (1 - share) ** (spans - k) for k in range(lossy, spans + 1))
+    def _chance(self, cells: Collection[Cell]) -> float:
+        """The chance that healthy NICs at the ends of these count as often as they did in the recent spans."""
+        share = (self._past_counted + 1) / (self._past + 2)
+        heard = [span.witnesses(cells) for span in self._recent]
+        counted, total = sum(count for count, _ in heard), sum(nics for _, nics in heard)
+        return sum(math.comb(total, k) * share**k * (1 - share) ** (total - k) for k in range(counted, total + 1))
 
 
 def lost_verdict(job: JobView, clocks: HostClocks, stuck: Iterable[ConnView], since_s: float) -> list[Verdict]:

@@ -1,6 +1,6 @@
 """Communication hangs: connections that carry bytes nobody acknowledges, and what they share."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from c4bench.c4d.clocks import HostClocks
 from c4bench.c4d.ledger import ConnView, JobView, cell_of
@@ -38,8 +38,24 @@ def gave_up_on(job: JobView, graph: Waits, rank: int, end_s: float, patience_s: 
 
 
 def unanswered(job: JobView) -> list[ConnView]:
-    """Connections whose senders gave them up for want of an acknowledgement, as these have said themselves."""
-    return [view for view in job.conns.values() if (job.sender(view), job.receiver(view)) in job.unanswered]
+    """Connections with bytes under way whose senders gave them up for want of an acknowledgement, as they have said."""
+    views = (view for view in job.conns.values() if view.record.outstanding)
+    return [view for view in views if (job.sender(view), job.receiver(view)) in job.unanswered]
+
+
+def credit_verdict(job: JobView, clocks: HostClocks, graph: Waits, since_s: float) -> list[Verdict]:
+    """What is to blame for ranks that got no acknowledgement and had no bytes under way.
+
+    It was credit then, which goes back over a connection's other end by any way. Where it came again and again, its
+    acknowledgements are what is missing: they come by the connection's own way.
+    """
+    counts = counted(job, clocks, -float("inf"))
+    cells: dict[Cell, ConnView] = {}
+    for view in job.conns.values():
+        if (job.receiver(view), job.sender(view)) in job.unanswered:
+            back = view.record.destination, view.record.source
+            cells[cell_of(view.record) if unanswered_packets(back, counts) else back] = view
+    return _sharing(job, graph, cells, since_s)
 
 
 def _delivered(job: JobView, view: ConnView) -> bool:
@@ -77,17 +93,19 @@ def network_verdict(
 
 
 def _unacknowledged(job: JobView, graph: Waits, stuck: list[ConnView], since_s: float) -> list[Verdict]:
-    """What keeps acknowledgements from coming back, where receivers get the same packets again and again.
+    """What keeps acknowledgements from coming back, where receivers get the same packets again and again."""
+    return _sharing(job, graph, {(view.record.destination, view.record.source): view for view in stuck}, since_s)
 
-    They may take any way that is known from the receiver to the sender.
-    """
-    back: dict[Cell, ConnView] = {(view.record.destination, view.record.source): view for view in stuck}
+
+def _sharing(job: JobView, graph: Waits, cells: Mapping[Cell, ConnView], since_s: float) -> list[Verdict]:
+    """What these cells share; without a source port they may take any way that is known between their NICs."""
     links: dict[Cell, set[str]] = {}
-    for (source, destination, _), hops in job.ways.items():
-        if (source, destination) in back:
-            links.setdefault((source, destination), set()).update(hops)
-    blames = localise(dict.fromkeys(back, 1.0), links={cell: sorted(hops) for cell, hops in links.items()})
-    return [_blamed(job, graph, blame, [back[cell] for cell in blame.cells], since_s) for blame in blames]
+    for (source, destination, port), hops in job.ways.items():
+        for cell in ((source, destination), (source, destination, str(port))):
+            if cell in cells:
+                links.setdefault(cell, set()).update(hops)
+    blames = localise(dict.fromkeys(cells, 1.0), links={cell: sorted(hops) for cell, hops in links.items()})
+    return [_blamed(job, graph, blame, [cells[cell] for cell in blame.cells], since_s) for blame in blames]
 
 
 def _blamed(job: JobView, graph: Waits, blame: Blame, own: Sequence[ConnView], since_s: float) -> Verdict:

@@ -20,15 +20,15 @@ INVENTORY = {
 SCENE = """
 set -eu
 export ANSIBLE_HOME=/tmp/ansible ANSIBLE_LOCAL_TEMP=/tmp/ansible/tmp
-play() { ansible-playbook -i "$run/hosts.yml" "playbooks/$1.yml" $3 > "$run/$2.log"; }
+play() { book=$1 log=$2; shift 2; ansible-playbook -i "$run/hosts.yml" "playbooks/$book.yml" "$@" > "$run/$log.log"; }
 links() { rdma -j link show > "$run/$1.links"; }
 ip link add cable0 type veth peer name cable1
 ip address add 10.99.0.1/24 dev cable0
 ip link set cable0 up; ip link set cable1 up
 play softroce make-check --check; links 0; play softroce make; links 1; play softroce make-again
 play discover find-check --check; play discover find; play discover find-again
-gone="-e c4_state=absent"
-play softroce drop-check "$gone --check"; links 2; play softroce drop "$gone"; links 3; play softroce drop-again "$gone"
+drop() { play softroce "$@" -e c4_state=absent; }
+drop drop-check --check; links 2; drop drop; links 3; drop drop-again
 """
 
 

@@ -3,9 +3,12 @@
 import pytest
 from c4d_telemetry import comm, conn, op, window
 
+from c4bench.c4d.deaths import death_verdicts
 from c4bench.c4d.detector import Detector
+from c4bench.c4d.intake import Intake
+from c4bench.c4d.ledger import Ledger
 from c4bench.model.diagnosis import Cause, Component, Syndrome
-from c4bench.model.telemetry import Failure, RankRecord
+from c4bench.model.telemetry import Failure, NicRecord, RankRecord
 
 RANKS = 6
 CRASH_TICK, ENDS_TICK, LAST_TICK = 20, 23, 29
@@ -56,7 +59,7 @@ def test_when_many_are_silent_none_is_named_for_it():
     assert not any(diagnosis.component.kind == "host" for diagnosis in found({1, 2, 3}))
 
 
-def unreachable(words, first_to_end=()):
+def unreachable(words, first_to_end=(), again=()):
     """All ranks end within a window, for want of acknowledgements, as some of them say in time; what is found."""
     detector, said = Detector(), []
     pairs = [(rank, peer) for rank in range(RANKS) for peer in range(RANKS) if rank != peer]
@@ -69,7 +72,9 @@ def unreachable(words, first_to_end=()):
             if rank in first_to_end and tick >= CRASH_TICK:
                 told["ranks"] = [RankRecord("job", rank, f"h{rank}", 100, "exited", 1)]
             conns = [conn(a, b, messages=min(tick, CRASH_TICK), progress_s=tick / 10) for a, b in pairs if a == rank]
-            detector.feed(window(f"h{rank}", tick, tick / 10, **told, conns=conns))
+            counts = (tick, 0, tick) if rank in again else (0, 0, 0)
+            nics = [NicRecord(f"h{rank}/0", "linkup", *counts)]
+            detector.feed(window(f"h{rank}", tick, tick / 10, **told, conns=conns, nics=nics))
         said += detector.judge(tick / 10)
     return said
 
@@ -83,7 +88,27 @@ def test_who_could_not_be_reached_is_named_and_not_who_said_so():
     )
 
 
+def test_credit_that_came_again_and_again_missed_its_acknowledgement():
+    """Rank 0 granted credit to rank 2, whose NIC counts it again and again: what rank 2 sends back does not arrive."""
+    (diagnosis,) = unreachable([(0, 2)], again=(0, 2))
+    assert (diagnosis.syndrome, diagnosis.component.name) == (Syndrome.COMMUNICATION_HANG, "h2/0>h0/0")
+
+
 def test_who_has_ended_answers_nobody():
     """Acknowledgements that a dead rank owes are no sign against the network."""
     named = [diagnosis.component for diagnosis in unreachable([(0, 2), (1, 2), (5, 2)], first_to_end=(2,))]
     assert named[0] == Component("rank", "job:2")
+
+
+@pytest.mark.parametrize("killed", [None, 4])
+def test_once_a_cause_is_known_only_a_signal_is_one_more(killed):
+    """Ranks that exit with an error then are its victims, whoever seems to have been first; a killed one is not."""
+    ledger = Ledger(Intake())
+    for tick in range(1, LAST_TICK):
+        for rank in range(RANKS):
+            ledger.take(window(f"h{rank}", tick, tick / 10, **records(rank, tick, killed)))
+        ledger.clocks.observe(tick / 10)
+    job = ledger.jobs["job"]
+    assert death_verdicts(job, ledger.clocks)
+    named = [verdict.component for verdict in death_verdicts(job, ledger.clocks, known=True)]
+    assert named == ([] if killed is None else [Component("rank", "job:4")])

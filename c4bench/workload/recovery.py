@@ -43,7 +43,10 @@ class Recovery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def run(context: RankContext) -> None:
-    """Report `ready` once it runs, and `recovery` at the end: when each operation was first right, by number."""
+    """Report `ready` once it runs, with how many rails have died by then, and `recovery` at the end.
+
+    That says when each operation was first right, by number.
+    """
     wanted = context.parameters(Recovery)
     array = np.empty(wanted.size_bytes // 4, np.float32)
     done_s: dict[int, float] = {}
@@ -83,7 +86,7 @@ def _reduce(
             raise ArithmeticError(f"operation {number} is wrong")
         done_s.setdefault(number, time.time())
         if not number:
-            context.report("ready")
+            context.report("ready", died=comm.resilience.died if comm.resilience else 0)
     return numbers.stop
 
 

@@ -8,6 +8,12 @@ from c4bench.workload.jobs import job, place
 from c4bench.workload.trials import Account
 
 PATIENCE_S = 120.0
+# A port that goes down forgets its neighbours, the permanent ones too.
+BLINK = """
+known=$(ip neighbour show dev {port} nud permanent | sed 's/lladdr/dev {port} lladdr/; s/PERMANENT/nud permanent/')
+ip link set {port} down; sleep {seconds}; ip link set {port} up
+echo "$known" | sed 's/^/neighbour replace /' | ip -batch -
+"""
 
 
 class Ranks:
@@ -104,8 +110,7 @@ def blink(inventory):
         switch, port = at.split("/")
         with remote.connect(switch, inventory.access[switch]) as connection:
             there = inside(inventory, switch)
-            words = f"ip link set {port} down; sleep {seconds}; ip link set {port} up"
-            connection.run([*there, "sh", "-c", words], timeout_s=60.0)
+            connection.run([*there, "sh", "-c", BLINK.format(port=port, seconds=seconds)], timeout_s=60.0)
 
     return switch_off
 

@@ -33,7 +33,8 @@ def recover(cluster, several_nics, inject, pytestconfig):
             **({"chunk_bytes": 16 << 10, "window": 4} if slow else {}),
         )
         started = cluster.start(spec)
-        cluster.results(started, "ready", 60.0)
+        ready = cluster.results(started, "ready", 60.0)
+        assert [each["died"] for each in ready] == [0] * len(ready)
         try:
             with inject("nic.down", host=several_nics[1].name, nic=0) as fault:
                 told = cluster.results(started, "recovery", 300.0)
@@ -44,6 +45,7 @@ def recover(cluster, several_nics, inject, pytestconfig):
     return run
 
 
+@pytest.mark.nightly
 @pytest.mark.needs(hosts=4)
 def test_ways_to_recover(recover, several_nics, measure):
     """Going on in mid-operation is back sooner than any other way, and spreading the loss costs less than moving it."""

@@ -283,12 +283,8 @@ class Controller:
 
     def _divide(self, planner: Planner) -> None:
         """Share every connection's load anew; QPs without a share help the others."""
-        shares = planner.divide()
-        leaders = crews(shares, planner.flows)
-        sizes = Counter(leaders.values())
-        for flow, leader in leaders.items():
-            port = self._roster[leader].planned
-            self._roster.tell(self._roster[flow], port, shares[leader] / sizes[leader])
+        for flow, part in crews(planner.divide(), planner.flows).items():
+            self._roster.tell(self._roster[flow], self._roster[part.leader].planned, part.share)
 
     def _remark(self, stranded: Iterable[str]) -> None:
         if self._atlas is not None:

@@ -10,7 +10,7 @@ from c4bench.c4p.conditions import Conditions
 from c4bench.c4p.crews import crews
 from c4bench.c4p.findings import no_route
 from c4bench.c4p.health import Health
-from c4bench.c4p.knowledge import Knowledge, Pair, Trace
+from c4bench.c4p.knowledge import PROBES, Knowledge, Pair, Trace
 from c4bench.c4p.lookout import Lookout
 from c4bench.c4p.names import seat
 from c4bench.c4p.planner import Planner
@@ -148,9 +148,9 @@ class Controller:
         self._atlas = self.knowledge.atlas()
         self._rebuild()
 
-    def learn(self, traces: Mapping[Probe, Trace], now_s: float) -> None:
+    def learn(self, traces: Mapping[Probe, Trace], now_s: float, how: str = PROBES) -> None:
         """Take over traces of all source ports of some pairs, and plan anew where they say something new."""
-        found = self.knowledge.learn(traces, now_s)
+        found = self.knowledge.learn(traces, now_s, how)
         self.health.lose(found.silent | found.gone, now_s)
         self.health.hear(found.heard, now_s)
         self._lookout.looked(now_s)
@@ -283,12 +283,8 @@ class Controller:
 
     def _divide(self, planner: Planner) -> None:
         """Share every connection's load anew; QPs without a share help the others."""
-        shares = planner.divide()
-        leaders = crews(shares, planner.flows)
-        sizes = Counter(leaders.values())
-        for flow, leader in leaders.items():
-            port = self._roster[leader].planned
-            self._roster.tell(self._roster[flow], port, shares[leader] / sizes[leader])
+        for flow, part in crews(planner.divide(), planner.flows).items():
+            self._roster.tell(self._roster[flow], self._roster[part.leader].planned, part.share)
 
     def _remark(self, stranded: Iterable[str]) -> None:
         if self._atlas is not None:

@@ -4,28 +4,36 @@ A link that is asked for more than it carries has a queue, and acknowledgements 
 one QP may have unacknowledged (128 packets for rxe) does not last for both; what several may have does.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from c4bench.c4p.weights import connection
 from c4bench.model.fabric import Flow
 
 
-def crews(shares: Mapping[str, float], flows: Iterable[Flow]) -> dict[str, str]:
-    """Whose path each flow takes, by id: of its connection's flows with a share one, its own if it has one itself.
+class Part(NamedTuple):
+    """Whose path a flow takes, which may be its own, and the share of its connection's load that it carries there."""
+
+    leader: str
+    share: float
+
+
+def crews(shares: Mapping[str, float], flows: Iterable[Flow]) -> dict[str, Part]:
+    """The part of each flow by id: those without a share take the path of one of their connection's that has one.
 
     All who take a path carry the same; the crews are such that the largest part that any has to carry is least. Flows
     without an entry in `shares`, and connections without a share, are left out.
     """
-    found: dict[str, str] = {}
+    found: dict[str, Part] = {}
     for members in _by_connection(shares, flows).values():
-        crew = {flow: 1 for flow in members if shares[flow] > 0}
-        found |= {flow: flow for flow in crew}
-        for flow in members if crew else ():
-            if flow not in crew:
-                leader = max(crew, key=lambda one: shares[one] / crew[one])
-                crew[leader] += 1
-                found[flow] = leader
+        sizes = Counter(flow for flow in members if shares[flow] > 0)
+        leaders = dict(zip(sizes, sizes, strict=True))
+        for flow in members if sizes else ():
+            if flow not in leaders:
+                leaders[flow] = max(sizes, key=lambda one: shares[one] / sizes[one])
+                sizes[leaders[flow]] += 1
+        found |= {flow: Part(leader, shares[leader] / sizes[leader]) for flow, leader in leaders.items()}
     return found
 
 

@@ -122,6 +122,11 @@ class Knowledge:
         found._entries = {pair: entries for pair, entries in self._entries.items() if set(pair) <= set(nics)}
         return found
 
+    @property
+    def unanswered(self) -> tuple[Pair, ...]:
+        """Pairs that have been probed and nothing is known of, in order."""
+        return tuple(sorted(self._unanswered))
+
     def recall(self, saved: "Knowledge") -> None:
         """Take over what was known earlier, with its age, of pairs that nothing is known of yet."""
         for pair in saved.pairs:
@@ -163,8 +168,11 @@ def _answered(hops: Trace) -> tuple[str, ...]:
 
 
 def _expected(known: Entry | None, hops: Trace) -> Iterable[str]:
-    """The hop that should have answered where a trace first met silence, if the trace had gone as known until there."""
+    """The hop that should have answered where a trace first met silence, if the trace had gone as known until there.
+
+    Of what only counters know, silence says nothing.
+    """
     place = hops.index(None)
-    if known is not None and place < len(known.hops) and known.hops[:place] == hops[:place]:
+    if known is not None and known.how == PROBES and place < len(known.hops) and known.hops[:place] == hops[:place]:
         return (known.hops[place],)
     return ()

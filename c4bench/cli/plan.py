@@ -12,6 +12,7 @@ import yaml
 from c4bench.c4p.atlas import Atlas
 from c4bench.c4p.conditions import Conditions
 from c4bench.c4p.coverage import gaps
+from c4bench.c4p.crews import crews
 from c4bench.c4p.exact import least_worst_load
 from c4bench.c4p.findings import no_route, shortages
 from c4bench.c4p.planner import ECMP, Planner
@@ -73,11 +74,11 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _placed(planner: Planner, flows: Sequence[Flow]) -> list[_Placed]:
     """The answer in the order of the flows; those without a route are left to ECMP."""
-    shares = planner.divide()
+    parts = crews(planner.divide(), flows)
     found = {one.flow: one for one in planner.assignments()}
     return [
-        _Placed(flow.id, one.path, one.source, one.destination, round(shares[flow.id], 6))
-        if (one := found.get(flow.id))
+        _Placed(flow.id, one.path, one.source, one.destination, round(part.share, 6))
+        if (part := parts.get(flow.id)) and (one := found[part.leader])
         else _Placed(flow.id, ECMP, flow.source, flow.destination, 0.0)
         for flow in flows
     ]

@@ -129,6 +129,10 @@ class Cluster:
         """Have C4P plan from here on, and learn the paths of a pair of NICs when a flow first asks for one."""
         self._call_soon(lambda: self._master.routing.plan(self.hosts, source_ports))
 
+    def count_paths(self, switches: Switches) -> None:
+        """Have C4P learn paths by these switches' counters where probes are not answered."""
+        self._call_soon(lambda: self._master.routing.count_by(switches.ports))
+
     def plan_by(self, policy: PathPolicy) -> None:
         """Have C4P plan by this policy from here on, and learn the fabric anew.
 

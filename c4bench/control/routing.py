@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from c4bench.c4p.atlas import Atlas
 from c4bench.c4p.controller import Controller
 from c4bench.c4p.coverage import gaps
-from c4bench.c4p.knowledge import Knowledge, Pair
+from c4bench.c4p.knowledge import COUNTERS, Knowledge, Pair
 from c4bench.c4p.policy import PathPolicy
+from c4bench.control.counted import Read, counted
 from c4bench.control.jobs import Job
 from c4bench.control.survey import Survey
 from c4bench.control.switches import PortCount, carried_bytes
@@ -42,6 +43,8 @@ class Routing:
         self.ways: dict[tuple[str, str, int], tuple[str, ...]] = {}
         self._jobs = jobs
         self.survey = Survey(agent)
+        self._read: Read | None = None
+        self._counted: set[Pair] = set()
         self._nics: dict[str, Nic] = {}
         self._ports: Sequence[int] = ()
         self._told = 0
@@ -59,6 +62,10 @@ class Routing:
         """Plan the flows between these hosts from here on; a pair's paths are learnt when a flow first asks for one."""
         self._nics = {nic.name: nic for host in hosts for nic in host.nics}
         self._ports = tuple(source_ports)
+
+    def count_by(self, read: Read) -> None:
+        """Where probes are not answered, learn paths by what the switches count; `read` may block."""
+        self._read = read
 
     def plan_by(self, policy: PathPolicy) -> None:
         """Begin anew by another policy. Raises UsageError while flows are live."""
@@ -95,10 +102,25 @@ class Routing:
         lengths = {pair: self.controller.knowledge.length(pair) for pair in known}
         traces = await self.survey.learn([self._of(pair) for pair in known], self._ports, lengths)
         self.controller.learn(traces, time.time())
+        await self._count(known)
         self._keep(self.controller.knowledge)
         for pair in known:
             found = self.controller.knowledge.entries(pair)
             self.ways.update({(*pair, port): entry.hops for port, entry in found.items()})
+
+    async def _count(self, pairs: Sequence[Pair]) -> None:
+        """Learn by counters what has not answered, and say so."""
+        silent = sorted(set(pairs).intersection(self.controller.knowledge.unanswered) - self._counted)
+        if not silent or self._read is None:
+            return
+        self._counted.update(silent)
+        traces = await counted(self.survey, self._read, [self._of(pair) for pair in silent], self._ports)
+        self.controller.learn(traces, time.time(), COUNTERS)
+        found = len({(source, destination) for source, destination, _ in traces})
+        self.controller.remarks.append(
+            f"{len(silent)} pairs of NICs answer no probes (is ICMP time exceeded filtered?); the paths of {found} of "
+            "them are known by the switches' counters, which tell of a change only when they are read again"
+        )
 
     def _of(self, pair: Pair) -> tuple[Nic, Nic]:
         return self._nics[pair[0]], self._nics[pair[1]]

@@ -118,15 +118,19 @@ def save(request: pytest.FixtureRequest, measure: Measure) -> Callable[[str, obj
 
 
 @pytest.fixture(scope="session")
-def atlas(cluster: Cluster, hosts: tuple[Host, ...]) -> Atlas:
+def atlas(cluster: Cluster, hosts: tuple[Host, ...], switches: Switches) -> Atlas:
     """The fabric's paths, learnt by probing; from here on C4P plans with it."""
+    if switches.any:
+        cluster.count_paths(switches)
     cluster.wait_hosts([host.name for host in hosts], _AGENTS_WITHIN_S)
     return cluster.learn_paths(_PROBED_PORTS)
 
 
 @pytest.fixture(scope="session")
-def planned(cluster: Cluster, hosts: tuple[Host, ...]) -> None:
+def planned(cluster: Cluster, hosts: tuple[Host, ...], switches: Switches) -> None:
     """From here on C4P plans, and learns the paths of two NICs when a flow first asks for one."""
+    if switches.any:
+        cluster.count_paths(switches)
     cluster.wait_hosts([host.name for host in hosts], _AGENTS_WITHIN_S)
     cluster.plan_paths(_PROBED_PORTS)
 

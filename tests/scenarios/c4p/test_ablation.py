@@ -124,7 +124,7 @@ def shares(cluster, inject, hosts, jobs, state, modes, ratio):
 
 
 @pytest.fixture
-def judge(measure, save):
+def judge(measure, run_directory):
     """Say what the last of these cases has shown, and draw all of them."""
 
     def report(cases):
@@ -141,7 +141,8 @@ def judge(measure, save):
         gain = ratio_interval(case.found[best] * len(drawn), drawn, seed=1)
         interval = {key: round(value, 4) for key, value in gain._asdict().items()}
         measure("c4p.gain_over_ecmp", gain.mean, at_least=1.0, paths=best, seeds=len(drawn), **interval, **labels)
-        save("ablation", Ablation(tuple(MODES), tuple(cells(cases))))
+        # One for the whole run directory: topologies come one after the other, in scenarios of the same names.
+        run_directory.save("ablation", Ablation(tuple(MODES), tuple(cells(cases))))
 
     return report
 

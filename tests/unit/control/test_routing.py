@@ -1,14 +1,17 @@
 """C4P's part of the master, with agents that only answer probes."""
 
 import asyncio
+from collections import Counter
 
 import pytest
 
 from c4bench.c4p.policy import PathPolicy
+from c4bench.control.counted import in_order
 from c4bench.control.routing import Routing
+from c4bench.control.switches import PortCount
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.fabric import Flow, Host, Nic
-from c4bench.wire.messages import Follow, ProbeAnswer, Release, Route
+from c4bench.wire.messages import Empty, Follow, ProbeAnswer, Release, Route
 
 PORTS = range(50001, 50009)
 HOSTS = tuple(Host(f"h{n}", "", (Nic(f"h{n}", 0, "", "", f"10.0.{n}.1", 1e10),)) for n in range(4))
@@ -19,10 +22,23 @@ class Agent:
 
     def __init__(self, host, spines):
         self.host, self.spines, self.asked = host, spines, 0
+        self.mute = False
+        self.counts = Counter()
 
     async def call(self, method, body, answer):
+        if method == "burst":
+            for burst in body.bursts:
+                spine = self.spines[burst.source_port % len(self.spines)]
+                self.counts.update(
+                    dict.fromkeys(
+                        (f"leaf-{self.host}", spine, f"{spine}-{body.destination}")[: burst.hops], burst.count
+                    )
+                )
+            return Empty()
         assert (method, answer) == ("probe", ProbeAnswer)
         self.asked += 1
+        if self.mute:
+            return ProbeAnswer(dict.fromkeys(body.source_ports, ("",) * min(body.max_hops, 2)))
         hops = {}
         for port in body.source_ports:
             spine = self.spines[port % len(self.spines)]
@@ -41,6 +57,14 @@ class Scene:
         if not self.reachable:
             raise UnhealthyError(f"{host}: no agent is connected")
         return self.agents[host]
+
+    def read(self):
+        """The switches' ports as `Switches.ports` has them."""
+        counts = sum((agent.counts for agent in self.agents.values()), Counter())
+        hops = [f"leaf-{name}" for name in self.agents] + [
+            end for spine in self.spines for end in (spine, *(f"{spine}-10.0.{n}.1" for n in range(len(HOSTS))))
+        ]
+        return {hop: PortCount("switch", hop, counts[hop] * 60, counts[hop]) for hop in hops}
 
 
 def flow(number, to, qp=0):
@@ -82,6 +106,39 @@ def test_without_agents_flows_come_up_on_ecmp_and_are_adopted():
         return await asked
 
     assert set(run(play()).ports.values()) <= set(PORTS)
+
+
+def test_where_icmp_is_filtered_the_switches_count():
+    """Probes that nobody answers: packets are sent and counted, flows are planned all the same, a remark says so."""
+
+    async def play():
+        scene = Scene()
+        for agent in scene.agents.values():
+            agent.mute = True
+        scene.routing.count_by(scene.read)
+        scene.routing.plan(HOSTS, PORTS)
+        flows = (flow(0, 2), flow(0, 2, qp=1))
+        ports = await scene.routing.route(Route("j", flows))
+        paths = [scene.routing.controller.path(one.id).hops for one in flows]
+        how = {entry.how for entry in scene.routing.controller.knowledge.entries(("h0/0", "h2/0")).values()}
+        # Silence says nothing of links that only counters know.
+        scene.routing.controller.looked({("h0/0", "h2/0", port): (None,) for port in ports}, 1.0)
+        return paths, how, scene.routing.controller.remarks, scene.routing.controller.health.closed
+
+    paths, how, remarks, closed = run(play())
+    assert sorted(paths) == [("leaf-h0", f"s{n}", f"s{n}-10.0.2.1", "10.0.2.1") for n in range(2)]
+    assert how == {"counters"}
+    assert closed == frozenset()
+    assert "1 pairs of NICs answer no probes" in remarks[0]
+    assert "known by the switches' counters" in remarks[0]
+
+
+def test_counts_that_fit_no_path_are_not_believed():
+    """The first link has carried all packets, each further one a share less; anything else is other traffic."""
+    assert in_order({"a": 6 * 32, "b": 5 * 32 + 2, "c": 4 * 32, "d": 3}) == ("a", "b", "c")
+    assert in_order({"a": 6 * 32, "b": 4 * 32}) == ()
+    assert in_order({"a": 6 * 32, "b": 5 * 32, "c": 5 * 32}) == ()
+    assert in_order({"a": 9999, "b": 6 * 32, "c": 5 * 32}) == ()
 
 
 def test_a_master_that_starts_afresh_learns_of_flows_from_their_ranks():

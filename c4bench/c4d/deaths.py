@@ -6,7 +6,7 @@ or what the first gave up on; its victims are not to blame.
 
 from c4bench.c4d.clocks import HostClocks
 from c4bench.c4d.hangs import DISTINCT_CADENCES
-from c4bench.c4d.ledger import Death, JobView
+from c4bench.c4d.job_view import Death, JobView
 from c4bench.c4d.mismatch import mismatch_verdict
 from c4bench.c4d.ports import fallen, port_verdicts
 from c4bench.c4d.silence import silence_verdict, silent_hosts

@@ -5,11 +5,13 @@ from functools import partial
 
 from c4bench.c4d import losses
 from c4bench.c4d.clocks import HostClocks
+from c4bench.c4d.comm_view import CommView
 from c4bench.c4d.deaths import death_verdicts
 from c4bench.c4d.hangs import Standstill, further_verdicts, last_progress_s, standstill_verdicts, standstills
 from c4bench.c4d.intake import Intake
+from c4bench.c4d.job_view import JobView, Ways
 from c4bench.c4d.lateness import Late, Lateness
-from c4bench.c4d.ledger import CommView, JobView, Ledger, Ways
+from c4bench.c4d.ledger import Ledger
 from c4bench.c4d.localise import Cell
 from c4bench.c4d.outages import Outages
 from c4bench.c4d.slowness import SlowNetwork
@@ -194,7 +196,9 @@ class Detector:
         return found
 
     def _job(self, name: str) -> JobDetector:
-        return self._jobs.setdefault(name, JobDetector(self._ledger.jobs[name], self._ledger.clocks))
+        if name not in self._jobs:
+            self._jobs[name] = JobDetector(self._ledger.jobs[name], self._ledger.clocks)
+        return self._jobs[name]
 
     def cells(self, job: str) -> Mapping[Cell, float]:
         """The newest delay matrix of `job`: seconds per byte by (source NIC, destination NIC); empty if unknown."""

@@ -3,8 +3,9 @@
 import msgspec
 
 from c4bench.c4d.clocks import HostClocks
+from c4bench.c4d.comm_view import CommView
 from c4bench.c4d.inside import complete_comms, stuck_inside, unseen_by
-from c4bench.c4d.ledger import CommView, JobView
+from c4bench.c4d.job_view import JobView
 from c4bench.c4d.mismatch import mismatch_verdict, side
 from c4bench.c4d.ports import fallen, port_verdicts
 from c4bench.c4d.silence import silence_verdict, silent_hosts

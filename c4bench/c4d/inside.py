@@ -1,6 +1,6 @@
 """A rank that hangs inside an operation: all have entered, the network has delivered, and one does not go on."""
 
-from c4bench.c4d.ledger import JobView
+from c4bench.c4d.job_view import JobView
 from c4bench.c4d.waits import Waits, least_progress
 
 

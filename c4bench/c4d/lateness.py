@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from c4bench.c4d.ledger import OpSample
+from c4bench.c4d.comm_view import OpSample
 from c4bench.c4d.thresholds import (
     CHANCE,
     FIRST_HISTORY_OPS,

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from c4bench.c4d.ledger import ConnKey, cell_of, key
+from c4bench.c4d.job_view import ConnKey, cell_of, key
 from c4bench.c4d.localise import Cell, Links
 from c4bench.c4d.thresholds import (
     BASELINE_MAX_SPANS,

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from c4bench.c4d.ledger import JobView
+from c4bench.c4d.job_view import JobView
 from c4bench.c4d.verdict import Verdict
 from c4bench.c4d.waits import Waits
 from c4bench.model.diagnosis import Cause, Component, OperationSide, Syndrome

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 
 from c4bench.c4d.clocks import HostClocks
-from c4bench.c4d.ledger import ConnView, JobView, cell_of
+from c4bench.c4d.job_view import ConnView, JobView, cell_of
 from c4bench.c4d.localise import Blame, Cell, localise
 from c4bench.c4d.losses import counted, lost_verdict, unanswered_packets
 from c4bench.c4d.mismatch import side

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from c4bench.c4d.ledger import CommView, ConnKey, JobView
+from c4bench.c4d.comm_view import CommView
+from c4bench.c4d.job_view import ConnKey, JobView
 from c4bench.model.telemetry import OpRecord
 
 Node = int | ConnKey

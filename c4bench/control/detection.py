@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import msgspec
 
 from c4bench.c4d.detector import Detector
-from c4bench.c4d.ledger import Ways
+from c4bench.c4d.job_view import Ways
 from c4bench.c4d.localise import Cell
 from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.telemetry import Window

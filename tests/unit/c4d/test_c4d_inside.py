@@ -4,7 +4,7 @@ import msgspec
 from c4d_telemetry import comm, conn, op
 
 from c4bench.c4d.inside import complete_comms, stuck_inside, unseen_by
-from c4bench.c4d.ledger import JobView
+from c4bench.c4d.job_view import JobView
 from c4bench.c4d.mismatch import mismatch_verdict
 from c4bench.c4d.waits import wait_graph
 from c4bench.model.diagnosis import Cause

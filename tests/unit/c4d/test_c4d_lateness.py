@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from c4bench.c4d.comm_view import OpSample
 from c4bench.c4d.lateness import Lateness
-from c4bench.c4d.ledger import OpSample
 from c4bench.c4d.wandering import Wandering
 
 

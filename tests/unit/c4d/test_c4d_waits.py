@@ -2,7 +2,7 @@
 
 from c4d_telemetry import comm, conn, op
 
-from c4bench.c4d.ledger import JobView, key
+from c4bench.c4d.job_view import JobView, key
 from c4bench.c4d.waits import least_progress, wait_graph
 from c4bench.model.telemetry import CommRecord, Member
 

@@ -77,6 +77,8 @@ NAMES = (
     "clean",
     "disruptive",
 )
+# What a scenario can use only through the hosts' agents.
+THROUGH_AGENTS = frozenset({"rdma", "rocev2", "infiniband", "paths"})
 
 
 def check(names: Iterable[str]) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from c4bench.doctor.capabilities import THROUGH_AGENTS
 from c4bench.errors import C4Error, UnhealthyError
 from c4bench.inject import catalogue
 from c4bench.pytest_plugin.tenancy import TENANCY
@@ -75,7 +76,7 @@ class Scope:
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Fail a skip that `--c4-require` forbids, and note what has ended, for a run that resumes this one."""
         report = yield
-        if report.skipped and _required(report, self._config.option.c4_require):
+        if report.skipped and required(report, self._config.option.c4_require):
             report.outcome = "failed"
             report.longrepr = f"required, and missing: {_skip_reason(report)}"
         if report.failed and not (call.excinfo and call.excinfo.errisinstance(UnhealthyError)):
@@ -162,6 +163,8 @@ def _skip_reason(report: pytest.TestReport) -> str:
     return reason.removeprefix("Skipped: ")
 
 
-def _required(report: pytest.TestReport, required: Iterable[str]) -> bool:
+def required(report: pytest.TestReport, names: Iterable[str]) -> bool:
+    """Whether a skip is for want of one of these capabilities, or of the agents through which it would be used."""
     reason = _skip_reason(report)
-    return any(reason.startswith((f"no-{name}:", f"{name}-not-allowed:")) for name in required)
+    wanted = {*names, *(("agents",) if THROUGH_AGENTS.intersection(names) else ())}
+    return any(reason.startswith((f"no-{name}:", f"{name}-not-allowed:")) for name in wanted)

@@ -1,5 +1,6 @@
 """The agent as a unit of a real systemd: deployed, found alive, brought back, and gone again."""
 
+import tarfile
 import time
 
 import netns_hosts
@@ -43,7 +44,7 @@ class Host:
 
     def play(self, name, *, check=False):
         """How many tasks changed something."""
-        given = self.variables if name in ("deploy", "site") else {}
+        given = self.variables if name in ("deploy", "site") else {"c4_collected": str(self.directory)}
         found = playbook(
             name, self.inventory, hosts=["n1"], variables=given, directory=self.directory / "ansible", check=check
         )
@@ -92,6 +93,17 @@ def test_start_and_stop_say_what_they_change(host):
     assert [host.play("stop"), host.play("stop")] == [1, 0]
     assert host.run("pgrep -u c4bench") == ""
     assert [host.play("start"), host.play("start"), host.play("check")] == [1, 0, 0]
+
+
+def test_logs_are_fetched_and_the_host_is_left_alone(host):
+    """Tried only, nothing is fetched; then the agent's unit and the links are in it; no file of the host's changes."""
+    before, fetched = host.made.files(), host.directory / "n1.tar.gz"
+    assert host.play("collect", check=True) == 0
+    assert not fetched.exists()
+    assert [host.play("collect"), host.play("collect")] == [0, 0]
+    with tarfile.open(fetched) as held:
+        assert {"unit.log", "links.txt"} <= set(held.getnames())
+    assert [path for path in host.made.files() - before if not path.startswith("/var/log/")] == []
 
 
 @pytest.mark.parametrize("how", ["KILL", "STOP"])

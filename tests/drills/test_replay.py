@@ -7,7 +7,8 @@ from pathlib import Path
 REPOSITORY = Path(__file__).parents[2]
 SLICE = (
     "tests/scenarios/collective/test_bandwidth.py::test_ring_is_exact_and_at_line_rate",
-    "tests/scenarios/c4p",
+    "tests/scenarios/c4p/test_atlas.py",
+    "tests/scenarios/c4p/test_plan.py",
     "tests/scenarios/c4d/test_faults.py::test_slow_rank",
 )
 

@@ -55,6 +55,7 @@ def broken(host):
     assert code == 0, said
 
 
+@pytest.mark.nightly
 def test_the_way_to_the_host_is_cut(host, under_a_fault, clean):
     """The fault ends by its lease; the run says which host it has lost, and ends with code 3."""
     port = f"ip link set {host.made.name}"

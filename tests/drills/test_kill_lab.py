@@ -14,7 +14,8 @@ import pytest
 
 from c4bench.lab.machine import containment, kernel
 
-MOMENTS = {"root": 20, "ordinary user": 20, "container": 8}
+USERS = ("root", "ordinary user", "container")
+MOMENTS, AT_NIGHT = 7, 20
 LATEST_S = 6.0
 ENOUGH_TO_FALL_S = 0.5
 GONE_WITHIN_S = 5.0
@@ -28,7 +29,7 @@ exec setpriv --bounding-set=-sys_admin,-net_admin,-sys_module,-sys_ptrace,-sys_r
 CONTAINER = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", _CONTAINER, "sh"]
 
 
-@pytest.fixture(params=MOMENTS)
+@pytest.fixture(params=USERS)
 def user(request):
     """The command prefix that becomes the user the lab is run by."""
     if request.param == "container":
@@ -57,10 +58,21 @@ def workplace():
 
 def test_a_killed_lab_leaves_nothing(user, workplace):
     """SIGKILL of any of a lab's processes, at any moment, leaves no process, mount, or file outside its directory."""
+    kill_labs(user, workplace, MOMENTS)
+
+
+@pytest.mark.nightly
+def test_many_killed_labs_leave_nothing(user, workplace):
+    """At many moments, too."""
+    kill_labs(user, workplace, AT_NIGHT)
+
+
+def kill_labs(user, workplace, moments):
+    """Start so many labs one after the other, and kill each at a random moment."""
     if not containment.contained():
         pytest.skip("unsupported: this machine allows no user namespaces")
     chance = random.Random(20240604)
-    for moment in range(MOMENTS["container" if user == CONTAINER else "root"]):
+    for moment in range(moments):
         wait_s = chance.uniform(0.05, LATEST_S)
         before = outside()
         lab = start_lab(user, workplace, marker := f"/var/tmp/c4bench-loose-{os.getpid()}-{moment}")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+pytestmark = pytest.mark.nightly
 REPOSITORY = Path(__file__).parents[2]
 INVENTORY = {
     "all": {

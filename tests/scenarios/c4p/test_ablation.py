@@ -35,7 +35,7 @@ MODES = {
     "+ global plan": ("planned/4", PathPolicy(dynamic=False)),
     "+ dynamic": ("planned/4", PathPolicy()),
 }
-BRIEF = {"ECMP": 3, "+ global plan": 1, "+ dynamic": 1}
+BRIEF = {"ECMP": 2, "+ global plan": 1, "+ dynamic": 1}
 
 
 @pytest.mark.nightly

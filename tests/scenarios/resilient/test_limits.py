@@ -61,9 +61,16 @@ def test_short_flap_is_hidden(start, several_nics, port_towards, blink, measure)
     accounts = ranks.take()
     check_exact(accounts)
     assert [each.resilience.died for each in accounts] == [0] * ranks.size
-    took_s = sorted(ended - began for began, ended in accounts[0].spans)
-    assert took_s[-1] > took_s[len(took_s) // 2] + 0.02, "the flap hit no running operation"
-    measure("resilient.hidden_flap_s", took_s[-1] - took_s[len(took_s) // 2], unit="s", at_most=0.15, down_s=0.02)
+    # It may hit one by which the ranks agree on whether to go on.
+    longer_s = max(longer_than_usual_s(spans) for spans in (accounts[0].spans, accounts[0].agreed))
+    assert longer_s > 0.02, "the flap hit no running operation"
+    measure("resilient.hidden_flap_s", longer_s, unit="s", at_most=0.15, down_s=0.02)
+
+
+def longer_than_usual_s(spans):
+    """How much longer than the median the longest took."""
+    took_s = sorted(ended - began for began, ended in spans)
+    return took_s[-1] - took_s[len(took_s) // 2]
 
 
 @pytest.mark.needs(hosts=4)

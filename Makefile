@@ -50,7 +50,7 @@ lab: setup
 
 # The longest first; two side by side.
 test: setup lint type
-	@$(MAKE) --no-print-directory -j2 --output-sync=target detection drills fabric faults unit resilience
+	@$(MAKE) --no-print-directory -j2 --output-sync=target drills fabric detection faults resilience unit
 
 lint: venv
 	$(BIN)/ruff check

@@ -15,7 +15,7 @@ import pytest
 from c4bench.lab.machine import containment, kernel
 
 USERS = ("root", "ordinary user", "container")
-MOMENTS, AT_NIGHT = 7, 20
+MOMENTS, AT_NIGHT = 5, 20
 LATEST_S = 6.0
 ENOUGH_TO_FALL_S = 0.5
 GONE_WITHIN_S = 5.0

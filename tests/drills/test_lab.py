@@ -39,7 +39,14 @@ def test_only_the_run_directory_can_be_written(tmp_path):
     assert not (outside / "lost").exists()
 
 
-@pytest.mark.parametrize("name", topology.names())
+# Scenarios boot these, in every run or at night.
+BOOTED_ELSEWHERE = {"clos-2x4", "clos-2x4-2to1", "clos-2x8", "clos-2x8-2to1", "planes-2"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.nightly if name in BOOTED_ELSEWHERE else ()) for name in topology.names()],
+)
 def test_every_topology_comes_up(name):
     """Every NIC of every named fabric is an active RDMA device with the large MTU."""
     expected = topology.ports(topology.load(name))

@@ -15,7 +15,7 @@ from c4bench.deploy.prepare import prepare
 from c4bench.inventory import load
 
 REASON = netns_hosts.missing("systemctl") or netns_systemd.missing()
-pytestmark = pytest.mark.skipif(bool(REASON), reason=REASON)
+pytestmark = [pytest.mark.skipif(bool(REASON), reason=REASON), pytest.mark.nightly]
 PORT = 7447
 BACK_WITHIN_S = 20.0
 # An agent that stands still is found as soon as a test can wait for.

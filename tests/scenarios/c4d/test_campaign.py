@@ -30,8 +30,8 @@ TOUCHED_OPS = 3
 # What more it would say about the same fault comes soon.
 AFTERTHOUGHT_S = 0.5
 TRIALS = 24
-# As many as every run has time for: each kind of traffic three times.
-SLICE = 9
+# As many as every run has time for: each kind of traffic twice.
+SLICE = 6
 SHARD = 25
 PAIRS = 20
 

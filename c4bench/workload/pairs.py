@@ -39,7 +39,7 @@ class Pairs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Found(msgspec.Struct, frozen=True):
-    """What a transfer came to: median seconds of a small write with its acknowledgement, bits a second; or a `problem`."""
+    """What a transfer came to: a small write with its acknowledgement (median, s), bits a second; or a `problem`."""
 
     source: str
     destination: str

@@ -51,6 +51,7 @@ def test_frozen_rank_is_not_a_dead_path(start, several_nics, inject):
     assert max(ended - began for began, ended in accounts[0].spans) > 0.25
 
 
+@pytest.mark.nightly
 @pytest.mark.needs(hosts=4)
 def test_short_flap_is_hidden(start, several_nics, port_towards, blink, measure):
     """A leaf port that is down for 20 ms in the middle of an operation costs a retransmission, and no connection."""

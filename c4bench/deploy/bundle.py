@@ -5,6 +5,7 @@ host's has them: deploy.yml makes one round it, with nothing but `venv` of the s
 compiled parts tie it to our Python version and machine, and `bin/interpreter` refuses any other.
 """
 
+import gzip
 import hashlib
 import io
 import os
@@ -55,7 +56,6 @@ class Entry(msgspec.Struct, frozen=True):
     name: str
     content: bytes
     executable: bool
-    modified_s: int
 
 
 def build(cache: Path, *, ranks: bool = True) -> Path:
@@ -75,8 +75,8 @@ def build(cache: Path, *, ranks: bool = True) -> Path:
 
 
 def _entries(packages: Iterable[str]) -> Iterator[Entry]:
-    yield Entry("bin/interpreter", _INTERPRETER.encode(), executable=True, modified_s=0)
-    yield Entry("bin/inject", _INJECTOR.encode(), executable=True, modified_s=0)
+    yield Entry("bin/interpreter", _INTERPRETER.encode(), executable=True)
+    yield Entry("bin/inject", _INJECTOR.encode(), executable=True)
     package = Path(c4bench.__file__).parent
     yield from _packed(package.parent, (path.relative_to(package.parent) for path in package.rglob("*")))
     yield from _data("faults")
@@ -96,7 +96,7 @@ def _data(folder: str) -> Iterator[Entry]:
     """Data files of ours that lie at the top of a checkout, where an installed package has them."""
     for path in sorted(resource(folder).iterdir()):
         name = f"{PACKAGES}/c4bench/data/{folder}/{path.name}"
-        yield Entry(name, path.read_bytes(), executable=False, modified_s=int(path.stat().st_mtime))
+        yield Entry(name, path.read_bytes(), executable=False)
 
 
 def _packed(root: Path, paths: Iterable[PurePath]) -> Iterator[Entry]:
@@ -107,7 +107,6 @@ def _packed(root: Path, paths: Iterable[PurePath]) -> Iterator[Entry]:
                 name=str(PACKAGES / path),
                 content=source.read_bytes(),
                 executable=os.access(source, os.X_OK),
-                modified_s=int(source.stat().st_mtime),
             )
 
 
@@ -129,9 +128,14 @@ def _digest(entries: Iterable[Entry]) -> str:
 
 
 def _write(path: Path, entries: Iterable[Entry]) -> None:
-    with tarfile.open(path, "w:gz", compresslevel=6) as tar:
+    """The same bytes for the same entries: neither our file's name nor any file's time gets in."""
+    with (
+        path.open("wb") as file,
+        gzip.GzipFile("", "wb", 6, file, mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w") as tar,
+    ):
         for entry in entries:
             member = tarfile.TarInfo(entry.name)
-            member.size, member.mtime = len(entry.content), entry.modified_s
+            member.size = len(entry.content)
             member.mode = 0o755 if entry.executable else 0o644
             tar.addfile(member, io.BytesIO(entry.content))

@@ -2,27 +2,31 @@
 
 import msgspec
 
+from c4bench.lab.places import Place
 from c4bench.lab.topology import Topology
 
 SPEC_FILE = "spec.json"
 RESULT_FILE = "result.json"
 CONTROL_SOCKET = "/run/c4/lab.sock"
 INVENTORY = "/run/c4/inventory.yml"
+MACHINE_ROOT = "/run/c4/machine"  # the machine's file system, which cannot be written to
 READY_MARK = b"\x1ec4bench:ready\n"  # said on the console when the lab is up; the machine's side takes it out
 
 
 class LabSpec(msgspec.Struct, frozen=True):
     """One lab: a fabric, and the command to run in it.
 
-    `writable` are the only directories of the machine that the lab may change; `trust` holds the certificates the hosts
-    come with, used when `agents` start with the hosts; `interactive` gives the command the machine's terminal.
+    Whatever is a path here is one in the lab, by the names that `places` have there. `python` is our interpreter,
+    `directory` where the command starts; `trust` holds the certificates the hosts come with, used when `agents` start
+    with the hosts; `interactive` gives the command the machine's terminal.
     """
 
     topology: Topology
+    places: tuple[Place, ...]
+    python: str
     command: tuple[str, ...]
     directory: str
     environment: dict[str, str]
-    writable: tuple[str, ...]
     trust: str
     agents: bool
     seed: int

@@ -80,6 +80,14 @@ class RunDirectory:
         """Record how a scenario ended, apart from its measurements, so that a failed check fails the verdict too."""
         self.event(time_s, "scenario", scenario=scenario, outcome=outcome.value, reason=reason)
 
+    def lose_host(self, host: str, reason: str) -> None:
+        """Record that the run went on, or ended, without a host."""
+        self.event(0.0, "host_lost", host=host, reason=reason)
+
+    def lost_hosts(self) -> dict[str, str]:
+        """The hosts that fell out of the run, and why."""
+        return {event["host"]: event["reason"] for event in self.events() if event["kind"] == "host_lost"}
+
     def keep_scenarios(self, names: Collection[str]) -> None:
         """Forget the measurements and endings of all other scenarios: they are about to be run again."""
         for file in ("measurements.jsonl", "timings.jsonl", "events.jsonl"):

@@ -15,6 +15,7 @@ from c4bench.errors import UnhealthyError
 from c4bench.remote.protocol import last_words
 
 _GRACE_S = 5.0
+_SSH_FAILED = 255  # ssh(1), EXIT STATUS
 _SHOWN_BYTES = 4096
 
 
@@ -22,7 +23,8 @@ class ProcessSession:
     """Implements `Session`; `host` and `name` are for messages."""
 
     def __init__(self, host: str, name: str, argv: Sequence[str]) -> None:
-        self._what = f"{host}: {name}"
+        self._host, self._what = host, f"{host}: {name}"
+        self._by_ssh = argv[0] == "ssh"
         # Complaints go to a file: a pipe nobody reads would stop the command when full.
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the session)
         try:
@@ -72,7 +74,10 @@ class ProcessSession:
             self._process.wait(_GRACE_S)
         size = self._stderr.seek(0, os.SEEK_END)
         self._stderr.seek(max(0, size - _SHOWN_BYTES))
-        return UnhealthyError(f"{self._what} ended (code {self.exit_code}): {last_words(self._stderr.read())}")
+        words = last_words(self._stderr.read())
+        if self._by_ssh and self.exit_code == _SSH_FAILED:
+            return UnhealthyError(f"{self._host}: no connection: {words}")
+        return UnhealthyError(f"{self._what} ended (code {self.exit_code}): {words}")
 
     def close(self) -> None:
         """End the command's input, wait for it, and end it by force if it stays."""

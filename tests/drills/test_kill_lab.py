@@ -106,6 +106,23 @@ def test_a_lab_boots_where_a_container_lets_it():
     assert "in a container set C4BENCH_CONTAINER=1" in refused.stderr
 
 
+@pytest.mark.nightly
+def test_a_scenario_passes_where_a_container_lets_it(tmp_path):
+    """A fault works without CAP_SYS_ADMIN or new namespaces: a NIC goes down and its events are heard."""
+    scenario = "tests/scenarios/verbs/test_endpoints.py::test_port_events_are_heard"
+    command = [*CONTAINER, sys.executable, "-m", "pytest", "--hosts=softroce", "--c4-topology=pair", scenario]
+    done = subprocess.run(
+        [*command, f"--c4-run-dir={tmp_path}", "-p", "no:cacheprovider"],
+        cwd=Path(__file__).parents[2],
+        env=os.environ | {"C4BENCH_CONTAINER": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr
+    assert "1 passed" in done.stdout
+
+
 def start_lab(user, workplace, marker):
     """A lab whose command keeps trying to write outside: inside the lab that is the overlay, outside it is the disk."""
     command = f"while :; do mkdir -p {marker}; rmdir {marker}; sleep 0.01; done"

@@ -29,6 +29,14 @@ def test_output_and_exit_code_come_home(tmp_path):
     assert lab("--topology=pair", "--", "sh", "-c", "kill -SEGV $$").returncode == 139
 
 
+def test_nothing_outside_interrupts_a_lab():
+    """The clock's is the only interrupt: one by its output's reader would come at a moment of the machine's."""
+    done = lab("--topology=pair", "--", "sh", "-c", "seq 20000; cat /proc/interrupts")
+    counts = {words[-1]: int(words[1]) for words in map(str.split, done.stdout.splitlines()[20001:]) if words}
+    assert counts.pop("timer") > 0
+    assert set(counts.values()) <= {0}, counts
+
+
 def test_only_the_run_directory_can_be_written(tmp_path):
     """A file written to the run directory is on the machine; one written anywhere else is not."""
     inside, outside = tmp_path / "run", tmp_path / "elsewhere"
@@ -40,7 +48,7 @@ def test_only_the_run_directory_can_be_written(tmp_path):
 
 
 # Scenarios boot these, in every run or at night.
-BOOTED_ELSEWHERE = {"clos-2x4", "clos-2x4-2to1", "clos-2x8", "clos-2x8-2to1", "planes-2"}
+BOOTED_ELSEWHERE = {"clos-2x4", "clos-2x4-2to1", "clos-2x8", "clos-2x8-2to1", "planes-2", "blocks-8"}
 
 
 @pytest.mark.parametrize(

@@ -16,12 +16,11 @@ from c4bench import namespaces
 from c4bench.errors import UnhealthyError
 from c4bench.inject.interfaces import ifb_name
 from c4bench.lab import topology as fabric_of
-from c4bench.lab.guest import fabric, power
-from c4bench.lab.spec import INVENTORY, LabSpec
+from c4bench.lab.guest import fabric, naming, power
+from c4bench.lab.spec import INVENTORY, MACHINE_ROOT, LabSpec
 from c4bench.model.fabric import Host
 
 _SSH = Path("/run/c4/ssh")
-_MACHINE_ROOT = "/run/c4/machine"
 _SHARED = Path("/run/c4/shared")  # the storage that a cluster's hosts share
 _NAMESPACES = (
     namespaces.CLONE_NEWNS
@@ -45,12 +44,12 @@ UseDNS no
 PrintMotd no
 Subsystem sftp internal-sftp
 """
-_ACCOUNTS = f"""\
+_ACCOUNTS = """\
 root:x:0:0:root:/run/root:/bin/bash
 sshd:x:100:65534::/run/sshd:/usr/sbin/nologin
 nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin
-c4bench:x:{_AGENT_ID}:{_AGENT_ID}::/nonexistent:/usr/sbin/nologin
 """
+_AGENT_ACCOUNT = f"c4bench:x:{_AGENT_ID}:{_AGENT_ID}::/nonexistent:/usr/sbin/nologin\n"
 _SHADOW = "root:*:19700:0:99999:7:::\nsshd:*:19700::::::\n"  # no password opens anything, yet not locked to keys
 
 
@@ -234,11 +233,12 @@ def _enter_root(host: Host, spec: LabSpec) -> None:
     upper, work, root = (base / name for name in ("upper", "work", "root"))
     for directory in (upper, work, root):
         directory.mkdir()
-    data = f"lowerdir={_MACHINE_ROOT},upperdir={upper},workdir={work}"
+    data = f"lowerdir={MACHINE_ROOT},upperdir={upper},workdir={work}"
     namespaces.mount("overlay", str(root), "overlay", data=data)
     _mount_views(host, root)
     _write_files(host, spec, root)
     os.chroot(root)
+    naming.name([place for place in spec.places if not place.writable])
     os.chdir("/")
 
 
@@ -253,6 +253,8 @@ def _mount_views(host: Host, root: Path) -> None:
         namespaces.mount(path, f"{root}/{path}", "tmpfs", data=data)
     for directory in ("dev/pts", "dev/shm", "dev/infiniband", "run/root", "run/netns", "run/sshd", "run/lock"):
         (root / directory).mkdir()
+    (root / "run/tmp").mkdir()
+    (root / "run/tmp").chmod(0o1777)
     namespaces.mount("devpts", f"{root}/dev/pts", "devpts", data="newinstance,ptmxmode=0666,mode=620")
     namespaces.mount("shm", f"{root}/dev/shm", "tmpfs")
     shared = root / _SHARED.relative_to("/")
@@ -295,7 +297,7 @@ def _write_files(host: Host, spec: LabSpec, root: Path) -> None:
     (etc / "hostname").write_text(f"{host.name}\n")
     names = "".join(f"{known.address} {known.name}\n" for known in fabric_of.hosts(spec.topology))
     (etc / "hosts").write_text(f"127.0.0.1 localhost\n{names}")
-    (etc / "passwd").write_text(_ACCOUNTS)
+    (etc / "passwd").write_text(_ACCOUNTS + (_AGENT_ACCOUNT if spec.agents else ""))
     (etc / "shadow").unlink(missing_ok=True)
     (etc / "shadow").write_text(_SHADOW)
     ssh = etc / "ssh"

@@ -113,9 +113,8 @@ class Supervisor:
         self.selector.close()
         if self.spec.interactive:
             _take_terminal()
-        environment = os.environ | self.spec.environment
         try:
-            os.execvpe(self.spec.command[0], self.spec.command, environment)
+            os.execvp(self.spec.command[0], self.spec.command)
         except OSError as error:
             os.write(2, f"c4bench: {self.spec.command[0]}: {error.strerror}\n".encode())
             os._exit(127)

@@ -25,7 +25,7 @@ from c4bench.lab.machine.autopsy import Landmarks
 
 _HERE = Path(__file__).parent
 CONFIG = _HERE / "kernel.config"
-ENTROPY = _HERE / "entropy.c"
+PRELOAD = _HERE / "preload.c"
 LANDMARKS = _HERE / "landmarks.c"
 SOURCES = Path("/usr/src")
 TOOLS = ("gcc", "make", "flex", "bison", "bc", "xz", "tar", "strip", "nm")
@@ -63,9 +63,9 @@ class Kernel(msgspec.Struct, frozen=True):
         return self.home / "linux"
 
     @property
-    def entropy(self) -> Path:
-        """What is preloaded into it to fix its entropy by a seed."""
-        return self.home / "entropy.so"
+    def preload(self) -> Path:
+        """What is preloaded into it to keep the machine's chance and timing out."""
+        return self.home / "preload.so"
 
 
 def cache_root() -> Path:
@@ -91,7 +91,7 @@ def missing_tools() -> list[str]:
 
 def _cache_key(tarball: Path) -> str:
     digest = hashlib.sha256(f"{tarball.name} {tarball.stat().st_size} {_RECIPE} {sorted(_STAMP.items())}".encode())
-    for part in (CONFIG, ENTROPY, LANDMARKS):
+    for part in (CONFIG, PRELOAD, LANDMARKS):
         digest.update(part.read_bytes())
     return digest.hexdigest()[:12]
 
@@ -183,7 +183,7 @@ def _compile(scratch: Path, tarball: Path, log: IO[str]) -> tuple[Path, Landmark
     _run(["make", "-C", str(source), "ARCH=um", "allnoconfig"], log, environment)
     _make_linux(source, log, environment)
     _run(["strip", "-o", str(staged / "linux"), str(source / "linux")], log)
-    _run(["gcc", "-O2", "-shared", "-fPIC", "-o", str(staged / "entropy.so"), str(ENTROPY)], log)
+    _run(["gcc", "-O2", "-shared", "-fPIC", "-o", str(staged / "preload.so"), str(PRELOAD)], log)
     return staged, _landmarks(source, log, environment)
 
 

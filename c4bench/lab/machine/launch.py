@@ -11,6 +11,7 @@ import c4bench
 from c4bench.deploy import authority
 from c4bench.lab import topology as fabric_of
 from c4bench.lab.machine.run import LabRun, run
+from c4bench.lab.places import CODE, ENVIRONMENT, RUN, Place, inside
 from c4bench.lab.spec import LabSpec
 from c4bench.lab.topology import Topology
 
@@ -32,7 +33,8 @@ def launch(
 ) -> LabRun:
     """Run `command` in a fresh lab, in this working directory; only `directory` can be written to.
 
-    Raises UnhealthyError when the lab does not come up or had to be ended.
+    The machine's paths in the command's words are the lab's there. Raises UnhealthyError when the lab does not come up
+    or had to be ended.
     """
     # In the lab nothing can be kept, so what is not compiled yet would be compiled anew by every process.
     compileall.compile_dir(Path(c4bench.__file__).parent, quiet=2)
@@ -40,13 +42,15 @@ def launch(
     home.mkdir(parents=True, exist_ok=True)
     trust = trust_directory(directory)
     authority.establish(trust, [host.name for host in fabric_of.hosts(topology)], _CERTIFICATES_FROM)
+    places = _places(directory.resolve())
     spec = LabSpec(
         topology=topology,
-        command=tuple(command),
-        directory=str(Path.cwd()),
-        environment=_environment(seed),
-        writable=(str(directory.resolve()),),
-        trust=str(trust),
+        places=places,
+        python=inside(sys.executable, places),
+        command=tuple(inside(word, places) for word in command),
+        directory=inside(str(Path.cwd()), places),
+        environment={name: inside(value, places) for name, value in _environment(seed).items()},
+        trust=inside(str(trust), places),
         agents=agents,
         seed=seed,
         interactive=interactive,
@@ -59,11 +63,23 @@ def trust_directory(directory: Path) -> Path:
     return directory.resolve() / LAB_DIRECTORY / "trust"
 
 
+def _places(run_directory: Path) -> tuple[Place, ...]:
+    """The run directory, our virtual environment if we are in one, and our checkout if we are not installed there."""
+    code = Path(c4bench.__file__).parents[1]
+    shown = [Place(str(run_directory), RUN, writable=True)]
+    if sys.prefix != sys.base_prefix:
+        shown.append(Place(sys.prefix, ENVIRONMENT))
+    if not code.is_relative_to(sys.prefix):
+        shown.append(Place(str(code), CODE))
+    return tuple(shown)
+
+
 def _environment(seed: int) -> dict[str, str]:
     """The same in every run of a seed: nothing of the caller's but how its terminal looks."""
     own = {
         "PATH": f"{Path(sys.executable).parent}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-        "HOME": "/root",
+        "HOME": "/run/root",
+        "TMPDIR": "/run/tmp",
         "LANG": "C.UTF-8",
         "TZ": "UTC",
         "PYTHONHASHSEED": str(seed % (1 << 32)),

@@ -8,14 +8,17 @@ import subprocess
 import sys
 import tempfile
 import termios
+import threading
 import time
 import tty
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from queue import SimpleQueue
 
 import msgspec
 
+import c4bench
 from c4bench.errors import UnhealthyError
 from c4bench.lab.machine import containment, kernel
 from c4bench.lab.machine.watchdog import Watchdog
@@ -63,7 +66,7 @@ def run(spec: LabSpec, home: Path, *, virtual: bool = True, limit_s: float = 360
     (home / RESULT_FILE).unlink(missing_ok=True)
     shutil.rmtree(home / ".uml", ignore_errors=True)
     (home / SPEC_FILE).write_bytes(msgspec.json.encode(spec))
-    _write_init(home, spec)
+    _write_init(home)
     started = time.monotonic()
     with (
         (home / "kernel.log").open("wb") as log,
@@ -95,7 +98,7 @@ def _start(program: kernel.Kernel, spec: LabSpec, home: Path, log: int, *, virtu
         "HOME": ".",  # relative, so that the console's socket path stays short
         "PATH": os.environ.get("PATH", "/usr/bin:/bin"),
         "TMPDIR": memory_directory(),
-        "LD_PRELOAD": str(program.entropy),
+        "LD_PRELOAD": str(program.preload),
         "C4BENCH_SEED": str(spec.seed),
     }
     return subprocess.Popen(
@@ -116,11 +119,11 @@ def _before_exec() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-def _write_init(home: Path, spec: LabSpec) -> None:
+def _write_init(home: Path) -> None:
     init = home / "init"
-    exports = " ".join(f"{name}={shlex.quote(value)}" for name, value in sorted(spec.environment.items()))
-    command = shlex.join([sys.executable, "-B", "-m", "c4bench.lab.guest.init", str(home / SPEC_FILE)])
-    init.write_text(f"#!/bin/sh\nexport {exports}\nexec {command}\n")
+    code = shlex.quote(str(Path(c4bench.__file__).parents[1]))
+    command = shlex.join([sys.executable, "-P", "-B", "-m", "c4bench.lab.guest.entry", str(home / SPEC_FILE)])
+    init.write_text(f"#!/bin/sh\nPYTHONPATH={code} exec {command}\n")
     init.chmod(0o755)
 
 
@@ -154,12 +157,17 @@ def _raw_terminal(wanted: bool) -> Iterator[None]:
 
 
 def _carry_output(process: "subprocess.Popen[bytes]") -> float | None:
-    """Copy the console to our output until it closes; return when the lab said it was up."""
+    """Copy the console to our output until it closes; return when the lab said it was up.
+
+    A lab stands still until its output is taken, and whoever reads ours may take their time: a thread takes it in.
+    """
     assert process.stdout is not None
+    said: SimpleQueue[bytes] = SimpleQueue()
+    threading.Thread(target=_take_in, args=(process.stdout.fileno(), said), name="lab-output", daemon=True).start()
     ready_at = None
     held = b""  # what was said before the lab was up; the mark may come in pieces
     output = sys.stdout.buffer
-    while chunk := os.read(process.stdout.fileno(), 65536):
+    while chunk := said.get():
         if ready_at is None:
             held += chunk
             if READY_MARK not in held:
@@ -171,6 +179,14 @@ def _carry_output(process: "subprocess.Popen[bytes]") -> float | None:
     output.write(held)
     output.flush()
     return ready_at
+
+
+def _take_in(console: int, said: "SimpleQueue[bytes]") -> None:
+    """Everything that is said, as it is said; nothing (b"") tells that it has ended."""
+    with suppress(OSError):  # it is closed where the run has been broken off
+        while chunk := os.read(console, 65536):
+            said.put(chunk)
+    said.put(b"")
 
 
 def _result(home: Path) -> LabResult:

@@ -61,7 +61,9 @@ class LoopbackConnection:
         return self._receives
 
     def connect(self, remote: Remote, source_port: int = 0, receives: int = 0) -> None:
-        """Connect to `remote.qp` with `receives` receives posted."""
+        """Connect to `remote.qp` with `receives` receives posted. VerbsError while the port is down."""
+        if not self.port.active:
+            raise VerbsError(f"QP {self.qp_num} on {self.port.name}: the port is down", device=self.port.name)
         self._remote = remote.qp
         self.source_port = source_port or _ECMP_PORT
         with self.port.network.lock:
@@ -113,7 +115,7 @@ class LoopbackConnection:
     def _send(self, write: _Write) -> None:
         network = self.port.network
         far = network.connections.get(self._remote)
-        fate = network.fate(self.port, far.port) if far is not None else ""
+        fate = self._fate(far) if far is not None else ""
         if far is None or far.qp_num in network.dead:
             self._end(write, "RETRY_EXC_ERR")
         elif not fate and not far.broken:
@@ -125,6 +127,11 @@ class LoopbackConnection:
             self._tried = 0
             self._due_s = time.monotonic() + self._timer_s
             network.retransmission.add(self)
+
+    def _fate(self, far: LoopbackConnection) -> Fate:
+        """What becomes of packets to that end; nothing passes a port that is down."""
+        fate = self.port.network.fate(self.port, far.port)
+        return fate if self.port.active and far.port.active else fate or "lost"
 
     def retry(self, now_s: float) -> bool:
         """See Unanswered."""
@@ -138,7 +145,7 @@ class LoopbackConnection:
     def _again(self, now_s: float) -> None:
         network = self.port.network
         far = network.connections.get(self._remote)
-        fate: Fate = network.fate(self.port, far.port) if far is not None else "lost"
+        fate: Fate = self._fate(far) if far is not None else "lost"
         if far is not None and not far.broken and fate in {"", "unacknowledged"}:
             for write in self._unanswered:
                 self._deliver(far, write)

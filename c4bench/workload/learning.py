@@ -28,9 +28,9 @@ class Learning(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Train for `steps`, 0 for as long as it is left running, with a checkpoint in `checkpoints` every so many steps.
 
     A step computes for `compute_s`, with `jitter` as in `Training`, sums `gradient_bytes` of gradient, of which the
-    model is a small part, and exchanges `token_bytes` with all. A rank's process takes `start_s` to start; its share of
-    a checkpoint is `state_bytes`, saved and loaded at those rates. Rank 0 reports the losses of every `report_every`
-    steps.
+    model is a small part, and exchanges `token_bytes`, if any, with all. A rank's process takes `start_s` to start; its
+    share of a checkpoint is `state_bytes`, saved and loaded at those rates. Rank 0 reports the losses of every
+    `report_every` steps.
     """
 
     checkpoints: str
@@ -89,7 +89,8 @@ class Learner:
         own = self._gradient[: perceptron.PARAMETERS + 1]
         perceptron.gradient(self._state, seed, step, self._comm.rank, own)
         self._comm.all_reduce(self._gradient)
-        self._comm.all_to_all(self._received, self._tokens)
+        if self._tokens.size:
+            self._comm.all_to_all(self._received, self._tokens)
         own /= np.float32(self._comm.size)
         perceptron.update(self._state, own[:-1])
         return float(own[-1])

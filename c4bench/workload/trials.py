@@ -1,7 +1,7 @@
 """Collectives back to back while something is broken: exact or not, and how long each took.
 
-The master takes part in every exchange as one more rank: trial n is what it gives to `trial/n`, and `ended/n` takes
-each rank's account.
+The master takes part in every exchange as one more rank: trial n is what it gives to `trial/n`, all meet in `ready/n`
+once they are connected, and `ended/n` takes each rank's account.
 """
 
 import time
@@ -24,7 +24,7 @@ from c4bench.workload.payload import Payload
 
 _PATIENCE_S = 1e6
 # How often ranks agree on whether to stop: less than the operations themselves.
-_NEWS_EVERY = 3
+NEWS_EVERY = 3
 _SHARED_OUT = frozenset({"all_gather", "reduce_scatter", "all_to_all"})
 
 
@@ -103,6 +103,7 @@ def run(context: RankContext) -> None:
             elif comm is None or trial.fresh:
                 undo.close()
                 comm = undo.enter_context(context.communicator(f"trial{number}", wanted.options()))
+            _exchange(context, f"ready/{number}", b"")
             account = _run(comm, trial) if context.rank not in trial.without else Account(0, 0, (), None)
             _exchange(context, f"ended/{number}", msgspec.msgpack.encode(account))
 
@@ -152,13 +153,13 @@ def _operations(
             sum(exact_elements(array, argument, payload) for array, argument in zip(held, told, strict=True)),
             sum(array.size for array in held),
         )
-        if step % _NEWS_EVERY:
+        if step % NEWS_EVERY:
             continue
         news[:] = comm.rank == 0 and time.time() >= until, _died(comm) > died
         began = time.time()
         comm.all_reduce(news, "max")
         agreed.append((began, time.time()))
-        left -= _NEWS_EVERY * int(news[1])
+        left -= NEWS_EVERY * int(news[1])
         if news[0] or left <= 0:
             return
 

@@ -81,9 +81,10 @@ class Rail:
 
     def connect(self, data: Remote, probe: Remote, source_port: int = 0) -> None:
         """Connect to the far end's QPs. Probes take the path that data takes."""
+        self.receives = 0
         self.ends.data.connect(data, source_port, receives=self._depth)
-        self.ends.probe.connect(probe, self.ends.data.source_port)
         self.receives = self._depth
+        self.ends.probe.connect(probe, self.ends.data.source_port)
         self.probing = False
 
     def received(self) -> None:
@@ -97,7 +98,9 @@ class Rail:
         """Have nothing leave or arrive by it from now on."""
         self.state, self.why = State.FENCED, why
         self.told_ns, self.tells = now_ns, 0
-        self.ends.data.fence()
+        if self.receives:
+            # One without receives has never been connected: nothing leaves or arrives by it as it is.
+            self.ends.data.fence()
 
     def probe(self) -> None:
         """Ask the far end's NIC for a sign of life, with zero bytes, unless it is being asked."""

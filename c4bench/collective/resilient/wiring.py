@@ -1,4 +1,7 @@
-"""Brings up all rails of a communicator's edges at once, so that backups are ready before anything fails."""
+"""Brings up all rails of a communicator's edges at once, so that backups are ready before anything fails.
+
+A NIC that is down by then is lost as it would be later: the others carry its part until it comes back.
+"""
 
 from collections.abc import Sequence
 
@@ -20,6 +23,7 @@ from c4bench.collective.resilient.words import RailName
 from c4bench.collective.wire import MAILBOX_SLOTS
 from c4bench.collective.wiring import Site, Wired, flow_of, slowest
 from c4bench.model.fabric import Flow
+from c4bench.verbs.errors import VerbsError
 from c4bench.verbs.transport import Remote
 
 _GRANT_SENDS = 64
@@ -34,6 +38,7 @@ class RailWiring:
         self._ledger = ledger
         self._keys = keys
         self._channels = len(site.ports)
+        self._unconnected: list[tuple[RailName, str]] = []
 
     def wire(self, key: str, to: Sequence[int], back: Sequence[int], *, staged: bool) -> Wired:
         """See `collective.wiring.wire`."""
@@ -72,6 +77,7 @@ class RailWiring:
         for peer, back_rails in receiving.items():
             self._join_receiving(peer, back_rails, hellos, outboxes[peer], stagings[peer], back_posts[peer])
         site.exchange(f"{key}/up")
+        self._give_up()
         edges = self._engine.edges.all
         return Wired(
             {edge.peer: list(edge.outlets) for edge in edges if isinstance(edge, SendingEdge) and edge.peer in to},
@@ -130,6 +136,23 @@ class RailWiring:
         for rail, source_port in zip(rails, site.process.rendezvous.route(flows), strict=True):
             rail.source_port = source_port
 
+    def _connect(self, rail: Rail, data: Remote, probe: Remote, source_port: int = 0) -> None:
+        """Connect a rail; one whose NIC is down meanwhile is lost like any other."""
+        if not rail.port.active:
+            self._unconnected.append((rail.name, "its port was down when it was to be connected"))
+            return
+        try:
+            rail.connect(data, probe, source_port)
+        except VerbsError as error:
+            self._unconnected.append((rail.name, str(error)))
+
+    def _give_up(self) -> None:
+        """Have rails that could not be connected repaired, once those that could may carry word of it."""
+        engine, now_ns = self._engine, self._site.options.clock_ns()
+        for name, why in self._unconnected:
+            engine.repair.broken(*engine.edges.by_name[name], why, now_ns)
+        self._unconnected.clear()
+
     def _join_sending(
         self, peer: int, rails: list[SendingRail], hellos: Sequence[RailHello], mailbox: SharedBuffer, post: Post
     ) -> None:
@@ -137,7 +160,7 @@ class RailWiring:
         post.far = far.words
         for rail, data, probe in zip(rails, far.data, far.probe, strict=True):
             rail.rate_bps = min(rail.rate_bps, hellos[peer].rates_bps[rail.nic])
-            rail.connect(data, probe, rail.source_port)
+            self._connect(rail, data, probe, rail.source_port)
             rail.record.move(rail.ends.data.source_port)
         staging_bytes = self._site.options.staging_bytes
         outlets = [
@@ -160,7 +183,7 @@ class RailWiring:
         site, far = self._site, hellos[peer].sending[self._site.rank]
         post.far = far.words
         for rail, data, probe in zip(rails, far.data, far.probe, strict=True):
-            rail.connect(data, probe)
+            self._connect(rail, data, probe)
             name = ConnName(site.record, peer, site.members[peer].nics[rail.nic], site.nics[rail.nic].name, data.qp)
             rail.record = site.recorder.arrivals(name)
         staging_bytes = site.options.staging_bytes

@@ -19,41 +19,56 @@ echo "$known" | sed 's/^/neighbour replace /' | ip -batch -
 class Ranks:
     """The test's hold on the ranks of a `trials` job."""
 
-    def __init__(self, cluster, spec):
+    def __init__(self, cluster, spec, clocks):
         self.spec = spec
+        self._clocks = clocks
         self.size = len(spec.members)
         self._cluster = cluster
         self._number = 0
         self._given = False
         cluster.start(spec)
 
+    @property
+    def clock_error_s(self):
+        """How much a time in an account may be off."""
+        return self._clocks.error_s(*(member.host for member in self.spec.members))
+
     def close(self):
         self._cluster.stop(self.spec.id)
 
     def give(self, trial):
-        """Have every rank begin; an earlier trial that nobody took is over first."""
+        """Have every rank begin, and wait until all are connected; an earlier trial that nobody took is over first."""
         if self._given:
             self.take()
         self._meet("trial", msgspec.msgpack.encode(trial))
+        self._meet("ready", b"")
         self._given = True
 
     def take(self):
-        """Every rank's account."""
+        """Every rank's account, its times on our clock."""
         answers = self._meet("ended", b"")[: self.size]
         self._number += 1
         self._given = False
-        return [msgspec.msgpack.decode(answer, type=Account) for answer in answers]
+        told = [msgspec.msgpack.decode(answer, type=Account) for answer in answers]
+        return [self._ours(member.host, each) for member, each in zip(self.spec.members, told, strict=True)]
 
     def __call__(self, trial):
         self.give(trial)
         return self.take()
+
+    def _ours(self, host, account):
+        def ours(spans):
+            return tuple((self._clocks.ours(host, began), self._clocks.ours(host, ended)) for began, ended in spans)
+
+        times = {"spans": ours(account.spans), "agreed": ours(account.agreed)}
+        return msgspec.structs.replace(account, error_s=self._clocks.ours(host, account.error_s), **times)
 
     def _meet(self, what, payload):
         return self._cluster.meet(self.spec.id, f"{what}/{self._number}", self.size, self.size + 1, payload, PATIENCE_S)
 
 
 @pytest.fixture(scope="module")
-def start(cluster, pytestconfig):
+def start(cluster, clocks, pytestconfig):
     """Start ranks on hosts, with parameters of `trials`; they end with the module."""
     made = {}
 
@@ -62,7 +77,7 @@ def start(cluster, pytestconfig):
         if key not in made:
             name = f"trials{len(made)}"
             seed = pytestconfig.option.c4_seed
-            made[key] = Ranks(cluster, job(name, "trials", place(hosts), seed=seed, **parameters))
+            made[key] = Ranks(cluster, job(name, "trials", place(hosts), seed=seed, **parameters), clocks)
         return made[key]
 
     yield begin
@@ -71,12 +86,17 @@ def start(cluster, pytestconfig):
 
 
 @pytest.fixture
-def several_nics(request, rdma_hosts):
-    """The hosts, where each has several NICs."""
-    wanted = request.node.get_closest_marker("needs").kwargs["hosts"]
+def every_host(rdma_hosts):
+    """All hosts there are, where each has several NICs."""
     if min(len(host.nics) for host in rdma_hosts) < 2:
         pytest.skip("one-nic: every host needs two NICs; try --c4-topology planes-2 or rails-8")
-    return rdma_hosts[:wanted]
+    return rdma_hosts
+
+
+@pytest.fixture
+def several_nics(request, every_host):
+    """As many of them as the scenario needs."""
+    return every_host[: request.node.get_closest_marker("needs").kwargs["hosts"]]
 
 
 @pytest.fixture

@@ -73,7 +73,8 @@ def test_degraded_and_back(cluster, start, several_nics, inject, measure):
     slow = [number for number, each_s in enumerate(took) if each_s > sparse_s / 0.98]
     back_s = max(each.spans[slow[-1] if slow else 0][1] for each in accounts)
     assert slow[-1:] < [len(took) - 1], "the bandwidth never came back"
-    measure("resilient.failback_s", back_s - healed_s, unit="s", at_most=2.0, fraction=0.98, nics=nics)
+    labels = {"fraction": 0.98, "nics": nics, "plus_minus": ranks.clock_error_s}
+    measure("resilient.failback_s", back_s - healed_s, unit="s", at_most=2.0, **labels)
     assert all(set(each.resilience.states) == {"up"} for each in accounts)
     said = [finding for each in accounts for finding in each.resilience.findings]
     right = sum(finding == (str(fault.target),) for finding in said)

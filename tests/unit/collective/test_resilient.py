@@ -617,3 +617,43 @@ def test_host_lost_beside_a_degraded_rank(world):
     for error in made.run(work):
         assert error.status in ("HOST_LOST", "ABORTED")
         assert "host h2" in str(error)
+
+
+def test_nic_that_is_down_while_connecting(world):
+    """A NIC that is down when ranks connect is lost as it would be later: sums are exact, and it comes back."""
+    made = resilient(world, 3, down={(1, 0)})
+
+    def work(comm):
+        summed(comm, 40_000)
+        lost = states(comm)
+        comm.barrier()
+        if comm.rank == 0:
+            made.bring_up()
+        until(comm, {"up"})
+        summed(comm, 40_000)
+        return lost
+
+    outcomes = made.run(work)
+    assert [outcome for outcome in outcomes if isinstance(outcome, BaseException)] == []
+    assert all(set(lost) != {"up"} for lost in outcomes)
+
+
+def test_nic_that_is_lost_while_the_others_connect(world):
+    """One that goes down while the others connect to reduce without a degraded rank costs no element, and no error."""
+    made = resilient(world, 4, split_bytes=1 << 14)
+    storm = Storm(made)
+
+    def work(comm):
+        summed(comm, 100)
+        comm.barrier()
+        if comm.rank == 0:
+            storm.add("down", 0, 0, after=10)
+            made.down.add((2, 1))
+        for step in range(24):
+            summed(comm, 5_000, step)
+        return comm.resilience.split
+
+    outcomes = made.run(work)
+    assert [outcome for outcome in outcomes if isinstance(outcome, BaseException)] == []
+    assert len(set(outcomes)) == 1
+    assert outcomes[0] > 0

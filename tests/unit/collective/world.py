@@ -31,12 +31,17 @@ class PlannedRendezvous(LocalRendezvous):
 
 
 class World:
-    """A job of `size` ranks with `nics` NICs each; ranks in `absent` never join."""
+    """A job of `size` ranks with `nics` NICs each; ranks in `absent` never join.
+
+    NICs in `down`, by rank and number, are down when they are opened.
+    """
 
     def __init__(self, folder, size, nics=1, absent=(), **options):
         self.size = size
         self.folder = folder
         self.network = Network()
+        self.down = options.pop("down", set())
+        self.opened = []
         self.rates = options.pop("rates", (1e10,) * nics)
         self.rendezvous = PlannedRendezvous()
         self.options = Options(timeout_s=options.pop("timeout_s", 20.0), **options)
@@ -57,7 +62,15 @@ class World:
     def open(self, rank, nic):
         """The first communicator gets the ports that tests look at."""
         port = self.ports[rank][nic.index]
-        return LoopbackPort(self.network, f"rxe{nic.index}") if getattr(port, "taken", False) else _take(port)
+        port = LoopbackPort(self.network, f"rxe{nic.index}") if getattr(port, "taken", False) else _take(port)
+        port.active = (rank, nic.index) not in self.down
+        self.opened.append(port)
+        return port
+
+    def bring_up(self):
+        """All NICs are up."""
+        for port in self.opened:
+            port.active = True
 
     def join(self, rank, **changed):
         nics = tuple(Nic(f"h{rank}", i, f"rxe{i}", "net", "::1", self.rates[i]) for i in range(len(self.ports[rank])))

@@ -1,6 +1,8 @@
 """Reports on a page: a row a host, hosts that are alike in one; below it what is missing and the mend."""
 
+import re
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 
 from c4bench.doctor.capabilities import NAMES, Capability, Report, State
 from c4bench.doctor.switches import SwitchReport
@@ -46,15 +48,21 @@ def _absences(reports: Iterable[Report]) -> list[str]:
     for report in reports:
         for one in report.capabilities:
             if one.state is State.ABSENT:
-                found.setdefault((not one.bad, one.name, _said(one, report.host), one.mend), []).append(report.host)
-    return [
-        f"{'no ' if fine else 'BAD'}  {name}: {_some(hosts)}: {detail}{f'  -> {mend}' if mend else ''}"
-        for (fine, name, detail, mend), hosts in sorted(found.items())
-    ]
+                found.setdefault((not one.bad, one.name, one.mend, _said(one, report.host)), []).append(report.host)
+    lines = []
+    for (fine, name, mend), kind in groupby(sorted(found.items()), lambda item: item[0][:3]):
+        rows = list(kind)
+        rest = [host for _, hosts in rows[_SHOWN:] for host in hosts]
+        told = [(_some(hosts), detail) for (*_, detail), hosts in rows[:_SHOWN]]
+        told += [(_some(rest), "likewise")] if rest else []
+        mark, advice = "no " if fine else "BAD", f"  -> {mend}" if mend else ""
+        lines += [f"{mark}  {name}: {hosts}: {detail}{advice}" for hosts, detail in told]
+    return lines
 
 
 def _said(one: Capability, host: str) -> str:
-    return one.detail.removeprefix(f"{host}: ")
+    """Without the host's own name, so that hosts can be alike."""
+    return re.sub(rf"(?<![\w.-]){re.escape(host)}/", "NIC ", one.detail.removeprefix(f"{host}: "))
 
 
 def _clock(reports: Iterable[Report]) -> list[str]:

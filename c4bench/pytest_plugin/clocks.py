@@ -15,9 +15,13 @@ class Clocks:
     def __init__(self, known: Mapping[str, Offset]) -> None:
         self._known = known
 
-    def error_s(self, host: str) -> float:
-        """How much a time of that host, put on our clock, may be off."""
-        return self._known.get(host, Offset()).error_s
+    def error_s(self, *hosts: str) -> float:
+        """How much a time of any of these hosts, put on our clock, may be off."""
+        return max((self._known.get(host, Offset()).error_s for host in hosts), default=0.0)
+
+    def ours(self, host: str, time_s: float) -> float:
+        """A time that this host's clock told, on our clock."""
+        return self._known.get(host, Offset()).ours(time_s)
 
     @contextmanager
     def translated(self, fault: AbstractContextManager[Applied], host: str) -> Iterator[Applied]:

@@ -92,7 +92,8 @@ def rdma_hosts(request: pytest.FixtureRequest, hosts: tuple[Host, ...], cluster:
     fit = request.config.stash[TENANCY].fit(marker.args if marker else ())
     able = tuple(host for host in hosts if not answers[host.name].rdma and host.nics and host.name in fit)
     if len(able) < wanted:
-        problem = next((f"{name}: {answer.rdma}" for name, answer in answers.items() if answer.rdma), "too few hosts")
+        why = {host.name: answers[host.name].rdma or ("" if host.nics else "c4.nics is empty") for host in hosts}
+        problem = next((f"{name}: {said}" for name, said in why.items() if said), "too few hosts")
         pytest.skip(f"no-rdma: {len(able)} of {wanted} hosts have RDMA ({problem})")
     return able
 

@@ -12,6 +12,7 @@ from c4bench.errors import UsageError
 from c4bench.lab import topology as topologies
 from c4bench.lab.machine import kernel, launch
 from c4bench.lab.machine.run import LabRun
+from c4bench.lab.places import RUN
 from c4bench.lab.spec import INVENTORY
 from c4bench.model.measurement import Clock
 from c4bench.pytest_plugin.tenancy import TENANCY, Tenancy
@@ -29,6 +30,8 @@ def prepare(config: pytest.Config) -> int | None:
     capabilities.check(config.option.c4_require)
     if config.option.c4_resume and config.option.c4_run_dir is None:
         raise UsageError("--c4-resume: which run? name it with --c4-run-dir, such as reports/runs/latest")
+    if config.option.c4_resume and not RunDirectory(config.option.c4_run_dir).started:
+        raise UsageError(f"--c4-resume: {config.option.c4_run_dir} holds no run; see reports/runs, or leave it out")
     if config.option.c4_scheduler:
         scheduler(config.option.c4_scheduler)
     if config.option.hosts == LAB:
@@ -74,6 +77,8 @@ def _run_in_lab(config: pytest.Config) -> int:
     built = kernel.require()
     time = option.c4_time or "virtual"
     run = _run(config, LAB, topology.name, time)
+    sys.stdout.write(f"c4bench: {run.path} is {RUN} in the lab\n")
+    sys.stdout.flush()
     lab = launch.launch(topology, _command(config, run, time), run.path, seed=option.c4_seed, virtual=time == "virtual")
     _time(run, built, lab)
     report = render(run.path)
@@ -89,7 +94,7 @@ def _command(config: pytest.Config, run: RunDirectory, time: str) -> list[str]:
         "pytest",
         "-p",
         "no:cacheprovider",
-        *_without_hosts(_arguments(config)),
+        *_located(_without_hosts(_arguments(config)), config),
         f"--rootdir={config.rootpath}",
         *([f"--config-file={config.inipath}"] if config.inipath else []),
         f"--hosts={INVENTORY}",
@@ -110,6 +115,12 @@ def _without_hosts(arguments: list[str]) -> list[str]:
             kept.append(argument)
         skip = argument == "--hosts"
     return kept
+
+
+def _located(arguments: list[str], config: pytest.Config) -> list[str]:
+    """Paths of tests from the root on: our working directory may have another name in the lab than beside them."""
+    here = config.invocation_params.dir
+    return [str(here / argument) if argument in config.args else argument for argument in arguments]
 
 
 def _time(run: RunDirectory, built: kernel.Kernel, lab: LabRun) -> None:

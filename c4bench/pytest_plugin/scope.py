@@ -10,12 +10,13 @@ import pytest
 from c4bench.doctor.capabilities import THROUGH_AGENTS
 from c4bench.errors import C4Error, UnhealthyError
 from c4bench.inject import catalogue
-from c4bench.pytest_plugin.tenancy import TENANCY
+from c4bench.pytest_plugin.tenancy import TENANCY, Tenancy
 from c4bench.pytest_plugin.verdicts import scenario_name
 from c4bench.record import RunDirectory
 
 _ENDED = "ended"
 _UNTIMED_S = 60.0
+_A_MINUTE_S = 60.0
 
 
 class Scope:
@@ -24,21 +25,25 @@ class Scope:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._module: Path | None = None
+        self._all_passed = False  # before this run, which resumes it
         self._judged_bad = False  # something failed for another reason than a host's being unhealthy
 
     @property
     def _run(self) -> RunDirectory:
         return RunDirectory(self._config.option.c4_run_dir)
 
+    @pytest.hookimpl(trylast=True)  # of what was chosen by -k and -m
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         """Leave out what has passed before the interruption that `--c4-resume` makes good."""
         if not config.option.c4_resume:
             return
+        wanted = len(items)
         ended = [event for event in self._run.events() if event["kind"] == _ENDED and event["passed"]]
         passed = {event["node"] for event in ended}
         self._run.keep_scenarios({event["scenario"] for event in ended})
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid in passed])
         items[:] = [item for item in items if item.nodeid not in passed]
+        self._all_passed = bool(wanted) and not items
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Before anything is degraded: what, where, and for how long."""
@@ -63,8 +68,7 @@ class Scope:
             tenancy.look()
         if tenancy.refusal:
             pytest.skip(tenancy.refusal)
-        marker = item.get_closest_marker("needs")
-        reason = tenancy.lack(marker.args, marker.kwargs.get("hosts", 1)) if marker and marker.args else ""
+        reason = lacking(item, tenancy)
         if reason:
             pytest.skip(reason)
 
@@ -98,6 +102,10 @@ class Scope:
             unjudged.add(pytest.ExitCode.TESTS_FAILED)
         if tenancy.refusal and session.exitstatus in unjudged:
             session.exitstatus = UnhealthyError.exit_code
+        elif self._all_passed and session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
+            session.exitstatus = pytest.ExitCode.OK
+        for host, reason in tenancy.broken.items():
+            self._run.lose_host(host, reason)
 
     def pytest_unconfigure(self) -> None:
         """Give the hosts back, whatever has happened."""
@@ -110,22 +118,33 @@ class Scope:
 
 
 def announcement(items: Iterable[pytest.Item], config: pytest.Config, past: dict[str, float]) -> list[str]:
-    """What will be touched: the hosts that permit faults, the faults by name, and how long it took before."""
-    chosen = list(items)
+    """What will be touched: the hosts that permit faults, the faults by name, and how long it took before.
+
+    What these hosts cannot do is skipped, and takes no time.
+    """
+    tenancy = config.stash[TENANCY]
+    chosen = [item for item in items if not lacking(item, tenancy)]
     disruptive = [item for item in chosen if "inject" in getattr(item, "fixturenames", ())]
     if not config.option.c4_allow_disruptive:
         left = f"; {len(disruptive)} scenarios would, and are skipped (--c4-allow-disruptive)" if disruptive else ""
+        reading = [item for item in chosen if item not in disruptive]
         return [
             f"nothing is degraded{left}",
-            f"{len(chosen)} scenarios, {_minutes(chosen, past)}{_untimed(chosen, past)}",
+            f"{len(reading)} scenarios, {_minutes(reading, past)}{_untimed(reading, past)}",
         ]
-    hosts = [host.name for host in config.stash[TENANCY].inventory.hosts if host.disruptive]
+    hosts = [host.name for host in tenancy.inventory.hosts if host.disruptive]
     faults = sorted({name for item in disruptive for name in faults_of(item)})
     return [
         f"{len(disruptive)} of {len(chosen)} scenarios degrade {', '.join(hosts) or 'no host, since none permits it'}",
         f"faults: {', '.join(faults) or 'none'}; each ends by itself, on its host, when its lease does",
         f"{_minutes(disruptive, past)} of disruption, {_minutes(chosen, past)} in all{_untimed(chosen, past)}",
     ]
+
+
+def lacking(item: pytest.Item, tenancy: Tenancy) -> str:
+    """What a scenario is marked to need and these hosts have not, as a reason to skip it; "" where they have it."""
+    marker = item.get_closest_marker("needs")
+    return tenancy.lack(marker.args, marker.kwargs.get("hosts", 1)) if marker else ""
 
 
 def faults_of(item: pytest.Item) -> set[str]:
@@ -150,7 +169,8 @@ def past_durations(runs: Path) -> dict[str, float]:
 
 
 def _minutes(items: Sequence[pytest.Item], past: Mapping[str, float]) -> str:
-    return f"about {sum(past.get(item.nodeid, _UNTIMED_S) for item in items) / 60:.1f} min"
+    seconds = sum(past.get(item.nodeid, _UNTIMED_S) for item in items)
+    return f"about {seconds / 60:.1f} min" if seconds >= _A_MINUTE_S else "less than a minute"
 
 
 def _untimed(items: Sequence[pytest.Item], past: Mapping[str, float]) -> str:

@@ -92,7 +92,7 @@ class Tenancy:
         able = self.fit(wanted)
         if len(able) >= hosts:
             return ""
-        for host in self.inventory.hosts:
+        for host in self.inventory.hosts if wanted else ():
             missing = _missing(self.reports()[host.name], wanted)
             if missing:
                 return f"no-{missing.name}: {len(able)} of {hosts} hosts have it ({host.name}: {missing.detail})"

@@ -1,10 +1,11 @@
 #!/bin/sh
-# look.sh PREFIX [OPERATOR...]: a line for everything that is wrong with the agent's installation in PREFIX.
+# look.sh PREFIX [OPERATOR...]: a line for everything that is wrong with the agent's installation in PREFIX. Each begins
+# with "wrong: ", since what a login itself says comes by the same way.
 prefix=$1
 name=${prefix##*/}
 shift
 
-say() { echo "$*"; }
+say() { echo "wrong: $*"; }
 
 [ -x "$prefix/bin/python" ] || { say "nothing is in $prefix: run deploy.yml"; exit 0; }
 said=$("$prefix/bin/python" -I -c 'import c4bench.agent.main' 2>&1) || say "the agent's Python does not work: $said"

@@ -121,6 +121,23 @@ def test_hosts_that_are_alike_share_a_row_and_a_reason():
     assert any(line.startswith("BAD  reachable: n1: no route to host  ->") for line in page)
 
 
+def test_what_differs_on_every_host_is_not_told_of_every_host():
+    """A reason that names the host's own NIC is one reason; of reasons that name each its peer, a few are told."""
+    nics = [msgspec.structs.replace(NIC, host=f"n{n}") for n in range(64)]
+    hosts = [msgspec.structs.replace(HOST, name=nic.host, nics=(nic,)) for nic in nics]
+    ways = [[Way(f"{host.name}/0", f"n{number + 1}/0", 0)] for number, host in enumerate(hosts)]
+    found = msgspec.structs.replace(FOUND, knobs={"0": Knob("", "refused")})
+    page = table.lines([judge(host, found, CLOCK, own) for host, own in zip(hosts, ways, strict=True)])
+    assert [line for line in page if "paths" in line and "refused" in line] == [
+        "no   paths: n0, n1, n2, n3, n4, n5 and 58 more: NIC 0: refused  -> see docs/lab-setup.md"
+    ]
+    mtu = [line for line in page if line.startswith("no   mtu")]
+    assert len(mtu) == 7
+    assert "no echo comes back from n1/0 to NIC 0" in mtu[0]
+    assert mtu[-1].startswith("no   mtu: n")
+    assert "and 52 more: likewise" in mtu[-1]
+
+
 def test_priorities_are_read_off_mlnx_qos():
     """As the tool prints them, in either of its spellings."""
     text = """Priority trust state: dscp

@@ -72,6 +72,7 @@ def test_a_path_elsewhere_after_a_space_is_refused(tmp_path):
     [
         ("--c4-require=warp", ("'warp' is no capability", "reachable, python")),
         ("--c4-resume", ("which run?", "--c4-run-dir")),
+        ("--c4-resume --c4-run-dir=no/such/run", ("no/such/run is not a run directory",)),
         ("--c4-scheduler=cron", ("cron", "slurm, kubernetes")),
     ],
 )
@@ -82,7 +83,7 @@ def test_an_option_about_hosts_that_means_nothing_is_refused(tmp_path, hosts, op
     path.write_text("all: {hosts: {here: {ansible_connection: local}}}")
     before = runs()
     given = "softroce" if hosts == "softroce" else path
-    one_line(run("pytest", f"--hosts={given}", option, "tests/scenarios/hosts"), 2, *words)
+    one_line(run("pytest", f"--hosts={given}", *option.split(), "tests/scenarios/hosts"), 2, *words)
     assert runs() == before
 
 

@@ -23,7 +23,8 @@ def test_a_fault_on_a_host_whose_clock_is_ahead_is_told_on_ours():
         assert fault.clock_error_s == 0.002
     with clocks.translated(nullcontext(FAULT), "h6") as fault:
         assert fault == FAULT
-    assert (clocks.error_s("h5"), clocks.error_s("h6")) == (0.002, 0.0)
+    assert (clocks.error_s("h5"), clocks.error_s("h6"), clocks.error_s("h6", "h5")) == (0.002, 0.0, 0.002)
+    assert (clocks.ours("h5", 100.0), clocks.ours("h6", 100.0)) == (60.0, 100.0)
 
 
 @pytest.mark.parametrize(

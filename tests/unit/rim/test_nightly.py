@@ -23,7 +23,7 @@ def place(tmp_path):
     return tmp_path
 
 
-def nightly(place, *words):
+def nightly(place, *words, given=()):
     argv = [
         sys.executable,
         "-m",
@@ -33,7 +33,7 @@ def nightly(place, *words):
         "--runs=runs",
         *words,
     ]
-    arguments = ["--", "-q", "-p", "no:cacheprovider", "test_it.py"]
+    arguments = ["--", "-q", "-p", "no:cacheprovider", "test_it.py", *given]
     done = subprocess.run([*argv, *arguments], cwd=place, env=os.environ, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout
 
@@ -79,3 +79,17 @@ def test_what_is_wrong_on_the_command_line_leaves_no_night(place):
     assert code == 2
     assert runs(place) == []
     assert nightly(place, "--keep=0")[0] == 2
+
+
+def test_a_night_without_a_host_says_which_and_why(place):
+    """Hosts that could not be used are the page's first word, whether the others were used or not."""
+    (place / "hosts.yml").write_text(
+        "all: {hosts: {here: {ansible_connection: local}, gone: {ansible_host: 127.0.0.1, ansible_port: 1}}}"
+    )
+    (place / "test_it.py").write_text("def test_it(hosts): pass\n")
+    for words, code in ((), 3), (("--c4-allow-partial",), 0):
+        ended, said = nightly(place, given=words)
+        assert ended == code, said
+        page = said[said.index("# 2") :]
+        assert "## Without these hosts\n\n- gone: " in page
+        assert "Connection refused" in page

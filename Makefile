@@ -6,6 +6,7 @@ RING     := collective/test_bandwidth.py
 MAIN     := $(addprefix tests/scenarios/,c4d/test_faults.py c4p/test_plan.py \
               $(RING)::test_ring_is_exact_and_at_line_rate $(RING)::test_corrupted_element_is_noticed \
               hosts/test_deploy.py)
+TRIAL    := tests/scenarios/resilient/test_trials.py::test_nic_dies_in_mid_operation
 LAB       = $(BIN)/pytest --hosts softroce -m "not nightly"
 PACKAGES := linux-source flex bison bc make gcc libc6-dev xz-utils binutils \
             python3-venv python3-pyverbs rdma-core ibverbs-providers \
@@ -77,9 +78,10 @@ fabric: setup
 faults: setup
 	$(LAB) tests/scenarios/faults
 
-# Hosts with several NICs.
+# Eight hosts with two NICs; of the trials on four hosts with eight, a few.
 resilience: setup
 	$(LAB) tests/scenarios/resilient --c4-topology planes-2
+	$(LAB) $(addprefix $(TRIAL),[1] [5]) --c4-topology blocks-8
 
 # Each topology has its oversubscription. Cases that the directory has are not run again.
 ABLATION ?= reports/runs/ablation

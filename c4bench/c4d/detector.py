@@ -1,19 +1,20 @@
 """The detector's state machine: windows in, diagnoses out, each once until it heals."""
 
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from functools import partial
 
 from c4bench.c4d import losses
 from c4bench.c4d.clocks import HostClocks
-from c4bench.c4d.comm_view import CommView
 from c4bench.c4d.deaths import death_verdicts
-from c4bench.c4d.hangs import Standstill, further_verdicts, last_progress_s, standstill_verdicts, standstills
+from c4bench.c4d.hangs import Standstill, further_verdicts, standstill_verdicts, standstills
 from c4bench.c4d.intake import Intake
 from c4bench.c4d.job_view import JobView, Ways
 from c4bench.c4d.lateness import Late, Lateness
 from c4bench.c4d.ledger import Ledger
 from c4bench.c4d.localise import Cell
 from c4bench.c4d.outages import Outages
+from c4bench.c4d.probes import deciding_probes
 from c4bench.c4d.slowness import SlowNetwork
 from c4bench.c4d.thresholds import hung_after_s, span_s
 from c4bench.c4d.verdict import Verdict, rank_component
@@ -33,7 +34,7 @@ class JobDetector:
         self._clocks = clocks
         self._network = SlowNetwork()
         self._outages = Outages(view, clocks)
-        self._lateness: dict[str, Lateness] = {}
+        self._lateness: dict[int, Lateness] = {}
         self._wandering = Wandering()
         self._alarmed_s: float | None = None
         self._hung: set[Component] = set()
@@ -79,7 +80,7 @@ class JobDetector:
         if verdicts:
             self._hung.update(verdict.component for verdict in verdicts)
             self._hang_named_s = now_s
-        return [verdict.stamped(self._view.job, self._alarmed_s, now_s) for verdict in verdicts]
+        return [self._stamped(verdict, self._alarmed_s, now_s) for verdict in verdicts]
 
     def _hang_verdicts(self, stills: list[Standstill]) -> list[Verdict]:
         """A process that ended explains every standstill but those between others."""
@@ -95,52 +96,57 @@ class JobDetector:
 
     def _healed(self) -> bool:
         """A hang is over when its job moves again and nobody in it is dead."""
-        moved_s = max(last_progress_s(self._view, self._clocks).values(), default=0.0)
-        return moved_s > self._hang_named_s and not self._view.deaths
+        moved_s = self._view.members.progress_s(self._clocks)
+        return moved_s.max(initial=0.0) > self._hang_named_s and not self._view.deaths
 
     def _judge_lateness(self, now_s: float) -> list[Diagnosis]:
-        period_s = self._view.period_s()
+        period_s = self._view.period_s() or 0.0
         found: list[Diagnosis] = []
-        for name, comm in self._view.comms.items():
-            if name not in self._lateness:
-                self._lateness[name] = Lateness(sorted(comm.hosts), comm.seats, self._wandering)
-            lateness = self._lateness[name]
-            for op in comm.finished():
-                late = [
-                    one for one in lateness.judge(op, period_s) if not self._late_elsewhere(name, comm.seats[one.rank])
-                ]
-                found += [self._late_diagnosis(comm, one, now_s) for one in late]
+        for ops in self._view.finished():
+            size = ops.ranks.shape[1]
+            lateness = self._lateness.setdefault(size, Lateness(size, self._wandering))
+            late = [one for one in lateness.judge(ops, period_s) if not self._late_elsewhere(one)]
+            found += [self._late_diagnosis(one, now_s) for one in late]
         return found
 
-    def _late_elsewhere(self, name: str, rank: int) -> bool:
+    def _late_elsewhere(self, late: Late) -> bool:
         """Whether a rank is known to be late from another of its communicators."""
-        others = ((self._view.comms[other], late) for other, late in self._lateness.items() if other != name)
-        return any(comm.seats[member] == rank for comm, late in others for member in late.standing)
+        comms = self._view.numbered
+        rank = comms[late.comm].seats[late.member]
+        if rank in self._wandering.standing:
+            return any(comm.number != late.comm and rank in comm.seats.values() for comm in comms)
+        known = (one for lateness in self._lateness.values() for one in lateness.standing)
+        return any(number != late.comm and comms[number].seats[member] == rank for number, member in known)
 
-    def _late_diagnosis(self, comm: CommView, late: Late, now_s: float) -> Diagnosis:
-        rank = comm.seats[late.rank]
+    def _late_diagnosis(self, late: Late, now_s: float) -> Diagnosis:
+        comm = self._view.numbered[late.comm]
+        rank = comm.seats[late.member]
         verdict = Verdict(
             Syndrome.NON_COMMUNICATION_SLOW,
             Cause.COMPUTE_SLOW,
             rank_component(self._view.job, rank),
-            late.onset_s + self._clocks.offset_s(comm.hosts[late.rank]),
+            late.onset_s + self._clocks.offset_s(comm.hosts[late.member]),
             0.95,
             (_how_late(late),),
             f"rank {rank} waiting as long as the others",
             {"late_share": late.share, "late_operations": float(late.ops)},
         )
-        return verdict.stamped(self._view.job, now_s, now_s)
+        return self._stamped(verdict, now_s, now_s)
 
     def _judge_network(self, now_s: float) -> list[Diagnosis]:
         disturbed = any(lateness.disturbed for lateness in self._lateness.values())
-        conns = [view.record for view in self._view.conns.values()]
-        self._network.follow(conns, self._view.arrivals.values(), now_s)
-        uneven = any(lateness.standing for lateness in self._lateness.values())
+        conns = self._view.conns
+        self._network.follow(conns.records(), self._view.arrivals.records(), now_s)
+        uneven = bool(self._wandering.standing) or any(lateness.standing for lateness in self._lateness.values())
         span = span_s(self._view.pace_s())
         counted = partial(losses.counted, self._view, self._clocks)
         found = self._network.judge(conns, now_s, span, self._view.links, counted, disturbed=disturbed, uneven=uneven)
         unexplained = [(one, alarmed_s) for one, alarmed_s in found if not self._outages.explain(one.component)]
-        return [verdict.stamped(self._view.job, alarmed_s, now_s) for verdict, alarmed_s in unexplained]
+        return [self._stamped(verdict, alarmed_s, now_s) for verdict, alarmed_s in unexplained]
+
+    def _stamped(self, verdict: Verdict, alarmed_s: float, now_s: float) -> Diagnosis:
+        probes = deciding_probes(self._view, (verdict.component, *verdict.alternatives))
+        return verdict.stamped(self._view.job, alarmed_s, now_s, probes)
 
 
 def _how_late(late: Late) -> str:
@@ -154,23 +160,24 @@ class Detector:
     """C4D for all jobs whose windows it is fed.
 
     `ways` are the links that a source port takes between two NICs, as far as they are known; links are told from NICs
-    and paths by them. It may grow.
+    and paths by them. It may grow. What is not believed is counted in `dropped`, by host and by why.
     """
 
-    def __init__(self, ways: Ways | None = None) -> None:
-        self._intake = Intake()
+    def __init__(self, ways: Ways | None = None, dropped: defaultdict[str, Counter[str]] | None = None) -> None:
+        self._intake = Intake(dropped)
         self._ledger = Ledger(self._intake, ways)
         self._jobs: dict[str, JobDetector] = {}
 
     @property
     def dropped(self) -> int:
         """Windows and records that were duplicated, reordered, late, torn, foreign or ran backwards."""
-        return self._intake.dropped
+        return self.dropped_by_reason.total()
 
     @property
-    def dropped_by_reason(self) -> Mapping[str, int]:
+    def dropped_by_reason(self) -> Counter[str]:
         """How many windows and records were not believed, by why; for the health page."""
-        return dict(self._intake.reasons)
+        self._ledger.settle()
+        return sum(self._intake.dropped.values(), Counter())
 
     def feed(self, window: Window) -> None:
         """Take in one agent's window; never raises for what a window holds."""
@@ -189,6 +196,7 @@ class Detector:
 
     def judge(self, now_s: float) -> list[Diagnosis]:
         """New findings at `now_s` on the master's clock; call it after each batch of windows."""
+        self._ledger.settle()
         self._ledger.clocks.observe(now_s)
         found: list[Diagnosis] = []
         for name in self._ledger.jobs:

@@ -7,7 +7,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from c4bench.c4d.thresholds import CHANCE, NAME_SPANS, SLIGHT_RATIO
 
-_SLIGHT = math.log(SLIGHT_RATIO)
+SLIGHT = math.log(SLIGHT_RATIO)
 _ENOUGH = -math.log(CHANCE)
 _RUN_SPANS = 24
 _NIL = 1e-300  # what is less likely still cannot be told from it
@@ -43,10 +43,14 @@ class Evidence(Generic[Suspect]):
         """Take in the departures (log ratios) of a span that opened at `opened_s`, those of strangers apart."""
         self._strange = strange
         for cell, departure in {**departures, **strange}.items():
-            if departure > _SLIGHT:
+            if departure > SLIGHT:
                 self._runs.setdefault(cell, deque(maxlen=_RUN_SPANS)).append((departure, opened_s))
             else:
                 self._runs.pop(cell, None)
+
+    def forget(self, suspect: Suspect) -> None:
+        """What it did so far is explained."""
+        self._runs.pop(suspect, None)
 
     def departing(self) -> set[Suspect]:
         """Those that departed when last measured."""

@@ -32,26 +32,21 @@ def standstills(job: JobView, clocks: HostClocks, at_least_s: float) -> list[Sta
 
     Counted up to the latest window of the waiting ranks, not up to now: a master that hears nothing knows nothing.
     """
-    moved_s = last_progress_s(job, clocks)
-    latest_s = clocks.latest_heard_s()
-    quiet = [name for name in job.comms if latest_s - moved_s.get(name, _NEVER) >= at_least_s]
-    found = [Standstill(name, moved_s.get(name, _NEVER), _observed_s(job.comms[name], clocks)) for name in quiet]
+    moved_s = job.members.progress_s(clocks)
+    if not (quiet := clocks.latest_heard_s() - moved_s >= at_least_s).any():
+        return []
+    found = [
+        Standstill(name, float(moved_s[comm.number]), _observed_s(comm, clocks))
+        for name, comm in job.comms.items()
+        if quiet[comm.number]
+    ]
     return sorted((s for s in found if s.observed_s - s.since_s >= at_least_s), key=lambda s: (s.since_s, s.comm))
 
 
 def _observed_s(comm: CommView, clocks: HostClocks) -> float:
     """Up to when members inside an operation were heard; never, if none is."""
-    inside = (comm.hosts[member] for member in comm.latest if comm.uncompleted(member) is not None)
+    inside = (comm.hosts[member] for member in comm.hosts if comm.uncompleted(member) is not None)
     return max(map(clocks.last_heard_s, inside), default=_NEVER)
-
-
-def last_progress_s(job: JobView, clocks: HostClocks) -> dict[str, float]:
-    """When any member of each communicator last entered or left an operation or moved a message (master's clock)."""
-    latest: dict[str, float] = {}
-    for (name, host), time_s in job.progress_s.items():
-        moved_s = time_s + clocks.offset_s(host)
-        latest[name] = max(moved_s, latest.get(name, moved_s))
-    return latest
 
 
 def standstill_verdicts(job: JobView, clocks: HostClocks, stills: list[Standstill]) -> list[Verdict]:
@@ -93,7 +88,7 @@ class _Case:
 
     def _moving(self, rank: int) -> bool:
         """Whether a rank did something well after the standstill began: it has work elsewhere, and is awaited there."""
-        acted_s = self.job.acted_s.get(rank, -float("inf")) + self.clocks.offset_s(self.job.seats.host(rank))
+        acted_s = self.job.members.acted_s(rank) + self.clocks.offset_s(self.job.seats.host(rank))
         return acted_s > self.since_s + (self.observed_s - self.since_s) / 2
 
     def _down(self) -> set[int]:
@@ -189,7 +184,7 @@ class _Case:
         least = least_progress(self.job, comm, [member for member, time_s in frozen.items() if time_s <= first_s])
         rank = view.seats[least[0]]
         patience_s = DISTINCT_CADENCES * self.clocks.cadence_s()
-        end_s = self.job.moved_s.get(rank, 0.0)
+        end_s = self.job.members.moved_s(rank, 0.0)
         left = gave_up_on(self.job, self.graph, rank, end_s, patience_s)
         if left:
             return network_verdict(self.job, self.clocks, self.graph, left, self.since_s)
@@ -198,7 +193,7 @@ class _Case:
 
     def _moved_s(self, rank: int) -> float:
         host = self.job.seats.host(rank)
-        return self.job.moved_s.get(rank, -float("inf")) + self.clocks.offset_s(host)
+        return self.job.members.moved_s(rank) + self.clocks.offset_s(host)
 
     def inside(self) -> list[Verdict]:
         """A rank that hangs inside an operation though its process runs."""

@@ -13,7 +13,7 @@ def unseen_by(job: JobView, comm: str) -> dict[int, int]:
     unseen: dict[int, int] = {}
     for view in job.conns.values():
         conn = view.record
-        arrived = job.arrived(conn) if conn.comm == comm else None
+        arrived = job.arrivals.messages(conn) if conn.comm == comm else None
         if arrived is not None and conn.messages > arrived:
             unseen[conn.peer] = unseen.get(conn.peer, 0) + conn.messages - arrived
     return unseen

@@ -5,15 +5,11 @@ receiver-driven wait analysis). It is late by its own doing only if it also comp
 differences on the rank's own clock, so host clock offsets do not matter.
 """
 
-import statistics
-from collections import deque
-from collections.abc import Iterable, Mapping
-
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
-from c4bench.c4d.comm_view import OpSample
+from c4bench.c4d.columns import Bools, Floats, Index, Ints, Table
+from c4bench.c4d.operations import Finished
 from c4bench.c4d.thresholds import (
     CHANCE,
     FIRST_HISTORY_OPS,
@@ -29,8 +25,6 @@ from c4bench.c4d.thresholds import (
 )
 from c4bench.c4d.wandering import Wandering
 
-Floats = NDArray[np.float64]
-
 # An operation after less computing than this share of the usual long gap tells nothing about computing; nor does one
 # after less than a material share of the period, such as a collective called right behind another.
 _BEARING_SHARE = 0.2
@@ -42,12 +36,14 @@ _SKEW_EVERY = 8
 
 
 class Late(msgspec.Struct, frozen=True):
-    """A rank that is late: by which share of the compute time, over how many operations, since which operation.
+    """A member of a communicator (by its number) that is late: by which share of the compute time, since when.
 
-    One that is not `lasting` comes and goes; `ops` are then the times it was late, `share` is that of the last.
+    It was so over `ops` operations. One that is not `lasting` comes and goes; `ops` are then the times it was late,
+    `share` is that of the last.
     """
 
-    rank: int
+    comm: int
+    member: int
     share: float
     ops: int
     onset_s: float
@@ -55,136 +51,209 @@ class Late(msgspec.Struct, frozen=True):
 
 
 class Lateness:
-    """Follows one communicator; shares are of the median compute time before the same operation.
+    """Follows a job's communicators of `size` members; shares are of the median compute time before the same operation.
 
-    `seats` are its members' ranks in the job, `wandering` counts the whole job's stragglers that come and go.
+    Every array has a row for each communicator. `wandering` counts the whole job's stragglers that come and go.
     """
 
-    def __init__(self, ranks: list[int], seats: Mapping[int, int], wandering: Wandering) -> None:
-        self._ranks = ranks
-        self._seats = seats
-        self._gaps_s: deque[float] = deque(maxlen=_GAPS_KEPT)
-        self._seen = 0
-        self._recent: deque[Floats] = deque(maxlen=MAX_RUN_OPS)
-        self._entries: deque[dict[int, float]] = deque(maxlen=MAX_RUN_OPS)
-        self._history: deque[Floats] = deque(maxlen=_HISTORY_OPS)
-        self._taught = 0
-        self._lawful = LAWFUL_SKEW_SHARE
-        self._standing: set[int] = set()
-        self._worst: deque[float] = deque(maxlen=MIN_RUN_OPS)
-        self._usual: Floats | None = None
+    def __init__(self, size: int, wandering: Wandering) -> None:
+        self._size = size
         self._wandering = wandering
+        self._rows = Index()
+        self._table = Table(comm=0, seen=0, judged=0, taught=0, usual_of=-1, lawful=LAWFUL_SKEW_SHARE, counted=False)
+        self._gaps_s = np.full((0, _GAPS_KEPT), np.inf)
+        self._recent = np.empty((0, MAX_RUN_OPS, size))
+        self._entered_s = np.empty((0, MAX_RUN_OPS, size))
+        self._history = np.empty((0, size, FIRST_HISTORY_OPS))
+        self._usual = np.zeros((0, size))
+        self._worst = np.zeros((0, MIN_RUN_OPS))
+        self._standing: dict[int, set[int]] = {}
 
     @property
-    def standing(self) -> frozenset[int]:
-        """Members that are late and have been named."""
-        wanders = self._wandering.standing
-        return frozenset(self._standing) | {rank for rank in self._ranks if self._seats[rank] in wanders}
+    def standing(self) -> list[tuple[int, int]]:
+        """Communicators, by number, and members of theirs that are late for good and have been named."""
+        return [(int(self._table["comm"][row]), place) for row, late in self._standing.items() for place in late]
 
     @property
     def disturbed(self) -> bool:
         """Whether a rank that is not known to be late was very late just now."""
-        return any(worst > LAWFUL_SKEW_SHARE for worst in self._worst)
+        return bool((self._worst > LAWFUL_SKEW_SHARE).any())
 
-    def judge(self, op: OpSample, period_s: float | None) -> list[Late]:
-        """Ranks that `op` shows to be late for good, each once until it keeps up again."""
-        shares = self._shares(op, period_s or 0.0)
-        if shares is None:
+    def judge(self, ops: Finished, period_s: float) -> list[Late]:
+        """Members that operations show to be late, each once until it keeps up again."""
+        rows, ops, shares = self._shares(ops, period_s)
+        if not len(rows):
             return []
-        self._lawful = LAWFUL_SKEW_SHARE * max(1.0, (period_s or 0.0) / self._gaps_s[-1])
-        if len(self._recent) == MAX_RUN_OPS and self._taught >= FIRST_HISTORY_OPS:
-            self._teach(self._recent[0])
-        self._recent.append(shares)
-        self._entries.append(op.entered_s)
-        beyond = shares - self._skew()
+        self._remember(rows, shares, ops.entered_s)
+        beyond = shares - self._skew(rows)
+        taught = self._table["taught"][rows]
         # Most operations show nobody late, and are done with here.
-        telling = self._taught >= MIN_HISTORY_OPS and float(beyond.max()) > MATERIAL_SHARE
-        found = self._late(period_s or 0.0) if telling else []
-        found += self._come_and_gone(beyond) if self._taught >= MIN_HISTORY_OPS and not found else []
-        if self._taught < FIRST_HISTORY_OPS and not found:
-            self._teach(shares)
-        self._heal()
-        fresh = [late for late in found if late.rank not in self._standing]
-        self._standing.update(late.rank for late in fresh if late.lasting)
-        unknown = beyond if not self._standing else beyond[[rank not in self._standing for rank in self._ranks]]
-        self._worst.append(float(unknown.max(initial=0.0)))
+        telling = np.flatnonzero((taught >= MIN_HISTORY_OPS) & (beyond.max(axis=1) > MATERIAL_SHARE)).tolist()
+        found = {index: late for index in telling if (late := self._late(int(rows[index]), period_s))}
+        passing = np.setdiff1d(np.flatnonzero(taught >= MIN_HISTORY_OPS), list(found))
+        found |= self._come_and_gone(rows, ops.ranks, beyond, passing)
+        young = taught < FIRST_HISTORY_OPS
+        young[list(found)] = False
+        self._teach(rows[young], shares[young])
+        worst = beyond.max(axis=1)
+        fresh = []
+        for index in sorted(found.keys() | self._late_before(rows)):
+            fresh += self._name(int(rows[index]), found.get(index, []))
+            others = np.delete(beyond[index], list(self._standing.get(int(rows[index]), ())))
+            worst[index] = others.max(initial=0.0)
+        self._worst[rows, self._table["judged"][rows] % MIN_RUN_OPS] = worst
         return fresh
 
-    def _shares(self, op: OpSample, period_s: float) -> Floats | None:
-        """Each rank's lateness as a share of the median gap; None if the operation tells nothing about computing."""
-        gaps = [op.gap_s[rank] for rank in self._ranks]
-        known = [gap for gap in gaps if gap is not None]
-        if len(known) < len(gaps):
-            return None
-        middle_s = statistics.median_low(known)
-        self._gaps_s.append(middle_s)
-        self._seen += 1
-        bearing_s = max(_BEARING_SHARE * _long(self._gaps_s), MATERIAL_SHARE * period_s)
-        if self._seen <= SETTLE_OPS or middle_s <= bearing_s:
-            return None
-        durations = [op.duration_s[rank] for rank in self._ranks]
-        awaited = statistics.median_high(durations) - np.asarray(durations)
-        late: Floats = np.minimum(awaited, np.asarray(known) - middle_s) / middle_s
-        return late
+    def _late_before(self, rows: Ints) -> set[int]:
+        """Which of the rows are of communicators with members that are known to be late."""
+        return set(np.flatnonzero(np.isin(rows, list(self._standing))).tolist()) if self._standing else set()
 
-    def _skew(self) -> Floats:
-        """The lateness each rank always had, as far as it is small enough to be how the job is built."""
-        if not self._history:
-            return np.zeros(len(self._ranks))
-        if self._usual is None or self._taught % _SKEW_EVERY == 0 or self._taught <= FIRST_HISTORY_OPS:
-            self._usual = np.median(np.asarray(self._history), axis=0)
-        return np.clip(self._usual, 0.0, self._lawful)
+    def _rows_of(self, comms: Ints) -> Ints:
+        keys = comms.tolist()
+        rows = self._rows.rows(keys, len(keys))
+        for index in np.flatnonzero(rows < 0).tolist():
+            rows[index] = self._rows[keys[index]] = self._table.add()
+            self._table["comm"][rows[index]] = keys[index]
+        if self._table.count > len(self._worst):
+            self._make_room(len(self._table["comm"]))
+        return rows
 
-    def _teach(self, shares: Floats) -> None:
-        if not self._standing:
-            self._history.append(shares)
-            self._taught += 1
+    def _make_room(self, rows: int) -> None:
+        self._gaps_s = _grown(self._gaps_s, rows, np.inf)
+        self._recent, self._entered_s = _grown(self._recent, rows), _grown(self._entered_s, rows)
+        self._history, self._usual = _grown(self._history, rows), _grown(self._usual, rows)
+        self._worst = _grown(self._worst, rows)
 
-    def _late(self, period_s: float) -> list[Late]:
-        """Ranks whose last few operations were all late, more than jitter and habit allow."""
-        skew = self._skew()
-        recent = (np.asarray(self._recent) - skew)[::-1]
-        history = np.sort(np.asarray(self._history) - skew, axis=None)
+    def _shares(self, ops: Finished, period_s: float) -> tuple[Ints, Finished, Floats]:
+        """Each member's lateness as a share of the median gap, for the operations that tell of computing."""
+        ops = ops.pick(np.flatnonzero(~np.isnan(ops.gap_s).any(axis=1)))
+        rows = self._rows_of(ops.comms)
+        middle_s = np.sort(ops.gap_s, axis=1)[:, (self._size - 1) // 2]
+        seen = self._table["seen"][rows]
+        self._gaps_s[rows, seen % _GAPS_KEPT] = middle_s
+        self._table["seen"][rows] = seen + 1
+        bearing_s = np.maximum(_BEARING_SHARE * self._long(rows), MATERIAL_SHARE * period_s)
+        bears = (seen >= SETTLE_OPS) & (middle_s > bearing_s)
+        rows, ops, middle_s = rows[bears], ops.pick(bears), middle_s[bears, None]
+        self._table["lawful"][rows] = LAWFUL_SKEW_SHARE * np.maximum(1.0, period_s / middle_s[:, 0])
+        awaited_s = np.sort(ops.duration_s, axis=1)[:, [self._size // 2]] - ops.duration_s
+        return rows, ops, np.minimum(awaited_s, ops.gap_s - middle_s) / middle_s
+
+    def _long(self, rows: Ints) -> Floats:
+        """The usual long gap: nine in ten are no longer."""
+        known = np.minimum(self._table["seen"][rows], _GAPS_KEPT)
+        longest = int(known.max(initial=1))
+        ordered: Floats = np.sort(self._gaps_s[rows, :longest], axis=1)
+        usual: Floats = ordered[np.arange(len(rows)), (known - 1) * 9 // 10]
+        return usual
+
+    def _remember(self, rows: Ints, shares: Floats, entered_s: Floats) -> None:
+        judged = self._table["judged"][rows]
+        oldest = judged % MAX_RUN_OPS
+        due = (judged >= MAX_RUN_OPS) & (self._table["taught"][rows] >= FIRST_HISTORY_OPS)
+        self._teach(rows[due], self._recent[rows[due], oldest[due]])
+        self._recent[rows, oldest], self._entered_s[rows, oldest] = shares, entered_s
+        self._table["judged"][rows] = judged + 1
+
+    def _newest_first(self, row: int, kept: Floats) -> Floats:
+        """What was kept of the last operations of a communicator."""
+        judged = int(self._table["judged"][row])
+        newest_first: Floats = kept[row, (judged - 1 - np.arange(min(judged, MAX_RUN_OPS))) % MAX_RUN_OPS]
+        return newest_first
+
+    def _skew(self, rows: Ints) -> Floats:
+        """The lateness each member always had, as far as it is small enough to be how the job is built."""
+        taught, usual_of = self._table["taught"][rows], self._table["usual_of"][rows]
+        due = (usual_of < 0) | (taught % _SKEW_EVERY == 0) | (taught <= FIRST_HISTORY_OPS)
+        due &= (taught > 0) & (usual_of != taught)
+        for count in np.unique(taught[due]).tolist():
+            which = rows[due & (taught == count)]
+            self._usual[which] = np.median(self._history[which, :, : min(count, _HISTORY_OPS)], axis=2)
+            self._table["usual_of"][which] = count
+        skew: Floats = np.clip(self._usual[rows], 0.0, self._table["lawful"][rows, None])
+        return skew
+
+    def _teach(self, rows: Ints, shares: Floats) -> None:
+        known = np.isin(rows, list(self._standing)) if self._standing else np.zeros(len(rows), np.bool_)
+        rows, shares = rows[~known], shares[~known]
+        taught = self._table["taught"][rows]
+        room = self._history.shape[2]
+        if int(taught.max(initial=0)) >= room < _HISTORY_OPS:
+            self._history = np.concatenate([self._history, np.empty_like(self._history)], axis=2)
+        self._history[rows, :, taught % _HISTORY_OPS] = shares
+        self._table["taught"][rows] = taught + 1
+
+    def _late(self, row: int, period_s: float) -> list[Late]:
+        """Members whose last few operations were all late, more than jitter and habit allow."""
+        skew = self._skew(np.asarray([row]))[0]
+        recent = self._newest_first(row, self._recent) - skew
         runs = np.arange(1, len(recent) + 1)[:, None]
         means = np.cumsum(recent, axis=0) / runs
+        if not (means[MIN_RUN_OPS - 1 :] > MATERIAL_SHARE).any():
+            return []
+        taught = min(int(self._table["taught"][row]), _HISTORY_OPS)
+        history = np.sort(self._history[row, :, :taught].T - skew, axis=None)
         least = np.minimum.accumulate(recent, axis=0)
         beyond = len(history) - np.searchsorted(history, least, side="left")
         rarity = np.clip(max(history[-1], _TINY) / np.maximum(least, _TINY), 0.0, 1.0) ** TAIL_POWER
         unlikely = (rarity * (beyond + 1) / (len(history) + 1)) ** runs < CHANCE
         strong = means > np.maximum(MATERIAL_SHARE, SIGMAS * float(history.std()) / np.sqrt(runs))
-        hit = unlikely & strong & (runs >= MIN_RUN_OPS) & self._lasting(period_s)[:, None]
-        return [self._describe(hit, means, column) for column in np.flatnonzero(hit.any(axis=0))]
-
-    def _come_and_gone(self, beyond: Floats) -> list[Late]:
-        late = {self._ranks[column]: float(beyond[column]) for column in np.flatnonzero(beyond > self._lawful)}
-        seats = {self._seats[rank]: rank for rank in late if rank not in self._standing}
-        found = self._wandering.judge(seats, [self._seats[rank] for rank in self._ranks])
+        entered_s = self._newest_first(row, self._entered_s)
+        # Longer than one uneven iteration can make them, however many operations it has.
+        lasting = entered_s[0, 0] - entered_s[:, [0]] >= MIN_RUN_PERIODS * period_s
+        hit = unlikely & strong & (runs >= MIN_RUN_OPS) & lasting
+        comm, places = int(self._table["comm"][row]), np.flatnonzero(hit.any(axis=0)).tolist()
+        ops = {place: int(np.flatnonzero(hit[:, place])[-1]) + 1 for place in places}
         return [
-            Late(rank, late[rank], count, self._entries[-1][rank], lasting=False)
-            for rank, count in ((seats[seat], count) for seat, count in found.items() if seat in seats)
+            Late(comm, place, float(means[run - 1, place]), run, float(entered_s[run - 1, place]))
+            for place, run in ops.items()
         ]
 
-    def _lasting(self, period_s: float) -> NDArray[np.bool_]:
-        """Which runs are longer than one uneven iteration can make them, however many operations it has."""
-        rank = self._ranks[0]
-        entered = np.asarray([entry[rank] for entry in self._entries])[::-1]
-        lasting: NDArray[np.bool_] = entered[0] - entered >= MIN_RUN_PERIODS * period_s
-        return lasting
+    def _come_and_gone(self, rows: Ints, ranks: Ints, beyond: Floats, passing: Ints) -> dict[int, list[Late]]:
+        """Members that are late again and again, though no run of theirs tells; in the order of operations."""
+        table, found = self._table, {}
+        late = beyond[passing] > table["lawful"][rows[passing], None]
+        odd = late.any(axis=1) | ~table["counted"][rows[passing]]
+        table["counted"][rows[passing]] = True
+        begin = 0
+        for end in np.flatnonzero(odd).tolist():
+            self._wandering.pass_over(ranks[passing[begin:end]])
+            begin, index = end + 1, int(passing[end])
+            if named := self._wanderers(int(rows[index]), ranks[index].tolist(), beyond[index], late[end]):
+                found[index] = named
+        self._wandering.pass_over(ranks[passing[begin:]])
+        return found
 
-    def _describe(self, hit: NDArray[np.bool_], means: Floats, column: np.intp) -> Late:
-        ops = int(np.flatnonzero(hit[:, column])[-1]) + 1
-        rank = self._ranks[int(column)]
-        return Late(rank, float(means[ops - 1, column]), ops, self._entries[-ops][rank])
+    def _wanderers(self, row: int, ranks: list[int], beyond: Floats, late: Bools) -> list[Late]:
+        standing = self._standing.get(row, set())
+        places = {ranks[place]: place for place in np.flatnonzero(late).tolist() if place not in standing}
+        found = self._wandering.judge(places, ranks)
+        entered_s, comm = self._newest_first(row, self._entered_s)[0], int(self._table["comm"][row])
+        return [
+            Late(comm, place, float(beyond[place]), count, float(entered_s[place]), lasting=False)
+            for place, count in ((places[rank], count) for rank, count in found.items() if rank in places)
+        ]
 
-    def _heal(self) -> None:
-        if not self._standing:
-            return
-        last = (np.asarray(self._recent)[-MIN_RUN_OPS:] - self._skew()).mean(axis=0)
-        well = {rank for rank, share in zip(self._ranks, last, strict=True) if share < MATERIAL_SHARE}
-        self._standing -= well
+    def _name(self, row: int, found: list[Late]) -> list[Late]:
+        """Those found that were not known; who keeps up again is not known any more."""
+        standing = self._heal(row)
+        fresh = [late for late in found if late.member not in standing]
+        standing |= {late.member for late in fresh if late.lasting}
+        self._standing.pop(row, None)
+        if standing:
+            self._standing[row] = standing
+        return fresh
+
+    def _heal(self, row: int) -> set[int]:
+        standing = self._standing.get(row, set())
+        if not standing:
+            return set()
+        latest = self._newest_first(row, self._recent)[MIN_RUN_OPS - 1 :: -1]
+        last = (latest - self._skew(np.asarray([row]))[0]).mean(axis=0)
+        return {place for place in standing if last[place] >= MATERIAL_SHARE}
 
 
-def _long(gaps_s: Iterable[float]) -> float:
-    """The usual long gap: nine in ten are no longer."""
-    ordered = sorted(gaps_s)
-    return ordered[(len(ordered) - 1) * 9 // 10]
+def _grown(array: Floats, rows: int, fill: float = 0.0) -> Floats:
+    """The array with as many rows, the new ones filled."""
+    new: Floats = np.full((rows - len(array), *array.shape[1:]), fill)
+    return np.concatenate([array, new])

@@ -24,6 +24,7 @@ _COMPARABLE = 0.6
 _WHOLE_CELLS = 3
 _COMPARABLE_WHOLE = 0.1
 _SPILL = 0.5
+_IN_AND_OUT = 2
 
 
 class Blame(msgspec.Struct, frozen=True):
@@ -50,7 +51,7 @@ def localise(excess: Mapping[Cell, float], bar: float = 0.0, links: Links | None
     """
     crossed = {cell: tuple(hops) for cell, hops in (links or {}).items() if cell in excess}
     left = {cell: value for cell, value in excess.items() if value > bar}
-    known = dict(excess)
+    known = _near(left, excess, crossed)
     found: list[Blame] = []
     while left:
         blame = _worst_shared(known, left, crossed) or _worst_point(known, left, crossed)
@@ -61,6 +62,17 @@ def localise(excess: Mapping[Cell, float], bar: float = 0.0, links: Links | None
             left.pop(cell, None)
             known.pop(cell, None)
     return sorted(found, key=lambda blame: -blame.excess)
+
+
+def _near(bad: Mapping[Cell, float], excess: Mapping[Cell, float], links: Links) -> dict[Cell, float]:
+    """The cells that share a NIC or a link with a bad one: what others do, however many they are, decides nothing."""
+    nics = {nic for cell in bad for nic in cell[:2]}
+    hops = {hop for cell in bad for hop in links.get(cell, ())}
+    return {
+        cell: value
+        for cell, value in excess.items()
+        if cell[0] in nics or cell[1] in nics or not hops.isdisjoint(links.get(cell, ()))
+    }
 
 
 def _comparable(blame: Blame) -> float:
@@ -75,7 +87,20 @@ def _worst_shared(known: Mapping[Cell, float], bad: Mapping[Cell, float], links:
     if best is None:
         return None
     twins = [blame.component for blame in blames if blame.cells == best.cells and blame is not best]
+    if best.component.kind == "nic" and not best.component.side and len(best.cells) == _IN_AND_OUT:
+        twins += _elsewhere(best.cells, known, links)
     return msgspec.structs.replace(best, alternatives=tuple(twins))
+
+
+def _elsewhere(cells: tuple[Cell, ...], known: Mapping[Cell, float], links: Links) -> list[Component]:
+    """Where else a NIC's only way in and its only way out may meet, the data of one and acknowledgements of the other.
+
+    Where the latter go nobody plans, or knows.
+    """
+    ways = sorted(cells, key=lambda cell: -known[cell])
+    others = {hop for cell in known if cell not in cells for hop in links.get(cell, ())}
+    hops = dict.fromkeys(hop for cell in ways for hop in links.get(cell, ()) if hop not in others)
+    return [path_component(cell) for cell in ways] + [Component("link", hop) for hop in hops]
 
 
 def _groups(cells: Iterable[Cell]) -> list[tuple[Component, list[Cell]]]:

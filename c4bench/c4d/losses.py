@@ -12,8 +12,9 @@ from collections.abc import Collection, Iterable, Mapping
 import msgspec
 
 from c4bench.c4d.clocks import HostClocks
+from c4bench.c4d.connections import ConnView, cell_of
 from c4bench.c4d.devices import Counts
-from c4bench.c4d.job_view import ConnView, JobView, cell_of
+from c4bench.c4d.job_view import JobView
 from c4bench.c4d.localise import Blame, Cell, Links, localise
 from c4bench.c4d.thresholds import CHANCE, NAME_SPANS, SLIGHT_RATIO
 from c4bench.c4d.verdict import Verdict

@@ -8,13 +8,14 @@ receiver a column.
 import bisect
 import itertools
 import math
-import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 
-from c4bench.c4d.job_view import ConnKey, cell_of, key
+from c4bench.c4d.columns import Ints, Table
+from c4bench.c4d.connections import Connections, cell_of
 from c4bench.c4d.localise import Cell, Links
 from c4bench.c4d.thresholds import (
     BASELINE_MAX_SPANS,
@@ -23,8 +24,8 @@ from c4bench.c4d.thresholds import (
     PEER_RATIO,
     TAIL_POWER,
 )
+from c4bench.c4d.ways import Measured, Ways
 from c4bench.model.diagnosis import Component
-from c4bench.model.telemetry import ConnRecord
 
 # Bytes count when acknowledged, seconds as they pass: a difference taken in the middle of a message is off by up to
 # one message, so it is taken when nothing is under way, or when one message in so many does not matter.
@@ -34,51 +35,63 @@ _RESOLUTION = 1e-3
 _POOL = 4096
 # The cells of so many NICs tell how all behave.
 _SAMPLED_NICS = 128
+# The floor is what one span in so many undercuts: among as many as are kept of a cell, one of the least.
+_SPANS_TO_ONE = 10
+_LEAST = tuple(f"least_{number}" for number in range(BASELINE_MAX_SPANS // _SPANS_TO_ONE + 1))
 _HIGH = 0.8
 _MANY = 4
+
+
+class Span(NamedTuple):
+    """Seconds per byte of every cell that moved bytes, and the cells of connections that took another way."""
+
+    cells: Measured
+    rerouted: frozenset[Cell]
 
 
 class DelayMatrix:
     """Accumulates transfer time and bytes of each way between two NICs over the current span."""
 
-    def __init__(self) -> None:
-        self._marks: dict[ConnKey, ConnRecord] = {}
-        self._transfer_s: dict[Cell, float] = {}
-        self._bytes: dict[Cell, int] = {}
+    def __init__(self, ways: Ways) -> None:
+        self._ways = ways
+        # By the connection's row: the counters at its mark, and the way it took then.
+        self._marks = Table(way=-1, source_port=0.0, messages=0.0, size_bytes=0.0, transfer_s=0.0)
+        self._sums = Table(transfer_s=0.0, size_bytes=0.0)
+        self._rerouted: set[Cell] = set()
 
-    def add(self, conns: Iterable[ConnRecord]) -> None:
+    def add(self, conns: Connections) -> None:
         """Take in connections' newest counters; the first sight of a connection on its way only sets its mark."""
-        marks = self._marks
-        for conn in conns:
-            name = key(conn)
-            mark = marks.get(name)
-            if mark is None or mark.source_port != conn.source_port:
-                marks[name] = conn
-            elif _comparable(mark, conn):
-                self._count(mark, conn)
-                marks[name] = conn
+        table, marks = conns.table, self._marks
+        marks.add(table.count - marks.count)
+        now = {name: table.used(name) for name in ("source_port", "messages", "size_bytes", "transfer_s")}
+        known = now["messages"] >= 0
+        first = marks.used("way") < 0
+        moved = known & (first | (now["source_port"] != marks.used("source_port")))
+        for row in np.flatnonzero(moved).tolist():
+            marks["way"][row] = self._ways.row(cell_of(table["record"][row]))
+        self._rerouted |= {self._ways.cells[row] for row in marks.used("way")[moved & ~first].tolist()}
+        self._sums.add(len(self._ways.cells) - self._sums.count)
+        messages = now["messages"] - marks.used("messages")
+        told = ((table.used("outstanding") == 0) & (messages > 0)) | (messages >= _MESSAGES_THAT_DILUTE)
+        told &= known & ~moved & (now["size_bytes"] > marks.used("size_bytes"))
+        for name in ("transfer_s", "size_bytes"):
+            np.add.at(self._sums[name], marks.used("way")[told], (now[name] - marks.used(name))[told])
+        for name, values in now.items():
+            marks[name][: marks.count][moved | told] = values[moved | told]
 
-    def close(self) -> dict[Cell, float]:
-        """Seconds per byte of every cell that moved bytes in the span, and a new span."""
-        cells = {cell: self._transfer_s[cell] / size for cell, size in self._bytes.items()}
-        self._transfer_s.clear()
-        self._bytes.clear()
-        return cells
+    def close(self) -> Span:
+        """What the span has shown, and a new span."""
+        rows = np.flatnonzero(self._sums.used("size_bytes"))
+        cells = Measured(self._ways, rows, self._sums["transfer_s"][rows] / self._sums["size_bytes"][rows])
+        span = Span(cells, frozenset(self._rerouted))
+        self._sums["transfer_s"][:] = self._sums["size_bytes"][:] = 0.0
+        self._rerouted.clear()
+        return span
 
     def current(self) -> set[Cell]:
         """The cells that connections are in now."""
-        return {cell_of(conn) for conn in self._marks.values()}
-
-    def _count(self, mark: ConnRecord, conn: ConnRecord) -> None:
-        cell = cell_of(conn)
-        self._transfer_s[cell] = self._transfer_s.get(cell, 0.0) + conn.transfer_s - mark.transfer_s
-        self._bytes[cell] = self._bytes.get(cell, 0) + conn.size_bytes - mark.size_bytes
-
-
-def _comparable(mark: ConnRecord, conn: ConnRecord) -> bool:
-    messages = conn.messages - mark.messages
-    quiet = conn.outstanding == 0 and messages > 0
-    return conn.size_bytes > mark.size_bytes and (quiet or messages >= _MESSAGES_THAT_DILUTE)
+        rows = np.unique(self._marks.used("way"))
+        return {self._ways.cells[row] for row in rows[rows >= 0].tolist()}
 
 
 class Side(NamedTuple):
@@ -144,58 +157,81 @@ class Baseline:
     rows and columns, whose cells meet in the same queue, how often a healthy NIC does.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ways: Ways) -> None:
+        self._ways = ways
+        # By the cell's number: how many healthy spans it has, the least of their logs, the floor (nan: none yet).
+        self._costs = Table(spans=0, floor=math.nan, sampled=False, **dict.fromkeys(_LEAST, math.inf))
         self._sampled: frozenset[str] = frozenset()
         self._samples: list[Mapping[Cell, float]] = []
-        self._values: dict[Cell, list[float]] = {}
-        self._floor: dict[Cell, float] = {}  # of the cells with enough history
         self._links: Links = {}
         self._healthy: tuple[Healthy, Healthy, Healthy] | None = None
 
-    def learn(self, cells: Mapping[Cell, float], links: Links | None = None) -> None:
+    def learn(self, cells: Measured, links: Links | None = None) -> None:
         """Remember a healthy span, until so many are known; a way that is new has its own number to go."""
-        for cell, value in cells.items():
-            if value > 0 and len(values := self._values.setdefault(cell, [])) < BASELINE_MAX_SPANS:
-                bisect.insort(values, math.log(value))
-                if len(values) >= BASELINE_MIN_SPANS:
-                    self._floor[cell] = values[len(values) // 10]
-        if cells and len(self._samples) < BASELINE_MAX_SPANS:
+        costs = self._of_all()
+        young = cells.pick((cells.figures > 0) & (costs["spans"][cells.rows] < BASELINE_MAX_SPANS))
+        rows = young.rows
+        least = np.sort(np.stack([np.log(young.figures), *(costs[name][rows] for name in _LEAST)]), axis=0)
+        for name, values in zip(_LEAST, least, strict=False):
+            costs[name][rows] = values
+        spans = costs["spans"][rows] = costs["spans"][rows] + 1
+        floors = least[spans // _SPANS_TO_ONE, np.arange(len(rows))]
+        costs["floor"][rows] = np.where(spans >= BASELINE_MIN_SPANS, floors, math.nan)
+        if len(cells) and len(self._samples) < BASELINE_MAX_SPANS:
             self._sample(cells, links or {})
 
-    def _sample(self, cells: Mapping[Cell, float], links: Links) -> None:
+    def _of_all(self) -> Table:
+        """What is known of all ways, with rows for those that are new."""
+        names = self._ways.cells
+        first = self._costs.add(len(names) - self._costs.count)
+        self._costs["sampled"][first : len(names)] = [not self._sampled.isdisjoint(cell) for cell in names[first:]]
+        return self._costs
+
+    def _sample(self, cells: Measured, links: Links) -> None:
         if not self._sampled:
-            self._sampled = frozenset(itertools.islice({cell[0]: None for cell in cells}, _SAMPLED_NICS))
-        own = {cell: value for cell, value in cells.items() if value > 0 and not self._sampled.isdisjoint(cell)}
+            sources = (self._ways.cells[row][0] for row in cells.rows.tolist())
+            self._sampled = frozenset(itertools.islice(dict.fromkeys(sources), _SAMPLED_NICS))
+            self._costs["sampled"][: self._costs.count] = [not self._sampled.isdisjoint(c) for c in self._ways.cells]
+        own = cells.pick((cells.figures > 0) & self._costs["sampled"][cells.rows])
         self._samples.append({cell: math.log(value) for cell, value in own.items()})
         self._links = links
         self._healthy = None
 
-    def departures(self, cells: Mapping[Cell, float]) -> dict[Cell, float]:
+    def departures(self, cells: Measured) -> Measured:
         """The log ratio of each known cell to its floor, less what all have slowed by beyond what is usual.
 
         A way without a history is held against what other ways between its NICs have shown.
         """
-        floor = self._floor
-        own = {cell: math.log(value) - floor[cell] for cell, value in cells.items() if cell in floor and value > 0}
-        if floor and len(own) < len(cells):
-            own |= self._of_pairs({cell: value for cell, value in cells.items() if cell not in floor and value > 0})
+        cells = cells.pick(cells.figures > 0)
+        floors = self._of_all()["floor"][cells.rows]
+        lacking = np.flatnonzero(np.isnan(floors))
+        if len(lacking):
+            floors[lacking] = self._of_pairs(cells.rows[lacking])
+        logs = np.log(cells.figures) - floors
+        known = ~np.isnan(logs)
+        own = Measured(self._ways, cells.rows[known], logs[known])
         if len(own) < 2:
             return own
-        common = max(0.0, statistics.median(own.values()) - self._learnt()[0].middle)
-        return {cell: departure - common for cell, departure in own.items()}
+        common = max(0.0, float(np.median(own.figures)) - self._learnt()[0].middle)
+        return Measured(self._ways, own.rows, own.figures - common)
 
-    def _of_pairs(self, fresh: Mapping[Cell, float]) -> dict[Cell, float]:
-        """How far new ways depart from the floors of others between the same NICs."""
-        floors = {cell[:2]: floor for cell, floor in self._floor.items()}
-        return {cell: math.log(value) - floors[cell[:2]] for cell, value in fresh.items() if cell[:2] in floors}
+    def _of_pairs(self, fresh: Ints) -> list[float]:
+        """The floors of other ways between the NICs of new ones, nan where there are none."""
+        names, floor = self._ways.cells, self._costs["floor"]
+        floors = {names[row][:2]: float(floor[row]) for row in self._known().tolist()}
+        return [floors.get(names[row][:2], math.nan) for row in fresh.tolist()]
+
+    def _known(self) -> Ints:
+        return np.flatnonzero(~np.isnan(self._costs.used("floor")))
 
     def high(self) -> float:
         """How far all but a few healthy cells depart at most."""
         return self._learnt()[0].high
 
     def _above_floor(self, logs: Mapping[Cell, float]) -> dict[Cell, float]:
-        floor = self._floor
-        return {cell: value - floor[cell] for cell, value in logs.items() if cell in floor}
+        floors = self._costs["floor"][self._ways.rows(logs)].tolist()
+        above = {cell: value - floor for (cell, value), floor in zip(logs.items(), floors, strict=True)}
+        return {cell: value for cell, value in above.items() if not math.isnan(value)}
 
     def cell_chance(self, _: Cell, departure: float, spans: int) -> float:
         """The chance that a healthy cell departs by `departure` (> 0) or more in so many spans in a row."""
@@ -222,19 +258,26 @@ class Baseline:
             s: value for s, value in found.items() if s.component.kind == "link" or s.component.name in self._sampled
         }
 
-    def strange(self, cells: Mapping[Cell, float]) -> dict[Cell, float]:
+    def strange(self, cells: Measured) -> dict[Cell, float]:
         """Cells without history that are far above the median of all, by log ratio: peers are all there is to go by."""
-        values = [value for value in cells.values() if value > 0]
-        if len(values) < 3:
+        cells = cells.pick(cells.figures > 0)
+        if len(cells) < 3:
             return {}
-        middle = statistics.median(values)
-        far = {cell: value for cell, value in cells.items() if value > PEER_RATIO * middle}
-        known = {cell[:2] for cell in self._floor} if far else set()
+        middle = float(np.median(cells.figures))
+        far = cells.pick(cells.figures > PEER_RATIO * middle)
+        known = {cell[:2] for cell in self.known()} if far else set()
         return {cell: math.log(value / middle) for cell, value in far.items() if cell[:2] not in known}
+
+    def forget(self, cell: Cell) -> None:
+        """The cell shows anew what it costs: the plan around it has changed."""
+        row = self._ways.row(cell)
+        for name, blank in (("spans", 0), ("floor", math.nan), *dict.fromkeys(_LEAST, math.inf).items()):
+            self._of_all()[name][row] = blank
+        self._healthy = None
 
     def knows(self, cell: Cell) -> bool:
         """Whether the cell has enough healthy history to be held against."""
-        return cell in self._floor
+        return not math.isnan(self._of_all()["floor"][self._ways.row(cell)])
 
     def settled(self) -> bool:
         """Whether there is so much history that learning can wait until it is sure that a span was healthy."""
@@ -242,7 +285,7 @@ class Baseline:
 
     def known(self) -> list[Cell]:
         """All cells with enough healthy history."""
-        return list(self._floor)
+        return [self._ways.cells[row] for row in self._known().tolist()]
 
 
 def sides(departures: Mapping[Cell, float], links: Links) -> dict[Side, float]:

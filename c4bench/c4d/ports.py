@@ -25,7 +25,7 @@ def fallen(job: JobView, clocks: HostClocks) -> dict[str, NicView]:
     return {
         nic: view
         for nic, (view, fell_s) in sorted(fell.items())
-        if nic in users and all(job.acted_s.get(rank, fell_s) <= fell_s + slack_s for rank in users[nic])
+        if nic in users and all(job.members.acted_s(rank, fell_s) <= fell_s + slack_s for rank in users[nic])
     }
 
 

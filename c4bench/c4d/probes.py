@@ -1,69 +1,106 @@
 """Which suspects the traffic cannot tell apart, and the fewest probe flows that can.
 
-A probe between two NICs fails, or is slow, exactly if it crosses the faulty component. So a set of probes tells two
-suspects apart if one of its flows crosses one of them and not the other: NIC, link and switch port are triangulated
-with a third NIC that shares neither suspect (R2CCL, arXiv 2512.25059, does so with probe QPs).
+A probe between two NICs fails, or is slow, if it crosses the faulty component, and may if its acknowledgements do. So a
+set of probes tells two suspects apart if one of its flows crosses one of them and has nothing to do with the other:
+NIC, link and switch port are triangulated with a third NIC that shares neither suspect (R2CCL, arXiv 2512.25059, does
+so with probe QPs).
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
-from c4bench.c4d.localise import Cell
+from c4bench.c4d.job_view import JobView, Ways
 from c4bench.model.diagnosis import Component, ProbeFlow
 
-Crossing = Callable[[Cell], frozenset[Component]]
+Flow = tuple[str, str, int]  # source NIC, destination NIC, source port; 0 leaves the path to the fabric
+Pair = tuple[str, str]
 
 # Probes take at most this share of a NIC, all of a request together, for as long as tells 5 % apart.
 _POLITE_SHARE = 0.01
-_PROBE_S = 0.2
+_PROBE_S = 0.5
 # So many NICs are enough to find one that shares neither suspect.
 _THIRD_PARTIES = 32
+_CARRIERS = ("nic", "path", "link")
+
+
+class Touched(NamedTuple):
+    """The components that a flow's data cross, and those that only its acknowledgements do."""
+
+    crossed: frozenset[Component]
+    returned: frozenset[Component]
+
+    def among(self, suspects: frozenset[Component]) -> "Touched":
+        """As far as it concerns these."""
+        return Touched(self.crossed & suspects, self.returned & suspects)
+
+    def splits(self, one: Component, other: Component) -> bool:
+        """Whether such a flow is bad for one of two suspects and good for the other."""
+        sure = (one in self.crossed) != (other in self.crossed)
+        return sure and not self.returned & {one, other}
 
 
 class ProbePlan(msgspec.Struct, frozen=True):
-    """`flows` to send; groups of suspects that no flow at all can tell apart; the suspects each flow crosses."""
+    """`flows` to send; groups of suspects that no flow at all can tell apart."""
 
     flows: tuple[ProbeFlow, ...]
     inseparable: tuple[frozenset[Component], ...]
-    crossed: tuple[frozenset[Component], ...]
-
-    def remaining(self, failed: Mapping[Cell, bool]) -> frozenset[Component]:
-        """The suspects that agree with what the probes showed: by (source, destination), whether each was bad.
-
-        Empty when no single suspect explains it. A flow without an answer refutes nobody.
-        """
-        suspects = frozenset().union(*self.inseparable) if self.inseparable else frozenset[Component]()
-        for flow, crossed in zip(self.flows, self.crossed, strict=True):
-            bad = failed.get((flow.source, flow.destination))
-            if bad is not None:
-                suspects = suspects & crossed if bad else suspects - crossed
-        return suspects
 
 
-def crossing(links: Mapping[Cell, Sequence[str]] | None = None) -> Crossing:
-    """What a flow crosses: its source's transmitter, its destination's receiver, both NICs, its path, and its links.
+class Paths:
+    """What flows touch.
 
-    `links` are the hops of each pair of NICs (the far addresses, as an atlas has them); without them only NICs and
-    paths are told apart.
+    `ways` are the links of flows as far as they are known; without them only NICs and paths are told apart. `used` are
+    the source ports by which pairs send: what is said of a pair's path is said of these.
     """
 
-    def crosses(flow: Cell) -> frozenset[Component]:
-        source, destination = flow
-        ends = {Component("nic", source, "tx"), Component("nic", destination, "rx")}
-        ends |= {Component("nic", source), Component("nic", destination)}
-        hops = (links or {}).get(flow, ())
-        return frozenset(
-            ends | {Component("path", f"{source}>{destination}")} | {Component("link", hop) for hop in hops}
-        )
+    def __init__(self, ways: Ways | None = None, used: Mapping[Pair, Collection[int]] | None = None) -> None:
+        self._ways = ways or {}
+        self._used = used or {}
+        self._known: dict[Pair, list[int]] = {}
+        for source, destination, port in self._ways:
+            self._known.setdefault((source, destination), []).append(port)
 
-    return crosses
+    def flows(self, pair: Pair) -> list[Flow]:
+        """The flows that are worth a thought from one NIC to another."""
+        ports = self._used.get(pair) or self._known.get(pair) or (0,)
+        return [(*pair, port) for port in sorted(ports)]
+
+    def touched(self, flow: Flow) -> Touched:
+        """Its source's transmitter, its destination's receiver, both NICs, its path, its links; the NICs' other sides.
+
+        Which links acknowledgements take is not known; they are small enough not to mind a link's rate.
+        """
+        source, destination, port = flow
+        found = {Component("nic", source, "tx"), Component("nic", destination, "rx")}
+        found |= {Component("nic", source), Component("nic", destination)}
+        if port in self._used.get((source, destination), (port,)):
+            found.add(Component("path", f"{source}>{destination}"))
+        found |= {Component("link", hop) for hop in self._ways.get(flow, ())}
+        back = {Component("nic", source, "rx"), Component("nic", destination, "tx")}
+        return Touched(frozenset(found), frozenset(back))
+
+
+def deciding_probes(job: JobView, suspects: Collection[Component]) -> tuple[ProbeFlow, ...]:
+    """What would tell suspects apart; NICs are as fast as the best of the job's connections has been."""
+    carriers = [suspect for suspect in suspects if suspect.kind in _CARRIERS]
+    if len(carriers) < 2:
+        return ()
+    used: dict[Pair, set[int]] = {}
+    conns = [view.record for view in job.conns.values()]
+    for conn in conns:
+        used.setdefault((conn.source, conn.destination), set()).add(conn.source_port)
+    rates = [8 * conn.size_bytes / conn.transfer_s for conn in conns if conn.transfer_s > 0]
+    nics = {nic for pair in used for nic in pair}
+    return plan_probes(carriers, nics, Paths(job.ways, used), max(rates, default=0.0)).flows
 
 
 def plan_probes(
     suspects: Collection[Component],
     nics: Iterable[str],
-    crosses: Crossing,
+    paths: Paths,
     rate_bps: float,
     *,
     avoid: Collection[str] = (),
@@ -75,40 +112,69 @@ def plan_probes(
     1 + ln(pairs) times the optimum (set cover).
     """
     wanted = sorted(set(suspects), key=str)
-    flows = _useful(wanted, [nic for nic in nics if nic not in avoid], crosses)
+    flows = _useful(wanted, [nic for nic in nics if nic not in avoid], paths)
     together = {(a, b) for i, a in enumerate(wanted) for b in wanted[i + 1 :]}
-    chosen: list[Cell] = []
+    chosen: list[Flow] = []
     while together and flows:
-        best = max(flows, key=lambda flow: (_splits(flows[flow], together), flow))
-        split = {pair for pair in together if (pair[0] in flows[best]) != (pair[1] in flows[best])}
+        best = max(flows, key=lambda flow: (sum(flows[flow].splits(*pair) for pair in together), flow))
+        split = {pair for pair in together if flows[best].splits(*pair)}
         if not split:
             break
         chosen.append(best)
         together -= split
+    if chosen and any(all(suspect in flows[flow].crossed for flow in chosen) for suspect in wanted):
+        chosen += _apart(flows)
     each_bps = rate_bps * _POLITE_SHARE / max(1, len(chosen))
-    return ProbePlan(
-        tuple(ProbeFlow(source, destination, each_bps, _PROBE_S) for source, destination in chosen),
-        _groups(wanted, together),
-        tuple(flows[flow] for flow in chosen),
-    )
+    probes = [_probe(flow, flows[flow], each_bps) for flow in chosen]
+    return ProbePlan(tuple(probes), _groups(wanted, together))
 
 
-def _splits(crossed: frozenset[Component], pairs: Iterable[tuple[Component, Component]]) -> int:
-    return sum((a in crossed) != (b in crossed) for a, b in pairs)
+def _probe(flow: Flow, touched: Touched, rate_bps: float) -> ProbeFlow:
+    crosses, returns = (tuple(sorted(part, key=str)) for part in touched)
+    return ProbeFlow(*flow, rate_bps, _PROBE_S, crosses, returns)
 
 
-def _useful(suspects: Sequence[Component], nics: Sequence[str], crosses: Crossing) -> dict[Cell, frozenset[Component]]:
-    """Flows by the suspects they cross: one of each kind, the first by name, since others tell the same."""
+def shown(shares: Sequence[float], times: float) -> tuple[bool | None, ...]:
+    """Whether each probe was bad, by the share of its NICs' rate that it came to (0 if it failed); None: cannot tell.
+
+    What is sought makes transfers `times` as long. A probe is bad if it is nearer to that than to the best of all, and
+    nothing is told while even the best shares its way with so much else that it looks no better.
+    """
+    best, bar = max(shares, default=0.0), 1 / math.sqrt(times)
+    return tuple(share < bar * best if best > bar else None for share in shares)
+
+
+def remaining(
+    suspects: Iterable[Component], probes: Iterable[ProbeFlow], bad: Iterable[bool | None]
+) -> frozenset[Component]:
+    """The suspects that agree with what each probe showed; None where one had no answer, which refutes nobody.
+
+    Empty when no single suspect explains it.
+    """
+    left = frozenset(suspects)
+    for probe, shown in zip(probes, bad, strict=True):
+        if shown is not None:
+            left = left & {*probe.crosses, *probe.returns} if shown else left - set(probe.crosses)
+    return left
+
+
+def _useful(suspects: Sequence[Component], nics: Sequence[str], paths: Paths) -> dict[Flow, Touched]:
+    """What flows have to do with suspects: one flow of each kind, the first by name, since others tell the same."""
     wanted = frozenset(suspects)
     involved = sorted({nic for suspect in suspects for nic in _nics_of(suspect)})
     others = [nic for nic in sorted(nics) if nic not in involved][:_THIRD_PARTIES]
-    kinds: dict[frozenset[Component], Cell] = {}
-    for source, destination in _pairs(involved, others):
-        kinds.setdefault(crosses((source, destination)) & wanted, (source, destination))
-    return {flow: crossed for crossed, flow in kinds.items() if crossed}
+    kinds: dict[Touched, Flow] = {}
+    for flow in (flow for pair in _pairs(involved, others) for flow in paths.flows(pair)):
+        kinds.setdefault(paths.touched(flow).among(wanted), flow)
+    return {flow: touched for touched, flow in kinds.items()}
 
 
-def _pairs(involved: Sequence[str], others: Sequence[str]) -> list[Cell]:
+def _apart(flows: Mapping[Flow, Touched]) -> list[Flow]:
+    """A flow that has nothing to do with any suspect, to hold the others against; none where all have."""
+    return [flow for flow, touched in flows.items() if not any(touched)][:1]
+
+
+def _pairs(involved: Sequence[str], others: Sequence[str]) -> list[Pair]:
     """Flows between hosts; first those with one end at a host that no suspect is on: they cross fewest suspects."""
     suspected = {_host(nic) for nic in involved}
     ends = [*involved, *others]

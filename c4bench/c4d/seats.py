@@ -17,7 +17,7 @@ _CANDIDATES = 8
 
 
 class Seats:
-    """Seats all members known so far; what arrives later may seat them anew.
+    """Seats all members known so far; what arrives later may seat them anew, and is counted in `changes`.
 
     A member that cannot be told from others on its host gets a negative number, the same in all communicators.
     """
@@ -33,6 +33,7 @@ class Seats:
         self._anchor: CommRecord | None = None
         self._anchored: dict[str, list[Member]] = {}
         self._strangers: dict[tuple[str, Nics], int] = {}
+        self.changes = 0
 
     def introduce(self, record: CommRecord) -> _Seating:
         """Seat the members of a communicator; the mapping returned follows later changes."""
@@ -68,6 +69,7 @@ class Seats:
 
     def _seat_all(self, before: CommRecord | None, touched: Iterable[str]) -> None:
         """Seat the members on hosts that were touched; on all, if the anchor is another one than before."""
+        self.changes += 1
         if self._anchor is not before:
             self._anchored = _by_host(self._anchor.members) if self._anchor else {}
             touched = list(self._on_host)

@@ -1,19 +1,25 @@
 """Communication slowness: which component makes transfers longer per byte than they were, span after span."""
 
+import math
 import statistics
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
 
+import numpy as np
+
+from c4bench.c4d.columns import Floats
+from c4bench.c4d.connections import Connections
 from c4bench.c4d.devices import Counts
-from c4bench.c4d.evidence import Evidence, Weight
+from c4bench.c4d.evidence import SLIGHT, Evidence, Weight
 from c4bench.c4d.localise import Blame, Cell, Links, localise
 from c4bench.c4d.losses import Losses, loss_verdict
 from c4bench.c4d.matrix import Baseline, DelayMatrix, Side, sides
 from c4bench.c4d.oneway import OneWay
-from c4bench.c4d.probes import crossing, plan_probes
 from c4bench.c4d.thresholds import ALARM_SPANS, NAME_SPANS, POINT_SPANS, UNSURE_SPANS, WARM_UP_SPANS
 from c4bench.c4d.verdict import Verdict
-from c4bench.model.diagnosis import Cause, Component, ProbeFlow, Syndrome
+from c4bench.c4d.ways import Measured, Ways
+from c4bench.model.diagnosis import Cause, Component, Syndrome
 from c4bench.model.telemetry import ArrivalRecord, ConnRecord
 
 # What must speak against a component in all, on the scale of `Evidence`, and against each of its cells.
@@ -22,15 +28,25 @@ _LEANING = 0.15
 # A cell against which less speaks still teaches what is normal.
 _CLEAN = 0.5
 _WHOLE_CELLS = 3
+_REROUTES_KEPT = 32
+
+
+class _Reroute(NamedTuple):
+    """The cells that connections came to in a span."""
+
+    opened_s: float
+    closed_s: float
+    cells: frozenset[Cell]
 
 
 class SlowNetwork:
     """Follows one job's delay matrix."""
 
     def __init__(self) -> None:
-        self.cells: dict[Cell, float] = {}
-        self._matrix = DelayMatrix()
-        self._baseline = Baseline()
+        self._ways = Ways()
+        self._matrix = DelayMatrix(self._ways)
+        self._baseline = Baseline(self._ways)
+        self._newest: Floats = np.empty(0)
         self._evidence: Evidence[Cell] = Evidence(self._baseline.cell_chance)
         self._sides: Evidence[Side] = Evidence(self._baseline.side_chance)
         self._opened_s: float | None = None
@@ -38,16 +54,23 @@ class SlowNetwork:
         self._alarmed_s: float | None = None
         self._standing: dict[Component, int] = {}
         self._oneway = OneWay()
-        self._unsure: deque[dict[Cell, float]] = deque()
+        self._unsure: deque[Measured] = deque()
         self._losses = Losses()
+        self._reroutes: deque[_Reroute] = deque(maxlen=_REROUTES_KEPT)
 
     def follow(self, conns: Iterable[ConnRecord], arrivals: Iterable[ArrivalRecord], now_s: float) -> None:
         """Take in the newest one-way delays, whether or not they will be needed."""
         self._oneway.add(conns, arrivals, now_s)
 
+    @property
+    def cells(self) -> dict[Cell, float]:
+        """The newest delay matrix, seconds per byte."""
+        rows = np.flatnonzero(~np.isnan(self._newest))
+        return dict(Measured(self._ways, rows, self._newest[rows]))
+
     def judge(
         self,
-        conns: Iterable[ConnRecord],
+        conns: Connections,
         now_s: float,
         span_s: float,
         links: Callable[[], Links],
@@ -68,19 +91,22 @@ class SlowNetwork:
         if now_s - self._opened_s < span_s:
             return []
         opened_s, self._opened_s = self._opened_s, now_s
-        cells = self._matrix.close()
+        cells, rerouted = self._matrix.close()
+        if rerouted:
+            self._reroutes.append(_Reroute(opened_s, now_s, rerouted))
         self._spans += bool(cells)
         if not cells or disturbed or self._spans <= WARM_UP_SPANS:
             return []
-        self.cells = {**self.cells, **cells}
+        self._newest = np.concatenate([self._newest, np.full(len(self._ways.cells) - len(self._newest), np.nan)])
+        self._newest[cells.rows] = cells.figures
         departures = self._baseline.departures(cells)
         self._losses.add(departures, self._baseline.high(), counted(opened_s), opened_s)
         return self._judge_span(cells, departures, opened_s, now_s, links(), uneven=uneven)
 
     def _judge_span(
         self,
-        fresh: Mapping[Cell, float],
-        departures: Mapping[Cell, float],
+        fresh: Measured,
+        departures: Measured,
         opened_s: float,
         now_s: float,
         links: Links,
@@ -88,16 +114,18 @@ class SlowNetwork:
         uneven: bool,
     ) -> list[tuple[Verdict, float]]:
         strange = self._baseline.strange(fresh)
-        self._evidence.add(departures, strange, opened_s)
+        # Of the many that neither depart nor did, nothing is to be remembered.
+        telling = (departures.figures > SLIGHT) | departures.among(self._evidence.departing())
+        self._evidence.add(departures.pick(telling), strange, opened_s)
         self._sides.add(self._departing_sides(departures, links), {}, opened_s)
         weights = self._evidence.weights()
         leaning = {cell: weight.least for cell, weight in weights.items() if weight.of_enough > _LEANING}
         concerned = self._losses.concerned()
         lost = self._lost(now_s, links) if concerned else []
         doubted = {cell for cell, weight in weights.items() if weight.of_enough >= _CLEAN} | strange.keys() | concerned
-        self._learn({} if uneven else {cell: fresh[cell] for cell in fresh if cell not in doubted}, doubted, links)
-        excess = self._excess(leaning) if leaning else {}
-        blames = [blame for blame in _unrivalled(localise(excess, links=links)) if self._founded(blame, weights)]
+        self._learn(fresh.pick(~fresh.among(doubted) & (not uneven)), doubted, links)
+        blames = self._unexplained(localise(self._excess(leaning), links=links), weights) if leaning else []
+        blames = [blame for blame in _unrivalled(blames) if self._founded(blame, weights)]
         blames = [b for b in blames if (_whole(b) if uneven else not _with_mates(b, leaning))]
         blames = [blame for blame in blames if concerned.isdisjoint(blame.cells)]
         self._heal(blames)
@@ -132,14 +160,35 @@ class SlowNetwork:
         known = {**dict.fromkeys(self._baseline.known(), 0.0), **leaning}
         return {cell: value for cell, value in known.items() if cell in current}
 
-    def _learn(self, clean: dict[Cell, float], doubted: set[Cell], links: Links) -> None:
+    def _learn(self, clean: Measured, doubted: set[Cell], links: Links) -> None:
         """Learn from a span once it has shown not to open a departure; at once from the first few."""
         self._unsure.append(clean)
-        for unsure in self._unsure:
-            for cell in doubted:
-                unsure.pop(cell, None)
+        if doubted:
+            self._unsure = deque(unsure.pick(~unsure.among(doubted)) for unsure in self._unsure)
         while len(self._unsure) > UNSURE_SPANS or (self._unsure and not self._baseline.settled()):
             self._baseline.learn(self._unsure.popleft(), links)
+
+    def _unexplained(self, blames: list[Blame], weights: Mapping[Cell, Weight]) -> list[Blame]:
+        """Without paths that share theirs with what has just come that way; they show anew what they cost."""
+        explained = [blame for blame in blames if self._met(blame, weights)]
+        for cell in (cell for blame in explained for cell in blame.cells):
+            self._baseline.forget(cell)
+            self._evidence.forget(cell)
+        return [blame for blame in blames if blame not in explained]
+
+    def _met(self, blame: Blame, weights: Mapping[Cell, Weight]) -> bool:
+        """Whether a path became slow when a connection between other NICs took another way.
+
+        What has moved meets it on its way, or its acknowledgements on theirs, which no plan knows of. Connections that
+        have a NIC in common met there before.
+        """
+        if blame.component.kind != "path" or _spans(weights, blame) < ALARM_SPANS:
+            return False
+        onset_s, ends = _onset_s(weights, blame), set(blame.cells[0][:2])
+        return any(
+            reroute.opened_s <= onset_s <= reroute.closed_s and any(ends.isdisjoint(cell) for cell in reroute.cells)
+            for reroute in self._reroutes
+        )
 
     def _founded(self, blame: Blame, weights: Mapping[Cell, Weight]) -> bool:
         """Whether enough speaks against a component as a whole; a point or a pair also needs a history of its own.
@@ -151,24 +200,28 @@ class SlowNetwork:
             return len(cells) >= _WHOLE_CELLS and statistics.median(cells) >= _ENOUGH
         if blame.component.kind == "path":
             return min(cells) >= _ENOUGH
-        known = {side.component: weight for side, weight in self._sides.weights().items()}
+        known = {side.component: weight.of_enough for side, weight in self._sides.weights().items()}
         whole = blame.component.kind == "nic" and not blame.component.side
         parts = [Component("nic", blame.component.name, side) for side in ("tx", "rx")] if whole else [blame.component]
-        return any(known[part].of_enough >= _ENOUGH for part in parts if part in known)
+        as_a_whole = [known[part] for part in parts if part in known]
+        # A side that is a single cell, as in a ring, has no other evidence than that cell's.
+        return (max(as_a_whole) if as_a_whole else min(cells)) >= _ENOUGH
 
     def _name(self, blames: list[Blame], weights: Mapping[Cell, Weight]) -> list[tuple[Verdict, float]]:
         sure = [blame for blame in blames if _spans(weights, blame) >= _spans_to_name(blame)]
         fresh = [blame for blame in sure if blame.component not in self._standing]
         self._standing.update(dict.fromkeys((blame.component for blame in fresh), 0))
         assert self._alarmed_s is not None
-        return [(self._verdict(blame, self.cells, _onset_s(weights, blame)), self._alarmed_s) for blame in fresh]
+        return [(self._verdict(blame, self.cells, weights), self._alarmed_s) for blame in fresh]
 
     def _heal(self, blames: list[Blame]) -> None:
         """A component is well again after as many clean spans as it took to name it."""
         clean = {component: 0 if blames else spans + 1 for component, spans in self._standing.items()}
         self._standing = {component: spans for component, spans in clean.items() if spans < NAME_SPANS}
 
-    def _verdict(self, blame: Blame, cells: Mapping[Cell, float], onset_s: float) -> Verdict:
+    def _verdict(self, blame: Blame, cells: Mapping[Cell, float], weights: Mapping[Cell, Weight]) -> Verdict:
+        onset_s = _onset_s(weights, blame)
+        least = statistics.median_low([weights[cell].least for cell in blame.cells if cell in weights])
         worst = max(blame.cells, key=lambda cell: cells[cell])
         evidence = [f"{len(blame.cells)} cells slow, worst {worst[0]}>{worst[1]}: {cells[worst]:.3g} s/byte"]
         component = self._sided(blame.component, onset_s)
@@ -181,21 +234,16 @@ class SlowNetwork:
             Cause.TRANSFER_SLOW,
             component,
             onset_s,
-            0.5 if blame.alternatives else 0.9,
+            0.9 / (1 + len(blame.alternatives)),
             tuple(evidence),
             f"a probe at full rate across {component}",
-            {"slow_cells": float(len(blame.cells)), "worst_s_per_byte": cells[worst]},
+            {
+                "slow_cells": float(len(blame.cells)),
+                "worst_s_per_byte": cells[worst],
+                "times_as_long": math.exp(least),
+            },
             blame.alternatives,
-            probes=self._probes((component, *blame.alternatives)),
         )
-
-    def _probes(self, suspects: tuple[Component, ...]) -> tuple[ProbeFlow, ...]:
-        """What would tell the suspects apart; the NICs' rate is the best that any transfer has reached."""
-        if len(suspects) < 2:
-            return ()
-        nics = {nic for cell in self.cells for nic in cell[:2]}
-        rate_bps = max((8 / value for value in self.cells.values() if value > 0), default=0.0)
-        return plan_probes(suspects, nics, crossing(), rate_bps).flows
 
     def _sided(self, component: Component, onset_s: float) -> Component:
         """The side of a NIC that one-way delays accuse: round trips, which the matrix holds, show both sides slow."""

@@ -3,14 +3,14 @@
 from collections.abc import Collection, Mapping, Sequence
 
 from c4bench.c4d.clocks import HostClocks
-from c4bench.c4d.job_view import ConnView, JobView, cell_of
+from c4bench.c4d.connections import ConnView, cell_of
+from c4bench.c4d.job_view import JobView
 from c4bench.c4d.localise import Blame, Cell, localise
 from c4bench.c4d.losses import counted, lost_verdict, unanswered_packets
 from c4bench.c4d.mismatch import side
-from c4bench.c4d.probes import crossing, plan_probes
 from c4bench.c4d.verdict import Verdict, rank_component
 from c4bench.c4d.waits import Waits
-from c4bench.model.diagnosis import Cause, Component, ProbeFlow, Syndrome
+from c4bench.model.diagnosis import Cause, Syndrome
 
 
 def stalled(job: JobView, graph: Waits, beside: Collection[int]) -> list[ConnView]:
@@ -60,7 +60,7 @@ def credit_verdict(job: JobView, clocks: HostClocks, graph: Waits, since_s: floa
 
 def _delivered(job: JobView, view: ConnView) -> bool:
     """Whether everything posted has arrived: then it is the sender that does not look."""
-    arrived = job.arrived(view.record)
+    arrived = job.arrivals.messages(view.record)
     return arrived is not None and arrived >= view.record.messages + view.record.outstanding
 
 
@@ -127,18 +127,7 @@ def _blamed(job: JobView, graph: Waits, blame: Blame, own: Sequence[ConnView], s
         {"outstanding_messages": float(outstanding), "connections": float(len(own))},
         others,
         tuple(side(op, (rank,)) for rank, op in waiting.items() if op is not None),
-        _probes(job, (blame.component, *blame.alternatives)),
     )
-
-
-def _probes(job: JobView, suspects: tuple[Component, ...]) -> tuple[ProbeFlow, ...]:
-    """What would tell the suspects apart; the NICs' rate is the best that any connection has reached."""
-    if len(suspects) < 2:
-        return ()
-    conns = [view.record for view in job.conns.values()]
-    nics = {nic for conn in conns for nic in (conn.source, conn.destination)}
-    rates = [8 * conn.size_bytes / conn.transfer_s for conn in conns if conn.transfer_s > 0]
-    return plan_probes(suspects, nics, crossing(), max(rates, default=0.0)).flows
 
 
 def _posted_s(clocks: HostClocks, view: ConnView) -> float:

@@ -18,10 +18,9 @@ class Verdict(msgspec.Struct, frozen=True):
     figures: dict[str, float] = {}
     alternatives: tuple[Component, ...] = ()
     operations: tuple[OperationSide, ...] = ()
-    probes: tuple[ProbeFlow, ...] = ()
 
-    def stamped(self, job: str, alarmed_s: float, named_s: float) -> Diagnosis:
-        """The diagnosis for `job`."""
+    def stamped(self, job: str, alarmed_s: float, named_s: float, probes: tuple[ProbeFlow, ...] = ()) -> Diagnosis:
+        """The diagnosis for `job`; `probes` would decide between it and its alternatives."""
         return Diagnosis(
             job,
             self.syndrome,
@@ -36,7 +35,7 @@ class Verdict(msgspec.Struct, frozen=True):
             self.figures,
             self.alternatives,
             self.operations,
-            self.probes,
+            probes,
         )
 
 

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from c4bench.c4d.comm_view import CommView
-from c4bench.c4d.job_view import ConnKey, JobView
+from c4bench.c4d.connections import ConnKey
+from c4bench.c4d.job_view import JobView
 from c4bench.model.telemetry import OpRecord
 
 Node = int | ConnKey
@@ -85,7 +86,7 @@ def first_uncompleted(job: JobView) -> dict[int, OpRecord]:
     """The operation each waiting rank of the job entered first and has not completed."""
     pending: dict[int, OpRecord] = {}
     for comm in job.comms.values():
-        for member in comm.latest:
+        for member in comm.hosts:
             op = comm.uncompleted(member)
             if op is None:
                 continue
@@ -96,9 +97,7 @@ def first_uncompleted(job: JobView) -> dict[int, OpRecord]:
 
 
 def _absent(comm: CommView, seq: int) -> frozenset[Node]:
-    return frozenset(
-        comm.seats[member] for member in comm.hosts if member not in comm.latest or comm.latest[member].seq < seq
-    )
+    return frozenset(comm.seats[member] for member in comm.hosts if (op := comm.latest(member)) is None or op.seq < seq)
 
 
 def _unacknowledged(job: JobView, pending: Mapping[int, OpRecord]) -> dict[str, frozenset[ConnKey]]:

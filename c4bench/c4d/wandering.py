@@ -9,6 +9,7 @@ import math
 from collections import Counter, deque
 from collections.abc import Collection
 
+from c4bench.c4d.columns import Ints
 from c4bench.c4d.thresholds import CHANCE
 
 _EPISODES = 64
@@ -45,6 +46,15 @@ class Wandering:
             else:
                 self._episodes.append((member, self._ops))
         return self._found() if began else {}
+
+    def pass_over(self, members: Ints) -> None:
+        """Take in operations in which nobody was late, of members known before, shape (operations, members)."""
+        if self._late:
+            for op in members.tolist():
+                self.judge((), op)
+        elif members.size:
+            self._ops += members.size / len(self._members)
+            self._last = {one: last for one, last in self._last.items() if self._ops - last < _WELL_OPS}
 
     def _found(self) -> dict[int, int]:
         while self._episodes and self._ops - self._episodes[0][1] > _MEMORY_OPS:

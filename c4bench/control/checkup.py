@@ -2,10 +2,11 @@
 
 import asyncio
 import itertools
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from c4bench.errors import UnhealthyError
+from c4bench.model.diagnosis import ProbeFlow
 from c4bench.model.fabric import Host, Nic
 from c4bench.model.telemetry import Member
 from c4bench.units import payload_bound
@@ -18,6 +19,8 @@ _MESSAGE_BYTES = 256 << 10
 _LONG_BYTES = 16 << 20
 _SHORT_BYTES = 1 << 20
 _WITHIN_S = 20.0
+# Of so many at least one meets nothing else, and each is long beside what hops add to it.
+_PROBE_MESSAGES = 10
 _numbers = itertools.count(1)
 
 
@@ -38,6 +41,42 @@ async def failing(master: "Master", pairs: Sequence[tuple[Nic, Nic]]) -> list[tu
     return [pair for pair, well in zip(pairs, carried, strict=True) if not well]
 
 
+async def shares(master: "Master", probes: Sequence[ProbeFlow], nics: Mapping[str, Nic]) -> list[float]:
+    """What each probe comes to, one after another, as a share of the payload bound of its NICs; 0 where it fails.
+
+    Raises UnhealthyError when they cannot be sent.
+    """
+    said = await _run(master, _probing(probes, nics), "pairs")
+    rates = {
+        (one["source"], one["destination"], one["source_port"]): float(one["rate_bps"])
+        for told in said
+        for one in told["found"]
+    }
+    bounds = [payload_bound(min(nics[one.source].rate_bps, nics[one.destination].rate_bps)) for one in probes]
+    flows = [(one.source, one.destination, one.source_port) for one in probes]
+    return [rates[flow] / bound for flow, bound in zip(flows, bounds, strict=True)]
+
+
+def _probing(probes: Sequence[ProbeFlow], nics: Mapping[str, Nic]) -> JobSpec:
+    used: dict[str, dict[str, Nic]] = {}
+    for nic in (nics[name] for probe in probes for name in (probe.source, probe.destination)):
+        used.setdefault(nic.host, {})[nic.name] = nic
+    total_bytes = int(min(probe.rate_bps * probe.duration_s for probe in probes) / 8)
+    steps = [[{"source": one.source, "destination": one.destination, "source_port": one.source_port}] for one in probes]
+    return JobSpec(
+        id=f"probe~{next(_numbers)}",
+        program="pairs",
+        members=tuple(Member(rank, host, tuple(own)) for rank, (host, own) in enumerate(used.items())),
+        nics=tuple(nic for own in used.values() for nic in own.values()),
+        parameters={
+            "steps": steps,
+            "size_bytes": max(1, total_bytes // _PROBE_MESSAGES),
+            "messages": _PROBE_MESSAGES,
+            "gap_s": probes[0].duration_s / _PROBE_MESSAGES,
+        },
+    )
+
+
 async def _carries(master: "Master", nic: Nic, other: Nic) -> bool:
     try:
         await _fraction(master, nic, other, _SHORT_BYTES)
@@ -56,12 +95,17 @@ async def _fraction(master: "Master", source: Nic, destination: Nic, total_bytes
         nics=ends,
         parameters={"sizes_bytes": [_MESSAGE_BYTES], "total_bytes": total_bytes, "profile": "brisk"},
     )
+    (sent,) = (await _run(master, spec, "link"))[0]["sent"]
+    moved_bits = sent["size_bytes"] * sent["messages"] * 8
+    return float(moved_bits / (sent["ended_s"] - sent["began_s"]) / payload_bound(min(nic.rate_bps for nic in ends)))
+
+
+async def _run(master: "Master", spec: JobSpec, kind: str) -> list[dict[str, Any]]:
+    """Run a short job of our own, and return what its ranks have reported."""
     # Should we be gone before it ends, whoever comes after us will end it.
     master.register.over(spec.id)
     try:
         job = await master.attempts.begin(spec, followed=False)
-        (sent,) = (await job.wait("link", len(ends), _WITHIN_S))[0]["sent"]
+        return await job.wait(kind, len(spec.members), _WITHIN_S)
     finally:
         await master.attempts.end(spec.id)
-    moved_bits = sent["size_bytes"] * sent["messages"] * 8
-    return float(moved_bits / (sent["ended_s"] - sent["began_s"]) / payload_bound(min(nic.rate_bps for nic in ends)))

@@ -27,7 +27,7 @@ class Detection:
 
     def follow(self, attempt: str) -> None:
         """Judge this attempt's telemetry from now on."""
-        self._detectors[attempt] = Detector(self._ways)
+        self._detectors[attempt] = Detector(self._ways, self.dropped)
 
     def forget(self, attempt: str) -> None:
         """The attempt is over."""
@@ -36,12 +36,8 @@ class Detection:
     def feed(self, attempt: str, window: Window) -> None:
         """Take in the part of a host's window that belongs to an attempt."""
         detector = self._detectors.get(attempt)
-        if detector is None:
-            return
-        before, reasons = detector.dropped, detector.dropped_by_reason
-        detector.feed(window)
-        if detector.dropped > before:
-            self.dropped[window.host] += Counter(detector.dropped_by_reason) - Counter(reasons)
+        if detector is not None:
+            detector.feed(window)
 
     def told(self, request: Fail) -> None:
         """A rank has told the others that it cannot go on."""

@@ -12,12 +12,12 @@ from c4bench.control.jobs import Job
 from c4bench.control.register import host_of, name_of
 from c4bench.control.store import Running
 from c4bench.errors import AbsentHostsError, UnhealthyError
-from c4bench.model.diagnosis import Cause, Diagnosis
+from c4bench.model.diagnosis import Cause, Diagnosis, Syndrome
 from c4bench.model.event import PutBack, Steered
 from c4bench.model.fabric import Host
 from c4bench.model.steering import Action, Incident
 from c4bench.steer.decide import Decision, Fleet, decide
-from c4bench.steer.suspects import broken, doubtful, pairs, settled
+from c4bench.steer.suspects import broken, doubtful, narrowed, pairs, settled
 from c4bench.workload.learning import RESUMED
 
 if TYPE_CHECKING:
@@ -82,13 +82,25 @@ class Steering:
             await self._restart(name, attempt, decision)
 
     async def _settled(self, found: Diagnosis, running: Running) -> Sequence[Diagnosis]:
-        """What trials make of a diagnosis that somebody would act on."""
+        """What probes or trials make of a diagnosis that somebody would act on."""
+        if found.syndrome is Syndrome.COMMUNICATION_SLOW:
+            return (await self._narrowed(found, running),)
         if running.policy.hang is Action.OBSERVE or not doubtful(found):
             return (found,)
         idle = [nic for spare in self._fleet(running).spares[:1] for nic in spare.nics]
         tried = pairs((*running.spec.nics, *idle))
         failed = broken(await checkup.failing(self._master, tried))
         return settled(found, failed, [nic.name for nic in running.spec.nics if tried])
+
+    async def _narrowed(self, found: Diagnosis, running: Running) -> Diagnosis:
+        """Send the probes that a diagnosis asks for, beside the job."""
+        nics = {nic.name: nic for nic in running.spec.nics}
+        if running.policy.slow is Action.OBSERVE or not found.probes:
+            return found
+        try:
+            return narrowed(found, await checkup.shares(self._master, found.probes, nics))
+        except UnhealthyError:
+            return found
 
     async def let_go(self, name: str) -> None:
         """Steer a job no more."""

@@ -85,12 +85,19 @@ class OperationSide(msgspec.Struct, frozen=True):
 
 
 class ProbeFlow(msgspec.Struct, frozen=True):
-    """A short transfer between two NICs that would tell suspects apart: at `rate_bps` for `duration_s`, not more."""
+    """A short transfer between two NICs that would tell suspects apart: at `rate_bps` for `duration_s`, not more.
+
+    It goes by `source_port`, 0 where any will do. It is slow, or fails, if one of those it `crosses` is bad, and may be
+    if one that only its acknowledgements cross, in `returns`, is.
+    """
 
     source: str
     destination: str
+    source_port: int
     rate_bps: float
     duration_s: float
+    crosses: tuple[Component, ...]
+    returns: tuple[Component, ...] = ()
 
 
 class Diagnosis(msgspec.Struct, frozen=True):

@@ -2,19 +2,23 @@
 
 When a connection dies, the ranks at both its ends exit within milliseconds and all others with them: who went first
 says little. Transfers between neighbours of a ring of all the job's NICs, with an idle host's if there is one, tell
-more: a NIC that carries with neither neighbour is broken, whoever complained.
+more: a NIC that carries with neither neighbour is broken, whoever complained. What is only slow is told apart by the
+probes that C4D has asked for.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
+from c4bench.c4d.probes import remaining, shown
 from c4bench.model.diagnosis import Cause, Component, Diagnosis, Syndrome
 from c4bench.model.fabric import Nic
 
 _SURE = 0.9
 _TRIED = 0.95
+# How much longer transfers are at least where a diagnosis does not say.
+_TIMES = 1.1
 # What was seen of the component itself.
 _SEEN = (Cause.HOST_SILENT, Cause.PROCESS_STOPPED)
 _HANGS = (Syndrome.COMMUNICATION_HANG, Syndrome.NON_COMMUNICATION_HANG)
@@ -56,6 +60,31 @@ def settled(found: Diagnosis, failed: Collection[str], tried: Collection[str]) -
     nics = [Component("nic", name) for name in tried if name in failed]
     went = f"trials of {len(tried)} NICs: all went through but those of {', '.join(nic.name for nic in nics)}"
     return tuple(_changed(found, nic, (), max(found.confidence, _TRIED), went) for nic in nics)
+
+
+def narrowed(found: Diagnosis, shares: Sequence[float]) -> Diagnosis:
+    """The diagnosis after its probes, which came to these shares of their NICs' rates; as it was where none decides.
+
+    What is left besides the component no transfer can tell from it.
+    """
+    suspects = (found.component, *found.alternatives)
+    bad = shown(shares, found.figures.get("times_as_long", _TIMES))
+    left = remaining(suspects, found.probes, bad)
+    if not left or len(left) == len(suspects):
+        return found
+    component, *others = (suspect for suspect in suspects if suspect in left)
+    went = "probes, beside the best of them: " + ", ".join(
+        f"{probe.source}>{probe.destination} {share / max(shares):.0%}"
+        for probe, share in zip(found.probes, shares, strict=True)
+    )
+    return msgspec.structs.replace(
+        found,
+        component=component,
+        alternatives=tuple(others),
+        confidence=max(found.confidence, _TRIED),
+        evidence=(*found.evidence, went),
+        refuted_by=f"a probe at full rate across {component}",
+    )
 
 
 def _changed(

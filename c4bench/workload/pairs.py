@@ -2,6 +2,7 @@
 
 import mmap
 import statistics
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 
@@ -28,13 +29,18 @@ class Transfer(msgspec.Struct, frozen=True):
 
 
 class Pairs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Steps of transfers, no NIC twice in one; each of `probes` small writes and then `messages` of `size_bytes`."""
+    """Steps of transfers, no NIC twice in one; each of `probes` small writes and then `messages` of `size_bytes`.
+
+    With `gap_s` messages go alone, so long after one another, and the best counts: what the way carries when nothing
+    else is on it.
+    """
 
     steps: tuple[tuple[Transfer, ...], ...]
     size_bytes: int = 1 << 20
     messages: int = 8
     probes: int = 32
     window: int = 4
+    gap_s: float = 0.0
     profile: str = "patient"
 
 
@@ -46,6 +52,7 @@ class Found(msgspec.Struct, frozen=True):
     round_trip_s: float = 0.0
     rate_bps: float = 0.0
     problem: str = ""
+    source_port: int = 0
 
 
 def tournament(hosts: Sequence[str]) -> list[list[tuple[str, str]]]:
@@ -103,24 +110,45 @@ def _take_part(
             problem = str(error)
         # A dead path is a finding as well: the far end must not be left waiting.
         broken = any(meet("connected", problem.encode()))
-        result = Found(transfer.source, transfer.destination, problem=problem or "the far end cannot connect")
+        result = _failed(transfer, problem or "the far end cannot connect")
         if side == 0 and not broken:
             try:
                 result = _timed(end, connection, far.place, wanted, transfer)
             except UnhealthyError as error:
-                result = Found(transfer.source, transfer.destination, problem=str(error))
+                result = _failed(transfer, str(error))
         meet("done")
     return [result] if side == 0 else []
+
+
+def _failed(transfer: Transfer, problem: str) -> Found:
+    return Found(transfer.source, transfer.destination, problem=problem, source_port=transfer.source_port)
 
 
 def _timed(end: "End", connection: Connection, place: Place, wanted: Pairs, transfer: Transfer) -> Found:
     far = place.address, place.rkey
     probes = [send(connection, end.waiter, end.local, far, _PROBE_BYTES, 1, 1) for _ in range(wanted.probes)]
     # Another pair's bulk may be in the way of one probe; what is in the way of most is the path's own.
-    round_trip_s = statistics.median(ended - began for began, ended in probes)
+    trips_s = [ended - began for began, ended in probes]
+    transfer_s = _alone_s(end, connection, far, wanted) if wanted.gap_s else _filled_s(end, connection, far, wanted)
+    rate_bps = 8 * wanted.size_bytes / transfer_s
+    trip_s = statistics.median(trips_s)
+    return Found(transfer.source, transfer.destination, trip_s, rate_bps, source_port=transfer.source_port)
+
+
+def _filled_s(end: "End", connection: Connection, far: tuple[int, int], wanted: Pairs) -> float:
+    """How long a message takes of many that fill the way."""
     began, ended = send(connection, end.waiter, end.local, far, wanted.size_bytes, wanted.messages, wanted.window)
-    rate_bps = 8 * wanted.size_bytes * wanted.messages / (ended - began)
-    return Found(transfer.source, transfer.destination, round_trip_s, rate_bps)
+    return (ended - began) / wanted.messages
+
+
+def _alone_s(end: "End", connection: Connection, far: tuple[int, int], wanted: Pairs) -> float:
+    """How long the quickest of single messages took, its acknowledgement included."""
+    took_s = []
+    for _ in range(wanted.messages):
+        time.sleep(wanted.gap_s)
+        began, ended = send(connection, end.waiter, end.local, far, wanted.size_bytes, 1, 1)
+        took_s.append(ended - began)
+    return min(took_s)
 
 
 class End:

@@ -62,7 +62,7 @@ def ports(inventory, hosts):
 
 
 @pytest.fixture
-def attempt(cluster, rdma_hosts, inventory, ports, atlas, inject, run_directory):  # noqa: ARG001 (planned paths)
+def attempt(cluster, rdma_hosts, inventory, ports, atlas, inject, clocks, run_directory):  # noqa: ARG001 (planned paths)
     """Run one trial and say what came of it; None when the fault could not be brought about."""
 
     def run(trial):
@@ -81,7 +81,7 @@ def attempt(cluster, rdma_hosts, inventory, ports, atlas, inject, run_directory)
                 patience_s = RECURRING_S if trial.fault in RECURRING else patience_s
                 cluster.wait_diagnosis(job.id, fault.onset_s + patience_s - time.time())
                 time.sleep(AFTERTHOUGHT_S)
-                found, windows = cluster.diagnoses(job.id), cluster.windows(job.id)
+                found, windows = cluster.diagnoses(job.id), ours(cluster.windows(job.id), clocks)
         finally:
             run_directory.save_telemetry(job.id, cluster.windows(job.id))
             cluster.stop(job.id)
@@ -123,6 +123,25 @@ def judged(trial, where, fault, found, windows, ports):
         period_s,
         fault.clock_error_s,
     )
+
+
+def ours(windows, clocks):
+    """What the hosts have told, with the ends of windows and the operations on our clock."""
+    return [
+        msgspec.structs.replace(
+            window,
+            end_s=clocks.ours(window.host, window.end_s),
+            ops=tuple(
+                msgspec.structs.replace(
+                    op,
+                    entered_s=clocks.ours(window.host, op.entered_s),
+                    finished_s=op.finished_s and clocks.ours(window.host, op.finished_s),
+                )
+                for op in window.ops
+            ),
+        )
+        for window in windows
+    ]
 
 
 def operations(windows, fault):

@@ -50,7 +50,6 @@ def silent(soak, measure):
     return check
 
 
-@pytest.mark.nightly
 @pytest.mark.needs(hosts=8)
 def test_three_hundred_steps(silent):
     """Pauses, stalls, uneven steps, warm-up, collections and a neighbour alarm nobody in 300 iterations."""

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from c4bench.model.diagnosis import Component
@@ -12,7 +13,9 @@ from c4bench.record.artefacts import Faults, FaultTimeline
 
 # A process takes 3 s to start, and its share of a checkpoint, 4 GiB, 2.1 s to load: `workload.learning`'s rates.
 RESTART = Policy(hang=Action.RESTART, hosts_per_hour=9, check_every_s=5.0)
+SLOW_TOO = msgspec.structs.replace(RESTART, slow=Action.RESTART)
 SMALL = {"gradient_bytes": 1 << 16, "token_bytes": 1 << 16, "checkpoint_every": 20}
+RING = SMALL | {"gradient_bytes": 1 << 20, "token_bytes": 0}
 RANKS, SPARES = 6, 2
 HEALTHY_STEP, STEPS = 59, 100
 PATIENCE_S = 60.0
@@ -107,6 +110,32 @@ def test_dead_nic(steer, inject, resumed):
         assert incident.diagnosis.component == Component("nic", f"{victim}/0")
         assert job.told(PutBack, victim, 12.0) is None
     assert job.told(PutBack, victim, PATIENCE_S)
+
+
+@pytest.mark.needs(hosts=8)
+def test_late_nic(steer, inject, resumed):
+    """A ring's traffic cannot tell a NIC that sends late from the paths it is on: probes do, and a spare takes over."""
+    job = steer(SLOW_TOO, spares=SPARES, ranks=RANKS, **RING)
+    job.wait_step(HEALTHY_STEP, PATIENCE_S)
+    victim = job.spec.members[2].host
+    with inject("nic.delay", host=victim, nic=0, direction="tx", delay_s=0.002, lease_s=30.0) as fault:
+        incident = resumed("nic.delay", job, fault)
+        assert incident.diagnosis.component == Component("nic", f"{victim}/0", "tx")
+        assert incident.diagnosis.evidence[-1].startswith("probes, ")
+
+
+@pytest.mark.needs(hosts=8)
+@pytest.mark.usefixtures("atlas")
+def test_slow_link(steer, inject):
+    """A ring's traffic cannot tell a slow link from the NICs beyond it: probes do, and no host is taken out."""
+    job = steer(SLOW_TOO, spares=0, **RING)
+    job.wait_step(HEALTHY_STEP, PATIENCE_S)
+    with inject("link.rate", at="leaf0/up0", direction="tx", fraction=0.25, lease_s=30.0):
+        incident = job.wait_decided(PATIENCE_S)
+    assert (incident.action, incident.out) == (Action.OBSERVE, "")
+    found = incident.diagnosis
+    assert found.evidence[-1].startswith("probes, "), found
+    assert {part.kind for part in (found.component, *found.alternatives)} == {"link"}
 
 
 @pytest.mark.nightly

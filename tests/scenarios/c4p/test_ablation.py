@@ -211,6 +211,6 @@ def draws_job(name, number, group, ranks, rounds, extra=1, **rest):
 def rate(results, number):
     """Bus bandwidth of a job in a round, by its slowest rank."""
     ranks = [result for result in results if result["number"] == number]
-    took_s = max(rank["ended_s"] for rank in ranks) - min(rank["began_s"] for rank in ranks)
+    took_s = max(rank["took_s"] for rank in ranks)
     size_bytes = PAIR_BYTES if len(ranks) == 2 else ONE_BYTES
     return 2 * (len(ranks) - 1) / len(ranks) * size_bytes * OPERATIONS * 8 / took_s

@@ -24,7 +24,7 @@ LEFT = 7 / 8
 @pytest.mark.nightly
 @pytest.mark.needs(hosts=16)
 @pytest.mark.usefixtures("planned")
-def test_uplink_fails_and_returns(cluster, rdma_hosts, inject, measure):
+def test_uplink_fails_and_returns(cluster, rdma_hosts, inject, clocks, measure):
     """Within a second every job has its part of what is left of eight uplinks, and of what is back after the return.
 
     The link's end at leaf0 is the local leg of what leaf0's hosts send, and the far leg of what they receive.
@@ -46,7 +46,7 @@ def test_uplink_fails_and_returns(cluster, rdma_hosts, inject, measure):
     checked = sum(rank["exact"] for ranks in results for rank in ranks)
     measure("c4p.exact_fraction", checked / (16 * OPERATIONS), equals=1)
 
-    full = by_job(results, payload_bound(rdma_hosts[0].nics[0].rate_bps))
+    full = by_job(results, payload_bound(rdma_hosts[0].nics[0].rate_bps), pairs, clocks)
     left = [(began_s, share / LEFT) for began_s, share in full if down_s <= began_s < up_s]
     labels = {"topology": "clos-2x8", "jobs": 8, "oversubscription": "1:1"}
     for state, shares, at_least in (
@@ -56,20 +56,26 @@ def test_uplink_fails_and_returns(cluster, rdma_hosts, inject, measure):
     ):
         measure("c4p.optimum_fraction", min(shares), at_least=at_least, state=state, **labels)
     back = [(began_s, share) for began_s, share in full if began_s >= up_s]
-    measure("c4p.converge_s", level_after_s(left, down_s, 0.97), unit="s", at_most=WITHIN_S, event="down", **labels)
-    measure("c4p.converge_s", level_after_s(back, up_s, 0.98), unit="s", at_most=WITHIN_S, event="up", **labels)
+    told_s = clocks.error_s(*(host.name for host in rdma_hosts))
+    for event, since_s, shares, wanted, error_s in (
+        ("down", down_s, left, 0.97, told_s + fault.clock_error_s),
+        ("up", up_s, back, 0.98, told_s),
+    ):
+        took_s = level_after_s(shares, since_s, wanted)
+        measure("c4p.converge_s", took_s, unit="s", at_most=WITHIN_S, plus_minus=error_s, event=event, **labels)
 
 
-def by_job(results, bound_bps):
+def by_job(results, bound_bps, pairs, clocks):
     """(When it began, share of the NIC's payload that the job's slower rank got) of every operation of every job.
 
-    In order of time: jobs lose step with each other where an operation outlasts a tick.
+    On our clock, in order of time: jobs lose step with each other where an operation outlasts a tick.
     """
     found = []
-    for ranks in results:
+    for ranks, pair in zip(results, pairs, strict=True):
         for spans in zip(*(rank["spans"][WARM_UP:] for rank in ranks), strict=True):
             longest_s = max(ended_s - began_s for began_s, ended_s in spans)
-            found.append((min(began_s for began_s, _ in spans), SIZE_BYTES * 8 / longest_s / bound_bps))
+            began_s = min(clocks.ours(host.name, began) for host, (began, _) in zip(pair, spans, strict=True))
+            found.append((began_s, SIZE_BYTES * 8 / longest_s / bound_bps))
     return sorted(found)
 
 

@@ -69,11 +69,10 @@ def by_draw(results, start):
     """Bus bandwidth of every job, for every other draw: with two ranks, bytes over the slower rank's time."""
     found = {}
     for job_results in results:
-        spans = {}
+        took_s = {}
         for result in job_results:
             if result["number"] % 2 == start:
-                spans.setdefault(result["number"], []).append((result["began_s"], result["ended_s"]))
-        for number, ranks in spans.items():
-            took = max(ended for _, ended in ranks) - max(began for began, _ in ranks)
-            found.setdefault(number, []).append(SIZE_BYTES * 8 * OPERATIONS / took)
+                took_s.setdefault(result["number"], []).append(result["took_s"])
+        for number, ranks in took_s.items():
+            found.setdefault(number, []).append(SIZE_BYTES * 8 * OPERATIONS / max(ranks))
     return [found[number] for number in sorted(found)]

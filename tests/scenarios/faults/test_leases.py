@@ -57,15 +57,16 @@ def command(inventory, tmp_path):
 
 
 @pytest.fixture
-def over(on, measure, command):
+def over(on, measure, command, clocks):
     """Wait for the lease's end, and hold the host's own audit log against it."""
 
     def check(host, lease_s, since_s, how):
         time.sleep(max(0.0, since_s + lease_s + LATE_S - time.time()))
         lines = [json.loads(line) for line in on(host, AUDIT).splitlines()]
-        begun = {
-            line["id"]: line["time_s"] for line in lines if line["event"] == "intent" and line["time_s"] >= since_s
-        }
+        # By a controller's clock it cannot have begun before; by the host's own it may seem to.
+        early_s = since_s - clocks.error_s(host)
+        intents = [line for line in lines if line["event"] == "intent"]
+        begun = {line["id"]: line["time_s"] for line in intents if clocks.ours(host, line["time_s"]) >= early_s}
         ended = {line["id"]: line["time_s"] for line in lines if line["event"] == "reverted"}
         assert begun.keys() <= ended.keys(), "a fault was begun and never ended"
         late_s = max((ended[fault] - at_s - lease_s for fault, at_s in begun.items()), default=0.0)

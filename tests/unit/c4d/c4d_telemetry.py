@@ -1,6 +1,8 @@
 """Driving the detector with simulated and hand-made telemetry."""
 
+from c4bench.c4d.batch import Batch
 from c4bench.c4d.detector import Detector
+from c4bench.c4d.intake import Intake
 from c4bench.model.step import StepOp
 from c4bench.model.telemetry import CommRecord, ConnRecord, Member, OpRecord, Window
 from c4bench.sim.job import simulate
@@ -47,6 +49,14 @@ def conn(rank, peer, *, messages=0, outstanding=0, progress_s=0.0, transfer_s=0.
 
 def window(host, sequence, end_s, **records):
     """A window of a tenth of a second."""
-    filled = {kind: tuple(records.get(kind, ())) for kind in ("comms", "ranks", "ops", "conns")}
-    nics = tuple(records.get("nics", ()))
-    return Window(host, sequence, end_s - 0.1, end_s, **filled, nics=nics)
+    filled = {kind: tuple(records.get(kind, ())) for kind in ("comms", "ranks", "ops", "conns", "arrivals", "nics")}
+    return Window(host, sequence, end_s - 0.1, end_s, **filled)
+
+
+def file(job, host_end_s, **records):
+    """File records written by hand under a job, each as a window of the host that its rank is on."""
+    batch = Batch()
+    for layer, held in records.items():
+        for record in held:
+            batch.add(window(job.comms[record.comm].hosts[record.rank], 1, host_end_s, **{layer: (record,)}))
+    job.take(batch, Intake())

@@ -107,6 +107,7 @@ def test_once_a_cause_is_known_only_a_signal_is_one_more(killed):
     for tick in range(1, LAST_TICK):
         for rank in range(RANKS):
             ledger.take(window(f"h{rank}", tick, tick / 10, **records(rank, tick, killed)))
+        ledger.settle()
         ledger.clocks.observe(tick / 10)
     job = ledger.jobs["job"]
     assert death_verdicts(job, ledger.clocks)

@@ -1,7 +1,7 @@
 """Ranks that hang inside an operation, and ranks that disagree, from records written by hand."""
 
 import msgspec
-from c4d_telemetry import comm, conn, op
+from c4d_telemetry import comm, conn, file, op
 
 from c4bench.c4d.inside import complete_comms, stuck_inside, unseen_by
 from c4bench.c4d.job_view import JobView
@@ -15,15 +15,14 @@ def _inside(ranks, awaits):
     """A job whose ranks have all entered operation 0 and lack data of `awaits`."""
     job = JobView("job")
     job.introduce(comm(ranks))
-    for rank in range(ranks):
-        job.put_op(msgspec.structs.replace(op(rank, 0, 1.0), awaits=awaits[rank]), 2.0)
+    file(job, 2.0, ops=[msgspec.structs.replace(op(rank, 0, 1.0), awaits=awaits[rank]) for rank in range(ranks)])
     return job
 
 
 def _send(job, rank, state, *, messages=3):
     peer = (rank + 1) % len(job.comms["world"].hosts)
     out = msgspec.structs.replace(conn(rank, peer, messages=messages), state=state)
-    job.put_conn(out, None, f"h{rank}", 2.0)
+    file(job, 2.0, conns=[out])
 
 
 def test_rank_that_grants_nothing_and_lacks_data_does_not_act():
@@ -37,8 +36,7 @@ def test_rank_that_grants_nothing_and_lacks_data_does_not_act():
 def test_last_one_inside_waits_for_nobody():
     """When all others have finished, what is still inside has everything it needs."""
     job = _inside(3, {0: (), 1: (), 2: ()})
-    for rank in (0, 2):
-        job.put_op(op(rank, 0, 1.0, 1.5), 2.0)
+    file(job, 2.0, ops=[op(rank, 0, 1.0, 1.5) for rank in (0, 2)])
     graph = wait_graph(job)
     assert complete_comms(graph, job) == ["world"]
     assert stuck_inside(job, graph, "world") == [1]
@@ -48,7 +46,7 @@ def test_message_that_arrived_and_was_not_looked_at():
     """The sender has the acknowledgement, the receiver does not count the message: it does not look."""
     job = _inside(2, {0: (), 1: (0,)})
     _send(job, 0, "idle", messages=5)
-    job.arrivals["world", "h0/0", "h1/0", 7] = ArrivalRecord("world", 1, 0, "h0/0", "h1/0", 7, 3, 0)
+    file(job, 2.0, arrivals=[ArrivalRecord("world", 1, 0, "h0/0", "h1/0", 7, 3, 0)])
     assert unseen_by(job, "world") == {1: 2}
 
 
@@ -62,8 +60,7 @@ def test_reordered_collectives_are_a_circle():
     job = JobView("job")
     for record in (comm(2), _group("data", (0, 1)), _group("tensor", (0, 1))):
         job.introduce(record)
-    job.put_op(op(0, 0, 1.0, name="data"), 2.0)
-    job.put_op(op(1, 0, 1.0, name="tensor"), 2.0)
+    file(job, 2.0, ops=[op(0, 0, 1.0, name="data"), op(1, 0, 1.0, name="tensor")])
     found = mismatch_verdict(job, wait_graph(job), 1.0)
     assert found.cause == Cause.COLLECTIVE_ORDER_MISMATCH
     assert {(side.pg_name, side.ranks) for side in found.operations} == {("data", (0,)), ("tensor", (1,))}
@@ -73,8 +70,8 @@ def test_same_collective_of_another_size_is_told_apart():
     """Sizes and types that differ are named as what they are."""
     job = _inside(2, {0: (), 1: ()})
     job.introduce(_group("data", (0, 1)))
-    job.put_op(op(0, 0, 0.5, name="data"), 2.0)
-    job.put_op(msgspec.structs.replace(op(1, 0, 0.5, name="data"), size_bytes=77), 2.0)
+    other = msgspec.structs.replace(op(1, 0, 0.5, name="data"), size_bytes=77)
+    file(job, 2.0, ops=[op(0, 0, 0.5, name="data"), other])
     found = mismatch_verdict(job, wait_graph(job), 1.0)
     assert found.cause == Cause.SIZE_OR_SYNTAX_MISMATCH
     assert {side.size_bytes for side in found.operations} == {77, 1024}
@@ -83,6 +80,5 @@ def test_same_collective_of_another_size_is_told_apart():
 def test_ranks_that_agree_have_no_mismatch():
     """A rank that is merely late has called nothing yet."""
     job = _inside(3, {0: (), 1: (), 2: ()})
-    job.put_op(op(0, 0, 1.0, 1.5), 3.0)
-    job.put_op(op(0, 1, 2.0), 3.0)
+    file(job, 3.0, ops=[op(0, 0, 1.0, 1.5), op(0, 1, 2.0)])
     assert mismatch_verdict(job, wait_graph(job), 1.0) is None

@@ -3,21 +3,24 @@
 import numpy as np
 import pytest
 
-from c4bench.c4d.comm_view import OpSample
 from c4bench.c4d.lateness import Lateness
+from c4bench.c4d.operations import Finished
 from c4bench.c4d.wandering import Wandering
 
 
 def _op(seq, computed_s):
     """An operation that ends for all when the last has come, after each rank computed for so long."""
-    entered = {rank: 100.0 + 50.0 * rank + seq + gap_s for rank, gap_s in enumerate(computed_s)}
-    last_s = max(computed_s)
-    inside = {rank: last_s - gap_s + 0.01 for rank, gap_s in enumerate(computed_s)}
-    return OpSample("world", seq, inside, dict(enumerate(computed_s)), entered)
+    gap_s = np.asarray(computed_s)
+    return _finished(gap_s.max() - gap_s + 0.01, gap_s, 100.0 + 50.0 * np.arange(len(gap_s)) + seq + gap_s)
+
+
+def _finished(inside_s, gap_s, entered_s):
+    ranks = np.arange(len(gap_s))[None]
+    return Finished(np.asarray([0]), ranks, np.asarray([inside_s]), np.asarray([gap_s]), np.asarray([entered_s]))
 
 
 def _lateness(ranks):
-    return Lateness(list(range(ranks)), {rank: rank for rank in range(ranks)}, Wandering())
+    return Lateness(ranks, Wandering())
 
 
 def _computed(seed, ops, ranks=8, jitter=0.01):
@@ -30,9 +33,7 @@ def test_five_percent_at_one_percent_jitter_is_found_in_five(seed):
     computed = _computed(seed, 60)
     computed[40:, 3] *= 1.05
     lateness = _lateness(8)
-    found = [
-        (seq, late.rank) for seq, row in enumerate(computed) for late in lateness.judge(_op(seq, row.tolist()), 0.2)
-    ]
+    found = [(seq, late.member) for seq, row in enumerate(computed) for late in lateness.judge(_op(seq, row), 0.2)]
     assert [rank for _, rank in found] == [3]
     assert found[0][0] < 45
 
@@ -42,7 +43,7 @@ def test_lateness_that_was_always_there_and_is_small_is_lawful():
     computed = _computed(1, 200)
     computed[:, 2] *= 1.1
     lateness = _lateness(8)
-    assert not any(lateness.judge(_op(seq, row.tolist()), 0.2) for seq, row in enumerate(computed))
+    assert not any(lateness.judge(_op(seq, row), 0.2) for seq, row in enumerate(computed))
 
 
 def test_rank_slow_from_the_start_is_found():
@@ -50,7 +51,7 @@ def test_rank_slow_from_the_start_is_found():
     computed = _computed(1, 60)
     computed[:, 2] *= 2.0
     lateness = _lateness(8)
-    found = [late.rank for seq, row in enumerate(computed) for late in lateness.judge(_op(seq, row.tolist()), 0.2)]
+    found = [late.member for seq, row in enumerate(computed) for late in lateness.judge(_op(seq, row), 0.2)]
     assert found == [2]
 
 
@@ -58,6 +59,5 @@ def test_short_time_inside_without_longer_computing_is_not_lateness():
     """A rank may be inside for less because the network ends there first: only its own computing can make it late."""
     lateness = _lateness(4)
     for seq in range(60):
-        same = dict.fromkeys(range(4), 0.1)
-        inside = {rank: 0.02 if rank == 1 and seq > 30 else 0.05 for rank in range(4)}
-        assert lateness.judge(OpSample("world", seq, inside, same, same), 0.2) == []
+        inside_s = [0.02 if rank == 1 and seq > 30 else 0.05 for rank in range(4)]
+        assert lateness.judge(_finished(inside_s, [0.1] * 4, [float(seq)] * 4), 0.2) == []

@@ -50,9 +50,21 @@ def test_ring_cannot_tell_and_says_so():
 
 
 def test_two_hosts_both_ways_lists_the_other_nic():
-    """With two hosts and both directions bad, either NIC explains everything, so one is named beside the other."""
+    """With two hosts and both directions bad, either NIC explains everything, and so may the paths between them."""
     (blame,) = localise({("a", "b"): 2.0, ("b", "a"): 2.0}, 1.0)
-    assert {blame.component, *blame.alternatives} == {Component("nic", "a"), Component("nic", "b")}
+    paths = {Component("path", "a>b"), Component("path", "b>a")}
+    assert blame.component.kind == "nic"
+    assert {blame.component, *blame.alternatives} == {Component("nic", "a"), Component("nic", "b")} | paths
+
+
+def test_a_nic_of_a_ring_may_be_a_link_of_its_paths():
+    """Data of one way and acknowledgements of the other meet at the NIC, or on a link that no good way crosses."""
+    ring = {("a", "b"): 2.0, ("b", "c"): 1.5, ("c", "a"): 0.0}
+    links = {("a", "b"): ("up", "shared"), ("b", "c"): ("down",), ("c", "a"): ("shared",)}
+    (blame,) = localise(ring, 1.0, links)
+    assert blame.component == Component("nic", "b")
+    others = [Component("path", "a>b"), Component("path", "b>c"), Component("link", "up"), Component("link", "down")]
+    assert blame.alternatives == tuple(others)
 
 
 def test_two_independent_faults_are_both_named():

@@ -4,46 +4,80 @@ import math
 
 import msgspec
 import pytest
-from c4d_telemetry import conn
+from c4d_telemetry import comm, conn, file
 
+from c4bench.c4d.job_view import JobView
 from c4bench.c4d.matrix import Baseline, DelayMatrix, Healthy, Side, matrix_table, sides
 from c4bench.c4d.thresholds import BASELINE_MAX_SPANS, BASELINE_MIN_SPANS
+from c4bench.c4d.ways import Ways
 from c4bench.model.diagnosis import Component
+
+
+class _Job:
+    """A job of two, and its delay matrix."""
+
+    def __init__(self):
+        self.view = JobView("job")
+        self.view.introduce(comm(2))
+        self.matrix = DelayMatrix(Ways())
+        self.close, self.current = self.matrix.close, self.matrix.current
+
+    def add(self, record):
+        file(self.view, 9.0, conns=[record])
+        self.matrix.add(self.view.conns)
 
 
 def test_cell_is_transfer_time_per_byte_between_two_looks():
     """Counters are cumulative: only what was added since the first sight counts."""
-    matrix = DelayMatrix()
-    matrix.add([conn(0, 1, messages=50, transfer_s=9.0)])
-    matrix.add([conn(0, 1, messages=60, transfer_s=9.5)])
-    assert matrix.close() == {("h0/0", "h1/0", "49152"): pytest.approx(0.5 / 10_000)}
-    assert matrix.close() == {}
+    matrix = _Job()
+    matrix.add(conn(0, 1, messages=50, transfer_s=9.0))
+    matrix.add(conn(0, 1, messages=60, transfer_s=9.5))
+    assert matrix.close().cells == {("h0/0", "h1/0", "49152"): pytest.approx(0.5 / 10_000)}
+    assert matrix.close().cells == {}
 
 
 def test_message_under_way_is_not_cut_in_half():
     """Seconds of an unacknowledged message wait for its bytes, however the span falls."""
-    matrix = DelayMatrix()
-    matrix.add([conn(0, 1, messages=1, transfer_s=1.0)])
-    matrix.add([conn(0, 1, messages=2, transfer_s=2.9, outstanding=1)])
-    assert matrix.close() == {}
-    matrix.add([conn(0, 1, messages=3, transfer_s=3.0)])
-    assert matrix.close() == {("h0/0", "h1/0", "49152"): pytest.approx(2.0 / 2_000)}
+    matrix = _Job()
+    matrix.add(conn(0, 1, messages=1, transfer_s=1.0))
+    matrix.add(conn(0, 1, messages=2, transfer_s=2.9, outstanding=1))
+    assert matrix.close().cells == {}
+    matrix.add(conn(0, 1, messages=3, transfer_s=3.0))
+    assert matrix.close().cells == {("h0/0", "h1/0", "49152"): pytest.approx(2.0 / 2_000)}
 
 
 def test_a_connection_that_is_moved_begins_anew():
     """What a message took on one way says nothing of another: the first sight on a new one only sets a mark."""
-    matrix = DelayMatrix()
+    matrix = _Job()
     moved = [msgspec.structs.replace(conn(0, 1, messages=n, transfer_s=n / 10), source_port=7) for n in (70, 90)]
-    matrix.add([conn(0, 1, messages=50, transfer_s=5.0)])
-    matrix.add(moved[:1])
-    assert matrix.close() == {}
-    matrix.add(moved[1:])
-    assert matrix.close() == {("h0/0", "h1/0", "7"): pytest.approx(2.0 / 20_000)}
+    matrix.add(conn(0, 1, messages=50, transfer_s=5.0))
+    matrix.add(moved[0])
+    assert matrix.close().cells == {}
+    matrix.add(moved[1])
+    assert matrix.close().cells == {("h0/0", "h1/0", "7"): pytest.approx(2.0 / 20_000)}
     assert matrix.current() == {("h0/0", "h1/0", "7")}
 
 
+class _Costs:
+    """A baseline that is given figures by cell."""
+
+    def __init__(self):
+        self._ways = Ways()
+        self._baseline = Baseline(self._ways)
+        self.knows, self.cell_chance = self._baseline.knows, self._baseline.cell_chance
+
+    def learn(self, cells):
+        self._baseline.learn(self._ways.measured(cells))
+
+    def departures(self, cells):
+        return self._baseline.departures(self._ways.measured(cells))
+
+    def strange(self, cells):
+        return self._baseline.strange(self._ways.measured(cells))
+
+
 def _taught(cells, spans=BASELINE_MIN_SPANS):
-    baseline = Baseline()
+    baseline = _Costs()
     for _ in range(spans):
         baseline.learn(cells)
     return baseline
@@ -77,12 +111,12 @@ def test_what_slows_all_cells_alike_blames_none():
 def test_without_history_peers_are_the_measure():
     """A cell four times its peers is strange from the first span; one of twice its peers is not."""
     cells = {("a", "b"): 1.0, ("a", "c"): 1.0, ("b", "a"): 2.0, ("b", "c"): 1.0, ("c", "a"): 4.0}
-    assert Baseline().strange(cells) == {("c", "a"): pytest.approx(math.log(4))}
+    assert _Costs().strange(cells) == {("c", "a"): pytest.approx(math.log(4))}
 
 
 def test_floor_is_what_a_transfer_takes_that_meets_no_other():
     """Transfers that ran into others now and then do not raise the floor that departures are counted from."""
-    baseline = Baseline()
+    baseline = _Costs()
     for value in (4.0, 1.0, 2.0, 1.0, 6.0):
         baseline.learn({("a", "b"): value})
     assert baseline.departures({("a", "b"): 2.0}) == {("a", "b"): pytest.approx(math.log(2))}
@@ -90,7 +124,7 @@ def test_floor_is_what_a_transfer_takes_that_meets_no_other():
 
 def test_what_healthy_cells_do_often_is_likely():
     """The chance of a departure is how often healthy cells made it, and falls fast beyond all of them."""
-    baseline = Baseline()
+    baseline = _Costs()
     for value in (1.0, 1.0, 1.0, 1.0, 2.0, 1.0, 1.0, 1.0, 1.0):
         baseline.learn({("a", "b"): value})
     once, beyond = (baseline.cell_chance(("a", "b"), math.log(ratio), 1) for ratio in (1.5, 8))

@@ -1,8 +1,9 @@
 """The wait-for graph over overlapping communicators."""
 
-from c4d_telemetry import comm, conn, op
+from c4d_telemetry import comm, conn, file, op
 
-from c4bench.c4d.job_view import JobView, key
+from c4bench.c4d.connections import key
+from c4bench.c4d.job_view import JobView
 from c4bench.c4d.waits import least_progress, wait_graph
 from c4bench.model.telemetry import CommRecord, Member
 
@@ -23,8 +24,7 @@ def _group(name, ranks):
 def test_absent_rank_is_the_sink():
     """Ranks inside an operation wait for the member that has not entered it."""
     job = _job(comm(3))
-    for record in (op(0, 1, 1.0), op(1, 1, 1.0), op(2, 0, 0.1, 0.2)):
-        job.put_op(record, 2.0)
+    file(job, 2.0, ops=[op(0, 1, 1.0), op(1, 1, 1.0), op(2, 0, 0.1, 0.2)])
     graph = wait_graph(job)
     assert graph.sinks() == [2]
     assert graph.waiting_for(2) == 2
@@ -33,9 +33,7 @@ def test_absent_rank_is_the_sink():
 def test_sink_is_found_across_overlapping_communicators():
     """A rank that is absent here because it waits there is not to blame; the rank it waits for is."""
     job = _job(comm(4), _group("data", (0, 1)), _group("tensor", (1, 2)), _group("pipe", (2, 3)))
-    job.put_op(op(0, 0, 1.0, name="data"), 9.0)
-    job.put_op(op(0, 0, 2.0, name="tensor"), 9.0)
-    job.put_op(op(0, 0, 3.0, name="pipe"), 9.0)
+    file(job, 9.0, ops=[op(0, 0, float(at), name=name) for at, name in enumerate(("data", "tensor", "pipe"), start=1)])
     graph = wait_graph(job)
     assert graph.sinks() == [3]
     assert graph.waiting_for(3) == 3
@@ -44,16 +42,14 @@ def test_sink_is_found_across_overlapping_communicators():
 def test_a_rank_waits_in_the_first_operation_it_has_not_completed():
     """Of two operations under way, the one entered first decides whom a rank waits for."""
     job = _job(comm(3), _group("data", (0, 1)), _group("tensor", (0, 2)))
-    job.put_op(op(0, 0, 1.0, name="data"), 9.0)
-    job.put_op(op(0, 0, 1.5, name="tensor"), 9.0)
+    file(job, 9.0, ops=[op(0, 0, 1.0, name="data"), op(0, 0, 1.5, name="tensor")])
     assert wait_graph(job).sinks() == [1]
 
 
 def test_older_operation_of_the_same_communicator_comes_first():
     """With two operations of one communicator queued, the members are awaited in the older one."""
     job = _job(comm(2))
-    for record in (op(0, 4, 1.0), op(0, 5, 1.1), op(1, 4, 1.2)):
-        job.put_op(record, 9.0)
+    file(job, 9.0, ops=[op(0, 4, 1.0), op(0, 5, 1.1), op(1, 4, 1.2)])
     assert wait_graph(job).pending[0].seq == 4
     assert wait_graph(job).sinks() == []
 
@@ -62,16 +58,13 @@ def test_unacknowledged_connection_is_the_sink_once_all_have_entered():
     """Nobody is absent, so everybody waits for the connection whose messages are not acknowledged."""
     job = _job(comm(2))
     stuck = conn(0, 1, messages=3, outstanding=2)
-    for record in (op(0, 0, 1.0), op(1, 0, 1.0)):
-        job.put_op(record, 2.0)
-    job.put_conn(stuck, None, "h0", 2.0)
-    job.put_conn(conn(1, 0, messages=4), None, "h1", 2.0)
+    file(job, 2.0, ops=[op(0, 0, 1.0), op(1, 0, 1.0)], conns=[stuck, conn(1, 0, messages=4)])
     assert wait_graph(job).sinks() == [key(stuck)]
 
 
 def test_least_progress_is_where_a_ring_stopped():
     """The last step reached is least at the rank where the data stopped, and rises by one around the ring."""
     job = _job(comm(4))
-    for rank, messages in enumerate((12, 13, 10, 11)):
-        job.put_conn(conn(rank, (rank + 1) % 4, messages=messages), None, f"h{rank}", 2.0)
+    sent = enumerate((12, 13, 10, 11))
+    file(job, 2.0, conns=[conn(rank, (rank + 1) % 4, messages=messages) for rank, messages in sent])
     assert least_progress(job, "world", range(4)) == [2]

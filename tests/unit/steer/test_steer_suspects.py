@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from c4bench.model.diagnosis import Cause, Component, Diagnosis, Syndrome
+from c4bench.model.diagnosis import Cause, Component, Diagnosis, ProbeFlow, Syndrome
 from c4bench.model.fabric import Nic
-from c4bench.steer.suspects import broken, doubtful, pairs, settled
+from c4bench.steer.suspects import broken, doubtful, narrowed, pairs, settled
 
 PATH, SENDER, RANK = Component("path", "h1/0>h2/0"), Component("nic", "h1/0", "tx"), Component("rank", "j:3")
 NICS = tuple(f"h{i}/0" for i in range(6))
@@ -30,7 +30,7 @@ def found(component, *alternatives, confidence=0.6, syndrome=Syndrome.COMMUNICAT
     ],
 )
 def test_only_hangs_that_could_be_something_else_are_looked_into(diagnosis, doubt):
-    """A bug of the job and slowness are nothing that a short transfer could tell."""
+    """A bug of the job is nothing that a transfer could tell, and slowness nothing that trials could."""
     assert doubtful(diagnosis) is doubt
 
 
@@ -56,6 +56,33 @@ def test_when_most_fail_nothing_is_learnt():
     """It is the fabric then; and without trials nothing changes either."""
     assert settled(found(PATH, SENDER), set(NICS[:4]), NICS) == (found(PATH, SENDER),)
     assert settled(found(PATH, SENDER), (), ()) == (found(PATH, SENDER),)
+
+
+def probed(*suspects):
+    """A slow path or NIC, with the two probes that decide."""
+    slow = found(*suspects, confidence=0.5, syndrome=Syndrome.COMMUNICATION_SLOW)
+    probes = (
+        ProbeFlow("h1/0", "h3/0", 0, 1e6, 0.2, (SENDER,)),
+        ProbeFlow("h4/0", "h2/0", 0, 1e6, 0.2, (Component("nic", "h2/0", "rx"),)),
+    )
+    return msgspec.structs.replace(slow, probes=probes, figures={"times_as_long": 4.0})
+
+
+def test_probes_leave_who_agrees_with_them():
+    """A slow probe accuses what it crosses; where none is slow the path is left, surely."""
+    slow = probed(PATH, SENDER, Component("nic", "h2/0", "rx"))
+    sender = narrowed(slow, [0.25, 1.0])
+    assert (sender.component, sender.alternatives, sender.confidence) == (SENDER, (), 0.95)
+    assert sender.evidence[-1] == "probes, beside the best of them: h1/0>h3/0 25%, h4/0>h2/0 100%"
+    assert sender.refuted_by == f"a probe at full rate across {SENDER}"
+    assert narrowed(slow, [0.97, 0.9]).component == PATH
+
+
+@pytest.mark.parametrize("shares", [[0.2, 0.2], [0.25, 0.24], [0.0, 0.0]])
+def test_probes_that_contradict_or_cannot_tell_change_nothing(shares):
+    """A fabric as busy as the fault is slow says nothing."""
+    slow = probed(PATH, SENDER, Component("nic", "h2/0", "rx"))
+    assert narrowed(slow, shares) == slow
 
 
 def ring(hosts, rails):

@@ -1,0 +1,89 @@
+"""Many records at once: what they hold as columns of numbers, and tables whose rows are found by a key."""
+
+import sys
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from itertools import repeat
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+_ROOM = 16
+_LARGEST = int(sys.float_info.max)
+
+
+def column(records: Sequence[object], name: str) -> Floats:
+    """The numbers that the records call `name`; what no float can hold becomes the largest that one can."""
+    values = map(attrgetter(name), records)
+    try:
+        return np.fromiter(values, np.float64, len(records))
+    except OverflowError:
+        held = (min(max(value, -_LARGEST), _LARGEST) for value in map(attrgetter(name), records))
+        return np.fromiter(held, np.float64, len(records))
+
+
+def objects(records: Sequence[object]) -> NDArray[Any]:
+    """The records themselves, to be picked by their rows."""
+    return np.fromiter(records, object, len(records))
+
+
+def rounds(rows: Ints, order: Ints | None = None) -> Iterator[Ints]:
+    """Where each row is met for the first time, then for the second time, and so on: no round holds a row twice.
+
+    They are met in `order`, which keeps equal rows together; without one, in the order of `rows`.
+    """
+    if order is None:
+        order = np.argsort(rows, kind="stable")
+    if not len(order):
+        return
+    firsts = np.flatnonzero(np.diff(rows[order], prepend=rows[order[0]] - 1))
+    lengths = np.diff(firsts, append=len(order))
+    for number in range(int(lengths.max())):
+        yield order[firsts[lengths > number] + number]
+
+
+class Table:
+    """Columns of one length; a new row holds the `blanks` until it is written to."""
+
+    def __init__(self, **blanks: float | str | None) -> None:
+        self.count = 0
+        self._blanks = blanks
+        self._columns: dict[str, NDArray[Any]] = {}
+        for name, blank in blanks.items():
+            self._columns[name] = np.full(_ROOM, blank, _type(blank))
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        """A column, with room to spare behind its last row."""
+        return self._columns[name]
+
+    def used(self, name: str) -> NDArray[Any]:
+        """A column, without the room to spare."""
+        return self._columns[name][: self.count]
+
+    def add(self, rows: int = 1) -> int:
+        """Add so many rows, and say which is the first."""
+        first, self.count = self.count, self.count + rows
+        room = len(next(iter(self._columns.values())))
+        if self.count > room:
+            for name, old in self._columns.items():
+                grown = np.full(max(2 * room, self.count), self._blanks[name], old.dtype)
+                grown[:room] = old
+                self._columns[name] = grown
+        return first
+
+
+def _type(blank: float | str | None) -> type:
+    return object if blank is None or isinstance(blank, str) else type(blank)
+
+
+class Index(dict[Any, int]):
+    """Rows by key."""
+
+    def rows(self, keys: Iterable[Hashable], count: int) -> Ints:
+        """The row of each of `count` keys, -1 for one that has none."""
+        return np.fromiter(map(self.get, keys, repeat(-1)), np.int64, count)

@@ -1,0 +1,65 @@
+"""The ways between NICs that a job's connections take, numbered, and figures of many of them at once."""
+
+from collections.abc import Collection, Iterator, Mapping
+from functools import cached_property
+
+import numpy as np
+
+from c4bench.c4d.columns import Bools, Floats, Index, Ints
+from c4bench.c4d.localise import Cell
+
+
+class Ways:
+    """Cells of the delay matrix by number, in the order in which they were first seen."""
+
+    def __init__(self) -> None:
+        self.cells: list[Cell] = []
+        self._rows = Index()
+
+    def row(self, cell: Cell) -> int:
+        """The number of a cell, which may be new."""
+        if cell not in self._rows:
+            self._rows[cell] = len(self.cells)
+            self.cells.append(cell)
+        return self._rows[cell]
+
+    def rows(self, cells: Collection[Cell]) -> Ints:
+        """The numbers of those of the cells that are known."""
+        rows = self._rows.rows(cells, len(cells))
+        return rows[rows >= 0]
+
+    def measured(self, cells: Mapping[Cell, float]) -> "Measured":
+        """Figures given by cell."""
+        rows = np.fromiter(map(self.row, cells), np.int64, len(cells))
+        return Measured(self, rows, np.fromiter(cells.values(), np.float64, len(cells)))
+
+
+class Measured(Mapping[Cell, float]):
+    """A figure of each of some cells: `values`, by `rows`, their numbers, each once."""
+
+    def __init__(self, ways: Ways, rows: Ints, values: Floats) -> None:
+        self.ways = ways
+        self.rows = rows
+        self.figures = values
+
+    def __getitem__(self, cell: Cell) -> float:
+        return self._by_cell[cell]
+
+    def __iter__(self) -> Iterator[Cell]:
+        return iter(self._by_cell)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @cached_property
+    def _by_cell(self) -> dict[Cell, float]:
+        cells = self.ways.cells
+        return dict(zip((cells[row] for row in self.rows.tolist()), self.figures.tolist(), strict=True))
+
+    def pick(self, which: Bools) -> "Measured":
+        """Some of them."""
+        return Measured(self.ways, self.rows[which], self.figures[which])
+
+    def among(self, cells: Collection[Cell]) -> Bools:
+        """Which of them are figures of these cells."""
+        return np.isin(self.rows, self.ways.rows(cells)) if cells else np.zeros(len(self.rows), np.bool_)

@@ -1,6 +1,7 @@
 """From measurements to test outcomes: a missed limit fails the test that took it, what was not seen is never a pass."""
 
 import os
+import time
 from collections.abc import Generator
 
 import pytest
@@ -11,6 +12,8 @@ from c4bench.record import Ledger, RunDirectory
 from c4bench.report import render
 from c4bench.report.headlines import sentence
 
+_IN_LAB = "C4BENCH_IN_LAB" in os.environ
+_SECOND_NS = 10**9
 LEDGER = pytest.StashKey[Ledger]()
 
 
@@ -38,6 +41,14 @@ class Verdicts:
                 pytest.fail(f"inconclusive: {sentence(measurement)}", pytrace=False)
         return result
 
+    def pytest_collection_finish(self) -> None:
+        """Begin on a whole second of a lab: that what has been collected lay among other files is then forgotten.
+
+        To read the lab's clock takes time of its own, and pytest reads it for whatever it meets on its way.
+        """
+        if _IN_LAB:
+            time.sleep(-time.time_ns() % _SECOND_NS / _SECOND_NS)
+
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
@@ -50,13 +61,12 @@ class Verdicts:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """One line a measurement. In the lab, what the machine's clock told is void."""
-        in_lab = "C4BENCH_IN_LAB" in os.environ
-        taken = [*self._run.measurements(), *(() if in_lab else self._run.timings())]
+        taken = [*self._run.measurements(), *(() if _IN_LAB else self._run.timings())]
         if taken:
             terminalreporter.section("measurements")
         for measurement in taken:
             terminalreporter.write_line(f"{measurement.outcome:<13} {sentence(measurement)}")
-        if not in_lab:  # a lab's report is written outside it, where that takes no time
+        if not _IN_LAB:  # a lab's report is written outside it, where that takes no time
             terminalreporter.write_line(f"c4bench: report {render(self._run.path)}")
 
 

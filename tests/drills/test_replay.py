@@ -1,5 +1,7 @@
 """A seed is a bug report: the same one gives the same bytes, another one another fabric."""
 
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -7,12 +9,8 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parents[2]
-SLICE = (
-    "tests/scenarios/collective/test_bandwidth.py::test_ring_is_exact_and_at_line_rate",
-    "tests/scenarios/c4p/test_atlas.py",
-    "tests/scenarios/c4p/test_plan.py",
-    "tests/scenarios/c4d/test_faults.py::test_slow_rank",
-)
+RING = "tests/scenarios/collective/test_bandwidth.py::test_ring_is_exact_and_at_line_rate"
+SLICE = (RING, "tests/scenarios/c4p/test_atlas.py", "tests/scenarios/c4d/test_faults.py::test_slow_rank")
 ABLATION = ("tests/scenarios/c4p/test_ablation.py::test_slice",)
 # Linux mixes what has gathered into its entropy after 4, 8 and 16 s.
 DRAWS = "for second in $(seq 20); do sleep 1; od -An -tx8 -N8 /dev/urandom; done"
@@ -37,19 +35,41 @@ def drawn(seed):
     "scenarios", [pytest.param(SLICE, id="slice"), pytest.param(ABLATION, id="ablation", marks=pytest.mark.nightly)]
 )
 def test_same_seed_same_bytes(tmp_path, scenarios):
-    """Two labs side by side with one seed write identical measurements; a lab with another seed writes others."""
-    first, again = start(tmp_path / "first", 7, scenarios), start(tmp_path / "again", 7, scenarios)
-    same = [measurements(first, tmp_path / "first"), measurements(again, tmp_path / "again")]
-    other = measurements(start(tmp_path / "other", 8, scenarios), tmp_path / "other")
+    """Two labs with one seed write identical measurements, wherever their checkouts are."""
+    copy = copied(tmp_path / "a" / "copy of the repository")
+    first = start(REPOSITORY, tmp_path / "first", 7, scenarios)
+    again = start(copy, tmp_path / "once-more", 7, scenarios)
+    same = [measurements(first, tmp_path / "first"), measurements(again, tmp_path / "once-more")]
     assert same[0] == same[1]
-    assert same[0] != other
 
 
-def start(run_directory, seed, scenarios):
+@pytest.mark.nightly
+def test_another_seed_is_another_fabric(tmp_path):
+    """A lab with another seed measures something else."""
+    seeds = {seed: start(REPOSITORY, tmp_path / str(seed), seed, (RING,)) for seed in (7, 8)}
+    first, other = (measurements(running, tmp_path / str(seed)) for seed, running in seeds.items())
+    assert first != other
+
+
+def copied(place):
+    """A checkout as it is when it is new, with one more file in it."""
+    for part in ("c4bench", "tests", "playbooks", "faults", "reports"):
+        shutil.copytree(REPOSITORY / part, place / part, ignore=shutil.ignore_patterns("__pycache__", "runs"))
+    shutil.copy(REPOSITORY / "pyproject.toml", place)
+    (place / "notes").touch()
+    return place
+
+
+def start(checkout, run_directory, seed, scenarios):
     """A run of these scenarios, in a lab of its own."""
     command = [sys.executable, "-m", "pytest", "--hosts=softroce", f"--c4-seed={seed}", f"--c4-run-dir={run_directory}"]
     return subprocess.Popen(
-        [*command, *scenarios], cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [*command, *scenarios],
+        cwd=checkout,
+        env=os.environ | {"PYTHONPATH": str(checkout)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
 
 

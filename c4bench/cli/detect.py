@@ -17,6 +17,7 @@ from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.telemetry import Window
 from c4bench.record import RunDirectory
 from c4bench.record.artefacts import Faults as Timelines
+from c4bench.record.run import WAYS
 
 if TYPE_CHECKING:
     from c4bench.cli import Commands
@@ -24,7 +25,10 @@ if TYPE_CHECKING:
 
 def register(commands: "Commands") -> None:
     """Add the commands."""
-    parser = commands.add_parser("detect", help="run C4D on recorded telemetry (a file of a run's telemetry folder)")
+    parser = commands.add_parser(
+        "detect",
+        help="run C4D on recorded telemetry (a file of a run's telemetry folder; links by the folder's ways.json)",
+    )
     parser.add_argument("telemetry", type=Path)
     parser.add_argument(
         "--json", action="store_true", help="a list of diagnoses, each as in reports/schema/diagnosis.schema.json"
@@ -49,7 +53,7 @@ def register(commands: "Commands") -> None:
 
 
 def _detect(arguments: argparse.Namespace) -> int:
-    detector = Detector()
+    detector = Detector(_ways(arguments.telemetry.parent / WAYS))
     diagnoses = detect(_windows(arguments.telemetry), detector)
     for reason, count in sorted(detector.dropped_by_reason.items()):
         sys.stderr.write(f"c4bench: {arguments.telemetry}: {count} x {reason}, not believed\n")
@@ -115,6 +119,17 @@ def _windows(path: Path) -> list[Window]:
         except msgspec.DecodeError as error:
             raise UsageError(f"{path}: line {number}: {error}") from None
     return found
+
+
+def _ways(path: Path) -> dict[tuple[str, str, int], tuple[str, ...]]:
+    """The links of the run's paths, where it has learnt any."""
+    if not path.exists():
+        return {}
+    try:
+        told = msgspec.json.decode(_bytes(path), type=list[tuple[str, str, int, tuple[str, ...]]])
+    except msgspec.DecodeError as error:
+        raise UsageError(f"{path}: {error}; take the file that the run has written, or none") from None
+    return {way[:3]: way[3] for way in told}
 
 
 def _bytes(path: Path) -> bytes:

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from c4bench.control.detection import Detection
 from c4bench.control.jobs import Job
 from c4bench.control.lines import Lines, start_on, stop_on
-from c4bench.control.register import Register
+from c4bench.control.register import Register, name_of
 from c4bench.control.rendezvous import Board
 from c4bench.control.routing import Routing
 from c4bench.control.store import Store
@@ -23,6 +23,8 @@ class Attempts:
     ) -> None:  # fmt: skip
         self._jobs, self._lines, self._store, self._register = jobs, lines, store, register
         self._board, self._detection, self._routing = board, detection, routing
+        # By the job's name, what came before its present attempt; a master that lives on does not keep it.
+        self.replaced: dict[str, list[Job]] = {}
 
     def busy(self) -> set[str]:
         """The hosts that attempts have ranks on."""
@@ -61,6 +63,8 @@ class Attempts:
         """
         known = self._jobs.pop(attempt, None)
         self._register.over(attempt)
+        if known and not self._store.durable and name_of(attempt) in self._store.state.jobs:
+            self.replaced.setdefault(name_of(attempt), []).append(known)
         members = known.spec.members if known else ()
         hosts = {member.host: None for member in members if member.host not in gone}
         await asyncio.gather(*(stop_on(self._lines.agents.get(host), attempt) for host in hosts))

@@ -149,6 +149,10 @@ class Cluster:
         finally:
             watching.cancel()
 
+    def ways(self) -> dict[tuple[str, str, int], tuple[str, ...]]:
+        """The links of every path that was learnt or given to a flow, by source, destination and source port."""
+        return self._call_soon(lambda: dict(self._master.routing.ways))
+
     def known_paths(self) -> Knowledge:
         """All that probing has found so far, port by port."""
         return self._call_soon(lambda: self._master.routing.controller.knowledge)
@@ -186,3 +190,7 @@ class Cluster:
     def windows(self, job: str) -> list[Window]:
         """The telemetry received from a running job so far."""
         return self._call_soon(lambda: list(self._master.jobs[job].windows))
+
+    def telemetry(self, name: str) -> dict[str, list[Window]]:
+        """The telemetry received from each attempt of a running job so far."""
+        return self._call_soon(lambda: {one.spec.id: list(one.windows) for one in self._master.attempts_of(name)})

@@ -208,6 +208,11 @@ class Master:
         if running is not None:
             await self.attempts.end(running.spec.id)
             self.register.strike(name)
+        self.attempts.replaced.pop(name, None)
+
+    def attempts_of(self, name: str) -> list[Job]:
+        """All attempts of a running job as far as they are known, the present one last."""
+        return [*self.attempts.replaced.get(name, ()), self.jobs[self.register.running(name).spec.id]]
 
     def put_back(self, name: str) -> list[str]:
         """Put a host back into service by its name, or all that were taken out for the sake of a job, unchecked."""

@@ -68,7 +68,11 @@ def trust(pytestconfig: pytest.Config) -> Path:
 
 @pytest.fixture(scope="session")
 def cluster(
-    pytestconfig: pytest.Config, inventory: Inventory, hosts: tuple[Host, ...], trust: Path
+    pytestconfig: pytest.Config,
+    inventory: Inventory,
+    hosts: tuple[Host, ...],
+    trust: Path,
+    run_directory: RunDirectory,
 ) -> Iterator[Cluster]:
     """The hosts' agents, connected to a master that lives as long as the session."""
     if not any(host.nics for host in hosts):
@@ -78,6 +82,7 @@ def cluster(
     address, _, port = pytestconfig.option.c4_listen.rpartition(":")
     with Cluster(hosts, trust, address, int(port)) as cluster:
         yield cluster
+        run_directory.save_ways(cluster.ways())
 
 
 @pytest.fixture
@@ -244,7 +249,8 @@ def steer(
 
     yield start
     for job in started:
-        run_directory.save_telemetry(job.attempt.id, cluster.windows(job.attempt.id))
+        for attempt, windows in cluster.telemetry(job.spec.id).items():
+            run_directory.save_telemetry(attempt, windows)
         run_directory.save(f"incidents/{slug(job.spec.id)}", job.incidents())
         cluster.stop(job.spec.id)
         cluster.put_back(job.spec.id)

@@ -18,6 +18,7 @@ from c4bench.record.provenance import Provenance
 
 T = TypeVar("T")
 
+WAYS = "ways.json"  # in the telemetry folder
 _ARTEFACT = re.compile(r"[a-z0-9_]+(/[\w.-]+)?")
 _UNSAFE = re.compile(r"[^\w.-]+")
 
@@ -101,6 +102,12 @@ class RunDirectory:
         path = self.path / "telemetry" / f"{slug(job)}.jsonl"
         path.parent.mkdir(exist_ok=True)
         _replace(path, b"".join(msgspec.json.encode(window) + b"\n" for window in windows))
+
+    def save_ways(self, ways: Mapping[tuple[str, str, int], tuple[str, ...]]) -> None:
+        """Write beside the telemetry which links a source port takes between two NICs, for `c4bench detect` to know."""
+        path = self.path / "telemetry" / WAYS
+        path.parent.mkdir(exist_ok=True)
+        _replace(path, msgspec.json.encode([(*way, links) for way, links in sorted(ways.items())]) + b"\n")
 
     def save(self, name: str, artefact: Any) -> Path:  # noqa: ANN401  (any struct msgspec can encode)
         """Write `artefacts/<name>.json`, whole or not at all.

@@ -9,6 +9,8 @@ from c4d_telemetry import MIX
 
 from c4bench.cli.main import main
 from c4bench.model.step import StepOp
+from c4bench.model.telemetry import Window
+from c4bench.record import RunDirectory
 from c4bench.report.schema import schemas
 from c4bench.sim.job import simulate
 from c4bench.sim.model import SimFault, SimFaultKind, SimJob
@@ -31,6 +33,21 @@ def _recorded(tmp_path, ops, fault):
     windows = [one for tick in simulate(SimJob(5, ops, seed=8), [fault], 5.0) for one in tick.windows]
     path.write_bytes(b"\n".join(msgspec.json.encode(one) for one in windows))
     return path
+
+
+def test_links_are_known_where_the_run_has_kept_its_ways(tmp_path, capsys):
+    """What is slow in a ring may be a link, if it is told which links the connections cross; nonsense is refused."""
+    path = _recorded(tmp_path, *_FAULTS["slow path of a ring"])
+    windows = [msgspec.json.decode(line, type=Window) for line in path.read_bytes().splitlines()]
+    conns = {(one.source, one.destination, one.source_port) for window in windows for one in window.conns}
+    run = RunDirectory(tmp_path)
+    run.save_ways({conn: (f"{conn[0]} up", f"{conn[1]} down") for conn in conns})
+    path, ways = path.rename(run.path / "telemetry" / path.name), run.path / "telemetry/ways.json"
+    assert main(["detect", str(path)]) == 0
+    assert "link h1/0 up" in capsys.readouterr().out
+    ways.write_text("[1]")
+    assert main(["detect", str(path)]) == 2
+    assert "ways.json" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", _FAULTS)

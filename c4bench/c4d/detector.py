@@ -6,6 +6,7 @@ from functools import partial
 
 from c4bench.c4d import losses
 from c4bench.c4d.clocks import HostClocks
+from c4bench.c4d.company import Company
 from c4bench.c4d.deaths import death_verdicts
 from c4bench.c4d.hangs import Standstill, further_verdicts, standstill_verdicts, standstills
 from c4bench.c4d.intake import Intake
@@ -29,10 +30,10 @@ _INDEPENDENT = frozenset({Cause.PROCESS_STOPPED, Cause.PROCESS_ENDED, Cause.CONN
 class JobDetector:
     """Follows one job. A hang silences the slowness judgements: whatever is slow then is slow because of it."""
 
-    def __init__(self, view: JobView, clocks: HostClocks) -> None:
+    def __init__(self, view: JobView, clocks: HostClocks, company: Company) -> None:
         self._view = view
         self._clocks = clocks
-        self._network = SlowNetwork()
+        self._network = SlowNetwork(view, company)
         self._outages = Outages(view, clocks)
         self._lateness: dict[int, Lateness] = {}
         self._wandering = Wandering()
@@ -102,21 +103,24 @@ class JobDetector:
     def _judge_lateness(self, now_s: float) -> list[Diagnosis]:
         period_s = self._view.period_s() or 0.0
         found: list[Diagnosis] = []
+        known = self._known_late()
         for ops in self._view.finished():
             size = ops.ranks.shape[1]
             lateness = self._lateness.setdefault(size, Lateness(size, self._wandering))
-            late = [one for one in lateness.judge(ops, period_s) if not self._late_elsewhere(one)]
-            found += [self._late_diagnosis(one, now_s) for one in late]
+            for late in lateness.judge(ops, period_s):
+                rank = self._view.numbered[late.comm].seats[late.member]
+                if rank not in known:
+                    known.add(rank)
+                    found.append(self._late_diagnosis(late, now_s))
         return found
 
-    def _late_elsewhere(self, late: Late) -> bool:
-        """Whether a rank is known to be late from another of its communicators."""
+    def _known_late(self) -> set[int]:
+        """Ranks that have been found to be late, and may show it in another of their communicators now."""
         comms = self._view.numbered
-        rank = comms[late.comm].seats[late.member]
-        if rank in self._wandering.standing:
-            return any(comm.number != late.comm and rank in comm.seats.values() for comm in comms)
-        known = (one for lateness in self._lateness.values() for one in lateness.standing)
-        return any(number != late.comm and comms[number].seats[member] == rank for number, member in known)
+        standing = (one for lateness in self._lateness.values() for one in lateness.standing)
+        return {comms[number].seats[member] for number, member in standing} | {
+            rank for rank in self._wandering.standing if sum(rank in comm.seats.values() for comm in comms) > 1
+        }
 
     def _late_diagnosis(self, late: Late, now_s: float) -> Diagnosis:
         comm = self._view.numbered[late.comm]
@@ -135,12 +139,11 @@ class JobDetector:
 
     def _judge_network(self, now_s: float) -> list[Diagnosis]:
         disturbed = any(lateness.disturbed for lateness in self._lateness.values())
-        conns = self._view.conns
-        self._network.follow(conns.records(), self._view.arrivals.records(), now_s)
+        self._network.follow(now_s)
         uneven = bool(self._wandering.standing) or any(lateness.standing for lateness in self._lateness.values())
         span = span_s(self._view.pace_s())
         counted = partial(losses.counted, self._view, self._clocks)
-        found = self._network.judge(conns, now_s, span, self._view.links, counted, disturbed=disturbed, uneven=uneven)
+        found = self._network.judge(now_s, span, counted, disturbed=disturbed, uneven=uneven)
         unexplained = [(one, alarmed_s) for one, alarmed_s in found if not self._outages.explain(one.component)]
         return [self._stamped(verdict, alarmed_s, now_s) for verdict, alarmed_s in unexplained]
 
@@ -160,12 +163,19 @@ class Detector:
     """C4D for all jobs whose windows it is fed.
 
     `ways` are the links that a source port takes between two NICs, as far as they are known; links are told from NICs
-    and paths by them. It may grow. What is not believed is counted in `dropped`, by host and by why.
+    and paths by them. It may grow. What is not believed is counted in `dropped`, by host and by why. Detectors that are
+    fed jobs of one fabric share their `company`.
     """
 
-    def __init__(self, ways: Ways | None = None, dropped: defaultdict[str, Counter[str]] | None = None) -> None:
+    def __init__(
+        self,
+        ways: Ways | None = None,
+        dropped: defaultdict[str, Counter[str]] | None = None,
+        company: Company | None = None,
+    ) -> None:
         self._intake = Intake(dropped)
         self._ledger = Ledger(self._intake, ways)
+        self._company = company or Company()
         self._jobs: dict[str, JobDetector] = {}
 
     @property
@@ -205,7 +215,7 @@ class Detector:
 
     def _job(self, name: str) -> JobDetector:
         if name not in self._jobs:
-            self._jobs[name] = JobDetector(self._ledger.jobs[name], self._ledger.clocks)
+            self._jobs[name] = JobDetector(self._ledger.jobs[name], self._ledger.clocks, self._company)
         return self._jobs[name]
 
     def cells(self, job: str) -> Mapping[Cell, float]:

@@ -148,6 +148,11 @@ class JobView:
         conns = self.conns.records() if self.ways else ()
         return {cell_of(conn): self.ways.get((conn.source, conn.destination, conn.source_port), ()) for conn in conns}
 
+    def returning(self, cell: Cell) -> frozenset[str]:
+        """The links that acknowledgements of a cell may take, as far as ways back are known."""
+        back = (cell[1], cell[0])
+        return frozenset(hop for way, hops in self.ways.items() if way[:2] == back for hop in hops)
+
 
 def _dead(rank: RankRecord) -> bool:
     """A process that is gone and did not end well; a clean exit is a fault only if somebody still waits for it."""

@@ -6,7 +6,7 @@ over links, where it is known which cells cross them.
 """
 
 import statistics
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -24,7 +24,7 @@ _COMPARABLE = 0.6
 _WHOLE_CELLS = 3
 _COMPARABLE_WHOLE = 0.1
 _SPILL = 0.5
-_IN_AND_OUT = 2
+_TWO = 2
 
 
 class Blame(msgspec.Struct, frozen=True):
@@ -64,6 +64,28 @@ def localise(excess: Mapping[Cell, float], bar: float = 0.0, links: Links | None
     return sorted(found, key=lambda blame: -blame.excess)
 
 
+def meeting(points: Sequence[Blame], links: Links, returning: Callable[[Cell], Collection[str]]) -> Blame | None:
+    """What two bad paths have in common: links with the data of one and, it may be, acknowledgements of the other.
+
+    `returning` are the links that acknowledgements of a cell may take. None where there is no such link, or where their
+    data share one: there they run into each other, and nothing is wrong with it.
+    """
+    if len(points) != _TWO:
+        return None
+    one, other = (point.cells[0] for point in points)
+    if not set(links.get(one, ())).isdisjoint(links.get(other, ())):
+        return None
+    elsewhere = {hop for cell, hops in links.items() if cell not in (one, other) for hop in hops}
+    shared = [
+        Component("link", hop)
+        for sent, answered in ((one, returning(other)), (other, returning(one)))
+        for hop in links.get(sent, ())
+        if hop in answered and hop not in elsewhere
+    ]
+    excess = min(point.excess for point in points)
+    return Blame(shared[0], (one, other), excess, tuple(shared[1:])) if shared else None
+
+
 def _near(bad: Mapping[Cell, float], excess: Mapping[Cell, float], links: Links) -> dict[Cell, float]:
     """The cells that share a NIC or a link with a bad one: what others do, however many they are, decides nothing."""
     nics = {nic for cell in bad for nic in cell[:2]}
@@ -87,7 +109,7 @@ def _worst_shared(known: Mapping[Cell, float], bad: Mapping[Cell, float], links:
     if best is None:
         return None
     twins = [blame.component for blame in blames if blame.cells == best.cells and blame is not best]
-    if best.component.kind == "nic" and not best.component.side and len(best.cells) == _IN_AND_OUT:
+    if best.component.kind == "nic" and not best.component.side and len(best.cells) == _TWO:
         twins += _elsewhere(best.cells, known, links)
     return msgspec.structs.replace(best, alternatives=tuple(twins))
 

@@ -7,7 +7,7 @@ matters if its transfers also take longer than they did.
 
 import math
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -38,12 +38,8 @@ class _Span(msgspec.Struct, frozen=True):
     usual: float
     counts: Mapping[str, Counts]
     opened_s: float
-
-    def lossy(self) -> set[Cell]:
-        return {cell for cell in self.departures if _lost(cell, self.counts)} if self.counts else set()
-
-    def unanswered(self) -> set[Cell]:
-        return {cell for cell in self.departures if unanswered_packets(cell, self.counts)} if self.counts else set()
+    lossy: frozenset[Cell]
+    unanswered: frozenset[Cell]
 
     def witnesses(self, cells: Collection[Cell]) -> tuple[int, int]:
         """How many NICs at either end of these have counted something, of how many."""
@@ -61,22 +57,42 @@ class Losses:
         self._past_counted = self._past = 0
 
     def add(
-        self, departures: Mapping[Cell, float], usual: float, counts: Mapping[str, Counts], opened_s: float
+        self,
+        departures: Mapping[Cell, float],
+        usual: float,
+        counts: Mapping[str, Counts],
+        opened_s: float,
+        current: Iterable[Cell],
     ) -> None:
-        """Take in how far cells depart in a span, and healthy ones at most, and what NICs have counted in it."""
-        self._recent.append(_Span(departures, usual, counts, opened_s))
+        """Take in how far cells depart in a span, and healthy ones at most, and what NICs have counted in it.
+
+        Of the `current` cells, in use, those may lose so much that nothing arrives in a span that could be measured.
+        """
+        cells = set(current) if counts else set()
+        lossy = frozenset(cell for cell in cells if _lost(cell, counts))
+        unanswered = frozenset(cell for cell in cells if unanswered_packets(cell, counts))
+        self._recent.append(_Span(departures, usual, counts, opened_s, lossy, unanswered))
         if len(self._recent) > _RECENT_SPANS:
             counted, nics = (past := self._recent.popleft()).witnesses(past.departures)
             self._past_counted += counted
             self._past += nics
 
     def concerned(self) -> set[Cell]:
-        """The cells that may have lost data or acknowledgements lately: what else is said of them can wait."""
-        return set().union(*(span.lossy() | span.unanswered() for span in self._recent))
+        """The cells that may be slow because they lost data or acknowledgements: what else is said of them can wait."""
+        counted = [span.lossy | span.unanswered for span in self._recent]
+        return {cell for cell in set().union(*counted) if not self._slow_without(cell, counted)}
+
+    def _slow_without(self, cell: Cell, counted: Sequence[Collection[Cell]]) -> bool:
+        """Whether a cell has since been slow more often without having lost anything: that is not what slows it."""
+        lost = [cell in cells for cells in counted]
+        first = lost.index(True)
+        slow = [span.departures.get(cell, 0.0) > max(span.usual, _SLIGHT) for span in self._recent]
+        without = sum(was_slow and not had_lost for was_slow, had_lost in zip(slow[first:], lost[first:], strict=True))
+        return without > sum(lost)
 
     def found(self, current: Iterable[Cell], links: Links) -> list[Loss]:
         """The components that lose packets, more than by chance; `current` are the cells in use."""
-        lossy = set().union(*(span.lossy() for span in self._recent))
+        lossy = set().union(*(span.lossy for span in self._recent))
         if not lossy:
             return []
         excess = {cell: self._slowed(cell) if cell in lossy else 0.0 for cell in current}
@@ -87,11 +103,11 @@ class Losses:
         return [loss for loss in map(self._loss, blames) if loss]
 
     def _slowed(self, cell: Cell) -> float:
-        values = [span.departures[cell] - span.usual for span in self._recent if cell in span.lossy()]
-        return sum(values) / len(values)
+        spans = [span for span in self._recent if cell in span.lossy and cell in span.departures]
+        return sum(span.departures[cell] - span.usual for span in spans) / max(1, len(spans))
 
     def _loss(self, blame: Blame) -> Loss | None:
-        spans = [span for span in self._recent if not span.lossy().isdisjoint(blame.cells)]
+        spans = [span for span in self._recent if not span.lossy.isdisjoint(blame.cells)]
         if len(spans) < NAME_SPANS or self._chance(blame.cells) >= CHANCE:
             return None
         ends = {cell[1] for cell in blame.cells}

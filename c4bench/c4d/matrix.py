@@ -8,6 +8,7 @@ receiver a column.
 import bisect
 import itertools
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -30,6 +31,12 @@ from c4bench.model.diagnosis import Component
 # Bytes count when acknowledged, seconds as they pass: a difference taken in the middle of a message is off by up to
 # one message, so it is taken when nothing is under way, or when one message in so many does not matter.
 _MESSAGES_THAT_DILUTE = 8
+# Messages this much smaller than usual take as long as the way is, and tell nothing of how fast it is. What is usual
+# follows a job that goes over to small ones, span by span.
+_SMALL = 0.25
+_FOLLOWS = 0.9
+# What has carried nothing in so many spans comes anew when it does.
+_ABSENT_SPANS = 8
 # Departures below this are a clock's resolution; so many of them tell enough of how healthy cells depart.
 _RESOLUTION = 1e-3
 _POOL = 4096
@@ -43,10 +50,11 @@ _MANY = 4
 
 
 class Span(NamedTuple):
-    """Seconds per byte of every cell that moved bytes, and the cells of connections that took another way."""
+    """Seconds per byte of the cells that moved bytes; cells that connections were moved to; that began to carry."""
 
     cells: Measured
     rerouted: frozenset[Cell]
+    came: frozenset[Cell]
 
 
 class DelayMatrix:
@@ -56,7 +64,10 @@ class DelayMatrix:
         self._ways = ways
         # By the connection's row: the counters at its mark, and the way it took then.
         self._marks = Table(way=-1, source_port=0.0, messages=0.0, size_bytes=0.0, transfer_s=0.0)
-        self._sums = Table(transfer_s=0.0, size_bytes=0.0)
+        self._sums = Table(transfer_s=0.0, size_bytes=0.0, messages=0.0)
+        # By the way: the usual message, bytes, and the last span that carried any.
+        self._past = Table(message_bytes=0.0, carried=-math.inf)
+        self._spans = 0
         self._rerouted: set[Cell] = set()
 
     def add(self, conns: Connections) -> None:
@@ -70,23 +81,37 @@ class DelayMatrix:
         for row in np.flatnonzero(moved).tolist():
             marks["way"][row] = self._ways.row(cell_of(table["record"][row]))
         self._rerouted |= {self._ways.cells[row] for row in marks.used("way")[moved & ~first].tolist()}
-        self._sums.add(len(self._ways.cells) - self._sums.count)
+        fresh = len(self._ways.cells) - self._sums.count
+        self._sums.add(fresh)
+        self._past.add(fresh)
         messages = now["messages"] - marks.used("messages")
         told = ((table.used("outstanding") == 0) & (messages > 0)) | (messages >= _MESSAGES_THAT_DILUTE)
         told &= known & ~moved & (now["size_bytes"] > marks.used("size_bytes"))
-        for name in ("transfer_s", "size_bytes"):
+        for name in ("transfer_s", "size_bytes", "messages"):
             np.add.at(self._sums[name], marks.used("way")[told], (now[name] - marks.used(name))[told])
         for name, values in now.items():
             marks[name][: marks.count][moved | told] = values[moved | told]
 
     def close(self) -> Span:
-        """What the span has shown, and a new span."""
+        """What the span has shown of ways that carried messages of the usual size, and a new span."""
         rows = np.flatnonzero(self._sums.used("size_bytes"))
-        cells = Measured(self._ways, rows, self._sums["transfer_s"][rows] / self._sums["size_bytes"][rows])
-        span = Span(cells, frozenset(self._rerouted))
-        self._sums["transfer_s"][:] = self._sums["size_bytes"][:] = 0.0
+        message_bytes = self._sums["size_bytes"][rows] / self._sums["messages"][rows]
+        usual_bytes = self._past["message_bytes"][rows]
+        self._past["message_bytes"][rows] = np.maximum(message_bytes, _FOLLOWS * usual_bytes)
+        told = rows[message_bytes > _SMALL * usual_bytes]
+        cells = Measured(self._ways, told, self._sums["transfer_s"][told] / self._sums["size_bytes"][told])
+        span = Span(cells, frozenset(self._rerouted), self._came(rows))
+        for name in ("transfer_s", "size_bytes", "messages"):
+            self._sums[name][:] = 0.0
         self._rerouted.clear()
         return span
+
+    def _came(self, rows: Ints) -> frozenset[Cell]:
+        """Those that carry now, and have carried nothing for a while."""
+        self._spans += 1
+        last = self._past["carried"][rows]
+        self._past["carried"][rows] = self._spans
+        return frozenset(self._ways.cells[row] for row in rows[self._spans - last > _ABSENT_SPANS].tolist())
 
     def current(self) -> set[Cell]:
         """The cells that connections are in now."""
@@ -159,8 +184,9 @@ class Baseline:
 
     def __init__(self, ways: Ways) -> None:
         self._ways = ways
-        # By the cell's number: how many healthy spans it has, the least of their logs, the floor (nan: none yet).
-        self._costs = Table(spans=0, floor=math.nan, sampled=False, **dict.fromkeys(_LEAST, math.inf))
+        # By the cell's number: how many healthy spans it has, the least of their logs, the floor (nan: none yet);
+        # whether it is held against no past, not of other ways either.
+        self._costs = Table(spans=0, floor=math.nan, sampled=False, anew=False, **dict.fromkeys(_LEAST, math.inf))
         self._sampled: frozenset[str] = frozenset()
         self._samples: list[Mapping[Cell, float]] = []
         self._links: Links = {}
@@ -204,7 +230,7 @@ class Baseline:
         """
         cells = cells.pick(cells.figures > 0)
         floors = self._of_all()["floor"][cells.rows]
-        lacking = np.flatnonzero(np.isnan(floors))
+        lacking = np.flatnonzero(np.isnan(floors) & ~self._costs["anew"][cells.rows])
         if len(lacking):
             floors[lacking] = self._of_pairs(cells.rows[lacking])
         logs = np.log(cells.figures) - floors
@@ -244,7 +270,7 @@ class Baseline:
 
     def _learnt(self) -> tuple[Healthy, Healthy, Healthy]:
         if self._healthy is None:
-            spans = [self._above_floor(span) for span in self._samples]
+            spans = _beside_all([self._above_floor(span) for span in self._samples])
             whole = [self._whole(span) for span in spans]
             few = [{side: value for side, value in span.items() if not side.many} for span in whole]
             many = [{side: value for side, value in span.items() if side.many} for span in whole]
@@ -271,7 +297,8 @@ class Baseline:
     def forget(self, cell: Cell) -> None:
         """The cell shows anew what it costs: the plan around it has changed."""
         row = self._ways.row(cell)
-        for name, blank in (("spans", 0), ("floor", math.nan), *dict.fromkeys(_LEAST, math.inf).items()):
+        blanks = {"spans": 0, "floor": math.nan, "anew": True} | dict.fromkeys(_LEAST, math.inf)
+        for name, blank in blanks.items():
             self._of_all()[name][row] = blank
         self._healthy = None
 
@@ -286,6 +313,16 @@ class Baseline:
     def known(self) -> list[Cell]:
         """All cells with enough healthy history."""
         return [self._ways.cells[row] for row in self._known().tolist()]
+
+
+def _beside_all(spans: Sequence[Mapping[Cell, float]]) -> list[dict[Cell, float]]:
+    """What cells did in these spans, less what all had slowed by beyond what is usual, as in `Baseline.departures`."""
+    middles = [statistics.median(span.values()) if len(span) > 1 else 0.0 for span in spans]
+    usual = statistics.median(middles) if middles else 0.0
+    return [
+        {cell: value - max(0.0, middle - usual) for cell, value in span.items()}
+        for span, middle in zip(spans, middles, strict=True)
+    ]
 
 
 def sides(departures: Mapping[Cell, float], links: Links) -> dict[Side, float]:

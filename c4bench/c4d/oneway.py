@@ -6,6 +6,7 @@ receiver's receiver. The clocks' offset is in every delay alike, and drops out o
 the connection's own past.
 """
 
+import math
 import statistics
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -21,8 +22,9 @@ _Sums = dict[int, int]  # messages -> sum of times, ns
 _SNAPSHOTS_KEPT = 32
 _DELAYS_KEPT = 64
 _WRAP = 1 << 64
-# How much more one side must have slowed than the other before it alone is blamed.
-_CLEAR = 2.0
+# How much more one side must have slowed than the other before it alone is blamed: where both are late they slow
+# alike; where one is, every other message of the other side may wait for the acknowledgement of the one before it.
+_CLEAR = math.sqrt(2)
 
 
 class _Delay(msgspec.Struct, frozen=True):

@@ -3,16 +3,17 @@
 import math
 import statistics
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from c4bench.c4d.columns import Floats
-from c4bench.c4d.connections import Connections
+from c4bench.c4d.company import Company
 from c4bench.c4d.devices import Counts
 from c4bench.c4d.evidence import SLIGHT, Evidence, Weight
-from c4bench.c4d.localise import Blame, Cell, Links, localise
+from c4bench.c4d.job_view import JobView
+from c4bench.c4d.localise import Blame, Cell, Links, localise, meeting
 from c4bench.c4d.losses import Losses, loss_verdict
 from c4bench.c4d.matrix import Baseline, DelayMatrix, Side, sides
 from c4bench.c4d.oneway import OneWay
@@ -20,7 +21,6 @@ from c4bench.c4d.thresholds import ALARM_SPANS, NAME_SPANS, POINT_SPANS, UNSURE_
 from c4bench.c4d.verdict import Verdict
 from c4bench.c4d.ways import Measured, Ways
 from c4bench.model.diagnosis import Cause, Component, Syndrome
-from c4bench.model.telemetry import ArrivalRecord, ConnRecord
 
 # What must speak against a component in all, on the scale of `Evidence`, and against each of its cells.
 _ENOUGH = 1.0
@@ -29,6 +29,9 @@ _LEANING = 0.15
 _CLEAN = 0.5
 _WHOLE_CELLS = 3
 _REROUTES_KEPT = 32
+_RIVALS = 2
+# What speaks most against two cells may begin a span later for one of them.
+_AT_ONCE_SPANS = 1.5
 
 
 class _Reroute(NamedTuple):
@@ -40,9 +43,11 @@ class _Reroute(NamedTuple):
 
 
 class SlowNetwork:
-    """Follows one job's delay matrix."""
+    """Follows one job's delay matrix, in the company of other jobs."""
 
-    def __init__(self) -> None:
+    def __init__(self, view: JobView, company: Company) -> None:
+        self._view = view
+        self._company = company
         self._ways = Ways()
         self._matrix = DelayMatrix(self._ways)
         self._baseline = Baseline(self._ways)
@@ -50,6 +55,7 @@ class SlowNetwork:
         self._evidence: Evidence[Cell] = Evidence(self._baseline.cell_chance)
         self._sides: Evidence[Side] = Evidence(self._baseline.side_chance)
         self._opened_s: float | None = None
+        self._lasted_s = 0.0
         self._spans = 0
         self._alarmed_s: float | None = None
         self._standing: dict[Component, int] = {}
@@ -58,9 +64,9 @@ class SlowNetwork:
         self._losses = Losses()
         self._reroutes: deque[_Reroute] = deque(maxlen=_REROUTES_KEPT)
 
-    def follow(self, conns: Iterable[ConnRecord], arrivals: Iterable[ArrivalRecord], now_s: float) -> None:
+    def follow(self, now_s: float) -> None:
         """Take in the newest one-way delays, whether or not they will be needed."""
-        self._oneway.add(conns, arrivals, now_s)
+        self._oneway.add(self._view.conns.records(), self._view.arrivals.records(), now_s)
 
     @property
     def cells(self) -> dict[Cell, float]:
@@ -70,10 +76,8 @@ class SlowNetwork:
 
     def judge(
         self,
-        conns: Connections,
         now_s: float,
         span_s: float,
-        links: Callable[[], Links],
         counted: Callable[[float], Mapping[str, Counts]],
         *,
         disturbed: bool,
@@ -85,13 +89,16 @@ class SlowNetwork:
         otherwise do not: it is neither judged nor learned from. While a known late rank makes all spans `uneven`, only
         whole NICs are judged.
         """
-        self._matrix.add(conns)
+        self._matrix.add(self._view.conns)
         if self._opened_s is None:
             self._opened_s = now_s
         if now_s - self._opened_s < span_s:
             return []
         opened_s, self._opened_s = self._opened_s, now_s
-        cells, rerouted = self._matrix.close()
+        self._lasted_s = now_s - opened_s
+        cells, rerouted, came = self._matrix.close()
+        if came:
+            self._company.came(self._view.job, opened_s, now_s, came, self._view.links())
         if rerouted:
             self._reroutes.append(_Reroute(opened_s, now_s, rerouted))
         self._spans += bool(cells)
@@ -100,8 +107,8 @@ class SlowNetwork:
         self._newest = np.concatenate([self._newest, np.full(len(self._ways.cells) - len(self._newest), np.nan)])
         self._newest[cells.rows] = cells.figures
         departures = self._baseline.departures(cells)
-        self._losses.add(departures, self._baseline.high(), counted(opened_s), opened_s)
-        return self._judge_span(cells, departures, opened_s, now_s, links(), uneven=uneven)
+        self._losses.add(departures, self._baseline.high(), counted(opened_s), opened_s, self._matrix.current())
+        return self._judge_span(cells, departures, opened_s, now_s, self._view.links(), uneven=uneven)
 
     def _judge_span(
         self,
@@ -124,8 +131,9 @@ class SlowNetwork:
         lost = self._lost(now_s, links) if concerned else []
         doubted = {cell for cell, weight in weights.items() if weight.of_enough >= _CLEAN} | strange.keys() | concerned
         self._learn(fresh.pick(~fresh.among(doubted) & (not uneven)), doubted, links)
-        blames = self._unexplained(localise(self._excess(leaning), links=links), weights) if leaning else []
-        blames = [blame for blame in _unrivalled(blames) if self._founded(blame, weights)]
+        blames = localise(self._excess(leaning), links=links) if leaning else []
+        blames = self._unexplained(blames, weights, links)
+        blames = [blame for blame in self._together(blames, weights, links) if self._founded(blame, weights)]
         blames = [b for b in blames if (_whole(b) if uneven else not _with_mates(b, leaning))]
         blames = [blame for blame in blames if concerned.isdisjoint(blame.cells)]
         self._heal(blames)
@@ -163,32 +171,52 @@ class SlowNetwork:
     def _learn(self, clean: Measured, doubted: set[Cell], links: Links) -> None:
         """Learn from a span once it has shown not to open a departure; at once from the first few."""
         self._unsure.append(clean)
-        if doubted:
-            self._unsure = deque(unsure.pick(~unsure.among(doubted)) for unsure in self._unsure)
+        self._unlearn(doubted)
         while len(self._unsure) > UNSURE_SPANS or (self._unsure and not self._baseline.settled()):
             self._baseline.learn(self._unsure.popleft(), links)
 
-    def _unexplained(self, blames: list[Blame], weights: Mapping[Cell, Weight]) -> list[Blame]:
-        """Without paths that share theirs with what has just come that way; they show anew what they cost."""
-        explained = [blame for blame in blames if self._met(blame, weights)]
-        for cell in (cell for blame in explained for cell in blame.cells):
+    def _unlearn(self, cells: set[Cell]) -> None:
+        """What these have shown in the last few spans is not to be learnt."""
+        if cells:
+            self._unsure = deque(unsure.pick(~unsure.among(cells)) for unsure in self._unsure)
+
+    def _unexplained(self, blames: list[Blame], weights: Mapping[Cell, Weight], links: Links) -> list[Blame]:
+        """Without what shares its way with something that has just come; it shows anew what it costs."""
+        lasting = [blame for blame in blames if _spans(weights, blame) >= ALARM_SPANS]
+        explained = [blame for blame in lasting if self._met(blame, weights, links)]
+        anew = {cell for blame in explained for cell in blame.cells}
+        for cell in anew:
             self._baseline.forget(cell)
             self._evidence.forget(cell)
+        self._unlearn(anew)
         return [blame for blame in blames if blame not in explained]
 
-    def _met(self, blame: Blame, weights: Mapping[Cell, Weight]) -> bool:
-        """Whether a path became slow when a connection between other NICs took another way.
+    def _met(self, blame: Blame, weights: Mapping[Cell, Weight], links: Links) -> bool:
+        """Whether something became slow as another job came there, or a path as a connection between other NICs did.
 
-        What has moved meets it on its way, or its acknowledgements on theirs, which no plan knows of. Connections that
-        have a NIC in common met there before.
+        What has moved meets a path on its way, or its acknowledgements on theirs, which no plan knows of. Connections
+        of a job that have a NIC in common met there before.
         """
-        if blame.component.kind != "path" or _spans(weights, blame) < ALARM_SPANS:
-            return False
         onset_s, ends = _onset_s(weights, blame), set(blame.cells[0][:2])
-        return any(
+        if self._company.explains(self._view.job, blame.cells, links, onset_s, onset_s + self._lasted_s):
+            return True
+        return blame.component.kind == "path" and any(
             reroute.opened_s <= onset_s <= reroute.closed_s and any(ends.isdisjoint(cell) for cell in reroute.cells)
             for reroute in self._reroutes
         )
+
+    def _together(self, blames: list[Blame], weights: Mapping[Cell, Weight], links: Links) -> list[Blame]:
+        """With the link that two points have in common instead of these, and without points where there is no such.
+
+        A skewed schedule makes several comparable points where transfers run into each other.
+        """
+        points = [blame for blame in blames if blame.component.kind == "path"]
+        if len(points) < _RIVALS:
+            return blames
+        onsets_s = [_onset_s(weights, point) for point in points]
+        at_once = max(onsets_s) - min(onsets_s) <= _AT_ONCE_SPANS * self._lasted_s
+        common = meeting(points, links, self._view.returning) if at_once else None
+        return [blame for blame in blames if blame not in points] + ([common] if common else [])
 
     def _founded(self, blame: Blame, weights: Mapping[Cell, Weight]) -> bool:
         """Whether enough speaks against a component as a whole; a point or a pair also needs a history of its own.
@@ -277,9 +305,3 @@ def _with_mates(blame: Blame, leaning: Mapping[Cell, float]) -> bool:
 def _whole(blame: Blame) -> bool:
     """Whether a blame rests on a whole row or column, which no late rank's schedule makes slow."""
     return blame.component.kind != "path" and len(blame.cells) >= _WHOLE_CELLS
-
-
-def _unrivalled(blames: list[Blame]) -> list[Blame]:
-    """Without several comparable points: a skewed schedule makes such patterns where transfers run into each other."""
-    points = [blame for blame in blames if blame.component.kind == "path"]
-    return blames if len(points) < 2 else [blame for blame in blames if blame not in points]

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from c4bench.c4d.company import Company
 from c4bench.c4d.detector import Detector
 from c4bench.c4d.job_view import Ways
 from c4bench.c4d.localise import Cell
@@ -21,13 +22,14 @@ class Detection:
 
     def __init__(self, ways: Ways) -> None:
         self._ways = ways
+        self._company = Company()
         self._detectors: dict[str, Detector] = {}
         self.windows: Counter[str] = Counter()
         self.dropped: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
     def follow(self, attempt: str) -> None:
         """Judge this attempt's telemetry from now on."""
-        self._detectors[attempt] = Detector(self._ways, self.dropped)
+        self._detectors[attempt] = Detector(self._ways, self.dropped, self._company)
 
     def forget(self, attempt: str) -> None:
         """The attempt is over."""

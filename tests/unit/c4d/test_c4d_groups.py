@@ -114,3 +114,10 @@ def test_nic_that_refuses_work_is_named_and_not_the_rank_that_says_so():
     assert [(one.syndrome, one.component) for one in found] == [
         (Syndrome.COMMUNICATION_HANG, Component("nic", nic_of(job, 5)))
     ]
+
+
+def test_rank_that_is_late_now_and_then_is_named_once():
+    """A rank whose lateness comes and goes is one finding, though all its groups wait for it."""
+    faults = [SimFault(SimFaultKind.COMPUTE, 9, second, second + 0.1, factor=2.3) for second in range(3, 15)]
+    (found,) = drive(_job(3), faults, 15.0)
+    assert (found.syndrome, found.component) == (Syndrome.NON_COMMUNICATION_SLOW, Component("rank", "job:9"))

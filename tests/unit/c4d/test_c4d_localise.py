@@ -1,9 +1,10 @@
 """Which component a pattern of bad cells names."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from c4bench.c4d.localise import localise
+from c4bench.c4d.localise import Blame, localise, meeting, path_component
 from c4bench.model.diagnosis import Component
 
 
@@ -133,3 +134,25 @@ def test_bad_ways_of_one_pair_are_one_path():
     cells = {(*cell, "1"): value for cell, value in _all_to_all(["a", "b", "c", "d"], lambda *_: False).items()}
     (blame,) = localise(cells | {("a", "b", "1"): 2.0, ("a", "b", "2"): 2.1})
     assert (blame.component, len(blame.cells)) == (Component("path", "a>b"), 2)
+
+
+ONE, OTHER = ("a", "c", "1"), ("d", "b", "1")
+
+
+@pytest.mark.parametrize(
+    ("ways", "named"),
+    [
+        ({ONE: ("up1", "down1"), OTHER: ("up2", "down2")}, ["link up1", "link down1"]),
+        ({ONE: ("up1", "down1"), OTHER: ("up2", "down2"), ("e", "f", "1"): ("up1",)}, ["link down1"]),
+        ({ONE: ("up1", "down1"), OTHER: ("down1",)}, []),
+        ({ONE: ("up3", "down3"), OTHER: ("up2", "down2")}, []),
+        ({}, []),
+    ],
+    ids=["acknowledgements", "but for what others cross", "their data meet", "nowhere", "unknown"],
+)
+def test_two_paths_may_have_a_link_in_common(ways, named):
+    """A slow link delays what it carries, and the acknowledgements of what goes the other way."""
+    points = [Blame(path_component(cell), (cell,), 1.0) for cell in (ONE, OTHER)]
+    found = meeting(points, ways, lambda cell: {"up1", "down1"} if cell == OTHER else ())
+    assert [str(part) for part in (found.component, *found.alternatives)] == named if found else not named
+    assert meeting(points[:1], ways, lambda _: {"up1"}) is None

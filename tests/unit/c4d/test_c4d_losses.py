@@ -15,13 +15,19 @@ CELLS = [(a, b, "1") for a, b in itertools.permutations(NICS, 2)]
 CALM = dict.fromkeys(CELLS, 0.0)
 
 
-def _found(counts, slow, spans, *, noisy=0, links=None):
-    """What loses packets after a healthy past, of which `noisy` spans had the same counts and nothing slow."""
+def _found(counts, slow, spans, *, noisy=0, rare=1, links=None):
+    """What loses packets after a healthy past, of which `noisy` spans had the same counts and nothing slow.
+
+    Something arrives over what is slow in one of `rare` spans.
+    """
     losses = Losses()
     for span in range(20):
-        losses.add(CALM, 0.0, counts if span < noisy else {}, float(span))
+        losses.add(CALM, 0.0, counts if span < noisy else {}, float(span), CELLS)
     for span in range(spans):
-        losses.add({cell: 1.0 if slow(*cell[:2]) else 0.0 for cell in CELLS}, 0.1, counts, 20.0 + span)
+        departures = {
+            cell: 1.0 if slow(*cell[:2]) else 0.0 for cell in CELLS if span % rare == 0 or not slow(*cell[:2])
+        }
+        losses.add(departures, 0.1, counts, 20.0 + span, CELLS)
     return losses.found(CELLS, links or {})
 
 
@@ -38,6 +44,12 @@ def test_a_receiver_that_gets_packets_out_of_order_is_named():
 def test_a_sender_whose_packets_get_lost_is_named():
     """It alone sends again, and packets come too early to all it sends to."""
     (loss,) = _found(SENDER, lambda a, _: a == "a", 5)
+    assert loss.blame.component == Component("nic", "a", "tx")
+
+
+def test_what_hardly_lets_anything_through_is_named():
+    """Packets are lost span after span, though few messages arrive whose time could be taken."""
+    (loss,) = _found(SENDER, lambda a, _: a == "a", 5, rare=4)
     assert loss.blame.component == Component("nic", "a", "tx")
 
 
@@ -58,6 +70,17 @@ def test_losses_that_are_usual_or_slow_nothing_are_no_finding():
     """A fabric that always drops a few packets is not broken, nor does it matter where no transfer takes longer."""
     assert _found(RECEIVER, lambda _, b: b == "b", 5, noisy=12) == []
     assert _found(RECEIVER, lambda *_: False, 5) == []
+
+
+def test_what_is_slow_without_losses_is_not_put_off_for_one():
+    """A packet that was overtaken as a fault set in makes no slowness wait that goes on without losses."""
+    losses, slow = Losses(), {cell: float(cell[1] == "b") for cell in CELLS}
+    losses.add(slow, 0.1, RECEIVER, 0.0, CELLS)
+    assert losses.concerned() == {cell for cell in CELLS if cell[1] == "b"}
+    losses.add(slow, 0.1, {}, 1.0, CELLS)
+    assert losses.concerned()
+    losses.add(slow, 0.1, {}, 2.0, CELLS)
+    assert not losses.concerned()
 
 
 def _standstill(counted=""):

@@ -1,5 +1,6 @@
 """The delay matrix: what counts, against what it is held, and how it is shown."""
 
+import itertools
 import math
 
 import msgspec
@@ -44,6 +45,23 @@ def test_message_under_way_is_not_cut_in_half():
     assert matrix.close().cells == {}
     matrix.add(conn(0, 1, messages=3, transfer_s=3.0))
     assert matrix.close().cells == {("h0/0", "h1/0", "49152"): pytest.approx(2.0 / 2_000)}
+
+
+def test_messages_much_smaller_than_usual_tell_nothing():
+    """They take as long as the way is; a job that goes over to them for good is measured by them in time."""
+    matrix, sent = _Job(), [0, 0, 0.0]
+
+    def span(size_bytes, transfer_s):
+        for index, more in enumerate((10, 10 * size_bytes, transfer_s)):
+            sent[index] += more
+        matrix.add(conn(0, 1, messages=sent[0], size_bytes=sent[1], transfer_s=sent[2]))
+        return matrix.close().cells
+
+    span(1000, 1.0)
+    assert span(1000, 1.0) == {("h0/0", "h1/0", "49152"): pytest.approx(1e-4)}
+    assert span(8, 0.5) == {}
+    assert span(1000, 1.0) == {("h0/0", "h1/0", "49152"): pytest.approx(1e-4)}
+    assert any(span(200, 0.5) for _ in range(10))
 
 
 def test_a_connection_that_is_moved_begins_anew():
@@ -130,6 +148,17 @@ def test_what_healthy_cells_do_often_is_likely():
     once, beyond = (baseline.cell_chance(("a", "b"), math.log(ratio), 1) for ratio in (1.5, 8))
     assert once == pytest.approx(2 / 10)
     assert beyond < once / 100
+
+
+def test_a_span_in_which_all_were_slow_makes_no_departure_of_one_likely():
+    """Where all stand in a queue of a moment, as they write a checkpoint, no cell departs from the others."""
+    calm, slow = _Costs(), _Costs()
+    usual = dict.fromkeys(itertools.permutations("abc", 2), 1.0)
+    for number in range(10):
+        calm.learn(usual)
+        slow.learn(dict.fromkeys(usual, 50.0 if number == 4 else 1.0))
+    at = ("a", "b"), math.log(5), 1
+    assert slow.cell_chance(*at) == pytest.approx(calm.cell_chance(*at))
 
 
 def test_meetings_that_last_make_long_departures_likely():

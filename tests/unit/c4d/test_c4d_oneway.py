@@ -82,6 +82,20 @@ def test_side_is_told_whatever_the_clocks_say(side, nic, offsets, growth_ns):
     assert oneway.side(nic, 9.5) == side
 
 
+def test_side_is_told_where_the_other_waits_for_acknowledgements():
+    """Of what a NIC receives every other message waits for an acknowledgement that it sends late: half the delay."""
+    traffic, oneway = Traffic(dict.fromkeys(NICS, 0)), OneWay()
+    for step in range(20):
+
+        def delay_ns(source, destination, slow=step >= 10):
+            sent, received = source == "h0/0", destination == "h0/0"
+            return 100_000 + slow * (1_700_000 * sent + 950_000 * received)
+
+        traffic.step(delay_ns)
+        oneway.add(*traffic.records(), now_s=float(step))
+    assert oneway.side("h0/0", 9.5) == "tx"
+
+
 def test_unmatched_counters_say_nothing():
     """Without two snapshots in which both ends have counted equally many messages there is no verdict."""
     traffic, oneway = Traffic(dict.fromkeys(NICS, 0)), OneWay()

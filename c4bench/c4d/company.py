@@ -1,0 +1,52 @@
+"""Who else is on the fabric: a path that another job has come upon is slower, and well."""
+
+from collections import deque
+from collections.abc import Collection
+from typing import NamedTuple
+
+from c4bench.c4d.localise import Cell, Links
+
+_KEPT = 64
+
+
+class _Arrival(NamedTuple):
+    """Connections of a job that began to carry in a span; `known`: the links of all of them are."""
+
+    job: str
+    opened_s: float
+    closed_s: float
+    nics: frozenset[str]
+    links: frozenset[str]
+    known: bool
+
+
+class Company:
+    """When connections of which job began to carry, or did so again after a while; shared by all jobs' detectors."""
+
+    def __init__(self) -> None:
+        self._arrivals: deque[_Arrival] = deque(maxlen=_KEPT)
+
+    def came(self, job: str, opened_s: float, closed_s: float, cells: Collection[Cell], links: Links) -> None:
+        """Cells of a job have begun to carry in a span of its delay matrix."""
+        if cells:
+            nics = frozenset(nic for cell in cells for nic in cell[:2])
+            hops = frozenset(hop for cell in cells for hop in links.get(cell, ()))
+            known = all(links.get(cell) for cell in cells)
+            self._arrivals.append(_Arrival(job, opened_s, closed_s, nics, hops, known))
+
+    def explains(self, job: str, cells: Collection[Cell], links: Links, since_s: float, until_s: float) -> bool:
+        """Whether all these cells of a job met what came, of another job, when they became slow."""
+        # A connection is seen to carry once a message has arrived, which others feel before.
+        others = [
+            one
+            for one in self._arrivals
+            if one.job != job and since_s <= one.closed_s and until_s >= 2 * one.opened_s - one.closed_s
+        ]
+        return all(any(_meet(cell, links.get(cell, ()), one) for one in others) for cell in cells)
+
+
+def _meet(cell: Cell, links: Collection[str], arrival: _Arrival) -> bool:
+    """At a NIC or on a link; where it is not known which links either crosses, they may."""
+    if not (links and arrival.known):
+        return True
+    return not arrival.nics.isdisjoint(cell[:2]) or not arrival.links.isdisjoint(links)

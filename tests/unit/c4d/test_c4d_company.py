@@ -1,0 +1,79 @@
+"""Another job that comes upon a path makes it slower, and the path is well."""
+
+import pytest
+from c4d_telemetry import MIX, comm, conn, file
+
+from c4bench.c4d.company import Company
+from c4bench.c4d.detector import Detector
+from c4bench.c4d.job_view import JobView
+from c4bench.c4d.matrix import DelayMatrix
+from c4bench.c4d.ways import Ways
+from c4bench.sim.job import simulate
+from c4bench.sim.model import SimFault, SimFaultKind, SimJob
+
+ONSET_S = 4.1
+MINE, THEIRS = ("a", "b", "1"), ("c", "d", "1")
+SLOW_NIC = SimFault(SimFaultKind.NIC_RATE, 5, ONSET_S, factor=0.6, side="rx")
+SLOW_PATH = SimFault(SimFaultKind.PATH_RATE, 2, ONSET_S, factor=0.6, peer=6)
+
+
+def named(fault, *arrivals):
+    """What is named of a job beside which these cells of others begin to carry, each with its time."""
+    company = Company()
+    for at_s, *cells in arrivals:
+        company.came("beside", at_s - 0.1, at_s + 0.1, cells, {})
+    detector, found = Detector(company=company), []
+    for tick in simulate(SimJob(8, MIX, seed=1), (fault,), 9.0):
+        for window in tick.windows:
+            detector.feed(window)
+        found += detector.judge(tick.time_s)
+    return [str(one.component) for one in found]
+
+
+@pytest.mark.parametrize(("fault", "name"), [(SLOW_NIC, "nic h5/0 (rx)"), (SLOW_PATH, "path h2/0>h6/0")])
+def test_what_another_job_comes_upon_is_no_finding(fault, name):
+    """A NIC or a path that is slower from the moment on at which another job began to send is not blamed."""
+    assert named(fault) == [name]
+    assert named(fault, (ONSET_S, THEIRS)) == []
+
+
+def test_what_came_at_another_time_explains_nothing():
+    """Neither what has been there for a second nor what comes a second later."""
+    assert named(SLOW_PATH, (ONSET_S - 1.0, THEIRS), (ONSET_S + 1.5, THEIRS)) == ["path h2/0>h6/0"]
+
+
+@pytest.mark.parametrize(
+    ("theirs", "links", "met"),
+    [
+        (THEIRS, {}, True),
+        (THEIRS, {MINE: ("x",)}, True),
+        (THEIRS, {MINE: ("x", "y"), THEIRS: ("y", "z")}, True),
+        (THEIRS, {MINE: ("x",), THEIRS: ("z",)}, False),
+        (("b", "d", "1"), {MINE: ("x",), ("b", "d", "1"): ("z",)}, True),
+    ],
+)
+def test_jobs_meet_at_nics_and_on_links(theirs, links, met):
+    """Jobs whose links are known meet where they share one, or a NIC; of others nobody knows that they do not."""
+    company = Company()
+    company.came("beside", 1.0, 1.2, [theirs], links)
+    assert company.explains("mine", [MINE], links, 1.1, 1.3) is met
+    assert not company.explains("beside", [MINE], links, 1.1, 1.3)
+
+
+def test_only_what_has_been_away_comes():
+    """A connection that carries in most spans comes once; one that was idle for long comes again."""
+    view, matrix, carried = JobView("job"), DelayMatrix(Ways()), 0
+    view.introduce(comm(2))
+
+    def came(*, carries=True):
+        nonlocal carried
+        carried += carries
+        file(view, 9.0, conns=[conn(0, 1, messages=carried, transfer_s=float(carried))])
+        matrix.add(view.conns)
+        return bool(matrix.close().came)
+
+    assert [came() for _ in range(4)] == [False, True, False, False]
+    assert not any(came(carries=False) for _ in range(3))
+    assert not came()
+    assert not any(came(carries=False) for _ in range(9))
+    assert came()

@@ -62,15 +62,14 @@ class Losses:
         usual: float,
         counts: Mapping[str, Counts],
         opened_s: float,
-        current: Iterable[Cell],
+        current: Collection[Cell],
     ) -> None:
         """Take in how far cells depart in a span, and healthy ones at most, and what NICs have counted in it.
 
         Of the `current` cells, in use, those may lose so much that nothing arrives in a span that could be measured.
         """
-        cells = set(current) if counts else set()
-        lossy = frozenset(cell for cell in cells if _lost(cell, counts))
-        unanswered = frozenset(cell for cell in cells if unanswered_packets(cell, counts))
+        lossy = frozenset(cell for cell in current if _lost(cell, counts))
+        unanswered = frozenset(cell for cell in current if unanswered_packets(cell, counts))
         self._recent.append(_Span(departures, usual, counts, opened_s, lossy, unanswered))
         if len(self._recent) > _RECENT_SPANS:
             counted, nics = (past := self._recent.popleft()).witnesses(past.departures)

@@ -107,7 +107,9 @@ class SlowNetwork:
         self._newest = np.concatenate([self._newest, np.full(len(self._ways.cells) - len(self._newest), np.nan)])
         self._newest[cells.rows] = cells.figures
         departures = self._baseline.departures(cells)
-        self._losses.add(departures, self._baseline.high(), counted(opened_s), opened_s, self._matrix.current())
+        counts = counted(opened_s)
+        current = self._matrix.current() if counts else ()
+        self._losses.add(departures, self._baseline.high(), counts, opened_s, current)
         return self._judge_span(cells, departures, opened_s, now_s, self._view.links(), uneven=uneven)
 
     def _judge_span(

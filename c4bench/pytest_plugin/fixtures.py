@@ -82,7 +82,8 @@ def cluster(
     address, _, port = pytestconfig.option.c4_listen.rpartition(":")
     with Cluster(hosts, trust, address, int(port)) as cluster:
         yield cluster
-        run_directory.save_ways(cluster.ways())
+        if ways := cluster.ways():
+            run_directory.save_ways(ways)
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ from c4bench.model.measurement import Clock
 from c4bench.record.artefacts import DelayMatrices, DelayMatrix, Faults, FaultTimeline
 from c4bench.units import format_time
 
-HEALTHY_S = 1.5
+# So long that windows have ended while nothing was under way, by which one-way delays, and so sides, are told.
+HEALTHY_S = 3.0
 PATIENCE_S = 10.0
 
 

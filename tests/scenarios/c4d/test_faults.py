@@ -8,7 +8,7 @@ from c4bench.model.measurement import Clock
 from c4bench.record.artefacts import DelayMatrices, DelayMatrix, Faults, FaultTimeline
 from c4bench.units import format_time
 
-HEALTHY_S = 3.0
+HEALTHY_S = 1.5
 PATIENCE_S = 10.0
 
 

@@ -72,10 +72,10 @@ class OneWay:
             touched.add(key := (conn.comm, conn.source, conn.destination, conn.qp))
             _keep(self._pairings.setdefault(key, _Pairing()).posted, conn.posted, conn.posted_sum_ns)
         for end in arrivals:
-            if not end.arrived_sum_ns:
+            if not end.arrived:
                 continue
             touched.add(key := (end.comm, end.source, end.destination, end.qp))
-            _keep(self._pairings.setdefault(key, _Pairing()).arrived, end.messages, end.arrived_sum_ns)
+            _keep(self._pairings.setdefault(key, _Pairing()).arrived, end.arrived, end.arrived_sum_ns)
         for key in touched:
             self._pairings[key].match(now_s)
 

@@ -11,6 +11,7 @@ from typing import Self
 import msgspec
 
 from c4bench.collective import ring_layout as layout
+from c4bench.collective.tally import Tally
 from c4bench.errors import UsageError
 from c4bench.model.telemetry import CommRecord
 
@@ -107,13 +108,11 @@ class ConnWriter:
     last_progress_ns: int = 0
     outstanding: int = 0
     owed: int = 0
-    posted: int = 0
-    posted_sum_ns: int = 0
+    posted: Tally = field(default_factory=Tally)
 
     def post(self, now_ns: int) -> None:
         """A message has been posted."""
-        self.posted += 1
-        self.posted_sum_ns += now_ns
+        self.posted.add(now_ns)
 
     def acknowledge(self, size_bytes: int, now_ns: int) -> None:
         """A message has reached the peer's memory."""
@@ -155,9 +154,8 @@ class ConnWriter:
                 self.source_port,
                 layout.STATES.index(self.state),
                 self.since_ns,
-                self.posted,
-                self.posted_sum_ns & layout.MASK,
             )
+            + layout.TALLY.pack(self.posted.count, *self.posted.sums)
         )
 
 
@@ -166,17 +164,15 @@ class ArrivalWriter:
     """What has arrived at a QP's receiving end, and when, summed up."""
 
     slot: layout.Slot
-    messages: int = 0
-    arrived_sum_ns: int = 0
+    tally: Tally = field(default_factory=Tally)
 
     def arrived(self, now_ns: int) -> None:
         """One more message."""
-        self.messages += 1
-        self.arrived_sum_ns += now_ns
+        self.tally.add(now_ns)
 
     def store(self) -> None:
-        """Publish the fields as they are."""
-        self.slot.write(layout.ARRIVAL.pack(self.messages, self.arrived_sum_ns & layout.MASK))
+        """Publish the tally as it is."""
+        self.slot.write(layout.TALLY.pack(self.tally.count, *self.tally.sums))
 
 
 class _Places:

@@ -17,9 +17,11 @@ import mmap
 import struct
 import zlib
 
+from c4bench.collective.tally import STRIDES
+
 Memory = mmap.mmap | memoryview
 
-MAGIC = b"C4RING04"
+MAGIC = b"C4RING05"
 HEADER = struct.Struct("<8s9I")
 HEADER_BYTES = 4096
 _COPY = struct.Struct("<QII")
@@ -32,18 +34,17 @@ OPS_PER_COMM = 64
 OP_BYTES = 256
 CONNS = 1024
 CONN_NAME_BYTES = 256
-CONN_BYTES = 128
-ARRIVAL_BYTES = 64
+CONN_BYTES = 192
+ARRIVAL_BYTES = 96
 
 # seq, size_bytes, entered_ns, started_ns, finished_ns, kind, algorithm, dtype, ranks awaited (one bit each).
 OP = struct.Struct("<QQqqq16s16s16s128s")
 # messages, size_bytes; nanoseconds of credit, data and transfer; last_progress_ns, outstanding, owed, source_port,
-# state, since_ns; posted, posted_sum_ns.
-CONN = struct.Struct("<QQqqqqIIIIqQQ")
-# messages, arrived_sum_ns.
-ARRIVAL = struct.Struct("<QQ")
+# state, since_ns. Behind it the tally of what was posted.
+CONN = struct.Struct("<QQqqqqIIIIq")
+# How many, and a sum for each stride. It is all that is recorded of arrivals.
+TALLY = struct.Struct(f"<{1 + len(STRIDES)}Q")
 _OP_GENERATIONS = struct.Struct("<" + f"Q{OP_BYTES - _GENERATION.size}x" * 2 * OPS_PER_COMM)
-MASK = (1 << 64) - 1
 MAX_RANKS = 128 * 8
 STATES = ("idle", "credit", "data", "transfer")
 

@@ -9,6 +9,7 @@ import msgspec
 
 from c4bench.collective import ring_layout as layout
 from c4bench.collective.recorder import FREE, CommEntry, ConnName, Owner
+from c4bench.collective.tally import Mark, roundest
 from c4bench.errors import UsageError
 from c4bench.model.telemetry import ArrivalRecord, CommRecord, ConnRecord, OpRecord
 
@@ -24,6 +25,16 @@ class Ring(NamedTuple):
     ops: tuple[OpRecord, ...]
     conns: tuple[ConnRecord, ...]
     arrivals: tuple[ArrivalRecord, ...]
+
+
+class _End(NamedTuple):
+    """An end of a connection: its record without the tally, how many messages that has counted, what is told of it."""
+
+    name: ConnName
+    entry: CommEntry
+    raw: bytes
+    counted: int
+    mark: Mark
 
 
 def read_ring(path: Path, now_s: float | None = None) -> Ring:
@@ -42,6 +53,7 @@ class RingReader:
         self._memory = _load(path)
         self._known: dict[int, tuple[int, Any]] = {}
         self._operations: dict[int, tuple[tuple[int, ...], list[OpRecord | None]]] = {}
+        self._told: dict[int, tuple[int, Mark]] = {}
 
     def read(self, now_s: float | None = None, since_s: float = 0.0) -> Ring:
         """Everything in the file; operations by communicator and sequence number, but those finished before `since_s`.
@@ -60,8 +72,8 @@ class RingReader:
         return Ring(
             tuple(entry.record for entry in comms.values()),
             tuple(ops),
-            tuple(_conn(name, raw, entry, now_ns) for name, raw, entry in sending),
-            tuple(_arrival(name, raw, entry) for name, raw, entry in receiving),
+            tuple(_conn(end, now_ns) for end in sending),
+            tuple(_arrival(end) for end in receiving),
         )
 
     def _table(
@@ -102,16 +114,26 @@ class RingReader:
             self._operations[comm] = (now, ops)
         return (op for op in ops if op is not None)
 
-    def _ends(
-        self, comms: dict[int, CommEntry], names_at: int, values: tuple[int, int]
-    ) -> Iterator[tuple[ConnName, bytes, CommEntry]]:
-        """Every connection end in a pair of tables: its name, its counters, its communicator."""
+    def _ends(self, comms: dict[int, CommEntry], names_at: int, values: tuple[int, int]) -> Iterator[_End]:
+        """Every connection end in a pair of tables."""
         values_at, size = values
         for index, name in self._table(names_at, layout.CONN_NAME_BYTES, layout.CONNS, _name):
-            counters = _record(self._memory, self._path, values_at + index * 2 * size, size)
+            at = values_at + index * 2 * size
+            found = _record(self._memory, self._path, at, size)
             # A connection may have been recorded after the communicators were read; the next reading has both.
-            if counters is not None and name.comm in comms:
-                yield name, counters[1], comms[name.comm]
+            if found is not None and name.comm in comms:
+                raw = found[1]
+                count, *sums = layout.TALLY.unpack_from(raw, len(raw) - layout.TALLY.size)
+                yield _End(name, comms[name.comm], raw, count, self._mark(at, count, sums))
+
+    def _mark(self, at: int, count: int, sums: list[int]) -> Mark:
+        """What is told of the tally at `at`: the roundest count since it was read last."""
+        before, mark = self._told.get(at, (0, Mark(0, 0)))
+        if count != before:
+            # A place that was given back counts from nothing again.
+            mark = roundest(before if count > before else 0, count, sums)
+            self._told[at] = (count, mark)
+        return mark
 
 
 def read_owner(path: Path) -> Owner:
@@ -179,7 +201,7 @@ def _op(raw: bytes, entry: CommEntry) -> OpRecord:
     )
 
 
-def _conn(name: ConnName, raw: bytes, entry: CommEntry, now_ns: int | None) -> ConnRecord:
+def _conn(end: _End, now_ns: int | None) -> ConnRecord:
     (
         messages,
         size_bytes,
@@ -192,19 +214,17 @@ def _conn(name: ConnName, raw: bytes, entry: CommEntry, now_ns: int | None) -> C
         port,
         state,
         since,
-        posted,
-        posted_sum,
-    ) = layout.CONN.unpack(raw)
+    ) = layout.CONN.unpack_from(end.raw)
     spent = {"idle": 0, "credit": credit, "data": data, "transfer": transfer}
     if now_ns is not None:
         spent[layout.STATES[state]] += max(0, now_ns - since)
     return ConnRecord(
-        comm=entry.record.comm,
-        rank=entry.rank,
-        peer=name.peer,
-        source=name.source,
-        destination=name.destination,
-        qp=name.qp,
+        comm=end.entry.record.comm,
+        rank=end.entry.rank,
+        peer=end.name.peer,
+        source=end.name.source,
+        destination=end.name.destination,
+        qp=end.name.qp,
         source_port=port,
         messages=messages,
         size_bytes=size_bytes,
@@ -216,22 +236,22 @@ def _conn(name: ConnName, raw: bytes, entry: CommEntry, now_ns: int | None) -> C
         owed=owed,
         state=layout.STATES[state],
         state_since_s=since / 1e9,
-        posted=posted,
-        posted_sum_ns=posted_sum,
+        posted=end.mark.messages,
+        posted_sum_ns=end.mark.sum_ns,
     )
 
 
-def _arrival(name: ConnName, raw: bytes, entry: CommEntry) -> ArrivalRecord:
-    messages, arrived_sum = layout.ARRIVAL.unpack(raw)
+def _arrival(end: _End) -> ArrivalRecord:
     return ArrivalRecord(
-        comm=entry.record.comm,
-        rank=entry.rank,
-        peer=name.peer,
-        source=name.source,
-        destination=name.destination,
-        qp=name.qp,
-        messages=messages,
-        arrived_sum_ns=arrived_sum,
+        comm=end.entry.record.comm,
+        rank=end.entry.rank,
+        peer=end.name.peer,
+        source=end.name.source,
+        destination=end.name.destination,
+        qp=end.name.qp,
+        messages=end.counted,
+        arrived=end.mark.messages,
+        arrived_sum_ns=end.mark.sum_ns,
     )
 
 

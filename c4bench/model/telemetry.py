@@ -69,7 +69,7 @@ class ConnRecord(msgspec.Struct, frozen=True):
     At any time a connection is in one `state`: transfer while anything is outstanding, else credit, data, or idle. So
     the three times never overlap. They run up to `state_since_s`; what the state has lasted since then comes on top.
 
-    `posted` messages were posted at times that add up to `posted_sum_ns`, modulo 2^64 (see `ArrivalRecord`).
+    The first `posted` messages were posted at times that add up to `posted_sum_ns`, modulo 2^64 (see `ArrivalRecord`).
     """
 
     comm: str
@@ -96,10 +96,11 @@ class ConnRecord(msgspec.Struct, frozen=True):
 class ArrivalRecord(msgspec.Struct, frozen=True):
     """Connection layer: the receiving side of the QP whose `ConnRecord` has the same source, destination and `qp`.
 
-    `messages` have arrived, at times that add up to `arrived_sum_ns` on the receiver's clock, modulo 2^64. When as many
-    have arrived as were posted, the two sums differ by the messages' total one-way delay, plus the offset of the two
-    clocks once a message. A round trip cannot tell a NIC that sends slowly from one that receives slowly, since
-    acknowledgements share its queues; one-way delays can.
+    `messages` have arrived, the first `arrived` of them at times that add up to `arrived_sum_ns` on the receiver's
+    clock, modulo 2^64. Where `arrived` is as many as were `posted`, the two sums differ by these messages' total
+    one-way delay, plus the offset of the two clocks once a message. A round trip cannot tell a NIC that sends slowly
+    from one that receives slowly, since acknowledgements share its queues; one-way delays can. Both ends tell the
+    roundest count of a window, which need not be its last, so that they tell the same.
     """
 
     comm: str
@@ -109,7 +110,8 @@ class ArrivalRecord(msgspec.Struct, frozen=True):
     destination: str
     qp: int
     messages: int
-    arrived_sum_ns: int
+    arrived: int = 0
+    arrived_sum_ns: int = 0
 
 
 class RankRecord(msgspec.Struct, frozen=True):

@@ -105,7 +105,7 @@ class Folder:
         )
         nics = self._nics
         return [
-            ArrivalRecord(places.comms[rank].comm, place, source_place, nics[source], nics[rank], index, messages, 0)
+            ArrivalRecord(places.comms[rank].comm, place, source_place, nics[source], nics[rank], index, messages)
             for rank, (place, source_place, source, messages) in enumerate(rows)
         ]
 

@@ -64,7 +64,7 @@ class RailInlet(Inlet):
     def publish(self) -> None:
         """See Inlet."""
         for rail in self.rails:
-            if rail.record.messages:
+            if rail.record.tally.count:
                 rail.record.store()
 
     def tell_again(self) -> None:

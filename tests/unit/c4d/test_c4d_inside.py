@@ -46,7 +46,7 @@ def test_message_that_arrived_and_was_not_looked_at():
     """The sender has the acknowledgement, the receiver does not count the message: it does not look."""
     job = _inside(2, {0: (), 1: (0,)})
     _send(job, 0, "idle", messages=5)
-    file(job, 2.0, arrivals=[ArrivalRecord("world", 1, 0, "h0/0", "h1/0", 7, 3, 0)])
+    file(job, 2.0, arrivals=[ArrivalRecord("world", 1, 0, "h0/0", "h1/0", 7, 3)])
     assert unseen_by(job, "world") == {1: 2}
 
 

@@ -56,7 +56,7 @@ class Traffic:
                     posted_sum_ns=posted,
                 )
             )
-            arrivals.append(ArrivalRecord("c", *reversed(ranks), source, destination, 1, count, arrived))
+            arrivals.append(ArrivalRecord("c", *reversed(ranks), source, destination, 1, count, count, arrived))
         return conns, arrivals
 
 

@@ -9,7 +9,7 @@ GRACE_S = 5.0
 
 def window(host, messages):
     """What h0 has received from h1 so far."""
-    arrivals = (ArrivalRecord("c", 0, 1, "h1/0", "h0/0", 7, messages, 0),)
+    arrivals = (ArrivalRecord("c", 0, 1, "h1/0", "h0/0", 7, messages),)
     return Window(host, 1, 0.0, 0.1, (), (), (), (), arrivals)
 
 

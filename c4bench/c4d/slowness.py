@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from c4bench.c4d.baseline import Baseline
 from c4bench.c4d.columns import Floats
 from c4bench.c4d.company import Company
 from c4bench.c4d.devices import Counts
@@ -15,8 +16,9 @@ from c4bench.c4d.evidence import SLIGHT, Evidence, Weight
 from c4bench.c4d.job_view import JobView
 from c4bench.c4d.localise import Blame, Cell, Links, localise, meeting
 from c4bench.c4d.losses import Losses, loss_verdict
-from c4bench.c4d.matrix import Baseline, DelayMatrix, Side, sides
+from c4bench.c4d.matrix import DelayMatrix
 from c4bench.c4d.oneway import OneWay
+from c4bench.c4d.sides import Side, sides
 from c4bench.c4d.thresholds import ALARM_SPANS, NAME_SPANS, POINT_SPANS, UNSURE_SPANS, WARM_UP_SPANS
 from c4bench.c4d.verdict import Verdict
 from c4bench.c4d.ways import Measured, Ways

@@ -7,8 +7,11 @@ import msgspec
 import pytest
 from c4d_telemetry import comm, conn, file
 
+from c4bench.c4d.baseline import Baseline
+from c4bench.c4d.healthy import Healthy
 from c4bench.c4d.job_view import JobView
-from c4bench.c4d.matrix import Baseline, DelayMatrix, Healthy, Side, matrix_table, sides
+from c4bench.c4d.matrix import DelayMatrix, matrix_table
+from c4bench.c4d.sides import Side, sides
 from c4bench.c4d.thresholds import BASELINE_MAX_SPANS, BASELINE_MIN_SPANS
 from c4bench.c4d.ways import Ways
 from c4bench.model.diagnosis import Component

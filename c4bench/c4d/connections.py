@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from c4bench.c4d.batch import Batch
-from c4bench.c4d.columns import Bools, Index, Ints, Table, column, objects, rounds
+from c4bench.c4d.columns import Bools, Index, Ints, Table, columns, objects, rounds
 from c4bench.c4d.intake import Columns, Intake, conns_finite, conns_grown
 from c4bench.c4d.localise import Cell
 from c4bench.c4d.members import FOREIGN, UNKNOWN, Members
@@ -80,7 +80,7 @@ class Connections(Mapping[ConnKey, ConnView]):
         which = np.flatnonzero(rows > UNKNOWN)
         own = (rows >= 0) & self._members.here(self.table["member"][rows], batch, windows)
         which = intake.sift("foreign connection", which, own[which], batch.hosts, windows)
-        numbers = {name: column(records, name) for name in _NUMBERS}
+        numbers = dict(zip(_NUMBERS, columns(records, *_NUMBERS), strict=True))
         which = intake.sift("torn connection", which, conns_finite(numbers)[which], batch.hosts, windows)
         held, ends_s = objects(records), batch.ends_s(windows)
         for turn in rounds(rows[which]):
@@ -145,7 +145,8 @@ class Arrivals:
             rows[index] = self._open(_END_KEY(records[index]))
         which = np.flatnonzero(rows > UNKNOWN)
         own = (rows >= 0) & self._members.here(self._table["member"][rows], batch, windows)
-        ok = own & (column(records, "messages") >= 0)
+        (messages,) = columns(records, "messages")
+        ok = own & (messages >= 0)
         which = intake.sift("foreign arrival", which, ok[which], batch.hosts, windows)
         self._table["record"][rows[which]] = objects(records)[which]
 

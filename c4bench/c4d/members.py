@@ -7,7 +7,7 @@ import numpy as np
 
 from c4bench.c4d.batch import Batch
 from c4bench.c4d.clocks import HostClocks
-from c4bench.c4d.columns import Bools, Floats, Index, Ints, Table, column
+from c4bench.c4d.columns import Bools, Floats, Index, Ints, Table, columns
 from c4bench.c4d.seats import Seats
 from c4bench.model.telemetry import CommRecord, OpRecord
 
@@ -70,7 +70,7 @@ class Members:
     def rows(self, records: Sequence[OpRecord]) -> Ints:
         """The rows of the members that wrote records, FOREIGN or UNKNOWN."""
         numbers = self._numbers.rows(map(_COMM, records), len(records))
-        places = column(records, "rank")
+        (places,) = columns(records, "rank")
         known = (numbers >= 0) & (places >= 0) & (places < self._comms["size"][numbers])
         rows = np.where(numbers < 0, UNKNOWN, FOREIGN)
         rows[known] = self._comms["first"][numbers[known]] + places[known].astype(np.int64)

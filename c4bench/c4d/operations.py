@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from c4bench.c4d.batch import Batch
-from c4bench.c4d.columns import Bools, Floats, Index, Ints, Table, column, objects, rounds
+from c4bench.c4d.columns import Bools, Floats, Index, Ints, Table, columns, objects, rounds
 from c4bench.c4d.intake import Intake, ops_ordered
 from c4bench.c4d.members import UNKNOWN, Members
 from c4bench.model.telemetry import OpRecord
@@ -20,6 +20,7 @@ _UNSEEN = float("nan")
 _MEMBER_BITS = 32
 _OPERATION = attrgetter("comm", "seq")
 _LIKENESS = attrgetter("kind", "size_bytes")
+_NUMBERS = ("seq", "entered_s", "started_s", "finished_s")
 
 
 class Finished(NamedTuple):
@@ -122,7 +123,7 @@ class Operations:
         which = np.flatnonzero(members > UNKNOWN)
         own = (members >= 0) & self._members.here(members, batch, windows)
         which = intake.sift("foreign operation", which, own[which], batch.hosts, windows)
-        numbers = {name: column(records, name) for name in ("seq", "entered_s", "started_s", "finished_s")}
+        numbers = dict(zip(_NUMBERS, columns(records, *_NUMBERS), strict=True))
         ends_s = batch.ends_s(windows)
         which = intake.sift("torn operation", which, ops_ordered(numbers, ends_s)[which], batch.hosts, windows)
         held, members = objects(records)[which], members[which]
@@ -207,7 +208,7 @@ class Operations:
         gap_s = np.where(follows & (newest["finished_s"][ops.members] != 0.0), computed_s, _UNSEEN)
         self._keep(ops, gap_s, fresh)
         later = ops.pick(ops.seq >= before)
-        for name in ("seq", "entered_s", "started_s", "finished_s"):
+        for name in _NUMBERS:
             newest[name][later.members] = getattr(later, name)
         newest["record"][later.members] = later.records
         done = ops.pick(ops.finished_s > 0.0)

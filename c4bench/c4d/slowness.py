@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from c4bench.c4d.baseline import Baseline
 from c4bench.c4d.columns import Floats
 from c4bench.c4d.company import Company
 from c4bench.c4d.devices import Counts
 from c4bench.c4d.evidence import SLIGHT, Evidence, Weight
+from c4bench.c4d.floors import Baseline
 from c4bench.c4d.job_view import JobView
 from c4bench.c4d.localise import Blame, Cell, Links, localise, meeting
 from c4bench.c4d.losses import Losses, loss_verdict

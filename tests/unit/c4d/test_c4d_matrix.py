@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from c4d_telemetry import comm, conn, file
 
-from c4bench.c4d.baseline import Baseline
+from c4bench.c4d.floors import Baseline
 from c4bench.c4d.healthy import Healthy
 from c4bench.c4d.job_view import JobView
 from c4bench.c4d.matrix import DelayMatrix, matrix_table

@@ -95,9 +95,10 @@ class Losses:
         if not lossy:
             return []
         excess = {cell: self._slowed(cell) if cell in lossy else 0.0 for cell in current}
-        for cell in self.concerned() - lossy:
-            # Acknowledgements come back another way, which nobody has planned: nothing is said of this one.
-            excess.pop(cell, None)
+        # Acknowledgements come back another way, which nobody has planned; and what has lost packets and is no slower
+        # yet is neither well nor ill. Of such ways nothing is said.
+        silent = (self.concerned() - lossy) | {cell for cell in lossy & excess.keys() if excess[cell] <= _SLIGHT}
+        excess = {cell: slowed for cell, slowed in excess.items() if cell not in silent}
         blames = _explaining(localise(excess, _SLIGHT, links), lossy)
         return [loss for loss in map(self._loss, blames) if loss]
 

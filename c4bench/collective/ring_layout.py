@@ -16,6 +16,7 @@ Fixed sizes are in the header, so files of another build are refused rather than
 import mmap
 import struct
 import zlib
+from functools import lru_cache
 
 from c4bench.collective.tally import STRIDES
 
@@ -25,7 +26,7 @@ MAGIC = b"C4RING05"
 HEADER = struct.Struct("<8s9I")
 HEADER_BYTES = 4096
 _COPY = struct.Struct("<QII")
-_GENERATION = struct.Struct("<Q")
+_GENERATION_BYTES = 8
 
 PROCESS_BYTES = 512
 COMMS = 64
@@ -44,7 +45,6 @@ OP = struct.Struct("<QQqqq16s16s16s128s")
 CONN = struct.Struct("<QQqqqqIIIIq")
 # How many, and a sum for each stride. It is all that is recorded of arrivals.
 TALLY = struct.Struct(f"<{1 + len(STRIDES)}Q")
-_OP_GENERATIONS = struct.Struct("<" + f"Q{OP_BYTES - _GENERATION.size}x" * 2 * OPS_PER_COMM)
 MAX_RANKS = 128 * 8
 STATES = ("idle", "credit", "data", "transfer")
 
@@ -83,25 +83,23 @@ class Slot:
 
 def read_slot(memory: Memory, offset: int, size: int) -> bytes | None:
     """The newest complete value at `offset`, or None where there is none."""
-    found = read_newest(memory, offset, size)
-    return found[1] if found else None
-
-
-def read_newest(memory: Memory, offset: int, size: int) -> tuple[int, bytes] | None:
-    """As `read_slot`, with the value's generation before it."""
     first, second = generations(memory, offset, size)
     newer, older = (offset, offset + size) if first > second else (offset + size, offset)
-    return _read_copy(memory, newer, size) or _read_copy(memory, older, size)
+    found = _read_copy(memory, newer, size)
+    return _read_copy(memory, older, size) if found is None else found
 
 
-def generations(memory: Memory, offset: int, size: int) -> tuple[int, int]:
-    """The generations of both copies at `offset`; 0 for one never written. They tell whether anything is new."""
-    return _GENERATION.unpack_from(memory, offset)[0], _GENERATION.unpack_from(memory, offset + size)[0]
+def generations(memory: Memory, base: int, size: int, places: int = 1) -> tuple[int, ...]:
+    """The generations of both copies of each place from `base` on, at one go: 0 for one never written.
+
+    They tell whether anything is new.
+    """
+    return _generations(size, places).unpack_from(memory, base)
 
 
-def operation_generations(memory: Memory, comm: int) -> tuple[int, ...]:
-    """The generations of both copies of every operation of a communicator, at one go."""
-    return _OP_GENERATIONS.unpack_from(memory, operations_at(comm))
+@lru_cache(maxsize=256)
+def _generations(size: int, places: int) -> struct.Struct:
+    return struct.Struct("<" + f"Q{size - _GENERATION_BYTES}x" * 2 * places)
 
 
 def operations_at(comm: int) -> int:
@@ -109,7 +107,7 @@ def operations_at(comm: int) -> int:
     return OPS_AT + comm * OPS_PER_COMM * 2 * OP_BYTES
 
 
-def _read_copy(memory: Memory, at: int, size: int) -> tuple[int, bytes] | None:
+def _read_copy(memory: Memory, at: int, size: int) -> bytes | None:
     generation, length, checksum = _COPY.unpack_from(memory, at)
     if not generation or length > size - _COPY.size:
         return None
@@ -117,7 +115,7 @@ def _read_copy(memory: Memory, at: int, size: int) -> tuple[int, bytes] | None:
     payload = bytes(memory[begin : begin + length])
     if _checksum(generation, payload) != checksum:
         return None
-    return generation, payload
+    return payload
 
 
 def _checksum(generation: int, payload: bytes) -> int:

@@ -1,21 +1,21 @@
 """The reading side of a rank's telemetry: needs neither the writer's cooperation nor its life."""
 
 import mmap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 import msgspec
 
 from c4bench.collective import ring_layout as layout
-from c4bench.collective.recorder import FREE, CommEntry, ConnName, Owner
+from c4bench.collective.recorder import CommEntry, ConnName, Owner
+from c4bench.collective.table_reader import TableReader, Value, record
 from c4bench.collective.tally import Mark, roundest
 from c4bench.errors import UsageError
 from c4bench.model.telemetry import ArrivalRecord, CommRecord, ConnRecord, OpRecord
 
-Decoded = TypeVar("Decoded")
-_ATTEMPTS = 1000
-_FREE = object()  # what a place given back decodes to
+_NOBODY = bytes(layout.MAX_RANKS // 8)
 
 
 class Ring(NamedTuple):
@@ -27,13 +27,20 @@ class Ring(NamedTuple):
     arrivals: tuple[ArrivalRecord, ...]
 
 
+class _Counters(NamedTuple):
+    """The record of an end of a connection: what is before its tally, how many that has counted, and its sums."""
+
+    numbers: bytes
+    counted: int
+    sums: list[int]
+
+
 class _End(NamedTuple):
-    """An end of a connection: its record without the tally, how many messages that has counted, what is told of it."""
+    """An end of a connection, and what is told of its tally."""
 
     name: ConnName
     entry: CommEntry
-    raw: bytes
-    counted: int
+    counters: _Counters
     mark: Mark
 
 
@@ -51,9 +58,10 @@ class RingReader:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._memory = _load(path)
-        self._known: dict[int, tuple[int, Any]] = {}
-        self._operations: dict[int, tuple[tuple[int, ...], list[OpRecord | None]]] = {}
-        self._told: dict[int, tuple[int, Mark]] = {}
+        self._comms = self._table(layout.COMMS_AT, layout.COMM_BYTES, layout.COMMS, _comm)
+        self._operations: dict[int, tuple[CommEntry, TableReader[OpRecord]]] = {}
+        self._sending = self._ends(layout.CONN_NAMES_AT, layout.CONNS_AT, layout.CONN_BYTES)
+        self._receiving = self._ends(layout.ARRIVAL_NAMES_AT, layout.ARRIVALS_AT, layout.ARRIVAL_BYTES)
 
     def read(self, now_s: float | None = None, since_s: float = 0.0) -> Ring:
         """Everything in the file; operations by communicator and sequence number, but those finished before `since_s`.
@@ -61,87 +69,78 @@ class RingReader:
         With `now_s`, on the recording host's clock, the time a connection has been in its present state is added to
         that state's counter, so that a wait still going on can be seen. Raises UsageError for a damaged file.
         """
-        comms = dict(self._table(layout.COMMS_AT, layout.COMM_BYTES, layout.COMMS, _comm))
-        ops = [op for index, entry in comms.items() for op in self._ops(index, entry)]
-        if since_s:
-            ops = [op for op in ops if op.finished_s == 0.0 or op.finished_s >= since_s]
+        comms = {index: entry for index, entry in enumerate(self._comms.read()) if entry is not None}
+        ops = [
+            op
+            for index, entry in comms.items()
+            for op in self._ops(index, entry).read()
+            if op is not None and (op.finished_s == 0.0 or op.finished_s >= since_s)
+        ]
         ops.sort(key=_op_order)
         now_ns = None if now_s is None else round(now_s * 1e9)
-        sending = self._ends(comms, layout.CONN_NAMES_AT, (layout.CONNS_AT, layout.CONN_BYTES))
-        receiving = self._ends(comms, layout.ARRIVAL_NAMES_AT, (layout.ARRIVALS_AT, layout.ARRIVAL_BYTES))
         return Ring(
             tuple(entry.record for entry in comms.values()),
             tuple(ops),
-            tuple(_conn(end, now_ns) for end in sending),
-            tuple(_arrival(end) for end in receiving),
+            tuple(_conn(end, now_ns) for end in self._sending.read(comms)),
+            tuple(_arrival(end) for end in self._receiving.read(comms)),
         )
 
-    def _table(
-        self, base: int, size: int, places: int, decode: Callable[[bytes], Decoded]
-    ) -> Iterator[tuple[int, Decoded]]:
-        """The places in use of a table, which is filled from the front, decoded."""
-        for index in range(places):
-            found = self._decoded(base + index * 2 * size, size, decode)
-            if found is None:
-                return
-            if found is not _FREE:
-                yield index, found
+    def _ops(self, comm: int, entry: CommEntry) -> TableReader[OpRecord]:
+        """The operations of a communicator; those of another that had its place before are forgotten."""
+        known = self._operations.get(comm)
+        if known is None or known[0] is not entry:
+            # An operation's place goes by its number, and the first that is seen may have any.
+            places = layout.OPS_PER_COMM
+            table = TableReader(
+                self._memory,
+                self._path,
+                layout.operations_at(comm),
+                layout.OP_BYTES,
+                places,
+                partial(_op, entry=entry),
+                places,
+            )
+            known = self._operations[comm] = (entry, table)
+        return known[1]
 
-    def _decoded(self, offset: int, size: int, decode: Callable[[bytes], Any]) -> Any:  # noqa: ANN401  (as decoded)
-        """A record's value; None for one never written, `_FREE` for one given back."""
-        newest = max(layout.generations(self._memory, offset, size))
-        known = self._known.get(offset)
-        if known is not None and known[0] == newest:
-            return known[1]
-        found = _record(self._memory, self._path, offset, size)
-        if found is None:
-            return None
-        generation, raw = found
-        value = decode(raw) if raw != FREE else _FREE
-        self._known[offset] = (generation, value)
-        return value
+    def _ends(self, names_at: int, values_at: int, size: int) -> "_Ends":
+        names = self._table(names_at, layout.CONN_NAME_BYTES, layout.CONNS, _name)
+        return _Ends(names, self._table(values_at, size, layout.CONNS, _counters))
 
-    def _ops(self, comm: int, entry: CommEntry) -> Iterator[OpRecord]:
-        """A communicator's operations; only places that were written to since the last time are looked at."""
-        seen, ops = self._operations.get(comm) or ((), [None] * layout.OPS_PER_COMM)
-        now = layout.operation_generations(self._memory, comm)
-        if now != seen:
-            changed = {place // 2 for place, generation in enumerate(now) if not seen or generation != seen[place]}
-            base = layout.operations_at(comm)
-            for place in changed:
-                found = _record(self._memory, self._path, base + place * 2 * layout.OP_BYTES, layout.OP_BYTES)
-                ops[place] = _op(found[1], entry) if found and found[1] != FREE else None
-            self._operations[comm] = (now, ops)
-        return (op for op in ops if op is not None)
+    def _table(self, base: int, size: int, places: int, decode: Callable[[bytes], Value]) -> TableReader[Value]:
+        return TableReader(self._memory, self._path, base, size, places, decode)
 
-    def _ends(self, comms: dict[int, CommEntry], names_at: int, values: tuple[int, int]) -> Iterator[_End]:
-        """Every connection end in a pair of tables."""
-        values_at, size = values
-        for index, name in self._table(names_at, layout.CONN_NAME_BYTES, layout.CONNS, _name):
-            at = values_at + index * 2 * size
-            found = _record(self._memory, self._path, at, size)
-            # A connection may have been recorded after the communicators were read; the next reading has both.
-            if found is not None and name.comm in comms:
-                raw = found[1]
-                count, *sums = layout.TALLY.unpack_from(raw, len(raw) - layout.TALLY.size)
-                yield _End(name, comms[name.comm], raw, count, self._mark(at, count, sums))
 
-    def _mark(self, at: int, count: int, sums: list[int]) -> Mark:
-        """What is told of the tally at `at`: the roundest count since it was read last."""
-        before, mark = self._told.get(at, (0, Mark(0, 0)))
-        if count != before:
+class _Ends:
+    """The sending or the receiving ends of connections: a table of names, and one of what they have counted."""
+
+    def __init__(self, names: TableReader[ConnName], counters: TableReader[_Counters]) -> None:
+        self._names, self._counters = names, counters
+        self._told: dict[int, tuple[int, Mark]] = {}
+
+    def read(self, comms: Mapping[int, CommEntry]) -> Iterator[_End]:
+        """Those of these communicators; of one recorded since these were read, the next reading has them."""
+        names = self._names.read()
+        for place, (name, counters) in enumerate(zip(names, self._counters.read(), strict=False)):
+            if name is not None and counters is not None and name.comm in comms:
+                yield _End(name, comms[name.comm], counters, self._mark(place, counters))
+
+    def _mark(self, place: int, counters: _Counters) -> Mark:
+        """The roundest count since it was read last."""
+        before, mark = self._told.get(place, (0, Mark(0, 0)))
+        if counters.counted != before:
             # A place that was given back counts from nothing again.
-            mark = roundest(before if count > before else 0, count, sums)
-            self._told[at] = (count, mark)
+            mark = roundest(before if counters.counted > before else 0, counters.counted, counters.sums)
+            self._told[place] = (counters.counted, mark)
         return mark
 
 
 def read_owner(path: Path) -> Owner:
     """The process that writes the file at `path`. Raises UsageError as `read_ring` does."""
-    found = _record(_load(path), path, layout.HEADER_BYTES, layout.PROCESS_BYTES)
+    found = record(_load(path), path, layout.HEADER_BYTES, layout.PROCESS_BYTES)
     if found is None:
         raise UsageError(f"{path} names no owner; it was not written by a c4bench recorder")
-    return msgspec.msgpack.decode(found[1], type=Owner)
+    return msgspec.msgpack.decode(found, type=Owner)
 
 
 def _load(path: Path) -> mmap.mmap:
@@ -159,25 +158,18 @@ def _load(path: Path) -> mmap.mmap:
     return memory
 
 
-def _record(memory: mmap.mmap, path: Path, offset: int, size: int) -> tuple[int, bytes] | None:
-    """A record's generation and value, or None for one never written.
-
-    Two spoiled copies mean that the writer overtook this reading twice, so it runs and another reading will do; or,
-    after many attempts, that the file is damaged.
-    """
-    for _ in range(_ATTEMPTS):
-        found = layout.read_newest(memory, offset, size)
-        if found is not None or not any(layout.generations(memory, offset, size)):
-            return found
-    raise UsageError(f"{path} is damaged at byte {offset}: no complete copy of a record")
-
-
 def _comm(raw: bytes) -> CommEntry:
     return msgspec.msgpack.decode(raw, type=CommEntry)
 
 
 def _name(raw: bytes) -> ConnName:
     return msgspec.msgpack.decode(raw, type=ConnName)
+
+
+def _counters(raw: bytes) -> _Counters:
+    end = len(raw) - layout.TALLY.size
+    counted, *sums = layout.TALLY.unpack_from(raw, end)
+    return _Counters(raw[:end], counted, sums)
 
 
 def _op_order(op: OpRecord) -> tuple[str, int]:
@@ -197,7 +189,7 @@ def _op(raw: bytes, entry: CommEntry) -> OpRecord:
         entered_s=entered / 1e9,
         started_s=started / 1e9,
         finished_s=finished / 1e9,
-        awaits=_ranks(int.from_bytes(awaits, "little")),
+        awaits=() if awaits == _NOBODY else _ranks(int.from_bytes(awaits, "little")),
     )
 
 
@@ -214,7 +206,7 @@ def _conn(end: _End, now_ns: int | None) -> ConnRecord:
         port,
         state,
         since,
-    ) = layout.CONN.unpack_from(end.raw)
+    ) = layout.CONN.unpack(end.counters.numbers)
     spent = {"idle": 0, "credit": credit, "data": data, "transfer": transfer}
     if now_ns is not None:
         spent[layout.STATES[state]] += max(0, now_ns - since)
@@ -249,12 +241,13 @@ def _arrival(end: _End) -> ArrivalRecord:
         source=end.name.source,
         destination=end.name.destination,
         qp=end.name.qp,
-        messages=end.counted,
+        messages=end.counters.counted,
         arrived=end.mark.messages,
         arrived_sum_ns=end.mark.sum_ns,
     )
 
 
+@lru_cache(maxsize=1024)
 def _text(raw: bytes) -> str:
     return raw.rstrip(b"\0").decode()
 

@@ -40,5 +40,6 @@ class Tally:
 
 def roundest(before: int, count: int, sums: Sequence[int]) -> Mark:
     """Of the counts after `before` up to `count`, the last multiple of the longest stride that has one."""
-    level = max((level for level, stride in enumerate(STRIDES) if count // stride > before // stride), default=0)
+    # The highest bit in which the two differ is the largest power of two that has a multiple among them.
+    level = min(((before ^ count).bit_length() - 1) // 2, len(STRIDES) - 1)
     return Mark(count - count % STRIDES[level], sums[level])

@@ -60,6 +60,7 @@ class SlowNetwork:
         self._lasted_s = 0.0
         self._spans = 0
         self._alarmed_s: float | None = None
+        self._blamed: set[Component] = set()
         self._standing: dict[Component, int] = {}
         self._oneway = OneWay()
         self._unsure: deque[Measured] = deque()
@@ -142,10 +143,13 @@ class SlowNetwork:
         blames = [blame for blame in blames if concerned.isdisjoint(blame.cells)]
         self._heal(blames)
         found = [blame for blame in blames if _spans(weights, blame) >= ALARM_SPANS]
+        before, self._blamed = self._blamed, {blame.component for blame in found}
         if not found:
             self._alarmed_s = None
             return lost
         self._alarmed_s = self._alarmed_s or now_s
+        # Where many slow at once and get well again, one is the last to: what is a point has been one before.
+        found = [blame for blame in found if not _point(blame) or blame.component in before]
         return lost + self._name([blame for blame in found if fresh.keys() & set(blame.cells)], weights)
 
     def _lost(self, now_s: float, links: Links) -> list[tuple[Verdict, float]]:
@@ -293,9 +297,14 @@ def _onset_s(weights: Mapping[Cell, Weight], blame: Blame) -> float:
     return statistics.median_low([weights[cell].onset_s for cell in blame.cells if cell in weights])
 
 
+def _point(blame: Blame) -> bool:
+    """Whether a single path is to blame for sure; with alternatives it may be a whole NIC, and no schedule's doing."""
+    return blame.component.kind == "path" and not blame.alternatives
+
+
 def _spans_to_name(blame: Blame) -> int:
-    """How often a component must be to blame; with alternatives a point may be a whole NIC, and no schedule's doing."""
-    return POINT_SPANS if blame.component.kind == "path" and not blame.alternatives else NAME_SPANS
+    """How often a component must be to blame."""
+    return POINT_SPANS if _point(blame) else NAME_SPANS
 
 
 def _with_mates(blame: Blame, leaning: Mapping[Cell, float]) -> bool:

@@ -1,7 +1,11 @@
 """What is benign is no finding, however often it happens."""
 
 import pytest
-from c4d_benign import soak
+from c4d_benign import OPS, RANKS, soak
+
+from c4bench.c4d.detector import Detector
+from c4bench.sim.job import simulate
+from c4bench.sim.model import SimFault, SimFaultKind, SimJob
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -10,6 +14,18 @@ def test_benign_iterations_are_silent(seed):
     found, iterations = soak(seed, 500)
     assert found == []
     assert iterations >= 500
+
+
+def test_the_last_to_get_well_is_no_finding():
+    """Half of all paths are slow for a second; in the span in which that ends one path alone still shows it."""
+    half = RANKS // 2
+    pairs = [(rank, peer) for rank in range(half) for peer in range(half, RANKS)]
+    faults = [SimFault(SimFaultKind.PATH_RATE, a, 2.742354, 3.711319, 0.5125, peer=b) for a, b in pairs]
+    detector = Detector()
+    for tick in simulate(SimJob(RANKS, OPS, jitter=0.01, seed=28), faults, 5.0):
+        for window in tick.windows:
+            detector.feed(window)
+        assert detector.judge(tick.time_s) == []
 
 
 @pytest.mark.nightly

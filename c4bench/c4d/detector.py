@@ -38,7 +38,9 @@ class JobDetector:
         self._lateness: dict[int, Lateness] = {}
         self._wandering = Wandering()
         self._alarmed_s: float | None = None
+        # What is to blame for the present hang; and all that was, since anything stood still that does.
         self._hung: set[Component] = set()
+        self._said: set[Component] = set()
         self._hang_named_s = 0.0
 
     @property
@@ -66,22 +68,27 @@ class JobDetector:
         self._outages.hear(comm, loss)
 
     def _judge_hangs(self, now_s: float) -> list[Diagnosis]:
-        if self._hung and self._healed():
-            self._hung.clear()
-            self._alarmed_s = None
         hung_s = hung_after_s(self._view.period_s(), self._clocks.cadence_s())
         stills = standstills(self._view, self._clocks, hung_s)
+        healed = not self._hung or self._healed()
         if not stills and not self._view.deaths:
-            if not self._hung:
+            if healed:
+                self._hung.clear()
+                self._said.clear()
                 self._alarmed_s = None
             return []
-        if self._alarmed_s is None:
-            self._alarmed_s = now_s
-        verdicts = self._fresh(self._hang_verdicts(stills))
-        if verdicts:
-            self._hung.update(verdict.component for verdict in verdicts)
+        verdicts = self._hang_verdicts(stills)
+        if self._hung and healed:
+            # The job moves, and something stands still beside that: it is another hang unless the same is to blame.
+            self._hung &= {verdict.component for verdict in verdicts}
+            self._alarmed_s = self._alarmed_s if self._hung else None
+        self._alarmed_s = self._alarmed_s or now_s
+        fresh = self._fresh(verdicts)
+        if fresh:
+            self._hung.update(verdict.component for verdict in fresh)
+            self._said |= self._hung
             self._hang_named_s = now_s
-        return [self._stamped(verdict, self._alarmed_s, now_s) for verdict in verdicts]
+        return [self._stamped(verdict, self._alarmed_s, now_s) for verdict in fresh]
 
     def _hang_verdicts(self, stills: list[Standstill]) -> list[Verdict]:
         """A process that ended explains every standstill but those between others."""
@@ -92,7 +99,7 @@ class JobDetector:
 
     def _fresh(self, verdicts: list[Verdict]) -> list[Verdict]:
         """Verdicts on what is not yet named; beside what is, only those that no other fault can bring about."""
-        fresh = [verdict for verdict in verdicts if verdict.component not in self._hung]
+        fresh = [verdict for verdict in verdicts if verdict.component not in self._said]
         return [verdict for verdict in fresh if verdict.cause in _INDEPENDENT] if self._hung else fresh
 
     def _healed(self) -> bool:

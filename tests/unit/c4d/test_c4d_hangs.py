@@ -7,7 +7,7 @@ from c4d_telemetry import MIX, comm, conn, drive, op, window
 from c4bench.c4d.detector import Detector
 from c4bench.model.diagnosis import Component, Syndrome
 from c4bench.model.step import StepOp
-from c4bench.model.telemetry import RankRecord
+from c4bench.model.telemetry import CommRecord, Member, RankRecord
 from c4bench.sim.model import SimFault, SimFaultKind, SimJob
 
 _RANKS = 4
@@ -241,3 +241,28 @@ def test_closed_communicator_hangs_nobody(job):
             comms = [msgspec.structs.replace(comm(_RANKS), comm="next")]
             job.detector.feed(window(f"h{rank}", job.tick, end_s, comms=comms, ranks=[_process(rank)], ops=[other]))
         assert job.detector.judge(end_s) == []
+
+
+def test_what_stands_still_is_said_once_however_much_goes_on_beside_it():
+    """Two ranks go on in a communicator of their own while all wait for one that is stopped: one finding, not many."""
+    detector, said = Detector(), []
+    pair = CommRecord("pair", "job", (Member(0, "h2", ("h2/0",), 2), Member(1, "h3", ("h3/0",), 3)))
+    for tick in range(1, 60):
+        now_s, still = tick / 10, tick > 20
+        for rank in range(4):
+            seq, entered_s = min(tick, 21), min(tick, 21) / 10 - 0.05
+            own = op(rank, seq, entered_s, 0.0 if still else entered_s + 0.01)
+            beside = [op(rank - 2, tick, now_s - 0.05, now_s - 0.04, "pair")] if rank > 1 else []
+            state = "stopped" if still and rank == 1 else "running"
+            detector.feed(
+                window(
+                    f"h{rank}",
+                    tick,
+                    now_s,
+                    comms=[comm(4), *([pair] if rank > 1 else [])],
+                    ranks=[RankRecord("job", rank, f"h{rank}", 100 + rank, state)],
+                    ops=[*([] if still and rank == 1 else [own]), *beside],
+                )
+            )
+        said += detector.judge(now_s)
+    assert [found.component.name for found in said] == ["job:1"]

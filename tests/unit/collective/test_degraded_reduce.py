@@ -2,7 +2,7 @@
 
 import pytest
 
-from c4bench.collective.degraded import choose
+from c4bench.collective.degraded import Order, choose
 
 NONE = frozenset()
 
@@ -17,10 +17,15 @@ def test_single_degraded_rank_is_split_off(ranks, nics, lost):
 
 
 def test_ring_goes_on_as_it_is_otherwise():
-    """When none has lost anything, or several have, or one has lost all or is one of a pair, nobody is left out."""
+    """When none has lost anything, or several the same, or one has lost all or is one of a pair, nothing is changed."""
     one = frozenset({0})
     for lost in ([NONE] * 4, [one, one, NONE, NONE], [frozenset({0, 1}), NONE, NONE, NONE], [one, NONE]):
         assert choose(lost, [1, 1]) is None
+
+
+def test_ring_has_another_order_where_neighbours_have_lost_different_nics():
+    """Ranks that have lost different NICs are no neighbours any more."""
+    assert choose([frozenset({0}), frozenset({1}), NONE, NONE], [1, 1, 1]) == Order((0, 2, 1, 3))
 
 
 def test_rates_say_how_much_is_lost():

@@ -47,8 +47,8 @@ def unfailed(made, work):
     return outcomes
 
 
-def check_all_split(made, work):
-    """`work` counts, on every rank alike, operations beside a degraded rank, and there are some."""
+def check_all_went_around(made, work):
+    """`work` counts, on every rank alike, operations that went around what is lost, and there are some."""
     (done,) = set(unfailed(made, work))
     assert done > 0
 
@@ -84,11 +84,6 @@ def test_healthy_collectives_are_exact(world, size, nics):
     unfailed(resilient(world, size, nics), work)
 
 
-def port_index(port):
-    """Which NIC of its host a port is."""
-    return int(port.name.removeprefix("rxe"))
-
-
 class Storm:
     """What happens to the NICs of a world: each trouble begins after so many packets, and may end later."""
 
@@ -102,13 +97,13 @@ class Storm:
 
     def add(self, kind, rank, nic, after, lasts_s=None):
         """From packet `after` on (counted from now), NIC `nic` of `rank` has this trouble, for ever or for a while."""
-        self._troubles.append([kind, self._made.ports[rank][nic], self._packets + after, lasts_s, None])
+        self._troubles.append([kind, (rank, nic), self._packets + after, lasts_s, None])
 
     def heal(self):
         """All is well again."""
         with self._network.lock:
             for trouble in self._troubles:
-                trouble[1].active = True
+                self._made.set_active(*trouble[1], active=True)
             self._troubles.clear()
 
     def __call__(self, source, destination):
@@ -117,29 +112,26 @@ class Storm:
         return next((fate for fate in ("lost", "late", "unacknowledged") if fate in fates), "")
 
     def _fate(self, trouble, source, destination):
-        kind, port, after, lasts_s, since_s = trouble
+        kind, place, after, lasts_s, since_s = trouble
         if self._packets < after:
             return ""
         if since_s is None:
             trouble[4] = since_s = time.monotonic()
             self.struck += 1
             if kind == "down":
-                port.active = False
-                port.happen("PORT_ERR")
+                self._made.set_active(*place, active=False)
         if lasts_s is not None and time.monotonic() - since_s > lasts_s:
-            if not port.active:
-                port.active = True
-                port.happen("PORT_ACTIVE")
+            if place in self._made.down:
+                self._made.set_active(*place, active=True)
             return ""
-        return self._say(kind, port, source, destination)
+        return self._say(kind, place, source.place, destination.place)
 
-    def _say(self, kind, port, source, destination):
+    def _say(self, kind, place, source, destination):
         if kind == "path":
-            other = self._made.ports[2][port_index(port)]
-            return "lost" if {source, destination} == {port, other} else ""
+            return "lost" if {source, destination} == {place, (2, place[1])} else ""
         sends = {"tx": "lost", "late": "late", "acks": ""}.get(kind, "lost")
         receives = {"tx": "unacknowledged", "late": "", "acks": "unacknowledged"}.get(kind, "lost")
-        return sends if source is port else receives if destination is port else ""
+        return sends if source == place else receives if destination == place else ""
 
 
 def states(comm):
@@ -627,7 +619,7 @@ def test_all_reduce_beside_a_degraded_rank(world, odd, op, second):
             np.testing.assert_array_equal(array, np.arange(5_000) * want)
         return comm.resilience.split
 
-    check_all_split(made, work)
+    check_all_went_around(made, work)
     assert storm.struck == 1 + second
 
 
@@ -652,6 +644,73 @@ def test_host_lost_beside_a_degraded_rank(world):
         assert "host h2" in str(error)
 
 
+@pytest.mark.parametrize("second", [False, True])
+def test_all_reduce_by_a_ring_in_another_order(world, second):
+    """Where neighbours have lost different NICs ranks form another ring: exact, also if one more NIC dies in it."""
+    made = resilient(world, 4, 3, split_bytes=1 << 14)
+    storm = Storm(made)
+
+    def work(comm):
+        summed(comm, 100)
+        comm.barrier()
+        if comm.rank == 0:
+            storm.add("down", 1, 0, after=10)
+            storm.add("down", 2, 1, after=10)
+        for step in range(40):
+            if second and comm.rank == 0 and comm.resilience.reordered == 1:
+                storm.add("black hole", 3, 2, after=20)
+            summed(comm, 5_000, step)
+        return comm.resilience.reordered
+
+    check_all_went_around(made, work)
+    assert storm.struck == 2 + second
+
+
+def test_host_lost_in_another_order(world):
+    """A host that loses all its NICs in a ring of another order is named by its rank in the communicator."""
+    made = resilient(world, 5, 3, split_bytes=1 << 14)
+    storm = Storm(made)
+
+    def work(comm):
+        summed(comm, 100)
+        comm.barrier()
+        if comm.rank == 0:
+            storm.add("down", 1, 0, after=10)
+            storm.add("down", 2, 1, after=10)
+        while not comm.resilience.reordered:
+            summed(comm, 5_000)
+        if comm.rank == 0:
+            for nic in range(3):
+                storm.add("black hole", 3, nic, after=100)
+        with pytest.raises(CollectiveError) as raised:
+            keep_summing(comm)
+        return raised.value
+
+    for error in made.run(work):
+        assert error.status in ("HOST_LOST", "ABORTED")
+        assert error.peer == 3
+        assert error.comm == "dp"
+
+
+@given(data=st.data())
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_ranks_have_lost_nics(world, data):
+    """Whichever NICs ranks have lost but one, large all-reduces are exact, and all ranks go the same way."""
+    size, nics = data.draw(st.integers(3, 5), label="ranks"), data.draw(st.integers(2, 4), label="NICs")
+    lost = data.draw(st.sets(st.tuples(st.integers(0, size - 1), st.integers(1, nics - 1))), label="lost")
+    made = resilient(world, size, nics, split_bytes=1 << 14, down=lost)
+
+    def work(comm):
+        for step in range(20):
+            summed(comm, 5_000, step)
+        return comm.resilience.split, comm.resilience.reordered
+
+    try:
+        assert len(set(unfailed(made, work))) == 1
+    finally:
+        made.close()
+
+
 def test_nic_that_is_down_while_connecting(world):
     """A NIC that is down when ranks connect is lost as it would be later: sums are exact, and it comes back."""
     made = resilient(world, 3, down={(1, 0)})
@@ -670,6 +729,34 @@ def test_nic_that_is_down_while_connecting(world):
     assert all(set(lost) != {"up"} for lost in outcomes)
 
 
+@pytest.mark.parametrize("fault", ["nameless", "moving"])
+def test_gid_that_changes_while_connecting(world, fault):
+    """A NIC whose GID is gone when ranks connect, or changes meanwhile, is lost until it can be connected afresh."""
+    made = resilient(world, 3, **{fault: {(1, 0)}})
+
+    def work(comm):
+        summed(comm, 40_000)
+        lost = states(comm)
+        comm.barrier()
+        if comm.rank == 0:
+            made.bring_up()
+        until(comm, {"up"})
+        summed(comm, 40_000)
+        return lost, comm.resilience.died
+
+    for lost, died in unfailed(made, work):
+        assert died
+        assert set(lost) != {"up"} or fault == "moving"
+
+
+def test_no_gid_while_connecting_without_resilience(world):
+    """Without resilience a NIC without a GID is an error on every rank, with its name, and nobody waits."""
+    made = world(3, 2, nameless={(1, 0)}, **SMALL)
+    errors = [each.exception() for each in made.joined]
+    assert {error.status for error in errors} == {"DEVICE", "ABORTED"}
+    assert all("rxe0: the port has no address" in str(error) for error in errors)
+
+
 def test_nic_that_is_lost_while_the_others_connect(world):
     """One that goes down while the others connect to reduce without a degraded rank costs no element, and no error."""
     made = resilient(world, 4, split_bytes=1 << 14)
@@ -685,4 +772,4 @@ def test_nic_that_is_lost_while_the_others_connect(world):
             summed(comm, 5_000, step)
         return comm.resilience.split
 
-    check_all_split(made, work)
+    check_all_went_around(made, work)

@@ -109,6 +109,8 @@ class LoopbackConnection:
         self._post(_Write(local, remote, length, None, signaled=True, reading=True))
 
     def _post(self, write: _Write) -> None:
+        if not self.peer:
+            raise VerbsError(f"QP {self.qp_num} on {self.port.name} is not connected", device=self.port.name)
         with self.port.network.lock:
             if self.broken:
                 self._end(write, _FLUSHED)

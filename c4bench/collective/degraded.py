@@ -1,43 +1,48 @@
-"""All-reduce around what has been lost: beside a rank that has lost NICs, or by a ring in another order.
+"""All-reduce around what has been lost: beside ranks that have lost NICs, or by a ring in another order.
 
-Where one rank has lost some (the R2-AllReduce of R2CCL, arXiv 2512.25059) all ranks reduce the part 1 - y of an array
-together, by the NICs that the degraded one has left. The others meanwhile reduce the rest among themselves, by those it
-has lost. Then the degraded rank's own is folded into that, and the result goes around the ring in chunks. Whether this
-is worth it, and at which y, the cost model says (`sim.degraded`). Where several have lost different ones, a ring in
-which neighbours share more is connected beside the communicator's own (`order`). All ranks agree on what is lost
-beforehand, so that they choose alike.
+Where ranks have lost NICs (the R2-AllReduce of R2CCL, arXiv 2512.25059) all ranks reduce the part 1 - y of an array
+together, by the NICs that the degraded ones have left. The others meanwhile reduce the rest among themselves, by those
+that all of these have lost. Then what the degraded ones have is folded into that: one rank's goes around the ring in
+chunks; where there are several, each sends it to the others directly (`folding`). Whether this is worth it, and at
+which y, the cost model says (`sim.degraded`). Where neighbours have lost different NICs, a ring in which they share
+more is connected beside the communicator's own (`order`). All ranks agree on what is lost beforehand, so that they
+choose alike.
 """
 
 import zlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from c4bench.collective import schedule
 from c4bench.collective.arrays import Reducing
+from c4bench.collective.folding import Sides
 from c4bench.collective.group import Carriage, Group
 from c4bench.collective.memory import Array
-from c4bench.collective.order import ring_order
+from c4bench.collective.order import poorest, ring_order
 from c4bench.collective.part import Part
 from c4bench.collective.process import Process
 from c4bench.collective.wire import Signature
 from c4bench.model.telemetry import Member
-from c4bench.sim.degraded import best
+from c4bench.sim.degraded import Cost, best, fold
 
 # Agreeing takes a lap of the ring; this many operations share its cost.
 _AGREE_EVERY = 16
 # Chunks that the fold is pipelined in: enough for the way around the ring to count for little.
 FOLD_CHUNKS = 32
 _SMALLEST_CHUNK_BYTES = 16 << 10
+# Several degraded ranks send to all others: none of these may be out of their reach once it loses a NIC too.
+_SAFE_CHANNELS = 2
 
 
 class Split(NamedTuple):
-    """The part `y` of an array is reduced without rank `odd` first, by the channels `lost` to it."""
+    """The part `y` of an array is reduced without the ranks `odds` first, by the channels `lost` to all of them."""
 
-    odd: int
+    odds: tuple[int, ...]
     lost: frozenset[int]
     y: float
 
@@ -48,21 +53,43 @@ class Order(NamedTuple):
     ranks: tuple[int, ...]
 
 
+def settle(lost: Sequence[frozenset[int]], sure: Sequence[frozenset[int]]) -> list[frozenset[int]]:
+    """What each rank of a ring has lost, where it can say so itself or by its neighbours.
+
+    One that reaches neither neighbour by a channel, while both have lost that too, may be well.
+    """
+    size = len(lost)
+    around = [lost[rank - 1] & lost[(rank + 1) % size] for rank in range(size)]
+    return [own - (around[rank] - sure[rank]) for rank, own in enumerate(lost)]
+
+
 def choose(lost: Sequence[frozenset[int]], weights: Sequence[int]) -> Split | Order | None:
     """What to do where the ranks have lost these channels; None for the ring as it is.
 
     `weights` are what the channels carry.
     """
-    hurt = [rank for rank, channels in enumerate(lost) if channels]
+    hurt = tuple(rank for rank, channels in enumerate(lost) if channels)
     if not hurt or any(len(channels) == len(weights) for channels in lost):
         return None
-    if len(hurt) > 1:
-        order = ring_order(lost, weights)
-        return Order(order) if order != tuple(range(len(lost))) else None
-    (odd,) = hurt
-    parts = [sum(weights[channel] for channel in channels) / sum(weights) for channels in lost]
-    cost = best(parts, FOLD_CHUNKS)
-    return Split(odd, lost[odd], cost.y) if cost.way == "split" else None
+    plain, order = tuple(range(len(lost))), ring_order(lost, weights)
+    common = frozenset.intersection(*(lost[rank] for rank in hurt))
+    cost = _split_cost(lost, weights, hurt, common)
+    if cost.way == "split" and cost.relative < sum(weights) / poorest(order, lost, weights):
+        return Split(hurt, common, cost.y)
+    return Order(order) if order != plain else None
+
+
+def _split_cost(
+    lost: Sequence[frozenset[int]], weights: Sequence[int], hurt: Sequence[int], common: frozenset[int]
+) -> Cost:
+    """What it costs to go beside the degraded ranks, by the channels that these have lost in common."""
+    whole, left = sum(weights), poorest(range(len(lost)), lost, weights)
+    if len(hurt) == 1:
+        return best([sum(weights[channel] for channel in channels) / whole for channels in lost], FOLD_CHUNKS)
+    channels = min(len(weights) - len(lost[rank]) for rank in hurt)
+    if not (common and left) or channels < _SAFE_CHANNELS:
+        return Cost("balance", float("inf"))
+    return fold(len(lost), len(hurt), left / whole, sum(weights[channel] for channel in common) / whole, FOLD_CHUNKS)
 
 
 class DegradedReduce:
@@ -76,7 +103,8 @@ class DegradedReduce:
         self._members = tuple(members)
         # Paths are moved between the communicator's own operations; these run beside them.
         self._process = replace(process, before_operation=lambda: None)
-        self._lost = np.zeros(group.size, np.int64)
+        self._said = np.zeros(2 * group.size, np.int64)
+        self._spare = np.empty(0, np.uint8)
         self._count = 0
         self.split = self.reordered = 0
         self._way: Split | Order | None = None
@@ -100,14 +128,16 @@ class DegradedReduce:
         return self._way
 
     def _agree(self) -> None:
-        """Have all ranks know what each has lost, a bit a channel."""
-        said, rank = self._lost, self._group.rank
-        said[rank] = sum(1 << channel for channel in self._group.lost)
+        """Have all ranks know what each has lost, and what of it for sure, a bit a channel."""
+        group, said = self._group, self._said
+        lost = group.lost
+        elsewhere = frozenset[int]().union(*(part.lost for part in self._parts.values()))
+        sure = frozenset(channel for channel in lost if channel in elsewhere or not group.site.ports[channel].active)
+        said[2 * group.rank : 2 * group.rank + 2] = _bits(lost), _bits(sure)
         signature = Signature("all_gather", str(said.dtype), "", 0, said.nbytes)
-        self._group.ring(signature, said, schedule.split(said.size, said.size), schedule.all_gather)
-        weights = self._group.usual.weights
-        lost = [frozenset(c for c in range(len(weights)) if bits >> c & 1) for bits in said.tolist()]
-        self._way = choose(lost, weights)
+        group.ring(signature, said, schedule.split(said.size, group.size), schedule.all_gather)
+        told = [_channels(bits) for bits in said.tolist()]
+        self._way = choose(settle(told[::2], told[1::2]), group.usual.weights)
 
     def run(self, way: Split | Order, signature: Signature, array: Array, reducing: Reducing) -> None:
         """All-reduce a flat array. Raises CollectiveError."""
@@ -133,8 +163,8 @@ class DegradedReduce:
         left = group.usual._replace(
             weights=tuple(0 if c in split.lost else weight for c, weight in enumerate(group.usual.weights))
         )
-        others = tuple(rank for rank in range(group.size) if rank != split.odd)
-        without = self._part(others) if group.rank != split.odd else None
+        others = tuple(rank for rank in range(group.size) if rank not in split.odds)
+        without = self._part(others) if group.rank in others else None
         tasks = [self._helper.submit(self._reduce_beside, without, split, signature, rest, reducing)] if without else []
         try:
             group.ring(signature, together, schedule.split(cut, group.size), schedule.all_reduce, reducing, left)
@@ -147,24 +177,40 @@ class DegradedReduce:
             wait(tasks)
         for task in tasks:
             task.result()
-        self._fold(split.odd, signature, rest, reducing, left)
+        if len(split.odds) == 1:
+            plan = partial(schedule.fold, odd=split.odds[0])
+            self._group.ring(signature, rest, [(0, rest.size)], plan, reducing, _fine(left, rest.nbytes))
+        else:
+            room = -(-rest.size // len(others)) * len(split.odds) if without else 0
+            fine = _fine(left, rest.nbytes // len(others))
+            self._group.fold(signature, rest, self._room(room, rest.dtype), Sides(split.odds, others), reducing, fine)
 
-    def _fold(self, odd: int, signature: Signature, rest: Array, reducing: Reducing, left: Carriage) -> None:
-        channels = sum(map(bool, left.weights))
-        wanted = max(_SMALLEST_CHUNK_BYTES, rest.nbytes // (channels * FOLD_CHUNKS) // 64 * 64)
-        self._group.ring(
-            signature,
-            rest,
-            [(0, rest.size)],
-            lambda rank, size, chunks: schedule.fold(rank, size, chunks, odd),
-            reducing,
-            left._replace(chunk_bytes=min(left.chunk_bytes, wanted)),
-        )
+    def _room(self, items: int, dtype: np.dtype[Any]) -> Array:
+        """Room for what is to be folded, the same memory as long as it is large enough."""
+        if self._spare.nbytes < items * dtype.itemsize:
+            self._spare = np.empty(items * dtype.itemsize, np.uint8)
+        return self._spare[: items * dtype.itemsize].view(dtype)
 
     @staticmethod
     def _reduce_beside(without: Part, split: Split, signature: Signature, rest: Array, reducing: Reducing) -> None:
         segments = schedule.split(rest.size, without.size)
+        plan = schedule.all_reduce if len(split.odds) == 1 else schedule.reduce_scatter
         # What is averaged is divided when all of it is there.
         steps = Reducing(reducing.step, reducing.step)
         weights = tuple(weight if c in split.lost else 0 for c, weight in enumerate(without.usual.weights))
-        without.ring(signature, rest, segments, schedule.all_reduce, steps, without.usual._replace(weights=weights))
+        without.ring(signature, rest, segments, plan, steps, without.usual._replace(weights=weights))
+
+
+def _bits(channels: frozenset[int]) -> int:
+    return sum(1 << channel for channel in channels)
+
+
+def _channels(bits: int) -> frozenset[int]:
+    return frozenset(channel for channel in range(bits.bit_length()) if bits >> channel & 1)
+
+
+def _fine(carriage: Carriage, share_bytes: int) -> Carriage:
+    """In chunks so short that the way of the first counts for little."""
+    channels = sum(map(bool, carriage.weights))
+    wanted = max(_SMALLEST_CHUNK_BYTES, share_bytes // (channels * FOLD_CHUNKS) // 64 * 64)
+    return carriage._replace(chunk_bytes=min(carriage.chunk_bytes, wanted))

@@ -36,6 +36,11 @@ class Part:
         return self._group.size
 
     @property
+    def lost(self) -> frozenset[int]:
+        """See Group."""
+        return self._group.lost
+
+    @property
     def usual(self) -> Carriage:
         """See Group."""
         return self._group.usual

@@ -2,7 +2,7 @@
 
 import pytest
 
-from c4bench.collective.degraded import Order, choose
+from c4bench.collective.degraded import Order, choose, settle
 
 NONE = frozenset()
 
@@ -12,14 +12,38 @@ def test_single_degraded_rank_is_split_off(ranks, nics, lost):
     """One rank that has lost some of its NICs is left out of about what it has lost."""
     split = choose([NONE, frozenset(lost), *[NONE] * (ranks - 2)], [25] * nics)
     assert split is not None
-    assert (split.odd, split.lost) == (1, lost)
+    assert (split.odds, split.lost) == ((1,), lost)
     assert len(lost) / nics <= split.y < 1.2 * len(lost) / nics
 
 
-def test_ring_goes_on_as_it_is_otherwise():
-    """When none has lost anything, or several the same, or one has lost all or is one of a pair, nothing is changed."""
+@pytest.mark.parametrize(("ranks", "nics", "lost"), [(8, 3, {1}), (5, 4, {0, 1}), (8, 8, {0, 7})])
+def test_several_degraded_ranks_are_split_off(ranks, nics, lost):
+    """Two ranks that have lost the same NICs are both left out of more than these were of the whole."""
+    split = choose([NONE, frozenset(lost), *[NONE] * (ranks - 3), frozenset(lost)], [25] * nics)
+    assert split is not None
+    assert (split.odds, split.lost) == ((1, ranks - 1), lost)
+    assert len(lost) / nics < split.y < 2 * len(lost) / nics
+
+
+def test_what_degraded_ranks_have_in_common_is_used():
+    """Of two ranks, one of which has lost more, the others use what both have lost."""
+    split = choose([frozenset({0}), frozenset({0, 1}), *[NONE] * 10], [1] * 4)
+    assert split is not None
+    assert (split.odds, split.lost) == ((0, 1), {0})
+
+
+def test_who_is_cut_off_by_its_neighbours_has_lost_nothing():
+    """A rank between two that have lost a NIC reaches nobody by it, and has lost it only if its port is down too."""
     one = frozenset({0})
-    for lost in ([NONE] * 4, [one, one, NONE, NONE], [frozenset({0, 1}), NONE, NONE, NONE], [one, NONE]):
+    lost = [NONE, one, one, one, NONE]
+    assert settle(lost, [NONE] * 5) == [NONE, one, NONE, one, NONE]
+    assert settle(lost, [NONE, NONE, one, NONE, NONE]) == lost
+
+
+def test_ring_goes_on_as_it_is_otherwise():
+    """When none has lost anything, or one all, or one of a pair, or several all but one NIC, nothing is changed."""
+    one = frozenset({0})
+    for lost in ([NONE] * 4, [one, one, *[NONE] * 6], [frozenset({0, 1}), NONE, NONE, NONE], [one, NONE]):
         assert choose(lost, [1, 1]) is None
 
 

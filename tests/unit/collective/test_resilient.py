@@ -599,28 +599,40 @@ def test_unlike_nics_carry_by_their_rates(world, resilience):
         assert fast / slow == pytest.approx(3, rel=0.05)
 
 
-@pytest.mark.parametrize(("odd", "op", "second"), [(0, "sum", False), (2, "avg", False), (1, "max", True)])
-def test_all_reduce_beside_a_degraded_rank(world, odd, op, second):
-    """The others reduce a part without a rank that has lost a NIC: exact everywhere, also if another NIC dies in it."""
-    made = resilient(world, 4, split_bytes=1 << 14)
+@pytest.mark.parametrize(
+    ("size", "nics", "odds", "op", "second"),
+    [
+        (4, 2, (0,), "sum", None),
+        (4, 2, (2,), "avg", None),
+        (4, 2, (1,), "max", 3),
+        (5, 3, (0, 1), "sum", None),
+        (5, 3, (1, 3), "avg", None),
+        (6, 3, (0, 4), "max", 2),
+        (7, 3, (0, 2), "sum", 0),
+    ],
+)
+def test_all_reduce_beside_degraded_ranks(world, size, nics, odds, op, second):
+    """The others reduce a part without ranks that have lost a NIC: exact everywhere, also if another NIC dies in it."""
+    made = resilient(world, size, nics, split_bytes=1 << 14)
     storm = Storm(made)
-    want = {"sum": 40, "avg": 10, "max": 16}[op]
+    want = {"sum": sum(range(size + 1)) * 60, "avg": sum(range(size + 1)) * 60 // size, "max": size * 60}[op]
 
     def work(comm):
         summed(comm, 100)
         comm.barrier()
         if comm.rank == 0:
-            storm.add("down", odd, 0, after=10)
-        for _ in range(24):
-            if second and comm.rank == 0 and comm.resilience.split == 1:
-                storm.add("black hole", (odd + 2) % 4, 1, after=20)
-            array = np.arange(5_000, dtype=np.int64) * 4 * (comm.rank + 1)
+            for odd in odds:
+                storm.add("down", odd, 0, after=10)
+        for _ in range(36):
+            if second is not None and comm.rank == 0 and comm.resilience.split == 1:
+                storm.add("black hole", second, 1, after=20)
+            array = np.arange(5_000, dtype=np.int64) * 60 * (comm.rank + 1)
             comm.all_reduce(array, op)
             np.testing.assert_array_equal(array, np.arange(5_000) * want)
         return comm.resilience.split
 
     check_all_went_around(made, work)
-    assert storm.struck == 1 + second
+    assert storm.struck == len(odds) + (second is not None)
 
 
 def test_host_lost_beside_a_degraded_rank(world):
@@ -696,7 +708,7 @@ def test_host_lost_in_another_order(world):
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_ranks_have_lost_nics(world, data):
     """Whichever NICs ranks have lost but one, large all-reduces are exact, and all ranks go the same way."""
-    size, nics = data.draw(st.integers(3, 5), label="ranks"), data.draw(st.integers(2, 4), label="NICs")
+    size, nics = data.draw(st.integers(3, 6), label="ranks"), data.draw(st.integers(2, 4), label="NICs")
     lost = data.draw(st.sets(st.tuples(st.integers(0, size - 1), st.integers(1, nics - 1))), label="lost")
     made = resilient(world, size, nics, split_bytes=1 << 14, down=lost)
 
@@ -711,9 +723,9 @@ def test_any_ranks_have_lost_nics(world, data):
         made.close()
 
 
-def test_nic_that_is_down_while_connecting(world):
-    """A NIC that is down when ranks connect is lost as it would be later: sums are exact, and it comes back."""
-    made = resilient(world, 3, down={(1, 0)})
+def test_nics_that_are_down_while_connecting(world):
+    """NICs that are down when ranks connect are lost as they would be later: sums are exact, and they come back."""
+    made = resilient(world, 3, 3, down={(1, 0), (1, 1), (2, 0)})
 
     def work(comm):
         summed(comm, 40_000)

@@ -3,10 +3,9 @@
 Where ranks have lost NICs (the R2-AllReduce of R2CCL, arXiv 2512.25059) all ranks reduce the part 1 - y of an array
 together, by the NICs that the degraded ones have left. The others meanwhile reduce the rest among themselves, by those
 that all of these have lost. Then what the degraded ones have is folded into that: one rank's goes around the ring in
-chunks; where there are several, each sends it to the others directly (`folding`). Whether this is worth it, and at
-which y, the cost model says (`sim.degraded`). Where neighbours have lost different NICs, a ring in which they share
-more is connected beside the communicator's own (`order`). All ranks agree on what is lost beforehand, so that they
-choose alike.
+chunks; where there are several, each sends it to the others directly (`folding`). Where neighbours have lost different
+NICs, a ring in which they share more is connected beside the communicator's own (`order`). Whether any of this is worth
+it says the cost model (`detour`). All ranks agree on what is lost beforehand, so that they choose alike.
 """
 
 import zlib
@@ -14,82 +13,24 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from c4bench.collective import schedule
 from c4bench.collective.arrays import Reducing
+from c4bench.collective.detour import FOLD_CHUNKS, Split, Way, choose, settle
 from c4bench.collective.folding import Sides
 from c4bench.collective.group import Carriage, Group
 from c4bench.collective.memory import Array
-from c4bench.collective.order import poorest, ring_order
 from c4bench.collective.part import Part
 from c4bench.collective.process import Process
 from c4bench.collective.wire import Signature
 from c4bench.model.telemetry import Member
-from c4bench.sim.degraded import Cost, best, fold
 
 # Agreeing takes a lap of the ring; this many operations share its cost.
 _AGREE_EVERY = 16
-# Chunks that the fold is pipelined in: enough for the way around the ring to count for little.
-FOLD_CHUNKS = 32
 _SMALLEST_CHUNK_BYTES = 16 << 10
-# Several degraded ranks send to all others: none of these may be out of their reach once it loses a NIC too.
-_SAFE_CHANNELS = 2
-
-
-class Split(NamedTuple):
-    """The part `y` of an array is reduced without the ranks `odds` first, by the channels `lost` to all of them."""
-
-    odds: tuple[int, ...]
-    lost: frozenset[int]
-    y: float
-
-
-class Order(NamedTuple):
-    """The array is reduced by a ring of the `ranks` in this order."""
-
-    ranks: tuple[int, ...]
-
-
-def settle(lost: Sequence[frozenset[int]], sure: Sequence[frozenset[int]]) -> list[frozenset[int]]:
-    """What each rank of a ring has lost, where it can say so itself or by its neighbours.
-
-    One that reaches neither neighbour by a channel, while both have lost that too, may be well.
-    """
-    size = len(lost)
-    around = [lost[rank - 1] & lost[(rank + 1) % size] for rank in range(size)]
-    return [own - (around[rank] - sure[rank]) for rank, own in enumerate(lost)]
-
-
-def choose(lost: Sequence[frozenset[int]], weights: Sequence[int]) -> Split | Order | None:
-    """What to do where the ranks have lost these channels; None for the ring as it is.
-
-    `weights` are what the channels carry.
-    """
-    hurt = tuple(rank for rank, channels in enumerate(lost) if channels)
-    if not hurt or any(len(channels) == len(weights) for channels in lost):
-        return None
-    plain, order = tuple(range(len(lost))), ring_order(lost, weights)
-    common = frozenset.intersection(*(lost[rank] for rank in hurt))
-    cost = _split_cost(lost, weights, hurt, common)
-    if cost.way == "split" and cost.relative < sum(weights) / poorest(order, lost, weights):
-        return Split(hurt, common, cost.y)
-    return Order(order) if order != plain else None
-
-
-def _split_cost(
-    lost: Sequence[frozenset[int]], weights: Sequence[int], hurt: Sequence[int], common: frozenset[int]
-) -> Cost:
-    """What it costs to go beside the degraded ranks, by the channels that these have lost in common."""
-    whole, left = sum(weights), poorest(range(len(lost)), lost, weights)
-    if len(hurt) == 1:
-        return best([sum(weights[channel] for channel in channels) / whole for channels in lost], FOLD_CHUNKS)
-    channels = min(len(weights) - len(lost[rank]) for rank in hurt)
-    if not (common and left) or channels < _SAFE_CHANNELS:
-        return Cost("balance", float("inf"))
-    return fold(len(lost), len(hurt), left / whole, sum(weights[channel] for channel in common) / whole, FOLD_CHUNKS)
 
 
 class DegradedReduce:
@@ -107,7 +48,7 @@ class DegradedReduce:
         self._spare = np.empty(0, np.uint8)
         self._count = 0
         self.split = self.reordered = 0
-        self._way: Split | Order | None = None
+        self._way: Way | None = None
         self._parts: dict[tuple[int, ...], Part] = {}
         self._helper = ThreadPoolExecutor(1, "beside")
         self._apart = len({member.host for member in members}) == len(members)
@@ -118,7 +59,7 @@ class DegradedReduce:
             part.close()
         self._helper.shutdown()
 
-    def plan(self, array: Array) -> Split | Order | None:
+    def plan(self, array: Array) -> Way | None:
         """How this array is to be reduced; None for the ring. Every rank asks before each all-reduce of such arrays."""
         if array.nbytes < self._group.options.split_bytes or self._group.size < 3 or not self._apart:
             return None
@@ -139,7 +80,7 @@ class DegradedReduce:
         told = [_channels(bits) for bits in said.tolist()]
         self._way = choose(settle(told[::2], told[1::2]), group.usual.weights)
 
-    def run(self, way: Split | Order, signature: Signature, array: Array, reducing: Reducing) -> None:
+    def run(self, way: Way, signature: Signature, array: Array, reducing: Reducing) -> None:
         """All-reduce a flat array. Raises CollectiveError."""
         if isinstance(way, Split):
             self._run_split(way, signature, array, reducing)

@@ -12,7 +12,7 @@ from c4bench.workload.trials import Trial
 
 NEVER = 1 << 40
 SMALL_BYTES = 256 << 10
-# As `collective.degraded` cuts what it folds.
+# As `collective.detour` cuts what is folded.
 CHUNKS = 32
 # The large operations of a trial, and the small ones by which ranks have agreed on what is lost.
 OPERATIONS, AGREED_S = 5, 0.5

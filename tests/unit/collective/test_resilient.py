@@ -678,6 +678,33 @@ def test_all_reduce_by_a_ring_in_another_order(world, second):
     assert storm.struck == 2 + second
 
 
+def test_plain_ring_again(world):
+    """When the NICs are back large all-reduces go by the plain ring again, also where there are no others."""
+    made = resilient(world, 4, 3, split_bytes=1 << 14)
+    storm = Storm(made)
+
+    def work(comm):
+        summed(comm, 100)
+        comm.barrier()
+        if comm.rank == 0:
+            storm.add("down", 1, 0, after=10)
+            storm.add("down", 2, 1, after=10)
+        while not comm.resilience.reordered:
+            summed(comm, 5_000)
+        if comm.rank == 0:
+            storm.heal()
+        since = before = 0
+        for step in range(3000):
+            summed(comm, 5_000, step)
+            since = since + 1 if comm.resilience.reordered == before else 0
+            before = comm.resilience.reordered
+            if since == 40:
+                break
+        return since, states(comm)
+
+    assert set(map(str, unfailed(made, work))) == {str((40, {"up": 6}))}
+
+
 def test_host_lost_in_another_order(world):
     """A host that loses all its NICs in a ring of another order is named by its rank in the communicator."""
     made = resilient(world, 5, 3, split_bytes=1 << 14)

@@ -1,10 +1,14 @@
-"""When a degraded rank is split off, and what of an array is then reduced without it."""
+"""Which way large all-reduces take around what ranks have lost, and how much is reduced without some of them."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from c4bench.collective.degraded import Order, choose, settle
+from c4bench.collective.detour import Order, Split, choose, settle
+from c4bench.collective.order import poorest
 
 NONE = frozenset()
+NICS = 4
 
 
 @pytest.mark.parametrize(("ranks", "nics", "lost"), [(4, 8, {2}), (8, 2, {1}), (4, 8, {0, 7})])
@@ -59,3 +63,21 @@ def test_rates_say_how_much_is_lost():
     assert fast is not None
     assert slow.y < 0.3
     assert fast.y > 0.7
+
+
+@given(
+    lost=st.lists(st.frozensets(st.integers(0, NICS - 1)), min_size=3, max_size=12),
+    weights=st.lists(st.integers(1, 4), min_size=NICS, max_size=NICS),
+)
+def test_any_way_is_one_that_ranks_can_go(lost, weights):
+    """Whatever is lost: split off are all that are degraded, by NICs that none of them has; a ring has all ranks."""
+    way = choose(lost, weights)
+    assert way == choose(list(lost), list(weights))
+    if isinstance(way, Split):
+        assert way.odds == tuple(rank for rank, channels in enumerate(lost) if channels)
+        assert way.lost
+        assert all(way.lost <= lost[odd] < frozenset(range(NICS)) for odd in way.odds)
+        assert 0 < way.y < 1
+    elif way:
+        assert sorted(way.ranks) == list(range(len(lost)))
+        assert poorest(way.ranks, lost, weights) > poorest(range(len(lost)), lost, weights)

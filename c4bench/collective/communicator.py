@@ -53,9 +53,9 @@ class Communicator:
         whole = arrays.flat(array)
         reducing = arrays.reducing(whole, op, self.size)
         signature = _signature("all_reduce", whole, reduction=op)
-        split = self._degraded.plan(whole) if self._degraded else None
-        if self._degraded and split:
-            self._degraded.run(split, signature, whole, reducing)
+        way = self._degraded.plan(whole) if self._degraded else None
+        if self._degraded and way:
+            self._degraded.run(way, signature, whole, reducing)
             return
         self._group.ring(signature, whole, schedule.split(whole.size, self.size), schedule.all_reduce, reducing)
 
@@ -165,7 +165,9 @@ class Communicator:
     def resilience(self) -> Resilience | None:
         """What resilience has done so far in this communicator's own connections; None where it is off."""
         found = self._group.resilience
-        return msgspec.structs.replace(found, split=self._degraded.done) if found and self._degraded else found
+        if not (found and self._degraded):
+            return found
+        return msgspec.structs.replace(found, split=self._degraded.split, reordered=self._degraded.reordered)
 
     def abandon(self, error: BaseException) -> None:
         """Tell the others that this rank cannot go on, unless it heard so from one of them."""

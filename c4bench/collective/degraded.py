@@ -1,62 +1,42 @@
-"""All-reduce beside a rank that has lost NICs (the R2-AllReduce of R2CCL, arXiv 2512.25059).
+"""All-reduce around what has been lost: beside ranks that have lost NICs, or by a ring in another order.
 
-All ranks reduce the part 1 - y of an array together, by the NICs that the degraded one has left. The others meanwhile
-reduce the rest among themselves, by those it has lost. Then the degraded rank's own is folded into that, and the result
-goes around the ring in chunks. Whether this is worth it, and at which y, the cost model says (`sim.degraded`); all
-ranks agree on what is lost beforehand, so that they choose alike.
+Where ranks have lost NICs (the R2-AllReduce of R2CCL, arXiv 2512.25059) all ranks reduce the part 1 - y of an array
+together, by the NICs that the degraded ones have left. The others meanwhile reduce the rest among themselves, by those
+that all of these have lost. Then what the degraded ones have is folded into that: one rank's goes around the ring in
+chunks; where there are several, each sends it to the others directly (`folding`). Where neighbours have lost different
+NICs, a ring in which they share more is connected beside the communicator's own (`order`). Whether any of this is worth
+it says the cost model (`detour`). All ranks agree on what is lost beforehand, so that they choose alike.
 """
 
+import zlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
-from typing import NamedTuple
+from functools import partial
+from typing import Any
 
-import msgspec
 import numpy as np
 
 from c4bench.collective import schedule
 from c4bench.collective.arrays import Reducing
-from c4bench.collective.errors import CollectiveError
+from c4bench.collective.detour import FOLD_CHUNKS, Split, Way, choose, settle
+from c4bench.collective.folding import Sides
 from c4bench.collective.group import Carriage, Group
 from c4bench.collective.memory import Array
+from c4bench.collective.part import Part
 from c4bench.collective.process import Process
 from c4bench.collective.wire import Signature
 from c4bench.model.telemetry import Member
-from c4bench.sim.degraded import best
 
 # Agreeing takes a lap of the ring; this many operations share its cost.
 _AGREE_EVERY = 16
-# Chunks that the fold is pipelined in: enough for the way around the ring to count for little.
-FOLD_CHUNKS = 32
 _SMALLEST_CHUNK_BYTES = 16 << 10
-
-
-class Split(NamedTuple):
-    """The part `y` of an array is reduced without rank `odd` first, by the channels `lost` to it."""
-
-    odd: int
-    lost: frozenset[int]
-    y: float
-
-
-def choose(lost: Sequence[frozenset[int]], weights: Sequence[int]) -> Split | None:
-    """What to do where the ranks have lost these channels; None for the ring as it is.
-
-    `weights` are what the channels carry.
-    """
-    hurt = [rank for rank, channels in enumerate(lost) if channels]
-    if len(hurt) != 1 or len(lost[hurt[0]]) == len(weights):
-        return None
-    (odd,) = hurt
-    parts = [sum(weights[channel] for channel in channels) / sum(weights) for channels in lost]
-    cost = best(parts, FOLD_CHUNKS)
-    return Split(odd, lost[odd], cost.y) if cost.way == "split" else None
 
 
 class DegradedReduce:
     """The all-reduces of a resilient communicator that are worth it. Its ranks must be on hosts of their own.
 
-    `done` counts them.
+    `split` and `reordered` count them.
     """
 
     def __init__(self, group: Group, members: Sequence[Member], process: Process) -> None:
@@ -64,48 +44,68 @@ class DegradedReduce:
         self._members = tuple(members)
         # Paths are moved between the communicator's own operations; these run beside them.
         self._process = replace(process, before_operation=lambda: None)
-        self._lost = np.zeros(group.size, np.int64)
+        self._said = np.zeros(2 * group.size, np.int64)
+        self._spare = np.empty(0, np.uint8)
         self._count = 0
-        self.done = 0
-        self._split: Split | None = None
-        self._beside: dict[int, Group] = {}
+        self.split = self.reordered = 0
+        self._way: Way | None = None
+        self._parts: dict[tuple[int, ...], Part] = {}
         self._helper = ThreadPoolExecutor(1, "beside")
         self._apart = len({member.host for member in members}) == len(members)
 
     def close(self) -> None:
         """See Communicator."""
-        for beside in self._beside.values():
-            beside.close()
+        for part in self._parts.values():
+            part.close()
         self._helper.shutdown()
 
-    def plan(self, array: Array) -> Split | None:
+    def plan(self, array: Array) -> Way | None:
         """How this array is to be reduced; None for the ring. Every rank asks before each all-reduce of such arrays."""
         if array.nbytes < self._group.options.split_bytes or self._group.size < 3 or not self._apart:
             return None
         if not self._count % _AGREE_EVERY:
             self._agree()
         self._count += 1
-        return self._split
+        return self._way
 
     def _agree(self) -> None:
-        """Have all ranks know what each has lost, a bit a channel."""
-        said, rank = self._lost, self._group.rank
-        said[rank] = sum(1 << channel for channel in self._group.lost)
+        """Have all ranks know what each has lost, and what of it for sure, a bit a channel."""
+        group, said = self._group, self._said
+        lost = group.lost
+        elsewhere = frozenset[int]().union(*(part.lost for part in self._parts.values()))
+        sure = frozenset(channel for channel in lost if channel in elsewhere or not group.site.ports[channel].active)
+        said[2 * group.rank : 2 * group.rank + 2] = _bits(lost), _bits(sure)
         signature = Signature("all_gather", str(said.dtype), "", 0, said.nbytes)
-        self._group.ring(signature, said, schedule.split(said.size, said.size), schedule.all_gather)
-        weights = self._group.usual.weights
-        lost = [frozenset(c for c in range(len(weights)) if bits >> c & 1) for bits in said.tolist()]
-        self._split = choose(lost, weights)
+        group.ring(signature, said, schedule.split(said.size, group.size), schedule.all_gather)
+        told = [_channels(bits) for bits in said.tolist()]
+        self._way = choose(settle(told[::2], told[1::2]), group.usual.weights)
 
-    def run(self, split: Split, signature: Signature, array: Array, reducing: Reducing) -> None:
+    def run(self, way: Way, signature: Signature, array: Array, reducing: Reducing) -> None:
         """All-reduce a flat array. Raises CollectiveError."""
+        if isinstance(way, Split):
+            self._run_split(way, signature, array, reducing)
+            self.split += 1
+        else:
+            segments = schedule.split(array.size, self._group.size)
+            self._part(way.ranks).ring(signature, array, segments, schedule.all_reduce, reducing)
+            self.reordered += 1
+
+    def _part(self, ranks: tuple[int, ...]) -> Part:
+        """These ranks as a ring; connected when it is first needed."""
+        if ranks not in self._parts:
+            name = f"ring{zlib.crc32(repr(ranks).encode()):08x}"
+            self._parts[ranks] = Part(self._group, name, ranks, self._members, self._process)
+        return self._parts[ranks]
+
+    def _run_split(self, split: Split, signature: Signature, array: Array, reducing: Reducing) -> None:
         group = self._group
         cut = array.size - round(array.size * split.y)
         together, rest = array[:cut], array[cut:]
         left = group.usual._replace(
             weights=tuple(0 if c in split.lost else weight for c, weight in enumerate(group.usual.weights))
         )
-        without = self._without(split.odd)
+        others = tuple(rank for rank in range(group.size) if rank not in split.odds)
+        without = self._part(others) if group.rank in others else None
         tasks = [self._helper.submit(self._reduce_beside, without, split, signature, rest, reducing)] if without else []
         try:
             group.ring(signature, together, schedule.split(cut, group.size), schedule.all_reduce, reducing, left)
@@ -118,45 +118,40 @@ class DegradedReduce:
             wait(tasks)
         for task in tasks:
             task.result()
-        self._fold(split.odd, signature, rest, reducing, left)
-        self.done += 1
+        if len(split.odds) == 1:
+            plan = partial(schedule.fold, odd=split.odds[0])
+            self._group.ring(signature, rest, [(0, rest.size)], plan, reducing, _fine(left, rest.nbytes))
+        else:
+            room = -(-rest.size // len(others)) * len(split.odds) if without else 0
+            fine = _fine(left, rest.nbytes // len(others))
+            self._group.fold(signature, rest, self._room(room, rest.dtype), Sides(split.odds, others), reducing, fine)
 
-    def _fold(self, odd: int, signature: Signature, rest: Array, reducing: Reducing, left: Carriage) -> None:
-        channels = sum(map(bool, left.weights))
-        wanted = max(_SMALLEST_CHUNK_BYTES, rest.nbytes // (channels * FOLD_CHUNKS) // 64 * 64)
-        self._group.ring(
-            signature,
-            rest,
-            [(0, rest.size)],
-            lambda rank, size, chunks: schedule.fold(rank, size, chunks, odd),
-            reducing,
-            left._replace(chunk_bytes=min(left.chunk_bytes, wanted)),
-        )
+    def _room(self, items: int, dtype: np.dtype[Any]) -> Array:
+        """Room for what is to be folded, the same memory as long as it is large enough."""
+        if self._spare.nbytes < items * dtype.itemsize:
+            self._spare = np.empty(items * dtype.itemsize, np.uint8)
+        return self._spare[: items * dtype.itemsize].view(dtype)
 
-    def _without(self, odd: int) -> Group | None:
-        """The group of all ranks but one; None there. Connected when it is first needed."""
-        rank = self._group.rank
-        if rank == odd:
-            return None
-        if odd not in self._beside:
-            others = [member for member in self._members if member.rank != odd]
-            members = [msgspec.structs.replace(member, rank=place) for place, member in enumerate(others)]
-            name = f"{self._group.name}/beside{odd}"
-            with self._group.guard("connecting"):
-                self._beside[odd] = Group(name, rank - (rank > odd), members, self._process, self._group.options)
-        return self._beside[odd]
-
-    def _reduce_beside(
-        self, without: Group, split: Split, signature: Signature, rest: Array, reducing: Reducing
-    ) -> None:
+    @staticmethod
+    def _reduce_beside(without: Part, split: Split, signature: Signature, rest: Array, reducing: Reducing) -> None:
         segments = schedule.split(rest.size, without.size)
+        plan = schedule.all_reduce if len(split.odds) == 1 else schedule.reduce_scatter
         # What is averaged is divided when all of it is there.
         steps = Reducing(reducing.step, reducing.step)
-        idle = without.usual._replace(
-            weights=tuple(weight if c in split.lost else 0 for c, weight in enumerate(without.usual.weights))
-        )
-        try:
-            without.ring(signature, rest, segments, schedule.all_reduce, steps, idle)
-        except CollectiveError as error:
-            self._group.abandon(error)
-            raise error.seen_by(self._group.name, self._group.rank, signature.kind, -1) from error
+        weights = tuple(weight if c in split.lost else 0 for c, weight in enumerate(without.usual.weights))
+        without.ring(signature, rest, segments, plan, steps, without.usual._replace(weights=weights))
+
+
+def _bits(channels: frozenset[int]) -> int:
+    return sum(1 << channel for channel in channels)
+
+
+def _channels(bits: int) -> frozenset[int]:
+    return frozenset(channel for channel in range(bits.bit_length()) if bits >> channel & 1)
+
+
+def _fine(carriage: Carriage, share_bytes: int) -> Carriage:
+    """In chunks so short that the way of the first counts for little."""
+    channels = sum(map(bool, carriage.weights))
+    wanted = max(_SMALLEST_CHUNK_BYTES, share_bytes // (channels * FOLD_CHUNKS) // 64 * 64)
+    return carriage._replace(chunk_bytes=min(carriage.chunk_bytes, wanted))

@@ -11,6 +11,7 @@ from c4bench.collective.arrays import Reducing
 from c4bench.collective.ends import Inlet, Outlet
 from c4bench.collective.errors import CollectiveError
 from c4bench.collective.fabrics import Channels, Fabric
+from c4bench.collective.folding import Held, Sides, fold_lane
 from c4bench.collective.lane import Lane
 from c4bench.collective.lanes import Place
 from c4bench.collective.memory import Array, Registrations
@@ -214,9 +215,7 @@ class Group:
         self._check(signature.kind)
         if self.size == 1:
             return
-        if not self._pairs:
-            # Connecting takes all ranks: a lap of the ring shows first that all have come for the same.
-            self.ring(signature, _NOTHING, [(0, 0)], schedule.barrier)
+        self._meet_all(signature)
         with self.guard(signature.kind, self._seq):
             pairs = self.pairs()
             weights, chunk_bytes = self.usual
@@ -233,6 +232,36 @@ class Group:
                 for channel, share in self._shares(schedule.split(source.size, self.size), source, weights)
             ]
             self._run(signature, "shift", made)
+
+    def _meet_all(self, signature: Signature) -> None:
+        """Connecting all pairs takes all ranks: a lap of the ring shows first that they have come for the same."""
+        if not self._pairs:
+            self.ring(signature, _NOTHING, [(0, 0)], schedule.barrier)
+
+    def fold(
+        self, signature: Signature, array: Array, spare: Array, sides: Sides, reducing: Reducing, carriage: Carriage
+    ) -> None:
+        """Fold what the odd ranks have into what the others have reduced, and give all the sums (see `folding`)."""
+        self._check(signature.kind)
+        self._meet_all(signature)
+        homes = schedule.split(array.size, len(sides.evens))
+        with self.guard(signature.kind, self._seq):
+            pairs = self.pairs()
+            made = [
+                fold_lane(
+                    self.rank,
+                    sides,
+                    homes,
+                    lanes.cut(share, array.itemsize, carriage.chunk_bytes),
+                    held=Held(array, self.place(array, channel)),
+                    spare=Held(spare, self.place(spare, channel)),
+                    ends=pairs[channel],
+                    reducing=reducing,
+                    window=self.options.window,
+                )
+                for channel, share in self._shares(homes, array, carriage.weights)
+            ]
+            self._run(signature, "fold", made)
 
     def _run(self, signature: Signature, algorithm: str, made: list[Lane]) -> None:
         now_ns = self.options.clock_ns()

@@ -42,6 +42,10 @@ class Lane:
         """Whether everything has been written and acknowledged."""
         return self._next == len(self.sends) and not self._outstanding
 
+    def arrive(self, inlet: Inlet, count: int) -> None:  # noqa: ARG002  (the messages of all count alike)
+        """So many messages have come on an inlet, and are used."""
+        self.arrived += count
+
     def acknowledged(self) -> None:
         """One message fewer is in flight."""
         self._outstanding -= 1

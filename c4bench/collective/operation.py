@@ -89,7 +89,7 @@ class Operation:
             raise self.error(
                 f"unexpected message {immediate:#x} from rank {inlet.peer}", peer=inlet.peer, status="MISMATCH"
             )
-        self._lane_of[inlet].arrived += usable
+        self._lane_of[inlet].arrive(inlet, usable)
         self.record.start(now_ns)
         if inlet.complete:
             self._await(inlet.peer, -1)

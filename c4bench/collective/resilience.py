@@ -7,7 +7,8 @@ class Resilience(msgspec.Struct, frozen=True):
     """Rails of this rank by state; how many died and came back; messages that came twice and were left alone.
 
     `reasons` are why rails died, each once; `findings` the components to blame, each with those that it cannot be told
-    from. `split` all-reduces were done beside a rank that had lost NICs, and not at its pace.
+    from. `split` all-reduces were done beside a rank that had lost NICs, and not at its pace; `reordered` ones by a
+    ring in another order, because neighbours had lost different ones.
     """
 
     states: dict[str, int]
@@ -17,3 +18,4 @@ class Resilience(msgspec.Struct, frozen=True):
     reasons: tuple[str, ...]
     findings: tuple[tuple[str, ...], ...]
     split: int = 0
+    reordered: int = 0

@@ -73,6 +73,22 @@ def best(lost: Sequence[float], chunks: int = 4) -> Cost:
     return min(ways, key=lambda cost: cost.relative)
 
 
+def fold(servers: int, degraded: int, left: float, beside: float, chunks: int) -> Cost:
+    """Split where several servers have lost the same NICs, of which the others make use meanwhile.
+
+    `left` is the part of its bandwidth by which the ring of all still goes, `beside` the part that all the degraded
+    ones have lost. The others only scatter their sums of the part `y`; then the degraded ones' are folded in, while
+    everybody is given the result. The more servers are degraded, the more each of the others has to give.
+    """
+    well = servers - degraded
+    given = (servers - 1) / well / left * (1 + 1 / chunks) if well > 1 else float("inf")
+    together, among = healthy(servers) / left, healthy(max(1, well)) / 2 / beside
+    if given >= together:
+        return Cost("balance", 1 / left)
+    y = together / (together + among)
+    return Cost("split", (together * (1 - y) + given * y) / healthy(servers), y)
+
+
 def spread(failures: Sequence[int], servers: int, nics: int) -> list[float]:
     """The fraction that each server has lost, when the numbered NICs (server x `nics` + NIC) have failed."""
     lost = [0.0] * servers

@@ -77,13 +77,17 @@ class LoopbackRegion:
 
 
 class LoopbackPort:
-    """A NIC of the process. One thread may use it while others write to it."""
+    """A NIC of the process. One thread may use it while others write to it.
+
+    Nothing that is sent to an earlier `address` of it arrives; "" is none at all.
+    """
 
     def __init__(self, network: Network, name: str = "rxe0") -> None:
         self.network = network
         self.name = name
         self.closed = False
         self.active = True
+        self.address = "::1"
         self._completions: deque[Completion] = deque()
         self._events: deque[PortEvent] = deque()
         self.event_fds = os.eventfd(0, os.EFD_NONBLOCK), os.eventfd(0, os.EFD_NONBLOCK)
@@ -94,8 +98,10 @@ class LoopbackPort:
         return sum(region.port is self for region in list(self.network.regions.values()))
 
     def here(self) -> Remote:
-        """The loopback address."""
-        return Remote("::1", 0)
+        """See Port."""
+        if not self.address:
+            raise VerbsError(f"{self.name}: the port has no address", device=self.name)
+        return Remote(self.address, 0)
 
     def register(self, address: int, length: int) -> LoopbackRegion:
         """Let connections read and write `length` bytes at `address`."""

@@ -46,6 +46,7 @@ class LoopbackConnection:
         self.broken = False
         self.life = 0
         self._remote = 0
+        self.peer = ""
         self._depth = receives
         self._receives = 0
         self._unanswered: deque[_Write] = deque()
@@ -61,10 +62,14 @@ class LoopbackConnection:
         return self._receives
 
     def connect(self, remote: Remote, source_port: int = 0, receives: int = 0) -> None:
-        """Connect to `remote.qp` with `receives` receives posted. VerbsError while the port is down."""
+        """Connect to `remote.qp` with `receives` receives posted.
+
+        VerbsError while the port is down or has no address.
+        """
         if not self.port.active:
             raise VerbsError(f"QP {self.qp_num} on {self.port.name}: the port is down", device=self.port.name)
-        self._remote = remote.qp
+        self.port.here()
+        self._remote, self.peer = remote.qp, remote.gid
         self.source_port = source_port or _ECMP_PORT
         with self.port.network.lock:
             self._receives = 0
@@ -104,6 +109,8 @@ class LoopbackConnection:
         self._post(_Write(local, remote, length, None, signaled=True, reading=True))
 
     def _post(self, write: _Write) -> None:
+        if not self.peer:
+            raise VerbsError(f"QP {self.qp_num} on {self.port.name} is not connected", device=self.port.name)
         with self.port.network.lock:
             if self.broken:
                 self._end(write, _FLUSHED)
@@ -129,9 +136,12 @@ class LoopbackConnection:
             network.retransmission.add(self)
 
     def _fate(self, far: LoopbackConnection) -> Fate:
-        """What becomes of packets to that end; nothing passes a port that is down."""
+        """What becomes of packets to that end; nothing passes a port that is down, or finds an address that is gone."""
         fate = self.port.network.fate(self.port, far.port)
-        return fate if self.port.active and far.port.active else fate or "lost"
+        up = self.port.active and far.port.active
+        if not up or far.port.address != self.peer or not far.peer:
+            return fate or "lost"
+        return fate or ("" if far.peer == self.port.address else "unacknowledged")
 
     def retry(self, now_s: float) -> bool:
         """See Unanswered."""

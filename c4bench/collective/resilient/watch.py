@@ -4,7 +4,7 @@ An idle peer sends nothing, and a frozen one grants nothing, yet its NIC answers
 is left alone, the longer the more often that happened.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from c4bench.collective.resilient.edges import Edge, Edges, ReceivingEdge, SendingEdge
 from c4bench.collective.resilient.patience import Patience
@@ -57,9 +57,7 @@ class Watch:
 
     def suspect(self, nic: int) -> None:
         """Probe every rail of a NIC: with the other end's probes this tells a NIC from a path to it."""
-        for _, rail in self._edges.rails(State.UP):
-            if rail.nic == nic:
-                rail.probe()
+        self._ask(rail for _, rail in self._edges.rails() if rail.nic == nic)
 
     def _lose(self, nic: int, why: str, now_ns: int) -> None:
         for edge, rail in list(self._edges.rails(State.UP)):
@@ -73,12 +71,21 @@ class Watch:
                 del self._down_ns[nic]
                 if not self._ports[nic].active:
                     self._lose(nic, "its port is down", now_ns)
-        quiet_ns = self._patience.quiet_s * 1e9
         for edge in self._edges.all:
-            awaited = isinstance(edge, ReceivingEdge) and self._overdue(edge, now_ns)
-            for rail in edge.rails:
-                if rail.usable and (awaited or rail.silent_ns(now_ns) > quiet_ns):
-                    rail.probe()
+            if isinstance(edge, ReceivingEdge) and self._overdue(edge, now_ns):
+                self._ask(edge.rails)
+        quiet_ns = self._patience.quiet_s * 1e9
+        up = [rail for _, rail in self._edges.rails(State.UP)]
+        silent = [rail for rail in up if rail.silent_ns(now_ns) > quiet_ns]
+        if not all(rail.probing for rail in silent):
+            # What keeps one NIC from answering may keep others, which would be found out only one after another.
+            self._ask(up)
+
+    @staticmethod
+    def _ask(rails: Iterable[Rail]) -> None:
+        for rail in rails:
+            if rail.usable:
+                rail.probe()
 
     def _overdue(self, edge: ReceivingEdge, now_ns: int) -> bool:
         if not edge.wanted or now_ns - edge.heard_ns < edge.patience_s * 1e9:

@@ -1,6 +1,7 @@
 """Brings up all rails of a communicator's edges at once, so that backups are ready before anything fails.
 
-A NIC that is down by then is lost as it would be later: the others carry its part until it comes back.
+A NIC that is down by then, or has no address, is lost as it would be later: the others carry its part until it comes
+back.
 """
 
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ from c4bench.collective.resilient.inlet import RailInlet
 from c4bench.collective.resilient.keys import Keyring
 from c4bench.collective.resilient.outlet import CHANNEL_MAILBOX_BYTES, RailOutlet
 from c4bench.collective.resilient.post import WORD_SLOTS, Post
-from c4bench.collective.resilient.rail import Ends, Rail, ReceivingRail, SendingRail
+from c4bench.collective.resilient.rail import Ends, Rail, ReceivingRail, SendingRail, State
 from c4bench.collective.resilient.repair import LEDGER_BYTES
 from c4bench.collective.resilient.words import RailName
 from c4bench.collective.wire import MAILBOX_SLOTS
@@ -27,6 +28,7 @@ from c4bench.verbs.errors import VerbsError
 from c4bench.verbs.transport import Remote
 
 _GRANT_SENDS = 64
+_NOWHERE = Remote("", 0)
 
 
 class RailWiring:
@@ -137,14 +139,22 @@ class RailWiring:
             rail.source_port = source_port
 
     def _connect(self, rail: Rail, data: Remote, probe: Remote, source_port: int = 0) -> None:
-        """Connect a rail; one whose NIC is down meanwhile is lost like any other."""
+        """Connect a rail; one whose NIC is down meanwhile, or has no address, is lost like any other."""
         if not rail.port.active:
-            self._unconnected.append((rail.name, "its port was down when it was to be connected"))
+            self._miss(rail, "its port was down when it was to be connected")
+            return
+        if data == _NOWHERE:
+            self._miss(rail, "its far end had no address when it was to be connected")
             return
         try:
             rail.connect(data, probe, source_port)
         except VerbsError as error:
-            self._unconnected.append((rail.name, str(error)))
+            self._miss(rail, str(error))
+
+    def _miss(self, rail: Rail, why: str) -> None:
+        # Word of another such rail must not go by this one.
+        rail.state = State.TRIAL
+        self._unconnected.append((rail.name, why))
 
     def _give_up(self) -> None:
         """Have rails that could not be connected repaired, once those that could may carry word of it."""
@@ -196,5 +206,12 @@ class RailWiring:
 
 def _heres(rails: Sequence[Rail]) -> tuple[list[Remote], list[Remote]]:
     """Addresses of the QPs for data, and of those for probes."""
-    here = [rail.here() for rail in rails]
+    here = [_here(rail) for rail in rails]
     return [data for data, _ in here], [probe for _, probe in here]
+
+
+def _here(rail: Rail) -> tuple[Remote, Remote]:
+    try:
+        return rail.here()
+    except VerbsError:
+        return _NOWHERE, _NOWHERE

@@ -1,6 +1,8 @@
 """Where resilience ends, and what is no reason for it: each has its stated behaviour, and none is a hang."""
 
+import random
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import pytest
@@ -10,12 +12,20 @@ from c4bench.workload.trials import Trial
 SIZE_BYTES = 128 << 10
 # A silence that is probed, the probes of it, and those that tell whose host it is.
 NAMED_S = 0.35
+# A GID goes so long after it is asked for; connecting is to begin at about that time.
+INJECTING_S, ABOUT_S = 0.114, 0.006
 
 
 def check_exact(accounts):
     """All went well."""
     assert [each.error for each in accounts if each.error] == []
     assert all(each.exact == each.checked for each in accounts)
+
+
+def check_all_up(accounts):
+    """All went well, and every NIC is in use at the end."""
+    check_exact(accounts)
+    assert all(set(each.resilience.states) == {"up"} for each in accounts)
 
 
 @pytest.mark.needs(hosts=4)
@@ -46,9 +56,39 @@ def test_nic_is_down_when_ranks_connect(start, several_nics, inject):
         accounts = ranks(Trial("all_reduce", SIZE_BYTES, seconds=0.1, fresh=True))
     check_exact(accounts)
     assert sum(each.resilience.died for each in accounts) > 0
-    accounts = ranks(Trial("all_reduce", SIZE_BYTES, seconds=1.5, idle_s=0.01))
+    check_all_up(ranks(Trial("all_reduce", SIZE_BYTES, seconds=1.5, idle_s=0.01)))
+
+
+@pytest.mark.needs(hosts=4)
+def test_gid_is_gone_when_ranks_connect(start, several_nics, inject):
+    """Ranks that connect while a NIC has no GID go on without it, and use it when it has one again."""
+    ranks = start(several_nics)
+    with inject("nic.gid", host=several_nics[1].name, nic=0):
+        accounts = ranks(Trial("all_reduce", SIZE_BYTES, seconds=0.1, fresh=True))
     check_exact(accounts)
-    assert all(set(each.resilience.states) == {"up"} for each in accounts)
+    assert sum(each.resilience.died for each in accounts) > 0
+    assert any("no address" in why for each in accounts for why in each.resilience.reasons)
+    check_all_up(ranks(Trial("all_reduce", SIZE_BYTES, seconds=1.5, idle_s=0.01)))
+
+
+@pytest.mark.needs(hosts=4)
+@pytest.mark.parametrize("seed", range(6))
+def test_gid_changes_while_ranks_connect(start, several_nics, inject, seed):
+    """A GID that goes just before, while or just after ranks connect costs a NIC for a while, and no element."""
+    draw = random.Random(seed)
+    ranks = start(several_nics)
+    nic = draw.choice([nic for host in several_nics for nic in host.nics])
+    begin_s = time.time() + INJECTING_S + draw.uniform(-ABOUT_S, ABOUT_S)
+
+    def connect():
+        time.sleep(begin_s - time.time())
+        ranks.give(Trial("all_reduce", SIZE_BYTES, seconds=1.5, idle_s=0.01, fresh=True))
+
+    with ThreadPoolExecutor(1) as pool:
+        connecting = pool.submit(connect)
+        with inject("nic.gid", host=nic.host, nic=nic.index):
+            connecting.result()
+    check_all_up(ranks.take())
 
 
 @pytest.mark.needs(hosts=4)

@@ -1,17 +1,18 @@
-"""A large all-reduce beside a host that has lost a NIC: as fast as the cost model says, and exact."""
+"""A large all-reduce around what hosts have lost: as fast as the cost model says, and exact."""
 
+from contextlib import ExitStack
 from typing import NamedTuple
 
 import msgspec
 import pytest
 from rates import usual
 
-from c4bench.sim.degraded import balance, best
+from c4bench.sim.degraded import balance, best, fold
 from c4bench.workload.trials import Trial
 
 NEVER = 1 << 40
 SMALL_BYTES = 256 << 10
-# As `collective.degraded` cuts what it folds.
+# As `collective.detour` cuts what is folded.
 CHUNKS = 32
 # The large operations of a trial, and the small ones by which ranks have agreed on what is lost.
 OPERATIONS, AGREED_S = 5, 0.5
@@ -35,6 +36,35 @@ def load(nics):
     )
 
 
+class Ways:
+    """Ranks that always go by the ring as it is, and ranks that may go around what is lost."""
+
+    def __init__(self, start, hosts):
+        what = load(hosts[0].nics)
+        self.trial = Trial("all_reduce", what.size_bytes, seconds=OPERATIONS * what.seconds)
+        self.ring = start(hosts, split_bytes=NEVER, **what.options)
+        self.around = start(hosts, split_bytes=SMALL_BYTES, **what.options)
+        self.members = self.ring.spec.members
+        first = msgspec.structs.replace(self.trial, fresh=True)
+        self.healthy_s = [usual(ranks(first)) for ranks in (self.ring, self.around)]
+        self.took_s = []
+
+    def take(self):
+        """How long an all-reduce takes both ways, once ranks have agreed; what those did that went around."""
+        for ranks in (self.ring, self.around):
+            usual(ranks(Trial("all_reduce", SMALL_BYTES, seconds=AGREED_S)))
+            accounts = ranks(self.trial)
+            self.took_s.append(usual(accounts))
+        return accounts[0].resilience
+
+    def check(self, measure, models, said):
+        """Both are as fast as their models, and going around is the faster one."""
+        for (way, model), took_s, healthy_s in zip(models.items(), self.took_s, self.healthy_s, strict=True):
+            error = abs(took_s / healthy_s / model - 1)
+            measure("resilient.model_error", error, at_most=0.05, model=way, lost=said)
+        measure("resilient.around_speedup", self.took_s[0] / self.took_s[1], at_least=1, lost=said)
+
+
 @pytest.mark.needs(hosts=4)
 def test_all_reduce_beside_a_lost_nic(start, several_nics, inject, measure):
     """With one NIC of a host lost the split is as fast as its model, faster than balance, and exact.
@@ -42,37 +72,52 @@ def test_all_reduce_beside_a_lost_nic(start, several_nics, inject, measure):
     So it is when another host loses a NIC in the middle of one.
     """
     nics = several_nics[0].nics
-    what = load(nics)
-    trial = Trial("all_reduce", what.size_bytes, seconds=OPERATIONS * what.seconds)
-    agree = Trial("all_reduce", SMALL_BYTES, seconds=AGREED_S)
-    ways = {
-        "balance": start(several_nics, split_bytes=NEVER, **what.options),
-        "split": start(several_nics, split_bytes=SMALL_BYTES, **what.options),
-    }
-    members = ways["split"].spec.members
-    odd = next(member.rank for member in members if member.host == several_nics[2].name)
-    lost = [1 / len(nics) if member.rank == odd else 0.0 for member in members]
-    first = msgspec.structs.replace(trial, fresh=True)
-    healthy_s = {way: usual(ranks(first)) for way, ranks in ways.items()}
-    took_s = {}
+    ways = Ways(start, several_nics)
+    odd = next(member.rank for member in ways.members if member.host == several_nics[2].name)
     with inject("nic.down", host=several_nics[2].name, nic=0):
-        for way, ranks in ways.items():
-            ranks(agree)
-            accounts = ranks(trial)
-            took_s[way] = usual(accounts)
-        done = accounts[0].resilience.split
+        done = ways.take().split
         assert done > 0
         # Not a neighbour of the first: these would have no pair of NICs left.
-        ranks.give(trial)
-        with inject("nic.blackhole", host=members[(odd + 2) % len(members)].host, nic=1, direction="both") as second:
-            accounts = ranks.take()
-    said = f"1 of {len(nics)}"
-    cost = best(lost, CHUNKS)
-    models = {"balance": balance(lost), "split": cost.relative}
-    for way, model in models.items():
-        error = abs(took_s[way] / healthy_s[way] / model - 1)
-        measure("resilient.model_error", error, at_most=0.05, model=way, lost=said)
-    measure("resilient.split_speedup", took_s["balance"] / took_s["split"], at_least=1, lost=said)
+        other = ways.members[(odd + 2) % len(ways.members)].host
+        ways.around.give(ways.trial)
+        with inject("nic.blackhole", host=other, nic=1, direction="both") as second:
+            accounts = ways.around.take()
+    lost = [1 / len(nics) if member.rank == odd else 0.0 for member in ways.members]
+    models = {"balance": balance(lost), "split": best(lost, CHUNKS).relative}
+    ways.check(measure, models, f"1 of {len(nics)}")
     usual(accounts)
     before = sum(ended < second.onset_s for _, ended in accounts[0].spans)
     assert accounts[0].resilience.split - done > before, "the second fault hit no operation beside a degraded host"
+
+
+@pytest.mark.needs(hosts=8)
+def test_all_reduce_beside_several_lost_nics(start, several_nics, inject, measure):
+    """With a NIC lost on each of two hosts the split is as fast as its model, faster than balance, and exact."""
+    nics = several_nics[0].nics
+    if len(nics) <= 2:
+        pytest.skip("few-nics: hosts with one NIC left are not split off together; try --c4-topology blocks-4")
+    ways = Ways(start, several_nics)
+    with ExitStack() as faults:
+        for host in several_nics[1:6:4]:
+            faults.enter_context(inject("nic.down", host=host.name, nic=0))
+        assert ways.take().split > 0
+    left = 1 - 1 / len(nics)
+    models = {"balance": 1 / left, "split": fold(len(several_nics), 2, left, 1 - left, CHUNKS).relative}
+    ways.check(measure, models, f"1 of {len(nics)} on two hosts")
+
+
+@pytest.mark.needs(hosts=4)
+def test_neighbours_have_lost_different_nics(start, several_nics, inject, measure):
+    """A ring in another order goes at the poorest host's pace, and not at what two unlike neighbours share; exact."""
+    nics = len(several_nics[0].nics)
+    each = 3 * nics // 8
+    if not each:
+        pytest.skip("few-nics: neighbours would share none; try --c4-topology blocks-8 or rails-8")
+    ways = Ways(start, several_nics)
+    with ExitStack() as faults:
+        for place, member in enumerate(ways.members[1:3]):
+            for nic in range(place * each, (place + 1) * each):
+                faults.enter_context(inject("nic.down", host=member.host, nic=nic))
+        assert ways.take().reordered > 0
+    models = {"plain order": nics / (nics - 2 * each), "another order": nics / (nics - each)}
+    ways.check(measure, models, f"{each} of {nics}, and {each} others by a neighbour")

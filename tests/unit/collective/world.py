@@ -21,6 +21,12 @@ class PlannedRendezvous(LocalRendezvous):
         super().__init__()
         self.asked = []
         self.released = []
+        self.exchanged = lambda *_: None
+
+    def exchange(self, comm, key, rank, size, payload, timeout_s):
+        said = super().exchange(comm, key, rank, size, payload, timeout_s)
+        self.exchanged(key, rank)
+        return said
 
     def route(self, flows):
         self.asked.extend(flows)
@@ -33,7 +39,8 @@ class PlannedRendezvous(LocalRendezvous):
 class World:
     """A job of `size` ranks with `nics` NICs each; ranks in `absent` never join.
 
-    NICs in `down`, by rank and number, are down when they are opened.
+    NICs in `down`, by rank and number, are down when they are opened; those in `nameless` have no address then, and
+    those in `moving` get another one once the ranks have told each other the first.
     """
 
     def __init__(self, folder, size, nics=1, absent=(), **options):
@@ -41,9 +48,12 @@ class World:
         self.folder = folder
         self.network = Network()
         self.down = options.pop("down", set())
+        self.nameless = options.pop("nameless", set())
+        self.moving = options.pop("moving", set())
         self.opened = []
         self.rates = options.pop("rates", (1e10,) * nics)
         self.rendezvous = PlannedRendezvous()
+        self.rendezvous.exchanged = self._move
         self.options = Options(timeout_s=options.pop("timeout_s", 20.0), **options)
         self.ports = [[LoopbackPort(self.network, f"rxe{i}") for i in range(nics)] for _ in range(size)]
         self.members = [Member(rank, f"h{rank}", tuple(f"h{rank}/{i}" for i in range(nics))) for rank in range(size)]
@@ -62,15 +72,32 @@ class World:
     def open(self, rank, nic):
         """The first communicator gets the ports that tests look at."""
         port = self.ports[rank][nic.index]
-        port = LoopbackPort(self.network, f"rxe{nic.index}") if getattr(port, "taken", False) else _take(port)
+        port = LoopbackPort(self.network, f"rxe{nic.index}") if getattr(port, "place", None) else port
+        port.place = rank, nic.index
         port.active = (rank, nic.index) not in self.down
+        port.address = "" if (rank, nic.index) in self.nameless else port.address
         self.opened.append(port)
         return port
 
+    def _move(self, key, rank):
+        for owner, nic in self.moving:
+            if (key, owner) == ("ring", rank):
+                self.ports[rank][nic].address = "::2"
+
+    def set_active(self, rank, index, active):
+        """Have a NIC go down or up, for all that have opened it or will."""
+        (self.down.discard if active else self.down.add)((rank, index))
+        for port in [port for port in self.opened if port.place == (rank, index)]:
+            port.active = active
+            if not port.closed:
+                port.happen("PORT_ACTIVE" if active else "PORT_ERR")
+
     def bring_up(self):
-        """All NICs are up."""
+        """All NICs are up, and have an address."""
+        self.nameless.clear()
         for port in self.opened:
-            port.active = True
+            self.set_active(*port.place, active=True)
+            port.address = port.address or "::1"
 
     def join(self, rank, **changed):
         nics = tuple(Nic(f"h{rank}", i, f"rxe{i}", "net", "::1", self.rates[i]) for i in range(len(self.ports[rank])))
@@ -88,8 +115,3 @@ class World:
         for future in self.joined:
             if not future.exception():
                 future.result().close()
-
-
-def _take(port):
-    port.taken = True
-    return port

@@ -55,3 +55,23 @@ def test_steps_at_scale(gpus):
         overheads[failures] = statistics.mean(chosen)
         assert statistics.mean(chosen) < statistics.mean(plain)
     assert 0.01 < overheads[1] < overheads[10] < 0.045
+
+
+@given(servers=st.integers(3, 128), degraded_ones=st.integers(1, 8), nics=st.sampled_from([2, 4, 8]))
+def test_several_degraded_servers_cost_no_more_than_the_ring(servers, degraded_ones, nics):
+    """Whatever is split off beside several degraded servers costs no more than the ring at their pace."""
+    cost = degraded.fold(servers, min(degraded_ones, servers - 1), 1 - 1 / nics, 1 / nics, 32)
+    assert cost.relative <= nics / (nics - 1) + 1e-9
+    assert 0 <= cost.y < 1
+
+
+def test_few_of_many_degraded_servers_cost_as_one():
+    """Two of 128 servers that have lost one NIC of eight cost what one does: less than the paper says of one."""
+    one, two = (degraded.fold(128, count, 7 / 8, 1 / 8, 32).relative for count in (1, 2))
+    assert one == pytest.approx(two, rel=0.002)
+    assert 1 < two < degraded.paper(128, 1 / 8, 32)
+
+
+def test_half_of_few_servers_is_left_to_the_ring():
+    """With two of four degraded the other two would have to give as much as is won."""
+    assert degraded.fold(4, 2, 1 / 2, 1 / 2, 32).way == "balance"

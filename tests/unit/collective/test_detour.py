@@ -1,0 +1,83 @@
+"""Which way large all-reduces take around what ranks have lost, and how much is reduced without some of them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from c4bench.collective.detour import Order, Split, choose, settle
+from c4bench.collective.order import poorest
+
+NONE = frozenset()
+NICS = 4
+
+
+@pytest.mark.parametrize(("ranks", "nics", "lost"), [(4, 8, {2}), (8, 2, {1}), (4, 8, {0, 7})])
+def test_single_degraded_rank_is_split_off(ranks, nics, lost):
+    """One rank that has lost some of its NICs is left out of about what it has lost."""
+    split = choose([NONE, frozenset(lost), *[NONE] * (ranks - 2)], [25] * nics)
+    assert split is not None
+    assert (split.odds, split.lost) == ((1,), lost)
+    assert len(lost) / nics <= split.y < 1.2 * len(lost) / nics
+
+
+@pytest.mark.parametrize(("ranks", "nics", "lost"), [(8, 3, {1}), (5, 4, {0, 1}), (8, 8, {0, 7})])
+def test_several_degraded_ranks_are_split_off(ranks, nics, lost):
+    """Two ranks that have lost the same NICs are both left out of more than these were of the whole."""
+    split = choose([NONE, frozenset(lost), *[NONE] * (ranks - 3), frozenset(lost)], [25] * nics)
+    assert split is not None
+    assert (split.odds, split.lost) == ((1, ranks - 1), lost)
+    assert len(lost) / nics < split.y < 2 * len(lost) / nics
+
+
+def test_what_degraded_ranks_have_in_common_is_used():
+    """Of two ranks, one of which has lost more, the others use what both have lost."""
+    split = choose([frozenset({0}), frozenset({0, 1}), *[NONE] * 10], [1] * 4)
+    assert split is not None
+    assert (split.odds, split.lost) == ((0, 1), {0})
+
+
+def test_who_is_cut_off_by_its_neighbours_has_lost_nothing():
+    """A rank between two that have lost a NIC reaches nobody by it, and has lost it only if its port is down too."""
+    one = frozenset({0})
+    lost = [NONE, one, one, one, NONE]
+    assert settle(lost, [NONE] * 5) == [NONE, one, NONE, one, NONE]
+    assert settle(lost, [NONE, NONE, one, NONE, NONE]) == lost
+
+
+def test_ring_goes_on_as_it_is_otherwise():
+    """When none has lost anything, or one all, or one of a pair, or several all but one NIC, nothing is changed."""
+    one = frozenset({0})
+    for lost in ([NONE] * 4, [one, one, *[NONE] * 6], [frozenset({0, 1}), NONE, NONE, NONE], [one, NONE]):
+        assert choose(lost, [1, 1]) is None
+
+
+def test_ring_has_another_order_where_neighbours_have_lost_different_nics():
+    """Ranks that have lost different NICs are no neighbours any more."""
+    assert choose([frozenset({0}), frozenset({1}), NONE, NONE], [1, 1, 1]) == Order((0, 2, 1, 3))
+
+
+def test_rates_say_how_much_is_lost():
+    """A slow NIC is worth less of the array than a fast one."""
+    slow, fast = (choose([frozenset({nic}), NONE, NONE, NONE], [1, 3]) for nic in (0, 1))
+    assert slow is not None
+    assert fast is not None
+    assert slow.y < 0.3
+    assert fast.y > 0.7
+
+
+@given(
+    lost=st.lists(st.frozensets(st.integers(0, NICS - 1)), min_size=3, max_size=12),
+    weights=st.lists(st.integers(1, 4), min_size=NICS, max_size=NICS),
+)
+def test_any_way_is_one_that_ranks_can_go(lost, weights):
+    """Whatever is lost: split off are all that are degraded, by NICs that none of them has; a ring has all ranks."""
+    way = choose(lost, weights)
+    assert way == choose(list(lost), list(weights))
+    if isinstance(way, Split):
+        assert way.odds == tuple(rank for rank, channels in enumerate(lost) if channels)
+        assert way.lost
+        assert all(way.lost <= lost[odd] < frozenset(range(NICS)) for odd in way.odds)
+        assert 0 < way.y < 1
+    elif way:
+        assert sorted(way.ranks) == list(range(len(lost)))
+        assert poorest(way.ranks, lost, weights) > poorest(range(len(lost)), lost, weights)

@@ -1,28 +1,23 @@
 """Keeps live flows level: what it hears goes in, where every flow should be now comes out. Pure; times are given."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from zlib import crc32
 
 from c4bench.c4p.atlas import Atlas, Probe
 from c4bench.c4p.background import Background
-from c4bench.c4p.conditions import Conditions
-from c4bench.c4p.crews import crews
-from c4bench.c4p.findings import no_route
 from c4bench.c4p.health import Health
 from c4bench.c4p.knowledge import PROBES, Knowledge, Pair, Trace
 from c4bench.c4p.lookout import Lookout
 from c4bench.c4p.names import seat
-from c4bench.c4p.planner import Planner
+from c4bench.c4p.plans import Plans
 from c4bench.c4p.policy import PathPolicy
-from c4bench.c4p.roster import Live, Roster
+from c4bench.c4p.roster import Roster
 from c4bench.c4p.tuning import Tuning
 from c4bench.c4p.weights import connection
 from c4bench.model.diagnosis import Component
 from c4bench.model.fabric import Flow, Path
 from c4bench.model.telemetry import ConnRecord
-
-_SLACK = 0.01
 
 
 class Controller:
@@ -37,19 +32,16 @@ class Controller:
         self.knowledge = Knowledge()
         self.health = Health(policy.patience)
         self.remarks: list[str] = []
-        self._atlas: Atlas | None = None
-        self._planners: dict[str, Planner] = {}
         self._roster = Roster(self.knowledge)
+        self._plans = Plans(policy, self._roster, self.health, self.remarks)
         self._lookout = Lookout(policy, self.knowledge, self.health)
-        self._shares: dict[str, float] = {}
         self._background = Background()
-        self._others_bps: dict[str, float] = {}
         self._tuning = Tuning(policy.settle_s, policy.calm)
 
     @property
     def atlas(self) -> Atlas | None:
         """The paths as known now; None before anything was learnt."""
-        return self._atlas
+        return self._plans.atlas
 
     @property
     def changes(self) -> int:
@@ -95,20 +87,11 @@ class Controller:
         counts = Counter(connection(flow) for flow in new)
         for flow in new:
             self._roster.add(flow, 1 / counts[connection(flow)])
-            self._shares[flow.job] = share if self.policy.sharing == "priority" else 1.0
+            self._plans.grant(flow.job, share)
         if self.policy.scope == "random":
             self._scatter(new)
-            return
-        for scope in sorted({self._scope(flow) for flow in new}) if self._atlas else ():
-            if scope not in self._planners:
-                self._planners[scope] = self._fresh()
-            planner = self._planners[scope]
-            mine = [flow for flow in new if self._scope(flow) == scope]
-            for job in sorted({flow.job for flow in mine}):
-                planner.grant(job, self._shares[job])
-            self._remark(planner.add(mine, gain=None).stranded)
-            self._relieve(planner)
-            self._apply(planner)
+        else:
+            self._plans.add(new)
 
     def _scatter(self, flows: Iterable[Flow]) -> None:
         for flow in flows:
@@ -117,20 +100,14 @@ class Controller:
 
     def leave(self, flows: Iterable[str]) -> None:
         """These flows have ended; others may take the room they leave."""
-        gone = self._roster.drop(flows)
-        for planner in self._planners.values() if gone else ():
-            planner.remove(gone)
-            if self.policy.dynamic and self._relieve(planner):
-                self._apply(planner)
+        self._plans.remove(self._roster.drop(flows))
 
     def forget(self, job: str) -> None:
         """A job has ended."""
         mine = [live.flow for live in self._roster if live.flow.job == job]
         self._tuning.forget({place.comm for flow in mine if (place := seat(flow))})
         self.leave([flow.id for flow in mine])
-        self._shares.pop(job, None)
-        if self.policy.scope == "job":
-            self._planners.pop(job, None)
+        self._plans.forget(job)
 
     def pin(self, flow: str, port: int, reason: str) -> None:
         """A flow cannot be moved from `port`: it is planned around from now on."""
@@ -138,15 +115,14 @@ class Controller:
         if not live.pinned:
             live.pinned, live.port, live.planned = True, port, port
             self.remarks.append(f"flow {flow} stays where it is: {reason}")
-            self._rebuild()
+            self._plans.rebuild()
 
     # What is heard of the fabric
 
     def recall(self, saved: Knowledge) -> None:
         """Begin with what was learnt earlier: pairs that it is too old for are learnt anew before they are planned."""
         self.knowledge.recall(saved)
-        self._atlas = self.knowledge.atlas()
-        self._rebuild()
+        self._plans.renew(self.knowledge.atlas())
 
     def learn(self, traces: Mapping[Probe, Trace], now_s: float, how: str = PROBES) -> None:
         """Take over traces of all source ports of some pairs, and plan anew where they say something new."""
@@ -154,8 +130,7 @@ class Controller:
         self.health.lose(found.silent | found.gone, now_s)
         self.health.hear(found.heard, now_s)
         self._lookout.looked(now_s)
-        self._atlas = self.knowledge.atlas()
-        self._rebuild()
+        self._plans.renew(self.knowledge.atlas())
 
     def look(self, now_s: float) -> dict[Pair, tuple[int, ...]]:
         """Which source ports to trace now: those of live flows, and a few others in turn; empty when it is not time."""
@@ -171,16 +146,14 @@ class Controller:
     def tick(self, now_s: float) -> None:
         """Use again what has been well for long enough."""
         if self.policy.dynamic and self.health.due(now_s):
-            self._rebuild()
+            self._plans.rebuild()
 
     def blame(self, component: Component, now_s: float) -> None:
         """C4D names a path or a link: what is on it moves off, and nothing is put on it for a time."""
         hops = self._hops_of(component)
         if hops and self.policy.dynamic:
             self.health.blame(hops, now_s)
-            for planner in self._planners.values():
-                planner.close(hops)
-                self._apply(planner)
+            self._plans.close(hops)
 
     def _hops_of(self, component: Component) -> frozenset[str]:
         if component.kind == "link":
@@ -193,12 +166,7 @@ class Controller:
 
     def observe(self, background_bps: Mapping[str, float]) -> None:
         """Traffic of others, bit/s by hop: live flows go around it where that gains something."""
-        known = self._atlas.hops if self._atlas else ()
-        self._others_bps = {hop: bps for hop, bps in background_bps.items() if hop in known}
-        for planner in self._planners.values():
-            planner.observe(self._reckoned())
-            if self._relieve(planner):
-                self._apply(planner)
+        self._plans.observe(background_bps)
 
     def count(self, received_bytes: Mapping[str, int], over_s: float) -> None:
         """What switch ports have received in the time since the last such reading, by hop: see `observe`."""
@@ -227,67 +195,3 @@ class Controller:
     def turned(self) -> None:
         """Flows are being told to change: what telemetry has said of their shares so far does not count any more."""
         self._tuning.clear()
-
-    # What it does about it
-
-    def _rebuild(self) -> None:
-        """Plan on the atlas as it is now, from where every flow is now."""
-        free: dict[str, list[Live]] = defaultdict(list)
-        for live in self._roster:
-            if not live.pinned:
-                free[self._scope(live.flow)].append(live)
-        self._planners = {scope: self._fresh() for scope in sorted(free)} if self._atlas else {}
-        for scope, planner in self._planners.items():
-            planner.adopt((live.flow, self._roster.planned(live)) for live in free[scope])
-            planner.rebalance()
-            self._apply(planner)
-
-    def _fresh(self) -> Planner:
-        """A planner on the fabric as it is."""
-        assert self._atlas
-        planner = Planner(self._atlas, Conditions(background_bps=self._reckoned(), shares=self._shares))
-        planner.close(self.health.closed)
-        return planner
-
-    def _scope(self, flow: Flow) -> str:
-        return flow.job if self.policy.scope == "job" else ""
-
-    def _relieve(self, planner: Planner) -> bool:
-        """Move live flows where a link is asked for more than any NIC sends or receives: else nobody gains by it."""
-        loads = {hop: load for hop, load in planner.loads().items() if load != float("inf")}
-        access = max((loads.get(hop, 0.0) for hop in self._roster.ends()), default=0.0)
-        contended = max(loads.values(), default=0.0) > (1 + _SLACK) * access
-        if contended:
-            planner.rebalance()
-        return contended
-
-    def _reckoned(self) -> dict[str, float]:
-        """Traffic that cannot be moved: of others, and pinned."""
-        known = self._atlas.hops if self._atlas else ()
-        found = Counter({hop: bps for hop, bps in self._others_bps.items() if hop in known})
-        found.update(self._roster.pinned_bps())
-        return dict(found)
-
-    def _apply(self, planner: Planner) -> None:
-        """Have every flow's port and weight be what the plan says; one that is on its path already keeps its port."""
-        for assignment in planner.assignments():
-            live = self._roster[assignment.flow]
-            if not live.planned or self._roster.planned(live).path.hops != assignment.path.hops:
-                live.planned = assignment.path.source_port
-        if any(live.weight != 1.0 for live in self._roster):
-            self._divide(planner)
-        else:
-            for assignment in planner.assignments():
-                live = self._roster[assignment.flow]
-                self._roster.tell(live, live.planned, 1.0)
-
-    def _divide(self, planner: Planner) -> None:
-        """Share every connection's load anew; QPs without a share help the others."""
-        for flow, part in crews(planner.divide(), planner.flows).items():
-            self._roster.tell(self._roster[flow], self._roster[part.leader].planned, part.share)
-
-    def _remark(self, stranded: Iterable[str]) -> None:
-        if self._atlas is not None:
-            conditions = Conditions()
-            flows = [self._roster[flow].flow for flow in stranded]
-            self.remarks += [no_route(flow, self._atlas, conditions, self.health.closed) for flow in flows]

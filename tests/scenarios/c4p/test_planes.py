@@ -1,4 +1,4 @@
-"""Two-port NICs: both ports of every NIC receive alike."""
+"""Two-port NICs: both ports of every NIC receive alike, since channels go from port to like port, hashed or planned."""
 
 from collections import Counter
 
@@ -13,12 +13,22 @@ SIZE_BYTES = 16 << 20
 
 @pytest.mark.needs(hosts=8)
 @pytest.mark.usefixtures("planned")
-def test_both_ports_receive_alike(cluster, rdma_hosts, measure):
-    """A ring over hosts with a port in each of two planes uses all of both, and neither receives 2 % more."""
+@pytest.mark.parametrize("paths", ["ecmp", "planned"])
+def test_both_ports_receive_alike(cluster, rdma_hosts, measure, paths):
+    """In a ring over hosts with a port in each of two planes neither port receives 2 % more; planned, both are full."""
     hosts = place(rdma_hosts[:8])
     if len(hosts[0].nics) != 2:
         pytest.skip("one-plane: these hosts do not have two NICs each")
-    spec = job("planes", "bandwidth", hosts, seed=1, size_bytes=SIZE_BYTES, operations=3, back_to_back=True)
+    spec = job(
+        f"planes-{paths}",
+        "bandwidth",
+        hosts,
+        seed=1,
+        size_bytes=SIZE_BYTES,
+        operations=3,
+        back_to_back=True,
+        paths=paths,
+    )
     running = cluster.start(spec)
     results = cluster.results(running, "all_reduce", 120.0)
     carried = received(cluster.windows(spec.id))
@@ -28,10 +38,11 @@ def test_both_ports_receive_alike(cluster, rdma_hosts, measure):
         abs(first - second) / (first + second) * 2
         for first, second in ((carried[nic.name] for nic in host.nics) for host in hosts)
     ]
-    measure("c4p.plane_skew", max(skews), at_most=0.02)
+    measure("c4p.plane_skew", max(skews), at_most=0.02, paths=paths)
     bound_bps = sum(payload_bound(nic.rate_bps) for nic in hosts[0].nics)
     fraction = bus_bandwidth_bps("all_reduce", SIZE_BYTES, results) / bound_bps
-    measure("c4p.optimum_fraction", fraction, at_least=0.97, jobs=1, oversubscription="1:1", state="healthy")
+    labels = {"paths": paths, "jobs": 1, "oversubscription": "1:1", "state": "healthy"}
+    measure("c4p.optimum_fraction", fraction, at_least=0.97 if paths == "planned" else None, **labels)
 
 
 def received(windows):

@@ -15,7 +15,7 @@ from c4bench.c4p.policy import PathPolicy
 from c4bench.c4p.roster import Roster
 from c4bench.c4p.tuning import Tuning
 from c4bench.c4p.weights import connection
-from c4bench.model.diagnosis import Component
+from c4bench.model.diagnosis import Component, Diagnosis, Syndrome
 from c4bench.model.fabric import Flow, Path
 from c4bench.model.telemetry import ConnRecord
 
@@ -148,9 +148,14 @@ class Controller:
         if self.policy.dynamic and self.health.due(now_s):
             self._plans.rebuild()
 
-    def blame(self, component: Component, now_s: float) -> None:
-        """C4D names a path or a link: what is on it moves off, and nothing is put on it for a time."""
-        hops = self._hops_of(component)
+    def blame(self, found: Diagnosis, now_s: float) -> None:
+        """C4D names a path or a link: what is on it moves off, and nothing is put on it for a time.
+
+        What is slow stays where an end of it may be to blame as well: no other way would help that, and all lose the
+        room of this one.
+        """
+        end = found.syndrome is Syndrome.COMMUNICATION_SLOW and any(part.kind == "nic" for part in found.alternatives)
+        hops = frozenset[str]() if end else self._hops_of(found.component)
         if hops and self.policy.dynamic:
             self.health.blame(hops, now_s)
             self._plans.close(hops)

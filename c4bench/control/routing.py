@@ -198,7 +198,7 @@ class Routing:
 
     async def heed(self, diagnosis: Diagnosis) -> None:
         """What C4D blames is not used for a time."""
-        self.controller.blame(diagnosis.component, time.time())
+        self.controller.blame(diagnosis, time.time())
         await self._tell()
 
     async def _tell(self) -> None:

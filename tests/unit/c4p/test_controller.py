@@ -7,7 +7,7 @@ from c4bench.c4p.controller import Controller
 from c4bench.c4p.health import Health, Patience
 from c4bench.c4p.names import Seat, seat
 from c4bench.c4p.policy import PathPolicy
-from c4bench.model.diagnosis import Component
+from c4bench.model.diagnosis import Component, Diagnosis, Syndrome
 from c4bench.model.fabric import Flow
 from c4bench.model.telemetry import ConnRecord
 
@@ -120,12 +120,29 @@ def test_a_black_hole_is_left_and_used_again_when_it_has_been_back_for_a_while()
     assert "up:0>3" in spines(controller, live)
 
 
+def slow(kind, name, *alternatives):
+    """A finding of C4D's."""
+    what = Component(kind, name)
+    return Diagnosis("j", Syndrome.COMMUNICATION_SLOW, what, 0.0, 0.5, 1.0, 0.9, (), "", alternatives=alternatives)
+
+
+def test_what_an_end_may_be_to_blame_for_stays_where_it_is():
+    """A slow path keeps its links as long as it may be the NIC that is slow; with that ruled out it does not."""
+    world, live = World(), flows(count=4)
+    controller = running(world, live)
+    before = spines(controller, live)
+    controller.blame(slow("path", "h0/0>h8/0", Component("nic", "h0/0", "tx")), 1.0)
+    assert (spines(controller, live), controller.health.closed) == (before, frozenset())
+    controller.blame(slow("path", "h0/0>h8/0", Component("link", before[0])), 1.0)
+    assert before[0] not in spines(controller, live)
+
+
 def test_what_c4d_blames_is_avoided_for_a_time():
     """A blamed path's links carry nothing until the blame has passed, whatever probes say."""
     world, live = World(), flows(count=4)
     controller = running(world, live)
     blamed = controller.path(live[0].id).hops[1]
-    controller.blame(Component("path", "h0/0>h8/0"), 1.0)
+    controller.blame(slow("path", "h0/0>h8/0"), 1.0)
     assert blamed not in spines(controller, live)
     controller.learn(world.traces(controller.pairs()), 2.0)
     assert blamed in controller.health.closed

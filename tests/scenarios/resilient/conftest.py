@@ -68,14 +68,15 @@ class Ranks:
 
 
 @pytest.fixture(scope="module")
-def start(cluster, clocks, pytestconfig):
-    """Start ranks on hosts, with parameters of `trials`; they end with the module."""
+def start(cluster, clocks, pytestconfig, request):
+    """Start ranks on hosts, with parameters of `trials`; they end with the module, whose name their jobs have."""
     made = {}
+    module = request.module.__name__.rpartition(".")[2].removeprefix("test_")
 
     def begin(hosts, **parameters):
         key = (hosts, *sorted(parameters.items()))
         if key not in made:
-            name = f"trials{len(made)}"
+            name = f"{module}{len(made)}"
             seed = pytestconfig.option.c4_seed
             made[key] = Ranks(cluster, job(name, "trials", place(hosts), seed=seed, **parameters), clocks)
         return made[key]

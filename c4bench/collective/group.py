@@ -277,7 +277,7 @@ class Group:
         """Several QPs together could post more than their NIC sends; one is held back by the NIC itself."""
         if self.options.qps == 1 or self.options.resilient:
             return None
-        return Tempo(self.usual.weights[channel])
+        return Tempo(self.usual.weights[channel], self.options.window)
 
     def _check(self, kind: str) -> None:
         self._before()

@@ -46,9 +46,11 @@ class Lane:
         """So many messages have come on an inlet, and are used."""
         self.arrived += count
 
-    def acknowledged(self) -> None:
+    def acknowledged(self, now_ns: int) -> None:
         """One message fewer is in flight."""
         self._outstanding -= 1
+        if self.tempo:
+            self.tempo.acknowledged(now_ns)
 
     def pump(self, seq: int, now_ns: int) -> list[Outlet]:
         """Write all that may be written; returns the outlets written to."""

@@ -24,7 +24,16 @@ OPERATIONS = 2
 WINDOW = 10
 STAGING_BYTES = 8 << 20
 SETTLE_S = 2.5
-DRAWS = {"ECMP": 20, "ECMP, 4 QPs": 2, "ECMP, 8 QPs": 2, "ECMP, 16 QPs": 2, "pinned at random": 4}
+# A plan is the same at every draw, but acknowledgements are hashed.
+DRAWS = {
+    "ECMP": 20,
+    "ECMP, 4 QPs": 2,
+    "ECMP, 8 QPs": 2,
+    "ECMP, 16 QPs": 2,
+    "pinned at random": 4,
+    "+ global plan": 4,
+    "+ dynamic": 4,
+}
 MODES = {
     "ECMP": ("ecmp", None),
     "ECMP, 4 QPs": ("ecmp/4", None),
@@ -136,9 +145,8 @@ def judge(measure, run_directory):
         for mode, of_draws in case.found.items():
             mean = sum(of_draws) / len(of_draws)
             measure("c4p.optimum_fraction", mean, at_least=wanted if mode == best else None, paths=mode, **labels)
-        # A plan is the same at every draw; hashing is what is drawn.
-        drawn = case.found["ECMP"]
-        gain = ratio_interval(case.found[best] * len(drawn), drawn, seed=1)
+        drawn, planned = case.found["ECMP"], case.found[best]
+        gain = ratio_interval(planned * (len(drawn) // len(planned)), drawn, seed=1)
         interval = {key: round(value, 4) for key, value in gain._asdict().items()}
         measure("c4p.gain_over_ecmp", gain.mean, at_least=1.0, paths=best, seeds=len(drawn), **interval, **labels)
         # One for the whole run directory: topologies come one after the other, in scenarios of the same names.

@@ -1,11 +1,13 @@
 """Messages at a rate."""
 
+import pytest
+
 from c4bench.collective.tempo import Tempo
 
 
 def test_messages_keep_to_the_rate():
     """A message waits until those before it would have been sent; a pause saves nothing up."""
-    tempo = Tempo(8e9)
+    tempo = Tempo(8e9, 4)
     assert tempo.wait_ns(1000) == 0
     tempo.took(500, 1000)
     assert tempo.wait_ns(1100) == 400
@@ -13,3 +15,49 @@ def test_messages_keep_to_the_rate():
     tempo.took(500, 9000)
     tempo.took(500, 9000)
     assert tempo.wait_ns(9000) == 1000
+
+
+def test_messages_follow_what_the_path_carries():
+    """On a path of half the NIC's rate messages soon come hardly faster than it carries them, and no slower."""
+    tempo, sent, now_ns, link_free_ns = Tempo(8e9, 4), 0, 0, 0
+    on_their_way, gaps_ns, before_ns = [], [], 0
+    while sent < 100:
+        if len(on_their_way) < 4:
+            now_ns += tempo.wait_ns(now_ns)
+        while on_their_way and (len(on_their_way) == 4 or on_their_way[0] <= now_ns):
+            now_ns = max(now_ns, on_their_way[0])
+            tempo.acknowledged(on_their_way.pop(0))
+        if tempo.wait_ns(now_ns):
+            continue
+        tempo.took(1000, now_ns)
+        link_free_ns = max(link_free_ns, now_ns) + 2000
+        on_their_way.append(link_free_ns + 100)
+        gaps_ns.append(now_ns - before_ns)
+        sent, before_ns = sent + 1, now_ns
+    assert min(gaps_ns[1:4]) == 1000
+    assert min(gaps_ns[50:]) >= 2000 / 1.21
+    assert sum(gaps_ns[50:]) == pytest.approx(50 * 2000, rel=0.01)
+
+
+def test_a_burst_of_acknowledgements_lets_no_burst_go():
+    """Where acknowledgements come all at once, the messages that they release keep their distance."""
+    tempo = Tempo(8e9, 4)
+    for number in range(4):
+        tempo.took(1000, 1000 * number)
+    for _ in range(4):
+        tempo.acknowledged(12_000)
+    tempo.took(1000, 12_000)
+    assert tempo.wait_ns(12_000) > 2000
+
+
+def test_a_path_that_is_faster_again_is_used():
+    """Once acknowledgements come as soon as the NIC sends, so do messages."""
+    tempo, now_ns = Tempo(8e9, 4), 0
+    for took_ns in [20_000] * 20 + [1100] * 40:
+        now_ns += tempo.wait_ns(now_ns)
+        tempo.took(1000, now_ns)
+        now_ns += took_ns
+        tempo.acknowledged(now_ns)
+    now_ns += tempo.wait_ns(now_ns)
+    tempo.took(1000, now_ns)
+    assert tempo.wait_ns(now_ns) == 1000

@@ -119,8 +119,8 @@ class Outlet(ABC):
         """Have one QP take another path; nothing may be outstanding."""
 
     @abstractmethod
-    def acknowledged(self, qp: int, now_ns: int) -> None:
-        """The oldest message on a QP has reached the peer's memory."""
+    def acknowledged(self, qp: int, now_ns: int) -> int | None:
+        """The oldest message on a QP has reached the peer's memory; returns the ns it took, if posted once."""
 
     @abstractmethod
     def settle(self, waiting_for: str, now_ns: int) -> None:

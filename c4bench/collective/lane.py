@@ -46,11 +46,11 @@ class Lane:
         """So many messages have come on an inlet, and are used."""
         self.arrived += count
 
-    def acknowledged(self, now_ns: int) -> None:
-        """One message fewer is in flight."""
+    def acknowledged(self, took_ns: int | None) -> None:
+        """One message fewer is in flight; see `Outlet.acknowledged`."""
         self._outstanding -= 1
-        if self.tempo:
-            self.tempo.acknowledged(now_ns)
+        if self.tempo and took_ns is not None:
+            self.tempo.acknowledged(took_ns)
 
     def pump(self, seq: int, now_ns: int) -> list[Outlet]:
         """Write all that may be written; returns the outlets written to."""

@@ -78,8 +78,7 @@ class Operation:
 
     def acknowledged(self, outlet: Outlet, qp: int, now_ns: int) -> None:
         """The oldest message on an outlet's QP has arrived."""
-        outlet.acknowledged(qp, now_ns)
-        self._lane_of[outlet].acknowledged(now_ns)
+        self._lane_of[outlet].acknowledged(outlet.acknowledged(qp, now_ns))
         self._dirty.add(outlet)
 
     def arrived(self, inlet: Inlet, qp: int, immediate: int, now_ns: int) -> None:

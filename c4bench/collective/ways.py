@@ -34,23 +34,25 @@ class Way:
         self.record = record
         self.weight = 1.0
         self.carried_bytes = 0.0
-        self._lengths: deque[int] = deque()
+        self._in_flight: deque[tuple[int, int]] = deque()  # length and when posted, ns
 
     def write(self, local: tuple[int, int], remote: tuple[int, int], length: int, immediate: int, now_ns: int) -> None:
         """Post a message."""
         self.connection.write(local, remote, length, immediate=immediate, signaled=True)
         self.carried_bytes += length
-        self._lengths.append(length)
+        self._in_flight.append((length, now_ns))
         self.record.post(now_ns)
 
-    def acknowledged(self, now_ns: int) -> None:
-        """The oldest message has reached the peer's memory."""
-        self.record.acknowledge(self._lengths.popleft(), now_ns)
+    def acknowledged(self, now_ns: int) -> int:
+        """The oldest message has reached the peer's memory; returns the ns since it was posted."""
+        length, posted_ns = self._in_flight.popleft()
+        self.record.acknowledge(length, now_ns)
+        return now_ns - posted_ns
 
     @property
     def outstanding(self) -> int:
         """Messages written and not acknowledged."""
-        return len(self._lengths)
+        return len(self._in_flight)
 
 
 class WayOutlet(Outlet):
@@ -106,9 +108,9 @@ class WayOutlet(Outlet):
         way.connection.move(source_port)
         way.record.move(way.connection.source_port)
 
-    def acknowledged(self, qp: int, now_ns: int) -> None:
+    def acknowledged(self, qp: int, now_ns: int) -> int:
         """See Outlet."""
-        self._by_qp[qp].acknowledged(now_ns)
+        return self._by_qp[qp].acknowledged(now_ns)
 
     def settle(self, waiting_for: str, now_ns: int) -> None:
         """See Outlet."""

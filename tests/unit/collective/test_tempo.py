@@ -24,14 +24,15 @@ def test_messages_follow_what_the_path_carries():
     while sent < 100:
         if len(on_their_way) < 4:
             now_ns += tempo.wait_ns(now_ns)
-        while on_their_way and (len(on_their_way) == 4 or on_their_way[0] <= now_ns):
-            now_ns = max(now_ns, on_their_way[0])
-            tempo.acknowledged(on_their_way.pop(0))
+        while on_their_way and (len(on_their_way) == 4 or on_their_way[0][1] <= now_ns):
+            posted_ns, acknowledged_ns = on_their_way.pop(0)
+            now_ns = max(now_ns, acknowledged_ns)
+            tempo.acknowledged(acknowledged_ns - posted_ns)
         if tempo.wait_ns(now_ns):
             continue
         tempo.took(1000, now_ns)
         link_free_ns = max(link_free_ns, now_ns) + 2000
-        on_their_way.append(link_free_ns + 100)
+        on_their_way.append((now_ns, link_free_ns + 100))
         gaps_ns.append(now_ns - before_ns)
         sent, before_ns = sent + 1, now_ns
     assert min(gaps_ns[1:4]) == 1000
@@ -44,8 +45,8 @@ def test_a_burst_of_acknowledgements_lets_no_burst_go():
     tempo = Tempo(8e9, 4)
     for number in range(4):
         tempo.took(1000, 1000 * number)
-    for _ in range(4):
-        tempo.acknowledged(12_000)
+    for number in range(4):
+        tempo.acknowledged(12_000 - 1000 * number)
     tempo.took(1000, 12_000)
     assert tempo.wait_ns(12_000) > 2000
 
@@ -57,7 +58,7 @@ def test_a_path_that_is_faster_again_is_used():
         now_ns += tempo.wait_ns(now_ns)
         tempo.took(1000, now_ns)
         now_ns += took_ns
-        tempo.acknowledged(now_ns)
+        tempo.acknowledged(took_ns)
     now_ns += tempo.wait_ns(now_ns)
     tempo.took(1000, now_ns)
     assert tempo.wait_ns(now_ns) == 1000

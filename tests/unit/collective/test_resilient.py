@@ -346,35 +346,6 @@ def test_acknowledgements_lost_as_the_receiver_leaves(world):
     assert storm.struck == 1
 
 
-def test_silence_is_asked_of_all_nics_at_once(world):
-    """Where two NICs have lost their acknowledgements both are found out together, also the one that was not in use."""
-    made = resilient(world, 2, 3)
-    storm = Storm(made)
-
-    def work(comm):
-        summed(comm, 1000)
-        comm.barrier()
-        if comm.rank == 0:
-            for nic in (0, 1):
-                storm.add("acks", 1, nic, after=10)
-        repair, found_ns = comm._group._engine.repair, {}
-        broken = repair.broken
-
-        def noted(edge, rail, why, now_ns):
-            found_ns.setdefault(rail.nic, now_ns)
-            broken(edge, rail, why, now_ns)
-
-        repair.broken = noted
-        # So small that the first NIC alone carries them.
-        for step in range(5):
-            summed(comm, 2000, step)
-        return found_ns
-
-    for found_ns in unfailed(made, work):
-        assert set(found_ns) == {0, 1}
-        assert abs(found_ns[0] - found_ns[1]) / 1e9 < QUICK.quiet_s
-
-
 def keep_summing(comm):
     """Until something fails."""
     for step in range(100):

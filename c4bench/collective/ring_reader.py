@@ -193,6 +193,11 @@ def _op(raw: bytes, entry: CommEntry) -> OpRecord:
     )
 
 
+def _whose(end: _End) -> tuple[str, int, int, str, str, int]:
+    """What records of either end begin with: communicator, rank, peer, source, destination, QP."""
+    return end.entry.record.comm, end.entry.rank, end.name.peer, end.name.source, end.name.destination, end.name.qp
+
+
 def _conn(end: _End, now_ns: int | None) -> ConnRecord:
     (
         messages,
@@ -211,12 +216,7 @@ def _conn(end: _End, now_ns: int | None) -> ConnRecord:
     if now_ns is not None:
         spent[layout.STATES[state]] += max(0, now_ns - since)
     return ConnRecord(
-        comm=end.entry.record.comm,
-        rank=end.entry.rank,
-        peer=end.name.peer,
-        source=end.name.source,
-        destination=end.name.destination,
-        qp=end.name.qp,
+        *_whose(end),
         source_port=port,
         messages=messages,
         size_bytes=size_bytes,
@@ -235,12 +235,7 @@ def _conn(end: _End, now_ns: int | None) -> ConnRecord:
 
 def _arrival(end: _End) -> ArrivalRecord:
     return ArrivalRecord(
-        comm=end.entry.record.comm,
-        rank=end.entry.rank,
-        peer=end.name.peer,
-        source=end.name.source,
-        destination=end.name.destination,
-        qp=end.name.qp,
+        *_whose(end),
         messages=end.counters.counted,
         arrived=end.mark.messages,
         arrived_sum_ns=end.mark.sum_ns,

@@ -60,6 +60,14 @@ def summed(comm, count, step=0):
     np.testing.assert_array_equal(array, np.arange(count) * (size * (size + 1) // 2) + size * step)
 
 
+def lose(comm, storm, *nics):
+    """Once all ranks are at work, have these NICs, by rank and number, go down in one of the next operations."""
+    summed(comm, 100)
+    comm.barrier()
+    for rank, nic in nics if comm.rank == 0 else ():
+        storm.add("down", rank, nic, after=10)
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
 @pytest.mark.parametrize("nics", [1, 2, 3])
 def test_healthy_collectives_are_exact(world, size, nics):
@@ -589,11 +597,7 @@ def test_all_reduce_beside_degraded_ranks(world, size, nics, odds, op, second):
     want = {"sum": sum(range(size + 1)) * 60, "avg": sum(range(size + 1)) * 60 // size, "max": size * 60}[op]
 
     def work(comm):
-        summed(comm, 100)
-        comm.barrier()
-        if comm.rank == 0:
-            for odd in odds:
-                storm.add("down", odd, 0, after=10)
+        lose(comm, storm, *((odd, 0) for odd in odds))
         for _ in range(36):
             if second is not None and comm.rank == 0 and comm.resilience.split == 1:
                 storm.add("black hole", second, 1, after=20)
@@ -612,10 +616,8 @@ def test_host_lost_beside_a_degraded_rank(world):
     storm = Storm(made)
 
     def work(comm):
-        summed(comm, 100)
-        comm.barrier()
+        lose(comm, storm, (0, 0))
         if comm.rank == 0:
-            storm.add("down", 0, 0, after=10)
             for nic in range(2):
                 storm.add("black hole", 2, nic, after=1500)
         with pytest.raises(CollectiveError) as raised:
@@ -634,11 +636,7 @@ def test_all_reduce_by_a_ring_in_another_order(world, second):
     storm = Storm(made)
 
     def work(comm):
-        summed(comm, 100)
-        comm.barrier()
-        if comm.rank == 0:
-            storm.add("down", 1, 0, after=10)
-            storm.add("down", 2, 1, after=10)
+        lose(comm, storm, (1, 0), (2, 1))
         for step in range(40):
             if second and comm.rank == 0 and comm.resilience.reordered == 1:
                 storm.add("black hole", 3, 2, after=20)
@@ -655,11 +653,7 @@ def test_plain_ring_again(world):
     storm = Storm(made)
 
     def work(comm):
-        summed(comm, 100)
-        comm.barrier()
-        if comm.rank == 0:
-            storm.add("down", 1, 0, after=10)
-            storm.add("down", 2, 1, after=10)
+        lose(comm, storm, (1, 0), (2, 1))
         while not comm.resilience.reordered:
             summed(comm, 5_000)
         if comm.rank == 0:
@@ -682,11 +676,7 @@ def test_host_lost_in_another_order(world):
     storm = Storm(made)
 
     def work(comm):
-        summed(comm, 100)
-        comm.barrier()
-        if comm.rank == 0:
-            storm.add("down", 1, 0, after=10)
-            storm.add("down", 2, 1, after=10)
+        lose(comm, storm, (1, 0), (2, 1))
         while not comm.resilience.reordered:
             summed(comm, 5_000)
         if comm.rank == 0:
@@ -773,10 +763,8 @@ def test_nic_that_is_lost_while_the_others_connect(world):
     storm = Storm(made)
 
     def work(comm):
-        summed(comm, 100)
-        comm.barrier()
+        lose(comm, storm, (0, 0))
         if comm.rank == 0:
-            storm.add("down", 0, 0, after=10)
             made.down.add((2, 1))
         for step in range(24):
             summed(comm, 5_000, step)

@@ -12,6 +12,16 @@ REPOSITORY = Path(__file__).parents[2]
 RING = "tests/scenarios/collective/test_bandwidth.py::test_ring_is_exact_and_at_line_rate"
 SLICE = (RING, "tests/scenarios/c4p/test_atlas.py", "tests/scenarios/c4d/test_faults.py::test_slow_rank")
 ABLATION = ("tests/scenarios/c4p/test_ablation.py::test_slice",)
+# A home that is its owner's alone, the environment in it too, and as few open files as a login may have.
+LOGIN = """\
+set -e
+mkdir -p "$1/.venv"
+mount --bind "$2" "$1/.venv"
+cd "$1"
+ulimit -S -n 1024
+shift 2
+exec .venv/bin/python "$@"
+"""
 # Linux mixes what has gathered into its entropy after 4, 8 and 16 s.
 DRAWS = "for second in $(seq 20); do sleep 1; od -An -tx8 -N8 /dev/urandom; done"
 
@@ -35,10 +45,13 @@ def drawn(seed):
     "scenarios", [pytest.param(SLICE, id="slice"), pytest.param(ABLATION, id="ablation", marks=pytest.mark.nightly)]
 )
 def test_same_seed_same_bytes(tmp_path, scenarios):
-    """Two labs with one seed write identical measurements, wherever their checkouts are."""
-    copy = copied(tmp_path / "a" / "copy of the repository")
+    """Two labs with one seed write identical measurements, also from an ordinary login's checkout in a private home."""
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    copy = copied(home / "copy of the repository")
+    unshared = ("unshare", "--user", "--map-root-user", "--mount", "--", "bash", "-c", LOGIN, "login")
     first = start(REPOSITORY, tmp_path / "first", 7, scenarios)
-    again = start(copy, tmp_path / "once-more", 7, scenarios)
+    again = start(copy, tmp_path / "once-more", 7, scenarios, (*unshared, str(copy), sys.prefix))
     same = [measurements(first, tmp_path / "first"), measurements(again, tmp_path / "once-more")]
     assert same[0] == same[1]
 
@@ -60,11 +73,11 @@ def copied(place):
     return place
 
 
-def start(checkout, run_directory, seed, scenarios):
+def start(checkout, run_directory, seed, scenarios, python=(sys.executable,)):
     """A run of these scenarios, in a lab of its own."""
-    command = [sys.executable, "-m", "pytest", "--hosts=softroce", f"--c4-seed={seed}", f"--c4-run-dir={run_directory}"]
+    told = ("-m", "pytest", "--hosts=softroce", f"--c4-seed={seed}", f"--c4-run-dir={run_directory}")
     return subprocess.Popen(
-        [*command, *scenarios],
+        [*python, *told, *scenarios],
         cwd=checkout,
         env=os.environ | {"PYTHONPATH": str(checkout)},
         stdout=subprocess.PIPE,

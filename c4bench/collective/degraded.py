@@ -19,9 +19,10 @@ import numpy as np
 
 from c4bench.collective import schedule
 from c4bench.collective.arrays import Reducing
+from c4bench.collective.carriage import Carriage
 from c4bench.collective.detour import FOLD_CHUNKS, Split, Way, choose, settle
 from c4bench.collective.folding import Sides
-from c4bench.collective.group import Carriage, Group
+from c4bench.collective.group import Group
 from c4bench.collective.memory import Array
 from c4bench.collective.part import Part
 from c4bench.collective.process import Process

@@ -406,7 +406,7 @@ def test_a_lost_device_ends_the_operation(world):
 def test_transport_error_carries_status_and_peer(world):
     """A dead QP ends the operation at once with the transport's status, and the communicator refuses further work."""
     made = world(2, timeout_s=60.0)
-    made.network.dead.add(made.comms[1]._group._ring[0][1].connections[0].qp_num)
+    made.network.dead.add(made.comms[1]._group._connections.ring[0][1].connections[0].qp_num)
 
     def work(comm):
         comm.all_reduce(np.zeros(4, np.float32))
@@ -423,7 +423,7 @@ def test_a_port_event_is_part_of_the_error(world):
     made = world(2, timeout_s=1.0)
     made.ports[0][0].happen("PORT_ERR")
     assert made.run(lambda comm: comm.barrier()) == [None, None]
-    made.network.dead.add(made.comms[1]._group._ring[0][1].connections[0].qp_num)
+    made.network.dead.add(made.comms[1]._group._connections.ring[0][1].connections[0].qp_num)
     error = made.run(lambda comm: comm.barrier())[0]
     assert "seen before: PORT_ERR on rxe0" in str(error)
 
@@ -433,7 +433,7 @@ def test_planned_paths_come_from_the_rendezvous(world):
     made = world(3, paths="planned")
     asked = {(flow.source, flow.destination) for flow in made.rendezvous.asked}
     assert asked == {("h0/0", "h1/0"), ("h1/0", "h2/0"), ("h2/0", "h0/0")}
-    assert {comm._group._ring[0][0].connections[0].source_port for comm in made.comms} == {0xC100}
+    assert {comm._group._connections.ring[0][0].connections[0].source_port for comm in made.comms} == {0xC100}
 
 
 def test_a_connection_moves_between_operations(world):

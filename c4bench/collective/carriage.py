@@ -18,6 +18,14 @@ class Carriage(NamedTuple):
     weights: tuple[int, ...]
     chunk_bytes: int
 
+    def by(self, channels: frozenset[int]) -> "Carriage":
+        """The same by some of its channels only."""
+        return self._replace(weights=tuple(w if c in channels else 0 for c, w in enumerate(self.weights)))
+
+    def without(self, channels: frozenset[int]) -> "Carriage":
+        """The same by all but these channels."""
+        return self.by(frozenset(range(len(self.weights))) - channels)
+
     def cuts(self, segments: Sequence[Span], array: Array) -> list[tuple[int, Cut]]:
         """Each used channel and its share of every segment: one channel where the array is not worth more."""
         used = [channel for channel, weight in enumerate(self.weights) if weight]

@@ -53,6 +53,7 @@ class DegradedReduce:
         self._spare = np.empty(0, np.uint8)
         self._count = 0
         self.split = self.reordered = 0
+        self._lost: list[frozenset[int]] = []
         self._way: Way | None = None
         self._parts: dict[tuple[int, ...], Part] = {}
         self._helpers = ThreadPoolExecutor(len(group.site.ports), "beside")
@@ -83,7 +84,9 @@ class DegradedReduce:
         signature = Signature("all_gather", str(said.dtype), "", 0, said.nbytes)
         group.ring(signature, said, schedule.split(said.size, group.size), schedule.all_gather)
         told = [_channels(bits) for bits in said.tolist()]
-        self._way = choose(settle(told[::2], told[1::2]), group.usual.weights)
+        settled = settle(told[::2], told[1::2])
+        if settled != self._lost:
+            self._lost, self._way = settled, choose(settled, group.usual.weights)
 
     def run(self, way: Way, signature: Signature, array: Array, reducing: Reducing) -> None:
         """All-reduce a flat array. Raises CollectiveError."""

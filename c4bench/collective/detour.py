@@ -1,6 +1,7 @@
 """Which way large all-reduces take around what ranks have lost: pure planning, alike on ranks that know the same."""
 
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
 from c4bench.collective.order import Lost, poorest, ring_order
@@ -83,13 +84,13 @@ def _without_several(lost: Lost, weights: Sequence[int]) -> tuple[Split, float]:
     """The same where several are: a level for each channel's losers, but for those that win nothing."""
     if len(frozenset(range(len(weights))).difference(*lost)) < _SAFE_CHANNELS:
         return Split((), direct=True), float("inf")
-    apart = _losers(lost, len(weights))
-    found = _nested(apart, lost, weights)
-    while apart:
-        fewer = min((_less(apart, odds) for odds in apart), key=lambda some: _nested(some, lost, weights)[1])
-        if _nested(fewer, lost, weights)[1] > found[1]:
+    found = _nested(_losers(lost, len(weights)), lost, weights)
+    while found[0].levels:
+        levels = found[0].levels
+        fewer = min((_nested(_less(levels, each), lost, weights) for each in levels), key=itemgetter(1))
+        if fewer[1] > found[1]:
             break
-        apart, found = fewer, _nested(fewer, lost, weights)
+        found = fewer
     return found
 
 
@@ -103,8 +104,8 @@ def _losers(lost: Lost, channels: int) -> Apart:
     return losers
 
 
-def _less(apart: Apart, odds: tuple[int, ...]) -> Apart:
-    return {each: channels for each, channels in apart.items() if each != odds}
+def _less(levels: Sequence[Level], one: Level) -> Apart:
+    return {each.odds: each.lost for each in levels if each != one}
 
 
 def _nested(apart: Apart, lost: Lost, weights: Sequence[int]) -> tuple[Split, float]:

@@ -54,6 +54,7 @@ def lose(comm, storm, *nics):
         (6, 4, {0: [0], 3: [0, 3]}, "avg", None),
         (6, 4, {1: [0, 3], 2: [0]}, "sum", 4),
         (7, 5, {1: [0], 3: [0, 3], 5: [0, 3, 4]}, "max", None),
+        (5, 8, {1: [0], 3: [2]}, "sum", None),
     ],
 )
 def test_all_reduce_beside_degraded_ranks(world, size, nics, lost, op, second):

@@ -63,7 +63,7 @@ class Communicator:
         """Reduce `input` over all ranks and leave part `rank` in `output`; `input` holds size x `output` items."""
         source, target = arrays.whole_and_part(input, output, self.size)
         reducing = arrays.reducing(source, op, self.size)
-        with self._group.guard("reduce_scatter"):
+        with self._group.guard.during("reduce_scatter"):
             scratch = self._copy(source)
         signature = _signature("reduce_scatter", source, reduction=op)
         self._group.ring(signature, scratch, schedule.split(source.size, self.size), schedule.reduce_scatter, reducing)
@@ -89,7 +89,7 @@ class Communicator:
         whole = arrays.flat(array)
         reducing = arrays.reducing(whole, op, self.size)
         signature = _signature("reduce", whole, reduction=op, root=dst)
-        with self._group.guard("reduce"):
+        with self._group.guard.during("reduce"):
             own = whole if self.rank == dst else self._copy(whole)
         self._group.ring(signature, own, [(0, whole.size)], partial(schedule.reduce, root=dst), reducing)
 
@@ -119,7 +119,7 @@ class Communicator:
         """
         name = f"split{self._splits}"
         self._splits += 1
-        with self._group.guard(name):
+        with self._group.guard.during(name):
             said = self._group.site.exchange(name, msgspec.msgpack.encode((color, key)))
         wishes = [msgspec.msgpack.decode(raw, type=tuple[int | None, int]) for raw in said]
         if color is None:
@@ -172,7 +172,7 @@ class Communicator:
     def abandon(self, error: BaseException) -> None:
         """Tell the others that this rank cannot go on, unless it heard so from one of them."""
         for group in (self._group, *self._links.values()):
-            group.abandon(error)
+            group.guard.abandon(error)
 
     def close(self) -> None:
         """Release connections, memory and devices. May be called again, and after an error."""

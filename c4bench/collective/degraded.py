@@ -2,10 +2,13 @@
 
 Where ranks have lost NICs (the R2-AllReduce of R2CCL, arXiv 2512.25059) all ranks reduce the part 1 - y of an array
 together, by the NICs that the degraded ones have left. The others meanwhile reduce the rest among themselves, by those
-that all of these have lost. Then what the degraded ones have is folded into that: one rank's goes around the ring in
-chunks; where there are several, each sends it to the others directly (`folding`). Where neighbours have lost different
-NICs, a ring in which they share more is connected beside the communicator's own (`order`). Whether any of this is worth
-it says the cost model (`detour`). All ranks agree on what is lost beforehand, so that they choose alike.
+that these have lost. Then what the degraded ones have is folded into that: one rank's goes around the ring in chunks;
+where there are several, each sends it to the others directly (`folding`). Where they have lost different NICs there is
+such a part for each set of ranks that has lost some, and all are reduced at the same time.
+
+Where neighbours have lost different NICs, a ring in which they share more is connected beside the communicator's own
+(`order`). Whether any of this is worth it says the cost model (`detour`). All ranks agree on what is lost beforehand,
+so that they choose alike.
 """
 
 import zlib
@@ -13,15 +16,17 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from functools import partial
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
 
 from c4bench.collective import schedule
 from c4bench.collective.arrays import Reducing
-from c4bench.collective.detour import FOLD_CHUNKS, Split, Way, choose, settle
+from c4bench.collective.carriage import Carriage
+from c4bench.collective.detour import FOLD_CHUNKS, Level, Split, Way, choose, settle
 from c4bench.collective.folding import Sides
-from c4bench.collective.group import Carriage, Group
+from c4bench.collective.group import Group
 from c4bench.collective.memory import Array
 from c4bench.collective.part import Part
 from c4bench.collective.process import Process
@@ -30,7 +35,9 @@ from c4bench.model.telemetry import Member
 
 # Agreeing takes a lap of the ring; this many operations share its cost.
 _AGREE_EVERY = 16
-_SMALLEST_CHUNK_BYTES = 16 << 10
+# What is folded comes in messages of this time: shorter ones cost more than they win, and than a packet none is.
+_CHUNK_S = 100e-6
+_SMALLEST_CHUNK_BYTES, _ENOUGH_BYTES = 4 << 10, 16 << 10
 
 
 class DegradedReduce:
@@ -48,16 +55,17 @@ class DegradedReduce:
         self._spare = np.empty(0, np.uint8)
         self._count = 0
         self.split = self.reordered = 0
+        self._lost: list[frozenset[int]] = []
         self._way: Way | None = None
         self._parts: dict[tuple[int, ...], Part] = {}
-        self._helper = ThreadPoolExecutor(1, "beside")
+        self._helpers = ThreadPoolExecutor(len(group.site.ports), "beside")
         self._apart = len({member.host for member in members}) == len(members)
 
     def close(self) -> None:
         """See Communicator."""
         for part in self._parts.values():
             part.close()
-        self._helper.shutdown()
+        self._helpers.shutdown()
 
     def plan(self, array: Array) -> Way | None:
         """How this array is to be reduced; None for the ring. Every rank asks before each all-reduce of such arrays."""
@@ -78,7 +86,9 @@ class DegradedReduce:
         signature = Signature("all_gather", str(said.dtype), "", 0, said.nbytes)
         group.ring(signature, said, schedule.split(said.size, group.size), schedule.all_gather)
         told = [_channels(bits) for bits in said.tolist()]
-        self._way = choose(settle(told[::2], told[1::2]), group.usual.weights)
+        settled = settle(told[::2], told[1::2])
+        if settled != self._lost:
+            self._lost, self._way = settled, choose(settled, group.usual.weights)
 
     def run(self, way: Way, signature: Signature, array: Array, reducing: Reducing) -> None:
         """All-reduce a flat array. Raises CollectiveError."""
@@ -99,32 +109,44 @@ class DegradedReduce:
 
     def _run_split(self, split: Split, signature: Signature, array: Array, reducing: Reducing) -> None:
         group = self._group
-        cut = array.size - round(array.size * split.y)
-        together, rest = array[:cut], array[cut:]
-        left = group.usual._replace(
-            weights=tuple(0 if c in split.lost else weight for c, weight in enumerate(group.usual.weights))
-        )
-        others = tuple(rank for rank in range(group.size) if rank not in split.odds)
-        without = self._part(others) if group.rank in others else None
-        tasks = [self._helper.submit(self._reduce_beside, without, split, signature, rest, reducing)] if without else []
+        together, rests = _cut(array, split.levels)
+        left = group.usual.without(split.lost)
+        beside = [
+            (self._part(_others(level, group.size)), level, rest)
+            for level, rest in rests
+            if group.rank not in level.odds
+        ]
+        tasks = [
+            self._helpers.submit(self._reduce_beside, *each, signature, reducing, scatter=split.direct)
+            for each in beside
+        ]
         try:
-            group.ring(signature, together, schedule.split(cut, group.size), schedule.all_reduce, reducing, left)
+            segments = schedule.split(together.size, group.size)
+            group.ring(signature, together, segments, schedule.all_reduce, reducing, left)
         except BaseException as error:
-            if without:
-                without.abandon(error)
+            for part, _, _ in beside:
+                part.abandon(error)
             raise
         finally:
-            # It works on the caller's array.
+            # They work on the caller's array.
             wait(tasks)
         for task in tasks:
             task.result()
-        if len(split.odds) == 1:
-            plan = partial(schedule.fold, odd=split.odds[0])
-            self._group.ring(signature, rest, [(0, rest.size)], plan, reducing, _fine(left, rest.nbytes))
-        else:
-            room = -(-rest.size // len(others)) * len(split.odds) if without else 0
-            fine = _fine(left, rest.nbytes // len(others))
-            self._group.fold(signature, rest, self._room(room, rest.dtype), Sides(split.odds, others), reducing, fine)
+        for level, rest in rests:
+            (self._fold if split.direct else self._fold_around)(level, signature, rest, reducing, left)
+
+    def _fold_around(self, level: Level, signature: Signature, rest: Array, reducing: Reducing, left: Carriage) -> None:
+        """Fold in what the one odd rank has by the ring."""
+        (odd,) = level.odds
+        plan = partial(schedule.fold, odd=odd)
+        self._group.ring(signature, rest, [(0, rest.size)], plan, reducing, _fine(left, rest.nbytes))
+
+    def _fold(self, level: Level, signature: Signature, rest: Array, reducing: Reducing, left: Carriage) -> None:
+        """Fold in what the odd ranks have where the others have scattered theirs."""
+        group, others = self._group, _others(level, self._group.size)
+        room = -(-rest.size // len(others)) * len(level.odds) if group.rank in others else 0
+        fine = _fine(left, rest.nbytes // len(others))
+        group.fold(signature, rest, self._room(room, rest.dtype), Sides(level.odds, others), reducing, fine)
 
     def _room(self, items: int, dtype: np.dtype[Any]) -> Array:
         """Room for what is to be folded, the same memory as long as it is large enough."""
@@ -133,13 +155,26 @@ class DegradedReduce:
         return self._spare[: items * dtype.itemsize].view(dtype)
 
     @staticmethod
-    def _reduce_beside(without: Part, split: Split, signature: Signature, rest: Array, reducing: Reducing) -> None:
-        segments = schedule.split(rest.size, without.size)
-        plan = schedule.all_reduce if len(split.odds) == 1 else schedule.reduce_scatter
+    def _reduce_beside(
+        part: Part, level: Level, rest: Array, signature: Signature, reducing: Reducing, *, scatter: bool
+    ) -> None:
+        segments = schedule.split(rest.size, part.size)
+        plan = schedule.reduce_scatter if scatter else schedule.all_reduce
         # What is averaged is divided when all of it is there.
         steps = Reducing(reducing.step, reducing.step)
-        weights = tuple(weight if c in split.lost else 0 for c, weight in enumerate(without.usual.weights))
-        without.ring(signature, rest, segments, plan, steps, without.usual._replace(weights=weights))
+        part.ring(signature, rest, segments, plan, steps, part.usual.by(level.lost))
+
+
+def _cut(array: Array, levels: Sequence[Level]) -> tuple[Array, list[tuple[Level, Array]]]:
+    """What all reduce together of a flat array, and the part of each level."""
+    edges = list(accumulate((round(array.size * level.y) for level in levels), initial=0))
+    cut = array.size - edges[-1]
+    rests = [array[cut + low : cut + high] for low, high in pairwise(edges)]
+    return array[:cut], list(zip(levels, rests, strict=True))
+
+
+def _others(level: Level, size: int) -> tuple[int, ...]:
+    return tuple(rank for rank in range(size) if rank not in level.odds)
 
 
 def _bits(channels: frozenset[int]) -> int:
@@ -152,6 +187,7 @@ def _channels(bits: int) -> frozenset[int]:
 
 def _fine(carriage: Carriage, share_bytes: int) -> Carriage:
     """In chunks so short that the way of the first counts for little."""
-    channels = sum(map(bool, carriage.weights))
-    wanted = max(_SMALLEST_CHUNK_BYTES, share_bytes // (channels * FOLD_CHUNKS) // 64 * 64)
+    rates_bps = [weight for weight in carriage.weights if weight]
+    least = min(_ENOUGH_BYTES, max(_SMALLEST_CHUNK_BYTES, int(min(rates_bps) / 8 * _CHUNK_S)))
+    wanted = max(least, share_bytes // (len(rates_bps) * FOLD_CHUNKS)) // 64 * 64
     return carriage._replace(chunk_bytes=min(carriage.chunk_bytes, wanted))

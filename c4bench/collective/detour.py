@@ -1,10 +1,11 @@
 """Which way large all-reduces take around what ranks have lost: pure planning, alike on ranks that know the same."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
-from c4bench.collective.order import poorest, ring_order
-from c4bench.sim.degraded import Cost, best, fold
+from c4bench.collective.order import Lost, poorest, ring_order
+from c4bench.sim.degraded import Ring, best, nest
 
 # Chunks that the fold is pipelined in: enough for the way around the ring to count for little.
 FOLD_CHUNKS = 32
@@ -12,12 +13,27 @@ FOLD_CHUNKS = 32
 _SAFE_CHANNELS = 2
 
 
-class Split(NamedTuple):
-    """The part `y` of an array is reduced without the ranks `odds` first, by the channels `lost` to all of them."""
+class Level(NamedTuple):
+    """The part `y` of an array is reduced without the ranks `odds` first, by the channels that these have `lost`."""
 
     odds: tuple[int, ...]
     lost: frozenset[int]
     y: float
+
+
+class Split(NamedTuple):
+    """All `levels` and what is left of the array are reduced at the same time, then the odd ranks' parts folded in.
+
+    These send theirs to all others where it is `direct`, and else around the ring.
+    """
+
+    levels: tuple[Level, ...]
+    direct: bool
+
+    @property
+    def lost(self) -> frozenset[int]:
+        """The channels of all levels."""
+        return frozenset[int]().union(*(level.lost for level in self.levels))
 
 
 class Order(NamedTuple):
@@ -27,6 +43,8 @@ class Order(NamedTuple):
 
 
 Way = Split | Order
+# Ranks, and the channels that they have lost and no others have.
+Apart = Mapping[tuple[int, ...], frozenset[int]]
 
 
 def settle(lost: Sequence[frozenset[int]], sure: Sequence[frozenset[int]]) -> list[frozenset[int]]:
@@ -48,21 +66,54 @@ def choose(lost: Sequence[frozenset[int]], weights: Sequence[int]) -> Way | None
     if not hurt or any(len(channels) == len(weights) for channels in lost):
         return None
     plain, order = tuple(range(len(lost))), ring_order(lost, weights)
-    common = frozenset.intersection(*(lost[rank] for rank in hurt))
-    cost = _split_cost(lost, weights, hurt, common)
-    if cost.way == "split" and cost.relative * poorest(order, lost, weights) < sum(weights):
-        return Split(hurt, common, cost.y)
+    split, relative = _without_one(lost, weights, hurt) if len(hurt) == 1 else _without_several(lost, weights)
+    if split.levels and relative * poorest(order, lost, weights) < sum(weights):
+        return split
     return Order(order) if order != plain else None
 
 
-def _split_cost(
-    lost: Sequence[frozenset[int]], weights: Sequence[int], hurt: Sequence[int], common: frozenset[int]
-) -> Cost:
-    """What it costs to go beside the degraded ranks, by the channels that these have lost in common."""
-    whole, left = sum(weights), poorest(range(len(lost)), lost, weights)
-    if len(hurt) == 1:
-        return best([sum(weights[channel] for channel in channels) / whole for channels in lost], FOLD_CHUNKS)
-    channels = min(len(weights) - len(lost[rank]) for rank in hurt)
-    if not (common and left) or channels < _SAFE_CHANNELS:
-        return Cost("balance", float("inf"))
-    return fold(len(lost), len(hurt), left / whole, sum(weights[channel] for channel in common) / whole, FOLD_CHUNKS)
+def _without_one(lost: Lost, weights: Sequence[int], hurt: tuple[int, ...]) -> tuple[Split, float]:
+    """The cheapest split where one rank is degraded, and its relative cost; no levels where none is worth it."""
+    whole = sum(weights)
+    cost = best([sum(weights[channel] for channel in channels) / whole for channels in lost], FOLD_CHUNKS)
+    levels = (Level(hurt, lost[hurt[0]], cost.y),) if cost.way == "split" else ()
+    return Split(levels, direct=False), cost.relative
+
+
+def _without_several(lost: Lost, weights: Sequence[int]) -> tuple[Split, float]:
+    """The same where several are: a level for each channel's losers, but for those that win nothing."""
+    if len(frozenset(range(len(weights))).difference(*lost)) < _SAFE_CHANNELS:
+        return Split((), direct=True), float("inf")
+    found = _nested(_losers(lost, len(weights)), lost, weights)
+    while found[0].levels:
+        levels = found[0].levels
+        fewer = min((_nested(_less(levels, each), lost, weights) for each in levels), key=itemgetter(1))
+        if fewer[1] > found[1]:
+            break
+        found = fewer
+    return found
+
+
+def _losers(lost: Lost, channels: int) -> Apart:
+    """Of each channel that not all but one have lost."""
+    losers: dict[tuple[int, ...], frozenset[int]] = {}
+    for channel in range(channels):
+        odds = tuple(rank for rank, gone in enumerate(lost) if channel in gone)
+        if 0 < len(odds) <= len(lost) - 2:
+            losers[odds] = losers.get(odds, frozenset()) | {channel}
+    return losers
+
+
+def _less(levels: Sequence[Level], one: Level) -> Apart:
+    return {each.odds: each.lost for each in levels if each != one}
+
+
+def _nested(apart: Apart, lost: Lost, weights: Sequence[int]) -> tuple[Split, float]:
+    """Levels of these ranks and channels, as large as the cost model says, and what they cost."""
+    whole = sum(weights)
+    used = frozenset[int]().union(*apart.values())
+    left = poorest(range(len(lost)), lost, [0 if c in used else weight for c, weight in enumerate(weights)])
+    rings = [Ring(len(odds), sum(weights[c] for c in channels) / whole) for odds, channels in apart.items()]
+    cost = nest(len(lost), left / whole, rings, FOLD_CHUNKS)
+    levels = [Level(odds, channels, y) for (odds, channels), y in zip(apart.items(), cost.parts, strict=True)]
+    return Split(tuple(levels), direct=True), cost.relative

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import msgspec
 
 from c4bench.collective.arrays import Reducing
+from c4bench.collective.carriage import Carriage
 from c4bench.collective.errors import CollectiveError
-from c4bench.collective.group import Carriage, Group, Planner
+from c4bench.collective.group import Group, Planner
 from c4bench.collective.memory import Array
 from c4bench.collective.process import Process
 from c4bench.collective.schedule import Span
@@ -26,7 +27,7 @@ class Part:
         self._whole = whole
         self._ranks = tuple(ranks)
         placed = [msgspec.structs.replace(members[rank], rank=place) for place, rank in enumerate(ranks)]
-        with whole.guard("connecting"):
+        with whole.guard.during("connecting"):
             place = self._ranks.index(whole.rank)
             self._group = Group(f"{whole.name}/{name}", place, placed, process, whole.options)
 
@@ -60,12 +61,12 @@ class Part:
         except CollectiveError as error:
             peer = self._ranks[error.peer] if error.peer >= 0 else -1
             found = error.seen_by(self._whole.name, self._whole.rank, signature.kind, peer)
-            self._whole.abandon(found)
+            self._whole.guard.abandon(found)
             raise found from error
 
     def abandon(self, error: BaseException) -> None:
-        """See Group."""
-        self._group.abandon(error)
+        """See Guard."""
+        self._group.guard.abandon(error)
 
     def close(self) -> None:
         """See Group."""

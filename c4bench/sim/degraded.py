@@ -1,12 +1,13 @@
 """What lost NICs cost an all-reduce and a training step: the cost model of R2CCL (arXiv 2512.25059), flow by flow.
 
-Servers form a ring; a server that has lost the fraction X of its NICs has the bandwidth (1 - X) B. Three ways to go on:
+Servers form a ring; a server that has lost the fraction X of its NICs has the bandwidth (1 - X) B. The ways to go on:
 
 `balance`: the ring as it is, so all go at the pace of the slowest server: T/T0 = 1 / (1 - X).
 `repair`: the lost NIC's flows all go by one other NIC, which carries twice its share: T/T0 = 2.
 `split` (the paper's R2-AllReduce): all reduce the fraction 1 - Y together, while the healthy ones reduce the rest among
 themselves; then the degraded ones' part is folded in and the result sent back, pipelined in K chunks. With Y = X and
 one degraded server T/T0 = 1 + n X (1 + 1/K) / (2 (n - 1) (1 - X)).
+`nest` (its recursion): where servers have lost different parts, a ring without each set of them that has lost the same.
 
 Times are in units of D/B: what one server needs to send its whole array once.
 """
@@ -24,6 +25,20 @@ class Cost(msgspec.Struct, frozen=True):
     way: str
     relative: float
     y: float = 0.0
+
+
+class Ring(msgspec.Struct, frozen=True):
+    """All but `without` servers, two at least, by the part `by` of a server's bandwidth, which those have lost."""
+
+    without: int
+    by: float
+
+
+class Nest(msgspec.Struct, frozen=True):
+    """What rings beside each other come to: the time relative to the healthy ring, and the part each ring reduces."""
+
+    relative: float
+    parts: tuple[float, ...]
 
 
 def healthy(servers: int) -> float:
@@ -73,20 +88,19 @@ def best(lost: Sequence[float], chunks: int = 4) -> Cost:
     return min(ways, key=lambda cost: cost.relative)
 
 
-def fold(servers: int, degraded: int, left: float, beside: float, chunks: int) -> Cost:
-    """Split where several servers have lost the same NICs, of which the others make use meanwhile.
+def nest(servers: int, left: float, rings: Sequence[Ring], chunks: int) -> Nest:
+    """Split where several servers have lost NICs: beside the ring of all, by the part `left` of the bandwidth.
 
-    `left` is the part of its bandwidth by which the ring of all still goes, `beside` the part that all the degraded
-    ones have lost. The others only scatter their sums of the part `y`; then the degraded ones' are folded in, while
-    everybody is given the result. The more servers are degraded, the more each of the others has to give.
+    All rings are done with their parts at the same time; those beside only scatter their sums. Then, ring by ring, the
+    servers it went without send theirs, while everybody is given the result. The more these are, the more each of the
+    others has to give. Without `rings` it is balance.
     """
-    well = servers - degraded
-    given = (servers - 1) / well / left * (1 + 1 / chunks) if well > 1 else float("inf")
-    together, among = healthy(servers) / left, healthy(max(1, well)) / 2 / beside
-    if given >= together:
-        return Cost("balance", 1 / left)
-    y = together / (together + among)
-    return Cost("split", (together * (1 - y) + given * y) / healthy(servers), y)
+    paces = [left / healthy(servers), *(2 * ring.by / healthy(servers - ring.without) for ring in rings)]
+    given = [(servers - 1) / (servers - ring.without) / left * (1 + 1 / chunks) for ring in rings]
+    first = 1 / sum(paces)
+    parts = tuple(first * pace for pace in paces[1:])
+    second = sum(part * each for part, each in zip(parts, given, strict=True))
+    return Nest((first + second) / healthy(servers), parts)
 
 
 def spread(failures: Sequence[int], servers: int, nics: int) -> list[float]:

@@ -32,7 +32,8 @@ class Network:
         self.retransmission = Retransmission()
         self.connections: dict[int, LoopbackConnection] = {}
         self.regions: dict[int, LoopbackRegion] = {}
-        self.lock = threading.Lock()
+        # Memory may be given up by whoever holds it, in the middle of a write.
+        self.lock = threading.RLock()
         self._qps = itertools.count(_FIRST_QP)
         self._keys = itertools.count(1)
 
@@ -72,8 +73,9 @@ class LoopbackRegion:
         return port is self.port and self._begin <= address and address + length <= self._end
 
     def close(self) -> None:
-        """Deregister. May be called again."""
-        self.port.network.regions.pop(self.lkey, None)
+        """Deregister, once nothing is being copied there. May be called again."""
+        with self.port.network.lock:
+            self.port.network.regions.pop(self.lkey, None)
 
 
 class LoopbackPort:
@@ -119,9 +121,9 @@ class LoopbackPort:
         return LoopbackConnection(self, profile, receives)
 
     def complete(self, completion: Completion) -> None:
-        """Queue a completion and wake whoever waits."""
-        self._completions.append(completion)
-        with suppress(OSError):  # closed meanwhile
+        """Queue a completion and wake whoever waits; the caller holds the network's lock."""
+        if not self.closed:
+            self._completions.append(completion)
             os.eventfd_write(self.event_fds[0], 1)
 
     def completions(self, *, arm: bool = True) -> list[Completion]:
@@ -142,12 +144,13 @@ class LoopbackPort:
 
     def close(self) -> None:
         """Take its connections off the network and close the descriptors. May be called again."""
-        if self.closed:
-            return
-        self.closed = True
-        self.network.remove(self)
-        for fd in self.event_fds:
-            os.close(fd)
+        with self.network.lock:
+            if self.closed:
+                return
+            self.closed = True
+            self.network.remove(self)
+            for fd in self.event_fds:
+                os.close(fd)
 
 
 def _consume(fd: int) -> None:

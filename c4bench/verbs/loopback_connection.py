@@ -146,7 +146,7 @@ class LoopbackConnection:
     def retry(self, now_s: float) -> bool:
         """See Unanswered."""
         with self.port.network.lock:
-            if not self._unanswered or self.broken:
+            if not self._unanswered or self.broken or self.port.closed:
                 return False
             if now_s >= self._due_s:
                 self._again(now_s)
@@ -214,7 +214,8 @@ class LoopbackConnection:
 
     def _come_late(self, far: LoopbackConnection, life: int, writes: list[_Write]) -> None:
         with self.port.network.lock:
-            if not far.broken and far.life == life:
+            closed = self.port.closed or far.port.closed
+            if not (closed or far.broken) and far.life == life:
                 for write in writes:
                     self._deliver(far, write)
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from rates import usual
 
-from c4bench.sim.degraded import balance, best, fold
+from c4bench.sim.degraded import Ring, balance, best, nest
 from c4bench.workload.trials import Trial
 
 NEVER = 1 << 40
@@ -102,8 +102,28 @@ def test_all_reduce_beside_several_lost_nics(start, several_nics, inject, measur
             faults.enter_context(inject("nic.down", host=host.name, nic=0))
         assert ways.take().split > 0
     left = 1 - 1 / len(nics)
-    models = {"balance": 1 / left, "split": fold(len(several_nics), 2, left, 1 - left, CHUNKS).relative}
+    models = {"balance": 1 / left, "split": nest(len(several_nics), left, [Ring(2, 1 - left)], CHUNKS).relative}
     ways.check(measure, models, f"1 of {len(nics)} on two hosts")
+
+
+@pytest.mark.needs(hosts=8)
+def test_all_reduce_beside_unlike_hosts(start, several_nics, inject, measure):
+    """With a NIC lost on one host and two on another, rings beside both and beside one are as their model says; exact.
+
+    The others go beside both by what both have lost, and beside the one by what only that has.
+    """
+    nics = len(several_nics[0].nics)
+    if nics < 4:
+        pytest.skip("few-nics: hosts with one NIC left are not split off together; try --c4-topology blocks-4")
+    ways = Ways(start, several_nics)
+    with ExitStack() as faults:
+        for host, nic in ((several_nics[1], 0), (several_nics[5], 0), (several_nics[5], 1)):
+            faults.enter_context(inject("nic.down", host=host.name, nic=nic))
+        assert ways.take().split > 0
+    left = 1 - 2 / nics
+    rings = [Ring(2, 1 / nics), Ring(1, 1 / nics)]
+    models = {"balance": 1 / left, "split": nest(len(several_nics), left, rings, CHUNKS).relative}
+    ways.check(measure, models, f"1 of {nics}, and 2 on another host")
 
 
 @pytest.mark.needs(hosts=4)

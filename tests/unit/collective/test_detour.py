@@ -15,25 +15,38 @@ NICS = 4
 def test_single_degraded_rank_is_split_off(ranks, nics, lost):
     """One rank that has lost some of its NICs is left out of about what it has lost."""
     split = choose([NONE, frozenset(lost), *[NONE] * (ranks - 2)], [25] * nics)
-    assert split is not None
-    assert (split.odds, split.lost) == ((1,), lost)
-    assert len(lost) / nics <= split.y < 1.2 * len(lost) / nics
+    (level,) = split.levels
+    assert (level.odds, level.lost, split.direct) == ((1,), lost, False)
+    assert len(lost) / nics <= level.y < 1.2 * len(lost) / nics
 
 
 @pytest.mark.parametrize(("ranks", "nics", "lost"), [(8, 3, {1}), (5, 4, {0, 1}), (8, 8, {0, 7})])
 def test_several_degraded_ranks_are_split_off(ranks, nics, lost):
     """Two ranks that have lost the same NICs are both left out of more than these were of the whole."""
     split = choose([NONE, frozenset(lost), *[NONE] * (ranks - 3), frozenset(lost)], [25] * nics)
-    assert split is not None
-    assert (split.odds, split.lost) == ((1, ranks - 1), lost)
-    assert len(lost) / nics < split.y < 2 * len(lost) / nics
+    (level,) = split.levels
+    assert (level.odds, level.lost, split.direct) == ((1, ranks - 1), lost, True)
+    assert len(lost) / nics < level.y < 2 * len(lost) / nics
 
 
-def test_what_degraded_ranks_have_in_common_is_used():
-    """Of two ranks, one of which has lost more, the others use what both have lost."""
-    split = choose([frozenset({0}), frozenset({0, 1}), *[NONE] * 10], [1] * 4)
-    assert split is not None
-    assert (split.odds, split.lost) == ((0, 1), {0})
+@pytest.mark.parametrize("ranks", [6, 12])
+def test_degraded_ranks_that_have_lost_more_are_split_off_twice(ranks):
+    """Of two ranks one has lost more: a part is reduced without both, and one without that, each by its own NICs."""
+    split = choose([frozenset({0}), frozenset({0, 1}), *[NONE] * (ranks - 2)], [1] * NICS)
+    assert [(level.odds, level.lost) for level in split.levels] == [((0, 1), {0}), ((1,), {1})]
+    assert sum(level.y for level in split.levels) > 0.6
+
+
+def test_rank_that_has_lost_most_is_split_off_where_others_are_few():
+    """Two of four ranks would give too much for both; without the one that has lost more all others go beside it."""
+    split = choose([frozenset({0}), NONE, frozenset({0, 1}), NONE], [1] * NICS)
+    assert [(level.odds, level.lost) for level in split.levels] == [((2,), {1})]
+
+
+def test_ranks_that_have_lost_different_nics_are_split_off_each():
+    """With NICs enough, two that have lost different ones are both gone beside, each by what it has lost."""
+    split = choose([NONE, frozenset({0}), NONE, NONE, NONE, frozenset({1}), NONE, NONE], [1] * 8)
+    assert [(level.odds, level.lost) for level in split.levels] == [((1,), {0}), ((5,), {1})]
 
 
 def test_who_is_cut_off_by_its_neighbours_has_lost_nothing():
@@ -58,9 +71,7 @@ def test_ring_has_another_order_where_neighbours_have_lost_different_nics():
 
 def test_rates_say_how_much_is_lost():
     """A slow NIC is worth less of the array than a fast one."""
-    slow, fast = (choose([frozenset({nic}), NONE, NONE, NONE], [1, 3]) for nic in (0, 1))
-    assert slow is not None
-    assert fast is not None
+    slow, fast = (choose([frozenset({nic}), NONE, NONE, NONE], [1, 3]).levels[0] for nic in (0, 1))
     assert slow.y < 0.3
     assert fast.y > 0.7
 
@@ -70,14 +81,19 @@ def test_rates_say_how_much_is_lost():
     weights=st.lists(st.integers(1, 4), min_size=NICS, max_size=NICS),
 )
 def test_any_way_is_one_that_ranks_can_go(lost, weights):
-    """Whatever is lost: split off are all that are degraded, by NICs that none of them has; a ring has all ranks."""
+    """Whatever is lost: split off are those that have lost a level's NICs, and no others; a ring has all ranks."""
     way = choose(lost, weights)
     assert way == choose(list(lost), list(weights))
     if isinstance(way, Split):
-        assert way.odds == tuple(rank for rank, channels in enumerate(lost) if channels)
-        assert way.lost
-        assert all(way.lost <= lost[odd] < frozenset(range(NICS)) for odd in way.odds)
-        assert 0 < way.y < 1
+        assert way.levels
+        assert sum(len(level.lost) for level in way.levels) == len(way.lost)
+        assert 0 < sum(level.y for level in way.levels) < 1
+        for level in way.levels:
+            assert level.y > 0
+            assert level.lost
+            assert all((rank in level.odds) == (level.lost <= gone) for rank, gone in enumerate(lost))
+            assert not any(level.lost & gone for rank, gone in enumerate(lost) if rank not in level.odds)
+            assert len(lost) - len(level.odds) >= 2
     elif way:
         assert sorted(way.ranks) == list(range(len(lost)))
         assert poorest(way.ranks, lost, weights) > poorest(range(len(lost)), lost, weights)

@@ -57,21 +57,41 @@ def test_steps_at_scale(gpus):
     assert 0.01 < overheads[1] < overheads[10] < 0.045
 
 
-@given(servers=st.integers(3, 128), degraded_ones=st.integers(1, 8), nics=st.sampled_from([2, 4, 8]))
-def test_several_degraded_servers_cost_no_more_than_the_ring(servers, degraded_ones, nics):
-    """Whatever is split off beside several degraded servers costs no more than the ring at their pace."""
-    cost = degraded.fold(servers, min(degraded_ones, servers - 1), 1 - 1 / nics, 1 / nics, 32)
-    assert cost.relative <= nics / (nics - 1) + 1e-9
-    assert 0 <= cost.y < 1
+@given(
+    servers=st.integers(4, 128),
+    losers=st.lists(st.integers(1, 8), max_size=3, unique=True),
+    nics=st.sampled_from([4, 8]),
+)
+def test_rings_beside_each_other_reduce_less_than_the_whole(servers, losers, nics):
+    """Whatever rings there are, each reduces a part, and together less than all; without any it is balance."""
+    rings = [degraded.Ring(min(count, servers - 2), 1 / nics) for count in losers]
+    left = 1 - len(rings) / nics
+    found = degraded.nest(servers, left, rings, 32)
+    assert all(part > 0 for part in found.parts)
+    assert sum(found.parts) < 1
+    assert found.relative > 1 - 1e-9
+    assert degraded.nest(servers, left, [], 32).relative == pytest.approx(1 / left)
 
 
 def test_few_of_many_degraded_servers_cost_as_one():
     """Two of 128 servers that have lost one NIC of eight cost what one does: less than the paper says of one."""
-    one, two = (degraded.fold(128, count, 7 / 8, 1 / 8, 32).relative for count in (1, 2))
+    one, two = (nested(128, 7, (count, 1)) for count in (1, 2))
     assert one == pytest.approx(two, rel=0.002)
     assert 1 < two < degraded.paper(128, 1 / 8, 32)
 
 
 def test_half_of_few_servers_is_left_to_the_ring():
     """With two of four degraded the other two would have to give as much as is won."""
-    assert degraded.fold(4, 2, 1 / 2, 1 / 2, 32).way == "balance"
+    assert nested(4, 4, (2, 4)) > 2
+
+
+@pytest.mark.parametrize("servers", [8, 64])
+def test_a_ring_for_each_loss_costs_less_than_one_for_what_is_common(servers):
+    """Of two servers that have lost one and two NICs of eight, both are gone beside, and one of them once more."""
+    both = nested(servers, 6, (2, 1), (1, 1))
+    assert both < nested(servers, 6, (1, 1)) < nested(servers, 6, (2, 1)) < 8 / 6
+
+
+def nested(servers, left, *rings):
+    """The relative cost where servers have eight NICs: of the ring of all by so many, and rings without some."""
+    return degraded.nest(servers, left / 8, [degraded.Ring(count, nics / 8) for count, nics in rings], 32).relative

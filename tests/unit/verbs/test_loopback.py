@@ -75,6 +75,18 @@ def test_a_peer_that_is_gone_does_not_answer(sides):
     assert write(near, far, length=0) == ["RETRY_EXC_ERR"]
 
 
+def test_nothing_comes_from_a_port_that_is_closed(sides):
+    """What was not answered before is not tried again: its memory may be gone."""
+    near, far = sides
+    near.memory.value = b"payload"
+    near.port.network.fate = lambda _, __: "lost"
+    assert write(near, far) == []
+    near.port.close()
+    near.port.network.fate = lambda _, __: ""
+    assert not near.connection.retry(now_s=float("inf"))
+    assert far.memory.value == b""
+
+
 def test_a_message_without_a_receive_is_an_error(sides):
     """More messages than receives, or more receives than the queue holds, are noticed."""
     near, far = sides

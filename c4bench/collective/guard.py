@@ -1,0 +1,49 @@
+"""What a failure in a communicator is to those who take part: an error here, and word to the others."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from c4bench.collective.errors import CollectiveError
+from c4bench.collective.rendezvous import Rendezvous
+from c4bench.errors import C4Error
+from c4bench.model.telemetry import Failure
+from c4bench.verbs.errors import VerbsError
+
+
+class Guard:
+    """Of one rank of a communicator. `broken`: it is closed or has failed."""
+
+    def __init__(self, comm: str, rank: int, rendezvous: Rendezvous) -> None:
+        self._comm, self._rank, self._rendezvous = comm, rank, rendezvous
+        self.broken = False
+
+    def check(self, kind: str, seq: int) -> None:
+        """Raise CollectiveError where no operation can begin any more."""
+        if self.broken:
+            raise self._error(kind, seq, "this communicator is closed or has failed; make another", "BROKEN")
+
+    @contextmanager
+    def during(self, kind: str, seq: int = -1) -> Iterator[None]:
+        """Make a CollectiveError of what goes wrong with a device or memory, and tell the others of any error."""
+        try:
+            yield
+        except (VerbsError, MemoryError) as error:
+            status = "DEVICE" if isinstance(error, VerbsError) else "MEMORY"
+            found = self._error(kind, seq, str(error), status)
+            self.abandon(found)
+            raise found from error
+        except BaseException as error:
+            self.abandon(error)
+            raise
+
+    def abandon(self, error: BaseException) -> None:
+        """Tell the others why this rank cannot go on, unless it only heard so itself."""
+        status, peer = (error.status, error.peer) if isinstance(error, CollectiveError) else ("", -1)
+        if not (self.broken or status == "ABORTED"):
+            with suppress(C4Error):
+                rank = peer if status == "HOST_LOST" else self._rank
+                self._rendezvous.fail(self._comm, Failure(rank, str(error) or type(error).__name__, status, peer))
+        self.broken = True
+
+    def _error(self, kind: str, seq: int, message: str, status: str) -> CollectiveError:
+        return CollectiveError(message, comm=self._comm, rank=self._rank, kind=kind, seq=seq, status=status)

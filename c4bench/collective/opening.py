@@ -1,0 +1,54 @@
+"""What a rank opens to take part in a communicator: its NICs, and the communicator's record."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from c4bench.collective.options import Options
+from c4bench.collective.process import Process
+from c4bench.collective.ring_layout import MAX_RANKS
+from c4bench.collective.silence import Silence
+from c4bench.collective.wiring import Site
+from c4bench.errors import UsageError
+from c4bench.model.fabric import Nic
+from c4bench.model.telemetry import CommRecord, Member
+from c4bench.verbs.transport import Port
+
+
+def used_nics(members: Sequence[Member], nics: Sequence[Nic], options: Options) -> tuple[Nic, ...]:
+    """The NICs of this rank that become channels. Raises UsageError where members have too few, or are too many."""
+    most = min([len(nics), *(len(member.nics) for member in members)])
+    wanted = options.channels or most
+    if not 0 < wanted <= most:
+        raise UsageError(f"{wanted} channels need as many NICs on every member; there are {most}")
+    if len(members) > MAX_RANKS:
+        raise UsageError(f"{len(members)} ranks; a communicator records at most {MAX_RANKS}")
+    return tuple(nics[:wanted])
+
+
+def open_site(
+    undo: ExitStack,
+    name: str,
+    rank: int,
+    members: Sequence[Member],
+    process: Process,
+    options: Options,
+    nics: tuple[Nic, ...],
+) -> Site:
+    """Open them; `undo` closes them, and gives back the paths that were planned meanwhile."""
+    ports = tuple(_opened(undo, process.open_port(nic)) for nic in nics)
+    recording = process.recorder if options.record else Silence()
+    index = recording.communicator(CommRecord(name, process.job, tuple(members)), rank)
+    undo.callback(recording.release, index)
+    site = Site(name, rank, tuple(members), process, nics, ports, recording, index, options)
+    undo.callback(_release_routes, site)
+    return site
+
+
+def _opened(undo: ExitStack, port: Port) -> Port:
+    undo.callback(port.close)
+    return port
+
+
+def _release_routes(site: Site) -> None:
+    if site.routed:
+        site.process.rendezvous.release(site.routed)

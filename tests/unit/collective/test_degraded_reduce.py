@@ -1,0 +1,195 @@
+"""Large all-reduces around what ranks have lost, over loopback: all go the same way, and every element is exact."""
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from storm import (
+    Storm,
+    keep_summing,
+    resilient,
+    states,
+    summed,
+    unfailed,
+)
+
+from c4bench.collective import degraded
+from c4bench.collective.errors import CollectiveError
+
+# 16 KiB of them and a little more.
+LARGE = 2_100
+
+
+@pytest.fixture(autouse=True)
+def agreed_often(monkeypatch):
+    """So that a few operations show what many would."""
+    monkeypatch.setattr(degraded, "_AGREE_EVERY", 4)
+
+
+def check_all_went_around(made, work):
+    """`work` counts, on every rank alike, operations that went around what is lost, and there are some."""
+    (done,) = set(unfailed(made, work))
+    assert done > 0
+
+
+def lose(comm, storm, *nics):
+    """Once all ranks are at work, have these NICs, by rank and number, go down in one of the next operations."""
+    summed(comm, 100)
+    comm.barrier()
+    for rank, nic in nics if comm.rank == 0 else ():
+        storm.add("down", rank, nic, after=10)
+
+
+@pytest.mark.parametrize(
+    ("size", "nics", "lost", "op", "second"),
+    [
+        (4, 2, {0: [0]}, "sum", None),
+        (4, 2, {2: [0]}, "avg", None),
+        (4, 2, {1: [0]}, "max", 3),
+        (5, 3, {0: [0], 1: [0]}, "sum", None),
+        (5, 3, {1: [0], 3: [0]}, "avg", None),
+        (6, 3, {0: [0], 4: [0]}, "max", 2),
+        (7, 3, {0: [0], 2: [0]}, "sum", 0),
+        (4, 4, {0: [0], 2: [0, 3]}, "avg", None),
+        (6, 4, {0: [0], 3: [0, 3]}, "avg", None),
+        (6, 4, {1: [0, 3], 2: [0]}, "sum", 4),
+        (7, 5, {1: [0], 3: [0, 3], 5: [0, 3, 4]}, "max", None),
+        (5, 8, {1: [0], 3: [2]}, "sum", None),
+    ],
+)
+def test_all_reduce_beside_degraded_ranks(world, size, nics, lost, op, second):
+    """The others reduce a part without ranks that have lost NICs: exact everywhere, also if another NIC dies in it."""
+    made = resilient(world, size, nics, split_bytes=1 << 14)
+    storm = Storm(made)
+    want = {"sum": sum(range(size + 1)) * 60, "avg": sum(range(size + 1)) * 60 // size, "max": size * 60}[op]
+    gone = [(rank, nic) for rank, each in lost.items() for nic in each]
+
+    def work(comm):
+        lose(comm, storm, *gone)
+        for _ in range(10):
+            if second is not None and comm.rank == 0 and comm.resilience.split == 1:
+                storm.add("black hole", second, 1, after=20)
+            array = np.arange(LARGE, dtype=np.int64) * 60 * (comm.rank + 1)
+            comm.all_reduce(array, op)
+            np.testing.assert_array_equal(array, np.arange(LARGE) * want)
+        return comm.resilience.split
+
+    check_all_went_around(made, work)
+    assert storm.struck == len(gone) + (second is not None)
+
+
+def test_host_lost_beside_a_degraded_rank(world):
+    """A host that loses all its NICs while a part is reduced without another ends it on every rank, with its name."""
+    made = resilient(world, 4, split_bytes=1 << 14)
+    storm = Storm(made)
+
+    def work(comm):
+        lose(comm, storm, (0, 0))
+        if comm.rank == 0:
+            for nic in range(2):
+                storm.add("black hole", 2, nic, after=1500)
+        with pytest.raises(CollectiveError) as raised:
+            keep_summing(comm)
+        return raised.value
+
+    for error in made.run(work):
+        assert error.status in ("HOST_LOST", "ABORTED")
+        assert "host h2" in str(error)
+
+
+def test_nic_that_is_lost_while_the_others_connect(world):
+    """One that goes down while the others connect to reduce without a degraded rank costs no element, and no error."""
+    made = resilient(world, 4, split_bytes=1 << 14)
+    storm = Storm(made)
+
+    def work(comm):
+        lose(comm, storm, (0, 0))
+        if comm.rank == 0:
+            made.down.add((2, 1))
+        for step in range(10):
+            summed(comm, LARGE, step)
+        return comm.resilience.split
+
+    check_all_went_around(made, work)
+
+
+@pytest.mark.parametrize("second", [False, True])
+def test_all_reduce_by_a_ring_in_another_order(world, second):
+    """Where neighbours have lost different NICs ranks form another ring: exact, also if one more NIC dies in it."""
+    made = resilient(world, 4, 3, split_bytes=1 << 14)
+    storm = Storm(made)
+
+    def work(comm):
+        lose(comm, storm, (1, 0), (2, 1))
+        for step in range(12):
+            if second and comm.rank == 0 and comm.resilience.reordered == 1:
+                storm.add("black hole", 3, 2, after=20)
+            summed(comm, LARGE, step)
+        return comm.resilience.reordered
+
+    check_all_went_around(made, work)
+    assert storm.struck == 2 + second
+
+
+def test_plain_ring_again(world):
+    """When the NICs are back large all-reduces go by the plain ring again, also where there are no others."""
+    made = resilient(world, 4, 3, split_bytes=1 << 14)
+    storm = Storm(made)
+
+    def work(comm):
+        lose(comm, storm, (1, 0), (2, 1))
+        while not comm.resilience.reordered:
+            summed(comm, LARGE)
+        if comm.rank == 0:
+            storm.heal()
+        since = before = 0
+        for step in range(3000):
+            summed(comm, LARGE, step)
+            since = since + 1 if comm.resilience.reordered == before else 0
+            before = comm.resilience.reordered
+            if since == 12:
+                break
+        return since, states(comm)
+
+    assert set(map(str, unfailed(made, work))) == {str((12, {"up": 6}))}
+
+
+def test_host_lost_in_another_order(world):
+    """A host that loses all its NICs in a ring of another order is named by its rank in the communicator."""
+    made = resilient(world, 5, 3, split_bytes=1 << 14)
+    storm = Storm(made)
+
+    def work(comm):
+        lose(comm, storm, (1, 0), (2, 1))
+        while not comm.resilience.reordered:
+            summed(comm, LARGE)
+        if comm.rank == 0:
+            for nic in range(3):
+                storm.add("black hole", 3, nic, after=100)
+        with pytest.raises(CollectiveError) as raised:
+            keep_summing(comm)
+        return raised.value
+
+    for error in made.run(work):
+        assert error.status in ("HOST_LOST", "ABORTED")
+        assert error.peer == 3
+        assert error.comm == "dp"
+
+
+@given(data=st.data())
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_ranks_have_lost_nics(world, data):
+    """Whichever NICs ranks have lost but one, large all-reduces are exact, and all ranks go the same way."""
+    size, nics = data.draw(st.integers(3, 6), label="ranks"), data.draw(st.integers(2, 4), label="NICs")
+    lost = data.draw(st.sets(st.tuples(st.integers(0, size - 1), st.integers(1, nics - 1))), label="lost")
+    made = resilient(world, size, nics, split_bytes=1 << 14, down=lost)
+
+    def work(comm):
+        for step in range(6):
+            summed(comm, LARGE, step)
+        return comm.resilience.split, comm.resilience.reordered
+
+    try:
+        assert len(set(unfailed(made, work))) == 1
+    finally:
+        made.close()

@@ -1,0 +1,85 @@
+"""A host that has lost all its NICs: the error is loud, and says which; a lost NIC is found out, too."""
+
+import numpy as np
+import pytest
+from storm import (
+    Storm,
+    keep_summing,
+    resilient,
+    summed,
+)
+
+from c4bench.collective.errors import CollectiveError
+
+
+@pytest.mark.parametrize("nics", [1, 2])
+def test_host_without_a_nic_is_named_by_all(world, nics):
+    """When every NIC of a host is gone, all ranks soon have an error that names it; the others can go on without it."""
+    made = resilient(world, 4, nics)
+    storm = Storm(made)
+
+    def work(comm):
+        summed(comm, 1000)
+        comm.barrier()
+        if comm.rank == 0:
+            for nic in range(nics):
+                storm.add("black hole", 2, nic, after=20)
+        with pytest.raises(CollectiveError) as raised:
+            keep_summing(comm)
+        if comm.rank == 2:
+            return raised.value, None
+        with comm.shrink([raised.value.peer]) as left:
+            array = np.full(1000, comm.rank)
+            left.all_reduce(array)
+            return raised.value, array[0]
+
+    outcomes = made.run(work)
+    for error, _ in outcomes:
+        assert error.peer == 2
+        assert error.status in ("HOST_LOST", "ABORTED")
+        assert "host h2" in str(error)
+    assert [outcome[1] for outcome in outcomes] == [4, 4, None, 4]
+
+
+def test_killed_rank_is_a_lost_host(world):
+    """A rank whose process is gone answers no probe: the others are told whose it is, and go on without it."""
+    made = resilient(world, 3)
+
+    def work(comm):
+        summed(comm, 1000)
+        comm.barrier()
+        if comm.rank == 1:
+            for port in made.ports[1]:
+                made.network.remove(port)
+            return None
+        with pytest.raises(CollectiveError) as raised:
+            keep_summing(comm)
+        with comm.shrink([raised.value.peer]) as left:
+            summed(left, 1000)
+        return raised.value.peer
+
+    assert made.run(work) == [1, None, 1]
+
+
+@pytest.mark.parametrize("kind", ["black hole", "down", "path"])
+def test_what_was_to_blame_is_found(world, kind):
+    """A NIC that reaches nobody is blamed as a NIC; a path between two NICs that reach others, as a path."""
+    made = resilient(world, 4)
+    storm = Storm(made)
+
+    def work(comm):
+        summed(comm, 1000)
+        comm.barrier()
+        if comm.rank == 0:
+            storm.add(kind, 1, 0, after=10)
+        for _ in range(1000):
+            summed(comm, 10_000)
+            done = comm.resilience
+            said = np.array([done.died > 0, len(done.findings) > 0], np.int64)
+            comm.all_reduce(said)
+            if said[0] == said[1] > 0:
+                break
+        return comm.resilience.findings[:1]
+
+    found = {name for outcome in made.run(work) for finding in outcome for name in finding}
+    assert found == ({"path h1/0>h2/0", "path h2/0>h1/0"} if kind == "path" else {"nic h1/0"})

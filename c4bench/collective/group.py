@@ -18,8 +18,8 @@ from c4bench.collective.memory import Array, Registrations
 from c4bench.collective.operation import Operation
 from c4bench.collective.options import Options
 from c4bench.collective.process import Process
+from c4bench.collective.rendezvous import Alarm
 from c4bench.collective.resilience import Resilience
-from c4bench.collective.resilient.fabric import Rails
 from c4bench.collective.ring_layout import MAX_RANKS
 from c4bench.collective.schedule import RingPlan, Span
 from c4bench.collective.silence import Silence
@@ -80,7 +80,7 @@ class Group:
             undo.callback(self._release_routes)
             self._registrations += [Registrations(port) for port in ports]
             undo.callback(self._deregister)
-            self._fabric: Fabric = (Rails if options.resilient else Channels)(self.site, alarm, undo)
+            self._fabric = _fabric(self.site, alarm, undo)
             self._engine = self._fabric.engine
             self._ring = self._wire_ring(closed=closed)
             self._undo = undo.pop_all()
@@ -340,3 +340,11 @@ def _channels(members: Sequence[Member], nics: Sequence[Nic], options: Options) 
     if len(members) > MAX_RANKS:
         raise UsageError(f"{len(members)} ranks; a communicator records at most {MAX_RANKS}")
     return nics[:wanted]
+
+
+def _fabric(site: Site, alarm: Alarm, undo: ExitStack) -> Fabric:
+    if not site.options.resilient:
+        return Channels(site, alarm, undo)
+    from c4bench.collective.resilient.fabric import Rails  # noqa: PLC0415  (not every rank's spawner should hold it)
+
+    return Rails(site, alarm, undo)

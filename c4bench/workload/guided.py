@@ -7,7 +7,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
-from c4bench.c4p.names import Seat, seat
+from c4bench.model.seat import Seat, seat
 from c4bench.collective.communicator import Communicator
 from c4bench.collective.group import Group
 from c4bench.errors import UnhealthyError

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from c4bench.agent.spawner import Exited, Report, Spawn, Started, process_state, start
-from c4bench.wire.channel import frame
+from c4bench.wire.framing import frame
 from c4bench.wire.messages import JobSpec
 
 JOB = JobSpec("job", "test", (), ())

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from c4bench.c4p.names import seat
+from c4bench.model.seat import seat
 from c4bench.collective.local import LocalRendezvous
 from c4bench.collective.options import Options
 from c4bench.collective.process import Process

@@ -38,8 +38,8 @@ CONN_NAME_BYTES = 256
 CONN_BYTES = 192
 ARRIVAL_BYTES = 96
 
-# seq, size_bytes, entered_ns, started_ns, finished_ns, names. Behind it a bit for each rank that is awaited, up to the last
-# of them: mostly there is none, and what is not written costs no checksum.
+# seq, size_bytes, entered_ns, started_ns, finished_ns, names. Behind it a bit for each rank that is awaited, up to the
+# last of them: mostly there is none, and what is not written costs no checksum.
 OP = struct.Struct("<QQqqq48s")
 _NAMES = struct.Struct("16s16s16s")
 # messages, size_bytes; nanoseconds of credit, data and transfer; last_progress_ns, outstanding, owed, source_port,
@@ -80,7 +80,9 @@ class Slot:
         at = self._offset + (self._generation & 1) * self._size
         body = at + _COPY.size
         self._memory[body : body + len(payload)] = payload
-        _COPY.pack_into(self._memory, at, self._generation, len(payload), zlib.crc32(payload, self._generation & _CHECKSUM_MASK))
+        _COPY.pack_into(
+            self._memory, at, self._generation, len(payload), zlib.crc32(payload, self._generation & _CHECKSUM_MASK)
+        )
 
 
 def read_slot(memory: mmap.mmap, offset: int, size: int) -> bytes | None:

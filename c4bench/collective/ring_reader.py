@@ -20,6 +20,7 @@ from c4bench.model.telemetry import ArrivalRecord, CommRecord, ConnRecord, OpRec
 _CREDIT, _DATA = layout.STATES.index("credit"), layout.STATES.index("data")
 _SENDING = Struct(layout.CONN.format + layout.TALLY.format.removeprefix("<"))
 _COUNTED = -1 - len(STRIDES)  # where a tally begins
+_UNTOLD = 0, Mark(0, 0)
 
 
 class Ring(NamedTuple):
@@ -133,9 +134,7 @@ class _Ends:
         self._whose: list[_Whose | None] = []
         self._told: dict[int, tuple[int, Mark]] = {}
 
-    def read(
-        self, comms: Mapping[int, CommEntry], *, changed: bool
-    ) -> Iterator[tuple[_Whose, tuple[int, ...], Mark]]:
+    def read(self, comms: Mapping[int, CommEntry], *, changed: bool) -> Iterator[tuple[_Whose, tuple[int, ...], Mark]]:
         """Those of these communicators, which may have changed; of one recorded since, the next reading has them."""
         if self._names.read() or changed:
             self._whose = [_whose(name, comms) for name in self._names.values]
@@ -147,7 +146,7 @@ class _Ends:
     def _mark(self, place: int, numbers: tuple[int, ...]) -> Mark:
         """The roundest count since it was read last."""
         counted = numbers[_COUNTED]
-        before, mark = self._told.get(place, (0, Mark(0, 0)))
+        before, mark = self._told.get(place, _UNTOLD)
         if counted != before:
             # A place that was given back counts from nothing again.
             mark = roundest(before if counted > before else 0, counted, numbers[_COUNTED + 1 :])

@@ -1,4 +1,4 @@
-"""What a port has to say as asynchronous iterators, for a program with an event loop; ranks have none (see `waiting`)."""
+"""What a port has to say as asynchronous iterators, for programs with an event loop. Ranks have none: see `waiting`."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""How messages stand on a stream: each behind its length. Ranks and their spawner need no more of the wire than that."""
+"""How messages stand on a stream: each behind its length. Ranks and their spawner need no more of the wire."""
 
 LENGTH_BYTES = 4
 

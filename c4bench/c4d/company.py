@@ -2,29 +2,19 @@
 
 from collections import deque
 from collections.abc import Collection
-from typing import NamedTuple
 
 from c4bench.c4d.localise import Cell, Links
+from c4bench.model.recording import Arrival
 
 _KEPT = 64
-
-
-class _Arrival(NamedTuple):
-    """Connections of a job that began to carry in a span; `known`: the links of all of them are."""
-
-    job: str
-    opened_s: float
-    closed_s: float
-    nics: frozenset[str]
-    links: frozenset[str]
-    known: bool
 
 
 class Company:
     """When connections of which job began to carry, or did so again after a while; shared by all jobs' detectors."""
 
     def __init__(self) -> None:
-        self._arrivals: deque[_Arrival] = deque(maxlen=_KEPT)
+        self._arrivals: deque[Arrival] = deque(maxlen=_KEPT)
+        self._news: deque[Arrival] = deque(maxlen=_KEPT)
 
     def came(self, job: str, opened_s: float, closed_s: float, cells: Collection[Cell], links: Links) -> None:
         """Cells of a job have begun to carry in a span of its delay matrix."""
@@ -32,7 +22,18 @@ class Company:
             nics = frozenset(nic for cell in cells for nic in cell[:2])
             hops = frozenset(hop for cell in cells for hop in links.get(cell, ()))
             known = all(links.get(cell) for cell in cells)
-            self._arrivals.append(_Arrival(job, opened_s, closed_s, nics, hops, known))
+            self._news.append(Arrival(job, opened_s, closed_s, nics, hops, known))
+            self.hear(self._news[-1])
+
+    def hear(self, arrival: Arrival) -> None:
+        """Somebody has seen connections of a job begin to carry."""
+        self._arrivals.append(arrival)
+
+    def news(self) -> list[Arrival]:
+        """What has come since this was last asked."""
+        news = list(self._news)
+        self._news.clear()
+        return news
 
     def explains(self, job: str, cells: Collection[Cell], links: Links, since_s: float, until_s: float) -> bool:
         """Whether all these cells of a job met what came, of another job, when they became slow."""
@@ -45,7 +46,7 @@ class Company:
         return all(any(_meet(cell, links.get(cell, ()), one) for one in others) for cell in cells)
 
 
-def _meet(cell: Cell, links: Collection[str], arrival: _Arrival) -> bool:
+def _meet(cell: Cell, links: Collection[str], arrival: Arrival) -> bool:
     """At a NIC or on a link; where it is not known which links either crosses, they may."""
     if not (links and arrival.known):
         return True

@@ -6,11 +6,11 @@ from functools import partial
 
 from c4bench.c4d import losses
 from c4bench.c4d.clocks import HostClocks
-from c4bench.c4d.company import Company
 from c4bench.c4d.deaths import death_verdicts
+from c4bench.c4d.fabric import Fabric
 from c4bench.c4d.hangs import Standstill, further_verdicts, standstill_verdicts, standstills
 from c4bench.c4d.intake import Intake
-from c4bench.c4d.job_view import JobView, Ways
+from c4bench.c4d.job_view import JobView
 from c4bench.c4d.lateness import Late, Lateness
 from c4bench.c4d.ledger import Ledger
 from c4bench.c4d.localise import Cell
@@ -21,6 +21,7 @@ from c4bench.c4d.thresholds import hung_after_s, span_s
 from c4bench.c4d.verdict import Verdict, rank_component
 from c4bench.c4d.wandering import Wandering
 from c4bench.model.diagnosis import Cause, Component, Diagnosis, Loss, Syndrome
+from c4bench.model.recording import FailureTold, Judged, LossTold, Record
 from c4bench.model.telemetry import Failure, Window
 
 # What is seen of the component itself, so that no other fault can make it look so.
@@ -30,10 +31,10 @@ _INDEPENDENT = frozenset({Cause.PROCESS_STOPPED, Cause.PROCESS_ENDED, Cause.CONN
 class JobDetector:
     """Follows one job. A hang silences the slowness judgements: whatever is slow then is slow because of it."""
 
-    def __init__(self, view: JobView, clocks: HostClocks, company: Company) -> None:
+    def __init__(self, view: JobView, clocks: HostClocks, fabric: Fabric) -> None:
         self._view = view
         self._clocks = clocks
-        self._network = SlowNetwork(view, company)
+        self._network = SlowNetwork(view, fabric)
         self._outages = Outages(view, clocks)
         self._lateness: dict[int, Lateness] = {}
         self._wandering = Wandering()
@@ -169,20 +170,14 @@ def _how_late(late: Late) -> str:
 class Detector:
     """C4D for all jobs whose windows it is fed.
 
-    `ways` are the links that a source port takes between two NICs, as far as they are known; links are told from NICs
-    and paths by them. It may grow. What is not believed is counted in `dropped`, by host and by why. Detectors that are
-    fed jobs of one fabric share their `company`.
+    Detectors that are fed jobs of one `fabric` share it. What is not believed is counted in `dropped`, by host and by
+    why.
     """
 
-    def __init__(
-        self,
-        ways: Ways | None = None,
-        dropped: defaultdict[str, Counter[str]] | None = None,
-        company: Company | None = None,
-    ) -> None:
+    def __init__(self, fabric: Fabric | None = None, dropped: defaultdict[str, Counter[str]] | None = None) -> None:
+        self._fabric = fabric or Fabric()
         self._intake = Intake(dropped)
-        self._ledger = Ledger(self._intake, ways)
-        self._company = company or Company()
+        self._ledger = Ledger(self._intake, self._fabric.ways)
         self._jobs: dict[str, JobDetector] = {}
 
     @property
@@ -196,20 +191,31 @@ class Detector:
         self._ledger.settle()
         return sum(self._intake.dropped.values(), Counter())
 
+    def hear(self, record: Record) -> list[Diagnosis]:
+        """Take in the next record of a recording, or of what is about to be one; new findings where it is judged."""
+        match record:
+            case Window():
+                self.feed(record)
+            case Judged():
+                return self.judge(record.at_s) if self._intake.admit_time(record.at_s) else []
+            case FailureTold() | LossTold():
+                self._told(record)
+            case _:
+                self._fabric.hear(record)
+        return []
+
     def feed(self, window: Window) -> None:
         """Take in one agent's window; never raises for what a window holds."""
         if self._intake.admit(window):
             self._ledger.take(window)
 
-    def told(self, job: str, comm: str, failure: Failure) -> None:
-        """A member of a communicator has told the others that it cannot go on: a hint who was first, not a verdict."""
-        if job in self._ledger.jobs:
-            self._job(job).told(comm, failure)
-
-    def lost(self, job: str, comm: str, loss: Loss) -> None:
-        """A member of a communicator goes on without a part of the network, and says which."""
-        if job in self._ledger.jobs:
-            self._job(job).lost(comm, loss)
+    def _told(self, record: FailureTold | LossTold) -> None:
+        if record.job not in self._ledger.jobs:
+            return
+        if isinstance(record, FailureTold):
+            self._job(record.job).told(record.comm, record.failure)
+        else:
+            self._job(record.job).lost(record.comm, record.loss)
 
     def judge(self, now_s: float) -> list[Diagnosis]:
         """New findings at `now_s` on the master's clock; call it after each batch of windows."""
@@ -222,7 +228,7 @@ class Detector:
 
     def _job(self, name: str) -> JobDetector:
         if name not in self._jobs:
-            self._jobs[name] = JobDetector(self._ledger.jobs[name], self._ledger.clocks, self._company)
+            self._jobs[name] = JobDetector(self._ledger.jobs[name], self._ledger.clocks, self._fabric)
         return self._jobs[name]
 
     def cells(self, job: str) -> Mapping[Cell, float]:

@@ -38,6 +38,10 @@ class Intake:
         self._latest[window.host] = (window.sequence, window.end_s)
         return True
 
+    def admit_time(self, at_s: float) -> bool:
+        """Whether the master's clock can show `at_s`; it may have been set back."""
+        return self._check("torn time", "master", ok=abs(at_s) < _LATEST_S)
+
     def admit_comm(self, record: CommRecord, host: str) -> bool:
         """Whether a communicator numbers its members from 0, seats them apart, and has one on `host`."""
         numbered = [member.rank for member in record.members] == list(range(len(record.members)))

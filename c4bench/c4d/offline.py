@@ -1,10 +1,11 @@
-"""Judge recorded telemetry: the same detector, with the windows' own times for a clock."""
+"""Judge what was recorded: the same detector hears the same, and judges when the live one did."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from c4bench.c4d.detector import Detector
 from c4bench.model.diagnosis import Diagnosis
+from c4bench.model.recording import Judged, Record
 from c4bench.model.telemetry import Window
 
 # A window further ahead of all others than this is a clock that was set, not time that passed.
@@ -12,7 +13,7 @@ _LEAP_S = 10.0
 
 
 class _Clock:
-    """The master's clock as the windows show it: each host's own, counted from where the others were at its first."""
+    """The master's clock as windows show it: each host's own, counted from where the others were at its first."""
 
     def __init__(self) -> None:
         self.now_s: float | None = None
@@ -36,19 +37,27 @@ class _Clock:
         return lead_s if abs(lead_s) > _LEAP_S else 0.0
 
 
-def detect(windows: Iterable[Window], detector: Detector | None = None) -> list[Diagnosis]:
-    """Every finding in `windows`, which are given in the order of arrival.
+def detect(records: Iterable[Record], detector: Detector | None = None) -> list[Diagnosis]:
+    """Every finding in `records`, which are given in the order of arrival.
 
-    The detector is asked each time the clock moves, so the windows of one round are judged together. Give a `detector`
-    to read its counters and matrices afterwards.
+    They are judged when the live detector judged. Where they do not say when that was, they are each time the clock
+    moves, so the windows of one round are judged together. Give a `detector` to read its counters and matrices
+    afterwards.
     """
-    judge = detector or Detector()
-    found: list[Diagnosis] = []
+    judge, kept = detector or Detector(), list(records)
+    told_when = any(isinstance(record, Judged) for record in kept)
+    return [found for record in (kept if told_when else _timed(kept)) for found in judge.hear(record)]
+
+
+def _timed(records: Iterable[Record]) -> Iterator[Record]:
+    """The records, with the times between them at which to judge."""
     clock = _Clock()
-    for window in windows:
-        came_s = clock.reads(window)
-        if clock.now_s is not None and came_s > clock.now_s:
-            found += judge.judge(clock.now_s)
-            clock.now_s = came_s
-        judge.feed(window)
-    return found if clock.now_s is None else found + judge.judge(clock.now_s)
+    for record in records:
+        if isinstance(record, Window):
+            came_s = clock.reads(record)
+            if clock.now_s is not None and came_s > clock.now_s:
+                yield Judged(clock.now_s)
+                clock.now_s = came_s
+        yield record
+    if clock.now_s is not None:
+        yield Judged(clock.now_s)

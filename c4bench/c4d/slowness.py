@@ -2,27 +2,29 @@
 
 import math
 import statistics
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from c4bench.c4d.columns import Floats
-from c4bench.c4d.company import Company
 from c4bench.c4d.devices import Counts
 from c4bench.c4d.evidence import SLIGHT, Evidence, Weight
+from c4bench.c4d.fabric import Fabric
 from c4bench.c4d.floors import Baseline
 from c4bench.c4d.job_view import JobView
 from c4bench.c4d.localise import Blame, Cell, Links, localise, meeting
 from c4bench.c4d.losses import Losses, loss_verdict
 from c4bench.c4d.matrix import DelayMatrix
+from c4bench.c4d.missing import at_once, lacking, missing_verdict
 from c4bench.c4d.oneway import OneWay
 from c4bench.c4d.sides import Side, sides
 from c4bench.c4d.thresholds import ALARM_SPANS, NAME_SPANS, POINT_SPANS, UNSURE_SPANS, WARM_UP_SPANS
 from c4bench.c4d.verdict import Verdict
 from c4bench.c4d.ways import Measured, Ways
 from c4bench.model.diagnosis import Cause, Component, Syndrome
+from c4bench.model.fabric import MissingLink
 
 # What must speak against a component in all, on the scale of `Evidence`, and against each of its cells.
 _ENOUGH = 1.0
@@ -45,11 +47,11 @@ class _Reroute(NamedTuple):
 
 
 class SlowNetwork:
-    """Follows one job's delay matrix, in the company of other jobs."""
+    """Follows one job's delay matrix, on a `fabric` with other jobs."""
 
-    def __init__(self, view: JobView, company: Company) -> None:
+    def __init__(self, view: JobView, fabric: Fabric) -> None:
         self._view = view
-        self._company = company
+        self._fabric = fabric
         self._ways = Ways()
         self._matrix = DelayMatrix(self._ways)
         self._baseline = Baseline(self._ways)
@@ -66,6 +68,7 @@ class SlowNetwork:
         self._unsure: deque[Measured] = deque()
         self._losses = Losses()
         self._reroutes: deque[_Reroute] = deque(maxlen=_REROUTES_KEPT)
+        self._missed: list[MissingLink] = []
 
     def follow(self, now_s: float) -> None:
         """Take in the newest one-way delays, whether or not they will be needed."""
@@ -101,7 +104,7 @@ class SlowNetwork:
         self._lasted_s = now_s - opened_s
         cells, rerouted, came = self._matrix.close()
         if came:
-            self._company.came(self._view.job, opened_s, now_s, came, self._view.links())
+            self._fabric.company.came(self._view.job, opened_s, now_s, came, self._view.links())
         if rerouted:
             self._reroutes.append(_Reroute(opened_s, now_s, rerouted))
         self._spans += bool(cells)
@@ -137,7 +140,8 @@ class SlowNetwork:
         doubted = {cell for cell, weight in weights.items() if weight.of_enough >= _CLEAN} | strange.keys() | concerned
         self._learn(fresh.pick(~fresh.among(doubted) & (not uneven)), doubted, links)
         blames = localise(self._excess(leaning), links=links) if leaning else []
-        blames = self._unexplained(blames, weights, links)
+        blames, wanting = self._unexplained(blames, weights, links)
+        lost += self._missing(wanting, weights, now_s)
         blames = [blame for blame in self._together(blames, weights, links) if self._founded(blame, weights)]
         blames = [b for b in blames if (_whole(b) if uneven else not _with_mates(b, leaning))]
         blames = [blame for blame in blames if concerned.isdisjoint(blame.cells)]
@@ -188,16 +192,42 @@ class SlowNetwork:
         if cells:
             self._unsure = deque(unsure.pick(~unsure.among(cells)) for unsure in self._unsure)
 
-    def _unexplained(self, blames: list[Blame], weights: Mapping[Cell, Weight], links: Links) -> list[Blame]:
-        """Without what shares its way with something that has just come; it shows anew what it costs."""
+    def _unexplained(
+        self, blames: list[Blame], weights: Mapping[Cell, Weight], links: Links
+    ) -> tuple[list[Blame], dict[Blame, list[MissingLink]]]:
+        """Without what shares its way with something that has just come, and shows anew what it costs.
+
+        Some of that comes for want of links that are missing.
+        """
         lasting = [blame for blame in blames if _spans(weights, blame) >= ALARM_SPANS]
-        explained = [blame for blame in lasting if self._met(blame, weights, links)]
+        lacked = {blame: self._lacking(blame, weights, links) for blame in lasting}
+        explained = [blame for blame in lasting if lacked[blame] or self._met(blame, weights, links)]
         anew = {cell for blame in explained for cell in blame.cells}
         for cell in anew:
             self._baseline.forget(cell)
             self._evidence.forget(cell)
         self._unlearn(anew)
-        return [blame for blame in blames if blame not in explained]
+        wanting = {blame: found for blame, found in lacked.items() if found}
+        return [blame for blame in blames if blame not in explained], wanting
+
+    def _lacking(self, blame: Blame, weights: Mapping[Cell, Weight], links: Links) -> list[MissingLink]:
+        return lacking(blame, links, _onset_s(weights, blame), self._lasted_s, self._fabric.missing)
+
+    def _missing(
+        self, wanting: Mapping[Blame, list[MissingLink]], weights: Mapping[Cell, Weight], now_s: float
+    ) -> list[tuple[Verdict, float]]:
+        """A verdict on what is missing where something is slower for want of it, once until it is back."""
+        missing = self._fabric.missing
+        names = {one.name for one in missing}
+        self._missed = [one for one in self._missed if one.name in names]
+        times = Counter(one for found in wanting.values() for one in found if not at_once(one, self._missed))
+        if not times:
+            return []
+        together = [one for one in missing if at_once(one, times)]
+        self._missed += together
+        lacked = [one for one, _ in times.most_common()]
+        onset_s = min(_onset_s(weights, blame) for blame in wanting)
+        return [(missing_verdict(together, lacked, wanting, onset_s), now_s)]
 
     def _met(self, blame: Blame, weights: Mapping[Cell, Weight], links: Links) -> bool:
         """Whether something became slow as another job came there, or a path as a connection between other NICs did.
@@ -206,7 +236,7 @@ class SlowNetwork:
         of a job that have a NIC in common met there before.
         """
         onset_s, ends = _onset_s(weights, blame), set(blame.cells[0][:2])
-        if self._company.explains(self._view.job, blame.cells, links, onset_s, onset_s + self._lasted_s):
+        if self._fabric.company.explains(self._view.job, blame.cells, links, onset_s, onset_s + self._lasted_s):
             return True
         return blame.component.kind == "path" and any(
             reroute.opened_s <= onset_s <= reroute.closed_s and any(ends.isdisjoint(cell) for cell in reroute.cells)

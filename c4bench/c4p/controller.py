@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from zlib import crc32
 
+from c4bench.c4p.absence import Absence
 from c4bench.c4p.atlas import Atlas, Probe
 from c4bench.c4p.background import Background
 from c4bench.c4p.health import Health
@@ -15,7 +16,7 @@ from c4bench.c4p.roster import Roster
 from c4bench.c4p.tuning import Tuning
 from c4bench.c4p.weights import connection
 from c4bench.model.diagnosis import Component, Diagnosis, Syndrome
-from c4bench.model.fabric import Flow, Path
+from c4bench.model.fabric import Flow, MissingLink, Path
 from c4bench.model.seat import seat
 from c4bench.model.telemetry import ConnRecord
 
@@ -32,6 +33,7 @@ class Controller:
         self.knowledge = Knowledge()
         self.health = Health(policy.patience)
         self.remarks: list[str] = []
+        self._absence = Absence(self.knowledge, self.health)
         self._roster = Roster(self.knowledge)
         self._plans = Plans(policy, self._roster, self.health, self.remarks)
         self._lookout = Lookout(policy, self.knowledge, self.health)
@@ -42,6 +44,11 @@ class Controller:
     def atlas(self) -> Atlas | None:
         """The paths as known now; None before anything was learnt."""
         return self._plans.atlas
+
+    @property
+    def missing(self) -> tuple[MissingLink, ...]:
+        """The links that are lost and have not come back, by name."""
+        return self._absence.missing
 
     @property
     def changes(self) -> int:
@@ -129,6 +136,7 @@ class Controller:
         found = self.knowledge.learn(traces, now_s, how)
         self.health.lose(found.silent | found.gone, now_s)
         self.health.hear(found.heard, now_s)
+        self._absence.note(found, now_s)
         self._lookout.looked(now_s)
         self._plans.renew(self.knowledge.atlas())
 
@@ -139,6 +147,7 @@ class Controller:
     def looked(self, traces: Mapping[Probe, Trace], now_s: float) -> bool:
         """Whether the live pairs have to be learnt anew, since a port leads elsewhere, or a link is silent or back."""
         found = self.knowledge.learn(traces, now_s)
+        self._absence.hear(found, now_s)
         self._lookout.reassure()
         back = found.heard & self.health.missing
         return bool(found.changed or back or found.silent - self.health.closed)
@@ -152,10 +161,10 @@ class Controller:
         """C4D names a path or a link: what is on it moves off, and nothing is put on it for a time.
 
         What is slow stays where an end of it may be to blame as well: no other way would help that, and all lose the
-        room of this one.
+        room of this one. A missing link is closed already, and opens when probes cross it again.
         """
         end = found.syndrome is Syndrome.COMMUNICATION_SLOW and any(part.kind == "nic" for part in found.alternatives)
-        hops = frozenset[str]() if end else self._hops_of(found.component)
+        hops = frozenset[str]() if end else self._hops_of(found.component) - self.health.missing
         if hops and self.policy.dynamic:
             self.health.blame(hops, now_s)
             self._plans.close(hops)

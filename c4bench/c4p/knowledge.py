@@ -37,13 +37,15 @@ class Finding(msgspec.Struct, frozen=True):
     """What traces say against what was known.
 
     `changed` pairs have a port that leads elsewhere, or is new. `heard` are hops that answered; `silent` hops should
-    have, and no trace heard them. `gone` are hops that ports of these pairs led over and none does any more.
+    have, and no trace heard them. `gone` are hops that ports of these pairs led over and none does any more. By all of
+    these, `crossed` are the pairs that had ports leading there.
     """
 
     changed: frozenset[Pair] = frozenset()
     heard: frozenset[str] = frozenset()
     silent: frozenset[str] = frozenset()
     gone: frozenset[str] = frozenset()
+    crossed: Mapping[str, Collection[Pair]] = {}
 
 
 class _Document(msgspec.Struct, frozen=True):
@@ -99,9 +101,10 @@ class Knowledge:
                     self._unanswered.add(pair)
             elif self._note(pair, port, known, _answered(hops), now_s, how):
                 changed.add(pair)
-        return Finding(
-            frozenset(changed), frozenset(heard), frozenset(silent - heard), frozenset(before - self._over(pairs))
-        )
+        silent -= heard
+        gone = before.keys() - self._over(pairs).keys()
+        crossed = {hop: frozenset(before.get(hop, ())) for hop in silent | gone}
+        return Finding(frozenset(changed), frozenset(heard), frozenset(silent), frozenset(gone), crossed)
 
     def _note(self, pair: Pair, port: int, known: Entry | None, hops: tuple[str, ...], now_s: float, how: str) -> bool:
         if known is not None and known.hops == hops:
@@ -113,8 +116,12 @@ class Knowledge:
         self._entries.setdefault(pair, {})[port] = Entry(hops, now_s, now_s, how)
         return True
 
-    def _over(self, pairs: Iterable[Pair]) -> set[str]:
-        return {hop for pair in pairs for entry in self.entries(pair).values() for hop in entry.hops}
+    def _over(self, pairs: Iterable[Pair]) -> dict[str, set[Pair]]:
+        found: dict[str, set[Pair]] = {}
+        for pair in pairs:
+            for hop in {hop for entry in self.entries(pair).values() for hop in entry.hops}:
+                found.setdefault(hop, set()).add(pair)
+        return found
 
     def between(self, nics: Collection[str]) -> "Knowledge":
         """What is known of the pairs of these NICs."""

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from collections import Counter
 from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Any
@@ -14,10 +15,9 @@ from c4bench.c4d.downtime import Faults, Row, downtime_table
 from c4bench.c4d.offline import detect
 from c4bench.errors import UsageError
 from c4bench.model.diagnosis import Diagnosis
-from c4bench.model.telemetry import Window
 from c4bench.record import RunDirectory
 from c4bench.record.artefacts import Faults as Timelines
-from c4bench.record.run import WAYS
+from c4bench.record.telemetry import read_telemetry
 
 if TYPE_CHECKING:
     from c4bench.cli import Commands
@@ -27,7 +27,7 @@ def register(commands: "Commands") -> None:
     """Add the commands."""
     parser = commands.add_parser(
         "detect",
-        help="run C4D on recorded telemetry (a file of a run's telemetry folder; links by the folder's ways.json)",
+        help="run C4D on recorded telemetry (a file of a run's telemetry folder), as it ran live",
     )
     parser.add_argument("telemetry", type=Path)
     parser.add_argument(
@@ -53,9 +53,10 @@ def register(commands: "Commands") -> None:
 
 
 def _detect(arguments: argparse.Namespace) -> int:
-    detector = Detector(_ways(arguments.telemetry.parent / WAYS))
-    diagnoses = detect(_windows(arguments.telemetry), detector)
-    for reason, count in sorted(detector.dropped_by_reason.items()):
+    detector = Detector()
+    records, torn = read_telemetry(arguments.telemetry)
+    diagnoses = detect(records, detector)
+    for reason, count in sorted((detector.dropped_by_reason + Counter({"torn line": torn})).items()):
         sys.stderr.write(f"c4bench: {arguments.telemetry}: {count} x {reason}, not believed\n")
     if arguments.json:
         sys.stdout.write(msgspec.json.encode(diagnoses).decode() + "\n")
@@ -109,27 +110,6 @@ def _measured(run: RunDirectory) -> dict[str, dict[str, float]]:
     names = ("detection_s", "diagnosis_isolation_s", "re_initialisation_s")
     means = {kind: [max(0.0, mean(column)) for column in zip(*rows, strict=True)] for kind, rows in stages.items()}
     return {kind: dict(zip(names, values, strict=True)) for kind, values in means.items()}
-
-
-def _windows(path: Path) -> list[Window]:
-    found = []
-    for number, line in enumerate(_bytes(path).splitlines(), start=1):
-        try:
-            found.append(msgspec.json.decode(line, type=Window))
-        except msgspec.DecodeError as error:
-            raise UsageError(f"{path}: line {number}: {error}") from None
-    return found
-
-
-def _ways(path: Path) -> dict[tuple[str, str, int], tuple[str, ...]]:
-    """The links of the run's paths, where it has learnt any."""
-    if not path.exists():
-        return {}
-    try:
-        told = msgspec.json.decode(_bytes(path), type=list[tuple[str, str, int, tuple[str, ...]]])
-    except msgspec.DecodeError as error:
-        raise UsageError(f"{path}: {error}; take the file that the run has written, or none") from None
-    return {way[:3]: way[3] for way in told}
 
 
 def _bytes(path: Path) -> bytes:

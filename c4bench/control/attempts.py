@@ -1,6 +1,7 @@
 """Attempts of jobs: begun on their hosts, known wherever something is told of them, ended everywhere."""
 
 import asyncio
+import time
 from collections.abc import Collection
 
 from c4bench.control.detection import Detection
@@ -37,7 +38,7 @@ class Attempts:
             self._jobs[spec.id] = Job(spec, self._store, before)
             self._board.admit(spec.id, before)
             if followed:
-                self._detection.follow(spec.id)
+                self._detection.follow(self._jobs[spec.id], time.time())
         return self._jobs[spec.id]
 
     async def begin(self, spec: JobSpec, *, followed: bool) -> Job:

@@ -22,6 +22,7 @@ from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.event import Diagnosed, Event, Steered
 from c4bench.model.fabric import Flow, Host, Nic
 from c4bench.model.fabric import Path as FabricPath
+from c4bench.model.recording import Record
 from c4bench.model.steering import Incident, Policy
 from c4bench.model.telemetry import Window
 from c4bench.wire.messages import Burst, Exchange, Hello, JobSpec, Launch
@@ -149,10 +150,6 @@ class Cluster:
         finally:
             watching.cancel()
 
-    def ways(self) -> dict[tuple[str, str, int], tuple[str, ...]]:
-        """The links of every path that was learnt or given to a flow, by source, destination and source port."""
-        return self._call_soon(lambda: dict(self._master.routing.ways))
-
     def known_paths(self) -> Knowledge:
         """All that probing has found so far, port by port."""
         return self._call_soon(lambda: self._master.routing.controller.knowledge)
@@ -189,8 +186,12 @@ class Cluster:
 
     def windows(self, job: str) -> list[Window]:
         """The telemetry received from a running job so far."""
-        return self._call_soon(lambda: list(self._master.jobs[job].windows))
+        return [record for record in self.recording(job) if isinstance(record, Window)]
 
-    def telemetry(self, name: str) -> dict[str, list[Window]]:
-        """The telemetry received from each attempt of a running job so far."""
-        return self._call_soon(lambda: {one.spec.id: list(one.windows) for one in self._master.attempts_of(name)})
+    def recording(self, job: str) -> list[Record]:
+        """What C4D has heard of a running job so far."""
+        return self._call_soon(lambda: list(self._master.jobs[job].recording))
+
+    def recordings(self, name: str) -> dict[str, list[Record]]:
+        """What C4D has heard of each attempt of a running job so far."""
+        return self._call_soon(lambda: {one.spec.id: list(one.recording) for one in self._master.attempts_of(name)})

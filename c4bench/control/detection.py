@@ -1,67 +1,81 @@
-"""C4D at work for every running job: windows in, findings out, and a count of what was not believed of each host."""
+"""C4D at work for every running job: what is heard goes in and is kept, findings come out."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 
 import msgspec
 
-from c4bench.c4d.company import Company
 from c4bench.c4d.detector import Detector
-from c4bench.c4d.job_view import Ways
+from c4bench.c4d.fabric import Fabric
 from c4bench.c4d.localise import Cell
+from c4bench.control.jobs import Job
 from c4bench.model.diagnosis import Diagnosis
+from c4bench.model.recording import Judged, LinksMissing, Record, WaysLearnt
 from c4bench.model.telemetry import Window
-from c4bench.wire.messages import Fail, Lost
+
+
+class _Followed(msgspec.Struct):
+    """An attempt and its detector."""
+
+    job: Job
+    detector: Detector
+
+    def hear(self, record: Record) -> list[Diagnosis]:
+        """Whatever the detector hears is on record, in the same order."""
+        self.job.recording.append(record)
+        return self.detector.hear(record)
 
 
 class Detection:
     """A detector for each attempt that is followed; what comes of any other is not looked at.
 
-    `ways` are the links that a source port takes between two NICs, as far as they are known by now.
+    `windows` and `dropped` count what came of each host, and what of that was not believed.
     """
 
-    def __init__(self, ways: Ways) -> None:
-        self._ways = ways
-        self._company = Company()
-        self._detectors: dict[str, Detector] = {}
+    def __init__(self) -> None:
+        self._fabric = Fabric()
+        self._followed: dict[str, _Followed] = {}
         self.windows: Counter[str] = Counter()
         self.dropped: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
-    def follow(self, attempt: str) -> None:
+    def follow(self, job: Job, now_s: float) -> None:
         """Judge this attempt's telemetry from now on."""
-        self._detectors[attempt] = Detector(self._ways, self.dropped, self._company)
+        self._followed[job.spec.id] = _Followed(job, Detector(self._fabric, self.dropped))
+        job.recording.extend(self._fabric.told(now_s, {nic.name for nic in job.spec.nics}))
 
     def forget(self, attempt: str) -> None:
         """The attempt is over."""
-        self._detectors.pop(attempt, None)
+        self._followed.pop(attempt, None)
 
-    def feed(self, attempt: str, window: Window) -> None:
-        """Take in the part of a host's window that belongs to an attempt."""
-        detector = self._detectors.get(attempt)
-        if detector is not None:
-            detector.feed(window)
+    def hear(self, attempt: str, record: Record) -> None:
+        """Take in the part of a host's window that belongs to an attempt, or what one of its ranks has told."""
+        if attempt in self._followed:
+            self._followed[attempt].hear(record)
 
-    def told(self, request: Fail) -> None:
-        """A rank has told the others that it cannot go on."""
-        detector = self._detectors.get(request.job)
-        if detector is not None:
-            detector.told(request.job, request.comm, request.failure)
-
-    def lost(self, request: Lost) -> None:
-        """A rank goes on without a part of the network."""
-        detector = self._detectors.get(request.job)
-        if detector is not None:
-            detector.lost(request.job, request.comm, request.loss)
+    def learn(self, news: WaysLearnt | LinksMissing) -> None:
+        """C4P has learnt something of the fabric, which all share."""
+        self._fabric.hear(news)
+        for followed in self._followed.values():
+            followed.job.recording.append(news)
 
     def judge(self, now_s: float) -> dict[str, list[Diagnosis]]:
         """New findings by attempt."""
-        found = {attempt: detector.judge(now_s) for attempt, detector in self._detectors.items()}
+        found = {attempt: self._judge(followed, now_s) for attempt, followed in self._followed.items()}
         return {attempt: diagnoses for attempt, diagnoses in found.items() if diagnoses}
+
+    def _judge(self, followed: _Followed, now_s: float) -> list[Diagnosis]:
+        """What is seen of a job to come goes on record for all others; their detectors have it from the fabric."""
+        found = followed.hear(Judged(now_s))
+        for arrival in self._fabric.company.news():
+            for other in self._followed.values():
+                if other is not followed:
+                    other.job.recording.append(arrival)
+        return found
 
     def cells(self, attempt: str) -> Mapping[Cell, float]:
         """The newest delay matrix of an attempt, seconds per byte; empty before there is one."""
-        detector = self._detectors.get(attempt)
-        return detector.cells(attempt) if detector else {}
+        followed = self._followed.get(attempt)
+        return followed.detector.cells(attempt) if followed else {}
 
 
 def part_of(window: Window, attempt: str) -> Window:

@@ -8,15 +8,16 @@ from typing import Any
 from c4bench.control.store import Entry, Store, Told
 from c4bench.errors import UnhealthyError
 from c4bench.model.fabric import Flow, Path
-from c4bench.model.telemetry import RankRecord, Window
+from c4bench.model.recording import Record
+from c4bench.model.telemetry import RankRecord
 from c4bench.wire.messages import JobSpec, Result
 
-_WINDOWS_KEPT = 1000  # of a master that lives on; a test wants all of its job's
+_RECORDS_KEPT = 1000  # of a master that lives on; a test wants all of its job's
 _ENDED = ("exited", "killed")
 
 
 class Job:
-    """An attempt of a job that runs: results its ranks have sent, their agents' telemetry, flows that C4P has placed.
+    """An attempt of a job that runs: results its ranks have sent, what C4D has heard of it, flows that C4P has placed.
 
     `before` is what an earlier master has written down of it.
     """
@@ -26,7 +27,7 @@ class Job:
         self._store = store or Store(None)
         self.results = [entry.result for entry in before if isinstance(entry, Told)]
         self._heard = {(result.rank, result.number) for result in self.results}
-        self.windows: deque[Window] = deque(maxlen=_WINDOWS_KEPT if self._store.durable else None)
+        self.recording: deque[Record] = deque(maxlen=_RECORDS_KEPT if self._store.durable else None)
         self.placed: dict[Flow, Path] = {}
         self._ended: dict[int, RankRecord] = {}
         self._news = asyncio.Condition()

@@ -30,8 +30,7 @@ class Judging:
         for attempt in sorted({record.job for record in window.ranks} & set(self._jobs)):
             part = part_of(window, attempt)
             await self._jobs[attempt].note_ranks(part.ranks)
-            self._jobs[attempt].windows.append(part)
-            self._detection.feed(attempt, part)
+            self._detection.hear(attempt, part)
 
     async def run(self, busy: Callable[[], set[str]], act: Callable[[str, list[Diagnosis]], None]) -> None:
         """Judge for ever; `act` hears the new findings of an attempt, `busy` are the hosts that are to be there."""

@@ -25,6 +25,7 @@ from c4bench.control.steering import Steering
 from c4bench.control.store import Store
 from c4bench.errors import UnhealthyError
 from c4bench.model.event import PutBack
+from c4bench.model.recording import FailureTold, LossTold
 from c4bench.model.telemetry import Failure, Window
 from c4bench.wire.channel import WebSocketChannel
 from c4bench.wire.messages import (
@@ -67,10 +68,10 @@ class Master:
         self.jobs: dict[str, Job] = {}
         self.store = Store(state)
         self.log = Log(self.store)
-        self.routing = Routing(self.jobs, self.lines.peer, keep=self._keep_paths)
+        self.detection = Detection()
+        self.routing = Routing(self.jobs, self.lines.peer, keep=self._keep_paths, tell=self.detection.learn)
         if (paths := self.store.paths()) is not None:
             self.routing.controller.recall(Knowledge.from_json(paths))
-        self.detection = Detection(self.routing.ways)
         self.roll = Roll(self.store.state.roll, time.time())
         self.register = Register(self.store, adopt=state is not None)
         self._board = Board(self.store)
@@ -232,11 +233,12 @@ class Master:
 
     async def _fail(self, request: Fail) -> Empty:
         self._board.fail(request)
-        self.detection.told(request)
+        told = FailureTold(time.time(), request.job, request.comm, request.failure)
+        self.detection.hear(request.job, told)
         return Empty()
 
     async def _lost(self, request: Lost) -> Empty:
-        self.detection.lost(request)
+        self.detection.hear(request.job, LossTold(time.time(), request.job, request.comm, request.loss))
         return Empty()
 
     async def _word(self, request: Word) -> Empty:

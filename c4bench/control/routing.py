@@ -15,7 +15,8 @@ from c4bench.control.survey import Survey
 from c4bench.control.switches import PortCount, carried_bytes
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.diagnosis import Diagnosis
-from c4bench.model.fabric import Flow, Host, Nic
+from c4bench.model.fabric import Flow, Host, MissingLink, Nic
+from c4bench.model.recording import LinksMissing, WaysLearnt
 from c4bench.model.telemetry import Window
 from c4bench.wire.messages import Empty, Follow, Guidance, Release, Route
 from c4bench.wire.peer import Peer
@@ -27,8 +28,8 @@ _SAME_SHARE = 0.005
 class Routing:
     """The paths of all jobs' flows; `jobs` are the master's, `agent` gives the line to a host's agent.
 
-    `ways` are the links of every path that was learnt or given to a flow, by source, destination and source port.
-    `keep` is given all that is known of the fabric whenever pairs have been learnt.
+    `keep` is given all that is known of the fabric whenever pairs have been learnt; `tell` hears of the links of paths
+    that were learnt or given to flows, and of links that are missing, whenever something is new.
     """
 
     def __init__(
@@ -37,10 +38,13 @@ class Routing:
         agent: Callable[[str], Peer],
         policy: PathPolicy | None = None,
         keep: Callable[[Knowledge], None] = lambda _: None,
+        tell: Callable[[WaysLearnt | LinksMissing], None] = lambda _: None,
     ) -> None:
         self.controller = Controller(policy or PathPolicy())
         self._keep = keep
-        self.ways: dict[tuple[str, str, int], tuple[str, ...]] = {}
+        self._announce = tell
+        self._ways: dict[tuple[str, str, int], tuple[str, ...]] = {}
+        self._missing: tuple[MissingLink, ...] = ()
         self._jobs = jobs
         self.survey = Survey(agent)
         self._read: Read | None = None
@@ -104,9 +108,20 @@ class Routing:
         self.controller.learn(traces, time.time())
         await self._count(known)
         self._keep(self.controller.knowledge)
-        for pair in known:
-            found = self.controller.knowledge.entries(pair)
-            self.ways.update({(*pair, port): entry.hops for port, entry in found.items()})
+        entries = ((pair, self.controller.knowledge.entries(pair)) for pair in known)
+        self._note_ways({(*pair, port): entry.hops for pair, found in entries for port, entry in found.items()})
+        self._note_missing()
+
+    def _note_ways(self, ways: Mapping[tuple[str, str, int], tuple[str, ...]]) -> None:
+        fresh = {way: hops for way, hops in ways.items() if self._ways.get(way) != hops}
+        if fresh:
+            self._ways |= fresh
+            self._announce(WaysLearnt(time.time(), tuple((*way, hops) for way, hops in sorted(fresh.items()))))
+
+    def _note_missing(self) -> None:
+        if self.controller.missing != self._missing:
+            self._missing = self.controller.missing
+            self._announce(LinksMissing(time.time(), self._missing))
 
     async def _count(self, pairs: Sequence[Pair]) -> None:
         """Learn by counters what has not answered, and say so."""
@@ -206,7 +221,7 @@ class Routing:
         for job in self._jobs.values():
             placed = self.controller.placed(job.spec.id)
             job.placed |= placed
-            self.ways.update({(f.source, f.destination, path.source_port): path.hops for f, path in placed.items()})
+            self._note_ways({(f.source, f.destination, path.source_port): path.hops for f, path in placed.items()})
         if self.controller.changes != self._told:
             self._told = self.controller.changes
             await self._wake()

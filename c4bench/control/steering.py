@@ -68,7 +68,13 @@ class Steering:
         attempt = running.spec.id
         sure: list[Diagnosis] = []
         while self._deciding[name]:
-            sure += await self._settled(self._deciding[name].pop(0), running)
+            found = self._deciding[name].pop(0)
+            settled = await self._settled(found, running)
+            # Path planning has heard the first of it, and left alone what was not sure.
+            for one in settled:
+                if one != found:
+                    await self._master.routing.heed(one)
+            sure += settled
         del self._deciding[name]
         decision = decide(name, sure, running.policy, self._fleet(running))
         for incident in decision.incidents:

@@ -30,6 +30,7 @@ class Cause(StrEnum):
     CONNECTION_STALLED = "connection_stalled"
     CONNECTION_LOST = "connection_lost"
     PORT_DOWN = "port_down"
+    LINK_MISSING = "link_missing"
     COLLECTIVE_TYPE_MISMATCH = "collective_type_mismatch"
     COLLECTIVE_DTYPE_MISMATCH = "collective_dtype_mismatch"
     SIZE_OR_SYNTAX_MISMATCH = "size_or_syntax_mismatch"

@@ -52,6 +52,20 @@ class Path(msgspec.Struct, frozen=True):
     hops: tuple[str, ...]
 
 
+class MissingLink(msgspec.Struct, frozen=True):
+    """A link that nothing goes over, by the address of its far end: when it was last heard, and found to be missing.
+
+    `instead` are the links between switches that may carry what it did. One that is `silent` should have answered;
+    of any other no way leads over it now, which may be for want of a link further on.
+    """
+
+    name: str
+    heard_s: float
+    missed_s: float
+    instead: tuple[str, ...]
+    silent: bool = False
+
+
 class Flow(msgspec.Struct, frozen=True):
     """A long-lived transfer to be placed: from one NIC to another, for a job, with the rate it would like."""
 

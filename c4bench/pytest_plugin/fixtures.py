@@ -72,7 +72,6 @@ def cluster(
     inventory: Inventory,
     hosts: tuple[Host, ...],
     trust: Path,
-    run_directory: RunDirectory,
 ) -> Iterator[Cluster]:
     """The hosts' agents, connected to a master that lives as long as the session."""
     if not any(host.nics for host in hosts):
@@ -82,8 +81,6 @@ def cluster(
     address, _, port = pytestconfig.option.c4_listen.rpartition(":")
     with Cluster(hosts, trust, address, int(port)) as cluster:
         yield cluster
-        if ways := cluster.ways():
-            run_directory.save_ways(ways)
 
 
 @pytest.fixture
@@ -197,7 +194,7 @@ def job(
         cluster.results(running, "ready", 60.0)
         yield spec
     finally:
-        run_directory.save_telemetry(spec.id, cluster.windows(spec.id))
+        run_directory.save_telemetry(spec.id, cluster.recording(spec.id))
         cluster.stop(spec.id)
 
 
@@ -250,8 +247,8 @@ def steer(
 
     yield start
     for job in started:
-        for attempt, windows in cluster.telemetry(job.spec.id).items():
-            run_directory.save_telemetry(attempt, windows)
+        for attempt, recording in cluster.recordings(job.spec.id).items():
+            run_directory.save_telemetry(attempt, recording)
         run_directory.save(f"incidents/{slug(job.spec.id)}", job.incidents())
         cluster.stop(job.spec.id)
         cluster.put_back(job.spec.id)

@@ -11,14 +11,14 @@ import msgspec
 
 from c4bench.errors import UsageError
 from c4bench.model.measurement import Clock, Measurement, Outcome
-from c4bench.model.telemetry import Window
+from c4bench.model.recording import Record
 from c4bench.record.encoding import decode, encode
 from c4bench.record.line import MeasurementLine
 from c4bench.record.provenance import Provenance
+from c4bench.record.telemetry import to_lines
 
 T = TypeVar("T")
 
-WAYS = "ways.json"  # in the telemetry folder
 _ARTEFACT = re.compile(r"[a-z0-9_]+(/[\w.-]+)?")
 _UNSAFE = re.compile(r"[^\w.-]+")
 
@@ -97,17 +97,11 @@ class RunDirectory:
                 lines = [line for line in path.read_bytes().splitlines(keepends=True) if _of(line) in {None, *names}]
                 _replace(path, b"".join(lines))
 
-    def save_telemetry(self, job: str, windows: Iterable[Window]) -> None:
-        """Write a job's windows to `telemetry/<job>.jsonl`, as `c4bench detect` reads them."""
+    def save_telemetry(self, job: str, records: Iterable[Record]) -> None:
+        """Write what C4D has heard of a job to `telemetry/<job>.jsonl`, as `c4bench detect` reads it."""
         path = self.path / "telemetry" / f"{slug(job)}.jsonl"
         path.parent.mkdir(exist_ok=True)
-        _replace(path, b"".join(msgspec.json.encode(window) + b"\n" for window in windows))
-
-    def save_ways(self, ways: Mapping[tuple[str, str, int], tuple[str, ...]]) -> None:
-        """Write beside the telemetry which links a source port takes between two NICs, for `c4bench detect` to know."""
-        path = self.path / "telemetry" / WAYS
-        path.parent.mkdir(exist_ok=True)
-        _replace(path, msgspec.json.encode([(*way, links) for way, links in sorted(ways.items())]) + b"\n")
+        _replace(path, to_lines(records))
 
     def save(self, name: str, artefact: Any) -> Path:  # noqa: ANN401  (any struct msgspec can encode)
         """Write `artefacts/<name>.json`, whole or not at all.

@@ -10,10 +10,13 @@ from c4bench.inventory.facts import HostFacts
 from c4bench.inventory.review import Review
 from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.event import Event
+from c4bench.model.recording import Told
+from c4bench.model.telemetry import Window
 from c4bench.record.line import MeasurementLine
 from c4bench.record.provenance import Provenance
 from c4bench.resources import resource
 
+# What each file holds, one kind or several.
 _DOCUMENTS: dict[str, Any] = {
     "measurement": MeasurementLine,
     "run": Provenance,
@@ -23,11 +26,16 @@ _DOCUMENTS: dict[str, Any] = {
     "inventory": Review,
     "event": Event,
 }
+# A line of telemetry is one or the other.
+_TELEMETRY = (Window, Told)
 
 
 def schemas() -> dict[str, bytes]:
     """The text of each file of `reports/schema`, by file name."""
-    return {f"{name}.schema.json": _text(kind) for name, kind in _DOCUMENTS.items()}
+    found = {name: msgspec.json.schema(kind) for name, kind in _DOCUMENTS.items()}
+    either, parts = msgspec.json.schema_components(_TELEMETRY, ref_template="#/$defs/{name}")
+    found["telemetry"] = {"anyOf": either, "$defs": parts}
+    return {f"{name}.schema.json": _text(schema) for name, schema in found.items()}
 
 
 def write_schemas(folder: Path | None = None) -> None:
@@ -37,6 +45,6 @@ def write_schemas(folder: Path | None = None) -> None:
         (target / name).write_bytes(text)
 
 
-def _text(kind: Any) -> bytes:  # noqa: ANN401  (a struct, or a union of some)
-    schema: dict[str, Any] = {"$schema": "https://json-schema.org/draft/2020-12/schema"} | msgspec.json.schema(kind)
-    return msgspec.json.format(msgspec.json.encode(schema), indent=2) + b"\n"
+def _text(schema: dict[str, Any]) -> bytes:
+    whole = {"$schema": "https://json-schema.org/draft/2020-12/schema"} | schema
+    return msgspec.json.format(msgspec.json.encode(whole), indent=2) + b"\n"

@@ -132,7 +132,10 @@ class Ports(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What came of a trial. `named`: the target is what C4D said, or among what it said cannot be told apart."""
+    """What came of a trial. `named`: the target is what C4D said, or among what it said cannot be told apart.
+
+    `replayed`: the recording says the same as was said live.
+    """
 
     trial: int
     fault: str
@@ -153,6 +156,7 @@ class Verdict(NamedTuple):
     iterations: float | None
     period_s: float
     clock_error_s: float
+    replayed: bool = False
 
     @property
     def right(self):

@@ -6,6 +6,20 @@ import pytest
 from campaign import Ports
 
 from c4bench import remote
+from c4bench.c4d.offline import detect
+from c4bench.model.recording import Judged
+
+
+@pytest.fixture
+def replayed(cluster):
+    """Whether a job's recording, judged again, says what was said of the job live, times and all."""
+
+    def check(job):
+        recording = cluster.recording(job)
+        until_s = max(record.at_s for record in recording if isinstance(record, Judged))
+        return detect(recording) == [found for found in cluster.diagnoses(job) if found.named_s <= until_s]
+
+    return check
 
 
 @pytest.fixture(scope="session")

@@ -36,7 +36,9 @@ PAIRS = 20
 
 
 @pytest.fixture
-def attempt(cluster, rdma_hosts, inventory, ports, atlas, inject, clocks, run_directory):  # noqa: ARG001 (planned paths)
+def attempt(
+    cluster, rdma_hosts, inventory, ports, atlas, inject, clocks, run_directory, replayed  # noqa: ARG001 (planned paths)
+):  # fmt: skip
     """Run one trial and say what came of it; None when the fault could not be brought about."""
 
     def run(trial):
@@ -56,10 +58,11 @@ def attempt(cluster, rdma_hosts, inventory, ports, atlas, inject, clocks, run_di
                 cluster.wait_diagnosis(job.id, fault.onset_s + patience_s - time.time())
                 time.sleep(AFTERTHOUGHT_S)
                 found, windows = cluster.diagnoses(job.id), ours(cluster.windows(job.id), clocks)
+            again = replayed(job.id)
         finally:
-            run_directory.save_telemetry(job.id, cluster.windows(job.id))
+            run_directory.save_telemetry(job.id, cluster.recording(job.id))
             cluster.stop(job.id)
-        return judged(trial, where, fault, found, windows, ports)
+        return judged(trial, where, fault, found, windows, ports)._replace(replayed=again)
 
     return run
 
@@ -190,7 +193,8 @@ def test_first_trials(campaign, judge, pytestconfig):
 def test_trial(number, campaign, pytestconfig):
     """One of the seed's first trials alone, as `test_trial[7]`; the campaign counts it and does not run it again."""
     (verdict,) = campaign(trials(pytestconfig.option.c4_seed, TRIALS)[number : number + 1])
-    assert (verdict.get("right"), verdict.get("healthy")) == (True, 0), verdict
+    said = [verdict.get(key) for key in ("right", "healthy", "replayed")]
+    assert said == [True, 0, True], verdict
 
 
 @pytest.mark.nightly
@@ -248,6 +252,7 @@ def judge(measure, save):
         measure("campaign.trials", len(tried), clock=Clock.NONE)
         measure("campaign.correct_fraction", fraction(tried, "right"), equals=1, clock=Clock.NONE)
         measure("campaign.exact_fraction", fraction([v for v in tried if v["said"]], "exact"), clock=Clock.NONE)
+        measure("campaign.replayed_fraction", fraction(tried, "replayed"), equals=1, clock=Clock.NONE)
         measure("campaign.healthy_isolated", sum(v["healthy"] for v in tried), at_most=0, clock=Clock.NONE)
         save("campaign", Campaign(tuple(map(shown, tried))))
 

@@ -12,7 +12,7 @@ PATIENCE_S = 10.0
 
 
 @pytest.fixture
-def verdict(c4d, measure, save):
+def verdict(c4d, job, replayed, measure, save):
     """Hold C4D's first finding against the fault that was injected, and draw its timeline."""
 
     def judge(name, fault, syndrome, *, alarm_within_s, name_within_s):
@@ -37,6 +37,7 @@ def verdict(c4d, measure, save):
         save("faults", Faults((timeline,)))
         assert correct, f"C4D said {found.syndrome} of {found.component} after {format_time(found.named_s)}"
         assert len(c4d.all()) == 1, "one fault, one diagnosis"
+        assert replayed(job.id), "the recording says something else"
 
     return judge
 

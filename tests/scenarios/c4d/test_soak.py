@@ -31,7 +31,7 @@ def soak(cluster, rdma_hosts, atlas, run_directory, pytestconfig):  # noqa: ARG0
             cluster.results(running, "done", steps * STEP_S)
             return cluster.diagnoses(name)
         finally:
-            run_directory.save_telemetry(name, cluster.windows(name))
+            run_directory.save_telemetry(name, cluster.recording(name))
             cluster.stop(name)
 
     return run

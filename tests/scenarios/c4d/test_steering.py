@@ -127,17 +127,19 @@ def test_late_nic(steer, inject, resumed):
 @pytest.mark.needs(hosts=8)
 @pytest.mark.usefixtures("atlas")
 def test_slow_link(steer, inject, cluster, ports):
-    """A ring's traffic cannot tell a slow link from the NICs beyond it: probes do, and no host is taken out."""
+    """A ring's traffic cannot tell a slow link from the NICs beyond it: probes do, and flows leave it, but no host."""
     job = steer(SLOW_TOO, spares=0, **RING)
     job.wait_step(HEALTHY_STEP, PATIENCE_S)
     hops = {hop for path in cluster.placed(job.spec.id).values() for hop in path.hops}
     crossed = sorted({ports.leading.get(hop) for hop in hops}.intersection(ports.across))
     with inject("link.rate", at=crossed[0], direction="tx", fraction=0.25, lease_s=30.0):
         incident = job.wait_decided(PATIENCE_S)
+        used = {hop for path in cluster.placed(job.spec.id).values() for hop in path.hops}
     assert (incident.action, incident.out) == (Action.OBSERVE, "")
     found = incident.diagnosis
     assert found.evidence[-1].startswith("probes, "), found
     assert {part.kind for part in (found.component, *found.alternatives)} == {"link"}
+    assert found.component.name in hops - used
 
 
 @pytest.mark.nightly

@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from c4bench.model.measurement import Clock
 from c4bench.units import payload_bound
 from c4bench.workload.jobs import job
 
@@ -40,11 +41,14 @@ def test_uplink_fails_and_returns(cluster, rdma_hosts, inject, clocks, measure):
         up_s = time.time()
     cluster.meet("steady", "end", 16, 17)
     results = [cluster.results(running, "steady", 60.0) for running in jobs]
+    named = [found.component for running in jobs for found in cluster.diagnoses(running.spec.id)]
     for running in jobs:
         cluster.stop(running.spec.id)
     down_s = fault.onset_s
     checked = sum(rank["exact"] for ranks in results for rank in ranks)
     measure("c4p.exact_fraction", checked / (16 * OPERATIONS), equals=1)
+    # What is slower for want of the link is well; the link itself may be named.
+    measure("c4d.healthy_named", sum(one.kind != "link" for one in named), at_most=0, clock=Clock.NONE)
 
     full = by_job(results, payload_bound(rdma_hosts[0].nics[0].rate_bps), pairs, clocks)
     left = [(began_s, share / LEFT) for began_s, share in full if down_s <= began_s < up_s]

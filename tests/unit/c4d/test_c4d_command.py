@@ -8,9 +8,13 @@ import pytest
 from c4d_telemetry import MIX
 
 from c4bench.cli.main import main
+from c4bench.model.diagnosis import Component, Loss
+from c4bench.model.fabric import MissingLink
+from c4bench.model.recording import Arrival, FailureTold, Judged, LinksMissing, LossTold, WaysLearnt
 from c4bench.model.step import StepOp
-from c4bench.model.telemetry import Window
+from c4bench.model.telemetry import Failure
 from c4bench.record import RunDirectory
+from c4bench.record.telemetry import read_telemetry
 from c4bench.report.schema import schemas
 from c4bench.sim.job import simulate
 from c4bench.sim.model import SimFault, SimFaultKind, SimJob
@@ -35,19 +39,64 @@ def _recorded(tmp_path, ops, fault):
     return path
 
 
-def test_links_are_known_where_the_run_has_kept_its_ways(tmp_path, capsys):
-    """What is slow in a ring may be a link, if it is told which links the connections cross; nonsense is refused."""
-    path = _recorded(tmp_path, *_FAULTS["slow path of a ring"])
-    windows = [msgspec.json.decode(line, type=Window) for line in path.read_bytes().splitlines()]
+def test_links_are_known_where_ways_are_on_record(tmp_path, capsys):
+    """What is slow in a ring may be a link, if the recording tells which links the connections cross."""
+    windows, _ = read_telemetry(_recorded(tmp_path, *_FAULTS["slow path of a ring"]))
     conns = {(one.source, one.destination, one.source_port) for window in windows for one in window.conns}
-    run = RunDirectory(tmp_path)
-    run.save_ways({conn: (f"{conn[0]} up", f"{conn[1]} down") for conn in conns})
-    path, ways = path.rename(run.path / "telemetry" / path.name), run.path / "telemetry/ways.json"
-    assert main(["detect", str(path)]) == 0
+    ways = tuple((*conn, (f"{conn[0]} up", f"{conn[1]} down")) for conn in sorted(conns))
+    RunDirectory(tmp_path).save_telemetry("job", [WaysLearnt(0.0, ways), *windows])
+    assert main(["detect", str(tmp_path / "telemetry/job.jsonl")]) == 0
     assert "link h1/0 up" in capsys.readouterr().out
-    ways.write_text("[1]")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"record":"judged","at_s":',
+        b'{"record":"judged","at_s":"soon"}',
+        b'{"record":"gossip","at_s":1.0}',
+        b'{"record":"failure","at_s":1.0,"job":"job","comm":"w","failure":{"rank":1}}',
+        b'{"record":{}}',
+        b"[]",
+        b"\xff\x00",
+        b"",
+    ],
+)
+def test_torn_lines_are_counted_and_left_out(line, tmp_path, capsys):
+    """Lines that are no record, among those that are, change nothing but the count; nothing else is a usage error."""
+    path = _recorded(tmp_path, *_FAULTS["stopped rank"])
+    lines = path.read_bytes().splitlines()
+    path.write_bytes(b"\n".join([lines[0], line, *lines[1:], lines[-1][:99]]))
+    assert main(["detect", str(path)]) == 0
+    out = capsys.readouterr()
+    assert "2 x torn line" in out.err
+    assert "rank job:2" in out.out
+    path.write_bytes(line + b"\n")
     assert main(["detect", str(path)]) == 2
-    assert "ways.json" in capsys.readouterr().err
+    assert str(path) in capsys.readouterr().err
+
+
+def test_lies_of_the_record_are_not_believed(tmp_path, capsys):
+    """Words of ranks and jobs that do not exist, and times that no clock shows, make no finding."""
+    job = SimJob(5, MIX, seed=8)
+    failure, loss = Failure(77, "x", "RETRY_EXC_ERR", -5), Loss(77, Component("nic", "h9/0"), 1e300)
+    lies = [
+        FailureTold(1.0, "other", "world", failure),
+        FailureTold(1.0, "job", "job.world", failure),
+        LossTold(1.0, "other", "world", loss),
+        LossTold(1.0, "job", "job.world", loss),
+        WaysLearnt(-1.0, (("", "", -1, ()), ("h0/0", "h1/0", 49152, ("x",)))),
+        LinksMissing(1.0, (MissingLink("x", 1e300, -1e300, ("",)),)),
+        Arrival("job", 9.0, -9.0, frozenset(), frozenset(), known=True),
+    ]
+    records = []
+    for tick in simulate(job, (), 4.0):
+        records += [*tick.windows, *lies, Judged(tick.time_s), Judged(1e300)]
+    RunDirectory(tmp_path).save_telemetry("job", records)
+    assert main(["detect", str(tmp_path / "telemetry/job.jsonl")]) == 0
+    out = capsys.readouterr()
+    assert out.out == ""
+    assert "x torn time, not believed" in out.err
 
 
 @pytest.mark.parametrize("name", _FAULTS)

@@ -5,6 +5,7 @@ from c4d_telemetry import MIX, comm, conn, file
 
 from c4bench.c4d.company import Company
 from c4bench.c4d.detector import Detector
+from c4bench.c4d.fabric import Fabric
 from c4bench.c4d.job_view import JobView
 from c4bench.c4d.matrix import DelayMatrix
 from c4bench.c4d.ways import Ways
@@ -22,7 +23,7 @@ def named(fault, *arrivals):
     company = Company()
     for at_s, *cells in arrivals:
         company.came("beside", at_s - 0.1, at_s + 0.1, cells, {})
-    detector, found = Detector(company=company), []
+    detector, found = Detector(Fabric(company=company)), []
     for tick in simulate(SimJob(8, MIX, seed=1), (fault,), 9.0):
         for window in tick.windows:
             detector.feed(window)

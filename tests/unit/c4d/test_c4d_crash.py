@@ -8,6 +8,7 @@ from c4bench.c4d.detector import Detector
 from c4bench.c4d.intake import Intake
 from c4bench.c4d.ledger import Ledger
 from c4bench.model.diagnosis import Cause, Component, Syndrome
+from c4bench.model.recording import FailureTold
 from c4bench.model.telemetry import Failure, NicRecord, RankRecord
 
 RANKS = 6
@@ -66,7 +67,8 @@ def unreachable(words, first_to_end=(), again=()):
     for tick in range(1, LAST_TICK):
         if tick == ENDS_TICK:
             for rank, peer in words:
-                detector.told("job", "world", Failure(rank, "no acknowledgement", "RETRY_EXC_ERR", peer))
+                failure = Failure(rank, "no acknowledgement", "RETRY_EXC_ERR", peer)
+                detector.hear(FailureTold(tick / 10, "job", "world", failure))
         for rank in range(RANKS):
             told = records(rank, tick, None)
             if rank in first_to_end and tick >= CRASH_TICK:

@@ -1,15 +1,17 @@
 """The controller against a made-up fabric that hashes, fails and re-hashes."""
 
+import msgspec
 import pytest
 
 from c4bench.bench.fabrics import clos
 from c4bench.c4p.controller import Controller
 from c4bench.c4p.health import Health, Patience
 from c4bench.c4p.policy import PathPolicy
-from c4bench.model.diagnosis import Component, Diagnosis, Syndrome
+from c4bench.model.diagnosis import Component, Diagnosis, ProbeFlow, Syndrome
 from c4bench.model.fabric import Flow
 from c4bench.model.seat import Seat, seat
 from c4bench.model.telemetry import ConnRecord
+from c4bench.steer.suspects import narrowed
 
 RATE = 10e9
 PORTS = range(49153, 49153 + 24)
@@ -120,6 +122,28 @@ def test_a_black_hole_is_left_and_used_again_when_it_has_been_back_for_a_while()
     assert "up:0>3" in spines(controller, live)
 
 
+@pytest.mark.parametrize("rehashed", [True, False])
+def test_of_a_missing_link_it_is_known_since_when_and_what_carries_instead(rehashed):
+    """The time of the look that heard it last, and the other links between the leaves; none of it once it is back."""
+    world, live = World(), flows()
+    controller = running(world, live)
+    controller.looked(world.looked(controller.look(1.0)), 1.0)
+    if rehashed:
+        world.spines.remove(3)
+    else:
+        world.silent = {"up:0>3"}
+    for now_s in (2.0, 2.1):
+        controller.looked(world.looked(controller.look(now_s)), now_s)
+        controller.learn(world.traces(controller.pairs()), now_s)
+    lost = {one.name: one for one in controller.missing}["up:0>3"]
+    assert (lost.heard_s, lost.missed_s, lost.silent) == (1.0, 2.0, not rehashed)
+    carrying = {hop for spine in range(8) if spine != 3 for hop in (f"up:0>{spine}", f"down:{spine}>1")}
+    assert carrying <= set(lost.instead) <= carrying | {"down:3>1"}
+    world.silent, world.spines = set(), list(range(8))
+    controller.learn(world.traces(controller.pairs()), 3.0)
+    assert controller.missing == ()
+
+
 def slow(kind, name, *alternatives):
     """A finding of C4D's."""
     what = Component(kind, name)
@@ -135,6 +159,35 @@ def test_what_an_end_may_be_to_blame_for_stays_where_it_is():
     assert (spines(controller, live), controller.health.closed) == (before, frozenset())
     controller.blame(slow("path", "h0/0>h8/0", Component("link", before[0])), 1.0)
     assert before[0] not in spines(controller, live)
+
+
+def test_a_path_that_probes_have_left_alone_is_avoided():
+    """Once probes have cleared the NICs at its ends a path is no longer used."""
+    world, live = World(), flows()
+    controller = running(world, live)
+    alternative = Component("nic", "h0/0", "tx")
+    probes = (
+        ProbeFlow("h0/0", "h9/0", 0, 1e8, 0.5, (alternative,)),
+        ProbeFlow("h1/0", "h8/0", 0, 1e8, 0.5, ()),
+    )
+    doubted = msgspec.structs.replace(slow("path", "h0/0>h8/0", alternative), probes=probes)
+    before = controller.path(live[0].id).hops[1]
+    controller.blame(doubted, 1.0)
+    assert controller.path(live[0].id).hops[1] == before
+    controller.blame(narrowed(doubted, [1.0, 1.0]), 2.0)
+    assert controller.path(live[0].id).hops[1] != before
+
+
+def test_a_missing_link_that_c4d_names_is_used_as_soon_as_it_is_back():
+    """What C4P has found missing itself is not closed for any longer by being blamed."""
+    world, live = World(), flows()
+    controller = running(world, live)
+    lost = controller.path(live[0].id).hops[1]
+    controller.health.lose([lost], 1.0)
+    controller.blame(slow("link", lost), 1.5)
+    controller.health.hear([lost], 2.0)
+    controller.tick(2.5)
+    assert lost not in controller.health.closed
 
 
 def test_what_c4d_blames_is_avoided_for_a_time():

@@ -1,0 +1,46 @@
+"""What is known of links that are missing: when they were last heard, and which others carry what they did."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from c4bench.c4p.health import Health
+from c4bench.c4p.knowledge import Finding, Knowledge, Pair
+from c4bench.model.fabric import MissingLink
+
+
+class Absence:
+    """A record of each missing link, kept for as long as `health` misses it."""
+
+    def __init__(self, knowledge: Knowledge, health: Health) -> None:
+        self._knowledge, self._health = knowledge, health
+        self._heard_s: dict[str, float] = {}
+        self._lost: dict[str, MissingLink] = {}
+
+    @property
+    def missing(self) -> tuple[MissingLink, ...]:
+        """Every missing link, by name."""
+        return tuple(self._lost[hop] for hop in sorted(self._health.missing & self._lost.keys()))
+
+    def hear(self, found: Finding, now_s: float) -> None:
+        """Links have answered."""
+        self._heard_s |= dict.fromkeys(found.heard, now_s)
+
+    def note(self, found: Finding, now_s: float) -> None:
+        """Pairs have been learnt anew, and links may have been lost by that."""
+        self.hear(found, now_s)
+        missing = self._health.missing
+        self._lost = {hop: self._lost[hop] for hop in missing & self._lost.keys()}
+        for hop in (found.silent | found.gone) & missing:
+            instead = self._between(found.crossed[hop]) - missing
+            known = self._lost.get(hop) or MissingLink(hop, self._heard_s.get(hop, now_s), now_s, ())
+            self._lost[hop] = msgspec.structs.replace(
+                known,
+                instead=tuple(sorted(instead.union(known.instead) - missing)),
+                silent=known.silent or hop in found.silent,
+            )
+
+    def _between(self, pairs: Iterable[Pair]) -> set[str]:
+        """The links between switches that these pairs may use now."""
+        entries = (entry for pair in pairs for entry in self._knowledge.entries(pair).values())
+        return {hop for entry in entries for hop in entry.hops[1:-1]}

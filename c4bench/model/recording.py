@@ -1,0 +1,69 @@
+"""What C4D hears of a job, in order: windows, and in their midst what else was told. A run keeps it.
+
+Heard again in the same order it makes the same diagnoses. Times are the master's.
+"""
+
+import msgspec
+
+from c4bench.model.diagnosis import Loss
+from c4bench.model.fabric import MissingLink
+from c4bench.model.telemetry import Failure, Window
+
+Way = tuple[str, str, int, tuple[str, ...]]  # source, destination, source port, and the links' far addresses
+
+
+class FailureTold(msgspec.Struct, frozen=True, tag_field="record", tag="failure"):
+    """A member of a communicator has told the others that it cannot go on: a hint who was first, not a verdict."""
+
+    at_s: float
+    job: str
+    comm: str
+    failure: Failure
+
+
+class LossTold(msgspec.Struct, frozen=True, tag_field="record", tag="loss"):
+    """A member of a communicator goes on without a part of the network, and says which."""
+
+    at_s: float
+    job: str
+    comm: str
+    loss: Loss
+
+
+class WaysLearnt(msgspec.Struct, frozen=True, tag_field="record", tag="ways"):
+    """C4P has learnt where these source ports lead."""
+
+    at_s: float
+    ways: tuple[Way, ...]
+
+
+class LinksMissing(msgspec.Struct, frozen=True, tag_field="record", tag="links_missing"):
+    """C4P misses these links now, and no others."""
+
+    at_s: float
+    links: tuple[MissingLink, ...]
+
+
+class Arrival(msgspec.Struct, frozen=True, tag_field="record", tag="arrival"):
+    """C4D has seen connections of a job begin to carry, or do so again, in the span that closed at `closed_s`.
+
+    They are between these `nics`, and cross these `links`; if `known`, all that they cross.
+    """
+
+    job: str
+    opened_s: float
+    closed_s: float
+    nics: frozenset[str]
+    links: frozenset[str]
+    known: bool
+
+
+class Judged(msgspec.Struct, frozen=True, tag_field="record", tag="judged"):
+    """C4D judged what it had heard until then."""
+
+    at_s: float
+
+
+Told = FailureTold | LossTold | WaysLearnt | LinksMissing | Arrival | Judged
+# A window is the one record without a tag.
+Record = Window | Told

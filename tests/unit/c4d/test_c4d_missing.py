@@ -1,0 +1,142 @@
+"""For want of a link others carry more, and are well: the link is the finding."""
+
+import msgspec
+import pytest
+from c4d_telemetry import MIX
+
+from c4bench.c4d.detector import Detector
+from c4bench.c4d.fabric import Fabric
+from c4bench.c4d.localise import Blame
+from c4bench.c4d.missing import at_once, lacking
+from c4bench.model.diagnosis import Cause, Component
+from c4bench.model.fabric import MissingLink
+from c4bench.model.recording import LinksMissing
+from c4bench.model.step import StepOp
+from c4bench.sim.job import simulate
+from c4bench.sim.model import SimFault, SimFaultKind, SimJob
+
+LOST_S, MISSED_S, UNTIL_S = 4.0, 4.3, 8.0
+ONSET_S = 4.1
+RING = (StepOp("all_reduce", 4 << 20, 0.02),)
+PAIR, EIGHT = SimJob(2, RING, seed=1), SimJob(8, MIX, seed=1)
+# What leaves a leaf goes by up:LEAF>SPINE and comes to the other by down:SPINE>LEAF; up:0>1 and its way back are lost.
+THERE = MissingLink("up:0>1", LOST_S, MISSED_S, ("up:0>0", "down:0>1"))
+BACK = MissingLink("down:1>0", LOST_S, MISSED_S, ("up:1>0", "down:0>0"))
+
+
+def ways(job):
+    """Half of the ranks are below each of two leaves, and all are sent over spine 0."""
+    leaf = {f"h{rank}/0": 2 * rank // job.ranks for rank in range(job.ranks)}
+    return {
+        (source, destination, port): (
+            f"at:{source}",
+            *((f"up:{here}>0", f"down:0>{there}") if here != there else ()),
+            f"to:{destination}",
+        )
+        for source, here in leaf.items()
+        for destination, there in leaf.items()
+        for port in range(0xC000, 0xC000 + job.ranks)
+        if source != destination
+    }
+
+
+def slower(rank, peer, factor=0.6, at_s=ONSET_S):
+    return SimFault(SimFaultKind.PATH_RATE, rank, at_s, factor=factor, peer=peer)
+
+
+def said(job, *faults, missing=(THERE, BACK), until_s=UNTIL_S, known=None):
+    """What is found while C4P misses these links."""
+    detector, found = Detector(Fabric(ways(job) if known is None else known)), []
+    for tick in simulate(job, faults, until_s):
+        for window in tick.windows:
+            detector.feed(window)
+        if tick.time_s >= MISSED_S:
+            detector.hear(LinksMissing(tick.time_s, missing))
+        found += detector.judge(tick.time_s)
+    return found
+
+
+def names(found):
+    return [str(one.component) for one in found]
+
+
+def test_the_link_is_found_and_not_the_path_of_two_ranks():
+    """A two-rank job is slower one way for want of an uplink: the link is the finding, since when it was slower."""
+    assert names(said(PAIR, slower(0, 1), missing=())) == ["path h0/0>h1/0"]
+    (found,) = said(PAIR, slower(0, 1))
+    assert (found.cause, found.component) == (Cause.LINK_MISSING, Component("link", THERE.name))
+    assert found.onset_s == pytest.approx(ONSET_S, abs=0.3)
+
+
+def test_a_link_that_should_have_answered_is_named_before_those_that_no_way_leads_over():
+    """Beyond a dead link nothing is heard any more, the other leaf's link to that spine included; once is enough."""
+    beyond = MissingLink("down:1>1", LOST_S, MISSED_S, THERE.instead)
+    (found,) = said(PAIR, slower(0, 1), missing=(beyond, THERE))
+    assert {found.component.name, *(one.name for one in found.alternatives)} == {beyond.name, THERE.name}
+    (found,) = said(PAIR, slower(0, 1), missing=(beyond, msgspec.structs.replace(THERE, silent=True)))
+    assert (found.component, found.alternatives) == (Component("link", THERE.name), ())
+    (found,) = said(PAIR, slower(0, 1), missing=(beyond, msgspec.structs.replace(BACK, silent=True)))
+    assert (found.component, found.alternatives) == (Component("link", BACK.name), ())
+
+
+def test_a_nic_that_fails_while_a_link_is_missing_is_named():
+    """A link that has been missing for a second explains nothing that begins then."""
+    nic = SimFault(SimFaultKind.NIC_RATE, 1, MISSED_S + 2.0, factor=0.6, side="rx")
+    assert "h1/0" in " ".join(names(said(PAIR, nic, until_s=10.0)))
+
+
+def test_a_nic_elsewhere_is_named_though_it_fails_with_the_link():
+    """A receiver is slow for its own leaf as well, which no link between switches explains."""
+    nic = SimFault(SimFaultKind.NIC_RATE, 5, ONSET_S, factor=0.6, side="rx")
+    assert names(said(EIGHT, nic)) == ["nic h5/0 (rx)"]
+
+
+def test_a_path_below_one_leaf_is_named_though_it_fails_with_the_link():
+    """It crosses nothing that carries what the link did."""
+    assert names(said(EIGHT, slower(2, 3))) == ["path h2/0>h3/0"]
+
+
+def test_what_is_slower_than_sharing_makes_it_is_named():
+    """A path at a tenth of its rate has more to it than to make room."""
+    assert names(said(EIGHT, slower(2, 6, factor=0.1)))[:1] == ["path h2/0>h6/0"]
+
+
+def test_where_ways_are_not_known_nothing_is_explained():
+    """A path that may cross anything is to blame for itself."""
+    assert names(said(EIGHT, slower(2, 6), known={})) == ["path h2/0>h6/0"]
+
+
+def test_an_explained_path_can_fail_as_any_other():
+    """What it costs beside what was moved is its measure from then on; the link is said once."""
+    found = said(EIGHT, slower(2, 6, factor=0.7), slower(2, 6, factor=0.4, at_s=10.0), until_s=14.0)
+    assert [one.component.kind for one in found] == ["link", "path"]
+
+
+CELL = ("a", "b", "1")
+BLAME = Blame(Component("path", "a>b"), (CELL,), 0.5)
+
+
+@pytest.mark.parametrize(
+    ("onset_s", "excess", "hops", "lacks"),
+    [
+        (ONSET_S, 0.5, ("x", "up:0>0", "y"), True),
+        (ONSET_S, 0.5, ("x", "up:0>1", "y"), True),
+        (LOST_S - 0.3, 0.5, ("up:0>0",), False),
+        (MISSED_S + 0.3, 0.5, ("up:0>0",), True),
+        (MISSED_S + 0.6, 0.5, ("up:0>0",), False),
+        (ONSET_S, 1.5, ("up:0>0",), False),
+        (ONSET_S, 0.5, ("up:9>0",), False),
+        (ONSET_S, 0.5, (), False),
+    ],
+)
+def test_what_lacks_a_link_crosses_what_carries_for_it_since_it_is_lost(onset_s, excess, hops, lacks):
+    """In place, in time, and by no more than sharing costs."""
+    blame = Blame(BLAME.component, BLAME.cells, excess)
+    assert lacking(blame, {CELL: hops}, onset_s, 0.2, [THERE]) == ([THERE] if lacks else [])
+
+
+def test_links_that_went_together_are_one_finding():
+    """The directions of a cable are missed in the same looks; what is missed a second later is another loss."""
+    later = MissingLink("down:1>0", MISSED_S + 0.7, MISSED_S + 1.0, ())
+    assert at_once(BACK, [THERE])
+    assert not at_once(later, [THERE])

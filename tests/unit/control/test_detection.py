@@ -1,0 +1,94 @@
+"""What the master's detectors say of a job is said again by its recording, to the bit."""
+
+import json
+from itertools import product
+
+import jsonschema
+import pytest
+
+from c4bench.c4d.offline import detect
+from c4bench.control.detection import Detection
+from c4bench.control.jobs import Job
+from c4bench.model.diagnosis import Component, Loss
+from c4bench.model.fabric import MissingLink, Nic
+from c4bench.model.recording import FailureTold, LinksMissing, LossTold, WaysLearnt
+from c4bench.model.step import StepOp
+from c4bench.model.telemetry import Failure
+from c4bench.record import RunDirectory
+from c4bench.record.telemetry import read_telemetry
+from c4bench.report.schema import schemas
+from c4bench.sim.job import simulate
+from c4bench.sim.model import SimFault, SimFaultKind, SimJob
+from c4bench.wire.messages import JobSpec
+
+RANKS, ONSET_S, UNTIL_S = 8, 4.1, 8.0
+STEP = (StepOp("all_reduce", 4 << 20, 0.02), StepOp("all_to_all", 4 << 20, 0.0))
+# The master judges at moments of its own, and its clock is not the hosts'.
+LATE_S, AHEAD_S = 0.037, 1000.0
+AT_S = AHEAD_S + ONSET_S
+NICS = tuple(Nic(f"h{rank}", 0, "", "", "", 1e10) for rank in range(RANKS))
+
+WAYS = tuple(
+    (a.name, b.name, port, (f"from {a.name}", "up", f"to {b.name}"))
+    for a, b, port in product(NICS, NICS, range(0xC000, 0xC000 + RANKS))
+    if a != b
+)
+LEARNT = (
+    WaysLearnt(AHEAD_S + 1.0, WAYS),
+    LinksMissing(AT_S + 0.3, (MissingLink("gone", AT_S - 0.5, AT_S + 0.3, ("up",)),)),
+)
+PATH = SimFault(SimFaultKind.PATH_RATE, 2, ONSET_S, factor=0.6, peer=6)
+RAISED = SimFault(SimFaultKind.RAISED, 5, ONSET_S)
+REFUSED = FailureTold(AT_S, "job", "job.world", Failure(5, "sending failed", "LOC_QP_OP_ERR"))
+LOST = LossTold(AT_S, "job", "job.world", Loss(2, Component("nic", "h2/0"), ONSET_S))
+
+
+def live(fault, *, told=(), learnt=(), beside=False):
+    """A job while its ranks tell, or C4P learns, or another job comes; it, and what is found."""
+    detection, found = Detection(), []
+    job, other = (Job(JobSpec(name, "", (), NICS)) for name in ("job", "other"))
+    detection.follow(job, AHEAD_S)
+    others = simulate(SimJob(RANKS, STEP, name="other", seed=2), (), UNTIL_S)
+    heard_s = 0.0
+    for tick in simulate(SimJob(RANKS, STEP, seed=1), [fault], UNTIL_S):
+        now_s = AHEAD_S + tick.time_s + LATE_S
+        for window in tick.windows:
+            detection.hear("job", window)
+        if beside and tick.time_s >= ONSET_S:
+            if heard_s < AT_S:
+                detection.follow(other, now_s)
+            for window in next(iter(others)).windows:
+                detection.hear("other", window)
+        for record in (one for one in told if heard_s < one.at_s <= now_s):
+            detection.hear("job", record)
+        for record in (one for one in learnt if heard_s < one.at_s <= now_s):
+            detection.learn(record)
+        found += detection.judge(now_s).get("job", [])
+        heard_s = now_s
+    return job, found
+
+
+@pytest.mark.parametrize(
+    ("fault", "more", "named"),
+    [
+        (RAISED, {"told": (REFUSED,)}, ["nic h5/0"]),
+        # It carries on, so it is not lost for long.
+        (PATH, {"told": (LOST,)}, ["nic h2/0", "path h2/0>h6/0"]),
+        (PATH, {"learnt": LEARNT}, ["link gone"]),
+        (PATH, {"beside": True}, []),
+        (PATH, {}, ["path h2/0>h6/0"]),
+    ],
+    ids=["failure", "loss", "missing link", "neighbour", "nothing"],
+)
+def test_the_recording_says_what_was_said_live(fault, more, named, tmp_path):
+    """What ranks have told, what C4P has learnt and who came beside count offline as they did; times are the same."""
+    job, found = live(fault, **more)
+    assert [str(one.component) for one in found] == named
+    RunDirectory(tmp_path).save_telemetry("job", job.recording)
+    path = tmp_path / "telemetry/job.jsonl"
+    records, torn = read_telemetry(path)
+    assert (detect(records), torn) == (found, 0)
+    schema = jsonschema.Draft202012Validator(json.loads(schemas()["telemetry.schema.json"]))
+    for line in path.read_bytes().splitlines()[:: len(records) // 50]:
+        schema.validate(json.loads(line))
+    assert records == list(job.recording)

@@ -242,6 +242,6 @@ def _signature(kind: str, array: Array, *, reduction: str = "", root: int = 0) -
 
 
 def _degraded(group: Group, members: Sequence[Member], process: Process) -> "DegradedReduce":
-    from c4bench.collective.degraded import DegradedReduce  # noqa: PLC0415  (as `group` has it of rails)
+    from c4bench.collective.degraded import DegradedReduce  # noqa: PLC0415  (few ranks need it: ADR 0005)
 
     return DegradedReduce(group, members, process)

@@ -217,6 +217,6 @@ class Group:
 def _fabric(site: Site, alarm: Alarm, undo: ExitStack) -> Fabric:
     if not site.options.resilient:
         return Channels(site, alarm, undo)
-    from c4bench.collective.resilient.fabric import Rails  # noqa: PLC0415  (not every rank's spawner should hold it)
+    from c4bench.collective.resilient.fabric import Rails  # noqa: PLC0415  (few ranks need it: ADR 0005)
 
     return Rails(site, alarm, undo)

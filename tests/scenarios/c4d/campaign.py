@@ -1,7 +1,10 @@
 """What a campaign tries: any fault that C4D has a verdict on, anywhere, at any time, on any traffic; from a seed."""
 
+import json
 import random
 from typing import NamedTuple
+
+import msgspec
 
 from c4bench.inject import catalogue
 from c4bench.model.fault import TargetKind
@@ -76,6 +79,18 @@ def pairs(seed, count):
         (_trial(draw, seed, 2 * number, draw.choice(TOGETHER)), _trial(draw, seed, 2 * number, draw.choice(TOGETHER)))
         for number in range(count)
     ]
+
+
+def once(path, runs):
+    """What comes of each run, by name, a line each in the file at `path`; what that has already is not run again."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    known = {found["name"]: found for found in map(json.loads, lines)}
+    for name, run in runs.items():
+        if name not in known:
+            known[name] = {"name": name} | run()
+            with path.open("ab") as file:
+                file.write(msgspec.json.encode(known[name]) + b"\n")
+    return [known[name] for name in runs]
 
 
 def _trial(draw, seed, number, fault):

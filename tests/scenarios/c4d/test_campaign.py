@@ -1,13 +1,13 @@
 """Any fault, anywhere, at any time, on any traffic: C4D names its syndrome and its component."""
 
 import itertools
-import json
 import statistics
 import time
+from functools import partial
 
 import msgspec
 import pytest
-from campaign import CATALOGUE, RECURRING, Verdict, concerned, pairs, place, same, trials
+from campaign import CATALOGUE, RECURRING, Verdict, concerned, once, place, same, trials
 
 from c4bench.errors import InconclusiveError, UnhealthyError
 from c4bench.model.diagnosis import Syndrome
@@ -32,7 +32,6 @@ TRIALS = 24
 # As many as every run has time for: each kind of traffic twice.
 SLICE = 6
 SHARD = 25
-PAIRS = 20
 
 
 @pytest.fixture
@@ -159,26 +158,18 @@ def number(ops):
 @pytest.fixture
 def campaign(attempt, run_directory):
     """Run trials, but those whose verdicts are in the run directory already, and return every verdict."""
-    path = run_directory.path / "campaign.jsonl"
 
-    def run(wanted):
-        known = {}
-        if path.exists():
-            known = {v["name"]: v for v in map(json.loads, path.read_text().splitlines())}
-        for trial in wanted:
-            if trial.name in known:
-                continue
-            try:
-                verdict = attempt(trial)
-                found = {"name": trial.name} | verdict._asdict() | {"right": verdict.right}
-            except (InconclusiveError, UnhealthyError) as error:
-                found = {"name": trial.name, "trial": trial.number, "fault": trial.fault, "refused": str(error)}
-            with path.open("ab") as file:
-                file.write(msgspec.json.encode(found) + b"\n")
-            known[trial.name] = found
-        return [known[trial.name] for trial in wanted]
+    def run(trial):
+        try:
+            verdict = attempt(trial)
+        except (InconclusiveError, UnhealthyError) as error:
+            return {"trial": trial.number, "fault": trial.fault, "refused": str(error)}
+        return verdict._asdict() | {"right": verdict.right}
 
-    return run
+    def verdicts(wanted):
+        return once(run_directory.path / "campaign.jsonl", {trial.name: partial(run, trial) for trial in wanted})
+
+    return verdicts
 
 
 @pytest.mark.needs(hosts=8)
@@ -214,33 +205,6 @@ def test_campaign_of_three_hundred(shard, campaign, judge, promises, pytestconfi
     verdicts = campaign(trials(pytestconfig.option.c4_seed + 1000, 12 * SHARD)[SHARD * shard : SHARD * (shard + 1)])
     judge(verdicts)
     promises(verdicts)
-
-
-@pytest.mark.nightly
-@pytest.mark.needs(hosts=8)
-def test_pairs(cluster, rdma_hosts, inventory, ports, atlas, inject, measure, pytestconfig):  # noqa: ARG001 (paths)
-    """Of two faults at once on different hosts both are named."""
-    named = []
-    for first, second in pairs(pytestconfig.option.c4_seed, PAIRS):
-        job = traffic_job(f"pair-{first.number}", "all_to_all", rdma_hosts, seed=first.draw, jitter=0.01)
-        places = [place(one, job, rdma_hosts, inventory, ports) for one in (first, second)]
-        if len({where.rpartition("@")[2].partition("/")[0] for where in places}) < len(places):
-            continue
-        running = cluster.start(job)
-        try:
-            cluster.results(running, "ready", READY_S)
-            time.sleep(first.healthy_s)
-            with (
-                inject(first.fault, at=places[0], lease_s=LEASE_S, **first.parameters) as one,
-                inject(second.fault, at=places[1], lease_s=LEASE_S, **second.parameters) as other,
-            ):
-                time.sleep(PATIENCE_S["slow"])
-                said = [c for d in cluster.diagnoses(job.id) for c in (d.component, *d.alternatives)]
-                targets = one.target, other.target
-        finally:
-            cluster.stop(job.id)
-        named.append(all(any(same(c, target, ports) for c in said) for target in targets))
-    measure("campaign.pairs_correct_fraction", sum(named) / len(named), at_least=0.95, clock=Clock.NONE)
 
 
 @pytest.fixture

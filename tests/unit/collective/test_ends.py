@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from c4bench.collective.ends import Arrival, cut_staging
+from c4bench.collective.ends import Arrival, Message, cut_staging
 from c4bench.collective.memory import Buffer
 from c4bench.collective.recorder import ConnName
 from c4bench.collective.silence import Silence
-from c4bench.collective.ways import WayInlet
-from c4bench.collective.wire import MAILBOX_BYTES, Grant, SendingEnd, Signature
+from c4bench.collective.ways import Way, WayInlet, WayOutlet
+from c4bench.collective.wire import MAILBOX_BYTES, Grant, ReceivingEnd, SendingEnd, Signature
 from c4bench.verbs.loopback import LoopbackPort, Network
 from c4bench.verbs.transport import PATIENT, Remote
 
@@ -59,3 +59,38 @@ def test_messages_that_were_never_granted_are_refused(inlet, wrong):
     qp = inlet.connections[0].qp_num
     assert inlet.arrived(qp, 5 << 20 | 1, 0) == 0
     assert inlet.arrived(qp, wrong, 0) is None
+
+
+class Roomy:
+    """Carries nothing, and acknowledges when it is told to."""
+
+    def __init__(self, qp_num, room_bytes):
+        self.qp_num, self.room_bytes, self.source_port, self.written = qp_num, room_bytes, 0, 0
+
+    def write(self, *_, **__):
+        self.written += 1
+
+    def post_receive(self):
+        pass
+
+
+def test_a_full_qp_holds_back_nothing():
+    """What a QP could not send now goes by another one, which sends less later: the shares stay as told."""
+    full, free = Roomy(1, 4 * 100), Roomy(2, 4 * 100)
+    ways = [Way(one, Silence().connection(ConnName(0, 1, "a", "b", one.qp_num), 0, 0)) for one in (full, free)]
+    port = LoopbackPort(Network())
+    outlet = WayOutlet(1, ways, Buffer(port, MAILBOX_BYTES), ReceivingEnd([], 0, 0))
+    outlet.begin(1, 12, cut_staging(4096, 100))
+    outlet.accept(Grant(1, 12, 0, 0, Signature("barrier", "", "", 0, 0)))
+    outlet.weigh([5, 1])
+    message = Message(0, 0, 100, 0, False, 0)
+    for _ in range(7):
+        outlet.write(message, 1, 0)
+    assert (full.written, free.written) == (4, 3)
+    for _ in range(4):
+        outlet.acknowledged(1, 0)
+    for _ in range(4):
+        outlet.write(message, 1, 0)
+        outlet.acknowledged(1, 0)
+    assert (full.written, free.written) == (8, 3)
+    port.close()

@@ -74,23 +74,50 @@ class Roomy:
         pass
 
 
-def test_a_full_qp_holds_back_nothing():
-    """What a QP could not send now goes by another one, which sends less later: the shares stay as told."""
-    full, free = Roomy(1, 4 * 100), Roomy(2, 4 * 100)
-    ways = [Way(one, Silence().connection(ConnName(0, 1, "a", "b", one.qp_num), 0, 0)) for one in (full, free)]
+@pytest.fixture
+def sending():
+    """An outlet over two QPs, of which the first is to carry five times as much; each has room for four messages."""
+    qps = [Roomy(qp_num, 4 * 100) for qp_num in (1, 2)]
+    ways = [Way(qp, Silence().connection(ConnName(0, 1, "a", "b", qp.qp_num), 0, 0)) for qp in qps]
     port = LoopbackPort(Network())
     outlet = WayOutlet(1, ways, Buffer(port, MAILBOX_BYTES), ReceivingEnd([], 0, 0))
-    outlet.begin(1, 12, cut_staging(4096, 100))
-    outlet.accept(Grant(1, 12, 0, 0, Signature("barrier", "", "", 0, 0)))
+    outlet.begin(1, 1000, cut_staging(4096, 100))
+    outlet.accept(Grant(1, 1000, 0, 0, Signature("barrier", "", "", 0, 0)))
     outlet.weigh([5, 1])
-    message = Message(0, 0, 100, 0, False, 0)
-    for _ in range(7):
-        outlet.write(message, 1, 0)
-    assert (full.written, free.written) == (4, 3)
-    for _ in range(4):
-        outlet.acknowledged(1, 0)
-    for _ in range(4):
-        outlet.write(message, 1, 0)
-        outlet.acknowledged(1, 0)
-    assert (full.written, free.written) == (8, 3)
+    yield outlet, *qps
     port.close()
+
+
+MESSAGE = Message(0, 0, 100, 0, False, 0)
+
+
+def test_a_full_qp_holds_back_nothing(sending):
+    """What a QP could not send now goes by another one, which sends less later: the shares stay as told."""
+    outlet, first, second = sending
+    for _ in range(5):
+        outlet.write(MESSAGE, 1, 0)
+    assert (first.written, second.written) == (4, 1)
+    for _ in range(4):
+        outlet.acknowledged(1, 0)
+    for _ in range(3):
+        outlet.write(MESSAGE, 1, 0)
+    assert (first.written, second.written) == (7, 1)
+
+
+def test_a_qp_that_stood_still_is_not_given_all_that_it_has_missed(sending):
+    """However much others have carried meanwhile, it makes up for what it has room for; then shares are as told."""
+    outlet, first, second = sending
+    for _ in range(4):
+        outlet.write(MESSAGE, 1, 0)
+    for _ in range(100):
+        outlet.write(MESSAGE, 1, 0)
+        outlet.acknowledged(2, 0)
+    for _ in range(4):
+        outlet.acknowledged(1, 0)
+    stood_still = first.written, second.written
+    for _ in range(60):
+        outlet.write(MESSAGE, 1, 0)
+        outlet.acknowledged(next(way.connection.qp_num for way in outlet.ways if way.outstanding), 0)
+    carried = first.written - stood_still[0], second.written - stood_still[1]
+    assert 50 <= carried[0] <= 55
+    assert sum(carried) == 60

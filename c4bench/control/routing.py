@@ -49,6 +49,7 @@ class Routing:
         self.survey = Survey(agent)
         self._read: Read | None = None
         self._counted: set[Pair] = set()
+        self._lacking: set[Pair] = set()
         self._nics: dict[str, Nic] = {}
         self._ports: Sequence[int] = ()
         self._told = 0
@@ -76,6 +77,8 @@ class Routing:
         if self.controller.pairs():
             raise UsageError("connections are planned by the present policy; close them first")
         self.controller = Controller(policy)
+        self._counted.clear()
+        self._lacking.clear()
         self._told = 0
 
     async def watch(self, read: Callable[[], Mapping[str, PortCount]], every_s: float) -> None:
@@ -94,10 +97,8 @@ class Routing:
         nics = self._nics.values()
         await self._learn([(a.name, b.name) for a in nics for b in nics if a.host != b.host])
         await self._tell()
-        atlas = self.controller.atlas
-        assert atlas is not None
-        self.controller.remarks += [str(gap) for gap in gaps(atlas)]
-        return atlas
+        assert self.controller.atlas is not None
+        return self.controller.atlas
 
     async def _learn(self, pairs: Sequence[Pair]) -> None:
         known = [pair for pair in pairs if set(pair) <= self._nics.keys()]
@@ -107,6 +108,7 @@ class Routing:
         traces = await self.survey.learn([self._of(pair) for pair in known], self._ports, lengths)
         self.controller.learn(traces, time.time())
         await self._count(known)
+        self._say_gaps()
         self._keep(self.controller.knowledge)
         entries = ((pair, self.controller.knowledge.entries(pair)) for pair in known)
         self._note_ways({(*pair, port): entry.hops for pair, found in entries for port, entry in found.items()})
@@ -136,6 +138,15 @@ class Routing:
             f"{len(silent)} pairs of NICs answer no probes (is ICMP time exceeded filtered?); the paths of {found} of "
             "them are known by the switches' counters, which tell of a change only when they are read again"
         )
+
+    def _say_gaps(self) -> None:
+        """Say once of each pair that its ports do not reach all ways; what is closed is no way."""
+        closed = self.controller.health.closed
+        for gap in gaps(self.controller.atlas) if self.controller.atlas else ():
+            pair = gap.source, gap.destination
+            if pair not in self._lacking and any(closed.isdisjoint(way) for way in gap.missing):
+                self._lacking.add(pair)
+                self.controller.remarks.append(str(gap))
 
     def _of(self, pair: Pair) -> tuple[Nic, Nic]:
         return self._nics[pair[0]], self._nics[pair[1]]

@@ -21,6 +21,7 @@ from c4bench.verbs.enums import ENUMS, names
 from c4bench.verbs.errors import VerbsError, verbs
 from c4bench.verbs.events import drain_events
 from c4bench.verbs.knobs import choose
+from c4bench.verbs.label import SOFTWARE
 from c4bench.verbs.path import PathControl
 from c4bench.verbs.transport import Completion, PortEvent, Remote, TransportProfile
 
@@ -137,6 +138,11 @@ class Device:
         with verbs(self.name, "querying the device"):
             return int(self.context.query_device().vendor_id)
 
+    @property
+    def software(self) -> bool:
+        """Whether it is rxe, which has no vendor."""
+        return self.vendor == SOFTWARE
+
     def status(self) -> PortStatus:
         """The port now."""
         with verbs(self.name, "querying the port"):
@@ -241,7 +247,7 @@ def _status(code: int) -> str:
 
 
 def _mtu_bytes(port: Any) -> int:  # noqa: ANN401  (a pyverbs PortAttr)
-    return 128 << int(port.active_mtu)
+    return addressing.mtu_bytes(int(port.active_mtu))
 
 
 def active_mtu_bytes(name: str, port: int) -> int:

@@ -146,10 +146,11 @@ class AgentRendezvous:
         return ports
 
     def release(self, flows: Sequence[str]) -> None:
-        """These flows are gone."""
+        """These flows are gone; a master that cannot be told so forgets them with the job."""
         for flow in flows:
             self.routed.pop(flow, None)
-        self._link.call("release", Release(self.job, tuple(flows)), Empty)
+        with suppress(UnhealthyError):
+            self._link.call("release", Release(self.job, tuple(flows)), Empty)
 
     def listen(self) -> RankLink:
         """A new line to the agent."""

@@ -22,6 +22,7 @@ class Agent:
 
     def __init__(self, host, spines):
         self.host, self.spines, self.asked = host, spines, 0
+        self.leaf = f"leaf-{host}"
         self.mute = False
         self.counts = Counter()
 
@@ -30,9 +31,7 @@ class Agent:
             for burst in body.bursts:
                 spine = self.spines[burst.source_port % len(self.spines)]
                 self.counts.update(
-                    dict.fromkeys(
-                        (f"leaf-{self.host}", spine, f"{spine}-{body.destination}")[: burst.hops], burst.count
-                    )
+                    dict.fromkeys((self.leaf, spine, f"{spine}-{body.destination}")[: burst.hops], burst.count)
                 )
             return Empty()
         assert (method, answer) == ("probe", ProbeAnswer)
@@ -42,7 +41,7 @@ class Agent:
         hops = {}
         for port in body.source_ports:
             spine = self.spines[port % len(self.spines)]
-            hops[port] = (f"leaf-{self.host}", spine, f"{spine}-{body.destination}", "")[: body.max_hops]
+            hops[port] = (self.leaf, spine, f"{spine}-{body.destination}", "")[: body.max_hops]
         return ProbeAnswer(hops)
 
 
@@ -90,6 +89,23 @@ def test_a_pair_is_learnt_when_a_flow_asks_for_it():
     first, second, spines = run(play())
     assert set(first + second) <= set(PORTS)
     assert sorted(spines) == ["s0", "s1"]
+
+
+def test_ports_that_miss_a_way_are_told_of_once():
+    """A pair whose ports all hash past a spine that another pair reaches is named, with what is still possible."""
+
+    async def play():
+        scene = Scene()
+        scene.agents["h1"].spines = ["s0"]
+        scene.agents["h0"].leaf = scene.agents["h1"].leaf = "leaf-a"
+        scene.routing.plan(HOSTS, PORTS)
+        for start in (0, 1, 1):
+            await scene.routing.route(Route("j", (flow(start, 2, qp=len(scene.routing.controller.remarks)),)))
+        return scene.routing.controller.remarks
+
+    (remark,) = run(play())
+    assert remark.startswith("h1/0 > h2/0: the probed source ports reach 1 of 2 ways, none leads over s1")
+    assert "up to 1 QPs" in remark
 
 
 def test_without_agents_flows_come_up_on_ecmp_and_are_adopted():

@@ -1,0 +1,52 @@
+"""A rank's side of planning, when the agent answers and the master behind it does not."""
+
+import socket
+import threading
+
+import msgspec
+import pytest
+
+from c4bench.model.fabric import Flow
+from c4bench.wire.channel import frame
+from c4bench.wire.messages import Answer, Call
+from c4bench.wire.rank import RankLink
+from c4bench.workload.context import AgentRendezvous
+
+FLOWS = tuple(Flow(f"j/j:data/0>1/0.{qp}", "j", "h0/0", "h1/0", 1e10) for qp in range(2))
+
+
+@pytest.fixture
+def rendezvous(tmp_path):
+    """Of a rank whose agent refuses whatever is for the master."""
+    path = str(tmp_path / "agent.sock")
+    agent = socket.create_server(path, family=socket.AF_UNIX)
+
+    def refuse():
+        line, _ = agent.accept()
+        with line:
+            while length := line.recv(4):
+                call = msgspec.msgpack.decode(line.recv(int.from_bytes(length)), type=Call)
+                refusal = Answer(call.id, msgspec.Raw(b"\xc0"), "the master cannot be reached")
+                line.sendall(frame(msgspec.msgpack.encode(refusal)))
+
+    answering = threading.Thread(target=refuse)
+    answering.start()
+    link = RankLink(path)
+    yield AgentRendezvous(link, "j", path)
+    link.close()
+    answering.join()
+    agent.close()
+
+
+def test_flows_come_up_on_ecmp(rendezvous, capsys):
+    """They are left to ECMP, one line says so, and they are known, so that a master that is back can adopt them."""
+    assert rendezvous.route(FLOWS) == [0, 0]
+    assert "the master cannot be reached); 2 flows run on ECMP until it does" in capsys.readouterr().err
+    assert rendezvous.routed == {flow.id: (flow, 0) for flow in FLOWS}
+
+
+def test_connections_close(rendezvous):
+    """That nobody hears of their end is no error."""
+    rendezvous.route(FLOWS)
+    rendezvous.release([flow.id for flow in FLOWS])
+    assert rendezvous.routed == {}

@@ -35,9 +35,7 @@ from c4bench.model.telemetry import Member
 
 # Agreeing takes a lap of the ring; this many operations share its cost.
 _AGREE_EVERY = 16
-# What is folded comes in messages of this time: shorter ones cost more than they win, and than a packet none is.
-_CHUNK_S = 100e-6
-_SMALLEST_CHUNK_BYTES, _ENOUGH_BYTES = 4 << 10, 16 << 10
+_SMALLEST_CHUNK_BYTES = 16 << 10
 
 
 class DegradedReduce:
@@ -187,7 +185,6 @@ def _channels(bits: int) -> frozenset[int]:
 
 def _fine(carriage: Carriage, share_bytes: int) -> Carriage:
     """In chunks so short that the way of the first counts for little."""
-    rates_bps = [weight for weight in carriage.weights if weight]
-    least = min(_ENOUGH_BYTES, max(_SMALLEST_CHUNK_BYTES, int(min(rates_bps) / 8 * _CHUNK_S)))
-    wanted = max(least, share_bytes // (len(rates_bps) * FOLD_CHUNKS)) // 64 * 64
+    channels = sum(map(bool, carriage.weights))
+    wanted = max(_SMALLEST_CHUNK_BYTES, share_bytes // (channels * FOLD_CHUNKS) // 64 * 64)
     return carriage._replace(chunk_bytes=min(carriage.chunk_bytes, wanted))

@@ -2,6 +2,8 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
+import msgspec
+
 from c4bench.c4d.clocks import HostClocks
 from c4bench.c4d.connections import ConnView, cell_of
 from c4bench.c4d.job_view import JobView
@@ -10,7 +12,7 @@ from c4bench.c4d.losses import counted, lost_verdict, unanswered_packets
 from c4bench.c4d.mismatch import side
 from c4bench.c4d.verdict import Verdict, rank_component
 from c4bench.c4d.waits import Waits
-from c4bench.model.diagnosis import Cause, Syndrome
+from c4bench.model.diagnosis import Cause, Component, Syndrome
 
 
 def stalled(job: JobView, graph: Waits, beside: Collection[int]) -> list[ConnView]:
@@ -55,7 +57,15 @@ def credit_verdict(job: JobView, clocks: HostClocks, graph: Waits, since_s: floa
         if (job.receiver(view), job.sender(view)) in job.unanswered:
             back = view.record.destination, view.record.source
             cells[cell_of(view.record) if unanswered_packets(back, counts) else back] = view
-    return _sharing(job, graph, cells, since_s)
+    ways = {cell_of(view.record) for view in cells.values()}
+    found = _shared(job, cells)
+    return _verdicts(job, graph, [b if ways.issuperset(b.cells) else _either_side(b) for b in found], cells, since_s)
+
+
+def _either_side(blame: Blame) -> Blame:
+    """Credit that nobody acknowledged has not come to a NIC, or its acknowledgement has not left it."""
+    whole = Component(blame.component.kind, blame.component.name)
+    return msgspec.structs.replace(blame, component=whole)
 
 
 def _delivered(job: JobView, view: ConnView) -> bool:
@@ -94,17 +104,23 @@ def network_verdict(
 
 def _unacknowledged(job: JobView, graph: Waits, stuck: list[ConnView], since_s: float) -> list[Verdict]:
     """What keeps acknowledgements from coming back, where receivers get the same packets again and again."""
-    return _sharing(job, graph, {(view.record.destination, view.record.source): view for view in stuck}, since_s)
+    cells: dict[Cell, ConnView] = {(view.record.destination, view.record.source): view for view in stuck}
+    return _verdicts(job, graph, _shared(job, cells), cells, since_s)
 
 
-def _sharing(job: JobView, graph: Waits, cells: Mapping[Cell, ConnView], since_s: float) -> list[Verdict]:
+def _shared(job: JobView, cells: Mapping[Cell, ConnView]) -> list[Blame]:
     """What these cells share; without a source port they may take any way that is known between their NICs."""
     links: dict[Cell, set[str]] = {}
     for (source, destination, port), hops in job.ways.items():
         for cell in ((source, destination), (source, destination, str(port))):
             if cell in cells:
                 links.setdefault(cell, set()).update(hops)
-    blames = localise(dict.fromkeys(cells, 1.0), links={cell: sorted(hops) for cell, hops in links.items()})
+    return localise(dict.fromkeys(cells, 1.0), links={cell: sorted(hops) for cell, hops in links.items()})
+
+
+def _verdicts(
+    job: JobView, graph: Waits, blames: Sequence[Blame], cells: Mapping[Cell, ConnView], since_s: float
+) -> list[Verdict]:
     return [_blamed(job, graph, blame, [cells[cell] for cell in blame.cells], since_s) for blame in blames]
 
 

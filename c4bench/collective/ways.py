@@ -34,36 +34,20 @@ class Way:
         self.record = record
         self.weight = 1.0
         self.carried_bytes = 0.0
-        self._room_bytes = connection.room_bytes
-        self._unacknowledged_bytes = 0
         self._in_flight: deque[tuple[int, int]] = deque()  # length and when posted, ns
 
     def write(self, local: tuple[int, int], remote: tuple[int, int], length: int, immediate: int, now_ns: int) -> None:
         """Post a message."""
         self.connection.write(local, remote, length, immediate=immediate, signaled=True)
         self.carried_bytes += length
-        self._unacknowledged_bytes += length
         self._in_flight.append((length, now_ns))
         self.record.post(now_ns)
 
     def acknowledged(self, now_ns: int) -> int:
         """The oldest message has reached the peer's memory; returns the ns since it was posted."""
         length, posted_ns = self._in_flight.popleft()
-        self._unacknowledged_bytes -= length
         self.record.acknowledge(length, now_ns)
         return now_ns - posted_ns
-
-    def has_room(self, length: int) -> bool:
-        """Whether a message could leave now, for all that is unacknowledged."""
-        return self._unacknowledged_bytes + length <= self._room_bytes
-
-    def turn(self, length: int) -> float:
-        """When it is its turn to carry another message: the QP with the lowest is furthest behind its share."""
-        return (self.carried_bytes + length) / self.weight
-
-    def keep_up(self, turn: float) -> None:
-        """Be no further behind the others, who are at `turn`, than by what it has room for."""
-        self.carried_bytes = max(self.carried_bytes, turn * self.weight - self._room_bytes)
 
     @property
     def outstanding(self) -> int:
@@ -108,16 +92,9 @@ class WayOutlet(Outlet):
         way.write((message.address, message.lkey), remote, message.length, immediate, now_ns)
 
     def _lightest(self, length: int) -> Way:
-        """The QP that is furthest behind its share; of those that are full only where all are.
-
-        Who was full then makes up for it later, but not for all that others have carried while it stood still.
-        """
+        """The QP that is furthest behind its share."""
         usable = [way for way in self.ways if way.weight]
-        ready = [way for way in usable if way.has_room(length)] or usable
-        chosen = min(ready, key=lambda way: way.turn(length))
-        for way in usable:
-            way.keep_up(chosen.turn(length))
-        return chosen
+        return min(usable, key=lambda way: (way.carried_bytes + length) / way.weight)
 
     def weigh(self, weights: Sequence[float]) -> None:
         """See Outlet."""

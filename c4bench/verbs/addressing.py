@@ -88,10 +88,5 @@ def path_mtu(own_bytes: int, far_bytes: int) -> int:
     return (min(own_bytes, far_bytes or own_bytes) // _SMALLEST_MTU_BYTES).bit_length()
 
 
-def mtu_bytes(code: int) -> int:
-    """What an `enum ibv_mtu` stands for."""
-    return _SMALLEST_MTU_BYTES // 2 << code
-
-
 def _subnet(gid: str) -> int:
     return int(ipaddress.IPv6Address(gid)) >> 64

@@ -21,7 +21,6 @@ from c4bench.verbs.enums import ENUMS, names
 from c4bench.verbs.errors import VerbsError, verbs
 from c4bench.verbs.events import drain_events
 from c4bench.verbs.knobs import choose
-from c4bench.verbs.label import SOFTWARE
 from c4bench.verbs.path import PathControl
 from c4bench.verbs.transport import Completion, PortEvent, Remote, TransportProfile
 
@@ -138,11 +137,6 @@ class Device:
         with verbs(self.name, "querying the device"):
             return int(self.context.query_device().vendor_id)
 
-    @property
-    def software(self) -> bool:
-        """Whether it is rxe, which has no vendor."""
-        return self.vendor == SOFTWARE
-
     def status(self) -> PortStatus:
         """The port now."""
         with verbs(self.name, "querying the port"):
@@ -247,7 +241,7 @@ def _status(code: int) -> str:
 
 
 def _mtu_bytes(port: Any) -> int:  # noqa: ANN401  (a pyverbs PortAttr)
-    return addressing.mtu_bytes(int(port.active_mtu))
+    return 128 << int(port.active_mtu)
 
 
 def active_mtu_bytes(name: str, port: int) -> int:

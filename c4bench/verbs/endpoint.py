@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any, Self
 
 from pyverbs.addr import GID, AHAttr, GlobalRoute
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
 STATES = names("IBV_QPS_")
 # The work request identity of every receive.
 RECEIVE = (1 << 64) - 1
-# rxe sends no more packets of a QP before one is acknowledged (RXE_MAX_UNACKED_PSNS).
-_RXE_PACKETS = 128
 _QP_ACCESS = ENUMS.IBV_ACCESS_LOCAL_WRITE | ENUMS.IBV_ACCESS_REMOTE_WRITE | ENUMS.IBV_ACCESS_REMOTE_READ
 
 
@@ -67,11 +64,6 @@ class Endpoint:
         """UDP source port of its packets; 0 before it is connected, and where it is not known."""
         return self.device.paths.source_port(self) if self.remote else 0
 
-    @property
-    def room_bytes(self) -> float:
-        """How much of it can be unacknowledged at a time, infinite where its device names no bound; as connected."""
-        return _RXE_PACKETS * addressing.mtu_bytes(self._path_mtu()) if self.device.software else math.inf
-
     def connect(self, remote: Remote, source_port: int = 0, receives: int = 0) -> None:
         """RESET to RTS towards `remote`, with `receives` receives posted before the first message can come.
 
@@ -103,7 +95,7 @@ class Endpoint:
     def _connected(self) -> Any:  # noqa: ANN401  (a pyverbs QPAttr)
         # pyverbs leaves timeout and retries at 0, "wait for ever" and "never", and the hop limit at 1: state them all.
         attributes = self._base()
-        attributes.path_mtu = self._path_mtu()
+        attributes.path_mtu = addressing.path_mtu(self.device.status().active_mtu_bytes, self._peer().mtu_bytes)
         attributes.min_rnr_timer = self.profile.min_rnr_timer
         attributes.max_dest_rd_atomic = 1
         attributes.max_rd_atomic = 1
@@ -113,9 +105,6 @@ class Endpoint:
         attributes.retry_cnt = self.profile.retries
         attributes.rnr_retry = self.profile.rnr_retries
         return attributes
-
-    def _path_mtu(self) -> int:
-        return addressing.path_mtu(self.device.status().active_mtu_bytes, self._peer().mtu_bytes)
 
     def _peer(self) -> Remote:
         if self.remote is None:

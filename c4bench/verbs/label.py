@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from c4bench.verbs.device import Device
     from c4bench.verbs.endpoint import Endpoint
 
-SOFTWARE = 0xFFFFFF
+_SOFTWARE = 0xFFFFFF
 # The first Linux whose driver hands the label to `rdma_get_udp_sport` when a QP is connected, by the vendor identity of
 # ibv_query_device: rxe (which has none), mlx5, irdma. A vendor's own driver package may do so on older kernels.
-_LINUX_SINCE = {SOFTWARE: (5, 18), 0x02C9: (5, 8), 0x8086: (5, 18)}
+_LINUX_SINCE = {_SOFTWARE: (5, 18), 0x02C9: (5, 8), 0x8086: (5, 18)}
 _ASKED_PORT = 0xEDB8
 _WITHIN_S = 0.05
 
@@ -48,7 +48,7 @@ class FlowLabel:
         status = device.status()
         if status.link_layer != ETHERNET:
             return f"its link layer is {status.link_layer}"
-        if device.vendor == SOFTWARE:
+        if device.vendor == _SOFTWARE:
             # Without a netdev of that name here, or the right to listen on it, history has to do.
             with suppress(C4Error):
                 return _seen(device, self._netns)

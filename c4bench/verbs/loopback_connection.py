@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import math
 import time
 from collections import deque
 from dataclasses import dataclass
@@ -40,8 +39,6 @@ class _Write:
 
 class LoopbackConnection:
     """One end of a connection: what it writes has arrived when `write` returns, unless the fabric's fate is another."""
-
-    room_bytes = math.inf
 
     def __init__(self, port: LoopbackPort, profile: TransportProfile, receives: int) -> None:
         self.port = port

@@ -83,10 +83,6 @@ class Connection(Protocol):
     def source_port(self) -> int:
         """UDP source port its packets carry, 0 where unknown."""
 
-    @property
-    def room_bytes(self) -> float:
-        """How much of it can be unacknowledged at a time, infinite where its device names no bound; as connected."""
-
     def connect(self, remote: Remote, source_port: int = 0, receives: int = 0) -> None:
         """Bring it up towards `remote` with `receives` receives posted; source port 0 leaves the path to ECMP."""
 

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from c4bench.collective.ends import Arrival, Message, cut_staging
+from c4bench.collective.ends import Arrival, cut_staging
 from c4bench.collective.memory import Buffer
 from c4bench.collective.recorder import ConnName
 from c4bench.collective.silence import Silence
-from c4bench.collective.ways import Way, WayInlet, WayOutlet
-from c4bench.collective.wire import MAILBOX_BYTES, Grant, ReceivingEnd, SendingEnd, Signature
+from c4bench.collective.ways import WayInlet
+from c4bench.collective.wire import MAILBOX_BYTES, Grant, SendingEnd, Signature
 from c4bench.verbs.loopback import LoopbackPort, Network
 from c4bench.verbs.transport import PATIENT, Remote
 
@@ -59,65 +59,3 @@ def test_messages_that_were_never_granted_are_refused(inlet, wrong):
     qp = inlet.connections[0].qp_num
     assert inlet.arrived(qp, 5 << 20 | 1, 0) == 0
     assert inlet.arrived(qp, wrong, 0) is None
-
-
-class Roomy:
-    """Carries nothing, and acknowledges when it is told to."""
-
-    def __init__(self, qp_num, room_bytes):
-        self.qp_num, self.room_bytes, self.source_port, self.written = qp_num, room_bytes, 0, 0
-
-    def write(self, *_, **__):
-        self.written += 1
-
-    def post_receive(self):
-        pass
-
-
-@pytest.fixture
-def sending():
-    """An outlet over two QPs, of which the first is to carry five times as much; each has room for four messages."""
-    qps = [Roomy(qp_num, 4 * 100) for qp_num in (1, 2)]
-    ways = [Way(qp, Silence().connection(ConnName(0, 1, "a", "b", qp.qp_num), 0, 0)) for qp in qps]
-    port = LoopbackPort(Network())
-    outlet = WayOutlet(1, ways, Buffer(port, MAILBOX_BYTES), ReceivingEnd([], 0, 0))
-    outlet.begin(1, 1000, cut_staging(4096, 100))
-    outlet.accept(Grant(1, 1000, 0, 0, Signature("barrier", "", "", 0, 0)))
-    outlet.weigh([5, 1])
-    yield outlet, *qps
-    port.close()
-
-
-MESSAGE = Message(0, 0, 100, 0, False, 0)
-
-
-def test_a_full_qp_holds_back_nothing(sending):
-    """What a QP could not send now goes by another one, which sends less later: the shares stay as told."""
-    outlet, first, second = sending
-    for _ in range(5):
-        outlet.write(MESSAGE, 1, 0)
-    assert (first.written, second.written) == (4, 1)
-    for _ in range(4):
-        outlet.acknowledged(1, 0)
-    for _ in range(3):
-        outlet.write(MESSAGE, 1, 0)
-    assert (first.written, second.written) == (7, 1)
-
-
-def test_a_qp_that_stood_still_is_not_given_all_that_it_has_missed(sending):
-    """However much others have carried meanwhile, it makes up for what it has room for; then shares are as told."""
-    outlet, first, second = sending
-    for _ in range(4):
-        outlet.write(MESSAGE, 1, 0)
-    for _ in range(100):
-        outlet.write(MESSAGE, 1, 0)
-        outlet.acknowledged(2, 0)
-    for _ in range(4):
-        outlet.acknowledged(1, 0)
-    stood_still = first.written, second.written
-    for _ in range(60):
-        outlet.write(MESSAGE, 1, 0)
-        outlet.acknowledged(next(way.connection.qp_num for way in outlet.ways if way.outstanding), 0)
-    carried = first.written - stood_still[0], second.written - stood_still[1]
-    assert 50 <= carried[0] <= 55
-    assert sum(carried) == 60

@@ -27,7 +27,7 @@ from c4bench.lab.spec import CONTROL_SOCKET, READY_MARK, LabResult, LabSpec
 # Link-up work the kernel has queued (GID tables, neighbour timers) would fall into the first measurement otherwise.
 _SETTLE_S = 2.0
 # What agents, their spawners and their ranks load when they need it.
-_LATE = ("agent.serving", "collective.degraded", "collective.resilient.fabric")
+_LATE = ("agent.serving", "collective.degraded", "collective.resilient.fabric", "workload.rank")
 
 
 class Request(msgspec.Struct, frozen=True):

@@ -65,11 +65,12 @@ def test_another_seed_is_another_fabric(tmp_path):
 
 
 def copied(place):
-    """A checkout as it is when it is new, with one more file in it."""
+    """A checkout as it is when it is new, with so many more files that its folder takes longer to read."""
     for part in ("c4bench", "tests", "playbooks", "faults", "reports"):
         shutil.copytree(REPOSITORY / part, place / part, ignore=shutil.ignore_patterns("__pycache__", "runs"))
     shutil.copy(REPOSITORY / "pyproject.toml", place)
-    (place / "notes").touch()
+    for number in range(64):
+        (place / f"notes-{number}").touch()
     return place
 
 

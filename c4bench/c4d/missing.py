@@ -42,11 +42,12 @@ def missing_verdict(
     """The finding on links that were missed `together`, some of which something was `slower` for want of.
 
     Others are missed with one that is silent because nothing leads beyond it. Where none was heard to be, nothing tells
-    which it was.
+    which it was; and where one link carries all of it now, a switch may be sending everything there.
     """
     silent = [one for one in together if one.silent]
     first, *others = silent or lacked
-    suspects = [] if silent else [Component("link", one.name) for one in others]
+    through = dict.fromkeys(name for one in lacked for name in one.through)
+    suspects = [] if silent else [Component("link", name) for name in (*(one.name for one in others), *through)]
     component = Component("link", first.name)
     names = " and ".join(str(blame.component) for blame in slower)
     evidence = [f"no probe crosses it since {first.heard_s:.3f} s, and {names} is slower since"]

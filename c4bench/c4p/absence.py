@@ -1,6 +1,6 @@
 """What is known of links that are missing: when they were last heard, and which others carry what they did."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import msgspec
 
@@ -32,15 +32,28 @@ class Absence:
         missing = self._health.missing
         self._lost = {hop: self._lost[hop] for hop in missing & self._lost.keys()}
         for hop in (found.silent | found.gone) & missing:
-            instead = self._between(found.crossed[hop]) - missing
-            known = self._lost.get(hop) or MissingLink(hop, self._heard_s.get(hop, now_s), now_s, ())
-            self._lost[hop] = msgspec.structs.replace(
-                known,
-                instead=tuple(sorted(instead.union(known.instead) - missing)),
-                silent=known.silent or hop in found.silent,
+            ways = self._between(found.crossed[hop])
+            newest = MissingLink(
+                hop,
+                self._heard_s.get(hop, now_s),
+                now_s,
+                instead=tuple(sorted(frozenset[str]().union(*ways) - missing)),
+                silent=hop in found.silent,
+                through=tuple(sorted(frozenset.intersection(*ways) - missing)) if ways else (),
             )
+            self._lost[hop] = _both(self._lost[hop], newest, missing) if hop in self._lost else newest
 
-    def _between(self, pairs: Iterable[Pair]) -> set[str]:
-        """The links between switches that these pairs may use now."""
+    def _between(self, pairs: Iterable[Pair]) -> list[frozenset[str]]:
+        """The links between switches of each way that these pairs may use now."""
         entries = (entry for pair in pairs for entry in self._knowledge.entries(pair).values())
-        return {hop for entry in entries for hop in entry.hops[1:-1]}
+        return [frozenset(entry.hops[1:-1]) for entry in entries]
+
+
+def _both(known: MissingLink, newest: MissingLink, missing: Collection[str]) -> MissingLink:
+    """What has been known of a link since it is missing, and what is learnt of it now."""
+    return msgspec.structs.replace(
+        known,
+        instead=tuple(sorted({*known.instead, *newest.instead}.difference(missing))),
+        silent=known.silent or newest.silent,
+        through=tuple(sorted({*known.through}.intersection(newest.through))),
+    )

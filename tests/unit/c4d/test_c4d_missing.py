@@ -79,6 +79,16 @@ def test_a_link_that_should_have_answered_is_named_before_those_that_no_way_lead
     assert (found.component, found.alternatives) == (Component("link", BACK.name), ())
 
 
+def test_a_link_that_all_goes_over_now_is_among_what_may_be_to_blame():
+    """A switch that sends everything out of one port makes the links of its others missing, which are well."""
+    elsewhere = msgspec.structs.replace(THERE, through=THERE.instead)
+    (found,) = said(PAIR, slower(0, 1), missing=(elsewhere,))
+    assert found.component == Component("link", THERE.name)
+    assert found.alternatives == tuple(Component("link", name) for name in THERE.instead)
+    (found,) = said(PAIR, slower(0, 1), missing=(msgspec.structs.replace(elsewhere, silent=True),))
+    assert found.alternatives == ()
+
+
 def test_a_nic_that_fails_while_a_link_is_missing_is_named():
     """A link that has been missing for a second explains nothing that begins then."""
     nic = SimFault(SimFaultKind.NIC_RATE, 1, MISSED_S + 2.0, factor=0.6, side="rx")

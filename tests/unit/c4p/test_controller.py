@@ -139,9 +139,24 @@ def test_of_a_missing_link_it_is_known_since_when_and_what_carries_instead(rehas
     assert (lost.heard_s, lost.missed_s, lost.silent) == (1.0, 2.0, not rehashed)
     carrying = {hop for spine in range(8) if spine != 3 for hop in (f"up:0>{spine}", f"down:{spine}>1")}
     assert carrying <= set(lost.instead) <= carrying | {"down:3>1"}
+    assert lost.through == ()
     world.silent, world.spines = set(), list(range(8))
     controller.learn(world.traces(controller.pairs()), 3.0)
     assert controller.missing == ()
+
+
+def test_of_missing_links_it_is_known_that_one_carries_all_that_they_did():
+    """A switch that sends everything out of one port leaves all others without traffic."""
+    world, live = World(), flows()
+    controller = running(world, live)
+    controller.looked(world.looked(controller.look(1.0)), 1.0)
+    world.spines[:] = [5]
+    for now_s in (2.0, 2.1):
+        controller.looked(world.looked(controller.look(now_s)), now_s)
+        controller.learn(world.traces(controller.pairs()), now_s)
+    lost = {one.name: one for one in controller.missing}
+    assert {f"up:0>{spine}" for spine in range(8) if spine != 5} <= lost.keys()
+    assert lost["up:0>3"].through == ("down:5>1", "up:0>5")
 
 
 def slow(kind, name, *alternatives):

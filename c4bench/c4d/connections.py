@@ -25,6 +25,7 @@ _NUMBERS = (
     "wait_credit_s",
     "wait_data_s",
     "transfer_s",
+    "shared_s",
     "last_progress_s",
     "outstanding",
     "source_port",

@@ -98,7 +98,7 @@ def ops_ordered(ops: Columns, end_s: Floats) -> Bools:
 def conns_finite(conns: Columns) -> Bools:
     """Whether cumulative counters are finite."""
     counted = np.abs(conns["last_progress_s"]) < _LATEST_S
-    for name in ("messages", "size_bytes", "wait_credit_s", "wait_data_s", "transfer_s", "outstanding"):
+    for name in ("messages", "size_bytes", "wait_credit_s", "wait_data_s", "transfer_s", "shared_s", "outstanding"):
         counted &= (conns[name] >= 0) & (conns[name] < _MOST)
     return counted
 
@@ -106,6 +106,6 @@ def conns_finite(conns: Columns) -> Bools:
 def conns_grown(conns: Columns, before: Columns) -> Bools:
     """Whether cumulative counters are no lower than `before`."""
     grown = (conns["messages"] >= before["messages"]) & (conns["size_bytes"] >= before["size_bytes"])
-    for name in ("wait_credit_s", "wait_data_s", "transfer_s"):
+    for name in ("wait_credit_s", "wait_data_s", "transfer_s", "shared_s"):
         grown &= conns[name] >= before[name] - _ROUNDING_S
     return grown

@@ -1,5 +1,6 @@
 """The delay matrix of C4: transfer seconds per byte, rows the sending NICs, columns the receiving ones.
 
+The seconds are a connection's shares of its NIC's, so that transfers which wait for each other there look no slower.
 Cells are differences of cumulative counters over a span, so waiting for a peer's credit or for local data does not
 count, and a lost window costs nothing but resolution. A slow path is a point, a slow transmitter a row, a slow
 receiver a column.
@@ -42,8 +43,8 @@ class DelayMatrix:
     def __init__(self, ways: Ways) -> None:
         self._ways = ways
         # By the connection's row: the counters at its mark, and the way it took then.
-        self._marks = Table(way=-1, source_port=0.0, messages=0.0, size_bytes=0.0, transfer_s=0.0)
-        self._sums = Table(transfer_s=0.0, size_bytes=0.0, messages=0.0)
+        self._marks = Table(way=-1, source_port=0.0, messages=0.0, size_bytes=0.0, shared_s=0.0)
+        self._sums = Table(shared_s=0.0, size_bytes=0.0, messages=0.0)
         # By the way: the usual message, bytes, and the last span that carried any.
         self._past = Table(message_bytes=0.0, carried=-math.inf)
         self._spans = 0
@@ -53,7 +54,7 @@ class DelayMatrix:
         """Take in connections' newest counters; the first sight of a connection on its way only sets its mark."""
         table, marks = conns.table, self._marks
         marks.add(table.count - marks.count)
-        now = {name: table.used(name) for name in ("source_port", "messages", "size_bytes", "transfer_s")}
+        now = {name: table.used(name) for name in ("source_port", "messages", "size_bytes", "shared_s")}
         known = now["messages"] >= 0
         first = marks.used("way") < 0
         moved = known & (first | (now["source_port"] != marks.used("source_port")))
@@ -66,7 +67,7 @@ class DelayMatrix:
         messages = now["messages"] - marks.used("messages")
         told = ((table.used("outstanding") == 0) & (messages > 0)) | (messages >= _MESSAGES_THAT_DILUTE)
         told &= known & ~moved & (now["size_bytes"] > marks.used("size_bytes"))
-        for name in ("transfer_s", "size_bytes", "messages"):
+        for name in ("shared_s", "size_bytes", "messages"):
             np.add.at(self._sums[name], marks.used("way")[told], (now[name] - marks.used(name))[told])
         for name, values in now.items():
             marks[name][: marks.count][moved | told] = values[moved | told]
@@ -78,9 +79,9 @@ class DelayMatrix:
         usual_bytes = self._past["message_bytes"][rows]
         self._past["message_bytes"][rows] = np.maximum(message_bytes, _FOLLOWS * usual_bytes)
         told = rows[message_bytes > _SMALL * usual_bytes]
-        cells = Measured(self._ways, told, self._sums["transfer_s"][told] / self._sums["size_bytes"][told])
+        cells = Measured(self._ways, told, self._sums["shared_s"][told] / self._sums["size_bytes"][told])
         span = Span(cells, frozenset(self._rerouted), self._came(rows))
-        for name in ("transfer_s", "size_bytes", "messages"):
+        for name in ("shared_s", "size_bytes", "messages"):
             self._sums[name][:] = 0.0
         self._rerouted.clear()
         return span

@@ -92,7 +92,7 @@ def deciding_probes(job: JobView, suspects: Collection[Component]) -> tuple[Prob
     conns = [view.record for view in job.conns.values()]
     for conn in conns:
         used.setdefault((conn.source, conn.destination), set()).add(conn.source_port)
-    rates = [8 * conn.size_bytes / conn.transfer_s for conn in conns if conn.transfer_s > 0]
+    rates = [8 * conn.size_bytes / conn.shared_s for conn in conns if conn.shared_s > 0]
     nics = {nic for pair in used for nic in pair}
     return plan_probes(carriers, nics, Paths(job.ways, used), max(rates, default=0.0)).flows
 

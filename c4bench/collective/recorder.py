@@ -11,6 +11,7 @@ from typing import Self
 import msgspec
 
 from c4bench.collective import ring_layout as layout
+from c4bench.collective.sharing import NicClock
 from c4bench.collective.tally import Tally
 from c4bench.errors import UsageError
 from c4bench.model.telemetry import CommRecord
@@ -96,15 +97,18 @@ class OpWriter:
 
 @dataclass(slots=True)
 class ConnWriter:
-    """A QP's counters and the state it is in. Times are nanoseconds."""
+    """A QP's counters and the state it is in. Times are nanoseconds, `read_ns` that of its NIC's clock."""
 
     slot: layout.Slot
     source_port: int
     since_ns: int
+    clock: NicClock
     state: str = "idle"
     messages: int = 0
     size_bytes: int = 0
     spent_ns: dict[str, int] = field(default_factory=lambda: dict.fromkeys(layout.STATES, 0))
+    shared_ns: float = 0.0
+    read_ns: float = 0.0
     last_progress_ns: int = 0
     outstanding: int = 0
     owed: int = 0
@@ -125,6 +129,7 @@ class ConnWriter:
         # Whatever is posted or acknowledged changes one of these.
         if owed == self.owed and outstanding == self.outstanding and state == self.state:
             return
+        self._share(state, now_ns)
         if state != self.state:
             self.spent_ns[self.state] += now_ns - self.since_ns
             self.state = state
@@ -132,6 +137,14 @@ class ConnWriter:
         self.outstanding = outstanding
         self.owed = owed
         self.store()
+
+    def _share(self, state: str, now_ns: int) -> None:
+        reads_ns = self.clock.reads(now_ns)
+        if self.state == "transfer":
+            self.shared_ns += reads_ns - self.read_ns
+        self.read_ns = reads_ns
+        if state != self.state:
+            self.clock.carry((state == "transfer") - (self.state == "transfer"), now_ns)
 
     def move(self, source_port: int) -> None:
         """The QP takes another path."""
@@ -148,6 +161,7 @@ class ConnWriter:
                 spent["credit"],
                 spent["data"],
                 spent["transfer"],
+                round(self.shared_ns),
                 self.last_progress_ns,
                 self.outstanding,
                 self.owed,
@@ -217,6 +231,8 @@ class Recorder:
         self._arrivals = _Places("incoming connections", layout.CONNS)
         self._taken: dict[tuple[_Places, int], list[int]] = {}
         self._op_slots: dict[int, list[layout.Slot]] = {}
+        # A communicator is used from one thread, another perhaps from another.
+        self._clocks: dict[tuple[int, str], NicClock] = {}
         process = layout.Slot(self._memory, layout.HEADER_BYTES, layout.PROCESS_BYTES)
         process.write(msgspec.msgpack.encode(Owner(job, rank, os.getpid())))
         layout.HEADER.pack_into(self._memory, 0, layout.MAGIC, *layout.SIZES)
@@ -241,6 +257,7 @@ class Recorder:
                 for index in taken:
                     self._slot(base, index, layout.CONN_NAME_BYTES).write(FREE)
                 places.give_back(taken)
+            self._clocks = {key: clock for key, clock in self._clocks.items() if key[0] != comm}
             self._comms.give_back([comm])
 
     def _take(self, places: _Places, comm: int) -> int:
@@ -252,7 +269,8 @@ class Recorder:
         """Record the sending end of a QP; returns the writer of its counters."""
         with self._lock:
             index = self._take(self._conns, name.comm)
-        writer = ConnWriter(self._slot(layout.CONNS_AT, index, layout.CONN_BYTES), source_port, now_ns)
+            clock = self._clocks.setdefault((name.comm, name.source), NicClock())
+        writer = ConnWriter(self._slot(layout.CONNS_AT, index, layout.CONN_BYTES), source_port, now_ns, clock)
         writer.store()
         self._slot(layout.CONN_NAMES_AT, index, layout.CONN_NAME_BYTES).write(msgspec.msgpack.encode(name))
         return writer

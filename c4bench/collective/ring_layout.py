@@ -22,7 +22,7 @@ from c4bench.collective.tally import STRIDES
 
 Memory = mmap.mmap | memoryview
 
-MAGIC = b"C4RING05"
+MAGIC = b"C4RING06"
 HEADER = struct.Struct("<8s9I")
 HEADER_BYTES = 4096
 _COPY = struct.Struct("<QII")
@@ -40,9 +40,9 @@ ARRIVAL_BYTES = 96
 
 # seq, size_bytes, entered_ns, started_ns, finished_ns, kind, algorithm, dtype, ranks awaited (one bit each).
 OP = struct.Struct("<QQqqq16s16s16s128s")
-# messages, size_bytes; nanoseconds of credit, data and transfer; last_progress_ns, outstanding, owed, source_port,
-# state, since_ns. Behind it the tally of what was posted.
-CONN = struct.Struct("<QQqqqqIIIIq")
+# messages, size_bytes; nanoseconds of credit, data and transfer, and the share of the NIC's; last_progress_ns,
+# outstanding, owed, source_port, state, since_ns. Behind it the tally of what was posted.
+CONN = struct.Struct("<QQqqqqqIIIIq")
 # How many, and a sum for each stride. It is all that is recorded of arrivals.
 TALLY = struct.Struct(f"<{1 + len(STRIDES)}Q")
 MAX_RANKS = 128 * 8

@@ -2,6 +2,7 @@
 
 from c4bench.collective import ring_layout as layout
 from c4bench.collective.recorder import ArrivalWriter, ConnName, ConnWriter, OpWriter
+from c4bench.collective.sharing import NicClock
 from c4bench.model.telemetry import CommRecord
 
 _NOWHERE = layout.Slot(memoryview(bytearray(2 * layout.OP_BYTES)), 0, layout.OP_BYTES)
@@ -74,7 +75,7 @@ class Silence:
 
     def connection(self, name: ConnName, source_port: int, now_ns: int) -> ConnWriter:  # noqa: ARG002
         """A writer that writes nothing."""
-        return _SilentConn(_NOWHERE, source_port, now_ns)
+        return _SilentConn(_NOWHERE, source_port, now_ns, NicClock())
 
     def arrivals(self, name: ConnName) -> ArrivalWriter:  # noqa: ARG002
         """A writer that writes nothing."""

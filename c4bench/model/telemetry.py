@@ -63,11 +63,14 @@ class ConnRecord(msgspec.Struct, frozen=True):
 
     `wait_credit_s`: time with data ready but no credit from the receiver (a slow *peer*); `wait_data_s`: time inside an
     operation with nothing ready to send (a slow *upstream*); `transfer_s`: time with bytes posted and not yet
-    acknowledged (a slow *network*). `outstanding` messages are posted and unacknowledged now; `owed` are granted or
-    awaited by the running operation and not yet posted.
+    acknowledged (a slow *network*); `shared_s`: the same, but each moment shared equally among the connections of the
+    communicator that are in transfer on that NIC, so that transfers which wait for each other look no slower than one
+    alone. `outstanding` messages are posted and unacknowledged now; `owed` are granted or awaited by the running
+    operation and not yet posted.
 
     At any time a connection is in one `state`: transfer while anything is outstanding, else credit, data, or idle. So
     the three times never overlap. They run up to `state_since_s`; what the state has lasted since then comes on top.
+    `shared_s` runs up to the last message.
 
     The first `posted` messages were posted at times that add up to `posted_sum_ns`, modulo 2^64 (see `ArrivalRecord`).
     """
@@ -84,6 +87,7 @@ class ConnRecord(msgspec.Struct, frozen=True):
     wait_credit_s: float
     wait_data_s: float
     transfer_s: float
+    shared_s: float
     last_progress_s: float
     outstanding: int
     owed: int

@@ -83,6 +83,7 @@ class Folder:
             counters.wait_credit_s.tolist(),
             counters.wait_data_s.tolist(),
             counters.transfer_s.tolist(),
+            counters.transfer_s.tolist(),  # a rank sends to one peer at a time
             moved_s.tolist(),
             counters.outstanding.astype(int).tolist(),
             counters.owed.astype(int).tolist(),

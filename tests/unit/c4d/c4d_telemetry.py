@@ -43,7 +43,21 @@ def conn(rank, peer, *, messages=0, outstanding=0, progress_s=0.0, transfer_s=0.
     sent = messages * 1000 if size_bytes is None else size_bytes
     ends = (f"h{rank}/0", f"h{peer}/0")
     return ConnRecord(
-        "world", rank, peer, *ends, 7, 49152, messages, sent, 0.0, 0.0, transfer_s, progress_s, outstanding, 0
+        "world",
+        rank,
+        peer,
+        *ends,
+        7,
+        49152,
+        messages,
+        sent,
+        0.0,
+        0.0,
+        transfer_s,
+        transfer_s,
+        progress_s,
+        outstanding,
+        0,
     )
 
 

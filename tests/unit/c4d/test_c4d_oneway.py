@@ -52,6 +52,7 @@ class Traffic:
                     0,
                     0,
                     0,
+                    0,
                     posted=count,
                     posted_sum_ns=posted,
                 )

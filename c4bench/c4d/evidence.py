@@ -52,6 +52,11 @@ class Evidence(Generic[Suspect]):
         """What it did so far is explained."""
         self._runs.pop(suspect, None)
 
+    def clear(self) -> None:
+        """All that any did so far is explained."""
+        self._runs.clear()
+        self._strange = {}
+
     def departing(self) -> set[Suspect]:
         """Those that departed when last measured."""
         return set(self._runs)

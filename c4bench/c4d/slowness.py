@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from c4bench.c4d.busy import BusyNics
+from c4bench.c4d.case import Case
 from c4bench.c4d.columns import Floats
 from c4bench.c4d.devices import Counts
 from c4bench.c4d.evidence import SLIGHT, Evidence, Weight
@@ -67,6 +69,7 @@ class SlowNetwork:
         self._oneway = OneWay()
         self._unsure: deque[Measured] = deque()
         self._losses = Losses()
+        self._busy = BusyNics(self._ways)
         self._reroutes: deque[_Reroute] = deque(maxlen=_REROUTES_KEPT)
         self._missed: list[MissingLink] = []
 
@@ -93,7 +96,7 @@ class SlowNetwork:
 
         A `disturbed` span (a rank has just become late, an operation stood still) makes transfers collide that
         otherwise do not: it is neither judged nor learned from. While a known late rank makes all spans `uneven`, only
-        whole NICs are judged.
+        NICs are judged, as wholes.
         """
         self._matrix.add(self._view.conns)
         if self._opened_s is None:
@@ -116,7 +119,11 @@ class SlowNetwork:
         counts = counted(opened_s)
         current = self._matrix.current() if counts else ()
         self._losses.add(departures, self._baseline.high(), counts, opened_s, current)
-        return self._judge_span(cells, departures, opened_s, now_s, self._view.links(), uneven=uneven)
+        links = self._view.links()
+        lost = self._lost(now_s, links) if self._losses.concerned() else []
+        if uneven:
+            return lost + self._judge_uneven(cells, opened_s, now_s, links)
+        return lost + self._judge_span(cells, departures, opened_s, now_s, links)
 
     def _judge_span(
         self,
@@ -125,9 +132,10 @@ class SlowNetwork:
         opened_s: float,
         now_s: float,
         links: Links,
-        *,
-        uneven: bool,
     ) -> list[tuple[Verdict, float]]:
+        if not self._baseline.settled():
+            # Few spans make no floor: who is beyond that from the first on would be so for good.
+            departures = departures.pick(np.zeros(len(departures), np.bool_))
         strange = self._baseline.strange(fresh)
         # Of the many that neither depart nor did, nothing is to be remembered.
         telling = (departures.figures > SLIGHT) | departures.among(self._evidence.departing())
@@ -136,25 +144,40 @@ class SlowNetwork:
         weights = self._evidence.weights()
         leaning = {cell: weight.least for cell, weight in weights.items() if weight.of_enough > _LEANING}
         concerned = self._losses.concerned()
-        lost = self._lost(now_s, links) if concerned else []
         doubted = {cell for cell, weight in weights.items() if weight.of_enough >= _CLEAN} | strange.keys() | concerned
-        self._learn(fresh.pick(~fresh.among(doubted) & (not uneven)), doubted, links)
+        self._learn(fresh.pick(~fresh.among(doubted)), doubted, links)
         blames = localise(self._excess(leaning), links=links) if leaning else []
         blames, wanting = self._unexplained(blames, weights, links)
-        lost += self._missing(wanting, weights, now_s)
+        missing = self._missing(wanting, weights, now_s)
         blames = [blame for blame in self._together(blames, weights, links) if self._founded(blame, weights)]
-        blames = [b for b in blames if (_whole(b) if uneven else not _with_mates(b, leaning))]
+        blames = [blame for blame in blames if not _with_mates(blame, leaning)]
         blames = [blame for blame in blames if concerned.isdisjoint(blame.cells)]
-        self._heal(blames)
-        found = [blame for blame in blames if _spans(weights, blame) >= ALARM_SPANS]
-        before, self._blamed = self._blamed, {blame.component for blame in found}
-        if not found:
-            self._alarmed_s = None
-            return lost
-        self._alarmed_s = self._alarmed_s or now_s
+        busy = self._busy_nics(fresh, opened_s, links)
+        nics = {one.blame.component.name for one in busy}
+        # Of a busy NIC is known more than what its cells show one by one.
+        blames = [blame for blame in blames if any(nics.isdisjoint(cell) for cell in blame.cells)]
+        self._heal([*blames, *(one.blame for one in busy)])
+        found = self._alarming([*busy, *(_case(blame, weights) for blame in blames)], now_s)
+        before, self._blamed = self._blamed, {case.blame.component for case in found}
         # Where many slow at once and get well again, one is the last to: what is a point has been one before.
-        found = [blame for blame in found if not _point(blame) or blame.component in before]
-        return lost + self._name([blame for blame in found if fresh.keys() & set(blame.cells)], weights)
+        found = [case for case in found if not _point(case.blame) or case.blame.component in before]
+        return missing + self._name([case for case in found if fresh.keys() & set(case.blame.cells)], now_s)
+
+    def _judge_uneven(
+        self, fresh: Measured, opened_s: float, now_s: float, links: Links
+    ) -> list[tuple[Verdict, float]]:
+        """The order of transfers is another, so that what cells have shown in even spans is none of their past."""
+        self._evidence.clear()
+        self._sides.clear()
+        return self._name(self._alarming(self._busy.judge_uneven(fresh, opened_s, links), now_s), now_s)
+
+    def _busy_nics(self, fresh: Measured, opened_s: float, links: Links) -> list[Case]:
+        """The NICs that are busy longer, but for those that another job has just come upon."""
+        found = self._busy.judge(fresh, opened_s, links)
+        if any(self._met_others(one.blame, one.onset_s, links) for one in found):
+            self._busy.forget()
+            return []
+        return [one for one in found if self._losses.concerned().isdisjoint(one.blame.cells)]
 
     def _lost(self, now_s: float, links: Links) -> list[tuple[Verdict, float]]:
         """Verdicts on what loses packets, each once until it heals."""
@@ -180,12 +203,14 @@ class SlowNetwork:
         known = {**dict.fromkeys(self._baseline.known(), 0.0), **leaning}
         return {cell: value for cell, value in known.items() if cell in current}
 
-    def _learn(self, clean: Measured, doubted: set[Cell], links: Links) -> None:
+    def _learn(self, fresh: Measured, doubted: set[Cell], links: Links) -> None:
         """Learn from a span once it has shown not to open a departure; at once from the first few."""
-        self._unsure.append(clean)
+        self._unsure.append(fresh)
         self._unlearn(doubted)
         while len(self._unsure) > UNSURE_SPANS or (self._unsure and not self._baseline.settled()):
-            self._baseline.learn(self._unsure.popleft(), links)
+            clean = self._unsure.popleft()
+            self._baseline.learn(clean, links)
+            self._busy.learn(clean)
 
     def _unlearn(self, cells: set[Cell]) -> None:
         """What these have shown in the last few spans is not to be learnt."""
@@ -236,12 +261,16 @@ class SlowNetwork:
         of a job that have a NIC in common met there before.
         """
         onset_s, ends = _onset_s(weights, blame), set(blame.cells[0][:2])
-        if self._fabric.company.explains(self._view.job, blame.cells, links, onset_s, onset_s + self._lasted_s):
+        if self._met_others(blame, onset_s, links):
             return True
         return blame.component.kind == "path" and any(
             reroute.opened_s <= onset_s <= reroute.closed_s and any(ends.isdisjoint(cell) for cell in reroute.cells)
             for reroute in self._reroutes
         )
+
+    def _met_others(self, blame: Blame, onset_s: float, links: Links) -> bool:
+        until_s = onset_s + self._lasted_s
+        return self._fabric.company.explains(self._view.job, blame.cells, links, onset_s, until_s)
 
     def _together(self, blames: list[Blame], weights: Mapping[Cell, Weight], links: Links) -> list[Blame]:
         """With the link that two points have in common instead of these, and without points where there is no such.
@@ -273,21 +302,30 @@ class SlowNetwork:
         # A side that is a single cell, as in a ring, has no other evidence than that cell's.
         return (max(as_a_whole) if as_a_whole else min(cells)) >= _ENOUGH
 
-    def _name(self, blames: list[Blame], weights: Mapping[Cell, Weight]) -> list[tuple[Verdict, float]]:
-        sure = [blame for blame in blames if _spans(weights, blame) >= _spans_to_name(blame)]
-        fresh = [blame for blame in sure if blame.component not in self._standing]
-        self._standing.update(dict.fromkeys((blame.component for blame in fresh), 0))
-        assert self._alarmed_s is not None
-        return [(self._verdict(blame, self.cells, weights), self._alarmed_s) for blame in fresh]
+    def _alarming(self, cases: list[Case], now_s: float) -> list[Case]:
+        """Those that have lasted for long enough to alarm."""
+        found = [case for case in cases if case.spans >= ALARM_SPANS]
+        self._alarmed_s = (self._alarmed_s or now_s) if found else None
+        return found
+
+    def _name(self, cases: list[Case], now_s: float) -> list[tuple[Verdict, float]]:
+        sure = [case for case in cases if case.spans >= _spans_to_name(case.blame)]
+        fresh = [case for case in sure if not self._known(case.blame)]
+        self._standing.update(dict.fromkeys((case.blame.component for case in fresh), 0))
+        return [(self._verdict(case, self.cells), self._alarmed_s or now_s) for case in fresh]
+
+    def _known(self, blame: Blame) -> bool:
+        """Whether this has been named, or the NIC by another of its sides."""
+        component = blame.component
+        return any((component.kind, component.name) == (one.kind, one.name) for one in self._standing)
 
     def _heal(self, blames: list[Blame]) -> None:
         """A component is well again after as many clean spans as it took to name it."""
         clean = {component: 0 if blames else spans + 1 for component, spans in self._standing.items()}
         self._standing = {component: spans for component, spans in clean.items() if spans < NAME_SPANS}
 
-    def _verdict(self, blame: Blame, cells: Mapping[Cell, float], weights: Mapping[Cell, Weight]) -> Verdict:
-        onset_s = _onset_s(weights, blame)
-        least = statistics.median_low([weights[cell].least for cell in blame.cells if cell in weights])
+    def _verdict(self, case: Case, cells: Mapping[Cell, float]) -> Verdict:
+        blame, onset_s, least, _ = case
         worst = max(blame.cells, key=lambda cell: cells[cell])
         evidence = [f"{len(blame.cells)} cells slow, worst {worst[0]}>{worst[1]}: {cells[worst]:.3g} s/byte"]
         component = self._sided(blame.component, onset_s)
@@ -345,6 +383,6 @@ def _with_mates(blame: Blame, leaning: Mapping[Cell, float]) -> bool:
     return any((cell[0] == point[0]) != (cell[1] == point[1]) for cell in leaning)
 
 
-def _whole(blame: Blame) -> bool:
-    """Whether a blame rests on a whole row or column, which no late rank's schedule makes slow."""
-    return blame.component.kind != "path" and len(blame.cells) >= _WHOLE_CELLS
+def _case(blame: Blame, weights: Mapping[Cell, Weight]) -> Case:
+    least = statistics.median_low([weights[cell].least for cell in blame.cells if cell in weights])
+    return Case(blame, _onset_s(weights, blame), least, _spans(weights, blame))

@@ -1,0 +1,137 @@
+"""A NIC is known to be slow by how long it is busy, whatever the order of transfers."""
+
+import itertools
+import math
+import random
+
+import pytest
+
+from c4bench.c4d.busy import BusyNics
+from c4bench.c4d.thresholds import BASELINE_SETTLED_SPANS
+from c4bench.c4d.ways import Ways
+from c4bench.model.diagnosis import Component
+
+NICS = [f"h{host}/0" for host in range(8)]
+PAIRS = list(itertools.permutations(NICS, 2))
+
+
+def _even(draw):
+    """What an all-to-all costs where now this transfer meets others and now that."""
+    return {pair: draw.choice([1.0, 1.0, 1.5, 2.0]) for pair in PAIRS}
+
+
+def _taught(ways, seed=1, spans=2 * BASELINE_SETTLED_SPANS):
+    draw, nics = random.Random(seed), BusyNics(ways)
+    for _ in range(spans):
+        nics.learn(_measured(ways, _even(draw)))
+    return nics
+
+
+def _measured(ways, costs):
+    return ways.measured({(*pair, "1"): cost for pair, cost in costs.items()})
+
+
+def _slow(costs, nic, sending, receiving):
+    """Its data take longer, and so does what waits for its acknowledgements."""
+    factor = {pair: sending if pair[0] == nic else receiving if pair[1] == nic else 1.0 for pair in costs}
+    return {pair: cost * factor[pair] for pair, cost in costs.items()}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_transfers_that_meet_by_chance_are_no_slow_nic(seed):
+    """Five hundred spans of an all-to-all blame nobody."""
+    ways, draw = Ways(), random.Random(100 + seed)
+    nics = _taught(ways, seed)
+    assert [nics.judge(_measured(ways, _even(draw)), float(span), {}) for span in range(500)] == [[]] * 500
+
+
+def test_a_slow_nic_is_known_among_transfers_that_meet():
+    """It is named alone within eight spans, with its onset; a host's link that only its data cross might be it, too."""
+    ways, draw = Ways(), random.Random(3)
+    nics = _taught(ways)
+    links = {(*pair, "1"): (f"{pair[0]} up", f"{pair[1]} down") for pair in PAIRS}
+    for span in range(20):
+        nics.judge(_measured(ways, _even(draw)), float(span), links)
+    for span in range(20, 28):
+        found = nics.judge(_measured(ways, _slow(_even(draw), "h3/0", 3.0, 1.0)), float(span), links)
+    (case,) = found
+    assert (case.blame.component, case.onset_s) == (Component("nic", "h3/0", "tx"), 20.0)
+    assert case.blame.alternatives == (Component("link", "h3/0 up"),)
+    assert case.least == pytest.approx(math.log(3), abs=0.3)
+
+
+def test_a_slow_path_is_no_slow_nic():
+    """One cell of a row and a column, however slow, says nothing of either."""
+    ways, draw = Ways(), random.Random(4)
+    nics = _taught(ways)
+    costs = [_even(draw) | {("h1/0", "h2/0"): 50.0} for _ in range(20)]
+    assert [nics.judge(_measured(ways, span), 0.0, {}) for span in costs] == [[]] * 20
+
+
+def test_what_another_job_makes_slow_is_learnt_anew():
+    """Behind that nobody is blamed before enough is known, and then for what is slower still."""
+    ways, draw = Ways(), random.Random(8)
+    nics = _taught(ways)
+    nics.forget()
+    for _ in range(BASELINE_SETTLED_SPANS):
+        slow = _measured(ways, _slow(_even(draw), "h3/0", 3.0, 3.0))
+        assert nics.judge(slow, 0.0, {}) == []
+        nics.learn(slow)
+    assert nics.judge(slow, 0.0, {}) == []
+    assert nics.judge_uneven(_measured(ways, _slow(_even(draw), "h3/0", 20.0, 20.0)), 0.0, {})
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_another_order_of_transfers_is_no_slow_nic(seed):
+    """Transfers that meet for good, as a late rank makes them, blame nobody."""
+    ways, draw = Ways(), random.Random(seed)
+    nics, lasting = _taught(ways), _even(draw)
+    assert [nics.judge_uneven(_measured(ways, lasting), float(span), {}) for span in range(20)] == [[]] * 20
+
+
+@pytest.mark.parametrize(("sending", "receiving", "side"), [(3.0, 3.0, ""), (4.0, 1.0, "tx"), (1.0, 4.0, "rx")])
+def test_a_slow_nic_is_known_in_another_order(sending, receiving, side):
+    """It is busy longer, on the side that is said where one is as usual; with its onset, and span after span."""
+    ways, draw = Ways(), random.Random(5)
+    nics, lasting = _taught(ways), _even(draw)
+    slow = _slow(lasting, "h3/0", sending, receiving)
+    for span in range(3):
+        (busy,) = nics.judge_uneven(_measured(ways, slow), 10.0 + span, {})
+        assert (busy.blame.component, busy.onset_s, busy.spans) == (Component("nic", "h3/0", side), 10.0, span + 1)
+
+
+def test_two_slow_nics_are_both_known():
+    """What is left without the cells of the worst shows the next."""
+    ways, draw = Ways(), random.Random(6)
+    nics, costs = _taught(ways), _even(draw)
+    for nic, factor in (("h1/0", 20.0), ("h6/0", 3.0)):
+        costs = _slow(costs, nic, factor, factor)
+    assert [busy.blame.component.name for busy in nics.judge_uneven(_measured(ways, costs), 0.0, {})] == [
+        "h1/0",
+        "h6/0",
+    ]
+
+
+def test_nobody_is_blamed_for_what_all_are():
+    """A whole leaf that is slow, or a job that has just begun, shows no NIC."""
+    ways, draw = Ways(), random.Random(7)
+    costs = _even(draw)
+    for nic in NICS[:4]:
+        costs = _slow(costs, nic, 3.0, 3.0)
+    assert _taught(ways).judge_uneven(_measured(ways, costs), 0.0, {}) == []
+    assert (
+        _taught(ways, spans=BASELINE_SETTLED_SPANS - 1).judge_uneven(
+            _measured(ways, _slow(costs, "h7/0", 9, 9)), 0.0, {}
+        )
+        == []
+    )
+
+
+def test_a_ring_shows_no_nic():
+    """A side that is one path cannot be told from that path."""
+    ways = Ways()
+    nics = BusyNics(ways)
+    ring = dict.fromkeys(zip(NICS, NICS[1:] + NICS[:1], strict=True), 1.0)
+    for _ in range(2 * BASELINE_SETTLED_SPANS):
+        nics.learn(_measured(ways, ring))
+    assert nics.judge_uneven(_measured(ways, _slow(ring, "h3/0", 5.0, 5.0)), 0.0, {}) == []

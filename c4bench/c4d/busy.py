@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from c4bench.c4d.case import Case
 from c4bench.c4d.columns import Bools, Floats, Index, Ints
 from c4bench.c4d.evidence import SLIGHT, Evidence
 from c4bench.c4d.healthy import Healthy
 from c4bench.c4d.localise import Blame, Links
+from c4bench.c4d.naming import Case
 from c4bench.c4d.thresholds import BASELINE_MAX_SPANS, BASELINE_SETTLED_SPANS
 from c4bench.c4d.ways import Measured, Ways
 from c4bench.model.diagnosis import Component

@@ -1,6 +1,5 @@
 """Communication slowness: which component makes transfers longer per byte than they were, span after span."""
 
-import math
 import statistics
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
@@ -9,7 +8,6 @@ from typing import NamedTuple
 import numpy as np
 
 from c4bench.c4d.busy import BusyNics
-from c4bench.c4d.case import Case
 from c4bench.c4d.columns import Floats
 from c4bench.c4d.devices import Counts
 from c4bench.c4d.evidence import SLIGHT, Evidence, Weight
@@ -20,12 +18,13 @@ from c4bench.c4d.localise import Blame, Cell, Links, localise, meeting
 from c4bench.c4d.losses import Losses, loss_verdict
 from c4bench.c4d.matrix import DelayMatrix
 from c4bench.c4d.missing import at_once, lacking, missing_verdict
+from c4bench.c4d.naming import Case, Naming
 from c4bench.c4d.oneway import OneWay
 from c4bench.c4d.sides import Side, sides
-from c4bench.c4d.thresholds import ALARM_SPANS, NAME_SPANS, POINT_SPANS, UNSURE_SPANS, WARM_UP_SPANS
+from c4bench.c4d.thresholds import ALARM_SPANS, UNSURE_SPANS, WARM_UP_SPANS
 from c4bench.c4d.verdict import Verdict
 from c4bench.c4d.ways import Measured, Ways
-from c4bench.model.diagnosis import Cause, Component, Syndrome
+from c4bench.model.diagnosis import Component
 from c4bench.model.fabric import MissingLink
 
 # What must speak against a component in all, on the scale of `Evidence`, and against each of its cells.
@@ -63,10 +62,8 @@ class SlowNetwork:
         self._opened_s: float | None = None
         self._lasted_s = 0.0
         self._spans = 0
-        self._alarmed_s: float | None = None
-        self._blamed: set[Component] = set()
-        self._standing: dict[Component, int] = {}
         self._oneway = OneWay()
+        self._naming = Naming(self._oneway)
         self._unsure: deque[Measured] = deque()
         self._losses = Losses()
         self._busy = BusyNics(self._ways)
@@ -156,12 +153,8 @@ class SlowNetwork:
         nics = {one.blame.component.name for one in busy}
         # Of a busy NIC is known more than what its cells show one by one.
         blames = [blame for blame in blames if any(nics.isdisjoint(cell) for cell in blame.cells)]
-        self._heal([*blames, *(one.blame for one in busy)])
-        found = self._alarming([*busy, *(_case(blame, weights) for blame in blames)], now_s)
-        before, self._blamed = self._blamed, {case.blame.component for case in found}
-        # Where many slow at once and get well again, one is the last to: what is a point has been one before.
-        found = [case for case in found if not _point(case.blame) or case.blame.component in before]
-        return missing + self._name([case for case in found if fresh.keys() & set(case.blame.cells)], now_s)
+        self._naming.heal([*blames, *(one.blame for one in busy)])
+        return missing + self._naming.name([*busy, *(_case(blame, weights) for blame in blames)], fresh, now_s)
 
     def _judge_uneven(
         self, fresh: Measured, opened_s: float, now_s: float, links: Links
@@ -169,7 +162,7 @@ class SlowNetwork:
         """The order of transfers is another, so that what cells have shown in even spans is none of their past."""
         self._evidence.clear()
         self._sides.clear()
-        return self._name(self._alarming(self._busy.judge_uneven(fresh, opened_s, links), now_s), now_s)
+        return self._naming.name(self._busy.judge_uneven(fresh, opened_s, links), fresh, now_s)
 
     def _busy_nics(self, fresh: Measured, opened_s: float, links: Links) -> list[Case]:
         """The NICs that are busy longer, but for those that another job has just come upon."""
@@ -182,9 +175,8 @@ class SlowNetwork:
     def _lost(self, now_s: float, links: Links) -> list[tuple[Verdict, float]]:
         """Verdicts on what loses packets, each once until it heals."""
         found = self._losses.found(self._matrix.current(), links)
-        fresh = [loss for loss in found if loss.blame.component not in self._standing]
-        self._standing.update(dict.fromkeys((loss.blame.component for loss in found), 0))
-        return [(loss_verdict(loss), now_s) for loss in fresh]
+        fresh = self._naming.fresh(loss.blame.component for loss in found)
+        return [(loss_verdict(loss), now_s) for loss in found if loss.blame.component in fresh]
 
     def _departing_sides(self, departures: Mapping[Cell, float], links: Links) -> dict[Side, float]:
         """How far the sides depart that any departing cell is part of, and those that did before; no other can."""
@@ -302,58 +294,6 @@ class SlowNetwork:
         # A side that is a single cell, as in a ring, has no other evidence than that cell's.
         return (max(as_a_whole) if as_a_whole else min(cells)) >= _ENOUGH
 
-    def _alarming(self, cases: list[Case], now_s: float) -> list[Case]:
-        """Those that have lasted for long enough to alarm."""
-        found = [case for case in cases if case.spans >= ALARM_SPANS]
-        self._alarmed_s = (self._alarmed_s or now_s) if found else None
-        return found
-
-    def _name(self, cases: list[Case], now_s: float) -> list[tuple[Verdict, float]]:
-        sure = [case for case in cases if case.spans >= _spans_to_name(case.blame)]
-        fresh = [case for case in sure if not self._known(case.blame)]
-        self._standing.update(dict.fromkeys((case.blame.component for case in fresh), 0))
-        return [(self._verdict(case, self.cells), self._alarmed_s or now_s) for case in fresh]
-
-    def _known(self, blame: Blame) -> bool:
-        """Whether this has been named, or the NIC by another of its sides."""
-        component = blame.component
-        return any((component.kind, component.name) == (one.kind, one.name) for one in self._standing)
-
-    def _heal(self, blames: list[Blame]) -> None:
-        """A component is well again after as many clean spans as it took to name it."""
-        clean = {component: 0 if blames else spans + 1 for component, spans in self._standing.items()}
-        self._standing = {component: spans for component, spans in clean.items() if spans < NAME_SPANS}
-
-    def _verdict(self, case: Case, cells: Mapping[Cell, float]) -> Verdict:
-        blame, onset_s, least, _ = case
-        worst = max(blame.cells, key=lambda cell: cells[cell])
-        evidence = [f"{len(blame.cells)} cells slow, worst {worst[0]}>{worst[1]}: {cells[worst]:.3g} s/byte"]
-        component = self._sided(blame.component, onset_s)
-        if component != blame.component:
-            evidence.append(f"one-way delays have grown on its {component.side} side only")
-        if blame.alternatives:
-            evidence.append("this traffic cannot tell it from " + " or ".join(map(str, blame.alternatives)))
-        return Verdict(
-            Syndrome.COMMUNICATION_SLOW,
-            Cause.TRANSFER_SLOW,
-            component,
-            onset_s,
-            0.9 / (1 + len(blame.alternatives)),
-            tuple(evidence),
-            f"a probe at full rate across {component}",
-            {
-                "slow_cells": float(len(blame.cells)),
-                "worst_s_per_byte": cells[worst],
-                "times_as_long": math.exp(least),
-            },
-            blame.alternatives,
-        )
-
-    def _sided(self, component: Component, onset_s: float) -> Component:
-        """The side of a NIC that one-way delays accuse: round trips, which the matrix holds, show both sides slow."""
-        side = self._oneway.side(component.name, onset_s) if component.kind == "nic" else ""
-        return Component(component.kind, component.name, side) if side else component
-
 
 def _spans(weights: Mapping[Cell, Weight], blame: Blame) -> float:
     """How many spans speak against a blame, by half of its cells."""
@@ -363,16 +303,6 @@ def _spans(weights: Mapping[Cell, Weight], blame: Blame) -> float:
 def _onset_s(weights: Mapping[Cell, Weight], blame: Blame) -> float:
     """When it began, by the most of the blame's cells."""
     return statistics.median_low([weights[cell].onset_s for cell in blame.cells if cell in weights])
-
-
-def _point(blame: Blame) -> bool:
-    """Whether a single path is to blame for sure; with alternatives it may be a whole NIC, and no schedule's doing."""
-    return blame.component.kind == "path" and not blame.alternatives
-
-
-def _spans_to_name(blame: Blame) -> int:
-    """How often a component must be to blame."""
-    return POINT_SPANS if _point(blame) else NAME_SPANS
 
 
 def _with_mates(blame: Blame, leaning: Mapping[Cell, float]) -> bool:

@@ -63,6 +63,21 @@ def until(comm, wanted):
         comm.all_reduce(agreed, "min")
 
 
+def at_work(comm, count=1000):
+    """Every rank is at work when this returns; True on the one that may have something happen now."""
+    summed(comm, count)
+    comm.barrier()
+    return comm.rank == 0
+
+
+def all_up_again(comm, heal):
+    """Once every rank is here one of them heals what is broken; go on until all rails are up."""
+    comm.barrier()
+    if comm.rank == 0:
+        heal()
+    until(comm, {"up"})
+
+
 class Storm:
     """What happens to the NICs of a world: each trouble begins after so many packets, and may end later."""
 

@@ -5,11 +5,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from storm import (
     SMALL,
+    all_up_again,
     resilient,
     states,
     summed,
     unfailed,
-    until,
 )
 from world import World
 
@@ -21,10 +21,7 @@ def test_nics_that_are_down_while_connecting(world):
     def work(comm):
         summed(comm, 40_000)
         lost = states(comm)
-        comm.barrier()
-        if comm.rank == 0:
-            made.bring_up()
-        until(comm, {"up"})
+        all_up_again(comm, made.bring_up)
         summed(comm, 40_000)
         return lost
 
@@ -40,10 +37,7 @@ def test_gid_that_changes_while_connecting(world, fault):
     def work(comm):
         summed(comm, 40_000)
         lost = states(comm)
-        comm.barrier()
-        if comm.rank == 0:
-            made.bring_up()
-        until(comm, {"up"})
+        all_up_again(comm, made.bring_up)
         summed(comm, 40_000)
         return lost, comm.resilience.died
 

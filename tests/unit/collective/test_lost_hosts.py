@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from storm import (
     Storm,
+    at_work,
     keep_summing,
     resilient,
     summed,
@@ -19,9 +20,7 @@ def test_host_without_a_nic_is_named_by_all(world, nics):
     storm = Storm(made)
 
     def work(comm):
-        summed(comm, 1000)
-        comm.barrier()
-        if comm.rank == 0:
+        if at_work(comm):
             for nic in range(nics):
                 storm.add("black hole", 2, nic, after=20)
         with pytest.raises(CollectiveError) as raised:
@@ -68,9 +67,7 @@ def test_what_was_to_blame_is_found(world, kind):
     storm = Storm(made)
 
     def work(comm):
-        summed(comm, 1000)
-        comm.barrier()
-        if comm.rank == 0:
+        if at_work(comm):
             storm.add(kind, 1, 0, after=10)
         for _ in range(1000):
             summed(comm, 10_000)

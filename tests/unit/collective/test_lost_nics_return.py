@@ -8,6 +8,8 @@ import pytest
 from storm import (
     QUICK,
     Storm,
+    all_up_again,
+    at_work,
     resilient,
     states,
     summed,
@@ -39,9 +41,7 @@ def test_short_flap_is_left_to_retransmission(world):
     storm = Storm(made)
 
     def work(comm):
-        summed(comm, 1000)
-        comm.barrier()
-        if comm.rank == 0:
+        if at_work(comm):
             storm.add("black hole", 1, 0, after=30, lasts_s=0.005)
         summed(comm, 100_000)
         return states(comm), comm.resilience.died
@@ -56,16 +56,11 @@ def test_lost_nic_comes_back(world):
     storm = Storm(made)
 
     def work(comm):
-        summed(comm, 1000)
-        comm.barrier()
-        if comm.rank == 0:
+        if at_work(comm):
             storm.add("down", 1, 0, after=20)
         summed(comm, 100_000)
         lost = states(comm)
-        comm.barrier()
-        if comm.rank == 0:
-            storm.heal()
-        until(comm, {"up"})
+        all_up_again(comm, storm.heal)
         summed(comm, 100_000)
         return lost, states(comm), comm.resilience.returned
 
@@ -83,9 +78,7 @@ def test_lost_nic_comes_back_in_short_operations(world):
     storm = Storm(made)
 
     def work(comm):
-        summed(comm, 100)
-        comm.barrier()
-        if comm.rank == 0:
+        if at_work(comm, 100):
             storm.add("down", 1, 0, after=5, lasts_s=0.15)
         agreed, deadline_s = np.zeros(1, np.int64), time.monotonic() + 15
         while not agreed[0]:
@@ -114,10 +107,7 @@ def test_flapping_nic_is_left_alone_longer_each_time(world):
                 storm.add("down", 1, 0, after=0)
             until(comm, {"up", "down"})
             seen += penalties(comm)
-            comm.barrier()
-            if comm.rank == 0:
-                storm.heal()
-            until(comm, {"up"})
+            all_up_again(comm, storm.heal)
         return seen
 
     for seen in made.run(work):

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from storm import (
     KINDS,
     Storm,
+    at_work,
     resilient,
     states,
     summed,
@@ -51,9 +52,7 @@ def test_nic_dies_in_mid_operation(world, size, kind):
     storm = Storm(made)
 
     def work(comm):
-        summed(comm, 1000)
-        comm.barrier()
-        if comm.rank == 0:
+        if at_work(comm):
             storm.add(kind, 1, 0, after=40)
         for step in range(3):
             summed(comm, 40_000, step)
@@ -140,9 +139,7 @@ def test_acknowledgements_lost_as_the_receiver_leaves(world):
     sender_is_done = threading.Event()
 
     def work(comm):
-        summed(comm, 1000)
-        comm.barrier()
-        if comm.rank == 0:
+        if at_work(comm):
             # The broadcast's receiver has all and leaves; its acknowledgements are lost.
             storm.add("acks", 0, 0, after=1)
         array = np.full(20_000, 7 + comm.rank)

@@ -10,13 +10,18 @@ from c4bench.collective.schedule import Span
 
 # Below this size a channel's share is not worth its messages.
 _LANE_BYTES = 64 << 10
+# The largest packet's load: a message that is shorter costs as much.
+_PACKET_BYTES = 4 << 10
+# Where messages are finer, at most so many times the usual number may be under way: send queues are as deep as that.
+MOST_FINER = 4
 
 
 class Carriage(NamedTuple):
-    """By channels in proportion to `weights`, 0 spares one, in messages up to `chunk_bytes`."""
+    """By channels in proportion to `weights`, 0 spares one, in messages up to `chunk_bytes`, `window` at a time."""
 
     weights: tuple[int, ...]
     chunk_bytes: int
+    window: int
 
     def by(self, channels: frozenset[int]) -> "Carriage":
         """The same by some of its channels only."""
@@ -25,6 +30,16 @@ class Carriage(NamedTuple):
     def without(self, channels: frozenset[int]) -> "Carriage":
         """The same by all but these channels."""
         return self.by(frozenset(range(len(self.weights))) - channels)
+
+    def finer(self, share_bytes: int, chunks: int) -> "Carriage":
+        """The same in so many chunks of a share, so that the way of the first counts for little.
+
+        No fewer bytes are under way: an acknowledgement waits behind all that its sender has queued.
+        """
+        packets = share_bytes // (sum(map(bool, self.weights)) * chunks * _PACKET_BYTES)
+        chunk_bytes = min(self.chunk_bytes, max(1, packets) * _PACKET_BYTES)
+        times = min(MOST_FINER, -(-self.chunk_bytes // chunk_bytes))
+        return self._replace(chunk_bytes=chunk_bytes, window=times * self.window)
 
     def cuts(self, segments: Sequence[Span], array: Array) -> list[tuple[int, Cut]]:
         """Each used channel and its share of every segment: one channel where the array is not worth more."""

@@ -38,7 +38,8 @@ class Connections:
     def _carriage(self, rates_bps: Sequence[float]) -> Carriage:
         """By all channels, each at its rate."""
         weights = tuple(max(1, round(rate_bps)) for rate_bps in rates_bps)
-        return Carriage(weights, self._site.options.chunk_for(min(rates_bps)))
+        options = self._site.options
+        return Carriage(weights, options.chunk_for(min(rates_bps)), options.window)
 
     def _attach(self, outlets: Mapping[int, list[Outlet]], inlets: Mapping[int, list[Inlet]]) -> None:
         sides: list[Sequence[Outlet | Inlet]] = [*outlets.values(), *inlets.values()]

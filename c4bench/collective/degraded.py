@@ -35,7 +35,6 @@ from c4bench.model.telemetry import Member
 
 # Agreeing takes a lap of the ring; this many operations share its cost.
 _AGREE_EVERY = 16
-_SMALLEST_CHUNK_BYTES = 16 << 10
 
 
 class DegradedReduce:
@@ -137,13 +136,13 @@ class DegradedReduce:
         """Fold in what the one odd rank has by the ring."""
         (odd,) = level.odds
         plan = partial(schedule.fold, odd=odd)
-        self._group.ring(signature, rest, [(0, rest.size)], plan, reducing, _fine(left, rest.nbytes))
+        self._group.ring(signature, rest, [(0, rest.size)], plan, reducing, left.finer(rest.nbytes, FOLD_CHUNKS))
 
     def _fold(self, level: Level, signature: Signature, rest: Array, reducing: Reducing, left: Carriage) -> None:
         """Fold in what the odd ranks have where the others have scattered theirs."""
         group, others = self._group, _others(level, self._group.size)
         room = -(-rest.size // len(others)) * len(level.odds) if group.rank in others else 0
-        fine = _fine(left, rest.nbytes // len(others))
+        fine = left.finer(rest.nbytes // len(others), FOLD_CHUNKS)
         group.fold(signature, rest, self._room(room, rest.dtype), Sides(level.odds, others), reducing, fine)
 
     def _room(self, items: int, dtype: np.dtype[Any]) -> Array:
@@ -181,10 +180,3 @@ def _bits(channels: frozenset[int]) -> int:
 
 def _channels(bits: int) -> frozenset[int]:
     return frozenset(channel for channel in range(bits.bit_length()) if bits >> channel & 1)
-
-
-def _fine(carriage: Carriage, share_bytes: int) -> Carriage:
-    """In chunks so short that the way of the first counts for little."""
-    channels = sum(map(bool, carriage.weights))
-    wanted = max(_SMALLEST_CHUNK_BYTES, share_bytes // (channels * FOLD_CHUNKS) // 64 * 64)
-    return carriage._replace(chunk_bytes=min(carriage.chunk_bytes, wanted))

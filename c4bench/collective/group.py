@@ -103,6 +103,7 @@ class Group:
         self._check(signature.kind)
         if self.size == 1:
             return
+        carriage = carriage or self.usual
         with self.guard.during(signature.kind, self._seq):
             made = [
                 lanes.ring_lane(
@@ -113,9 +114,9 @@ class Group:
                     ends=self._connections.ring[channel],
                     reducing=reducing,
                     staging_bytes=self.options.staging_bytes,
-                    window=self.options.window,
+                    window=carriage.window,
                 )
-                for channel, part in (carriage or self.usual).cuts(segments, array)
+                for channel, part in carriage.cuts(segments, array)
             ]
             self._run(signature, "ring", made)
 
@@ -135,7 +136,7 @@ class Group:
                     part,
                     places=(self._place(source, channel), self._place(target, channel)),
                     ends=pairs[channel],
-                    window=self.options.window,
+                    window=self.usual.window,
                 )
                 for channel, part in self.usual.cuts(schedule.split(source.size, self.size), source)
             ]
@@ -160,7 +161,7 @@ class Group:
                     spare=Held(spare, self._place(spare, channel)),
                     ends=pairs[channel],
                     reducing=reducing,
-                    window=self.options.window,
+                    window=carriage.window,
                 )
                 for channel, part in carriage.cuts(homes, array)
             ]

@@ -7,6 +7,7 @@ from c4bench.collective.ends import Message, Outlet, Staging, check_weights
 from c4bench.collective.memory import SharedBuffer
 from c4bench.collective.resilient.hello import FarReceiving
 from c4bench.collective.resilient.keys import Keyring
+from c4bench.collective.resilient.pool import Pool, Turns
 from c4bench.collective.resilient.post import WORD_CHANNEL
 from c4bench.collective.resilient.rail import SendingRail, Sent
 from c4bench.collective.wire import GRANT_BYTES, MAILBOX_SLOTS, Grant, unpack_grant
@@ -32,11 +33,11 @@ class RailOutlet(Outlet):
         far: FarReceiving,
         keys: Keyring,
         staging_bytes: int,
-        *,
-        spread: bool,
+        pool: Pool,
     ) -> None:
         super().__init__(peer)
-        self._spread = spread
+        self._pool = pool
+        pool.outlets.append(self)
         self.channel = channel
         self.rails = rails
         self.own = [rail for rail in rails if rail.nic == channel]
@@ -45,8 +46,7 @@ class RailOutlet(Outlet):
         self._keys = keys
         self._far_staging = far.staging + channel * staging_bytes
         self._weights = dict.fromkeys(self.own, 1.0)
-        self._carried: dict[SendingRail, float] = {}
-        self._candidates: list[SendingRail] = []
+        self._turns = Turns[SendingRail]()
         self._targets: dict[int, list[tuple[int, int]]] = {}
         self._seq = -1
         self._unacknowledged = 0
@@ -103,7 +103,8 @@ class RailOutlet(Outlet):
         return True
 
     def _write(self, sent: Sent, now_ns: int) -> None:
-        message, rail = sent.message, self._lightest(sent.message.length)
+        message = sent.message
+        rail = self._pool.carrier(self, message.length).own_rail(message.length)
         if message.staged:
             at = self._far_staging + sent.number % self._staging.slots * self._staging.slot_bytes
             remote = (at, self._far.staging_rkeys[rail.nic])
@@ -114,33 +115,34 @@ class RailOutlet(Outlet):
         immediate = self.channel << CHANNEL_SHIFT | (sent.seq & SEQ_MASK) << SEQ_SHIFT | sent.number & INDEX_MASK
         rail.write(sent, local, remote, immediate, now_ns)
 
-    def _lightest(self, length: int) -> SendingRail:
-        """The rail that is furthest behind its share: of its own NIC's by weight, else of all by their rates."""
-        own = [rail for rail in self.own if rail.usable and self._weights[rail]]
-        candidates = own or self._others()
-        if len(candidates) == 1:
-            return candidates[0]
-        if candidates != self._candidates:
-            self._candidates, self._carried = candidates, dict.fromkeys(candidates, 0.0)
-        weights = self._weights if own else {rail: rail.rate_bps for rail in candidates}
-        lightest = min(candidates, key=lambda rail: (self._carried[rail] + length) / weights[rail])
-        self._carried[lightest] += length
-        return lightest
+    @property
+    def able(self) -> bool:
+        """Whether its own NIC carries anything."""
+        return any(rail.usable for rail in self.own)
 
-    def _others(self) -> list[SendingRail]:
-        """What carries a lost NIC's share: all that are left, or those of the next NIC."""
-        usable = [rail for rail in self.rails if rail.usable]
-        if self._spread:
-            return usable
-        nics = 1 + max(rail.nic for rail in self.rails)
-        following = min((rail.nic - self.channel) % nics for rail in usable)
-        return [rail for rail in usable if (rail.nic - self.channel) % nics == following]
+    @property
+    def stranded(self) -> bool:
+        """Whether the running operation has messages for its NIC, which is lost."""
+        return self._total > 0 and not self.able
+
+    @property
+    def rate_bps(self) -> float:
+        """Its own NIC's."""
+        return self.own[0].rate_bps
+
+    def own_rail(self, length: int) -> SendingRail:
+        """Of its own NIC's rails the one whose turn it is; one with weight 0 only where there is no other."""
+        usable = [rail for rail in self.own if rail.usable]
+        if len(usable) == 1:
+            return usable[0]
+        weights = {rail: self._weights[rail] for rail in usable if self._weights[rail]}
+        return self._turns.next(weights or dict.fromkeys(usable, 1.0), length)
 
     def weigh(self, weights: Sequence[float]) -> None:
         """See Outlet: the channel's own NIC's QPs, as long as one of them is up."""
         check_weights(weights, len(self.own))
         self._weights = dict(zip(self.own, weights, strict=True))
-        self._candidates = []
+        self._turns = Turns()
 
     def move(self, qp_index: int, source_port: int) -> None:
         """See Outlet. A rail that is down takes the path when it comes back."""

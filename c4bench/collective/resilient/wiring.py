@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from c4bench.collective.carriage import MOST_FINER
 from c4bench.collective.ends import INLET_RECEIVES
 from c4bench.collective.memory import SharedBuffer
 from c4bench.collective.recorder import ConnName
@@ -17,6 +18,7 @@ from c4bench.collective.resilient.hello import FarReceiving, FarSending, RailHel
 from c4bench.collective.resilient.inlet import RailInlet
 from c4bench.collective.resilient.keys import Keyring
 from c4bench.collective.resilient.outlet import CHANNEL_MAILBOX_BYTES, RailOutlet
+from c4bench.collective.resilient.pool import Pool
 from c4bench.collective.resilient.post import WORD_SLOTS, Post
 from c4bench.collective.resilient.rail import Ends, Rail, ReceivingRail, SendingRail, State
 from c4bench.collective.resilient.repair import LEDGER_BYTES
@@ -104,9 +106,10 @@ class RailWiring:
 
     def _sending(self, peer: int) -> list[SendingRail]:
         site, depth = self._site, MAILBOX_SLOTS * self._channels + WORD_SLOTS
+        sends = (MOST_FINER * site.options.window + 1) * self._channels + WORD_SLOTS
         rails = []
         for number, nic in self._numbers():
-            ends = self._ends(nic, (site.options.window + 1) * self._channels + WORD_SLOTS, depth)
+            ends = self._ends(nic, sends, depth)
             name = ConnName(site.record, peer, site.nics[nic].name, site.members[peer].nics[nic], ends.data.qp_num)
             record = site.recorder.connection(name, 0, site.options.clock_ns())
             rail_name = RailName(site.rank, peer, number)
@@ -173,8 +176,9 @@ class RailWiring:
             self._connect(rail, data, probe, rail.source_port)
             rail.record.move(rail.ends.data.source_port)
         staging_bytes = self._site.options.staging_bytes
+        pool = Pool(spread=self._site.options.spread)
         outlets = [
-            RailOutlet(peer, channel, rails, mailbox, far, self._keys, staging_bytes, spread=self._site.options.spread)
+            RailOutlet(peer, channel, rails, mailbox, far, self._keys, staging_bytes, pool)
             for channel in range(self._channels)
         ]
         self._engine.edges.add(

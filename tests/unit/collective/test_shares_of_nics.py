@@ -1,17 +1,74 @@
 """What each NIC and QP of a resilient communicator carries."""
 
 import time
+from collections import Counter
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from storm import (
     SMALL,
     Storm,
+    at_work,
     resilient,
     summed,
 )
 
+from c4bench.collective.resilient.pool import Pool
 from c4bench.collective.ring_reader import read_ring
+
+
+@dataclass(frozen=True)
+class Channel:
+    """What a pool asks of an outlet."""
+
+    channel: int
+    rate_bps: float
+    able: bool = True
+    used: bool = True
+
+    @property
+    def stranded(self):
+        """See RailOutlet."""
+        return self.used and not self.able
+
+
+def pool(channels, *, spread=True):
+    """These share one."""
+    made = Pool(spread=spread)
+    made.outlets += channels
+    return made
+
+
+@given(data=st.data())
+def test_all_channels_share_what_is_left(data):
+    """Whoever sends, once a NIC is lost all others are done with their parts at the same time, but for a message."""
+    rates = data.draw(st.lists(st.integers(1, 4), min_size=2, max_size=8), label="rates")
+    lost = data.draw(st.sets(st.integers(0, len(rates) - 1), min_size=1, max_size=len(rates) - 1), label="lost")
+    channels = [Channel(at, rate, able=at not in lost) for at, rate in enumerate(rates)]
+    shared, carried = pool(channels), Counter()
+    for sender in data.draw(st.lists(st.sampled_from(channels), max_size=100), label="senders"):
+        carried[shared.carrier(sender, 1)] += 1
+    able = [each for each in channels if each.able]
+    busy = [carried[each] / each.rate_bps for each in able]
+    assert max(busy) - min(busy) <= 1 / min(each.rate_bps for each in able)
+    assert sum(carried.values()) == sum(carried[each] for each in able)
+
+
+def test_channels_keep_to_their_own_nics_where_they_have_them():
+    """As long as every channel that an operation uses has its NIC, each goes by that."""
+    channels = [Channel(0, 1), Channel(1, 1, able=False, used=False), Channel(2, 3)]
+    shared = pool(channels)
+    assert all(shared.carrier(each, 1) is each for each in channels[::2] * 3)
+
+
+def test_one_nic_carries_all_that_another_carried():
+    """Where a loss is not to be spread, the next NIC that is left has it, and the others keep to their own."""
+    channels = [Channel(0, 1), Channel(1, 1), Channel(2, 1, able=False)]
+    shared = pool(channels, spread=False)
+    assert [shared.carrier(each, 1).channel for each in channels * 2] == [0, 1, 0, 0, 1, 0]
 
 
 @pytest.mark.parametrize("resilience", [False, True])
@@ -35,9 +92,7 @@ def test_shares_follow_the_rates_of_what_is_left(world):
     storm = Storm(made)
 
     def work(comm):
-        summed(comm, 1000)
-        comm.barrier()
-        if comm.rank == 0:
+        if at_work(comm):
             storm.add("down", 1, 0, after=0)
         comm.barrier()
         time.sleep(0.01)

@@ -30,15 +30,16 @@ class Options(msgspec.Struct, frozen=True):
 
     `chunk_bytes` is the largest message; 0 leaves it to the slowest NIC's rate. `staging_bytes` is the memory each ring
     edge reduces from, per channel; it is cut into as many slots as the messages of an operation allow. `window`
-    messages may be unacknowledged at a time. `channels` is how many NICs to use, 0 for all; `qps` is how many QPs share
-    the load of a connection, each on any path; together they post no faster than their NIC sends, and hardly faster
-    than messages are acknowledged. `paths` is `ecmp` or `planned`. `completions` says how to wait: `events` sleeps
-    until the NIC notifies, `polling` spins. `connect_s` bounds how long members are waited for when connecting,
-    `timeout_s` every operation. `record` can be turned off to measure what telemetry costs. `memory` provides the
-    arrays of `Communicator.empty`. `resilient` has operations outlive the loss of NICs, as long as two hosts have a
-    pair left that reach each other; `patience` says how soon what is believed then. All-reduces of `split_bytes` or
-    more go the cheaper of two ways then, beside a host that has lost NICs (see `collective.degraded`). Without `spread`
-    one other NIC carries all that a lost one carried, to show what that costs.
+    messages may be unacknowledged at a time, or as many bytes in shorter ones, up to four times as many. `channels` is
+    how many NICs to use, 0 for all; `qps` is how many QPs share the load of a connection, each on any path; together
+    they post no faster than their NIC sends, and hardly faster than messages are acknowledged. `paths` is `ecmp` or
+    `planned`. `completions` says how to wait: `events` sleeps until the NIC notifies, `polling` spins. `connect_s`
+    bounds how long members are waited for when connecting, `timeout_s` every operation. `record` can be turned off to
+    measure what telemetry costs. `memory` provides the arrays of `Communicator.empty`. `resilient` has operations
+    outlive the loss of NICs, as long as two hosts have a pair left that reach each other; `patience` says how soon what
+    is believed then. All-reduces of `split_bytes` or more go the cheaper of two ways then, beside a host that has lost
+    NICs (see `collective.degraded`). Without `spread` one other NIC carries all that a lost one carried, to show what
+    that costs.
     """
 
     chunk_bytes: int = 0

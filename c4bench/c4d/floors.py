@@ -18,6 +18,8 @@ from c4bench.c4d.ways import Measured, Ways
 _SAMPLED_NICS = 128
 # The floor is what one span in so many undercuts: among as many as are kept of a cell, one of the least.
 _SPANS_TO_ONE = 10
+# So many departures of sides of few cells tell how often these depart.
+_TELLING = 64
 _LEAST = tuple(f"least_{number}" for number in range(BASELINE_MAX_SPANS // _SPANS_TO_ONE + 1))
 
 
@@ -111,9 +113,13 @@ class Baseline:
         return self._learnt()[0].chance(departure, spans)
 
     def side_chance(self, side: Side, departure: float, spans: int) -> float:
-        """The same of a row, column or link, see `sides`; those of few cells are held against their like."""
+        """The same of a row, column or link, see `sides`; those of few cells are held against their like.
+
+        Where there have hardly been any, they are held against single cells, which depart more often.
+        """
         cells, few, many = self._learnt()
-        return (many if side.many else few or cells).chance(departure, spans)
+        few = few if few.seen >= _TELLING else cells
+        return (many if side.many else few).chance(departure, spans)
 
     def _learnt(self) -> tuple[Healthy, Healthy, Healthy]:
         if self._healthy is None:

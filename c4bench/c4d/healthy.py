@@ -20,8 +20,10 @@ class Healthy:
         self._pool = sorted(itertools.islice((value for span in spans for value in span.values()), _POOL))
         self._persistence = _persistence(spans, self._quantile(_HIGH))
 
-    def __bool__(self) -> bool:
-        return bool(self._pool)
+    @property
+    def seen(self) -> int:
+        """How many departures are known."""
+        return len(self._pool)
 
     @property
     def high(self) -> float:

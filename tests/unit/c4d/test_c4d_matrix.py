@@ -85,7 +85,8 @@ class _Costs:
     def __init__(self):
         self._ways = Ways()
         self._baseline = Baseline(self._ways)
-        self.knows, self.cell_chance = self._baseline.knows, self._baseline.cell_chance
+        self.knows = self._baseline.knows
+        self.cell_chance, self.side_chance = self._baseline.cell_chance, self._baseline.side_chance
 
     def learn(self, cells):
         self._baseline.learn(self._ways.measured(cells))
@@ -169,6 +170,17 @@ def test_meetings_that_last_make_long_departures_likely():
     brief, long = Healthy([{0: 0.0}, {0: 1.0}] * 10), Healthy([{0: 0.0}] * 10 + [{0: 1.0}] * 10)
     assert brief.chance(1.0, 1) == long.chance(1.0, 1)
     assert brief.chance(1.0, 6) < long.chance(1.0, 6) / 10
+
+
+def test_a_side_of_few_cells_is_held_against_single_ones_where_hardly_any_was_seen():
+    """Two calm rows of two cells do not make it certain that a third, which departs as cells do, is slow."""
+    costs, nics = _Costs(), "abcdef"
+    whole = {(one, other): 1.0 for one in nics for other in nics if one != other}
+    for number in range(BASELINE_MAX_SPANS):
+        departing = dict.fromkeys(list(whole)[number::BASELINE_MAX_SPANS], math.e)
+        costs.learn({("a", "b"): 1.0, ("a", "c"): 1.0} if number % 10 == 5 else whole | departing)
+    few = Side(Component("nic", "a", "tx"), many=False)
+    assert costs.side_chance(few, 1.0, 1) == costs.cell_chance(("a", "b"), 1.0, 1) > 0.01
 
 
 def test_a_side_departs_as_far_as_most_of_its_cells():

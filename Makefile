@@ -8,7 +8,7 @@ MAIN     := $(addprefix tests/scenarios/,c4d/test_faults.py c4p/test_plan.py \
               hosts/test_deploy.py)
 TRIAL    := tests/scenarios/resilient/test_trials.py::test_nic_dies_in_mid_operation
 LAB       = $(BIN)/pytest --hosts softroce -m "not nightly"
-PACKAGES := linux-source flex bison bc make gcc libc6-dev xz-utils binutils \
+PACKAGES := linux-source flex bison bc make patch gcc libc6-dev xz-utils binutils \
             python3-venv python3-pyverbs rdma-core ibverbs-providers \
             iproute2 nftables openssh-server openssh-client sudo util-linux git
 MISSING   = $(shell dpkg-query -W -f='$${Package} $${Status}\n' $(PACKAGES) 2>/dev/null \

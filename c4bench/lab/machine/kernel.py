@@ -1,7 +1,7 @@
 """Build the user-mode kernel once, from the distribution's kernel source, into a cache.
 
-Nothing of the kernel is in this repository: it is built on the user's machine from the source package the distribution
-ships (GPL-2.0), and runs as a separate program.
+Of the kernel nothing is in this repository but what is changed in it (kernel.patch): it is built on the user's machine
+from the source package the distribution ships (GPL-2.0), and runs as a separate program.
 """
 
 import fcntl
@@ -25,10 +25,11 @@ from c4bench.lab.machine.autopsy import Landmarks
 
 _HERE = Path(__file__).parent
 CONFIG = _HERE / "kernel.config"
+PATCH = _HERE / "kernel.patch"
 PRELOAD = _HERE / "preload.c"
 LANDMARKS = _HERE / "landmarks.c"
 SOURCES = Path("/usr/src")
-TOOLS = ("gcc", "make", "flex", "bison", "bc", "xz", "tar", "strip", "nm")
+TOOLS = ("gcc", "make", "flex", "bison", "bc", "xz", "tar", "patch", "strip", "nm")
 BUILD_BYTES = 2_500_000_000
 _FACTS = "kernel.json"
 _RECIPE = 3  # raised when the way of building changes in what is built
@@ -91,7 +92,7 @@ def missing_tools() -> list[str]:
 
 def _cache_key(tarball: Path) -> str:
     digest = hashlib.sha256(f"{tarball.name} {tarball.stat().st_size} {_RECIPE} {sorted(_STAMP.items())}".encode())
-    for part in (CONFIG, PRELOAD, LANDMARKS):
+    for part in (CONFIG, PATCH, PRELOAD, LANDMARKS):
         digest.update(part.read_bytes())
     return digest.hexdigest()[:12]
 
@@ -178,6 +179,7 @@ def _compile(scratch: Path, tarball: Path, log: IO[str]) -> tuple[Path, Landmark
     staged.mkdir()
     _progress("unpacking the kernel source")
     _run(["tar", "-xJf", str(tarball), "--strip-components=1", "-C", str(source)], log)
+    _run(["patch", "--strip=1", "--fuzz=0", f"--directory={source}", f"--input={PATCH}"], log)
     environment = os.environ | _STAMP | {"KCONFIG_ALLCONFIG": str(CONFIG)}
     environment["KCFLAGS"] = f"-ffile-prefix-map={source}=."  # the same kernel wherever it was built
     _run(["make", "-C", str(source), "ARCH=um", "allnoconfig"], log, environment)

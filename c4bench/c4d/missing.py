@@ -12,7 +12,7 @@ from c4bench.model.fabric import MissingLink
 # Connections are moved before their next operation, and share links from then on.
 _MOVED_SPANS = 2
 # Transfers that share links with others become no slower than this.
-_BEYOND_SHARING = math.log(PEER_RATIO)
+BEYOND_SHARING = math.log(PEER_RATIO)
 
 
 def lacking(
@@ -22,7 +22,7 @@ def lacking(
 
     All of it has to cross what carries their traffic now, and to have slowed down as that came there.
     """
-    if blame.excess > _BEYOND_SHARING:
+    if blame.excess > BEYOND_SHARING:
         return []
     late = [one for one in missing if one.heard_s - span_s <= onset_s <= one.missed_s + _MOVED_SPANS * span_s]
     crossed = [frozenset(links.get(cell, ())) for cell in blame.cells]

@@ -17,7 +17,7 @@ from c4bench.c4d.job_view import JobView
 from c4bench.c4d.localise import Blame, Cell, Links, localise, meeting
 from c4bench.c4d.losses import Losses, loss_verdict
 from c4bench.c4d.matrix import DelayMatrix
-from c4bench.c4d.missing import at_once, lacking, missing_verdict
+from c4bench.c4d.missing import BEYOND_SHARING, at_once, lacking, missing_verdict
 from c4bench.c4d.naming import Case, Naming
 from c4bench.c4d.oneway import OneWay
 from c4bench.c4d.sides import Side, sides
@@ -247,18 +247,18 @@ class SlowNetwork:
         return [(missing_verdict(together, lacked, wanting, onset_s), now_s)]
 
     def _met(self, blame: Blame, weights: Mapping[Cell, Weight], links: Links) -> bool:
-        """Whether something became slow as another job came there, or a path as a connection between other NICs did.
+        """Whether something became slow as another job came there, or as a connection of its own did.
 
-        What has moved meets a path on its way, or its acknowledgements on theirs, which no plan knows of. Connections
-        of a job that have a NIC in common met there before.
+        What has moved meets a path between other NICs on its way, or its acknowledgements on theirs, which no plan
+        knows of; or it shares a link now. Connections of a job that have a NIC in common met there before.
         """
         onset_s, ends = _onset_s(weights, blame), set(blame.cells[0][:2])
         if self._met_others(blame, onset_s, links):
             return True
-        return blame.component.kind == "path" and any(
-            reroute.opened_s <= onset_s <= reroute.closed_s and any(ends.isdisjoint(cell) for cell in reroute.cells)
-            for reroute in self._reroutes
-        )
+        came = [cell for one in self._reroutes if one.opened_s <= onset_s <= one.closed_s for cell in one.cells]
+        if blame.component.kind == "link" and blame.excess <= BEYOND_SHARING:
+            return not set(came).isdisjoint(blame.cells)
+        return blame.component.kind == "path" and any(ends.isdisjoint(cell) for cell in came)
 
     def _met_others(self, blame: Blame, onset_s: float, links: Links) -> bool:
         until_s = onset_s + self._lasted_s

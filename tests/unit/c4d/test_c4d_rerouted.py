@@ -5,6 +5,7 @@ import pytest
 from c4d_telemetry import MIX
 
 from c4bench.c4d.detector import Detector
+from c4bench.model.recording import WaysLearnt
 from c4bench.sim.job import simulate
 from c4bench.sim.model import SimFault, SimFaultKind, SimJob
 
@@ -21,10 +22,20 @@ def _rerouted(window, moved):
     return msgspec.structs.replace(window, conns=conns)
 
 
-def _named(*faults, until_s, moved=(4, 1)):
-    """What is named while a connection takes another way at `_MOVED_S`."""
+def _ways(windows, moved, shared):
+    """Every connection has a link of its own, but for one that shares its link with what is moved."""
+    ends = {(one.rank, one.peer): one for window in windows for one in window.conns}
+    hops = {pair: "met" if pair == shared else f"{one.source}>{one.destination}" for pair, one in ends.items()}
+    ways = [(one.source, one.destination, one.source_port, (hops[pair],)) for pair, one in ends.items()]
+    return WaysLearnt(0.0, (*ways, (ends[moved].source, ends[moved].destination, 50_000, ("met",))))
+
+
+def _named(*faults, until_s, moved=(4, 1), shared=None):
+    """What is named while a connection takes another way at `_MOVED_S`, to the link of the one it is `shared` with."""
     detector, found = Detector(), []
     for tick in simulate(_JOB, faults, until_s):
+        if shared and not found and tick.time_s < 1.0:
+            detector.hear(_ways(tick.windows, moved, shared))
         for window in tick.windows:
             detector.feed(_rerouted(window, moved) if window.end_s > _MOVED_S else window)
         found += detector.judge(tick.time_s)
@@ -39,6 +50,20 @@ def _slow_path(at_s, factor):
 def test_a_path_that_shares_with_what_was_moved_is_no_finding(factor):
     """A path that is slower from the moment on at which another connection was moved is not blamed."""
     assert _named(_slow_path(_MOVED_S, factor), until_s=14.0) == []
+
+
+def _slow_link(at_s, factor):
+    return [SimFault(SimFaultKind.PATH_RATE, rank, at_s, factor=factor, peer=peer) for rank, peer in [(2, 6), (4, 1)]]
+
+
+def test_a_link_that_a_moved_connection_shares_is_no_finding():
+    """Both ways that cross it are slower from the moment on at which one of them came there."""
+    assert _named(*_slow_link(_MOVED_S, 0.6), until_s=14.0, shared=(2, 6)) == []
+
+
+def test_a_link_that_fails_apart_from_a_move_is_named():
+    """A move explains nothing that begins when the moved connection's way is known."""
+    assert _named(*_slow_link(_MOVED_S + 3.0, 0.6), until_s=12.0, shared=(2, 6)) == ["link met"]
 
 
 def test_a_path_that_fails_apart_from_a_move_is_named():

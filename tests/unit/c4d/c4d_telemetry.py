@@ -41,24 +41,8 @@ def op(rank, seq, entered_s, finished_s=0.0, name="world"):
 def conn(rank, peer, *, messages=0, outstanding=0, progress_s=0.0, transfer_s=0.0, size_bytes=None):
     """The connection from `rank` to `peer`."""
     sent = messages * 1000 if size_bytes is None else size_bytes
-    ends = (f"h{rank}/0", f"h{peer}/0")
-    return ConnRecord(
-        "world",
-        rank,
-        peer,
-        *ends,
-        7,
-        49152,
-        messages,
-        sent,
-        0.0,
-        0.0,
-        transfer_s,
-        transfer_s,
-        progress_s,
-        outstanding,
-        0,
-    )
+    ends, spent_s = (f"h{rank}/0", f"h{peer}/0"), (0.0, 0.0, transfer_s, transfer_s)
+    return ConnRecord("world", rank, peer, *ends, 7, 49152, messages, sent, *spent_s, progress_s, outstanding, 0)
 
 
 def window(host, sequence, end_s, **records):

@@ -261,25 +261,9 @@ def test_a_job_of_a_larger_share_gets_room(sharing, alone):
 
 
 def record(flow, qp, size_bytes, transfer_s, **rest):
-    return ConnRecord(
-        "j:data",
-        0,
-        8,
-        flow.source,
-        flow.destination,
-        qp,
-        0,
-        0,
-        size_bytes,
-        0.0,
-        0.0,
-        transfer_s,
-        0.0,
-        1e9,
-        0,
-        0,
-        **rest,
-    )
+    spent_s = (0.0, 0.0, transfer_s, 0.0)
+    ends = (flow.source, flow.destination, qp, 0)
+    return ConnRecord("j:data", 0, 8, *ends, 0, size_bytes, *spent_s, 1e9, 0, 0, **rest)
 
 
 def test_weights_follow_completion_times():

@@ -21,7 +21,8 @@ from c4bench.errors import UnhealthyError
 from c4bench.model.agent import AgentConfig
 from c4bench.model.fabric import Nic
 from c4bench.verbs.probe import probe_paths, send_bursts
-from c4bench.wire.channel import ChannelClosed, StreamChannel, WebSocketChannel, frame
+from c4bench.wire.channel import ChannelClosed, StreamChannel, WebSocketChannel
+from c4bench.wire.framing import LENGTH_BYTES, frame
 from c4bench.wire.messages import BurstRequest, Empty, Hello, ProbeAnswer, ProbeRequest, Start, Stop
 from c4bench.wire.peer import Handler, LostError, Peer
 from c4bench.wire.trust import MASTER
@@ -141,7 +142,7 @@ class Agent:
         reader, writer = await asyncio.open_connection(sock=self._spawner.dup())
         with contextlib.closing(writer):
             while True:
-                length = int.from_bytes(await reader.readexactly(4))
+                length = int.from_bytes(await reader.readexactly(LENGTH_BYTES))
                 report = msgspec.msgpack.decode(await reader.readexactly(length), type=Report)
                 if isinstance(report, Started):
                     self._ranks.started(report)

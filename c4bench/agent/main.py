@@ -1,20 +1,15 @@
 """`python -m c4bench.agent.main --config agent.yml`: run the host daemon until it is told to stop."""
 
 import argparse
-import asyncio
-import contextlib
-import signal
 import sys
 from pathlib import Path
 
-from c4bench.agent import privileges, service
-from c4bench.agent.agent import Agent
+from c4bench.agent import privileges
 from c4bench.agent.config import load
 from c4bench.agent.daemon import Daemon
 from c4bench.agent.spawner import RankMain, start
 from c4bench.errors import C4Error
 from c4bench.model.agent import AgentConfig
-from c4bench.wire.trust import client_context
 
 _START_S = 30.0
 _STOP_S = 10.0
@@ -57,26 +52,18 @@ def _detach(config: AgentConfig, daemon: Daemon) -> None:
 
 def _serve(config: AgentConfig) -> int:
     def load() -> RankMain:
-        from c4bench.workload.rank import rank_main  # noqa: PLC0415  (numpy and pyverbs are for ranks, not the agent)
+        # numpy and pyverbs are for ranks, not the agent.
+        import c4bench.verbs.device  # noqa: F401, PLC0415
+        from c4bench.workload.rank import rank_main  # noqa: PLC0415
 
         return lambda job, rank: rank_main(job, rank, config)
 
-    trust = Path(config.trust)
-    # The spawner is forked first: from a process without threads or an event loop.
+    # The spawner is forked first: from a process without threads, and without what only the event loop needs.
     spawner = start(load)
-    tls = client_context(trust / "ca.pem", trust / "cert.pem", trust / "key.pem")
-    with contextlib.suppress(asyncio.CancelledError):
-        asyncio.run(_run(Agent(config, tls, spawner), Path(config.socket)))
+    from c4bench.agent.serving import serve  # noqa: PLC0415  (the event loop, TLS, websockets: none of a rank's)
+
+    serve(config, spawner)
     return 0
-
-
-async def _run(agent: Agent, socket: Path) -> None:
-    task = asyncio.ensure_future(agent.run())
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    async with asyncio.TaskGroup() as tasks:
-        telling = tasks.create_task(service.report(socket.exists))
-        await task
-        telling.cancel()
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from c4bench.errors import UnhealthyError
-from c4bench.wire.channel import frame
+from c4bench.wire.framing import LENGTH_BYTES, frame
 from c4bench.wire.messages import JobSpec
 
 
@@ -152,8 +152,8 @@ class _Spawner:
 
 
 def _read_frame(line: socket.socket) -> bytes | None:
-    head = line.recv(4, socket.MSG_WAITALL)
-    return line.recv(int.from_bytes(head), socket.MSG_WAITALL) if len(head) == 4 else None
+    head = line.recv(LENGTH_BYTES, socket.MSG_WAITALL)
+    return line.recv(int.from_bytes(head), socket.MSG_WAITALL) if len(head) == LENGTH_BYTES else None
 
 
 def process_state(pid: int) -> str:

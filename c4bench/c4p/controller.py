@@ -10,7 +10,6 @@ from c4bench.c4p.background import Background
 from c4bench.c4p.health import Health
 from c4bench.c4p.knowledge import PROBES, Knowledge, Pair, Trace
 from c4bench.c4p.lookout import Lookout
-from c4bench.c4p.names import seat
 from c4bench.c4p.plans import Plans
 from c4bench.c4p.policy import PathPolicy
 from c4bench.c4p.roster import Roster
@@ -18,6 +17,7 @@ from c4bench.c4p.tuning import Tuning
 from c4bench.c4p.weights import connection
 from c4bench.model.diagnosis import Component, Diagnosis, Syndrome
 from c4bench.model.fabric import Flow, MissingLink, Path
+from c4bench.model.seat import seat
 from c4bench.model.telemetry import ConnRecord
 
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from c4bench.c4p.knowledge import Knowledge, Pair
-from c4bench.c4p.names import Seat, seat
 from c4bench.c4p.planner import ECMP
 from c4bench.c4p.seating import Assignment
 from c4bench.c4p.tuning import Connection
 from c4bench.model.fabric import Flow, Path
+from c4bench.model.seat import Seat, seat
 
 # Shares closer than this are the same.
 _SAME = 1e-3

@@ -3,13 +3,12 @@
 from collections.abc import Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 import numpy as np
 
 from c4bench.collective import arrays, schedule
-from c4bench.collective.degraded import DegradedReduce
 from c4bench.collective.errors import CollectiveError
 from c4bench.collective.group import Group
 from c4bench.collective.memory import Array
@@ -19,6 +18,9 @@ from c4bench.collective.resilience import Resilience
 from c4bench.collective.wire import Signature
 from c4bench.errors import UsageError
 from c4bench.model.telemetry import Member
+
+if TYPE_CHECKING:
+    from c4bench.collective.degraded import DegradedReduce
 
 
 class Communicator:
@@ -39,7 +41,7 @@ class Communicator:
         self._members = tuple(members)
         self._process = process
         self._group = Group(name, rank, self._members, process, self.options)
-        self._degraded = DegradedReduce(self._group, members, process) if self.options.resilient else None
+        self._degraded = _degraded(self._group, members, process) if self.options.resilient else None
         self._links: dict[tuple[int, int], Group] = {}
         self._splits = 0
         self._scratch: dict[np.dtype[Any], Array] = {}
@@ -237,3 +239,9 @@ class Communicator:
 
 def _signature(kind: str, array: Array, *, reduction: str = "", root: int = 0) -> Signature:
     return Signature(kind, str(array.dtype), reduction, root, array.nbytes)
+
+
+def _degraded(group: Group, members: Sequence[Member], process: Process) -> "DegradedReduce":
+    from c4bench.collective.degraded import DegradedReduce  # noqa: PLC0415  (few ranks need it: ADR 0005)
+
+    return DegradedReduce(group, members, process)

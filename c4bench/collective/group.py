@@ -20,11 +20,12 @@ from c4bench.collective.opening import open_site, used_nics
 from c4bench.collective.operation import Operation
 from c4bench.collective.options import Options
 from c4bench.collective.process import Process
+from c4bench.collective.rendezvous import Alarm
 from c4bench.collective.resilience import Resilience
-from c4bench.collective.resilient.fabric import Rails
 from c4bench.collective.schedule import RingPlan, Span
 from c4bench.collective.tempo import Tempo
 from c4bench.collective.wire import Signature
+from c4bench.collective.wiring import Site
 from c4bench.model.telemetry import Member
 
 Planner = Callable[[int, int, int], RingPlan]
@@ -58,7 +59,7 @@ class Group:
             self.site = open_site(undo, name, rank, members, process, options, nics)
             self._registrations = [Registrations(port) for port in self.site.ports]
             undo.callback(self._deregister)
-            self._fabric: Fabric = (Rails if options.resilient else Channels)(self.site, alarm, undo)
+            self._fabric = _fabric(self.site, alarm, undo)
             self._engine = self._fabric.engine
             self._connections = Connections(self.site, self._fabric, closed=closed)
             self._undo = undo.pop_all()
@@ -212,3 +213,11 @@ class Group:
         """Release connections, memory and devices. May be called again, and after an error."""
         self.guard.broken = True
         self._undo.close()
+
+
+def _fabric(site: Site, alarm: Alarm, undo: ExitStack) -> Fabric:
+    if not site.options.resilient:
+        return Channels(site, alarm, undo)
+    from c4bench.collective.resilient.fabric import Rails  # noqa: PLC0415  (few ranks need it: ADR 0005)
+
+    return Rails(site, alarm, undo)

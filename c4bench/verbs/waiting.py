@@ -1,10 +1,9 @@
 """Waiting for what NICs have to say: asleep on their descriptors, or spinning over their completion queues."""
 
-import asyncio
 import math
 import select
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from c4bench.errors import UsageError
@@ -137,31 +136,3 @@ def waiter(mode: str, ports: Sequence[Port]) -> Waiter:
     if mode not in MODES:
         raise UsageError(f"no way of waiting is called {mode!r}; there are: {', '.join(MODES)}")
     return MODES[mode](ports)
-
-
-async def completions(port: Port) -> AsyncIterator[Completion]:
-    """Every completion of `port`, as they come, without blocking the running event loop."""
-    while True:
-        # This arms before it looks, so whatever comes after the look makes the descriptor readable.
-        for completion in port.completions():
-            yield completion
-        await _readable(port.event_fds[0])
-
-
-async def events(port: Port) -> AsyncIterator[PortEvent]:
-    """Every asynchronous event of `port`, as they come, without blocking the running event loop."""
-    while True:
-        await _readable(port.event_fds[1])
-        for event in port.events():
-            yield event
-
-
-async def _readable(fd: int) -> None:
-    # Watched only while somebody waits: a reader that stays would be called again and again until the data is taken.
-    loop = asyncio.get_running_loop()
-    woken = asyncio.Event()
-    loop.add_reader(fd, woken.set)
-    try:
-        await woken.wait()
-    finally:
-        loop.remove_reader(fd)

@@ -6,7 +6,8 @@ from typing import Protocol
 from websockets.asyncio.connection import Connection
 from websockets.exceptions import ConnectionClosed
 
-_LENGTH_BYTES = 4
+from c4bench.wire.framing import LENGTH_BYTES, frame
+
 MESSAGE_BYTES_MAX = 8 << 20
 
 
@@ -71,7 +72,7 @@ class StreamChannel:
     async def receive(self) -> bytes:
         """Wait for one message. Raises ChannelClosed, also when one is absurdly long."""
         try:
-            length = int.from_bytes(await self._reader.readexactly(_LENGTH_BYTES))
+            length = int.from_bytes(await self._reader.readexactly(LENGTH_BYTES))
             if length > MESSAGE_BYTES_MAX:
                 raise ChannelClosed(f"a message of {length} bytes")
             return await self._reader.readexactly(length)
@@ -81,8 +82,3 @@ class StreamChannel:
     async def close(self) -> None:
         """End the connection."""
         self._writer.close()
-
-
-def frame(message: bytes) -> bytes:
-    """`message` as it stands on a stream."""
-    return len(message).to_bytes(_LENGTH_BYTES) + message

@@ -8,7 +8,7 @@ from typing import TypeVar
 import msgspec
 
 from c4bench.errors import UnhealthyError
-from c4bench.wire.channel import frame
+from c4bench.wire.framing import LENGTH_BYTES, frame
 from c4bench.wire.messages import Answer, Call, Note
 
 Body = TypeVar("Body")
@@ -54,7 +54,7 @@ class RankLink:
         return self._socket.fileno()
 
     def _receive(self) -> bytes:
-        return self._exactly(int.from_bytes(self._exactly(4)))
+        return self._exactly(int.from_bytes(self._exactly(LENGTH_BYTES)))
 
     def _exactly(self, length: int) -> bytes:
         parts = bytearray()

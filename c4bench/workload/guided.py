@@ -7,11 +7,11 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
-from c4bench.c4p.names import Seat, seat
 from c4bench.collective.communicator import Communicator
 from c4bench.collective.group import Group
 from c4bench.errors import UnhealthyError
 from c4bench.model.fabric import Flow
+from c4bench.model.seat import Seat, seat
 from c4bench.verbs.errors import VerbsError
 from c4bench.wire.messages import Follow, Guidance
 from c4bench.wire.rank import RankLink

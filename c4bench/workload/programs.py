@@ -1,40 +1,33 @@
-"""The programs a job may name."""
+"""The programs a job may name. Each is the `run` of a module here, which is loaded only where it runs."""
 
 from collections.abc import Callable
+from importlib import import_module
 
-from c4bench.workload import (
-    bandwidth,
-    collectives,
-    draws,
-    groups,
-    learning,
-    link,
-    pairs,
-    perftest,
-    pulse,
-    recording,
-    recovery,
-    steady,
-    steps,
-    training,
-    trials,
-)
+from c4bench.errors import UsageError
 from c4bench.workload.context import RankContext
 
-PROGRAMS: dict[str, Callable[[RankContext], None]] = {
-    "bandwidth": bandwidth.run,
-    "collectives": collectives.run,
-    "draws": draws.run,
-    "groups": groups.run,
-    "learning": learning.run,
-    "link": link.run,
-    "pairs": pairs.run,
-    "perftest": perftest.run,
-    "pulse": pulse.run,
-    "recording": recording.run,
-    "recovery": recovery.run,
-    "steady": steady.run,
-    "steps": steps.run,
-    "training": training.run,
-    "trials": trials.run,
-}
+NAMES = (
+    "bandwidth",
+    "collectives",
+    "draws",
+    "groups",
+    "learning",
+    "link",
+    "pairs",
+    "perftest",
+    "pulse",
+    "recording",
+    "recovery",
+    "steady",
+    "steps",
+    "training",
+    "trials",
+)
+
+
+def program(name: str) -> Callable[[RankContext], None]:
+    """The program of that name, loaded. Raises UsageError where there is none."""
+    if name not in NAMES:
+        raise UsageError(f"no program {name!r}: one of {', '.join(NAMES)}")
+    run: Callable[[RankContext], None] = import_module(f"c4bench.workload.{name}").run
+    return run

@@ -26,6 +26,8 @@ from c4bench.lab.spec import CONTROL_SOCKET, READY_MARK, LabResult, LabSpec
 
 # Link-up work the kernel has queued (GID tables, neighbour timers) would fall into the first measurement otherwise.
 _SETTLE_S = 2.0
+# What agents, their spawners and their ranks load when they need it.
+_LATE = ("agent.serving", "collective.degraded", "collective.resilient.fabric", "workload.rank")
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -74,8 +76,7 @@ class Supervisor:
     def _boot_hosts(self) -> None:
         hosts.prepare(self.spec)
         if self.spec.agents:
-            importlib.import_module("c4bench.agent.main")  # once here, rather than once in every host forked from us
-            importlib.import_module("c4bench.workload.rank")
+            _load_agents()
         # Every host is forked from here, and each page it writes to is copied: keep the collector from writing to all.
         gc.collect()
         gc.freeze()
@@ -172,3 +173,10 @@ def ask(do: str, host: str) -> None:
             answer = msgspec.json.decode(stream.readline())
     if not answer["ok"]:
         raise UnhealthyError(f"{do} {host}: {answer['error']}")
+
+
+def _load_agents() -> None:
+    """All that agents and ranks may need: once here, rather than once in every process of every host forked from us."""
+    programs = importlib.import_module("c4bench.workload.programs").NAMES
+    for module in ("agent.main", *_LATE, *(f"workload.{name}" for name in programs)):
+        importlib.import_module(f"c4bench.{module}")

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -10,7 +11,7 @@ import msgspec
 import pytest
 
 from c4bench.agent.spawner import Exited, Report, Spawn, Started, process_state, start
-from c4bench.wire.channel import frame
+from c4bench.wire.framing import frame
 from c4bench.wire.messages import JobSpec
 
 JOB = JobSpec("job", "test", (), ())
@@ -106,3 +107,14 @@ def test_a_host_without_what_ranks_need_says_so(tmp_path):
     assert hear(line) == Exited(started.pid, 1)
     assert "ranks cannot run on this host: No module named 'numpy'" in (tmp_path / "0.log").read_text()
     line.close()
+
+
+def test_what_is_for_one_program_or_for_the_event_loop_is_not_in_every_rank():
+    """Ranks are forked with the collectives loaded, and without what only the agent or some of them need."""
+    others = {"asyncio", "ssl", "websockets", "numpy.random", "c4bench.collective.resilient.fabric"}
+    program = (
+        f"import sys; sys.path[:0] = {sys.path!r}; import c4bench.agent.main, c4bench.workload.rank;"
+        f"print({others!r} & {{*sys.modules}})"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "set()", done.stderr

@@ -6,10 +6,10 @@ import pytest
 from c4bench.bench.fabrics import clos
 from c4bench.c4p.controller import Controller
 from c4bench.c4p.health import Health, Patience
-from c4bench.c4p.names import Seat, seat
 from c4bench.c4p.policy import PathPolicy
 from c4bench.model.diagnosis import Component, Diagnosis, ProbeFlow, Syndrome
 from c4bench.model.fabric import Flow
+from c4bench.model.seat import Seat, seat
 from c4bench.model.telemetry import ConnRecord
 from c4bench.steer.suspects import narrowed
 

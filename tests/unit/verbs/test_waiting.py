@@ -10,8 +10,9 @@ import pytest
 
 from c4bench.errors import UsageError
 from c4bench.verbs.loopback import LoopbackPort, Network
+from c4bench.verbs.streams import completions, events
 from c4bench.verbs.transport import Completion, PortEvent
-from c4bench.verbs.waiting import BusyPolled, EventDriven, Ready, completions, events, waiter
+from c4bench.verbs.waiting import BusyPolled, EventDriven, Ready, waiter
 
 DONE = Completion(17, 0, "", received=False, immediate=0)
 NOTHING = Ready([], [], [])

@@ -12,7 +12,8 @@ import pytest
 
 from c4bench.deploy import authority
 from c4bench.errors import UnhealthyError
-from c4bench.wire.channel import StreamChannel, frame
+from c4bench.wire.channel import StreamChannel
+from c4bench.wire.framing import frame
 from c4bench.wire.messages import Answer, Call, Empty, Exchange, Exchanged
 from c4bench.wire.peer import Handler, Peer
 from c4bench.wire.rank import RankLink

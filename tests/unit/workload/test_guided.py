@@ -7,13 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from c4bench.c4p.names import seat
 from c4bench.collective.local import LocalRendezvous
 from c4bench.collective.options import Options
 from c4bench.collective.process import Process
 from c4bench.collective.recorder import Recorder
 from c4bench.errors import UnhealthyError
 from c4bench.model.fabric import Nic
+from c4bench.model.seat import seat
 from c4bench.model.telemetry import Member
 from c4bench.verbs.errors import VerbsError
 from c4bench.verbs.loopback import LoopbackPort, Network

@@ -14,6 +14,7 @@ from c4bench.errors import UsageError
 from c4bench.model.fabric import Host, Nic
 from c4bench.workload.controls import Controls, Knob
 from c4bench.workload.jobs import job, place
+from c4bench.workload.programs import NAMES, program
 
 KNOBS = get_args(Knob)
 
@@ -121,3 +122,15 @@ def test_a_job_uses_all_nics_of_its_hosts():
         (1, "h1", ("h1/0",)),
         (2, "h2", ("h2/0",)),
     ]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_program_that_a_job_may_name_is_there(name):
+    """The name is its module's, which is loaded when asked for."""
+    assert program(name).__module__ == f"c4bench.workload.{name}"
+
+
+def test_a_program_that_nobody_knows_is_refused_with_those_there_are():
+    """A job that names another gets one line that lists them, and no module of that name is loaded."""
+    with pytest.raises(UsageError, match="no program 'context': one of bandwidth, "):
+        program("context")

@@ -1,0 +1,31 @@
+"""The agent's process once its spawner is forked: an event loop, until the agent is told to stop."""
+
+import asyncio
+import contextlib
+import gc
+import signal
+import socket
+from pathlib import Path
+
+from c4bench.agent import service
+from c4bench.agent.agent import Agent
+from c4bench.model.agent import AgentConfig
+from c4bench.wire.trust import client_context
+
+
+def serve(config: AgentConfig, spawner: socket.socket) -> None:
+    """Serve until SIGTERM."""
+    trust = Path(config.trust)
+    tls = client_context(trust / "ca.pem", trust / "cert.pem", trust / "key.pem")
+    gc.freeze()
+    with contextlib.suppress(asyncio.CancelledError):
+        asyncio.run(_run(Agent(config, tls, spawner), Path(config.socket)))
+
+
+async def _run(agent: Agent, socket: Path) -> None:
+    task = asyncio.ensure_future(agent.run())
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    async with asyncio.TaskGroup() as tasks:
+        telling = tasks.create_task(service.report(socket.exists))
+        await task
+        telling.cancel()

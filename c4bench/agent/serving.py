@@ -17,6 +17,7 @@ def serve(config: AgentConfig, spawner: socket.socket) -> None:
     """Serve until SIGTERM."""
     trust = Path(config.trust)
     tls = client_context(trust / "ca.pem", trust / "cert.pem", trust / "key.pem")
+    gc.collect()
     gc.freeze()
     with contextlib.suppress(asyncio.CancelledError):
         asyncio.run(_run(Agent(config, tls, spawner), Path(config.socket)))

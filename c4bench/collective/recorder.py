@@ -87,11 +87,9 @@ class OpWriter:
                 self.entered_ns,
                 self.started_ns,
                 self.finished_ns,
-                self.kind.encode(),
-                self.algorithm.encode(),
-                self.dtype.encode(),
-                self.awaits.to_bytes(layout.MAX_RANKS // 8, "little"),
+                layout.names(self.kind, self.algorithm, self.dtype),
             )
+            + self.awaits.to_bytes((self.awaits.bit_length() + 7) // 8, "little")
         )
 
 

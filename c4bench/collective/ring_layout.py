@@ -16,17 +16,17 @@ Fixed sizes are in the header, so files of another build are refused rather than
 import mmap
 import struct
 import zlib
+from collections.abc import Iterable
 from functools import lru_cache
 
 from c4bench.collective.tally import STRIDES
 
-Memory = mmap.mmap | memoryview
-
-MAGIC = b"C4RING06"
+MAGIC = b"C4RING07"
 HEADER = struct.Struct("<8s9I")
 HEADER_BYTES = 4096
 _COPY = struct.Struct("<QII")
 _GENERATION_BYTES = 8
+_CHECKSUM_MASK = 0xFFFFFFFF
 
 PROCESS_BYTES = 512
 COMMS = 64
@@ -38,14 +38,16 @@ CONN_NAME_BYTES = 256
 CONN_BYTES = 192
 ARRIVAL_BYTES = 96
 
-# seq, size_bytes, entered_ns, started_ns, finished_ns, kind, algorithm, dtype, ranks awaited (one bit each).
-OP = struct.Struct("<QQqqq16s16s16s128s")
+# seq, size_bytes, entered_ns, started_ns, finished_ns, names. Behind it a bit for each rank that is awaited, up to the
+# last of them: mostly there is none, and what is not written costs no checksum.
+OP = struct.Struct("<QQqqq48s")
+_NAMES = struct.Struct("16s16s16s")
 # messages, size_bytes; nanoseconds of credit, data and transfer, and the share of the NIC's; last_progress_ns,
 # outstanding, owed, source_port, state, since_ns. Behind it the tally of what was posted.
 CONN = struct.Struct("<QQqqqqqIIIIq")
 # How many, and a sum for each stride. It is all that is recorded of arrivals.
 TALLY = struct.Struct(f"<{1 + len(STRIDES)}Q")
-MAX_RANKS = 128 * 8
+MAX_RANKS = 1024
 STATES = ("idle", "credit", "data", "transfer")
 
 SIZES = (PROCESS_BYTES, COMMS, COMM_BYTES, OPS_PER_COMM, OP_BYTES, CONNS, CONN_NAME_BYTES, CONN_BYTES, ARRIVAL_BYTES)
@@ -78,18 +80,19 @@ class Slot:
         at = self._offset + (self._generation & 1) * self._size
         body = at + _COPY.size
         self._memory[body : body + len(payload)] = payload
-        _COPY.pack_into(self._memory, at, self._generation, len(payload), _checksum(self._generation, payload))
+        _COPY.pack_into(
+            self._memory, at, self._generation, len(payload), zlib.crc32(payload, self._generation & _CHECKSUM_MASK)
+        )
 
 
-def read_slot(memory: Memory, offset: int, size: int) -> bytes | None:
+def read_slot(memory: mmap.mmap, offset: int, size: int) -> bytes | None:
     """The newest complete value at `offset`, or None where there is none."""
     first, second = generations(memory, offset, size)
     newer, older = (offset, offset + size) if first > second else (offset + size, offset)
-    found = _read_copy(memory, newer, size)
-    return _read_copy(memory, older, size) if found is None else found
+    return next((value for value in read_copies(memory, (newer, older), size) if value is not None), None)
 
 
-def generations(memory: Memory, base: int, size: int, places: int = 1) -> tuple[int, ...]:
+def generations(memory: mmap.mmap, base: int, size: int, places: int = 1) -> tuple[int, ...]:
     """The generations of both copies of each place from `base` on, at one go: 0 for one never written.
 
     They tell whether anything is new.
@@ -102,21 +105,31 @@ def _generations(size: int, places: int) -> struct.Struct:
     return struct.Struct("<" + f"Q{size - _GENERATION_BYTES}x" * 2 * places)
 
 
+@lru_cache(maxsize=256)
+def names(kind: str, algorithm: str, dtype: str) -> bytes:
+    """An operation's names as they stand in its record."""
+    return _NAMES.pack(kind.encode(), algorithm.encode(), dtype.encode())
+
+
+@lru_cache(maxsize=256)
+def names_in(raw: bytes) -> tuple[str, str, str]:
+    """Kind, algorithm and dtype from how they stand in an operation's record."""
+    kind, algorithm, dtype = (name.rstrip(b"\0").decode() for name in _NAMES.unpack(raw))
+    return kind, algorithm, dtype
+
+
 def operations_at(comm: int) -> int:
     """Where a communicator's operations begin."""
     return OPS_AT + comm * OPS_PER_COMM * 2 * OP_BYTES
 
 
-def _read_copy(memory: Memory, at: int, size: int) -> bytes | None:
-    generation, length, checksum = _COPY.unpack_from(memory, at)
-    if not generation or length > size - _COPY.size:
-        return None
-    begin = at + _COPY.size
-    payload = bytes(memory[begin : begin + length])
-    if _checksum(generation, payload) != checksum:
-        return None
-    return payload
-
-
-def _checksum(generation: int, payload: bytes) -> int:
-    return zlib.crc32(payload, generation & 0xFFFFFFFF)
+def read_copies(memory: mmap.mmap, offsets: Iterable[int], size: int) -> list[bytes | None]:
+    """The values of the copies at these offsets, None for one never written or not complete."""
+    found: list[bytes | None] = []
+    head, longest = _COPY.size, size - _COPY.size
+    for at in offsets:
+        generation, length, checksum = _COPY.unpack_from(memory, at)
+        payload = memory[at + head : at + head + length] if generation and length <= longest else None
+        whole = payload is not None and zlib.crc32(payload, generation & _CHECKSUM_MASK) == checksum
+        found.append(payload if whole else None)
+    return found

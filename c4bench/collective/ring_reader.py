@@ -1,9 +1,11 @@
 """The reading side of a rank's telemetry: needs neither the writer's cooperation nor its life."""
 
+import math
 import mmap
-from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache, partial
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
 from pathlib import Path
+from struct import Struct
 from typing import NamedTuple
 
 import msgspec
@@ -11,11 +13,14 @@ import msgspec
 from c4bench.collective import ring_layout as layout
 from c4bench.collective.recorder import CommEntry, ConnName, Owner
 from c4bench.collective.table_reader import TableReader, Value, record
-from c4bench.collective.tally import Mark, roundest
+from c4bench.collective.tally import STRIDES, Mark, roundest
 from c4bench.errors import UsageError
 from c4bench.model.telemetry import ArrivalRecord, CommRecord, ConnRecord, OpRecord
 
-_NOBODY = bytes(layout.MAX_RANKS // 8)
+_CREDIT, _DATA = layout.STATES.index("credit"), layout.STATES.index("data")
+_SENDING = Struct(layout.CONN.format + layout.TALLY.format.removeprefix("<"))
+_COUNTED = -1 - len(STRIDES)  # where a tally begins
+_UNTOLD = 0, Mark(0, 0)
 
 
 class Ring(NamedTuple):
@@ -27,21 +32,15 @@ class Ring(NamedTuple):
     arrivals: tuple[ArrivalRecord, ...]
 
 
-class _Counters(NamedTuple):
-    """The record of an end of a connection: what is before its tally, how many that has counted, and its sums."""
+class _Whose(NamedTuple):
+    """What records of either end of a connection begin with."""
 
-    numbers: bytes
-    counted: int
-    sums: list[int]
-
-
-class _End(NamedTuple):
-    """An end of a connection, and what is told of its tally."""
-
-    name: ConnName
-    entry: CommEntry
-    counters: _Counters
-    mark: Mark
+    comm: str
+    rank: int
+    peer: int
+    source: str
+    destination: str
+    qp: int
 
 
 def read_ring(path: Path, now_s: float | None = None) -> Ring:
@@ -59,9 +58,10 @@ class RingReader:
         self._path = path
         self._memory = _load(path)
         self._comms = self._table(layout.COMMS_AT, layout.COMM_BYTES, layout.COMMS, _comm)
-        self._operations: dict[int, tuple[CommEntry, TableReader[OpRecord]]] = {}
-        self._sending = self._ends(layout.CONN_NAMES_AT, layout.CONNS_AT, layout.CONN_BYTES)
-        self._receiving = self._ends(layout.ARRIVAL_NAMES_AT, layout.ARRIVALS_AT, layout.ARRIVAL_BYTES)
+        self._entries: dict[int, CommEntry] = {}
+        self._operations: dict[int, _Operations] = {}
+        self._sending = self._ends(layout.CONN_NAMES_AT, layout.CONNS_AT, layout.CONN_BYTES, _SENDING)
+        self._receiving = self._ends(layout.ARRIVAL_NAMES_AT, layout.ARRIVALS_AT, layout.ARRIVAL_BYTES, layout.TALLY)
 
     def read(self, now_s: float | None = None, since_s: float = 0.0) -> Ring:
         """Everything in the file; operations by communicator and sequence number, but those finished before `since_s`.
@@ -69,69 +69,88 @@ class RingReader:
         With `now_s`, on the recording host's clock, the time a connection has been in its present state is added to
         that state's counter, so that a wait still going on can be seen. Raises UsageError for a damaged file.
         """
-        comms = {index: entry for index, entry in enumerate(self._comms.read()) if entry is not None}
-        ops = [
-            op
-            for index, entry in comms.items()
-            for op in self._ops(index, entry).read()
-            if op is not None and (op.finished_s == 0.0 or op.finished_s >= since_s)
-        ]
+        changed = bool(self._comms.read())
+        if changed:
+            self._follow({index: entry for index, entry in enumerate(self._comms.values) if entry is not None})
+        ops = [op for operations in self._operations.values() for op in operations.read(since_s)]
         ops.sort(key=_op_order)
         now_ns = None if now_s is None else round(now_s * 1e9)
         return Ring(
-            tuple(entry.record for entry in comms.values()),
+            tuple(entry.record for entry in self._entries.values()),
             tuple(ops),
-            tuple(_conn(end, now_ns) for end in self._sending.read(comms)),
-            tuple(_arrival(end) for end in self._receiving.read(comms)),
+            tuple(_conn(*end, now_ns) for end in self._sending.read(self._entries, changed=changed)),
+            tuple(_arrival(*end) for end in self._receiving.read(self._entries, changed=changed)),
         )
 
-    def _ops(self, comm: int, entry: CommEntry) -> TableReader[OpRecord]:
-        """The operations of a communicator; those of another that had its place before are forgotten."""
-        known = self._operations.get(comm)
-        if known is None or known[0] is not entry:
-            # An operation's place goes by its number, and the first that is seen may have any.
-            places = layout.OPS_PER_COMM
-            table = TableReader(
-                self._memory,
-                self._path,
-                layout.operations_at(comm),
-                layout.OP_BYTES,
-                places,
-                partial(_op, entry=entry),
-                places,
-            )
-            known = self._operations[comm] = (entry, table)
-        return known[1]
+    def _follow(self, entries: dict[int, CommEntry]) -> None:
+        """Read these communicators' operations; those of another that had a place before are forgotten."""
+        self._operations = {
+            index: self._operations[index] if self._entries.get(index) is entry else self._ops(index, entry)
+            for index, entry in entries.items()
+        }
+        self._entries = entries
 
-    def _ends(self, names_at: int, values_at: int, size: int) -> "_Ends":
+    def _ops(self, comm: int, entry: CommEntry) -> "_Operations":
+        # An operation's place goes by its number, and the first that is seen may have any.
+        places = layout.OPS_PER_COMM
+        base, decode = layout.operations_at(comm), partial(_op, entry.record.comm, entry.rank)
+        return _Operations(TableReader(self._memory, self._path, base, layout.OP_BYTES, places, decode, places))
+
+    def _ends(self, names_at: int, values_at: int, size: int, numbers: Struct) -> "_Ends":
         names = self._table(names_at, layout.CONN_NAME_BYTES, layout.CONNS, _name)
-        return _Ends(names, self._table(values_at, size, layout.CONNS, _counters))
+        return _Ends(names, self._table(values_at, size, layout.CONNS, numbers.unpack))
 
     def _table(self, base: int, size: int, places: int, decode: Callable[[bytes], Value]) -> TableReader[Value]:
         return TableReader(self._memory, self._path, base, size, places, decode)
 
 
-class _Ends:
-    """The sending or the receiving ends of connections: a table of names, and one of what they have counted."""
+class _Operations:
+    """A communicator's operations. Few of those in its table are new or still run, and the others are not looked at."""
 
-    def __init__(self, names: TableReader[ConnName], counters: TableReader[_Counters]) -> None:
-        self._names, self._counters = names, counters
+    def __init__(self, table: TableReader[OpRecord]) -> None:
+        self._table = table
+        self._recent: dict[int, OpRecord] = {}
+        self._since_s = math.inf
+
+    def read(self, since_s: float) -> Collection[OpRecord]:
+        """All but those finished before `since_s`."""
+        written = self._table.read()
+        values = self._table.values
+        # A clock that was set back makes old ones recent again.
+        places = written if since_s >= self._since_s else range(len(values))
+        self._since_s = since_s
+        found = self._recent | {place: values[place] for place in places}
+        self._recent = {
+            place: op for place, op in found.items() if op and (not op.finished_s or op.finished_s >= since_s)
+        }
+        return self._recent.values()
+
+
+class _Ends:
+    """The sending or the receiving ends of connections: a table of names, and one of numbers, which end in a tally."""
+
+    def __init__(self, names: TableReader[ConnName], numbers: TableReader[tuple[int, ...]]) -> None:
+        self._names, self._numbers = names, numbers
+        self._whose: list[_Whose | None] = []
         self._told: dict[int, tuple[int, Mark]] = {}
 
-    def read(self, comms: Mapping[int, CommEntry]) -> Iterator[_End]:
-        """Those of these communicators; of one recorded since these were read, the next reading has them."""
-        names = self._names.read()
-        for place, (name, counters) in enumerate(zip(names, self._counters.read(), strict=False)):
-            if name is not None and counters is not None and name.comm in comms:
-                yield _End(name, comms[name.comm], counters, self._mark(place, counters))
+    def read(self, comms: Mapping[int, CommEntry], *, changed: bool) -> Iterator[tuple[_Whose, tuple[int, ...], Mark]]:
+        """Those of these communicators, which may have changed; of one recorded since, the next reading has them."""
+        if self._names.read() or changed:
+            self._whose = [_whose(name, comms) for name in self._names.values]
+        self._numbers.read()
+        for place, (whose, numbers) in enumerate(zip(self._whose, self._numbers.values, strict=False)):
+            if whose is not None and numbers is not None:
+                yield whose, numbers, self._mark(place, numbers)
 
-    def _mark(self, place: int, counters: _Counters) -> Mark:
+    def _mark(self, place: int, numbers: tuple[int, ...]) -> Mark:
         """The roundest count since it was read last."""
-        before, mark = self._told.get(place, (0, Mark(0, 0)))
-        if counters.counted != before:
+        counted = numbers[_COUNTED]
+        before, mark = self._told.get(place, _UNTOLD)
+        if counted != before:
             # A place that was given back counts from nothing again.
-            mark = roundest(before if counters.counted > before else 0, counters.counted, counters.sums)
-            self._told[place] = (counters.counted, mark)
+            mark = roundest(before if counted > before else 0, counted, numbers[_COUNTED + 1 :])
+            self._told[place] = (counted, mark)
         return mark
 
 
@@ -166,88 +185,67 @@ def _name(raw: bytes) -> ConnName:
     return msgspec.msgpack.decode(raw, type=ConnName)
 
 
-def _counters(raw: bytes) -> _Counters:
-    end = len(raw) - layout.TALLY.size
-    counted, *sums = layout.TALLY.unpack_from(raw, end)
-    return _Counters(raw[:end], counted, sums)
+def _whose(name: ConnName | None, comms: Mapping[int, CommEntry]) -> _Whose | None:
+    if name is None or name.comm not in comms:
+        return None
+    entry = comms[name.comm]
+    return _Whose(entry.record.comm, entry.rank, name.peer, name.source, name.destination, name.qp)
 
 
 def _op_order(op: OpRecord) -> tuple[str, int]:
     return op.comm, op.seq
 
 
-def _op(raw: bytes, entry: CommEntry) -> OpRecord:
-    seq, size_bytes, entered, started, finished, kind, algorithm, dtype, awaits = layout.OP.unpack(raw)
+# Records are built by position, which is faster than by name; a window may have thousands.
+def _op(comm: str, rank: int, raw: bytes) -> OpRecord:
+    seq, size_bytes, entered, started, finished, names = layout.OP.unpack_from(raw)
+    kind, algorithm, dtype = layout.names_in(names)
+    awaits = _ranks(raw[layout.OP.size :]) if len(raw) > layout.OP.size else ()
     return OpRecord(
-        comm=entry.record.comm,
-        rank=entry.rank,
-        seq=seq,
-        kind=_text(kind),
-        algorithm=_text(algorithm),
-        dtype=_text(dtype),
-        size_bytes=size_bytes,
-        entered_s=entered / 1e9,
-        started_s=started / 1e9,
-        finished_s=finished / 1e9,
-        awaits=() if awaits == _NOBODY else _ranks(int.from_bytes(awaits, "little")),
+        comm, rank, seq, kind, algorithm, dtype, size_bytes, entered / 1e9, started / 1e9, finished / 1e9, awaits
     )
 
 
-def _whose(end: _End) -> tuple[str, int, int, str, str, int]:
-    """What records of either end begin with: communicator, rank, peer, source, destination, QP."""
-    return end.entry.record.comm, end.entry.rank, end.name.peer, end.name.source, end.name.destination, end.name.qp
-
-
-def _conn(end: _End, now_ns: int | None) -> ConnRecord:
-    (
+def _conn(whose: _Whose, numbers: tuple[int, ...], mark: Mark, now_ns: int | None) -> ConnRecord:
+    comm, rank, peer, source, destination, qp = whose
+    messages, size_bytes, credit, data, transfer, shared, progress, outstanding, owed, port, state, since = numbers[
+        :_COUNTED
+    ]
+    if state and now_ns is not None and now_ns > since:
+        lasting = now_ns - since
+        if state == _CREDIT:
+            credit += lasting
+        elif state == _DATA:
+            data += lasting
+        else:
+            transfer += lasting
+    return ConnRecord(
+        comm,
+        rank,
+        peer,
+        source,
+        destination,
+        qp,
+        port,
         messages,
         size_bytes,
-        credit,
-        data,
-        transfer,
-        shared,
-        progress,
+        credit / 1e9,
+        data / 1e9,
+        transfer / 1e9,
+        shared / 1e9,
+        progress / 1e9,
         outstanding,
         owed,
-        port,
-        state,
-        since,
-    ) = layout.CONN.unpack(end.counters.numbers)
-    spent = {"idle": 0, "credit": credit, "data": data, "transfer": transfer}
-    if now_ns is not None:
-        spent[layout.STATES[state]] += max(0, now_ns - since)
-    return ConnRecord(
-        *_whose(end),
-        source_port=port,
-        messages=messages,
-        size_bytes=size_bytes,
-        wait_credit_s=spent["credit"] / 1e9,
-        wait_data_s=spent["data"] / 1e9,
-        transfer_s=spent["transfer"] / 1e9,
-        shared_s=shared / 1e9,
-        last_progress_s=progress / 1e9,
-        outstanding=outstanding,
-        owed=owed,
-        state=layout.STATES[state],
-        state_since_s=since / 1e9,
-        posted=end.mark.messages,
-        posted_sum_ns=end.mark.sum_ns,
+        layout.STATES[state],
+        since / 1e9,
+        mark.messages,
+        mark.sum_ns,
     )
 
 
-def _arrival(end: _End) -> ArrivalRecord:
-    return ArrivalRecord(
-        *_whose(end),
-        messages=end.counters.counted,
-        arrived=end.mark.messages,
-        arrived_sum_ns=end.mark.sum_ns,
-    )
+def _arrival(whose: _Whose, numbers: tuple[int, ...], mark: Mark) -> ArrivalRecord:
+    return ArrivalRecord(*whose, numbers[_COUNTED], *mark)
 
 
-@lru_cache(maxsize=1024)
-def _text(raw: bytes) -> str:
-    return raw.rstrip(b"\0").decode()
-
-
-def _ranks(bits: int) -> tuple[int, ...]:
-    return tuple(rank for rank in range(bits.bit_length()) if bits >> rank & 1)
+def _ranks(bits: bytes) -> tuple[int, ...]:
+    return tuple(rank for rank in range(8 * len(bits)) if bits[rank >> 3] >> (rank & 7) & 1)

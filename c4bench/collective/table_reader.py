@@ -1,14 +1,13 @@
 """Reads one table of a telemetry file again and again: only what has been written to since is decoded again."""
 
 import mmap
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from itertools import chain, compress, count, repeat
-from operator import ne
+from operator import add, ne
 from pathlib import Path
 from typing import Generic, TypeVar
 
 from c4bench.collective import ring_layout as layout
-from c4bench.collective.recorder import FREE
 from c4bench.errors import UsageError
 
 Value = TypeVar("Value")
@@ -16,9 +15,10 @@ _ATTEMPTS = 1000
 
 
 class TableReader(Generic[Value]):
-    """The table of `places` records of `size` bytes at `base`.
+    """The table of `places` records of `size` bytes at `base`. `values` are what they held when it was read last.
 
-    It is filled from the front: as many places are looked at as are in use, and at least `at_once`.
+    There is None for a place that is not in use, and perhaps for fewer places than there are: the table is filled from
+    the front, and as many are looked at as are in use, and at least `at_once`.
     """
 
     def __init__(
@@ -35,29 +35,29 @@ class TableReader(Generic[Value]):
         self._base, self._size, self._places = base, size, places
         self._decode = decode
         self._generations: tuple[int, ...] = ()
-        self._values: list[Value | None] = [None] * at_once
+        self._sums: tuple[int, ...] = ()
+        self.values: list[Value | None] = [None] * at_once
 
-    def read(self) -> list[Value | None]:
-        """What each place holds, None where one is not in use, perhaps for fewer places than there are.
-
-        Raises UsageError for a damaged file.
-        """
-        self._refresh()
-        return self._values
-
-    def _refresh(self) -> None:
-        now = layout.generations(self._memory, self._base, self._size, len(self._values))
+    def read(self) -> Collection[int]:
+        """The places that are new. Raises UsageError for a damaged file."""
+        memory, base, size, values = self._memory, self._base, self._size, self.values
+        now = layout.generations(memory, base, size, len(values))
         if now == self._generations:
-            return
-        while any(now[-2:]) and len(self._values) < self._places:
-            self._values += [None] * min(len(self._values), self._places - len(self._values))
-            now = layout.generations(self._memory, self._base, self._size, len(self._values))
-        written = compress(count(), map(ne, now, chain(self._generations, repeat(0))))
-        for place in dict.fromkeys(at // 2 for at in written):
-            raw = record(self._memory, self._path, self._base + place * 2 * self._size, self._size)
-            self._values[place] = None if raw is None or raw == FREE else self._decode(raw)
+            return ()
+        while any(now[-2:]) and len(values) < self._places:
+            values += [None] * min(len(values), self._places - len(values))
+            now = layout.generations(memory, base, size, len(values))
+        # Whichever copy is written to, the sum of both grows.
+        sums = tuple(map(add, now[::2], now[1::2]))
+        written = list(compress(count(), map(ne, sums, chain(self._sums, repeat(0)))))
+        newest = [base + (2 * place + (now[2 * place + 1] > now[2 * place])) * size for place in written]
+        for place, found in zip(written, layout.read_copies(memory, newest, size), strict=True):
+            raw = record(memory, self._path, base + 2 * place * size, size) if found is None else found
+            # An empty record is a place that was given back.
+            values[place] = self._decode(raw) if raw else None
         # As they were before the reading: what was written meanwhile is read again the next time.
-        self._generations = now
+        self._generations, self._sums = now, sums
+        return written
 
 
 def record(memory: mmap.mmap, path: Path, offset: int, size: int) -> bytes | None:

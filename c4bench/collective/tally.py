@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 STRIDES = tuple(4**power for power in range(8))
+_LEVELS = tuple(min((bits - 1) // 2, len(STRIDES) - 1) for bits in range(65))  # by the length of a difference
 _MASK = (1 << 64) - 1
 
 
@@ -41,5 +42,5 @@ class Tally:
 def roundest(before: int, count: int, sums: Sequence[int]) -> Mark:
     """Of the counts after `before` up to `count`, the last multiple of the longest stride that has one."""
     # The highest bit in which the two differ is the largest power of two that has a multiple among them.
-    level = min(((before ^ count).bit_length() - 1) // 2, len(STRIDES) - 1)
+    level = _LEVELS[(before ^ count).bit_length()]
     return Mark(count - count % STRIDES[level], sums[level])

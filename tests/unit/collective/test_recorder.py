@@ -55,7 +55,8 @@ def test_records_come_back_as_written(tmp_path):
 
 def test_interrupted_write_leaves_the_value_before():
     """A record cut off after any number of bytes reads as its previous value, never as a mixture."""
-    memory = memoryview(mmap.mmap(-1, 4096))
+    mapped = mmap.mmap(-1, 4096)
+    memory = memoryview(mapped)
     old, new = b"old" * 20, b"NEW" * 20
     slot = layout.Slot(memory, 0, 128)
     slot.write(b"first" * 12)
@@ -69,9 +70,9 @@ def test_interrupted_write_leaves_the_value_before():
         memory[:256] = before[:256]
         for at in written:
             memory[at] = after[at]
-        assert layout.read_slot(memory, 0, 128) == old
+        assert layout.read_slot(mapped, 0, 128) == old
     memory[:256] = after[:256]
-    assert layout.read_slot(memory, 0, 128) == new
+    assert layout.read_slot(mapped, 0, 128) == new
 
 
 def test_reader_never_sees_a_mixture_under_fire(tmp_path):

@@ -11,41 +11,13 @@ from typing import Self
 import msgspec
 
 from c4bench.collective import ring_layout as layout
+from c4bench.collective.ring_entries import CommEntry, ConnName, Owner
 from c4bench.collective.sharing import NicClock
 from c4bench.collective.tally import Tally
 from c4bench.errors import UsageError
 from c4bench.model.telemetry import CommRecord
 
 FREE = b""  # the value of a place whose communicator is gone
-
-
-class Owner(msgspec.Struct, frozen=True):
-    """The process a file belongs to."""
-
-    job: str
-    rank: int
-    pid: int
-
-
-class CommEntry(msgspec.Struct, frozen=True):
-    """A communicator and which of its ranks the process is."""
-
-    rank: int
-    record: CommRecord
-
-
-class ConnName(msgspec.Struct, frozen=True):
-    """The constant part of a QP's record, at either end. `comm` is the communicator's index in the file.
-
-    `source` and `destination` are NICs, in the direction of the data; `peer` is the rank at the other end, `qp` the
-    sending end's QP.
-    """
-
-    comm: int
-    peer: int
-    source: str
-    destination: str
-    qp: int
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from c4bench.collective import ring_layout as layout
-from c4bench.collective.recorder import CommEntry, ConnName, Owner
+from c4bench.collective.ring_entries import CommEntry, ConnName, Owner
 from c4bench.collective.table_reader import TableReader, Value, record
 from c4bench.collective.tally import STRIDES, Mark, roundest
 from c4bench.errors import UsageError

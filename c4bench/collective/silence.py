@@ -1,7 +1,8 @@
 """A recorder that records nothing: what the recorder costs is the difference."""
 
 from c4bench.collective import ring_layout as layout
-from c4bench.collective.recorder import ArrivalWriter, ConnName, ConnWriter, OpWriter
+from c4bench.collective.recorder import ArrivalWriter, ConnWriter, OpWriter
+from c4bench.collective.ring_entries import ConnName
 from c4bench.collective.sharing import NicClock
 from c4bench.model.telemetry import CommRecord
 

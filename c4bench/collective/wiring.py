@@ -11,8 +11,9 @@ from c4bench.collective.errors import CollectiveError
 from c4bench.collective.memory import Buffer
 from c4bench.collective.options import Options
 from c4bench.collective.process import Process
-from c4bench.collective.recorder import ConnName, Recorder
+from c4bench.collective.recorder import Recorder
 from c4bench.collective.rendezvous import AbsentError, FailedError
+from c4bench.collective.ring_entries import ConnName
 from c4bench.collective.silence import Silence
 from c4bench.collective.ways import INLET_SENDS, Way, WayInlet, WayOutlet
 from c4bench.collective.wire import MAILBOX_BYTES, MAILBOX_SLOTS, Hello, Mode, ReceivingEnd, SendingEnd

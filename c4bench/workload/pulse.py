@@ -5,7 +5,8 @@ import time
 import msgspec
 
 from c4bench.collective.options import now_ns
-from c4bench.collective.recorder import ConnName, Recorder
+from c4bench.collective.recorder import Recorder
+from c4bench.collective.ring_entries import ConnName
 from c4bench.model.telemetry import CommRecord
 from c4bench.workload.context import RankContext
 

@@ -11,7 +11,6 @@ import msgspec
 from c4bench.collective.carriage import MOST_FINER
 from c4bench.collective.ends import INLET_RECEIVES
 from c4bench.collective.memory import SharedBuffer
-from c4bench.collective.recorder import ConnName
 from c4bench.collective.resilient.edges import ReceivingEdge, SendingEdge
 from c4bench.collective.resilient.engine import RailEngine
 from c4bench.collective.resilient.hello import FarReceiving, FarSending, RailHello
@@ -23,6 +22,7 @@ from c4bench.collective.resilient.post import WORD_SLOTS, Post
 from c4bench.collective.resilient.rail import Ends, Rail, ReceivingRail, SendingRail, State
 from c4bench.collective.resilient.repair import LEDGER_BYTES
 from c4bench.collective.resilient.words import RailName
+from c4bench.collective.ring_entries import ConnName
 from c4bench.collective.wire import MAILBOX_SLOTS
 from c4bench.collective.wiring import Site, Wired, flow_of, slowest
 from c4bench.model.fabric import Flow

@@ -5,7 +5,7 @@ import pytest
 
 from c4bench.collective.ends import Arrival, cut_staging
 from c4bench.collective.memory import Buffer
-from c4bench.collective.recorder import ConnName
+from c4bench.collective.ring_entries import ConnName
 from c4bench.collective.silence import Silence
 from c4bench.collective.ways import WayInlet
 from c4bench.collective.wire import MAILBOX_BYTES, Grant, SendingEnd, Signature

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from c4bench.collective import ring_layout as layout
-from c4bench.collective.recorder import ConnName, Recorder
+from c4bench.collective.recorder import Recorder
+from c4bench.collective.ring_entries import ConnName
 from c4bench.collective.ring_reader import read_owner, read_ring
 from c4bench.errors import UsageError
 from c4bench.model.telemetry import CommRecord, Member

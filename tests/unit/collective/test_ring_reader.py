@@ -7,7 +7,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from c4bench.collective.recorder import ConnName, Recorder
+from c4bench.collective.recorder import Recorder
+from c4bench.collective.ring_entries import ConnName
 from c4bench.collective.ring_layout import MAX_RANKS, STATES
 from c4bench.collective.ring_reader import RingReader, read_ring
 from c4bench.model.telemetry import CommRecord, Member

@@ -59,19 +59,7 @@ class HostMemory:
 
 
 class Buffer:
-    """Page-aligned memory of our own, registered with one port."""
-
-    def __init__(self, port: Port, size_bytes: int) -> None:
-        self._map = _pages(size_bytes)
-        self.bytes: npt.NDArray[np.uint8] = np.frombuffer(self._map, np.uint8)
-        self.view = memoryview(self._map)
-        self.address = self.bytes.ctypes.data
-        with _registering(f"a buffer of {size_bytes} bytes"):
-            self.region: Region = port.register(self.address, size_bytes)
-
-
-class SharedBuffer:
-    """The same, registered with several ports: `regions` in their order."""
+    """Page-aligned memory of our own, registered with several ports: `regions` in their order."""
 
     def __init__(self, ports: Sequence[Port], size_bytes: int) -> None:
         self._map = _pages(size_bytes)
@@ -82,9 +70,36 @@ class SharedBuffer:
             self.regions: tuple[Region, ...] = tuple(port.register(self.address, size_bytes) for port in ports)
 
     @property
+    def region(self) -> Region:
+        """The registration with the first port."""
+        return self.regions[0]
+
+    @property
     def rkeys(self) -> list[int]:
         """Its remote key on each port."""
         return [region.rkey for region in self.regions]
+
+    def free(self) -> None:
+        """Give the pages back; the ports are closed by then. Whoever still refers to it would read zeros."""
+        self._map.madvise(mmap.MADV_REMOVE)
+
+
+class Buffers:
+    """All buffers of a communicator. Its connections' ends refer to each other and to these, and may outlive it."""
+
+    def __init__(self) -> None:
+        self._made: list[Buffer] = []
+
+    def make(self, ports: Sequence[Port], size_bytes: int) -> Buffer:
+        """A new one. Raises MemoryError."""
+        buffer = Buffer(ports, size_bytes)
+        self._made.append(buffer)
+        return buffer
+
+    def close(self) -> None:
+        """Free all. May be called again."""
+        while self._made:
+            self._made.pop().free()
 
 
 def _pages(size_bytes: int) -> mmap.mmap:

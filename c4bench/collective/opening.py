@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from contextlib import ExitStack
 
+from c4bench.collective.memory import Buffers
 from c4bench.collective.options import Options
 from c4bench.collective.process import Process
 from c4bench.collective.ring_layout import MAX_RANKS
@@ -35,11 +36,13 @@ def open_site(
     nics: tuple[Nic, ...],
 ) -> Site:
     """Open them; `undo` closes them, and gives back the paths that were planned meanwhile."""
+    buffers = Buffers()
+    undo.callback(buffers.close)
     ports = tuple(_opened(undo, process.open_port(nic)) for nic in nics)
     recording = process.recorder if options.record else Silence()
     index = recording.communicator(CommRecord(name, process.job, tuple(members)), rank)
     undo.callback(recording.release, index)
-    site = Site(name, rank, tuple(members), process, nics, ports, recording, index, options)
+    site = Site(name, rank, tuple(members), process, nics, ports, recording, index, options, buffers=buffers)
     undo.callback(_release_routes, site)
     return site
 

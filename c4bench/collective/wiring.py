@@ -8,7 +8,7 @@ import msgspec
 
 from c4bench.collective.ends import INLET_RECEIVES, Inlet, Outlet
 from c4bench.collective.errors import CollectiveError
-from c4bench.collective.memory import Buffer
+from c4bench.collective.memory import Buffer, Buffers
 from c4bench.collective.options import Options
 from c4bench.collective.process import Process
 from c4bench.collective.recorder import Recorder
@@ -36,6 +36,7 @@ class Site:
     record: int
     options: Options
     routed: list[str] = field(default_factory=list)
+    buffers: Buffers = field(default_factory=Buffers)
 
     @property
     def size(self) -> int:
@@ -148,7 +149,7 @@ def _sending_half(site: Site, port: Port) -> _Half:
     connections = [
         port.connection(options.profile, sends=options.window + 1, receives=MAILBOX_SLOTS) for _ in range(options.qps)
     ]
-    return _Half(connections, [Buffer(port, MAILBOX_BYTES)])
+    return _Half(connections, [site.buffers.make([port], MAILBOX_BYTES)])
 
 
 def _receiving_half(site: Site, port: Port, staged: bool) -> _Half:
@@ -157,7 +158,7 @@ def _receiving_half(site: Site, port: Port, staged: bool) -> _Half:
         port.connection(options.profile, sends=INLET_SENDS, receives=INLET_RECEIVES) for _ in range(options.qps)
     ]
     sizes = [MAILBOX_BYTES, options.staging_bytes] if staged else [MAILBOX_BYTES]
-    return _Half(connections, [Buffer(port, size) for size in sizes])
+    return _Half(connections, [site.buffers.make([port], size) for size in sizes])
 
 
 def _hello(site: Site, sending: _Halves, receiving: _Halves) -> Hello:

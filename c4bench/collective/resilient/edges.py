@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from c4bench.collective.memory import SharedBuffer
+from c4bench.collective.memory import Buffer
 from c4bench.collective.resilient.hello import FarReceiving
 from c4bench.collective.resilient.inlet import RailInlet
 from c4bench.collective.resilient.outlet import CHANNEL_SHIFT, RailOutlet
@@ -29,7 +29,7 @@ class SendingEdge:
     rails: list[SendingRail]
     outlets: list[RailOutlet]
     far: FarReceiving
-    glance: SharedBuffer
+    glance: Buffer
     post: Post
     reading: SendingRail | None = None
 

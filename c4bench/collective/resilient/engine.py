@@ -6,7 +6,7 @@ import msgspec
 
 from c4bench.collective.ends import Inlet, Outlet
 from c4bench.collective.engine import Engine
-from c4bench.collective.memory import SharedBuffer
+from c4bench.collective.memory import Buffer
 from c4bench.collective.operation import Operation
 from c4bench.collective.rendezvous import Alarm, Line
 from c4bench.collective.resilience import Resilience
@@ -31,7 +31,7 @@ _LEDGER_MASK = (1 << 8 * LEDGER_BYTES) - 1
 class RailEngine(Engine):
     """See Engine. `ledger` is the memory in which peers may read how many operations have ended here."""
 
-    def __init__(self, site: Site, alarm: Alarm, line: Line, ledger: SharedBuffer, keys: Keyring) -> None:
+    def __init__(self, site: Site, alarm: Alarm, line: Line, ledger: Buffer, keys: Keyring) -> None:
         options = site.options
         patience = options.patience
         super().__init__(site.ports, alarm, options.completions, options.clock_ns, options.timeout_s)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 from c4bench.collective.lanes import Place
-from c4bench.collective.memory import Array, Registrations, SharedBuffer
+from c4bench.collective.memory import Array, Registrations
 from c4bench.collective.rendezvous import Alarm
 from c4bench.collective.resilient.engine import RailEngine
 from c4bench.collective.resilient.keys import Keyring
@@ -24,7 +24,7 @@ class Rails:
             raise UsageError(f"{len(ports)} NICs; a resilient communicator uses at most {MAX_CHANNELS}: give channels")
         line = site.process.rendezvous.line(site.comm, site.rank)
         undo.callback(line.close)
-        ledger = SharedBuffer(ports, LEDGER_BYTES)
+        ledger = site.buffers.make(ports, LEDGER_BYTES)
         self._keys = Keyring()
         self.engine = RailEngine(site, alarm, line, ledger, self._keys)
         undo.callback(self.engine.close)

@@ -1,7 +1,7 @@
 """The receiving end of a channel: messages come by any rail, and grants go back by any."""
 
 from c4bench.collective.ends import Inlet
-from c4bench.collective.memory import SharedBuffer
+from c4bench.collective.memory import Buffer
 from c4bench.collective.resilient.hello import FarSending
 from c4bench.collective.resilient.keys import Keyring
 from c4bench.collective.resilient.outlet import (
@@ -27,8 +27,8 @@ class RailInlet(Inlet):
         peer: int,
         channel: int,
         rails: list[ReceivingRail],
-        outbox: SharedBuffer,
-        staging: SharedBuffer | None,
+        outbox: Buffer,
+        staging: Buffer | None,
         far: FarSending,
         keys: Keyring,
         staging_bytes: int,

@@ -4,7 +4,7 @@ import struct
 from collections.abc import Sequence
 
 from c4bench.collective.ends import Message, Outlet, Staging, check_weights
-from c4bench.collective.memory import SharedBuffer
+from c4bench.collective.memory import Buffer
 from c4bench.collective.resilient.hello import FarReceiving
 from c4bench.collective.resilient.keys import Keyring
 from c4bench.collective.resilient.pool import Pool, Turns
@@ -29,7 +29,7 @@ class RailOutlet(Outlet):
         peer: int,
         channel: int,
         rails: list[SendingRail],
-        mailbox: SharedBuffer,
+        mailbox: Buffer,
         far: FarReceiving,
         keys: Keyring,
         staging_bytes: int,

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from c4bench.collective.memory import SharedBuffer
+from c4bench.collective.memory import Buffers
 from c4bench.collective.resilient.hello import Box
 from c4bench.verbs.transport import Port
 
@@ -16,9 +16,9 @@ _LENGTH_BYTES = 2
 class Post:
     """One end's memory for words of an edge: `box` is where the far end writes them, the rest is for this end's own."""
 
-    def __init__(self, ports: Sequence[Port]) -> None:
-        self._incoming = SharedBuffer(ports, WORD_SLOTS * _SLOT_BYTES)
-        self._outgoing = SharedBuffer(ports, WORD_SLOTS * _SLOT_BYTES)
+    def __init__(self, buffers: Buffers, ports: Sequence[Port]) -> None:
+        self._incoming = buffers.make(ports, WORD_SLOTS * _SLOT_BYTES)
+        self._outgoing = buffers.make(ports, WORD_SLOTS * _SLOT_BYTES)
         self.box = Box(self._incoming.address, self._incoming.rkeys)
         self.far = self.box
         self.told = 0

@@ -10,7 +10,7 @@ import msgspec
 
 from c4bench.collective.carriage import MOST_FINER
 from c4bench.collective.ends import INLET_RECEIVES
-from c4bench.collective.memory import SharedBuffer
+from c4bench.collective.memory import Buffer
 from c4bench.collective.resilient.edges import ReceivingEdge, SendingEdge
 from c4bench.collective.resilient.engine import RailEngine
 from c4bench.collective.resilient.hello import FarReceiving, FarSending, RailHello
@@ -36,7 +36,7 @@ _NOWHERE = Remote("", 0)
 class RailWiring:
     """Wires edges of one communicator. What is in flight may all go by one rail: queues are as deep as that takes."""
 
-    def __init__(self, site: Site, engine: RailEngine, ledger: SharedBuffer, keys: Keyring) -> None:
+    def __init__(self, site: Site, engine: RailEngine, ledger: Buffer, keys: Keyring) -> None:
         self._site = site
         self._engine = engine
         self._ledger = ledger
@@ -50,8 +50,8 @@ class RailWiring:
         sending = {peer: self._sending(peer) for peer in to}
         receiving = {peer: self._receiving(peer) for peer in back}
         mailboxes = {peer: self._buffer(CHANNEL_MAILBOX_BYTES) for peer in to}
-        posts = {peer: Post(site.ports) for peer in to}
-        back_posts = {peer: Post(site.ports) for peer in back}
+        posts = {peer: Post(site.buffers, site.ports) for peer in to}
+        back_posts = {peer: Post(site.buffers, site.ports) for peer in back}
         outboxes = {peer: self._buffer(CHANNEL_MAILBOX_BYTES) for peer in back}
         stagings = {peer: self._buffer(site.options.staging_bytes) if staged else None for peer in back}
         hello = RailHello(
@@ -89,8 +89,8 @@ class RailWiring:
             slowest([each.rates_bps for each in hellos]),
         )
 
-    def _buffer(self, channel_bytes: int) -> SharedBuffer:
-        return SharedBuffer(self._site.ports, channel_bytes * self._channels)
+    def _buffer(self, channel_bytes: int) -> Buffer:
+        return self._site.buffers.make(self._site.ports, channel_bytes * self._channels)
 
     def _numbers(self) -> list[tuple[int, int]]:
         """Every rail's number and NIC."""
@@ -167,7 +167,7 @@ class RailWiring:
         self._unconnected.clear()
 
     def _join_sending(
-        self, peer: int, rails: list[SendingRail], hellos: Sequence[RailHello], mailbox: SharedBuffer, post: Post
+        self, peer: int, rails: list[SendingRail], hellos: Sequence[RailHello], mailbox: Buffer, post: Post
     ) -> None:
         far = hellos[peer].receiving[self._site.rank]
         post.far = far.words
@@ -182,7 +182,7 @@ class RailWiring:
             for channel in range(self._channels)
         ]
         self._engine.edges.add(
-            SendingEdge(peer, rails, outlets, far, SharedBuffer(self._site.ports, LEDGER_BYTES), post)
+            SendingEdge(peer, rails, outlets, far, self._site.buffers.make(self._site.ports, LEDGER_BYTES), post)
         )
 
     def _join_receiving(
@@ -190,8 +190,8 @@ class RailWiring:
         peer: int,
         rails: list[ReceivingRail],
         hellos: Sequence[RailHello],
-        outbox: SharedBuffer,
-        staging: SharedBuffer | None,
+        outbox: Buffer,
+        staging: Buffer | None,
         post: Post,
     ) -> None:
         site, far = self._site, hellos[peer].sending[self._site.rank]

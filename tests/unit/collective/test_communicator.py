@@ -1,10 +1,13 @@
 """Collectives over the loopback transport: exact, whatever the sizes."""
 
+import mmap
 import time
 
 import ml_dtypes  # noqa: F401  (makes numpy know bfloat16)
 import numpy as np
 import pytest
+
+from c4bench.collective import memory
 
 SMALL = {"chunk_bytes": 1024, "staging_bytes": 4096}
 
@@ -187,3 +190,21 @@ def test_random_sequences_stay_in_step(world):
     outcomes = world(3, **SMALL).run(work)
     assert outcomes == [outcomes[0]] * 3
     assert isinstance(outcomes[0], int)
+
+
+@pytest.mark.parametrize("resilient", [False, True])
+def test_a_closed_communicator_gives_its_memory_back(world, monkeypatch, resilient):
+    """What connections wrote to is empty pages once they are closed, although they still refer to it."""
+    maps = []
+
+    def pages(size_bytes):
+        maps.append(mmap.mmap(-1, size_bytes))
+        return maps[-1]
+
+    monkeypatch.setattr(memory, "_pages", pages)
+    ranks = world(2, nics=2, resilient=resilient, **SMALL)
+    run(ranks, lambda comm: comm.all_reduce(np.ones(1000, np.float32)))
+    assert any(any(each[:]) for each in maps)
+    for comm in ranks.comms:
+        comm.close()
+    assert not any(any(each[:]) for each in maps)

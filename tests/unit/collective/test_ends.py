@@ -21,7 +21,7 @@ def inlet():
     for one, other in zip(near, far, strict=True):
         one.connect(Remote("::1", other.qp_num), receives=100)
         other.connect(Remote("::1", one.qp_num), receives=100)
-    outbox, staging, mailbox = Buffer(port, MAILBOX_BYTES), Buffer(port, 4096), Buffer(port, MAILBOX_BYTES)
+    outbox, staging, mailbox = Buffer([port], MAILBOX_BYTES), Buffer([port], 4096), Buffer([port], MAILBOX_BYTES)
     end = SendingEnd([Remote("::1", one.qp_num) for one in far], mailbox.address, mailbox.region.rkey)
     records = [Silence().arrivals(ConnName(0, 1, "a", "b", one.qp_num)) for one in far]
     made = WayInlet(1, list(near), outbox, staging, end, records)

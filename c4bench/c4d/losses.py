@@ -127,7 +127,8 @@ def lost_verdict(job: JobView, clocks: HostClocks, stuck: Iterable[ConnView], si
     counts = counted(job, clocks, since_s)
     if not counts or not all(_lost(cell_of(view.record), counts) for view in stuck):
         return []
-    cells, links = {cell_of(view.record) for view in job.conns.values()}, job.links()
+    cells = {cell_of(view.record) for view in job.conns.values() if view.record.messages or view.record.outstanding}
+    links = job.links()
     early = sum(count.out_of_sequence for count in counts.values())
     known = {cell: _lost(cell, counts) for cell in cells if _lost(cell, counts) or not unanswered_packets(cell, counts)}
     lossy = {cell for cell, most in known.items() if most}

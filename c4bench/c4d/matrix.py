@@ -94,9 +94,10 @@ class DelayMatrix:
         return frozenset(self._ways.cells[row] for row in rows[self._spans - last > _ABSENT_SPANS].tolist())
 
     def current(self) -> set[Cell]:
-        """The cells that connections are in now."""
-        rows = np.unique(self._marks.used("way"))
-        return {self._ways.cells[row] for row in rows[rows >= 0].tolist()}
+        """The cells that connections are in now and have carried something: of others nothing can be said."""
+        ways = self._marks.used("way")
+        rows = np.unique(ways[ways >= 0])
+        return {self._ways.cells[row] for row in rows[self._past["carried"][rows] > 0].tolist()}
 
 
 class MatrixTable(msgspec.Struct, frozen=True):

@@ -79,6 +79,17 @@ def test_a_connection_that_is_moved_begins_anew():
     assert matrix.current() == {("h0/0", "h1/0", "7")}
 
 
+def test_a_connection_that_nothing_uses_is_no_cell_in_use():
+    """A communicator connects before it is called; its way has shown nothing, neither good nor bad."""
+    matrix = _Job()
+    matrix.add(conn(0, 1, messages=0, transfer_s=0.0))
+    matrix.close()
+    assert matrix.current() == set()
+    matrix.add(conn(0, 1, messages=1, transfer_s=0.1))
+    matrix.close()
+    assert matrix.current() == {("h0/0", "h1/0", "49152")}
+
+
 class _Costs:
     """A baseline that is given figures by cell."""
 

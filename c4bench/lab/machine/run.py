@@ -24,10 +24,11 @@ from c4bench.lab.machine import containment, kernel
 from c4bench.lab.machine.watchdog import Watchdog
 from c4bench.lab.spec import READY_MARK, RESULT_FILE, SPEC_FILE, LabResult, LabSpec
 
+_MEMORY_BYTES = 4 << 30
 # The kernel hashes its command line into its entropy, so nothing that varies may stand here: no path, no seed. The
 # first program is found through hostfs, where /proc/self/cwd is the kernel process's working directory: our home.
 _ARGUMENTS = (
-    "mem=4096M",
+    f"mem={_MEMORY_BYTES >> 20}M",
     "root=none",
     "rootfstype=hostfs",
     "rootflags=/",
@@ -72,7 +73,7 @@ def run(spec: LabSpec, home: Path, *, virtual: bool = True, limit_s: float = 360
         (home / "kernel.log").open("wb") as log,
         _start(program, spec, home, log.fileno(), virtual=virtual) as process,
     ):
-        watch = Watchdog(process, program.landmarks, limit_s, virtual=virtual)
+        watch = Watchdog(process, program.landmarks, limit_s, _MEMORY_BYTES, virtual=virtual)
         with _raw_terminal(spec.interactive):
             ready_at = _carry_output(process) if process.stdout else None
             process.wait()

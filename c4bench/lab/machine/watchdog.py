@@ -13,14 +13,24 @@ _POLL_S = 1.0
 
 
 class Watchdog:
-    """Watches one lab from a thread of its own. With `virtual` time, a clock that does not move is a lab that hangs."""
+    """Watches one lab from a thread of its own. With `virtual` time, a clock that does not move is a lab that hangs.
+
+    So does one whose `memory_bytes` its processes fill: they read their own code again and again.
+    """
 
     def __init__(
-        self, process: "subprocess.Popen[bytes]", landmarks: Landmarks, limit_s: float, *, virtual: bool
+        self,
+        process: "subprocess.Popen[bytes]",
+        landmarks: Landmarks,
+        limit_s: float,
+        memory_bytes: int,
+        *,
+        virtual: bool,
     ) -> None:
         self.verdict = ""
         self.peak_memory_bytes = 0
         self._process, self._landmarks, self._virtual = process, landmarks, virtual
+        self._memory_bytes = memory_bytes
         self._end = time.monotonic() + limit_s
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="lab-watchdog", daemon=True)
@@ -36,11 +46,11 @@ class Watchdog:
         while not self._stopped.wait(_POLL_S):
             now = time.monotonic()
             clock_s = self._clock_s()
-            self.peak_memory_bytes = max(self.peak_memory_bytes, self._memory_bytes())
+            self.peak_memory_bytes = max(self.peak_memory_bytes, self._held_bytes())
             if clock_s != last_s or clock_s < 0:
                 last_s, moved_at = clock_s, now
             if now - moved_at > _STALL_S:
-                self._end_lab(f"the lab stood still at {clock_s:g} virtual s for {_STALL_S:g} s")
+                self._end_lab(f"the lab stood still at {clock_s:g} virtual s for {_STALL_S:g} s{self._full()}")
             elif now > self._end:
                 self._end_lab("the lab ran past its time limit")
 
@@ -51,7 +61,7 @@ class Watchdog:
         except (OSError, IndexError):
             return -1.0
 
-    def _memory_bytes(self) -> int:
+    def _held_bytes(self) -> int:
         """The most that the kernel has held so far; 0 where it cannot be seen."""
         try:
             status = Path(f"/proc/{self._kernel()}/status").read_text()
@@ -67,6 +77,11 @@ class Watchdog:
         """The process number of the kernel, the one child of our child. Raises IndexError when it has none."""
         children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
         return int(children[0])
+
+    def _full(self) -> str:
+        if self.peak_memory_bytes < self._memory_bytes:
+            return ""
+        return f", all its {self._memory_bytes >> 30} GiB of memory in use: run less in one lab"
 
     def _end_lab(self, why: str) -> None:
         try:

@@ -17,10 +17,11 @@ from c4bench.collective.resilient.outlet import CHANNEL_SHIFT
 from c4bench.collective.resilient.post import WORD_CHANNEL
 from c4bench.collective.resilient.rail import Rail, ReceivingRail, SendingRail, State
 from c4bench.collective.resilient.repair import LEDGER_BYTES, Repair
+from c4bench.collective.resilient.spread import Spread
 from c4bench.collective.resilient.trial import Trial
 from c4bench.collective.resilient.verdict import Verdict
 from c4bench.collective.resilient.watch import Watch
-from c4bench.collective.resilient.words import Accepted, Fence, Fenced, Offer, Seen, Up, Word, decode, encode
+from c4bench.collective.resilient.words import Accepted, Ask, Fence, Fenced, Offer, Seen, Up, Word, decode, encode
 from c4bench.collective.wiring import Site
 from c4bench.verbs.timer import Timer
 from c4bench.verbs.transport import Completion
@@ -43,7 +44,8 @@ class RailEngine(Engine):
         self.inquiry = Inquiry(self.edges, site.rank, site.members, self._tell, line.lost)
         self.repair = Repair(self.edges, patience, self._tell, self.inquiry)
         self.trial = Trial(self.edges, patience, self._tell)
-        self.watch = Watch(self.edges, patience, self.repair, site.ports, [nic.device for nic in site.nics])
+        spread = Spread(site.rank, site.size, self._tell)
+        self.watch = Watch(self.edges, patience, self.repair, spread, site.ports, [nic.device for nic in site.nics])
         self._verdict = Verdict(self.edges, self.watch, site.rank, site.members)
         self._tick = Timer()
         self._looked_ns = 0
@@ -217,6 +219,8 @@ class RailEngine(Engine):
             return
         if isinstance(word, Seen):
             self.inquiry.heard(word, now_ns)
+        elif isinstance(word, Ask):
+            self.watch.heard(now_ns)
         elif word.rail in self.edges.by_name:
             self._heed_rail(word, now_ns)
 

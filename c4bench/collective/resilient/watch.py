@@ -10,6 +10,7 @@ from c4bench.collective.resilient.edges import Edge, Edges, ReceivingEdge, Sendi
 from c4bench.collective.resilient.patience import Patience
 from c4bench.collective.resilient.rail import Rail, State
 from c4bench.collective.resilient.repair import Repair
+from c4bench.collective.resilient.spread import Spread
 from c4bench.verbs.transport import Port, PortEvent
 
 _LONGEST_PATIENCE_S = 1.0
@@ -20,11 +21,18 @@ class Watch:
     """Watches the rails of a rank while an operation runs. `devices` are the names of its NICs, in order."""
 
     def __init__(
-        self, edges: Edges, patience: Patience, repair: Repair, ports: Sequence[Port], devices: Sequence[str]
+        self,
+        edges: Edges,
+        patience: Patience,
+        repair: Repair,
+        spread: Spread,
+        ports: Sequence[Port],
+        devices: Sequence[str],
     ) -> None:
         self._edges = edges
         self._patience = patience
         self._repair = repair
+        self._spread = spread
         self._ports = ports
         self._nics = {device: nic for nic, device in enumerate(devices)}
         self._down_ns: dict[int, int] = {}
@@ -75,11 +83,19 @@ class Watch:
             if isinstance(edge, ReceivingEdge) and self._overdue(edge, now_ns):
                 self._ask(edge.rails)
         quiet_ns = self._patience.quiet_s * 1e9
-        up = [rail for _, rail in self._edges.rails(State.UP)]
-        silent = [rail for rail in up if rail.silent_ns(now_ns) > quiet_ns]
+        silent = [rail for _, rail in self._edges.rails(State.UP) if rail.silent_ns(now_ns) > quiet_ns]
         if not all(rail.probing for rail in silent):
             # What keeps one NIC from answering may keep others, which would be found out only one after another.
-            self._ask(up)
+            self._ask_all()
+            self._spread.word(now_ns)
+
+    def heard(self, now_ns: int) -> None:
+        """Another rank says that something is silent."""
+        if self._spread.word(now_ns):
+            self._ask_all()
+
+    def _ask_all(self) -> None:
+        self._ask(rail for _, rail in self._edges.rails(State.UP))
 
     @staticmethod
     def _ask(rails: Iterable[Rail]) -> None:

@@ -1,4 +1,4 @@
-"""What the two ends of a rail tell each other out of band. Every word names the rail and the life it is about.
+"""What ranks tell each other out of band. What the two ends of a rail say names the rail and the life it is about.
 
 A rail begins a new life each time it is connected again; a word about an earlier one is ignored.
 """
@@ -75,6 +75,10 @@ class Seen(msgspec.Struct, frozen=True, tag=True):
     cells: tuple[tuple[str, str, bool], ...]
 
 
-Word = Fence | Fenced | Offer | Accepted | Up | Seen
+class Ask(msgspec.Struct, frozen=True, tag=True):
+    """To all, by way of each other: something is silent here, or elsewhere; ask after all your rails."""
+
+
+Word = Fence | Fenced | Offer | Accepted | Up | Seen | Ask
 encode = msgspec.msgpack.encode
 decode = msgspec.msgpack.Decoder(Word).decode

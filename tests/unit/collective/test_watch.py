@@ -6,7 +6,9 @@ import pytest
 
 from c4bench.collective.resilient.patience import Patience
 from c4bench.collective.resilient.rail import State
+from c4bench.collective.resilient.spread import Spread
 from c4bench.collective.resilient.watch import Watch
+from c4bench.collective.resilient.words import Ask
 
 QUIET_NS = round(Patience().quiet_s * 1e9)
 
@@ -33,11 +35,18 @@ def rails():
 
 
 @pytest.fixture
-def watch(rails):
-    """It watches one sending edge with these rails."""
+def told():
+    """The ranks that are told, of eight."""
+    return []
+
+
+@pytest.fixture
+def watch(rails, told):
+    """It watches one sending edge of rank 6 with these rails."""
+    spread = Spread(6, 8, lambda rank, word: told.append((rank, word)))
     edge = SimpleNamespace(rails=rails)
     edges = SimpleNamespace(all=[edge], rails=lambda _=State.UP: [(edge, rail) for rail in rails])
-    return Watch(edges, Patience(), None, [], [])
+    return Watch(edges, Patience(), None, spread, [], [])
 
 
 def test_silence_is_asked_of_all_nics_at_once(watch, rails):
@@ -59,3 +68,36 @@ def test_nobody_is_asked_while_all_are_heard(watch, rails):
     rails[0].silence_ns = QUIET_NS // 2
     watch.tick(QUIET_NS)
     assert [rail.probes for rail in rails] == [0, 0, 0]
+
+
+def test_silence_has_all_ranks_ask(watch, told):
+    """It is passed on to ranks at doubling distances, and soon after to nobody."""
+    watch.tick(QUIET_NS)
+    assert told == [(7, Ask()), (0, Ask()), (2, Ask())]
+    watch.tick(2 * QUIET_NS)
+    watch.heard(3 * QUIET_NS)
+    assert len(told) == 3
+
+
+def test_what_others_have_noticed_is_asked_and_passed_on(watch, rails, told):
+    """All NICs are asked though none is silent here; the same word that comes another way changes nothing."""
+    rails[0].silence_ns = 0
+    watch.heard(QUIET_NS)
+    assert ([rail.probes for rail in rails], [rank for rank, _ in told]) == ([1, 1, 1], [7, 0, 2])
+    for rail in rails:
+        rail.probing = False
+    watch.heard(QUIET_NS)
+    assert ([rail.probes for rail in rails], len(told)) == ([1, 1, 1], 3)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 8, 13])
+def test_word_reaches_every_rank(size):
+    """Whoever begins, all ranks are told in as many turns as the size has doublings."""
+    ranks = [Spread(rank, size, lambda to, _: turn.add(to)) for rank in range(size)]
+    heard = {0}
+    turn = set()
+    for _ in range(max(1, (size - 1).bit_length())):
+        for rank in sorted(heard):
+            ranks[rank].word(0)
+        heard |= turn
+    assert heard == set(range(size))

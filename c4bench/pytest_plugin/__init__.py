@@ -19,6 +19,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--hosts", metavar="INVENTORY|softroce", help="an Ansible inventory, or the embedded lab")
     group.addoption("--c4-seed", type=int, default=1, help="the lab's seed: same seed, same bytes (default 1)")
     group.addoption("--c4-time", choices=("virtual", "real"), help="the lab's clock (default virtual)")
+    group.addoption("--c4-limit", type=float, default=1.0, metavar="HOURS", help="how long a lab may run (1)")
     group.addoption("--c4-topology", default="clos-2x4", help="the lab's fabric: a name, or a .yml file")
     group.addoption("--c4-run-dir", type=Path, help="an existing run directory to write to (default: a new one)")
     group.addoption("--c4-trust", type=Path, help="certificates of master and agents (default ~/.config/c4bench/trust)")

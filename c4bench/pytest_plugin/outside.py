@@ -79,7 +79,8 @@ def _run_in_lab(config: pytest.Config) -> int:
     run = _run(config, LAB, topology.name, time)
     sys.stdout.write(f"c4bench: {run.path} is {RUN} in the lab\n")
     sys.stdout.flush()
-    lab = launch.launch(topology, _command(config, run, time), run.path, seed=option.c4_seed, virtual=time == "virtual")
+    command, virtual, limit_s = _command(config, run, time), time == "virtual", 3600 * option.c4_limit
+    lab = launch.launch(topology, command, run.path, seed=option.c4_seed, virtual=virtual, limit_s=limit_s)
     _time(run, built, lab)
     report = render(run.path)
     sys.stdout.write(f"c4bench: report {report}\n")

@@ -31,7 +31,7 @@ class Watchdog:
         self.peak_memory_bytes = 0
         self._process, self._landmarks, self._virtual = process, landmarks, virtual
         self._memory_bytes = memory_bytes
-        self._end = time.monotonic() + limit_s
+        self._limit_s, self._end = limit_s, time.monotonic() + limit_s
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="lab-watchdog", daemon=True)
         self._thread.start()
@@ -52,7 +52,7 @@ class Watchdog:
             if now - moved_at > _STALL_S:
                 self._end_lab(f"the lab stood still at {clock_s:g} virtual s for {_STALL_S:g} s{self._full()}")
             elif now > self._end:
-                self._end_lab("the lab ran past its time limit")
+                self._end_lab(f"the lab ran past its limit of {self._limit_s / 3600:g} h (with pytest: --c4-limit)")
 
     def _clock_s(self) -> float:
         """The lab's clock; negative where there is none to read (real time, still starting, already gone)."""

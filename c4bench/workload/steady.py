@@ -27,7 +27,6 @@ class Steady(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     paths: str = "planned"
     profile: str = "patient"
     chunk_bytes: int = Options().chunk_bytes
-    window: int = Options().window
     staging_bytes: int = Options().staging_bytes
 
 
@@ -41,7 +40,6 @@ def run(context: RankContext) -> None:
         profile=PROFILES[wanted.profile],
         qps=wanted.qps,
         chunk_bytes=wanted.chunk_bytes,
-        window=wanted.window,
         staging_bytes=wanted.staging_bytes,
     )
     spans: list[tuple[float, float]] = []

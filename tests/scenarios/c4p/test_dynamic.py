@@ -9,9 +9,6 @@ from c4bench.units import payload_bound
 from c4bench.workload.jobs import job
 
 SIZE_BYTES = 16 << 20
-# Acknowledgements and grants come back through queues, too: enough may be on its way that no QP waits for them, and
-# no more, since jobs get shares of a queue by what they have in it.
-WINDOW = 10
 STAGING_BYTES = 8 << 20
 PERIOD_S = 0.2
 # Connections are moved once more when the last job has joined.
@@ -104,6 +101,5 @@ def steady(number, pair):
         first_rank=2 * number,
         meeting_size=17,
         qps=4,
-        window=WINDOW,
         staging_bytes=STAGING_BYTES,
     )

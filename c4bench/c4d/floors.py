@@ -51,7 +51,9 @@ class Baseline:
             costs[name][rows] = values
         spans = costs["spans"][rows] = costs["spans"][rows] + 1
         floors = least[spans // _SPANS_TO_ONE, np.arange(len(rows))]
-        costs["floor"][rows] = np.where(spans >= BASELINE_MIN_SPANS, floors, math.nan)
+        # What meets others since something came to its way meets them less in a span or two in which little was sent.
+        enough = np.where(costs["anew"][rows], BASELINE_MAX_SPANS, BASELINE_MIN_SPANS)
+        costs["floor"][rows] = np.where(spans >= enough, floors, math.nan)
         if len(cells) and len(self._samples) < BASELINE_MAX_SPANS:
             self._sample(cells, links or {})
 

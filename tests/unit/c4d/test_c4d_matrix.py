@@ -105,6 +105,9 @@ class _Costs:
     def departures(self, cells):
         return self._baseline.departures(self._ways.measured(cells))
 
+    def forget(self, cell):
+        self._baseline.forget(cell)
+
     def strange(self, cells):
         return self._baseline.strange(self._ways.measured(cells))
 
@@ -132,6 +135,17 @@ def test_a_new_way_is_held_against_what_others_between_its_nics_have_shown():
     for _ in range(BASELINE_MIN_SPANS):
         baseline.learn(moved)
     assert baseline.departures(moved)["a", "b", "2"] == 0.0
+
+
+def test_a_way_that_shows_anew_what_it_costs_has_twenty_spans_for_that():
+    """What meets others now does not meet them in a span in which little was sent: one such span is no floor."""
+    met, calm = ("h0/0", "h1/0"), {("h2/0", "h3/0"): 1.0, ("h4/0", "h5/0"): 1.0}
+    costs = _taught({met: 1.0, **calm})
+    costs.forget(met)
+    for span in range(BASELINE_MAX_SPANS):
+        assert not costs.knows(met)
+        costs.learn({met: 1.0 if span == 9 else 1.8, **calm})
+    assert costs.departures({met: 1.8, **calm})[met] == pytest.approx(0.0)
 
 
 def test_what_slows_all_cells_alike_blames_none():

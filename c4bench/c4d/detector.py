@@ -21,7 +21,7 @@ from c4bench.c4d.thresholds import hung_after_s, span_s
 from c4bench.c4d.verdict import Verdict, rank_component
 from c4bench.c4d.wandering import Wandering
 from c4bench.model.diagnosis import Cause, Component, Diagnosis, Loss, Syndrome
-from c4bench.model.recording import FailureTold, Judged, LossTold, Record
+from c4bench.model.recording import FailureTold, Judged, LossTold, Record, Swept
 from c4bench.model.telemetry import Failure, Window
 
 # What is seen of the component itself, so that no other fault can make it look so.
@@ -43,6 +43,7 @@ class JobDetector:
         self._hung: set[Component] = set()
         self._said: set[Component] = set()
         self._hang_named_s = 0.0
+        self._swept: Swept | None = None
 
     @property
     def cells(self) -> Mapping[Cell, float]:
@@ -58,7 +59,7 @@ class JobDetector:
         hangs = self._judge_hangs(now_s)
         if hangs or self._hung:
             return lost + hangs
-        return lost + self._judge_lateness(now_s) + self._judge_network(now_s)
+        return lost + self._judge_lateness(now_s) + self._judge_network(now_s) + self._judge_swept(now_s)
 
     def told(self, comm: str, failure: Failure) -> None:
         """A member of `comm` has said that it cannot go on."""
@@ -67,6 +68,10 @@ class JobDetector:
     def lost(self, comm: str, loss: Loss) -> None:
         """A member of `comm` goes on without a part of the network."""
         self._outages.hear(comm, loss)
+
+    def swept(self, swept: Swept) -> None:
+        """All the job's NICs have been probed."""
+        self._swept = swept
 
     def _judge_hangs(self, now_s: float) -> list[Diagnosis]:
         hung_s = hung_after_s(self._view.period_s(), self._clocks.cadence_s())
@@ -155,6 +160,11 @@ class JobDetector:
         unexplained = [(one, alarmed_s) for one, alarmed_s in found if not self._outages.explain(one.component)]
         return [self._stamped(verdict, alarmed_s, now_s) for verdict, alarmed_s in unexplained]
 
+    def _judge_swept(self, now_s: float) -> list[Diagnosis]:
+        """What a sweep shows besides what is known: it is judged once, at the first moment without a hang."""
+        swept, self._swept = self._swept, None
+        return [self._stamped(verdict, now_s, now_s) for verdict in self._network.swept(swept)] if swept else []
+
     def _stamped(self, verdict: Verdict, alarmed_s: float, now_s: float) -> Diagnosis:
         probes = deciding_probes(self._view, (verdict.component, *verdict.alternatives))
         return verdict.stamped(self._view.job, alarmed_s, now_s, probes)
@@ -198,7 +208,7 @@ class Detector:
                 self.feed(record)
             case Judged():
                 return self.judge(record.at_s) if self._intake.admit_time(record.at_s) else []
-            case FailureTold() | LossTold():
+            case FailureTold() | LossTold() | Swept():
                 self._told(record)
             case _:
                 self._fabric.hear(record)
@@ -209,13 +219,17 @@ class Detector:
         if self._intake.admit(window):
             self._ledger.take(window)
 
-    def _told(self, record: FailureTold | LossTold) -> None:
+    def _told(self, record: FailureTold | LossTold | Swept) -> None:
         if record.job not in self._ledger.jobs:
             return
-        if isinstance(record, FailureTold):
-            self._job(record.job).told(record.comm, record.failure)
-        else:
-            self._job(record.job).lost(record.comm, record.loss)
+        job = self._job(record.job)
+        match record:
+            case FailureTold():
+                job.told(record.comm, record.failure)
+            case LossTold():
+                job.lost(record.comm, record.loss)
+            case Swept():
+                job.swept(record)
 
     def judge(self, now_s: float) -> list[Diagnosis]:
         """New findings at `now_s` on the master's clock; call it after each batch of windows."""

@@ -29,6 +29,13 @@ class Naming:
         self._before: set[Component] = set()
         # What is named, and for how many spans nothing has been to blame.
         self._standing: dict[Component, int] = {}
+        # What the last sweep has shown.
+        self._swept: set[Component] = set()
+
+    @property
+    def nics(self) -> set[str]:
+        """The NICs that are named, by whichever side."""
+        return {component.name for component in self._standing if component.kind == "nic"}
 
     def name(self, cases: list[Case], cells: Mapping[Cell, float], now_s: float) -> list[tuple[Verdict, float]]:
         """New verdicts with the time of their alarm; `cells` are the newest costs, seconds per byte."""
@@ -50,6 +57,13 @@ class Naming:
         self._stand(found)
         return fresh
 
+    def swept(self, components: Iterable[Component]) -> set[Component]:
+        """Those of these, which a sweep of all NICs shows to be slow, that are news: until the next they are known."""
+        found = set(components)
+        fresh = {component for component in found if not self._known(component)}
+        self._swept = found
+        return fresh
+
     def heal(self, blames: list[Blame]) -> None:
         """A component is well again after as many clean spans as it took to name it."""
         clean = {component: 0 if blames else spans + 1 for component, spans in self._standing.items()}
@@ -60,7 +74,8 @@ class Naming:
 
     def _known(self, component: Component) -> bool:
         """Whether it has been named, or a NIC by another of its sides."""
-        return any((component.kind, component.name) == (one.kind, one.name) for one in self._standing)
+        known = {(one.kind, one.name) for one in (*self._standing, *self._swept)}
+        return (component.kind, component.name) in known
 
     def _verdict(self, case: Case, cells: Mapping[Cell, float]) -> Verdict:
         blame, onset_s, least, _ = case

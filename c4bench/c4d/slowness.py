@@ -21,11 +21,13 @@ from c4bench.c4d.missing import BEYOND_SHARING, at_once, lacking, missing_verdic
 from c4bench.c4d.naming import Case, Naming
 from c4bench.c4d.oneway import OneWay
 from c4bench.c4d.sides import Side, sides
+from c4bench.c4d.sweep import slow_nics
 from c4bench.c4d.thresholds import ALARM_SPANS, UNSURE_SPANS, WARM_UP_SPANS
 from c4bench.c4d.verdict import Verdict
 from c4bench.c4d.ways import Measured, Ways
 from c4bench.model.diagnosis import Component
 from c4bench.model.fabric import MissingLink
+from c4bench.model.recording import Swept
 
 # What must speak against a component in all, on the scale of `Evidence`, and against each of its cells.
 _ENOUGH = 1.0
@@ -79,6 +81,12 @@ class SlowNetwork:
         """The newest delay matrix, seconds per byte."""
         rows = np.flatnonzero(~np.isnan(self._newest))
         return dict(Measured(self._ways, rows, self._newest[rows]))
+
+    def swept(self, swept: Swept) -> list[Verdict]:
+        """New verdicts on NICs after all have been probed; those that are named already are left out of it."""
+        verdicts = slow_nics(swept, self._naming.nics)
+        fresh = self._naming.swept(verdict.component for verdict in verdicts)
+        return [verdict for verdict in verdicts if verdict.component in fresh]
 
     def judge(
         self,

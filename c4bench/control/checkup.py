@@ -41,35 +41,39 @@ async def failing(master: "Master", pairs: Sequence[tuple[Nic, Nic]]) -> list[tu
     return [pair for pair, well in zip(pairs, carried, strict=True) if not well]
 
 
-async def shares(master: "Master", probes: Sequence[ProbeFlow], nics: Mapping[str, Nic]) -> list[float]:
-    """What each probe comes to, one after another, as a share of the payload bound of its NICs; 0 where it fails.
+async def shares(master: "Master", steps: Sequence[Sequence[ProbeFlow]], nics: Mapping[str, Nic]) -> list[float]:
+    """What each probe comes to, as a share of the payload bound of its NICs; 0 where it fails.
 
-    Raises UnhealthyError when they cannot be sent.
+    Those of a step, in which no NIC is twice, are sent at once. Raises UnhealthyError when they cannot be sent.
     """
-    said = await _run(master, _probing(probes, nics), "pairs")
+    said = await _run(master, _probing(steps, nics), "pairs")
     rates = {
         (one["source"], one["destination"], one["source_port"]): float(one["rate_bps"])
         for told in said
         for one in told["found"]
     }
+    probes = list(itertools.chain.from_iterable(steps))
     bounds = [payload_bound(min(nics[one.source].rate_bps, nics[one.destination].rate_bps)) for one in probes]
     flows = [(one.source, one.destination, one.source_port) for one in probes]
     return [rates[flow] / bound for flow, bound in zip(flows, bounds, strict=True)]
 
 
-def _probing(probes: Sequence[ProbeFlow], nics: Mapping[str, Nic]) -> JobSpec:
-    used: dict[str, dict[str, Nic]] = {}
-    for nic in (nics[name] for probe in probes for name in (probe.source, probe.destination)):
-        used.setdefault(nic.host, {})[nic.name] = nic
+def _probing(steps: Sequence[Sequence[ProbeFlow]], nics: Mapping[str, Nic]) -> JobSpec:
+    """A rank for each NIC, since a rank takes part in one transfer after another."""
+    probes = list(itertools.chain.from_iterable(steps))
+    used = list(dict.fromkeys(nics[name] for probe in probes for name in (probe.source, probe.destination)))
     total_bytes = int(min(probe.rate_bps * probe.duration_s for probe in probes) / 8)
-    steps = [[{"source": one.source, "destination": one.destination, "source_port": one.source_port}] for one in probes]
+    transfers = [
+        [{"source": one.source, "destination": one.destination, "source_port": one.source_port} for one in step]
+        for step in steps
+    ]
     return JobSpec(
         id=f"probe~{next(_numbers)}",
         program="pairs",
-        members=tuple(Member(rank, host, tuple(own)) for rank, (host, own) in enumerate(used.items())),
-        nics=tuple(nic for own in used.values() for nic in own.values()),
+        members=tuple(Member(rank, nic.host, (nic.name,)) for rank, nic in enumerate(used)),
+        nics=tuple(used),
         parameters={
-            "steps": steps,
+            "steps": transfers,
             "size_bytes": max(1, total_bytes // _PROBE_MESSAGES),
             "messages": _PROBE_MESSAGES,
             "gap_s": probes[0].duration_s / _PROBE_MESSAGES,

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from websockets.asyncio.server import ServerConnection, serve
@@ -23,7 +23,9 @@ from c4bench.control.roll import Roll
 from c4bench.control.routing import Routing
 from c4bench.control.steering import Steering
 from c4bench.control.store import Store
+from c4bench.control.sweeps import Sweeps
 from c4bench.errors import UnhealthyError
+from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.event import PutBack
 from c4bench.model.recording import FailureTold, LossTold
 from c4bench.model.telemetry import Failure, Window
@@ -79,6 +81,7 @@ class Master:
             self.jobs, self.lines, self.store, self.register, self._board, self.detection, self.routing
         )
         self.steering = Steering(self)
+        self.sweeps = Sweeps(self)
         self._judging = Judging(self.jobs, self.detection, self.routing, self.roll, self.log)
         self._seen: dict[str, AgentHealth] = {}
         self._closing = asyncio.Event()
@@ -105,7 +108,7 @@ class Master:
             ),
             asyncio.TaskGroup() as tasks,
         ):
-            judging = self._judging.run(self.attempts.busy, self.steering.consider)
+            judging = self._judging.run(self.attempts.busy, self._act)
             works = (judging, self.steering.run(), self.routing.run())
             at_work = [tasks.create_task(work) for work in works]
             ready()
@@ -113,6 +116,10 @@ class Master:
             for task in at_work:
                 task.cancel()
         self.store.close()
+
+    def _act(self, attempt: str, found: Sequence[Diagnosis]) -> None:
+        self.steering.consider(attempt, found)
+        self.sweeps.consider(attempt, found)
 
     async def close(self) -> None:
         """Stop every job, then have `run` return."""
@@ -205,6 +212,7 @@ class Master:
     async def stop(self, name: str) -> None:
         """End a job, whichever attempt of it runs."""
         await self.steering.let_go(name)
+        await self.sweeps.let_go(name)
         running = self.store.state.jobs.get(name)
         if running is not None:
             await self.attempts.end(running.spec.id)

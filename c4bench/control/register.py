@@ -40,6 +40,11 @@ class Register:
             raise UsageError(f"no job {name!r} is running; there are {', '.join(sorted(self._state.jobs)) or 'none'}")
         return self._state.jobs[name]
 
+    def present(self, attempt: str) -> Running | None:
+        """The job whose present attempt this is; None where it is over, or a job of our own."""
+        running = self._state.jobs.get(name_of(attempt))
+        return running if running is not None and running.spec.id == attempt else None
+
     def enter(self, launch: Launch) -> None:
         """A job is to be started. Raises UsageError where that cannot be."""
         name, hosts = launch.job.id, {member.host for member in launch.job.members}

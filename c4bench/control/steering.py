@@ -53,10 +53,10 @@ class Steering:
 
     def consider(self, attempt: str, found: Sequence[Diagnosis]) -> None:
         """Begin to act on an attempt's findings of one moment, and on those that come before it is decided."""
-        name = name_of(attempt)
-        running = self._master.store.state.jobs.get(name)
-        if running is None or running.spec.id != attempt:
+        running = self._master.register.present(attempt)
+        if running is None:
             return
+        name = name_of(attempt)
         if name in self._deciding:
             self._deciding[name] += found
             return
@@ -104,7 +104,7 @@ class Steering:
         if running.policy.slow is Action.OBSERVE or not found.probes:
             return found
         try:
-            return narrowed(found, await checkup.shares(self._master, found.probes, nics))
+            return narrowed(found, await checkup.shares(self._master, [[probe] for probe in found.probes], nics))
         except UnhealthyError:
             return found
 

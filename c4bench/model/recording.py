@@ -5,7 +5,7 @@ Heard again in the same order it makes the same diagnoses. Times are the master'
 
 import msgspec
 
-from c4bench.model.diagnosis import Loss
+from c4bench.model.diagnosis import Loss, ProbeFlow
 from c4bench.model.fabric import MissingLink
 from c4bench.model.telemetry import Failure, Window
 
@@ -58,12 +58,21 @@ class Arrival(msgspec.Struct, frozen=True, tag_field="record", tag="arrival"):
     known: bool
 
 
+class Swept(msgspec.Struct, frozen=True, tag_field="record", tag="swept"):
+    """Transfers on their own between all of a job's NICs, and the share of its NICs' rate that each came to."""
+
+    at_s: float
+    job: str
+    probes: tuple[ProbeFlow, ...]
+    shares: tuple[float, ...]
+
+
 class Judged(msgspec.Struct, frozen=True, tag_field="record", tag="judged"):
     """C4D judged what it had heard until then."""
 
     at_s: float
 
 
-Told = FailureTold | LossTold | WaysLearnt | LinksMissing | Arrival | Judged
+Told = FailureTold | LossTold | WaysLearnt | LinksMissing | Arrival | Swept | Judged
 # A window is the one record without a tag.
 Record = Window | Told

@@ -25,13 +25,15 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     A job with fewer than `min_ranks` ranks is no use; 0 stands for as many as it was started with. At most
     `hosts_per_hour` hosts are taken out of service, and the job is restarted at most `restarts_per_hour` times.
-    A diagnosis less sure than `min_confidence` is only looked at. An attempt must train within `resume_within_s`. A
-    host that is out is looked at every `check_every_s`, and is put back when a transfer to and from it reaches
+    A diagnosis less sure than `min_confidence` is only looked at. With `sweep` all NICs of the job are probed beside it
+    once something is slow, for what its traffic does not show. An attempt must train within `resume_within_s`. A host
+    that is out is looked at every `check_every_s`, and is put back when a transfer to and from it reaches
     `healthy_fraction` of the payload bound.
     """
 
     hang: Action = Action.OBSERVE
     slow: Action = Action.OBSERVE
+    sweep: bool = False
     min_ranks: _Count = 0
     hosts_per_hour: _Count = 2
     restarts_per_hour: _Count = 6

@@ -3,7 +3,7 @@
 import mmap
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 
 import msgspec
@@ -32,7 +32,7 @@ class Pairs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Steps of transfers, no NIC twice in one; each of `probes` small writes and then `messages` of `size_bytes`.
 
     With `gap_s` messages go alone, so long after one another, and the best counts: what the way carries when nothing
-    else is on it.
+    else is on it. The transfers of a step take turns within that time, since two of them may share a link.
     """
 
     steps: tuple[tuple[Transfer, ...], ...]
@@ -55,21 +55,6 @@ class Found(msgspec.Struct, frozen=True):
     source_port: int = 0
 
 
-def tournament(hosts: Sequence[str]) -> list[list[tuple[str, str]]]:
-    """Rounds in which each host meets one other, until each has met all (circle method); with an odd number one rests.
-
-    Whoever sends in a round receives in the one that follows it, so that both directions are met.
-    """
-    seats: list[str | None] = [*hosts, *([None] if len(hosts) % 2 else [])]
-    rounds = []
-    for _ in range(len(seats) - 1):
-        half = len(seats) // 2
-        met = [(a, b) for a, b in zip(seats[:half], reversed(seats[half:]), strict=True) if a and b]
-        rounds += [met, [(b, a) for a, b in met]]
-        seats = [seats[0], seats[-1], *seats[1:-1]]
-    return rounds
-
-
 def run(context: RankContext) -> None:
     """Report `pairs`: what each transfer that this rank sent came to, in the order of the steps."""
     wanted = context.parameters(Pairs)
@@ -79,15 +64,15 @@ def run(context: RankContext) -> None:
         ends = {name: End(nic, wanted, undo) for name, nic in own.items()}
         for number, step in enumerate(wanted.steps):
             context.meet(context.job.id, f"step{number}", context.rank, context.size)
-            for transfer in step:
-                found += _take_part(context, wanted, ends, number, transfer)
+            for turn, transfer in enumerate(step):
+                found += _take_part(context, wanted, ends, number, transfer, wanted.gap_s * turn / len(step))
     context.report("pairs", found=msgspec.to_builtins(found))
 
 
 def _take_part(
-    context: RankContext, wanted: Pairs, ends: Mapping[str, "End"], number: int, transfer: Transfer
+    context: RankContext, wanted: Pairs, ends: Mapping[str, "End"], number: int, transfer: Transfer, later_s: float
 ) -> list[Found]:
-    """One end of a transfer, or nothing where it is none of ours."""
+    """One end of a transfer, which begins so much later than others of its step; nothing where it is none of ours."""
     side = next((side for side, name in enumerate((transfer.source, transfer.destination)) if name in ends), None)
     if side is None:
         return []
@@ -112,6 +97,7 @@ def _take_part(
         broken = any(meet("connected", problem.encode()))
         result = _failed(transfer, problem or "the far end cannot connect")
         if side == 0 and not broken:
+            time.sleep(later_s)
             try:
                 result = _timed(end, connection, far.place, wanted, transfer)
             except UnhealthyError as error:

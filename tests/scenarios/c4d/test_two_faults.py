@@ -7,11 +7,13 @@ import pytest
 from campaign import once, pairs, place, same
 
 from c4bench.model.measurement import Clock
+from c4bench.model.steering import Policy
 from c4bench.workload.jobs import traffic_job
 
 READY_S = 60.0
 LEASE_S = 20.0
 PATIENCE_S = 4.0
+HEALTHY_S = 3.5
 PAIRS = 20
 
 
@@ -25,7 +27,7 @@ def attempt(cluster, rdma_hosts, inventory, ports, atlas, inject, run_directory)
         tried = [f"{one.fault} {where} {one.parameters}" for one, where in zip((first, second), places, strict=True)]
         if len({where.rpartition("@")[2].partition("/")[0] for where in places}) < len(places):
             return {"tried": tried, "refused": "both on one host"}
-        running = cluster.start(job)
+        running = cluster.start(job, Policy(sweep=True))
         try:
             cluster.results(running, "ready", READY_S)
             time.sleep(first.healthy_s)
@@ -46,6 +48,28 @@ def attempt(cluster, rdma_hosts, inventory, ports, atlas, inject, run_directory)
         }
 
     return run
+
+
+@pytest.mark.needs(hosts=8)
+def test_what_traffic_hides_is_swept(cluster, rdma_hosts, atlas, inject, replayed, measure):  # noqa: ARG001 (planned paths)
+    """A NIC at nine tenths of its rate, beside a rank that is late, is named, and no other."""
+    job = traffic_job("hidden", "all_to_all", rdma_hosts, seed=1, jitter=0.01)
+    running = cluster.start(job, Policy(sweep=True))
+    cluster.results(running, "ready", READY_S)
+    time.sleep(HEALTHY_S)
+    late, slow = job.members[5], rdma_hosts[2].nics[0]
+    with (
+        inject("nic.rate", at=slow.name, lease_s=LEASE_S, fraction=0.9, direction="both"),
+        inject("process.slow", at=f"{job.id}:{late.rank}@{late.host}", lease_s=LEASE_S, factor=1.5),
+    ):
+        time.sleep(PATIENCE_S)
+        found = {str(one.component) for one in cluster.diagnoses(job.id)}
+    again = replayed(job.id)
+    cluster.stop(job.id)
+    right = found == {f"rank {job.id}:{late.rank}", f"nic {slow.name}"}
+    measure("sweep.named_fraction", float(right), equals=1, clock=Clock.NONE)
+    assert right, found
+    assert again
 
 
 @pytest.mark.nightly

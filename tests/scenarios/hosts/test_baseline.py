@@ -5,13 +5,14 @@ import math
 import pytest
 
 from c4bench.c4d.baseline import suspects
+from c4bench.c4d.sweep import tournament
 from c4bench.c4p.planner import Planner
 from c4bench.model.fabric import Flow
 from c4bench.model.measurement import Clock
 from c4bench.record.artefacts import DelayMatrices, DelayMatrix
 from c4bench.units import payload_bound
 from c4bench.workload.jobs import job
-from c4bench.workload.pairs import Found, tournament
+from c4bench.workload.pairs import Found
 
 HOSTS_AT_LEAST = 4
 # Of what is typical: paths are planned, so that nothing but a bad part makes a difference.

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from c4bench.c4d.baseline import suspects
-from c4bench.workload.pairs import tournament
+from c4bench.c4d.sweep import tournament
 
 NICS = [f"h{number}/0" for number in range(8)]
 

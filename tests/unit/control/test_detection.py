@@ -7,11 +7,12 @@ import jsonschema
 import pytest
 
 from c4bench.c4d.offline import detect
+from c4bench.c4d.sweep import sweep
 from c4bench.control.detection import Detection
 from c4bench.control.jobs import Job
 from c4bench.model.diagnosis import Component, Loss
 from c4bench.model.fabric import MissingLink, Nic
-from c4bench.model.recording import FailureTold, LinksMissing, LossTold, WaysLearnt
+from c4bench.model.recording import FailureTold, LinksMissing, LossTold, Swept, WaysLearnt
 from c4bench.model.step import StepOp
 from c4bench.model.telemetry import Failure
 from c4bench.record import RunDirectory
@@ -40,6 +41,8 @@ LEARNT = (
 PATH = SimFault(SimFaultKind.PATH_RATE, 2, ONSET_S, factor=0.6, peer=6)
 RAISED = SimFault(SimFaultKind.RAISED, 5, ONSET_S)
 REFUSED = FailureTold(AT_S, "job", "job.world", Failure(5, "sending failed", "LOC_QP_OP_ERR"))
+PROBES = tuple(probe for step in sweep(NICS) for probe in step)
+SWEPT = Swept(AT_S, "job", PROBES, tuple(0.8 if "h4/0" in (one.source, one.destination) else 1.0 for one in PROBES))
 LOST = LossTold(AT_S, "job", "job.world", Loss(2, Component("nic", "h2/0"), ONSET_S))
 
 
@@ -75,10 +78,11 @@ def live(fault, *, told=(), learnt=(), beside=False):
         # It carries on, so it is not lost for long.
         (PATH, {"told": (LOST,)}, ["nic h2/0", "path h2/0>h6/0"]),
         (PATH, {"learnt": LEARNT}, ["link gone"]),
+        (PATH, {"told": (SWEPT,)}, ["nic h4/0", "path h2/0>h6/0"]),
         (PATH, {"beside": True}, []),
         (PATH, {}, ["path h2/0>h6/0"]),
     ],
-    ids=["failure", "loss", "missing link", "neighbour", "nothing"],
+    ids=["failure", "loss", "missing link", "sweep", "neighbour", "nothing"],
 )
 def test_the_recording_says_what_was_said_live(fault, more, named, tmp_path):
     """What ranks have told, what C4P has learnt and who came beside count offline as they did; times are the same."""

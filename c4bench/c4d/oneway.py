@@ -25,6 +25,8 @@ _WRAP = 1 << 64
 # How much more one side must have slowed than the other before it alone is blamed: where both are late they slow
 # alike; where one is, every other message of the other side may wait for the acknowledgement of the one before it.
 _CLEAR = math.sqrt(2)
+# And how many times as much as delays elsewhere have changed, one way or the other: that is what chance does.
+_BEYOND_CHANCE = 2.0
 
 
 class _Delay(msgspec.Struct, frozen=True):
@@ -84,7 +86,8 @@ class OneWay:
         grown = self._grown(onset_s)
         received = _typical([value for (_, destination), value in grown.items() if destination == nic])
         sent = _typical([value for (source, _), value in grown.items() if source == nic])
-        if max(received, sent) <= 0:
+        chance = _typical([abs(value) for cell, value in grown.items() if nic not in cell])
+        if max(received, sent) <= _BEYOND_CHANCE * chance:
             return ""
         if received > _CLEAR * sent:
             return "rx"

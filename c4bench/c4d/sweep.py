@@ -6,7 +6,7 @@ please, and where operations are short and seldom a healthy NIC is busy longer o
 
 import statistics
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from itertools import chain, zip_longest
 
 from c4bench.c4d.localise import Cell
@@ -73,25 +73,40 @@ def slow_nics(swept: Swept, known: Set[str] = frozenset()) -> list[Verdict]:
 
     Probes that failed tell nothing of slowness. None of them do where hardly half came to what the best quarter did.
     """
+    longer = _longer(swept, known)
+    return [_verdict(component, cells, longer, swept.at_s) for component, cells in _to_blame(longer).items()]
+
+
+def unexplained(swept: Swept) -> bool:
+    """Whether a probe was slow, and no NIC is to blame for it: something may have begun while others were sent."""
+    longer = _longer(swept)
+    explained = {cell for cells in _to_blame(longer).values() for cell in cells}
+    return not _slow(longer) <= explained
+
+
+def _longer(swept: Swept, known: Set[str] = frozenset()) -> dict[Cell, float]:
+    """How many times as long as usual probes took; empty where that cannot be told."""
     times: dict[Cell, float] = {
         (probe.source, probe.destination): 1 / share
         for probe, share in zip(swept.probes, swept.shares, strict=True)
         if share > 0 and known.isdisjoint((probe.source, probe.destination))
     }
     if len(times) < _PARTNERS:
-        return []
+        return {}
     usual = statistics.quantiles(times.values(), n=4)[0]
     longer = {cell: value / usual for cell, value in times.items()}
-    slow = {cell for cell, value in longer.items() if value > _SLOW_TIMES}
-    if len(slow) > _WELL * len(longer):
-        return []
-    return [_verdict(component, cells, longer, swept.at_s) for component, cells in _to_blame(longer, slow).items()]
+    return longer if len(_slow(longer)) <= _WELL * len(longer) else {}
 
 
-def _to_blame(cells: Collection[Cell], slow: Set[Cell]) -> dict[Component, list[Cell]]:
+def _slow(longer: Mapping[Cell, float]) -> set[Cell]:
+    return {cell for cell, value in longer.items() if value > _SLOW_TIMES}
+
+
+def _to_blame(longer: Mapping[Cell, float]) -> dict[Component, list[Cell]]:
     """The sides all of whose cells are slow, one of them by nothing else; a NIC where that is so of both its sides."""
+    slow = _slow(longer)
     sides: dict[tuple[str, str], list[Cell]] = {}
-    for cell in sorted(cells):
+    for cell in sorted(longer):
         for end in zip(cell, ("tx", "rx"), strict=True):
             sides.setdefault(end, []).append(cell)
     suspects = {end: own for end, own in sides.items() if len(own) > 1 and slow >= set(own)}

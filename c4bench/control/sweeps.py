@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from c4bench.c4d.sweep import sweep
+from c4bench.c4d.sweep import sweep, unexplained
 from c4bench.control import checkup
 from c4bench.control.register import name_of
 from c4bench.errors import UnhealthyError
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _SLOW = (Syndrome.COMMUNICATION_SLOW, Syndrome.NON_COMMUNICATION_SLOW)
 # What is found meanwhile is not swept for again: the same faults still stand.
 _APART_S = 10.0
+# Once more where something may have begun while probes were sent.
+_LOOKS = 2
 
 
 class Sweeps:
@@ -48,8 +50,12 @@ class Sweeps:
         if not probes:
             return
         with contextlib.suppress(UnhealthyError):
-            shares = await checkup.shares(self._master, steps, nics)
-            self._master.detection.hear(spec.id, Swept(time.time(), spec.id, probes, tuple(shares)))
+            for _ in range(_LOOKS):
+                shares = await checkup.shares(self._master, steps, nics)
+                swept = Swept(time.time(), spec.id, probes, tuple(shares))
+                self._master.detection.hear(spec.id, swept)
+                if not unexplained(swept):
+                    return
 
     async def let_go(self, name: str) -> None:
         """The job has ended, and what is sent for its sake ends as well."""

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from c4bench.c4d.sweep import slow_nics, sweep
+from c4bench.c4d.sweep import slow_nics, sweep, unexplained
 from c4bench.model.fabric import Nic
 from c4bench.model.recording import Swept
 
@@ -89,3 +89,12 @@ def test_a_probe_that_failed_is_no_slowness():
 def test_too_few_nics_are_not_swept():
     """With three of a kind nobody could say whose fault it is where one of them is bad."""
     assert sweep(nics(3)) == ()
+
+
+def test_what_begins_in_the_midst_of_a_sweep_calls_for_another():
+    """A NIC that became slow after its first probe is not named, and not passed over either."""
+    ends = [(probe.source, probe.destination) for step in sweep(nics(8)) for probe in step]
+    begun = swept(nics(8), {}, lambda number: 0.8 if "h3/0" in ends[number] and number > 8 else 1.0)
+    whole = swept(nics(8), both("h3/0", 1.25))
+    assert (slow_nics(begun), unexplained(begun)) == ([], True)
+    assert (len(slow_nics(whole)), unexplained(whole)) == (1, False)

@@ -25,14 +25,14 @@ def finding(syndrome):
 def attempt(monkeypatch):
     """Tell sweeps of findings one after another; how often probes were sent, and what C4D heard."""
 
-    def run(policy, syndromes, *, present=True, fails=False):
+    def run(policy, syndromes, *, present=True, fails=False, late=False):
         asked, heard = [], []
 
         async def shares(_master, steps, _nics):
             asked.append(steps)
             if fails:
                 raise UnhealthyError("an agent is gone")
-            return [1.0 for step in steps for _ in step]
+            return [0.5 if late and step is steps[-1] else 1.0 for step in steps for _ in step]
 
         async def scene():
             running = SimpleNamespace(spec=SPEC, policy=policy)
@@ -78,3 +78,9 @@ def test_probes_that_cannot_be_sent_tell_nothing(attempt):
     """The job goes on as if there had been no sweep."""
     asked, heard = attempt(Policy(sweep=True), [Syndrome.COMMUNICATION_SLOW], fails=True)
     assert (len(asked), heard) == (1, [])
+
+
+def test_what_begins_meanwhile_is_looked_at_once_more(attempt):
+    """Probes that are slow in the last step only are nobody's fault yet; a third sweep would tell no more."""
+    asked, heard = attempt(Policy(sweep=True), [Syndrome.COMMUNICATION_SLOW], late=True)
+    assert (len(asked), len(heard)) == (2, 2)

@@ -28,7 +28,6 @@ class Draws(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     operations: int = 2
     compute_s: float = 0.0
     profile: str = "patient"
-    window: int = Options().window
     staging_bytes: int = Options().staging_bytes
 
 
@@ -43,7 +42,6 @@ def run(context: RankContext) -> None:
             paths=paths,
             qps=int(qps or 1),
             profile=PROFILES[wanted.profile],
-            window=wanted.window,
             staging_bytes=wanted.staging_bytes,
         )
         # All connections of the last round are gone, before any of this one is there.

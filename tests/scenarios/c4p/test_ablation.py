@@ -17,11 +17,11 @@ from c4bench.report.statistics import ratio_interval
 from c4bench.units import payload_bound
 from c4bench.workload.jobs import job, place
 
-ONE_BYTES, PAIR_BYTES = 16 << 20, 8 << 20
+# An operation ends with its last acknowledgements, which take milliseconds through full queues: it is long beside that.
+# What one job sends passes every rank, so that less is as long.
+ONE_BYTES, PAIR_BYTES = 16 << 20, 32 << 20
+STEP_BYTES = 8 << 20
 OPERATIONS = 2
-# Acknowledgements and grants come back through queues, too: enough may be on its way that no QP waits for them, and
-# no more, since jobs get shares of a queue by what they have in it.
-WINDOW = 10
 STAGING_BYTES = 8 << 20
 SETTLE_S = 2.5
 # A plan is the same at every draw, but acknowledgements are hashed.
@@ -104,9 +104,10 @@ def shares(cluster, inject, hosts, jobs, state, modes, ratio):
     rounds = [mode for mode, draws in modes.items() for _ in range(draws)]
     half = len(hosts) // 2
     groups = [place(hosts)] if jobs == 1 else list(zip(hosts[:half], hosts[half:], strict=True))
+    size_bytes = ONE_BYTES if jobs == 1 else PAIR_BYTES
     name = f"ablation-{jobs}-{state}"
     running = [
-        cluster.start(draws_job(name, number, group, len(hosts), [MODES[mode][0] for mode in rounds]))
+        cluster.start(draws_job(name, number, group, len(hosts), [MODES[mode][0] for mode in rounds], size_bytes))
         for number, group in enumerate(groups)
     ]
     meet = (len(hosts), len(hosts) + 1)
@@ -128,7 +129,7 @@ def shares(cluster, inject, hosts, jobs, state, modes, ratio):
     optimum_bps = payload_bound(hosts[0].nics[0].rate_bps) / ratio * left
     found = {mode: [] for mode in modes}
     for number, mode in enumerate(rounds):
-        found[mode].append(min(rate(of_job, number) for of_job in results) / optimum_bps)
+        found[mode].append(min(rate(of_job, number, size_bytes) for of_job in results) / optimum_bps)
     return found
 
 
@@ -171,17 +172,17 @@ def test_step_time(cluster, rdma_hosts, measure, share):
     """What the plan makes of a training step, by the share of the step that communication takes at full rate."""
     cluster.plan_by(PathPolicy())
     pairs = list(zip(rdma_hosts[:8], rdma_hosts[8:16], strict=True))
-    full_s = PAIR_BYTES * 8 / payload_bound(rdma_hosts[0].nics[0].rate_bps)
+    full_s = STEP_BYTES * 8 / payload_bound(rdma_hosts[0].nics[0].rate_bps)
     rounds = ["ecmp"] * 6 + ["planned/4"]
     name = f"steps-{share}"
     running = [
-        cluster.start(draws_job(name, number, pair, 16, rounds, extra=0, compute_s=full_s * (1 - share) / share))
+        cluster.start(draws_job(name, number, pair, 16, rounds, STEP_BYTES, extra=0, compute_s=full_s / share - full_s))
         for number, pair in enumerate(pairs)
     ]
     results = [cluster.results(one, "draw", 300.0, each=len(rounds)) for one in running]
     for one in running:
         cluster.stop(one.spec.id)
-    rates = [min(rate(of_job, number) for of_job in results) for number in range(len(rounds))]
+    rates = [min(rate(of_job, number, STEP_BYTES) for of_job in results) for number in range(len(rounds))]
     gain = ratio_interval(rates[-1:] * len(rates[:-1]), rates[:-1], seed=1)
     interval = {key: round(value, 4) for key, value in gain._asdict().items()}
     measure("c4p.step_time_gain", gain.mean, at_least=1.0, communication=share, jobs=8, **interval)
@@ -197,28 +198,26 @@ def broken(inject, state):
         yield
 
 
-def draws_job(name, number, group, ranks, rounds, extra=1, **rest):
+def draws_job(name, number, group, ranks, rounds, size_bytes, extra=1, **rest):
     """An all-reduce over these hosts, once a round, beside other jobs: `ranks` in all meet, and `extra` others."""
     return job(
         f"{name}-{number}".replace(" ", "-"),
         "draws",
         group,
         seed=1,
-        size_bytes=PAIR_BYTES if len(group) == 2 else ONE_BYTES,
+        size_bytes=size_bytes,
         operations=OPERATIONS,
         rounds=tuple(rounds),
         meeting=name,
         first_rank=len(group) * number,
         meeting_size=ranks + extra,
-        window=WINDOW,
         staging_bytes=STAGING_BYTES,
         **rest,
     )
 
 
-def rate(results, number):
+def rate(results, number, size_bytes):
     """Bus bandwidth of a job in a round, by its slowest rank."""
     ranks = [result for result in results if result["number"] == number]
     took_s = max(rank["took_s"] for rank in ranks)
-    size_bytes = PAIR_BYTES if len(ranks) == 2 else ONE_BYTES
     return 2 * (len(ranks) - 1) / len(ranks) * size_bytes * OPERATIONS * 8 / took_s

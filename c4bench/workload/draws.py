@@ -3,7 +3,6 @@
 import time
 
 import msgspec
-import numpy as np
 
 from c4bench.collective.options import Options
 from c4bench.verbs.transport import PROFILES
@@ -17,7 +16,8 @@ class Draws(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One draw for each of `rounds`: `ecmp` or `planned`, and after a slash how many QPs a connection has.
 
     All jobs that name the same `meeting` measure at the same time; `meeting_size` take part in it, this job's ranks
-    from `first_rank` on. With `compute_s` every operation is a training step that begins with so much computing.
+    from `first_rank` on. An operation of `warm_up_bytes` connects before anything is timed. With `compute_s` every
+    timed operation is a training step that begins with so much computing.
     """
 
     size_bytes: int
@@ -25,7 +25,8 @@ class Draws(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     meeting: str
     first_rank: int
     meeting_size: int
-    operations: int = 2
+    operations: int = 1
+    warm_up_bytes: int = 1 << 20
     compute_s: float = 0.0
     profile: str = "patient"
     staging_bytes: int = Options().staging_bytes
@@ -35,7 +36,6 @@ def run(context: RankContext) -> None:
     """Report one `draw` per round: how long its timed operations took."""
     wanted = context.parameters(Draws)
     own = wanted.first_rank + context.rank
-    array = np.zeros(wanted.size_bytes // 4, np.float32)
     for number, how in enumerate(wanted.rounds):
         paths, _, qps = how.partition("/")
         options = Options(
@@ -48,7 +48,8 @@ def run(context: RankContext) -> None:
         context.meet(wanted.meeting, f"free{number}", own, wanted.meeting_size)
         context.meet(wanted.meeting, f"open{number}", own, wanted.meeting_size)
         with context.communicator(f"draw{number}", options) as comm:
-            comm.all_reduce(array)
+            array = comm.empty(wanted.size_bytes // 4, "float32")
+            comm.all_reduce(array[: wanted.warm_up_bytes // 4])
             context.meet(wanted.meeting, f"draw{number}", own, wanted.meeting_size)
             # What C4P has said meanwhile is done before the clock starts: the answer to the last question, then the
             # one to the question that follows from it.

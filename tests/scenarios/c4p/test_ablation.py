@@ -21,7 +21,6 @@ from c4bench.workload.jobs import job, place
 # What one job sends passes every rank, so that less is as long.
 ONE_BYTES, PAIR_BYTES = 16 << 20, 32 << 20
 STEP_BYTES = 8 << 20
-OPERATIONS = 2
 STAGING_BYTES = 8 << 20
 SETTLE_S = 2.5
 # A plan is the same at every draw, but acknowledgements are hashed.
@@ -206,7 +205,6 @@ def draws_job(name, number, group, ranks, rounds, size_bytes, extra=1, **rest):
         group,
         seed=1,
         size_bytes=size_bytes,
-        operations=OPERATIONS,
         rounds=tuple(rounds),
         meeting=name,
         first_rank=len(group) * number,
@@ -220,4 +218,4 @@ def rate(results, number, size_bytes):
     """Bus bandwidth of a job in a round, by its slowest rank."""
     ranks = [result for result in results if result["number"] == number]
     took_s = max(rank["took_s"] for rank in ranks)
-    return 2 * (len(ranks) - 1) / len(ranks) * size_bytes * OPERATIONS * 8 / took_s
+    return 2 * (len(ranks) - 1) / len(ranks) * size_bytes * 8 / took_s

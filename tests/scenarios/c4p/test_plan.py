@@ -51,6 +51,7 @@ def draws_job(number, pair):
         seed=1,
         size_bytes=SIZE_BYTES,
         operations=OPERATIONS,
+        warm_up_bytes=SIZE_BYTES,
         rounds=("ecmp", "planned") * DRAWS,
         meeting="campaign",
         first_rank=2 * number,

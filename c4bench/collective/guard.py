@@ -37,11 +37,15 @@ class Guard:
             raise
 
     def abandon(self, error: BaseException) -> None:
-        """Tell the others why this rank cannot go on, unless it only heard so itself."""
-        status, peer = (error.status, error.peer) if isinstance(error, CollectiveError) else ("", -1)
+        """Tell the others why this rank cannot go on, unless it only heard so itself.
+
+        Whom it could not reach in another communicator is not a rank of this one.
+        """
+        status = error.status if isinstance(error, CollectiveError) else ""
+        peer = error.peer if isinstance(error, CollectiveError) and error.comm == self._comm else -1
         if not (self.broken or status == "ABORTED"):
             with suppress(C4Error):
-                rank = peer if status == "HOST_LOST" else self._rank
+                rank = peer if status == "HOST_LOST" and peer >= 0 else self._rank
                 self._rendezvous.fail(self._comm, Failure(rank, str(error) or type(error).__name__, status, peer))
         self.broken = True
 

@@ -131,24 +131,26 @@ class _Case:
         return self._unheard().union(*(users[nic] for nic in self.fallen))
 
     def _unheard(self) -> set[int]:
+        """All ranks on silent hosts, also where they are awaited since a little later."""
         return {
             rank
-            for comm in self.still
-            for member, rank in self.job.comms[comm].seats.items()
-            if self.job.comms[comm].hosts[member] in self.silent_hosts
+            for comm in self.job.comms.values()
+            for member, rank in comm.seats.items()
+            if comm.hosts[member] in self.silent_hosts
         }
 
     def network(self) -> list[Verdict]:
         """What stands still between ranks that are up."""
         beside = {*self._down(), *self.absent, *self._cut_off()}
         stuck = stalled(self.job, self.graph, beside)
-        if not stuck:
+        credit = waiting_for_credit(self.job, self.clocks, self.graph, self.since_s, beside)
+        if not (stuck or credit):
             return []
-        suspects = [] if self.job.process else self._quiet_receivers(stuck[0].record.comm)
+        suspects = self._quiet_receivers(stuck[0].record.comm) if stuck and not self.job.process else []
         if len(suspects) == 1:
             evidence = (f"rank {suspects[0]} sent least and acknowledges nothing; there is no process information",)
             return [self._rank(suspects[0], Cause.STUCK_INSIDE, 0.6, evidence)]
-        return network_verdict(self.job, self.clocks, self.graph, stuck, self.since_s)
+        return network_verdict(self.job, self.clocks, self.graph, stuck, self.since_s, credit)
 
     def _quiet_receivers(self, comm: str) -> list[int]:
         """Ranks that others send to and that themselves have sent least."""

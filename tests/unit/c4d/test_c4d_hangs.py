@@ -154,6 +154,29 @@ def test_ranks_that_gave_up_on_a_silent_host_are_its_victims(job):
     assert _named(found) == [(Syndrome.COMMUNICATION_HANG, "host h2")]
 
 
+def test_a_silent_host_explains_all_of_its_ranks():
+    """Also the one whose peer began to wait for it only later, in a communicator that is not yet known to stand."""
+    world = CommRecord("world", "job", tuple(Member(rank, f"h{rank}", (f"h{rank}/0",), rank) for rank in range(3)))
+    pair = CommRecord("pair", "job", (Member(0, "h2", ("h2/0",), 3), Member(1, "h3", ("h3/0",), 4)))
+    places = {0: ("h0", world, 0), 1: ("h1", world, 1), 2: ("h2", world, 2), 3: ("h2", pair, 0), 4: ("h3", pair, 1)}
+    detector, said = Detector(), []
+    for tick in range(1, 40):
+        for host in ("h0", "h1", "h2", "h3") if tick < 20 else ("h0", "h1", "h3"):
+            here = {rank: (of, member) for rank, (at, of, member) in places.items() if at == host}
+            ops = []
+            for of, member in here.values():
+                # The pair's next operation begins half a second after the others stand still.
+                seq = min(tick, 25 if of is pair and tick >= 25 else 20)
+                entered_s = seq / 10 - 0.05
+                finished_s = 0.0 if seq == (25 if of is pair else 20) else entered_s + 0.01
+                ops.append(op(member, seq, entered_s, finished_s, of.comm))
+            comms = [of for of, _ in here.values()]
+            ranks = [RankRecord("job", rank, host, 100 + rank, "running") for rank in here]
+            detector.feed(window(host, tick, tick / 10, comms=comms, ranks=ranks, ops=ops))
+        said += detector.judge(tick / 10)
+    assert [str(one.component) for one in said] == ["host h2"]
+
+
 def test_many_silent_hosts_are_the_way_to_the_master(job):
     """When half of the agents cannot be heard nothing is known of them, and a host is not to blame for it."""
     job.next()

@@ -10,7 +10,7 @@ from c4bench.c4d.job_view import Death, JobView
 from c4bench.c4d.mismatch import mismatch_verdict
 from c4bench.c4d.ports import fallen, port_verdicts
 from c4bench.c4d.silence import silence_verdict, silent_hosts
-from c4bench.c4d.stalls import credit_verdict, gave_up_on, network_verdict, progress_s, unanswered
+from c4bench.c4d.stalls import gave_up_on, network_verdict, progress_s, unanswered, unanswered_credit
 from c4bench.c4d.verdict import Verdict, rank_component
 from c4bench.c4d.waits import Waits, wait_graph
 from c4bench.model.diagnosis import Cause, Component, Syndrome
@@ -62,7 +62,7 @@ def _of_exits(job: JobView, clocks: HostClocks, tied: list[Death], first_s: floa
     if gone:
         return [silence_verdict(host, clocks, clocks.last_heard_s(host), first_s) for host in sorted(gone)]
     exited = [death for death in tied if death.state == "exited"]
-    if left := _left(job, clocks, graph, exited) or credit_verdict(job, clocks, graph, first_s):
+    if left := _left(job, clocks, graph, exited):
         return left
     if job.told is not None and job.told.status in _OWN_NIC and job.told.rank in {death.rank for death in exited}:
         return _own_nic(job, job.told, first_s)
@@ -75,12 +75,13 @@ def _of_exits(job: JobView, clocks: HostClocks, tied: list[Death], first_s: floa
 
 
 def _left(job: JobView, clocks: HostClocks, graph: Waits, exited: list[Death]) -> list[Verdict]:
-    """What stood still, carrying bytes, and was given up."""
+    """What stood still, carrying bytes or credit, and was given up."""
     patience_s = DISTINCT_CADENCES * clocks.cadence_s()
     left = unanswered(job)
     left += [v for d in exited for v in gave_up_on(job, graph, d.rank, d.seen_s, patience_s) if v not in left]
-    since_s = min((progress_s(clocks, view) for view in left), default=0.0)
-    return network_verdict(job, clocks, graph, left, since_s) if left else []
+    credit = unanswered_credit(job, graph)
+    since_s = min((progress_s(clocks, view) for view in [*left, *credit]), default=0.0)
+    return network_verdict(job, clocks, graph, left, since_s, credit) if left or credit else []
 
 
 def _own_nic(job: JobView, told: Failure, first_s: float) -> list[Verdict]:

@@ -9,7 +9,7 @@ from c4bench.c4d.job_view import JobView
 from c4bench.c4d.mismatch import mismatch_verdict, side
 from c4bench.c4d.ports import fallen, port_verdicts
 from c4bench.c4d.silence import silence_verdict, silent_hosts
-from c4bench.c4d.stalls import gave_up_on, network_verdict, stalled
+from c4bench.c4d.stalls import gave_up_on, network_verdict, stalled, waiting_for_credit
 from c4bench.c4d.verdict import Verdict, rank_component
 from c4bench.c4d.waits import Waits, least_progress, wait_graph
 from c4bench.model.diagnosis import Cause, Component, OperationSide, Syndrome

@@ -2,7 +2,7 @@
 
 import statistics
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -152,6 +152,24 @@ class JobView:
         """The links that acknowledgements of a cell may take, as far as ways back are known."""
         back = (cell[1], cell[0])
         return frozenset(hop for way, hops in self.ways.items() if way[:2] == back for hop in hops)
+
+    def crossable(self, cells: Iterable[Cell]) -> dict[Cell, tuple[str, ...]]:
+        """The links of each of these cells' ways; where that one is not known, those of any between the same ends.
+
+        Pairs of NICs that have links in common beyond their own are between the same ends, and may be better known.
+        """
+        every: dict[Cell, set[tuple[str, ...]]] = {}
+        for (source, destination, _), hops in self.ways.items():
+            every.setdefault((source, destination), set()).add(hops)
+        between = {pair: {hops[1:-1] for hops in found} for pair, found in every.items()}
+        crossed: dict[Cell, tuple[str, ...]] = {}
+        for cell in cells:
+            own = self.ways.get((cell[0], cell[1], int(cell[2]))) if len(cell) > 2 else None
+            known = every.get(cell[:2], set())
+            inner = {hops[1:-1] for hops in known}
+            alike = [hops for found in between.values() if not inner.isdisjoint(found) for hops in found]
+            crossed[cell] = own or tuple(sorted({hop for hops in [*known, *alike] for hop in hops}))
+        return crossed
 
 
 def _dead(rank: RankRecord) -> bool:

@@ -1,6 +1,6 @@
 """Communication hangs: connections that carry bytes nobody acknowledges, and what they share."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
@@ -45,27 +45,44 @@ def unanswered(job: JobView) -> list[ConnView]:
     return [view for view in views if (job.sender(view), job.receiver(view)) in job.unanswered]
 
 
-def credit_verdict(job: JobView, clocks: HostClocks, graph: Waits, since_s: float) -> list[Verdict]:
-    """What is to blame for ranks that got no acknowledgement and had no bytes under way.
+def unanswered_credit(job: JobView, graph: Waits) -> list[ConnView]:
+    """Connections whose receivers granted credit, and have said that nobody acknowledged it.
 
-    It was credit then, which goes back over a connection's other end by any way. Where it came again and again, its
-    acknowledgements are what is missing: they come by the connection's own way.
+    They speak of the operation they are inside of; and where they have bytes under way to the same peer, of those.
     """
-    counts = counted(job, clocks, -float("inf"))
-    cells: dict[Cell, ConnView] = {}
-    for view in job.conns.values():
-        if (job.receiver(view), job.sender(view)) in job.unanswered:
-            back = view.record.destination, view.record.source
-            cells[cell_of(view.record) if unanswered_packets(back, counts) else back] = view
-    ways = {cell_of(view.record) for view in cells.values()}
-    found = _shared(job, cells)
-    return _verdicts(job, graph, [b if ways.issuperset(b.cells) else _either_side(b) for b in found], cells, since_s)
+    under_way = {(job.sender(view), job.receiver(view)) for view in job.conns.values() if view.record.outstanding}
+    words = job.unanswered - under_way
+    return [
+        view
+        for view in job.conns.values()
+        if view.record.messages
+        and (job.receiver(view), job.sender(view)) in words
+        and ((op := graph.pending.get(job.receiver(view))) is None or op.comm == view.record.comm)
+    ]
 
 
-def _either_side(blame: Blame) -> Blame:
-    """Credit that nobody acknowledged has not come to a NIC, or its acknowledgement has not left it."""
-    whole = Component(blame.component.kind, blame.component.name)
-    return msgspec.structs.replace(blame, component=whole)
+def waiting_for_credit(
+    job: JobView, clocks: HostClocks, graph: Waits, since_s: float, beside: Collection[int]
+) -> list[ConnView]:
+    """Connections that wait for credit though their receivers, who await them, granted it, but for those `beside`.
+
+    That a receiver sends again, as its NIC counts since `since_s`, though no bytes are under way from there, tells so.
+    """
+    again = {nic for nic, counts in counted(job, clocks, since_s).items() if counts.retransmits}
+    if not again:
+        return []
+    views = list(job.conns.values())
+    again -= {view.record.source for view in views if view.record.outstanding}
+    waiting = [v for v in views if v.record.state == "credit" and not v.record.outstanding]
+    return [
+        view
+        for view in waiting
+        if view.record.destination in again
+        and not {job.sender(view), job.receiver(view)}.intersection(beside)
+        and (op := graph.pending.get(job.receiver(view))) is not None
+        and op.comm == view.record.comm
+        and view.record.rank in op.awaits
+    ]
 
 
 def _delivered(job: JobView, view: ConnView) -> bool:
@@ -75,60 +92,83 @@ def _delivered(job: JobView, view: ConnView) -> bool:
 
 
 def network_verdict(
-    job: JobView, clocks: HostClocks, graph: Waits, stuck: list[ConnView], since_s: float
+    job: JobView,
+    clocks: HostClocks,
+    graph: Waits,
+    stuck: Sequence[ConnView],
+    since_s: float,
+    credit: Sequence[ConnView] = (),
 ) -> list[Verdict]:
-    """The paths or NICs that stuck connections share, given those that worked after these had stopped.
+    """The paths, NICs or links that stuck connections share, given those that worked after these had stopped.
 
-    Where packets still arrive, the network is not dead: it loses some.
+    Of `credit` are connections whose receivers granted it in vain. Where packets still arrive, the network is not dead:
+    it loses some, or only what comes back.
     """
-    if lost := lost_verdict(job, clocks, stuck, since_s):
+    if stuck and (lost := lost_verdict(job, clocks, stuck, since_s)):
         return lost
     counts = counted(job, clocks, since_s)
-    arriving = [view for view in stuck if unanswered_packets(cell_of(view.record), counts)]
-    if len(arriving) == len(stuck):
-        return _unacknowledged(job, graph, stuck, since_s)
-    stuck = [view for view in stuck if view not in arriving]
-    excess: dict[Cell, float] = {cell_of(v.record): 1.0 for v in stuck}
-    stopped_s = max(_posted_s(clocks, view) for view in stuck)
-    for view in job.conns.values():
-        if view not in arriving and progress_s(clocks, view) > stopped_s + clocks.cadence_s():
-            excess.setdefault(cell_of(view.record), 0.0)
-    blames = localise(excess, links=job.links())
-    shared = [blame for blame in blames if blame.component.kind != "path"]
+    arriving = [view for view in stuck if unanswered_packets(_cell(view), counts)]
+    dead = {_cell(view): view for view in stuck if view not in arriving}
+    came = (view for view in credit if view.record.state != "credit")
+    returned = [view for view in came if unanswered_packets(_back(view), counts)]
+    # Where credit came, its acknowledgements are missing, and those come by the connection's own way.
+    granted = {_cell(view) if view in returned else _back(view): view for view in credit}
+    cells = granted | (dead or {_back(view): view for view in arriving})
+    working = _working(job, clocks, stuck, arriving) if dead else set()
+    excess = dict.fromkeys(working, 0.0) | dict.fromkeys(cells, 1.0)
+    blames = localise(excess, links=job.links() | job.crossable(cells))
+    shared = [blame for blame in blames if blame.component.kind != "path"] if dead else []
+    well = _well(working, [*map(_cell, arriving), *map(_back, returned)])
     # Acknowledgements come back another way, which nobody has planned: what else stands still may miss only those.
     return [
-        _blamed(job, graph, blame, [view for view in stuck if cell_of(view.record) in blame.cells], since_s)
+        _blamed(job, graph, _sure(blame, well), [cells[cell] for cell in blame.cells], since_s)
         for blame in shared or blames
     ]
 
 
-def _unacknowledged(job: JobView, graph: Waits, stuck: list[ConnView], since_s: float) -> list[Verdict]:
-    """What keeps acknowledgements from coming back, where receivers get the same packets again and again."""
-    cells: dict[Cell, ConnView] = {(view.record.destination, view.record.source): view for view in stuck}
-    return _verdicts(job, graph, _shared(job, cells), cells, since_s)
+def _working(job: JobView, clocks: HostClocks, stuck: Sequence[ConnView], arriving: Sequence[ConnView]) -> set[Cell]:
+    """The cells that carried something after all that is stuck had stopped."""
+    stopped_s = max(_posted_s(clocks, view) for view in stuck if view not in arriving)
+    moved = (view for view in job.conns.values() if progress_s(clocks, view) > stopped_s + clocks.cadence_s())
+    return {_cell(view) for view in moved if view not in arriving}
 
 
-def _shared(job: JobView, cells: Mapping[Cell, ConnView]) -> list[Blame]:
-    """What these cells share; without a source port they may take any way that is known between their NICs."""
-    links: dict[Cell, set[str]] = {}
-    for (source, destination, port), hops in job.ways.items():
-        for cell in ((source, destination), (source, destination, str(port))):
-            if cell in cells:
-                links.setdefault(cell, set()).update(hops)
-    return localise(dict.fromkeys(cells, 1.0), links={cell: sorted(hops) for cell, hops in links.items()})
+def _well(working: Iterable[Cell], arriving: Iterable[Cell]) -> set[Component]:
+    """The sides of NICs that are known to work: of both ends, or one way only."""
+    ways = [way for cell in working for way in (cell, cell[1::-1])] + list(arriving)
+    return {Component("nic", way[0], "tx") for way in ways} | {Component("nic", way[1], "rx") for way in ways}
 
 
-def _verdicts(
-    job: JobView, graph: Waits, blames: Sequence[Blame], cells: Mapping[Cell, ConnView], since_s: float
-) -> list[Verdict]:
-    return [_blamed(job, graph, blame, [cells[cell] for cell in blame.cells], since_s) for blame in blames]
+def _sure(blame: Blame, well: Collection[Component]) -> Blame:
+    """A NIC has its side where the other one is known to work: else the whole of it may be dead."""
+    whole, *others = (
+        component if _other_side(component) in well else Component(component.kind, component.name)
+        for component in (blame.component, *blame.alternatives)
+    )
+    return msgspec.structs.replace(blame, component=whole, alternatives=tuple(dict.fromkeys(others)))
+
+
+def _other_side(component: Component) -> Component:
+    return Component(component.kind, component.name, {"tx": "rx", "rx": "tx"}.get(component.side, ""))
+
+
+def _cell(view: ConnView) -> Cell:
+    return cell_of(view.record)
+
+
+def _back(view: ConnView) -> Cell:
+    """What comes back over a connection's other end, by any way."""
+    return (view.record.destination, view.record.source)
 
 
 def _blamed(job: JobView, graph: Waits, blame: Blame, own: Sequence[ConnView], since_s: float) -> Verdict:
     outstanding = sum(view.record.outstanding for view in own)
     unknown = sorted({job.sender(view) for view in own if job.sender(view) not in job.process})
     others = (*blame.alternatives, *(rank_component(job.job, rank) for rank in unknown))
-    evidence = [f"{outstanding} messages unacknowledged on {len(own)} connections"]
+    in_vain = sum(not view.record.outstanding for view in own)
+    evidence = [f"{outstanding} messages unacknowledged on {len(own) - in_vain} connections"] if outstanding else []
+    if in_vain:
+        evidence.append(f"credit granted in vain on {in_vain} connections")
     if others:
         evidence.append("could equally be " + " or ".join(map(str, others)))
     waiting = {job.sender(view): graph.pending.get(job.sender(view)) for view in own}

@@ -5,6 +5,7 @@ from c4d_telemetry import comm, conn, op, window
 
 from c4bench.c4d.deaths import death_verdicts
 from c4bench.c4d.detector import Detector
+from c4bench.c4d.fabric import Fabric
 from c4bench.c4d.intake import Intake
 from c4bench.c4d.ledger import Ledger
 from c4bench.model.diagnosis import Cause, Component, Syndrome
@@ -60,9 +61,9 @@ def test_when_many_are_silent_none_is_named_for_it():
     assert not any(diagnosis.component.kind == "host" for diagnosis in found({1, 2, 3}))
 
 
-def unreachable(words, first_to_end=(), again=()):
+def unreachable(words, first_to_end=(), again=(), under_way=(), ways=None):
     """All ranks end within a window, for want of acknowledgements, as some of them say in time; what is found."""
-    detector, said = Detector(), []
+    detector, said = Detector(Fabric(ways)), []
     pairs = [(rank, peer) for rank in range(RANKS) for peer in range(RANKS) if rank != peer]
     for tick in range(1, LAST_TICK):
         if tick == ENDS_TICK:
@@ -73,7 +74,12 @@ def unreachable(words, first_to_end=(), again=()):
             told = records(rank, tick, None)
             if rank in first_to_end and tick >= CRASH_TICK:
                 told["ranks"] = [RankRecord("job", rank, f"h{rank}", 100, "exited", 1)]
-            conns = [conn(a, b, messages=min(tick, CRASH_TICK), progress_s=tick / 10) for a, b in pairs if a == rank]
+            sent = min(tick, CRASH_TICK)
+            conns = [
+                conn(a, b, messages=sent, progress_s=sent / 10, outstanding=int((a, b) in under_way))
+                for a, b in pairs
+                if a == rank
+            ]
             counts = (tick, 0, tick) if rank in again else (0, 0, 0)
             nics = [NicRecord(f"h{rank}/0", "linkup", *counts)]
             detector.feed(window(f"h{rank}", tick, tick / 10, **told, conns=conns, nics=nics))
@@ -88,6 +94,30 @@ def test_who_could_not_be_reached_is_named_and_not_who_said_so():
         Syndrome.COMMUNICATION_HANG,
         Component("nic", "h2/0"),
     )
+
+
+def test_credit_that_nobody_acknowledged_tells_no_side():
+    """One rank's word leaves a way and both of its ends, and either of these may be dead as a whole."""
+    (diagnosis,) = unreachable([(0, 2)])
+    assert diagnosis.component == Component("path", "h0/0>h2/0")
+    assert diagnosis.alternatives == (Component("nic", "h0/0"), Component("nic", "h2/0"))
+
+
+def test_bytes_and_credit_that_nobody_acknowledged_are_one_fault():
+    """A host that was cut between two messages got bytes from one rank and credit from another, both in vain."""
+    (diagnosis,) = unreachable([(1, 2), (3, 2)], under_way={(1, 2)})
+    assert (diagnosis.syndrome, diagnosis.component) == (Syndrome.COMMUNICATION_HANG, Component("nic", "h2/0"))
+
+
+def test_bytes_and_credit_cross_the_same_link():
+    """Of bytes the way is known, of credit only what it may be; the link that both have in common is to blame."""
+    ways = {
+        ("h1/0", "h2/0", 49152): ("h1.up", "s1", "t1", "h2.in"),
+        ("h4/0", "h3/0", 49152): ("h4.up", "s2", "t2", "h3.in"),
+        ("h4/0", "h3/0", 49153): ("h4.up", "s1", "t1", "h3.in"),
+    }
+    (diagnosis,) = unreachable([(1, 2), (4, 3)], under_way={(1, 2)}, ways=ways)
+    assert {diagnosis.component, *diagnosis.alternatives} == {Component("link", "s1"), Component("link", "t1")}
 
 
 def test_credit_that_came_again_and_again_missed_its_acknowledgement():

@@ -17,7 +17,7 @@ from c4bench.c4d.localise import Cell
 from c4bench.c4d.outages import Outages
 from c4bench.c4d.probes import deciding_probes
 from c4bench.c4d.slowness import SlowNetwork
-from c4bench.c4d.thresholds import hung_after_s, span_s
+from c4bench.c4d.thresholds import benign_stall_s, hung_after_s, span_s
 from c4bench.c4d.verdict import Verdict, rank_component
 from c4bench.c4d.wandering import Wandering
 from c4bench.model.diagnosis import Cause, Component, Diagnosis, Loss, Syndrome
@@ -29,7 +29,10 @@ _INDEPENDENT = frozenset({Cause.PROCESS_STOPPED, Cause.PROCESS_ENDED, Cause.CONN
 
 
 class JobDetector:
-    """Follows one job. A hang silences the slowness judgements: whatever is slow then is slow because of it."""
+    """Follows one job. A hang silences the slowness judgements: whatever is slow then is slow because of it.
+
+    So does a standstill that is too long already, and not long enough yet to be a hang.
+    """
 
     def __init__(self, view: JobView, clocks: HostClocks, fabric: Fabric) -> None:
         self._view = view
@@ -39,6 +42,7 @@ class JobDetector:
         self._lateness: dict[int, Lateness] = {}
         self._wandering = Wandering()
         self._alarmed_s: float | None = None
+        self._unsure = False
         # What is to blame for the present hang; and all that was, since anything stood still that does.
         self._hung: set[Component] = set()
         self._said: set[Component] = set()
@@ -57,7 +61,7 @@ class JobDetector:
         """New findings at `now_s`, the master's clock."""
         lost = self._outages.judge(now_s)
         hangs = self._judge_hangs(now_s)
-        if hangs or self._hung:
+        if hangs or self._hung or self._unsure:
             return lost + hangs
         return lost + self._judge_lateness(now_s) + self._judge_network(now_s) + self._judge_swept(now_s)
 
@@ -74,16 +78,18 @@ class JobDetector:
         self._swept = swept
 
     def _judge_hangs(self, now_s: float) -> list[Diagnosis]:
-        hung_s = hung_after_s(self._view.period_s(), self._clocks.cadence_s())
-        stills = standstills(self._view, self._clocks, hung_s)
+        period_s = self._view.period_s()
+        stills = standstills(self._view, self._clocks, hung_after_s(period_s, self._clocks.cadence_s()))
         healed = not self._hung or self._healed()
+        lasting = any(still.observed_s - still.since_s >= benign_stall_s(period_s) for still in stills)
+        self._unsure = bool(stills) and not lasting
         if not stills and not self._view.deaths:
             if healed:
                 self._hung.clear()
                 self._said.clear()
                 self._alarmed_s = None
             return []
-        verdicts = self._hang_verdicts(stills)
+        verdicts = self._hang_verdicts(stills if lasting else [])
         if self._hung and healed:
             # The job moves, and something stands still beside that: it is another hang unless the same is to blame.
             self._hung &= {verdict.component for verdict in verdicts}
@@ -104,8 +110,8 @@ class JobDetector:
         return standstill_verdicts(self._view, self._clocks, stills) if stills else []
 
     def _fresh(self, verdicts: list[Verdict]) -> list[Verdict]:
-        """Verdicts on what is not yet named; beside what is, only those that no other fault can bring about."""
-        fresh = [verdict for verdict in verdicts if verdict.component not in self._said]
+        """Verdicts on what cannot be what is named already; beside that only those that no other fault brings about."""
+        fresh = [v for v in verdicts if self._said.isdisjoint((v.component, *v.alternatives))]
         return [verdict for verdict in fresh if verdict.cause in _INDEPENDENT] if self._hung else fresh
 
     def _healed(self) -> bool:

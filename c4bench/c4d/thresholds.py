@@ -7,8 +7,9 @@ three periods) or chances of error (one in 10^7 judgements) that any job shares.
 # The promise for hangs: max(one second, three periods) after the first operation it touches.
 HANG_FLOOR_S = 1.0
 HANG_PERIODS = 3.0
-# Windows are seen up to one cadence late, and the alarm must still keep the promise.
-OBSERVATION_LAG_CADENCES = 1.5
+# A window tells of what was up to one cadence ago, may take half of one to come, and waits for the judgement for up to
+# another.
+OBSERVATION_LAG_CADENCES = 2.5
 # A job that has not yet shown its period may be importing, compiling or loading: nobody knows how long it should take.
 UNKNOWN_PERIOD_HANG_S = 30.0
 MIN_PERIOD_SAMPLES = 3
@@ -50,17 +51,19 @@ MATERIAL_SHARE = 0.025
 LAWFUL_SKEW_SHARE = 0.15
 
 
-def hung_after_s(period_s: float | None, cadence_s: float) -> float:
-    """How long (s) an operation must stand still before it hangs.
+def benign_stall_s(period_s: float | None) -> float:
+    """How long (s) an operation may stand still without being a finding: max(1 s, 3 periods)."""
+    return UNKNOWN_PERIOD_HANG_S if period_s is None else max(HANG_FLOOR_S, HANG_PERIODS * period_s)
 
-    The promise is an alarm *within* max(1 s, 3 periods), and a window reports what happened up to one cadence ago, so
-    the bar lies one and a half cadences below the promise (never below half of it). Stalls shorter than the bar are
-    benign.
+
+def hung_after_s(period_s: float | None, cadence_s: float) -> float:
+    """How long (s) an operation must be seen to stand still before that is an alarm.
+
+    The promise is an alarm *within* the longest benign stall, so the bar lies below that by as much as it may be seen
+    too late (never below half of it). An alarm is no finding yet: what goes on in time was a stall.
     """
-    if period_s is None:
-        return UNKNOWN_PERIOD_HANG_S
-    promise = max(HANG_FLOOR_S, HANG_PERIODS * period_s)
-    return max(promise / 2, promise - OBSERVATION_LAG_CADENCES * cadence_s)
+    longest_s = benign_stall_s(period_s)
+    return max(longest_s / 2, longest_s - OBSERVATION_LAG_CADENCES * cadence_s)
 
 
 def span_s(period_s: float | None) -> float:

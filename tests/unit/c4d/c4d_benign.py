@@ -6,7 +6,7 @@ import msgspec
 from c4d_telemetry import period_of
 
 from c4bench.c4d.detector import Detector
-from c4bench.c4d.thresholds import hung_after_s
+from c4bench.c4d.thresholds import benign_stall_s
 from c4bench.model.step import StepOp
 from c4bench.sim.job import simulate
 from c4bench.sim.model import SimFault, SimFaultKind, SimJob
@@ -46,7 +46,7 @@ def _pause(draw, job, at_s):
 
 def _stall(draw, job, at_s):
     """One rank waits for data, for less than is a hang."""
-    longest_s = 0.9 * hung_after_s(period_of(job), job.window_s) - job.window_s
+    longest_s = 0.95 * benign_stall_s(period_of(job))
     return [SimFault(SimFaultKind.HUNG, draw.randrange(job.ranks), at_s, at_s + draw.uniform(0.05, longest_s))]
 
 

@@ -26,6 +26,7 @@ class _Job:
         self.tick = 0
         self.seq = -1
         self.began_s = 0.0
+        self.lag_s = 0.0
 
     def step(self, *, state=None, absent=(), inside=False, silent=(), outstanding=None):
         """One window of every host; returns what the detector then says."""
@@ -38,7 +39,7 @@ class _Job:
             ranks = [_process(rank, *(state or {}).get(rank, ()))]
             whole = window(f"h{rank}", self.tick, end_s, comms=[comm(_RANKS)], ranks=ranks, ops=ops, conns=[out])
             self.detector.feed(whole)
-        return self.detector.judge(end_s)
+        return self.detector.judge(end_s + self.lag_s)
 
     def _op(self, rank, inside):
         return op(rank, self.seq, self.began_s, 0.0 if inside else self.began_s + 0.02)
@@ -84,6 +85,30 @@ def test_rank_that_never_enters_is_named_within_the_promise(job):
     assert _named(found) == [_RANK_2]
     assert job.began_s <= found[0].onset_s < found[0].alarmed_s <= job.began_s + 1.0
     assert _until(job, absent={2}, inside=True) == [], "each hang is one finding"
+
+
+def test_alarm_keeps_its_promise_however_late_windows_are_seen(job):
+    """The last window before the bar ends just short of it, and each waits for the next judgement."""
+    job.next()
+    job.began_s += 0.002
+    job.lag_s = 0.1
+    (found,) = _until(job, absent={2}, inside=True)
+    assert found.alarmed_s <= job.began_s + 1.0 <= found.named_s
+
+
+def test_stall_shorter_than_a_second_is_no_finding(job):
+    """An operation that goes on just before the second is over was benign, though the alarm was due before."""
+    job.next()
+    for _ in range(10):
+        assert job.step(absent={2}, inside=True) == []
+    job.healthy()
+
+
+def test_what_may_be_what_is_named_is_no_finding_more(job):
+    """A NIC is named; that one of its paths stands still alone a little later says nothing new."""
+    job.next()
+    assert _named(_until(job, inside=True, outstanding={1: 2, 2: 1})) == [(Syndrome.COMMUNICATION_HANG, "nic h2/0")]
+    assert _until(job, inside=True, outstanding={1: 2}) == []
 
 
 def test_killed_rank_is_named_at_once_and_its_victims_are_not(job):

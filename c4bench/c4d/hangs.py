@@ -142,7 +142,7 @@ class _Case:
     def network(self) -> list[Verdict]:
         """What stands still between ranks that are up."""
         beside = {*self._down(), *self.absent, *self._cut_off()}
-        stuck = stalled(self.job, self.graph, beside)
+        stuck = stalled(self.job, self.clocks, self.graph, self.since_s, beside)
         credit = waiting_for_credit(self.job, self.clocks, self.graph, self.since_s, beside)
         if not (stuck or credit):
             return []
@@ -156,7 +156,7 @@ class _Case:
         """Ranks that others send to and that themselves have sent least."""
         view = self.job.comms[comm]
         least = set(least_progress(self.job, comm, view.hosts))
-        stuck = stalled(self.job, self.graph, ())
+        stuck = stalled(self.job, self.clocks, self.graph, self.since_s, ())
         return sorted({view.seats[conn.record.peer] for conn in stuck if conn.record.peer in least})
 
     def absent_verdicts(self) -> list[Verdict]:

@@ -15,13 +15,20 @@ from c4bench.c4d.waits import Waits
 from c4bench.model.diagnosis import Cause, Component, Syndrome
 
 
-def stalled(job: JobView, graph: Waits, beside: Collection[int]) -> list[ConnView]:
-    """Connections of operations that stand still whose bytes nobody takes, but for those `beside` the ranks given."""
+def stalled(job: JobView, clocks: HostClocks, graph: Waits, since_s: float, beside: Collection[int]) -> list[ConnView]:
+    """Connections of operations that stand still whose bytes nobody takes, but for those `beside` the ranks given.
+
+    Bytes that have arrived and still come again since `since_s` miss their acknowledgement; if they do not, it is the
+    sender that does not look.
+    """
+    counts = counted(job, clocks, since_s)
     found = [job.conns[name] for name in graph.stuck]
     return [
         view
         for view in found
-        if job.sender(view) not in beside and job.receiver(view) not in beside and not _delivered(job, view)
+        if job.sender(view) not in beside
+        and job.receiver(view) not in beside
+        and (not _delivered(job, view) or unanswered_packets(_cell(view), counts))
     ]
 
 
@@ -86,7 +93,7 @@ def waiting_for_credit(
 
 
 def _delivered(job: JobView, view: ConnView) -> bool:
-    """Whether everything posted has arrived: then it is the sender that does not look."""
+    """Whether everything posted has arrived."""
     arrived = job.arrivals.messages(view.record)
     return arrived is not None and arrived >= view.record.messages + view.record.outstanding
 

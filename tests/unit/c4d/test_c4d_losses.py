@@ -8,7 +8,7 @@ from c4bench.c4d.detector import Detector
 from c4bench.c4d.devices import Counts
 from c4bench.c4d.losses import Losses
 from c4bench.model.diagnosis import Cause, Component, Syndrome
-from c4bench.model.telemetry import NicRecord, RankRecord
+from c4bench.model.telemetry import ArrivalRecord, NicRecord, RankRecord
 
 NICS = "abcd"
 CELLS = [(a, b, "1") for a, b in itertools.permutations(NICS, 2)]
@@ -89,8 +89,11 @@ def test_what_is_slow_without_losses_is_not_put_off_for_one():
     assert not losses.concerned()
 
 
-def _standstill(counted=""):
-    """What is said of connections to rank 1 that stand still, while its NIC counts packets: too early, or again."""
+def _standstill(counted="", *, arrived=False):
+    """What is said of connections to rank 1 that stand still, while its NIC counts packets: too early, or again.
+
+    If they have `arrived`, rank 1 has seen all of them.
+    """
     detector, said = Detector(), []
     for tick in range(1, 45):
         now_s, still = tick / 10, tick > 20
@@ -100,6 +103,7 @@ def _standstill(counted=""):
             peers = [peer for peer in range(4) if peer != rank]
             stuck = {peer for peer in peers if still and peer == 1}
             counts = max(0, tick - 20) if counted else 0
+            ends = [ArrivalRecord("world", 1, peer, f"h{peer}/0", "h1/0", 7, seq + int(still)) for peer in peers]
             own = NicRecord("h1/0", "linkup", 0, *((counts, 0) if counted == "early" else (0, counts)))
             detector.feed(
                 window(
@@ -115,6 +119,7 @@ def _standstill(counted=""):
                         )
                         for peer in peers
                     ],
+                    arrivals=ends if arrived and rank == 1 else [],
                     nics=[own if rank == 1 else NicRecord(f"h{rank}/0", "linkup", counts, 0, 0)],
                 )
             )
@@ -133,5 +138,7 @@ def test_connections_that_still_get_packets_through_are_slow_and_not_dead():
 
 def test_packets_that_come_again_and_again_miss_their_acknowledgement():
     """The way there is well, and what is to blame lies on the way back."""
-    (diagnosis,) = _standstill("again")
-    assert (diagnosis.syndrome, diagnosis.component) == (Syndrome.COMMUNICATION_HANG, Component("nic", "h1/0", "tx"))
+    for arrived in (False, True):
+        (diagnosis,) = _standstill("again", arrived=arrived)
+        assert diagnosis.syndrome == Syndrome.COMMUNICATION_HANG
+        assert diagnosis.component == Component("nic", "h1/0", "tx")

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from c4bench.c4d.batch import Batch
+from c4bench.c4d.clocks import HostClocks
 from c4bench.c4d.columns import Bools, Index, Ints, Table, columns, objects, rounds
 from c4bench.c4d.intake import Columns, Intake, conns_finite, conns_grown
 from c4bench.c4d.localise import Cell
@@ -48,6 +49,11 @@ class ConnView(msgspec.Struct, frozen=True):
 
     record: ConnRecord
     host: str
+
+
+def progress_s(clocks: HostClocks, view: ConnView) -> float:
+    """When a connection last had a message acknowledged, on the master's clock."""
+    return view.record.last_progress_s + clocks.offset_s(view.host)
 
 
 class Connections(Mapping[ConnKey, ConnView]):

@@ -5,12 +5,13 @@ or what the first gave up on; its victims are not to blame.
 """
 
 from c4bench.c4d.clocks import HostClocks
+from c4bench.c4d.connections import progress_s
 from c4bench.c4d.hangs import DISTINCT_CADENCES
 from c4bench.c4d.job_view import Death, JobView
 from c4bench.c4d.mismatch import mismatch_verdict
 from c4bench.c4d.ports import fallen, port_verdicts
 from c4bench.c4d.silence import silence_verdict, silent_hosts
-from c4bench.c4d.stalls import gave_up_on, network_verdict, progress_s, unanswered, unanswered_credit
+from c4bench.c4d.stalls import gave_up_on, network_verdict, unanswered, unanswered_credit
 from c4bench.c4d.verdict import Verdict, rank_component
 from c4bench.c4d.waits import Waits, wait_graph
 from c4bench.model.diagnosis import Cause, Component, Syndrome

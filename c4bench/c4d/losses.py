@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import msgspec
 
 from c4bench.c4d.clocks import HostClocks
-from c4bench.c4d.connections import ConnView, cell_of
+from c4bench.c4d.connections import ConnView, cell_of, progress_s
 from c4bench.c4d.devices import Counts
 from c4bench.c4d.job_view import JobView
 from c4bench.c4d.localise import Blame, Cell, Links, localise
@@ -123,11 +123,15 @@ class Losses:
 
 
 def lost_verdict(job: JobView, clocks: HostClocks, stuck: Iterable[ConnView], since_s: float) -> list[Verdict]:
-    """What loses packets, where connections stand still since `since_s` though some of their packets still arrive."""
+    """What loses packets, where connections stand still since `since_s` though some of their packets still arrive.
+
+    Ways that have carried nothing since then are neither well nor ill.
+    """
     counts = counted(job, clocks, since_s)
     if not counts or not all(_lost(cell_of(view.record), counts) for view in stuck):
         return []
-    cells = {cell_of(view.record) for view in job.conns.values() if view.record.messages or view.record.outstanding}
+    carrying = (view for view in job.conns.values() if view.record.outstanding or progress_s(clocks, view) > since_s)
+    cells = {cell_of(view.record) for view in carrying}
     links = job.links()
     early = sum(count.out_of_sequence for count in counts.values())
     known = {cell: _lost(cell, counts) for cell in cells if _lost(cell, counts) or not unanswered_packets(cell, counts)}

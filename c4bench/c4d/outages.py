@@ -5,8 +5,8 @@ lost, its host's other NICs carry its share, so that their slowness is no findin
 """
 
 from c4bench.c4d.clocks import HostClocks
+from c4bench.c4d.connections import progress_s
 from c4bench.c4d.job_view import JobView
-from c4bench.c4d.stalls import progress_s
 from c4bench.c4d.verdict import Verdict
 from c4bench.model.diagnosis import Cause, Component, Diagnosis, Loss, Syndrome
 

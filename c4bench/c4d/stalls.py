@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Sequence
 import msgspec
 
 from c4bench.c4d.clocks import HostClocks
-from c4bench.c4d.connections import ConnView, cell_of
+from c4bench.c4d.connections import ConnView, cell_of, progress_s
 from c4bench.c4d.job_view import JobView
 from c4bench.c4d.localise import Blame, Cell, localise
 from c4bench.c4d.losses import counted, lost_verdict, unanswered_packets
@@ -197,8 +197,3 @@ def _posted_s(clocks: HostClocks, view: ConnView) -> float:
     """When what stands still was posted, as near as can be told: what others moved before that proves nothing."""
     since_s = view.record.state_since_s if view.record.state == "transfer" else 0.0
     return max(view.record.last_progress_s, since_s) + clocks.offset_s(view.host)
-
-
-def progress_s(clocks: HostClocks, view: ConnView) -> float:
-    """When a connection last had a message acknowledged, on the master's clock."""
-    return view.record.last_progress_s + clocks.offset_s(view.host)

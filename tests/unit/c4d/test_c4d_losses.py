@@ -89,10 +89,10 @@ def test_what_is_slow_without_losses_is_not_put_off_for_one():
     assert not losses.concerned()
 
 
-def _standstill(counted="", *, arrived=False):
+def _standstill(counted="", senders=(0, 2, 3), *, arrived=False):
     """What is said of connections to rank 1 that stand still, while its NIC counts packets: too early, or again.
 
-    If they have `arrived`, rank 1 has seen all of them.
+    Only its `senders` have something under way; if that has `arrived`, rank 1 has seen all of it.
     """
     detector, said = Detector(), []
     for tick in range(1, 45):
@@ -101,7 +101,7 @@ def _standstill(counted="", *, arrived=False):
             seq = min(tick, 21)
             entered_s = seq / 10 - 0.05
             peers = [peer for peer in range(4) if peer != rank]
-            stuck = {peer for peer in peers if still and peer == 1}
+            stuck = {peer for peer in peers if still and peer == 1 and rank in senders}
             counts = max(0, tick - 20) if counted else 0
             ends = [ArrivalRecord("world", 1, peer, f"h{peer}/0", "h1/0", 7, seq + int(still)) for peer in peers]
             own = NicRecord("h1/0", "linkup", 0, *((counts, 0) if counted == "early" else (0, counts)))
@@ -120,7 +120,7 @@ def _standstill(counted="", *, arrived=False):
                         for peer in peers
                     ],
                     arrivals=ends if arrived and rank == 1 else [],
-                    nics=[own if rank == 1 else NicRecord(f"h{rank}/0", "linkup", counts, 0, 0)],
+                    nics=[own if rank == 1 else NicRecord(f"h{rank}/0", "linkup", counts * (rank in senders), 0, 0)],
                 )
             )
         said += detector.judge(now_s)
@@ -134,6 +134,12 @@ def test_connections_that_still_get_packets_through_are_slow_and_not_dead():
     assert lossy.component == Component("nic", "h1/0", "rx")
     (dead,) = _standstill()
     assert (dead.syndrome, dead.component) == (Syndrome.COMMUNICATION_HANG, Component("nic", "h1/0"))
+
+
+def test_ways_that_carry_nothing_while_one_stands_still_clear_no_nic():
+    """Packets are lost where others' have not come since: it may be the path, or the NIC that they all go to."""
+    (found,) = _standstill("early", senders=(0,))
+    assert Component("nic", "h1/0", "rx") in found.alternatives
 
 
 def test_packets_that_come_again_and_again_miss_their_acknowledgement():

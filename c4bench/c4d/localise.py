@@ -106,7 +106,7 @@ def _comparable(blame: Blame) -> float:
 
 
 def _worst_shared(known: Mapping[Cell, float], bad: Mapping[Cell, float], links: Links) -> Blame | None:
-    """The NIC side or link that explains most of `bad`, if one explains at least two cells and hardly any good ones."""
+    """The NIC side or link that explains most of `bad`, if one explains at least two paths and hardly any good ones."""
     groups = _groups(known) + _crossing(known, links)
     blames = [blame for component, cells in groups if (blame := _explains(component, cells, known, bad))]
     best = max(blames, key=lambda blame: (len(blame.cells), blame.excess), default=None)
@@ -153,7 +153,8 @@ def _explains(
     component: Component, cells: list[Cell], known: Mapping[Cell, float], bad: Mapping[Cell, float]
 ) -> Blame | None:
     explained = [cell for cell in cells if cell in bad]
-    if len(explained) < 2 or len(explained) < _PURITY * len(cells):
+    # Several ways between the same two NICs are one path yet.
+    if len({cell[:2] for cell in explained}) < _TWO or len(explained) < _PURITY * len(cells):
         return None
     values = sorted(bad[cell] for cell in explained)
     # Of two the lesser may be what waits in the queue behind the greater.

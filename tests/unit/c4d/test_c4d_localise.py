@@ -129,6 +129,19 @@ def test_one_bad_way_of_two_is_a_links_and_no_nics():
     assert (blame.component, blame.alternatives) == (Component("path", "a>b"), (Component("link", "y"),))
 
 
+def test_ways_of_one_pair_alone_make_no_row_or_column():
+    """Where nothing else is measured of the receiver it cannot be told from the path, however many ways that has."""
+    cells = {
+        ("a", "b", "1"): 2.0,
+        ("a", "b", "2"): 2.0,
+        ("a", "c", "1"): 0.0,
+        ("a", "d", "1"): 0.0,
+        ("c", "d", "1"): 0.0,
+    }
+    (blame,) = localise(cells, 1.0)
+    assert (blame.component, blame.alternatives) == (Component("path", "a>b"), (Component("nic", "b", "rx"),))
+
+
 def test_bad_ways_of_one_pair_are_one_path():
     """All ways between two NICs are bad, and nothing else of either."""
     cells = {(*cell, "1"): value for cell, value in _all_to_all(["a", "b", "c", "d"], lambda *_: False).items()}

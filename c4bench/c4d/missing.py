@@ -4,6 +4,7 @@ import math
 from collections.abc import Collection, Iterable, Sequence
 
 from c4bench.c4d.localise import Blame, Links
+from c4bench.c4d.switches import switches
 from c4bench.c4d.thresholds import PEER_RATIO
 from c4bench.c4d.verdict import Verdict
 from c4bench.model.diagnosis import Cause, Component, Syndrome
@@ -11,6 +12,8 @@ from c4bench.model.fabric import MissingLink
 
 # Connections are moved before their next operation, and share links from then on.
 _MOVED_SPANS = 2
+# Into a switch between others there lead two links, or more.
+_WAYS_IN = 2
 # Transfers that share links with others become no slower than this.
 BEYOND_SHARING = math.log(PEER_RATIO)
 
@@ -42,12 +45,14 @@ def missing_verdict(
     """The finding on links that were missed `together`, some of which something was `slower` for want of.
 
     Others are missed with one that is silent because nothing leads beyond it. Where none was heard to be, nothing tells
-    which it was; and where one link carries all of it now, a switch may be sending everything there.
+    which it was; and where one link carries all of it now, a switch may be sending everything there. A switch that has
+    died has all of its links missed, and so has one that two others were joined by, whose link to either has.
     """
     silent = [one for one in together if one.silent]
     first, *others = silent or lacked
     through = dict.fromkeys(name for one in lacked for name in one.through)
-    suspects = [] if silent else [Component("link", name) for name in (*(one.name for one in others), *through)]
+    links = [] if silent else [Component("link", name) for name in (*(one.name for one in others), *through)]
+    suspects = [*links, *_dead(together, silent)]
     component = Component("link", first.name)
     names = " and ".join(str(blame.component) for blame in slower)
     evidence = [f"no probe crosses it since {first.heard_s:.3f} s, and {names} is slower since"]
@@ -64,3 +69,19 @@ def missing_verdict(
         {"slow_cells": float(sum(len(blame.cells) for blame in slower))},
         tuple(suspects),
     )
+
+
+def _dead(together: Sequence[MissingLink], silent: Collection[MissingLink]) -> list[Component]:
+    """The switches for want of which all these links may be missed, by the least of their addresses.
+
+    Nothing leads on from one; and no link is silent beyond it, as it would have answered before that.
+    """
+    names = {one.name for one in together}
+    leading = [one for one in together if one.onward and names.issuperset(one.onward)]
+    if len(leading) < _WAYS_IN or not all(one in leading for one in silent):
+        return []
+    before: dict[str, set[str]] = {}
+    for one in leading:
+        for hop in one.onward:
+            before.setdefault(hop, set()).add(one.name)
+    return [Component("switch", min(one.addresses)) for one in switches(before)]

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 from c4bench.c4d.clocks import HostClocks
 from c4bench.c4d.devices import OFF, NicView
 from c4bench.c4d.job_view import JobView, Ways
+from c4bench.c4d.switches import switches
 from c4bench.c4d.verdict import Verdict
 from c4bench.model.diagnosis import Cause, Component, Syndrome
 
@@ -45,13 +46,7 @@ def _switches(ways: Ways, nics: Collection[str]) -> dict[Component, frozenset[st
     for (_, destination, _), hops in ways.items():
         if len(hops) > 1 and destination in nics:
             before.setdefault(destination, set()).add(hops[-2])
-    groups: list[tuple[set[str], set[str]]] = []
-    for nic, addresses in sorted(before.items()):
-        apart = [group for group in groups if group[0].isdisjoint(addresses)]
-        joined = [group for group in groups if not group[0].isdisjoint(addresses)]
-        merged = (addresses.union(*(a for a, _ in joined)), {nic}.union(*(n for _, n in joined)))
-        groups = [*apart, merged]
-    return {Component("switch", min(addresses)): frozenset(below) for addresses, below in groups}
+    return {Component("switch", min(one.addresses)): one.cabled for one in switches(before)}
 
 
 def _ends(ways: Ways, nic: str, view: NicView) -> list[Component]:

@@ -40,6 +40,7 @@ class Absence:
                 instead=tuple(sorted(frozenset[str]().union(*ways) - missing)),
                 silent=hop in found.silent,
                 through=tuple(sorted(frozenset.intersection(*ways) - missing)) if ways else (),
+                onward=tuple(sorted(found.onward.get(hop, ()))),
             )
             self._lost[hop] = _both(self._lost[hop], newest, missing) if hop in self._lost else newest
 
@@ -56,4 +57,5 @@ def _both(known: MissingLink, newest: MissingLink, missing: Collection[str]) -> 
         instead=tuple(sorted({*known.instead, *newest.instead}.difference(missing))),
         silent=known.silent or newest.silent,
         through=tuple(sorted({*known.through}.intersection(newest.through))),
+        onward=tuple(sorted({*known.onward, *newest.onward})),
     )

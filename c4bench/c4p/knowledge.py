@@ -1,5 +1,6 @@
 """All that probing has found, port by port, with its age: what atlases are made from, and checked against."""
 
+import itertools
 from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
@@ -38,7 +39,7 @@ class Finding(msgspec.Struct, frozen=True):
 
     `changed` pairs have a port that leads elsewhere, or is new. `heard` are hops that answered; `silent` hops should
     have, and no trace heard them. `gone` are hops that ports of these pairs led over and none does any more. By all of
-    these, `crossed` are the pairs that had ports leading there.
+    these, `crossed` are the pairs that had ports leading there, `onward` the hops that came next on their ways.
     """
 
     changed: frozenset[Pair] = frozenset()
@@ -46,6 +47,7 @@ class Finding(msgspec.Struct, frozen=True):
     silent: frozenset[str] = frozenset()
     gone: frozenset[str] = frozenset()
     crossed: Mapping[str, Collection[Pair]] = {}
+    onward: Mapping[str, Collection[str]] = {}
 
 
 class _Document(msgspec.Struct, frozen=True):
@@ -89,6 +91,7 @@ class Knowledge:
         """Take over what traces have found; a trace that was not answered throughout leaves its entry as it was."""
         pairs = {(source, destination) for source, destination, _ in traces}
         before = self._over(pairs)
+        ways = [entry.hops for pair in pairs for entry in self.entries(pair).values()]
         heard = {hop for hops in traces.values() for hop in _answered(hops)}
         silent: set[str] = set()
         changed: set[Pair] = set()
@@ -104,7 +107,8 @@ class Knowledge:
         silent -= heard
         gone = before.keys() - self._over(pairs).keys()
         crossed = {hop: frozenset(before.get(hop, ())) for hop in silent | gone}
-        return Finding(frozenset(changed), frozenset(heard), frozenset(silent), frozenset(gone), crossed)
+        onward = _onward(ways, crossed)
+        return Finding(frozenset(changed), frozenset(heard), frozenset(silent), frozenset(gone), crossed, onward)
 
     def _note(self, pair: Pair, port: int, known: Entry | None, hops: tuple[str, ...], now_s: float, how: str) -> bool:
         if known is not None and known.hops == hops:
@@ -183,3 +187,12 @@ def _expected(known: Entry | None, hops: Trace) -> Iterable[str]:
     if known is not None and known.how == PROBES and place < len(known.hops) and known.hops[:place] == hops[:place]:
         return (known.hops[place],)
     return ()
+
+
+def _onward(ways: Iterable[tuple[str, ...]], hops: Collection[str]) -> dict[str, set[str]]:
+    """What came next after each of some hops."""
+    found: dict[str, set[str]] = {}
+    for hop, after in itertools.chain.from_iterable(map(itertools.pairwise, ways if hops else ())):
+        if hop in hops:
+            found.setdefault(hop, set()).add(after)
+    return found

@@ -55,7 +55,8 @@ class Path(msgspec.Struct, frozen=True):
 class MissingLink(msgspec.Struct, frozen=True):
     """A link that nothing goes over, by the address of its far end: when it was last heard, and found to be missing.
 
-    `instead` are the links between switches that may carry what it did, `through` those of them that carry all of it.
+    `instead` are the links between switches that may carry what it did, `through` those of them that carry all of it,
+    `onward` those that came next on the ways that led over it.
     One that is `silent` should have answered; of any other no way leads over it now, which may be for want of a link
     further on, or because a switch sends everything elsewhere.
     """
@@ -66,6 +67,7 @@ class MissingLink(msgspec.Struct, frozen=True):
     instead: tuple[str, ...]
     silent: bool = False
     through: tuple[str, ...] = ()
+    onward: tuple[str, ...] = ()
 
 
 class Flow(msgspec.Struct, frozen=True):

@@ -89,6 +89,29 @@ def test_a_link_that_all_goes_over_now_is_among_what_may_be_to_blame():
     assert found.alternatives == ()
 
 
+@pytest.mark.parametrize(
+    ("silent", "switches"),
+    [
+        # What is silent beyond a switch would have answered before it, had the switch died.
+        ((), ["up:1>1", "up:0>1"]),
+        (("up:0>1", "up:1>1"), ["up:1>1", "up:0>1"]),
+        (("up:0>1", "down:1>0"), []),
+    ],
+)
+def test_a_switch_all_of_whose_links_are_missing_may_have_died(silent, switches):
+    """Where a spine joins two leaves nothing leads over it without either of its links: it is among what it may be."""
+    links = {"up:0>1": "down:1>1", "up:1>1": "down:1>0"}
+    missing = [
+        MissingLink(name, LOST_S, MISSED_S, THERE.instead, name in silent, onward=(beyond,))
+        for name, beyond in links.items()
+    ]
+    missing += [
+        MissingLink(name, LOST_S, MISSED_S, THERE.instead, name in silent, onward=("to",)) for name in links.values()
+    ]
+    (found,) = said(PAIR, slower(0, 1), missing=missing)
+    assert [one.name for one in found.alternatives if one.kind == "switch"] == switches
+
+
 def test_a_nic_that_fails_while_a_link_is_missing_is_named():
     """A link that has been missing for a second explains nothing that begins then."""
     nic = SimFault(SimFaultKind.NIC_RATE, 1, MISSED_S + 2.0, factor=0.6, side="rx")

@@ -139,7 +139,7 @@ def test_of_a_missing_link_it_is_known_since_when_and_what_carries_instead(rehas
     assert (lost.heard_s, lost.missed_s, lost.silent) == (1.0, 2.0, not rehashed)
     carrying = {hop for spine in range(8) if spine != 3 for hop in (f"up:0>{spine}", f"down:{spine}>1")}
     assert carrying <= set(lost.instead) <= carrying | {"down:3>1"}
-    assert lost.through == ()
+    assert (lost.through, lost.onward) == ((), ("down:3>1",))
     world.silent, world.spines = set(), list(range(8))
     controller.learn(world.traces(controller.pairs()), 3.0)
     assert controller.missing == ()

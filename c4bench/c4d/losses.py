@@ -67,9 +67,14 @@ class Losses:
         """Take in how far cells depart in a span, and healthy ones at most, and what NICs have counted in it.
 
         Of the `current` cells, in use, those may lose so much that nothing arrives in a span that could be measured.
+        Each end has windows of its own: what one counts now the other may have counted in the span before.
         """
-        lossy = frozenset(cell for cell in current if _lost(cell, counts))
-        unanswered = frozenset(cell for cell in current if unanswered_packets(cell, counts))
+        before = self._recent[-1].counts if self._recent else {}
+        lately = _together(before, counts)
+        lossy = frozenset(cell for cell in current if _lost(cell, lately) > _lost(cell, before))
+        unanswered = frozenset(
+            cell for cell in current if unanswered_packets(cell, lately) > unanswered_packets(cell, before)
+        )
         self._recent.append(_Span(departures, usual, counts, opened_s, lossy, unanswered))
         if len(self._recent) > _RECENT_SPANS:
             counted, nics = (past := self._recent.popleft()).witnesses(past.departures)
@@ -120,6 +125,12 @@ class Losses:
         heard = [span.witnesses(cells) for span in self._recent]
         counted, total = sum(count for count, _ in heard), sum(nics for _, nics in heard)
         return sum(math.comb(total, k) * share**k * (1 - share) ** (total - k) for k in range(counted, total + 1))
+
+
+def _together(before: Mapping[str, Counts], now: Mapping[str, Counts]) -> dict[str, Counts]:
+    """What NICs have counted in two spans."""
+    pairs = ((nic, before.get(nic, _NONE), now.get(nic, _NONE)) for nic in before.keys() | now.keys())
+    return {nic: Counts(*map(sum, zip(then, since, strict=True))) for nic, then, since in pairs}
 
 
 def lost_verdict(job: JobView, clocks: HostClocks, stuck: Iterable[ConnView], since_s: float) -> list[Verdict]:

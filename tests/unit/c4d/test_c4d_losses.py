@@ -67,6 +67,19 @@ def test_a_link_is_named_by_the_ways_that_cross_it():
     assert loss.blame.component == Component("link", "x")
 
 
+def test_both_ends_need_not_count_in_the_same_span():
+    """A host's window ends when another's has just begun: the word of one of them comes a span later."""
+    ends = [{"a": Counts(2, 0, 0)}, {"b": Counts(0, 2, 0)}]
+    for order in (ends, ends[::-1]):
+        losses = Losses()
+        for span in range(20):
+            losses.add(CALM, 0.0, {}, float(span), CELLS)
+        for span in range(6):
+            losses.add(CALM | {("a", "b", "1"): 1.0}, 0.1, order[span % 2], 20.0 + span, CELLS)
+        (loss,) = losses.found(CELLS, {})
+        assert loss.blame.component == Component("path", "a>b")
+
+
 def test_a_moments_losses_are_no_finding():
     """Packets that were under way when a link flapped are sent again once."""
     assert _found(RECEIVER, lambda _, b: b == "b", 2) == []

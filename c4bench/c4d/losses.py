@@ -26,7 +26,10 @@ _NONE = Counts()
 
 
 class Loss(msgspec.Struct, frozen=True):
-    """A component that loses packets since `onset_s`; `early` packets came too early where it matters."""
+    """A component that loses packets since `onset_s`; `early` packets came too early where it matters.
+
+    Where none did, it loses acknowledgements.
+    """
 
     blame: Blame
     onset_s: float
@@ -80,6 +83,11 @@ class Losses:
             counted, nics = (past := self._recent.popleft()).witnesses(past.departures)
             self._past_counted += counted
             self._past += nics
+
+    def unanswered(self) -> frozenset[Cell]:
+        """The cells that may have lost acknowledgements in the newest span, where nothing else may be lost."""
+        newest = self._recent[-1]
+        return frozenset() if any(span.lossy for span in self._recent) else newest.unanswered
 
     def concerned(self) -> set[Cell]:
         """The cells that may be slow because they lost data or acknowledgements: what else is said of them can wait."""
@@ -166,7 +174,8 @@ def _explaining(blames: list[Blame], lossy: Collection[Cell]) -> list[Blame]:
 def loss_verdict(loss: Loss) -> Verdict:
     """The verdict on a component that loses packets or lets them overtake one another."""
     blame = loss.blame
-    evidence = [f"{loss.early} packets came too early and were sent again, on {len(blame.cells)} ways that cross it"]
+    early = f"{loss.early} packets came too early and were sent again, on {len(blame.cells)} ways that cross it"
+    evidence = [early if loss.early else "packets were sent again that had arrived, and ways are slower by that"]
     if blame.alternatives:
         evidence.append("this traffic cannot tell it from " + " or ".join(map(str, blame.alternatives)))
     return Verdict(

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from c4bench.c4d.answers import Answers
 from c4bench.c4d.busy import BusyNics
 from c4bench.c4d.columns import Floats
 from c4bench.c4d.devices import Counts
@@ -68,6 +69,7 @@ class SlowNetwork:
         self._naming = Naming(self._oneway)
         self._unsure: deque[Measured] = deque()
         self._losses = Losses()
+        self._answers = Answers(self._baseline.cell_chance)
         self._busy = BusyNics(self._ways)
         self._reroutes: deque[_Reroute] = deque(maxlen=_REROUTES_KEPT)
         self._missed: list[MissingLink] = []
@@ -124,8 +126,9 @@ class SlowNetwork:
         counts = counted(opened_s)
         current = self._matrix.current() if counts else ()
         self._losses.add(departures, self._baseline.high(), counts, opened_s, current)
+        self._answers.add(departures, self._losses.unanswered(), opened_s)
         links = self._view.links()
-        lost = self._lost(now_s, links) if self._losses.concerned() else []
+        lost = self._lost(now_s, links) if self._losses.concerned() or self._answers else []
         if uneven:
             return lost + self._judge_uneven(cells, opened_s, now_s, links)
         return lost + self._judge_span(cells, departures, opened_s, now_s, links)
@@ -182,7 +185,7 @@ class SlowNetwork:
 
     def _lost(self, now_s: float, links: Links) -> list[tuple[Verdict, float]]:
         """Verdicts on what loses packets, each once until it heals."""
-        found = self._losses.found(self._matrix.current(), links)
+        found = self._losses.found(self._matrix.current(), links) or self._answers.found(self._view.returning)
         fresh = self._naming.fresh(loss.blame.component for loss in found)
         return [(loss_verdict(loss), now_s) for loss in found if loss.blame.component in fresh]
 

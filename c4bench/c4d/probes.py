@@ -23,7 +23,7 @@ _POLITE_SHARE = 0.01
 _PROBE_S = 0.5
 # So many NICs are enough to find one that shares neither suspect.
 _THIRD_PARTIES = 32
-_CARRIERS = ("nic", "path", "link")
+_CARRIERS = ("nic", "path", "link", "switch")
 
 
 class Touched(NamedTuple):
@@ -71,6 +71,8 @@ class Paths:
     def touched(self, flow: Flow) -> Touched:
         """Its source's transmitter, its destination's receiver, both NICs, its path, its links; the NICs' other sides.
 
+        And the switches that its links lead to, by the same addresses.
+
         Which links acknowledgements take is not known; they are small enough not to mind a link's rate.
         """
         source, destination, port = flow
@@ -78,7 +80,7 @@ class Paths:
         found |= {Component("nic", source), Component("nic", destination)}
         if port in self._used.get((source, destination), (port,)):
             found.add(Component("path", f"{source}>{destination}"))
-        found |= {Component("link", hop) for hop in self._ways.get(flow, ())}
+        found |= {Component(kind, hop) for hop in self._ways.get(flow, ()) for kind in ("link", "switch")}
         back = {Component("nic", source, "rx"), Component("nic", destination, "tx")}
         return Touched(frozenset(found), frozenset(back))
 

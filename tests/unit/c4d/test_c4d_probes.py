@@ -63,6 +63,15 @@ def test_link_and_switch_port_are_triangulated():
     assert _left(suspects, plan, Component("link", "spine")) == {Component("link", "spine")}
 
 
+def test_what_crosses_a_link_to_a_switch_clears_both():
+    """Where a probe comes through, neither the link nor what it leads to is dead; another link may be."""
+    rail = {(a, b, 7): ("spine",) for a in _NICS for b in _NICS if a[:2] != b[:2]}
+    lost = Component("link", "lost")
+    suspects = [Component("link", "spine"), Component("switch", "spine"), lost]
+    plan = plan_probes(suspects, _NICS, Paths(rail), _RATE_BPS)
+    assert _left(suspects, plan, lost) == {lost}
+
+
 @given(st.lists(st.sampled_from(_NICS), min_size=2, max_size=6, unique=True))
 def test_probes_share_the_fabric_politely(nics):
     """However many flows are asked for, together they take 1 % of a NIC."""

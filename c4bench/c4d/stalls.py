@@ -7,7 +7,7 @@ import msgspec
 from c4bench.c4d.clocks import HostClocks
 from c4bench.c4d.connections import ConnView, cell_of, progress_s
 from c4bench.c4d.job_view import JobView
-from c4bench.c4d.localise import Blame, Cell, localise
+from c4bench.c4d.localise import Blame, Cell, Links, localise
 from c4bench.c4d.losses import counted, lost_verdict, unanswered_packets
 from c4bench.c4d.mismatch import side
 from c4bench.c4d.verdict import Verdict, rank_component
@@ -123,7 +123,8 @@ def network_verdict(
     cells = granted | (dead or {_back(view): view for view in arriving})
     working = _working(job, clocks, stuck, arriving) if dead else set()
     excess = dict.fromkeys(working, 0.0) | dict.fromkeys(cells, 1.0)
-    blames = localise(excess, links=job.links() | job.crossable(cells))
+    links = job.links() | job.crossable(cells)
+    blames = [_any_way(blame, granted, working, links) for blame in localise(excess, links=links)]
     shared = [blame for blame in blames if blame.component.kind != "path"] if dead else []
     well = _well(working, [*map(_cell, arriving), *map(_back, returned)])
     # Acknowledgements come back another way, which nobody has planned: what else stands still may miss only those.
@@ -131,6 +132,21 @@ def network_verdict(
         _blamed(job, graph, _sure(blame, well), [cells[cell] for cell in blame.cells], since_s)
         for blame in shared or blames
     ]
+
+
+def _any_way(blame: Blame, granted: Collection[Cell], working: Iterable[Cell], links: Links) -> Blame:
+    """With the links that all credit to a NIC, or all from it, may have crossed: which it did nobody has planned.
+
+    A cable that carries nothing either way leaves credit in vain in both, whose only NIC in common is well.
+    """
+    nic = blame.component
+    if nic.kind != "nic" or nic.side or not set(blame.cells) <= set(granted):
+        return blame
+    well = {hop for cell in working for hop in links.get(cell, ())}
+    ways = [[cell for cell in blame.cells if cell[end] == nic.name] for end in (0, 1)]
+    common = [set.intersection(*(set(links.get(cell, ())) for cell in cells)) - well for cells in ways if cells]
+    others = dict.fromkeys(Component("link", hop) for hops in common for hop in sorted(hops))
+    return msgspec.structs.replace(blame, alternatives=tuple(dict.fromkeys((*blame.alternatives, *others))))
 
 
 def _working(job: JobView, clocks: HostClocks, stuck: Sequence[ConnView], arriving: Sequence[ConnView]) -> set[Cell]:

@@ -1,9 +1,12 @@
 """Credit that is granted in vain: nothing is under way, and what granted it sends again."""
 
+from itertools import permutations
+
 import msgspec
 from c4d_telemetry import comm, conn, op, window
 
 from c4bench.c4d.detector import Detector
+from c4bench.c4d.fabric import Fabric
 from c4bench.c4d.job_view import JobView
 from c4bench.model.diagnosis import Component, Syndrome
 from c4bench.model.telemetry import NicRecord, RankRecord
@@ -12,16 +15,19 @@ RANKS = 4
 STOP_TICK, LAST_TICK = 20, 40
 
 
-def standstill(unanswered, again):
+def standstill(unanswered, again, ways=()):
     """What is said of a ring in which these connections wait for credit, and the NICs of these ranks send again."""
-    detector, said = Detector(), []
+    detector, said = Detector(Fabric(dict(ways))), []
     for tick in range(1, LAST_TICK):
         now_s, still, seq = tick / 10, tick > STOP_TICK, min(tick, STOP_TICK + 1)
         for rank in range(RANKS):
-            entered_s, peer = seq / 10 - 0.05, (rank + 1) % RANKS
+            entered_s = seq / 10 - 0.05
+            peers = {(rank + 1) % RANKS, *(peer for source, peer in unanswered if source == rank)}
+            awaits = {(rank - 1) % RANKS, *(source for source, peer in unanswered if peer == rank)}
             call = op(rank, seq, entered_s, 0.0 if still else entered_s + 0.01)
-            sending = conn(rank, peer, messages=min(tick, STOP_TICK), progress_s=min(tick, STOP_TICK) / 10 - 0.04)
-            state = "credit" if (rank, peer) in unanswered else "data"
+            moved = min(tick, STOP_TICK)
+            sending = {peer: conn(rank, peer, messages=moved, progress_s=moved / 10 - 0.04) for peer in sorted(peers)}
+            states = {peer: "credit" if (rank, peer) in unanswered else "data" for peer in peers}
             counts = (max(0, tick - STOP_TICK) if rank in again else 0, 0, 0)
             detector.feed(
                 window(
@@ -30,24 +36,36 @@ def standstill(unanswered, again):
                     now_s,
                     comms=[comm(RANKS)],
                     ranks=[RankRecord("job", rank, f"h{rank}", 100, "running")],
-                    ops=[msgspec.structs.replace(call, awaits=((rank - 1) % RANKS,))],
-                    conns=[msgspec.structs.replace(sending, state=state if still else "idle")],
+                    ops=[msgspec.structs.replace(call, awaits=tuple(sorted(awaits)))],
+                    conns=[
+                        msgspec.structs.replace(one, state=states[peer] if still else "idle")
+                        for peer, one in sending.items()
+                    ],
                     nics=[NicRecord(f"h{rank}/0", "linkup", *counts)],
                 )
             )
         said += detector.judge(now_s)
-    return [(one.syndrome, one.component) for one in said]
+    return said
 
 
 def test_credit_that_reaches_nobody_is_the_networks():
     """A NIC that carries nothing any more was cut between two messages: no bytes of it are under way, only credit."""
-    found = standstill({(0, 1), (1, 2)}, again={1, 2})
-    assert found == [(Syndrome.COMMUNICATION_HANG, Component("nic", "h1/0"))]
+    (found,) = standstill({(0, 1), (1, 2)}, again={1, 2})
+    assert (found.syndrome, found.component) == (Syndrome.COMMUNICATION_HANG, Component("nic", "h1/0"))
+
+
+def test_credit_in_vain_both_ways_may_be_a_cables():
+    """Of credit nobody knows the way: a link may have had to carry all that one NIC sent or was sent, which is well."""
+    ways = {(f"h{a}/0", f"h{b}/0", 1): (f"h{a}.up", f"h{a} side", f"h{b}.in") for a, b in permutations(range(RANKS), 2)}
+    (found,) = standstill({(0, 1), (1, 0), (1, 2), (2, 1)}, again={0, 1, 2}, ways=ways)
+    assert found.component == Component("nic", "h1/0")
+    assert Component("link", "h1 side") in found.alternatives
 
 
 def test_a_receiver_that_sends_nothing_again_has_granted_nothing():
     """Who waits for the credit of a rank that does not act accuses that rank and no part of the network."""
-    assert standstill({(0, 1)}, again=()) == [(Syndrome.NON_COMMUNICATION_HANG, Component("rank", "job:1"))]
+    (found,) = standstill({(0, 1)}, again=())
+    assert (found.syndrome, found.component) == (Syndrome.NON_COMMUNICATION_HANG, Component("rank", "job:1"))
 
 
 def test_a_way_that_is_not_known_may_be_any_between_the_same_ends():

@@ -112,7 +112,7 @@ class Losses:
         # yet is neither well nor ill. Of such ways nothing is said.
         silent = (self.concerned() - lossy) | {cell for cell in lossy & excess.keys() if excess[cell] <= _SLIGHT}
         excess = {cell: slowed for cell, slowed in excess.items() if cell not in silent}
-        blames = _explaining(localise(excess, _SLIGHT, links), lossy)
+        blames = _beside(_explaining(localise(excess, _SLIGHT, links), lossy), lossy)
         return [loss for loss in map(self._loss, blames) if loss]
 
     def _slowed(self, cell: Cell) -> float:
@@ -169,6 +169,26 @@ def _explaining(blames: list[Blame], lossy: Collection[Cell]) -> list[Blame]:
         for blame in blames
         if blame.component.kind != "path" or blame.alternatives or ends == {cell[1] for cell in blame.cells}
     ]
+
+
+def _beside(blames: list[Blame], lossy: Collection[Cell]) -> list[Blame]:
+    """Without NICs whose ways all are between NICs that exchange packets with one that loses most.
+
+    NICs count for all of their ways together: both ends have sent again, or got too early, what was lost elsewhere.
+    """
+    nics = [blame for blame in blames if blame.component.kind == "nic"]
+    if not nics:
+        return blames
+    worst = max(nics, key=lambda blame: len(blame.cells))
+    name = worst.component.name
+    partners = {nic for cell in lossy if name in cell[:2] for nic in cell[:2]}
+    return [
+        blame for blame in blames if blame not in nics or blame is worst or not partners.issuperset(_ends(blame.cells))
+    ]
+
+
+def _ends(cells: Iterable[Cell]) -> set[str]:
+    return {nic for cell in cells for nic in cell[:2]}
 
 
 def loss_verdict(loss: Loss) -> Verdict:

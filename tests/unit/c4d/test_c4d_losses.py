@@ -59,6 +59,13 @@ def test_what_hardly_lets_anything_through_is_named():
     assert loss.blame.component == Component("nic", "a", "tx")
 
 
+def test_what_a_lossy_nic_has_others_count_accuses_none_of_them():
+    """All who exchange packets with it count, also on ways between them; if such are slower, that is chance's doing."""
+    counts = {"a": Counts(6, 6, 0)} | {nic: Counts(2, 2, 0) for nic in "bcd"}
+    (loss,) = _found(counts, lambda a, b: "a" in (a, b) or b == "d", 5)
+    assert loss.blame.component == Component("nic", "a")
+
+
 def test_a_link_is_named_by_the_ways_that_cross_it():
     """Two pairs lose packets where their ways meet; others of the same NICs do not."""
     counts = {"a": Counts(3, 0, 0), "b": Counts(0, 3, 0), "c": Counts(3, 0, 0), "d": Counts(0, 3, 0)}

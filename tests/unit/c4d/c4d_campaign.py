@@ -48,7 +48,9 @@ def trial(seed):
     rank, at_s = draw.randrange(ranks), draw.uniform(*_HEALTHY_S)
     fault, syndrome, target = draw.choice(_FAULTS)(draw, job, rank, at_s)
     found = drive(job, [fault], at_s + _PATIENCE_S)
-    ours = [d for d in found if target in (d.component, *d.alternatives)]
+    # A dead NIC may come without its side: where it has stopped everything nothing tells whether the other one is well.
+    named = {target, Component(target.kind, target.name)} if syndrome is _HANG else {target}
+    ours = [d for d in found if not named.isdisjoint((d.component, *d.alternatives))]
     others = [d for d in found if d not in ours and not d.alternatives]
     right = bool(ours) and ours[0].syndrome == syndrome
     words = f"{seed}: {fault.kind} {fault.factor:.2f} {fault.side} of {target} on {traffic}, jitter {jitter}"

@@ -85,6 +85,21 @@ def nic_route(port: Port) -> str:
     return f"route replace default via {port.gateway} dev {port.nic.netdev} table {nic_table(port)}"
 
 
+def nic_neighbour(port: Port) -> str:
+    """Whom a NIC knows at the other end of its cable; forgotten when the NIC is set down."""
+    lladdr = nic_mac(port, leaf_end=True)
+    return f"neighbour replace {port.gateway} lladdr {lladdr} dev {port.nic.netdev} nud permanent"
+
+
+def leaf_port_up(port: Port) -> list[str]:
+    """The leaf's end of the cable set up, and told again whom the kernel forgot when it was set down."""
+    lladdr = nic_mac(port, leaf_end=False)
+    return [
+        f"link set {port.leaf_interface} up",
+        f"neighbour replace {port.nic.address} lladdr {lladdr} dev {port.leaf_interface} nud permanent",
+    ]
+
+
 def shaper(interface: str, rate_bps: float) -> str:
     """The port's rate: a deep queue, since go-back-N collapses on a shallow one; a burst too small to flatter."""
     return f"qdisc replace dev {interface} root tbf rate {rate_bps:.0f}bit burst 16k limit 8m"
@@ -160,14 +175,10 @@ def _cable_nic(port: Port, batches: dict[str, list[str]]) -> None:
         f"peer name {port.leaf_interface} netns {leaf} mtu {MTU_BYTES} address {leaf_mac}",
         f"address add {nic.address}/24 dev {nic.netdev}",
         f"link set {nic.netdev} up",
-        f"neighbour add {port.gateway} lladdr {leaf_mac} dev {nic.netdev} nud permanent",
+        nic_neighbour(port),
         f"rule add oif {nic.netdev} lookup {nic_table(port)} pref {nic_table(port)}",
     ]
-    batches[leaf] += [
-        f"address add {port.gateway}/24 dev {port.leaf_interface}",
-        f"link set {port.leaf_interface} up",
-        f"neighbour add {nic.address} lladdr {own_mac} dev {port.leaf_interface} nud permanent",
-    ]
+    batches[leaf] += [f"address add {port.gateway}/24 dev {port.leaf_interface}", *leaf_port_up(port)]
 
 
 def management_interface(index: int) -> str:
@@ -231,10 +242,15 @@ def build(topology: Topology) -> None:
 def nic_reset(port: Port, ifb: str) -> dict[str, list[str]]:
     """By tool, what makes a NIC what it is after a reset; what no fault has made is refused, which does no harm."""
     nic = port.nic
-    neighbour = f"neighbour replace {port.gateway} lladdr {nic_mac(port, leaf_end=True)} dev {nic.netdev} nud permanent"
     address = f"address replace {nic.address}/24 dev {nic.netdev}"
     return {
-        "ip": [f"link del {ifb}", f"link set {nic.netdev} mtu {MTU_BYTES} up", address, neighbour, nic_route(port)],
+        "ip": [
+            f"link del {ifb}",
+            f"link set {nic.netdev} mtu {MTU_BYTES} up",
+            address,
+            nic_neighbour(port),
+            nic_route(port),
+        ],
         "tc": [
             f"qdisc del dev {nic.netdev} ingress",
             f"qdisc del dev {nic.netdev} root",

@@ -110,7 +110,7 @@ class LabHost:
         if self._pid:
             return
         if self._crashed:
-            self._set_links("up")
+            self._join_links()
         power.prepare(self.host.name)
         reader, writer = os.pipe()
         child = os.fork()
@@ -133,7 +133,7 @@ class LabHost:
         """
         if not self._pid:
             return
-        self._set_links("down")
+        self._cut_links()
         os.kill(self._pid, signal.SIGKILL)
         while Path(f"/proc/{self._pid}/ns").exists() and _alive(self._pid):
             time.sleep(0.001)
@@ -143,12 +143,19 @@ class LabHost:
             for tool, lines in fabric.nic_reset(port, ifb).items():
                 fabric.batch(tool, "", lines, force=True)
 
-    def _set_links(self, state: str) -> None:
-        fabric.batch("ip", "", [f"link set {fabric.management_interface(self._index)} {state}"])
+    def _cut_links(self) -> None:
+        self._set_management("down")
         for port in self._ports:
-            fabric.batch("ip", fabric.leaf_name(port.leaf), [f"link set {port.leaf_interface} {state}"])
-            if state == "up":
-                fabric.batch("ip", "", [f"link set {port.nic.netdev} up", fabric.nic_route(port)])
+            fabric.batch("ip", fabric.leaf_name(port.leaf), [f"link set {port.leaf_interface} down"])
+
+    def _join_links(self) -> None:
+        self._set_management("up")
+        for port in self._ports:
+            fabric.batch("ip", fabric.leaf_name(port.leaf), fabric.leaf_port_up(port))
+            fabric.batch("ip", "", [f"link set {port.nic.netdev} up", fabric.nic_route(port)])
+
+    def _set_management(self, state: str) -> None:
+        fabric.batch("ip", "", [f"link set {fabric.management_interface(self._index)} {state}"])
 
 
 def _alive(pid: int) -> bool:

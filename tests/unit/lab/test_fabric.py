@@ -35,6 +35,18 @@ def test_neighbours_are_permanent_at_both_ends_of_every_link():
     assert all(line.endswith("nud permanent") for line in lines)
 
 
+def test_a_leaf_port_that_comes_back_knows_its_nic():
+    """The kernel forgets a fixed neighbour with the link, so whoever sets a leaf's port up says it in the same breath.
+
+    Resolved anew, it would cost whoever sends to the NIC up to a second after the next loss of its carrier.
+    """
+    port = fabric_of.ports(CLOS)[5]
+    up, neighbour = fabric.leaf_port_up(port)
+    assert up == "link set p1 up"
+    assert neighbour == "neighbour replace 10.1.1.1 lladdr 02:c4:01:01:00:01 dev p1 nud permanent"
+    assert neighbour in fabric.ip_commands(CLOS)["leaf1"]
+
+
 def link_message(name, flags, kind=16):
     """An rtnetlink link message as the kernel sends it."""
     label = name.encode() + b"\0"

@@ -7,9 +7,8 @@ class in a module of its own, and list it here under the name that the catalogue
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from c4bench.inject.witness import accelerator, echo, figure, forwarding
+from c4bench.inject.witness import accelerator, answer, echo, figure, forwarding
 from c4bench.inject.witness.base import Witness
-from c4bench.inject.witness.link import LinkFlaps, LinkState, SwitchState
 from c4bench.inject.witness.pace import ComputePace, LateStep, Standstill
 from c4bench.inject.witness.peak import PeakRate
 from c4bench.inject.witness.state import ENDED, STOPPED, ProcessState
@@ -24,16 +23,16 @@ WITNESSES: Mapping[str, Callable[[FaultRequest], Witness]] = {
     "echo_loss": echo.EchoLoss,
     "echo_order": echo.EchoOrder,
     "echo_size": echo.EchoSize,
-    "gid_table": figure.gid_table,
+    "gid_table": answer.gid_table,
     "gpu_clock": accelerator.clock,
     "gpu_ended": accelerator.ended,
     "gpu_power": accelerator.power,
     "gpu_standstill": accelerator.standstill,
     "gpu_xid": figure.gpu_xid,
     "late_step": LateStep,
-    "link_flaps": LinkFlaps,
+    "link_flaps": answer.link_flaps,
     "link_speed": figure.link_speed,
-    "link_state": LinkState,
+    "link_state": answer.link_state,
     "memory_available": figure.memory_available,
     "nics_dead": echo.NicsDead,
     "pcie_speed": figure.pcie_speed,
@@ -43,7 +42,7 @@ WITNESSES: Mapping[str, Callable[[FaultRequest], Witness]] = {
     "process_ended": partial(ProcessState, ENDED),
     "process_stopped": partial(ProcessState, STOPPED),
     "standstill": Standstill,
-    "switch_state": SwitchState,
+    "switch_state": answer.switch_state,
 }
 # Faults after which the host does not answer: only the controller can see that.
 ABSENCE = "absence"

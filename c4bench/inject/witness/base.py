@@ -25,7 +25,10 @@ class Aftermath(NamedTuple):
 
 
 class Witness(Protocol):
-    """Looks at one target three times, in this order. Blocks for at most the request's `witness_s` each time."""
+    """Looks at one target three times, in this order. Blocks for at most the request's `witness_s` each time.
+
+    After the fault it may give what comes back by itself more.
+    """
 
     def before(self) -> Values:
         """The target in health."""

@@ -72,6 +72,28 @@ def test_link_fault(name, up_and_across, place, prove, on):
     prove(name, place(towards if name == "port.down" else across))
 
 
+@pytest.fixture
+def unresolved(hosts, up_and_across, on):
+    """Within it a switch resolves the address of the first host's NIC anew; the switch, its port and the address."""
+    switch, port = up_and_across[1].split("/")
+    address = hosts[0].nics[0].address
+    fixed = on(switch, f"ip neighbour show {address} dev {port} nud permanent").split()
+    if not fixed:
+        pytest.skip(f"unsupported: {switch} knows {address} by no fixed neighbour that could be taken away")
+    on(switch, f"ip neighbour del {address} dev {port}")
+    yield switch, port, address
+    on(switch, f"ip neighbour replace {address} lladdr {fixed[fixed.index('lladdr') + 1]} dev {port} nud permanent")
+
+
+def test_a_nic_is_healed_when_packets_reach_it(injector, place, hosts, on, unresolved):
+    """A NIC is healed when somebody answers, not when its link is up and its switch is still asking for it."""
+    switch, port, address = unresolved
+    with injector.apply_at("nic.down", place(f"{hosts[0].name}/0"), lease_s=20.0):
+        # In vain, and from now on asked again once a second only.
+        on(switch, f"bash -c 'echo > /dev/udp/{address}/9'")
+    assert "lladdr" in on(switch, f"ip neighbour show {address} dev {port}")
+
+
 def test_a_place_in_words(inject, up_and_across, hosts, measure):
     """A scenario names any place as the command line does; no place and two places are refused."""
     with inject("link.rate", at=up_and_across[0], fraction=0.5) as fault:
@@ -93,15 +115,22 @@ def test_host_fault(name, hosts, place, prove):
 
 
 @pytest.mark.parametrize("name", HOSTS_GONE)
-def test_host_that_goes_away(name, injector, hosts, place, measure, healed):
-    """A host that does not answer comes back by itself when its lease ends, and has nothing left of the fault."""
-    lease_s = 4.0
+def test_host_that_goes_away(name, injector, hosts, place, measure, healed, state, inventory):
+    """A host that does not answer comes back by itself when its lease ends, and nothing is left of the fault.
+
+    Neither on the host nor at the switches' ends of its cables.
+    """
+    lease_s, before = 4.0, state()
     with injector.apply_at(name, place(hosts[-1].name), lease_s=lease_s) as fault:
         measure("faults.witnessed_fraction", float(fault.witness.seen), equals=1, clock=Clock.NONE, fault=name)
         measure("faults.onset_error_s", fault.onset_bound_s, unit="s", at_most=0.010, fault=name)
     end = healed()
     measure("lease.overrun_s", max(0.0, end["time_s"] - fault.expires_s), unit="s", at_most=1.0, fault=name)
     measure("faults.healed_fraction", float(end["recovered"] is True), equals=1, clock=Clock.NONE, fault=name)
+    after = state()
+    left = differences(*({switch: found[switch] for switch in inventory.switches} for found in (before, after)))
+    measure("faults.residue", len(left), at_most=0, clock=Clock.NONE, fault=name)
+    assert not left
 
 
 def test_the_fabric_is_as_it_was(state, hosts, place, injector, measure):

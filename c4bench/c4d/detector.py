@@ -2,9 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from functools import partial
 
-from c4bench.c4d import losses
 from c4bench.c4d.clocks import HostClocks
 from c4bench.c4d.deaths import death_verdicts
 from c4bench.c4d.fabric import Fabric
@@ -37,7 +35,7 @@ class JobDetector:
     def __init__(self, view: JobView, clocks: HostClocks, fabric: Fabric) -> None:
         self._view = view
         self._clocks = clocks
-        self._network = SlowNetwork(view, fabric)
+        self._network = SlowNetwork(view, clocks, fabric)
         self._outages = Outages(view, clocks)
         self._lateness: dict[int, Lateness] = {}
         self._wandering = Wandering()
@@ -161,8 +159,7 @@ class JobDetector:
         self._network.follow(now_s)
         uneven = bool(self._wandering.standing) or any(lateness.standing for lateness in self._lateness.values())
         span = span_s(self._view.pace_s())
-        counted = partial(losses.counted, self._view, self._clocks)
-        found = self._network.judge(now_s, span, counted, disturbed=disturbed, uneven=uneven)
+        found = self._network.judge(now_s, span, disturbed=disturbed, uneven=uneven)
         unexplained = [(one, alarmed_s) for one, alarmed_s in found if not self._outages.explain(one.component)]
         return [self._stamped(verdict, alarmed_s, now_s) for verdict, alarmed_s in unexplained]
 

@@ -22,6 +22,8 @@ from c4bench.model.diagnosis import Cause, Syndrome
 
 _SLIGHT = math.log(SLIGHT_RATIO)
 _RECENT_SPANS = 8
+# What waits for lost packets is slower by times; by so much of that, any way may be by what it meets.
+_HARDLY = 0.1
 _NONE = Counts()
 
 
@@ -66,10 +68,12 @@ class Losses:
         counts: Mapping[str, Counts],
         opened_s: float,
         current: Collection[Cell],
+        waiting: Mapping[Cell, float] = {},
     ) -> None:
         """Take in how far cells depart in a span, and healthy ones at most, and what NICs have counted in it.
 
-        Of the `current` cells, in use, those may lose so much that nothing arrives in a span that could be measured.
+        Of the `current` cells, in use, those may lose so much that nothing arrives in a span that could be measured:
+        they depart at least as far as what is under way has been `waiting`.
         Each end has windows of its own: what one counts now the other may have counted in the span before.
         """
         before = self._recent[-1].counts if self._recent else {}
@@ -78,7 +82,8 @@ class Losses:
         unanswered = frozenset(
             cell for cell in current if unanswered_packets(cell, lately) > unanswered_packets(cell, before)
         )
-        self._recent.append(_Span(departures, usual, counts, opened_s, lossy, unanswered))
+        stuck = {cell: waiting[cell] for cell in lossy & waiting.keys()}
+        self._recent.append(_Span({**departures, **stuck}, usual, counts, opened_s, lossy, unanswered))
         if len(self._recent) > _RECENT_SPANS:
             counted, nics = (past := self._recent.popleft()).witnesses(past.departures)
             self._past_counted += counted
@@ -108,9 +113,10 @@ class Losses:
         if not lossy:
             return []
         excess = {cell: self._slowed(cell) if cell in lossy else 0.0 for cell in current}
-        # Acknowledgements come back another way, which nobody has planned; and what has lost packets and is no slower
-        # yet is neither well nor ill. Of such ways nothing is said.
-        silent = (self.concerned() - lossy) | {cell for cell in lossy & excess.keys() if excess[cell] <= _SLIGHT}
+        # Acknowledgements come back another way, which nobody has planned; and NICs of what is hardly slower may have
+        # counted on other ways, so that it is neither well nor ill. Of such ways nothing is said.
+        hardly = max(_SLIGHT, _HARDLY * max(excess.values(), default=0.0))
+        silent = (self.concerned() - lossy) | {cell for cell in lossy & excess.keys() if excess[cell] <= hardly}
         excess = {cell: slowed for cell, slowed in excess.items() if cell not in silent}
         blames = _beside(_explaining(localise(excess, _SLIGHT, links), lossy), lossy)
         return [loss for loss in map(self._loss, blames) if loss]

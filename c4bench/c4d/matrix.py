@@ -93,6 +93,11 @@ class DelayMatrix:
         self._past["carried"][rows] = self._spans
         return frozenset(self._ways.cells[row] for row in rows[self._spans - last > _ABSENT_SPANS].tolist())
 
+    def message_bytes(self) -> dict[Cell, float]:
+        """The usual message of each cell that has carried any."""
+        sizes = self._past.used("message_bytes").tolist()
+        return {cell: size for cell, size in zip(self._ways.cells, sizes, strict=False) if size > 0}
+
     def current(self) -> set[Cell]:
         """The cells that connections are in now and have carried something: of others nothing can be said."""
         ways = self._marks.used("way")

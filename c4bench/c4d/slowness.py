@@ -2,21 +2,21 @@
 
 import statistics
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from c4bench.c4d.answers import Answers
 from c4bench.c4d.busy import BusyNics
+from c4bench.c4d.clocks import HostClocks
 from c4bench.c4d.columns import Floats
-from c4bench.c4d.devices import Counts
 from c4bench.c4d.evidence import SLIGHT, Evidence, Weight
 from c4bench.c4d.fabric import Fabric
 from c4bench.c4d.floors import Baseline
 from c4bench.c4d.job_view import JobView
 from c4bench.c4d.localise import Blame, Cell, Links, localise, meeting
-from c4bench.c4d.losses import Losses, loss_verdict
+from c4bench.c4d.losses import Losses, counted, loss_verdict
 from c4bench.c4d.matrix import DelayMatrix
 from c4bench.c4d.missing import BEYOND_SHARING, at_once, lacking, missing_verdict
 from c4bench.c4d.naming import Case, Naming
@@ -24,6 +24,7 @@ from c4bench.c4d.oneway import OneWay
 from c4bench.c4d.sides import Side, sides
 from c4bench.c4d.sweep import slow_nics
 from c4bench.c4d.thresholds import ALARM_SPANS, UNSURE_SPANS, WARM_UP_SPANS
+from c4bench.c4d.unfinished import unfinished
 from c4bench.c4d.verdict import Verdict
 from c4bench.c4d.ways import Measured, Ways
 from c4bench.model.diagnosis import Component
@@ -53,8 +54,9 @@ class _Reroute(NamedTuple):
 class SlowNetwork:
     """Follows one job's delay matrix, on a `fabric` with other jobs."""
 
-    def __init__(self, view: JobView, fabric: Fabric) -> None:
+    def __init__(self, view: JobView, clocks: HostClocks, fabric: Fabric) -> None:
         self._view = view
+        self._clocks = clocks
         self._fabric = fabric
         self._ways = Ways()
         self._matrix = DelayMatrix(self._ways)
@@ -91,15 +93,9 @@ class SlowNetwork:
         return [verdict for verdict in verdicts if verdict.component in fresh]
 
     def judge(
-        self,
-        now_s: float,
-        span_s: float,
-        counted: Callable[[float], Mapping[str, Counts]],
-        *,
-        disturbed: bool,
-        uneven: bool = False,
+        self, now_s: float, span_s: float, *, disturbed: bool, uneven: bool = False
     ) -> list[tuple[Verdict, float]]:
-        """New verdicts with the time of their alarm, once every `span_s`; `counted` tells NICs' losses since a time.
+        """New verdicts with the time of their alarm, once every `span_s`.
 
         A `disturbed` span (a rank has just become late, an operation stood still) makes transfers collide that
         otherwise do not: it is neither judged nor learned from. While a known late rank makes all spans `uneven`, only
@@ -123,9 +119,10 @@ class SlowNetwork:
         self._newest = np.concatenate([self._newest, np.full(len(self._ways.cells) - len(self._newest), np.nan)])
         self._newest[cells.rows] = cells.figures
         departures = self._baseline.departures(cells)
-        counts = counted(opened_s)
+        counts = counted(self._view, self._clocks, opened_s)
         current = self._matrix.current() if counts else ()
-        self._losses.add(departures, self._baseline.high(), counts, opened_s, current)
+        waiting = self._waiting(cells) if counts else {}
+        self._losses.add(departures, self._baseline.high(), counts, opened_s, current, waiting)
         self._answers.add(departures, self._losses.unanswered(), opened_s)
         links = self._view.links()
         lost = self._lost(now_s, links) if self._losses.concerned() or self._answers else []
@@ -174,6 +171,13 @@ class SlowNetwork:
         self._evidence.clear()
         self._sides.clear()
         return self._naming.name(self._busy.judge_uneven(fresh, opened_s, links), fresh, now_s)
+
+    def _waiting(self, measured: Measured) -> dict[Cell, float]:
+        """How far cells depart at least of which nothing was measured, by transfers that have not ended."""
+        least = unfinished(self._view, self._clocks, self._matrix.message_bytes())
+        waiting = {cell: cost for cell, cost in least.items() if cell not in measured}
+        departures = self._baseline.departures(self._ways.measured({**measured, **waiting}))
+        return {cell: value for cell, value in departures.items() if cell in waiting}
 
     def _busy_nics(self, fresh: Measured, opened_s: float, links: Links) -> list[Case]:
         """The NICs that are busy longer, but for those that another job has just come upon."""

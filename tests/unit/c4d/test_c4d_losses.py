@@ -59,6 +59,20 @@ def test_what_hardly_lets_anything_through_is_named():
     assert loss.blame.component == Component("nic", "a", "tx")
 
 
+def test_what_lets_nothing_through_is_slow_by_what_is_under_way():
+    """A way that loses packets, and on which no message has ended since, is named; an idle one beside it is not."""
+    slow, idle = ("a", "b", "1"), ("b", "c", "1")
+    measured = {cell: 0.0 for cell in CELLS if cell not in (slow, idle)}
+    counts = {"a": Counts(3, 0, 0), "b": Counts(0, 3, 0)}
+    for waiting, named in (({}, []), ({slow: 1.0}, [Component("path", "a>b")]), ({idle: 1.0}, [])):
+        losses = Losses()
+        for span in range(20):
+            losses.add(CALM, 0.0, {}, float(span), CELLS)
+        for span in range(5):
+            losses.add(measured, 0.1, counts, 20.0 + span, CELLS, waiting)
+        assert [loss.blame.component for loss in losses.found(CELLS, {})] == named
+
+
 def test_what_a_lossy_nic_has_others_count_accuses_none_of_them():
     """All who exchange packets with it count, also on ways between them; if such are slower, that is chance's doing."""
     counts = {"a": Counts(6, 6, 0)} | {nic: Counts(2, 2, 0) for nic in "bcd"}
@@ -72,6 +86,21 @@ def test_a_link_is_named_by_the_ways_that_cross_it():
     links = {cell: ("x",) if cell[:2] in {("a", "b"), ("c", "d")} else ("y",) for cell in CELLS}
     (loss,) = _found(counts, lambda a, b: (a, b) in {("a", "b"), ("c", "d")}, 5, links=links)
     assert loss.blame.component == Component("link", "x")
+
+
+def test_a_way_that_is_hardly_slower_accuses_nobody():
+    """Its NICs count for all of their ways; what is many times slower loses the packets, and those meet on a link."""
+    counts = {"a": Counts(6, 0, 0), "b": Counts(0, 9, 0), "c": Counts(3, 0, 0)}
+    excess = {("a", "b"): 6.0, ("c", "b"): 5.0, ("d", "b"): 0.4}
+    links = {cell: ("x",) if cell[:2] in {("a", "b"), ("c", "b")} else ("y",) for cell in CELLS}
+    losses = Losses()
+    for span in range(20):
+        losses.add(CALM, 0.0, {}, float(span), CELLS)
+    for span in range(5):
+        slow = {cell: excess.get(cell[:2], 0.0) for cell in CELLS}
+        losses.add(slow, 0.1, counts | {"d": Counts(1, 0, 0)}, 20.0 + span, CELLS)
+    (loss,) = losses.found(CELLS, links)
+    assert Component("link", "x") in (loss.blame.component, *loss.blame.alternatives)
 
 
 def test_both_ends_need_not_count_in_the_same_span():

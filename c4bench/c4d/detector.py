@@ -57,6 +57,11 @@ class JobDetector:
 
     def judge(self, now_s: float) -> list[Diagnosis]:
         """New findings at `now_s`, the master's clock."""
+        found = self._judge(now_s)
+        self._network.named((part for one in found for part in (one.component, *one.alternatives)), now_s)
+        return found
+
+    def _judge(self, now_s: float) -> list[Diagnosis]:
         lost = self._outages.judge(now_s)
         hangs = self._judge_hangs(now_s)
         if hangs or self._hung or self._unsure:

@@ -1,7 +1,8 @@
-"""What is slower since C4P misses a link: others carry what it did, and are well."""
+"""Links that C4P misses: others carry what they did, and are well, whether or not anything is slower for that."""
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from c4bench.c4d.localise import Blame, Links
 from c4bench.c4d.switches import switches
@@ -16,6 +17,60 @@ _MOVED_SPANS = 2
 _WAYS_IN = 2
 # Transfers that share links with others become no slower than this.
 BEYOND_SHARING = math.log(PEER_RATIO)
+
+
+class MissingLinks:
+    """Follows which of the missing links a job has lost, and says each once until it is back.
+
+    That is at once where something is slower for want of it, and else when it has been missing for longer than a flap.
+    """
+
+    def __init__(self) -> None:
+        self._missing: Collection[MissingLink] = ()
+        # The links between switches that the job's ways lead over, and its NICs' own; also those that went missing.
+        self._used: set[str] = set()
+        self._own: set[str] = set()
+        self._said: list[MissingLink] = []
+        self._named_s: dict[str, float] = {}
+
+    def follow(self, missing: Collection[MissingLink], ways: Iterable[Sequence[str]]) -> None:
+        """What is missing now, and the links of the ways that the job uses."""
+        self._missing = missing
+        names, known = {one.name for one in missing}, [way for way in ways if way]
+        self._used = {hop for way in known for hop in way[1:-1]} | (self._used & names)
+        self._own = {hop for way in known for hop in (way[0], way[-1])} | (self._own & names)
+        self._said = [one for one in self._said if one.name in names]
+
+    def named(self, components: Iterable[Component], now_s: float) -> None:
+        """These are findings of the job already, for whatever reason."""
+        self._named_s |= {one.name: now_s for one in components if one.kind == "link"}
+
+    def lacked(self, wanting: Mapping[Blame, list[MissingLink]], onset_s: float) -> list[Verdict]:
+        """On what is missing where something is slower for want of it, since `onset_s`."""
+        times = Counter(one for found in wanting.values() for one in found if self._news(one))
+        return self._say([one for one, _ in times.most_common()], wanting, onset_s)
+
+    def lasting(self, now_s: float, flap_s: float) -> list[Verdict]:
+        """On what the job's ways led over and has been missing for longer than `flap_s`."""
+        gone = (one for one in self._missing if one.name in self._used and now_s - one.missed_s > flap_s)
+        lost = [one for one in gone if self._news(one)]
+        return self._say(lost, (), min((one.heard_s for one in lost), default=now_s))
+
+    def _news(self, one: MissingLink) -> bool:
+        """Whether neither it nor what went with it has been said, or named since it was last heard.
+
+        Nobody goes round a NIC's own links: what went with them is the NIC, its host or its leaf, and shows by itself.
+        """
+        named = (other for other in self._missing if self._named_s.get(other.name, -math.inf) >= other.heard_s)
+        own = (other for other in self._missing if other.name in self._own)
+        return not at_once(one, (*self._said, *named, *own))
+
+    def _say(self, lost: Sequence[MissingLink], slower: Collection[Blame], onset_s: float) -> list[Verdict]:
+        if not lost:
+            return []
+        together = [one for one in self._missing if at_once(one, lost)]
+        self._said += together
+        return [missing_verdict(together, lost, slower, onset_s)]
 
 
 def lacking(
@@ -42,7 +97,7 @@ def at_once(one: MissingLink, others: Iterable[MissingLink]) -> bool:
 def missing_verdict(
     together: Sequence[MissingLink], lacked: Sequence[MissingLink], slower: Collection[Blame], onset_s: float
 ) -> Verdict:
-    """The finding on links that were missed `together`, some of which something was `slower` for want of.
+    """The finding on links that were missed `together`, of which a job `lacked` some, and may be `slower` for that.
 
     Others are missed with one that is silent because nothing leads beyond it. Where none was heard to be, nothing tells
     which it was; and where one link carries all of it now, a switch may be sending everything there. A switch that has
@@ -55,7 +110,8 @@ def missing_verdict(
     suspects = [*links, *_dead(together, silent)]
     component = Component("link", first.name)
     names = " and ".join(str(blame.component) for blame in slower)
-    evidence = [f"no probe crosses it since {first.heard_s:.3f} s, and {names} is slower since"]
+    cost = f"{names} is slower since" if slower else "nothing is known to be slower for that"
+    evidence = [f"no probe crosses it since {first.heard_s:.3f} s, and {cost}"]
     if len(together) > 1:
         evidence.append(f"missed with it: {', '.join(one.name for one in together if one != first)}")
     return Verdict(

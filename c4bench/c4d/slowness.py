@@ -1,8 +1,8 @@
 """Communication slowness: which component makes transfers longer per byte than they were, span after span."""
 
 import statistics
-from collections import Counter, deque
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,12 +18,12 @@ from c4bench.c4d.job_view import JobView
 from c4bench.c4d.localise import Blame, Cell, Links, localise, meeting
 from c4bench.c4d.losses import Losses, counted, loss_verdict
 from c4bench.c4d.matrix import DelayMatrix
-from c4bench.c4d.missing import BEYOND_SHARING, at_once, lacking, missing_verdict
+from c4bench.c4d.missing import BEYOND_SHARING, MissingLinks, lacking
 from c4bench.c4d.naming import Case, Naming
 from c4bench.c4d.oneway import OneWay
 from c4bench.c4d.sides import Side, sides
 from c4bench.c4d.sweep import slow_nics
-from c4bench.c4d.thresholds import ALARM_SPANS, UNSURE_SPANS, WARM_UP_SPANS
+from c4bench.c4d.thresholds import ALARM_SPANS, UNSURE_SPANS, WARM_UP_SPANS, benign_stall_s
 from c4bench.c4d.unfinished import unfinished
 from c4bench.c4d.verdict import Verdict
 from c4bench.c4d.ways import Measured, Ways
@@ -74,7 +74,7 @@ class SlowNetwork:
         self._answers = Answers(self._baseline.cell_chance)
         self._busy = BusyNics(self._ways)
         self._reroutes: deque[_Reroute] = deque(maxlen=_REROUTES_KEPT)
-        self._missed: list[MissingLink] = []
+        self._missing = MissingLinks()
 
     def follow(self, now_s: float) -> None:
         """Take in the newest one-way delays, whether or not they will be needed."""
@@ -91,6 +91,10 @@ class SlowNetwork:
         verdicts = slow_nics(swept, self._naming.nics)
         fresh = self._naming.swept(verdict.component for verdict in verdicts)
         return [verdict for verdict in verdicts if verdict.component in fresh]
+
+    def named(self, components: Iterable[Component], now_s: float) -> None:
+        """These have been found, by whichever judgement of the job: links among them are not said to be missing."""
+        self._missing.named(components, now_s)
 
     def judge(
         self, now_s: float, span_s: float, *, disturbed: bool, uneven: bool = False
@@ -109,13 +113,15 @@ class SlowNetwork:
         opened_s, self._opened_s = self._opened_s, now_s
         self._lasted_s = now_s - opened_s
         cells, rerouted, came = self._matrix.close()
+        links = self._view.links()
         if came:
-            self._fabric.company.came(self._view.job, opened_s, now_s, came, self._view.links())
+            self._fabric.company.came(self._view.job, opened_s, now_s, came, links)
         if rerouted:
             self._reroutes.append(_Reroute(opened_s, now_s, rerouted))
+        missing = self._lasting(now_s, links)
         self._spans += bool(cells)
         if not cells or disturbed or self._spans <= WARM_UP_SPANS:
-            return []
+            return missing
         self._newest = np.concatenate([self._newest, np.full(len(self._ways.cells) - len(self._newest), np.nan)])
         self._newest[cells.rows] = cells.figures
         departures = self._baseline.departures(cells)
@@ -124,11 +130,11 @@ class SlowNetwork:
         waiting = self._waiting(cells) if counts else {}
         self._losses.add(departures, self._baseline.high(), counts, opened_s, current, waiting)
         self._answers.add(departures, self._losses.unanswered(), opened_s)
-        links = self._view.links()
         lost = self._lost(now_s, links) if self._losses.concerned() or self._answers else []
+        found = missing + lost
         if uneven:
-            return lost + self._judge_uneven(cells, opened_s, now_s, links)
-        return lost + self._judge_span(cells, departures, opened_s, now_s, links)
+            return found + self._judge_uneven(cells, opened_s, now_s, links)
+        return found + self._judge_span(cells, departures, opened_s, now_s, links)
 
     def _judge_span(
         self,
@@ -153,7 +159,8 @@ class SlowNetwork:
         self._learn(fresh.pick(~fresh.among(doubted)), doubted, links)
         blames = localise(self._excess(leaning), links=links) if leaning else []
         blames, wanting = self._unexplained(blames, weights, links)
-        missing = self._missing(wanting, weights, now_s)
+        onset_s = min((_onset_s(weights, blame) for blame in wanting), default=now_s)
+        missing = [(verdict, now_s) for verdict in self._missing.lacked(wanting, onset_s)]
         blames = [blame for blame in self._together(blames, weights, links) if self._founded(blame, weights)]
         blames = [blame for blame in blames if not _with_mates(blame, leaning)]
         blames = [blame for blame in blames if concerned.isdisjoint(blame.cells)]
@@ -232,7 +239,7 @@ class SlowNetwork:
         Some of that comes for want of links that are missing.
         """
         lasting = [blame for blame in blames if _spans(weights, blame) >= ALARM_SPANS]
-        lacked = {blame: self._lacking(blame, weights, links) for blame in lasting}
+        lacked = {blame: self._lacking(blame, weights) for blame in lasting}
         explained = [blame for blame in lasting if lacked[blame] or self._met(blame, weights, links)]
         anew = {cell for blame in explained for cell in blame.cells}
         for cell in anew:
@@ -242,24 +249,15 @@ class SlowNetwork:
         wanting = {blame: found for blame, found in lacked.items() if found}
         return [blame for blame in blames if blame not in explained], wanting
 
-    def _lacking(self, blame: Blame, weights: Mapping[Cell, Weight], links: Links) -> list[MissingLink]:
-        return lacking(blame, links, _onset_s(weights, blame), self._lasted_s, self._fabric.missing)
-
-    def _missing(
-        self, wanting: Mapping[Blame, list[MissingLink]], weights: Mapping[Cell, Weight], now_s: float
-    ) -> list[tuple[Verdict, float]]:
-        """A verdict on what is missing where something is slower for want of it, once until it is back."""
+    def _lacking(self, blame: Blame, weights: Mapping[Cell, Weight]) -> list[MissingLink]:
         missing = self._fabric.missing
-        names = {one.name for one in missing}
-        self._missed = [one for one in self._missed if one.name in names]
-        times = Counter(one for found in wanting.values() for one in found if not at_once(one, self._missed))
-        if not times:
-            return []
-        together = [one for one in missing if at_once(one, times)]
-        self._missed += together
-        lacked = [one for one, _ in times.most_common()]
-        onset_s = min(_onset_s(weights, blame) for blame in wanting)
-        return [(missing_verdict(together, lacked, wanting, onset_s), now_s)]
+        crossed = self._view.crossable(blame.cells) if missing else {}
+        return lacking(blame, crossed, _onset_s(weights, blame), self._lasted_s, missing)
+
+    def _lasting(self, now_s: float, links: Mapping[Cell, Sequence[str]]) -> list[tuple[Verdict, float]]:
+        """Verdicts on links that the job's ways led over, and that are missing for longer than what is benign."""
+        self._missing.follow(self._fabric.missing, links.values())
+        return [(verdict, now_s) for verdict in self._missing.lasting(now_s, benign_stall_s(self._view.period_s()))]
 
     def _met(self, blame: Blame, weights: Mapping[Cell, Weight], links: Links) -> bool:
         """Whether something became slow as another job came there, or as a connection of its own did.

@@ -7,7 +7,7 @@ from c4d_telemetry import MIX
 from c4bench.c4d.detector import Detector
 from c4bench.c4d.fabric import Fabric
 from c4bench.c4d.localise import Blame
-from c4bench.c4d.missing import at_once, lacking
+from c4bench.c4d.missing import MissingLinks, at_once, lacking
 from c4bench.model.diagnosis import Cause, Component
 from c4bench.model.fabric import MissingLink
 from c4bench.model.recording import LinksMissing
@@ -17,6 +17,7 @@ from c4bench.sim.model import SimFault, SimFaultKind, SimJob
 
 LOST_S, MISSED_S, UNTIL_S = 4.0, 4.3, 8.0
 ONSET_S = 4.1
+FLAP_S = 1.0
 RING = (StepOp("all_reduce", 4 << 20, 0.02),)
 PAIR, EIGHT = SimJob(2, RING, seed=1), SimJob(8, MIX, seed=1)
 # What leaves a leaf goes by up:LEAF>SPINE and comes to the other by down:SPINE>LEAF; up:0>1 and its way back are lost.
@@ -40,18 +41,26 @@ def ways(job):
     }
 
 
+def over_what_is_lost(job):
+    """The same, but from rank 0 to its peer beyond by the link that is lost."""
+    return {
+        way: (hops[0], "up:0>1", "down:1>1", hops[-1]) if way[:2] == ("h0/0", "h1/0") else hops
+        for way, hops in ways(job).items()
+    }
+
+
 def slower(rank, peer, factor=0.6, at_s=ONSET_S):
     return SimFault(SimFaultKind.PATH_RATE, rank, at_s, factor=factor, peer=peer)
 
 
-def said(job, *faults, missing=(THERE, BACK), until_s=UNTIL_S, known=None):
-    """What is found while C4P misses these links."""
+def said(job, *faults, missing=(THERE, BACK), until_s=UNTIL_S, known=None, back_s=float("inf")):
+    """What is found while C4P misses these links, which it does until `back_s`."""
     detector, found = Detector(Fabric(ways(job) if known is None else known)), []
     for tick in simulate(job, faults, until_s):
         for window in tick.windows:
             detector.feed(window)
         if tick.time_s >= MISSED_S:
-            detector.hear(LinksMissing(tick.time_s, missing))
+            detector.hear(LinksMissing(tick.time_s, missing if tick.time_s < back_s else ()))
         found += detector.judge(tick.time_s)
     return found
 
@@ -143,6 +152,53 @@ def test_an_explained_path_can_fail_as_any_other():
     """What it costs beside what was moved is its measure from then on; the link is said once."""
     found = said(EIGHT, slower(2, 6, factor=0.7), slower(2, 6, factor=0.4, at_s=10.0), until_s=14.0)
     assert [one.component.kind for one in found] == ["link", "path"]
+
+
+def test_a_link_that_stays_missing_is_found_though_nothing_is_slower():
+    """C4P has gone round it, and nothing costs more: people hear once of what died, a second later."""
+    (found,) = said(PAIR, known=over_what_is_lost(PAIR))
+    assert (found.cause, found.component) == (Cause.LINK_MISSING, Component("link", THERE.name))
+    assert FLAP_S < found.named_s - MISSED_S < FLAP_S + 0.5
+    assert found.onset_s == LOST_S
+    assert "nothing is known to be slower" in found.evidence[0]
+
+
+def test_a_link_that_flaps_or_that_no_way_led_over_is_no_finding():
+    """A flap is benign, and what a job does not use is not for its findings."""
+    assert said(PAIR, known=over_what_is_lost(PAIR), back_s=MISSED_S + FLAP_S) == []
+    assert said(PAIR) == []
+
+
+def test_a_link_that_was_found_for_what_it_slows_is_not_found_again():
+    """The same link is missing, and its finding stands until it is back."""
+    found = said(PAIR, slower(0, 1), known=over_what_is_lost(PAIR))
+    assert [one.cause for one in found] == [Cause.LINK_MISSING]
+    assert "is slower" in found[0].evidence[0]
+
+
+def test_what_a_hang_was_said_of_is_not_said_to_be_missing():
+    """Until C4P had moved it the job stood still for want of that link, which is a finding already."""
+    links = MissingLinks()
+    links.follow((THERE,), [("at", THERE.name, "to")])
+    links.named([Component("link", THERE.name)], MISSED_S)
+    assert links.lasting(MISSED_S + 2 * FLAP_S, FLAP_S) == []
+    lost_again = msgspec.structs.replace(THERE, heard_s=MISSED_S + 5.0, missed_s=MISSED_S + 5.3)
+    links.follow((lost_again,), [("at", THERE.name, "to")])
+    assert len(links.lasting(MISSED_S + 5.3 + 2 * FLAP_S, FLAP_S)) == 1
+
+
+def test_what_went_with_a_nics_own_link_is_not_gone_round():
+    """Of a leaf that has died, or a host, the NICs tell: links beyond are missed with theirs."""
+    for end in ("at:h0/0", "to:h1/0"):
+        with_it = msgspec.structs.replace(THERE, name=end, silent=True)
+        assert said(PAIR, missing=(THERE, BACK, with_it), known=over_what_is_lost(PAIR)) == []
+
+
+def test_the_way_that_is_not_known_may_cross_what_carries_instead():
+    """Of a connection that is left to the fabric the links may be any of those between its ends."""
+    known = {way: hops for way, hops in ways(PAIR).items() if way[2] != 0xC000}
+    (found,) = said(PAIR, slower(0, 1), known=known)
+    assert found.component == Component("link", THERE.name)
 
 
 CELL = ("a", "b", "1")

@@ -22,6 +22,7 @@ from c4bench.c4d.thresholds import (
     SETTLE_OPS,
     SIGMAS,
     TAIL_POWER,
+    benign_stall_s,
 )
 from c4bench.c4d.wandering import Wandering
 
@@ -91,7 +92,7 @@ class Lateness:
         telling = np.flatnonzero((taught >= MIN_HISTORY_OPS) & (beyond.max(axis=1) > MATERIAL_SHARE)).tolist()
         found = {index: late for index in telling if (late := self._late(int(rows[index]), period_s))}
         passing = np.setdiff1d(np.flatnonzero(taught >= MIN_HISTORY_OPS), list(found))
-        found |= self._come_and_gone(rows, ops.ranks, beyond, passing)
+        found |= self._come_and_gone(rows, ops, beyond, passing, benign_stall_s(period_s))
         young = taught < FIRST_HISTORY_OPS
         young[list(found)] = False
         self._teach(rows[young], shares[young])
@@ -209,7 +210,9 @@ class Lateness:
             for place, run in ops.items()
         ]
 
-    def _come_and_gone(self, rows: Ints, ranks: Ints, beyond: Floats, passing: Ints) -> dict[int, list[Late]]:
+    def _come_and_gone(
+        self, rows: Ints, ops: Finished, beyond: Floats, passing: Ints, stall_s: float
+    ) -> dict[int, list[Late]]:
         """Members that are late again and again, though no run of theirs tells; in the order of operations."""
         table, found = self._table, {}
         late = beyond[passing] > table["lawful"][rows[passing], None]
@@ -217,20 +220,23 @@ class Lateness:
         table["counted"][rows[passing]] = True
         begin = 0
         for end in np.flatnonzero(odd).tolist():
-            self._wandering.pass_over(ranks[passing[begin:end]])
+            self._wandering.pass_over(ops.ranks[passing[begin:end]])
             begin, index = end + 1, int(passing[end])
-            if named := self._wanderers(int(rows[index]), ranks[index].tolist(), beyond[index], late[end]):
+            op = ops.pick(passing[end : end + 1])
+            if named := self._wanderers(int(rows[index]), op, beyond[index], late[end], stall_s):
                 found[index] = named
-        self._wandering.pass_over(ranks[passing[begin:]])
+        self._wandering.pass_over(ops.ranks[passing[begin:]])
         return found
 
-    def _wanderers(self, row: int, ranks: list[int], beyond: Floats, late: Bools) -> list[Late]:
-        standing = self._standing.get(row, set())
+    def _wanderers(self, row: int, op: Finished, beyond: Floats, late: Bools, stall_s: float) -> list[Late]:
+        standing, ranks = self._standing.get(row, set()), op.ranks[0].tolist()
+        came_s, since_s = op.entered_s[0].tolist(), (op.entered_s - op.gap_s)[0].tolist()
         places = {ranks[place]: place for place in np.flatnonzero(late).tolist() if place not in standing}
-        found = self._wandering.judge(places, ranks)
-        entered_s, comm = self._newest_first(row, self._entered_s)[0], int(self._table["comm"][row])
+        spells = {rank: (since_s[place], came_s[place]) for rank, place in places.items()}
+        found = self._wandering.judge(spells, ranks, stall_s)
+        comm = int(self._table["comm"][row])
         return [
-            Late(comm, place, float(beyond[place]), count, float(entered_s[place]), lasting=False)
+            Late(comm, place, float(beyond[place]), count, came_s[place], lasting=False)
             for place, count in ((places[rank], count) for rank, count in found.items() if rank in places)
         ]
 

@@ -3,11 +3,14 @@
 Uneven work, collections of garbage and slow reads befall one rank of a job as well as another. That most of them befall
 the same one by chance has a probability, and below one in ten million it is that rank's doing. Groups of a few ranks
 would need many more times to tell, so the whole job's are counted together.
+
+What makes a rank late in an operation may do so in the next ones as well, and is one episode; but what outlasts any
+benign stall is another.
 """
 
 import math
 from collections import Counter, deque
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from c4bench.c4d.columns import Ints
 from c4bench.c4d.thresholds import CHANCE
@@ -19,12 +22,13 @@ _WELL_OPS = 64
 
 
 class Wandering:
-    """Counts the episodes of lateness of each of a job's members, which begin after an operation it was in time for."""
+    """Counts the episodes of lateness of each of a job's members."""
 
     def __init__(self) -> None:
         self._members: set[int] = set()
         self._episodes: deque[tuple[int, float]] = deque(maxlen=_EPISODES)
-        self._late: frozenset[int] = frozenset()
+        # Since when (s) those are late that were in their last operation.
+        self._late: dict[int, float] = {}
         self._last: dict[int, float] = {}
         self._ops = 0.0
 
@@ -33,12 +37,21 @@ class Wandering:
         """Members that were found and have been late again not long ago."""
         return frozenset(self._last)
 
-    def judge(self, late: Collection[int], members: Collection[int]) -> dict[int, int]:
-        """Take in who of these members was late in an operation; those newly found, by how many episodes tell."""
+    def judge(
+        self, late: Mapping[int, tuple[float, float]], members: Collection[int], stall_s: float
+    ) -> dict[int, int]:
+        """Take in an operation of these members; those newly found, by how many episodes tell.
+
+        Of those that were late it is known since when they had computed, and when they came (s). No benign stall lasts
+        longer than `stall_s`.
+        """
         self._members.update(members)
         self._ops += len(members) / len(self._members)
-        began = frozenset(late) - self._late
-        self._late = self._late.difference(members).union(late)
+        began = {
+            one: since_s for one, (since_s, at_s) in late.items() if at_s - self._late.get(one, -math.inf) > stall_s
+        }
+        kept = {one: since_s for one, since_s in self._late.items() if one in late or one not in members}
+        self._late = kept | began
         self._last = {one: last for one, last in self._last.items() if self._ops - last < _WELL_OPS}
         for member in began:
             if member in self._last:
@@ -51,7 +64,7 @@ class Wandering:
         """Take in operations in which nobody was late, of members known before, shape (operations, members)."""
         if self._late:
             for op in members.tolist():
-                self.judge((), op)
+                self.judge({}, op, math.inf)
         elif members.size:
             self._ops += members.size / len(self._members)
             self._last = {one: last for one, last in self._last.items() if self._ops - last < _WELL_OPS}

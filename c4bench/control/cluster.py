@@ -22,9 +22,9 @@ from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.event import Diagnosed, Event, Steered
 from c4bench.model.fabric import Flow, Host, Nic
 from c4bench.model.fabric import Path as FabricPath
-from c4bench.model.recording import Record
 from c4bench.model.steering import Incident, Policy
 from c4bench.model.telemetry import Window
+from c4bench.record.telemetry import Recording
 from c4bench.wire.messages import Burst, Exchange, Hello, JobSpec, Launch
 
 Answer = TypeVar("Answer")
@@ -188,10 +188,10 @@ class Cluster:
         """The telemetry received from a running job so far."""
         return [record for record in self.recording(job) if isinstance(record, Window)]
 
-    def recording(self, job: str) -> list[Record]:
+    def recording(self, job: str) -> Recording:
         """What C4D has heard of a running job so far."""
-        return self._call_soon(lambda: list(self._master.jobs[job].recording))
+        return self._call_soon(self._master.jobs[job].recording.copy)
 
-    def recordings(self, name: str) -> dict[str, list[Record]]:
+    def recordings(self, name: str) -> dict[str, Recording]:
         """What C4D has heard of each attempt of a running job so far."""
-        return self._call_soon(lambda: {one.spec.id: list(one.recording) for one in self._master.attempts_of(name)})
+        return self._call_soon(lambda: {one.spec.id: one.recording.copy() for one in self._master.attempts_of(name)})

@@ -1,15 +1,14 @@
 """Jobs as the master sees them: where their ranks are, what they report."""
 
 import asyncio
-from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
 from c4bench.control.store import Entry, Store, Told
 from c4bench.errors import UnhealthyError
 from c4bench.model.fabric import Flow, Path
-from c4bench.model.recording import Record
 from c4bench.model.telemetry import RankRecord
+from c4bench.record.telemetry import Recording
 from c4bench.wire.messages import JobSpec, Result
 
 _RECORDS_KEPT = 1000  # of a master that lives on; a test wants all of its job's
@@ -27,7 +26,7 @@ class Job:
         self._store = store or Store(None)
         self.results = [entry.result for entry in before if isinstance(entry, Told)]
         self._heard = {(result.rank, result.number) for result in self.results}
-        self.recording: deque[Record] = deque(maxlen=_RECORDS_KEPT if self._store.durable else None)
+        self.recording = Recording(_RECORDS_KEPT if self._store.durable else None)
         self.placed: dict[Flow, Path] = {}
         self._ended: dict[int, RankRecord] = {}
         self._news = asyncio.Condition()

@@ -45,7 +45,7 @@ class RunDirectory:
 
     def write_provenance(self, provenance: Provenance) -> None:
         """Write `run.json`."""
-        _replace(self.path / "run.json", msgspec.json.format(encode(provenance), indent=2) + b"\n")
+        _replace(self.path / "run.json", [msgspec.json.format(encode(provenance), indent=2), b"\n"])
 
     @property
     def started(self) -> bool:
@@ -95,7 +95,7 @@ class RunDirectory:
             path = self.path / file
             if path.exists():
                 lines = [line for line in path.read_bytes().splitlines(keepends=True) if _of(line) in {None, *names}]
-                _replace(path, b"".join(lines))
+                _replace(path, lines)
 
     def save_telemetry(self, job: str, records: Iterable[Record]) -> None:
         """Write what C4D has heard of a job to `telemetry/<job>.jsonl`, as `c4bench detect` reads it."""
@@ -110,7 +110,7 @@ class RunDirectory:
         """
         path = self._artefact(name)
         path.parent.mkdir(parents=True, exist_ok=True)
-        _replace(path, encode(artefact) + b"\n")
+        _replace(path, [encode(artefact), b"\n"])
         return path
 
     def load(self, name: str, kind: type[T]) -> T | None:
@@ -188,7 +188,8 @@ def _point(link: Path, target: str) -> None:
     fresh.replace(link)
 
 
-def _replace(path: Path, data: bytes) -> None:
+def _replace(path: Path, lines: Iterable[bytes]) -> None:
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    fresh.write_bytes(data)
+    with fresh.open("wb") as file:
+        file.writelines(lines)
     fresh.replace(path)

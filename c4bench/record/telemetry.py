@@ -1,6 +1,7 @@
-"""The lines of a job's telemetry as they are on disk."""
+"""The lines of a job's telemetry, in memory and on disk."""
 
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -15,9 +16,37 @@ class _Tag(msgspec.Struct):
     record: str = ""
 
 
-def to_lines(records: Iterable[Record]) -> bytes:
+class Recording:
+    """What has been heard of a job, in that order: the newest `most` records, or all.
+
+    Kept as lines, since a job of some minutes takes gigabytes as records; each is made anew when it is asked for.
+    """
+
+    def __init__(self, most: int | None = None) -> None:
+        self._lines: deque[bytes] = deque(maxlen=most)
+
+    def __iter__(self) -> Iterator[Record]:
+        return map(_record, self._lines)
+
+    def append(self, record: Record) -> None:
+        """The next record."""
+        self._lines.append(encode(record))
+
+    def extend(self, records: Iterable[Record]) -> None:
+        """The next records."""
+        for record in records:
+            self.append(record)
+
+    def copy(self) -> "Recording":
+        """What has been heard so far."""
+        other = Recording()
+        other._lines.extend(self._lines)
+        return other
+
+
+def to_lines(records: Iterable[Record]) -> Iterator[bytes]:
     """One line a record."""
-    return b"".join(encode(record) + b"\n" for record in records)
+    return (encode(record) + b"\n" for record in records)
 
 
 def read_telemetry(path: Path) -> tuple[list[Record], int]:

@@ -47,6 +47,24 @@ def test_only_the_run_directory_can_be_written(tmp_path):
     assert not (outside / "lost").exists()
 
 
+def test_a_process_whose_memory_is_in_too_many_pieces_is_told_of():
+    """A page that was first touched apart from its neighbours is a piece; the machine allows a process so many."""
+    most = int(Path("/proc/sys/vm/max_map_count").read_text())
+    if most > 200_000:
+        pytest.skip(f"unsupported: this machine allows {most} pieces, which take too long")
+    pages = most + 5000
+    code = f"""
+import mmap, random
+memory, order = mmap.mmap(-1, {pages} * 4096), list(range({pages}))
+random.Random(1).shuffle(order)
+for page in order: memory[page * 4096] = 1
+"""
+    done = lab("--topology=pair", "--", sys.executable, "-c", code)
+    assert done.returncode == 3, done.stdout
+    assert done.stderr.count("\n") == 1
+    assert f"more pieces than the {most} that this machine allows; run less in one lab" in done.stderr
+
+
 # Scenarios boot these, in every run or at night.
 BOOTED_ELSEWHERE = {"clos-2x4", "clos-2x4-2to1", "clos-2x8", "clos-2x8-2to1", "planes-2", "blocks-8"}
 

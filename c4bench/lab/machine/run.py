@@ -42,6 +42,9 @@ _ARGUMENTS = (
 _CONSOLE = {False: "con0=null,fd:1", True: "con0=fd:0,fd:1"}  # by: does the lab have the terminal?
 _VIRTUAL_TIME = ("time-travel=inf-cpu", "time-travel-start=1767225600000000000")  # 2026-01-01 00:00:00 UTC
 
+# What the lab's kernel says as it kills a process that it cannot map another page for.
+_MAPPINGS_SPENT = b"UML ran out of memory on the host side"
+
 
 class LabRun(msgspec.Struct, frozen=True):
     """A finished lab: the command's exit code, and what it took of the machine.
@@ -83,6 +86,12 @@ def run(spec: LabSpec, home: Path, *, virtual: bool = True, limit_s: float = 360
     result = _result(home)
     if result.error:
         raise UnhealthyError(f"the lab did not come up: {result.error}")
+    if _MAPPINGS_SPENT in (home / "dmesg.log").read_bytes():
+        most = Path("/proc/sys/vm/max_map_count").read_text().strip()
+        raise UnhealthyError(
+            f"a process of the lab was killed: its memory is in more pieces than the {most} that this machine allows; "
+            "run less in one lab, or raise vm.max_map_count"
+        )
     finished = time.monotonic()
     return LabRun(
         exit_code=result.exit_code,

@@ -29,8 +29,6 @@ TOUCHED_OPS = 3
 # What more it would say about the same fault comes soon.
 AFTERTHOUGHT_S = 0.5
 TRIALS = 24
-# As many as every run has time for: each kind of traffic twice.
-SLICE = 6
 SHARD = 25
 
 
@@ -173,28 +171,26 @@ def campaign(attempt, run_directory):
 
 
 @pytest.mark.needs(hosts=8)
-def test_first_trials(campaign, judge, pytestconfig):
-    """The first of the seed's faults are all named rightly, and nothing healthy is."""
-    judge(campaign(trials(pytestconfig.option.c4_seed, SLICE)))
+def test_campaign(campaign, judge, pytestconfig):
+    """Of twenty-four faults drawn from the seed all are named rightly, and nothing healthy is."""
+    judge(campaign(trials(pytestconfig.option.c4_seed, TRIALS)))
+
+
+@pytest.mark.nightly
+@pytest.mark.needs(hosts=8)
+def test_promised_times(campaign, promises, pytestconfig):
+    """Those twenty-four are named in time; those that the run directory has are not run again."""
+    promises(campaign(trials(pytestconfig.option.c4_seed, TRIALS)))
 
 
 @pytest.mark.nightly
 @pytest.mark.needs(hosts=8)
 @pytest.mark.parametrize("number", range(TRIALS))
 def test_trial(number, campaign, pytestconfig):
-    """One of the seed's first trials alone, as `test_trial[7]`; the campaign counts it and does not run it again."""
+    """One of the twenty-four alone, as `test_trial[7]`."""
     (verdict,) = campaign(trials(pytestconfig.option.c4_seed, TRIALS)[number : number + 1])
     said = [verdict.get(key) for key in ("right", "healthy", "replayed")]
     assert said == [True, 0, True], verdict
-
-
-@pytest.mark.nightly
-@pytest.mark.needs(hosts=8)
-def test_campaign(campaign, judge, promises, pytestconfig):
-    """Of twenty-four faults drawn from the seed all are named rightly and in time, and nothing healthy is."""
-    verdicts = campaign(trials(pytestconfig.option.c4_seed, TRIALS))
-    judge(verdicts)
-    promises(verdicts)
 
 
 @pytest.mark.nightly

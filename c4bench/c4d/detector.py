@@ -137,12 +137,10 @@ class JobDetector:
         return found
 
     def _known_late(self) -> set[int]:
-        """Ranks that have been found to be late, and may show it in another of their communicators now."""
+        """Ranks that have been found to be late, and may show it again, in this or another of their communicators."""
         comms = self._view.numbered
         standing = (one for lateness in self._lateness.values() for one in lateness.standing)
-        return {comms[number].seats[member] for number, member in standing} | {
-            rank for rank in self._wandering.standing if sum(rank in comm.seats.values() for comm in comms) > 1
-        }
+        return {comms[number].seats[member] for number, member in standing} | self._wandering.standing
 
     def _late_diagnosis(self, late: Late, now_s: float) -> Diagnosis:
         comm = self._view.numbered[late.comm]

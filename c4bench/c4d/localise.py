@@ -45,13 +45,17 @@ def path_component(cell: Cell) -> Component:
     return Component("path", f"{cell[0]}>{cell[1]}")
 
 
-def localise(excess: Mapping[Cell, float], bar: float = 0.0, links: Links | None = None) -> list[Blame]:
+def localise(
+    excess: Mapping[Cell, float], bar: float = 0.0, links: Links | None = None, lead: float = 0.0
+) -> list[Blame]:
     """The components to blame, worst first; empty when nothing is bad or the cells do not yet decide.
 
     `excess` holds every *measured* cell and how far it is beyond normal, on a scale where twice the number is twice the
     evidence (a log ratio, a count); a cell is bad above `bar`. A point whose row or column holds no other measured cell
     cannot be told from that row or column: they are named as alternatives, and so are the `links` (by the address of
-    their far end) that no other measured cell crosses. The bad ways of one pair of NICs are a point together.
+    their far end) that no other measured cell crosses. The bad ways of one pair of NICs are a point together. Ways that
+    nobody knows may cross a link that is to blame: they accuse nothing else beside one. What a fault drags along is not
+    blamed; nor what one does that is known, whose cells are left out and go as far as `lead` beyond normal.
     """
     crossed = {cell: tuple(hops) for cell, hops in (links or {}).items() if cell in excess}
     left = {cell: value for cell, value in excess.items() if value > bar}
@@ -59,12 +63,14 @@ def localise(excess: Mapping[Cell, float], bar: float = 0.0, links: Links | None
     found: list[Blame] = []
     while left:
         blame = _worst_shared(known, left, crossed) or _worst_point(known, left, crossed)
-        if blame is None or (found and blame.excess < _comparable(blame) * found[0].excess):
+        if blame is None or blame.excess < _comparable(blame) * (found[0].excess if found else lead):
             break
         found.append(blame)
         for cell in blame.cells:
             left.pop(cell, None)
             known.pop(cell, None)
+    if any(blame.component.kind == "link" for blame in found):
+        found = [blame for blame in found if any(crossed.get(cell) for cell in blame.cells)]
     return sorted(found, key=lambda blame: -blame.excess)
 
 

@@ -60,6 +60,8 @@ class Losses:
     def __init__(self) -> None:
         self._recent: deque[_Span] = deque()
         self._past_counted = self._past = 0
+        # The links that were found to lose packets, as long as ways do that cross them.
+        self._guilty: set[str] = set()
 
     def add(
         self,
@@ -108,8 +110,12 @@ class Losses:
         return without > sum(lost)
 
     def found(self, current: Iterable[Cell], links: Links) -> list[Loss]:
-        """The components that lose packets, more than by chance; `current` are the cells in use."""
+        """The components that lose packets, more than by chance; `current` are the cells in use.
+
+        A link is found once, and explains whatever crosses it, or may for all that is known, until that loses no more.
+        """
         lossy = set().union(*(span.lossy for span in self._recent))
+        self._guilty.intersection_update(hop for cell in lossy for hop in links.get(cell, ()))
         if not lossy:
             return []
         excess = {cell: self._slowed(cell) if cell in lossy else 0.0 for cell in current}
@@ -117,9 +123,17 @@ class Losses:
         # counted on other ways, so that it is neither well nor ill. Of such ways nothing is said.
         hardly = max(_SLIGHT, _HARDLY * max(excess.values(), default=0.0))
         silent = (self.concerned() - lossy) | {cell for cell in lossy & excess.keys() if excess[cell] <= hardly}
-        excess = {cell: slowed for cell, slowed in excess.items() if cell not in silent}
-        blames = _beside(_explaining(localise(excess, _SLIGHT, links), lossy), lossy)
-        return [loss for loss in map(self._loss, blames) if loss]
+        explained = {cell for cell in excess if self._explained(links.get(cell, ()))}
+        lead = max((excess[cell] for cell in explained), default=0.0)
+        excess = {cell: slowed for cell, slowed in excess.items() if cell not in silent | explained}
+        blames = _beside(_explaining(localise(excess, _SLIGHT, links, lead), lossy), lossy)
+        found = [loss for loss in map(self._loss, blames) if loss]
+        sure = [loss.blame for loss in found if loss.blame.component.kind == "link"]
+        self._guilty.update(one.name for blame in sure for one in (blame.component, *blame.alternatives))
+        return found
+
+    def _explained(self, crossed: Collection[str]) -> bool:
+        return bool(self._guilty) and (not crossed or not self._guilty.isdisjoint(crossed))
 
     def _slowed(self, cell: Cell) -> float:
         spans = [span for span in self._recent if cell in span.lossy and cell in span.departures]

@@ -122,6 +122,16 @@ def test_link_that_others_cross_well_is_not_blamed_for_a_point():
     assert blame.alternatives == (Component("link", "y"),)
 
 
+def test_ways_that_nobody_knows_may_cross_a_link_that_is_to_blame():
+    """Beside a bad link the two bad ways to a NIC accuse it only where they are known not to cross that link."""
+    links = {("a", "b"): ["x", "b"], ("c", "d"): ["x", "d"], ("a", "d"): ["y", "d"], ("c", "b"): ["y", "b"]}
+    unknown = {("a", "e"): (), ("c", "e"): ()}
+    excess = {("a", "b"): 2.0, ("c", "d"): 2.0, ("a", "d"): 0.0, ("c", "b"): 0.0, ("a", "e"): 2.0, ("c", "e"): 2.0}
+    assert {blame.component.name for blame in localise(excess, 1.0, links | unknown)} == {"x"}
+    known = {("a", "e"): ["y", "e"], ("c", "e"): ["y", "e"]}
+    assert {blame.component.name for blame in localise(excess, 1.0, links | known)} == {"x", "e"}
+
+
 def test_one_bad_way_of_two_is_a_links_and_no_nics():
     """The other way between the same NICs is good: only what it does not share with the bad one can be to blame."""
     excess = {("a", "b", "1"): 2.0, ("a", "b", "2"): 0.0}

@@ -88,6 +88,23 @@ def test_a_link_is_named_by_the_ways_that_cross_it():
     assert loss.blame.component == Component("link", "x")
 
 
+def test_what_crosses_a_link_that_was_found_accuses_nothing_else():
+    """Others leave the link, and what is left on it, with ways that nobody knows, has a NIC in common: that is well."""
+    counts = {nic: Counts(3, 3, 0) for nic in NICS}
+    crossing = {("a", "b"), ("c", "d"), ("b", "d")}
+    links = {cell: ("x",) if cell[:2] in crossing else ("y",) for cell in CELLS if cell[:2] != ("a", "c")}
+    losses = Losses()
+    for span in range(20):
+        losses.add(CALM, 0.0, {}, float(span), CELLS)
+    for span in range(5):
+        slow = {cell: 1.0 if cell[:2] in {*crossing, ("a", "c")} else 0.0 for cell in CELLS}
+        losses.add(slow, 0.1, counts, 20.0 + span, CELLS)
+    (loss,) = losses.found(CELLS, links)
+    assert loss.blame.component == Component("link", "x")
+    left = [cell for cell in CELLS if cell[:2] not in {("c", "d"), ("b", "d"), ("a", "d")}]
+    assert losses.found(left, links) == []
+
+
 def test_a_way_that_is_hardly_slower_accuses_nobody():
     """Its NICs count for all of their ways; what is many times slower loses the packets, and those meet on a link."""
     counts = {"a": Counts(6, 0, 0), "b": Counts(0, 9, 0), "c": Counts(3, 0, 0)}

@@ -1,9 +1,12 @@
 """`python -m c4bench.agent.main --config agent.yml`: run the host daemon until it is told to stop."""
 
 import argparse
+import logging  # noqa: F401  (as below)
 import sys
 from pathlib import Path
 
+import c4bench.collective.ring_reader
+import c4bench.verbs.probe  # noqa: F401  (what agent and spawner both need is loaded before they part, and held once)
 from c4bench.agent import privileges
 from c4bench.agent.config import load
 from c4bench.agent.daemon import Daemon

@@ -2,12 +2,11 @@
 
 import asyncio
 import contextlib
-import gc
 import signal
 import socket
 from pathlib import Path
 
-from c4bench.agent import service
+from c4bench.agent import pages, service
 from c4bench.agent.agent import Agent
 from c4bench.model.agent import AgentConfig
 from c4bench.wire.trust import client_context
@@ -17,8 +16,7 @@ def serve(config: AgentConfig, spawner: socket.socket) -> None:
     """Serve until SIGTERM."""
     trust = Path(config.trust)
     tls = client_context(trust / "ca.pem", trust / "cert.pem", trust / "key.pem")
-    gc.collect()
-    gc.freeze()
+    pages.settle()
     with contextlib.suppress(asyncio.CancelledError):
         asyncio.run(_run(Agent(config, tls, spawner), Path(config.socket)))
 

@@ -4,7 +4,6 @@ The agent itself is an event loop and must not fork; and importing numpy and pyv
 a fork does not. The spawner is one thread on one socket: requests in, process numbers and exits out.
 """
 
-import gc
 import os
 import selectors
 import signal
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from c4bench.agent import pages
 from c4bench.errors import UnhealthyError
 from c4bench.wire.framing import LENGTH_BYTES, frame
 from c4bench.wire.messages import JobSpec
@@ -54,15 +54,15 @@ def start(load: Callable[[], RankMain]) -> socket.socket:
     is not installed the agent still answers, and ranks end with the reason in their logs.
     """
     ours, theirs = socket.socketpair()
-    # The collector would write to every object from before the fork, and so copy its page into both processes.
-    gc.collect()
-    gc.freeze()
+    pages.settle()
     if os.fork():
         theirs.close()
         return ours
     ours.close()
     try:
-        _Spawner(theirs, _loaded(load)).run()
+        spawner = _Spawner(theirs, _loaded(load))
+        pages.settle()
+        spawner.run()
     finally:
         os._exit(0)
 

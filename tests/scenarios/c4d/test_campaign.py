@@ -209,7 +209,7 @@ def judge(measure, save):
 
     def report(verdicts):
         tried = [v for v in verdicts if "refused" not in v]
-        measure("campaign.trials", len(tried), clock=Clock.NONE)
+        measure("campaign.trials", len(tried), equals=len(verdicts), clock=Clock.NONE)
         measure("campaign.correct_fraction", fraction(tried, "right"), equals=1, clock=Clock.NONE)
         measure("campaign.exact_fraction", fraction([v for v in tried if v["said"]], "exact"), clock=Clock.NONE)
         measure("campaign.replayed_fraction", fraction(tried, "replayed"), equals=1, clock=Clock.NONE)

@@ -1,5 +1,6 @@
 """The lines of a job's telemetry, in memory and on disk."""
 
+import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -19,18 +20,19 @@ class _Tag(msgspec.Struct):
 class Recording:
     """What has been heard of a job, in that order: the newest `most` records, or all.
 
-    Kept as lines, since a job of some minutes takes gigabytes as records; each is made anew when it is asked for.
+    All are kept compressed, since as records a job of some minutes takes more memory, in small pieces, than a process
+    of the lab may map; each is made anew when it is asked for.
     """
 
     def __init__(self, most: int | None = None) -> None:
-        self._lines: deque[bytes] = deque(maxlen=most)
+        self._kept: deque[Record | bytes] = deque(maxlen=most)
 
     def __iter__(self) -> Iterator[Record]:
-        return map(_record, self._lines)
+        return (_record(zlib.decompress(one)) if isinstance(one, bytes) else one for one in self._kept)
 
     def append(self, record: Record) -> None:
         """The next record."""
-        self._lines.append(encode(record))
+        self._kept.append(record if self._kept.maxlen else zlib.compress(encode(record), zlib.Z_BEST_SPEED))
 
     def extend(self, records: Iterable[Record]) -> None:
         """The next records."""
@@ -39,8 +41,8 @@ class Recording:
 
     def copy(self) -> "Recording":
         """What has been heard so far."""
-        other = Recording()
-        other._lines.extend(self._lines)
+        other = Recording(self._kept.maxlen)
+        other._kept.extend(self._kept)
         return other
 
 

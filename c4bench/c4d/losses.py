@@ -120,9 +120,11 @@ class Losses:
             return []
         excess = {cell: self._slowed(cell) if cell in lossy else 0.0 for cell in current}
         # Acknowledgements come back another way, which nobody has planned; and NICs of what is hardly slower may have
-        # counted on other ways, so that it is neither well nor ill. Of such ways nothing is said.
+        # counted on other ways, so that it is neither well nor ill; nor is what waits for others since something loses
+        # packets. Of such ways nothing is said.
         hardly = max(_SLIGHT, _HARDLY * max(excess.values(), default=0.0))
         silent = (self.concerned() - lossy) | {cell for cell in lossy & excess.keys() if excess[cell] <= hardly}
+        silent |= excess.keys() - lossy - self._carried()
         explained = {cell for cell in excess if self._explained(links.get(cell, ()))}
         lead = max((excess[cell] for cell in explained), default=0.0)
         excess = {cell: slowed for cell, slowed in excess.items() if cell not in silent | explained}
@@ -131,6 +133,11 @@ class Losses:
         sure = [loss.blame for loss in found if loss.blame.component.kind == "link"]
         self._guilty.update(one.name for blame in sure for one in (blame.component, *blame.alternatives))
         return found
+
+    def _carried(self) -> set[Cell]:
+        """The cells that have carried something since the span in which something began to lose packets."""
+        first = next(place for place, span in enumerate(self._recent) if span.lossy)
+        return set().union(*(span.departures for span in list(self._recent)[first + 1 :]))
 
     def _explained(self, crossed: Collection[str]) -> bool:
         return bool(self._guilty) and (not crossed or not self._guilty.isdisjoint(crossed))

@@ -105,6 +105,20 @@ def test_what_crosses_a_link_that_was_found_accuses_nothing_else():
     assert losses.found(left, links) == []
 
 
+def test_what_waits_since_something_loses_packets_clears_nobody():
+    """The sender's other ways carried something in the span in which it began, and nothing since: it may be the NIC."""
+    counts = {"a": Counts(6, 0, 0), "b": Counts(0, 9, 0)}
+    losses = Losses()
+    for span in range(20):
+        losses.add(CALM, 0.0, {}, float(span), CELLS)
+    for span in range(5):
+        moving = [cell for cell in CELLS if span == 0 or cell[0] != "a" or cell[1] == "b"]
+        losses.add({cell: 2.0 * (cell[:2] == ("a", "b")) for cell in moving}, 0.1, counts, 20.0 + span, CELLS)
+    (loss,) = losses.found(CELLS, {})
+    assert loss.blame.component == Component("path", "a>b")
+    assert loss.blame.alternatives == (Component("nic", "a", "tx"),)
+
+
 def test_a_way_that_is_hardly_slower_accuses_nobody():
     """Its NICs count for all of their ways; what is many times slower loses the packets, and those meet on a link."""
     counts = {"a": Counts(6, 0, 0), "b": Counts(0, 9, 0), "c": Counts(3, 0, 0)}

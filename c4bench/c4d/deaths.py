@@ -48,7 +48,9 @@ def death_verdicts(job: JobView, clocks: HostClocks, *, known: bool = False) -> 
     fell = fallen(job, clocks)
     if fell:
         return port_verdicts(job, clocks, fell)
-    tied = [death for death in early if _seen_s(clocks, death) <= first_s + clocks.cadence_s()]
+    # Windows show when a process was gone, to a cadence; who told of its failure before was not later than others.
+    told = job.told.rank if job.told is not None else None
+    tied = [d for d in early if d.rank == told or _seen_s(clocks, d) <= first_s + clocks.cadence_s()]
     return _of_exits(job, clocks, tied, first_s, whole=whole)
 
 

@@ -61,18 +61,18 @@ def test_when_many_are_silent_none_is_named_for_it():
     assert not any(diagnosis.component.kind == "host" for diagnosis in found({1, 2, 3}))
 
 
-def unreachable(words, first_to_end=(), again=(), under_way=(), ways=None):
-    """All ranks end within a window, for want of acknowledgements, as some of them say in time; what is found."""
+def unreachable(words, first_to_end=(), again=(), under_way=(), ways=None, status="RETRY_EXC_ERR", ahead=3):
+    """All ranks end within a window, but for some that are `ahead` by so many, as some of them say; what is found."""
     detector, said = Detector(Fabric(ways)), []
     pairs = [(rank, peer) for rank in range(RANKS) for peer in range(RANKS) if rank != peer]
     for tick in range(1, LAST_TICK):
         if tick == ENDS_TICK:
             for rank, peer in words:
-                failure = Failure(rank, "no acknowledgement", "RETRY_EXC_ERR", peer)
+                failure = Failure(rank, "no acknowledgement", status, peer)
                 detector.hear(FailureTold(tick / 10, "job", "world", failure))
         for rank in range(RANKS):
             told = records(rank, tick, None)
-            if rank in first_to_end and tick >= CRASH_TICK:
+            if rank in first_to_end and tick >= ENDS_TICK - ahead:
                 told["ranks"] = [RankRecord("job", rank, f"h{rank}", 100, "exited", 1)]
             sent = min(tick, CRASH_TICK)
             conns = [
@@ -94,6 +94,12 @@ def test_who_could_not_be_reached_is_named_and_not_who_said_so():
         Syndrome.COMMUNICATION_HANG,
         Component("nic", "h2/0"),
     )
+
+
+def test_who_told_of_a_failure_is_among_the_first_whatever_windows_show():
+    """A NIC refuses its rank's work, and all end at once: windows show some of them two cadences before that rank."""
+    (diagnosis,) = unreachable([(5, 4)], first_to_end=(0, 1, 2, 3), status="LOC_QP_OP_ERR", ahead=2)
+    assert (diagnosis.syndrome, diagnosis.component) == (Syndrome.COMMUNICATION_HANG, Component("nic", "h5/0"))
 
 
 def test_credit_that_nobody_acknowledged_tells_no_side():

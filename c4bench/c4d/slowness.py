@@ -280,15 +280,30 @@ class SlowNetwork:
     def _together(self, blames: list[Blame], weights: Mapping[Cell, Weight], links: Links) -> list[Blame]:
         """With the link that two points have in common instead of these, and without points where there is no such.
 
-        A skewed schedule makes several comparable points where transfers run into each other.
+        A skewed schedule makes several comparable points where transfers run into each other. A point that something
+        else of enough weight may be behind, by its acknowledgements, is that one's.
         """
-        points = [blame for blame in blames if blame.component.kind == "path"]
+        others = [blame for blame in blames if blame.component.kind != "path"]
+        founded = [blame for blame in others if self._founded(blame, weights)]
+        points = [
+            blame
+            for blame in blames
+            if blame not in others and not any(self._held_up(blame, other, weights) for other in founded)
+        ]
         if len(points) < _RIVALS:
-            return blames
-        onsets_s = [_onset_s(weights, point) for point in points]
-        at_once = max(onsets_s) - min(onsets_s) <= _AT_ONCE_SPANS * self._lasted_s
-        common = meeting(points, links, self._view.returning) if at_once else None
-        return [blame for blame in blames if blame not in points] + ([common] if common else [])
+            return [blame for blame in blames if blame in others or blame in points]
+        common = meeting(points, links, self._view.returning) if self._at_once(points, weights) else None
+        return others + ([common] if common else [])
+
+    def _held_up(self, point: Blame, other: Blame, weights: Mapping[Cell, Weight]) -> bool:
+        """Whether a point's acknowledgements may cross a link that is, or may be, to blame since the same moment."""
+        hops = {one.name for one in (other.component, *other.alternatives) if one.kind == "link"}
+        back = frozenset[str]().union(*map(self._view.returning, point.cells)) if hops else hops
+        return not hops.isdisjoint(back) and self._at_once((point, other), weights)
+
+    def _at_once(self, blames: Iterable[Blame], weights: Mapping[Cell, Weight]) -> bool:
+        onsets_s = [_onset_s(weights, blame) for blame in blames]
+        return max(onsets_s) - min(onsets_s) <= _AT_ONCE_SPANS * self._lasted_s
 
     def _founded(self, blame: Blame, weights: Mapping[Cell, Weight]) -> bool:
         """Whether enough speaks against a component as a whole; a point or a pair also needs a history of its own.

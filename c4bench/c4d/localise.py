@@ -112,16 +112,25 @@ def _comparable(blame: Blame) -> float:
 
 
 def _worst_shared(known: Mapping[Cell, float], bad: Mapping[Cell, float], links: Links) -> Blame | None:
-    """The NIC side or link that explains most of `bad`, if one explains at least two paths and hardly any good ones."""
+    """The NIC side or link that explains most of `bad`, if one explains at least two paths and hardly any good ones.
+
+    Of two that explain as many a link may be behind ways that nobody knows as well.
+    """
     groups = _groups(known) + _crossing(known, links)
     blames = [blame for component, cells in groups if (blame := _explains(component, cells, known, bad))]
-    best = max(blames, key=lambda blame: (len(blame.cells), blame.excess), default=None)
+    others = {cell for cell in bad if links and not links.get(cell)}
+    best = max(blames, key=lambda blame: (len(blame.cells), _perhaps(blame, others), blame.excess), default=None)
     if best is None:
         return None
     twins = [blame.component for blame in blames if blame.cells == best.cells and blame is not best]
     if best.component.kind == "nic" and not best.component.side and len(best.cells) == _TWO:
         twins += _elsewhere(best.cells, known, links)
     return msgspec.structs.replace(best, alternatives=tuple(twins))
+
+
+def _perhaps(blame: Blame, unknown: Collection[Cell]) -> int:
+    """How many more cells a component may explain, of those whose ways nobody knows."""
+    return len(unknown) if blame.component.kind == "link" else 0
 
 
 def _elsewhere(cells: tuple[Cell, ...], known: Mapping[Cell, float], links: Links) -> list[Component]:

@@ -132,6 +132,16 @@ def test_ways_that_nobody_knows_may_cross_a_link_that_is_to_blame():
     assert {blame.component.name for blame in localise(excess, 1.0, links | known)} == {"x", "e"}
 
 
+def test_of_two_that_explain_as_many_the_link_may_explain_what_nobody_knows():
+    """Three bad ways share a link, and three a NIC, by more; a way that may cross the link decides for it."""
+    across = {("a", "b"): 3.0, ("a", "c"): 3.0, ("d", "e"): 1.0}
+    links = {cell: ["x"] for cell in across} | {("b", "a"): ["y"]}
+    excess = across | {("b", "a"): 3.0}
+    assert localise(excess, 0.5, links)[0].component == Component("nic", "a")
+    unknown = {("d", "f"): 1.0}
+    assert localise(excess | unknown, 0.5, links)[0].component in (Component("link", "x"), Component("link", "y"))
+
+
 def test_one_bad_way_of_two_is_a_links_and_no_nics():
     """The other way between the same NICs is good: only what it does not share with the bad one can be to blame."""
     excess = {("a", "b", "1"): 2.0, ("a", "b", "2"): 0.0}

@@ -137,9 +137,10 @@ def test_of_two_that_explain_as_many_the_link_may_explain_what_nobody_knows():
     across = {("a", "b"): 3.0, ("a", "c"): 3.0, ("d", "e"): 1.0}
     links = {cell: ["x"] for cell in across} | {("b", "a"): ["y"]}
     excess = across | {("b", "a"): 3.0}
-    assert localise(excess, 0.5, links)[0].component == Component("nic", "a")
-    unknown = {("d", "f"): 1.0}
-    assert localise(excess | unknown, 0.5, links)[0].component in (Component("link", "x"), Component("link", "y"))
+    assert [blame.component for blame in localise(excess, 0.5, links)] == [Component("nic", "a")]
+    link, path = localise(excess | {("d", "f"): 1.0}, 0.5, links)
+    assert (link.component, set(link.cells)) == (Component("link", "x"), set(across))
+    assert path.component == Component("path", "b>a")
 
 
 def test_one_bad_way_of_two_is_a_links_and_no_nics():

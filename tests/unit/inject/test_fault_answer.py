@@ -1,3 +1,5 @@
+"""What had a cable is itself again when somebody answers over it as in health."""
+
 from c4bench.inject.witness.answer import Answered
 from c4bench.inject.witness.base import Aftermath, Evidence
 

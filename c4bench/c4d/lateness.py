@@ -9,9 +9,9 @@ import msgspec
 import numpy as np
 
 from c4bench.c4d.columns import Bools, Floats, Index, Ints, Table
+from c4bench.c4d.habit import Habit
 from c4bench.c4d.operations import Finished
 from c4bench.c4d.thresholds import (
-    CHANCE,
     FIRST_HISTORY_OPS,
     LAWFUL_SKEW_SHARE,
     MATERIAL_SHARE,
@@ -20,8 +20,6 @@ from c4bench.c4d.thresholds import (
     MIN_RUN_OPS,
     MIN_RUN_PERIODS,
     SETTLE_OPS,
-    SIGMAS,
-    TAIL_POWER,
     benign_stall_s,
 )
 from c4bench.c4d.wandering import Wandering
@@ -29,8 +27,9 @@ from c4bench.c4d.wandering import Wandering
 # An operation after less computing than this share of the usual long gap tells nothing about computing; nor does one
 # after less than a material share of the period, such as a collective called right behind another.
 _BEARING_SHARE = 0.2
+# Operations that come within this share of a period are of one iteration.
+_ITERATION_SHARE = 0.9
 _GAPS_KEPT = 64
-_TINY = 1e-9
 _HISTORY_OPS = 256
 # What is usual changes slowly once it is known.
 _SKEW_EVERY = 8
@@ -193,22 +192,19 @@ class Lateness:
         if not (means[MIN_RUN_OPS - 1 :] > MATERIAL_SHARE).any():
             return []
         taught = min(int(self._table["taught"][row]), _HISTORY_OPS)
-        history = np.sort(self._history[row, :, :taught].T - skew, axis=None)
-        least = np.minimum.accumulate(recent, axis=0)
-        beyond = len(history) - np.searchsorted(history, least, side="left")
-        rarity = np.clip(max(history[-1], _TINY) / np.maximum(least, _TINY), 0.0, 1.0) ** TAIL_POWER
-        unlikely = (rarity * (beyond + 1) / (len(history) + 1)) ** runs < CHANCE
-        strong = means > np.maximum(MATERIAL_SHARE, SIGMAS * float(history.std()) / np.sqrt(runs))
+        habit = Habit(self._history[row, :, :taught].T - skew)
         entered_s = self._newest_first(row, self._entered_s)
         # Longer than one uneven iteration can make them, however many operations it has.
         lasting = entered_s[0, 0] - entered_s[:, [0]] >= MIN_RUN_PERIODS * period_s
-        hit = unlikely & strong & (runs >= MIN_RUN_OPS) & lasting
-        comm, places = int(self._table["comm"][row]), np.flatnonzero(hit.any(axis=0)).tolist()
-        ops = {place: int(np.flatnonzero(hit[:, place])[-1]) + 1 for place in places}
-        return [
-            Late(comm, place, float(means[run - 1, place]), run, float(entered_s[run - 1, place]))
-            for place, run in ops.items()
-        ]
+        hit = habit.forbids(np.minimum.accumulate(recent, axis=0), means, runs) & (runs >= MIN_RUN_OPS) & lasting
+        comm, found = int(self._table["comm"][row]), []
+        for place in np.flatnonzero(hit.any(axis=0)).tolist():
+            for run in (np.flatnonzero(hit[:, place])[::-1] + 1).tolist():
+                rest = _but_worst_iteration(recent[:run, place], entered_s[:run, place], period_s)
+                if habit.forbids(rest.min(), rest.mean(), np.asarray(len(rest))):
+                    found.append(Late(comm, place, float(means[run - 1, place]), run, float(entered_s[run - 1, place])))
+                    break
+        return found
 
     def _come_and_gone(
         self, rows: Ints, ops: Finished, beyond: Floats, passing: Ints, stall_s: float
@@ -257,6 +253,19 @@ class Lateness:
         latest = self._newest_first(row, self._recent)[MIN_RUN_OPS - 1 :: -1]
         last = (latest - self._skew(np.asarray([row]))[0]).mean(axis=0)
         return {place for place in standing if last[place] >= MATERIAL_SHARE}
+
+
+def _but_worst_iteration(shares: Floats, entered_s: Floats, period_s: float) -> Floats:
+    """A run's shares, newest first, less those of the one iteration that has most of them.
+
+    One uneven iteration, which is benign, makes several operations late: beside a few that are late by chance it would
+    pass for a run.
+    """
+    ends = np.searchsorted(-entered_s, _ITERATION_SHARE * period_s - entered_s)
+    sums = np.concatenate([[0.0], np.cumsum(shares)])
+    worst = int(np.argmax(sums[ends] - sums[:-1]))
+    rest: Floats = np.delete(shares, slice(worst, int(ends[worst])))
+    return rest
 
 
 def _grown(array: Floats, rows: int, fill: float = 0.0) -> Floats:

@@ -38,6 +38,23 @@ def test_five_percent_at_one_percent_jitter_is_found_in_five(seed):
     assert found[0][0] < 45
 
 
+def test_one_uneven_iteration_beside_chance_is_no_run():
+    """Three operations that jitter made late and an iteration of two uneven ones behind them do not add up."""
+    computed = _computed(1, 60, jitter=0.03)
+    computed[40:45, 3] = [0.108, 0.109, 0.108, 0.15, 0.15]
+    lateness = _lateness(8)
+    assert not any(lateness.judge(_op(seq, row), 1.5) for seq, row in enumerate(computed))
+
+
+def test_rank_that_stays_uneven_is_late():
+    """The same rank is found once it is uneven in the next iteration, too."""
+    computed = _computed(1, 60, jitter=0.03)
+    computed[40:46, 3] = [0.108, 0.109, 0.108, 0.15, 0.15, 0.15]
+    lateness = _lateness(8)
+    found = [(seq, late.member) for seq, row in enumerate(computed) for late in lateness.judge(_op(seq, row), 1.5)]
+    assert found == [(45, 3)]
+
+
 def test_lateness_that_was_always_there_and_is_small_is_lawful():
     """A rank with a tenth more to do from the start is how the job was cut."""
     computed = _computed(1, 200)

@@ -1,8 +1,8 @@
 """What cells of the delay matrix cost in health, and how far a span departs from that."""
 
-import itertools
 import math
 import statistics
+from collections import deque
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -37,7 +37,7 @@ class Baseline:
         # whether it is held against no past, not of other ways either.
         self._costs = Table(spans=0, floor=math.nan, sampled=False, anew=False, **dict.fromkeys(_LEAST, math.inf))
         self._sampled: frozenset[str] = frozenset()
-        self._samples: list[Mapping[Cell, float]] = []
+        self._samples: deque[Mapping[Cell, float]] = deque(maxlen=BASELINE_MAX_SPANS)
         self._links: Links = {}
         self._healthy: tuple[Healthy, Healthy, Healthy] | None = None
 
@@ -54,7 +54,8 @@ class Baseline:
         # What meets others since something came to its way meets them less in a span or two in which little was sent.
         enough = np.where(costs["anew"][rows], BASELINE_MAX_SPANS, BASELINE_MIN_SPANS)
         costs["floor"][rows] = np.where(spans >= enough, floors, math.nan)
-        if len(cells) and len(self._samples) < BASELINE_MAX_SPANS:
+        # What shows anew what it costs takes what it did before out of the samples.
+        if len(cells) and (len(self._samples) < BASELINE_MAX_SPANS or costs["sampled"][rows].any()):
             self._sample(cells, links or {})
 
     def _of_all(self) -> Table:
@@ -65,14 +66,22 @@ class Baseline:
         return self._costs
 
     def _sample(self, cells: Measured, links: Links) -> None:
-        if not self._sampled:
-            sources = (self._ways.cells[row][0] for row in cells.rows.tolist())
-            self._sampled = frozenset(itertools.islice(dict.fromkeys(sources), _SAMPLED_NICS))
-            self._costs["sampled"][: self._costs.count] = [not self._sampled.isdisjoint(c) for c in self._ways.cells]
+        self._sample_nics(cells)
         own = cells.pick((cells.figures > 0) & self._costs["sampled"][cells.rows])
         self._samples.append({cell: math.log(value) for cell, value in own.items()})
         self._links = links
         self._healthy = None
+
+    def _sample_nics(self, cells: Measured) -> None:
+        """Have enough NICs to tell how all behave; not all need to send in the first span."""
+        if len(self._sampled) < _SAMPLED_NICS:
+            sources = dict.fromkeys(self._ways.cells[row][0] for row in cells.rows.tolist())
+            fresh = [nic for nic in sources if nic not in self._sampled]
+            self._sampled |= frozenset(fresh[: _SAMPLED_NICS - len(self._sampled)])
+            if fresh:
+                self._costs["sampled"][: self._costs.count] = [
+                    not self._sampled.isdisjoint(c) for c in self._ways.cells
+                ]
 
     def departures(self, cells: Measured) -> Measured:
         """The log ratio of each known cell to its floor, less what all have slowed by beyond what is usual.

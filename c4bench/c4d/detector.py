@@ -1,5 +1,6 @@
 """The detector's state machine: windows in, diagnoses out, each once until it heals."""
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 
@@ -45,6 +46,8 @@ class JobDetector:
         self._hung: set[Component] = set()
         self._said: set[Component] = set()
         self._hang_named_s = 0.0
+        # When the job moved again after that: not all connections do so at once, and each has its time anew.
+        self._resumed_s = -math.inf
         self._swept: Swept | None = None
 
     @property
@@ -84,7 +87,10 @@ class JobDetector:
         period_s = self._view.period_s()
         stills = standstills(self._view, self._clocks, hung_after_s(period_s, self._clocks.cadence_s()))
         healed = not self._hung or self._healed()
-        lasting = any(still.observed_s - still.since_s >= benign_stall_s(period_s) for still in stills)
+        if self._hung and healed:
+            self._resumed_s = now_s
+        lasted_s = max((still.observed_s - max(still.since_s, self._resumed_s) for still in stills), default=0.0)
+        lasting = lasted_s >= benign_stall_s(period_s)
         self._unsure = bool(stills) and not lasting
         if not stills and not self._view.deaths:
             if healed:

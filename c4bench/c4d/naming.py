@@ -35,7 +35,15 @@ class Naming:
     @property
     def nics(self) -> set[str]:
         """The NICs that are named, by whichever side."""
-        return {component.name for component in self._standing if component.kind == "nic"}
+        return self._named("nic")
+
+    @property
+    def links(self) -> set[str]:
+        """The links that are named."""
+        return self._named("link")
+
+    def _named(self, kind: str) -> set[str]:
+        return {component.name for component in self._standing if component.kind == kind}
 
     def name(self, cases: list[Case], cells: Mapping[Cell, float], now_s: float) -> list[tuple[Verdict, float]]:
         """New verdicts with the time of their alarm; `cells` are the newest costs, seconds per byte."""

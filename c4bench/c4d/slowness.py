@@ -164,7 +164,7 @@ class SlowNetwork:
         blames = [blame for blame in self._together(blames, weights, links) if self._founded(blame, weights)]
         blames = [blame for blame in blames if not _with_mates(blame, leaning)]
         blames = [blame for blame in blames if concerned.isdisjoint(blame.cells)]
-        busy = self._busy_nics(fresh, opened_s, links)
+        busy = self._busy_nics(fresh, opened_s, links, blames)
         nics = {one.blame.component.name for one in busy}
         # Of a busy NIC is known more than what its cells show one by one.
         blames = [blame for blame in blames if any(nics.isdisjoint(cell) for cell in blame.cells)]
@@ -186,13 +186,21 @@ class SlowNetwork:
         departures = self._baseline.departures(self._ways.measured({**measured, **waiting}))
         return {cell: value for cell, value in departures.items() if cell in waiting}
 
-    def _busy_nics(self, fresh: Measured, opened_s: float, links: Links) -> list[Case]:
-        """The NICs that are busy longer, but for those that another job has just come upon."""
+    def _busy_nics(self, fresh: Measured, opened_s: float, links: Links, blames: Iterable[Blame]) -> list[Case]:
+        """The NICs that are busy longer by what crosses no slow link, but for those another job has just come upon."""
+        slow = self._naming.links | {blame.component.name for blame in blames if blame.component.kind == "link"}
+        if slow:
+            fresh = fresh.pick(~fresh.among(self._slowed(fresh, slow, links)))
         found = self._busy.judge(fresh, opened_s, links)
         if any(self._met_others(one.blame, one.onset_s, links) for one in found):
             self._busy.forget()
             return []
         return [one for one in found if self._losses.concerned().isdisjoint(one.blame.cells)]
+
+    def _slowed(self, cells: Iterable[Cell], slow: set[str], links: Links) -> set[Cell]:
+        """Which of these slow links hold up, or their acknowledgements."""
+        answered = {(way[1], way[0]) for way, hops in self._view.ways.items() if not slow.isdisjoint(hops)}
+        return {cell for cell in cells if cell[:2] in answered or not slow.isdisjoint(links.get(cell, ()))}
 
     def _lost(self, now_s: float, links: Links) -> list[tuple[Verdict, float]]:
         """Verdicts on what loses packets, each once until it heals."""

@@ -226,6 +226,27 @@ def test_hang_that_heals_can_be_found_again(job):
     assert _named(_until(job, absent={2}, inside=True)) == [_RANK_2]
 
 
+def test_what_moves_again_later_than_the_rest_is_no_finding_of_its_own():
+    """Two communicators stand still for one NIC; as it is mended one of them goes on a little before the other."""
+    detector, said = Detector(), []
+    other = msgspec.structs.replace(comm(_RANKS), comm="other")
+    for tick in range(1, 80):
+        end_s = tick / 10
+        for rank in range(_RANKS):
+            ops, conns = [], []
+            for name, until in (("world", 50), ("other", 54)):
+                still = 30 <= tick < until
+                seq, began_s = (30, 2.95) if still else (tick, end_s - 0.05)
+                ops.append(op(rank, seq, began_s, 0.0 if still else began_s + 0.02, name))
+                stuck = 2 if still and (rank == 2 or (rank == 1 and name == "world")) else 0
+                out = conn(rank, (rank + 1) % _RANKS, messages=6 * seq, outstanding=stuck, progress_s=began_s)
+                conns.append(msgspec.structs.replace(out, comm=name))
+            shown = {"comms": [comm(_RANKS), other], "ranks": [_process(rank)], "ops": ops, "conns": conns}
+            detector.feed(window(f"h{rank}", tick, end_s, **shown))
+        said += detector.judge(end_s)
+    assert _named(said) == [(Syndrome.COMMUNICATION_HANG, "nic h2/0")]
+
+
 def test_restarted_process_ends_the_death():
     """A new process of a dead rank is alive, and its next death is a new finding."""
     job = _Job(Detector())

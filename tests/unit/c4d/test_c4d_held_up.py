@@ -1,5 +1,7 @@
 """A slow link makes paths slow by what crosses it either way: by data, and by acknowledgements of what goes back."""
 
+import itertools
+
 import pytest
 
 from c4bench.c4d.detector import Detector
@@ -25,15 +27,43 @@ def ways(back):
     }
 
 
-@pytest.mark.parametrize(("back", "beside"), [("link3", set()), ("link9", {"path h6/0>h7/0"})])
-def test_a_path_is_not_named_for_what_may_hold_up_its_acknowledgements(back, beside):
-    """Beside a NIC that may be a link, a third path is named only if nothing of it may cross that link."""
-    detector, found = Detector(Fabric(ways(back))), []
-    faults = [SimFault(SimFaultKind.PATH_RATE, rank, ONSET_S, factor=0.25, peer=peer) for rank, peer in SLOW]
-    for tick in simulate(RING, faults, UNTIL_S):
+def heard(detector, job, faults):
+    """All that is said of a job with these faults."""
+    found = []
+    for tick in simulate(job, faults, UNTIL_S):
         for window in tick.windows:
             detector.feed(window)
         found += detector.judge(tick.time_s)
+    return found
+
+
+@pytest.mark.parametrize(("back", "beside"), [("link3", set()), ("link9", {"path h6/0>h7/0"})])
+def test_a_path_is_not_named_for_what_may_hold_up_its_acknowledgements(back, beside):
+    """Beside a NIC that may be a link, a third path is named only if nothing of it may cross that link."""
+    faults = [SimFault(SimFaultKind.PATH_RATE, rank, ONSET_S, factor=0.25, peer=peer) for rank, peer in SLOW]
+    found = heard(Detector(Fabric(ways(back))), RING, faults)
     (nic,) = (one for one in found if one.component.name == "h3/0")
     assert Component("link", "link3") in nic.alternatives
     assert {str(one.component) for one in found if one is not nic} == beside
+
+
+@pytest.mark.parametrize("factor", [0.3, 0.7])
+@pytest.mark.parametrize(
+    "crossing",
+    [((4, 2), (5, 2), (6, 2), (4, 1)), ((4, 2), (5, 2), (6, 2), (7, 2), (4, 3), (5, 3))],
+    ids=["most to one NIC", "to two NICs"],
+)
+def test_a_nic_is_not_named_for_what_a_slow_link_holds_up(crossing, factor):
+    """Most of what a NIC takes comes over the link and keeps it busy: the link is named, and nothing else."""
+    ways = {
+        (f"h{source}/0", f"h{destination}/0", port): (
+            f"at{source}",
+            "slow" if (source, destination) in crossing else f"link{source}{destination}",
+            f"to{destination}",
+        )
+        for source, destination in itertools.permutations(range(RANKS), 2)
+        for port in range(0xC000, 0xC000 + RANKS)
+    }
+    job = SimJob(RANKS, (StepOp("all_to_all", 4 << 20, 0.02),), seed=1, jitter=0.01)
+    faults = [SimFault(SimFaultKind.PATH_RATE, rank, ONSET_S, factor=factor, peer=peer) for rank, peer in crossing]
+    assert [str(one.component) for one in heard(Detector(Fabric(ways)), job, faults)] == ["link slow"]

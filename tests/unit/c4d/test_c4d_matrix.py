@@ -179,6 +179,33 @@ def test_what_healthy_cells_do_often_is_likely():
     assert beyond < once / 100
 
 
+_WHOLE = dict.fromkeys(itertools.permutations("abcd", 2), 1.0)
+
+
+def _learn_meetings(costs, beside):
+    """Twenty spans of an all-to-all, in each of which other cells depart, and of what is calm `beside` it."""
+    for number in range(BASELINE_MAX_SPANS):
+        costs.learn(beside | _WHOLE | dict.fromkeys(list(_WHOLE)[number % 4 :: 4], math.e))
+
+
+def test_nics_that_send_later_tell_as_well_how_healthy_ones_depart():
+    """Where one NIC alone sent in the first span, what those departed by that it does not send to is known, too."""
+    first = {("x", "y"): 1.0, ("x", "z"): 1.0}
+    costs = _taught(first, 1)
+    _learn_meetings(costs, first)
+    assert costs.cell_chance(("a", "b"), 1.0, 1) > 0.1
+
+
+def test_how_healthy_ways_depart_is_learnt_anew_with_them():
+    """A plan has moved all connections: how far they departed before, and how seldom, tells nothing of now."""
+    costs = _taught(_WHOLE, BASELINE_MAX_SPANS)
+    assert costs.cell_chance(("a", "b"), 1.0, 1) < 0.01
+    for cell in _WHOLE:
+        costs.forget(cell)
+    _learn_meetings(costs, {})
+    assert costs.cell_chance(("a", "b"), 1.0, 1) > 0.1
+
+
 def test_a_span_in_which_all_were_slow_makes_no_departure_of_one_likely():
     """Where all stand in a queue of a moment, as they write a checkpoint, no cell departs from the others."""
     calm, slow = _Costs(), _Costs()

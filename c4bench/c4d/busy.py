@@ -64,7 +64,7 @@ class BusyNics:
         self._ends: Ints = np.empty((2, 0), np.int64)
         self._learnt: list[Floats] = []
         self._usual: _Usual | None = None
-        self._evidence: Evidence[int] = Evidence(lambda _, beyond, spans: self._known().healthy.chance(beyond, spans))
+        self._evidence: Evidence[int] = Evidence(self._chance)
         self._runs: dict[int, Case] = {}
 
     def learn(self, cells: Measured) -> None:
@@ -140,6 +140,9 @@ class BusyNics:
         elsewhere = {hop for cell in cells.pick(~which) for hop in links.get(cell, ())} if hops else set()
         others = tuple(Component("link", hop) for hop in sorted(hops - elsewhere))
         return Blame(Component("nic", list(self._nics)[slow.nic], side), own, float(slow.beyond.max()), others)
+
+    def _chance(self, nic: int, beyond: float, spans: int) -> float:
+        return self._known().healthy.chance(nic, beyond, spans)
 
     def _known(self) -> _Usual:
         if self._usual is None:

@@ -119,9 +119,9 @@ class Baseline:
         above = {cell: value - floor for (cell, value), floor in zip(logs.items(), floors, strict=True)}
         return {cell: value for cell, value in above.items() if not math.isnan(value)}
 
-    def cell_chance(self, _: Cell, departure: float, spans: int) -> float:
+    def cell_chance(self, cell: Cell, departure: float, spans: int) -> float:
         """The chance that a healthy cell departs by `departure` (> 0) or more in so many spans in a row."""
-        return self._learnt()[0].chance(departure, spans)
+        return self._learnt()[0].chance(cell, departure, spans)
 
     def side_chance(self, side: Side, departure: float, spans: int) -> float:
         """The same of a row, column or link, see `sides`; those of few cells are held against their like.
@@ -130,7 +130,7 @@ class Baseline:
         """
         cells, few, many = self._learnt()
         few = few if few.seen >= _TELLING else cells
-        return (many if side.many else few).chance(departure, spans)
+        return (many if side.many else few).chance(side, departure, spans)
 
     def _learnt(self) -> tuple[Healthy, Healthy, Healthy]:
         if self._healthy is None:

@@ -17,6 +17,7 @@ class Healthy:
     """How far healthy suspects depart, and for how long, from what they did in consecutive spans."""
 
     def __init__(self, spans: Sequence[Mapping[Any, float]]) -> None:
+        self._spans = spans
         self._pool = sorted(itertools.islice((value for span in spans for value in span.values()), _POOL))
         self._persistence = _persistence(spans, self._quantile(_HIGH))
 
@@ -38,18 +39,25 @@ class Healthy:
     def _quantile(self, share: float) -> float:
         return self._pool[int(share * (len(self._pool) - 1))] if self._pool else 0.0
 
-    def chance(self, departure: float, spans: int) -> float:
+    def chance(self, suspect: Any, departure: float, spans: int) -> float:  # noqa: ANN401  (whatever the spans have)
         """The chance to depart by `departure` (> 0) or more `spans` times in a row; 1 before anything is known.
 
         Beyond all that was seen the chance is taken to fall with a power, a heavy tail, to be safe. Transfers that meet
-        once go on meeting, so it is persistence and not the chance to begin that each further span costs.
+        once go on meeting, so it is persistence and not the chance to begin that each further span costs; or, where
+        that is more, how often `suspect` departs so far: transfers meet more often on one link than on another.
         """
         if not self._pool:
             return 1.0
         beyond = len(self._pool) - bisect.bisect_left(self._pool, departure)
         rarity = min(1.0, max(self._pool[-1], _RESOLUTION) / departure) ** TAIL_POWER
         begun = (beyond + 1) / (len(self._pool) + 1)
-        return rarity**spans * begun * max(begun, self._persistence) ** (spans - 1)
+        again = max(begun, self._persistence, self._habit(suspect, departure))
+        return rarity**spans * begun * again ** (spans - 1)
+
+    def _habit(self, suspect: Any, departure: float) -> float:  # noqa: ANN401
+        """How often it departs so far; 0 where nothing is known of it."""
+        own = [span[suspect] >= departure for span in self._spans if suspect in span]
+        return (sum(own) + 1) / (len(own) + 2) if own else 0.0
 
 
 def _persistence(spans: Sequence[Mapping[Any, float]], high: float) -> float:

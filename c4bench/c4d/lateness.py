@@ -27,7 +27,7 @@ from c4bench.c4d.wandering import Wandering
 # An operation after less computing than this share of the usual long gap tells nothing about computing; nor does one
 # after less than a material share of the period, such as a collective called right behind another.
 _BEARING_SHARE = 0.2
-# Operations that come within this share of a period are of one iteration.
+# Operations that are less than this share of a period apart are of one iteration.
 _ITERATION_SHARE = 0.9
 _GAPS_KEPT = 64
 _HISTORY_OPS = 256
@@ -193,18 +193,20 @@ class Lateness:
             return []
         taught = min(int(self._table["taught"][row]), _HISTORY_OPS)
         habit = Habit(self._history[row, :, :taught].T - skew)
+        hit = habit.forbids(np.minimum.accumulate(recent, axis=0), means, runs) & (runs >= MIN_RUN_OPS)
+        if not hit.any():
+            return []
         entered_s = self._newest_first(row, self._entered_s)
-        # Longer than one uneven iteration can make them, however many operations it has.
-        lasting = entered_s[0, 0] - entered_s[:, [0]] >= MIN_RUN_PERIODS * period_s
-        hit = habit.forbids(np.minimum.accumulate(recent, axis=0), means, runs) & (runs >= MIN_RUN_OPS) & lasting
-        comm, found = int(self._table["comm"][row]), []
-        for place in np.flatnonzero(hit.any(axis=0)).tolist():
-            for run in (np.flatnonzero(hit[:, place])[::-1] + 1).tolist():
-                rest = _but_worst_iteration(recent[:run, place], entered_s[:run, place], period_s)
-                if habit.forbids(rest.min(), rest.mean(), np.asarray(len(rest))):
-                    found.append(Late(comm, place, float(means[run - 1, place]), run, float(entered_s[run - 1, place])))
-                    break
-        return found
+        iteration = _ops_an_iteration(entered_s[:, 0], period_s)
+        hit &= runs > MIN_RUN_PERIODS * iteration
+        comm = int(self._table["comm"][row])
+        runs_of = {place: np.flatnonzero(hit[:, place]) + 1 for place in np.flatnonzero(hit.any(axis=0)).tolist()}
+        longest = {place: _longest(of, recent[:, place], habit, iteration) for place, of in runs_of.items()}
+        return [
+            Late(comm, place, float(means[run - 1, place]), run, float(entered_s[run - 1, place]))
+            for place, run in longest.items()
+            if run
+        ]
 
     def _come_and_gone(
         self, rows: Ints, ops: Finished, beyond: Floats, passing: Ints, stall_s: float
@@ -255,16 +257,30 @@ class Lateness:
         return {place for place in standing if last[place] >= MATERIAL_SHARE}
 
 
-def _but_worst_iteration(shares: Floats, entered_s: Floats, period_s: float) -> Floats:
-    """A run's shares, newest first, less those of the one iteration that has most of them.
+def _ops_an_iteration(entered_s: Floats, period_s: float) -> int:
+    """How many operations (newest first) an iteration has: so many come in most periods, however long some are."""
+    enough_s = _ITERATION_SHARE * period_s
+    counts = range(1, len(entered_s))
+    return next((n for n in counts if np.median(entered_s[:-n] - entered_s[n:]) >= enough_s), len(entered_s))
+
+
+def _longest(runs: Ints, shares: Floats, habit: Habit, iteration: int) -> int:
+    """The longest of some runs (of so many operations, newest first) that tells without its worst iteration; else 0."""
+    for run in runs[::-1].tolist():
+        rest = _but_worst(shares[:run], iteration)
+        if habit.forbids(rest.min(), rest.mean(), np.asarray(len(rest))):
+            return int(run)
+    return 0
+
+
+def _but_worst(shares: Floats, ops: int) -> Floats:
+    """A run's shares without those of the so many operations in a row that have most.
 
     One uneven iteration, which is benign, makes several operations late: beside a few that are late by chance it would
     pass for a run.
     """
-    ends = np.searchsorted(-entered_s, _ITERATION_SHARE * period_s - entered_s)
-    sums = np.concatenate([[0.0], np.cumsum(shares)])
-    worst = int(np.argmax(sums[ends] - sums[:-1]))
-    rest: Floats = np.delete(shares, slice(worst, int(ends[worst])))
+    worst = int(np.argmax(np.convolve(shares, np.ones(ops), "valid")))
+    rest: Floats = np.delete(shares, slice(worst, worst + ops))
     return rest
 
 

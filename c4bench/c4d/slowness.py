@@ -3,7 +3,6 @@
 import statistics
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -12,13 +11,14 @@ from c4bench.c4d.busy import BusyNics
 from c4bench.c4d.clocks import HostClocks
 from c4bench.c4d.columns import Floats
 from c4bench.c4d.evidence import SLIGHT, Evidence, Weight
+from c4bench.c4d.explained import Explained
 from c4bench.c4d.fabric import Fabric
 from c4bench.c4d.floors import Baseline
 from c4bench.c4d.job_view import JobView
 from c4bench.c4d.localise import Blame, Cell, Links, localise, meeting
 from c4bench.c4d.losses import Losses, counted, loss_verdict
 from c4bench.c4d.matrix import DelayMatrix
-from c4bench.c4d.missing import BEYOND_SHARING, MissingLinks, lacking
+from c4bench.c4d.missing import MissingLinks
 from c4bench.c4d.naming import Case, Naming
 from c4bench.c4d.oneway import OneWay
 from c4bench.c4d.sides import Side, sides
@@ -37,18 +37,9 @@ _LEANING = 0.15
 # A cell against which less speaks still teaches what is normal.
 _CLEAN = 0.5
 _WHOLE_CELLS = 3
-_REROUTES_KEPT = 32
 _RIVALS = 2
 # What speaks most against two cells may begin a span later for one of them.
 _AT_ONCE_SPANS = 1.5
-
-
-class _Reroute(NamedTuple):
-    """The cells that connections came to in a span."""
-
-    opened_s: float
-    closed_s: float
-    cells: frozenset[Cell]
 
 
 class SlowNetwork:
@@ -73,7 +64,7 @@ class SlowNetwork:
         self._losses = Losses()
         self._answers = Answers(self._baseline.cell_chance)
         self._busy = BusyNics(self._ways)
-        self._reroutes: deque[_Reroute] = deque(maxlen=_REROUTES_KEPT)
+        self._explained = Explained(view, fabric)
         self._missing = MissingLinks()
 
     def follow(self, now_s: float) -> None:
@@ -114,10 +105,7 @@ class SlowNetwork:
         self._lasted_s = now_s - opened_s
         cells, rerouted, came = self._matrix.close()
         links = self._view.links()
-        if came:
-            self._fabric.company.came(self._view.job, opened_s, now_s, came, links)
-        if rerouted:
-            self._reroutes.append(_Reroute(opened_s, now_s, rerouted))
+        self._explained.follow(opened_s, now_s, rerouted, came, links)
         missing = self._lasting(now_s, links)
         self._spans += bool(cells)
         if not cells or disturbed or self._spans <= WARM_UP_SPANS:
@@ -190,17 +178,12 @@ class SlowNetwork:
         """The NICs that are busy longer by what crosses no slow link, but for those another job has just come upon."""
         slow = self._naming.links | {blame.component.name for blame in blames if blame.component.kind == "link"}
         if slow:
-            fresh = fresh.pick(~fresh.among(self._slowed(fresh, slow, links)))
+            fresh = fresh.pick(~fresh.among(self._explained.held_up(fresh, slow, links)))
         found = self._busy.judge(fresh, opened_s, links)
-        if any(self._met_others(one.blame, one.onset_s, links) for one in found):
+        if any(self._explained.met_others(one.blame, one.onset_s, links) for one in found):
             self._busy.forget()
             return []
         return [one for one in found if self._losses.concerned().isdisjoint(one.blame.cells)]
-
-    def _slowed(self, cells: Iterable[Cell], slow: set[str], links: Links) -> set[Cell]:
-        """Which of these slow links hold up, or their acknowledgements."""
-        answered = {(way[1], way[0]) for way, hops in self._view.ways.items() if not slow.isdisjoint(hops)}
-        return {cell for cell in cells if cell[:2] in answered or not slow.isdisjoint(links.get(cell, ()))}
 
     def _lost(self, now_s: float, links: Links) -> list[tuple[Verdict, float]]:
         """Verdicts on what loses packets, each once until it heals."""
@@ -247,8 +230,9 @@ class SlowNetwork:
         Some of that comes for want of links that are missing.
         """
         lasting = [blame for blame in blames if _spans(weights, blame) >= ALARM_SPANS]
-        lacked = {blame: self._lacking(blame, weights) for blame in lasting}
-        explained = [blame for blame in lasting if lacked[blame] or self._met(blame, weights, links)]
+        onsets_s = {blame: _onset_s(weights, blame) for blame in lasting}
+        lacked = {blame: self._explained.lacked(blame, onset_s) for blame, onset_s in onsets_s.items()}
+        explained = [one for one in lasting if lacked[one] or self._explained.met(one, onsets_s[one], links)]
         anew = {cell for blame in explained for cell in blame.cells}
         for cell in anew:
             self._baseline.forget(cell)
@@ -257,33 +241,10 @@ class SlowNetwork:
         wanting = {blame: found for blame, found in lacked.items() if found}
         return [blame for blame in blames if blame not in explained], wanting
 
-    def _lacking(self, blame: Blame, weights: Mapping[Cell, Weight]) -> list[MissingLink]:
-        missing = self._fabric.missing
-        crossed = self._view.crossable(blame.cells) if missing else {}
-        return lacking(blame, crossed, _onset_s(weights, blame), self._lasted_s, missing)
-
     def _lasting(self, now_s: float, links: Mapping[Cell, Sequence[str]]) -> list[tuple[Verdict, float]]:
         """Verdicts on links that the job's ways led over, and that are missing for longer than what is benign."""
         self._missing.follow(self._fabric.missing, links.values())
         return [(verdict, now_s) for verdict in self._missing.lasting(now_s, benign_stall_s(self._view.period_s()))]
-
-    def _met(self, blame: Blame, weights: Mapping[Cell, Weight], links: Links) -> bool:
-        """Whether something became slow as another job came there, or as a connection of its own did.
-
-        What has moved meets a path between other NICs on its way, or its acknowledgements on theirs, which no plan
-        knows of; or it shares a link now. Connections of a job that have a NIC in common met there before.
-        """
-        onset_s, ends = _onset_s(weights, blame), set(blame.cells[0][:2])
-        if self._met_others(blame, onset_s, links):
-            return True
-        came = [cell for one in self._reroutes if one.opened_s <= onset_s <= one.closed_s for cell in one.cells]
-        if blame.component.kind == "link" and blame.excess <= BEYOND_SHARING:
-            return not set(came).isdisjoint(blame.cells)
-        return blame.component.kind == "path" and any(ends.isdisjoint(cell) for cell in came)
-
-    def _met_others(self, blame: Blame, onset_s: float, links: Links) -> bool:
-        until_s = onset_s + self._lasted_s
-        return self._fabric.company.explains(self._view.job, blame.cells, links, onset_s, until_s)
 
     def _together(self, blames: list[Blame], weights: Mapping[Cell, Weight], links: Links) -> list[Blame]:
         """With the link that two points have in common instead of these, and without points where there is no such.

@@ -46,6 +46,18 @@ def test_one_uneven_iteration_beside_chance_is_no_run():
     assert not any(lateness.judge(_op(seq, row), 1.5) for seq, row in enumerate(computed))
 
 
+def test_operations_that_others_make_longer_are_no_more_iterations():
+    """Of three late operations two are of one uneven iteration, and the third came late as the others had to wait."""
+    computed = _computed(1, 60)
+    computed[40:43, 3] = [0.29, 0.29, 0.104]
+    computed[42, 0] = 0.29
+    came = np.arange(60.0)
+    came[41:] += 1.0
+    came[42:] += 3.0
+    lateness = _lateness(8)
+    assert not any(lateness.judge(_op(came[seq], row), 2.0) for seq, row in enumerate(computed))
+
+
 def test_rank_that_stays_uneven_is_late():
     """The same rank is found once it is uneven in the next iteration, too."""
     computed = _computed(1, 60, jitter=0.03)

@@ -220,8 +220,18 @@ def test_a_span_in_which_all_were_slow_makes_no_departure_of_one_likely():
 def test_meetings_that_last_make_long_departures_likely():
     """Where a healthy cell that departs goes on doing so, many spans in a row are no more than one."""
     brief, long = Healthy([{0: 0.0}, {0: 1.0}] * 10), Healthy([{0: 0.0}] * 10 + [{0: 1.0}] * 10)
-    assert brief.chance(1.0, 1) == long.chance(1.0, 1)
-    assert brief.chance(1.0, 6) < long.chance(1.0, 6) / 10
+    assert brief.chance(1, 1.0, 1) == long.chance(1, 1.0, 1)
+    assert brief.chance(1, 1.0, 6) < long.chance(1, 1.0, 6) / 10
+
+
+def test_what_departs_often_is_likely_to_go_on():
+    """Transfers meet on one link in three spans of four: that they do in twelve in a row tells nothing against it."""
+    spans = [{0: 0.2 * (span % 4 > 0)} for span in range(20)]
+    for span, shown in enumerate(spans):
+        shown |= {other: 0.2 * ((7 * span + 3 * other) % 10 < 3) for other in range(1, 20)}
+    healthy = Healthy(spans)
+    assert healthy.chance(0, 0.2, 12) > 1e-3
+    assert healthy.chance(1, 0.2, 12) < healthy.chance(0, 0.2, 12) / 1000
 
 
 def test_a_side_of_few_cells_is_held_against_single_ones_where_hardly_any_was_seen():

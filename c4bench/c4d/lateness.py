@@ -11,6 +11,7 @@ import numpy as np
 from c4bench.c4d.columns import Bools, Floats, Index, Ints, Table
 from c4bench.c4d.habit import Habit
 from c4bench.c4d.operations import Finished
+from c4bench.c4d.stretches import STRETCH_SHARE, Stretches, usual_s
 from c4bench.c4d.thresholds import (
     FIRST_HISTORY_OPS,
     LAWFUL_SKEW_SHARE,
@@ -24,8 +25,8 @@ from c4bench.c4d.thresholds import (
 )
 from c4bench.c4d.wandering import Wandering
 
-# An operation after less computing than this share of the usual long gap tells nothing about computing; nor does one
-# after less than a material share of the period, such as a collective called right behind another.
+# An operation after less computing than this share of the usual long gap tells nothing about computing, such as a
+# collective called right behind another.
 _BEARING_SHARE = 0.2
 # Operations that are less than this share of a period apart are of one iteration.
 _ITERATION_SHARE = 0.9
@@ -61,6 +62,7 @@ class Lateness:
         self._wandering = wandering
         self._rows = Index()
         self._table = Table(comm=0, seen=0, judged=0, taught=0, usual_of=-1, lawful=LAWFUL_SKEW_SHARE, counted=False)
+        self._stretches = Stretches(size)
         self._gaps_s = np.full((0, _GAPS_KEPT), np.inf)
         self._recent = np.empty((0, MAX_RUN_OPS, size))
         self._entered_s = np.empty((0, MAX_RUN_OPS, size))
@@ -119,25 +121,27 @@ class Lateness:
         return rows
 
     def _make_room(self, rows: int) -> None:
+        self._stretches.make_room(rows)
         self._gaps_s = _grown(self._gaps_s, rows, np.inf)
         self._recent, self._entered_s = _grown(self._recent, rows), _grown(self._entered_s, rows)
         self._history, self._usual = _grown(self._history, rows), _grown(self._usual, rows)
         self._worst = _grown(self._worst, rows)
 
     def _shares(self, ops: Finished, period_s: float) -> tuple[Ints, Finished, Floats]:
-        """Each member's lateness as a share of the median gap, for the operations that tell of computing."""
+        """Each member's lateness as a share of the median gap, where enough operations tell of computing."""
         ops = ops.pick(np.flatnonzero(~np.isnan(ops.gap_s).any(axis=1)))
         rows = self._rows_of(ops.comms)
-        middle_s = np.sort(ops.gap_s, axis=1)[:, (self._size - 1) // 2]
+        middle_s = usual_s(ops.gap_s)[:, 0]
         seen = self._table["seen"][rows]
         self._gaps_s[rows, seen % _GAPS_KEPT] = middle_s
         self._table["seen"][rows] = seen + 1
-        bearing_s = np.maximum(_BEARING_SHARE * self._long(rows), MATERIAL_SHARE * period_s)
-        bears = (seen >= SETTLE_OPS) & (middle_s > bearing_s)
-        rows, ops, middle_s = rows[bears], ops.pick(bears), middle_s[bears, None]
-        self._table["lawful"][rows] = LAWFUL_SKEW_SHARE * np.maximum(1.0, period_s / middle_s[:, 0])
+        bears = (seen >= SETTLE_OPS) & (middle_s > _BEARING_SHARE * self._long(rows))
+        rows, ops = rows[bears], ops.pick(bears)
         awaited_s = np.sort(ops.duration_s, axis=1)[:, [self._size // 2]] - ops.duration_s
-        return rows, ops, np.minimum(awaited_s, ops.gap_s - middle_s) / middle_s
+        told = self._stretches.add(rows, awaited_s, ops.gap_s, ops.entered_s, STRETCH_SHARE * period_s)
+        rows, ops = rows[told.rows], ops.pick(told.rows)._replace(gap_s=told.lasted_s)
+        self._table["lawful"][rows] = LAWFUL_SKEW_SHARE * np.maximum(1.0, period_s / told.middle_s[:, 0])
+        return rows, ops, np.minimum(told.awaited_s, told.longer_s) / told.middle_s
 
     def _long(self, rows: Ints) -> Floats:
         """The usual long gap: nine in ten are no longer."""

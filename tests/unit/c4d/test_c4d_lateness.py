@@ -2,10 +2,14 @@
 
 import numpy as np
 import pytest
+from c4d_telemetry import drive
 
 from c4bench.c4d.lateness import Lateness
 from c4bench.c4d.operations import Finished
 from c4bench.c4d.wandering import Wandering
+from c4bench.model.diagnosis import Syndrome
+from c4bench.model.step import StepOp
+from c4bench.sim.model import SimFault, SimFaultKind, SimJob
 
 
 def _op(seq, computed_s):
@@ -40,17 +44,17 @@ def test_five_percent_at_one_percent_jitter_is_found_in_five(seed):
 
 def test_one_uneven_iteration_beside_chance_is_no_run():
     """Three operations that jitter made late and an iteration of two uneven ones behind them do not add up."""
-    computed = _computed(1, 60, jitter=0.03)
-    computed[40:45, 3] = [0.108, 0.109, 0.108, 0.15, 0.15]
+    computed = 5 * _computed(1, 60, jitter=0.03)
+    computed[40:45, 3] = [0.54, 0.545, 0.54, 0.75, 0.75]
     lateness = _lateness(8)
     assert not any(lateness.judge(_op(seq, row), 1.5) for seq, row in enumerate(computed))
 
 
 def test_operations_that_others_make_longer_are_no_more_iterations():
     """Of three late operations two are of one uneven iteration, and the third came late as the others had to wait."""
-    computed = _computed(1, 60)
-    computed[40:43, 3] = [0.29, 0.29, 0.104]
-    computed[42, 0] = 0.29
+    computed = 5 * _computed(1, 60)
+    computed[40:43, 3] = [1.45, 1.45, 0.52]
+    computed[42, 0] = 1.45
     came = np.arange(60.0)
     came[41:] += 1.0
     came[42:] += 3.0
@@ -60,8 +64,8 @@ def test_operations_that_others_make_longer_are_no_more_iterations():
 
 def test_rank_that_stays_uneven_is_late():
     """The same rank is found once it is uneven in the next iteration, too."""
-    computed = _computed(1, 60, jitter=0.03)
-    computed[40:46, 3] = [0.108, 0.109, 0.108, 0.15, 0.15, 0.15]
+    computed = 5 * _computed(1, 60, jitter=0.03)
+    computed[40:46, 3] = [0.54, 0.545, 0.54, 0.75, 0.75, 0.75]
     lateness = _lateness(8)
     found = [(seq, late.member) for seq, row in enumerate(computed) for late in lateness.judge(_op(seq, row), 1.5)]
     assert found == [(45, 3)]
@@ -82,6 +86,16 @@ def test_rank_slow_from_the_start_is_found():
     lateness = _lateness(8)
     found = [late.member for seq, row in enumerate(computed) for late in lateness.judge(_op(seq, row), 0.2)]
     assert found == [2]
+
+
+@pytest.mark.parametrize("ops", [1, 12, 16, 48])
+def test_a_slow_rank_is_found_however_many_operations_an_iteration_has(ops):
+    """Each computes for a part of it, and none of them is like another: together they tell within two seconds."""
+    kinds = tuple(StepOp("all_reduce", (1 << 19) + 4096 * number, 0.12 / ops) for number in range(ops))
+    slow = SimFault(SimFaultKind.COMPUTE, 3, 4.0, factor=1.1)
+    (found,) = drive(SimJob(8, kinds, seed=3, jitter=0.03), [slow], 6.5)
+    assert (found.component.name, found.syndrome) == ("job:3", Syndrome.NON_COMMUNICATION_SLOW)
+    assert found.named_s < 4.0 + 2.0
 
 
 def test_short_time_inside_without_longer_computing_is_not_lateness():

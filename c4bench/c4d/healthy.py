@@ -17,7 +17,10 @@ class Healthy:
     """How far healthy suspects depart, and for how long, from what they did in consecutive spans."""
 
     def __init__(self, spans: Sequence[Mapping[Any, float]]) -> None:
-        self._spans = spans
+        self._own: dict[Any, list[float]] = {}
+        for span in spans:
+            for suspect, value in span.items():
+                bisect.insort(self._own.setdefault(suspect, []), value)
         self._pool = sorted(itertools.islice((value for span in spans for value in span.values()), _POOL))
         self._persistence = _persistence(spans, self._quantile(_HIGH))
 
@@ -56,8 +59,8 @@ class Healthy:
 
     def _habit(self, suspect: Any, departure: float) -> float:  # noqa: ANN401
         """How often it departs so far; 0 where nothing is known of it."""
-        own = [span[suspect] >= departure for span in self._spans if suspect in span]
-        return (sum(own) + 1) / (len(own) + 2) if own else 0.0
+        own = self._own.get(suspect)
+        return (len(own) - bisect.bisect_left(own, departure) + 1) / (len(own) + 2) if own else 0.0
 
 
 def _persistence(spans: Sequence[Mapping[Any, float]], high: float) -> float:

@@ -6,6 +6,8 @@ from c4bench.c4d.columns import Bools, Floats, Ints
 from c4bench.c4d.thresholds import CHANCE, MATERIAL_SHARE, SIGMAS, TAIL_POWER
 
 _TINY = 1e-9
+# Operations that are less than this share of a period apart are of one iteration.
+_ITERATION_SHARE = 0.9
 
 
 class Habit:
@@ -25,3 +27,29 @@ class Habit:
         unlikely = (rarity * (beyond + 1) / (len(self._sorted) + 1)) ** ops < CHANCE
         strong = mean > np.maximum(MATERIAL_SHARE, SIGMAS * self._sigma / np.sqrt(ops))
         return np.asarray(unlikely & strong)
+
+    def longest(self, runs: Ints, shares: Floats, iteration: int) -> int:
+        """The longest of `runs` (of so many operations, newest first) that tells without its worst iteration, or 0.
+
+        One uneven iteration, which is benign, makes several operations late: beside a few that are late by chance it
+        would pass for a run. An `iteration` has so many operations.
+        """
+        for run in runs[::-1].tolist():
+            rest = _but_worst(shares[:run], iteration)
+            if self.forbids(rest.min(), rest.mean(), np.asarray(len(rest))):
+                return int(run)
+        return 0
+
+
+def ops_an_iteration(entered_s: Floats, period_s: float) -> int:
+    """How many operations (newest first) an iteration has: so many come in most periods, however long some are."""
+    enough_s = _ITERATION_SHARE * period_s
+    counts = range(1, len(entered_s))
+    return next((n for n in counts if np.median(entered_s[:-n] - entered_s[n:]) >= enough_s), len(entered_s))
+
+
+def _but_worst(shares: Floats, ops: int) -> Floats:
+    """All but the so many operations in a row that have most."""
+    worst = int(np.argmax(np.convolve(shares, np.ones(ops), "valid")))
+    rest: Floats = np.delete(shares, slice(worst, worst + ops))
+    return rest

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from c4bench.c4d.columns import Bools, Floats, Index, Ints, Table
-from c4bench.c4d.habit import Habit
+from c4bench.c4d.habit import Habit, ops_an_iteration
 from c4bench.c4d.operations import Finished
 from c4bench.c4d.stretches import STRETCH_SHARE, Stretches, usual_s
 from c4bench.c4d.thresholds import (
@@ -28,8 +28,6 @@ from c4bench.c4d.wandering import Wandering
 # An operation after less computing than this share of the usual long gap tells nothing about computing, such as a
 # collective called right behind another.
 _BEARING_SHARE = 0.2
-# Operations that are less than this share of a period apart are of one iteration.
-_ITERATION_SHARE = 0.9
 _GAPS_KEPT = 64
 _HISTORY_OPS = 256
 # What is usual changes slowly once it is known.
@@ -201,11 +199,11 @@ class Lateness:
         if not hit.any():
             return []
         entered_s = self._newest_first(row, self._entered_s)
-        iteration = _ops_an_iteration(entered_s[:, 0], period_s)
+        iteration = ops_an_iteration(entered_s[:, 0], period_s)
         hit &= runs > MIN_RUN_PERIODS * iteration
         comm = int(self._table["comm"][row])
         runs_of = {place: np.flatnonzero(hit[:, place]) + 1 for place in np.flatnonzero(hit.any(axis=0)).tolist()}
-        longest = {place: _longest(of, recent[:, place], habit, iteration) for place, of in runs_of.items()}
+        longest = {place: habit.longest(of, recent[:, place], iteration) for place, of in runs_of.items()}
         return [
             Late(comm, place, float(means[run - 1, place]), run, float(entered_s[run - 1, place]))
             for place, run in longest.items()
@@ -259,33 +257,6 @@ class Lateness:
         latest = self._newest_first(row, self._recent)[MIN_RUN_OPS - 1 :: -1]
         last = (latest - self._skew(np.asarray([row]))[0]).mean(axis=0)
         return {place for place in standing if last[place] >= MATERIAL_SHARE}
-
-
-def _ops_an_iteration(entered_s: Floats, period_s: float) -> int:
-    """How many operations (newest first) an iteration has: so many come in most periods, however long some are."""
-    enough_s = _ITERATION_SHARE * period_s
-    counts = range(1, len(entered_s))
-    return next((n for n in counts if np.median(entered_s[:-n] - entered_s[n:]) >= enough_s), len(entered_s))
-
-
-def _longest(runs: Ints, shares: Floats, habit: Habit, iteration: int) -> int:
-    """The longest of some runs (of so many operations, newest first) that tells without its worst iteration; else 0."""
-    for run in runs[::-1].tolist():
-        rest = _but_worst(shares[:run], iteration)
-        if habit.forbids(rest.min(), rest.mean(), np.asarray(len(rest))):
-            return int(run)
-    return 0
-
-
-def _but_worst(shares: Floats, ops: int) -> Floats:
-    """A run's shares without those of the so many operations in a row that have most.
-
-    One uneven iteration, which is benign, makes several operations late: beside a few that are late by chance it would
-    pass for a run.
-    """
-    worst = int(np.argmax(np.convolve(shares, np.ones(ops), "valid")))
-    rest: Floats = np.delete(shares, slice(worst, worst + ops))
-    return rest
 
 
 def _grown(array: Floats, rows: int, fill: float = 0.0) -> Floats:

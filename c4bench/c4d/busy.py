@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from c4bench.c4d.columns import Bools, Floats, Index, Ints
+from c4bench.c4d.columns import Bools, Floats
 from c4bench.c4d.evidence import SLIGHT, Evidence
 from c4bench.c4d.healthy import Healthy
 from c4bench.c4d.localise import Blame, Links
@@ -60,8 +60,6 @@ class BusyNics:
 
     def __init__(self, ways: Ways) -> None:
         self._ways = ways
-        self._nics = Index()
-        self._ends: Ints = np.empty((2, 0), np.int64)
         self._learnt: list[Floats] = []
         self._usual: _Usual | None = None
         self._evidence: Evidence[int] = Evidence(self._chance)
@@ -133,20 +131,20 @@ class BusyNics:
     def _blame(self, slow: _Slow, cells: Measured, links: Links) -> Blame:
         """The NIC, or its side where the other is as usual; with the links that only this side crosses."""
         side = {(True, False): "tx", (False, True): "rx"}.get(tuple((slow.beyond > 0).tolist()), "")
-        end = {"tx": self._ends[0], "rx": self._ends[1]}.get(side)
+        end = dict(zip(("tx", "rx"), self._ways.ends, strict=True)).get(side)
         which = self._touching(cells, slow.nic) if end is None else end[cells.rows] == slow.nic
         own = tuple(sorted(cells.pick(which)))
         hops = set.intersection(*(set(links.get(cell, ())) for cell in own)) if side else set()
         elsewhere = {hop for cell in cells.pick(~which) for hop in links.get(cell, ())} if hops else set()
         others = tuple(Component("link", hop) for hop in sorted(hops - elsewhere))
-        return Blame(Component("nic", list(self._nics)[slow.nic], side), own, float(slow.beyond.max()), others)
+        return Blame(Component("nic", self._ways.nics[slow.nic], side), own, float(slow.beyond.max()), others)
 
     def _chance(self, nic: int, beyond: float, spans: int) -> float:
         return self._known().healthy.chance(nic, beyond, spans)
 
     def _known(self) -> _Usual:
         if self._usual is None:
-            count = len(self._nics)
+            count = len(self._ways.nics)
             wide = [np.pad(span, ((0, 0), (0, count - span.shape[1])), constant_values=np.nan) for span in self._learnt]
             costs = np.sort(np.stack(wide), axis=0)  # nan comes last
             spans = (~np.isnan(costs)).sum(axis=0)
@@ -162,10 +160,10 @@ class BusyNics:
 
     def _costs(self, cells: Measured) -> Floats:
         """The log of each side's mean cost, but for its worst cell."""
-        self._meet()
-        count = len(self._nics)
+        every = self._ways.ends
+        count = len(self._ways.nics)
         costs = np.full((2, count), np.nan)
-        for side, ends in enumerate(self._ends[:, cells.rows]):
+        for side, ends in enumerate(every[:, cells.rows]):
             number = np.bincount(ends, minlength=count) - 1
             worst = np.zeros(count)
             np.maximum.at(worst, ends, cells.figures)
@@ -174,15 +172,8 @@ class BusyNics:
             costs[side, many] = np.log(sums[many] / number[many])
         return costs
 
-    def _meet(self) -> None:
-        """Number the NICs of ways that are new."""
-        fresh = self._ways.cells[self._ends.shape[1] :]
-        if fresh:
-            ends = [[self._nics.setdefault(cell[end], len(self._nics)) for cell in fresh] for end in (0, 1)]
-            self._ends = np.concatenate([self._ends, np.array(ends, np.int64)], axis=1)
-
     def _touching(self, cells: Measured, nic: int) -> Bools:
-        touching: Bools = (self._ends[:, cells.rows] == nic).any(axis=0)
+        touching: Bools = (self._ways.ends[:, cells.rows] == nic).any(axis=0)
         return touching
 
 

@@ -57,10 +57,14 @@ def progress_s(clocks: HostClocks, view: ConnView) -> float:
 
 
 class Connections(Mapping[ConnKey, ConnView]):
-    """The sending ends; `table` has a row for each, with the newest numbers."""
+    """The sending ends; `table` has a row for each, with the newest numbers and the cell it is in.
+
+    `moves` is another number whenever a connection is new, or has been moved to another cell.
+    """
 
     def __init__(self, members: Members) -> None:
-        self.table = Table(member=0, record=None, **dict.fromkeys(_NUMBERS, _NEVER))
+        self.table = Table(member=0, record=None, cell=None, **dict.fromkeys(_NUMBERS, _NEVER))
+        self.moves = 0
         self._members = members
         self._rows = Index()
 
@@ -101,8 +105,15 @@ class Connections(Mapping[ConnKey, ConnView]):
             for name, values in now.items():
                 self.table[name][rows[put]] = values[moved]
             self.table["record"][rows[put]] = held[put]
+            self._place(rows[fresh[moved & (now["source_port"] != before["source_port"])]])
             acted_s = np.minimum(numbers["last_progress_s"][put], ends_s[put])
             self._members.note(self.table["member"][rows[put]], acted_s, ends_s[put])
+
+    def _place(self, rows: Ints) -> None:
+        """These are new, or have been moved to another way."""
+        self.moves += bool(len(rows))
+        for row in rows.tolist():
+            self.table["cell"][row] = cell_of(self.table["record"][row])
 
     def _changed(self, now: Columns, before: Columns, rows: Ints, held: NDArray[np.object_]) -> Bools:
         """Whether records differ from those known; most do by a counter."""

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 
 from c4bench.c4d.company import Company
-from c4bench.c4d.job_view import Ways
+from c4bench.c4d.routes import Routes, Ways
 from c4bench.model.fabric import MissingLink
 from c4bench.model.recording import Arrival, LinksMissing, WaysLearnt
 
@@ -12,7 +12,7 @@ class Fabric:
     """As far as C4P has learnt it by now; without C4P nothing is known of paths, and nothing is missing."""
 
     def __init__(self, ways: Ways | None = None, company: Company | None = None) -> None:
-        self.ways = dict(ways or {})
+        self.ways = Routes(ways)
         self.missing: tuple[MissingLink, ...] = ()
         self.company = company or Company()
 
@@ -20,7 +20,7 @@ class Fabric:
         """C4P has learnt something, or another job has come."""
         match news:
             case WaysLearnt():
-                self.ways |= {way[:3]: way[3] for way in news.ways}
+                self.ways.learn(news.ways)
             case LinksMissing():
                 self.missing = news.links
             case Arrival():

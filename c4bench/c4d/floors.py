@@ -14,8 +14,9 @@ from c4bench.c4d.sides import Side, sides
 from c4bench.c4d.thresholds import BASELINE_MAX_SPANS, BASELINE_MIN_SPANS, BASELINE_SETTLED_SPANS, PEER_RATIO
 from c4bench.c4d.ways import Measured, Ways
 
-# The cells of so many NICs tell how all behave.
+# The cells of so many NICs tell how all behave, or of fewer that have so many cells.
 _SAMPLED_NICS = 128
+_SAMPLED_CELLS = 4096
 # The floor is what one span in so many undercuts: among as many as are kept of a cell, one of the least.
 _SPANS_TO_ONE = 10
 # So many departures of sides of few cells tell how often these depart.
@@ -74,14 +75,14 @@ class Baseline:
 
     def _sample_nics(self, cells: Measured) -> None:
         """Have enough NICs to tell how all behave; not all need to send in the first span."""
-        if len(self._sampled) < _SAMPLED_NICS:
-            sources = dict.fromkeys(self._ways.cells[row][0] for row in cells.rows.tolist())
-            fresh = [nic for nic in sources if nic not in self._sampled]
-            self._sampled |= frozenset(fresh[: _SAMPLED_NICS - len(self._sampled)])
-            if fresh:
-                self._costs["sampled"][: self._costs.count] = [
-                    not self._sampled.isdisjoint(c) for c in self._ways.cells
-                ]
+        sampled, names = self._costs.used("sampled"), self._ways.nics
+        ends = self._ways.ends
+        for nic in dict.fromkeys(ends[0, cells.rows].tolist()):
+            if len(self._sampled) == _SAMPLED_NICS or np.count_nonzero(sampled) >= _SAMPLED_CELLS:
+                return
+            if names[nic] not in self._sampled:
+                self._sampled |= {names[nic]}
+                sampled |= (ends == nic).any(axis=0)
 
     def departures(self, cells: Measured) -> Measured:
         """The log ratio of each known cell to its floor, less what all have slowed by beyond what is usual.

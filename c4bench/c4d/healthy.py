@@ -2,7 +2,7 @@
 
 import bisect
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from c4bench.c4d.thresholds import TAIL_POWER
@@ -42,7 +42,7 @@ class Healthy:
     def _quantile(self, share: float) -> float:
         return self._pool[int(share * (len(self._pool) - 1))] if self._pool else 0.0
 
-    def chance(self, suspect: Any, departure: float, spans: int) -> float:  # noqa: ANN401  (whatever the spans have)
+    def chance(self, suspect: Hashable, departure: float, spans: int) -> float:
         """The chance to depart by `departure` (> 0) or more `spans` times in a row; 1 before anything is known.
 
         Beyond all that was seen the chance is taken to fall with a power, a heavy tail, to be safe. Transfers that meet
@@ -57,7 +57,7 @@ class Healthy:
         again = max(begun, self._persistence, self._habit(suspect, departure))
         return rarity**spans * begun * again ** (spans - 1)
 
-    def _habit(self, suspect: Any, departure: float) -> float:  # noqa: ANN401
+    def _habit(self, suspect: Hashable, departure: float) -> float:
         """How often it departs so far; 0 where nothing is known of it."""
         own = self._own.get(suspect)
         return (len(own) - bisect.bisect_left(own, departure) + 1) / (len(own) + 2) if own else 0.0

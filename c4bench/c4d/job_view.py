@@ -8,17 +8,16 @@ import msgspec
 
 from c4bench.c4d.batch import Batch
 from c4bench.c4d.comm_view import CommView
-from c4bench.c4d.connections import Arrivals, Connections, ConnView, cell_of
+from c4bench.c4d.connections import Arrivals, Connections, ConnView
 from c4bench.c4d.devices import NicView
 from c4bench.c4d.intake import Intake
 from c4bench.c4d.localise import Cell
 from c4bench.c4d.members import Members
 from c4bench.c4d.operations import INTERVALS_KEPT, Finished, Operations
+from c4bench.c4d.routes import Routes
 from c4bench.c4d.seats import Seats
 from c4bench.c4d.thresholds import MIN_PERIOD_SAMPLES
 from c4bench.model.telemetry import CommRecord, Failure, RankRecord
-
-Ways = Mapping[tuple[str, str, int], tuple[str, ...]]  # source, destination, source port -> the links' far addresses
 
 _LATEST_INTERVALS = 8
 _UNANSWERED = "RETRY_EXC_ERR"  # InfiniBand's "transport retry counter exceeded"
@@ -42,9 +41,9 @@ class JobView:
     planned later is known then. `devices` are the NICs of all jobs.
     """
 
-    def __init__(self, job: str, ways: Ways | None = None, devices: Mapping[str, NicView] | None = None) -> None:
+    def __init__(self, job: str, ways: Routes | None = None, devices: Mapping[str, NicView] | None = None) -> None:
         self.job = job
-        self.ways = {} if ways is None else ways
+        self.ways = Routes() if ways is None else ways
         self.devices = {} if devices is None else devices
         self.seats = Seats()
         self.comms: dict[str, CommView] = {}
@@ -58,6 +57,8 @@ class JobView:
         self.told: Failure | None = None
         self.unanswered: set[tuple[int, int]] = set()
         self._intervals_s: deque[float] = deque(maxlen=INTERVALS_KEPT)
+        self._links: dict[Cell, tuple[str, ...]] = {}
+        self._links_of = (0, 0)
 
     def period_s(self) -> float | None:
         """Median time between two operations of the same communicator, kind and size; None until it has shown."""
@@ -144,9 +145,13 @@ class JobView:
         return found
 
     def links(self) -> dict[Cell, tuple[str, ...]]:
-        """The links that connections cross, as far as their ways are known."""
-        conns = self.conns.records() if self.ways else ()
-        return {cell_of(conn): self.ways.get((conn.source, conn.destination, conn.source_port), ()) for conn in conns}
+        """The links that connections cross, as far as their ways are known; the same object until there is news."""
+        news = self.ways.learnt, self.conns.moves
+        if news != self._links_of:
+            cells = self.conns.table.used("cell").tolist() if self.ways else ()
+            ways = ((cell, (cell[0], cell[1], int(cell[2]))) for cell in cells if cell)
+            self._links_of, self._links = news, {cell: self.ways.get(way, ()) for cell, way in ways}
+        return self._links
 
     def returning(self, cell: Cell) -> frozenset[str]:
         """The links that acknowledgements of a cell may take, as far as ways back are known."""

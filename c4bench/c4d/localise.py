@@ -7,7 +7,8 @@ over links, where it is known which cells cross them.
 
 import math
 import statistics
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -29,6 +30,7 @@ _SPILL = 0.5
 # Healthy transfers that meet others become no slower than this.
 _BEYOND_MEETING = math.log(PEER_RATIO)
 _TWO = 2
+_SIDES = ("tx", "rx")  # of the NICs at the ends of a cell
 
 
 class Blame(msgspec.Struct, frozen=True):
@@ -57,20 +59,18 @@ def localise(
     nobody knows may cross a link that is to blame: they accuse nothing else beside one. What a fault drags along is not
     blamed; nor what one does that is known, whose cells are left out and go as far as `lead` beyond normal.
     """
-    crossed = {cell: tuple(hops) for cell, hops in (links or {}).items() if cell in excess}
-    left = {cell: value for cell, value in excess.items() if value > bar}
-    known = _near(left, excess, crossed)
+    bad = {cell: value for cell, value in excess.items() if value > bar}
+    links = links or {}
+    suspects = _Suspects(_near(bad, excess, links), bad, links)
     found: list[Blame] = []
-    while left:
-        blame = _worst_shared(known, left, crossed) or _worst_point(known, left, crossed)
+    while suspects.bad:
+        blame = suspects.worst_shared() or suspects.worst_point()
         if blame is None or blame.excess < _comparable(blame) * (found[0].excess if found else lead):
             break
         found.append(blame)
-        for cell in blame.cells:
-            left.pop(cell, None)
-            known.pop(cell, None)
+        suspects.take(blame.cells)
     if any(blame.component.kind == "link" for blame in found):
-        found = [blame for blame in found if any(crossed.get(cell) for cell in blame.cells)]
+        found = [blame for blame in found if any(links.get(cell) for cell in blame.cells)]
     return sorted(found, key=lambda blame: -blame.excess)
 
 
@@ -111,57 +111,119 @@ def _comparable(blame: Blame) -> float:
     return _COMPARABLE_WHOLE if len(blame.cells) >= _WHOLE_CELLS else _COMPARABLE
 
 
-def _worst_shared(known: Mapping[Cell, float], bad: Mapping[Cell, float], links: Links) -> Blame | None:
-    """The NIC side or link that explains most of `bad`, if one explains at least two paths and hardly any good ones.
+class _Suspects:
+    """What `bad` cells may have in common, and which of the `known` cells are part of that; blames take theirs out."""
 
-    Of two that explain as many a link may be behind ways that nobody knows as well.
-    """
-    groups = _groups(known) + _crossing(known, links)
-    blames = [blame for component, cells in groups if (blame := _explains(component, cells, known, bad))]
-    others = {cell for cell in bad if links and not links.get(cell)}
-    best = max(blames, key=lambda blame: (len(blame.cells), _perhaps(blame, others), blame.excess), default=None)
-    if best is None:
-        return None
-    twins = [blame.component for blame in blames if blame.cells == best.cells and blame is not best]
-    if best.component.kind == "nic" and not best.component.side and len(best.cells) == _TWO:
-        twins += _elsewhere(best.cells, known, links)
-    return msgspec.structs.replace(best, alternatives=tuple(twins))
+    def __init__(self, known: dict[Cell, float], bad: dict[Cell, float], links: Links) -> None:
+        self.bad = bad
+        self._known = known
+        self._links = {cell: tuple(links.get(cell, ())) for cell in known}
+        self._groups = _groups(known) | _crossing(self._links)
+        self._places = {component: place for place, component in enumerate(self._groups)}
+        self._blames: dict[Component, Blame] = {}
+        # How many bad cells each has, and how many cells blames have taken out of it.
+        self._bad_of = Counter(part for cell in bad for part in self._parts(cell))
+        self._gone = Counter[Component]()
+        self._weigh(self._bad_of)
+
+    def take(self, cells: Collection[Cell]) -> None:
+        """These are explained: what else they are part of goes by what is left."""
+        self._bad_of.subtract(part for cell in cells if cell in self.bad for part in self._parts(cell))
+        gone = Counter(part for cell in cells for part in self._parts(cell))
+        self._gone.update(gone)
+        for cell in cells:
+            self.bad.pop(cell, None)
+            self._known.pop(cell, None)
+        self._weigh(gone)
+
+    def _weigh(self, parts: Iterable[Component]) -> None:
+        for part in parts:
+            self._blames.pop(part, None)
+            if part in self._groups and self._may_explain(part):
+                blame = _explains(part, self._of(part), self._known, self.bad)
+                if blame:
+                    self._blames[part] = blame
+
+    def _may_explain(self, part: Component) -> bool:
+        """By numbers alone: most parts of a bad cell have many good ones, which need not be looked at."""
+        bad, left = self._bad_of[part], len(self._groups[part]) - self._gone[part]
+        return bad >= _TWO and bad >= _PURITY * left
+
+    def _of(self, part: Component) -> list[Cell]:
+        return [cell for cell in self._groups[part] if cell in self._known]
+
+    def _parts(self, cell: Cell) -> Iterator[Component]:
+        for nic, side in zip(cell, _SIDES, strict=False):
+            yield Component("nic", nic, side)
+            yield Component("nic", nic)
+        for hop in self._links[cell]:
+            yield Component("link", hop)
+
+    def worst_shared(self) -> Blame | None:
+        """The NIC side or link that explains most bad cells, of at least two paths, and hardly any good ones.
+
+        Of two that explain as many a link may be behind ways that nobody knows as well.
+        """
+        blames = [self._blames[part] for part in sorted(self._blames, key=self._places.__getitem__)]
+        unknown = sum(not self._links[cell] for cell in self.bad)
+
+        def explains(blame: Blame) -> tuple[int, int, float]:
+            return len(blame.cells), unknown if blame.component.kind == "link" else 0, blame.excess
+
+        best = max(blames, key=explains, default=None)
+        if best is None:
+            return None
+        twins = [blame.component for blame in blames if blame.cells == best.cells and blame is not best]
+        if best.component.kind == "nic" and not best.component.side and len(best.cells) == _TWO:
+            twins += self._elsewhere(best.cells)
+        return msgspec.structs.replace(best, alternatives=tuple(twins))
+
+    def _elsewhere(self, cells: tuple[Cell, ...]) -> list[Component]:
+        """Where else a NIC's only way in and its only way out may meet, data of one and acknowledgements of the other.
+
+        Where the latter go nobody plans, or knows.
+        """
+        ways = sorted(cells, key=lambda cell: -self._known[cell])
+        hops = dict.fromkeys(hop for cell in ways for hop in self._links[cell])
+        return [path_component(cell) for cell in ways] + self._own(hops, cells)
+
+    def worst_point(self) -> Blame | None:
+        """The worst cell, if the rest of its row and column are clearly better; otherwise more evidence is needed."""
+        cell = max(self.bad, key=lambda key: (self.bad[key], key))
+        worst = self.bad[cell]
+        point = tuple(sorted(c for c, value in self.bad.items() if c[:2] == cell[:2] and value > _SPILL * worst))
+        sides = [Component("nic", nic, side) for nic, side in zip(cell, _SIDES, strict=False)]
+        beside = [[self._known[other] for other in self._of(side) if other not in point] for side in sides]
+        if any(value > _SPILL * worst for values in beside for value in values):
+            return None
+        alone = [side for side, values in zip(sides, beside, strict=True) if not values]
+        crossed = [hop for hop in self._links[cell] if all(hop in self._links[other] for other in point)]
+        return Blame(path_component(cell), point, worst, (*alone, *self._own(crossed, point)))
+
+    def _own(self, hops: Iterable[str], cells: Collection[Cell]) -> list[Component]:
+        """Those of the links that no other known cell crosses."""
+        links = [Component("link", hop) for hop in hops]
+        return [link for link in links if all(cell in cells or cell not in self._known for cell in self._groups[link])]
 
 
-def _perhaps(blame: Blame, unknown: Collection[Cell]) -> int:
-    """How many more cells a component may explain, of those whose ways nobody knows."""
-    return len(unknown) if blame.component.kind == "link" else 0
-
-
-def _elsewhere(cells: tuple[Cell, ...], known: Mapping[Cell, float], links: Links) -> list[Component]:
-    """Where else a NIC's only way in and its only way out may meet, the data of one and acknowledgements of the other.
-
-    Where the latter go nobody plans, or knows.
-    """
-    ways = sorted(cells, key=lambda cell: -known[cell])
-    others = {hop for cell in known if cell not in cells for hop in links.get(cell, ())}
-    hops = dict.fromkeys(hop for cell in ways for hop in links.get(cell, ()) if hop not in others)
-    return [path_component(cell) for cell in ways] + [Component("link", hop) for hop in hops]
-
-
-def _groups(cells: Iterable[Cell]) -> list[tuple[Component, list[Cell]]]:
+def _groups(cells: Iterable[Cell]) -> dict[Component, list[Cell]]:
     rows: dict[str, list[Cell]] = {}
     columns: dict[str, list[Cell]] = {}
     for cell in cells:
         rows.setdefault(cell[0], []).append(cell)
         columns.setdefault(cell[1], []).append(cell)
-    sides = [(Component("nic", nic, "tx"), row) for nic, row in rows.items()]
-    sides += [(Component("nic", nic, "rx"), column) for nic, column in columns.items()]
+    sides = {Component("nic", nic, "tx"): row for nic, row in rows.items()}
+    sides |= {Component("nic", nic, "rx"): column for nic, column in columns.items()}
     # Both sides at once say "the NIC" only where each side is seen bad; _explains sees to that.
-    return sides + [(Component("nic", nic), rows[nic] + columns[nic]) for nic in rows.keys() & columns.keys()]
+    return sides | {Component("nic", nic): row + columns[nic] for nic, row in rows.items() if nic in columns}
 
 
-def _crossing(cells: Iterable[Cell], links: Links) -> list[tuple[Component, list[Cell]]]:
+def _crossing(links: Links) -> dict[Component, list[Cell]]:
     crossing: dict[str, list[Cell]] = {}
-    for cell in cells:
-        for hop in links.get(cell, ()):
+    for cell, hops in links.items():
+        for hop in hops:
             crossing.setdefault(hop, []).append(cell)
-    return [(Component("link", hop), crossing[hop]) for hop in sorted(crossing)]
+    return {Component("link", hop): crossing[hop] for hop in sorted(crossing)}
 
 
 def _explains(
@@ -184,20 +246,4 @@ def _explains(
 def _both_sides(nic: str, cells: list[Cell], bad: Mapping[Cell, float]) -> bool:
     sent = [cell in bad for cell in cells if cell[0] == nic]
     received = [cell in bad for cell in cells if cell[1] == nic]
-    return all(sum(side) >= _PURITY * len(side) for side in (sent, received))
-
-
-def _worst_point(known: Mapping[Cell, float], bad: Mapping[Cell, float], links: Links) -> Blame | None:
-    """The worst cell, if the rest of its row and column are clearly better; otherwise more evidence is needed."""
-    cell = max(bad, key=lambda key: (bad[key], key))
-    point = tuple(sorted(c for c, value in bad.items() if c[:2] == cell[:2] and value > _SPILL * bad[cell]))
-    row = [value for other, value in known.items() if other[0] == cell[0] and other not in point]
-    column = [value for other, value in known.items() if other[1] == cell[1] and other not in point]
-    if any(value > _SPILL * bad[cell] for value in row + column):
-        return None
-    alternatives = [Component("nic", cell[0], "tx")] if not row else []
-    alternatives += [Component("nic", cell[1], "rx")] if not column else []
-    elsewhere = {hop for other in known if other not in point for hop in links.get(other, ())}
-    crossed = [hop for hop in links.get(cell, ()) if all(hop in links.get(other, ()) for other in point)]
-    alternatives += [Component("link", hop) for hop in crossed if hop not in elsewhere]
-    return Blame(path_component(cell), point, bad[cell], tuple(alternatives))
+    return all(side and sum(side) >= _PURITY * len(side) for side in (sent, received))

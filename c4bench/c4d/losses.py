@@ -12,12 +12,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import msgspec
 
 from c4bench.c4d.clocks import HostClocks
+from c4bench.c4d.columns import Ints
 from c4bench.c4d.connections import ConnView, cell_of, progress_s
 from c4bench.c4d.devices import Counts
 from c4bench.c4d.job_view import JobView
 from c4bench.c4d.localise import Blame, Cell, Links, localise
 from c4bench.c4d.thresholds import CHANCE, NAME_SPANS, SLIGHT_RATIO
 from c4bench.c4d.verdict import Verdict
+from c4bench.c4d.ways import Measured
 from c4bench.model.diagnosis import Cause, Syndrome
 
 _SLIGHT = math.log(SLIGHT_RATIO)
@@ -39,19 +41,21 @@ class Loss(msgspec.Struct, frozen=True):
 
 
 class _Span(msgspec.Struct, frozen=True):
-    departures: Mapping[Cell, float]
+    departures: Measured
     usual: float
     counts: Mapping[str, Counts]
     opened_s: float
     lossy: frozenset[Cell]
     unanswered: frozenset[Cell]
 
-    def witnesses(self, cells: Collection[Cell]) -> tuple[int, int]:
-        """How many NICs at either end of these have counted something, of how many."""
-        sources, ends = {cell[0] for cell in cells}, {cell[1] for cell in cells}
-        sent_again = sum(self.counts[nic].retransmits > 0 for nic in sources & self.counts.keys())
-        early = sum(self.counts[nic].out_of_sequence > 0 for nic in ends & self.counts.keys())
-        return sent_again + early, len(sources) + len(ends)
+    def witnesses(self, rows: Ints) -> tuple[int, int]:
+        """How many NICs at either end of these ways have counted something, of how many."""
+        ways = self.departures.ways
+        sides = ways.sides(rows)
+        met = [(sides[:, ways.numbers[nic]], self.counts[nic]) for nic in ways.numbers.keys() & self.counts.keys()]
+        sent_again = sum(bool(from_it) and count.retransmits > 0 for (from_it, _), count in met)
+        early = sum(bool(to_it) and count.out_of_sequence > 0 for (_, to_it), count in met)
+        return sent_again + early, int(sides.sum())
 
 
 class Losses:
@@ -65,7 +69,7 @@ class Losses:
 
     def add(
         self,
-        departures: Mapping[Cell, float],
+        departures: Measured,
         usual: float,
         counts: Mapping[str, Counts],
         opened_s: float,
@@ -80,14 +84,17 @@ class Losses:
         """
         before = self._recent[-1].counts if self._recent else {}
         lately = _together(before, counts)
-        lossy = frozenset(cell for cell in current if _lost(cell, lately) > _lost(cell, before))
+        sending = [cell for cell in current if cell[0] in lately]
+        lossy = frozenset(cell for cell in sending if _lost(cell, lately) > _lost(cell, before))
         unanswered = frozenset(
-            cell for cell in current if unanswered_packets(cell, lately) > unanswered_packets(cell, before)
+            cell for cell in sending if unanswered_packets(cell, lately) > unanswered_packets(cell, before)
         )
         stuck = {cell: waiting[cell] for cell in lossy & waiting.keys()}
-        self._recent.append(_Span({**departures, **stuck}, usual, counts, opened_s, lossy, unanswered))
+        if stuck:
+            departures = departures.ways.measured({**departures, **stuck})
+        self._recent.append(_Span(departures, usual, counts, opened_s, lossy, unanswered))
         if len(self._recent) > _RECENT_SPANS:
-            counted, nics = (past := self._recent.popleft()).witnesses(past.departures)
+            counted, nics = (past := self._recent.popleft()).witnesses(past.departures.rows)
             self._past_counted += counted
             self._past += nics
 
@@ -157,7 +164,7 @@ class Losses:
     def _chance(self, cells: Collection[Cell]) -> float:
         """The chance that healthy NICs at the ends of these count as often as they did in the recent spans."""
         share = (self._past_counted + 1) / (self._past + 2)
-        heard = [span.witnesses(cells) for span in self._recent]
+        heard = [span.witnesses(span.departures.ways.rows(cells)) for span in self._recent]
         counted, total = sum(count for count, _ in heard), sum(nics for _, nics in heard)
         return sum(math.comb(total, k) * share**k * (1 - share) ** (total - k) for k in range(counted, total + 1))
 

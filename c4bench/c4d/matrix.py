@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from c4bench.c4d.columns import Ints, Table
-from c4bench.c4d.connections import Connections, cell_of
+from c4bench.c4d.connections import Connections
 from c4bench.c4d.localise import Cell
 from c4bench.c4d.ways import Measured, Ways
 
@@ -59,7 +59,7 @@ class DelayMatrix:
         first = marks.used("way") < 0
         moved = known & (first | (now["source_port"] != marks.used("source_port")))
         for row in np.flatnonzero(moved).tolist():
-            marks["way"][row] = self._ways.row(cell_of(table["record"][row]))
+            marks["way"][row] = self._ways.row(table["cell"][row])
         self._rerouted |= {self._ways.cells[row] for row in marks.used("way")[moved & ~first].tolist()}
         fresh = len(self._ways.cells) - self._sums.count
         self._sums.add(fresh)

@@ -30,15 +30,23 @@ class MissingLinks:
         # The links between switches that the job's ways lead over, and its NICs' own; also those that went missing.
         self._used: set[str] = set()
         self._own: set[str] = set()
+        # Both as the ways are now, by these links.
+        self._between: set[str] = set()
+        self._ends: set[str] = set()
+        self._links: Links = {}
         self._said: list[MissingLink] = []
         self._named_s: dict[str, float] = {}
 
-    def follow(self, missing: Collection[MissingLink], ways: Iterable[Sequence[str]]) -> None:
-        """What is missing now, and the links of the ways that the job uses."""
+    def follow(self, missing: Collection[MissingLink], links: Links) -> None:
+        """What is missing now, and the `links` of the ways that the job uses, another object where they are others."""
         self._missing = missing
-        names, known = {one.name for one in missing}, [way for way in ways if way]
-        self._used = {hop for way in known for hop in way[1:-1]} | (self._used & names)
-        self._own = {hop for way in known for hop in (way[0], way[-1])} | (self._own & names)
+        names = {one.name for one in missing}
+        if links is not self._links:
+            self._links, known = links, [tuple(way) for way in links.values() if way]
+            self._between = {hop for way in known for hop in way[1:-1]}
+            self._ends = {hop for way in known for hop in (way[0], way[-1])}
+        self._used = self._between | (self._used & names)
+        self._own = self._ends | (self._own & names)
         self._said = [one for one in self._said if one.name in names]
 
     def named(self, components: Iterable[Component], now_s: float) -> None:

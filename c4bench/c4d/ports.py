@@ -4,7 +4,8 @@ from collections.abc import Collection, Iterable, Mapping
 
 from c4bench.c4d.clocks import HostClocks
 from c4bench.c4d.devices import OFF, NicView
-from c4bench.c4d.job_view import JobView, Ways
+from c4bench.c4d.job_view import JobView
+from c4bench.c4d.routes import Ways
 from c4bench.c4d.switches import switches
 from c4bench.c4d.verdict import Verdict
 from c4bench.model.diagnosis import Cause, Component, Syndrome

@@ -2,7 +2,7 @@
 
 import statistics
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -193,14 +193,12 @@ class SlowNetwork:
 
     def _departing_sides(self, departures: Mapping[Cell, float], links: Links) -> dict[Side, float]:
         """How far the sides depart that any departing cell is part of, and those that did before; no other can."""
-        if links:
-            return sides(departures, links)
-        nics = {nic for cell in self._evidence.departing() for nic in cell[:2]}
-        nics |= {side.component.name for side in self._sides.departing()}
-        if not nics:
+        parts = {part for cell in self._evidence.departing() for part in _parts(cell, links)}
+        parts |= {side.component.name for side in self._sides.departing()}
+        if not parts:
             return {}
-        near = {cell: departure for cell, departure in departures.items() if not nics.isdisjoint(cell)}
-        return {side: value for side, value in sides(near, {}).items() if side.component.name in nics}
+        near = {cell: value for cell, value in departures.items() if not parts.isdisjoint(_parts(cell, links))}
+        return {side: value for side, value in sides(near, links).items() if side.component.name in parts}
 
     def _excess(self, leaning: Mapping[Cell, float]) -> dict[Cell, float]:
         """How far the cells in use depart; ways that were left say nothing of now."""
@@ -241,9 +239,9 @@ class SlowNetwork:
         wanting = {blame: found for blame, found in lacked.items() if found}
         return [blame for blame in blames if blame not in explained], wanting
 
-    def _lasting(self, now_s: float, links: Mapping[Cell, Sequence[str]]) -> list[tuple[Verdict, float]]:
+    def _lasting(self, now_s: float, links: Links) -> list[tuple[Verdict, float]]:
         """Verdicts on links that the job's ways led over, and that are missing for longer than what is benign."""
-        self._missing.follow(self._fabric.missing, links.values())
+        self._missing.follow(self._fabric.missing, links)
         return [(verdict, now_s) for verdict in self._missing.lasting(now_s, benign_stall_s(self._view.period_s()))]
 
     def _together(self, blames: list[Blame], weights: Mapping[Cell, Weight], links: Links) -> list[Blame]:
@@ -313,3 +311,8 @@ def _with_mates(blame: Blame, leaning: Mapping[Cell, float]) -> bool:
 def _case(blame: Blame, weights: Mapping[Cell, Weight]) -> Case:
     least = statistics.median_low([weights[cell].least for cell in blame.cells if cell in weights])
     return Case(blame, _onset_s(weights, blame), least, _spans(weights, blame))
+
+
+def _parts(cell: Cell, links: Links) -> tuple[str, ...]:
+    """The NICs of a cell, and the links it crosses."""
+    return *cell[:2], *links.get(cell, ())

@@ -14,7 +14,25 @@ class Ways:
 
     def __init__(self) -> None:
         self.cells: list[Cell] = []
+        self.nics: list[str] = []
+        self.numbers = Index()  # of these
         self._rows = Index()
+        self._ends: Ints = np.empty((2, 0), np.int64)
+
+    @property
+    def ends(self) -> Ints:
+        """The numbers of the NICs that each way is from and to, shape (2, ways)."""
+        fresh = self.cells[self._ends.shape[1] :]
+        if fresh:
+            ends = [[self.numbers.setdefault(cell[end], len(self.numbers)) for cell in fresh] for end in (0, 1)]
+            self._ends = np.concatenate([self._ends, np.array(ends, np.int64)], axis=1)
+            self.nics += list(self.numbers)[len(self.nics) :]
+        return self._ends
+
+    def sides(self, rows: Ints) -> Bools:
+        """Whether any of these ways is from each NIC, and whether any is to it; shape (2, NICs)."""
+        ends = self.ends[:, rows]
+        return np.stack([np.bincount(side, minlength=len(self.nics)) > 0 for side in ends])
 
     def row(self, cell: Cell) -> int:
         """The number of a cell, which may be new."""

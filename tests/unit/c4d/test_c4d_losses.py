@@ -7,12 +7,14 @@ from c4d_telemetry import comm, conn, op, window
 from c4bench.c4d.detector import Detector
 from c4bench.c4d.devices import Counts
 from c4bench.c4d.losses import Losses
+from c4bench.c4d.ways import Ways
 from c4bench.model.diagnosis import Cause, Component, Syndrome
 from c4bench.model.telemetry import ArrivalRecord, NicRecord, RankRecord
 
 NICS = "abcd"
 CELLS = [(a, b, "1") for a, b in itertools.permutations(NICS, 2)]
 CALM = dict.fromkeys(CELLS, 0.0)
+WAYS = Ways()
 
 
 def _found(counts, slow, spans, *, noisy=0, rare=1, links=None):
@@ -22,12 +24,12 @@ def _found(counts, slow, spans, *, noisy=0, rare=1, links=None):
     """
     losses = Losses()
     for span in range(20):
-        losses.add(CALM, 0.0, counts if span < noisy else {}, float(span), CELLS)
+        losses.add(WAYS.measured(CALM), 0.0, counts if span < noisy else {}, float(span), CELLS)
     for span in range(spans):
         departures = {
             cell: 1.0 if slow(*cell[:2]) else 0.0 for cell in CELLS if span % rare == 0 or not slow(*cell[:2])
         }
-        losses.add(departures, 0.1, counts, 20.0 + span, CELLS)
+        losses.add(WAYS.measured(departures), 0.1, counts, 20.0 + span, CELLS)
     return losses.found(CELLS, links or {})
 
 
@@ -67,9 +69,9 @@ def test_what_lets_nothing_through_is_slow_by_what_is_under_way():
     for waiting, named in (({}, []), ({slow: 1.0}, [Component("path", "a>b")]), ({idle: 1.0}, [])):
         losses = Losses()
         for span in range(20):
-            losses.add(CALM, 0.0, {}, float(span), CELLS)
+            losses.add(WAYS.measured(CALM), 0.0, {}, float(span), CELLS)
         for span in range(5):
-            losses.add(measured, 0.1, counts, 20.0 + span, CELLS, waiting)
+            losses.add(WAYS.measured(measured), 0.1, counts, 20.0 + span, CELLS, waiting)
         assert [loss.blame.component for loss in losses.found(CELLS, {})] == named
 
 
@@ -95,10 +97,10 @@ def test_what_crosses_a_link_that_was_found_accuses_nothing_else():
     links = {cell: ("x",) if cell[:2] in crossing else ("y",) for cell in CELLS if cell[:2] != ("a", "c")}
     losses = Losses()
     for span in range(20):
-        losses.add(CALM, 0.0, {}, float(span), CELLS)
+        losses.add(WAYS.measured(CALM), 0.0, {}, float(span), CELLS)
     for span in range(5):
         slow = {cell: 1.0 if cell[:2] in {*crossing, ("a", "c")} else 0.0 for cell in CELLS}
-        losses.add(slow, 0.1, counts, 20.0 + span, CELLS)
+        losses.add(WAYS.measured(slow), 0.1, counts, 20.0 + span, CELLS)
     (loss,) = losses.found(CELLS, links)
     assert loss.blame.component == Component("link", "x")
     left = [cell for cell in CELLS if cell[:2] not in {("c", "d"), ("b", "d"), ("a", "d")}]
@@ -110,10 +112,11 @@ def test_what_waits_since_something_loses_packets_clears_nobody():
     counts = {"a": Counts(6, 0, 0), "b": Counts(0, 9, 0)}
     losses = Losses()
     for span in range(20):
-        losses.add(CALM, 0.0, {}, float(span), CELLS)
+        losses.add(WAYS.measured(CALM), 0.0, {}, float(span), CELLS)
     for span in range(5):
         moving = [cell for cell in CELLS if span == 0 or cell[0] != "a" or cell[1] == "b"]
-        losses.add({cell: 2.0 * (cell[:2] == ("a", "b")) for cell in moving}, 0.1, counts, 20.0 + span, CELLS)
+        slow = {cell: 2.0 * (cell[:2] == ("a", "b")) for cell in moving}
+        losses.add(WAYS.measured(slow), 0.1, counts, 20.0 + span, CELLS)
     (loss,) = losses.found(CELLS, {})
     assert loss.blame.component == Component("path", "a>b")
     assert loss.blame.alternatives == (Component("nic", "a", "tx"),)
@@ -126,10 +129,10 @@ def test_a_way_that_is_hardly_slower_accuses_nobody():
     links = {cell: ("x",) if cell[:2] in {("a", "b"), ("c", "b")} else ("y",) for cell in CELLS}
     losses = Losses()
     for span in range(20):
-        losses.add(CALM, 0.0, {}, float(span), CELLS)
+        losses.add(WAYS.measured(CALM), 0.0, {}, float(span), CELLS)
     for span in range(5):
         slow = {cell: excess.get(cell[:2], 0.0) for cell in CELLS}
-        losses.add(slow, 0.1, counts | {"d": Counts(1, 0, 0)}, 20.0 + span, CELLS)
+        losses.add(WAYS.measured(slow), 0.1, counts | {"d": Counts(1, 0, 0)}, 20.0 + span, CELLS)
     (loss,) = losses.found(CELLS, links)
     assert Component("link", "x") in (loss.blame.component, *loss.blame.alternatives)
 
@@ -140,9 +143,9 @@ def test_both_ends_need_not_count_in_the_same_span():
     for order in (ends, ends[::-1]):
         losses = Losses()
         for span in range(20):
-            losses.add(CALM, 0.0, {}, float(span), CELLS)
+            losses.add(WAYS.measured(CALM), 0.0, {}, float(span), CELLS)
         for span in range(6):
-            losses.add(CALM | {("a", "b", "1"): 1.0}, 0.1, order[span % 2], 20.0 + span, CELLS)
+            losses.add(WAYS.measured(CALM | {("a", "b", "1"): 1.0}), 0.1, order[span % 2], 20.0 + span, CELLS)
         (loss,) = losses.found(CELLS, {})
         assert loss.blame.component == Component("path", "a>b")
 
@@ -161,11 +164,11 @@ def test_losses_that_are_usual_or_slow_nothing_are_no_finding():
 def test_what_is_slow_without_losses_is_not_put_off_for_one():
     """A packet that was overtaken as a fault set in makes no slowness wait that goes on without losses."""
     losses, slow = Losses(), {cell: float(cell[1] == "b") for cell in CELLS}
-    losses.add(slow, 0.1, RECEIVER, 0.0, CELLS)
+    losses.add(WAYS.measured(slow), 0.1, RECEIVER, 0.0, CELLS)
     assert losses.concerned() == {cell for cell in CELLS if cell[1] == "b"}
-    losses.add(slow, 0.1, {}, 1.0, CELLS)
+    losses.add(WAYS.measured(slow), 0.1, {}, 1.0, CELLS)
     assert losses.concerned()
-    losses.add(slow, 0.1, {}, 2.0, CELLS)
+    losses.add(WAYS.measured(slow), 0.1, {}, 2.0, CELLS)
     assert not losses.concerned()
 
 

@@ -179,11 +179,11 @@ def test_a_link_that_was_found_for_what_it_slows_is_not_found_again():
 def test_what_a_hang_was_said_of_is_not_said_to_be_missing():
     """Until C4P had moved it the job stood still for want of that link, which is a finding already."""
     links = MissingLinks()
-    links.follow((THERE,), [("at", THERE.name, "to")])
+    links.follow((THERE,), {("a", "b", "1"): ("at", THERE.name, "to")})
     links.named([Component("link", THERE.name)], MISSED_S)
     assert links.lasting(MISSED_S + 2 * FLAP_S, FLAP_S) == []
     lost_again = msgspec.structs.replace(THERE, heard_s=MISSED_S + 5.0, missed_s=MISSED_S + 5.3)
-    links.follow((lost_again,), [("at", THERE.name, "to")])
+    links.follow((lost_again,), {("a", "b", "1"): ("at", THERE.name, "to")})
     assert len(links.lasting(MISSED_S + 5.3 + 2 * FLAP_S, FLAP_S)) == 1
 
 

@@ -1,0 +1,21 @@
+"""Where ways lead, as far as C4P has learnt it."""
+
+from collections.abc import Iterable, Mapping
+
+from c4bench.model.recording import Way
+
+# The far addresses of a way's links, by its source, destination and source port.
+Ways = Mapping[tuple[str, str, int], tuple[str, ...]]
+
+
+class Routes(dict[tuple[str, str, int], tuple[str, ...]]):
+    """Ways that become more; `learnt` is another number whenever something has been learnt."""
+
+    def __init__(self, ways: Ways | None = None) -> None:
+        super().__init__(ways or {})
+        self.learnt = 0
+
+    def learn(self, ways: Iterable[Way]) -> None:
+        """C4P has learnt where these lead."""
+        self.update((way[:3], way[3]) for way in ways)
+        self.learnt += 1

@@ -11,6 +11,7 @@ from c4bench.c4d.floors import Baseline
 from c4bench.c4d.healthy import Healthy
 from c4bench.c4d.job_view import JobView
 from c4bench.c4d.matrix import DelayMatrix, matrix_table
+from c4bench.c4d.routes import Routes
 from c4bench.c4d.sides import Side, sides
 from c4bench.c4d.thresholds import BASELINE_MAX_SPANS, BASELINE_MIN_SPANS
 from c4bench.c4d.ways import Ways
@@ -77,6 +78,22 @@ def test_a_connection_that_is_moved_begins_anew():
     matrix.add(moved[1])
     assert matrix.close().cells == {("h0/0", "h1/0", "7"): pytest.approx(2.0 / 20_000)}
     assert matrix.current() == {("h0/0", "h1/0", "7")}
+
+
+def test_links_of_connections_are_looked_up_when_there_is_news():
+    """C4P has learnt a way, or moved a connection; until then they are the same object."""
+    job, routes = _Job(), Routes()
+    job.view = JobView("job", routes)
+    job.view.introduce(comm(2))
+    job.add(conn(0, 1, messages=10))
+    assert job.view.links() == {}
+    routes.learn([("h0/0", "h1/0", 49152, ("up", "down"))])
+    links = job.view.links()
+    assert links == {("h0/0", "h1/0", "49152"): ("up", "down")}
+    job.add(conn(0, 1, messages=20))
+    assert job.view.links() is links
+    job.add(msgspec.structs.replace(conn(0, 1, messages=30), source_port=50_000))
+    assert job.view.links() == {("h0/0", "h1/0", "50000"): ()}
 
 
 def test_a_connection_that_nothing_uses_is_no_cell_in_use():
@@ -194,6 +211,17 @@ def test_nics_that_send_later_tell_as_well_how_healthy_ones_depart():
     costs = _taught(first, 1)
     _learn_meetings(costs, first)
     assert costs.cell_chance(("a", "b"), 1.0, 1) > 0.1
+
+
+def test_of_a_large_all_to_all_some_nics_tell_how_all_behave():
+    """What the last eight do among themselves makes departures likelier where they are known, and not among eighty."""
+    for nics, known in ((20, True), (80, False)):
+        names, baseline = [f"h{nic}/0" for nic in range(nics)], _Costs()
+        restless = set(itertools.permutations(names[-8:], 2))
+        for span in range(BASELINE_MAX_SPANS):
+            up = 1.0 + (span % 2 == 0)
+            baseline.learn({way: up if way in restless else 1.0 for way in itertools.permutations(names, 2)})
+        assert (baseline.cell_chance(("h0/0", "h1/0"), math.log(1.9), 1) > 1e-3) == known
 
 
 def test_how_healthy_ways_depart_is_learnt_anew_with_them():

@@ -260,6 +260,9 @@ class Lateness:
 
 
 def _grown(array: Floats, rows: int, fill: float = 0.0) -> Floats:
-    """The array with as many rows, the new ones filled."""
-    new: Floats = np.full((rows - len(array), *array.shape[1:]), fill)
-    return np.concatenate([array, new])
+    """The array with as many rows, the new ones filled; those of nothing take no memory before they are written to."""
+    grown: Floats = np.zeros((rows, *array.shape[1:]))
+    grown[: len(array)] = array
+    if fill:
+        grown[len(array) :] = fill
+    return grown

@@ -1,6 +1,6 @@
 """What judging telemetry costs the master, by the size of a job; outside any lab, on the machine's clock.
 
-A program of its own (`python -m c4bench.bench.judging RANKS SECONDS`), so that its memory is read whole.
+A program of its own (`python -m c4bench.bench.judging RANKS`), so that its memory is read whole.
 """
 
 import math
@@ -54,14 +54,14 @@ class Cost(msgspec.Struct, frozen=True):
     resident_bytes: int
 
 
-def cost(ranks: int, seconds: int) -> Cost:
+def cost(ranks: int) -> Cost:
     """Feed a detector a healthy job's windows, one a host and second, and judge after each round.
 
     C4P plans its connections.
     """
     job = SimJob(ranks, _STEP, rate_bps=_RATE_BPS, ranks_per_host=_NICS_PER_HOST, window_s=1.0)
     detector, spent, records = Detector(), [], 0
-    for number, tick in enumerate(simulate(job, duration_s=float(seconds))):
+    for number, tick in enumerate(simulate(job, duration_s=float(_SECONDS))):
         if number == _PLANNED:
             detector.hear(WaysLearnt(tick.time_s, tuple(_ways(tick.windows))))
         began_s = time.process_time()
@@ -120,7 +120,7 @@ def _slope(x: Sequence[float], y: Sequence[float]) -> float:
 
 
 def _apart(ranks: int) -> Cost:
-    command = [sys.executable, "-m", "c4bench.bench.judging", str(ranks), str(_SECONDS)]
+    command = [sys.executable, "-m", "c4bench.bench.judging", str(ranks)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise UnhealthyError(f"judging {ranks} ranks failed: {' '.join(done.stderr.split()[-30:])}")
@@ -128,4 +128,4 @@ def _apart(ranks: int) -> Cost:
 
 
 if __name__ == "__main__":
-    sys.stdout.buffer.write(msgspec.json.encode(cost(int(sys.argv[1]), int(sys.argv[2]))))
+    sys.stdout.buffer.write(msgspec.json.encode(cost(int(sys.argv[1]))))

@@ -8,7 +8,7 @@ over links, where it is known which cells cross them.
 import math
 import statistics
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 
 import msgspec
 
@@ -61,7 +61,9 @@ def localise(
     """
     bad = {cell: value for cell, value in excess.items() if value > bar}
     links = links or {}
-    suspects = _Suspects(_near(bad, excess, links), bad, links)
+    # What others do, however many they are, decides nothing.
+    known = near(excess, {part for cell in bad for part in parts_of(cell, links)}, links)
+    suspects = _Suspects(known, bad, links)
     found: list[Blame] = []
     while suspects.bad:
         blame = suspects.worst_shared() or suspects.worst_point()
@@ -96,15 +98,14 @@ def meeting(points: Sequence[Blame], links: Links, returning: Callable[[Cell], C
     return Blame(shared[0], (one, other), excess, tuple(shared[1:])) if shared else None
 
 
-def _near(bad: Mapping[Cell, float], excess: Mapping[Cell, float], links: Links) -> dict[Cell, float]:
-    """The cells that share a NIC or a link with a bad one: what others do, however many they are, decides nothing."""
-    nics = {nic for cell in bad for nic in cell[:2]}
-    hops = {hop for cell in bad for hop in links.get(cell, ())}
-    return {
-        cell: value
-        for cell, value in excess.items()
-        if cell[0] in nics or cell[1] in nics or not hops.isdisjoint(links.get(cell, ()))
-    }
+def parts_of(cell: Cell, links: Links) -> tuple[str, ...]:
+    """The NICs of a cell, and the links that it crosses."""
+    return *cell[:2], *links.get(cell, ())
+
+
+def near(cells: Mapping[Cell, float], shared: Set[str], links: Links) -> dict[Cell, float]:
+    """The cells that any of these NICs or links is part of."""
+    return {cell: value for cell, value in cells.items() if not shared.isdisjoint(parts_of(cell, links))}
 
 
 def _comparable(blame: Blame) -> float:

@@ -15,7 +15,7 @@ from c4bench.c4d.explained import Explained
 from c4bench.c4d.fabric import Fabric
 from c4bench.c4d.floors import Baseline
 from c4bench.c4d.job_view import JobView
-from c4bench.c4d.localise import Blame, Cell, Links, localise, meeting
+from c4bench.c4d.localise import Blame, Cell, Links, localise, meeting, near, parts_of
 from c4bench.c4d.losses import Losses, counted, loss_verdict
 from c4bench.c4d.matrix import DelayMatrix
 from c4bench.c4d.missing import MissingLinks
@@ -193,12 +193,12 @@ class SlowNetwork:
 
     def _departing_sides(self, departures: Mapping[Cell, float], links: Links) -> dict[Side, float]:
         """How far the sides depart that any departing cell is part of, and those that did before; no other can."""
-        parts = {part for cell in self._evidence.departing() for part in _parts(cell, links)}
-        parts |= {side.component.name for side in self._sides.departing()}
-        if not parts:
+        shared = {part for cell in self._evidence.departing() for part in parts_of(cell, links)}
+        shared |= {side.component.name for side in self._sides.departing()}
+        if not shared:
             return {}
-        near = {cell: value for cell, value in departures.items() if not parts.isdisjoint(_parts(cell, links))}
-        return {side: value for side, value in sides(near, links).items() if side.component.name in parts}
+        found = sides(near(departures, shared, links), links)
+        return {side: value for side, value in found.items() if side.component.name in shared}
 
     def _excess(self, leaning: Mapping[Cell, float]) -> dict[Cell, float]:
         """How far the cells in use depart; ways that were left say nothing of now."""
@@ -311,8 +311,3 @@ def _with_mates(blame: Blame, leaning: Mapping[Cell, float]) -> bool:
 def _case(blame: Blame, weights: Mapping[Cell, Weight]) -> Case:
     least = statistics.median_low([weights[cell].least for cell in blame.cells if cell in weights])
     return Case(blame, _onset_s(weights, blame), least, _spans(weights, blame))
-
-
-def _parts(cell: Cell, links: Links) -> tuple[str, ...]:
-    """The NICs of a cell, and the links it crosses."""
-    return *cell[:2], *links.get(cell, ())

@@ -12,7 +12,7 @@ def test_exponent_is_the_slope_in_logarithms():
 
 def test_a_small_job_is_judged_and_counted():
     """Two operations, two connections, two arrivals and a process of every rank are a second's records."""
-    found = cost(200, 30)
+    found = cost(200)
     assert found.records == 7 * 200
     assert 0 < found.judge_s <= found.worst_s
     assert found.resident_bytes > 1 << 20

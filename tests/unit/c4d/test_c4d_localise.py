@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from c4bench.c4d import localise as localising
 from c4bench.c4d.localise import Blame, localise, meeting, path_component
 from c4bench.model.diagnosis import Component
 
@@ -196,3 +197,18 @@ def test_two_paths_that_are_no_slower_than_a_meeting_makes_them_have_none():
     """Twice as long is what sharing with another does."""
     points = [Blame(path_component(cell), (cell,), 0.7) for cell in (ONE, OTHER)]
     assert meeting(points, {ONE: ("up1",), OTHER: ("up2",)}, lambda _: {"up1"}) is None
+
+
+def test_looking_for_many_faults_costs_each_its_share(monkeypatch):
+    """Twice as many jobs with a slow NIC each are twice the work: what one fault has taken is not looked for anew."""
+    looked, explains = [], localising._explains
+    monkeypatch.setattr(localising, "_explains", lambda *given: looked.append(given[0]) or explains(*given))
+
+    def work(jobs):
+        nics = [[f"h{job}/{nic}" for nic in range(4)] for job in range(jobs)]
+        cells = [_all_to_all(own, lambda a, _: a.endswith("/0")) for own in nics]
+        looked.clear()
+        assert len(localise({cell: value for one in cells for cell, value in one.items()})) == jobs
+        return len(looked)
+
+    assert work(40) == 2 * work(20) > 0

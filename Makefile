@@ -2,6 +2,9 @@
 PYTHON   ?= /usr/bin/python3
 VENV     := .venv
 BIN      := $(VENV)/bin
+PIP      := $(BIN)/pip --disable-pip-version-check
+LOCK     := requirements.lock
+LOCKER   := uv==0.13.9
 RING     := collective/test_bandwidth.py
 MAIN     := $(addprefix tests/scenarios/,c4d/test_faults.py c4p/test_plan.py \
               $(RING)::test_ring_is_exact_and_at_line_rate $(RING)::test_corrupted_element_is_noticed \
@@ -9,9 +12,10 @@ MAIN     := $(addprefix tests/scenarios/,c4d/test_faults.py c4p/test_plan.py \
 CAMPAIGN := tests/scenarios/c4d/test_campaign.py
 TRIAL    := tests/scenarios/resilient/test_trials.py::test_nic_dies_in_mid_operation
 LAB       = $(BIN)/pytest --hosts softroce -m "not nightly"
-PACKAGES := linux-source flex bison bc make patch gcc libc6-dev xz-utils binutils \
+# The kernel's source is fetched, by apt with the archive's keys, and not installed.
+PACKAGES := flex bison bc make patch gcc libc6-dev xz-utils binutils debian-archive-keyring \
             python3-venv python3-pyverbs rdma-core ibverbs-providers \
-            iproute2 nftables openssh-server openssh-client sudo util-linux git
+            iproute2 openssh-server openssh-client sudo util-linux git
 MISSING   = $(shell dpkg-query -W -f='$${Package} $${Status}\n' $(PACKAGES) 2>/dev/null \
               | awk '/ok installed/ {have[$$1]} END {n = split("$(PACKAGES)", want, " "); \
                      for (i = 1; i <= n; i++) if (!(want[i] in have)) printf "%s ", want[i]}')
@@ -21,8 +25,8 @@ SETUP     = setup
 # Each is a lab of its own, which uses one processor.
 SCENARIOS := campaign detection fabric faults resilience
 
-.PHONY: setup packages venv kernel lab test lint type unit scenarios drills ablation bench report doctor clean \
-        $(SCENARIOS)
+.PHONY: setup packages venv lock kernel lab test lint type unit scenarios drills ablation accuracy bench report doctor \
+        clean $(SCENARIOS)
 
 setup: packages venv kernel
 
@@ -37,14 +41,30 @@ packages:
 	DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $$missing >/dev/null
 
 venv: $(VENV)/.ready
-$(VENV)/.ready: pyproject.toml Makefile | packages
+# Nothing is downloaded but what the lock has a hash of. Python 3.11 puts setuptools into every new environment.
+$(VENV)/.ready: pyproject.toml $(LOCK) Makefile | packages
 	@echo "making $(VENV)"
 	@$(PYTHON) -m venv --clear $(VENV)
-	@$(BIN)/pip install -q --disable-pip-version-check --upgrade 'pip>=25.1'
-	@$(BIN)/pip install -q --disable-pip-version-check -e '.[plan]' --group dev
+	@$(PIP) install -q --require-hashes -r $(LOCK) || { \
+	  echo "c4bench: $(LOCK) could not be installed, pip says why above;" \
+	    "where the file is to blame, restore it or renew it with \`make lock\`" >&2; exit 3; }
+	@$(PIP) -qq uninstall -y setuptools
+	@$(PIP) install -q --no-deps --no-build-isolation -e .
+	@$(PIP) -q check || { echo "c4bench: $(LOCK) is older than pyproject.toml: renew it with \`make lock\`" >&2; exit 3; }
 	@ln -s "$$($(PYTHON) -c 'import os, pyverbs; print(os.path.dirname(pyverbs.__file__))')" \
 	  "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/pyverbs"
 	@touch $@
+
+$(LOCK):
+	@echo "c4bench: $@ is missing: restore it with git, or make a new one with \`make lock\`" >&2; exit 3
+
+# The newest versions that pyproject.toml allows, the same for every Python from 3.11 on.
+lock: | packages
+	@tools=$$(mktemp -d) && trap 'rm -rf "$$tools"' EXIT && $(PYTHON) -m venv "$$tools" && \
+	"$$tools/bin/pip" install -q --disable-pip-version-check $(LOCKER) && \
+	"$$tools/bin/uv" pip compile -q --upgrade --generate-hashes --universal --python-version 3.11 \
+	  --fork-strategy fewest --custom-compile-command 'make lock' \
+	  --extra plan --group dev --group setup -o $(LOCK) pyproject.toml
 
 kernel: venv
 	@$(BIN)/python -m c4bench.lab.machine.kernel
@@ -99,6 +119,14 @@ ablation: setup
 	  $(BIN)/pytest --hosts softroce -m nightly tests/scenarios/c4p/test_ablation.py \
 	    --c4-topology $$topology --c4-run-dir $(ABLATION) || failed=1; \
 	done; exit $${failed:-0}
+
+# The campaign of each seed, in a run directory of its own. Trials that the directory has are not run again.
+ACCURACY ?= reports/runs/accuracy
+SEEDS    ?= 11 12 13 14 15 16 17 18 19 20
+accuracy: setup
+	@for seed in $(SEEDS); do mkdir -p $(ACCURACY)/$$seed; \
+	  $(LAB) $(CAMPAIGN) --c4-seed $$seed --c4-run-dir $(ACCURACY)/$$seed || failed=1; \
+	done; $(BIN)/python tests/scenarios/c4d/accuracy.py $(ACCURACY)/*; exit $${failed:-0}
 
 bench: setup
 	$(BIN)/c4bench bench

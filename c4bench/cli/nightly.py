@@ -85,6 +85,7 @@ def _page(path: Path, ended: int, verdict: Verdict, found: Comparison) -> str:
     ]
     lost = RunDirectory(path).lost_hosts()
     lines += _section("Without these hosts", [f"{host}: {reason}" for host, reason in lost.items()])
+    lines += _section("Nights not compared", list(found.apart))
     lines += _section("Worse", [str(change) for change in found.of("worse")])
     lines += _section("Did not pass", [f"{one.scenario}: {one.reason or one.outcome}" for one in failed])
     lines += _section("Not measured tonight", list(found.lost))

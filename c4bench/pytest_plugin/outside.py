@@ -11,11 +11,13 @@ from c4bench.doctor import capabilities
 from c4bench.errors import UsageError
 from c4bench.lab import topology as topologies
 from c4bench.lab.machine import kernel, launch
+from c4bench.lab.machine.modes import lab_mode
 from c4bench.lab.machine.run import LabRun
 from c4bench.lab.places import RUN
 from c4bench.lab.spec import INVENTORY
 from c4bench.model.measurement import Clock
 from c4bench.pytest_plugin.tenancy import TENANCY, Tenancy
+from c4bench.pytest_plugin.verdicts import IN_LAB
 from c4bench.record import Ledger, RunDirectory, begin
 from c4bench.record.begin import ROOT
 from c4bench.report import render
@@ -37,9 +39,15 @@ def prepare(config: pytest.Config) -> int | None:
     if config.option.hosts == LAB:
         return _run_in_lab(config)
     loaded = inventory.load(Path(config.option.hosts))
-    config.option.c4_run_dir = _run(config, "hosts", "", "machine", loaded.digest).path
+    if not _begun_outside(config.option.c4_run_dir):
+        config.option.c4_run_dir = _run(config, "hosts", "", "machine", inventory_digest=loaded.digest).path
     config.stash[TENANCY] = Tenancy(config.option, loaded, shlex.join(["pytest", *_arguments(config)]))
     return None
+
+
+def _begun_outside(given: Path | None) -> bool:
+    """Whether we are in a lab, and whoever has booted it has begun the run: what that saw of the machine stays."""
+    return IN_LAB and given is not None and given.is_dir() and RunDirectory(given).started
 
 
 def _refuse_moved_root(config: pytest.Config) -> None:
@@ -57,7 +65,7 @@ def _arguments(config: pytest.Config) -> list[str]:
     return [str(argument) for argument in config.invocation_params.args]
 
 
-def _run(config: pytest.Config, backend: str, topology: str, clock: str, digest: str = "") -> RunDirectory:
+def _run(config: pytest.Config, backend: str, topology: str, clock: str, **known: str) -> RunDirectory:
     return begin(
         config.option.c4_run_dir,
         "main" if backend == LAB else "hosts",
@@ -66,8 +74,8 @@ def _run(config: pytest.Config, backend: str, topology: str, clock: str, digest:
         backend=backend,
         topology=topology,
         clock=clock,
-        inventory_digest=digest,
         root=config.rootpath / ROOT,
+        **known,
     )
 
 
@@ -76,7 +84,8 @@ def _run_in_lab(config: pytest.Config) -> int:
     topology = topologies.load(option.c4_topology)
     built = kernel.require()
     time = option.c4_time or "virtual"
-    run = _run(config, LAB, topology.name, time)
+    built_as = {"kernel": built.version, "kernel_build": built.home.name, "lab_mode": lab_mode()}
+    run = _run(config, LAB, topology.name, time, **built_as)
     sys.stdout.write(f"c4bench: {run.path} is {RUN} in the lab\n")
     sys.stdout.flush()
     command, virtual, limit_s = _command(config, run, time), time == "virtual", 3600 * option.c4_limit

@@ -12,7 +12,7 @@ from c4bench.record import Ledger, RunDirectory
 from c4bench.report import render
 from c4bench.report.headlines import sentence
 
-_IN_LAB = "C4BENCH_IN_LAB" in os.environ
+IN_LAB = "C4BENCH_IN_LAB" in os.environ
 _SECOND_NS = 10**9
 LEDGER = pytest.StashKey[Ledger]()
 
@@ -28,6 +28,7 @@ class Verdicts:
 
     def __init__(self, config: pytest.Config) -> None:
         self._run = RunDirectory(config.option.c4_run_dir)
+        self._virtual = IN_LAB and config.option.c4_time == "virtual"
 
     @pytest.hookimpl(wrapper=True)
     def pytest_pyfunc_call(self, pyfuncitem: pytest.Function) -> Generator[None, object, object]:
@@ -41,13 +42,24 @@ class Verdicts:
                 pytest.fail(f"inconclusive: {sentence(measurement)}", pytrace=False)
         return result
 
-    def pytest_collection_finish(self) -> None:
-        """Begin on a whole second of a lab: that what has been collected lay among other files is then forgotten.
+    def pytest_runtest_setup(self) -> None:
+        """Begin each test on a whole second of virtual time: what was imported, collected or run before moves nothing.
 
         To read the lab's clock takes time of its own, and pytest reads it for whatever it meets on its way.
         """
-        if _IN_LAB:
-            time.sleep(-time.time_ns() % _SECOND_NS / _SECOND_NS)
+        self._wait_for_a_whole_second()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[object]) -> Generator[None, object, object]:
+        """Have what several tests share end on a whole second too: whichever test has set it up is not moved by it."""
+        made = yield
+        if fixturedef.scope != "function":
+            self._wait_for_a_whole_second()
+        return made
+
+    def _wait_for_a_whole_second(self) -> None:
+        if self._virtual:
+            time.sleep(-time.monotonic_ns() % _SECOND_NS / _SECOND_NS)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
@@ -61,12 +73,12 @@ class Verdicts:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """One line a measurement. In the lab, what the machine's clock told is void."""
-        taken = [*self._run.measurements(), *(() if _IN_LAB else self._run.timings())]
+        taken = [*self._run.measurements(), *(() if IN_LAB else self._run.timings())]
         if taken:
             terminalreporter.section("measurements")
         for measurement in taken:
             terminalreporter.write_line(f"{measurement.outcome:<13} {sentence(measurement)}")
-        if not _IN_LAB:  # a lab's report is written outside it, where that takes no time
+        if not IN_LAB:  # a lab's report is written outside it, where that takes no time
             terminalreporter.write_line(f"c4bench: report {render(self._run.path)}")
 
 

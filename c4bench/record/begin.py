@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from c4bench.errors import UsageError
+from c4bench.record.environment import differences
 from c4bench.record.provenance import collect
 from c4bench.record.run import RunDirectory
 
@@ -20,25 +22,35 @@ def begin(
     topology: str,
     clock: str,
     inventory_digest: str = "",
+    kernel: str = "",
+    kernel_build: str = "",
+    lab_mode: str = "",
     root: Path = ROOT,
 ) -> RunDirectory:
-    """The run directory `given`, or a new one under `root`; its provenance is written by whoever comes first."""
+    """The run directory `given`, or a new one under `root`; its provenance is written by whoever comes first.
+
+    Raises UsageError where the run in `given` was started in another environment: its figures would mix.
+    """
     if given is None:
         run = RunDirectory.create(root, name)
     else:
         given.mkdir(parents=True, exist_ok=True)
         run = RunDirectory(given)
+    now = collect(
+        name=run.path.name,
+        started_at=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+        command=command,
+        seed=seed,
+        backend=backend,
+        topology=topology,
+        clock=clock,
+        inventory_digest=inventory_digest,
+        kernel=kernel,
+        kernel_build=kernel_build,
+        lab_mode=lab_mode,
+    )
     if not run.started:
-        run.write_provenance(
-            collect(
-                name=run.path.name,
-                started_at=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
-                command=command,
-                seed=seed,
-                backend=backend,
-                topology=topology,
-                clock=clock,
-                inventory_digest=inventory_digest,
-            )
-        )
+        run.write_provenance(now)
+    elif changed := differences(run.provenance().environment, now.environment):
+        raise UsageError(f"{run.path} was started in another environment ({changed}); give another run directory")
     return run

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 import c4bench
+from c4bench.record.environment import Environment, gather
 
 
 class Provenance(msgspec.Struct, frozen=True):
@@ -22,7 +23,6 @@ class Provenance(msgspec.Struct, frozen=True):
     version: str
     git_commit: str
     git_dirty: bool
-    python: str
     platform: str
     command: tuple[str, ...]
     seed: int
@@ -30,6 +30,7 @@ class Provenance(msgspec.Struct, frozen=True):
     topology: str
     clock: str
     inventory_digest: str = ""
+    environment: Environment = Environment()
 
 
 def collect(
@@ -42,8 +43,11 @@ def collect(
     topology: str,
     clock: str,
     inventory_digest: str = "",
+    kernel: str = "",
+    kernel_build: str = "",
+    lab_mode: str = "",
 ) -> Provenance:
-    """Add to what the caller knows what this process can see: versions, machine and the checkout's state."""
+    """Add to what the caller knows what this process can see: machine, environment and the checkout's state."""
     commit, dirty = _checkout(Path(c4bench.__file__).parent)
     return Provenance(
         name=name,
@@ -51,7 +55,6 @@ def collect(
         version=c4bench.__version__,
         git_commit=commit,
         git_dirty=dirty,
-        python=platform.python_version(),
         platform=f"{platform.system()} {platform.release()} {platform.machine()}",
         command=tuple(command),
         seed=seed,
@@ -59,6 +62,7 @@ def collect(
         topology=topology,
         clock=clock,
         inventory_digest=inventory_digest,
+        environment=gather(kernel=kernel, kernel_build=kernel_build, lab_mode=lab_mode),
     )
 
 

@@ -9,6 +9,7 @@ import msgspec
 from c4bench.errors import UsageError
 from c4bench.model.measurement import PLUS_MINUS, Measurement
 from c4bench.record import RunDirectory
+from c4bench.record.environment import Environment, differences
 from c4bench.report.headlines import quantity, short
 from c4bench.report.statistics import Interval, median, prediction_interval
 
@@ -51,13 +52,17 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """Tonight's page: `compared` figures, of which these changed; `lost` were measured last night and not tonight."""
+    """Tonight's page: `compared` figures, of which these changed; `lost` were measured last night and not tonight.
+
+    `apart` names the nights that were left out, and what in their environment was not as it is tonight.
+    """
 
     night: str
     nights: int
     compared: int
     changes: tuple[Change, ...]
     lost: tuple[str, ...]
+    apart: tuple[str, ...] = ()
 
     def of(self, kind: str) -> tuple[Change, ...]:
         """The changes of a kind."""
@@ -69,6 +74,7 @@ class Night(msgspec.Struct, frozen=True):
 
     name: str
     figures: dict[Key, Measurement]
+    environment: Environment = Environment()
 
 
 def read(path: Path) -> Night:
@@ -78,7 +84,8 @@ def read(path: Path) -> Night:
     for one in (*run.measurements(), *run.timings()):
         if math.isfinite(one.value):
             taken.setdefault(_key(one), []).append(one)
-    return Night(path.name, {key: _middle(found) for key, found in taken.items()})
+    figures = {key: _middle(found) for key, found in taken.items()}
+    return Night(path.name, figures, run.provenance().environment)
 
 
 def nights(root: Path) -> list[Path]:
@@ -87,7 +94,14 @@ def nights(root: Path) -> list[Path]:
 
 
 def compare(tonight: Night, before: Sequence[Night], baseline: Night | None = None) -> Comparison:
-    """Hold tonight's figures against those of the nights before, oldest first, and against the baseline."""
+    """Hold tonight's figures against those of the nights before, oldest first, and against the baseline.
+
+    Nights of another environment are left out: what it changes is not the code's doing.
+    """
+    last = before[-1].figures if before else {}
+    apart = _apart(tonight, [*before, baseline] if baseline else before)
+    before = [night for night in before if night.name not in apart]
+    baseline = None if baseline and baseline.name in apart else baseline
     confidence = 1 - _FALSE_ALARM / max(1, len(tonight.figures))
     changes = []
     compared = 0
@@ -96,9 +110,26 @@ def compare(tonight: Night, before: Sequence[Night], baseline: Night | None = No
         compared += len(past) >= _NIGHTS_AT_LEAST
         change = _since(now, tonight.name, past, confidence) or _from_baseline(now, past, baseline, key, confidence)
         changes += [change] if change else []
-    last = before[-1].figures if before else {}
     lost = sorted({f"{short(key[0])}: {key[1]}" for key in last.keys() - tonight.figures.keys()})
-    return Comparison(tonight.name, len(before), compared, tuple(changes), tuple(lost))
+    return Comparison(tonight.name, len(before), compared, tuple(changes), tuple(lost), _reasons(apart))
+
+
+def _apart(tonight: Night, others: Iterable[Night]) -> dict[str, str]:
+    """The nights whose figures do not compare with tonight's, and what differs."""
+    differing = {night.name: differences(night.environment, tonight.environment) for night in others}
+    return {name: what for name, what in differing.items() if what}
+
+
+def _reasons(apart: Mapping[str, str]) -> tuple[str, ...]:
+    """A line for each difference, with the last of the nights that have it and how many more there are."""
+    alike: dict[str, list[str]] = {}
+    for name, what in apart.items():
+        alike.setdefault(what, []).append(name)
+    return tuple(f"{max(names)}{_more(len(names) - 1)}: {what}" for what, names in alike.items())
+
+
+def _more(count: int) -> str:
+    return f" and {count} more" if count else ""
 
 
 def prune(root: Path, keep: int, spare: Iterable[Path]) -> list[Path]:

@@ -3,6 +3,7 @@ import re
 from xml.etree import ElementTree as ET
 
 import pytest
+from msgspec.structs import replace
 
 from c4bench.errors import UsageError
 from c4bench.model.diagnosis import Syndrome
@@ -20,6 +21,7 @@ from c4bench.record.artefacts import (
     LoadCase,
     Switch,
 )
+from c4bench.record.environment import Environment
 from c4bench.record.provenance import collect
 from c4bench.report import render
 from c4bench.report.html import reproduce
@@ -99,6 +101,18 @@ def test_every_kind_of_data_has_its_section(full):
     text = page(full)
     assert headings(text) == ["headlines", "fabric", "faults", "delays", "measurements", "timings", "again"]
     assert "<h1>Failed</h1>" in text
+
+
+def test_what_figures_depend_on_is_on_the_page(run):
+    """Versions that were recorded stand at the top of the page; of a run that recorded none, none do."""
+    known = Environment(python="3.11.2", packages={"numpy": "2.4.6"}, kernel="7.3.4", rdma_core="44.0-2")
+    for environment, shown in (known, True), (Environment(), False):
+        run.write_provenance(replace(run.provenance(), environment=environment))
+        facts = re.findall(r"<dt>(.+?)</dt><dd>(.+?)</dd>", page(run))
+        digest = known.packages_digest[:10]
+        assert (("Python", f"3.11.2, packages <code>{digest}</code>") in facts) == shown
+        assert (("lab's kernel", "7.3.4") in facts) == shown
+        assert (("rdma-core", "44.0-2") in facts) == shown
 
 
 def test_sections_without_data_are_left_out(run):

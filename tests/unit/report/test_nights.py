@@ -5,19 +5,26 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from c4bench.errors import UsageError
 from c4bench.model.measurement import Clock
 from c4bench.record import Ledger, RunDirectory
-from c4bench.report.nights import Night, compare, nights, prune, read
+from c4bench.record.environment import Environment
+from c4bench.record.provenance import collect
+from c4bench.report.nights import compare, nights, prune, read
 from c4bench.report.statistics import prediction_interval, student_quantile
 
+STARTED = collect(name="", started_at="", command=(), seed=1, backend="softroce", topology="pair", clock="virtual")
 
-def night(tmp_path, name, **figures):
+
+def night(tmp_path, name, kernel="7.3.4", **figures):
     """A night with these figures; `s` is a time to be kept below 10, `fraction` a share to be kept above 0.1."""
     path = tmp_path / f"{name}-night"
     path.mkdir(parents=True)
-    ledger = Ledger(RunDirectory(path), "c4d.slow_nic")
+    run = RunDirectory(path)
+    run.write_provenance(replace(STARTED, environment=Environment(python="3.11.2", kernel=kernel)))
+    ledger = Ledger(run, "c4d.slow_nic")
     for key, value in figures.items():
         limits = {"at_most": 10.0} if key == "s" else {"at_least": 0.1} if key == "fraction" else {}
         unit = "s" if key == "s" else "1"
@@ -82,10 +89,21 @@ def test_a_slow_decline_is_held_against_the_baseline(tmp_path):
     """Nights that each are much like the ones before end far from the one that was accepted."""
     values = [1.0 + 0.02 * number for number in range(30)]
     found = [read(night(tmp_path, f"2026{number:04}", s=value)) for number, value in enumerate(values)]
-    accepted = Night("accepted", dict(found[0].figures.items()))
-    near = [Night(one.name, found[20 + number % 10].figures) for number, one in enumerate(found)]
+    accepted = replace(found[0], name="accepted")
+    near = [replace(one, figures=found[20 + number % 10].figures) for number, one in enumerate(found)]
     change = compare(near[-1], near[:-1], accepted).changes[0]
     assert (change.kind, change.against, change.since) == ("worse", "baseline", "accepted")
+
+
+def test_figures_of_another_environment_are_not_compared(tmp_path):
+    """A newer kernel's step is no news of the code: what differs is said, and its own nights are compared."""
+    older = [read(night(tmp_path, f"2026{number:04}", kernel="6.1.192", s=1.0)) for number in range(5)]
+    newer = [read(night(tmp_path, f"2027{number:04}", s=2.0)) for number in range(5)]
+    first = compare(newer[0], older, older[0])
+    assert (first.nights, first.compared, first.changes, first.lost) == (0, 0, (), ())
+    assert first.apart == ("20260004-night and 4 more: kernel 6.1.192, now 7.3.4",)
+    last = compare(newer[-1], [*older, *newer[:-1]], older[0])
+    assert (last.nights, last.compared, last.changes) == (4, 1, ())
 
 
 def test_what_was_not_measured_is_named(tmp_path):

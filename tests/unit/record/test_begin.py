@@ -1,0 +1,54 @@
+"""A run directory that is used again."""
+
+from dataclasses import dataclass
+
+import pytest
+from msgspec.structs import replace
+
+from c4bench.errors import UsageError
+from c4bench.record import begin
+
+
+@dataclass
+class Again:
+    """A run that has begun, and another command that is to write to the same directory."""
+
+    path: object
+
+    def begin(self, command="first"):
+        return begin(self.path, "main", command=[command], seed=1, backend="softroce", topology="pair", clock="virtual")
+
+
+@pytest.fixture
+def again(tmp_path):
+    return Again(tmp_path / "run")
+
+
+def test_a_run_goes_on_in_the_environment_it_began_in(again):
+    """What the first command has written of itself stays: the second adds to its run."""
+    first = again.begin()
+    assert again.begin("second").provenance() == first.provenance()
+
+
+def test_a_run_of_another_environment_is_not_added_to(again):
+    """It is refused in one line that names what differs and the way out, and run.json is as it was."""
+    first = again.begin()
+    made = first.provenance()
+    other = replace(made, environment=replace(made.environment, rdma_core="1.0-1"))
+    first.write_provenance(other)
+    now = made.environment.rdma_core or "none"
+    with pytest.raises(UsageError) as refused:
+        again.begin("second")
+    said = str(refused.value)
+    assert "\n" not in said
+    assert f"{again.path} was started in another environment (rdma-core 1.0-1, now {now})" in said
+    assert "give another run directory" in said
+    assert first.provenance() == other
+
+
+def test_the_build_of_the_kernel_may_be_another(again):
+    """It is c4bench's own doing, like its code, and figures are compared across it."""
+    first = again.begin()
+    made = first.provenance()
+    first.write_provenance(replace(made, environment=replace(made.environment, kernel_build="kernel-b")))
+    assert again.begin("second").path == first.path

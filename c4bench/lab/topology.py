@@ -16,7 +16,6 @@ from c4bench.units import parse_rate
 
 DIRECTORY = Path(__file__).parent / "topologies"
 MANAGEMENT_GATEWAY = "10.255.0.1"
-NICS_NETNS = "/run/netns/nics"
 _RATE_MIN, _RATE_MAX = 1e8, 1e11
 
 
@@ -217,7 +216,6 @@ def _port(topology: Topology, host: int, index: int, leaf: int, port: int) -> Po
         address=f"10.{leaf}.{port}.1",
         rate_bps=topology.nic_rate_bps,
         plane=index if topology.hosts.attach is not Attach.BLOCK else 0,
-        netns=NICS_NETNS,
     )
     return Port(nic, leaf, port)
 

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from c4bench.lab.machine import containment, kernel
+from c4bench.lab.machine import containment, kernel, modes
+from c4bench.lab.machine.modes import Mode
 
 USERS = ("root", "ordinary user", "container")
 MOMENTS, AT_NIGHT = 5, 20
@@ -43,6 +44,14 @@ def user(request):
     return ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
 
 
+@pytest.fixture(params=[Mode.SECCOMP, pytest.param(Mode.PTRACE, marks=pytest.mark.nightly)])
+def mode(request):
+    """How the lab's kernel takes hold of its guests."""
+    if why := modes.obstacle(request.param):
+        pytest.skip(f"unsupported: {why}")
+    return request.param
+
+
 @pytest.fixture
 def workplace():
     """A directory any user can write to, with a copy of the kernel any user can read."""
@@ -56,18 +65,18 @@ def workplace():
         yield place
 
 
-def test_a_killed_lab_leaves_nothing(user, workplace):
+def test_a_killed_lab_leaves_nothing(user, mode, workplace):
     """SIGKILL of any of a lab's processes, at any moment, leaves no process, mount, or file outside its directory."""
-    kill_labs(user, workplace, MOMENTS)
+    kill_labs(user, mode, workplace, MOMENTS)
 
 
 @pytest.mark.nightly
-def test_many_killed_labs_leave_nothing(user, workplace):
+def test_many_killed_labs_leave_nothing(user, mode, workplace):
     """At many moments, too."""
-    kill_labs(user, workplace, AT_NIGHT)
+    kill_labs(user, mode, workplace, AT_NIGHT)
 
 
-def kill_labs(user, workplace, moments):
+def kill_labs(user, mode, workplace, moments):
     """Start so many labs one after the other, and kill each at a random moment."""
     if not containment.contained():
         pytest.skip("unsupported: this machine allows no user namespaces")
@@ -75,7 +84,7 @@ def kill_labs(user, workplace, moments):
     for moment in range(moments):
         wait_s = chance.uniform(0.05, LATEST_S)
         before = outside()
-        lab = start_lab(user, workplace, marker := f"/var/tmp/c4bench-loose-{os.getpid()}-{moment}")
+        lab = start_lab(user, mode, workplace, marker := f"/var/tmp/c4bench-loose-{os.getpid()}-{moment}")
         time.sleep(wait_s)
         victim = chance.choice(processes_of(lab, workplace) or [lab.pid])
         where = f"moment {moment}: process {victim} killed after {wait_s:.3f} s"
@@ -95,7 +104,7 @@ def kill_labs(user, workplace, moments):
 def test_a_lab_boots_where_a_container_lets_it():
     """Without namespaces or CAP_SYS_ADMIN a lab boots and works; nobody who has not named it a container gets one."""
     command = [*CONTAINER, sys.executable, "-m", "c4bench.cli.main", "lab", "run", "--bare", "--topology=pair"]
-    command += ["--", "rdma", "link"]
+    command += ["--", "sh", "-c", "ip netns exec h0 rdma link; ip netns exec h1 rdma link"]
     environment = os.environ | {"C4BENCH_CONTAINER": "1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -123,7 +132,7 @@ def test_a_scenario_passes_where_a_container_lets_it(tmp_path):
     assert "1 passed" in done.stdout
 
 
-def start_lab(user, workplace, marker):
+def start_lab(user, mode, workplace, marker):
     """A lab whose command keeps trying to write outside: inside the lab that is the overlay, outside it is the disk."""
     command = f"while :; do mkdir -p {marker}; rmdir {marker}; sleep 0.01; done"
     environment = {
@@ -131,6 +140,7 @@ def start_lab(user, workplace, marker):
         "HOME": str(workplace / "run"),
         "C4BENCH_CACHE": str(workplace / "cache"),
         "C4BENCH_CONTAINER": str(int(user == CONTAINER)),
+        "C4BENCH_LAB_MODE": mode,
     }
     argv = [sys.executable, "-m", "c4bench.cli.main", "lab", "run", "--time=real", "--topology=pair"]
     return subprocess.Popen(

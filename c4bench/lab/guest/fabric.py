@@ -3,20 +3,20 @@
 The text is the same an engineer would type on a switch, so it can be read, printed and compared. Batches rather than a
 process for each command: a process costs tens of milliseconds in here.
 
-One kernel carries all hosts, and rxe before Linux 7.1 knows only the initial network namespace: so every NIC lives
-there, with a routing table of its own chosen by output interface and the `local` table looked up last. Then traffic
-between two NICs of this one kernel really crosses the switches, which are namespaces.
+A switch is a network namespace with its ports in it, a host is one with its NICs. As on any host with several
+NICs in a RoCE fabric, each NIC has a routing table of its own, chosen by source address and by output interface. The
+table `local` comes after these, so that traffic between two NICs of one host crosses the switches too.
 """
 
 import subprocess
 from collections import defaultdict
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from c4bench import namespaces
 from c4bench.errors import UnhealthyError
 from c4bench.lab.topology import (
     MANAGEMENT_GATEWAY,
-    NICS_NETNS,
     Port,
     Topology,
     Uplink,
@@ -29,7 +29,12 @@ from c4bench.lab.topology import host_name as host_namespace
 MTU_BYTES = 4200  # leaves room for a 4096-byte path MTU and its headers
 MANAGEMENT_BRIDGE = "mgmt"
 _LOCAL_TABLE_PREFERENCE = 5000
+_NO_IPV6 = {
+    "ipv6/conf/all/disable_ipv6": "1",
+    "ipv6/conf/default/disable_ipv6": "1",
+}
 _SWITCH_SYSCTLS = {
+    **_NO_IPV6,
     "ipv4/ip_forward": "1",
     "ipv4/fib_multipath_hash_policy": "3",
     "ipv4/conf/all/rp_filter": "0",
@@ -37,18 +42,15 @@ _SWITCH_SYSCTLS = {
     "ipv4/icmp_ratelimit": "0",
     "ipv4/icmp_msgs_per_sec": "100000",
     "ipv4/icmp_msgs_burst": "10000",
-    "ipv6/conf/all/disable_ipv6": "1",
-    "ipv6/conf/default/disable_ipv6": "1",
 }
-_NIC_SYSCTLS = {
+_HOST_SYSCTLS = {
+    **_NO_IPV6,
     "ipv4/conf/all/rp_filter": "0",
     "ipv4/conf/default/rp_filter": "0",
     "ipv4/conf/all/accept_local": "1",
     "ipv4/conf/default/accept_local": "1",
     "ipv4/conf/all/arp_ignore": "1",
     "ipv4/conf/all/arp_announce": "2",
-    "ipv6/conf/all/disable_ipv6": "1",
-    "ipv6/conf/default/disable_ipv6": "1",
 }
 # The kernel keeps one hash key for all namespaces. With the same fields in both tiers a spine would see only flows that
 # already agree on the leaf's hash, and choices would correlate; so the tiers hash different fields.
@@ -143,7 +145,6 @@ def ip_commands(topology: Topology) -> dict[str, list[str]]:
     every_spine = {leaf: set(range(topology.spine.count)) for leaf in range(topology.leaf.count)}
     for leaf in range(topology.leaf.count):
         batches[leaf_name(leaf)] += leaf_routes(topology, leaf, every_spine)
-    batches[""] += [f"rule add pref {_LOCAL_TABLE_PREFERENCE} lookup local", "rule del pref 0"]
     return batches
 
 
@@ -168,15 +169,20 @@ def _cable_uplink(link: Uplink, batches: dict[str, list[str]]) -> None:
 
 
 def _cable_nic(port: Port, batches: dict[str, list[str]]) -> None:
-    nic, leaf = port.nic, leaf_name(port.leaf)
+    nic, leaf, table = port.nic, leaf_name(port.leaf), nic_table(port)
     own_mac, leaf_mac = nic_mac(port, leaf_end=False), nic_mac(port, leaf_end=True)
-    batches[""] += [
-        f"link add {nic.netdev} mtu {MTU_BYTES} address {own_mac} type veth "
-        f"peer name {port.leaf_interface} netns {leaf} mtu {MTU_BYTES} address {leaf_mac}",
+    batches[""].append(
+        f"link add {nic.netdev} netns {nic.host} mtu {MTU_BYTES} address {own_mac} type veth "
+        f"peer name {port.leaf_interface} netns {leaf} mtu {MTU_BYTES} address {leaf_mac}"
+    )
+    batches[nic.host] += [
         f"address add {nic.address}/24 dev {nic.netdev}",
         f"link set {nic.netdev} up",
         nic_neighbour(port),
-        f"rule add oif {nic.netdev} lookup {nic_table(port)} pref {nic_table(port)}",
+        nic_route(port),
+        f"rule add oif {nic.netdev} lookup {table} pref {table}",
+        # Of what the host sends itself: what another of its NICs has sent arrives with the same source.
+        f"rule add from {nic.address} iif lo lookup {table} pref {table}",
     ]
     batches[leaf] += [f"address add {port.gateway}/24 dev {port.leaf_interface}", *leaf_port_up(port)]
 
@@ -197,6 +203,8 @@ def _cable_management(index: int, batches: dict[str, list[str]]) -> None:
         f"address add {management_address(index)}/24 dev eth0",
         "link set eth0 up",
         f"route add default via {MANAGEMENT_GATEWAY}",
+        f"rule add pref {_LOCAL_TABLE_PREFERENCE} lookup local",
+        "rule del pref 0",
     ]
 
 
@@ -207,36 +215,43 @@ def tc_commands(topology: Topology) -> dict[str, list[str]]:
         batches[leaf_name(link.leaf)].append(shaper(link.leaf_interface, topology.uplink_rate_bps))
         batches[spine_name(link.spine)].append(shaper(link.spine_interface, topology.uplink_rate_bps))
     for port in ports(topology):
-        batches[""].append(shaper(port.nic.netdev, topology.nic_rate_bps))
+        batches[port.nic.host].append(shaper(port.nic.netdev, topology.nic_rate_bps))
         batches[leaf_name(port.leaf)].append(shaper(port.leaf_interface, topology.nic_rate_bps))
     return batches
 
 
-def bind_nic_namespace() -> None:
-    """Give the initial network namespace, where the NICs live, a name that hosts' probes and faults can enter it by."""
-    name = Path(NICS_NETNS)
-    name.touch()
-    namespaces.bind("/proc/self/ns/net", str(name))
+def rdma_commands(topology: Topology) -> dict[str, list[str]]:
+    """`rdma` batches by namespace ("" goes last): every NIC's RDMA device is made, then given to its host alone.
+
+    rxe makes a device in the initial namespace, wherever its netdev is.
+    """
+    batches: dict[str, list[str]] = defaultdict(list)
+    nics = [port.nic for port in ports(topology)]
+    for nic in nics:
+        batches[nic.host].append(f"link add {nic.device} type rxe netdev {nic.netdev}")
+    batches[""] = [f"dev set {nic.device} netns {nic.host}" for nic in nics]
+    return batches
 
 
 def build(topology: Topology) -> None:
     """Bring the whole fabric up. Raises UnhealthyError with the tool's own words when a command is refused."""
+    batch("rdma", "", ["system set netns exclusive"])  # refused as soon as there is another namespace
     names = switch_namespaces(topology)
     hosts = [host_namespace(index) for index in range(topology.hosts.count)]
     batch("ip", "", [f"netns add {name}" for name in [*names, *hosts]])
-    _write_sysctls(_NIC_SYSCTLS)
+    _write_sysctls("", _NO_IPV6)
     for name in names:
         fields = _HASH_FIELDS["leaf" if name.startswith("leaf") else "spine"]
-        with namespaces.network(f"/run/netns/{name}"):
-            _write_sysctls(_SWITCH_SYSCTLS | {"ipv4/fib_multipath_hash_fields": fields})
-    commands = ip_commands(topology)
-    batch("ip", "", commands.pop(""))
-    for name, lines in commands.items():
-        batch("ip", name, lines)
-    batch("ip", "", [nic_route(port) for port in ports(topology)])
-    for name, lines in tc_commands(topology).items():
-        batch("tc", name, lines)
-    batch("rdma", "", [f"link add {port.nic.device} type rxe netdev {port.nic.netdev}" for port in ports(topology)])
+        _write_sysctls(name, _SWITCH_SYSCTLS | {"ipv4/fib_multipath_hash_fields": fields})
+    for name in hosts:
+        _write_sysctls(name, _HOST_SYSCTLS)
+    for tool, batches in (
+        ("ip", ip_commands(topology)),
+        ("tc", tc_commands(topology)),
+        ("rdma", rdma_commands(topology)),
+    ):
+        for name, lines in batches.items():
+            batch(tool, name, lines)
 
 
 def nic_reset(port: Port, ifb: str) -> dict[str, list[str]]:
@@ -261,14 +276,19 @@ def nic_reset(port: Port, ifb: str) -> dict[str, list[str]]:
 
 def batch(tool: str, namespace: str, lines: list[str], *, force: bool = False) -> None:
     """Feed `lines` to one `ip`, `tc` or `rdma` process in a namespace ("" is this one); `force` goes past errors."""
-    where = [*(["-n", namespace] if namespace else []), *(["-force"] if force else [])]
-    done = subprocess.run(
-        [tool, *where, "-b", "-"], input="\n".join(lines) + "\n", capture_output=True, text=True, check=False
-    )
+    argv = [tool, *(["-force"] if force else []), "-b", "-"]
+    with inside(namespace):
+        done = subprocess.run(argv, input="\n".join(lines) + "\n", capture_output=True, text=True, check=False)
     if done.returncode and not force:
         raise UnhealthyError(f"{tool} in {namespace or 'the lab'}: {done.stderr.strip() or done.stdout.strip()}")
 
 
-def _write_sysctls(values: dict[str, str]) -> None:
-    for key, value in values.items():
-        Path("/proc/sys/net", key).write_text(value)
+def inside(namespace: str) -> AbstractContextManager[None]:
+    """Run a block with the calling thread in a host's or switch's network namespace ("" is this one)."""
+    return namespaces.network(f"/run/netns/{namespace}" if namespace else None)
+
+
+def _write_sysctls(namespace: str, values: dict[str, str]) -> None:
+    with inside(namespace):
+        for key, value in values.items():
+            Path("/proc/sys/net", key).write_text(value)

@@ -1,4 +1,4 @@
-"""A lab host: its own hostname, processes, mounts, /etc, /var, management network, and a view of only its own NICs."""
+"""A lab host: its own hostname, processes, mounts, /etc, /var, and network, which holds its NICs and RDMA devices."""
 
 import os
 import shutil
@@ -31,6 +31,7 @@ _NAMESPACES = (
 )
 _LOGS_SIZE = "32m"  # a disk that can be full
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
+_VERBS = Path("/sys/class/infiniband_verbs")
 _UP = b"up"
 _AGENT_ID = 990
 _SSHD_CONFIG = """\
@@ -128,8 +129,8 @@ class LabHost:
     def crash(self) -> None:
         """Die as a machine does: links first, then everything on it.
 
-        A killed process would still say goodbye on a link that is up. What the shared kernel keeps of the host's
-        network is cleared afterwards, as a reset would.
+        A killed process would still say goodbye on a link that is up. The host's network outlives its processes, so it
+        is cleared afterwards, as a reset would.
         """
         if not self._pid:
             return
@@ -139,9 +140,10 @@ class LabHost:
             time.sleep(0.001)
         self._pid, self._crashed = 0, True
         for port in self._ports:
-            ifb = ifb_name(socket.if_nametoindex(port.nic.netdev))
+            with fabric.inside(self.host.name):
+                ifb = ifb_name(socket.if_nametoindex(port.nic.netdev))
             for tool, lines in fabric.nic_reset(port, ifb).items():
-                fabric.batch(tool, "", lines, force=True)
+                fabric.batch(tool, self.host.name, lines, force=True)
 
     def _cut_links(self) -> None:
         self._set_management("down")
@@ -152,7 +154,7 @@ class LabHost:
         self._set_management("up")
         for port in self._ports:
             fabric.batch("ip", fabric.leaf_name(port.leaf), fabric.leaf_port_up(port))
-            fabric.batch("ip", "", [f"link set {port.nic.netdev} up", fabric.nic_route(port)])
+            fabric.batch("ip", self.host.name, [f"link set {port.nic.netdev} up", fabric.nic_route(port)])
 
     def _set_management(self, state: str) -> None:
         fabric.batch("ip", "", [f"link set {fabric.management_interface(self._index)} {state}"])
@@ -231,7 +233,10 @@ def _start_agent() -> None:
 
 
 def _enter_root(host: Host, spec: LabSpec) -> None:
-    """A root of its own over the machine's, with fresh state directories, and only its own devices in /dev and /sys."""
+    """A root of its own over the machine's, with fresh state directories, and only its own devices in /dev and /sys.
+
+    A sysfs that is mounted in a network namespace shows the interfaces and RDMA devices of this one.
+    """
     namespaces.mount("none", "/", flags=namespaces.MS_REC | namespaces.MS_PRIVATE)
     base = Path("/run/c4/hosts") / host.name
     shutil.rmtree(base, ignore_errors=True)
@@ -251,14 +256,15 @@ def _enter_root(host: Host, spec: LabSpec) -> None:
 
 def _mount_views(host: Host, root: Path) -> None:
     namespaces.mount("proc", f"{root}/proc", "proc")
-    namespaces.bind("/sys", f"{root}/sys", recursive=True)
+    namespaces.mount("sys", f"{root}/sys", "sysfs")
+    namespaces.bind("/sys/fs/cgroup", f"{root}/sys/fs/cgroup")
     for path, data in (
         ("run", "mode=755"),
         ("dev", "mode=755"),
         ("var/log", f"mode=755,size={_LOGS_SIZE}"),
     ):
         namespaces.mount(path, f"{root}/{path}", "tmpfs", data=data)
-    for directory in ("dev/pts", "dev/shm", "dev/infiniband", "run/root", "run/netns", "run/sshd", "run/lock"):
+    for directory in ("dev/pts", "dev/shm", "dev/infiniband", "run/root", "run/sshd", "run/lock"):
         (root / directory).mkdir()
     (root / "run/tmp").mkdir()
     (root / "run/tmp").chmod(0o1777)
@@ -269,14 +275,12 @@ def _mount_views(host: Host, root: Path) -> None:
     namespaces.bind(str(_SHARED), str(shared))
     (root / "dev/ptmx").symlink_to("pts/ptmx")
     (root / "dev/fd").symlink_to("/proc/self/fd")
-    for name in (*_DEVICES, *_verbs_devices(host)):
+    verbs = _verbs_devices(host)
+    for name in (*_DEVICES, *(f"infiniband/{device}" for device in verbs)):
         _bind_file(f"/dev/{name}", root / "dev" / name)
     _bind_file(str(power.trigger(host.name)), root / "run/sysrq-trigger")
     namespaces.bind(str(power.panic(host.name)), f"{root}/proc/sys/kernel/panic")
-    _bind_file(fabric_of.NICS_NETNS, root / fabric_of.NICS_NETNS.lstrip("/"))
-    _narrow_class(root, "net", [nic.netdev for nic in host.nics])
-    _narrow_class(root, "infiniband", [nic.device for nic in host.nics])
-    _narrow_class(root, "infiniband_verbs", [path.removeprefix("infiniband/") for path in _verbs_devices(host)])
+    _show_verbs_devices(verbs, root)
 
 
 def _bind_file(source: str, target: Path) -> None:
@@ -286,15 +290,14 @@ def _bind_file(source: str, target: Path) -> None:
 
 def _verbs_devices(host: Host) -> list[str]:
     own = {nic.device for nic in host.nics}
-    entries = sorted(Path("/sys/class/infiniband_verbs").glob("uverbs*"))
-    return [f"infiniband/{entry.name}" for entry in entries if (entry / "ibdev").read_text().strip() in own]
+    return [entry.name for entry in sorted(_VERBS.glob("uverbs*")) if (entry / "ibdev").read_text().strip() in own]
 
 
-def _narrow_class(root: Path, kind: str, names: list[str]) -> None:
-    """Show only `names` in /sys/class/KIND."""
-    targets = {name: Path(f"/sys/class/{kind}/{name}").readlink() for name in names}
-    view = root / "sys/class" / kind
-    namespaces.mount(kind, str(view), "tmpfs", data="mode=755")
+def _show_verbs_devices(names: list[str], root: Path) -> None:
+    """Have /sys list no others: of RDMA's classes this is the one that knows no network namespaces."""
+    targets = {name: (_VERBS / name).readlink() for name in names}
+    view = root / _VERBS.relative_to("/")
+    namespaces.mount("verbs", str(view), "tmpfs", data="mode=755")
     for name, target in targets.items():
         (view / name).symlink_to(target)
 
@@ -330,7 +333,7 @@ def _provision_agent(host: Host, trust: Path, target: Path) -> None:
         "trust": "/etc/c4bench",
         "nics": [msgspec.to_builtins(nic) for nic in host.nics],
         "user": "c4bench",
-        # Its NICs are in another network namespace, and its code in a checkout that others may not be let into.
-        "capabilities": ["net_raw", "sys_admin", "dac_read_search"],
+        # Its code is in a checkout that others may not be let into.
+        "capabilities": ["net_raw", "dac_read_search"],
     }
     (target / "agent.yml").write_text(yaml.safe_dump(config, sort_keys=False))

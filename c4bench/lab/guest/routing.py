@@ -13,7 +13,6 @@ import socket
 import struct
 import time
 
-from c4bench import namespaces
 from c4bench.lab.guest import fabric
 from c4bench.lab.topology import Topology, uplinks
 
@@ -108,7 +107,7 @@ def _link_listener(namespace: str) -> socket.socket:
 
 
 def _socket(namespace: str, family: int, protocol: int = 0) -> socket.socket:
-    with namespaces.network(f"/run/netns/{namespace}"):
+    with fabric.inside(namespace):
         made = socket.socket(family, socket.SOCK_RAW if protocol else socket.SOCK_DGRAM, protocol)
     os.set_inheritable(made.fileno(), False)
     return made

@@ -50,7 +50,6 @@ class Supervisor:
     def run(self) -> LabResult:
         """Bring everything up, run the command to its end, and say how it went."""
         self._watch_children()
-        fabric.bind_nic_namespace()
         fabric.build(self.spec.topology)
         self.routing = Routing(self.spec.topology, self.selector)
         self._boot_hosts()

@@ -1,6 +1,7 @@
 """What this machine needs to run the embedded lab, looked at one by one."""
 
 import platform
+import re
 import resource
 import shutil
 import subprocess
@@ -8,18 +9,19 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from c4bench.errors import UnhealthyError
-from c4bench.lab.machine import kernel
+from c4bench.errors import C4Error
+from c4bench.lab.machine import kernel, modes
 from c4bench.lab.machine.containment import contained, in_container
-from c4bench.lab.machine.run import memory_directory
+from c4bench.lab.machine.kernel import archive, build, source
+from c4bench.lab.machine.modes import Mode
+from c4bench.lab.machine.run import MEMORY_BYTES, memory_directory
 from c4bench.model.check import Check
 
 __all__ = ["Check", "local_checks"]
 
 _PYTHON = (3, 11)
-_TRACE_ME = "import ctypes, sys; sys.exit(ctypes.CDLL(None).ptrace(0, 0, 0, 0) != 0)"
 _IMPORT_PYVERBS = "import pyverbs.device; print(pyverbs.__path__[0])"
-_YAMA = Path("/proc/sys/kernel/yama/ptrace_scope")
+_MEMINFO = Path("/proc/meminfo")
 _RUN_BYTES = 1 << 30
 _OPEN_FILES = 8192  # a lab of eight hosts has opened 1,400
 
@@ -30,10 +32,11 @@ def local_checks() -> list[Check]:
         _machine(),
         _python(),
         _tools(),
-        _try("kernel source", lambda: str(kernel.source_tarball()), "install the package linux-source"),
+        _try("kernel source", _source, f"set {source.VARIABLE} to a linux-source package or tarball"),
         _kernel(),
         _namespaces(),
-        _ptrace(),
+        _try("lab mode", _mode, f"allow seccomp or ptrace, and unset {modes.VARIABLE}"),
+        _memory(),
         _open_files(),
         _try("memory directory", memory_directory, "set TMPDIR to an executable directory with 4 GiB free"),
         _disk(),
@@ -44,7 +47,7 @@ def local_checks() -> list[Check]:
 def _try(name: str, look: Callable[[], str], mend: str) -> Check:
     try:
         return Check(name, True, look(), mend)
-    except UnhealthyError as error:
+    except C4Error as error:
         return Check(name, False, str(error), mend)
 
 
@@ -59,14 +62,24 @@ def _python() -> Check:
 
 
 def _tools() -> Check:
-    missing = kernel.missing_tools()
-    detail = f"missing: {', '.join(missing)}" if missing else ", ".join(kernel.TOOLS)
+    missing = build.missing_tools()
+    detail = f"missing: {', '.join(missing)}" if missing else ", ".join(build.TOOLS)
     return Check("build tools", not missing, detail, "run `make setup` as root, or install them")
+
+
+def _source() -> str:
+    """Where the kernel's source is, or would come from; the network is not asked."""
+    here = source.at_hand(kernel.cache_root())
+    if here:
+        return str(here)
+    archive.require_tools()
+    return f"to be fetched from {archive.where(archive.mirrors())}"
 
 
 def _kernel() -> Check:
     built = kernel.find()
-    return Check("lab kernel", built is not None, str(built.program) if built else "not built", "run `make setup`")
+    detail = f"Linux {built.version}: {built.program}" if built else "not built"
+    return Check("lab kernel", built is not None, detail, "run `make setup`")
 
 
 def _namespaces() -> Check:
@@ -77,12 +90,20 @@ def _namespaces() -> Check:
     return Check("user namespaces", kept, detail, mend)
 
 
-def _ptrace() -> Check:
-    """Try it: what the sysctl says is not all that can forbid it (a container's seccomp profile can)."""
-    allowed = subprocess.run([sys.executable, "-c", _TRACE_ME], capture_output=True, check=False).returncode == 0
-    scope = _YAMA.read_text().strip() if _YAMA.exists() else "absent"
-    mend = "set kernel.yama.ptrace_scope=1 or less; in a container also allow SYS_PTRACE"
-    return Check("ptrace", allowed, f"{'allowed' if allowed else 'forbidden'} (yama scope: {scope})", mend)
+def _mode() -> str:
+    """Which of the two modes a lab would run in, and why it is not the faster one."""
+    mode = modes.lab_mode()
+    if mode is Mode.SECCOMP:
+        return mode
+    why = modes.obstacle(Mode.SECCOMP) or f"{modes.VARIABLE} says so"
+    return f"{mode}, which takes twice as long as seccomp: {why}"
+
+
+def _memory() -> Check:
+    available = re.search(r"^MemAvailable: *(\d+) kB$", _MEMINFO.read_text(), re.MULTILINE)
+    free = int(available[1]) << 10 if available else 0
+    detail = f"{free >> 20} MiB available, {MEMORY_BYTES >> 20} that a lab may fill"
+    return Check("memory", free >= MEMORY_BYTES, detail, "end what else runs, or use a machine with 8 GiB")
 
 
 def _open_files() -> Check:
@@ -95,7 +116,7 @@ def _disk() -> Check:
     root = kernel.cache_root()
     while not root.exists():
         root = root.parent
-    needed = _RUN_BYTES if kernel.find() else kernel.BUILD_BYTES
+    needed = _RUN_BYTES if kernel.find() else build.BUILD_BYTES
     free = shutil.disk_usage(root).free
     detail = f"{free >> 20} MiB free in {root}, {needed >> 20} needed"
     return Check("disk room", free >= needed, detail, "make room, or set C4BENCH_CACHE to a roomier place")

@@ -10,6 +10,7 @@ from pathlib import Path
 import c4bench
 from c4bench.deploy import authority
 from c4bench.lab import topology as fabric_of
+from c4bench.lab.machine.kernel import Kernel, require
 from c4bench.lab.machine.run import LabRun, run
 from c4bench.lab.places import CODE, ENVIRONMENT, RUN, Place, inside
 from c4bench.lab.spec import LabSpec
@@ -30,12 +31,14 @@ def launch(
     agents: bool = True,
     interactive: bool = False,
     limit_s: float = 3600.0,
+    kernel: Kernel | None = None,
 ) -> LabRun:
     """Run `command` in a fresh lab, in this working directory; only `directory` can be written to.
 
-    The machine's paths in the command's words are the lab's there. Raises UnhealthyError when the lab does not come up
-    or had to be ended.
+    The machine's paths in the command's words are the lab's there. The kernel is the one that set-up has built, unless
+    given. Raises UnhealthyError when there is none, or the lab does not come up or had to be ended.
     """
+    program = kernel or require()
     # In the lab nothing can be kept, so what is not compiled yet would be compiled anew by every process.
     compileall.compile_dir(Path(c4bench.__file__).parent, quiet=2)
     home = directory.resolve() / LAB_DIRECTORY
@@ -55,7 +58,7 @@ def launch(
         seed=seed,
         interactive=interactive,
     )
-    return run(spec, home, virtual=virtual, limit_s=limit_s)
+    return run(program, spec, home, virtual=virtual, limit_s=limit_s)
 
 
 def trust_directory(directory: Path) -> Path:

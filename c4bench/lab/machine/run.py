@@ -20,15 +20,17 @@ import msgspec
 
 import c4bench
 from c4bench.errors import UnhealthyError
-from c4bench.lab.machine import containment, kernel
+from c4bench.lab.machine import containment
+from c4bench.lab.machine.kernel import Kernel
+from c4bench.lab.machine.modes import Mode, lab_mode
 from c4bench.lab.machine.watchdog import Watchdog
 from c4bench.lab.spec import READY_MARK, RESULT_FILE, SPEC_FILE, LabResult, LabSpec
 
-_MEMORY_BYTES = 4 << 30
+MEMORY_BYTES = 4 << 30
 # The kernel hashes its command line into its entropy, so nothing that varies may stand here: no path, no seed. The
 # first program is found through hostfs, where /proc/self/cwd is the kernel process's working directory: our home.
 _ARGUMENTS = (
-    f"mem={_MEMORY_BYTES >> 20}M",
+    f"mem={MEMORY_BYTES >> 20}M",
     "root=none",
     "rootfstype=hostfs",
     "rootflags=/",
@@ -39,6 +41,8 @@ _ARGUMENTS = (
     "stderr=1",
     "init=/proc/self/cwd/init",
 )
+# The kernel takes this one out before it hashes the line.
+_TRAPPING = {Mode.SECCOMP: "seccomp=on", Mode.PTRACE: "seccomp=off"}
 _CONSOLE = {False: "con0=null,fd:1", True: "con0=fd:0,fd:1"}  # by: does the lab have the terminal?
 _VIRTUAL_TIME = ("time-travel=inf-cpu", "time-travel-start=1767225600000000000")  # 2026-01-01 00:00:00 UTC
 
@@ -59,13 +63,12 @@ class LabRun(msgspec.Struct, frozen=True):
     peak_memory_bytes: int = 0
 
 
-def run(spec: LabSpec, home: Path, *, virtual: bool = True, limit_s: float = 3600.0) -> LabRun:
-    """Run `spec` in a fresh lab whose files live in `home`; output goes to our own, as it happens.
+def run(program: Kernel, spec: LabSpec, home: Path, *, virtual: bool = True, limit_s: float = 3600.0) -> LabRun:
+    """Run `spec` on this kernel in a fresh lab whose files live in `home`; output goes to our own, as it happens.
 
-    Raises UnhealthyError when the kernel is missing or does not start, or when the watchdog had to end the lab; the
-    message then says what every process was waiting for.
+    Raises UnhealthyError when the kernel does not start, or when the watchdog had to end the lab; the message then says
+    what every process was waiting for.
     """
-    program = kernel.require()
     home.mkdir(parents=True, exist_ok=True)
     (home / RESULT_FILE).unlink(missing_ok=True)
     shutil.rmtree(home / ".uml", ignore_errors=True)
@@ -76,7 +79,7 @@ def run(spec: LabSpec, home: Path, *, virtual: bool = True, limit_s: float = 360
         (home / "kernel.log").open("wb") as log,
         _start(program, spec, home, log.fileno(), virtual=virtual) as process,
     ):
-        watch = Watchdog(process, program.landmarks, limit_s, _MEMORY_BYTES, virtual=virtual)
+        watch = Watchdog(process, program.landmarks, limit_s, MEMORY_BYTES, virtual=virtual)
         with _raw_terminal(spec.interactive):
             ready_at = _carry_output(process) if process.stdout else None
             process.wait()
@@ -102,8 +105,8 @@ def run(spec: LabSpec, home: Path, *, virtual: bool = True, limit_s: float = 360
     )
 
 
-def _start(program: kernel.Kernel, spec: LabSpec, home: Path, log: int, *, virtual: bool) -> "subprocess.Popen[bytes]":
-    arguments = [*_ARGUMENTS, _CONSOLE[spec.interactive], *(_VIRTUAL_TIME if virtual else ())]
+def _start(program: Kernel, spec: LabSpec, home: Path, log: int, *, virtual: bool) -> "subprocess.Popen[bytes]":
+    arguments = [*_ARGUMENTS, _TRAPPING[lab_mode()], _CONSOLE[spec.interactive], *(_VIRTUAL_TIME if virtual else ())]
     environment = {
         "HOME": ".",  # relative, so that the console's socket path stays short
         "PATH": os.environ.get("PATH", "/usr/bin:/bin"),
@@ -204,5 +207,5 @@ def _result(home: Path) -> LabResult:
         return msgspec.json.decode((home / RESULT_FILE).read_bytes(), type=LabResult)
     except FileNotFoundError:
         tail = (home / "kernel.log").read_text(errors="replace").strip().splitlines()[-1:]
-        said = tail[0] if tail else "it said nothing; is ptrace forbidden here? (c4bench doctor)"
+        said = tail[0] if tail else "it said nothing (see `c4bench doctor`)"
         raise UnhealthyError(f"the lab's kernel ended early: {said} (log: {home / 'kernel.log'})") from None

@@ -18,6 +18,7 @@ from typing import NoReturn
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _SWEEPS, _SWEEP_S = 200, 0.01
+_GUEST = "/memfd:uml-userspace (deleted)"  # what the kernel runs its guests' processes in
 
 
 def main(argv: list[str]) -> int:
@@ -64,7 +65,7 @@ def _await(kernel: int) -> int:
 
 
 def _sweep(program: str) -> None:
-    """Kill the lab's processes, until there are none: those of the kernel's program that work in our directory."""
+    """Kill the lab's processes, until there are none: its kernel and its guests, which work in our directory."""
     for _ in range(_SWEEPS):
         found = [int(entry.name) for entry in Path("/proc").glob("[0-9]*") if _ours(entry, program)]
         if not found:
@@ -79,7 +80,8 @@ def _sweep(program: str) -> None:
 
 def _ours(process: Path, program: str) -> bool:
     try:
-        return str((process / "exe").readlink()) == program and (process / "cwd").readlink() == Path.cwd()
+        running = str((process / "exe").readlink())
+        return running in {program, _GUEST} and (process / "cwd").readlink() == Path.cwd()
     except OSError:
         return False
 

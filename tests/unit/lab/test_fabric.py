@@ -94,3 +94,28 @@ def test_a_dead_leg_is_withdrawn_late_and_once(monkeypatch):
     assert routes.due_in_s() is None
     routes.note(2, "lo", up=False)
     assert routes.due_in_s() is None
+
+
+def test_a_hosts_namespace_has_all_of_its_nics():
+    """Whatever is said of a NIC is said in its host's namespace, but for the cable; its RDMA device ends up there."""
+    rails = fabric_of.load("rails-4")
+    batches, rdma = fabric.ip_commands(rails), fabric.rdma_commands(rails)
+    assert not [line for line in batches[""] if line.startswith(("rule", "route", "neighbour"))]
+    assert fabric.tc_commands(rails).keys() == batches.keys() - {""}
+    for port in fabric_of.ports(rails):
+        nic = port.nic
+        about = [line for line in batches[nic.host] if f" {nic.netdev} " in f"{line} " or f" {nic.address} " in line]
+        assert sorted(line.split()[0] for line in about) == ["address", "link", "neighbour", "route", "rule", "rule"]
+        assert f"dev set {nic.device} netns {nic.host}" in rdma[""]
+    assert list(rdma)[-1] == ""
+
+
+def test_local_addresses_are_looked_up_after_the_nics_own_tables():
+    """Else a packet from one NIC of a host to another would not leave the host."""
+    lines = [line.split() for line in fabric.ip_commands(fabric_of.load("rails-4"))["h0"]]
+    rules = [line for line in lines if line[:2] == ["rule", "add"]]
+    (local,) = [int(line[line.index("pref") + 1]) for line in rules if line[-1] == "local"]
+    own = [int(line[line.index("pref") + 1]) for line in rules if line[-1] != "local"]
+    assert len(own) == 8
+    assert max(own) < local
+    assert lines[-1] == ["rule", "del", "pref", "0"]

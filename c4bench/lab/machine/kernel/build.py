@@ -1,0 +1,127 @@
+"""Set-up of the lab's kernel: get a source, build it, check what was built, and only then use it."""
+
+import errno
+import fcntl
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+from c4bench.errors import C4Error, UnhealthyError
+from c4bench.lab.machine import containment, modes
+from c4bench.lab.machine.kernel import cache, compiling, selfcheck, source, tree, versions
+from c4bench.lab.machine.kernel.cache import Facts, Kernel
+from c4bench.lab.machine.kernel.steps import StepError, Steps, no_space
+from c4bench.lab.machine.run import memory_directory
+
+TOOLS = ("gcc", "make", "flex", "bison", "bc", "xz", "tar", "patch", "strip", "nm", "dpkg-deb")
+BUILD_BYTES = 1_500_000_000
+_SCRATCH = "build-"
+
+
+def build() -> Kernel:
+    """Return the kernel that a lab uses, building it first when needed.
+
+    Raises C4Error, and leaves nothing but a log, when source, tools, space, the build or the check of it fail.
+    """
+    root = cache.cache_root()
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        with _locked(root / "build.lock"):
+            return cache.find() or _build_in(root)
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise no_space(root, "building the lab's kernel") from None
+        raise UnhealthyError(f"{error.filename or root}: {error.strerror}: correct it, or set C4BENCH_CACHE") from None
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _build_in(root: Path) -> Kernel:
+    _check_machine(root)
+    for left_over in (*root.glob(f"{_SCRATCH}*/"), *root.glob("fetch-*/")):
+        shutil.rmtree(left_over, ignore_errors=True)  # of a build that was killed
+    origin = source.obtain(root)
+    home = cache.home_of(origin)
+    with tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=root, ignore_cleanup_errors=True) as folder:
+        scratch = Path(folder)
+        built = _compile(origin, scratch, root / "build.log")
+        selfcheck.prove(built, scratch)
+        shutil.rmtree(home, ignore_errors=True)
+        built.home.rename(home)
+    return cache.require()
+
+
+def _compile(origin: Path, scratch: Path, log: Path) -> Kernel:
+    """The kernel of this source, in a folder of `scratch`; the log is kept where that fails."""
+    started = time.monotonic()
+    log.unlink(missing_ok=True)
+    unpacked, staged = scratch / "source", scratch / "staged"
+    steps = Steps(scratch, compiling.environment(unpacked))
+    try:
+        version = tree.unpack(tree.tarball_of(origin, scratch / "package", steps), unpacked, steps)
+        versions.refuse_old(version, str(origin))
+        _warn(versions.warning(version))
+        landmarks = compiling.build(unpacked, version, staged, steps)
+    except StepError as error:
+        steps.write_log(log)
+        raise UnhealthyError(f"{error} (log: {log})") from None
+    except UnhealthyError:
+        steps.write_log(log)
+        raise
+    facts = Facts(str(version), cache.identity(origin), round(time.monotonic() - started, 1), landmarks)
+    return cache.describe(staged, facts)
+
+
+def _check_machine(root: Path) -> None:
+    """Raises UnhealthyError where a kernel cannot be built here, or a lab not run: before minutes are spent on it."""
+    machine = os.uname().machine
+    if machine != "x86_64":
+        raise UnhealthyError(f"the lab's kernel runs on x86_64 only and this is {machine}: use --hosts=INVENTORY.yml")
+    missing = missing_tools()
+    if missing:
+        raise UnhealthyError(f"not installed: {', '.join(missing)}; run `make setup` as root, or install them")
+    free = shutil.disk_usage(root).free
+    if free < BUILD_BYTES:
+        raise UnhealthyError(
+            f"{root} has {free >> 20} MiB free and the build needs {BUILD_BYTES >> 20}: make room or set C4BENCH_CACHE"
+        )
+    if find_spec("pyverbs") is None:
+        raise UnhealthyError("pyverbs is missing: install python3-pyverbs, then `make setup` links it in")
+    containment.wrap([])
+    modes.lab_mode()
+    memory_directory()
+
+
+def missing_tools() -> list[str]:
+    """The build tools that are not on PATH."""
+    return [tool for tool in TOOLS if shutil.which(tool) is None]
+
+
+def _warn(text: str) -> None:
+    if text:
+        sys.stderr.write(f"c4bench: {text}\n")
+
+
+def main() -> None:
+    """`python -m c4bench.lab.machine.kernel`: what `make setup` calls."""
+    try:
+        built = build()
+    except C4Error as error:
+        sys.stderr.write(f"c4bench: {error}\n")
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.stderr.write("c4bench: interrupted; the next `make setup` builds from the beginning\n")
+        sys.exit(128 + signal.SIGINT)
+    sys.stdout.write(f"c4bench: Linux {built.version}: {built.program} (built in {built.build_s:g} s)\n")

@@ -1,0 +1,100 @@
+"""The kernels that have been built: where they lie, which of them the lab uses."""
+
+import hashlib
+import os
+from pathlib import Path
+
+import msgspec
+
+from c4bench.errors import UnhealthyError
+from c4bench.lab.machine.autopsy import Landmarks
+from c4bench.lab.machine.kernel import recipe, source, versions
+
+_FACTS = "kernel.json"
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """What is written beside a kernel: Linux' version in full, which source it is from, how long the build took."""
+
+    version: str
+    source: str
+    build_s: float
+    landmarks: Landmarks
+
+
+class Kernel(msgspec.Struct, frozen=True):
+    """A built kernel's folder, how long the build took on the machine's clock, and where things are in its memory."""
+
+    home: Path
+    version: str
+    build_s: float
+    landmarks: Landmarks
+
+    @property
+    def program(self) -> Path:
+        """The kernel, an ordinary program."""
+        return self.home / "linux"
+
+    @property
+    def preload(self) -> Path:
+        """What is preloaded into it to keep the machine's chance and timing out."""
+        return self.home / "preload.so"
+
+
+def cache_root() -> Path:
+    """`$C4BENCH_CACHE`, else the user's cache directory."""
+    explicit = os.environ.get("C4BENCH_CACHE")
+    if explicit:
+        return Path(explicit).absolute()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "c4bench"
+
+
+def home_of(origin: Path) -> Path:
+    """Where the kernel of this source is kept."""
+    digest = hashlib.sha256(identity(origin).encode()).hexdigest()[:8]
+    return cache_root() / f"kernel-{recipe.key()}-{digest}"
+
+
+def identity(origin: Path) -> str:
+    """A source as its kernel remembers it."""
+    return f"{origin.name} {origin.stat().st_size}"
+
+
+def find() -> Kernel | None:
+    """The built kernel that a lab uses, or None: the one of the source that is given, else the best there is.
+
+    It is the best as sources are: a tested version before others, then the newest. Never asks the network.
+    """
+    given = source.given()
+    if given:
+        return load(home_of(given)) if given.is_file() else None
+    homes = sorted(cache_root().glob(f"kernel-{recipe.key()}-*/"))
+    built = [kernel for kernel in map(load, homes) if kernel]
+    return max(built, key=_preference, default=None)
+
+
+def _preference(kernel: Kernel) -> tuple[bool, versions.Version]:
+    return versions.preference(versions.parse(kernel.version) or versions.OLDEST)
+
+
+def require() -> Kernel:
+    """The kernel that a lab uses; UnhealthyError says how to build it when it is missing."""
+    kernel = find()
+    if kernel is None:
+        raise UnhealthyError("the lab's kernel is not built: run `make setup`")
+    return kernel
+
+
+def load(home: Path) -> Kernel | None:
+    """The kernel in this folder, None where there is none."""
+    try:
+        facts = msgspec.json.decode((home / _FACTS).read_bytes(), type=Facts)
+    except FileNotFoundError:
+        return None
+    return Kernel(home, facts.version, facts.build_s, facts.landmarks)
+
+
+def describe(home: Path, facts: Facts) -> Kernel:
+    """Write down what is known of the kernel in this folder, which makes it one."""
+    (home / _FACTS).write_bytes(msgspec.json.encode(facts))
+    return Kernel(home, facts.version, facts.build_s, facts.landmarks)

@@ -1,0 +1,54 @@
+"""Where the kernel's source comes from: given, installed, fetched before, or fetched now."""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from c4bench.errors import UsageError
+from c4bench.lab.machine.kernel import archive, versions
+from c4bench.lab.machine.kernel.versions import OLDEST, Version
+
+VARIABLE = "C4BENCH_KERNEL_SOURCE"
+INSTALLED = Path("/usr/src")
+_KINDS = (".tar.xz", ".deb")
+
+
+def given() -> Path | None:
+    """The source that the user names, whether it is there or not."""
+    named = os.environ.get(VARIABLE)
+    return Path(named).absolute() if named else None
+
+
+def at_hand(root: Path, installed: Path = INSTALLED) -> Path | None:
+    """The source that needs no network: given, installed, or fetched into the cache `root` before; None for none.
+
+    Raises UsageError for a given one that is not there or is none by its name.
+    """
+    chosen = given()
+    if chosen:
+        return _checked(chosen)
+    by_package = {path: versions.parse(path.name) for path in installed.glob("linux-source-*.tar.xz")}
+    by_download = {path: versions.parse(path.parent.name) for path in archive.fetched(root)}
+    return best(by_package.items()) or best(by_download.items())
+
+
+def best(found: Iterable[tuple[Path, Version | None]]) -> Path | None:
+    """Of sources with their versions the one to take, None where all are too old."""
+    fit = [(versions.preference(version), path) for path, version in found if version and version >= OLDEST]
+    return max(fit)[1] if fit else None
+
+
+def obtain(root: Path) -> Path:
+    """The source to build from, fetched into the cache `root` where none is at hand. Raises UnhealthyError."""
+    return at_hand(root) or archive.fetch(root)
+
+
+def _checked(path: Path) -> Path:
+    if not path.name.endswith(_KINDS):
+        raise UsageError(f"{VARIABLE}={path}: its name ends in none of {', '.join(_KINDS)}; {versions.advice()}")
+    if not path.is_file():
+        raise UsageError(f"{VARIABLE}={path}: no such file; correct or unset it")
+    version = versions.parse(path.name)
+    if version:
+        versions.refuse_old(version, str(path))
+    return path

@@ -1,0 +1,89 @@
+"""The commands of a build, one after the other: what they say is kept, and a failure becomes one line."""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from c4bench.errors import UnhealthyError
+
+FULL = "No space left on device"
+_FULL_BYTES = 1 << 20  # tar and others do not always say why they could not write
+_REASON = re.compile(r"\berror\b|cannot|unexpected|corrupt|killed|not recognized", re.IGNORECASE)
+_MAKE = re.compile(r"make(\[\d+\])?: ")
+
+
+class StepError(UnhealthyError):
+    """A command of the build failed; `reason` is what it said about it, in one line."""
+
+    def __init__(self, what: str, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"{what} failed: {reason}")
+
+
+class Steps:
+    """Runs commands in the environment given, which has nothing of the caller's but where its programs are.
+
+    They write to `room`, a directory of the cache. What they say is kept in memory, where a full disk does not lose it.
+    """
+
+    def __init__(self, room: Path, environment: Mapping[str, str]) -> None:
+        self._room = room
+        self._environment = {
+            "PATH": os.environ.get("PATH", "/usr/bin:/bin"),
+            "LC_ALL": "C",
+            "TMPDIR": str(room),
+            **environment,
+        }
+        self._said: list[str] = []
+
+    def run(self, what: str, argv: Sequence[str], hear: Callable[[str], None] = lambda _: None) -> str:
+        """Run one command and return what it said; `hear` is called with each line as it comes. Raises UnhealthyError.
+
+        `what` names the step in the message.
+        """
+        begin = len(self._said)
+        try:
+            with subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env=self._environment,
+                text=True,
+                errors="replace",
+            ) as process:
+                assert process.stdout is not None
+                for line in process.stdout:
+                    self._said.append(line)
+                    hear(line)
+        except OSError as error:
+            raise StepError(what, f"{argv[0]}: {error.strerror}") from None
+        said = self._said[begin:]
+        if process.returncode:
+            raise self._failure(what, said)
+        return "".join(said)
+
+    def _failure(self, what: str, said: list[str]) -> UnhealthyError:
+        if any(FULL in line for line in said) or shutil.disk_usage(self._room).free < _FULL_BYTES:
+            return no_space(self._room.parent, what)
+        return StepError(what, reason(said))
+
+    def write_log(self, path: Path) -> None:
+        """Keep what has been said, where there is room for it."""
+        with suppress(OSError):
+            path.write_text("".join(self._said))
+
+
+def reason(said: Sequence[str]) -> str:
+    """The line of a failed command's output that tells most: the first that speaks of an error, else the last."""
+    lines = [line.strip() for line in said if line.strip() and not _MAKE.match(line)]
+    return next((line for line in lines if _REASON.search(line)), lines[-1] if lines else "it said nothing")
+
+
+def no_space(root: Path, what: str) -> UnhealthyError:
+    """What to raise where the disk of the cache `root` is full."""
+    return UnhealthyError(f"{what} failed: the disk of {root} is full: make room or set C4BENCH_CACHE")

@@ -1,0 +1,55 @@
+"""Which versions of Linux the lab's kernel may be built from, and which of several is the best."""
+
+import re
+from typing import NamedTuple
+
+from c4bench.errors import UnhealthyError
+
+
+class Version(NamedTuple):
+    """A release of Linux; a name without a patch level, such as `linux-source-7.3`, has 0."""
+
+    major: int
+    minor: int
+    patch: int = 0
+
+    def __str__(self) -> str:
+        return ".".join(map(str, self))
+
+
+OLDEST = Version(7, 2)
+TESTED = (Version(7, 3, 4),)  # all of `make test` passed on these
+
+
+def parse(text: str) -> Version | None:
+    """The version that a file name, a Debian version or a release string names first, None where it names none."""
+    found = re.search(r"(\d+)\.(\d+)(?:\.(\d+))?", text)
+    return Version(*(int(part or 0) for part in found.groups())) if found else None
+
+
+def preference(version: Version) -> tuple[bool, Version]:
+    """Sorts versions: tested before untested, newer before older; the best is the largest."""
+    return version in TESTED, version
+
+
+def refuse_old(version: Version, where: str) -> None:
+    """Raises UnhealthyError for a version that the lab cannot use."""
+    if version[:2] < OLDEST[:2]:
+        raise UnhealthyError(
+            f"{where} is Linux {version} and the lab needs {OLDEST.major}.{OLDEST.minor} or later: {advice()}"
+        )
+
+
+def warning(version: Version) -> str:
+    """One line about a version that nobody has tested the lab with, "" for a tested one."""
+    if version in TESTED:
+        return ""
+    return f"Linux {version} has not been tested with this release; {', '.join(map(str, TESTED))} has"
+
+
+def advice() -> str:
+    """How to get a source by hand."""
+    return (
+        f"set C4BENCH_KERNEL_SOURCE to a linux-source-{TESTED[-1].major}.{TESTED[-1].minor} package "
+        "(.deb) or its .tar.xz"
+    )

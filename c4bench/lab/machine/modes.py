@@ -1,0 +1,58 @@
+"""How the lab's kernel takes hold of its guests' system calls on this machine: by seccomp, or by ptrace.
+
+With seccomp a guest process goes on in its own handler of SIGSYS: no process is traced, and a lab takes half the time.
+The kernel starts either way, by its argument `seccomp=`; what the machine allows is tried, since what it says of itself
+is not all that can forbid it (a container's own filter, a sysctl, a security module).
+"""
+
+import os
+import subprocess
+import sys
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+
+from c4bench.errors import UnhealthyError, UsageError
+
+VARIABLE = "C4BENCH_LAB_MODE"
+_TRACE_ME = "import ctypes, sys; sys.exit(ctypes.CDLL(None).ptrace(0, 0, 0, 0) != 0)"
+_TRAPPING = Path(__file__).with_name("trapping.py")
+_FIX = (
+    "use Linux 5.9 or later with CONFIG_SECCOMP_FILTER; in a container allow the system calls seccomp and close_range "
+    "(--security-opt seccomp=unconfined)"
+)
+
+
+class Mode(StrEnum):
+    """The argument of the lab's kernel differs, and how long a lab takes."""
+
+    SECCOMP = "seccomp"
+    PTRACE = "ptrace"
+
+
+def lab_mode() -> Mode:
+    """How a lab runs here: as `C4BENCH_LAB_MODE` says, else the fastest that is allowed.
+
+    Raises UnhealthyError where neither is, UsageError where the variable names no mode.
+    """
+    chosen = os.environ.get(VARIABLE, "")
+    if chosen and chosen not in list(Mode):
+        raise UsageError(f"{VARIABLE}={chosen}: one of {', '.join(Mode)}, or unset it")
+    wanted = [Mode(chosen)] if chosen else list(Mode)
+    for mode in wanted:
+        if not obstacle(mode):
+            return mode
+    raise UnhealthyError(f"a lab cannot run here: {'; '.join(map(obstacle, wanted))}")
+
+
+@cache
+def obstacle(mode: Mode) -> str:
+    """Why this machine does not allow the mode, and what to do; "" where it does."""
+    program = (str(_TRAPPING),) if mode is Mode.SECCOMP else ("-c", _TRACE_ME)
+    tried = subprocess.run([sys.executable, "-I", *program], capture_output=True, text=True, check=False)
+    if tried.returncode == 0:
+        return ""
+    if mode is Mode.PTRACE:
+        return "ptrace is forbidden: set kernel.yama.ptrace_scope=1 or less; in a container allow SYS_PTRACE"
+    said = tried.stderr.strip().splitlines() or ["a trapped system call ends the process"]
+    return f"{said[-1]}: {_FIX}"

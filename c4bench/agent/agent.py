@@ -21,6 +21,7 @@ from c4bench.errors import UnhealthyError
 from c4bench.model.agent import AgentConfig
 from c4bench.model.fabric import Nic
 from c4bench.verbs.probe import probe_paths, send_bursts
+from c4bench.verbs.ticks import Ticks
 from c4bench.wire.channel import ChannelClosed, StreamChannel, WebSocketChannel
 from c4bench.wire.framing import LENGTH_BYTES, frame
 from c4bench.wire.messages import BurstRequest, Empty, Hello, ProbeAnswer, ProbeRequest, Start, Stop
@@ -152,13 +153,14 @@ class Agent:
 
     async def _ship_windows(self) -> None:
         last = time.time()
-        while True:
-            await asyncio.sleep(self._config.window_s)
-            now = time.time()
-            if self._master is not None and self._ranks.any:
-                with contextlib.suppress(ChannelClosed):
-                    await self._master.note("window", self._ranks.window(last, now))
-            last = now
+        with contextlib.closing(Ticks(self._config.window_s, self._config.window_phase)) as ticks:
+            while True:
+                await ticks.wait()
+                now = time.time()
+                if self._master is not None and self._ranks.any:
+                    with contextlib.suppress(ChannelClosed):
+                        await self._master.note("window", self._ranks.window(last, now))
+                last = now
 
     async def _serve_rank(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         handlers = {method: Handler(msgspec.Raw, partial(self._relay, method)) for method in _RELAYED}

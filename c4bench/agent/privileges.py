@@ -18,7 +18,7 @@ from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.agent import AgentConfig
 
 # linux/capability.h: the names that an agent may be given.
-_NUMBERS = {"dac_read_search": 2, "net_raw": 13, "sys_admin": 21}
+_NUMBERS = {"dac_read_search": 2, "net_raw": 13}
 _VERSION_3 = 0x20080522
 _PR_SET_KEEPCAPS, _PR_SET_NO_NEW_PRIVS = 8, 38
 _libc = ctypes.CDLL(None, use_errno=True)

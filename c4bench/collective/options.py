@@ -22,7 +22,7 @@ def now_ns() -> int:
 # A message in this time: long enough to be worth its completions, short enough that little waits behind it.
 _CHUNK_S = 100e-6
 _SMALLEST_CHUNK_BYTES = 128 << 10
-LARGEST_CHUNK_BYTES = 512 << 10
+LARGEST_CHUNK_BYTES = 256 << 10
 
 
 class Options(msgspec.Struct, frozen=True):
@@ -73,7 +73,7 @@ class Options(msgspec.Struct, frozen=True):
             raise UsageError("window, qps, timeout_s and connect_s must be positive")
 
     def chunk_for(self, rate_bps: float) -> int:
-        """The largest message between NICs of that line rate: a power of two, 128 to 512 KiB, unless it is given."""
+        """The largest message between NICs of that line rate: a power of two, 128 to 256 KiB, unless it is given."""
         if self.chunk_bytes:
             return self.chunk_bytes
         wanted = 1 << int(rate_bps / 8 * _CHUNK_S).bit_length() - 1 if rate_bps > 8 / _CHUNK_S else 0

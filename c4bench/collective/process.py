@@ -13,7 +13,7 @@ def open_device(nic: Nic) -> Port:
     """Open a NIC through verbs. Imported late: everything else here works without pyverbs."""
     from c4bench.verbs.device import Device  # noqa: PLC0415
 
-    return Device(nic.device, nic.address, netns=nic.netns)
+    return Device(nic.device, nic.address)
 
 
 @dataclass(frozen=True)

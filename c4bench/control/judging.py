@@ -1,19 +1,22 @@
 """What agents tell goes in, and every tenth of a second what it means comes out: findings, and who is missing."""
 
-import asyncio
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 
 from c4bench.control.detection import Detection, part_of
 from c4bench.control.jobs import Job
 from c4bench.control.log import Log
 from c4bench.control.roll import Roll
 from c4bench.control.routing import Routing
+from c4bench.model.agent import WINDOWS_WITHIN
 from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.event import Diagnosed
 from c4bench.model.telemetry import Window
+from c4bench.verbs.ticks import Ticks
 
 _EVERY_S = 0.1
+_PHASE = (1 + WINDOWS_WITHIN) / 2
 
 
 class Judging:
@@ -34,13 +37,14 @@ class Judging:
 
     async def run(self, busy: Callable[[], set[str]], act: Callable[[str, list[Diagnosis]], None]) -> None:
         """Judge for ever; `act` hears the new findings of an attempt, `busy` are the hosts that are to be there."""
-        while True:
-            await asyncio.sleep(_EVERY_S)
-            now_s = time.time()
-            for attempt, found in self._detection.judge(now_s).items():
-                for diagnosis in found:
-                    self._log.tell(Diagnosed(now_s, diagnosis))
-                    await self._routing.heed(diagnosis)
-                act(attempt, found)
-            for event in self._roll.judge(now_s, busy()):
-                self._log.tell(event)
+        with closing(Ticks(_EVERY_S, _PHASE)) as ticks:
+            while True:
+                await ticks.wait()
+                now_s = time.time()
+                for attempt, found in self._detection.judge(now_s).items():
+                    for diagnosis in found:
+                        self._log.tell(Diagnosed(now_s, diagnosis))
+                        await self._routing.heed(diagnosis)
+                    act(attempt, found)
+                for event in self._roll.judge(now_s, busy()):
+                    self._log.tell(event)

@@ -229,6 +229,8 @@ def _take_memory(group: Path, limit_bytes: int) -> NoReturn:
     try:
         # Out of its reach first: the kernel must not choose us.
         Path("/proc/self/oom_score_adj").write_text("-1000")
+        # Whoever is killed comes before us: at the limit the kernel tries again and again until it has ended.
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
         (group / "cgroup.procs").write_text(str(os.getpid()))
         (group / "memory.max").write_text(str(limit_bytes))
         # One call that fails and gives all back: whoever touched page by page would hang in a fault at the limit.

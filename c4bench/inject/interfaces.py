@@ -55,9 +55,14 @@ class InterfaceTarget(msgspec.Struct, frozen=True):
     printed: dict[str, str]
 
     @property
+    def netns(self) -> str | None:
+        """See `netns_of`."""
+        return netns_of(self.interface)
+
+    @property
     def listing(self) -> dict[str, str]:
         """By section, under names that no other interface's sections have; routes over several ways are shared."""
-        where = f" in {self.interface.netns}" if self.interface.netns else ""
+        where = f" in {self.netns}" if self.netns else ""
         own = {f"{self.interface.netdev}{where}: {sort}": text for sort, text in self.printed.items()}
         own[f"ECMP{where}"] = own.pop(f"{self.interface.netdev}{where}: multipath")
         return own
@@ -114,6 +119,11 @@ class InterfaceTarget(msgspec.Struct, frozen=True):
         return [line.split() for line in self.printed[section].splitlines()]
 
 
+def netns_of(interface: Interface) -> str | None:
+    """The network namespace to enter for it; None for this process's own, where a host's NICs always are."""
+    return interface.netns if isinstance(interface, Port) else None
+
+
 def hardware(interface: Interface) -> str:
     """What carries the traffic: `rxe`, `ethernet` (no RDMA), `sonic`, `ib` (InfiniBand), or a driver as `mlx5_core`.
 
@@ -132,12 +142,13 @@ def hardware(interface: Interface) -> str:
 
 
 def index_of(interface: Interface) -> int:
-    """The interface index. Raises UsageError when the NIC's interface or namespace is not on this host."""
+    """The interface index. Raises UsageError when the interface, or a switch's namespace, is not on this host."""
+    netns = netns_of(interface)
     try:
-        with namespaces.network(interface.netns):
+        with namespaces.network(netns):
             return socket.if_nametoindex(interface.netdev)
     except OSError:
-        where = f" in {interface.netns}" if interface.netns else ""
+        where = f" in {netns}" if netns else ""
         raise UsageError(
             f"{interface.name}: this host has no interface {interface.netdev}{where}; see `ip link`"
         ) from None
@@ -155,7 +166,7 @@ def examine(interface: Interface) -> InterfaceTarget:
 
 def listing(interface: Interface) -> dict[str, str]:
     """Everything a fault may disturb, one text a section; equal texts mean an equal state."""
-    netdev, netns = interface.netdev, interface.netns
+    netdev, netns = interface.netdev, netns_of(interface)
     found = {
         "address": json.dumps(_steady(json.loads(run(("ip", "-json", "address", "show", "dev", netdev), netns)))),
         "qdisc": run(("tc", "-raw", "-json", "qdisc", "show", "dev", netdev), netns),

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 
 from c4bench.errors import UsageError
 from c4bench.inject import hosts
+from c4bench.inject.interfaces import netns_of
 from c4bench.inject.journal import Entry
 from c4bench.inject.witness.link import running
 from c4bench.model.fabric import Nic
@@ -26,7 +27,7 @@ def check(spec: FaultSpec, request: FaultRequest, found: Mapping[str, str], in_f
 
 def _refuse_management(request: FaultRequest, found: Mapping[str, str]) -> None:
     interface = request.interface
-    if hosts.management_interface(interface.netns) == interface.netdev:
+    if hosts.management_interface(netns_of(interface)) == interface.netdev:
         raise UsageError(
             f"{request.where} carries the default route of {request.host}; name another, or use host.management_cut"
         )

@@ -28,7 +28,6 @@ class NicFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     netdev: str = ""
     address: str = ""
     plane: _Count = 0
-    netns: str | None = None
     rate: str = ""
     leaf: str = ""
 
@@ -103,7 +102,6 @@ def _nic(host: str, variable: Variable, position: int, facts: NicFacts) -> Nic:
         address=facts.address,
         rate_bps=rate_bps,
         plane=facts.plane,
-        netns=facts.netns,
     )
 
 

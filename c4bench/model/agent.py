@@ -1,10 +1,14 @@
 """How an agent is set up on its host, and where on that host things are."""
 
+import zlib
 from pathlib import Path
 
 import msgspec
 
 from c4bench.model.fabric import Nic
+
+# In which part of a period hosts send their windows; the rest is left to be judged in, beside no host's window.
+WINDOWS_WITHIN = 0.8
 
 
 class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -23,6 +27,11 @@ class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rings: str = "/dev/shm/c4bench"
     user: str = ""
     capabilities: tuple[str, ...] = ("net_raw",)
+
+    @property
+    def window_phase(self) -> float:
+        """When in a period of `window_s` this host sends its window: its name's share, so that a fleet's are spread."""
+        return WINDOWS_WITHIN * zlib.crc32(self.name.encode()) / 2**32
 
     @property
     def socket(self) -> str:

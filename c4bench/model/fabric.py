@@ -6,8 +6,7 @@ import msgspec
 class Nic(msgspec.Struct, frozen=True):
     """One RDMA port of a host.
 
-    `netns` is the network namespace the netdev lives in when it is not the host's own (a lab host, or a host that
-    keeps its NICs in a namespace); `plane` groups the ports of a multi-plane or rail fabric.
+    `plane` groups the ports of a multi-plane or rail fabric.
     """
 
     host: str
@@ -17,7 +16,6 @@ class Nic(msgspec.Struct, frozen=True):
     address: str
     rate_bps: float
     plane: int = 0
-    netns: str | None = None
 
     @property
     def name(self) -> str:

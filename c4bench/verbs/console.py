@@ -122,7 +122,7 @@ class Console:
 
     def _open(self, wanted: _Open) -> End:
         self.close()
-        device = Device(self._nic.device, self._nic.address, netns=self._nic.netns)
+        device = Device(self._nic.device, self._nic.address)
         self._device = self._opened.enter_context(device)
         self._memory = ctypes.create_string_buffer(wanted.length)
         self._region = device.register(ctypes.addressof(self._memory), wanted.length)
@@ -172,7 +172,7 @@ class Console:
 
     def _seen(self, wanted: _Seen) -> list[int]:
         if self._tap is None:
-            self._tap = self._opened.enter_context(Tap(self._nic.netdev, self._nic.netns))
+            self._tap = self._opened.enter_context(Tap(self._nic.netdev))
             return []
         return sorted(self._tap.source_ports(self._far.remote.qp, wanted.timeout_s))
 

@@ -54,8 +54,7 @@ class Device:
     """A device opened for one user: protection domain, one completion channel and one completion queue.
 
     `address` is the IP address of its netdev; on InfiniBand it may be the IPoIB one. `paths` is chosen by trying when
-    it is first needed, unless given; for that `netns` is the path of the network namespace of its netdev, None where it
-    is this process's own. Not thread-safe, as pyverbs is not. Closing releases QPs and memory first and the
+    it is first needed, unless given. Not thread-safe, as pyverbs is not. Closing releases QPs and memory first and the
     context last, and is safe after any error. Raises VerbsError where a verb fails.
     """
 
@@ -67,13 +66,11 @@ class Device:
         port: int = 1,
         depth: int = 8192,
         paths: PathControl | None = None,
-        netns: str | None = None,
     ) -> None:
         self.name = name
         self.address = address
         self.port_number = port
         self._paths = paths
-        self._netns = netns
         with ExitStack() as undo, verbs(name, "opening it"):
             self._open(undo, depth)
             self._close = undo.pop_all()
@@ -120,7 +117,7 @@ class Device:
     def paths(self) -> PathControl:
         """How this device's connections choose their paths."""
         if self._paths is None:
-            self._paths = choose(self, self._netns)
+            self._paths = choose(self)
         return self._paths
 
     @property

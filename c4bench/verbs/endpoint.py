@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any, Self
 
 from pyverbs.addr import GID, AHAttr, GlobalRoute
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 STATES = names("IBV_QPS_")
 # The work request identity of every receive.
 RECEIVE = (1 << 64) - 1
+# How long a send queue without outstanding work may take to drain, and how often it is asked.
+_DRAINED_S = 0.1
+_DRAIN_POLL_S = 10e-6
 _QP_ACCESS = ENUMS.IBV_ACCESS_LOCAL_WRITE | ENUMS.IBV_ACCESS_REMOTE_WRITE | ENUMS.IBV_ACCESS_REMOTE_READ
 
 
@@ -50,9 +54,12 @@ class Endpoint:
     @property
     def state(self) -> str:
         """The QP's state now: RESET, INIT, RTR, RTS, SQD, SQE or ERR."""
+        return STATES[self._query().qp_state]
+
+    def _query(self) -> Any:  # noqa: ANN401  (a pyverbs QPAttr)
         with verbs(self.device.name, "querying it", self.qp_num):
             attributes, _ = self.raw.query(ENUMS.IBV_QP_STATE)
-        return STATES[attributes.qp_state]
+        return attributes
 
     @property
     def qps(self) -> tuple[int, int]:
@@ -129,14 +136,15 @@ class Endpoint:
     def readdress(self, way: Way) -> None:
         """Give a live connection another address vector: SQD, the vector, RTS.
 
-        The caller has reaped every completion first: with a large request in flight Linux 6.1's rxe never finishes
-        draining. VerbsError where it does not drain or the device refuses; `connect` at both ends is then the way.
+        The caller has reaped every completion first. VerbsError where the send queue does not drain within
+        `_DRAINED_S` or the device refuses; `connect` at both ends is then the way.
         """
         before, self.way = self.way, way
         try:
             address = QPAttr(port_num=self.device.port_number)
             address.ah_attr = self._address()
             self._modify("to SQD", self._to(ENUMS.IBV_QPS_SQD), ENUMS.IBV_QP_STATE)
+            self._wait_drained()
             self._modify("changing its path", address, ENUMS.IBV_QP_AV)
         except VerbsError:
             self.way = before
@@ -147,6 +155,18 @@ class Endpoint:
     def _resume(self) -> None:
         if self.state == "SQD":
             self._modify("back to RTS", self._to(ENUMS.IBV_QPS_RTS), ENUMS.IBV_QP_STATE)
+
+    def _wait_drained(self) -> None:
+        """Only a drained send queue may be changed or leave SQD (InfiniBand specification, volume 1, 10.3.1.5)."""
+        give_up_s = time.monotonic() + _DRAINED_S
+        while self._query().sq_draining:
+            if time.monotonic() > give_up_s:
+                raise VerbsError(
+                    f"QP {self.qp_num} on {self.device.name} did not drain in {_DRAINED_S:g} s",
+                    device=self.device.name,
+                    qp=self.qp_num,
+                )
+            time.sleep(_DRAIN_POLL_S)
 
     def move(self, source_port: int) -> None:
         """Take the path of `source_port` (0: ECMP) from the next message on; nothing may be outstanding."""

@@ -13,13 +13,12 @@ if TYPE_CHECKING:
     from c4bench.verbs.device import Device
 
 
-def choose(device: Device, netns: str | None = None) -> PathControl:
+def choose(device: Device) -> PathControl:
     """The first knob that works on `device`: ports before anything else, and what needs no draining before what does.
 
-    `netns` is the path of the network namespace of the NIC's netdev, None where it is this process's own. Where none
-    works, what is returned offers no choice and says why.
+    Where none works, what is returned offers no choice and says why.
     """
-    knobs: tuple[PathControl, ...] = (LiveSourcePort(), FlowLabel(netns), LagPort(), PathBits())
+    knobs: tuple[PathControl, ...] = (LiveSourcePort(), FlowLabel(), LagPort(), PathBits())
     obstacles = []
     for knob in knobs:
         obstacle = knob.obstacle(device)

@@ -29,15 +29,9 @@ _WITHIN_S = 0.05
 
 
 class FlowLabel:
-    """The GRH flow label chooses the port: RoCE v2 annex A17.9.1 with Linux's folding of 20 bits into 14.
-
-    `netns` is the path of the network namespace of the NIC's netdev, None where it is this process's own.
-    """
+    """The GRH flow label chooses the port: RoCE v2 annex A17.9.1 with Linux's folding of 20 bits into 14."""
 
     chooses = "UDP source port"
-
-    def __init__(self, netns: str | None = None) -> None:
-        self._netns = netns
 
     def obstacle(self, device: Device) -> str:
         """See PathControl.
@@ -51,7 +45,7 @@ class FlowLabel:
         if device.vendor == _SOFTWARE:
             # Without a netdev of that name here, or the right to listen on it, history has to do.
             with suppress(C4Error):
-                return _seen(device, self._netns)
+                return _seen(device)
         return _recorded(device.vendor)
 
     def choices(self, device: Device) -> Sequence[int]:  # noqa: ARG002
@@ -74,11 +68,11 @@ class FlowLabel:
         return port_of(endpoint.way.flow_label, *endpoint.qps)
 
 
-def _seen(device: Device, netns: str | None) -> str:
+def _seen(device: Device) -> str:
     netdev = netdev_of(device.name, device.port_number)
     if not netdev:
         raise C4Error(f"{device.name}: its netdev is not known here")
-    with Tap(netdev, netns) as tap, to_nobody(device, Way(flow_label=label_for(_ASKED_PORT))) as endpoint:
+    with Tap(netdev) as tap, to_nobody(device, Way(flow_label=label_for(_ASKED_PORT))) as endpoint:
         endpoint.probe()
         ports = tap.source_ports(endpoint.qp_num, _WITHIN_S)
     if not ports:

@@ -9,11 +9,9 @@ import struct
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from c4bench import namespaces
 from c4bench.errors import C4Error
 from c4bench.model.fabric import Nic
 
@@ -100,8 +98,7 @@ def send_bursts(nic: Nic, destination: str, bursts: Sequence[tuple[int, int, int
     """
     family, pacer = _family(destination), Pacer(rate_pps)
     for port, hops, count in bursts:
-        with inside(nic.netns):
-            trace = _open(nic, port)
+        trace = _open(nic, port)
         try:
             trace.socket.setsockopt(family.level, family.ttl, hops)
             # Nobody reads the answers here, and one that is pending would be the next sending's error.
@@ -176,12 +173,11 @@ class _Prober:
         if not ports:
             return
         deadline = time.monotonic() + self._attempt_s
-        with inside(self._nic.netns):
-            for port in ports:
-                trace = _open(self._nic, port)
-                self._running[trace.socket.fileno()] = trace
-                self._poller.register(trace.socket.fileno(), select.POLLERR)
-                self._send(trace, deadline)
+        for port in ports:
+            trace = _open(self._nic, port)
+            self._running[trace.socket.fileno()] = trace
+            self._poller.register(trace.socket.fileno(), select.POLLERR)
+            self._send(trace, deadline)
 
     def _send(self, trace: _Trace, deadline: float) -> None:
         family = _family(self._destination)
@@ -286,19 +282,3 @@ def parse_answer(version: int, data: bytes) -> Answer | None:
 
 def _family(address: str) -> _Family:
     return _FAMILIES[ipaddress.ip_address(address).version]
-
-
-@contextmanager
-def inside(netns: str | None) -> Iterator[None]:
-    """Have the calling thread, and no other, in the network namespace at path `netns` (None: stay).
-
-    A socket belongs for ever to the namespace it was made in. Raises C4Error where the namespace cannot be entered.
-    """
-    with ExitStack() as stack:
-        try:
-            stack.enter_context(namespaces.network(netns))
-        except OSError as error:
-            raise C4Error(
-                f"cannot enter network namespace {netns}: {error.strerror}; run as root of the host"
-            ) from error
-        yield

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from c4bench.errors import C4Error
-from c4bench.verbs.probe import ROCE_PORT, inside
+from c4bench.verbs.probe import ROCE_PORT
 
 _ETH_P_ALL = 0x0003
 _OUTGOING = 4
@@ -31,23 +31,22 @@ class Sent(NamedTuple):
 
 
 class Tap:
-    """A packet socket on `netdev` of the network namespace at path `netns` (None: this process's own).
+    """A packet socket on `netdev`: sees what software sends.
 
-    Sees what software sends. A NIC that makes packets itself shows them to nobody. Raises C4Error where the interface
+    A NIC that makes packets itself shows them to nobody. Raises C4Error where the interface
     is not there, or where this process may not listen on it (CAP_NET_RAW).
     """
 
-    def __init__(self, netdev: str, netns: str | None = None) -> None:
-        with inside(netns):
-            try:
-                self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, 0)
-            except OSError as error:
-                raise C4Error(f"cannot listen on {netdev}: {error.strerror}; run as root") from error
-            try:
-                self._socket.bind((netdev, _ETH_P_ALL))
-            except OSError as error:
-                self._socket.close()
-                raise C4Error(f"cannot listen on {netdev}: {error.strerror}") from error
+    def __init__(self, netdev: str) -> None:
+        try:
+            self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, 0)
+        except OSError as error:
+            raise C4Error(f"cannot listen on {netdev}: {error.strerror}; run as root") from error
+        try:
+            self._socket.bind((netdev, _ETH_P_ALL))
+        except OSError as error:
+            self._socket.close()
+            raise C4Error(f"cannot listen on {netdev}: {error.strerror}") from error
         self._socket.setblocking(False)
 
     def take(self) -> list[Sent]:

@@ -17,7 +17,7 @@ _OPCODE_OFFSET = "28"
 
 def ecmp_member(request: FaultRequest, target: InterfaceTarget) -> Plan:
     """Give the next hop behind the port an address that is nobody's."""
-    netdev, netns, hop = target.interface.netdev, target.interface.netns, target.neighbour
+    netdev, netns, hop = target.interface.netdev, target.netns, target.neighbour
     if not hop:
         raise UnhealthyError(f"{request.where} has no next hop; name a port that routes lead to")
     fixed = next((line for line in target.lines("neighbour") if line[0] == hop), None)
@@ -32,7 +32,7 @@ def ecmp_member(request: FaultRequest, target: InterfaceTarget) -> Plan:
 
 def acks_lost(request: FaultRequest, target: InterfaceTarget) -> Plan:
     """Drop what acknowledges when it leaves by the port, and nothing else."""
-    netdev, netns = target.interface.netdev, target.interface.netns
+    netdev, netns = target.interface.netdev, target.netns
     if any(qdisc["kind"] in {"ingress", "clsact"} for qdisc in target.qdiscs()):
         raise UnhealthyError(
             f"{request.where} has filters of its own; remove them first: tc qdisc del dev {netdev} clsact"
@@ -51,7 +51,7 @@ def acks_lost(request: FaultRequest, target: InterfaceTarget) -> Plan:
 
 def misrouted(request: FaultRequest, target: InterfaceTarget) -> Plan:
     """Leave only this port of every route that had several."""
-    netdev, netns = target.interface.netdev, target.interface.netns
+    netdev, netns = target.interface.netdev, target.netns
     routes = [line.split(" nexthop ") for line in target.multipath()]
     if not routes:
         raise UnhealthyError(f"{request.where} is no member of any ECMP route; see `ip route` on the switch")
@@ -72,5 +72,5 @@ def _unweighted(hop: str) -> list[str]:
 
 
 def _claim(target: InterfaceTarget, part: str, netdev: str = "") -> str:
-    where = f" in {target.interface.netns}" if target.interface.netns else ""
+    where = f" in {target.netns}" if target.netns else ""
     return f"{part} of {netdev or target.interface.netdev}{where}"

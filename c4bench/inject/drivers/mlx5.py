@@ -14,15 +14,15 @@ _LIMIT = re.compile(r"^tc: (\d) ratelimit: (unlimited|([\d.]+) (Gbps|Mbps))", re
 
 def speed(request: FaultRequest, target: InterfaceTarget) -> Plan:
     """Hold the link to one speed, without negotiation; then let it negotiate again, or hold it to what it was."""
-    dev, netns = target.interface.netdev, target.interface.netns
-    text = run(("ethtool", dev), netns)
+    dev = target.interface.netdev
+    text = run(("ethtool", dev), None)
     wanted, found = int(request.word("speed").removesuffix("G")) * 1000, _speed_mbps(text)
     if wanted >= found:
         raise UnhealthyError(f"{request.where} runs at {found} Mb/s, no more than {wanted}; ask for a lower speed")
     if f"{wanted}base" not in " ".join(_modes(text, "Supported link modes")):
         raise UnhealthyError(f"{request.where} does not support {wanted} Mb/s; see `ethtool {dev}`")
-    slower = Run(("ethtool", "-s", dev, "speed", f"{wanted}", "autoneg", "off"), netns)
-    return Plan((f"link of {dev}",), (slower,), (Run(("ethtool", "-s", dev, *_again(request, text, found)), netns),))
+    slower = Run(("ethtool", "-s", dev, "speed", f"{wanted}", "autoneg", "off"))
+    return Plan((f"link of {dev}",), (slower,), (Run(("ethtool", "-s", dev, *_again(request, text, found))),))
 
 
 def _again(request: FaultRequest, text: str, found_mbps: int) -> tuple[str, ...]:
@@ -56,13 +56,11 @@ def _modes(text: str, title: str) -> list[str]:
 
 def qos(request: FaultRequest, target: InterfaceTarget) -> Plan:
     """Limit one traffic class in hardware; the tool takes all eight limits at once, so all eight are put back."""
-    dev, netns = target.interface.netdev, target.interface.netns
-    found = limits_gbps(run(("mlnx_qos", "-i", dev), netns))
+    dev = target.interface.netdev
+    found = limits_gbps(run(("mlnx_qos", "-i", dev), None))
     number, limit = int(request.number("traffic_class")), request.number("fraction") * _rate_bps(request) / 1e9
     limited = [limit if index == number else old for index, old in enumerate(found)]
-    told = [
-        Run(("mlnx_qos", "-i", dev, "-r", ",".join(f"{rate:g}" for rate in rates)), netns) for rates in (limited, found)
-    ]
+    told = [Run(("mlnx_qos", "-i", dev, "-r", ",".join(f"{rate:g}" for rate in rates))) for rates in (limited, found)]
     return Plan((f"traffic classes of {dev}",), (told[0],), (told[1],))
 
 

@@ -244,9 +244,9 @@ def _egress(target: InterfaceTarget) -> str:
 
 
 def _claim(target: InterfaceTarget, part: str) -> str:
-    where = f" in {target.interface.netns}" if target.interface.netns else ""
+    where = f" in {target.netns}" if target.netns else ""
     return f"{part} of {target.interface.netdev}{where}"
 
 
 def _run(target: InterfaceTarget, command: str, words: tuple[str, ...] = ()) -> Run:
-    return Run((*command.split(), *words), target.interface.netns)
+    return Run((*command.split(), *words), target.netns)

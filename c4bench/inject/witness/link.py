@@ -11,6 +11,7 @@ from pathlib import Path
 
 from c4bench import namespaces
 from c4bench.inject import switches
+from c4bench.inject.interfaces import netns_of
 from c4bench.inject.witness.base import Aftermath, Evidence, Values, wait_until
 from c4bench.model.fault import FaultRequest, Interface
 
@@ -117,7 +118,7 @@ def carrier(interface: Interface) -> bool:
     """
     asked = ctypes.create_string_buffer(_ETHTOOL_VALUE.pack(_ETHTOOL_GLINK, 0), _ETHTOOL_VALUE.size)
     request = _REQUEST_POINTER.pack(interface.netdev.encode(), ctypes.addressof(asked))
-    with namespaces.network(interface.netns), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as line:
+    with namespaces.network(netns_of(interface)), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as line:
         try:
             fcntl.ioctl(line, _SIOCETHTOOL, request)
         except OSError as error:

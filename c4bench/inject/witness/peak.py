@@ -37,7 +37,7 @@ class PeakRate:
     def __init__(self, request: FaultRequest) -> None:
         target = interfaces.examine(request.interface)
         self._limited_bps = limited_bps(request, target)
-        self._counters = Counters(request.interface.netns)
+        self._counters = Counters(target.netns)
         self._receiving = request.word("direction") == "rx"
         self._netdev, self._ifb = request.interface.netdev, target.ifb
         self._probe_bytes = target.mtu_bytes

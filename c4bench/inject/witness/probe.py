@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from c4bench import namespaces
 from c4bench.errors import UnhealthyError
-from c4bench.inject.interfaces import InterfaceTarget
+from c4bench.inject.interfaces import InterfaceTarget, netns_of
 from c4bench.model.fault import Interface
 
 HEADERS_BYTES = 28  # IPv4 without options, ICMP
@@ -124,7 +124,7 @@ class _Ear:
 
 
 def _socket(interface: Interface, source: str) -> socket.socket:
-    with namespaces.network(interface.netns):
+    with namespaces.network(netns_of(interface)):
         line = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
     line.setblocking(False)
     line.setsockopt(socket.SOL_SOCKET, _SO_BINDTODEVICE, interface.netdev.encode())

@@ -133,7 +133,7 @@ def test_the_host_crashes(hosts, place, injector, on, command):
     """A host that dies under a fault comes back without it, and has nothing to heal."""
     host = hosts[-1].name
     nic = hosts[-1].nics[0]
-    queues = f"nsenter --net={nic.netns} tc qdisc show dev {nic.netdev} | sed 's/ [0-9a-f]*: / /'"
+    queues = f"tc qdisc show dev {nic.netdev} | sed 's/ [0-9a-f]*: / /'"
     before = on(host, queues)
     fault = injector.apply_at("nic.rate", place(f"{host}/0"), {"direction": "both"}, lease_s=3 * LEASE_S)
     fault.__enter__()

@@ -1,22 +1,22 @@
-"""Random faults that overlap, on NICs and switches that this machine reaches itself, leave the fabric as it was."""
+"""Random faults that overlap, on NICs and switches, leave the fabric as it was."""
 
-import tempfile
+import json
+from contextlib import ExitStack, closing
 from pathlib import Path
 
+import msgspec
 import pytest
 from conftest import differences
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from c4bench.errors import C4Error
-from c4bench.inject import catalogue
-from c4bench.inject.hold import Held, lease_of
-from c4bench.inject.journal import Journal
-from c4bench.model.fault import TargetKind
+from c4bench import remote
+from c4bench.lab.spec import CONTROL_SOCKET
 from c4bench.model.measurement import Clock
 
-CATALOGUE = catalogue.load()
+HOLDER = Path(__file__).with_name("holder.py")
+ANSWER_WITHIN_S = 30.0
 NIC_FAULTS = [
     ("nic.rate", {"direction": "tx"}),
     ("nic.rate", {"direction": "both"}),
@@ -38,23 +38,50 @@ PORT_FAULTS = [
 STEPS = 3
 
 
-@pytest.fixture
-def reachable(hosts, inventory, place):
-    """Places on NICs and uplinks whose network namespaces are on this machine."""
-    nics = [
-        place(f"{host.name}/0") for host in hosts[:2] if host.nics and Path(host.nics[0].netns or "/nosuch").exists()
-    ]
-    switches = [place(f"{switch}/up0") for switch in inventory.switches[:1]]
-    if not nics or not all(Path(switch.netns or "/nosuch").exists() for switch in switches):
-        pytest.skip("unsupported: the NICs and switches are not in this machine's reach")
-    return [(nic, NIC_FAULTS) for nic in nics] + [(switch, PORT_FAULTS) for switch in switches]
+class Holder:
+    """The far side of `holder.py` on a host or switch, and the faults that it may hold there."""
+
+    def __init__(self, place, faults, session):
+        self._place, self._faults, self._session = place, faults, session
+
+    def begin(self, which):
+        """The id of the fault, None where it is refused."""
+        name, parameters = self._faults[which % len(self._faults)]
+        request = self._place.request(name, dict(parameters), 600.0, 0.1, last_nic=True)
+        return self._ask(f"begin {msgspec.json.encode(request).decode()}")
+
+    def end(self, fault_id):
+        """What it leaves behind."""
+        return self._ask(f"end {fault_id}")
+
+    def _ask(self, line):
+        self._session.write_line(line)
+        return json.loads(self._session.read_line(ANSWER_WITHIN_S))
 
 
 @pytest.fixture
-def sequences(reachable, pytestconfig):
-    """Run so many random sequences; what they did comes back."""
+def holders(hosts, inventory, place, pytestconfig):
+    """On two NICs and on an uplink: no journal but their own stands between their faults."""
     if not pytestconfig.option.c4_allow_disruptive:
         pytest.skip("disruptive-not-allowed: give --c4-allow-disruptive to let faults loose on these hosts")
+    if not Path(CONTROL_SOCKET).exists():
+        pytest.skip("unsupported: these hosts are not a lab's, where whoever comes by SSH is root")
+    places = [(place(f"{host.name}/0"), NIC_FAULTS) for host in hosts[:2]]
+    places += [(place(f"{switch}/up0"), PORT_FAULTS) for switch in inventory.switches[:1]]
+    with ExitStack() as stack:
+        yield [Holder(where, faults, holding(where.host.name, inventory, stack)) for where, faults in places]
+
+
+def holding(host, inventory, stack):
+    """A session with `holder.py`."""
+    access = inventory.access[host]
+    connection = stack.enter_context(remote.connect(host, access))
+    return stack.enter_context(closing(connection.start([access.python, "-c", HOLDER.read_text()])))
+
+
+@pytest.fixture
+def sequences(holders):
+    """Run so many random sequences; what they did comes back."""
 
     def run(count):
         tally = {"applied": 0, "refused": 0, "residue": 0}
@@ -64,24 +91,14 @@ def sequences(reachable, pytestconfig):
 
             @initialize()
             def begin(self):
-                self.root = tempfile.TemporaryDirectory(prefix="c4bench-overlaps-")
                 self.held = []
 
-            @rule(where=st.integers(0, len(reachable) - 1), which=st.integers(0, 7))
+            @rule(where=st.integers(0, len(holders) - 1), which=st.integers(0, 7))
             def apply(self, where, which):
-                place, faults = reachable[where]
-                name, parameters = faults[which % len(faults)]
-                asked = place.request(name, dict(parameters), 600.0, 0.1, last_nic=True)
-                spec, request = CATALOGUE.resolve(asked)
-                held = Held(Journal(self.place(spec, request)), lease_of(request))
-                try:
-                    held.begin(spec)
-                except C4Error:
-                    tally["refused"] += 1
-                    held.end()
-                else:
-                    tally["applied"] += 1
-                    self.held.append(held)
+                fault_id = holders[where].begin(which)
+                tally["refused" if fault_id is None else "applied"] += 1
+                if fault_id is not None:
+                    self.held.append((holders[where], fault_id))
 
             @precondition(lambda self: len(self.held) > 1)
             @rule(which=st.integers(0, 7))
@@ -91,13 +108,10 @@ def sequences(reachable, pytestconfig):
             def teardown(self):
                 while self.held:
                     self.over(self.held.pop())
-                self.root.cleanup()
-
-            def place(self, spec, request):
-                return Path(self.root.name) / (request.host if spec.target is TargetKind.PORT else "host")
 
             def over(self, held):
-                tally["residue"] += len(held.end().residue)
+                holder, fault_id = held
+                tally["residue"] += len(holder.end(fault_id))
 
         rules = settings(
             max_examples=count,

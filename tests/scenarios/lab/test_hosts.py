@@ -1,12 +1,15 @@
 """The lab's hosts are hosts: their own names, files, devices and fate."""
 
+import json
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from c4bench import remote
-from c4bench.lab.guest import supervisor
+from c4bench.lab.guest import fabric, supervisor
 from c4bench.lab.spec import CONTROL_SOCKET
 
 
@@ -21,6 +24,21 @@ def on(inventory):
     return run
 
 
+def links(names):
+    """Without the loopback and management links, and the bonding driver's file."""
+    return set(names) - {"lo", "eth0", "bonding_masters"}
+
+
+def listed(text):
+    """The names of the interfaces that `ip -json link` tells of."""
+    return [link["ifname"] for link in json.loads(text)]
+
+
+def said(*argv):
+    """What a command says here."""
+    return subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+
+
 @pytest.fixture(autouse=True)
 def _in_lab():
     if not Path(CONTROL_SOCKET).exists():
@@ -32,9 +50,35 @@ def test_each_host_sees_only_itself(on, hosts):
     host = hosts[1]
     assert on(host.name, "hostname; cat /etc/hostname").split() == [host.name] * 2
     assert on(host.name, "ls /sys/class/infiniband").split() == [nic.device for nic in host.nics]
-    assert on(host.name, "ls /sys/class/net").split() == [nic.netdev for nic in host.nics]
+    assert links(on(host.name, "ls /sys/class/net").split()) == {nic.netdev for nic in host.nics}
     assert len(on(host.name, "ls /dev/infiniband").split()) == len(host.nics)
+    assert len(on(host.name, "ls /sys/class/infiniband_verbs").split()) == len(host.nics)
     assert "init" not in on(host.name, "cat /proc/[0-9]*/comm")
+
+
+def test_the_tools_show_a_host_its_own_nics_and_nothing_else(on, hosts):
+    """`ip`, `rdma` and verbs on a host list its NICs, with their addresses and its management link."""
+    host = hosts[1]
+    assert links(listed(on(host.name, "ip -json link"))) == {nic.netdev for nic in host.nics}
+    addresses = {
+        info["local"] for link in json.loads(on(host.name, "ip -4 -json address")) for info in link["addr_info"]
+    }
+    assert addresses == {"127.0.0.1", host.address, *(nic.address for nic in host.nics)}
+    devices = {link["ifname"]: link["netdev"] for link in json.loads(on(host.name, "rdma -j link"))}
+    assert devices == {nic.device: nic.netdev for nic in host.nics}
+    listing = "from pyverbs.device import *; print(*(device.name.decode() for device in get_device_list()))"
+    assert sorted(on(host.name, f"{sys.executable} -c '{listing}'").split()) == sorted(devices)
+
+
+def test_the_lab_itself_has_no_nic(hosts):
+    """Where the controller runs there is no RDMA device, no interface of a NIC, and no rule or route for one."""
+    assert hosts
+    assert json.loads(said("rdma", "-j", "link")) == []
+    nics = {nic.netdev for host in hosts for nic in host.nics}
+    assert not nics & set(listed(said("ip", "-json", "link")))
+    assert [rule["table"] for rule in json.loads(said("ip", "-json", "rule"))] == ["local", "main", "default"]
+    routes = json.loads(said("ip", "-4", "-json", "route", "show", "table", "all"))
+    assert {route["dev"] for route in routes} <= {"lo", fabric.MANAGEMENT_BRIDGE}
 
 
 def test_what_a_host_writes_stays_there(on, hosts):
@@ -63,5 +107,5 @@ def test_a_crashed_host_is_gone_and_boots_as_new(on, hosts, cluster):
     supervisor.ask("boot", victim)
     time.sleep(1.0)
     assert on(victim, "ls /etc/c4bench-lost 2>/dev/null || true") == ""
-    assert on(victim, "cat /sys/class/infiniband/*/ports/1/state") == "4: ACTIVE"
+    assert set(on(victim, "cat /sys/class/infiniband/*/ports/1/state").splitlines()) == {"4: ACTIVE"}
     cluster.wait_hosts([victim], 30.0)

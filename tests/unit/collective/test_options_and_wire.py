@@ -40,7 +40,7 @@ def test_options_that_cannot_work_are_refused(wrong):
 
 
 @pytest.mark.parametrize(
-    ("rate_bps", "chunk_bytes"), [(1.0, 128 << 10), (10e9, 128 << 10), (25e9, 256 << 10), (1e11, 512 << 10)]
+    ("rate_bps", "chunk_bytes"), [(1.0, 128 << 10), (10e9, 128 << 10), (25e9, 256 << 10), (1e11, 256 << 10)]
 )
 def test_messages_suit_the_rate(rate_bps, chunk_bytes):
     """A message lasts some 100 us of the line, within bounds; a size that is given holds at any rate."""

@@ -28,9 +28,8 @@ NICS = [
         "address": "10.2.0.1",
         "rate": "2.5gbit",
         "plane": 1,
-        "netns": "r",
     },
-    {"netns": "fabric"},
+    {},
 ]
 
 

@@ -6,7 +6,7 @@ from c4bench.inject.interfaces import InterfaceTarget
 from c4bench.model.fabric import Nic
 from c4bench.model.fault import FaultRequest, Value
 
-NIC = Nic("h5", 0, "h5r0", "h5n0", "10.1.1.1", 10e9, netns="/run/netns/nics")
+NIC = Nic("h5", 0, "h5r0", "h5n0", "10.1.1.1", 10e9)
 ADDRESS = json.dumps(
     [
         {

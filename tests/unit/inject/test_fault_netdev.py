@@ -62,18 +62,17 @@ def shell(command, check=True):
 
 @pytest.fixture(scope="module")
 def nic():
-    """The near end of the pair, in a namespace that only a sleeping process keeps."""
+    """The near end of the pair, in a namespace that only a sleeping process keeps, and that these tests are in."""
     if os.geteuid() != 0:
         pytest.skip("a network namespace needs root")
     with ExitStack() as stack:
         near, far = (stack.enter_context(network_of_its_own()) for _ in range(2))
-        netns = f"/proc/{near}/ns/net"
-        with namespaces.network(netns):
-            done = shell(SETUP.format(far=far), check=False)
+        stack.enter_context(namespaces.network(f"/proc/{near}/ns/net"))
+        done = shell(SETUP.format(far=far), check=False)
         if done.returncode:
             pytest.skip(f"this kernel has no veth: {done.stderr.strip()}")
-        wait_for_addresses(netns)
-        yield Nic("h0", 0, "", "nic0", "10.9.0.1", 1e9, netns=netns)
+        wait_for_addresses()
+        yield Nic("h0", 0, "", "nic0", "10.9.0.1", 1e9)
 
 
 @contextmanager
@@ -90,27 +89,29 @@ def network_of_its_own():
         keeper.stdout.close()
 
 
-def wait_for_addresses(netns):
+def wait_for_addresses():
     """Until duplicate address detection is through: only then are the link-local routes there."""
     until_s = time.monotonic() + 10
-    with namespaces.network(netns):
-        while shell("ip -6 address show tentative").stdout or not shell("ip -6 address show dev nic0").stdout:
-            if time.monotonic() > until_s:
-                pytest.skip("this kernel gives no IPv6 addresses")
-            time.sleep(0.1)
+    while shell("ip -6 address show tentative").stdout or not shell("ip -6 address show dev nic0").stdout:
+        if time.monotonic() > until_s:
+            pytest.skip("this kernel gives no IPv6 addresses")
+        time.sleep(0.1)
 
 
-def need(nic, features):
-    with namespaces.network(nic.netns):
-        for feature in features:
-            tried = shell(f"ip link add try0 type veth peer name try2 && {NEEDS[feature]}", check=False)
-            shell("ip link del try0; ip link del try1", check=False)
-            if tried.returncode:
-                pytest.skip(f"this kernel has no {feature}: {tried.stderr.strip().splitlines()[0]}")
+def need(features):
+    for feature in features:
+        tried = shell(f"ip link add try0 type veth peer name try2 && {NEEDS[feature]}", check=False)
+        shell("ip link del try0; ip link del try1", check=False)
+        if tried.returncode:
+            pytest.skip(f"this kernel has no {feature}: {tried.stderr.strip().splitlines()[0]}")
 
 
 def held_fault(nic, records, fault, **parameters):
-    place = {"nic": nic} if CATALOGUE.find(fault).target is TargetKind.NIC else {"port": nic.netdev, "netns": nic.netns}
+    place = (
+        {"nic": nic}
+        if CATALOGUE.find(fault).target is TargetKind.NIC
+        else {"port": nic.netdev, "netns": "/proc/self/ns/net"}
+    )
     spec, request = CATALOGUE.resolve(FaultRequest(fault, "h0", parameters=parameters, **place))
     return spec, hold.Held(records, hold.lease_of(request))
 
@@ -118,7 +119,7 @@ def held_fault(nic, records, fault, **parameters):
 @pytest.mark.parametrize(("fault", "parameters", "features"), CASES)
 def test_a_reverted_fault_leaves_every_listing_as_it_was(nic, tmp_path, fault, parameters, features):
     """Queues, filters, addresses, routes, neighbours are listed to the byte as before, and differ during the fault."""
-    need(nic, features)
+    need(features)
     before = interfaces.listing(nic)
     spec, held = held_fault(nic, Journal(tmp_path), fault, **parameters)
     held.begin(spec)
@@ -132,7 +133,7 @@ def test_a_reverted_fault_leaves_every_listing_as_it_was(nic, tmp_path, fault, p
 
 def test_the_last_of_overlapping_faults_answers_for_all(nic, tmp_path):
     """While one is left nothing can be said of another's residue; the last is held against the state before all."""
-    need(nic, ("netem",))
+    need(("netem",))
     records = Journal(tmp_path)
     before = interfaces.listing(nic)
     loss, first = held_fault(nic, records, "nic.loss", probability=0.1)
@@ -149,11 +150,9 @@ def test_what_somebody_else_changed_meanwhile_is_a_residue(nic, tmp_path):
     """The host is not as it was, and the report says in what."""
     spec, held = held_fault(nic, Journal(tmp_path), "nic.down")
     held.begin(spec)
-    with namespaces.network(nic.netns):
-        shell("ip address add 10.77.0.1/24 dev nic0")
+    shell("ip address add 10.77.0.1/24 dev nic0")
     residue = held.end().residue
-    with namespaces.network(nic.netns):
-        shell("ip address del 10.77.0.1/24 dev nic0")
+    shell("ip address del 10.77.0.1/24 dev nic0")
     assert any("10.77.0.1" in line and line.startswith("+") for line in residue)
 
 
@@ -183,7 +182,7 @@ def witnessed(nic, root, fault, **parameters):
 )
 def test_an_idle_nic_shows_its_fault_to_probes(nic, tmp_path, fault, parameters, features):
     """Nobody uses the NIC, and the fault is seen all the same: the witness brings its own traffic."""
-    need(nic, features)
+    need(features)
     applied, healed = witnessed(nic, tmp_path, fault, **parameters)
     assert applied.witness.seen, applied.witness
     assert applied.observed_s >= applied.onset_s
@@ -193,12 +192,10 @@ def test_an_idle_nic_shows_its_fault_to_probes(nic, tmp_path, fault, parameters,
 
 def test_a_nic_whose_neighbour_was_silent_before_shows_nothing(nic, tmp_path):
     """Silence during the fault is no evidence where there was silence before it."""
-    need(nic, ("netem",))
-    with namespaces.network(nic.netns):
-        shell("ip neighbour replace 10.9.0.254 lladdr 02:00:00:00:00:aa dev nic0 nud permanent")
+    need(("netem",))
+    shell("ip neighbour replace 10.9.0.254 lladdr 02:00:00:00:00:aa dev nic0 nud permanent")
     applied, _ = witnessed(nic, tmp_path, "nic.blackhole", direction="tx")
-    with namespaces.network(nic.netns):
-        shell("ip neighbour replace 10.9.0.254 lladdr 02:00:00:00:00:fe dev nic0 nud permanent")
+    shell("ip neighbour replace 10.9.0.254 lladdr 02:00:00:00:00:fe dev nic0 nud permanent")
     assert not applied.witness.seen
 
 
@@ -207,16 +204,14 @@ def test_a_host_that_is_not_as_before_is_quarantined_until_it_is(nic, tmp_path):
     records = Journal(tmp_path)
     spec, held = held_fault(nic, records, "nic.down")
     held.begin(spec)
-    with namespaces.network(nic.netns):
-        shell("ip address add 10.77.0.1/24 dev nic0")
+    shell("ip address add 10.77.0.1/24 dev nic0")
     held.end()
     _, other = held_fault(nic, records, "nic.down")
     with pytest.raises(UnhealthyError, match=r"h0 is quarantined since nic\.down-.*10\.77\.0\.1"):
         other.begin(spec)
     other.end()
     assert records.release().residue
-    with namespaces.network(nic.netns):
-        shell("ip address del 10.77.0.1/24 dev nic0")
+    shell("ip address del 10.77.0.1/24 dev nic0")
     assert records.release() is None
     assert records.quarantine is None
 
@@ -234,11 +229,12 @@ def test_a_flap_that_was_healed_does_not_come_back(nic, tmp_path):
     assert held.end().by == "another"
 
 
-def test_an_interface_that_is_not_there_is_refused(nic, tmp_path):
-    """The complaint names the interface and where it was looked for, and the journal stays empty."""
-    missing = Nic("h0", 1, "", "nosuch0", "10.9.1.1", 1e9, netns=nic.netns)
+@pytest.mark.usefixtures("nic")
+def test_an_interface_that_is_not_there_is_refused(tmp_path):
+    """The complaint names the interface and how to see those there are, and the journal stays empty."""
+    missing = Nic("h0", 1, "", "nosuch0", "10.9.1.1", 1e9)
     spec, held = held_fault(missing, Journal(tmp_path), "nic.down")
-    with pytest.raises(UsageError, match="no interface nosuch0 in /proc/"):
+    with pytest.raises(UsageError, match="no interface nosuch0; see `ip link`"):
         held.begin(spec)
     held.end()
     assert Journal(tmp_path).entries() == []

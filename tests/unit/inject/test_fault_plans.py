@@ -1,7 +1,7 @@
 import signal
 
 import pytest
-from fakes import NIC, NOQUEUE, TBF, nic_request, target
+from fakes import NOQUEUE, TBF, nic_request, target
 
 from c4bench.errors import UnhealthyError
 from c4bench.inject import drivers, interfaces
@@ -114,7 +114,7 @@ def test_hardware_without_a_driver_is_refused_by_name(monkeypatch):
 
 def test_actions_print_as_they_would_be_typed():
     """What `plan` shows can be pasted into a shell."""
-    assert str(Run(("tc", "qdisc", "show"), NIC.netns)) == "nsenter --net=/run/netns/nics tc qdisc show"
+    assert str(Run(("tc", "qdisc", "show"), "/run/netns/leaf0")) == "nsenter --net=/run/netns/leaf0 tc qdisc show"
     assert str(Run(("echo", "a b"))) == "echo 'a b'"
     assert str(Signal(17, 1, signal.SIGSTOP)) == "kill -STOP 17"
 

@@ -15,7 +15,7 @@ from c4bench.model.fault import FaultRequest, Port
 
 CATALOGUE = load()
 TOOLS = Path(__file__).parent / "tools"
-CONNECTX = msgspec.structs.replace(NIC, device="mlx5_0", netdev="enp65s0f0np0", rate_bps=100e9, netns=None)
+CONNECTX = msgspec.structs.replace(NIC, device="mlx5_0", netdev="enp65s0f0np0", rate_bps=100e9)
 
 
 def printed(name):

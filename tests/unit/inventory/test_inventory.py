@@ -37,7 +37,7 @@ all:
                 python: /usr/bin/python3
                 nics:
                 - {device: mlx5_0, netdev: ens1, address: 10.1.0.3, rate: 100gbit}
-                - {index: 4, device: mlx5_1, netdev: ens2, address: 10.2.0.3, rate: 100gbit, plane: 1, netns: rdma}
+                - {index: 4, device: mlx5_1, netdev: ens2, address: 10.2.0.3, rate: 100gbit, plane: 1}
 """
 
 
@@ -77,7 +77,7 @@ def test_the_c4_variable_becomes_hosts_and_nics(write):
     assert not h3.disruptive  # the host's own `c4` replaces the group's whole
     assert h3.nics == (
         Nic("h3", 0, "mlx5_0", "ens1", "10.1.0.3", 1e11),
-        Nic("h3", 4, "mlx5_1", "ens2", "10.2.0.3", 1e11, plane=1, netns="rdma"),
+        Nic("h3", 4, "mlx5_1", "ens2", "10.2.0.3", 1e11, plane=1),
     )
 
 

@@ -17,10 +17,13 @@ from c4bench.c4d.waits import Waits, wait_graph
 from c4bench.model.diagnosis import Cause, Component, Syndrome
 from c4bench.model.telemetry import Failure
 
+# What windows tell lies whole cadences apart, give or take what clocks are off: a bar lies in the middle between two.
+_BETWEEN_CADENCES = 0.5
 # Somebody asks a job to end by SIGINT or SIGTERM; nothing breaks by them.
 _ASKED = (-2, -15)
-# Completion statuses by which a NIC says that it cannot send itself, whatever the far end does.
-_OWN_NIC = ("LOC_QP_OP_ERR", "DEVICE_FATAL")
+# Completion statuses by which a NIC says that it cannot send itself, whatever the far end does. Flushed work is a queue
+# pair's first error only where its own NIC has ended it: rxe of Linux 7.3 does not give the reason.
+_OWN_NIC = ("LOC_QP_OP_ERR", "WR_FLUSH_ERR", "DEVICE_FATAL")
 
 
 def first_death_s(job: JobView, clocks: HostClocks) -> float | None:
@@ -34,11 +37,12 @@ def death_verdicts(job: JobView, clocks: HostClocks, *, known: bool = False) -> 
     Where a cause is `known` already, ranks that exit with an error are its victims.
     """
     first_s = first_death_s(job, clocks)
+    between_s = _BETWEEN_CADENCES * clocks.cadence_s()
     distinct_s = DISTINCT_CADENCES * clocks.cadence_s()
-    if first_s is None or _heard_s(job, clocks) < first_s + distinct_s:
+    if first_s is None or _heard_s(job, clocks) < first_s + distinct_s - between_s:
         return []
     deaths = sorted(job.deaths.values(), key=lambda death: (_seen_s(clocks, death), death.rank))
-    early = [death for death in deaths if _seen_s(clocks, death) <= first_s + distinct_s]
+    early = [death for death in deaths if _seen_s(clocks, death) <= first_s + distinct_s + between_s]
     whole = len(early) > 1 and len(early) == len(job.process)
     killed = [death for death in early if death.state == "killed" and death.exit_code not in _ASKED]
     if killed and not (whole and len(killed) == len(early)):
@@ -50,7 +54,7 @@ def death_verdicts(job: JobView, clocks: HostClocks, *, known: bool = False) -> 
         return port_verdicts(job, clocks, fell)
     # Windows show when a process was gone, to a cadence; who told of its failure before was not later than others.
     told = job.told.rank if job.told is not None else None
-    tied = [d for d in early if d.rank == told or _seen_s(clocks, d) <= first_s + clocks.cadence_s()]
+    tied = [d for d in early if d.rank == told or _seen_s(clocks, d) <= first_s + clocks.cadence_s() + between_s]
     return _of_exits(job, clocks, tied, first_s, whole=whole)
 
 
@@ -60,7 +64,7 @@ def _of_exits(job: JobView, clocks: HostClocks, tied: list[Death], first_s: floa
     bug = mismatch_verdict(job, graph, first_s)
     if bug:
         return [bug]
-    patience_s = DISTINCT_CADENCES * clocks.cadence_s()
+    patience_s = (DISTINCT_CADENCES + _BETWEEN_CADENCES) * clocks.cadence_s()
     gone = silent_hosts({record.host for record in job.process.values()}, clocks, first_s - patience_s)
     if gone:
         return [silence_verdict(host, clocks, clocks.last_heard_s(host), first_s) for host in sorted(gone)]

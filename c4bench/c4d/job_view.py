@@ -11,7 +11,7 @@ from c4bench.c4d.comm_view import CommView
 from c4bench.c4d.connections import Arrivals, Connections, ConnView
 from c4bench.c4d.devices import NicView
 from c4bench.c4d.intake import Intake
-from c4bench.c4d.localise import Cell
+from c4bench.c4d.localise import Cell, Links
 from c4bench.c4d.members import Members
 from c4bench.c4d.operations import INTERVALS_KEPT, Finished, Operations
 from c4bench.c4d.routes import Routes
@@ -59,6 +59,7 @@ class JobView:
         self._intervals_s: deque[float] = deque(maxlen=INTERVALS_KEPT)
         self._links: dict[Cell, tuple[str, ...]] = {}
         self._links_of = (0, 0)
+        self._wayless: list[Cell] = []
 
     def period_s(self) -> float | None:
         """Median time between two operations of the same communicator, kind and size; None until it has shown."""
@@ -151,7 +152,26 @@ class JobView:
             cells = self.conns.table.used("cell").tolist() if self.ways else ()
             ways = ((cell, (cell[0], cell[1], int(cell[2]))) for cell in cells if cell)
             self._links_of, self._links = news, {cell: self.ways.get(way, ()) for cell, way in ways}
+            self._wayless = [cell for cell, hops in self._links.items() if not hops]
         return self._links
+
+    def suspect_links(self, bad: Iterable[Cell]) -> Links:
+        """The links that connections cross, also where their ways are not known.
+
+        What is bad may be so by any link that it may cross. What is good clears only those that it is sure to cross:
+        the links of its NICs.
+        """
+        links = self.links()
+        suspects = [cell for cell in bad if not links.get(cell)] if self.ways else []
+        if not suspects and not self._wayless:
+            return links
+        return {**links, **self._access_links(self._wayless), **self.crossable(suspects)}
+
+    def _access_links(self, cells: Iterable[Cell]) -> dict[Cell, tuple[str, ...]]:
+        """The first and the last link of every way that these cells may take, as far as any way of their NICs tells."""
+        first = {way[0]: hops[:1] for way, hops in self.ways.items()}
+        last = {way[1]: hops[-1:] for way, hops in self.ways.items()}
+        return {cell: (*first.get(cell[0], ()), *last.get(cell[1], ())) for cell in cells}
 
     def returning(self, cell: Cell) -> frozenset[str]:
         """The links that acknowledgements of a cell may take, as far as ways back are known."""

@@ -55,9 +55,9 @@ def localise(
     `excess` holds every *measured* cell and how far it is beyond normal, on a scale where twice the number is twice the
     evidence (a log ratio, a count); a cell is bad above `bar`. A point whose row or column holds no other measured cell
     cannot be told from that row or column: they are named as alternatives, and so are the `links` (by the address of
-    their far end) that no other measured cell crosses. The bad ways of one pair of NICs are a point together. Ways that
-    nobody knows may cross a link that is to blame: they accuse nothing else beside one. What a fault drags along is not
-    blamed; nor what one does that is known, whose cells are left out and go as far as `lead` beyond normal.
+    their far end) that no other measured cell crosses. Of a bad cell whose way is not known `links` has all that it may
+    cross. The bad ways of one pair of NICs are a point together. What a fault drags along is not blamed; nor what a
+    known one does, whose cells are left out and go as far as `lead` beyond normal.
     """
     bad = {cell: value for cell, value in excess.items() if value > bar}
     links = links or {}
@@ -71,8 +71,6 @@ def localise(
             break
         found.append(blame)
         suspects.take(blame.cells)
-    if any(blame.component.kind == "link" for blame in found):
-        found = [blame for blame in found if any(links.get(cell) for cell in blame.cells)]
     return sorted(found, key=lambda blame: -blame.excess)
 
 
@@ -161,17 +159,9 @@ class _Suspects:
             yield Component("link", hop)
 
     def worst_shared(self) -> Blame | None:
-        """The NIC side or link that explains most bad cells, of at least two paths, and hardly any good ones.
-
-        Of two that explain as many a link may be behind ways that nobody knows as well.
-        """
+        """The NIC side or link that explains most bad cells, of at least two paths, and hardly any good ones."""
         blames = [self._blames[part] for part in sorted(self._blames, key=self._places.__getitem__)]
-        unknown = sum(not self._links[cell] for cell in self.bad)
-
-        def explains(blame: Blame) -> tuple[int, int, float]:
-            return len(blame.cells), unknown if blame.component.kind == "link" else 0, blame.excess
-
-        best = max(blames, key=explains, default=None)
+        best = max(blames, key=lambda blame: (len(blame.cells), blame.excess), default=None)
         if best is None:
             return None
         twins = [blame.component for blame in blames if blame.cells == best.cells and blame is not best]

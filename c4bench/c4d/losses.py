@@ -7,7 +7,7 @@ matters if its transfers also take longer than they did.
 
 import math
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -20,6 +20,7 @@ from c4bench.c4d.localise import Blame, Cell, Links, localise
 from c4bench.c4d.thresholds import CHANCE, NAME_SPANS, SLIGHT_RATIO
 from c4bench.c4d.verdict import Verdict
 from c4bench.c4d.ways import Measured
+from c4bench.chance import binomial_tail
 from c4bench.model.diagnosis import Cause, Syndrome
 
 _SLIGHT = math.log(SLIGHT_RATIO)
@@ -116,12 +117,14 @@ class Losses:
         without = sum(was_slow and not had_lost for was_slow, had_lost in zip(slow[first:], lost[first:], strict=True))
         return without > sum(lost)
 
-    def found(self, current: Iterable[Cell], links: Links) -> list[Loss]:
+    def found(self, current: Iterable[Cell], suspect: Callable[[Iterable[Cell]], Links]) -> list[Loss]:
         """The components that lose packets, more than by chance; `current` are the cells in use.
 
+        `suspect` says which links they cross, given the cells that may have lost some, as `JobView.suspect_links` does.
         A link is found once, and explains whatever crosses it, or may for all that is known, until that loses no more.
         """
         lossy = set().union(*(span.lossy for span in self._recent))
+        links = suspect(lossy)
         self._guilty.intersection_update(hop for cell in lossy for hop in links.get(cell, ()))
         if not lossy:
             return []
@@ -166,7 +169,7 @@ class Losses:
         share = (self._past_counted + 1) / (self._past + 2)
         heard = [span.witnesses(span.departures.ways.rows(cells)) for span in self._recent]
         counted, total = sum(count for count, _ in heard), sum(nics for _, nics in heard)
-        return sum(math.comb(total, k) * share**k * (1 - share) ** (total - k) for k in range(counted, total + 1))
+        return binomial_tail(counted, total, share)
 
 
 def _together(before: Mapping[str, Counts], now: Mapping[str, Counts]) -> dict[str, Counts]:
@@ -178,21 +181,31 @@ def _together(before: Mapping[str, Counts], now: Mapping[str, Counts]) -> dict[s
 def lost_verdict(job: JobView, clocks: HostClocks, stuck: Iterable[ConnView], since_s: float) -> list[Verdict]:
     """What loses packets, where connections stand still since `since_s` though some of their packets still arrive.
 
-    Ways that have carried nothing since then are neither well nor ill.
+    Ways that have carried nothing since then are neither well nor ill. Counts do not tell which of several ways between
+    two NICs has lost packets: these are judged as one, which crosses what any of them does.
     """
     counts = counted(job, clocks, since_s)
     if not counts or not all(_lost(cell_of(view.record), counts) for view in stuck):
         return []
     carrying = (view for view in job.conns.values() if view.record.outstanding or progress_s(clocks, view) > since_s)
     cells = {cell_of(view.record) for view in carrying}
-    links = job.links()
+    links = job.suspect_links(cell for cell in cells if _lost(cell, counts))
     early = sum(count.out_of_sequence for count in counts.values())
-    known = {cell: _lost(cell, counts) for cell in cells if _lost(cell, counts) or not unanswered_packets(cell, counts)}
-    lossy = {cell for cell, most in known.items() if most}
-    whole = [blame for blame in localise(known, links=links) if lossy <= set(blame.cells)]
+    pairs = {cell[:2]: _lost(cell, counts) for cell in cells}
+    known = {pair: most for pair, most in pairs.items() if most or not unanswered_packets(pair, counts)}
+    lossy = {pair for pair, most in known.items() if most}
+    whole = [blame for blame in localise(known, links=_of_pairs(cells, links)) if lossy <= set(blame.cells)]
     # Where no one component explains all that was counted, only what stands still is sure: others may have been lucky.
     blames = whole or localise({cell_of(view.record): 1.0 for view in stuck}, links=links)
     return [loss_verdict(Loss(blame, since_s, early)) for blame in blames]
+
+
+def _of_pairs(cells: Iterable[Cell], links: Links) -> dict[Cell, set[str]]:
+    """The links that any of the cells between the same two NICs crosses, by these."""
+    found: dict[Cell, set[str]] = {}
+    for cell in cells:
+        found.setdefault(cell[:2], set()).update(links.get(cell, ()))
+    return found
 
 
 def _explaining(blames: list[Blame], lossy: Collection[Cell]) -> list[Blame]:

@@ -38,6 +38,8 @@ _LEANING = 0.15
 _CLEAN = 0.5
 _WHOLE_CELLS = 3
 _RIVALS = 2
+# Judgements are a tenth of a second apart, give or take so much: a span is not to wait for one more because of it.
+_EARLY_S = 0.005
 # What speaks most against two cells may begin a span later for one of them.
 _AT_ONCE_SPANS = 1.5
 
@@ -99,7 +101,7 @@ class SlowNetwork:
         self._matrix.add(self._view.conns)
         if self._opened_s is None:
             self._opened_s = now_s
-        if now_s - self._opened_s < span_s:
+        if now_s - self._opened_s < span_s - _EARLY_S:
             return []
         opened_s, self._opened_s = self._opened_s, now_s
         self._lasted_s = now_s - opened_s
@@ -118,7 +120,7 @@ class SlowNetwork:
         waiting = self._waiting(cells) if counts else {}
         self._losses.add(departures, self._baseline.high(), counts, opened_s, current, waiting)
         self._answers.add(departures, self._losses.unanswered(), opened_s)
-        lost = self._lost(now_s, links) if self._losses.concerned() or self._answers else []
+        lost = self._lost(now_s) if self._losses.concerned() or self._answers else []
         found = missing + lost
         if uneven:
             return found + self._judge_uneven(cells, opened_s, now_s, links)
@@ -145,7 +147,7 @@ class SlowNetwork:
         concerned = self._losses.concerned()
         doubted = {cell for cell, weight in weights.items() if weight.of_enough >= _CLEAN} | strange.keys() | concerned
         self._learn(fresh.pick(~fresh.among(doubted)), doubted, links)
-        blames = localise(self._excess(leaning), links=links) if leaning else []
+        blames = localise(self._excess(leaning), links=self._view.suspect_links(leaning)) if leaning else []
         blames, wanting = self._unexplained(blames, weights, links)
         onset_s = min((_onset_s(weights, blame) for blame in wanting), default=now_s)
         missing = [(verdict, now_s) for verdict in self._missing.lacked(wanting, onset_s)]
@@ -185,9 +187,11 @@ class SlowNetwork:
             return []
         return [one for one in found if self._losses.concerned().isdisjoint(one.blame.cells)]
 
-    def _lost(self, now_s: float, links: Links) -> list[tuple[Verdict, float]]:
+    def _lost(self, now_s: float) -> list[tuple[Verdict, float]]:
         """Verdicts on what loses packets, each once until it heals."""
-        found = self._losses.found(self._matrix.current(), links) or self._answers.found(self._view.returning)
+        found = self._losses.found(self._matrix.current(), self._view.suspect_links) or self._answers.found(
+            self._view.returning
+        )
         fresh = self._naming.fresh(loss.blame.component for loss in found)
         return [(loss_verdict(loss), now_s) for loss in found if loss.blame.component in fresh]
 

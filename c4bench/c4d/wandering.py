@@ -14,6 +14,7 @@ from collections.abc import Collection, Mapping
 
 from c4bench.c4d.columns import Ints
 from c4bench.c4d.thresholds import CHANCE
+from c4bench.chance import binomial_tail
 
 _EPISODES = 64
 # What is as rare as this, in operations of all members, tells nothing of now.
@@ -82,6 +83,4 @@ class Wandering:
     def _by_chance(self, count: int, total: int) -> float:
         """The probability that some member has `count` or more of `total` episodes that befall all alike."""
         members = len(self._members)
-        share = 1 / members
-        tail = sum(math.comb(total, k) * share**k * (1 - share) ** (total - k) for k in range(count, total + 1))
-        return members * tail
+        return members * binomial_tail(count, total, 1 / members)

@@ -96,9 +96,10 @@ def test_who_could_not_be_reached_is_named_and_not_who_said_so():
     )
 
 
-def test_who_told_of_a_failure_is_among_the_first_whatever_windows_show():
+@pytest.mark.parametrize("status", ["LOC_QP_OP_ERR", "WR_FLUSH_ERR"])
+def test_who_told_of_a_failure_is_among_the_first_whatever_windows_show(status):
     """A NIC refuses its rank's work, and all end at once: windows show some of them two cadences before that rank."""
-    (diagnosis,) = unreachable([(5, 4)], first_to_end=(0, 1, 2, 3), status="LOC_QP_OP_ERR", ahead=2)
+    (diagnosis,) = unreachable([(5, 4)], first_to_end=(0, 1, 2, 3), status=status, ahead=2)
     assert (diagnosis.syndrome, diagnosis.component) == (Syndrome.COMMUNICATION_HANG, Component("nic", "h5/0"))
 
 

@@ -3,11 +3,12 @@
 from itertools import permutations
 
 import msgspec
-from c4d_telemetry import comm, conn, op, window
+from c4d_telemetry import comm, conn, file, op, window
 
 from c4bench.c4d.detector import Detector
 from c4bench.c4d.fabric import Fabric
 from c4bench.c4d.job_view import JobView
+from c4bench.c4d.routes import Routes
 from c4bench.model.diagnosis import Component, Syndrome
 from c4bench.model.telemetry import NicRecord, RankRecord
 
@@ -85,3 +86,16 @@ def test_a_way_that_is_not_known_may_be_any_between_the_same_ends():
         ("a", "b"): ("a.up", "b.in"),
         ("c", "a"): (),
     }
+
+
+def test_links_that_a_way_only_may_cross_are_asked_for_where_it_is_bad():
+    """A connection whose way is not known is sure to cross its NICs' own links, and may cross more where it is bad."""
+    ways = Routes({("h0/0", "h1/0", 49152): ("a.up", "x", "b.in"), ("h1/0", "h0/0", 1): ("b.up", "y", "a.in")})
+    job = JobView("job", ways)
+    job.introduce(comm())
+    file(job, 1.0, conns=[conn(0, 1), conn(1, 0)])
+    known, unknown = ("h0/0", "h1/0", "49152"), ("h1/0", "h0/0", "49152")
+    sure = {known: ("a.up", "x", "b.in"), unknown: ("b.up", "a.in")}
+    assert job.links() == {**sure, unknown: ()}
+    assert job.suspect_links([]) == job.suspect_links([known]) == sure
+    assert job.suspect_links([known, unknown]) == {**sure, unknown: ("a.in", "b.up", "y")}

@@ -123,24 +123,31 @@ def test_link_that_others_cross_well_is_not_blamed_for_a_point():
     assert blame.alternatives == (Component("link", "y"),)
 
 
-def test_ways_that_nobody_knows_may_cross_a_link_that_is_to_blame():
-    """Beside a bad link the two bad ways to a NIC accuse it only where they are known not to cross that link."""
+def test_a_bad_way_that_is_not_known_may_cross_a_link_that_is_to_blame():
+    """Beside a bad link two bad ways to a NIC accuse it only where they cannot cross that link."""
     links = {("a", "b"): ["x", "b"], ("c", "d"): ["x", "d"], ("a", "d"): ["y", "d"], ("c", "b"): ["y", "b"]}
-    unknown = {("a", "e"): (), ("c", "e"): ()}
     excess = {("a", "b"): 2.0, ("c", "d"): 2.0, ("a", "d"): 0.0, ("c", "b"): 0.0, ("a", "e"): 2.0, ("c", "e"): 2.0}
-    assert {blame.component.name for blame in localise(excess, 1.0, links | unknown)} == {"x"}
-    known = {("a", "e"): ["y", "e"], ("c", "e"): ["y", "e"]}
-    assert {blame.component.name for blame in localise(excess, 1.0, links | known)} == {"x", "e"}
+    for possible, named in ((["x", "y", "e"], {"x"}), (["y", "e"], {"x", "e"})):
+        ways = links | dict.fromkeys([("a", "e"), ("c", "e")], possible)
+        assert {blame.component.name for blame in localise(excess, 1.0, ways)} == named
 
 
-def test_of_two_that_explain_as_many_the_link_may_explain_what_nobody_knows():
-    """Three bad ways share a link, and three a NIC, by more; a way that may cross the link decides for it."""
+def test_a_nic_whose_bad_ways_are_not_known_may_be_a_link_that_they_may_cross():
+    """No good way crosses that link, so nothing tells it from the NIC; a link that one crosses is well."""
+    good = {("a", "d"): ["y", "d"], ("d", "b"): ["y", "b"]}
+    links = good | {("a", "e"): ["x", "y"], ("c", "e"): ["x", "y"]}
+    (blame,) = localise(dict.fromkeys(links, 2.0) | dict.fromkeys(good, 0.0), 1.0, links)
+    assert (blame.component, blame.alternatives) == (Component("nic", "e", "rx"), (Component("link", "x"),))
+
+
+def test_of_a_nic_and_a_link_the_one_that_may_explain_more_is_to_blame():
+    """Three bad ways share a link, and three a NIC, by more; a fourth, which may cross the link, decides for it."""
     across = {("a", "b"): 3.0, ("a", "c"): 3.0, ("d", "e"): 1.0}
     links = {cell: ["x"] for cell in across} | {("b", "a"): ["y"]}
     excess = across | {("b", "a"): 3.0}
     assert [blame.component for blame in localise(excess, 0.5, links)] == [Component("nic", "a")]
-    link, path = localise(excess | {("d", "f"): 1.0}, 0.5, links)
-    assert (link.component, set(link.cells)) == (Component("link", "x"), set(across))
+    path, link = localise(excess | {("d", "f"): 1.0}, 0.5, links | {("d", "f"): ["x", "y"]})
+    assert (link.component, set(link.cells)) == (Component("link", "x"), {*across, ("d", "f")})
     assert path.component == Component("path", "b>a")
 
 

@@ -2,6 +2,7 @@
 
 import itertools
 
+import msgspec
 from c4d_telemetry import comm, conn, op, window
 
 from c4bench.c4d.detector import Detector
@@ -9,6 +10,7 @@ from c4bench.c4d.devices import Counts
 from c4bench.c4d.losses import Losses
 from c4bench.c4d.ways import Ways
 from c4bench.model.diagnosis import Cause, Component, Syndrome
+from c4bench.model.recording import WaysLearnt
 from c4bench.model.telemetry import ArrivalRecord, NicRecord, RankRecord
 
 NICS = "abcd"
@@ -17,7 +19,7 @@ CALM = dict.fromkeys(CELLS, 0.0)
 WAYS = Ways()
 
 
-def _found(counts, slow, spans, *, noisy=0, rare=1, links=None):
+def _found(counts, slow, spans, *, noisy=0, rare=1, suspect=lambda _: {}):
     """What loses packets after a healthy past, of which `noisy` spans had the same counts and nothing slow.
 
     Something arrives over what is slow in one of `rare` spans.
@@ -30,7 +32,7 @@ def _found(counts, slow, spans, *, noisy=0, rare=1, links=None):
             cell: 1.0 if slow(*cell[:2]) else 0.0 for cell in CELLS if span % rare == 0 or not slow(*cell[:2])
         }
         losses.add(WAYS.measured(departures), 0.1, counts, 20.0 + span, CELLS)
-    return losses.found(CELLS, links or {})
+    return losses.found(CELLS, suspect)
 
 
 RECEIVER = {"b": Counts(0, 5, 0), "a": Counts(2, 0, 0), "c": Counts(2, 0, 0), "d": Counts(1, 0, 0)}
@@ -72,7 +74,7 @@ def test_what_lets_nothing_through_is_slow_by_what_is_under_way():
             losses.add(WAYS.measured(CALM), 0.0, {}, float(span), CELLS)
         for span in range(5):
             losses.add(WAYS.measured(measured), 0.1, counts, 20.0 + span, CELLS, waiting)
-        assert [loss.blame.component for loss in losses.found(CELLS, {})] == named
+        assert [loss.blame.component for loss in losses.found(CELLS, lambda _: {})] == named
 
 
 def test_what_a_lossy_nic_has_others_count_accuses_none_of_them():
@@ -86,25 +88,38 @@ def test_a_link_is_named_by_the_ways_that_cross_it():
     """Two pairs lose packets where their ways meet; others of the same NICs do not."""
     counts = {"a": Counts(3, 0, 0), "b": Counts(0, 3, 0), "c": Counts(3, 0, 0), "d": Counts(0, 3, 0)}
     links = {cell: ("x",) if cell[:2] in {("a", "b"), ("c", "d")} else ("y",) for cell in CELLS}
-    (loss,) = _found(counts, lambda a, b: (a, b) in {("a", "b"), ("c", "d")}, 5, links=links)
+    (loss,) = _found(counts, lambda a, b: (a, b) in {("a", "b"), ("c", "d")}, 5, suspect=lambda _: links)
     assert loss.blame.component == Component("link", "x")
 
 
 def test_what_crosses_a_link_that_was_found_accuses_nothing_else():
-    """Others leave the link, and what is left on it, with ways that nobody knows, has a NIC in common: that is well."""
+    """Others leave the link, and what is left on it, with a way that may cross it, meets at a NIC: that is well."""
     counts = {nic: Counts(3, 3, 0) for nic in NICS}
     crossing = {("a", "b"), ("c", "d"), ("b", "d")}
-    links = {cell: ("x",) if cell[:2] in crossing else ("y",) for cell in CELLS if cell[:2] != ("a", "c")}
+    links = {cell: ("x",) if cell[:2] in crossing else ("y",) for cell in CELLS} | {("a", "c", "1"): ("x", "y")}
     losses = Losses()
     for span in range(20):
         losses.add(WAYS.measured(CALM), 0.0, {}, float(span), CELLS)
     for span in range(5):
         slow = {cell: 1.0 if cell[:2] in {*crossing, ("a", "c")} else 0.0 for cell in CELLS}
         losses.add(WAYS.measured(slow), 0.1, counts, 20.0 + span, CELLS)
-    (loss,) = losses.found(CELLS, links)
+    (loss,) = losses.found(CELLS, lambda _: links)
     assert loss.blame.component == Component("link", "x")
     left = [cell for cell in CELLS if cell[:2] not in {("c", "d"), ("b", "d"), ("a", "d")}]
-    assert losses.found(left, links) == []
+    assert losses.found(left, lambda _: links) == []
+
+
+def test_a_way_that_lost_packets_and_is_not_known_may_have_lost_them_on_any_link_it_may_cross():
+    """All ways to a NIC lose packets, and may cross a link that no good way does: nothing tells it from the NIC."""
+    asked = []
+
+    def suspect(lossy):
+        asked.append(set(lossy))
+        return dict.fromkeys(CELLS, ("y",)) | dict.fromkeys(lossy, ("x", "y"))
+
+    (loss,) = _found(RECEIVER, lambda _, b: b == "b", 5, suspect=suspect)
+    assert (loss.blame.component, loss.blame.alternatives) == (Component("nic", "b", "rx"), (Component("link", "x"),))
+    assert asked == [{cell for cell in CELLS if cell[1] == "b"}]
 
 
 def test_what_waits_since_something_loses_packets_clears_nobody():
@@ -117,7 +132,7 @@ def test_what_waits_since_something_loses_packets_clears_nobody():
         moving = [cell for cell in CELLS if span == 0 or cell[0] != "a" or cell[1] == "b"]
         slow = {cell: 2.0 * (cell[:2] == ("a", "b")) for cell in moving}
         losses.add(WAYS.measured(slow), 0.1, counts, 20.0 + span, CELLS)
-    (loss,) = losses.found(CELLS, {})
+    (loss,) = losses.found(CELLS, lambda _: {})
     assert loss.blame.component == Component("path", "a>b")
     assert loss.blame.alternatives == (Component("nic", "a", "tx"),)
 
@@ -133,7 +148,7 @@ def test_a_way_that_is_hardly_slower_accuses_nobody():
     for span in range(5):
         slow = {cell: excess.get(cell[:2], 0.0) for cell in CELLS}
         losses.add(WAYS.measured(slow), 0.1, counts | {"d": Counts(1, 0, 0)}, 20.0 + span, CELLS)
-    (loss,) = losses.found(CELLS, links)
+    (loss,) = losses.found(CELLS, lambda _: links)
     assert Component("link", "x") in (loss.blame.component, *loss.blame.alternatives)
 
 
@@ -146,7 +161,7 @@ def test_both_ends_need_not_count_in_the_same_span():
             losses.add(WAYS.measured(CALM), 0.0, {}, float(span), CELLS)
         for span in range(6):
             losses.add(WAYS.measured(CALM | {("a", "b", "1"): 1.0}), 0.1, order[span % 2], 20.0 + span, CELLS)
-        (loss,) = losses.found(CELLS, {})
+        (loss,) = losses.found(CELLS, lambda _: {})
         assert loss.blame.component == Component("path", "a>b")
 
 
@@ -231,3 +246,41 @@ def test_packets_that_come_again_and_again_miss_their_acknowledgement():
         (diagnosis,) = _standstill("again", arrived=arrived)
         assert diagnosis.syndrome == Syndrome.COMMUNICATION_HANG
         assert diagnosis.component == Component("nic", "h1/0", "tx")
+
+
+def test_of_two_ways_of_a_pair_that_counts_cannot_tell_apart_either_may_have_lost_packets():
+    """What stands still meets on a link; that its sender goes on to one of the same NICs, elsewhere, accuses no NIC."""
+    ways = {(1, 1): "x", (2, 1): "x", (1, 2): "y", (3, 1): "y"}
+    links = tuple(("h0/0", f"h{peer}/0", port, ("up", link, f"down {peer}")) for (peer, port), link in ways.items())
+    detector, said = Detector(), []
+    detector.hear(WaysLearnt(0.0, links))
+    for tick in range(1, 45):
+        now_s, lost = tick / 10, max(0, tick - 20)
+        seq = min(tick, 21)
+        entered_s = seq / 10 - 0.05
+        counts = [(lost, 0, 0), (0, lost, 0), (0, lost, 0), (0, 0, 0)]
+        for rank in range(4):
+            sent = [_sent(peer, port, tick, stuck=link == "x") for (peer, port), link in ways.items()]
+            detector.feed(
+                window(
+                    f"h{rank}",
+                    tick,
+                    now_s,
+                    comms=[comm(4), comm(4, "beside")],
+                    ranks=[RankRecord("job", rank, f"h{rank}", 100 + rank, "running")],
+                    ops=[op(rank, seq, entered_s, 0.0 if lost else entered_s + 0.01)],
+                    conns=[] if rank else sent,
+                    nics=[NicRecord(f"h{rank}/0", "linkup", *counts[rank])],
+                )
+            )
+        said += detector.judge(now_s)
+    (found,) = said
+    assert (found.cause, found.component, found.alternatives) == (Cause.PACKETS_LOST, Component("link", "x"), ())
+
+
+def _sent(peer, port, tick, *, stuck):
+    """A connection of rank 0, in a communicator that stands still since the 20th tick, or in one that goes on."""
+    still = stuck and tick > 20
+    messages = 20 if still else tick
+    one = conn(0, peer, messages=messages, progress_s=messages / 10 - 0.04, outstanding=int(still))
+    return msgspec.structs.replace(one, comm="world" if stuck else "beside", qp=port, source_port=port)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from c4bench.bench.runner import SUITES, check, run_suites
 from c4bench.lab.machine import kernel
+from c4bench.lab.machine.modes import lab_mode
 from c4bench.record import RunDirectory, begin
 from c4bench.record.encoding import encode
 from c4bench.report import judge_run, render
@@ -41,7 +42,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _measure(arguments: argparse.Namespace) -> RunDirectory:
     check(arguments.suites)
-    kernel.require()
+    built = kernel.require()
     run = begin(
         arguments.run_dir,
         "bench",
@@ -50,6 +51,9 @@ def _measure(arguments: argparse.Namespace) -> RunDirectory:
         backend="softroce",
         topology="",
         clock="",
+        kernel=built.version,
+        kernel_build=built.home.name,
+        lab_mode=lab_mode(),
     )
     run_suites(arguments.suites, run, quick=arguments.quick, seed=arguments.seed)
     return run

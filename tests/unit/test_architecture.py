@@ -13,6 +13,7 @@ ORDER = (
     "units",
     "namespaces",
     "resources",
+    "chance",
     "model",
     "c4d",
     "c4p",

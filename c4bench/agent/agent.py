@@ -24,7 +24,7 @@ from c4bench.verbs.probe import probe_paths, send_bursts
 from c4bench.verbs.ticks import Ticks
 from c4bench.wire.channel import ChannelClosed, StreamChannel, WebSocketChannel
 from c4bench.wire.framing import LENGTH_BYTES, frame
-from c4bench.wire.messages import BurstRequest, Empty, Hello, ProbeAnswer, ProbeRequest, Start, Stop
+from c4bench.wire.messages import BurstRequest, Empty, Hello, ProbeAnswer, ProbeRequest, StartRanks, StopRanks
 from c4bench.wire.peer import Handler, LostError, Peer
 from c4bench.wire.trust import MASTER
 
@@ -77,8 +77,8 @@ class Agent:
 
     def _handlers(self) -> dict[str, Handler]:
         return {
-            "start": Handler(Start, self._start),
-            "stop": Handler(Stop, self._stop),
+            "start": Handler(StartRanks, self._start),
+            "stop": Handler(StopRanks, self._stop),
             "probe": Handler(ProbeRequest, self._probe),
             "burst": Handler(BurstRequest, self._burst),
         }
@@ -97,7 +97,7 @@ class Agent:
             self._connected.clear()
             serving.cancel()
 
-    async def _start(self, request: Start) -> Empty:
+    async def _start(self, request: StartRanks) -> Empty:
         """Start what does not run yet: a master that has come back may ask again."""
         for rank in self._ranks.admit(request):
             self._config.ring(request.job.id, rank).parent.mkdir(parents=True, exist_ok=True)
@@ -110,7 +110,7 @@ class Agent:
             await future
         return Empty()
 
-    async def _stop(self, request: Stop) -> Empty:
+    async def _stop(self, request: StopRanks) -> Empty:
         self._ranks.stop(request.job)
         return Empty()
 

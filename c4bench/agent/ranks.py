@@ -10,12 +10,12 @@ from pathlib import Path
 import msgspec
 
 from c4bench.agent.spawner import Exited, Started, state_in
-from c4bench.collective.ring_reader import Ring, RingReader
+from c4bench.collective.ring_reader import TelemetrySnapshot, TelemetryReader
 from c4bench.errors import C4Error
 from c4bench.model.agent import AgentConfig
 from c4bench.model.telemetry import ArrivalRecord, CommRecord, ConnRecord, NicRecord, OpRecord, RankRecord, Window
-from c4bench.verbs.gauge import PortGauge
-from c4bench.wire.messages import JobSpec, Start
+from c4bench.verbs.gauge import PortReader
+from c4bench.wire.messages import JobSpec, StartRanks
 
 _STAT_BYTES = 512  # what is behind it is not looked at
 
@@ -25,7 +25,7 @@ class _Rank(msgspec.Struct):
     rank: int
     pid: int
     code: int | None = None
-    reader: RingReader | None = None
+    reader: TelemetryReader | None = None
     stat: int = -1
 
     def state(self) -> str:
@@ -51,19 +51,19 @@ class Ranks:
         self._ranks: list[_Rank] = []
         self._jobs: dict[str, JobSpec] = {}
         self._sequence = itertools.count()
-        self._gauges = {nic.name: PortGauge(nic.device) for nic in config.nics}
+        self._gauges = {nic.name: PortReader(nic.device) for nic in config.nics}
         self.unreadable = 0  # rings that were not there yet, or not as agreed
 
-    def admit(self, request: Start) -> list[int]:
+    def admit(self, request: StartRanks) -> list[int]:
         """Note the job; which of the ranks asked for are not here yet."""
         self._jobs[request.job.id] = request.job
         here = {rank.rank for rank in self._ranks if rank.job == request.job.id}
         return [rank for rank in request.ranks if rank not in here]
 
-    def alive(self) -> tuple[Start, ...]:
+    def alive(self) -> tuple[StartRanks, ...]:
         """The jobs that have ranks here, and those that live."""
         alive = {job: tuple(r.rank for r in self._ranks if r.job == job and r.code is None) for job in self._jobs}
-        return tuple(Start(self._jobs[job], ranks) for job, ranks in alive.items() if ranks)
+        return tuple(StartRanks(self._jobs[job], ranks) for job, ranks in alive.items() if ranks)
 
     def started(self, report: Started) -> None:
         """The spawner has started a rank."""
@@ -116,11 +116,11 @@ class Ranks:
             nics=tuple(_nic_record(name, gauge) for name, gauge in self._gauges.items()),
         )
 
-    def _read(self, rank: _Rank, start_s: float, end_s: float) -> Ring | None:
+    def _read(self, rank: _Rank, start_s: float, end_s: float) -> TelemetrySnapshot | None:
         """What a rank has recorded; None where its file is not there yet, or not as agreed."""
         try:
             if rank.reader is None:
-                rank.reader = RingReader(self._config.ring(rank.job, rank.rank))
+                rank.reader = TelemetryReader(self._config.ring(rank.job, rank.rank))
             return rank.reader.read(end_s, start_s)
         except C4Error:
             self.unreadable += 1
@@ -138,6 +138,6 @@ class Ranks:
         return bool(self._ranks)
 
 
-def _nic_record(name: str, gauge: PortGauge) -> NicRecord:
+def _nic_record(name: str, gauge: PortReader) -> NicRecord:
     state, counted = gauge.read()
     return NicRecord(name, state, counted.retransmits, counted.out_of_sequence, counted.duplicates)

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from c4bench.c4p.atlas import Answer, Atlas
+from c4bench.c4p.atlas import PathTrace, Atlas
 from c4bench.c4p.conditions import Conditions
 from c4bench.model.fabric import Flow
 
@@ -36,7 +36,7 @@ class Fabric(NamedTuple):
     def atlas(self, pairs: Iterable[tuple[str, str]]) -> Atlas:
         """What probing these pairs finds; each pair has its own order of spines over the source ports."""
         return Atlas.from_answers(
-            Answer(source, destination, _FIRST_PORT + (spine + offset) % self.spines, hops)
+            PathTrace(source, destination, _FIRST_PORT + (spine + offset) % self.spines, hops)
             for offset, (source, destination) in enumerate(dict.fromkeys(pairs))
             for spine in range(self.spines)
             if (hops := self.hops(source, destination, spine)) is not None

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import msgspec
 
-from c4bench.c4p.atlas import Answer, Atlas
+from c4bench.c4p.atlas import PathTrace, Atlas
 from c4bench.c4p.planner import Planner
 from c4bench.doctor import State, look_at
 from c4bench.doctor.document import Document
@@ -109,7 +109,7 @@ def _plan(nics: Sequence[str]) -> None:
         return f"in.{source}", *across, f"out.{destination}"
 
     atlas = Atlas.from_answers(
-        Answer(a, b, _FIRST_PORT + spine, hops(a, b, spine)) for a, b in pairs for spine in range(_SPINES)
+        PathTrace(a, b, _FIRST_PORT + spine, hops(a, b, spine)) for a, b in pairs for spine in range(_SPINES)
     )
     planner = Planner(atlas)
     planner.add(Flow(f"{a}>{b}", "fleet", a, b, _RATE_BPS / _PEERS) for a, b in pairs)

@@ -17,7 +17,7 @@ from c4bench.bench.notes import note
 from c4bench.c4d.detector import Detector
 from c4bench.errors import UnhealthyError
 from c4bench.model.measurement import Clock
-from c4bench.model.recording import Way, WaysLearnt
+from c4bench.model.recording import Way, PathsLearnt
 from c4bench.model.step import RankGroup, StepOp
 from c4bench.model.telemetry import Window
 from c4bench.record import RunDirectory
@@ -63,7 +63,7 @@ def cost(ranks: int) -> Cost:
     detector, spent, records = Detector(), [], 0
     for number, tick in enumerate(simulate(job, duration_s=float(_SECONDS))):
         if number == _PLANNED:
-            detector.hear(WaysLearnt(tick.time_s, tuple(_ways(tick.windows))))
+            detector.hear(PathsLearnt(tick.time_s, tuple(_ways(tick.windows))))
         began_s = time.process_time()
         for window in tick.windows:
             detector.feed(window)

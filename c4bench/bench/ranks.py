@@ -8,7 +8,7 @@ from pathlib import Path
 from c4bench.collective.communicator import Communicator
 from c4bench.collective.local import LocalRendezvous
 from c4bench.collective.options import Options
-from c4bench.collective.process import Process
+from c4bench.collective.process import RankProcess
 from c4bench.collective.recorder import Recorder
 from c4bench.model.fabric import Nic
 from c4bench.model.telemetry import Member
@@ -22,7 +22,7 @@ def ranks(folder: Path, size: int, options: Options) -> Iterator[list[Communicat
     members = [Member(rank, f"h{rank}", (f"h{rank}/0",)) for rank in range(size)]
 
     def join(rank: int) -> Communicator:
-        process = Process(
+        process = RankProcess(
             job="bench",
             nics=(Nic(f"h{rank}", 0, "loopback", "lo", "::1", 1e10),),
             rendezvous=rendezvous,

@@ -9,13 +9,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 from c4bench.c4d.evidence import SLIGHT
 from c4bench.c4d.localise import Cell, Links, localise
-from c4bench.c4d.losses import Loss
+from c4bench.c4d.losses import PacketLoss
 from c4bench.c4d.thresholds import CHANCE, NAME_SPANS
 
 _KEPT_SPANS = 24
 
 
-class Answers:
+class AckLossDetector:
     """Follows a job's cells span by span; `chance` tells how likely a healthy one departs so far in so many spans."""
 
     def __init__(self, chance: Callable[[Cell, float, int], float]) -> None:
@@ -30,7 +30,7 @@ class Answers:
         """Whether any was missed in the last few spans."""
         return any(cells for _, cells in self._spans)
 
-    def found(self, returning: Callable[[Cell], Collection[str]]) -> list[Loss]:
+    def found(self, returning: Callable[[Cell], Collection[str]]) -> list[PacketLoss]:
         """What loses acknowledgements; `returning` are the links that those of a cell may take."""
         slowed: dict[Cell, list[tuple[float, float]]] = {}
         for opened_s, cells in self._spans:
@@ -43,7 +43,7 @@ class Answers:
             return []
         back: Links = {(cell[1], cell[0]): sorted(returning(cell)) for cell in slow}
         onset_s = min(spans[0][1] for spans in slow.values())
-        return [Loss(blame, onset_s, 0) for blame in localise(dict.fromkeys(back, 1.0), links=back)]
+        return [PacketLoss(blame, onset_s, 0) for blame in localise(dict.fromkeys(back, 1.0), links=back)]
 
     def _slow(self, cell: Cell, departures: Collection[float]) -> bool:
         """Whether a cell was slower whenever acknowledgements were lost, more than by chance."""

@@ -28,7 +28,7 @@ class Suspect(msgspec.Struct, frozen=True):
         return f"{self.component}{other}: {self.kind} {much}, in {self.transfers} transfers"
 
 
-def suspects(
+def find_suspects(
     kind: str,
     costs: Mapping[Cell, float],
     *,

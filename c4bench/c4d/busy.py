@@ -13,11 +13,11 @@ import numpy as np
 
 from c4bench.c4d.columns import Bools, Floats
 from c4bench.c4d.evidence import SLIGHT, Evidence
-from c4bench.c4d.healthy import Healthy
+from c4bench.c4d.healthy import HealthyDepartures
 from c4bench.c4d.localise import Blame, Links
 from c4bench.c4d.naming import Case
 from c4bench.c4d.thresholds import BASELINE_MAX_SPANS, BASELINE_SETTLED_SPANS
-from c4bench.c4d.ways import Measured, Ways
+from c4bench.c4d.ways import CellValues, CellIndex
 from c4bench.model.diagnosis import Component
 
 # A side of fewer cells may be one path's doing; so may the worst of more, which is left out.
@@ -35,7 +35,7 @@ class _Usual(NamedTuple):
     """What each side costs that meets nobody, how far NICs were beyond that in even spans, and how far at most."""
 
     floors: Floats
-    healthy: Healthy
+    healthy: HealthyDepartures
     highest: float
 
 
@@ -52,20 +52,20 @@ class _Slow(NamedTuple):
         return int(np.count_nonzero(self.beyond))
 
 
-class BusyNics:
+class NicUtilisation:
     """Learns in even spans how long each side of each NIC is busy for a byte, and judges spans by it.
 
     Costs are logs of seconds per byte, of shape (2, NICs): sending and receiving; nan for sides of few cells.
     """
 
-    def __init__(self, ways: Ways) -> None:
+    def __init__(self, ways: CellIndex) -> None:
         self._ways = ways
         self._learnt: list[Floats] = []
         self._usual: _Usual | None = None
         self._evidence: Evidence[int] = Evidence(self._chance)
         self._runs: dict[int, Case] = {}
 
-    def learn(self, cells: Measured) -> None:
+    def learn(self, cells: CellValues) -> None:
         """Remember an even span (seconds per byte), until so many are known."""
         if len(cells) and len(self._learnt) < BASELINE_MAX_SPANS:
             self._learnt.append(self._costs(cells))
@@ -77,7 +77,7 @@ class BusyNics:
         self._evidence.clear()
         self._runs.clear()
 
-    def judge(self, cells: Measured, opened_s: float, links: Links) -> list[Case]:
+    def judge(self, cells: CellValues, opened_s: float, links: Links) -> list[Case]:
         """The NICs that spans show to be slow up to the one opened at `opened_s`, the worst first: chance does not."""
         self._runs.clear()
         slow, left = self._slow(cells)
@@ -94,7 +94,7 @@ class BusyNics:
                 found.append(Case(self._blame(one, cells, links), weight.onset_s, least, weight.spans))
         return found
 
-    def judge_uneven(self, cells: Measured, opened_s: float, links: Links) -> list[Case]:
+    def judge_uneven(self, cells: CellValues, opened_s: float, links: Links) -> list[Case]:
         """The same of spans while a rank is late, whose order of transfers stays as it is and proves nothing.
 
         They are busier than any NIC was in even spans.
@@ -109,7 +109,7 @@ class BusyNics:
             self._runs[one.nic] = Case(blame, onset_s, min(least, one.total / one.ill), spans + 1)
         return list(self._runs.values())
 
-    def _slow(self, cells: Measured) -> tuple[list[_Slow], Floats]:
+    def _slow(self, cells: CellValues) -> tuple[list[_Slow], Floats]:
         """The NICs without whose cells, and those of the ones before, no other is half as busy, the worst first.
 
         And how far all others are beyond their floors.
@@ -128,7 +128,7 @@ class BusyNics:
             found.append(_Slow(nic, float(total[nic]), np.where(sides < _SPILL * sides.max(), 0.0, sides)))
         return found, beyond.sum(axis=0)
 
-    def _blame(self, slow: _Slow, cells: Measured, links: Links) -> Blame:
+    def _blame(self, slow: _Slow, cells: CellValues, links: Links) -> Blame:
         """The NIC, or its side where the other is as usual; with the links that only this side crosses."""
         side = {(True, False): "tx", (False, True): "rx"}.get(tuple((slow.beyond > 0).tolist()), "")
         end = dict(zip(("tx", "rx"), self._ways.ends, strict=True)).get(side)
@@ -150,15 +150,15 @@ class BusyNics:
             spans = (~np.isnan(costs)).sum(axis=0)
             floors = np.take_along_axis(costs, (spans // _SPANS_TO_ONE)[np.newaxis], axis=0)[0]
             totals = [_above(span, floors).sum(axis=0) for span in wide]
-            healthy = Healthy([dict(enumerate(span[:_SAMPLED_NICS].tolist())) for span in totals])
+            healthy = HealthyDepartures([dict(enumerate(span[:_SAMPLED_NICS].tolist())) for span in totals])
             self._usual = _Usual(floors, healthy, float(max(span.max(initial=0.0) for span in totals)))
         return self._usual
 
-    def _beyond(self, cells: Measured) -> Floats:
+    def _beyond(self, cells: CellValues) -> Floats:
         """How far both sides of each NIC are beyond their floors."""
         return _above(self._costs(cells), self._known().floors)
 
-    def _costs(self, cells: Measured) -> Floats:
+    def _costs(self, cells: CellValues) -> Floats:
         """The log of each side's mean cost, but for its worst cell."""
         every = self._ways.ends
         count = len(self._ways.nics)
@@ -172,7 +172,7 @@ class BusyNics:
             costs[side, many] = np.log(sums[many] / number[many])
         return costs
 
-    def _touching(self, cells: Measured, nic: int) -> Bools:
+    def _touching(self, cells: CellValues, nic: int) -> Bools:
         touching: Bools = (self._ways.ends[:, cells.rows] == nic).any(axis=0)
         return touching
 

@@ -4,17 +4,17 @@ from collections import deque
 from collections.abc import Collection
 
 from c4bench.c4d.localise import Cell, Links
-from c4bench.model.recording import Arrival
+from c4bench.model.recording import TrafficArrival
 
 _KEPT = 64
 
 
-class Company:
+class TrafficArrivals:
     """When connections of which job began to carry, or did so again after a while; shared by all jobs' detectors."""
 
     def __init__(self) -> None:
-        self._arrivals: deque[Arrival] = deque(maxlen=_KEPT)
-        self._news: deque[Arrival] = deque(maxlen=_KEPT)
+        self._arrivals: deque[TrafficArrival] = deque(maxlen=_KEPT)
+        self._news: deque[TrafficArrival] = deque(maxlen=_KEPT)
 
     def came(self, job: str, opened_s: float, closed_s: float, cells: Collection[Cell], links: Links) -> None:
         """Cells of a job have begun to carry in a span of its delay matrix."""
@@ -22,14 +22,14 @@ class Company:
             nics = frozenset(nic for cell in cells for nic in cell[:2])
             hops = frozenset(hop for cell in cells for hop in links.get(cell, ()))
             known = all(links.get(cell) for cell in cells)
-            self._news.append(Arrival(job, opened_s, closed_s, nics, hops, known))
+            self._news.append(TrafficArrival(job, opened_s, closed_s, nics, hops, known))
             self.hear(self._news[-1])
 
-    def hear(self, arrival: Arrival) -> None:
+    def hear(self, arrival: TrafficArrival) -> None:
         """Somebody has seen connections of a job begin to carry."""
         self._arrivals.append(arrival)
 
-    def news(self) -> list[Arrival]:
+    def news(self) -> list[TrafficArrival]:
         """What has come since this was last asked."""
         news = list(self._news)
         self._news.clear()
@@ -46,7 +46,7 @@ class Company:
         return all(any(_meet(cell, links.get(cell, ()), one) for one in others) for cell in cells)
 
 
-def _meet(cell: Cell, links: Collection[str], arrival: Arrival) -> bool:
+def _meet(cell: Cell, links: Collection[str], arrival: TrafficArrival) -> bool:
     """At a NIC or on a link; where it is not known which links either crosses, they may."""
     if not (links and arrival.known):
         return True

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from c4bench.c4d.batch import Batch
 from c4bench.c4d.clocks import HostClocks
 from c4bench.c4d.columns import Bools, Index, Ints, Table, columns, objects, rounds
-from c4bench.c4d.intake import Columns, Intake, conns_finite, conns_grown
+from c4bench.c4d.intake import Columns, RecordValidator, counters_finite, counters_monotonic
 from c4bench.c4d.localise import Cell
 from c4bench.c4d.members import FOREIGN, UNKNOWN, Members
 from c4bench.model.telemetry import ArrivalRecord, ConnRecord
@@ -82,7 +82,7 @@ class Connections(Mapping[ConnKey, ConnView]):
         """The newest record of each."""
         return [record for record in self.table.used("record").tolist() if record is not None]
 
-    def take(self, batch: Batch, intake: Intake) -> None:
+    def take(self, batch: Batch, intake: RecordValidator) -> None:
         """File what a round of windows says of them."""
         records, windows = batch.conns.records, batch.conns.windows()
         rows = self._rows.rows(map(_KEY, records), len(records))
@@ -92,13 +92,13 @@ class Connections(Mapping[ConnKey, ConnView]):
         own = (rows >= 0) & self._members.here(self.table["member"][rows], batch, windows)
         which = intake.sift("foreign connection", which, own[which], batch.hosts, windows)
         numbers = dict(zip(_NUMBERS, columns(records, *_NUMBERS), strict=True))
-        which = intake.sift("torn connection", which, conns_finite(numbers)[which], batch.hosts, windows)
+        which = intake.sift("torn connection", which, counters_finite(numbers)[which], batch.hosts, windows)
         held, ends_s = objects(records), batch.ends_s(windows)
         for turn in rounds(rows[which]):
             fresh = which[turn]
             now = {name: values[fresh] for name, values in numbers.items()}
             before = {name: self.table[name][rows[fresh]] for name in _NUMBERS}
-            grown = conns_grown(now, before)
+            grown = counters_monotonic(now, before)
             intake.sift("torn connection", fresh, grown, batch.hosts, windows)
             moved = grown & self._changed(now, before, rows[fresh], held[fresh])
             put = fresh[moved]
@@ -155,7 +155,7 @@ class Arrivals:
         record: ArrivalRecord | None = self._table["record"][row] if row >= 0 else None
         return None if record is None else record.messages
 
-    def take(self, batch: Batch, intake: Intake) -> None:
+    def take(self, batch: Batch, intake: RecordValidator) -> None:
         """File what a round of windows says of them."""
         records, windows = batch.arrivals.records, batch.arrivals.windows()
         rows = self._rows.rows(map(_END_KEY, records), len(records))

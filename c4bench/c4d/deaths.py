@@ -7,13 +7,13 @@ or what the first gave up on; its victims are not to blame.
 from c4bench.c4d.clocks import HostClocks
 from c4bench.c4d.connections import progress_s
 from c4bench.c4d.hangs import DISTINCT_CADENCES
-from c4bench.c4d.job_view import Death, JobView
-from c4bench.c4d.mismatch import mismatch_verdict
-from c4bench.c4d.ports import fallen, port_verdicts
-from c4bench.c4d.silence import silence_verdict, silent_hosts
-from c4bench.c4d.stalls import gave_up_on, network_verdict, unanswered, unanswered_credit
-from c4bench.c4d.verdict import Verdict, rank_component
-from c4bench.c4d.waits import Waits, wait_graph
+from c4bench.c4d.job_view import ProcessExit, JobView
+from c4bench.c4d.mismatch import mismatch_finding
+from c4bench.c4d.ports import ports_down, port_findings
+from c4bench.c4d.silence import silent_host_finding, silent_hosts
+from c4bench.c4d.stalls import connections_given_up, network_finding, unanswered, unanswered_credit
+from c4bench.c4d.verdict import Finding, rank_component
+from c4bench.c4d.waits import WaitForGraph, wait_graph
 from c4bench.model.diagnosis import Cause, Component, Syndrome
 from c4bench.model.telemetry import Failure
 
@@ -26,17 +26,17 @@ _ASKED = (-2, -15)
 _OWN_NIC = ("LOC_QP_OP_ERR", "WR_FLUSH_ERR", "DEVICE_FATAL")
 
 
-def first_death_s(job: JobView, clocks: HostClocks) -> float | None:
+def first_exit_s(job: JobView, clocks: HostClocks) -> float | None:
     """When the first process was seen dead, on the master's clock; None if none is."""
     return min((_seen_s(clocks, death) for death in job.deaths.values()), default=None)
 
 
-def death_verdicts(job: JobView, clocks: HostClocks, *, known: bool = False) -> list[Verdict]:
+def exit_findings(job: JobView, clocks: HostClocks, *, known: bool = False) -> list[Finding]:
     """What ended the processes that ended first, once two more windows have shown that it is not the job that ends.
 
     Where a cause is `known` already, ranks that exit with an error are its victims.
     """
-    first_s = first_death_s(job, clocks)
+    first_s = first_exit_s(job, clocks)
     between_s = _BETWEEN_CADENCES * clocks.cadence_s()
     distinct_s = DISTINCT_CADENCES * clocks.cadence_s()
     if first_s is None or _heard_s(job, clocks) < first_s + distinct_s - between_s:
@@ -49,25 +49,25 @@ def death_verdicts(job: JobView, clocks: HostClocks, *, known: bool = False) -> 
         return [_ended(job, clocks, death, len(deaths), 0.95) for death in killed]
     if known:
         return []
-    fell = fallen(job, clocks)
+    fell = ports_down(job, clocks)
     if fell:
-        return port_verdicts(job, clocks, fell)
+        return port_findings(job, clocks, fell)
     # Windows show when a process was gone, to a cadence; who told of its failure before was not later than others.
     told = job.told.rank if job.told is not None else None
     tied = [d for d in early if d.rank == told or _seen_s(clocks, d) <= first_s + clocks.cadence_s() + between_s]
     return _of_exits(job, clocks, tied, first_s, whole=whole)
 
 
-def _of_exits(job: JobView, clocks: HostClocks, tied: list[Death], first_s: float, *, whole: bool) -> list[Verdict]:
+def _of_exits(job: JobView, clocks: HostClocks, tied: list[ProcessExit], first_s: float, *, whole: bool) -> list[Finding]:
     """Who or what is behind ranks that ended with an error, or were asked to end, at the same time."""
     graph = wait_graph(job)
-    bug = mismatch_verdict(job, graph, first_s)
+    bug = mismatch_finding(job, graph, first_s)
     if bug:
         return [bug]
     patience_s = (DISTINCT_CADENCES + _BETWEEN_CADENCES) * clocks.cadence_s()
     gone = silent_hosts({record.host for record in job.process.values()}, clocks, first_s - patience_s)
     if gone:
-        return [silence_verdict(host, clocks, clocks.last_heard_s(host), first_s) for host in sorted(gone)]
+        return [silent_host_finding(host, clocks, clocks.last_heard_s(host), first_s) for host in sorted(gone)]
     exited = [death for death in tied if death.state == "exited"]
     if left := _left(job, clocks, graph, exited):
         return left
@@ -81,23 +81,23 @@ def _of_exits(job: JobView, clocks: HostClocks, tied: list[Death], first_s: floa
     return [_ended(job, clocks, foremost[0], len(job.deaths), confidence)]
 
 
-def _left(job: JobView, clocks: HostClocks, graph: Waits, exited: list[Death]) -> list[Verdict]:
+def _left(job: JobView, clocks: HostClocks, graph: WaitForGraph, exited: list[ProcessExit]) -> list[Finding]:
     """What stood still, carrying bytes or credit, and was given up."""
     patience_s = DISTINCT_CADENCES * clocks.cadence_s()
     left = unanswered(job)
-    left += [v for d in exited for v in gave_up_on(job, graph, d.rank, d.seen_s, patience_s) if v not in left]
+    left += [v for d in exited for v in connections_given_up(job, graph, d.rank, d.seen_s, patience_s) if v not in left]
     credit = unanswered_credit(job, graph)
     since_s = min((progress_s(clocks, view) for view in [*left, *credit]), default=0.0)
-    return network_verdict(job, clocks, graph, left, since_s, credit) if left or credit else []
+    return network_finding(job, clocks, graph, left, since_s, credit) if left or credit else []
 
 
-def _own_nic(job: JobView, told: Failure, first_s: float) -> list[Verdict]:
+def _own_nic(job: JobView, told: Failure, first_s: float) -> list[Finding]:
     """A rank whose work requests its own NIC refuses: no connection of it ever stood still."""
     nics = [Component("nic", nic) for nic in job.nics(told.rank)]
     if not nics:
         return []
     return [
-        Verdict(
+        Finding(
             Syndrome.COMMUNICATION_HANG,
             Cause.CONNECTION_STALLED,
             nics[0],
@@ -111,9 +111,9 @@ def _own_nic(job: JobView, told: Failure, first_s: float) -> list[Verdict]:
     ]
 
 
-def _all_ended(job: JobView, tied: list[Death], first_s: float) -> Verdict:
+def _all_ended(job: JobView, tied: list[ProcessExit], first_s: float) -> Finding:
     codes = sorted({str(death.exit_code) for death in tied})
-    return Verdict(
+    return Finding(
         Syndrome.NON_COMMUNICATION_HANG,
         Cause.PROCESS_ENDED,
         Component("job", job.job),
@@ -125,7 +125,7 @@ def _all_ended(job: JobView, tied: list[Death], first_s: float) -> Verdict:
     )
 
 
-def _foremost(job: JobView, graph: Waits, tied: list[Death]) -> list[Death]:
+def _foremost(job: JobView, graph: WaitForGraph, tied: list[ProcessExit]) -> list[ProcessExit]:
     """Of deaths that cannot be told apart by time: the one that said so first, else those whom most others wait for."""
     told = [death for death in tied if job.told is not None and death.rank == job.told.rank]
     if told or len(tied) == 1:
@@ -135,12 +135,12 @@ def _foremost(job: JobView, graph: Waits, tied: list[Death]) -> list[Death]:
     return sorted((d for d in tied if awaited[d.rank] == most), key=lambda d: d.state != "killed")
 
 
-def _ended(job: JobView, clocks: HostClocks, death: Death, deaths: int, confidence: float) -> Verdict:
+def _ended(job: JobView, clocks: HostClocks, death: ProcessExit, deaths: int, confidence: float) -> Finding:
     how = f"exited with code {death.exit_code}" if death.state == "exited" else death.state
     evidence = [f"process of rank {death.rank} on {death.host} {how}, first of {deaths}"]
     if job.told is not None and job.told.rank == death.rank:
         evidence.append(f"it said: {job.told.reason}")
-    return Verdict(
+    return Finding(
         Syndrome.NON_COMMUNICATION_HANG,
         Cause.PROCESS_ENDED,
         rank_component(job.job, death.rank),
@@ -152,7 +152,7 @@ def _ended(job: JobView, clocks: HostClocks, death: Death, deaths: int, confiden
     )
 
 
-def _seen_s(clocks: HostClocks, death: Death) -> float:
+def _seen_s(clocks: HostClocks, death: ProcessExit) -> float:
     return death.seen_s + clocks.offset_s(death.host)
 
 

@@ -5,22 +5,22 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 
 from c4bench.c4d.clocks import HostClocks
-from c4bench.c4d.deaths import death_verdicts
-from c4bench.c4d.fabric import Fabric
-from c4bench.c4d.hangs import Standstill, further_verdicts, standstill_verdicts, standstills
-from c4bench.c4d.intake import Intake
+from c4bench.c4d.deaths import exit_findings
+from c4bench.c4d.fabric import SharedFabric
+from c4bench.c4d.hangs import Standstill, secondary_findings, hang_findings, standstills
+from c4bench.c4d.intake import RecordValidator
 from c4bench.c4d.job_view import JobView
-from c4bench.c4d.lateness import Late, Lateness
-from c4bench.c4d.ledger import Ledger
+from c4bench.c4d.lateness import Straggler, StragglerDetector
+from c4bench.c4d.ledger import TelemetryStore
 from c4bench.c4d.localise import Cell
-from c4bench.c4d.outages import Outages
+from c4bench.c4d.outages import RankReportedLosses
 from c4bench.c4d.probes import deciding_probes
-from c4bench.c4d.slowness import SlowNetwork
+from c4bench.c4d.slowness import NetworkSlownessDetector
 from c4bench.c4d.thresholds import benign_stall_s, hung_after_s, span_s
-from c4bench.c4d.verdict import Verdict, rank_component
-from c4bench.c4d.wandering import Wandering
-from c4bench.model.diagnosis import Cause, Component, Diagnosis, Loss, Syndrome
-from c4bench.model.recording import FailureTold, Judged, LossTold, Record, Swept
+from c4bench.c4d.verdict import Finding, rank_component
+from c4bench.c4d.wandering import IntermittentStragglers
+from c4bench.model.diagnosis import Cause, Component, Diagnosis, NetworkLoss, Syndrome
+from c4bench.model.recording import FailureReported, Evaluated, LossReported, Record, ProbeSweep
 from c4bench.model.telemetry import Failure, Window
 
 # What is seen of the component itself, so that no other fault can make it look so.
@@ -33,13 +33,13 @@ class JobDetector:
     So does a standstill that is too long already, and not long enough yet to be a hang.
     """
 
-    def __init__(self, view: JobView, clocks: HostClocks, fabric: Fabric) -> None:
+    def __init__(self, view: JobView, clocks: HostClocks, fabric: SharedFabric) -> None:
         self._view = view
         self._clocks = clocks
-        self._network = SlowNetwork(view, clocks, fabric)
-        self._outages = Outages(view, clocks)
-        self._lateness: dict[int, Lateness] = {}
-        self._wandering = Wandering()
+        self._network = NetworkSlownessDetector(view, clocks, fabric)
+        self._outages = RankReportedLosses(view, clocks)
+        self._lateness: dict[int, StragglerDetector] = {}
+        self._wandering = IntermittentStragglers()
         self._alarmed_s: float | None = None
         self._unsure = False
         # What is to blame for the present hang; and all that was, since anything stood still that does.
@@ -48,7 +48,7 @@ class JobDetector:
         self._hang_named_s = 0.0
         # When the job moved again after that: not all connections do so at once, and each has its time anew.
         self._resumed_s = -math.inf
-        self._swept: Swept | None = None
+        self._swept: ProbeSweep | None = None
 
     @property
     def cells(self) -> Mapping[Cell, float]:
@@ -75,11 +75,11 @@ class JobDetector:
         """A member of `comm` has said that it cannot go on."""
         self._view.hear(comm, failure)
 
-    def lost(self, comm: str, loss: Loss) -> None:
+    def lost(self, comm: str, loss: NetworkLoss) -> None:
         """A member of `comm` goes on without a part of the network."""
         self._outages.hear(comm, loss)
 
-    def swept(self, swept: Swept) -> None:
+    def swept(self, swept: ProbeSweep) -> None:
         """All the job's NICs have been probed."""
         self._swept = swept
 
@@ -111,14 +111,14 @@ class JobDetector:
             self._hang_named_s = now_s
         return [self._stamped(verdict, self._alarmed_s, now_s) for verdict in fresh]
 
-    def _hang_verdicts(self, stills: list[Standstill]) -> list[Verdict]:
+    def _hang_verdicts(self, stills: list[Standstill]) -> list[Finding]:
         """A process that ended explains every standstill but those between others."""
         if self._view.deaths:
-            ended = death_verdicts(self._view, self._clocks, known=bool(self._hung))
-            return ended + further_verdicts(self._view, self._clocks, stills) if ended or self._hung else []
-        return standstill_verdicts(self._view, self._clocks, stills) if stills else []
+            ended = exit_findings(self._view, self._clocks, known=bool(self._hung))
+            return ended + secondary_findings(self._view, self._clocks, stills) if ended or self._hung else []
+        return hang_findings(self._view, self._clocks, stills) if stills else []
 
-    def _fresh(self, verdicts: list[Verdict]) -> list[Verdict]:
+    def _fresh(self, verdicts: list[Finding]) -> list[Finding]:
         """Verdicts on what cannot be what is named already; beside that only those that no other fault brings about."""
         fresh = [v for v in verdicts if self._said.isdisjoint((v.component, *v.alternatives))]
         return [verdict for verdict in fresh if verdict.cause in _INDEPENDENT] if self._hung else fresh
@@ -134,7 +134,7 @@ class JobDetector:
         known = self._known_late()
         for ops in self._view.finished():
             size = ops.ranks.shape[1]
-            lateness = self._lateness.setdefault(size, Lateness(size, self._wandering))
+            lateness = self._lateness.setdefault(size, StragglerDetector(size, self._wandering))
             for late in lateness.judge(ops, period_s):
                 rank = self._view.numbered[late.comm].seats[late.member]
                 if rank not in known:
@@ -148,10 +148,10 @@ class JobDetector:
         standing = (one for lateness in self._lateness.values() for one in lateness.standing)
         return {comms[number].seats[member] for number, member in standing} | self._wandering.standing
 
-    def _late_diagnosis(self, late: Late, now_s: float) -> Diagnosis:
+    def _late_diagnosis(self, late: Straggler, now_s: float) -> Diagnosis:
         comm = self._view.numbered[late.comm]
         rank = comm.seats[late.member]
-        verdict = Verdict(
+        verdict = Finding(
             Syndrome.NON_COMMUNICATION_SLOW,
             Cause.COMPUTE_SLOW,
             rank_component(self._view.job, rank),
@@ -177,12 +177,12 @@ class JobDetector:
         swept, self._swept = self._swept, None
         return [self._stamped(verdict, now_s, now_s) for verdict in self._network.swept(swept)] if swept else []
 
-    def _stamped(self, verdict: Verdict, alarmed_s: float, now_s: float) -> Diagnosis:
+    def _stamped(self, verdict: Finding, alarmed_s: float, now_s: float) -> Diagnosis:
         probes = deciding_probes(self._view, (verdict.component, *verdict.alternatives))
         return verdict.stamped(self._view.job, alarmed_s, now_s, probes)
 
 
-def _how_late(late: Late) -> str:
+def _how_late(late: Straggler) -> str:
     longer = f"waits least and computes {late.share:.1%} longer than the median"
     return (
         f"{longer} over {late.ops} operations" if late.lasting else f"{longer} again and again, {late.ops} times so far"
@@ -196,10 +196,10 @@ class Detector:
     why.
     """
 
-    def __init__(self, fabric: Fabric | None = None, dropped: defaultdict[str, Counter[str]] | None = None) -> None:
-        self._fabric = fabric or Fabric()
-        self._intake = Intake(dropped)
-        self._ledger = Ledger(self._intake, self._fabric.ways)
+    def __init__(self, fabric: SharedFabric | None = None, dropped: defaultdict[str, Counter[str]] | None = None) -> None:
+        self._fabric = fabric or SharedFabric()
+        self._intake = RecordValidator(dropped)
+        self._ledger = TelemetryStore(self._intake, self._fabric.ways)
         self._jobs: dict[str, JobDetector] = {}
 
     @property
@@ -218,9 +218,9 @@ class Detector:
         match record:
             case Window():
                 self.feed(record)
-            case Judged():
+            case Evaluated():
                 return self.judge(record.at_s) if self._intake.admit_time(record.at_s) else []
-            case FailureTold() | LossTold() | Swept():
+            case FailureReported() | LossReported() | ProbeSweep():
                 self._told(record)
             case _:
                 self._fabric.hear(record)
@@ -231,16 +231,16 @@ class Detector:
         if self._intake.admit(window):
             self._ledger.take(window)
 
-    def _told(self, record: FailureTold | LossTold | Swept) -> None:
+    def _told(self, record: FailureReported | LossReported | ProbeSweep) -> None:
         if record.job not in self._ledger.jobs:
             return
         job = self._job(record.job)
         match record:
-            case FailureTold():
+            case FailureReported():
                 job.told(record.comm, record.failure)
-            case LossTold():
+            case LossReported():
                 job.lost(record.comm, record.loss)
-            case Swept():
+            case ProbeSweep():
                 job.swept(record)
 
     def judge(self, now_s: float) -> list[Diagnosis]:

@@ -4,10 +4,10 @@ from collections import deque
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
-from c4bench.c4d.fabric import Fabric
+from c4bench.c4d.fabric import SharedFabric
 from c4bench.c4d.job_view import JobView
 from c4bench.c4d.localise import Blame, Cell, Links
-from c4bench.c4d.missing import BEYOND_SHARING, lacking
+from c4bench.c4d.missing import BEYOND_SHARING, missing_links_behind
 from c4bench.model.fabric import MissingLink
 
 _REROUTES_KEPT = 32
@@ -21,10 +21,10 @@ class _Reroute(NamedTuple):
     cells: frozenset[Cell]
 
 
-class Explained:
+class BenignExplanations:
     """Of one job, span by span; `fabric` knows what other jobs do."""
 
-    def __init__(self, view: JobView, fabric: Fabric) -> None:
+    def __init__(self, view: JobView, fabric: SharedFabric) -> None:
         self._view = view
         self._fabric = fabric
         self._lasted_s = 0.0
@@ -44,7 +44,7 @@ class Explained:
         """The missing links for want of which something is slower since `onset_s`."""
         missing = self._fabric.missing
         crossed = self._view.crossable(blame.cells) if missing else {}
-        return lacking(blame, crossed, onset_s, self._lasted_s, missing)
+        return missing_links_behind(blame, crossed, onset_s, self._lasted_s, missing)
 
     def met(self, blame: Blame, onset_s: float, links: Links) -> bool:
         """Whether something became slow as another job came there, or as a connection of its own did.

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from c4bench.c4d.columns import Ints, Table
-from c4bench.c4d.healthy import Healthy
+from c4bench.c4d.healthy import HealthyDepartures
 from c4bench.c4d.localise import Cell, Links
-from c4bench.c4d.sides import Side, sides
+from c4bench.c4d.sides import MatrixSlice, slice_departures
 from c4bench.c4d.thresholds import BASELINE_MAX_SPANS, BASELINE_MIN_SPANS, BASELINE_SETTLED_SPANS, PEER_RATIO
-from c4bench.c4d.ways import Measured, Ways
+from c4bench.c4d.ways import CellValues, CellIndex
 
 # The cells of so many NICs tell how all behave, or of fewer that have so many cells.
 _SAMPLED_NICS = 128
@@ -24,7 +24,7 @@ _TELLING = 64
 _LEAST = tuple(f"least_{number}" for number in range(BASELINE_MAX_SPANS // _SPANS_TO_ONE + 1))
 
 
-class Baseline:
+class DelayBaseline:
     """What each cell costs in health: its floor over the job's first healthy spans, and how far all depart from theirs.
 
     The floor, which one span in ten undercuts, is what a transfer takes that meets no other. Departures are log ratios
@@ -32,7 +32,7 @@ class Baseline:
     rows and columns, whose cells meet in the same queue, how often a healthy NIC does.
     """
 
-    def __init__(self, ways: Ways) -> None:
+    def __init__(self, ways: CellIndex) -> None:
         self._ways = ways
         # By the cell's number: how many healthy spans it has, the least of their logs, the floor (nan: none yet);
         # whether it is held against no past, not of other ways either.
@@ -40,9 +40,9 @@ class Baseline:
         self._sampled: frozenset[str] = frozenset()
         self._samples: deque[Mapping[Cell, float]] = deque(maxlen=BASELINE_MAX_SPANS)
         self._links: Links = {}
-        self._healthy: tuple[Healthy, Healthy, Healthy] | None = None
+        self._healthy: tuple[HealthyDepartures, HealthyDepartures, HealthyDepartures] | None = None
 
-    def learn(self, cells: Measured, links: Links | None = None) -> None:
+    def learn(self, cells: CellValues, links: Links | None = None) -> None:
         """Remember a healthy span, until so many are known; a way that is new has its own number to go."""
         costs = self._of_all()
         young = cells.pick((cells.figures > 0) & (costs["spans"][cells.rows] < BASELINE_MAX_SPANS))
@@ -66,14 +66,14 @@ class Baseline:
         self._costs["sampled"][first : len(names)] = [not self._sampled.isdisjoint(cell) for cell in names[first:]]
         return self._costs
 
-    def _sample(self, cells: Measured, links: Links) -> None:
+    def _sample(self, cells: CellValues, links: Links) -> None:
         self._sample_nics(cells)
         own = cells.pick((cells.figures > 0) & self._costs["sampled"][cells.rows])
         self._samples.append({cell: math.log(value) for cell, value in own.items()})
         self._links = links
         self._healthy = None
 
-    def _sample_nics(self, cells: Measured) -> None:
+    def _sample_nics(self, cells: CellValues) -> None:
         """Have enough NICs to tell how all behave; not all need to send in the first span."""
         sampled, names = self._costs.used("sampled"), self._ways.nics
         ends = self._ways.ends
@@ -84,7 +84,7 @@ class Baseline:
                 self._sampled |= {names[nic]}
                 sampled |= (ends == nic).any(axis=0)
 
-    def departures(self, cells: Measured) -> Measured:
+    def departures(self, cells: CellValues) -> CellValues:
         """The log ratio of each known cell to its floor, less what all have slowed by beyond what is usual.
 
         A way without a history is held against what other ways between its NICs have shown.
@@ -96,11 +96,11 @@ class Baseline:
             floors[lacking] = self._of_pairs(cells.rows[lacking])
         logs = np.log(cells.figures) - floors
         known = ~np.isnan(logs)
-        own = Measured(self._ways, cells.rows[known], logs[known])
+        own = CellValues(self._ways, cells.rows[known], logs[known])
         if len(own) < 2:
             return own
         common = max(0.0, float(np.median(own.figures)) - self._learnt()[0].middle)
-        return Measured(self._ways, own.rows, own.figures - common)
+        return CellValues(self._ways, own.rows, own.figures - common)
 
     def _of_pairs(self, fresh: Ints) -> list[float]:
         """The floors of other ways between the NICs of new ones, nan where there are none."""
@@ -124,7 +124,7 @@ class Baseline:
         """The chance that a healthy cell departs by `departure` (> 0) or more in so many spans in a row."""
         return self._learnt()[0].chance(cell, departure, spans)
 
-    def side_chance(self, side: Side, departure: float, spans: int) -> float:
+    def side_chance(self, side: MatrixSlice, departure: float, spans: int) -> float:
         """The same of a row, column or link, see `sides`; those of few cells are held against their like.
 
         Where there have hardly been any, they are held against single cells, which depart more often.
@@ -133,23 +133,23 @@ class Baseline:
         few = few if few.seen >= _TELLING else cells
         return (many if side.many else few).chance(side, departure, spans)
 
-    def _learnt(self) -> tuple[Healthy, Healthy, Healthy]:
+    def _learnt(self) -> tuple[HealthyDepartures, HealthyDepartures, HealthyDepartures]:
         if self._healthy is None:
             spans = _beside_all([self._above_floor(span) for span in self._samples])
             whole = [self._whole(span) for span in spans]
             few = [{side: value for side, value in span.items() if not side.many} for span in whole]
             many = [{side: value for side, value in span.items() if side.many} for span in whole]
-            self._healthy = Healthy(spans), Healthy(few), Healthy(many)
+            self._healthy = HealthyDepartures(spans), HealthyDepartures(few), HealthyDepartures(many)
         return self._healthy
 
-    def _whole(self, span: Mapping[Cell, float]) -> dict[Side, float]:
+    def _whole(self, span: Mapping[Cell, float]) -> dict[MatrixSlice, float]:
         """The links, and the sampled NICs' rows and columns: of the others not all cells are kept."""
-        found = sides(span, self._links)
+        found = slice_departures(span, self._links)
         return {
             s: value for s, value in found.items() if s.component.kind == "link" or s.component.name in self._sampled
         }
 
-    def strange(self, cells: Measured) -> dict[Cell, float]:
+    def strange(self, cells: CellValues) -> dict[Cell, float]:
         """Cells without history that are far above the median of all, by log ratio: peers are all there is to go by."""
         cells = cells.pick(cells.figures > 0)
         if len(cells) < 3:

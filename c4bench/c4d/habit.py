@@ -10,7 +10,7 @@ _TINY = 1e-9
 _ITERATION_SHARE = 0.9
 
 
-class Habit:
+class EmpiricalNull:
     """Shares by which members were late (any shape), as far as they were taken for healthy."""
 
     def __init__(self, shares: Floats) -> None:
@@ -41,7 +41,7 @@ class Habit:
         return 0
 
 
-def ops_an_iteration(entered_s: Floats, period_s: float) -> int:
+def operations_per_iteration(entered_s: Floats, period_s: float) -> int:
     """How many operations (newest first) an iteration has: so many come in most periods, however long some are."""
     enough_s = _ITERATION_SHARE * period_s
     counts = range(1, len(entered_s))

@@ -4,14 +4,14 @@ import msgspec
 
 from c4bench.c4d.clocks import HostClocks
 from c4bench.c4d.comm_view import CommView
-from c4bench.c4d.inside import complete_comms, stuck_inside, unseen_by
+from c4bench.c4d.inside import fully_entered_comms, ranks_stuck_inside, members_not_reading
 from c4bench.c4d.job_view import JobView
-from c4bench.c4d.mismatch import mismatch_verdict, side
-from c4bench.c4d.ports import fallen, port_verdicts
-from c4bench.c4d.silence import silence_verdict, silent_hosts
-from c4bench.c4d.stalls import gave_up_on, network_verdict, stalled, waiting_for_credit
-from c4bench.c4d.verdict import Verdict, rank_component
-from c4bench.c4d.waits import Waits, least_progress, wait_graph
+from c4bench.c4d.mismatch import mismatch_finding, side
+from c4bench.c4d.ports import ports_down, port_findings
+from c4bench.c4d.silence import silent_host_finding, silent_hosts
+from c4bench.c4d.stalls import connections_given_up, network_finding, stalled, waiting_for_credit
+from c4bench.c4d.verdict import Finding, rank_component
+from c4bench.c4d.waits import WaitForGraph, least_progress, wait_graph
 from c4bench.model.diagnosis import Cause, Component, OperationSide, Syndrome
 
 # Two windows: less may be two hosts' windows lying differently.
@@ -49,7 +49,7 @@ def _observed_s(comm: CommView, clocks: HostClocks) -> float:
     return max(map(clocks.last_heard_s, inside), default=_NEVER)
 
 
-def standstill_verdicts(job: JobView, clocks: HostClocks, stills: list[Standstill]) -> list[Verdict]:
+def hang_findings(job: JobView, clocks: HostClocks, stills: list[Standstill]) -> list[Finding]:
     """Who is to blame for what stands still; empty when those waited for are themselves still moving.
 
     A bug of the job explains everything. Then come processes that do not run, hosts that do not report and ports that
@@ -57,16 +57,16 @@ def standstill_verdicts(job: JobView, clocks: HostClocks, stills: list[Standstil
     ranks suspected.
     """
     case = _Case(job, clocks, stills)
-    bug = mismatch_verdict(job, case.graph, case.since_s)
+    bug = mismatch_finding(job, case.graph, case.since_s)
     if bug:
         return [bug]
-    down = case.halted() + case.silent() + port_verdicts(job, clocks, case.fallen)
+    down = case.halted() + case.silent() + port_findings(job, clocks, case.fallen)
     if job.process:
         return [*down, *case.network(), *case.absent_verdicts()] or case.inside()
     return down or case.absent_verdicts() or case.frozen() or case.network() or case.inside()
 
 
-def further_verdicts(job: JobView, clocks: HostClocks, stills: list[Standstill]) -> list[Verdict]:
+def secondary_findings(job: JobView, clocks: HostClocks, stills: list[Standstill]) -> list[Finding]:
     """What is to blame beside processes that ended: stopped ones, and connections between ranks that are up."""
     if not stills:
         return []
@@ -79,11 +79,11 @@ class _Case:
 
     def __init__(self, job: JobView, clocks: HostClocks, stills: list[Standstill]) -> None:
         self.job, self.clocks = job, clocks
-        self.graph: Waits = wait_graph(job)
+        self.graph: WaitForGraph = wait_graph(job)
         self.since_s, self.observed_s = stills[0].since_s, max(still.observed_s for still in stills)
         self.still = {still.comm for still in stills}
         self.silent_hosts = self._silent_hosts()
-        self.fallen = fallen(job, clocks)
+        self.fallen = ports_down(job, clocks)
         self.absent = [rank for rank in self.graph.absent() if not self._moving(rank)]
 
     def _moving(self, rank: int) -> bool:
@@ -94,7 +94,7 @@ class _Case:
     def _down(self) -> set[int]:
         return {rank for rank in self.job.process if process_stopped(self.job, rank)}
 
-    def halted(self) -> list[Verdict]:
+    def halted(self) -> list[Finding]:
         """Ranks whose process does not run: neither waiting nor absent is an excuse."""
         return [self._halted(rank) for rank in sorted(self._down()) if self._matters(rank)]
 
@@ -104,7 +104,7 @@ class _Case:
             return True
         return any(rank in targets for targets in set(self.graph.edges.values()))
 
-    def _halted(self, rank: int) -> Verdict:
+    def _halted(self, rank: int) -> Finding:
         state = self.job.process[rank].state
         cause = Cause.PROCESS_STOPPED if state == "stopped" else Cause.PROCESS_ENDED
         evidence = (*self._standing(rank), f"its process is {state}")
@@ -117,9 +117,9 @@ class _Case:
         waiting = self.graph.waiting_for(rank)
         return (f"rank {rank} has not entered the operation in which {waiting} ranks wait",)
 
-    def silent(self) -> list[Verdict]:
+    def silent(self) -> list[Finding]:
         """Hosts whose agents fell silent when the standstill began, as long as they are few."""
-        return [silence_verdict(host, self.clocks, self.since_s, self.observed_s) for host in sorted(self.silent_hosts)]
+        return [silent_host_finding(host, self.clocks, self.since_s, self.observed_s) for host in sorted(self.silent_hosts)]
 
     def _silent_hosts(self) -> set[str]:
         hosts = {host for comm in self.still for host in self.job.comms[comm].hosts.values()}
@@ -139,7 +139,7 @@ class _Case:
             if comm.hosts[member] in self.silent_hosts
         }
 
-    def network(self) -> list[Verdict]:
+    def network(self) -> list[Finding]:
         """What stands still between ranks that are up."""
         beside = {*self._down(), *self.absent, *self._cut_off()}
         stuck = stalled(self.job, self.clocks, self.graph, self.since_s, beside)
@@ -150,7 +150,7 @@ class _Case:
         if len(suspects) == 1:
             evidence = (f"rank {suspects[0]} sent least and acknowledges nothing; there is no process information",)
             return [self._rank(suspects[0], Cause.STUCK_INSIDE, 0.6, evidence)]
-        return network_verdict(self.job, self.clocks, self.graph, stuck, self.since_s, credit)
+        return network_finding(self.job, self.clocks, self.graph, stuck, self.since_s, credit)
 
     def _quiet_receivers(self, comm: str) -> list[int]:
         """Ranks that others send to and that themselves have sent least."""
@@ -159,20 +159,20 @@ class _Case:
         stuck = stalled(self.job, self.clocks, self.graph, self.since_s, ())
         return sorted({view.seats[conn.record.peer] for conn in stuck if conn.record.peer in least})
 
-    def absent_verdicts(self) -> list[Verdict]:
+    def absent_verdicts(self) -> list[Finding]:
         """Ranks that did not come to the operation the others are in."""
         beside = self._cut_off()
         running = [rank for rank in self.absent if not process_stopped(self.job, rank) and rank not in beside]
         return [self._rank(rank, Cause.NOT_ENTERED, 0.9, self._standing(rank)) for rank in running]
 
-    def frozen(self) -> list[Verdict]:
+    def frozen(self) -> list[Finding]:
         """Without word of processes: ranks whose records stopped changing while those of others, who wait, go on."""
-        for comm in complete_comms(self.graph, self.job):
+        for comm in fully_entered_comms(self.graph, self.job):
             if comm in self.still and (found := self._frozen(comm)):
                 return found
         return []
 
-    def _frozen(self, comm: str) -> list[Verdict]:
+    def _frozen(self, comm: str) -> list[Finding]:
         """The first to freeze; the network, if that rank gave up on a connection that had stood still before."""
         view = self.job.comms[comm]
         moved_s = {member: self._moved_s(view.seats[member]) for member in view.hosts}
@@ -187,9 +187,9 @@ class _Case:
         rank = view.seats[least[0]]
         patience_s = DISTINCT_CADENCES * self.clocks.cadence_s()
         end_s = self.job.members.moved_s(rank, 0.0)
-        left = gave_up_on(self.job, self.graph, rank, end_s, patience_s)
+        left = connections_given_up(self.job, self.graph, rank, end_s, patience_s)
         if left:
-            return network_verdict(self.job, self.clocks, self.graph, left, self.since_s)
+            return network_finding(self.job, self.clocks, self.graph, left, self.since_s)
         confidence = 0.9 if len(least) == 1 else 0.6
         return [self._rank(rank, Cause.STUCK_INSIDE, confidence, self._standing(rank))]
 
@@ -197,22 +197,22 @@ class _Case:
         host = self.job.seats.host(rank)
         return self.job.members.moved_s(rank) + self.clocks.offset_s(host)
 
-    def inside(self) -> list[Verdict]:
+    def inside(self) -> list[Finding]:
         """A rank that hangs inside an operation though its process runs."""
-        for comm in complete_comms(self.graph, self.job):
+        for comm in fully_entered_comms(self.graph, self.job):
             if comm in self.still and (found := self._inside(comm)):
                 return found
         return []
 
-    def _inside(self, comm: str) -> list[Verdict]:
+    def _inside(self, comm: str) -> list[Finding]:
         view = self.job.comms[comm]
-        unseen = unseen_by(self.job, comm)
+        unseen = members_not_reading(self.job, comm)
         if len(unseen) == 1:
             ((member, messages),) = unseen.items()
             evidence = (f"{messages} messages have reached rank {view.seats[member]}, which has not looked at them",)
             figures = {"unseen_messages": float(messages)}
             return [self._rank(view.seats[member], Cause.COMPLETION_NOT_SEEN, 0.9, evidence, figures)]
-        stuck = stuck_inside(self.job, self.graph, comm)
+        stuck = ranks_stuck_inside(self.job, self.graph, comm)
         if not stuck:
             return []
         evidence = (f"all are inside {comm}, nothing is under way, and this rank owes the next step",)
@@ -226,7 +226,7 @@ class _Case:
         confidence: float,
         evidence: tuple[str, ...],
         figures: dict[str, float] | None = None,
-    ) -> Verdict:
+    ) -> Finding:
         """A verdict on one rank, with the operation in which the others wait."""
         waiting = [(other, op) for other, op in self.graph.pending.items() if other != rank]
         figures = {"waiting_ranks": float(len(waiting)), "stood_still_s": self.observed_s - self.since_s} | (
@@ -257,6 +257,6 @@ def _hang(
     evidence: tuple[str, ...],
     refuted_by: str,
     figures: dict[str, float],
-) -> Verdict:
+) -> Finding:
     syndrome = Syndrome.NON_COMMUNICATION_HANG
-    return Verdict(syndrome, cause, component, onset_s, confidence, evidence, refuted_by, figures)
+    return Finding(syndrome, cause, component, onset_s, confidence, evidence, refuted_by, figures)

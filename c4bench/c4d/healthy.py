@@ -13,7 +13,7 @@ _POOL = 4096
 _HIGH = 0.8
 
 
-class Healthy:
+class HealthyDepartures:
     """How far healthy suspects depart, and for how long, from what they did in consecutive spans."""
 
     def __init__(self, spans: Sequence[Mapping[Any, float]]) -> None:

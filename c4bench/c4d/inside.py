@@ -1,10 +1,10 @@
 """A rank that hangs inside an operation: all have entered, the network has delivered, and one does not go on."""
 
 from c4bench.c4d.job_view import JobView
-from c4bench.c4d.waits import Waits, least_progress
+from c4bench.c4d.waits import WaitForGraph, least_progress
 
 
-def unseen_by(job: JobView, comm: str) -> dict[int, int]:
+def members_not_reading(job: JobView, comm: str) -> dict[int, int]:
     """Members that have not looked at messages which reached their memory long ago, and how many.
 
     The network acknowledged them to the sender, and the receiver does not count them as arrived; or they have arrived,
@@ -19,7 +19,7 @@ def unseen_by(job: JobView, comm: str) -> dict[int, int]:
     return unseen
 
 
-def stuck_inside(job: JobView, graph: Waits, comm: str) -> list[int]:
+def ranks_stuck_inside(job: JobView, graph: WaitForGraph, comm: str) -> list[int]:
     """Members of `comm` that the others inside wait for and that wait for nothing lawful themselves.
 
     A sender without credit waits for its receiver. A receiver without data waits for its sender, unless that one waits
@@ -48,7 +48,7 @@ def stuck_inside(job: JobView, graph: Waits, comm: str) -> list[int]:
     return least if len(least) == 1 else []
 
 
-def complete_comms(graph: Waits, job: JobView) -> list[str]:
+def fully_entered_comms(graph: WaitForGraph, job: JobView) -> list[str]:
     """Communicators whose members are all inside the operation that some wait in, or have left it; oldest first."""
     oldest: dict[str, float] = {}
     for rank, op in graph.pending.items():
@@ -57,6 +57,6 @@ def complete_comms(graph: Waits, job: JobView) -> list[str]:
     return sorted((comm for comm in oldest if comm in job.comms), key=lambda comm: (oldest[comm], comm))
 
 
-def _pending_in(graph: Waits, rank: int, comm: str) -> bool:
+def _pending_in(graph: WaitForGraph, rank: int, comm: str) -> bool:
     op = graph.pending.get(rank)
     return op is not None and op.comm == comm

@@ -22,7 +22,7 @@ _LATEST_S = 1e12
 _MOST = 2.0**64
 
 
-class Intake:
+class RecordValidator:
     """Decides which windows and records may be believed; `dropped` counts those that may not, by host and by why."""
 
     def __init__(self, dropped: defaultdict[str, Counter[str]] | None = None) -> None:
@@ -83,7 +83,7 @@ def _well_formed(window: Window) -> bool:
     return -_LATEST_S < window.start_s < window.end_s < _LATEST_S
 
 
-def ops_ordered(ops: Columns, end_s: Floats) -> Bools:
+def operation_times_ordered(ops: Columns, end_s: Floats) -> Bools:
     """Whether operations' times are in order and not later than the window they are in, which ended at `end_s`."""
     entered_s, started_s, finished_s = ops["entered_s"], ops["started_s"], ops["finished_s"]
     latest_s = np.maximum(np.maximum(entered_s, started_s), finished_s)
@@ -95,7 +95,7 @@ def ops_ordered(ops: Columns, end_s: Floats) -> Bools:
     return ordered
 
 
-def conns_finite(conns: Columns) -> Bools:
+def counters_finite(conns: Columns) -> Bools:
     """Whether cumulative counters are finite."""
     counted = np.abs(conns["last_progress_s"]) < _LATEST_S
     for name in ("messages", "size_bytes", "wait_credit_s", "wait_data_s", "transfer_s", "shared_s", "outstanding"):
@@ -103,7 +103,7 @@ def conns_finite(conns: Columns) -> Bools:
     return counted
 
 
-def conns_grown(conns: Columns, before: Columns) -> Bools:
+def counters_monotonic(conns: Columns, before: Columns) -> Bools:
     """Whether cumulative counters are no lower than `before`."""
     grown = (conns["messages"] >= before["messages"]) & (conns["size_bytes"] >= before["size_bytes"])
     for name in ("wait_credit_s", "wait_data_s", "transfer_s", "shared_s"):

@@ -10,12 +10,12 @@ from c4bench.c4d.batch import Batch
 from c4bench.c4d.comm_view import CommView
 from c4bench.c4d.connections import Arrivals, Connections, ConnView
 from c4bench.c4d.devices import NicView
-from c4bench.c4d.intake import Intake
+from c4bench.c4d.intake import RecordValidator
 from c4bench.c4d.localise import Cell, Links
 from c4bench.c4d.members import Members
 from c4bench.c4d.operations import INTERVALS_KEPT, Finished, Operations
-from c4bench.c4d.routes import Routes
-from c4bench.c4d.seats import Seats
+from c4bench.c4d.routes import KnownPaths
+from c4bench.c4d.seats import RankMapping
 from c4bench.c4d.thresholds import MIN_PERIOD_SAMPLES
 from c4bench.model.telemetry import CommRecord, Failure, RankRecord
 
@@ -23,7 +23,7 @@ _LATEST_INTERVALS = 8
 _UNANSWERED = "RETRY_EXC_ERR"  # InfiniBand's "transport retry counter exceeded"
 
 
-class Death(msgspec.Struct, frozen=True):
+class ProcessExit(msgspec.Struct, frozen=True):
     """A rank's process was first seen in `state` by the window of `host` that ended at `seen_s` (its clock)."""
 
     rank: int
@@ -41,11 +41,11 @@ class JobView:
     planned later is known then. `devices` are the NICs of all jobs.
     """
 
-    def __init__(self, job: str, ways: Routes | None = None, devices: Mapping[str, NicView] | None = None) -> None:
+    def __init__(self, job: str, ways: KnownPaths | None = None, devices: Mapping[str, NicView] | None = None) -> None:
         self.job = job
-        self.ways = Routes() if ways is None else ways
+        self.ways = KnownPaths() if ways is None else ways
         self.devices = {} if devices is None else devices
-        self.seats = Seats()
+        self.seats = RankMapping()
         self.comms: dict[str, CommView] = {}
         self.numbered: list[CommView] = []
         self.members = Members(self.seats)
@@ -53,7 +53,7 @@ class JobView:
         self.arrivals = Arrivals(self.members)
         self._ops = Operations(self.members)
         self.process: dict[int, RankRecord] = {}
-        self.deaths: dict[int, Death] = {}
+        self.deaths: dict[int, ProcessExit] = {}
         self.told: Failure | None = None
         self.unanswered: set[tuple[int, int]] = set()
         self._intervals_s: deque[float] = deque(maxlen=INTERVALS_KEPT)
@@ -82,7 +82,7 @@ class JobView:
         self.comms[record.comm] = CommView(record, seating, number, first, self._ops)
         self.numbered.append(self.comms[record.comm])
 
-    def take(self, batch: Batch, intake: Intake) -> None:
+    def take(self, batch: Batch, intake: RecordValidator) -> None:
         """File a round of windows."""
         self._intervals_s.extend(self._ops.take(batch, intake))
         self.conns.take(batch, intake)
@@ -102,7 +102,7 @@ class JobView:
         if rank.state == "running" or (before is not None and before.pid != rank.pid):
             self.deaths.pop(rank.rank, None)
         if _dead(rank):
-            death = Death(rank.rank, rank.host, rank.state, rank.exit_code, host_end_s)
+            death = ProcessExit(rank.rank, rank.host, rank.state, rank.exit_code, host_end_s)
             self.deaths.setdefault(rank.rank, death)
         if mourned and not self.deaths:
             self.told = None

@@ -9,9 +9,9 @@ import msgspec
 import numpy as np
 
 from c4bench.c4d.columns import Bools, Floats, Index, Ints, Table
-from c4bench.c4d.habit import Habit, ops_an_iteration
+from c4bench.c4d.habit import EmpiricalNull, operations_per_iteration
 from c4bench.c4d.operations import Finished
-from c4bench.c4d.stretches import STRETCH_SHARE, Stretches, usual_s
+from c4bench.c4d.stretches import STRETCH_SHARE, ComputeIntervals, usual_s
 from c4bench.c4d.thresholds import (
     FIRST_HISTORY_OPS,
     LAWFUL_SKEW_SHARE,
@@ -23,7 +23,7 @@ from c4bench.c4d.thresholds import (
     SETTLE_OPS,
     benign_stall_s,
 )
-from c4bench.c4d.wandering import Wandering
+from c4bench.c4d.wandering import IntermittentStragglers
 
 # An operation after less computing than this share of the usual long gap tells nothing about computing, such as a
 # collective called right behind another.
@@ -34,7 +34,7 @@ _HISTORY_OPS = 256
 _SKEW_EVERY = 8
 
 
-class Late(msgspec.Struct, frozen=True):
+class Straggler(msgspec.Struct, frozen=True):
     """A member of a communicator (by its number) that is late: by which share of the compute time, since when.
 
     It was so over `ops` operations. One that is not `lasting` comes and goes; `ops` are then the times it was late,
@@ -49,18 +49,18 @@ class Late(msgspec.Struct, frozen=True):
     lasting: bool = True
 
 
-class Lateness:
+class StragglerDetector:
     """Follows a job's communicators of `size` members; shares are of the median compute time before the same operation.
 
     Every array has a row for each communicator. `wandering` counts the whole job's stragglers that come and go.
     """
 
-    def __init__(self, size: int, wandering: Wandering) -> None:
+    def __init__(self, size: int, wandering: IntermittentStragglers) -> None:
         self._size = size
         self._wandering = wandering
         self._rows = Index()
         self._table = Table(comm=0, seen=0, judged=0, taught=0, usual_of=-1, lawful=LAWFUL_SKEW_SHARE, counted=False)
-        self._stretches = Stretches(size)
+        self._stretches = ComputeIntervals(size)
         self._gaps_s = np.full((0, _GAPS_KEPT), np.inf)
         self._recent = np.empty((0, MAX_RUN_OPS, size))
         self._entered_s = np.empty((0, MAX_RUN_OPS, size))
@@ -79,7 +79,7 @@ class Lateness:
         """Whether a rank that is not known to be late was very late just now."""
         return bool((self._worst > LAWFUL_SKEW_SHARE).any())
 
-    def judge(self, ops: Finished, period_s: float) -> list[Late]:
+    def judge(self, ops: Finished, period_s: float) -> list[Straggler]:
         """Members that operations show to be late, each once until it keeps up again."""
         rows, ops, shares = self._shares(ops, period_s)
         if not len(rows):
@@ -185,7 +185,7 @@ class Lateness:
         self._history[rows, :, taught % _HISTORY_OPS] = shares
         self._table["taught"][rows] = taught + 1
 
-    def _late(self, row: int, period_s: float) -> list[Late]:
+    def _late(self, row: int, period_s: float) -> list[Straggler]:
         """Members whose last few operations were all late, more than jitter and habit allow."""
         skew = self._skew(np.asarray([row]))[0]
         recent = self._newest_first(row, self._recent) - skew
@@ -194,25 +194,25 @@ class Lateness:
         if not (means[MIN_RUN_OPS - 1 :] > MATERIAL_SHARE).any():
             return []
         taught = min(int(self._table["taught"][row]), _HISTORY_OPS)
-        habit = Habit(self._history[row, :, :taught].T - skew)
+        habit = EmpiricalNull(self._history[row, :, :taught].T - skew)
         hit = habit.forbids(np.minimum.accumulate(recent, axis=0), means, runs) & (runs >= MIN_RUN_OPS)
         if not hit.any():
             return []
         entered_s = self._newest_first(row, self._entered_s)
-        iteration = ops_an_iteration(entered_s[:, 0], period_s)
+        iteration = operations_per_iteration(entered_s[:, 0], period_s)
         hit &= runs > MIN_RUN_PERIODS * iteration
         comm = int(self._table["comm"][row])
         runs_of = {place: np.flatnonzero(hit[:, place]) + 1 for place in np.flatnonzero(hit.any(axis=0)).tolist()}
         longest = {place: habit.longest(of, recent[:, place], iteration) for place, of in runs_of.items()}
         return [
-            Late(comm, place, float(means[run - 1, place]), run, float(entered_s[run - 1, place]))
+            Straggler(comm, place, float(means[run - 1, place]), run, float(entered_s[run - 1, place]))
             for place, run in longest.items()
             if run
         ]
 
     def _come_and_gone(
         self, rows: Ints, ops: Finished, beyond: Floats, passing: Ints, stall_s: float
-    ) -> dict[int, list[Late]]:
+    ) -> dict[int, list[Straggler]]:
         """Members that are late again and again, though no run of theirs tells; in the order of operations."""
         table, found = self._table, {}
         late = beyond[passing] > table["lawful"][rows[passing], None]
@@ -228,7 +228,7 @@ class Lateness:
         self._wandering.pass_over(ops.ranks[passing[begin:]])
         return found
 
-    def _wanderers(self, row: int, op: Finished, beyond: Floats, late: Bools, stall_s: float) -> list[Late]:
+    def _wanderers(self, row: int, op: Finished, beyond: Floats, late: Bools, stall_s: float) -> list[Straggler]:
         standing, ranks = self._standing.get(row, set()), op.ranks[0].tolist()
         came_s, since_s = op.entered_s[0].tolist(), (op.entered_s - op.gap_s)[0].tolist()
         places = {ranks[place]: place for place in np.flatnonzero(late).tolist() if place not in standing}
@@ -236,11 +236,11 @@ class Lateness:
         found = self._wandering.judge(spells, ranks, stall_s)
         comm = int(self._table["comm"][row])
         return [
-            Late(comm, place, float(beyond[place]), count, came_s[place], lasting=False)
+            Straggler(comm, place, float(beyond[place]), count, came_s[place], lasting=False)
             for place, count in ((places[rank], count) for rank, count in found.items() if rank in places)
         ]
 
-    def _name(self, row: int, found: list[Late]) -> list[Late]:
+    def _name(self, row: int, found: list[Straggler]) -> list[Straggler]:
         """Those found that were not known; who keeps up again is not known any more."""
         standing = self._heal(row)
         fresh = [late for late in found if late.member not in standing]

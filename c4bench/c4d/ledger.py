@@ -5,20 +5,20 @@ import msgspec
 from c4bench.c4d.batch import Batch
 from c4bench.c4d.clocks import HostClocks
 from c4bench.c4d.devices import NicView
-from c4bench.c4d.intake import Intake
+from c4bench.c4d.intake import RecordValidator
 from c4bench.c4d.job_view import JobView
-from c4bench.c4d.routes import Routes
+from c4bench.c4d.routes import KnownPaths
 from c4bench.model.telemetry import CommRecord, RankRecord, Window
 
 
-class Ledger:
+class TelemetryStore:
     """All jobs, and the clocks and NICs of the hosts they run on.
 
     Who and what there is, is filed at once; operations and connections, which are many, wait until `settle`.
     """
 
-    def __init__(self, intake: Intake, ways: Routes | None = None) -> None:
-        self._ways = Routes() if ways is None else ways
+    def __init__(self, intake: RecordValidator, ways: KnownPaths | None = None) -> None:
+        self._ways = KnownPaths() if ways is None else ways
         self.jobs: dict[str, JobView] = {}
         self.devices: dict[str, NicView] = {}
         self.clocks = HostClocks()

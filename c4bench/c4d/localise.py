@@ -62,7 +62,7 @@ def localise(
     bad = {cell: value for cell, value in excess.items() if value > bar}
     links = links or {}
     # What others do, however many they are, decides nothing.
-    known = near(excess, {part for cell in bad for part in parts_of(cell, links)}, links)
+    known = neighbouring_cells(excess, {part for cell in bad for part in parts_of(cell, links)}, links)
     suspects = _Suspects(known, bad, links)
     found: list[Blame] = []
     while suspects.bad:
@@ -74,7 +74,7 @@ def localise(
     return sorted(found, key=lambda blame: -blame.excess)
 
 
-def meeting(points: Sequence[Blame], links: Links, returning: Callable[[Cell], Collection[str]]) -> Blame | None:
+def shared_links(points: Sequence[Blame], links: Links, returning: Callable[[Cell], Collection[str]]) -> Blame | None:
     """What two bad paths have in common: links with the data of one and, it may be, acknowledgements of the other.
 
     `returning` are the links that acknowledgements of a cell may take. None where there is no such link, where their
@@ -101,7 +101,7 @@ def parts_of(cell: Cell, links: Links) -> tuple[str, ...]:
     return *cell[:2], *links.get(cell, ())
 
 
-def near(cells: Mapping[Cell, float], shared: Set[str], links: Links) -> dict[Cell, float]:
+def neighbouring_cells(cells: Mapping[Cell, float], shared: Set[str], links: Links) -> dict[Cell, float]:
     """The cells that any of these NICs or links is part of."""
     return {cell: value for cell, value in cells.items() if not shared.isdisjoint(parts_of(cell, links))}
 

@@ -18,8 +18,8 @@ from c4bench.c4d.devices import Counts
 from c4bench.c4d.job_view import JobView
 from c4bench.c4d.localise import Blame, Cell, Links, localise
 from c4bench.c4d.thresholds import CHANCE, NAME_SPANS, SLIGHT_RATIO
-from c4bench.c4d.verdict import Verdict
-from c4bench.c4d.ways import Measured
+from c4bench.c4d.verdict import Finding
+from c4bench.c4d.ways import CellValues
 from c4bench.chance import binomial_tail
 from c4bench.model.diagnosis import Cause, Syndrome
 
@@ -30,7 +30,7 @@ _HARDLY = 0.1
 _NONE = Counts()
 
 
-class Loss(msgspec.Struct, frozen=True):
+class PacketLoss(msgspec.Struct, frozen=True):
     """A component that loses packets since `onset_s`; `early` packets came too early where it matters.
 
     Where none did, it loses acknowledgements.
@@ -42,7 +42,7 @@ class Loss(msgspec.Struct, frozen=True):
 
 
 class _Span(msgspec.Struct, frozen=True):
-    departures: Measured
+    departures: CellValues
     usual: float
     counts: Mapping[str, Counts]
     opened_s: float
@@ -59,7 +59,7 @@ class _Span(msgspec.Struct, frozen=True):
         return sent_again + early, int(sides.sum())
 
 
-class Losses:
+class PacketLossDetector:
     """Follows a job's cells span by span; how often healthy NICs count something is learnt from what is long past."""
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class Losses:
 
     def add(
         self,
-        departures: Measured,
+        departures: CellValues,
         usual: float,
         counts: Mapping[str, Counts],
         opened_s: float,
@@ -117,7 +117,7 @@ class Losses:
         without = sum(was_slow and not had_lost for was_slow, had_lost in zip(slow[first:], lost[first:], strict=True))
         return without > sum(lost)
 
-    def found(self, current: Iterable[Cell], suspect: Callable[[Iterable[Cell]], Links]) -> list[Loss]:
+    def found(self, current: Iterable[Cell], suspect: Callable[[Iterable[Cell]], Links]) -> list[PacketLoss]:
         """The components that lose packets, more than by chance; `current` are the cells in use.
 
         `suspect` says which links they cross, given the cells that may have lost some, as `JobView.suspect_links` does.
@@ -156,13 +156,13 @@ class Losses:
         spans = [span for span in self._recent if cell in span.lossy and cell in span.departures]
         return sum(span.departures[cell] - span.usual for span in spans) / max(1, len(spans))
 
-    def _loss(self, blame: Blame) -> Loss | None:
+    def _loss(self, blame: Blame) -> PacketLoss | None:
         spans = [span for span in self._recent if not span.lossy.isdisjoint(blame.cells)]
         if len(spans) < NAME_SPANS or self._chance(blame.cells) >= CHANCE:
             return None
         ends = {cell[1] for cell in blame.cells}
         early = sum(span.counts[nic].out_of_sequence for span in spans for nic in ends & span.counts.keys())
-        return Loss(blame, spans[0].opened_s, early)
+        return PacketLoss(blame, spans[0].opened_s, early)
 
     def _chance(self, cells: Collection[Cell]) -> float:
         """The chance that healthy NICs at the ends of these count as often as they did in the recent spans."""
@@ -178,13 +178,13 @@ def _together(before: Mapping[str, Counts], now: Mapping[str, Counts]) -> dict[s
     return {nic: Counts(*map(sum, zip(then, since, strict=True))) for nic, then, since in pairs}
 
 
-def lost_verdict(job: JobView, clocks: HostClocks, stuck: Iterable[ConnView], since_s: float) -> list[Verdict]:
+def stalled_loss_finding(job: JobView, clocks: HostClocks, stuck: Iterable[ConnView], since_s: float) -> list[Finding]:
     """What loses packets, where connections stand still since `since_s` though some of their packets still arrive.
 
     Ways that have carried nothing since then are neither well nor ill. Counts do not tell which of several ways between
     two NICs has lost packets: these are judged as one, which crosses what any of them does.
     """
-    counts = counted(job, clocks, since_s)
+    counts = nic_loss_counts(job, clocks, since_s)
     if not counts or not all(_lost(cell_of(view.record), counts) for view in stuck):
         return []
     carrying = (view for view in job.conns.values() if view.record.outstanding or progress_s(clocks, view) > since_s)
@@ -197,7 +197,7 @@ def lost_verdict(job: JobView, clocks: HostClocks, stuck: Iterable[ConnView], si
     whole = [blame for blame in localise(known, links=_of_pairs(cells, links)) if lossy <= set(blame.cells)]
     # Where no one component explains all that was counted, only what stands still is sure: others may have been lucky.
     blames = whole or localise({cell_of(view.record): 1.0 for view in stuck}, links=links)
-    return [loss_verdict(Loss(blame, since_s, early)) for blame in blames]
+    return [loss_finding(PacketLoss(blame, since_s, early)) for blame in blames]
 
 
 def _of_pairs(cells: Iterable[Cell], links: Links) -> dict[Cell, set[str]]:
@@ -238,14 +238,14 @@ def _ends(cells: Iterable[Cell]) -> set[str]:
     return {nic for cell in cells for nic in cell[:2]}
 
 
-def loss_verdict(loss: Loss) -> Verdict:
+def loss_finding(loss: PacketLoss) -> Finding:
     """The verdict on a component that loses packets or lets them overtake one another."""
     blame = loss.blame
     early = f"{loss.early} packets came too early and were sent again, on {len(blame.cells)} ways that cross it"
     evidence = [early if loss.early else "packets were sent again that had arrived, and ways are slower by that"]
     if blame.alternatives:
         evidence.append("this traffic cannot tell it from " + " or ".join(map(str, blame.alternatives)))
-    return Verdict(
+    return Finding(
         Syndrome.COMMUNICATION_SLOW,
         Cause.PACKETS_LOST,
         blame.component,
@@ -258,7 +258,7 @@ def loss_verdict(loss: Loss) -> Verdict:
     )
 
 
-def counted(job: JobView, clocks: HostClocks, since_s: float) -> dict[str, Counts]:
+def nic_loss_counts(job: JobView, clocks: HostClocks, since_s: float) -> dict[str, Counts]:
     """What the NICs that counted anything since `since_s` (master's clock) have counted."""
     restless = (
         (nic, view, since_s - clocks.offset_s(view.host))

@@ -16,7 +16,7 @@ import numpy as np
 from c4bench.c4d.columns import Ints, Table
 from c4bench.c4d.connections import Connections
 from c4bench.c4d.localise import Cell
-from c4bench.c4d.ways import Measured, Ways
+from c4bench.c4d.ways import CellValues, CellIndex
 
 # Bytes count when acknowledged, seconds as they pass: a difference taken in the middle of a message is off by up to
 # one message, so it is taken when nothing is under way, or when one message in so many does not matter.
@@ -32,7 +32,7 @@ _ABSENT_SPANS = 8
 class Span(NamedTuple):
     """Seconds per byte of the cells that moved bytes; cells that connections were moved to; that began to carry."""
 
-    cells: Measured
+    cells: CellValues
     rerouted: frozenset[Cell]
     came: frozenset[Cell]
 
@@ -40,7 +40,7 @@ class Span(NamedTuple):
 class DelayMatrix:
     """Accumulates transfer time and bytes of each way between two NICs over the current span."""
 
-    def __init__(self, ways: Ways) -> None:
+    def __init__(self, ways: CellIndex) -> None:
         self._ways = ways
         # By the connection's row: the counters at its mark, and the way it took then.
         self._marks = Table(way=-1, source_port=0.0, messages=0.0, size_bytes=0.0, shared_s=0.0)
@@ -79,7 +79,7 @@ class DelayMatrix:
         usual_bytes = self._past["message_bytes"][rows]
         self._past["message_bytes"][rows] = np.maximum(message_bytes, _FOLLOWS * usual_bytes)
         told = rows[message_bytes > _SMALL * usual_bytes]
-        cells = Measured(self._ways, told, self._sums["shared_s"][told] / self._sums["size_bytes"][told])
+        cells = CellValues(self._ways, told, self._sums["shared_s"][told] / self._sums["size_bytes"][told])
         span = Span(cells, frozenset(self._rerouted), self._came(rows))
         for name in ("shared_s", "size_bytes", "messages"):
             self._sums[name][:] = 0.0

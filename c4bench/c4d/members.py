@@ -8,7 +8,7 @@ import numpy as np
 from c4bench.c4d.batch import Batch
 from c4bench.c4d.clocks import HostClocks
 from c4bench.c4d.columns import Bools, Floats, Index, Ints, Table, columns
-from c4bench.c4d.seats import Seats
+from c4bench.c4d.seats import RankMapping
 from c4bench.model.telemetry import CommRecord, OpRecord
 
 _COMM = attrgetter("comm")
@@ -23,7 +23,7 @@ class Members:
     `acts` has a row for each (communicator, host), `ranks` one for each rank of the job. Times are the hosts' own.
     """
 
-    def __init__(self, seats: Seats) -> None:
+    def __init__(self, seats: RankMapping) -> None:
         self.table = Table(comm=0, place=0, host=0, acts=0)
         self.acts = Table(comm=0, host=0, moved_s=_NEVER)
         self.ranks = Table(number=0, moved_s=_NEVER, acted_s=_NEVER, event_s=float("nan"))

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 
 from c4bench.c4d.job_view import JobView
-from c4bench.c4d.verdict import Verdict
-from c4bench.c4d.waits import Waits
+from c4bench.c4d.verdict import Finding
+from c4bench.c4d.waits import WaitForGraph
 from c4bench.model.diagnosis import Cause, Component, OperationSide, Syndrome
 from c4bench.model.telemetry import OpRecord
 
@@ -14,12 +14,12 @@ def side(op: OpRecord, ranks: Iterable[int]) -> OperationSide:
     return OperationSide(op.comm, op.seq, op.kind, op.dtype, op.size_bytes, "started", tuple(sorted(ranks)))
 
 
-def mismatch_verdict(job: JobView, graph: Waits, since_s: float) -> Verdict | None:
+def mismatch_finding(job: JobView, graph: WaitForGraph, since_s: float) -> Finding | None:
     """What the ranks disagree about; None if they agree."""
     return _different(job, graph, since_s) or _reordered(job, graph, since_s)
 
 
-def _different(job: JobView, graph: Waits, since_s: float) -> Verdict | None:
+def _different(job: JobView, graph: WaitForGraph, since_s: float) -> Finding | None:
     """Members of one communicator that give the same number to different operations."""
     for comm, seq in sorted({(op.comm, op.seq) for op in graph.pending.values()}):
         view = job.comms[comm]
@@ -41,7 +41,7 @@ def _cause(ops: list[OpRecord]) -> Cause:
     return Cause.SIZE_OR_SYNTAX_MISMATCH
 
 
-def _reordered(job: JobView, graph: Waits, since_s: float) -> Verdict | None:
+def _reordered(job: JobView, graph: WaitForGraph, since_s: float) -> Finding | None:
     """Ranks that have each entered first what the next has not yet entered: no timing could untie that."""
     ranks = graph.circle()
     if not ranks:
@@ -50,13 +50,13 @@ def _reordered(job: JobView, graph: Waits, since_s: float) -> Verdict | None:
     return _verdict(job, Cause.COLLECTIVE_ORDER_MISMATCH, operations, since_s)
 
 
-def _verdict(job: JobView, cause: Cause, operations: list[OperationSide], since_s: float) -> Verdict:
+def _verdict(job: JobView, cause: Cause, operations: list[OperationSide], since_s: float) -> Finding:
     called = [
         f"ranks {', '.join(map(str, op.ranks[:8]))} called {op.profiling_name} #{op.collective_seq_id} "
         f"({op.dtype}, {op.size_bytes} bytes) of {op.pg_name}"
         for op in operations
     ]
-    return Verdict(
+    return Finding(
         Syndrome.NON_COMMUNICATION_HANG,
         cause,
         Component("job", job.job),

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from c4bench.c4d.localise import Blame, Links
 from c4bench.c4d.switches import switches
 from c4bench.c4d.thresholds import PEER_RATIO
-from c4bench.c4d.verdict import Verdict
+from c4bench.c4d.verdict import Finding
 from c4bench.model.diagnosis import Cause, Component, Syndrome
 from c4bench.model.fabric import MissingLink
 
@@ -19,7 +19,7 @@ _WAYS_IN = 2
 BEYOND_SHARING = math.log(PEER_RATIO)
 
 
-class MissingLinks:
+class MissingLinkDetector:
     """Follows which of the missing links a job has lost, and says each once until it is back.
 
     That is at once where something is slower for want of it, and else when it has been missing for longer than a flap.
@@ -53,12 +53,12 @@ class MissingLinks:
         """These are findings of the job already, for whatever reason."""
         self._named_s |= {one.name: now_s for one in components if one.kind == "link"}
 
-    def lacked(self, wanting: Mapping[Blame, list[MissingLink]], onset_s: float) -> list[Verdict]:
+    def lacked(self, wanting: Mapping[Blame, list[MissingLink]], onset_s: float) -> list[Finding]:
         """On what is missing where something is slower for want of it, since `onset_s`."""
         times = Counter(one for found in wanting.values() for one in found if self._news(one))
         return self._say([one for one, _ in times.most_common()], wanting, onset_s)
 
-    def lasting(self, now_s: float, flap_s: float) -> list[Verdict]:
+    def lasting(self, now_s: float, flap_s: float) -> list[Finding]:
         """On what the job's ways led over and has been missing for longer than `flap_s`."""
         gone = (one for one in self._missing if one.name in self._used and now_s - one.missed_s > flap_s)
         lost = [one for one in gone if self._news(one)]
@@ -71,17 +71,17 @@ class MissingLinks:
         """
         named = (other for other in self._missing if self._named_s.get(other.name, -math.inf) >= other.heard_s)
         own = (other for other in self._missing if other.name in self._own)
-        return not at_once(one, (*self._said, *named, *own))
+        return not failed_together(one, (*self._said, *named, *own))
 
-    def _say(self, lost: Sequence[MissingLink], slower: Collection[Blame], onset_s: float) -> list[Verdict]:
+    def _say(self, lost: Sequence[MissingLink], slower: Collection[Blame], onset_s: float) -> list[Finding]:
         if not lost:
             return []
-        together = [one for one in self._missing if at_once(one, lost)]
+        together = [one for one in self._missing if failed_together(one, lost)]
         self._said += together
-        return [missing_verdict(together, lost, slower, onset_s)]
+        return [missing_links_finding(together, lost, slower, onset_s)]
 
 
-def lacking(
+def missing_links_behind(
     blame: Blame, links: Links, onset_s: float, span_s: float, missing: Collection[MissingLink]
 ) -> list[MissingLink]:
     """The missing links for want of which what a blame names became slower at `onset_s`; none where something else is.
@@ -97,14 +97,14 @@ def lacking(
     return met if not any(hops.isdisjoint(carrying) for hops in crossed) else []
 
 
-def at_once(one: MissingLink, others: Iterable[MissingLink]) -> bool:
+def failed_together(one: MissingLink, others: Iterable[MissingLink]) -> bool:
     """Whether a link may have gone with another, as those of a cable's two directions do."""
     return any(one.heard_s <= other.missed_s and other.heard_s <= one.missed_s for other in others)
 
 
-def missing_verdict(
+def missing_links_finding(
     together: Sequence[MissingLink], lacked: Sequence[MissingLink], slower: Collection[Blame], onset_s: float
-) -> Verdict:
+) -> Finding:
     """The finding on links that were missed `together`, of which a job `lacked` some, and may be `slower` for that.
 
     Others are missed with one that is silent because nothing leads beyond it. Where none was heard to be, nothing tells
@@ -122,7 +122,7 @@ def missing_verdict(
     evidence = [f"no probe crosses it since {first.heard_s:.3f} s, and {cost}"]
     if len(together) > 1:
         evidence.append(f"missed with it: {', '.join(one.name for one in together if one != first)}")
-    return Verdict(
+    return Finding(
         Syndrome.COMMUNICATION_SLOW,
         Cause.LINK_MISSING,
         component,

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from c4bench.c4d.localise import Blame, Cell
-from c4bench.c4d.oneway import OneWay
+from c4bench.c4d.oneway import OneWayDelays
 from c4bench.c4d.thresholds import ALARM_SPANS, NAME_SPANS, POINT_SPANS
-from c4bench.c4d.verdict import Verdict
+from c4bench.c4d.verdict import Finding
 from c4bench.model.diagnosis import Cause, Component, Syndrome
 
 
@@ -20,10 +20,10 @@ class Case(NamedTuple):
     spans: float
 
 
-class Naming:
+class DiagnosisGate:
     """Follows the cases of one job, span by span; one-way delays tell the sides of NICs."""
 
-    def __init__(self, oneway: OneWay) -> None:
+    def __init__(self, oneway: OneWayDelays) -> None:
         self._oneway = oneway
         self._alarmed_s: float | None = None
         self._before: set[Component] = set()
@@ -45,7 +45,7 @@ class Naming:
     def _named(self, kind: str) -> set[str]:
         return {component.name for component in self._standing if component.kind == kind}
 
-    def name(self, cases: list[Case], cells: Mapping[Cell, float], now_s: float) -> list[tuple[Verdict, float]]:
+    def name(self, cases: list[Case], cells: Mapping[Cell, float], now_s: float) -> list[tuple[Finding, float]]:
         """New verdicts with the time of their alarm; `cells` are the newest costs, seconds per byte."""
         lasting = [case for case in cases if case.spans >= ALARM_SPANS]
         self._alarmed_s = (self._alarmed_s or now_s) if lasting else None
@@ -85,7 +85,7 @@ class Naming:
         known = {(one.kind, one.name) for one in (*self._standing, *self._swept)}
         return (component.kind, component.name) in known
 
-    def _verdict(self, case: Case, cells: Mapping[Cell, float]) -> Verdict:
+    def _verdict(self, case: Case, cells: Mapping[Cell, float]) -> Finding:
         blame, onset_s, least, _ = case
         worst = max(blame.cells, key=lambda cell: cells.get(cell, 0.0))
         evidence = [f"{len(blame.cells)} cells slow, worst {worst[0]}>{worst[1]}: {cells[worst]:.3g} s/byte"]
@@ -94,7 +94,7 @@ class Naming:
             evidence.append(f"one-way delays have grown on its {component.side} side only")
         if blame.alternatives:
             evidence.append("this traffic cannot tell it from " + " or ".join(map(str, blame.alternatives)))
-        return Verdict(
+        return Finding(
             Syndrome.COMMUNICATION_SLOW,
             Cause.TRANSFER_SLOW,
             component,

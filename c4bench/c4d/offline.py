@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 
 from c4bench.c4d.detector import Detector
 from c4bench.model.diagnosis import Diagnosis
-from c4bench.model.recording import Judged, Record
+from c4bench.model.recording import Evaluated, Record
 from c4bench.model.telemetry import Window
 
 # A window further ahead of all others than this is a clock that was set, not time that passed.
@@ -45,7 +45,7 @@ def detect(records: Iterable[Record], detector: Detector | None = None) -> list[
     afterwards.
     """
     judge, kept = detector or Detector(), list(records)
-    told_when = any(isinstance(record, Judged) for record in kept)
+    told_when = any(isinstance(record, Evaluated) for record in kept)
     return [found for record in (kept if told_when else _timed(kept)) for found in judge.hear(record)]
 
 
@@ -56,8 +56,8 @@ def _timed(records: Iterable[Record]) -> Iterator[Record]:
         if isinstance(record, Window):
             came_s = clock.reads(record)
             if clock.now_s is not None and came_s > clock.now_s:
-                yield Judged(clock.now_s)
+                yield Evaluated(clock.now_s)
                 clock.now_s = came_s
         yield record
     if clock.now_s is not None:
-        yield Judged(clock.now_s)
+        yield Evaluated(clock.now_s)

@@ -59,7 +59,7 @@ class _Pairing:
             self._matched = (count, total_ns)
 
 
-class OneWay:
+class OneWayDelays:
     """Follows one job's connections."""
 
     def __init__(self) -> None:

@@ -7,21 +7,21 @@ lost, its host's other NICs carry its share, so that their slowness is no findin
 from c4bench.c4d.clocks import HostClocks
 from c4bench.c4d.connections import progress_s
 from c4bench.c4d.job_view import JobView
-from c4bench.c4d.verdict import Verdict
-from c4bench.model.diagnosis import Cause, Component, Diagnosis, Loss, Syndrome
+from c4bench.c4d.verdict import Finding
+from c4bench.model.diagnosis import Cause, Component, Diagnosis, NetworkLoss, Syndrome
 
 
-class Outages:
+class RankReportedLosses:
     """Of one job."""
 
     def __init__(self, view: JobView, clocks: HostClocks) -> None:
         self._view = view
         self._clocks = clocks
-        self._heard: list[tuple[str, Loss]] = []
+        self._heard: list[tuple[str, NetworkLoss]] = []
         self._standing: dict[Component, float] = {}
         self._back_s: dict[str, float] = {}
 
-    def hear(self, comm: str, loss: Loss) -> None:
+    def hear(self, comm: str, loss: NetworkLoss) -> None:
         """A member of a communicator has lost something."""
         if comm in self._view.comms and loss.rank in self._view.comms[comm].seats:
             self._heard.append((comm, loss))
@@ -42,12 +42,12 @@ class Outages:
         self._heard.clear()
         return found
 
-    def _late(self, comm: str, loss: Loss) -> bool:
+    def _late(self, comm: str, loss: NetworkLoss) -> bool:
         """Whether it is word of a loss that is over."""
         onset_s = self._onset_s(comm, loss)
         return any(onset_s < self._back_s.get(nic, onset_s) for nic in _nics(loss.component))
 
-    def _onset_s(self, comm: str, loss: Loss) -> float:
+    def _onset_s(self, comm: str, loss: NetworkLoss) -> float:
         """On the master's clock."""
         return loss.onset_s + self._clocks.offset_s(self._view.comms[comm].hosts[loss.rank])
 
@@ -65,12 +65,12 @@ class Outages:
             if ends <= {view.record.source, view.record.destination}
         )
 
-    def _verdict(self, comm: str, loss: Loss) -> Verdict:
+    def _verdict(self, comm: str, loss: NetworkLoss) -> Finding:
         view = self._view.comms[comm]
         evidence = [f"rank {view.seats[loss.rank]} and those it shares it with go on without it"]
         if loss.alternatives:
             evidence.append("their probes cannot tell it from " + " or ".join(map(str, loss.alternatives)))
-        return Verdict(
+        return Finding(
             Syndrome.COMMUNICATION_SLOW,
             Cause.CONNECTION_LOST,
             loss.component,

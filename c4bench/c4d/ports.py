@@ -7,14 +7,14 @@ from c4bench.c4d.devices import OFF, NicView
 from c4bench.c4d.job_view import JobView
 from c4bench.c4d.routes import Ways
 from c4bench.c4d.switches import switches
-from c4bench.c4d.verdict import Verdict
+from c4bench.c4d.verdict import Finding
 from c4bench.model.diagnosis import Cause, Component, Syndrome
 
 # A window tells of what happened up to one before.
 _SEEN_CADENCES = 2.0
 
 
-def fallen(job: JobView, clocks: HostClocks) -> dict[str, NicView]:
+def ports_down(job: JobView, clocks: HostClocks) -> dict[str, NicView]:
     """The job's NICs whose ports went down and whose ranks have done nothing since.
 
     A rank that went on had other NICs, or its port came back in time.
@@ -31,7 +31,7 @@ def fallen(job: JobView, clocks: HostClocks) -> dict[str, NicView]:
     }
 
 
-def port_verdicts(job: JobView, clocks: HostClocks, fell: Mapping[str, NicView]) -> list[Verdict]:
+def port_findings(job: JobView, clocks: HostClocks, fell: Mapping[str, NicView]) -> list[Finding]:
     """A switch, where all of its ports that the job uses fell; else what each NIC's port ends at."""
     verdicts, single = [], dict(fell)
     for switch, below in _switches(job.ways, job.users()).items():
@@ -58,11 +58,11 @@ def _ends(ways: Ways, nic: str, view: NicView) -> list[Component]:
     return [*(Component("link", link) for link in links), Component("nic", nic)]
 
 
-def _verdict(clocks: HostClocks, fell: Mapping[str, NicView], suspects: Iterable[Component]) -> Verdict:
+def _verdict(clocks: HostClocks, fell: Mapping[str, NicView], suspects: Iterable[Component]) -> Finding:
     component, *others = suspects
     onset_s = min(view.fell_s + clocks.offset_s(view.host) for view in fell.values() if view.fell_s is not None)
     evidence = tuple(f"{nic} says that its port went down ({view.fell_to})" for nic, view in fell.items())
-    return Verdict(
+    return Finding(
         Syndrome.COMMUNICATION_HANG,
         Cause.PORT_DOWN,
         component,

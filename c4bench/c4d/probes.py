@@ -27,15 +27,15 @@ _THIRD_PARTIES = 32
 _CARRIERS = ("nic", "path", "link", "switch")
 
 
-class Touched(NamedTuple):
+class FlowComponents(NamedTuple):
     """The components that a flow's data cross, and those that only its acknowledgements do."""
 
     crossed: frozenset[Component]
     returned: frozenset[Component]
 
-    def among(self, suspects: frozenset[Component]) -> "Touched":
+    def among(self, suspects: frozenset[Component]) -> "FlowComponents":
         """As far as it concerns these."""
-        return Touched(self.crossed & suspects, self.returned & suspects)
+        return FlowComponents(self.crossed & suspects, self.returned & suspects)
 
     def splits(self, one: Component, other: Component) -> bool:
         """Whether such a flow is bad for one of two suspects and good for the other."""
@@ -50,7 +50,7 @@ class ProbePlan(msgspec.Struct, frozen=True):
     inseparable: tuple[frozenset[Component], ...]
 
 
-class Paths:
+class ProbePaths:
     """What flows touch.
 
     `ways` are the links of flows as far as they are known; without them only NICs and paths are told apart. `used` are
@@ -69,7 +69,7 @@ class Paths:
         ports = self._used.get(pair) or self._known.get(pair) or (0,)
         return [(*pair, port) for port in sorted(ports)]
 
-    def touched(self, flow: Flow) -> Touched:
+    def touched(self, flow: Flow) -> FlowComponents:
         """Its source's transmitter, its destination's receiver, both NICs, its path, its links; the NICs' other sides.
 
         And the switches that its links lead to, by the same addresses.
@@ -83,7 +83,7 @@ class Paths:
             found.add(Component("path", f"{source}>{destination}"))
         found |= {Component(kind, hop) for hop in self._ways.get(flow, ()) for kind in ("link", "switch")}
         back = {Component("nic", source, "rx"), Component("nic", destination, "tx")}
-        return Touched(frozenset(found), frozenset(back))
+        return FlowComponents(frozenset(found), frozenset(back))
 
 
 def deciding_probes(job: JobView, suspects: Collection[Component]) -> tuple[ProbeFlow, ...]:
@@ -97,13 +97,13 @@ def deciding_probes(job: JobView, suspects: Collection[Component]) -> tuple[Prob
         used.setdefault((conn.source, conn.destination), set()).add(conn.source_port)
     rates = [8 * conn.size_bytes / conn.shared_s for conn in conns if conn.shared_s > 0]
     nics = {nic for pair in used for nic in pair}
-    return plan_probes(carriers, nics, Paths(job.ways, used), max(rates, default=0.0)).flows
+    return plan_probes(carriers, nics, ProbePaths(job.ways, used), max(rates, default=0.0)).flows
 
 
 def plan_probes(
     suspects: Collection[Component],
     nics: Iterable[str],
-    paths: Paths,
+    paths: ProbePaths,
     rate_bps: float,
     *,
     avoid: Collection[str] = (),
@@ -132,12 +132,12 @@ def plan_probes(
     return ProbePlan(tuple(probes), _groups(wanted, together))
 
 
-def _probe(flow: Flow, touched: Touched, rate_bps: float) -> ProbeFlow:
+def _probe(flow: Flow, touched: FlowComponents, rate_bps: float) -> ProbeFlow:
     crosses, returns = (tuple(sorted(part, key=str)) for part in touched)
     return ProbeFlow(*flow, rate_bps, _PROBE_S, crosses, returns)
 
 
-def shown(shares: Sequence[float], times: float) -> tuple[bool | None, ...]:
+def probe_outcomes(shares: Sequence[float], times: float) -> tuple[bool | None, ...]:
     """Whether each probe was bad, by the share of its NICs' rate that it came to (0 if it failed); None: cannot tell.
 
     What is sought makes transfers `times` as long. A probe is bad if it is nearer to that than to the best of all, and
@@ -147,7 +147,7 @@ def shown(shares: Sequence[float], times: float) -> tuple[bool | None, ...]:
     return tuple(share < bar * best if best > bar else None for share in shares)
 
 
-def remaining(
+def remaining_suspects(
     suspects: Iterable[Component], probes: Iterable[ProbeFlow], bad: Iterable[bool | None]
 ) -> frozenset[Component]:
     """The suspects that agree with what each probe showed; None where one had no answer, which refutes nobody.
@@ -161,18 +161,18 @@ def remaining(
     return left
 
 
-def _useful(suspects: Sequence[Component], nics: Sequence[str], paths: Paths) -> dict[Flow, Touched]:
+def _useful(suspects: Sequence[Component], nics: Sequence[str], paths: ProbePaths) -> dict[Flow, FlowComponents]:
     """What flows have to do with suspects: one flow of each kind, the first by name, since others tell the same."""
     wanted = frozenset(suspects)
     involved = sorted({nic for suspect in suspects for nic in _nics_of(suspect)})
     others = [nic for nic in sorted(nics) if nic not in involved][:_THIRD_PARTIES]
-    kinds: dict[Touched, Flow] = {}
+    kinds: dict[FlowComponents, Flow] = {}
     for flow in (flow for pair in _pairs(involved, others) for flow in paths.flows(pair)):
         kinds.setdefault(paths.touched(flow).among(wanted), flow)
     return {flow: touched for touched, flow in kinds.items()}
 
 
-def _apart(flows: Mapping[Flow, Touched]) -> list[Flow]:
+def _apart(flows: Mapping[Flow, FlowComponents]) -> list[Flow]:
     """A flow that has nothing to do with any suspect, to hold the others against; none where all have."""
     return [flow for flow, touched in flows.items() if not any(touched)][:1]
 

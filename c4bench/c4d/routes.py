@@ -8,7 +8,7 @@ from c4bench.model.recording import Way
 Ways = Mapping[tuple[str, str, int], tuple[str, ...]]
 
 
-class Routes(dict[tuple[str, str, int], tuple[str, ...]]):
+class KnownPaths(dict[tuple[str, str, int], tuple[str, ...]]):
     """Ways that become more; `learnt` is another number whenever something has been learnt."""
 
     def __init__(self, ways: Ways | None = None) -> None:

@@ -16,7 +16,7 @@ _Seating = dict[int, int]  # member -> rank of the job
 _CANDIDATES = 8
 
 
-class Seats:
+class RankMapping:
     """Seats all members known so far; what arrives later may seat them anew, and is counted in `changes`.
 
     A member that cannot be told from others on its host gets a negative number, the same in all communicators.

@@ -9,14 +9,14 @@ from c4bench.model.diagnosis import Component
 _MANY = 4
 
 
-class Side(NamedTuple):
+class MatrixSlice(NamedTuple):
     """A row, a column or the cells of a link; whether they are many."""
 
     component: Component
     many: bool
 
 
-def sides(departures: Mapping[Cell, float], links: Links) -> dict[Side, float]:
+def slice_departures(departures: Mapping[Cell, float], links: Links) -> dict[MatrixSlice, float]:
     """How far rows, columns and links with several cells depart as a whole: all but a quarter of their cells."""
     found: dict[Component, list[float]] = {}
     for cell, departure in departures.items():
@@ -25,7 +25,7 @@ def sides(departures: Mapping[Cell, float], links: Links) -> dict[Side, float]:
         for hop in links.get(cell, ()):
             found.setdefault(Component("link", hop), []).append(departure)
     return {
-        Side(side, len(values) >= _MANY): sorted(values)[len(values) // 4]
+        MatrixSlice(side, len(values) >= _MANY): sorted(values)[len(values) // 4]
         for side, values in found.items()
         if len(values) > 1
     }

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from c4bench.c4d.clocks import HostClocks
-from c4bench.c4d.verdict import Verdict
+from c4bench.c4d.verdict import Finding
 from c4bench.model.diagnosis import Cause, Component, Syndrome
 
 # One in so many hosts may be silent at once and still be named for it.
@@ -20,10 +20,10 @@ def silent_hosts(hosts: Iterable[str], clocks: HostClocks, since_s: float) -> se
     return silent if len(silent) <= max(1, len(every) // _SILENT_SHARE) else set()
 
 
-def silence_verdict(host: str, clocks: HostClocks, since_s: float, observed_s: float) -> Verdict:
+def silent_host_finding(host: str, clocks: HostClocks, since_s: float, observed_s: float) -> Finding:
     """A host that is on neither network while its ranks are awaited: its data network carries nothing either."""
     heard_s = clocks.last_heard_s(host)
-    return Verdict(
+    return Finding(
         Syndrome.COMMUNICATION_HANG,
         Cause.HOST_SILENT,
         Component("host", host),

@@ -6,30 +6,30 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from c4bench.c4d.answers import Answers
-from c4bench.c4d.busy import BusyNics
+from c4bench.c4d.answers import AckLossDetector
+from c4bench.c4d.busy import NicUtilisation
 from c4bench.c4d.clocks import HostClocks
 from c4bench.c4d.columns import Floats
 from c4bench.c4d.evidence import SLIGHT, Evidence, Weight
-from c4bench.c4d.explained import Explained
-from c4bench.c4d.fabric import Fabric
-from c4bench.c4d.floors import Baseline
+from c4bench.c4d.explained import BenignExplanations
+from c4bench.c4d.fabric import SharedFabric
+from c4bench.c4d.floors import DelayBaseline
 from c4bench.c4d.job_view import JobView
-from c4bench.c4d.localise import Blame, Cell, Links, localise, meeting, near, parts_of
-from c4bench.c4d.losses import Losses, counted, loss_verdict
+from c4bench.c4d.localise import Blame, Cell, Links, localise, shared_links, neighbouring_cells, parts_of
+from c4bench.c4d.losses import PacketLossDetector, nic_loss_counts, loss_finding
 from c4bench.c4d.matrix import DelayMatrix
-from c4bench.c4d.missing import MissingLinks
-from c4bench.c4d.naming import Case, Naming
-from c4bench.c4d.oneway import OneWay
-from c4bench.c4d.sides import Side, sides
+from c4bench.c4d.missing import MissingLinkDetector
+from c4bench.c4d.naming import Case, DiagnosisGate
+from c4bench.c4d.oneway import OneWayDelays
+from c4bench.c4d.sides import MatrixSlice, slice_departures
 from c4bench.c4d.sweep import slow_nics
 from c4bench.c4d.thresholds import ALARM_SPANS, UNSURE_SPANS, WARM_UP_SPANS, benign_stall_s
-from c4bench.c4d.unfinished import unfinished
-from c4bench.c4d.verdict import Verdict
-from c4bench.c4d.ways import Measured, Ways
+from c4bench.c4d.unfinished import in_flight_costs
+from c4bench.c4d.verdict import Finding
+from c4bench.c4d.ways import CellValues, CellIndex
 from c4bench.model.diagnosis import Component
 from c4bench.model.fabric import MissingLink
-from c4bench.model.recording import Swept
+from c4bench.model.recording import ProbeSweep
 
 # What must speak against a component in all, on the scale of `Evidence`, and against each of its cells.
 _ENOUGH = 1.0
@@ -44,30 +44,30 @@ _EARLY_S = 0.005
 _AT_ONCE_SPANS = 1.5
 
 
-class SlowNetwork:
+class NetworkSlownessDetector:
     """Follows one job's delay matrix, on a `fabric` with other jobs."""
 
-    def __init__(self, view: JobView, clocks: HostClocks, fabric: Fabric) -> None:
+    def __init__(self, view: JobView, clocks: HostClocks, fabric: SharedFabric) -> None:
         self._view = view
         self._clocks = clocks
         self._fabric = fabric
-        self._ways = Ways()
+        self._ways = CellIndex()
         self._matrix = DelayMatrix(self._ways)
-        self._baseline = Baseline(self._ways)
+        self._baseline = DelayBaseline(self._ways)
         self._newest: Floats = np.empty(0)
         self._evidence: Evidence[Cell] = Evidence(self._baseline.cell_chance)
-        self._sides: Evidence[Side] = Evidence(self._baseline.side_chance)
+        self._sides: Evidence[MatrixSlice] = Evidence(self._baseline.side_chance)
         self._opened_s: float | None = None
         self._lasted_s = 0.0
         self._spans = 0
-        self._oneway = OneWay()
-        self._naming = Naming(self._oneway)
-        self._unsure: deque[Measured] = deque()
-        self._losses = Losses()
-        self._answers = Answers(self._baseline.cell_chance)
-        self._busy = BusyNics(self._ways)
-        self._explained = Explained(view, fabric)
-        self._missing = MissingLinks()
+        self._oneway = OneWayDelays()
+        self._naming = DiagnosisGate(self._oneway)
+        self._unsure: deque[CellValues] = deque()
+        self._losses = PacketLossDetector()
+        self._answers = AckLossDetector(self._baseline.cell_chance)
+        self._busy = NicUtilisation(self._ways)
+        self._explained = BenignExplanations(view, fabric)
+        self._missing = MissingLinkDetector()
 
     def follow(self, now_s: float) -> None:
         """Take in the newest one-way delays, whether or not they will be needed."""
@@ -77,9 +77,9 @@ class SlowNetwork:
     def cells(self) -> dict[Cell, float]:
         """The newest delay matrix, seconds per byte."""
         rows = np.flatnonzero(~np.isnan(self._newest))
-        return dict(Measured(self._ways, rows, self._newest[rows]))
+        return dict(CellValues(self._ways, rows, self._newest[rows]))
 
-    def swept(self, swept: Swept) -> list[Verdict]:
+    def swept(self, swept: ProbeSweep) -> list[Finding]:
         """New verdicts on NICs after all have been probed; those that are named already are left out of it."""
         verdicts = slow_nics(swept, self._naming.nics)
         fresh = self._naming.swept(verdict.component for verdict in verdicts)
@@ -91,7 +91,7 @@ class SlowNetwork:
 
     def judge(
         self, now_s: float, span_s: float, *, disturbed: bool, uneven: bool = False
-    ) -> list[tuple[Verdict, float]]:
+    ) -> list[tuple[Finding, float]]:
         """New verdicts with the time of their alarm, once every `span_s`.
 
         A `disturbed` span (a rank has just become late, an operation stood still) makes transfers collide that
@@ -115,7 +115,7 @@ class SlowNetwork:
         self._newest = np.concatenate([self._newest, np.full(len(self._ways.cells) - len(self._newest), np.nan)])
         self._newest[cells.rows] = cells.figures
         departures = self._baseline.departures(cells)
-        counts = counted(self._view, self._clocks, opened_s)
+        counts = nic_loss_counts(self._view, self._clocks, opened_s)
         current = self._matrix.current() if counts else ()
         waiting = self._waiting(cells) if counts else {}
         self._losses.add(departures, self._baseline.high(), counts, opened_s, current, waiting)
@@ -128,12 +128,12 @@ class SlowNetwork:
 
     def _judge_span(
         self,
-        fresh: Measured,
-        departures: Measured,
+        fresh: CellValues,
+        departures: CellValues,
         opened_s: float,
         now_s: float,
         links: Links,
-    ) -> list[tuple[Verdict, float]]:
+    ) -> list[tuple[Finding, float]]:
         if not self._baseline.settled():
             # Few spans make no floor: who is beyond that from the first on would be so for good.
             departures = departures.pick(np.zeros(len(departures), np.bool_))
@@ -162,21 +162,21 @@ class SlowNetwork:
         return missing + self._naming.name([*busy, *(_case(blame, weights) for blame in blames)], fresh, now_s)
 
     def _judge_uneven(
-        self, fresh: Measured, opened_s: float, now_s: float, links: Links
-    ) -> list[tuple[Verdict, float]]:
+        self, fresh: CellValues, opened_s: float, now_s: float, links: Links
+    ) -> list[tuple[Finding, float]]:
         """The order of transfers is another, so that what cells have shown in even spans is none of their past."""
         self._evidence.clear()
         self._sides.clear()
         return self._naming.name(self._busy.judge_uneven(fresh, opened_s, links), fresh, now_s)
 
-    def _waiting(self, measured: Measured) -> dict[Cell, float]:
+    def _waiting(self, measured: CellValues) -> dict[Cell, float]:
         """How far cells depart at least of which nothing was measured, by transfers that have not ended."""
-        least = unfinished(self._view, self._clocks, self._matrix.message_bytes())
+        least = in_flight_costs(self._view, self._clocks, self._matrix.message_bytes())
         waiting = {cell: cost for cell, cost in least.items() if cell not in measured}
         departures = self._baseline.departures(self._ways.measured({**measured, **waiting}))
         return {cell: value for cell, value in departures.items() if cell in waiting}
 
-    def _busy_nics(self, fresh: Measured, opened_s: float, links: Links, blames: Iterable[Blame]) -> list[Case]:
+    def _busy_nics(self, fresh: CellValues, opened_s: float, links: Links, blames: Iterable[Blame]) -> list[Case]:
         """The NICs that are busy longer by what crosses no slow link, but for those another job has just come upon."""
         slow = self._naming.links | {blame.component.name for blame in blames if blame.component.kind == "link"}
         if slow:
@@ -187,21 +187,21 @@ class SlowNetwork:
             return []
         return [one for one in found if self._losses.concerned().isdisjoint(one.blame.cells)]
 
-    def _lost(self, now_s: float) -> list[tuple[Verdict, float]]:
+    def _lost(self, now_s: float) -> list[tuple[Finding, float]]:
         """Verdicts on what loses packets, each once until it heals."""
         found = self._losses.found(self._matrix.current(), self._view.suspect_links) or self._answers.found(
             self._view.returning
         )
         fresh = self._naming.fresh(loss.blame.component for loss in found)
-        return [(loss_verdict(loss), now_s) for loss in found if loss.blame.component in fresh]
+        return [(loss_finding(loss), now_s) for loss in found if loss.blame.component in fresh]
 
-    def _departing_sides(self, departures: Mapping[Cell, float], links: Links) -> dict[Side, float]:
+    def _departing_sides(self, departures: Mapping[Cell, float], links: Links) -> dict[MatrixSlice, float]:
         """How far the sides depart that any departing cell is part of, and those that did before; no other can."""
         shared = {part for cell in self._evidence.departing() for part in parts_of(cell, links)}
         shared |= {side.component.name for side in self._sides.departing()}
         if not shared:
             return {}
-        found = sides(near(departures, shared, links), links)
+        found = slice_departures(neighbouring_cells(departures, shared, links), links)
         return {side: value for side, value in found.items() if side.component.name in shared}
 
     def _excess(self, leaning: Mapping[Cell, float]) -> dict[Cell, float]:
@@ -210,7 +210,7 @@ class SlowNetwork:
         known = {**dict.fromkeys(self._baseline.known(), 0.0), **leaning}
         return {cell: value for cell, value in known.items() if cell in current}
 
-    def _learn(self, fresh: Measured, doubted: set[Cell], links: Links) -> None:
+    def _learn(self, fresh: CellValues, doubted: set[Cell], links: Links) -> None:
         """Learn from a span once it has shown not to open a departure; at once from the first few."""
         self._unsure.append(fresh)
         self._unlearn(doubted)
@@ -243,7 +243,7 @@ class SlowNetwork:
         wanting = {blame: found for blame, found in lacked.items() if found}
         return [blame for blame in blames if blame not in explained], wanting
 
-    def _lasting(self, now_s: float, links: Links) -> list[tuple[Verdict, float]]:
+    def _lasting(self, now_s: float, links: Links) -> list[tuple[Finding, float]]:
         """Verdicts on links that the job's ways led over, and that are missing for longer than what is benign."""
         self._missing.follow(self._fabric.missing, links)
         return [(verdict, now_s) for verdict in self._missing.lasting(now_s, benign_stall_s(self._view.period_s()))]
@@ -263,7 +263,7 @@ class SlowNetwork:
         ]
         if len(points) < _RIVALS:
             return [blame for blame in blames if blame in others or blame in points]
-        common = meeting(points, links, self._view.returning) if self._at_once(points, weights) else None
+        common = shared_links(points, links, self._view.returning) if self._at_once(points, weights) else None
         return others + ([common] if common else [])
 
     def _held_up(self, point: Blame, other: Blame, weights: Mapping[Cell, Weight]) -> bool:

@@ -8,20 +8,20 @@ from c4bench.c4d.clocks import HostClocks
 from c4bench.c4d.connections import ConnView, cell_of, progress_s
 from c4bench.c4d.job_view import JobView
 from c4bench.c4d.localise import Blame, Cell, Links, localise
-from c4bench.c4d.losses import counted, lost_verdict, unanswered_packets
+from c4bench.c4d.losses import nic_loss_counts, stalled_loss_finding, unanswered_packets
 from c4bench.c4d.mismatch import side
-from c4bench.c4d.verdict import Verdict, rank_component
-from c4bench.c4d.waits import Waits
+from c4bench.c4d.verdict import Finding, rank_component
+from c4bench.c4d.waits import WaitForGraph
 from c4bench.model.diagnosis import Cause, Component, Syndrome
 
 
-def stalled(job: JobView, clocks: HostClocks, graph: Waits, since_s: float, beside: Collection[int]) -> list[ConnView]:
+def stalled(job: JobView, clocks: HostClocks, graph: WaitForGraph, since_s: float, beside: Collection[int]) -> list[ConnView]:
     """Connections of operations that stand still whose bytes nobody takes, but for those `beside` the ranks given.
 
     Bytes that have arrived and still come again since `since_s` miss their acknowledgement; if they do not, it is the
     sender that does not look.
     """
-    counts = counted(job, clocks, since_s)
+    counts = nic_loss_counts(job, clocks, since_s)
     found = [job.conns[name] for name in graph.stuck]
     return [
         view
@@ -32,7 +32,7 @@ def stalled(job: JobView, clocks: HostClocks, graph: Waits, since_s: float, besi
     ]
 
 
-def gave_up_on(job: JobView, graph: Waits, rank: int, end_s: float, patience_s: float) -> list[ConnView]:
+def connections_given_up(job: JobView, graph: WaitForGraph, rank: int, end_s: float, patience_s: float) -> list[ConnView]:
     """Connections of `rank` that had stood still, carrying bytes, for `patience_s` when it ended (its own clock)."""
     op = graph.pending.get(rank)
     if op is None:
@@ -52,7 +52,7 @@ def unanswered(job: JobView) -> list[ConnView]:
     return [view for view in views if (job.sender(view), job.receiver(view)) in job.unanswered]
 
 
-def unanswered_credit(job: JobView, graph: Waits) -> list[ConnView]:
+def unanswered_credit(job: JobView, graph: WaitForGraph) -> list[ConnView]:
     """Connections whose receivers granted credit, and have said that nobody acknowledged it.
 
     They speak of the operation they are inside of; and where they have bytes under way to the same peer, of those.
@@ -69,13 +69,13 @@ def unanswered_credit(job: JobView, graph: Waits) -> list[ConnView]:
 
 
 def waiting_for_credit(
-    job: JobView, clocks: HostClocks, graph: Waits, since_s: float, beside: Collection[int]
+    job: JobView, clocks: HostClocks, graph: WaitForGraph, since_s: float, beside: Collection[int]
 ) -> list[ConnView]:
     """Connections that wait for credit though their receivers, who await them, granted it, but for those `beside`.
 
     That a receiver sends again, as its NIC counts since `since_s`, though no bytes are under way from there, tells so.
     """
-    again = {nic for nic, counts in counted(job, clocks, since_s).items() if counts.retransmits}
+    again = {nic for nic, counts in nic_loss_counts(job, clocks, since_s).items() if counts.retransmits}
     if not again:
         return []
     views = list(job.conns.values())
@@ -98,22 +98,22 @@ def _delivered(job: JobView, view: ConnView) -> bool:
     return arrived is not None and arrived >= view.record.messages + view.record.outstanding
 
 
-def network_verdict(
+def network_finding(
     job: JobView,
     clocks: HostClocks,
-    graph: Waits,
+    graph: WaitForGraph,
     stuck: Sequence[ConnView],
     since_s: float,
     credit: Sequence[ConnView] = (),
-) -> list[Verdict]:
+) -> list[Finding]:
     """The paths, NICs or links that stuck connections share, given those that worked after these had stopped.
 
     Of `credit` are connections whose receivers granted it in vain. Where packets still arrive, the network is not dead:
     it loses some, or only what comes back.
     """
-    if stuck and (lost := lost_verdict(job, clocks, stuck, since_s)):
+    if stuck and (lost := stalled_loss_finding(job, clocks, stuck, since_s)):
         return lost
-    counts = counted(job, clocks, since_s)
+    counts = nic_loss_counts(job, clocks, since_s)
     arriving = [view for view in stuck if unanswered_packets(_cell(view), counts)]
     dead = {_cell(view): view for view in stuck if view not in arriving}
     came = (view for view in credit if view.record.state != "credit")
@@ -184,7 +184,7 @@ def _back(view: ConnView) -> Cell:
     return (view.record.destination, view.record.source)
 
 
-def _blamed(job: JobView, graph: Waits, blame: Blame, own: Sequence[ConnView], since_s: float) -> Verdict:
+def _blamed(job: JobView, graph: WaitForGraph, blame: Blame, own: Sequence[ConnView], since_s: float) -> Finding:
     outstanding = sum(view.record.outstanding for view in own)
     unknown = sorted({job.sender(view) for view in own if job.sender(view) not in job.process})
     others = (*blame.alternatives, *(rank_component(job.job, rank) for rank in unknown))
@@ -195,7 +195,7 @@ def _blamed(job: JobView, graph: Waits, blame: Blame, own: Sequence[ConnView], s
     if others:
         evidence.append("could equally be " + " or ".join(map(str, others)))
     waiting = {job.sender(view): graph.pending.get(job.sender(view)) for view in own}
-    return Verdict(
+    return Finding(
         Syndrome.COMMUNICATION_HANG,
         Cause.CONNECTION_STALLED,
         blame.component,

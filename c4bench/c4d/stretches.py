@@ -10,7 +10,7 @@ from c4bench.c4d.columns import Bools, Floats, Ints
 STRETCH_SHARE = 1 / 8
 
 
-class Stretch(NamedTuple):
+class ComputeInterval(NamedTuple):
     """Computing of members (columns) up to an operation of theirs, a row for each communicator that has enough.
 
     `rows` are those of what was added; by member how long others waited for it at the ends, how much longer than
@@ -24,7 +24,7 @@ class Stretch(NamedTuple):
     lasted_s: Floats
 
 
-class Stretches:
+class ComputeIntervals:
     """The stretches that have not yet enough computing, by a communicator's row, of `size` members each."""
 
     def __init__(self, size: int) -> None:
@@ -39,7 +39,7 @@ class Stretches:
         self._sums_s = np.concatenate([self._sums_s, np.zeros((3, more, self._size))], axis=1)
         self._middle_s = np.concatenate([self._middle_s, np.zeros((more, 1))])
 
-    def add(self, rows: Ints, awaited_s: Floats, gap_s: Floats, entered_s: Floats, enough_s: float) -> Stretch:
+    def add(self, rows: Ints, awaited_s: Floats, gap_s: Floats, entered_s: Floats, enough_s: float) -> ComputeInterval:
         """Add an operation of each of these rows, after gaps between operations in which its members computed.
 
         What then has computed for `enough_s` is told, and begins anew.
@@ -53,7 +53,7 @@ class Stretches:
         told = rows[full]
         awaited, longer, _ = self._sums_s[:, told]
         lasted_s = np.where(begins, gap_s, entered_s - since_s)[full]
-        stretch = Stretch(full, awaited, longer, self._middle_s[told], lasted_s)
+        stretch = ComputeInterval(full, awaited, longer, self._middle_s[told], lasted_s)
         self._sums_s[:, told], self._middle_s[told] = 0.0, 0.0
         return stretch
 

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from itertools import chain, zip_longest
 
 from c4bench.c4d.localise import Cell
-from c4bench.c4d.verdict import Verdict
+from c4bench.c4d.verdict import Finding
 from c4bench.model.diagnosis import Cause, Component, ProbeFlow, Syndrome
 from c4bench.model.fabric import Nic
-from c4bench.model.recording import Swept
+from c4bench.model.recording import ProbeSweep
 
 Step = tuple[ProbeFlow, ...]
 
@@ -68,7 +68,7 @@ def _probe(source: Nic, destination: Nic) -> ProbeFlow:
     return ProbeFlow(source.name, destination.name, 0, rate_bps, _STEP_S, crosses)
 
 
-def slow_nics(swept: Swept, known: Set[str] = frozenset()) -> list[Verdict]:
+def slow_nics(swept: ProbeSweep, known: Set[str] = frozenset()) -> list[Finding]:
     """The NICs, or sides of NICs, whose probes took longer than others', whomever they met; but for those `known`.
 
     Probes that failed tell nothing of slowness. None of them do where hardly half came to what the best quarter did.
@@ -77,14 +77,14 @@ def slow_nics(swept: Swept, known: Set[str] = frozenset()) -> list[Verdict]:
     return [_verdict(component, cells, longer, swept.at_s) for component, cells in _to_blame(longer).items()]
 
 
-def unexplained(swept: Swept) -> bool:
+def unexplained(swept: ProbeSweep) -> bool:
     """Whether a probe was slow, and no NIC is to blame for it: something may have begun while others were sent."""
     longer = _longer(swept)
     explained = {cell for cells in _to_blame(longer).values() for cell in cells}
     return not _slow(longer) <= explained
 
 
-def _longer(swept: Swept, known: Set[str] = frozenset()) -> dict[Cell, float]:
+def _longer(swept: ProbeSweep, known: Set[str] = frozenset()) -> dict[Cell, float]:
     """How many times as long as usual probes took; empty where that cannot be told."""
     times: dict[Cell, float] = {
         (probe.source, probe.destination): 1 / share
@@ -121,9 +121,9 @@ def _to_blame(longer: Mapping[Cell, float]) -> dict[Component, list[Cell]]:
     }
 
 
-def _verdict(component: Component, cells: Sequence[Cell], longer: Mapping[Cell, float], at_s: float) -> Verdict:
+def _verdict(component: Component, cells: Sequence[Cell], longer: Mapping[Cell, float], at_s: float) -> Finding:
     went = ", ".join(f"{'>'.join(cell)} {1 / longer[cell]:.0%}" for cell in cells)
-    return Verdict(
+    return Finding(
         Syndrome.COMMUNICATION_SLOW,
         Cause.TRANSFER_SLOW,
         component,

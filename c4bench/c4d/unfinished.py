@@ -9,7 +9,7 @@ from c4bench.c4d.job_view import JobView
 from c4bench.c4d.localise import Cell
 
 
-def unfinished(job: JobView, clocks: HostClocks, message_bytes: Mapping[Cell, float]) -> dict[Cell, float]:
+def in_flight_costs(job: JobView, clocks: HostClocks, message_bytes: Mapping[Cell, float]) -> dict[Cell, float]:
     """Seconds per byte, at least, of each cell with messages under way of which none has been acknowledged for a while.
 
     `message_bytes` are a cell's usual message. All connections that a rank has on the NIC may share its time.

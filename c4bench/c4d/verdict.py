@@ -5,7 +5,7 @@ import msgspec
 from c4bench.model.diagnosis import Cause, Component, Diagnosis, OperationSide, ProbeFlow, Syndrome
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class Finding(msgspec.Struct, frozen=True):
     """What is wrong, with which component, since when (master's clock), and how that could be refuted."""
 
     syndrome: Syndrome

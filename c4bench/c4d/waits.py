@@ -17,7 +17,7 @@ from c4bench.model.telemetry import OpRecord
 Node = int | ConnKey
 
 
-class Waits(msgspec.Struct, frozen=True):
+class WaitForGraph(msgspec.Struct, frozen=True):
     """`pending`: the first uncompleted operation of each waiting rank; `edges`: whom each node waits for.
 
     `stuck` are the connections that carry unacknowledged messages of those operations, awaited or not.
@@ -70,7 +70,7 @@ class Waits(msgspec.Struct, frozen=True):
         return min(waiting) if waiting and len(waiting) == len(targets) else None
 
 
-def wait_graph(job: JobView) -> Waits:
+def wait_graph(job: JobView) -> WaitForGraph:
     """Who waits for whom in `job` now."""
     pending = first_uncompleted(job)
     stuck = _unacknowledged(job, pending)
@@ -79,7 +79,7 @@ def wait_graph(job: JobView) -> Waits:
     edges: dict[Node, frozenset[Node]] = {}
     for rank, op in pending.items():
         edges[rank] = absent[op.comm, op.seq] or frozenset[Node](stuck.get(op.comm, frozenset()))
-    return Waits(pending, edges, tuple(sorted(name for names in stuck.values() for name in names)))
+    return WaitForGraph(pending, edges, tuple(sorted(name for names in stuck.values() for name in names)))
 
 
 def first_uncompleted(job: JobView) -> dict[int, OpRecord]:

@@ -22,7 +22,7 @@ _MEMORY_OPS = 512
 _WELL_OPS = 64
 
 
-class Wandering:
+class IntermittentStragglers:
     """Counts the episodes of lateness of each of a job's members."""
 
     def __init__(self) -> None:

@@ -9,7 +9,7 @@ from c4bench.c4d.columns import Bools, Floats, Index, Ints
 from c4bench.c4d.localise import Cell
 
 
-class Ways:
+class CellIndex:
     """Cells of the delay matrix by number, in the order in which they were first seen."""
 
     def __init__(self) -> None:
@@ -46,16 +46,16 @@ class Ways:
         rows = self._rows.rows(cells, len(cells))
         return rows[rows >= 0]
 
-    def measured(self, cells: Mapping[Cell, float]) -> "Measured":
+    def measured(self, cells: Mapping[Cell, float]) -> "CellValues":
         """Figures given by cell."""
         rows = np.fromiter(map(self.row, cells), np.int64, len(cells))
-        return Measured(self, rows, np.fromiter(cells.values(), np.float64, len(cells)))
+        return CellValues(self, rows, np.fromiter(cells.values(), np.float64, len(cells)))
 
 
-class Measured(Mapping[Cell, float]):
+class CellValues(Mapping[Cell, float]):
     """A figure of each of some cells: `values`, by `rows`, their numbers, each once."""
 
-    def __init__(self, ways: Ways, rows: Ints, values: Floats) -> None:
+    def __init__(self, ways: CellIndex, rows: Ints, values: Floats) -> None:
         self.ways = ways
         self.rows = rows
         self.figures = values
@@ -74,9 +74,9 @@ class Measured(Mapping[Cell, float]):
         cells = self.ways.cells
         return dict(zip((cells[row] for row in self.rows.tolist()), self.figures.tolist(), strict=True))
 
-    def pick(self, which: Bools) -> "Measured":
+    def pick(self, which: Bools) -> "CellValues":
         """Some of them."""
-        return Measured(self.ways, self.rows[which], self.figures[which])
+        return CellValues(self.ways, self.rows[which], self.figures[which])
 
     def among(self, cells: Collection[Cell]) -> Bools:
         """Which of them are figures of these cells."""

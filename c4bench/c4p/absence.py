@@ -4,15 +4,15 @@ from collections.abc import Collection, Iterable
 
 import msgspec
 
-from c4bench.c4p.health import Health
-from c4bench.c4p.knowledge import Finding, Knowledge, Pair
+from c4bench.c4p.health import LinkHealth
+from c4bench.c4p.knowledge import PathChanges, PathKnowledge, Pair
 from c4bench.model.fabric import MissingLink
 
 
-class Absence:
+class MissingLinks:
     """A record of each missing link, kept for as long as `health` misses it."""
 
-    def __init__(self, knowledge: Knowledge, health: Health) -> None:
+    def __init__(self, knowledge: PathKnowledge, health: LinkHealth) -> None:
         self._knowledge, self._health = knowledge, health
         self._heard_s: dict[str, float] = {}
         self._lost: dict[str, MissingLink] = {}
@@ -22,11 +22,11 @@ class Absence:
         """Every missing link, by name."""
         return tuple(self._lost[hop] for hop in sorted(self._health.missing & self._lost.keys()))
 
-    def hear(self, found: Finding, now_s: float) -> None:
+    def hear(self, found: PathChanges, now_s: float) -> None:
         """Links have answered."""
         self._heard_s |= dict.fromkeys(found.heard, now_s)
 
-    def note(self, found: Finding, now_s: float) -> None:
+    def note(self, found: PathChanges, now_s: float) -> None:
         """Pairs have been learnt anew, and links may have been lost by that."""
         self.hear(found, now_s)
         missing = self._health.missing

@@ -12,7 +12,7 @@ Probe = tuple[str, str, int]
 Way = tuple[int, ...]
 
 
-class Answer(msgspec.Struct, frozen=True):
+class PathTrace(msgspec.Struct, frozen=True):
     """What one source port's probes heard: `hops` in order, `None` where a TTL stayed silent."""
 
     source: str
@@ -21,7 +21,7 @@ class Answer(msgspec.Struct, frozen=True):
     hops: tuple[str | None, ...]
 
 
-class Fan(NamedTuple):
+class EcmpGroup(NamedTuple):
     """A choice that many pairs share, such as all those between two leaves.
 
     `ways[i]` are the links (indices into `Atlas.hops`) that way i does not have in common with all others, `places`
@@ -33,7 +33,7 @@ class Fan(NamedTuple):
     ways: tuple[Way, ...]
 
 
-class Routes(NamedTuple):
+class PairPaths(NamedTuple):
     """The distinct ways between two NICs: way i of `fan` is reached by `source_ports[i]`.
 
     `common` are the links that every way crosses.
@@ -41,7 +41,7 @@ class Routes(NamedTuple):
 
     source_ports: tuple[int, ...]
     common: Way
-    fan: Fan
+    fan: EcmpGroup
 
     def hops(self, way: int) -> Way:
         """All links of a way, in the order in which they are crossed."""
@@ -68,7 +68,7 @@ class Atlas:
     """
 
     def __init__(
-        self, hops: tuple[str, ...], fans: tuple[Fan, ...], routes: Mapping[tuple[str, str], Routes], incomplete: int
+        self, hops: tuple[str, ...], fans: tuple[EcmpGroup, ...], routes: Mapping[tuple[str, str], PairPaths], incomplete: int
     ) -> None:
         self.hops = hops
         self.fans = fans
@@ -76,10 +76,10 @@ class Atlas:
         self._routes = dict(routes)
 
     @classmethod
-    def from_answers(cls, answers: Mapping[Probe, tuple[str | None, ...]] | Iterable[Answer]) -> Self:
+    def from_answers(cls, answers: Mapping[Probe, tuple[str | None, ...]] | Iterable[PathTrace]) -> Self:
         """Build from `{(source NIC, destination NIC, source port): hops}` or from `Answer`s, in any order."""
         if isinstance(answers, Mapping):
-            answers = (Answer(source, destination, port, hops) for (source, destination, port), hops in answers.items())
+            answers = (PathTrace(source, destination, port, hops) for (source, destination, port), hops in answers.items())
         heard = list(answers)
         lengths: dict[tuple[str, str], int] = {}
         for answer in heard:
@@ -106,12 +106,12 @@ class Atlas:
         routes = self.routes(source, destination)
         return tuple(self.path(routes, way) for way in range(len(routes.source_ports)))
 
-    def path(self, routes: Routes, way: int) -> Path:
+    def path(self, routes: PairPaths, way: int) -> Path:
         """One way of a pair's routes, by the hops' addresses."""
         names = self.hops
         return Path(routes.source_ports[way], tuple([names[hop] for hop in routes.hops(way)]))
 
-    def routes(self, source: str, destination: str) -> Routes:
+    def routes(self, source: str, destination: str) -> PairPaths:
         """The same as indices, for a planner's inner loop."""
         return self._routes.get((source, destination), NOWHERE)
 
@@ -134,7 +134,7 @@ class Atlas:
         return cls(*_index(lowest), document.incomplete)
 
 
-NOWHERE = Routes((), (), Fan(-1, (), ()))
+NOWHERE = PairPaths((), (), EcmpGroup(-1, (), ()))
 
 
 def _complete(hops: tuple[str | None, ...]) -> tuple[str, ...]:
@@ -143,22 +143,22 @@ def _complete(hops: tuple[str | None, ...]) -> tuple[str, ...]:
     return heard if len(heard) == len(hops) else ()
 
 
-def _numbered(routes: Routes) -> Iterator[tuple[int, Way]]:
+def _numbered(routes: PairPaths) -> Iterator[tuple[int, Way]]:
     return ((port, routes.hops(way)) for way, port in enumerate(routes.source_ports))
 
 
 def _index(
     lowest: Mapping[tuple[str, str], Mapping[tuple[str, ...], int]],
-) -> tuple[tuple[str, ...], tuple[Fan, ...], dict[tuple[str, str], Routes]]:
+) -> tuple[tuple[str, ...], tuple[EcmpGroup, ...], dict[tuple[str, str], PairPaths]]:
     names = tuple(sorted({hop for ways in lowest.values() for hops in ways for hop in hops}))
     number = {name: index for index, name in enumerate(names)}
-    fans: dict[tuple[Way, tuple[Way, ...]], Fan] = {}
+    fans: dict[tuple[Way, tuple[Way, ...]], EcmpGroup] = {}
     routes = {}
     for pair, ways in lowest.items():
         ordered = sorted((tuple([number[hop] for hop in hops]), port) for hops, port in ways.items())
         common, places, rest = _split([hops for hops, _ in ordered])
-        fan = fans.setdefault((places, rest), Fan(len(fans), places, rest)) if ordered else NOWHERE.fan
-        routes[pair] = Routes(tuple([port for _, port in ordered]), common, fan)
+        fan = fans.setdefault((places, rest), EcmpGroup(len(fans), places, rest)) if ordered else NOWHERE.fan
+        routes[pair] = PairPaths(tuple([port for _, port in ordered]), common, fan)
     return names, tuple(fans.values()), routes
 
 

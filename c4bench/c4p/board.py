@@ -7,13 +7,13 @@ import numpy as np
 
 from c4bench.c4p.atlas import Way
 from c4bench.c4p.conditions import Array
-from c4bench.c4p.fans import Fans, Links
+from c4bench.c4p.fans import EcmpGroups, Links
 
 _FIRST_SLOTS = 64
 UNPLACED = -1
 
 
-class Openings(NamedTuple):
+class OpenLinks(NamedTuple):
     """The closed links, and whether each fan has a way around them."""
 
     shut: frozenset[int]
@@ -24,14 +24,14 @@ class Openings(NamedTuple):
         return fan >= 0 and self.fans[fan] and self.shut.isdisjoint(common)
 
 
-class Board:
+class LinkLoadTable:
     """Loads are bits/s times the link's weight; a link of infinite weight is closed and its load infinite.
 
     A flow has a slot, the index of all arrays of flows; `way[slot]` is `UNPLACED` until `put`. `members[link]` are the
     slots of the flows that take a link by choice; links that a flow cannot avoid only count.
     """
 
-    def __init__(self, fans: Fans, weight: Array, background_bps: Array) -> None:
+    def __init__(self, fans: EcmpGroups, weight: Array, background_bps: Array) -> None:
         self.fans = fans
         self.open_weight = np.concatenate([weight, [0.0, np.inf]])
         self.bps = np.concatenate([background_bps, [0.0, 0.0]])
@@ -122,13 +122,13 @@ class Board:
         found: list[int] = np.flatnonzero(np.isinf(self.load[: self.fans.floor])).tolist()
         return found
 
-    def openings(self) -> "Openings":
+    def openings(self) -> "OpenLinks":
         """Which flows have a way without a closed link, as things stand."""
         shut = frozenset(self.shut())
         if not shut:
-            return Openings(shut, [size > 0 for size in self.fans.sizes])
+            return OpenLinks(shut, [size > 0 for size in self.fans.sizes])
         worst = self.load[self.fans.table].max(axis=2, initial=0.0)
-        return Openings(shut, np.isfinite(worst.min(axis=1, initial=np.inf)).tolist())
+        return OpenLinks(shut, np.isfinite(worst.min(axis=1, initial=np.inf)).tolist())
 
     def snapshot(self, links: Iterable[int]) -> list[tuple[int, float, float]]:
         """What `restore` needs to set these links back to the bit; subtracting would let rounding errors pile up."""

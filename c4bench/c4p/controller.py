@@ -4,24 +4,24 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from zlib import crc32
 
-from c4bench.c4p.absence import Absence
+from c4bench.c4p.absence import MissingLinks
 from c4bench.c4p.atlas import Atlas, Probe
 from c4bench.c4p.background import Background
-from c4bench.c4p.health import Health
-from c4bench.c4p.knowledge import PROBES, Knowledge, Pair, Trace
-from c4bench.c4p.lookout import Lookout
+from c4bench.c4p.health import LinkHealth
+from c4bench.c4p.knowledge import PROBES, PathKnowledge, Pair, Trace
+from c4bench.c4p.lookout import RetraceScheduler
 from c4bench.c4p.plans import Plans
 from c4bench.c4p.policy import PathPolicy
-from c4bench.c4p.roster import Roster
-from c4bench.c4p.tuning import Tuning
+from c4bench.c4p.roster import LiveFlows
+from c4bench.c4p.tuning import WeightTuner
 from c4bench.c4p.weights import connection
 from c4bench.model.diagnosis import Component, Diagnosis, Syndrome
 from c4bench.model.fabric import Flow, MissingLink, Path
-from c4bench.model.seat import seat
+from c4bench.model.seat import parse
 from c4bench.model.telemetry import ConnRecord
 
 
-class Controller:
+class PathController:
     """The state of one fabric's path planning.
 
     `port` and `weight` say what each live flow should do, `changes` counts what it has asked of them, `remarks` are
@@ -30,15 +30,15 @@ class Controller:
 
     def __init__(self, policy: PathPolicy = PathPolicy()) -> None:  # noqa: B008  (frozen)
         self.policy = policy
-        self.knowledge = Knowledge()
-        self.health = Health(policy.patience)
+        self.knowledge = PathKnowledge()
+        self.health = LinkHealth(policy.patience)
         self.remarks: list[str] = []
-        self._absence = Absence(self.knowledge, self.health)
-        self._roster = Roster(self.knowledge)
+        self._absence = MissingLinks(self.knowledge, self.health)
+        self._roster = LiveFlows(self.knowledge)
         self._plans = Plans(policy, self._roster, self.health, self.remarks)
-        self._lookout = Lookout(policy, self.knowledge, self.health)
+        self._lookout = RetraceScheduler(policy, self.knowledge, self.health)
         self._background = Background()
-        self._tuning = Tuning(policy.settle_s, policy.calm)
+        self._tuning = WeightTuner(policy.settle_s, policy.calm)
 
     @property
     def atlas(self) -> Atlas | None:
@@ -112,7 +112,7 @@ class Controller:
     def forget(self, job: str) -> None:
         """A job has ended."""
         mine = [live.flow for live in self._roster if live.flow.job == job]
-        self._tuning.forget({place.comm for flow in mine if (place := seat(flow))})
+        self._tuning.forget({place.comm for flow in mine if (place := parse(flow))})
         self.leave([flow.id for flow in mine])
         self._plans.forget(job)
 
@@ -126,7 +126,7 @@ class Controller:
 
     # What is heard of the fabric
 
-    def recall(self, saved: Knowledge) -> None:
+    def recall(self, saved: PathKnowledge) -> None:
         """Begin with what was learnt earlier: pairs that it is too old for are learnt anew before they are planned."""
         self.knowledge.recall(saved)
         self._plans.renew(self.knowledge.atlas())

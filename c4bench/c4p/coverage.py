@@ -5,7 +5,7 @@ from collections import defaultdict
 import msgspec
 
 from c4bench.c4p.atlas import Atlas
-from c4bench.c4p.unions import Unions
+from c4bench.c4p.unions import DisjointSets
 
 
 class Gap(msgspec.Struct, frozen=True, order=True):
@@ -32,7 +32,7 @@ def gaps(atlas: Atlas) -> tuple[Gap, ...]:
     Pairs are between the same leaves when any of their ways have the same links between first and last hop.
     """
     inner = {pair: {path.hops[1:-1] for path in atlas.paths(*pair)} - {()} for pair in atlas.pairs}
-    between: Unions[tuple[str, ...]] = Unions()
+    between: DisjointSets[tuple[str, ...]] = DisjointSets()
     for ways in filter(None, inner.values()):
         between.join(sorted(ways))
     known: dict[tuple[str, ...], set[tuple[str, ...]]] = defaultdict(set)

@@ -12,20 +12,20 @@ from c4bench.c4p.weights import connection
 from c4bench.model.fabric import Flow
 
 
-class Part(NamedTuple):
+class QpShare(NamedTuple):
     """Whose path a flow takes, which may be its own, and the share of its connection's load that it carries there."""
 
     leader: str
     share: float
 
 
-def crews(shares: Mapping[str, float], flows: Iterable[Flow]) -> dict[str, Part]:
+def assign_idle_qps(shares: Mapping[str, float], flows: Iterable[Flow]) -> dict[str, QpShare]:
     """The part of each flow by id: those without a share take the path of one of their connection's that has one.
 
     All who take a path carry the same; the crews are such that the largest part that any has to carry is least. Flows
     without an entry in `shares`, and connections without a share, are left out.
     """
-    found: dict[str, Part] = {}
+    found: dict[str, QpShare] = {}
     for members in _by_connection(shares, flows).values():
         sizes = Counter(flow for flow in members if shares[flow] > 0)
         leaders = dict(zip(sizes, sizes, strict=True))
@@ -33,7 +33,7 @@ def crews(shares: Mapping[str, float], flows: Iterable[Flow]) -> dict[str, Part]
             if flow not in leaders:
                 leaders[flow] = max(sizes, key=lambda one: shares[one] / sizes[one])
                 sizes[leaders[flow]] += 1
-        found |= {flow: Part(leader, shares[leader] / sizes[leader]) for flow, leader in leaders.items()}
+        found |= {flow: QpShare(leader, shares[leader] / sizes[leader]) for flow, leader in leaders.items()}
     return found
 
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from c4bench.c4p.atlas import Atlas
 from c4bench.c4p.conditions import Array, Conditions
-from c4bench.c4p.fans import Fans
-from c4bench.c4p.lanes import Lanes, Option
+from c4bench.c4p.fans import EcmpGroups
+from c4bench.c4p.lanes import PathChoices, PathChoice
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.fabric import Flow
 
@@ -62,8 +62,8 @@ class _Problem:
         self._shut = frozenset(np.flatnonzero(np.isinf(weight)).tolist())
         self.weight: Array = np.append(np.where(np.isinf(weight), 0.0, weight), 0.0)
         self.load: Array = np.append(conditions.background(atlas.hops), 0.0) * self.weight
-        fans = Fans(len(atlas.hops))
-        lanes = Lanes(atlas, fans, conditions.bonds)
+        fans = EcmpGroups(len(atlas.hops))
+        lanes = PathChoices(atlas, fans, conditions.bonds)
         counts: Counter[tuple[float, tuple[tuple[int, ...], ...]]] = Counter()
         for flow in flows:
             demand = flow.demand_bps * conditions.shares.get(flow.job, 1.0)
@@ -73,7 +73,7 @@ class _Problem:
         used = sorted({link for _, ways, _ in self.choices for way in ways for link in way})
         self.ceiling = float(self.load[used].max(initial=0.0) + self.weight[used].max(initial=0.0) * asked)
 
-    def _ways(self, lanes: Lanes, flow: Flow) -> tuple[tuple[int, ...], ...]:
+    def _ways(self, lanes: PathChoices, flow: Flow) -> tuple[tuple[int, ...], ...]:
         """The open ways of a flow, crossing planes only where there is no other."""
         for crossing in (False, True):
             (option,) = lanes.options([(flow.source, flow.destination)], crossing)
@@ -82,7 +82,7 @@ class _Problem:
         return ()
 
 
-def _all(option: Option) -> list[tuple[int, ...]]:
+def _all(option: PathChoice) -> list[tuple[int, ...]]:
     return [lane.routes.hops(way) for lane in option.lanes for way in range(len(lane.routes.source_ports))]
 
 

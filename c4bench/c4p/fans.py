@@ -6,12 +6,12 @@ import numpy as np
 import numpy.typing as npt
 
 from c4bench.c4p.atlas import Way
-from c4bench.c4p.unions import Unions
+from c4bench.c4p.unions import DisjointSets
 
 Links = npt.NDArray[np.intp]
 
 
-class Fans:
+class EcmpGroups:
     """`table[fan, way]` are the links of a way; `sizes[fan]` is how many ways there are.
 
     The table is rectangular: short ways are filled up with the link `floor`, which is never loaded, and fans of few
@@ -30,7 +30,7 @@ class Fans:
         self.table: Links = np.full((0, 0, 0), self.wall, dtype=np.intp)
         self.groups: list[Links] = []
         self.group_of: Links = np.full(links + 2, -1, dtype=np.intp)
-        self._together: Unions[int] = Unions()
+        self._together: DisjointSets[int] = DisjointSets()
         self._columns: set[tuple[int, ...]] = set()
 
     def extend(self, fans: Sequence[Sequence[Way]]) -> None:

@@ -4,14 +4,14 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from c4bench.c4p.board import Board
+from c4bench.c4p.board import LinkLoadTable
 from c4bench.c4p.fans import Links
 
 # Of ways whose worst link is the same, the one that is less loaded in all.
 _RATHER = 1e-7
 
 
-def place(board: Board, slots: Links) -> None:
+def place(board: LinkLoadTable, slots: Links) -> None:
     """Place flows that have a usable way and are not placed yet; equal flows in order of their slots in `slots`."""
     for batch in _batches(board, slots):
         fan = int(board.fan[batch[0]])
@@ -21,13 +21,13 @@ def place(board: Board, slots: Links) -> None:
             place_in_order(board, batch.tolist())
 
 
-def place_in_order(board: Board, slots: Iterable[int]) -> None:
+def place_in_order(board: LinkLoadTable, slots: Iterable[int]) -> None:
     """Place flows that have a usable way and are not placed yet, one by one."""
     for slot in slots:
         board.put(slot, _best(board, int(board.fan[slot]), float(board.demand[slot])))
 
 
-def _batches(board: Board, slots: Links) -> Iterator[Links]:
+def _batches(board: LinkLoadTable, slots: Links) -> Iterator[Links]:
     """The flows of one fan and one demand at a time, larger demands first."""
     order = slots[np.lexsort((board.fan[slots], -board.demand[slots]))]
     fan, demand = board.fan[order], board.demand[order]
@@ -35,14 +35,14 @@ def _batches(board: Board, slots: Links) -> Iterator[Links]:
     yield from np.split(order, cuts) if len(order) else ()
 
 
-def _best(board: Board, fan: int, demand: float) -> int:
+def _best(board: LinkLoadTable, fan: int, demand: float) -> int:
     """The way whose worst link is least loaded with the flow on it."""
     table = board.fans.table[fan]
     after = board.load[table] + demand * board.weight[table]
     return int((after.max(axis=1, initial=0.0) + _RATHER * after.sum(axis=1)).argmin())
 
 
-def _fill(board: Board, fan: int, demand: float, count: int) -> Links:
+def _fill(board: LinkLoadTable, fan: int, demand: float, count: int) -> Links:
     """Ways for `count` equal flows of a fan whose ways share no link, as if each went to the best in turn."""
     table = board.fans.table[fan]
     turn = np.arange(1, count + 1)

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import msgspec
 
 
-class Patience(msgspec.Struct, frozen=True):
+class HoldDown(msgspec.Struct, frozen=True):
     """How long a link that is back has to stay before it is used: `calm_s`, doubled with each loss within `memory_s`.
 
     Never more than `most_s`. A blamed link is tried again after `blame_s`.
@@ -26,10 +26,10 @@ class _Loss(msgspec.Struct):
     closed: bool = True
 
 
-class Health:
+class LinkHealth:
     """The links' states, by hop. Times are seconds on the caller's clock."""
 
-    def __init__(self, patience: Patience = Patience()) -> None:  # noqa: B008  (frozen)
+    def __init__(self, patience: HoldDown = HoldDown()) -> None:  # noqa: B008  (frozen)
         self._patience = patience
         self._losses: dict[str, _Loss] = {}
         self._blamed: dict[str, float] = {}

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
-from c4bench.c4p.atlas import Answer, Atlas, Probe
+from c4bench.c4p.atlas import PathTrace, Atlas, Probe
 from c4bench.errors import UsageError
 from c4bench.model.fabric import Path
 
@@ -34,7 +34,7 @@ class Entry(msgspec.Struct):
         return (self.agreed + 1) / (self.traced + 1)
 
 
-class Finding(msgspec.Struct, frozen=True):
+class PathChanges(msgspec.Struct, frozen=True):
     """What traces say against what was known.
 
     `changed` pairs have a port that leads elsewhere, or is new. `heard` are hops that answered; `silent` hops should
@@ -56,7 +56,7 @@ class _Document(msgspec.Struct, frozen=True):
     entries: tuple[tuple[str, str, dict[int, Entry]], ...]
 
 
-class Knowledge:
+class PathKnowledge:
     """Entries by pair of NICs and source port. Times are seconds on the clock of whoever gives them."""
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class Knowledge:
         newest = max((entry.confirmed_s for entry in self.entries(pair).values()), default=float("-inf"))
         return now_s - newest
 
-    def learn(self, traces: Mapping[Probe, Trace], now_s: float, how: str = PROBES) -> Finding:
+    def learn(self, traces: Mapping[Probe, Trace], now_s: float, how: str = PROBES) -> PathChanges:
         """Take over what traces have found; a trace that was not answered throughout leaves its entry as it was."""
         pairs = {(source, destination) for source, destination, _ in traces}
         before = self._over(pairs)
@@ -108,7 +108,7 @@ class Knowledge:
         gone = before.keys() - self._over(pairs).keys()
         crossed = {hop: frozenset(before.get(hop, ())) for hop in silent | gone}
         onward = _onward(ways, crossed)
-        return Finding(frozenset(changed), frozenset(heard), frozenset(silent), frozenset(gone), crossed, onward)
+        return PathChanges(frozenset(changed), frozenset(heard), frozenset(silent), frozenset(gone), crossed, onward)
 
     def _note(self, pair: Pair, port: int, known: Entry | None, hops: tuple[str, ...], now_s: float, how: str) -> bool:
         if known is not None and known.hops == hops:
@@ -127,9 +127,9 @@ class Knowledge:
                 found.setdefault(hop, set()).add(pair)
         return found
 
-    def between(self, nics: Collection[str]) -> "Knowledge":
+    def between(self, nics: Collection[str]) -> "PathKnowledge":
         """What is known of the pairs of these NICs."""
-        found = Knowledge()
+        found = PathKnowledge()
         found._entries = {pair: entries for pair, entries in self._entries.items() if set(pair) <= set(nics)}
         return found
 
@@ -138,7 +138,7 @@ class Knowledge:
         """Pairs that have been probed and nothing is known of, in order."""
         return tuple(sorted(self._unanswered))
 
-    def recall(self, saved: "Knowledge") -> None:
+    def recall(self, saved: "PathKnowledge") -> None:
         """Take over what was known earlier, with its age, of pairs that nothing is known of yet."""
         for pair in saved.pairs:
             self._entries.setdefault(pair, dict(saved.entries(pair)))
@@ -148,11 +148,11 @@ class Knowledge:
         return Atlas.from_answers(
             [
                 *(
-                    Answer(*pair, port, entry.hops)
+                    PathTrace(*pair, port, entry.hops)
                     for pair, entries in sorted(self._entries.items())
                     for port, entry in sorted(entries.items())
                 ),
-                *(Answer(*pair, 0, (None,)) for pair in sorted(self._unanswered)),
+                *(PathTrace(*pair, 0, (None,)) for pair in sorted(self._unanswered)),
             ]
         )
 
@@ -163,7 +163,7 @@ class Knowledge:
         )
 
     @classmethod
-    def from_json(cls, data: bytes) -> "Knowledge":
+    def from_json(cls, data: bytes) -> "PathKnowledge":
         """Read what `to_json` wrote. Raises UsageError for anything else."""
         try:
             document = msgspec.json.decode(data, type=_Document)

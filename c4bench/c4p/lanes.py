@@ -4,21 +4,21 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from c4bench.c4p.atlas import Atlas, Routes, Way
-from c4bench.c4p.fans import Fans
+from c4bench.c4p.atlas import Atlas, PairPaths, Way
+from c4bench.c4p.fans import EcmpGroups
 from c4bench.model.fabric import Path
 
 
-class Lane(msgspec.Struct, frozen=True, gc=False):
+class PortPair(msgspec.Struct, frozen=True, gc=False):
     """A pair of ports that a flow may use; its ways are numbered from `first`."""
 
     source: str
     destination: str
-    routes: Routes
+    routes: PairPaths
     first: int = 0
 
 
-class Option(msgspec.Struct, frozen=True, gc=False):
+class PathChoice(msgspec.Struct, frozen=True, gc=False):
     """What flows between two ends may choose between; `fan` is -1 where nothing is known.
 
     `common` are the links that every way crosses.
@@ -26,28 +26,28 @@ class Option(msgspec.Struct, frozen=True, gc=False):
 
     fan: int
     common: Way
-    lanes: tuple[Lane, ...]
+    lanes: tuple[PortPair, ...]
 
-    def at(self, way: int) -> tuple[Lane, int]:
+    def at(self, way: int) -> tuple[PortPair, int]:
         """The lane of a way, and its number there."""
         lane = next(lane for lane in reversed(self.lanes) if lane.first <= way)
         return lane, way - lane.first
 
 
-class Lanes:
+class PathChoices:
     """The options of every pair of ends, numbered in `fans` as they are asked for."""
 
-    def __init__(self, atlas: Atlas, fans: Fans, bonds: Mapping[str, tuple[str, ...]]) -> None:
+    def __init__(self, atlas: Atlas, fans: EcmpGroups, bonds: Mapping[str, tuple[str, ...]]) -> None:
         self._atlas, self._fans, self._bonds = atlas, fans, bonds
-        self._bonded: dict[tuple[str, str, bool], Option] = {}
+        self._bonded: dict[tuple[str, str, bool], PathChoice] = {}
         fans.extend([fan.ways for fan in atlas.fans])
 
-    def path(self, option: Option, way: int) -> tuple[str, str, Path]:
+    def path(self, option: PathChoice, way: int) -> tuple[str, str, Path]:
         """The ports that a way uses, and its path."""
         lane, index = (option.lanes[0], way) if len(option.lanes) == 1 else option.at(way)
         return lane.source, lane.destination, self._atlas.path(lane.routes, index)
 
-    def way(self, option: Option, source: str, destination: str, hops: tuple[str, ...]) -> int | None:
+    def way(self, option: PathChoice, source: str, destination: str, hops: tuple[str, ...]) -> int | None:
         """The number of the way between these ports over these hops; None where it is not among them."""
         for lane in option.lanes:
             if (lane.source, lane.destination) == (source, destination):
@@ -56,7 +56,7 @@ class Lanes:
                 return next((lane.first + way for way in found), None)
         return None
 
-    def options(self, pairs: Iterable[tuple[str, str]], crossing: bool) -> list[Option]:
+    def options(self, pairs: Iterable[tuple[str, str]], crossing: bool) -> list[PathChoice]:
         """The option of each pair of ends; between bonds in one plane, port i to port i, unless `crossing`."""
         if not self._bonds:
             return [self._plain(*pair) for pair in pairs]
@@ -65,32 +65,32 @@ class Lanes:
         self._number({key: self._lanes(*key) for key in new})
         return [self._bonded[key] if key in self._bonded else self._plain(*key[:2]) for key in keys]
 
-    def _plain(self, source: str, destination: str) -> Option:
+    def _plain(self, source: str, destination: str) -> PathChoice:
         routes = self._atlas.routes(source, destination)
-        return Option(routes.fan.number, routes.common, (Lane(source, destination, routes),))
+        return PathChoice(routes.fan.number, routes.common, (PortPair(source, destination, routes),))
 
-    def _lanes(self, source: str, destination: str, crossing: bool) -> Sequence[Lane]:
+    def _lanes(self, source: str, destination: str, crossing: bool) -> Sequence[PortPair]:
         here, there = self._bonds.get(source, (source,)), self._bonds.get(destination, (destination,))
         pairs = [(port, other) for port in here for other in there]
         if not crossing and len(here) == len(there):
             pairs = list(zip(here, there, strict=True))
-        lanes: list[Lane] = []
+        lanes: list[PortPair] = []
         first = 0
         for pair in pairs:
             routes = self._atlas.routes(*pair)
             if routes.source_ports:
-                lanes.append(Lane(pair[0], pair[1], routes, first))
+                lanes.append(PortPair(pair[0], pair[1], routes, first))
                 first += len(routes.source_ports)
         return lanes
 
-    def _number(self, bonded: Mapping[tuple[str, str, bool], Sequence[Lane]]) -> None:
+    def _number(self, bonded: Mapping[tuple[str, str, bool], Sequence[PortPair]]) -> None:
         numbers = range(len(self._fans.sizes), len(self._fans.sizes) + len(bonded))
         self._fans.extend([_ways(lanes, self._fans.floor) for lanes in bonded.values()])
         for number, (key, lanes) in zip(numbers, bonded.items(), strict=True):
-            self._bonded[key] = Option(number if lanes else -1, (), tuple(lanes))
+            self._bonded[key] = PathChoice(number if lanes else -1, (), tuple(lanes))
 
 
-def _ways(lanes: Sequence[Lane], floor: int) -> list[Way]:
+def _ways(lanes: Sequence[PortPair], floor: int) -> list[Way]:
     """All links of all ways: between different ports none is common by nature. Shorter ways end on `floor`."""
     ways = [lane.routes.hops(way) for lane in lanes for way in range(len(lane.routes.source_ports))]
     longest = max((len(way) for way in ways), default=0)

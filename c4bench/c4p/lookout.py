@@ -3,15 +3,15 @@
 from collections.abc import Iterable, Mapping
 from itertools import islice
 
-from c4bench.c4p.health import Health
-from c4bench.c4p.knowledge import Knowledge, Pair
+from c4bench.c4p.health import LinkHealth
+from c4bench.c4p.knowledge import PathKnowledge, Pair
 from c4bench.c4p.policy import PathPolicy
 
 
-class Lookout:
+class RetraceScheduler:
     """When paths were looked at last, and whether anything is amiss, which hurries the next look."""
 
-    def __init__(self, policy: PathPolicy, knowledge: Knowledge, health: Health) -> None:
+    def __init__(self, policy: PathPolicy, knowledge: PathKnowledge, health: LinkHealth) -> None:
         self._policy, self._knowledge, self._health = policy, knowledge, health
         self._looked_s = float("-inf")
         self._amiss = False

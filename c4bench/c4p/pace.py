@@ -12,7 +12,7 @@ _STILL_S = 0.1
 QpKey = tuple[str, int, int, str, str, int]
 
 
-class Lap(msgspec.Struct, frozen=True):
+class ThroughputSample(msgspec.Struct, frozen=True):
     """What a QP did between two looks: bytes acknowledged, and for how long any were on their way."""
 
     size_bytes: int
@@ -23,9 +23,9 @@ class Lap(msgspec.Struct, frozen=True):
         """Transfer time per byte; None where nothing was carried."""
         return self.transfer_s / self.size_bytes if self.size_bytes and self.transfer_s > 0 else None
 
-    def plus(self, other: "Lap") -> "Lap":
+    def plus(self, other: "ThroughputSample") -> "ThroughputSample":
         """Both together."""
-        return Lap(self.size_bytes + other.size_bytes, self.transfer_s + other.transfer_s)
+        return ThroughputSample(self.size_bytes + other.size_bytes, self.transfer_s + other.transfer_s)
 
 
 class _Seen(msgspec.Struct):
@@ -39,15 +39,15 @@ def key(record: ConnRecord) -> QpKey:
     return record.comm, record.rank, record.peer, record.source, record.destination, record.qp
 
 
-class Pace:
+class QpThroughput:
     """The newest record of every QP, and how fast it usually is."""
 
     def __init__(self) -> None:
         self._seen: dict[QpKey, _Seen] = {}
 
-    def feed(self, records: Iterable[ConnRecord], now_s: float) -> tuple[dict[QpKey, Lap], set[QpKey]]:
+    def feed(self, records: Iterable[ConnRecord], now_s: float) -> tuple[dict[QpKey, ThroughputSample], set[QpKey]]:
         """What each QP did since it was last fed, and those that are amiss: much slower than before, or at a stand."""
-        laps: dict[QpKey, Lap] = {}
+        laps: dict[QpKey, ThroughputSample] = {}
         amiss: set[QpKey] = set()
         for record in records:
             name = key(record)
@@ -56,7 +56,7 @@ class Pace:
                 self._seen[name] = _Seen(record, now_s)
                 continue
             transfer_s = transfer_until(record, now_s) - transfer_until(before.record, before.at_s)
-            lap = Lap(record.size_bytes - before.record.size_bytes, transfer_s)
+            lap = ThroughputSample(record.size_bytes - before.record.size_bytes, transfer_s)
             laps[name] = lap
             pace = lap.s_per_byte
             if record.outstanding and now_s - record.last_progress_s > _STILL_S:

@@ -7,11 +7,11 @@ import numpy as np
 
 from c4bench.c4p import greedy, restarts, search
 from c4bench.c4p.atlas import Atlas
-from c4bench.c4p.board import UNPLACED, Board
+from c4bench.c4p.board import UNPLACED, LinkLoadTable
 from c4bench.c4p.conditions import Conditions
-from c4bench.c4p.fans import Fans
-from c4bench.c4p.lanes import Lanes
-from c4bench.c4p.seating import Assignment, Seat, Seating
+from c4bench.c4p.fans import EcmpGroups
+from c4bench.c4p.lanes import PathChoices
+from c4bench.c4p.seating import Assignment, PlacedFlow, FlowPlacement
 from c4bench.c4p.weights import connection, shares
 from c4bench.errors import UsageError
 from c4bench.model.fabric import Flow, Path
@@ -52,12 +52,12 @@ class Planner:
         self._conditions = conditions or Conditions()
         self._conditions.check(atlas.hops)
         self._links = {hop: index for index, hop in enumerate(atlas.hops)}
-        fans = Fans(len(atlas.hops))
+        fans = EcmpGroups(len(atlas.hops))
         weights, background = self._conditions.weights(atlas.hops), self._conditions.background(atlas.hops)
-        lanes = Lanes(atlas, fans, self._conditions.bonds)
-        self._board = Board(fans, weights, background)
-        self._seating = Seating(lanes, self._board)
-        self._seats: dict[str, Seat] = {}
+        lanes = PathChoices(atlas, fans, self._conditions.bonds)
+        self._board = LinkLoadTable(fans, weights, background)
+        self._seating = FlowPlacement(lanes, self._board)
+        self._seats: dict[str, PlacedFlow] = {}
 
     @property
     def flows(self) -> tuple[Flow, ...]:
@@ -80,7 +80,7 @@ class Planner:
         """
         new = list(flows)
         self._check(new)
-        seats = [Seat(flow, self._demand(flow)) for flow in new]
+        seats = [PlacedFlow(flow, self._demand(flow)) for flow in new]
         self._seats |= {seat.flow.id: seat for seat in seats}
         return self._settle(seats, gain)
 
@@ -91,7 +91,7 @@ class Planner:
         """
         given = sorted(live, key=lambda one: one[0].id)
         self._check([flow for flow, _ in given])
-        seats = [Seat(flow, self._demand(flow)) for flow, _ in given]
+        seats = [PlacedFlow(flow, self._demand(flow)) for flow, _ in given]
         self._seats |= {seat.flow.id: seat for seat in seats}
         self._seating.choose(seats)
         ways = [
@@ -164,7 +164,7 @@ class Planner:
             self._board.ask(seat.slot, seat.option.common if seat.option else (), seat.demand_bps)
         return divided
 
-    def _resettle(self, seats: Sequence[Seat], gain: float | None) -> Change:
+    def _resettle(self, seats: Sequence[PlacedFlow], gain: float | None) -> Change:
         """Place flows again that are in the plan already; those that had a way count as moved."""
         before = {seat.flow.id: self._seating.assignment(seat) for seat in seats if seat.option}
         for seat in seats:
@@ -174,7 +174,7 @@ class Planner:
         moved = [now for now in change.placed if now.flow in before and now != before[now.flow]]
         return Change(placed, tuple(sorted([*change.moved, *moved], key=_flow_id)), change.stranded)
 
-    def _settle(self, seats: Sequence[Seat], gain: float | None) -> Change:
+    def _settle(self, seats: Sequence[PlacedFlow], gain: float | None) -> Change:
         """Place flows, first by moving them alone, then others where that pays."""
         seats = sorted(seats, key=lambda seat: seat.flow.id)
         self._seating.choose(seats)

@@ -5,12 +5,12 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from c4bench.c4p.atlas import Atlas
 from c4bench.c4p.conditions import Conditions
-from c4bench.c4p.crews import crews
+from c4bench.c4p.crews import assign_idle_qps
 from c4bench.c4p.findings import no_route
-from c4bench.c4p.health import Health
+from c4bench.c4p.health import LinkHealth
 from c4bench.c4p.planner import Planner
 from c4bench.c4p.policy import PathPolicy
-from c4bench.c4p.roster import Live, Roster
+from c4bench.c4p.roster import LiveFlow, LiveFlows
 from c4bench.model.fabric import Flow
 
 _SLACK = 0.01
@@ -22,7 +22,7 @@ class Plans:
     Nothing is planned before there is an `atlas`. What no way is open to is said in `remarks`.
     """
 
-    def __init__(self, policy: PathPolicy, roster: Roster, health: Health, remarks: list[str]) -> None:
+    def __init__(self, policy: PathPolicy, roster: LiveFlows, health: LinkHealth, remarks: list[str]) -> None:
         self.atlas: Atlas | None = None
         self._policy, self._roster, self._health, self._remarks = policy, roster, health, remarks
         self._planners: dict[str, Planner] = {}
@@ -82,7 +82,7 @@ class Plans:
 
     def rebuild(self) -> None:
         """Plan on the fabric as it is now, from where every flow is now."""
-        free: dict[str, list[Live]] = defaultdict(list)
+        free: dict[str, list[LiveFlow]] = defaultdict(list)
         for live in self._roster:
             if not live.pinned:
                 free[self._scope(live.flow)].append(live)
@@ -137,7 +137,7 @@ class Plans:
 
     def _divide(self, planner: Planner) -> None:
         """Share every connection's load anew; QPs without a share help the others."""
-        for flow, part in crews(planner.divide(), planner.flows).items():
+        for flow, part in assign_idle_qps(planner.divide(), planner.flows).items():
             self._roster.tell(self._roster[flow], self._roster[part.leader].planned, part.share)
 
     def _remark(self, stranded: Iterable[str]) -> None:

@@ -4,7 +4,7 @@ from typing import Literal
 
 import msgspec
 
-from c4bench.c4p.health import Patience
+from c4bench.c4p.health import HoldDown
 
 
 class PathPolicy(msgspec.Struct, frozen=True):
@@ -21,7 +21,7 @@ class PathPolicy(msgspec.Struct, frozen=True):
     scope: Literal["global", "job", "random"] = "global"
     dynamic: bool = True
     sharing: Literal["equal", "priority"] = "equal"
-    patience: Patience = Patience()
+    patience: HoldDown = HoldDown()
     look_s: float = 1.0
     hurry_s: float = 0.1
     settle_s: float = 0.25

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from c4bench.c4p.board import Board
+from c4bench.c4p.board import LinkLoadTable
 from c4bench.c4p.conditions import Array
 from c4bench.c4p.fans import Links
 
@@ -12,7 +12,7 @@ _ROUNDS = 8
 _DIGITS = 9
 
 
-def polish(board: Board, slots: Iterable[int]) -> None:
+def polish(board: LinkLoadTable, slots: Iterable[int]) -> None:
     """Move flows one at a time as long as that helps: also sideways at the top, for the sake of the links below."""
     order = sorted(slots)
     for _ in range(_ROUNDS):
@@ -21,7 +21,7 @@ def polish(board: Board, slots: Iterable[int]) -> None:
             return
 
 
-def _move(board: Board, slot: int) -> bool:
+def _move(board: LinkLoadTable, slot: int) -> bool:
     """Put the flow on the way with the lowest sorted loads, if that is lower than where it is."""
     here = int(board.way[slot])
     levels = _levels(board, slot)
@@ -33,7 +33,7 @@ def _move(board: Board, slot: int) -> bool:
     return True
 
 
-def _levels(board: Board, slot: int) -> list[list[float]]:
+def _levels(board: LinkLoadTable, slot: int) -> list[list[float]]:
     """By way: the loads of all links of all the flow's ways if it were there, highest first, as shares of the worst."""
     table = board.fans.table[board.fan[slot]]
     links, place = np.unique(table, return_inverse=True)
@@ -49,6 +49,6 @@ def _levels(board: Board, slot: int) -> list[list[float]]:
     return found
 
 
-def _added(board: Board, slot: int, table: Links) -> Array:
+def _added(board: LinkLoadTable, slot: int, table: Links) -> Array:
     added: Array = board.demand[slot] * board.weight[table]
     return added

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from c4bench.c4p import greedy, search
-from c4bench.c4p.board import Board
+from c4bench.c4p.board import LinkLoadTable
 from c4bench.c4p.conditions import Array
 from c4bench.c4p.fans import Links
 from c4bench.c4p.polish import polish
@@ -14,7 +14,7 @@ _SLACK = 1e-9
 _MOST_UNITS = 20_000
 
 
-def restart(board: Board, slots: Links, times: int, budget: int) -> None:
+def restart(board: LinkLoadTable, slots: Links, times: int, budget: int) -> None:
     """Place `slots` again from up to `times` random orders, and keep the best plan, which may be the present one."""
     polish(board, slots.tolist())
     best, ways = _levels(board), board.way[slots]
@@ -33,7 +33,7 @@ def restart(board: Board, slots: Links, times: int, budget: int) -> None:
     _put(board, slots, ways)
 
 
-def bound(board: Board) -> float:
+def bound(board: LinkLoadTable) -> float:
     """No placement has a lower worst load: what each group of links carries in all has to fit below it."""
     load = board.load[: board.fans.floor]
     given = load[(board.fans.group_of[: board.fans.floor] < 0) & np.isfinite(load)]
@@ -41,7 +41,7 @@ def bound(board: Board) -> float:
     return max([float(given.max(initial=0.0)), *floors])
 
 
-def _least(board: Board, group: Links) -> float:
+def _least(board: LinkLoadTable, group: Links) -> float:
     """The lowest level below which a group's flows fit, in multiples of the quantum beside what cannot move."""
     group = group[np.isfinite(board.load[group])]
     if not len(group) or not board.quantum:
@@ -61,7 +61,7 @@ def _fill(rest: Array, weight: Array, quantum: int, units: int) -> float:
     return float(np.partition(levels, units - 1, axis=None)[units - 1]) if units else 0.0
 
 
-def _levels(board: Board) -> list[float]:
+def _levels(board: LinkLoadTable) -> list[float]:
     """The loads of the open links, the most loaded first."""
     load = board.load[: board.fans.floor]
     found: list[float] = np.sort(load[np.isfinite(load)])[::-1].tolist()
@@ -75,7 +75,7 @@ def _orders(slots: list[int], times: int) -> Iterator[list[int]]:
         yield sorted(slots, key=lambda slot: ((slot + 1) * factor) % 2**32)
 
 
-def _put(board: Board, slots: Links, ways: Links) -> None:
+def _put(board: LinkLoadTable, slots: Links, ways: Links) -> None:
     for slot in slots.tolist():
         board.lift(slot)
     board.put_all(slots, ways)

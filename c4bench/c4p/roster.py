@@ -5,18 +5,18 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from c4bench.c4p.knowledge import Knowledge, Pair
+from c4bench.c4p.knowledge import PathKnowledge, Pair
 from c4bench.c4p.planner import ECMP
 from c4bench.c4p.seating import Assignment
 from c4bench.c4p.tuning import Connection
 from c4bench.model.fabric import Flow, Path
-from c4bench.model.seat import Seat, seat
+from c4bench.model.seat import QpAddress, parse
 
 # Shares closer than this are the same.
 _SAME = 1e-3
 
 
-class Live(msgspec.Struct):
+class LiveFlow(msgspec.Struct):
     """A flow that runs: where it is told to be, and the share of its connection's load it is told to carry.
 
     `planned` is the port the plan has for it; it is elsewhere while it helps another QP of its connection.
@@ -34,41 +34,41 @@ class Live(msgspec.Struct):
         return self.flow.source, self.flow.destination
 
 
-class Roster:
+class LiveFlows:
     """Live flows by id. `changes` counts what has been asked of them."""
 
-    def __init__(self, knowledge: Knowledge) -> None:
+    def __init__(self, knowledge: PathKnowledge) -> None:
         self.changes = 0
         self._knowledge = knowledge
-        self._live: dict[str, Live] = {}
+        self._live: dict[str, LiveFlow] = {}
 
     def __contains__(self, flow: object) -> bool:
         return flow in self._live
 
-    def __getitem__(self, flow: str) -> Live:
+    def __getitem__(self, flow: str) -> LiveFlow:
         return self._live[flow]
 
-    def __iter__(self) -> Iterator[Live]:
+    def __iter__(self) -> Iterator[LiveFlow]:
         return iter(self._live.values())
 
     def add(self, flow: Flow, weight: float) -> None:
         """A flow begins, left to ECMP so far."""
-        self._live[flow.id] = Live(flow, weight=weight)
+        self._live[flow.id] = LiveFlow(flow, weight=weight)
 
     def drop(self, flows: Iterable[str]) -> list[str]:
         """These flows have ended; which of them were live."""
         return [flow for flow in flows if self._live.pop(flow, None) is not None]
 
-    def path(self, live: Live) -> Path:
+    def path(self, live: LiveFlow) -> Path:
         """Where a flow is, as far as that is known."""
         return self._knowledge.path(live.pair, live.port) or ECMP
 
-    def planned(self, live: Live) -> Assignment:
+    def planned(self, live: LiveFlow) -> Assignment:
         """Where the plan has a flow, as far as that is known."""
         path = self._knowledge.path(live.pair, live.planned) or ECMP
         return Assignment(live.flow.id, path, *live.pair)
 
-    def tell(self, live: Live, port: int, weight: float) -> None:
+    def tell(self, live: LiveFlow, port: int, weight: float) -> None:
         """Have a flow be elsewhere, or carry another share, where that makes a difference."""
         here, there = (self._knowledge.path(live.pair, one) for one in (live.port, port))
         if here is None or there is None or here.hops != there.hops:
@@ -76,7 +76,7 @@ class Roster:
             live.port = port
         self.weigh(live, weight)
 
-    def weigh(self, live: Live, weight: float) -> None:
+    def weigh(self, live: LiveFlow, weight: float) -> None:
         """Have a flow carry another share, where that makes a difference."""
         if abs(live.weight - weight) > _SAME:
             self.changes += 1
@@ -103,10 +103,10 @@ class Roster:
                 found[hop] += live.flow.demand_bps
         return found
 
-    def by_connection(self) -> dict[Connection, list[Live]]:
+    def by_connection(self) -> dict[Connection, list[LiveFlow]]:
         """The flows of every connection, in order of their QPs."""
-        found: dict[Connection, list[tuple[Seat, Live]]] = defaultdict(list)
+        found: dict[Connection, list[tuple[QpAddress, LiveFlow]]] = defaultdict(list)
         for live in self:
-            if place := seat(live.flow):
+            if place := parse(live.flow):
                 found[place.comm, place.rank, place.peer, *live.pair].append((place, live))
         return {name: [live for _, live in sorted(mine, key=lambda one: one[0])] for name, mine in found.items()}

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from c4bench.c4p.board import Board
+from c4bench.c4p.board import LinkLoadTable
 from c4bench.c4p.conditions import Array
 from c4bench.c4p.fans import Links
 
@@ -23,7 +23,7 @@ _PATIENCE = 400
 _LEAST_PATIENCE = 6
 
 
-def improve(board: Board, movable: frozenset[int] | None, budget: int, gain: float = 0.0) -> int:
+def improve(board: LinkLoadTable, movable: frozenset[int] | None, budget: int, gain: float = 0.0) -> int:
     """Relieve links from the most loaded down, until none can be or `budget` looks have been spent; returns the rest.
 
     Only `movable` flows move, all with None. Each success lowers the sorted vector of link loads lexicographically, and
@@ -51,7 +51,7 @@ def _any(members: dict[int, None], movable: frozenset[int] | None) -> bool:
     return bool(members) if movable is None else not movable.isdisjoint(members)
 
 
-def _hopeful(board: Board, easing: float) -> list[int]:
+def _hopeful(board: LinkLoadTable, easing: float) -> list[int]:
     """The links that are not hopeless, all at once."""
     fans = board.fans
     if not fans.groups:
@@ -66,7 +66,7 @@ def _hopeful(board: Board, easing: float) -> list[int]:
     return found
 
 
-def _hopeless(board: Board, link: int, easing: float) -> bool:
+def _hopeless(board: LinkLoadTable, link: int, easing: float) -> bool:
     """Whether whatever leaves the link must lift another that can stand in for it as high, or it is level already.
 
     What the group of links carries in all is given, so one of them has to gain, by a multiple of the quantum.
@@ -77,7 +77,7 @@ def _hopeless(board: Board, link: int, easing: float) -> bool:
     return least >= float(board.load[link]) * easing
 
 
-def _lifted(board: Board, links: Links) -> tuple[Array, Array, Array]:
+def _lifted(board: LinkLoadTable, links: Links) -> tuple[Array, Array, Array]:
     """Of each link: its load with a quantum more, its capacity, and what it carries; nothing of closed links."""
     weight, load = board.weight[links], board.load[links]
     open_ = np.isfinite(load)
@@ -88,7 +88,7 @@ def _lifted(board: Board, links: Links) -> tuple[Array, Array, Array]:
 class _Chain:
     """One search for a chain of moves after which every link it touched is below `level`."""
 
-    def __init__(self, board: Board, movable: frozenset[int] | None, level: float, budget: int) -> None:
+    def __init__(self, board: LinkLoadTable, movable: frozenset[int] | None, level: float, budget: int) -> None:
         self.budget = budget
         self._board = board
         self._movable = movable

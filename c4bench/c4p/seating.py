@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from c4bench.c4p.board import UNPLACED, Board
+from c4bench.c4p.board import UNPLACED, LinkLoadTable
 from c4bench.c4p.fans import Links
-from c4bench.c4p.lanes import Lanes, Option
+from c4bench.c4p.lanes import PathChoices, PathChoice
 from c4bench.model.fabric import Flow, Path
 
 
@@ -20,24 +20,24 @@ class Assignment(msgspec.Struct, frozen=True, gc=False):
     destination: str
 
 
-class Seat(msgspec.Struct, eq=False, gc=False):
+class PlacedFlow(msgspec.Struct, eq=False, gc=False):
     """A flow of the plan: what it chooses from, and its slot on the board; neither while it is stranded."""
 
     flow: Flow
     demand_bps: float
-    option: Option | None = None
+    option: PathChoice | None = None
     slot: int = UNPLACED
     crossing: bool = False
 
 
-class Seating:
+class FlowPlacement:
     """Seats on a board; `by_slot` are those that have a slot."""
 
-    def __init__(self, lanes: Lanes, board: Board) -> None:
-        self.by_slot: dict[int, Seat] = {}
+    def __init__(self, lanes: PathChoices, board: LinkLoadTable) -> None:
+        self.by_slot: dict[int, PlacedFlow] = {}
         self._lanes, self._board = lanes, board
 
-    def choose(self, seats: Sequence[Seat]) -> None:
+    def choose(self, seats: Sequence[PlacedFlow]) -> None:
         """What each flow may choose between: within its plane where a way is open, else crossing, else nothing."""
         for crossing in (False, True):
             left = [seat for seat in seats if not seat.option]
@@ -49,7 +49,7 @@ class Seating:
                 if openings.admit(option.fan, option.common):
                     seat.option, seat.crossing = option, crossing
 
-    def sit(self, seats: Sequence[Seat]) -> Links:
+    def sit(self, seats: Sequence[PlacedFlow]) -> Links:
         """Slots for flows that have something to choose from; they are not placed yet."""
         options = [seat.option for seat in seats if seat.option]
         demands = [seat.demand_bps for seat in seats]
@@ -59,26 +59,26 @@ class Seating:
             self.by_slot[slot] = seat
         return slots
 
-    def rise(self, seat: Seat) -> None:
+    def rise(self, seat: PlacedFlow) -> None:
         """Give up the slot; the flow is stranded until it chooses again."""
         if seat.option:
             self._board.unseat(seat.slot, seat.option.common)
             del self.by_slot[seat.slot]
             seat.option, seat.slot, seat.crossing = None, UNPLACED, False
 
-    def way(self, seat: Seat, where: Assignment, crossed: Sequence[int]) -> int | None:
+    def way(self, seat: PlacedFlow, where: Assignment, crossed: Sequence[int]) -> int | None:
         """The way that a live flow is on, over the links `crossed`; None where that cannot be used."""
         if seat.option is None:
             return None
         way = self._lanes.way(seat.option, where.source, where.destination, where.path.hops)
         return way if np.isfinite(self._board.load[list(crossed)]).all() else None
 
-    def assignment(self, seat: Seat) -> Assignment:
+    def assignment(self, seat: PlacedFlow) -> Assignment:
         """Where a placed flow goes."""
         assert seat.option
         source, destination, path = self._lanes.path(seat.option, int(self._board.way[seat.slot]))
         return Assignment(seat.flow.id, path, source, destination)
 
-    def crossed(self, seat: Seat) -> list[int]:
+    def crossed(self, seat: PlacedFlow) -> list[int]:
         """The links that a flow is on."""
         return [*seat.option.common, *self._board.links(seat.slot)] if seat.option else []

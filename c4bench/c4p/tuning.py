@@ -3,39 +3,39 @@
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from c4bench.c4p.pace import Lap, Pace
+from c4bench.c4p.pace import ThroughputSample, QpThroughput
 from c4bench.c4p.weights import reweigh
 from c4bench.model.telemetry import ConnRecord
 
 Connection = tuple[str, int, int, str, str]
 
 
-class Tuning:
+class WeightTuner:
     """What telemetry has said of every connection since shares were last changed."""
 
     def __init__(self, settle_s: float, calm: float) -> None:
         self._settle_s, self._calm = settle_s, calm
-        self._pace = Pace()
-        self._gathered: dict[Connection, tuple[float, list[Lap]]] = {}
+        self._pace = QpThroughput()
+        self._gathered: dict[Connection, tuple[float, list[ThroughputSample]]] = {}
         self._usual: dict[Connection, float] = {}
 
-    def feed(self, records: Iterable[ConnRecord], now_s: float) -> tuple[dict[Connection, list[Lap]], set[Connection]]:
+    def feed(self, records: Iterable[ConnRecord], now_s: float) -> tuple[dict[Connection, list[ThroughputSample]], set[Connection]]:
         """The laps of every connection's QPs, in order of their numbers; and the connections with one amiss."""
         laps, amiss = self._pace.feed(records, now_s)
-        found: dict[Connection, list[Lap]] = defaultdict(list)
+        found: dict[Connection, list[ThroughputSample]] = defaultdict(list)
         for name in sorted(laps):
             found[name[:5]].append(laps[name])
         return found, {name[:5] for name in amiss}
 
     def judge(
-        self, place: Connection, weights: Sequence[float], laps: Sequence[Lap], now_s: float
+        self, place: Connection, weights: Sequence[float], laps: Sequence[ThroughputSample], now_s: float
     ) -> tuple[float, ...] | None:
         """New weights for a connection, None where the present ones stand.
 
         Laps are gathered until they say something, beginning with the first that lies wholly after the last change.
         """
         if place not in self._gathered:
-            self._gathered[place] = now_s, [Lap(0, 0.0)] * len(laps)
+            self._gathered[place] = now_s, [ThroughputSample(0, 0.0)] * len(laps)
             return None
         since_s, before = self._gathered[place]
         gathered = [one.plus(other) for one, other in zip(before, laps, strict=True)]
@@ -48,7 +48,7 @@ class Tuning:
         # Where nothing has become slower the plan's shares stand: a QP with little to do always looks fast.
         return self._corrected(weights, gathered) if pace > (1 + self._calm) * usual else None
 
-    def _corrected(self, weights: Sequence[float], laps: Sequence[Lap]) -> tuple[float, ...] | None:
+    def _corrected(self, weights: Sequence[float], laps: Sequence[ThroughputSample]) -> tuple[float, ...] | None:
         """Weights by what each QP carried in its time; None where not every QP has carried something."""
         carrying = [lap for weight, lap in zip(weights, laps, strict=True) if weight]
         if not any(lap.size_bytes for lap in carrying) or any(lap.transfer_s <= 0 for lap in carrying):

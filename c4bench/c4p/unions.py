@@ -6,7 +6,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T", bound=Hashable)
 
 
-class Unions(Generic[T]):
+class DisjointSets(Generic[T]):
     """Sets that only ever merge; what was never joined is alone."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from types import MappingProxyType
 import msgspec
 
 from c4bench.c4p.atlas import Atlas
-from c4bench.c4p.unions import Unions
+from c4bench.c4p.unions import DisjointSets
 
 
 class Link(msgspec.Struct, frozen=True, order=True):
@@ -24,7 +24,7 @@ class Link(msgspec.Struct, frozen=True, order=True):
     hop: str
 
 
-class Mismatch(msgspec.Struct, frozen=True, order=True):
+class Miscabling(msgspec.Struct, frozen=True, order=True):
     """A cable at `node` that is not as declared: None for one that is declared or found only."""
 
     node: str
@@ -58,19 +58,19 @@ def infer(atlas: Atlas, names: Mapping[str, str] = MappingProxyType({})) -> tupl
     )
 
 
-def compare(declared: Iterable[Link], found: Iterable[Link]) -> tuple[Mismatch, ...]:
+def compare(declared: Iterable[Link], found: Iterable[Link]) -> tuple[Miscabling, ...]:
     """Where the cables are not as declared. Both name switches alike: give `infer` the declared addresses' names."""
     wanted = Counter((link.source, link.target) for link in declared)
     seen = Counter((link.source, link.target) for link in found)
     absent, extra = _by_node(wanted - seen), _by_node(seen - wanted)
-    mismatches: list[Mismatch] = []
+    mismatches: list[Miscabling] = []
     for node in sorted(absent.keys() | extra.keys()):
         lost, got = sorted(absent[node]), sorted(extra[node])
-        mismatches += [Mismatch(node, *pair) for pair in zip_longest(lost, got)]
+        mismatches += [Miscabling(node, *pair) for pair in zip_longest(lost, got)]
     return tuple(mismatches)
 
 
-def misplaced(links: Iterable[Link], declared: Mapping[str, str]) -> tuple[Mismatch, ...]:
+def misplaced(links: Iterable[Link], declared: Mapping[str, str]) -> tuple[Miscabling, ...]:
     """NICs that hang on another switch than declared, in order; `declared` are switches by NIC.
 
     A switch is called what most of the NICs on it declare, and no two are called the same while there are names left.
@@ -82,7 +82,7 @@ def misplaced(links: Iterable[Link], declared: Mapping[str, str]) -> tuple[Misma
         if node not in called and name not in called.values():
             called[node] = name
     return tuple(
-        Mismatch(nic, declared[nic], called.get(node, node))
+        Miscabling(nic, declared[nic], called.get(node, node))
         for nic, node in sorted(on.items())
         if called.get(node) != declared[nic]
     )
@@ -117,7 +117,7 @@ def _neighbours(atlas: Atlas) -> tuple[dict[str, set[str]], dict[str, str]]:
 
 def _switches(before: Mapping[str, set[str]], ends: Mapping[str, str]) -> dict[str, str]:
     """One representative for all addresses of a switch."""
-    same: Unions[str] = Unions()
+    same: DisjointSets[str] = DisjointSets()
     for together in _same_switch(before, ends):
         if together:
             same.join(together)

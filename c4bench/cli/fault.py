@@ -21,7 +21,7 @@ from c4bench.inject.history import HistoryFile
 from c4bench.inject.places import Place
 from c4bench.inject.protocol import Applied
 from c4bench.inventory import Access, Inventory, load
-from c4bench.model.fault import FaultSpec, Parameter, Reach, TargetKind, Value
+from c4bench.model.fault import FaultSpec, Parameter, BlastRadius, TargetKind, Value
 
 if TYPE_CHECKING:
     from c4bench.cli import Commands
@@ -65,7 +65,7 @@ def _apply_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--look", default="300ms", metavar="TIME", help="how long the witness looks (300ms)")
     parser.add_argument("--last-nic", action="store_true", help="even if the host has no other NIC that works")
     parser.add_argument(
-        "--within", choices=list(Reach), default=Reach.HOST, help="refuse what reaches further than this (host)"
+        "--within", choices=list(BlastRadius), default=BlastRadius.HOST, help="refuse what reaches further than this (host)"
     )
     parser.add_argument("--history", type=Path, help="where it is noted (~/.local/state/c4bench/faults.jsonl)")
     parser.set_defaults(run=_apply)
@@ -126,7 +126,7 @@ def _held(
     arguments: argparse.Namespace,
 ) -> Iterator[list[Applied]]:
     lease_s, witness_s = (_time(arguments, name) for name in ("lease", "look"))
-    last_nic, within = bool(arguments.last_nic), Reach(arguments.within)
+    last_nic, within = bool(arguments.last_nic), BlastRadius(arguments.within)
     limits = {"lease_s": lease_s, "witness_s": witness_s}
     if spec.target is TargetKind.COMPOUND:
         with injector.apply_compound(spec.name, targets, **limits, last_nic=last_nic, within=within) as found:

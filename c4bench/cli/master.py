@@ -19,7 +19,7 @@ from c4bench.model.event import Diagnosed, Event
 from c4bench.model.fabric import Host
 from c4bench.model.steering import Policy
 from c4bench.record.encoding import encode
-from c4bench.wire.messages import PORT, Launch
+from c4bench.wire.messages import PORT, LaunchJob
 from c4bench.wire.trust import OBSERVER, OPERATOR
 from c4bench.workload.jobs import job, place
 
@@ -161,7 +161,7 @@ def _put_back(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _launch(path: Path, hosts: tuple[Host, ...]) -> Launch:
+def _launch(path: Path, hosts: tuple[Host, ...]) -> LaunchJob:
     """What JOB.yml asks for. Raises UsageError naming the file and what is wrong."""
     try:
         wanted = msgspec.convert(yaml.safe_load(path.read_bytes()), JobFile)
@@ -175,4 +175,4 @@ def _launch(path: Path, hosts: tuple[Host, ...]) -> Launch:
         raise UsageError(f"{path}: no host {strange[0]!r} in the inventory; there are {', '.join(known)}")
     used = place([known[name] for name in names])
     spec = job(wanted.name, wanted.program, used, seed=wanted.seed, **wanted.parameters)
-    return Launch(spec, wanted.policy, tuple(known[name] for name in wanted.spares))
+    return LaunchJob(spec, wanted.policy, tuple(known[name] for name in wanted.spares))

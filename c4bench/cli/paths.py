@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from c4bench.c4p.coverage import gaps
-from c4bench.c4p.knowledge import Knowledge, Pair
+from c4bench.c4p.knowledge import PathKnowledge, Pair
 from c4bench.c4p.wiring import infer, misplaced
 from c4bench.control.cluster import Cluster
 from c4bench.control.saved_paths import SavedPaths
@@ -64,18 +64,18 @@ def _run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _learn(arguments: argparse.Namespace, ends: list[Host], saved: SavedPaths) -> Knowledge:
+def _learn(arguments: argparse.Namespace, ends: list[Host], saved: SavedPaths) -> PathKnowledge:
     """Have the agents trace, and keep what they find."""
     address, _, port = arguments.listen.rpartition(":")
     with Cluster(ends, arguments.trust, address, int(port)) as cluster:
         cluster.wait_hosts([host.name for host in ends], _AGENTS_WITHIN_S)
         cluster.learn_paths(range(_FIRST_PORT, _FIRST_PORT + arguments.ports))
-        known = Knowledge.from_json(cluster.known_paths().to_json())
-    saved.save(Knowledge.from_json(known.to_json()))
+        known = PathKnowledge.from_json(cluster.known_paths().to_json())
+    saved.save(PathKnowledge.from_json(known.to_json()))
     return known
 
 
-def _miscabled(known: Knowledge, inventory: Inventory) -> list[str]:
+def _miscabled(known: PathKnowledge, inventory: Inventory) -> list[str]:
     """NICs that are not where the inventory says (`c4.nics[].leaf`), by all paths that are known."""
     stated = {
         nic.name: facts.leaf.partition("/")[0]
@@ -85,7 +85,7 @@ def _miscabled(known: Knowledge, inventory: Inventory) -> list[str]:
     return [str(one) for one in misplaced(infer(known.atlas()), {nic: leaf for nic, leaf in stated.items() if leaf})]
 
 
-def table(known: Knowledge, pair: Pair, now_s: float) -> list[str]:
+def table(known: PathKnowledge, pair: Pair, now_s: float) -> list[str]:
     """Every way of a pair, with the source ports that take it, how old that is, and how sure."""
     ways: dict[tuple[str, ...], list[int]] = defaultdict(list)
     for port, entry in sorted(known.entries(pair).items()):

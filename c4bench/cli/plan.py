@@ -12,7 +12,7 @@ import yaml
 from c4bench.c4p.atlas import Atlas
 from c4bench.c4p.conditions import Conditions
 from c4bench.c4p.coverage import gaps
-from c4bench.c4p.crews import crews
+from c4bench.c4p.crews import assign_idle_qps
 from c4bench.c4p.exact import least_worst_load
 from c4bench.c4p.findings import no_route, shortages
 from c4bench.c4p.planner import ECMP, Planner
@@ -74,7 +74,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _placed(planner: Planner, flows: Sequence[Flow]) -> list[_Placed]:
     """The answer in the order of the flows; those without a route are left to ECMP."""
-    parts = crews(planner.divide(), flows)
+    parts = assign_idle_qps(planner.divide(), flows)
     found = {one.flow: one for one in planner.assignments()}
     return [
         _Placed(flow.id, one.path, one.source, one.destination, round(part.share, 6))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from c4bench.collective import lanes
-from c4bench.collective.lanes import Cut
+from c4bench.collective.lanes import ChunkedShare
 from c4bench.collective.memory import Array
 from c4bench.collective.schedule import Span
 
@@ -16,22 +16,22 @@ _PACKET_BYTES = 4 << 10
 MOST_FINER = 4
 
 
-class Carriage(NamedTuple):
+class ChannelSplit(NamedTuple):
     """By channels in proportion to `weights`, 0 spares one, in messages up to `chunk_bytes`, `window` at a time."""
 
     weights: tuple[int, ...]
     chunk_bytes: int
     window: int
 
-    def by(self, channels: frozenset[int]) -> "Carriage":
+    def by(self, channels: frozenset[int]) -> "ChannelSplit":
         """The same by some of its channels only."""
         return self._replace(weights=tuple(w if c in channels else 0 for c, w in enumerate(self.weights)))
 
-    def without(self, channels: frozenset[int]) -> "Carriage":
+    def without(self, channels: frozenset[int]) -> "ChannelSplit":
         """The same by all but these channels."""
         return self.by(frozenset(range(len(self.weights))) - channels)
 
-    def finer(self, share_bytes: int, chunks: int) -> "Carriage":
+    def finer(self, share_bytes: int, chunks: int) -> "ChannelSplit":
         """The same in so many chunks of a share, so that the way of the first counts for little.
 
         No fewer bytes are under way: an acknowledgement waits behind all that its sender has queued.
@@ -41,7 +41,7 @@ class Carriage(NamedTuple):
         times = min(MOST_FINER, -(-self.chunk_bytes // chunk_bytes))
         return self._replace(chunk_bytes=chunk_bytes, window=times * self.window)
 
-    def cuts(self, segments: Sequence[Span], array: Array) -> list[tuple[int, Cut]]:
+    def cuts(self, segments: Sequence[Span], array: Array) -> list[tuple[int, ChunkedShare]]:
         """Each used channel and its share of every segment: one channel where the array is not worth more."""
         used = [channel for channel, weight in enumerate(self.weights) if weight]
         if array.nbytes < len(self.weights) * _LANE_BYTES:

@@ -13,8 +13,8 @@ from c4bench.collective.errors import CollectiveError
 from c4bench.collective.group import Group
 from c4bench.collective.memory import Array
 from c4bench.collective.options import Options
-from c4bench.collective.process import Process
-from c4bench.collective.resilience import Resilience
+from c4bench.collective.process import RankProcess
+from c4bench.collective.resilience import ResilienceCounters
 from c4bench.collective.wire import Signature
 from c4bench.errors import UsageError
 from c4bench.model.telemetry import Member
@@ -34,7 +34,7 @@ class Communicator:
     """
 
     def __init__(
-        self, name: str, rank: int, members: Sequence[Member], process: Process, options: Options | None = None
+        self, name: str, rank: int, members: Sequence[Member], process: RankProcess, options: Options | None = None
     ) -> None:
         self.name, self.rank, self.size = name, rank, len(members)
         self.options = options or Options()
@@ -164,7 +164,7 @@ class Communicator:
         self._group.outlet(peer, channel).weigh(weights)
 
     @property
-    def resilience(self) -> Resilience | None:
+    def resilience(self) -> ResilienceCounters | None:
         """What resilience has done so far in this communicator's own connections; None where it is off."""
         found = self._group.resilience
         if not (found and self._degraded):
@@ -241,7 +241,7 @@ def _signature(kind: str, array: Array, *, reduction: str = "", root: int = 0) -
     return Signature(kind, str(array.dtype), reduction, root, array.nbytes)
 
 
-def _degraded(group: Group, members: Sequence[Member], process: Process) -> "DegradedReduce":
+def _degraded(group: Group, members: Sequence[Member], process: RankProcess) -> "DegradedReduce":
     from c4bench.collective.degraded import DegradedReduce  # noqa: PLC0415  (few ranks need it: ADR 0005)
 
     return DegradedReduce(group, members, process)

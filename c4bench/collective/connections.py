@@ -3,21 +3,21 @@
 from collections.abc import Mapping, Sequence
 
 from c4bench.collective import schedule
-from c4bench.collective.carriage import Carriage
-from c4bench.collective.ends import Inlet, Outlet
-from c4bench.collective.fabrics import Fabric
-from c4bench.collective.wiring import Site
+from c4bench.collective.carriage import ChannelSplit
+from c4bench.collective.ends import ReceiveEndpoint, SendEndpoint
+from c4bench.collective.fabrics import TransportBackend
+from c4bench.collective.wiring import RankEndpointContext
 
-Ends = tuple[dict[int, Outlet], dict[int, Inlet]]
+Ends = tuple[dict[int, SendEndpoint], dict[int, ReceiveEndpoint]]
 
 
 class Connections:
     """Connected as a ring; or, not `closed`, as a line from rank 0. `ring` has this rank's ends, by channel."""
 
-    def __init__(self, site: Site, fabric: Fabric, *, closed: bool) -> None:
+    def __init__(self, site: RankEndpointContext, fabric: TransportBackend, *, closed: bool) -> None:
         self._site, self._fabric = site, fabric
         self._pairs: list[Ends] = []
-        self.ring: list[tuple[Outlet | None, Inlet | None]] = []
+        self.ring: list[tuple[SendEndpoint | None, ReceiveEndpoint | None]] = []
         self.usual = self._carriage([nic.rate_bps for nic in site.nics])
         if site.size > 1:
             self._wire_ring(closed=closed)
@@ -35,14 +35,14 @@ class Connections:
             for channel in range(len(site.ports))
         ]
 
-    def _carriage(self, rates_bps: Sequence[float]) -> Carriage:
+    def _carriage(self, rates_bps: Sequence[float]) -> ChannelSplit:
         """By all channels, each at its rate."""
         weights = tuple(max(1, round(rate_bps)) for rate_bps in rates_bps)
         options = self._site.options
-        return Carriage(weights, options.chunk_for(min(rates_bps)), options.window)
+        return ChannelSplit(weights, options.chunk_for(min(rates_bps)), options.window)
 
-    def _attach(self, outlets: Mapping[int, list[Outlet]], inlets: Mapping[int, list[Inlet]]) -> None:
-        sides: list[Sequence[Outlet | Inlet]] = [*outlets.values(), *inlets.values()]
+    def _attach(self, outlets: Mapping[int, list[SendEndpoint]], inlets: Mapping[int, list[ReceiveEndpoint]]) -> None:
+        sides: list[Sequence[SendEndpoint | ReceiveEndpoint]] = [*outlets.values(), *inlets.values()]
         for ends in sides:
             for channel, end in enumerate(ends):
                 self._fabric.engine.attach(channel, end)
@@ -72,7 +72,7 @@ class Connections:
                 )
         return self._pairs
 
-    def outlet(self, peer: int, channel: int) -> Outlet:
+    def outlet(self, peer: int, channel: int) -> SendEndpoint:
         """The sending end towards `peer`. LookupError where there is none."""
         found = self._fabric.engine.outlet(peer, channel)
         if found is None:

@@ -23,13 +23,13 @@ import numpy as np
 
 from c4bench.collective import schedule
 from c4bench.collective.arrays import Reducing
-from c4bench.collective.carriage import Carriage
-from c4bench.collective.detour import FOLD_CHUNKS, Level, Split, Way, choose, settle
+from c4bench.collective.carriage import ChannelSplit
+from c4bench.collective.detour import FOLD_CHUNKS, SplitLevel, SplitReduce, Way, choose_strategy, agree_on_losses
 from c4bench.collective.folding import Sides
 from c4bench.collective.group import Group
 from c4bench.collective.memory import Array
-from c4bench.collective.part import Part
-from c4bench.collective.process import Process
+from c4bench.collective.part import SubGroup
+from c4bench.collective.process import RankProcess
 from c4bench.collective.wire import Signature
 from c4bench.model.telemetry import Member
 
@@ -43,7 +43,7 @@ class DegradedReduce:
     `split` and `reordered` count them.
     """
 
-    def __init__(self, group: Group, members: Sequence[Member], process: Process) -> None:
+    def __init__(self, group: Group, members: Sequence[Member], process: RankProcess) -> None:
         self._group = group
         self._members = tuple(members)
         # Paths are moved between the communicator's own operations; these run beside them.
@@ -54,7 +54,7 @@ class DegradedReduce:
         self.split = self.reordered = 0
         self._lost: list[frozenset[int]] = []
         self._way: Way | None = None
-        self._parts: dict[tuple[int, ...], Part] = {}
+        self._parts: dict[tuple[int, ...], SubGroup] = {}
         self._helpers = ThreadPoolExecutor(len(group.site.ports), "beside")
         self._apart = len({member.host for member in members}) == len(members)
 
@@ -83,13 +83,13 @@ class DegradedReduce:
         signature = Signature("all_gather", str(said.dtype), "", 0, said.nbytes)
         group.ring(signature, said, schedule.split(said.size, group.size), schedule.all_gather)
         told = [_channels(bits) for bits in said.tolist()]
-        settled = settle(told[::2], told[1::2])
+        settled = agree_on_losses(told[::2], told[1::2])
         if settled != self._lost:
-            self._lost, self._way = settled, choose(settled, group.usual.weights)
+            self._lost, self._way = settled, choose_strategy(settled, group.usual.weights)
 
     def run(self, way: Way, signature: Signature, array: Array, reducing: Reducing) -> None:
         """All-reduce a flat array. Raises CollectiveError."""
-        if isinstance(way, Split):
+        if isinstance(way, SplitReduce):
             self._run_split(way, signature, array, reducing)
             self.split += 1
         else:
@@ -97,14 +97,14 @@ class DegradedReduce:
             self._part(way.ranks).ring(signature, array, segments, schedule.all_reduce, reducing)
             self.reordered += 1
 
-    def _part(self, ranks: tuple[int, ...]) -> Part:
+    def _part(self, ranks: tuple[int, ...]) -> SubGroup:
         """These ranks as a ring; connected when it is first needed."""
         if ranks not in self._parts:
             name = f"ring{zlib.crc32(repr(ranks).encode()):08x}"
-            self._parts[ranks] = Part(self._group, name, ranks, self._members, self._process)
+            self._parts[ranks] = SubGroup(self._group, name, ranks, self._members, self._process)
         return self._parts[ranks]
 
-    def _run_split(self, split: Split, signature: Signature, array: Array, reducing: Reducing) -> None:
+    def _run_split(self, split: SplitReduce, signature: Signature, array: Array, reducing: Reducing) -> None:
         group = self._group
         together, rests = _cut(array, split.levels)
         left = group.usual.without(split.lost)
@@ -132,13 +132,13 @@ class DegradedReduce:
         for level, rest in rests:
             (self._fold if split.direct else self._fold_around)(level, signature, rest, reducing, left)
 
-    def _fold_around(self, level: Level, signature: Signature, rest: Array, reducing: Reducing, left: Carriage) -> None:
+    def _fold_around(self, level: SplitLevel, signature: Signature, rest: Array, reducing: Reducing, left: ChannelSplit) -> None:
         """Fold in what the one odd rank has by the ring."""
         (odd,) = level.odds
         plan = partial(schedule.fold, odd=odd)
         self._group.ring(signature, rest, [(0, rest.size)], plan, reducing, left.finer(rest.nbytes, FOLD_CHUNKS))
 
-    def _fold(self, level: Level, signature: Signature, rest: Array, reducing: Reducing, left: Carriage) -> None:
+    def _fold(self, level: SplitLevel, signature: Signature, rest: Array, reducing: Reducing, left: ChannelSplit) -> None:
         """Fold in what the odd ranks have where the others have scattered theirs."""
         group, others = self._group, _others(level, self._group.size)
         room = -(-rest.size // len(others)) * len(level.odds) if group.rank in others else 0
@@ -153,7 +153,7 @@ class DegradedReduce:
 
     @staticmethod
     def _reduce_beside(
-        part: Part, level: Level, rest: Array, signature: Signature, reducing: Reducing, *, scatter: bool
+        part: SubGroup, level: SplitLevel, rest: Array, signature: Signature, reducing: Reducing, *, scatter: bool
     ) -> None:
         segments = schedule.split(rest.size, part.size)
         plan = schedule.reduce_scatter if scatter else schedule.all_reduce
@@ -162,7 +162,7 @@ class DegradedReduce:
         part.ring(signature, rest, segments, plan, steps, part.usual.by(level.lost))
 
 
-def _cut(array: Array, levels: Sequence[Level]) -> tuple[Array, list[tuple[Level, Array]]]:
+def _cut(array: Array, levels: Sequence[SplitLevel]) -> tuple[Array, list[tuple[SplitLevel, Array]]]:
     """What all reduce together of a flat array, and the part of each level."""
     edges = list(accumulate((round(array.size * level.y) for level in levels), initial=0))
     cut = array.size - edges[-1]
@@ -170,7 +170,7 @@ def _cut(array: Array, levels: Sequence[Level]) -> tuple[Array, list[tuple[Level
     return array[:cut], list(zip(levels, rests, strict=True))
 
 
-def _others(level: Level, size: int) -> tuple[int, ...]:
+def _others(level: SplitLevel, size: int) -> tuple[int, ...]:
     return tuple(rank for rank in range(size) if rank not in level.odds)
 
 

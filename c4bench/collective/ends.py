@@ -57,7 +57,7 @@ def cut_staging(staging_bytes: int, message_bytes: int) -> Staging:
     return Staging(min(MAX_SLOTS, staging_bytes // slot_bytes), slot_bytes)
 
 
-class Outlet(ABC):
+class SendEndpoint(ABC):
     """The sending end towards `peer` on one channel."""
 
     def __init__(self, peer: int) -> None:
@@ -133,7 +133,7 @@ def check_weights(weights: Sequence[float], count: int) -> None:
         raise ValueError(f"{list(weights)} are not {count} weights of 0 or more, one of them positive")
 
 
-class Inlet(ABC):
+class ReceiveEndpoint(ABC):
     """The receiving end from `peer` on one channel. `staging` is the memory that messages to be reduced come to."""
 
     def __init__(self, peer: int, staging: NDArray[np.uint8] | None) -> None:

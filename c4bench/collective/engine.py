@@ -4,11 +4,11 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from c4bench.collective.ends import Inlet, Outlet
+from c4bench.collective.ends import ReceiveEndpoint, SendEndpoint
 from c4bench.collective.operation import Operation
-from c4bench.collective.rendezvous import Alarm
-from c4bench.collective.resilience import Resilience
-from c4bench.collective.ways import WayInlet, WayOutlet
+from c4bench.collective.rendezvous import FailureSignal
+from c4bench.collective.resilience import ResilienceCounters
+from c4bench.collective.ways import MultiQpReceiveEndpoint, MultiQpSendEndpoint
 from c4bench.verbs.timer import Timer
 from c4bench.verbs.transport import Completion, Port, PortEvent
 from c4bench.verbs.waiting import waiter
@@ -23,7 +23,7 @@ class Engine:
     """
 
     def __init__(
-        self, ports: Sequence[Port], alarm: Alarm, completions: str, clock_ns: Callable[[], int], timeout_s: float
+        self, ports: Sequence[Port], alarm: FailureSignal, completions: str, clock_ns: Callable[[], int], timeout_s: float
     ) -> None:
         self.port_events: list[PortEvent] = []
         self._alarm = alarm
@@ -35,24 +35,24 @@ class Engine:
         self._waiter.watch(self._tempo.fd)
         self._clock_ns = clock_ns
         self._timeout_s = timeout_s
-        self._ends: dict[tuple[int, int], WayOutlet | WayInlet] = {}
-        self._outlets: dict[Outlet, int] = {}
+        self._ends: dict[tuple[int, int], MultiQpSendEndpoint | MultiQpReceiveEndpoint] = {}
+        self._outlets: dict[SendEndpoint, int] = {}
 
     def close(self) -> None:
         """Release its timers."""
         self._deadline.close()
         self._tempo.close()
 
-    def attach(self, channel: int, end: Outlet | Inlet) -> None:
+    def attach(self, channel: int, end: SendEndpoint | ReceiveEndpoint) -> None:
         """Deliver an end's completions."""
-        assert isinstance(end, WayOutlet | WayInlet)
+        assert isinstance(end, MultiQpSendEndpoint | MultiQpReceiveEndpoint)
         for connection in end.connections:
             self._ends[channel, connection.qp_num] = end
-        if isinstance(end, Outlet):
+        if isinstance(end, SendEndpoint):
             self._outlets[end] = channel
 
     @property
-    def resilience(self) -> Resilience | None:
+    def resilience(self) -> ResilienceCounters | None:
         """None: an operation ends with the first connection that fails."""
         return None
 
@@ -61,7 +61,7 @@ class Engine:
         """The channels of this rank whose NICs carry nothing any more."""
         return frozenset()
 
-    def outlet(self, peer: int, channel: int) -> Outlet | None:
+    def outlet(self, peer: int, channel: int) -> SendEndpoint | None:
         """The sending end towards `peer` on a channel."""
         return next((end for end, at in self._outlets.items() if at == channel and end.peer == peer), None)
 
@@ -106,7 +106,7 @@ class Engine:
 
     def _deliver(self, operation: Operation, channel: int, completion: Completion, now_ns: int) -> None:
         end = self._ends[channel, completion.qp]
-        if isinstance(end, WayOutlet):
+        if isinstance(end, MultiQpSendEndpoint):
             if completion.received:
                 operation.granted(end, end.read_grant(completion.immediate))
             else:
@@ -132,7 +132,7 @@ class Engine:
 
     def _fail(self, operation: Operation, channel: int, completion: Completion) -> NoReturn:
         end = self._ends[channel, completion.qp]
-        doing = "writing to" if isinstance(end, Outlet) else "granting to"
+        doing = "writing to" if isinstance(end, SendEndpoint) else "granting to"
         before = ", ".join(f"{event.kind} on {event.device}" for event in self.port_events)
         raise operation.error(
             f"{doing} rank {end.peer} on QP {completion.qp} failed with {completion.status}"

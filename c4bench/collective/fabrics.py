@@ -7,11 +7,11 @@ from typing import Protocol
 from c4bench.collective.engine import Engine
 from c4bench.collective.lanes import Place
 from c4bench.collective.memory import Array, Registrations
-from c4bench.collective.rendezvous import Alarm
-from c4bench.collective.wiring import Site, Wired, wire
+from c4bench.collective.rendezvous import FailureSignal
+from c4bench.collective.wiring import RankEndpointContext, Wired, wire
 
 
-class Fabric(Protocol):
+class TransportBackend(Protocol):
     """One of the ways to connect ranks."""
 
     @property
@@ -25,10 +25,10 @@ class Fabric(Protocol):
         """Where messages of a channel find an array. Raises MemoryError."""
 
 
-class Channels:
+class ChannelBackend:
     """Each channel has QPs of its own, on one NIC."""
 
-    def __init__(self, site: Site, alarm: Alarm, undo: ExitStack) -> None:
+    def __init__(self, site: RankEndpointContext, alarm: FailureSignal, undo: ExitStack) -> None:
         options = site.options
         self._site = site
         self.engine = Engine(site.ports, alarm, options.completions, options.clock_ns, options.timeout_s)

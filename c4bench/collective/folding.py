@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from c4bench.collective import schedule
 from c4bench.collective.arrays import Reducing
-from c4bench.collective.ends import Arrival, Inlet, Message, Outlet, Staging
-from c4bench.collective.lane import Lane
-from c4bench.collective.lanes import Cut, Place
+from c4bench.collective.ends import Arrival, ReceiveEndpoint, Message, SendEndpoint, Staging
+from c4bench.collective.lane import ChannelTransfer
+from c4bench.collective.lanes import ChunkedShare, Place
 from c4bench.collective.memory import Array
 from c4bench.collective.schedule import Span
 
@@ -35,16 +35,16 @@ class Held(NamedTuple):
         return self.place.address + item * self.array.itemsize
 
 
-class FoldLane(Lane):
+class FoldTransfer(ChannelTransfer):
     """A home's lane: a chunk may be sent once it has come from all `guests` and is folded, in their order."""
 
     def __init__(
         self,
-        sends: list[tuple[Outlet, Message]],
-        arrivals: dict[Inlet, list[Arrival]],
-        targets: dict[Inlet, tuple[int, int]],
+        sends: list[tuple[SendEndpoint, Message]],
+        arrivals: dict[ReceiveEndpoint, list[Arrival]],
+        targets: dict[ReceiveEndpoint, tuple[int, int]],
         window: int,
-        guests: Sequence[Inlet],
+        guests: Sequence[ReceiveEndpoint],
         folds: Sequence[tuple[Array, Sequence[Array]]],
         reducing: Reducing,
     ) -> None:
@@ -53,7 +53,7 @@ class FoldLane(Lane):
         self._folds = folds
         self._reducing = reducing
 
-    def arrive(self, inlet: Inlet, count: int) -> None:
+    def arrive(self, inlet: ReceiveEndpoint, count: int) -> None:
         """See Lane. It is chunks that count."""
         if inlet not in self._come:
             return
@@ -66,18 +66,18 @@ class FoldLane(Lane):
             self.arrived += 1
 
 
-def fold_lane(
+def fold_transfer(
     rank: int,
     sides: Sides,
     homes: Sequence[Span],
-    part: Cut,
+    part: ChunkedShare,
     *,
     held: Held,
     spare: Held,
-    ends: tuple[Mapping[int, Outlet], Mapping[int, Inlet]],
+    ends: tuple[Mapping[int, SendEndpoint], Mapping[int, ReceiveEndpoint]],
     reducing: Reducing,
     window: int,
-) -> Lane:
+) -> ChannelTransfer:
     """One channel's share of the `homes`, each home's segment of the array that is `held`, as `part` cuts them.
 
     In `spare` there is room for the longest segment from each odd rank.
@@ -89,7 +89,7 @@ def fold_lane(
             arrivals[inlets[even]] = [Arrival(held.array[low:high], None) for low, high in _chunks(part, home)]
             targets[inlets[even]] = held.place.address, held.place.rkey
     if rank in sides.odds:
-        return Lane(_own(rank, sides, homes, part, held, outlets), arrivals, Staging(1, 64), targets, window)
+        return ChannelTransfer(_own(rank, sides, homes, part, held, outlets), arrivals, Staging(1, 64), targets, window)
     home = sides.evens.index(rank)
     room = spare.array.size // len(sides.odds)
     folds: list[tuple[Array, list[Array]]] = [(held.array[low:high], []) for low, high in _chunks(part, home)]
@@ -101,10 +101,10 @@ def fold_lane(
         for (_, given), each in zip(folds, rows, strict=True):
             given.append(each)
     guests = [inlets[odd] for odd in sides.odds]
-    return FoldLane(_sums(rank, sides, part, held, outlets), arrivals, targets, window, guests, folds, reducing)
+    return FoldTransfer(_sums(rank, sides, part, held, outlets), arrivals, targets, window, guests, folds, reducing)
 
 
-def _chunks(part: Cut, segment: int) -> list[Span]:
+def _chunks(part: ChunkedShare, segment: int) -> list[Span]:
     return [part.span(segment, chunk) for chunk in range(part.chunks)]
 
 
@@ -115,8 +115,8 @@ def _message(held: Held, span: Span, shift: int, needs: int) -> Message:
 
 
 def _own(
-    rank: int, sides: Sides, homes: Sequence[Span], part: Cut, held: Held, outlets: Mapping[int, Outlet]
-) -> list[tuple[Outlet, Message]]:
+    rank: int, sides: Sides, homes: Sequence[Span], part: ChunkedShare, held: Held, outlets: Mapping[int, SendEndpoint]
+) -> list[tuple[SendEndpoint, Message]]:
     """What an odd rank has, to all homes in turn; not all odd ranks to the same one first."""
     count = len(homes)
     first = sides.odds.index(rank) * count // len(sides.odds)
@@ -128,8 +128,8 @@ def _own(
 
 
 def _sums(
-    rank: int, sides: Sides, part: Cut, held: Held, outlets: Mapping[int, Outlet]
-) -> list[tuple[Outlet, Message]]:
+    rank: int, sides: Sides, part: ChunkedShare, held: Held, outlets: Mapping[int, SendEndpoint]
+) -> list[tuple[SendEndpoint, Message]]:
     """What a home has folded, to everybody in turn."""
     size, home = len(sides.odds) + len(sides.evens), sides.evens.index(rank)
     return [

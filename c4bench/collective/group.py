@@ -7,25 +7,25 @@ import numpy as np
 
 from c4bench.collective import lanes, schedule
 from c4bench.collective.arrays import Reducing
-from c4bench.collective.carriage import Carriage
+from c4bench.collective.carriage import ChannelSplit
 from c4bench.collective.connections import Connections
-from c4bench.collective.ends import Outlet
-from c4bench.collective.fabrics import Channels, Fabric
-from c4bench.collective.folding import Held, Sides, fold_lane
-from c4bench.collective.guard import Guard
-from c4bench.collective.lane import Lane
+from c4bench.collective.ends import SendEndpoint
+from c4bench.collective.fabrics import ChannelBackend, TransportBackend
+from c4bench.collective.folding import Held, Sides, fold_transfer
+from c4bench.collective.guard import FailureGuard
+from c4bench.collective.lane import ChannelTransfer
 from c4bench.collective.lanes import Place
 from c4bench.collective.memory import Array, Registrations
 from c4bench.collective.opening import open_site, used_nics
 from c4bench.collective.operation import Operation
 from c4bench.collective.options import Options
-from c4bench.collective.process import Process
-from c4bench.collective.rendezvous import Alarm
-from c4bench.collective.resilience import Resilience
+from c4bench.collective.process import RankProcess
+from c4bench.collective.rendezvous import FailureSignal
+from c4bench.collective.resilience import ResilienceCounters
 from c4bench.collective.schedule import RingPlan, Span
-from c4bench.collective.tempo import Tempo
+from c4bench.collective.tempo import Pacer
 from c4bench.collective.wire import Signature
-from c4bench.collective.wiring import Site
+from c4bench.collective.wiring import RankEndpointContext
 from c4bench.model.telemetry import Member
 
 Planner = Callable[[int, int, int], RingPlan]
@@ -43,14 +43,14 @@ class Group:
         name: str,
         rank: int,
         members: Sequence[Member],
-        process: Process,
+        process: RankProcess,
         options: Options,
         *,
         closed: bool = True,
     ) -> None:
         nics = used_nics(members, process.nics, options)
         self.name, self.rank, self.size, self.options = name, rank, len(members), options
-        self.guard = Guard(name, rank, process.rendezvous)
+        self.guard = FailureGuard(name, rank, process.rendezvous)
         self._before = process.before_operation
         self._seq = 0
         with ExitStack() as undo, self.guard.during("connecting"):
@@ -69,11 +69,11 @@ class Group:
             registrations.close()
 
     @property
-    def usual(self) -> Carriage:
+    def usual(self) -> ChannelSplit:
         """All channels, by their rates."""
         return self._connections.usual
 
-    def outlet(self, peer: int, channel: int) -> Outlet:
+    def outlet(self, peer: int, channel: int) -> SendEndpoint:
         """The sending end towards `peer`. LookupError where there is none."""
         return self._connections.outlet(peer, channel)
 
@@ -98,7 +98,7 @@ class Group:
         segments: list[Span],
         plan: Planner,
         reducing: Reducing | None = None,
-        carriage: Carriage | None = None,
+        carriage: ChannelSplit | None = None,
     ) -> None:
         """Run a ring schedule over a flat array, cut into `segments`; `carriage` None: by all channels, as usual."""
         self._check(signature.kind)
@@ -107,7 +107,7 @@ class Group:
         carriage = carriage or self.usual
         with self.guard.during(signature.kind, self._seq):
             made = [
-                lanes.ring_lane(
+                lanes.ring_transfer(
                     plan(self.rank, self.size, part.chunks),
                     array,
                     part,
@@ -130,7 +130,7 @@ class Group:
         with self.guard.during(signature.kind, self._seq):
             pairs = self._connections.pairs()
             made = [
-                lanes.shift_lane(
+                lanes.shift_transfer(
                     self.rank,
                     source,
                     target,
@@ -144,7 +144,7 @@ class Group:
             self._run(signature, "shift", made)
 
     def fold(
-        self, signature: Signature, array: Array, spare: Array, sides: Sides, reducing: Reducing, carriage: Carriage
+        self, signature: Signature, array: Array, spare: Array, sides: Sides, reducing: Reducing, carriage: ChannelSplit
     ) -> None:
         """Fold what the odd ranks have into what the others have reduced, and give all the sums (see `folding`)."""
         self._check(signature.kind)
@@ -153,7 +153,7 @@ class Group:
         with self.guard.during(signature.kind, self._seq):
             pairs = self._connections.pairs()
             made = [
-                fold_lane(
+                fold_transfer(
                     self.rank,
                     sides,
                     homes,
@@ -183,7 +183,7 @@ class Group:
         self._before()
         self.guard.check(kind, self._seq)
 
-    def _run(self, signature: Signature, algorithm: str, made: list[Lane]) -> None:
+    def _run(self, signature: Signature, algorithm: str, made: list[ChannelTransfer]) -> None:
         now_ns = self.options.clock_ns()
         record = self.site.recorder.operation(
             self.site.record, self._seq, signature.kind, algorithm, signature.dtype, signature.size_bytes, now_ns
@@ -193,14 +193,14 @@ class Group:
         self._engine.run(Operation(self.name, self.rank, signature, made, record), now_ns)
         self._seq += 1
 
-    def _tempo(self, channel: int) -> Tempo | None:
+    def _tempo(self, channel: int) -> Pacer | None:
         """Several QPs together could post more than their NIC sends; one is held back by the NIC itself."""
         if self.options.qps == 1 or self.options.resilient:
             return None
-        return Tempo(self.usual.weights[channel], self.options.window)
+        return Pacer(self.usual.weights[channel], self.options.window)
 
     @property
-    def resilience(self) -> Resilience | None:
+    def resilience(self) -> ResilienceCounters | None:
         """What resilience has done so far; None where it is off."""
         return self._engine.resilience
 
@@ -215,9 +215,9 @@ class Group:
         self._undo.close()
 
 
-def _fabric(site: Site, alarm: Alarm, undo: ExitStack) -> Fabric:
+def _fabric(site: RankEndpointContext, alarm: FailureSignal, undo: ExitStack) -> TransportBackend:
     if not site.options.resilient:
-        return Channels(site, alarm, undo)
-    from c4bench.collective.resilient.fabric import Rails  # noqa: PLC0415  (few ranks need it: ADR 0005)
+        return ChannelBackend(site, alarm, undo)
+    from c4bench.collective.resilient.fabric import RailBackend  # noqa: PLC0415  (few ranks need it: ADR 0005)
 
-    return Rails(site, alarm, undo)
+    return RailBackend(site, alarm, undo)

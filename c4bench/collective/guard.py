@@ -10,7 +10,7 @@ from c4bench.model.telemetry import Failure
 from c4bench.verbs.errors import VerbsError
 
 
-class Guard:
+class FailureGuard:
     """Of one rank of a communicator. `broken`: it is closed or has failed."""
 
     def __init__(self, comm: str, rank: int, rendezvous: Rendezvous) -> None:

@@ -1,10 +1,10 @@
 """One channel's share of an operation: an ordered list of messages to send, and the arrivals that release them."""
 
-from c4bench.collective.ends import Arrival, Inlet, Message, Outlet, Staging
-from c4bench.collective.tempo import Tempo
+from c4bench.collective.ends import Arrival, ReceiveEndpoint, Message, SendEndpoint, Staging
+from c4bench.collective.tempo import Pacer
 
 
-class Lane:
+class ChannelTransfer:
     """Sends strictly in order with at most `window` messages unacknowledged, whichever outlets they go to.
 
     The order is the schedule's: a receiver that is not ready holds back what follows, so each step stays a permutation.
@@ -13,10 +13,10 @@ class Lane:
 
     def __init__(
         self,
-        sends: list[tuple[Outlet, Message]],
-        arrivals: dict[Inlet, list[Arrival]],
+        sends: list[tuple[SendEndpoint, Message]],
+        arrivals: dict[ReceiveEndpoint, list[Arrival]],
         staging: Staging,
-        targets: dict[Inlet, tuple[int, int]],
+        targets: dict[ReceiveEndpoint, tuple[int, int]],
         window: int,
     ) -> None:
         self.sends = sends
@@ -24,15 +24,15 @@ class Lane:
         self.staging = staging
         self.targets = targets
         self.arrived = 0
-        self.tempo: Tempo | None = None
+        self.tempo: Pacer | None = None
         self.early_ns = 0
         self._window = window
         self._next = 0
         self._outstanding = 0
 
-    def totals(self) -> dict[Outlet, int]:
+    def totals(self) -> dict[SendEndpoint, int]:
         """How many messages go to each outlet."""
-        totals: dict[Outlet, int] = {}
+        totals: dict[SendEndpoint, int] = {}
         for outlet, _ in self.sends:
             totals[outlet] = totals.get(outlet, 0) + 1
         return totals
@@ -42,7 +42,7 @@ class Lane:
         """Whether everything has been written and acknowledged."""
         return self._next == len(self.sends) and not self._outstanding
 
-    def arrive(self, inlet: Inlet, count: int) -> None:  # noqa: ARG002  (the messages of all count alike)
+    def arrive(self, inlet: ReceiveEndpoint, count: int) -> None:  # noqa: ARG002  (the messages of all count alike)
         """So many messages have come on an inlet, and are used."""
         self.arrived += count
 
@@ -52,7 +52,7 @@ class Lane:
         if self.tempo and took_ns is not None:
             self.tempo.acknowledged(took_ns)
 
-    def pump(self, seq: int, now_ns: int) -> list[Outlet]:
+    def pump(self, seq: int, now_ns: int) -> list[SendEndpoint]:
         """Write all that may be written; returns the outlets written to."""
         touched = []
         self.early_ns = 0
@@ -70,7 +70,7 @@ class Lane:
         return touched
 
     @property
-    def head(self) -> Outlet | None:
+    def head(self) -> SendEndpoint | None:
         """The outlet whose turn it is."""
         return self.sends[self._next][0] if self._next < len(self.sends) else None
 

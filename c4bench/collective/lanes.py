@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from c4bench.collective import schedule
 from c4bench.collective.arrays import Reducing
-from c4bench.collective.ends import Arrival, Inlet, Message, Outlet, Staging, cut_staging
-from c4bench.collective.lane import Lane
+from c4bench.collective.ends import Arrival, ReceiveEndpoint, Message, SendEndpoint, Staging, cut_staging
+from c4bench.collective.lane import ChannelTransfer
 from c4bench.collective.memory import Array
 from c4bench.collective.schedule import Span
 
@@ -23,7 +23,7 @@ class Place(NamedTuple):
     rkey: int
 
 
-class Cut(NamedTuple):
+class ChunkedShare(NamedTuple):
     """A lane's share of an array: its segments, in items, each cut into `chunks`."""
 
     segments: list[Span]
@@ -40,10 +40,10 @@ class Cut(NamedTuple):
         return -(-max(stop - start for start, stop in self.segments) // self.chunks)
 
 
-def cut(segments: list[Span], itemsize: int, chunk_bytes: int) -> Cut:
+def cut(segments: list[Span], itemsize: int, chunk_bytes: int) -> ChunkedShare:
     """Cut segments into as many chunks as the longest needs."""
     longest = max(stop - start for start, stop in segments)
-    return Cut(segments, schedule.chunk_count(longest, 1, itemsize, chunk_bytes))
+    return ChunkedShare(segments, schedule.chunk_count(longest, 1, itemsize, chunk_bytes))
 
 
 def share(segments: Sequence[Span], weights: Sequence[int]) -> list[list[Span]]:
@@ -58,21 +58,21 @@ def share(segments: Sequence[Span], weights: Sequence[int]) -> list[list[Span]]:
     ]
 
 
-def ring_lane(
+def ring_transfer(
     plan: schedule.RingPlan,
     array: Array,
-    part: Cut,
+    part: ChunkedShare,
     *,
     place: Place,
-    ends: tuple[Outlet | None, Inlet | None],
+    ends: tuple[SendEndpoint | None, ReceiveEndpoint | None],
     reducing: Reducing | None,
     staging_bytes: int,
     window: int,
-) -> Lane:
+) -> ChannelTransfer:
     """A ring plan over one channel's share of a flat array."""
     item = array.itemsize
     outlet, inlet = ends
-    sends: list[tuple[Outlet, Message]] = []
+    sends: list[tuple[SendEndpoint, Message]] = []
     for send in plan.sends:
         assert outlet is not None
         start, stop = part.span(send.segment, send.chunk)
@@ -86,19 +86,19 @@ def ring_lane(
         arrivals.append(Arrival(array[start:stop], apply))
     staging = cut_staging(staging_bytes, part.longest() * item)
     incoming, targets = ({inlet: arrivals}, {inlet: (place.address, place.rkey)}) if inlet else ({}, {})
-    return Lane(sends, incoming, staging, targets, window)
+    return ChannelTransfer(sends, incoming, staging, targets, window)
 
 
-def shift_lane(
+def shift_transfer(
     rank: int,
     source: Array,
     target: Array,
-    part: Cut,
+    part: ChunkedShare,
     *,
     places: tuple[Place, Place],
-    ends: tuple[dict[int, Outlet], dict[int, Inlet]],
+    ends: tuple[dict[int, SendEndpoint], dict[int, ReceiveEndpoint]],
     window: int,
-) -> Lane:
+) -> ChannelTransfer:
     """All-to-all over one channel's share; segment `r` of `source` is for rank r, of `target` from rank r.
 
     Ranks stay in step: none sends more than a few messages ahead of what it has received, or it would disturb a
@@ -107,9 +107,9 @@ def shift_lane(
     item = source.itemsize
     outlets, inlets = ends
     given, wanted = places
-    sends: list[tuple[Outlet, Message]] = []
-    arrivals: dict[Inlet, list[Arrival]] = {}
-    targets: dict[Inlet, tuple[int, int]] = {}
+    sends: list[tuple[SendEndpoint, Message]] = []
+    arrivals: dict[ReceiveEndpoint, list[Arrival]] = {}
+    targets: dict[ReceiveEndpoint, tuple[int, int]] = {}
     for to, back in schedule.shift(rank, len(part.segments)):
         own = part.segments[rank][0]
         for chunk in range(part.chunks):
@@ -124,4 +124,4 @@ def shift_lane(
         inlet = inlets[back]
         arrivals[inlet] = [Arrival(target[slice(*part.span(back, chunk))], None) for chunk in range(part.chunks)]
         targets[inlet] = (wanted.address + part.segments[back][0] * item, wanted.rkey)
-    return Lane(sends, arrivals, Staging(1, 64), targets, window)
+    return ChannelTransfer(sends, arrivals, Staging(1, 64), targets, window)

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from c4bench.collective.rendezvous import EVERYBODY, AbsentError, FailedError
-from c4bench.model.diagnosis import Loss
+from c4bench.model.diagnosis import NetworkLoss
 from c4bench.model.fabric import Flow
 from c4bench.model.telemetry import Failure
 
 
-class LocalAlarm:
+class LocalFailureSignal:
     """Tells one rank of a communicator's first failure (see `Alarm`)."""
 
     def __init__(self, rendezvous: "LocalRendezvous", comm: str) -> None:
@@ -33,10 +33,10 @@ class LocalAlarm:
         os.close(self.fd)
 
 
-class LocalLine:
+class LocalRelayChannel:
     """Word between the ranks of one communicator (see `Line`)."""
 
-    def __init__(self, lines: dict[int, "LocalLine"], rank: int, losses: list[Loss]) -> None:
+    def __init__(self, lines: dict[int, "LocalRelayChannel"], rank: int, losses: list[NetworkLoss]) -> None:
         self.fd = os.eventfd(0, os.EFD_NONBLOCK)
         self._lines, self._rank, self._losses = lines, rank, losses
         self._heard: deque[bytes] = deque()
@@ -48,7 +48,7 @@ class LocalLine:
             if rank != self._rank and to in (rank, EVERYBODY):
                 line.hear(body)
 
-    def lost(self, loss: Loss) -> None:
+    def lost(self, loss: NetworkLoss) -> None:
         """Keep it for whoever asks."""
         self._losses.append(loss)
 
@@ -75,12 +75,12 @@ class LocalRendezvous:
 
     def __init__(self) -> None:
         self.failures: dict[str, Failure] = {}
-        self.losses: list[Loss] = []
+        self.losses: list[NetworkLoss] = []
         self._news = threading.Condition()
         self._given: dict[tuple[str, str], dict[int, bytes]] = {}
         self._missing: dict[tuple[str, str], list[int]] = {}
-        self._alarms: dict[str, list[LocalAlarm]] = {}
-        self._lines: dict[str, dict[int, LocalLine]] = {}
+        self._alarms: dict[str, list[LocalFailureSignal]] = {}
+        self._lines: dict[str, dict[int, LocalRelayChannel]] = {}
 
     def exchange(self, comm: str, key: str, rank: int, size: int, payload: bytes, timeout_s: float) -> list[bytes]:
         """All-gather `payload`. When the time of one rank is over, it is over for all who wait."""
@@ -106,24 +106,24 @@ class LocalRendezvous:
             for alarm in self._alarms.get(comm, ()):
                 alarm.ring()
 
-    def alarm(self, comm: str) -> LocalAlarm:
+    def alarm(self, comm: str) -> LocalFailureSignal:
         """Listen for failures."""
-        made = LocalAlarm(self, comm)
+        made = LocalFailureSignal(self, comm)
         with self._news:
             self._alarms.setdefault(comm, []).append(made)
             if comm in self.failures:
                 made.ring()
         return made
 
-    def silence(self, comm: str, alarm: LocalAlarm) -> None:
+    def silence(self, comm: str, alarm: LocalFailureSignal) -> None:
         """Ring this alarm no more."""
         with self._news:
             self._alarms[comm].remove(alarm)
 
-    def line(self, comm: str, rank: int) -> LocalLine:
+    def line(self, comm: str, rank: int) -> LocalRelayChannel:
         """A line to the other ranks."""
         with self._news:
-            return LocalLine(self._lines.setdefault(comm, {}), rank, self.losses)
+            return LocalRelayChannel(self._lines.setdefault(comm, {}), rank, self.losses)
 
     def route(self, flows: Sequence[Flow]) -> list[int]:
         """Leave them all to ECMP."""

@@ -5,10 +5,10 @@ from contextlib import ExitStack
 
 from c4bench.collective.memory import Buffers
 from c4bench.collective.options import Options
-from c4bench.collective.process import Process
+from c4bench.collective.process import RankProcess
 from c4bench.collective.ring_layout import MAX_RANKS
-from c4bench.collective.silence import Silence
-from c4bench.collective.wiring import Site
+from c4bench.collective.silence import NullRecorder
+from c4bench.collective.wiring import RankEndpointContext
 from c4bench.errors import UsageError
 from c4bench.model.fabric import Nic
 from c4bench.model.telemetry import CommRecord, Member
@@ -31,18 +31,18 @@ def open_site(
     name: str,
     rank: int,
     members: Sequence[Member],
-    process: Process,
+    process: RankProcess,
     options: Options,
     nics: tuple[Nic, ...],
-) -> Site:
+) -> RankEndpointContext:
     """Open them; `undo` closes them, and gives back the paths that were planned meanwhile."""
     buffers = Buffers()
     undo.callback(buffers.close)
     ports = tuple(_opened(undo, process.open_port(nic)) for nic in nics)
-    recording = process.recorder if options.record else Silence()
+    recording = process.recorder if options.record else NullRecorder()
     index = recording.communicator(CommRecord(name, process.job, tuple(members)), rank)
     undo.callback(recording.release, index)
-    site = Site(name, rank, tuple(members), process, nics, ports, recording, index, options, buffers=buffers)
+    site = RankEndpointContext(name, rank, tuple(members), process, nics, ports, recording, index, options, buffers=buffers)
     undo.callback(_release_routes, site)
     return site
 
@@ -52,6 +52,6 @@ def _opened(undo: ExitStack, port: Port) -> Port:
     return port
 
 
-def _release_routes(site: Site) -> None:
+def _release_routes(site: RankEndpointContext) -> None:
     if site.routed:
         site.process.rendezvous.release(site.routed)

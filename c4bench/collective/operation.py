@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Iterator
 
-from c4bench.collective.ends import Inlet, Outlet
+from c4bench.collective.ends import ReceiveEndpoint, SendEndpoint
 from c4bench.collective.errors import CollectiveError
-from c4bench.collective.lane import Lane
+from c4bench.collective.lane import ChannelTransfer
 from c4bench.collective.recorder import OpWriter
 from c4bench.collective.wire import Grant, Signature
 from c4bench.model.telemetry import Failure
@@ -13,23 +13,23 @@ from c4bench.model.telemetry import Failure
 class Operation:
     """Turns completions into progress. It blocks nowhere: the engine feeds it and asks whether it is `done`."""
 
-    def __init__(self, comm: str, rank: int, signature: Signature, lanes: list[Lane], record: OpWriter) -> None:
+    def __init__(self, comm: str, rank: int, signature: Signature, lanes: list[ChannelTransfer], record: OpWriter) -> None:
         self.comm = comm
         self.rank = rank
         self.seq = record.seq
         self.signature = signature
         self.record = record
         self._lanes = lanes
-        self._lane_of: dict[Outlet | Inlet, Lane] = {}
-        self._dirty: set[Outlet] = set()
+        self._lane_of: dict[SendEndpoint | ReceiveEndpoint, ChannelTransfer] = {}
+        self._dirty: set[SendEndpoint] = set()
         self._incomplete: dict[int, int] = {}
 
-    def begin(self, outlets: Iterable[Outlet], now_ns: int) -> None:
+    def begin(self, outlets: Iterable[SendEndpoint], now_ns: int) -> None:
         """Grant the first messages, take the grants that came early, and send what needs neither.
 
         `outlets` are all of the communicator's, since a grant on one that this operation does not use shows a mismatch.
         """
-        totals: dict[Outlet, tuple[Lane, int]] = {}
+        totals: dict[SendEndpoint, tuple[ChannelTransfer, int]] = {}
         for lane in self._lanes:
             totals.update((outlet, (lane, total)) for outlet, total in lane.totals().items())
             self._begin_inlets(lane)
@@ -42,7 +42,7 @@ class Operation:
                 self._accept(outlet, grant)
         self.advance(now_ns)
 
-    def _begin_inlets(self, lane: Lane) -> None:
+    def _begin_inlets(self, lane: ChannelTransfer) -> None:
         for inlet, arrivals in lane.arrivals.items():
             if arrivals:
                 self._lane_of[inlet] = lane
@@ -59,14 +59,14 @@ class Operation:
         """How long until a message that is held back for its lane's tempo may go; 0 where there is none."""
         return min((lane.early_ns for lane in self._lanes if lane.early_ns), default=0)
 
-    def granted(self, outlet: Outlet, grant: Grant) -> None:
+    def granted(self, outlet: SendEndpoint, grant: Grant) -> None:
         """A grant has come; one for a later operation is kept."""
         if grant.seq == self.seq:
             self._accept(outlet, grant)
         else:
             outlet.keep(grant)
 
-    def _accept(self, outlet: Outlet, grant: Grant) -> None:
+    def _accept(self, outlet: SendEndpoint, grant: Grant) -> None:
         if grant.signature != self.signature:
             raise self.error(
                 f"this rank is in `{self.signature}` and rank {outlet.peer} in `{grant.signature}`; "
@@ -76,12 +76,12 @@ class Operation:
             )
         outlet.accept(grant)
 
-    def acknowledged(self, outlet: Outlet, qp: int, now_ns: int) -> None:
+    def acknowledged(self, outlet: SendEndpoint, qp: int, now_ns: int) -> None:
         """The oldest message on an outlet's QP has arrived."""
         self._lane_of[outlet].acknowledged(outlet.acknowledged(qp, now_ns))
         self._dirty.add(outlet)
 
-    def arrived(self, inlet: Inlet, qp: int, immediate: int, now_ns: int) -> None:
+    def arrived(self, inlet: ReceiveEndpoint, qp: int, immediate: int, now_ns: int) -> None:
         """A message has arrived on an inlet's QP."""
         usable = inlet.arrived(qp, immediate, now_ns) if inlet in self._lane_of else None
         if usable is None:

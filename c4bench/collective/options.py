@@ -6,7 +6,7 @@ from collections.abc import Callable
 import msgspec
 
 from c4bench.collective.memory import HostMemory, Provider
-from c4bench.collective.resilient.patience import Patience
+from c4bench.collective.resilient.patience import FailureTimeouts
 from c4bench.errors import UsageError
 from c4bench.verbs.transport import PATIENT, TransportProfile
 from c4bench.verbs.waiting import MODES
@@ -56,7 +56,7 @@ class Options(msgspec.Struct, frozen=True):
     memory: Provider = HostMemory()
     clock_ns: Callable[[], int] = now_ns
     resilient: bool = False
-    patience: Patience = Patience()
+    patience: FailureTimeouts = FailureTimeouts()
     split_bytes: int = 16 << 20
     spread: bool = True
 

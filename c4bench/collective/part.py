@@ -5,24 +5,24 @@ from collections.abc import Sequence
 import msgspec
 
 from c4bench.collective.arrays import Reducing
-from c4bench.collective.carriage import Carriage
+from c4bench.collective.carriage import ChannelSplit
 from c4bench.collective.errors import CollectiveError
 from c4bench.collective.group import Group, Planner
 from c4bench.collective.memory import Array
-from c4bench.collective.process import Process
+from c4bench.collective.process import RankProcess
 from c4bench.collective.schedule import Span
 from c4bench.collective.wire import Signature
 from c4bench.model.telemetry import Member
 
 
-class Part:
+class SubGroup:
     """The `ranks` of the communicator that is `whole`, a ring in this order. Each of them makes it, by the same name.
 
     Raises CollectiveError when it cannot be connected.
     """
 
     def __init__(
-        self, whole: Group, name: str, ranks: Sequence[int], members: Sequence[Member], process: Process
+        self, whole: Group, name: str, ranks: Sequence[int], members: Sequence[Member], process: RankProcess
     ) -> None:
         self._whole = whole
         self._ranks = tuple(ranks)
@@ -42,7 +42,7 @@ class Part:
         return self._group.lost
 
     @property
-    def usual(self) -> Carriage:
+    def usual(self) -> ChannelSplit:
         """See Group."""
         return self._group.usual
 
@@ -53,7 +53,7 @@ class Part:
         segments: list[Span],
         plan: Planner,
         reducing: Reducing,
-        carriage: Carriage | None = None,
+        carriage: ChannelSplit | None = None,
     ) -> None:
         """See Group. Raises CollectiveError, in the communicator's ranks, and ends what that is doing."""
         try:

@@ -17,7 +17,7 @@ def open_device(nic: Nic) -> Port:
 
 
 @dataclass(frozen=True)
-class Process:
+class RankProcess:
     """Channel c of a communicator uses the c-th of `nics`; `open_port` opens one.
 
     `before_operation` is called whenever the rank is about to enter one.

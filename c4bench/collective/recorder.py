@@ -13,7 +13,7 @@ import msgspec
 from c4bench.collective import ring_layout as layout
 from c4bench.collective.ring_entries import CommEntry, ConnName, Owner
 from c4bench.collective.sharing import NicClock
-from c4bench.collective.tally import Tally
+from c4bench.collective.tally import LatencySums
 from c4bench.errors import UsageError
 from c4bench.model.telemetry import CommRecord
 
@@ -82,7 +82,7 @@ class ConnWriter:
     last_progress_ns: int = 0
     outstanding: int = 0
     owed: int = 0
-    posted: Tally = field(default_factory=Tally)
+    posted: LatencySums = field(default_factory=LatencySums)
 
     def post(self, now_ns: int) -> None:
         """A message has been posted."""
@@ -148,7 +148,7 @@ class ArrivalWriter:
     """What has arrived at a QP's receiving end, and when, summed up."""
 
     slot: layout.Slot
-    tally: Tally = field(default_factory=Tally)
+    tally: LatencySums = field(default_factory=LatencySums)
 
     def arrived(self, now_ns: int) -> None:
         """One more message."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from c4bench.errors import C4Error
-from c4bench.model.diagnosis import Loss
+from c4bench.model.diagnosis import NetworkLoss
 from c4bench.model.fabric import Flow
 from c4bench.model.telemetry import Failure
 
@@ -28,7 +28,7 @@ class FailedError(C4Error):
         super().__init__(failure.reason)
 
 
-class Alarm(Protocol):
+class FailureSignal(Protocol):
     """Tells that a member of one communicator has failed."""
 
     @property
@@ -42,7 +42,7 @@ class Alarm(Protocol):
         """Stop listening."""
 
 
-class Line(Protocol):
+class RelayChannel(Protocol):
     """Word between the members of one communicator, out of band. What is told may come twice, late, or not at all."""
 
     @property
@@ -52,7 +52,7 @@ class Line(Protocol):
     def tell(self, to: int, body: bytes) -> None:
         """Tell rank `to`, or all other ranks with EVERYBODY; returns at once."""
 
-    def lost(self, loss: Loss) -> None:
+    def lost(self, loss: NetworkLoss) -> None:
         """Have C4D know what the communicator goes on without; returns at once, and may not get there."""
 
     def take(self) -> list[bytes] | None:
@@ -75,10 +75,10 @@ class Rendezvous(Protocol):
     def fail(self, comm: str, failure: Failure) -> None:
         """Tell every member, those that come later too. Only the first failure of a communicator counts."""
 
-    def alarm(self, comm: str) -> Alarm:
+    def alarm(self, comm: str) -> FailureSignal:
         """Listen for failures of a communicator's members."""
 
-    def line(self, comm: str, rank: int) -> Line:
+    def line(self, comm: str, rank: int) -> RelayChannel:
         """Rank `rank`'s line to the other members."""
 
     def route(self, flows: Sequence[Flow]) -> list[int]:

@@ -3,7 +3,7 @@
 import msgspec
 
 
-class Resilience(msgspec.Struct, frozen=True):
+class ResilienceCounters(msgspec.Struct, frozen=True):
     """Rails of this rank by state; how many died and came back; messages that came twice and were left alone.
 
     `reasons` are why rails died, each once; `findings` the components to blame, each with those that it cannot be told

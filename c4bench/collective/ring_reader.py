@@ -13,17 +13,17 @@ import msgspec
 from c4bench.collective import ring_layout as layout
 from c4bench.collective.ring_entries import CommEntry, ConnName, Owner
 from c4bench.collective.table_reader import TableReader, Value, record
-from c4bench.collective.tally import STRIDES, Mark, roundest
+from c4bench.collective.tally import STRIDES, LatencyMark, roundest
 from c4bench.errors import UsageError
 from c4bench.model.telemetry import ArrivalRecord, CommRecord, ConnRecord, OpRecord
 
 _CREDIT, _DATA = layout.STATES.index("credit"), layout.STATES.index("data")
 _SENDING = Struct(layout.CONN.format + layout.TALLY.format.removeprefix("<"))
 _COUNTED = -1 - len(STRIDES)  # where a tally begins
-_UNTOLD = 0, Mark(0, 0)
+_UNTOLD = 0, LatencyMark(0, 0)
 
 
-class Ring(NamedTuple):
+class TelemetrySnapshot(NamedTuple):
     """What a file says now."""
 
     comms: tuple[CommRecord, ...]
@@ -43,12 +43,12 @@ class _Whose(NamedTuple):
     qp: int
 
 
-def read_ring(path: Path, now_s: float | None = None) -> Ring:
+def read_telemetry_file(path: Path, now_s: float | None = None) -> TelemetrySnapshot:
     """Everything in the file at `path`, read once; see `RingReader`."""
-    return RingReader(path).read(now_s)
+    return TelemetryReader(path).read(now_s)
 
 
-class RingReader:
+class TelemetryReader:
     """Reads the file at `path` again and again; what has not changed since the last time is not decoded again.
 
     Raises UsageError for a file that is truncated or not a telemetry file.
@@ -63,7 +63,7 @@ class RingReader:
         self._sending = self._ends(layout.CONN_NAMES_AT, layout.CONNS_AT, layout.CONN_BYTES, _SENDING)
         self._receiving = self._ends(layout.ARRIVAL_NAMES_AT, layout.ARRIVALS_AT, layout.ARRIVAL_BYTES, layout.TALLY)
 
-    def read(self, now_s: float | None = None, since_s: float = 0.0) -> Ring:
+    def read(self, now_s: float | None = None, since_s: float = 0.0) -> TelemetrySnapshot:
         """Everything in the file; operations by communicator and sequence number, but those finished before `since_s`.
 
         With `now_s`, on the recording host's clock, the time a connection has been in its present state is added to
@@ -75,7 +75,7 @@ class RingReader:
         ops = [op for operations in self._operations.values() for op in operations.read(since_s)]
         ops.sort(key=_op_order)
         now_ns = None if now_s is None else round(now_s * 1e9)
-        return Ring(
+        return TelemetrySnapshot(
             tuple(entry.record for entry in self._entries.values()),
             tuple(ops),
             tuple(_conn(*end, now_ns) for end in self._sending.read(self._entries, changed=changed)),
@@ -132,9 +132,9 @@ class _Ends:
     def __init__(self, names: TableReader[ConnName], numbers: TableReader[tuple[int, ...]]) -> None:
         self._names, self._numbers = names, numbers
         self._whose: list[_Whose | None] = []
-        self._told: dict[int, tuple[int, Mark]] = {}
+        self._told: dict[int, tuple[int, LatencyMark]] = {}
 
-    def read(self, comms: Mapping[int, CommEntry], *, changed: bool) -> Iterator[tuple[_Whose, tuple[int, ...], Mark]]:
+    def read(self, comms: Mapping[int, CommEntry], *, changed: bool) -> Iterator[tuple[_Whose, tuple[int, ...], LatencyMark]]:
         """Those of these communicators, which may have changed; of one recorded since, the next reading has them."""
         if self._names.read() or changed:
             self._whose = [_whose(name, comms) for name in self._names.values]
@@ -143,7 +143,7 @@ class _Ends:
             if whose is not None and numbers is not None:
                 yield whose, numbers, self._mark(place, numbers)
 
-    def _mark(self, place: int, numbers: tuple[int, ...]) -> Mark:
+    def _mark(self, place: int, numbers: tuple[int, ...]) -> LatencyMark:
         """The roundest count since it was read last."""
         counted = numbers[_COUNTED]
         before, mark = self._told.get(place, _UNTOLD)
@@ -206,7 +206,7 @@ def _op(comm: str, rank: int, raw: bytes) -> OpRecord:
     )
 
 
-def _conn(whose: _Whose, numbers: tuple[int, ...], mark: Mark, now_ns: int | None) -> ConnRecord:
+def _conn(whose: _Whose, numbers: tuple[int, ...], mark: LatencyMark, now_ns: int | None) -> ConnRecord:
     comm, rank, peer, source, destination, qp = whose
     messages, size_bytes, credit, data, transfer, shared, progress, outstanding, owed, port, state, since = numbers[
         :_COUNTED
@@ -243,7 +243,7 @@ def _conn(whose: _Whose, numbers: tuple[int, ...], mark: Mark, now_ns: int | Non
     )
 
 
-def _arrival(whose: _Whose, numbers: tuple[int, ...], mark: Mark) -> ArrivalRecord:
+def _arrival(whose: _Whose, numbers: tuple[int, ...], mark: LatencyMark) -> ArrivalRecord:
     return ArrivalRecord(*whose, numbers[_COUNTED], *mark)
 
 

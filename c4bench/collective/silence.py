@@ -9,7 +9,7 @@ from c4bench.model.telemetry import CommRecord
 _NOWHERE = layout.Slot(memoryview(bytearray(2 * layout.OP_BYTES)), 0, layout.OP_BYTES)
 
 
-class _SilentOp(OpWriter):
+class _NullOp(OpWriter):
     __slots__ = ()
 
     def awaiting(self, peer: int, *, still: bool) -> None:
@@ -25,7 +25,7 @@ class _SilentOp(OpWriter):
         pass
 
 
-class _SilentConn(ConnWriter):
+class _NullConn(ConnWriter):
     __slots__ = ()
 
     def post(self, now_ns: int) -> None:
@@ -41,7 +41,7 @@ class _SilentConn(ConnWriter):
         pass
 
 
-class _SilentArrivals(ArrivalWriter):
+class _NullArrivals(ArrivalWriter):
     __slots__ = ()
 
     def arrived(self, now_ns: int) -> None:
@@ -51,7 +51,7 @@ class _SilentArrivals(ArrivalWriter):
         pass
 
 
-class Silence:
+class NullRecorder:
     """Takes a recorder's place."""
 
     def communicator(self, record: CommRecord, rank: int) -> int:  # noqa: ARG002  (a recorder's signature)
@@ -72,12 +72,12 @@ class Silence:
         now_ns: int,
     ) -> OpWriter:
         """A writer that writes nothing."""
-        return _SilentOp(_NOWHERE, seq, kind, algorithm, dtype, size_bytes, now_ns)
+        return _NullOp(_NOWHERE, seq, kind, algorithm, dtype, size_bytes, now_ns)
 
     def connection(self, name: ConnName, source_port: int, now_ns: int) -> ConnWriter:  # noqa: ARG002
         """A writer that writes nothing."""
-        return _SilentConn(_NOWHERE, source_port, now_ns, NicClock())
+        return _NullConn(_NOWHERE, source_port, now_ns, NicClock())
 
     def arrivals(self, name: ConnName) -> ArrivalWriter:  # noqa: ARG002
         """A writer that writes nothing."""
-        return _SilentArrivals(_NOWHERE)
+        return _NullArrivals(_NOWHERE)

@@ -15,7 +15,7 @@ _LEVELS = tuple(min((bits - 1) // 2, len(STRIDES) - 1) for bits in range(65))  #
 _MASK = (1 << 64) - 1
 
 
-class Mark(NamedTuple):
+class LatencyMark(NamedTuple):
     """The times of the first `messages` add up to `sum_ns`, modulo 2^64."""
 
     messages: int
@@ -23,7 +23,7 @@ class Mark(NamedTuple):
 
 
 @dataclass(slots=True)
-class Tally:
+class LatencySums:
     """Counts messages and sums up their times; `sums` has a sum in ns, modulo 2^64, for each of `STRIDES`."""
 
     count: int = 0
@@ -39,8 +39,8 @@ class Tally:
             level += 1
 
 
-def roundest(before: int, count: int, sums: Sequence[int]) -> Mark:
+def roundest(before: int, count: int, sums: Sequence[int]) -> LatencyMark:
     """Of the counts after `before` up to `count`, the last multiple of the longest stride that has one."""
     # The highest bit in which the two differ is the largest power of two that has a multiple among them.
     level = _LEVELS[(before ^ count).bit_length()]
-    return Mark(count - count % STRIDES[level], sums[level])
+    return LatencyMark(count - count % STRIDES[level], sums[level])

@@ -6,7 +6,7 @@ _AHEAD = 1.2
 _SMOOTHING = 1 / 8
 
 
-class Tempo:
+class Pacer:
     """When messages may be posted; times in ns of the caller's clock.
 
     No faster than the NIC sends, and hardly faster than the path carries: `window` messages in the time that one takes

@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Sequence
 
-from c4bench.collective.ends import Inlet, Message, Outlet, check_weights
+from c4bench.collective.ends import ReceiveEndpoint, Message, SendEndpoint, check_weights
 from c4bench.collective.memory import Buffer
 from c4bench.collective.recorder import ArrivalWriter, ConnWriter
 from c4bench.collective.wire import (
@@ -26,7 +26,7 @@ _SEQ_MASK = 0xFFF
 _GRANTS_PER_SIGNAL = 8
 
 
-class Way:
+class WeightedQp:
     """One QP of a connection to a peer: its share of the load, and what is in flight on it."""
 
     def __init__(self, connection: Connection, record: ConnWriter) -> None:
@@ -55,10 +55,10 @@ class Way:
         return len(self._in_flight)
 
 
-class WayOutlet(Outlet):
+class MultiQpSendEndpoint(SendEndpoint):
     """The sending end on one channel's NIC."""
 
-    def __init__(self, peer: int, ways: list[Way], mailbox: Buffer, far: ReceivingEnd) -> None:
+    def __init__(self, peer: int, ways: list[WeightedQp], mailbox: Buffer, far: ReceivingEnd) -> None:
         super().__init__(peer)
         self.ways = ways
         self._by_qp = {way.connection.qp_num: way for way in ways}
@@ -91,7 +91,7 @@ class WayOutlet(Outlet):
         way = self.ways[0] if len(self.ways) == 1 else self._lightest(message.length)
         way.write((message.address, message.lkey), remote, message.length, immediate, now_ns)
 
-    def _lightest(self, length: int) -> Way:
+    def _lightest(self, length: int) -> WeightedQp:
         """The QP that is furthest behind its share."""
         usable = [way for way in self.ways if way.weight]
         return min(usable, key=lambda way: (way.carried_bytes + length) / way.weight)
@@ -120,7 +120,7 @@ class WayOutlet(Outlet):
             way.record.settle("transfer" if outstanding else waiting_for, outstanding, owed, now_ns)
 
 
-class WayInlet(Inlet):
+class MultiQpReceiveEndpoint(ReceiveEndpoint):
     """The receiving end on one channel's NIC."""
 
     def __init__(

@@ -6,16 +6,16 @@ from typing import NamedTuple
 
 import msgspec
 
-from c4bench.collective.ends import INLET_RECEIVES, Inlet, Outlet
+from c4bench.collective.ends import INLET_RECEIVES, ReceiveEndpoint, SendEndpoint
 from c4bench.collective.errors import CollectiveError
 from c4bench.collective.memory import Buffer, Buffers
 from c4bench.collective.options import Options
-from c4bench.collective.process import Process
+from c4bench.collective.process import RankProcess
 from c4bench.collective.recorder import Recorder
 from c4bench.collective.rendezvous import AbsentError, FailedError
 from c4bench.collective.ring_entries import ConnName
-from c4bench.collective.silence import Silence
-from c4bench.collective.ways import INLET_SENDS, Way, WayInlet, WayOutlet
+from c4bench.collective.silence import NullRecorder
+from c4bench.collective.ways import INLET_SENDS, WeightedQp, MultiQpReceiveEndpoint, MultiQpSendEndpoint
 from c4bench.collective.wire import MAILBOX_BYTES, MAILBOX_SLOTS, Hello, Mode, ReceivingEnd, SendingEnd
 from c4bench.model.fabric import Flow, Nic
 from c4bench.model.telemetry import Member
@@ -23,16 +23,16 @@ from c4bench.verbs.transport import Connection, Port, Remote
 
 
 @dataclass(frozen=True)
-class Site:
+class RankEndpointContext:
     """Where a rank stands: what wiring needs to know about its communicator. `routed` flows hold planned paths."""
 
     comm: str
     rank: int
     members: tuple[Member, ...]
-    process: Process
+    process: RankProcess
     nics: tuple[Nic, ...]
     ports: tuple[Port, ...]
-    recorder: Recorder | Silence
+    recorder: Recorder | NullRecorder
     record: int
     options: Options
     routed: list[str] = field(default_factory=list)
@@ -105,12 +105,12 @@ _Halves = dict[int, list[_Half]]
 class Wired(NamedTuple):
     """Connected ends by peer, in the order of channels, and each channel's rate: its slowest NIC's of all ranks."""
 
-    outlets: dict[int, list[Outlet]]
-    inlets: dict[int, list[Inlet]]
+    outlets: dict[int, list[SendEndpoint]]
+    inlets: dict[int, list[ReceiveEndpoint]]
     rates_bps: list[float]
 
 
-def wire(site: Site, key: str, to: Sequence[int], back: Sequence[int], *, staged: bool) -> Wired:
+def wire(site: RankEndpointContext, key: str, to: Sequence[int], back: Sequence[int], *, staged: bool) -> Wired:
     """Connect to the ranks `to` and from the ranks `back`.
 
     Every rank calls this with the same `key` and with matching peers. With `staged` the inlets get staging memory.
@@ -144,7 +144,7 @@ def slowest(rates_bps: Sequence[Sequence[float]]) -> list[float]:
     return [min(channel) for channel in zip(*rates_bps, strict=True)]
 
 
-def _sending_half(site: Site, port: Port) -> _Half:
+def _sending_half(site: RankEndpointContext, port: Port) -> _Half:
     options = site.options
     connections = [
         port.connection(options.profile, sends=options.window + 1, receives=MAILBOX_SLOTS) for _ in range(options.qps)
@@ -152,7 +152,7 @@ def _sending_half(site: Site, port: Port) -> _Half:
     return _Half(connections, [site.buffers.make([port], MAILBOX_BYTES)])
 
 
-def _receiving_half(site: Site, port: Port, staged: bool) -> _Half:
+def _receiving_half(site: RankEndpointContext, port: Port, staged: bool) -> _Half:
     options = site.options
     connections = [
         port.connection(options.profile, sends=INLET_SENDS, receives=INLET_RECEIVES) for _ in range(options.qps)
@@ -161,7 +161,7 @@ def _receiving_half(site: Site, port: Port, staged: bool) -> _Half:
     return _Half(connections, [site.buffers.make([port], size) for size in sizes])
 
 
-def _hello(site: Site, sending: _Halves, receiving: _Halves) -> Hello:
+def _hello(site: RankEndpointContext, sending: _Halves, receiving: _Halves) -> Hello:
     here = [port.here() for port in site.ports]
     return Hello(
         [nic.rate_bps for nic in site.nics],
@@ -186,7 +186,7 @@ def _remotes(here: Remote, half: _Half) -> list[Remote]:
     return [msgspec.structs.replace(here, qp=connection.qp_num) for connection in half.connections]
 
 
-def _routes(site: Site, to: Sequence[int]) -> dict[_QpPlace, int]:
+def _routes(site: RankEndpointContext, to: Sequence[int]) -> dict[_QpPlace, int]:
     """Source port of every QP."""
     places = [
         _QpPlace(_Place(peer, channel), qp)
@@ -201,28 +201,28 @@ def _routes(site: Site, to: Sequence[int]) -> dict[_QpPlace, int]:
     return dict(zip(places, site.process.rendezvous.route(flows), strict=True))
 
 
-def flow_of(site: Site, peer: int, channel: int, qp: int) -> Flow:
+def flow_of(site: RankEndpointContext, peer: int, channel: int, qp: int) -> Flow:
     """What C4P is asked a path for: one QP of a connection."""
     nic = site.nics[channel]
     name = f"{site.process.job}/{site.comm}/{site.rank}>{peer}/{channel}.{qp}"
     return Flow(name, site.process.job, nic.name, site.members[peer].nics[channel], nic.rate_bps / site.options.qps)
 
 
-def _outlet(site: Site, place: _Place, half: _Half, far: ReceivingEnd, routes: dict[_QpPlace, int]) -> Outlet:
+def _outlet(site: RankEndpointContext, place: _Place, half: _Half, far: ReceivingEnd, routes: dict[_QpPlace, int]) -> SendEndpoint:
     source, destination = site.nics[place.channel].name, site.members[place.peer].nics[place.channel]
     ways = []
     for index, (connection, remote) in enumerate(zip(half.connections, far.remotes, strict=True)):
         connection.connect(remote, routes[_QpPlace(place, index)], receives=MAILBOX_SLOTS)
         name = ConnName(site.record, place.peer, source, destination, connection.qp_num)
-        ways.append(Way(connection, site.recorder.connection(name, connection.source_port, site.options.clock_ns())))
-    return WayOutlet(place.peer, ways, half.buffers[0], far)
+        ways.append(WeightedQp(connection, site.recorder.connection(name, connection.source_port, site.options.clock_ns())))
+    return MultiQpSendEndpoint(place.peer, ways, half.buffers[0], far)
 
 
-def _inlet(site: Site, place: _Place, half: _Half, far: SendingEnd) -> Inlet:
+def _inlet(site: RankEndpointContext, place: _Place, half: _Half, far: SendingEnd) -> ReceiveEndpoint:
     source, destination = site.members[place.peer].nics[place.channel], site.nics[place.channel].name
     records = []
     for connection, remote in zip(half.connections, far.remotes, strict=True):
         connection.connect(remote, receives=INLET_RECEIVES)
         records.append(site.recorder.arrivals(ConnName(site.record, place.peer, source, destination, remote.qp)))
     staging = half.buffers[1] if len(half.buffers) > 1 else None
-    return WayInlet(place.peer, half.connections, half.buffers[0], staging, far, records)
+    return MultiQpReceiveEndpoint(place.peer, half.connections, half.buffers[0], staging, far, records)

@@ -6,21 +6,21 @@ from collections.abc import Collection
 
 from c4bench.control.detection import Detection
 from c4bench.control.jobs import Job
-from c4bench.control.lines import Lines, start_on, stop_on
-from c4bench.control.register import Register, name_of
-from c4bench.control.rendezvous import Board
-from c4bench.control.routing import Routing
+from c4bench.control.lines import AgentConnections, start_on, stop_on
+from c4bench.control.register import JobRegistry, name_of
+from c4bench.control.rendezvous import RendezvousService
+from c4bench.control.routing import PathService
 from c4bench.control.store import Store
 from c4bench.errors import AbsentHostsError
-from c4bench.wire.messages import JobSpec, Start
+from c4bench.wire.messages import JobSpec, StartRanks
 
 
-class Attempts:
+class JobAttempts:
     """Those that run, in `jobs` by their ids; all others who know of an attempt are told of it here."""
 
     def __init__(
-        self, jobs: dict[str, Job], lines: Lines, store: Store, register: Register, board: Board, detection: Detection,
-        routing: Routing,
+        self, jobs: dict[str, Job], lines: AgentConnections, store: Store, register: JobRegistry, board: RendezvousService, detection: Detection,
+        routing: PathService,
     ) -> None:  # fmt: skip
         self._jobs, self._lines, self._store, self._register = jobs, lines, store, register
         self._board, self._detection, self._routing = board, detection, routing
@@ -51,7 +51,7 @@ class Attempts:
         for member in spec.members:
             by_host.setdefault(member.host, []).append(member.rank)
         lines = self._lines.agents
-        asked = [start_on(lines.get(host), Start(spec, tuple(ranks))) for host, ranks in by_host.items()]
+        asked = [start_on(lines.get(host), StartRanks(spec, tuple(ranks))) for host, ranks in by_host.items()]
         answered = await asyncio.gather(*asked)
         if absent := [host for host, there in zip(by_host, answered, strict=True) if not there]:
             raise AbsentHostsError(absent, "no agent answers; is it deployed and started? (c4bench doctor)")

@@ -12,7 +12,7 @@ from websockets.exceptions import WebSocketException
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.event import Event
 from c4bench.wire.channel import WebSocketChannel
-from c4bench.wire.messages import PORT, Ask, Empty, Launch, Restore, Stop, Subscribe
+from c4bench.wire.messages import PORT, QueryResults, Empty, LaunchJob, ReturnHost, StopRanks, Subscribe
 from c4bench.wire.peer import Handler, Peer
 from c4bench.wire.trust import MASTER, client_context
 
@@ -25,19 +25,19 @@ class Client:
     def __init__(self, peer: Peer, events: "asyncio.Queue[Event]", lost: "asyncio.Task[None]") -> None:
         self._peer, self._events, self._lost = peer, events, lost
 
-    async def start(self, launch: Launch) -> None:
+    async def start(self, launch: LaunchJob) -> None:
         """Start a job. Raises UnhealthyError with the master's words."""
         await self._peer.call("launch", launch, Empty)
 
     async def stop(self, job: str) -> None:
         """End a job."""
-        await self._peer.call("stop", Stop(job), Empty)
+        await self._peer.call("stop", StopRanks(job), Empty)
 
     async def put_back(self, host: str) -> None:
         """Put a mended host back into service."""
-        await self._peer.call("restore", Restore(host), Empty)
+        await self._peer.call("restore", ReturnHost(host), Empty)
 
-    async def ask(self, request: Ask) -> list[dict[str, Any]]:
+    async def ask(self, request: QueryResults) -> list[dict[str, Any]]:
         """Results of a job's ranks. Raises UnhealthyError when they do not come."""
         return await self._peer.call("ask", request, list[dict[str, Any]])
 

@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar
 
 from c4bench.c4d.matrix import MatrixTable, matrix_table
 from c4bench.c4p.atlas import Atlas
-from c4bench.c4p.knowledge import Knowledge
+from c4bench.c4p.knowledge import PathKnowledge
 from c4bench.c4p.policy import PathPolicy
 from c4bench.control.jobs import Job
 from c4bench.control.master import Master
@@ -19,13 +19,13 @@ from c4bench.control.register import name_of
 from c4bench.control.switches import Switches
 from c4bench.errors import UnhealthyError
 from c4bench.model.diagnosis import Diagnosis
-from c4bench.model.event import Diagnosed, Event, Steered
+from c4bench.model.event import Diagnosed, Event, SteeringStage
 from c4bench.model.fabric import Flow, Host, Nic
 from c4bench.model.fabric import Path as FabricPath
 from c4bench.model.steering import Incident, Policy
 from c4bench.model.telemetry import Window
 from c4bench.record.telemetry import Recording
-from c4bench.wire.messages import Burst, Exchange, Hello, JobSpec, Launch
+from c4bench.wire.messages import Burst, Exchange, Hello, JobSpec, LaunchJob
 
 Answer = TypeVar("Answer")
 
@@ -85,7 +85,7 @@ class Cluster:
 
     def start(self, spec: JobSpec, policy: Policy | None = None, spares: Sequence[Host] = ()) -> Job:
         """Start a job, steered by `policy`; without one it is only looked at."""
-        return self._ask(self._master.start(Launch(spec, policy or Policy(), tuple(spares))))
+        return self._ask(self._master.start(LaunchJob(spec, policy or Policy(), tuple(spares))))
 
     def job(self, name: str) -> Job:
         """The present attempt of a job by its name."""
@@ -101,7 +101,7 @@ class Cluster:
 
     def incidents(self, name: str) -> list[Incident]:
         """What became of each diagnosis of a job, as far as it has come."""
-        told = [event.incident for event in self.events() if isinstance(event, Steered) and event.incident.job == name]
+        told = [event.incident for event in self.events() if isinstance(event, SteeringStage) and event.incident.job == name]
         return list({(one.diagnosis.job, one.diagnosis.component): one for one in told}.values())
 
     def results(self, job: Job, kind: str, timeout_s: float, *, each: int = 1) -> list[dict[str, Any]]:
@@ -150,7 +150,7 @@ class Cluster:
         finally:
             watching.cancel()
 
-    def known_paths(self) -> Knowledge:
+    def known_paths(self) -> PathKnowledge:
         """All that probing has found so far, port by port."""
         return self._call_soon(lambda: self._master.routing.controller.knowledge)
 

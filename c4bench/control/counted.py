@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from c4bench.c4p.atlas import Probe
 from c4bench.c4p.knowledge import Trace
-from c4bench.control.survey import Pair, Survey
+from c4bench.control.survey import Pair, PathSurvey
 from c4bench.control.switches import PortCount, carried_packets
 from c4bench.wire.messages import Burst
 
@@ -22,7 +22,7 @@ _COUNTED_S = 0.05
 Read = Callable[[], Mapping[str, PortCount]]
 
 
-async def counted(survey: Survey, read: Read, pairs: Sequence[Pair], source_ports: Sequence[int]) -> dict[Probe, Trace]:
+async def counted(survey: PathSurvey, read: Read, pairs: Sequence[Pair], source_ports: Sequence[int]) -> dict[Probe, Trace]:
     """The traces of all source ports of these pairs, one after the other; `read` may block.
 
     A port whose packets were not counted as above is left out: other traffic was in the way, or a switch is not read.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from c4bench.errors import UsageError
 from c4bench.wire.channel import Channel, ChannelClosed
-from c4bench.wire.messages import Ask, Empty, Launch, Restore, Stop, Subscribe
+from c4bench.wire.messages import QueryResults, Empty, LaunchJob, ReturnHost, StopRanks, Subscribe
 from c4bench.wire.peer import Handler, Peer
 from c4bench.wire.trust import OBSERVER, OPERATOR
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 ROLES = (OPERATOR, OBSERVER)
 
 
-class Desk:
+class OperatorSession:
     """One line of an operator or an observer, as its certificate says."""
 
     def __init__(self, master: "Master", channel: Channel, role: str) -> None:
@@ -25,10 +25,10 @@ class Desk:
         handlers = {"subscribe": Handler(Subscribe, self._subscribe)}
         if role == OPERATOR:
             handlers |= {
-                "launch": Handler(Launch, self._launch),
-                "stop": Handler(Stop, self._stop),
-                "restore": Handler(Restore, self._restore),
-                "ask": Handler(Ask, self._ask),
+                "launch": Handler(LaunchJob, self._launch),
+                "stop": Handler(StopRanks, self._stop),
+                "restore": Handler(ReturnHost, self._restore),
+                "ask": Handler(QueryResults, self._ask),
             }
         self._peer = Peer(channel, handlers)
 
@@ -49,16 +49,16 @@ class Desk:
             async for event in self._master.log.follow(first):
                 await self._peer.note("event", event)
 
-    async def _launch(self, request: Launch) -> Empty:
+    async def _launch(self, request: LaunchJob) -> Empty:
         await self._master.start(request)
         return Empty()
 
-    async def _stop(self, request: Stop) -> Empty:
+    async def _stop(self, request: StopRanks) -> Empty:
         self._master.register.running(request.job)
         await self._master.stop(request.job)
         return Empty()
 
-    async def _restore(self, request: Restore) -> Empty:
+    async def _restore(self, request: ReturnHost) -> Empty:
         if not self._master.put_back(request.host):
             out = ", ".join(out.host for out in self._master.register.out())
             raise UsageError(
@@ -66,6 +66,6 @@ class Desk:
             )
         return Empty()
 
-    async def _ask(self, request: Ask) -> list[dict[str, Any]]:
+    async def _ask(self, request: QueryResults) -> list[dict[str, Any]]:
         job = self._master.jobs[self._master.register.running(request.job).spec.id]
         return await job.wait(request.kind, request.count or len(job.spec.members), request.timeout_s)

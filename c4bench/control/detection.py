@@ -6,11 +6,11 @@ from collections.abc import Mapping
 import msgspec
 
 from c4bench.c4d.detector import Detector
-from c4bench.c4d.fabric import Fabric
+from c4bench.c4d.fabric import SharedFabric
 from c4bench.c4d.localise import Cell
 from c4bench.control.jobs import Job
 from c4bench.model.diagnosis import Diagnosis
-from c4bench.model.recording import Judged, LinksMissing, Record, WaysLearnt
+from c4bench.model.recording import Evaluated, LinksMissing, Record, PathsLearnt
 from c4bench.model.telemetry import Window
 
 
@@ -33,7 +33,7 @@ class Detection:
     """
 
     def __init__(self) -> None:
-        self._fabric = Fabric()
+        self._fabric = SharedFabric()
         self._followed: dict[str, _Followed] = {}
         self.windows: Counter[str] = Counter()
         self.dropped: defaultdict[str, Counter[str]] = defaultdict(Counter)
@@ -52,7 +52,7 @@ class Detection:
         if attempt in self._followed:
             self._followed[attempt].hear(record)
 
-    def learn(self, news: WaysLearnt | LinksMissing) -> None:
+    def learn(self, news: PathsLearnt | LinksMissing) -> None:
         """C4P has learnt something of the fabric, which all share."""
         self._fabric.hear(news)
         for followed in self._followed.values():
@@ -65,7 +65,7 @@ class Detection:
 
     def _judge(self, followed: _Followed, now_s: float) -> list[Diagnosis]:
         """What is seen of a job to come goes on record for all others; their detectors have it from the fabric."""
-        found = followed.hear(Judged(now_s))
+        found = followed.hear(Evaluated(now_s))
         for arrival in self._fabric.company.news():
             for other in self._followed.values():
                 if other is not followed:

@@ -14,7 +14,7 @@ from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
 
 from c4bench.model.event import AgentMissing
-from c4bench.model.steering import Out
+from c4bench.model.steering import IsolatedHost
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -41,17 +41,17 @@ class JobHealth(msgspec.Struct, frozen=True):
     restarts: int
 
 
-class Health(msgspec.Struct, frozen=True):
+class HealthPage(msgspec.Struct, frozen=True):
     """The health page. `diagnoses` are counted by job and syndrome."""
 
     agents: dict[str, AgentHealth]
     jobs: dict[str, JobHealth]
     missing: tuple[AgentMissing, ...]
-    out: tuple[Out, ...]
+    out: tuple[IsolatedHost, ...]
     diagnoses: Mapping[str, Mapping[str, int]]
 
 
-def page(path: str, health: Callable[[], Health]) -> Response | None:
+def page(path: str, health: Callable[[], HealthPage]) -> Response | None:
     """The answer to a GET; None where the path is the websocket's."""
     match path:
         case "/health":
@@ -69,7 +69,7 @@ def page(path: str, health: Callable[[], Health]) -> Response | None:
             return _response(HTTPStatus.NOT_FOUND, "text/plain", b"there are /health and /metrics\n")
 
 
-def serve_pages(health: Callable[[], Health]) -> Callable[[ServerConnection, Request], Response | None]:
+def serve_pages(health: Callable[[], HealthPage]) -> Callable[[ServerConnection, Request], Response | None]:
     """The hook by which `websockets` lets a request be answered without a websocket."""
     return lambda _connection, request: page(request.path, health)
 
@@ -82,7 +82,7 @@ def _response(status: HTTPStatus, kind: str, body: bytes) -> Response:
 class _Collector:
     """The health page as metrics."""
 
-    def __init__(self, health: Health) -> None:
+    def __init__(self, health: HealthPage) -> None:
         self._health = health
 
     def collect(self) -> "Iterable[Metric]":

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
-from c4bench.control.store import Entry, Store, Told
+from c4bench.control.store import Entry, Store, RankResult
 from c4bench.errors import UnhealthyError
 from c4bench.model.fabric import Flow, Path
 from c4bench.model.telemetry import RankRecord
@@ -24,7 +24,7 @@ class Job:
     def __init__(self, spec: JobSpec, store: Store | None = None, before: Iterable[Entry] = ()) -> None:
         self.spec = spec
         self._store = store or Store(None)
-        self.results = [entry.result for entry in before if isinstance(entry, Told)]
+        self.results = [entry.result for entry in before if isinstance(entry, RankResult)]
         self._heard = {(result.rank, result.number) for result in self.results}
         self.recording = Recording(_RECORDS_KEPT if self._store.durable else None)
         self.placed: dict[Flow, Path] = {}
@@ -36,7 +36,7 @@ class Job:
         if result.number and (result.rank, result.number) in self._heard:
             return
         self._heard.add((result.rank, result.number))
-        self._store.append(self.spec.id, Told(result))
+        self._store.append(self.spec.id, RankResult(result))
         async with self._news:
             self.results.append(result)
             self._news.notify_all()

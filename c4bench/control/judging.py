@@ -6,9 +6,9 @@ from contextlib import closing
 
 from c4bench.control.detection import Detection, part_of
 from c4bench.control.jobs import Job
-from c4bench.control.log import Log
-from c4bench.control.roll import Roll
-from c4bench.control.routing import Routing
+from c4bench.control.log import EventLog
+from c4bench.control.roll import AgentLiveness
+from c4bench.control.routing import PathService
 from c4bench.model.agent import WINDOWS_WITHIN
 from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.event import Diagnosed
@@ -19,10 +19,10 @@ _EVERY_S = 0.1
 _PHASE = (1 + WINDOWS_WITHIN) / 2
 
 
-class Judging:
+class TelemetryLoop:
     """Windows of `jobs` to C4D and C4P, their findings to the log, to C4P and to whoever acts on them."""
 
-    def __init__(self, jobs: Mapping[str, Job], detection: Detection, routing: Routing, roll: Roll, log: Log) -> None:
+    def __init__(self, jobs: Mapping[str, Job], detection: Detection, routing: PathService, roll: AgentLiveness, log: EventLog) -> None:
         self._jobs, self._detection, self._routing, self._roll, self._log = jobs, detection, routing, roll, log
 
     async def hear(self, window: Window) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import msgspec
 
 from c4bench.errors import UnhealthyError
-from c4bench.wire.messages import Empty, Hello, Start, Stop
+from c4bench.wire.messages import Empty, Hello, StartRanks, StopRanks
 from c4bench.wire.peer import LostError, Peer
 
 # An agent answers these in milliseconds. One that does not is not waited for.
@@ -15,18 +15,18 @@ _START_WITHIN_S = 3.0
 _STOP_WITHIN_S = 1.0
 
 
-class Line(msgspec.Struct):
+class AgentConnection(msgspec.Struct):
     """One connected agent."""
 
     hello: Hello
     peer: Peer
 
 
-class Lines:
+class AgentConnections:
     """The lines that are open, by host."""
 
     def __init__(self) -> None:
-        self.agents: dict[str, Line] = {}
+        self.agents: dict[str, AgentConnection] = {}
         self._news = asyncio.Condition()
 
     def peer(self, host: str) -> Peer:
@@ -49,7 +49,7 @@ class Lines:
         return holds()
 
 
-async def start_on(line: Line | None, request: Start) -> bool:
+async def start_on(line: AgentConnection | None, request: StartRanks) -> bool:
     """Have an agent start ranks; whether it is there and has answered. Raises UnhealthyError when it refuses."""
     if line is None:
         return False
@@ -61,9 +61,9 @@ async def start_on(line: Line | None, request: Start) -> bool:
     return True
 
 
-async def stop_on(line: Line | None, attempt: str) -> None:
+async def stop_on(line: AgentConnection | None, attempt: str) -> None:
     """Have an agent end an attempt's ranks, if it is there; one that does not answer is told when it is back."""
     if line is not None:
         with contextlib.suppress(UnhealthyError, TimeoutError):
             async with asyncio.timeout(_STOP_WITHIN_S):
-                await line.peer.call("stop", Stop(attempt), Empty)
+                await line.peer.call("stop", StopRanks(attempt), Empty)

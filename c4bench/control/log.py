@@ -11,7 +11,7 @@ from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.event import Diagnosed, Event
 
 
-class Log:
+class EventLog:
     """Every event since the log began, an earlier master's included; numbered from 0."""
 
     def __init__(self, store: Store) -> None:

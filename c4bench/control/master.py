@@ -8,43 +8,43 @@ from pathlib import Path
 from websockets.asyncio.server import ServerConnection, serve
 
 from c4bench.c4d.localise import Cell
-from c4bench.c4p.knowledge import Knowledge
-from c4bench.control.attempts import Attempts
-from c4bench.control.desk import ROLES, Desk
+from c4bench.c4p.knowledge import PathKnowledge
+from c4bench.control.attempts import JobAttempts
+from c4bench.control.desk import ROLES, OperatorSession
 from c4bench.control.detection import Detection
-from c4bench.control.health import AgentHealth, Health, serve_pages
+from c4bench.control.health import AgentHealth, HealthPage, serve_pages
 from c4bench.control.jobs import Job
-from c4bench.control.judging import Judging
-from c4bench.control.lines import Line, Lines
-from c4bench.control.log import Log
-from c4bench.control.register import Register
-from c4bench.control.rendezvous import Board
-from c4bench.control.roll import Roll
-from c4bench.control.routing import Routing
+from c4bench.control.judging import TelemetryLoop
+from c4bench.control.lines import AgentConnection, AgentConnections
+from c4bench.control.log import EventLog
+from c4bench.control.register import JobRegistry
+from c4bench.control.rendezvous import RendezvousService
+from c4bench.control.roll import AgentLiveness
+from c4bench.control.routing import PathService
 from c4bench.control.steering import Steering
 from c4bench.control.store import Store
-from c4bench.control.sweeps import Sweeps
+from c4bench.control.sweeps import ProbeSweeper
 from c4bench.errors import UnhealthyError
 from c4bench.model.diagnosis import Diagnosis
-from c4bench.model.event import PutBack
-from c4bench.model.recording import FailureTold, LossTold
+from c4bench.model.event import HostReturned
+from c4bench.model.recording import FailureReported, LossReported
 from c4bench.model.telemetry import Failure, Window
 from c4bench.wire.channel import WebSocketChannel
 from c4bench.wire.messages import (
     Empty,
     Exchange,
     Fail,
-    Follow,
+    FollowGuidance,
     Hello,
-    Launch,
-    Lost,
-    News,
+    LaunchJob,
+    NetworkLost,
+    PollInbox,
     Release,
     Result,
     Route,
-    Stop,
+    StopRanks,
     Watch,
-    Word,
+    RelayMessage,
 )
 from c4bench.wire.peer import Handler, Peer
 from c4bench.wire.trust import MASTER, peer_name, server_context
@@ -66,27 +66,27 @@ class Master:
     def __init__(self, trust: Path, address: str, port: int, state: Path | None = None) -> None:
         self._tls = server_context(trust / "ca.pem", trust / f"{MASTER}.pem", trust / f"{MASTER}.key")
         self._address, self._port = address, port
-        self.lines = Lines()
+        self.lines = AgentConnections()
         self.jobs: dict[str, Job] = {}
         self.store = Store(state)
-        self.log = Log(self.store)
+        self.log = EventLog(self.store)
         self.detection = Detection()
-        self.routing = Routing(self.jobs, self.lines.peer, keep=self._keep_paths, tell=self.detection.learn)
+        self.routing = PathService(self.jobs, self.lines.peer, keep=self._keep_paths, tell=self.detection.learn)
         if (paths := self.store.paths()) is not None:
-            self.routing.controller.recall(Knowledge.from_json(paths))
-        self.roll = Roll(self.store.state.roll, time.time())
-        self.register = Register(self.store, adopt=state is not None)
-        self._board = Board(self.store)
-        self.attempts = Attempts(
+            self.routing.controller.recall(PathKnowledge.from_json(paths))
+        self.roll = AgentLiveness(self.store.state.roll, time.time())
+        self.register = JobRegistry(self.store, adopt=state is not None)
+        self._board = RendezvousService(self.store)
+        self.attempts = JobAttempts(
             self.jobs, self.lines, self.store, self.register, self._board, self.detection, self.routing
         )
         self.steering = Steering(self)
-        self.sweeps = Sweeps(self)
-        self._judging = Judging(self.jobs, self.detection, self.routing, self.roll, self.log)
+        self.sweeps = ProbeSweeper(self)
+        self._judging = TelemetryLoop(self.jobs, self.detection, self.routing, self.roll, self.log)
         self._seen: dict[str, AgentHealth] = {}
         self._closing = asyncio.Event()
 
-    def _keep_paths(self, known: Knowledge) -> None:
+    def _keep_paths(self, known: PathKnowledge) -> None:
         if self.store.durable:
             self.store.save_paths(known.to_json())
 
@@ -135,7 +135,7 @@ class Master:
         name = peer_name(connection.transport.get_extra_info("ssl_object"))
         channel = WebSocketChannel(connection)
         if name in ROLES:
-            await Desk(self, channel, name).serve()
+            await OperatorSession(self, channel, name).serve()
         else:
             await self._serve_agent(connection, channel, name)
 
@@ -160,13 +160,13 @@ class Master:
             "window": Handler(Window, window),
             "exchange": Handler(Exchange, self._board.exchange),
             "fail": Handler(Fail, self._fail),
-            "lost": Handler(Lost, self._lost),
+            "lost": Handler(NetworkLost, self._lost),
             "watch": Handler(Watch, self._watch),
-            "word": Handler(Word, self._word),
-            "news": Handler(News, self._board.news),
+            "word": Handler(RelayMessage, self._word),
+            "news": Handler(PollInbox, self._board.news),
             "route": Handler(Route, self.routing.route),
             "release": Handler(Release, self.routing.release),
-            "follow": Handler(Follow, self.routing.follow),
+            "follow": Handler(FollowGuidance, self.routing.follow),
             "result": Handler(Result, self._result),
         }
         peer = Peer(channel, handlers)
@@ -181,7 +181,7 @@ class Master:
                 await self.lines.announce()
 
     async def _welcome(self, said: Hello, peer: Peer) -> None:
-        self.lines.agents[said.host] = Line(said, peer)
+        self.lines.agents[said.host] = AgentConnection(said, peer)
         back = self.roll.came(said.host, time.time())
         if back:
             self.log.tell(back)
@@ -189,7 +189,7 @@ class Master:
         for spec in adopted:
             self.attempts.take_up(spec, followed=True)
         for attempt in over:
-            await peer.note("stop", Stop(attempt))
+            await peer.note("stop", StopRanks(attempt))
         await self.lines.announce()
 
     def _farewell(self, host: str, code: int | None) -> None:
@@ -200,7 +200,7 @@ class Master:
         else:
             self.roll.went(host, time.time())
 
-    async def start(self, launch: Launch) -> Job:
+    async def start(self, launch: LaunchJob) -> Job:
         """Start a job's ranks on their hosts."""
         self.register.enter(launch)
         try:
@@ -228,7 +228,7 @@ class Master:
         found = [out.host for out in self.register.out() if name in (out.host, out.job)]
         for host in found:
             self.register.put_back(host)
-            self.log.tell(PutBack(time.time(), host))
+            self.log.tell(HostReturned(time.time(), host))
         return found
 
     async def meet(self, request: Exchange) -> tuple[bytes, ...]:
@@ -241,15 +241,15 @@ class Master:
 
     async def _fail(self, request: Fail) -> Empty:
         self._board.fail(request)
-        told = FailureTold(time.time(), request.job, request.comm, request.failure)
+        told = FailureReported(time.time(), request.job, request.comm, request.failure)
         self.detection.hear(request.job, told)
         return Empty()
 
-    async def _lost(self, request: Lost) -> Empty:
-        self.detection.hear(request.job, LossTold(time.time(), request.job, request.comm, request.loss))
+    async def _lost(self, request: NetworkLost) -> Empty:
+        self.detection.hear(request.job, LossReported(time.time(), request.job, request.comm, request.loss))
         return Empty()
 
-    async def _word(self, request: Word) -> Empty:
+    async def _word(self, request: RelayMessage) -> Empty:
         self._board.word(request)
         return Empty()
 
@@ -266,7 +266,7 @@ class Master:
         """The newest delay matrix of a job, seconds per byte; empty before there is one."""
         return self.detection.cells(job)
 
-    def health(self) -> Health:
+    def health(self) -> HealthPage:
         """How the master and its agents are."""
         for host, seen in self._seen.items():
             known = self.lines.agents.get(host)
@@ -274,6 +274,6 @@ class Master:
             seen.windows, seen.dropped = self.detection.windows[host], self.detection.dropped[host]
             if known is not None:
                 seen.version, seen.rdma = known.hello.version, known.hello.rdma
-        return Health(
+        return HealthPage(
             self._seen, self.register.jobs(), tuple(self.roll.missing.values()), self.register.out(), self.log.counts()
         )

@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from c4bench.control.health import JobHealth
-from c4bench.control.store import Running, Store
+from c4bench.control.store import RunningJob, Store
 from c4bench.errors import UsageError
 from c4bench.model.diagnosis import Component
 from c4bench.model.fabric import Host
-from c4bench.model.steering import Incident, Out
+from c4bench.model.steering import Incident, IsolatedHost
 from c4bench.steer.decide import HOUR_S
 from c4bench.steer.seating import reseat
-from c4bench.wire.messages import Hello, JobSpec, Launch
+from c4bench.wire.messages import Hello, JobSpec, LaunchJob
 
 _RESTART = "~"
 _OVER_KEPT = 1000
@@ -27,25 +27,25 @@ def name_of(attempt: str) -> str:
     return attempt.partition(_RESTART)[0]
 
 
-class Register:
+class JobRegistry:
     """Changes are on disk before they are returned from. With `adopt`, jobs found running on hosts are entered."""
 
     def __init__(self, store: Store, *, adopt: bool) -> None:
         self._store, self._state = store, store.state
         self._adopt = adopt
 
-    def running(self, name: str) -> Running:
+    def running(self, name: str) -> RunningJob:
         """A job by its name. Raises UsageError when none of that name runs."""
         if name not in self._state.jobs:
             raise UsageError(f"no job {name!r} is running; there are {', '.join(sorted(self._state.jobs)) or 'none'}")
         return self._state.jobs[name]
 
-    def present(self, attempt: str) -> Running | None:
+    def present(self, attempt: str) -> RunningJob | None:
         """The job whose present attempt this is; None where it is over, or a job of our own."""
         running = self._state.jobs.get(name_of(attempt))
         return running if running is not None and running.spec.id == attempt else None
 
-    def enter(self, launch: Launch) -> None:
+    def enter(self, launch: LaunchJob) -> None:
         """A job is to be started. Raises UsageError where that cannot be."""
         name, hosts = launch.job.id, {member.host for member in launch.job.members}
         if not name or _RESTART in name or "/" in name:
@@ -57,7 +57,7 @@ class Register:
         if twice := sorted(hosts & {spare.name for spare in launch.spares}):
             raise UsageError(f"job {name}: {twice[0]} has ranks and cannot be a spare too")
         self._over_no_more(name)
-        running = Running(launch.job, len(launch.job.members), launch.policy, launch.spares)
+        running = RunningJob(launch.job, len(launch.job.members), launch.policy, launch.spares)
         self._state.jobs[name] = running
         self._store.save()
 
@@ -88,7 +88,7 @@ class Register:
             if known is not None or attempt in self._state.over or not self._adopt:
                 over.append(attempt)
             else:
-                self._state.jobs[name_of(attempt)] = Running(start.job, len(start.job.members))
+                self._state.jobs[name_of(attempt)] = RunningJob(start.job, len(start.job.members))
                 adopted.append(start.job)
         self._state.roll.add(said.host)
         self._store.save()
@@ -120,7 +120,7 @@ class Register:
 
     def take_out(self, host: Host, component: Component, job: str, now_s: float) -> None:
         """A host is out of service."""
-        self._state.out[host.name] = Out(host.name, component, now_s, job)
+        self._state.out[host.name] = IsolatedHost(host.name, component, now_s, job)
         self._state.nics[host.name] = host
         self._state.taken_s = [*_recent(self._state.taken_s, now_s), now_s]
         self._store.save()
@@ -142,12 +142,12 @@ class Register:
             for name, job in self._state.jobs.items()
         }
 
-    def out(self) -> tuple[Out, ...]:
+    def out(self) -> tuple[IsolatedHost, ...]:
         """Every host out of service."""
         return tuple(self._state.out.values())
 
 
-def host_of(name: str, running: Running) -> Host:
+def host_of(name: str, running: RunningJob) -> Host:
     """A host of a job, with the NICs the job uses of it."""
     return Host(name, "", tuple(nic for nic in running.spec.nics if nic.host == name))
 

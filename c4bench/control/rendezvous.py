@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 
-from c4bench.control.store import Answered, Entry, Failed, Said, Store
+from c4bench.control.store import FinishedExchange, Entry, CommunicatorFailure, RelayedMessage, Store
 from c4bench.errors import UnhealthyError
 from c4bench.model.telemetry import Failure
-from c4bench.wire.messages import Exchange, Exchanged, Fail, News, Told, Word
+from c4bench.wire.messages import Exchange, Exchanged, Fail, PollInbox, InboxBatch, RelayMessage
 
 # Of each job: a rank that still lacks an answer holds its communicator up, so it is among the latest.
 _REMEMBERED = 1024
@@ -29,7 +29,7 @@ class _Gathering(msgspec.Struct):
     given: dict[int, bytes] = {}
 
 
-class Board:
+class RendezvousService:
     """Pending exchanges and failures of every job's communicators, and the answers given to jobs that run."""
 
     def __init__(self, store: Store | None = None) -> None:
@@ -37,18 +37,18 @@ class Board:
         self._gatherings: dict[_Name, _Gathering] = {}
         self._failures: dict[_Comm, asyncio.Future[Failure]] = {}
         self._answered: dict[str, dict[tuple[str, str], Exchanged]] = {}
-        self._words: dict[_Comm, list[Word]] = {}
+        self._words: dict[_Comm, list[RelayMessage]] = {}
         self._news: dict[_Comm, asyncio.Event] = {}
 
     def admit(self, job: str, before: Iterable[Entry] = ()) -> None:
         """Remember answers to this job's ranks from now on; `before` is what an earlier master has written down."""
         known = self._answered.setdefault(job, {})
         for entry in before:
-            if isinstance(entry, Answered):
+            if isinstance(entry, FinishedExchange):
                 known[entry.comm, entry.key] = entry.exchanged
-            elif isinstance(entry, Failed):
+            elif isinstance(entry, CommunicatorFailure):
                 self._ring(entry.fail)
-            elif isinstance(entry, Said):
+            elif isinstance(entry, RelayedMessage):
                 self._words.setdefault((job, entry.word.comm), []).append(entry.word)
 
     async def exchange(self, request: Exchange) -> Exchanged:
@@ -78,7 +78,7 @@ class Board:
             if len(known) == _REMEMBERED:
                 del known[next(iter(known))]
             known[comm, key] = how
-            self._store.append(job, Answered(comm, key, how))
+            self._store.append(job, FinishedExchange(comm, key, how))
         self._gatherings.pop(name).ended.set_result(how)
 
     def _failure(self, job: str, comm: str) -> asyncio.Future[Failure]:
@@ -87,7 +87,7 @@ class Board:
     def fail(self, request: Fail) -> None:
         """Tell everybody who waits for or watches this communicator, now and later. Only the first failure counts."""
         if self._ring(request) and request.job in self._answered:
-            self._store.append(request.job, Failed(request))
+            self._store.append(request.job, CommunicatorFailure(request))
 
     def _ring(self, request: Fail) -> bool:
         failure = self._failure(request.job, request.comm)
@@ -101,15 +101,15 @@ class Board:
         # Shielded: a watcher that goes away must not take the others' future with it.
         return await asyncio.shield(self._failure(job, comm))
 
-    def word(self, request: Word) -> None:
+    def word(self, request: RelayMessage) -> None:
         """Keep what one rank has to say to others of its communicator, and wake those who wait for news."""
         name = (request.job, request.comm)
         self._words.setdefault(name, []).append(request)
         if request.job in self._answered:
-            self._store.append(request.job, Said(request))
+            self._store.append(request.job, RelayedMessage(request))
         self._news.pop(name, asyncio.Event()).set()
 
-    async def news(self, request: News) -> Told:
+    async def news(self, request: PollInbox) -> InboxBatch:
         """What was said to a rank since it last asked, as soon as there is any. UnhealthyError when the job ends."""
         name = (request.job, request.comm)
         while True:
@@ -117,7 +117,7 @@ class Board:
             new = words[request.after :]
             mine = tuple(word.body for word in new if word.sender != request.rank and word.to in (request.rank, -1))
             if mine:
-                return Told(mine, len(words))
+                return InboxBatch(mine, len(words))
             news = self._news.setdefault(name, asyncio.Event())
             await news.wait()
             if name not in self._words:

@@ -8,7 +8,7 @@ from c4bench.model.telemetry import Window
 GRACE_S = 5.0
 
 
-class Roll:
+class AgentLiveness:
     """Hosts by when their agents were last connected; an agent is missing once it has been gone for `grace_s`.
 
     Whether the ranks on a missing host are alive the others know: what they send arrives, or does not. A NIC answers

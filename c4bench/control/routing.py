@@ -5,27 +5,27 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from c4bench.c4p.atlas import Atlas
-from c4bench.c4p.controller import Controller
+from c4bench.c4p.controller import PathController
 from c4bench.c4p.coverage import gaps
-from c4bench.c4p.knowledge import COUNTERS, Knowledge, Pair
+from c4bench.c4p.knowledge import COUNTERS, PathKnowledge, Pair
 from c4bench.c4p.policy import PathPolicy
 from c4bench.control.counted import Read, counted
 from c4bench.control.jobs import Job
-from c4bench.control.survey import Survey
+from c4bench.control.survey import PathSurvey
 from c4bench.control.switches import PortCount, carried_bytes
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.fabric import Flow, Host, MissingLink, Nic
-from c4bench.model.recording import LinksMissing, WaysLearnt
+from c4bench.model.recording import LinksMissing, PathsLearnt
 from c4bench.model.telemetry import Window
-from c4bench.wire.messages import Empty, Follow, Guidance, Release, Route
+from c4bench.wire.messages import Empty, FollowGuidance, Guidance, Release, Route
 from c4bench.wire.peer import Peer
 
 # Shares closer than this are the same: every change costs a message.
 _SAME_SHARE = 0.005
 
 
-class Routing:
+class PathService:
     """The paths of all jobs' flows; `jobs` are the master's, `agent` gives the line to a host's agent.
 
     `keep` is given all that is known of the fabric whenever pairs have been learnt; `tell` hears of the links of paths
@@ -37,16 +37,16 @@ class Routing:
         jobs: Mapping[str, Job],
         agent: Callable[[str], Peer],
         policy: PathPolicy | None = None,
-        keep: Callable[[Knowledge], None] = lambda _: None,
-        tell: Callable[[WaysLearnt | LinksMissing], None] = lambda _: None,
+        keep: Callable[[PathKnowledge], None] = lambda _: None,
+        tell: Callable[[PathsLearnt | LinksMissing], None] = lambda _: None,
     ) -> None:
-        self.controller = Controller(policy or PathPolicy())
+        self.controller = PathController(policy or PathPolicy())
         self._keep = keep
         self._announce = tell
         self._ways: dict[tuple[str, str, int], tuple[str, ...]] = {}
         self._missing: tuple[MissingLink, ...] = ()
         self._jobs = jobs
-        self.survey = Survey(agent)
+        self.survey = PathSurvey(agent)
         self._read: Read | None = None
         self._counted: set[Pair] = set()
         self._lacking: set[Pair] = set()
@@ -76,7 +76,7 @@ class Routing:
         """Begin anew by another policy. Raises UsageError while flows are live."""
         if self.controller.pairs():
             raise UsageError("connections are planned by the present policy; close them first")
-        self.controller = Controller(policy)
+        self.controller = PathController(policy)
         self._counted.clear()
         self._lacking.clear()
         self._told = 0
@@ -118,7 +118,7 @@ class Routing:
         fresh = {way: hops for way, hops in ways.items() if self._ways.get(way) != hops}
         if fresh:
             self._ways |= fresh
-            self._announce(WaysLearnt(time.time(), tuple((*way, hops) for way, hops in sorted(fresh.items()))))
+            self._announce(PathsLearnt(time.time(), tuple((*way, hops) for way, hops in sorted(fresh.items()))))
 
     def _note_missing(self) -> None:
         if self.controller.missing != self._missing:
@@ -182,7 +182,7 @@ class Routing:
         await self._wake()
         return Empty()
 
-    async def follow(self, request: Follow) -> Guidance:
+    async def follow(self, request: FollowGuidance) -> Guidance:
         """What a communicator's flows should do differently from what they do, once there is anything."""
         self._join([flow for flow in request.flows if not self.controller.knows(flow.id)])
         for flow, port in zip(request.flows, request.ports, strict=True):
@@ -196,10 +196,10 @@ class Routing:
         self.controller.turned()
         return self._guidance(request)
 
-    def _gone(self, request: Follow) -> bool:
+    def _gone(self, request: FollowGuidance) -> bool:
         return not all(self.controller.knows(flow.id) for flow in request.flows)
 
-    def _guidance(self, request: Follow) -> Guidance:
+    def _guidance(self, request: FollowGuidance) -> Guidance:
         told = zip(request.flows, request.ports, request.weights, strict=True)
         ports: dict[str, int] = {}
         weights: dict[str, float] = {}

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 
-from c4bench.c4p.knowledge import Knowledge
+from c4bench.c4p.knowledge import PathKnowledge
 from c4bench.errors import UsageError
 from c4bench.model.fabric import Host
 
@@ -16,14 +16,14 @@ class SavedPaths:
         addresses = sorted(nic.address for host in hosts for nic in host.nics)
         self.path = folder / f"{hashlib.sha256(' '.join(addresses).encode()).hexdigest()[:16]}.json"
 
-    def load(self) -> Knowledge:
+    def load(self) -> PathKnowledge:
         """What was known when it was saved last; nothing where nothing was. UsageError for a file that is damaged."""
         try:
-            return Knowledge.from_json(self.path.read_bytes()) if self.path.exists() else Knowledge()
+            return PathKnowledge.from_json(self.path.read_bytes()) if self.path.exists() else PathKnowledge()
         except UsageError as error:
             raise UsageError(f"{self.path}: {error}") from None
 
-    def save(self, known: Knowledge) -> None:
+    def save(self, known: PathKnowledge) -> None:
         """Keep this, and of pairs that it knows nothing of what was known before; whole or not at all."""
         known.recall(self.load())
         self.path.parent.mkdir(parents=True, exist_ok=True)

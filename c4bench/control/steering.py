@@ -10,10 +10,10 @@ import msgspec
 from c4bench.control import checkup
 from c4bench.control.jobs import Job
 from c4bench.control.register import host_of, name_of
-from c4bench.control.store import Running
+from c4bench.control.store import RunningJob
 from c4bench.errors import AbsentHostsError, UnhealthyError
 from c4bench.model.diagnosis import Cause, Diagnosis, Syndrome
-from c4bench.model.event import PutBack, Steered
+from c4bench.model.event import HostReturned, SteeringStage
 from c4bench.model.fabric import Host
 from c4bench.model.steering import Action, Incident
 from c4bench.steer.decide import Decision, Fleet, decide
@@ -63,7 +63,7 @@ class Steering:
         self._deciding[name] = list(found)
         self._thinking[name] = asyncio.create_task(self._handle(name, running))
 
-    async def _handle(self, name: str, running: Running) -> None:
+    async def _handle(self, name: str, running: RunningJob) -> None:
         """Look into what is doubtful, decide, and act."""
         attempt = running.spec.id
         sure: list[Diagnosis] = []
@@ -87,7 +87,7 @@ class Steering:
             self._tasks[name] = thinking
             await self._restart(name, attempt, decision)
 
-    async def _settled(self, found: Diagnosis, running: Running) -> Sequence[Diagnosis]:
+    async def _settled(self, found: Diagnosis, running: RunningJob) -> Sequence[Diagnosis]:
         """What probes or trials make of a diagnosis that somebody would act on."""
         if found.syndrome is Syndrome.COMMUNICATION_SLOW:
             return (await self._narrowed(found, running),)
@@ -98,7 +98,7 @@ class Steering:
         failed = broken(await checkup.failing(self._master, tried))
         return settled(found, failed, [nic.name for nic in running.spec.nics if tried])
 
-    async def _narrowed(self, found: Diagnosis, running: Running) -> Diagnosis:
+    async def _narrowed(self, found: Diagnosis, running: RunningJob) -> Diagnosis:
         """Send the probes that a diagnosis asks for, beside the job."""
         nics = {nic.name: nic for nic in running.spec.nics}
         if running.policy.slow is Action.OBSERVE or not found.probes:
@@ -117,7 +117,7 @@ class Steering:
         if tasks:
             await asyncio.wait(tasks)
 
-    def _take_out(self, incident: Incident, running: Running) -> None:
+    def _take_out(self, incident: Incident, running: RunningJob) -> None:
         out = {known.host for known in self._master.register.out()}
         if incident.out and incident.component and incident.out not in out:
             host = host_of(incident.out, running)
@@ -163,7 +163,7 @@ class Steering:
         self._stand(name, reached)
         await self._resumed(name, job, running, reached)
 
-    async def _resumed(self, name: str, job: Job, running: Running, incidents: Sequence[Incident]) -> None:
+    async def _resumed(self, name: str, job: Job, running: RunningJob, incidents: Sequence[Incident]) -> None:
         try:
             said = await job.wait(RESUMED, len(job.spec.members), running.policy.resume_within_s)
         except UnhealthyError as error:
@@ -199,9 +199,9 @@ class Steering:
 
     def _tell(self, incidents: Sequence[Incident]) -> None:
         for incident in incidents:
-            self._master.log.tell(Steered(time.time(), incident))
+            self._master.log.tell(SteeringStage(time.time(), incident))
 
-    def _fleet(self, running: Running) -> Fleet:
+    def _fleet(self, running: RunningJob) -> Fleet:
         state = self._master.store.state
         return Fleet(
             now_s=time.time(),
@@ -246,7 +246,7 @@ class Steering:
         still_out = any(out.host == host.name for out in self._master.register.out())
         if fraction >= healthy_fraction and still_out:
             self._master.register.put_back(host.name)
-            self._master.log.tell(PutBack(time.time(), host.name, fraction))
+            self._master.log.tell(HostReturned(time.time(), host.name, fraction))
 
 
 def _moved(spare: str, moves: dict[str, Host | None]) -> str:

@@ -17,13 +17,13 @@ import msgspec
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.event import Event
 from c4bench.model.fabric import Host
-from c4bench.model.steering import Incident, Out, Policy
-from c4bench.wire.messages import Exchanged, Fail, JobSpec, Result, Word
+from c4bench.model.steering import Incident, IsolatedHost, Policy
+from c4bench.wire.messages import Exchanged, Fail, JobSpec, Result, RelayMessage
 
 Kind = TypeVar("Kind")
 
 
-class Running(msgspec.Struct):
+class RunningJob(msgspec.Struct):
     """A job that runs: the present attempt, what it may be steered by, and what happened to it before.
 
     `wanted` is how many ranks it was started with, `restarts_s` when it was restarted. `open` are the incidents that
@@ -45,15 +45,15 @@ class State(msgspec.Struct):
     is when hosts were taken out.
     """
 
-    jobs: dict[str, Running] = {}
+    jobs: dict[str, RunningJob] = {}
     over: list[str] = []
     roll: set[str] = set()
-    out: dict[str, Out] = {}
+    out: dict[str, IsolatedHost] = {}
     nics: dict[str, Host] = {}
     taken_s: list[float] = []
 
 
-class Answered(msgspec.Struct, frozen=True, tag="answered"):
+class FinishedExchange(msgspec.Struct, frozen=True, tag="answered"):
     """An exchange of a job's communicator that is over, and how."""
 
     comm: str
@@ -61,25 +61,25 @@ class Answered(msgspec.Struct, frozen=True, tag="answered"):
     exchanged: Exchanged
 
 
-class Failed(msgspec.Struct, frozen=True, tag="failed"):
+class CommunicatorFailure(msgspec.Struct, frozen=True, tag="failed"):
     """The first failure of a communicator."""
 
     fail: Fail
 
 
-class Said(msgspec.Struct, frozen=True, tag="said"):
+class RelayedMessage(msgspec.Struct, frozen=True, tag="said"):
     """What one rank had to say to others; how many words there have been is what ranks count by."""
 
-    word: Word
+    word: RelayMessage
 
 
-class Told(msgspec.Struct, frozen=True, tag="told"):
+class RankResult(msgspec.Struct, frozen=True, tag="told"):
     """A rank's result."""
 
     result: Result
 
 
-Entry = Answered | Failed | Said | Told
+Entry = FinishedExchange | CommunicatorFailure | RelayedMessage | RankResult
 
 
 class Store:

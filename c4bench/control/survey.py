@@ -23,7 +23,7 @@ _SILENCES = 2
 Pair = tuple[Nic, Nic]
 
 
-class Survey:
+class PathSurvey:
     """Traces through the agents; `agent` gives the line to a host's."""
 
     def __init__(self, agent: Callable[[str], Peer]) -> None:

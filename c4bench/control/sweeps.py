@@ -12,7 +12,7 @@ from c4bench.control import checkup
 from c4bench.control.register import name_of
 from c4bench.errors import UnhealthyError
 from c4bench.model.diagnosis import Diagnosis, Syndrome
-from c4bench.model.recording import Swept
+from c4bench.model.recording import ProbeSweep
 from c4bench.wire.messages import JobSpec
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _APART_S = 10.0
 _LOOKS = 2
 
 
-class Sweeps:
+class ProbeSweeper:
     """One at a time for a job, where its policy allows it."""
 
     def __init__(self, master: "Master") -> None:
@@ -52,7 +52,7 @@ class Sweeps:
         with contextlib.suppress(UnhealthyError):
             for _ in range(_LOOKS):
                 shares = await checkup.shares(self._master, steps, nics)
-                swept = Swept(time.time(), spec.id, probes, tuple(shares))
+                swept = ProbeSweep(time.time(), spec.id, probes, tuple(shares))
                 self._master.detection.hear(spec.id, swept)
                 if not unexplained(swept):
                     return

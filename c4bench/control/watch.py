@@ -7,11 +7,11 @@ from typing import TypeVar
 from c4bench.control.cluster import Cluster
 from c4bench.errors import UnhealthyError
 from c4bench.model.diagnosis import Diagnosis
-from c4bench.model.event import AgentBack, AgentMissing, Event, PutBack, Steered
+from c4bench.model.event import AgentBack, AgentMissing, Event, HostReturned, SteeringStage
 from c4bench.model.steering import Incident
 from c4bench.wire.messages import JobSpec
 
-Told = TypeVar("Told", AgentMissing, AgentBack, PutBack)
+Told = TypeVar("Told", AgentMissing, AgentBack, HostReturned)
 _LOOK_EVERY_S = 0.1
 
 
@@ -64,10 +64,10 @@ class SteeredJob:
 
     def _wait(self, holds: Callable[[Incident], bool], timeout_s: float, otherwise: str) -> Incident:
         def is_it(event: Event) -> bool:
-            return isinstance(event, Steered) and event.incident.job == self.spec.id and holds(event.incident)
+            return isinstance(event, SteeringStage) and event.incident.job == self.spec.id and holds(event.incident)
 
         found = self._cluster.wait_event(is_it, timeout_s, self._since)
-        if isinstance(found, Steered):
+        if isinstance(found, SteeringStage):
             return found.incident
         raise UnhealthyError(f"{self.spec.id} {otherwise} within {timeout_s:g} s; incidents: {self.incidents()}")
 

@@ -6,9 +6,9 @@ from enum import StrEnum
 
 import msgspec
 
-from c4bench.doctor.findings import Findings, Way
+from c4bench.doctor.findings import HostSelfReport, MtuToPeer
 from c4bench.errors import UsageError
-from c4bench.model.clocks import Offset
+from c4bench.model.clocks import ClockOffset
 from c4bench.model.fabric import Host
 
 CLOCKS_APART_S = 0.1
@@ -45,7 +45,7 @@ class Report(msgspec.Struct, frozen=True):
 
     host: str
     capabilities: tuple[Capability, ...]
-    clock: Offset | None = None
+    clock: ClockOffset | None = None
 
     @property
     def bad(self) -> tuple[Capability, ...]:
@@ -94,7 +94,7 @@ def unreachable(host: Host, problem: str) -> Report:
     return Report(host.name, (Capability("reachable", State.ABSENT, problem, mend, needed=True),))
 
 
-def judge(host: Host, found: Findings, clock: Offset, ways: Sequence[Way] = ()) -> Report:
+def judge(host: Host, found: HostSelfReport, clock: ClockOffset, ways: Sequence[MtuToPeer] = ()) -> Report:
     """Everything a host can do, in the order of `NAMES`."""
     capabilities = (
         Capability("reachable", State.REAL, host.address),
@@ -122,7 +122,7 @@ def _present(name: str, detail: str, otherwise: str, mend: str = "", *, needed: 
     return Capability(name, state, detail or otherwise, "" if detail else mend, needed=needed)
 
 
-def _python(found: Findings) -> Capability:
+def _python(found: HostSelfReport) -> Capability:
     wanted = sys.version_info[:2]
     same = tuple(map(int, found.python.split(".")[:2])) == wanted
     version = ".".join(map(str, wanted))
@@ -132,12 +132,12 @@ def _python(found: Findings) -> Capability:
     return _present("python", found.python if same else "", f"{found.python}, not {version}", mend, needed=True)
 
 
-def _agents(found: Findings) -> Capability:
+def _agents(found: HostSelfReport) -> Capability:
     version = found.agent and f"version {found.agent}"
     return _present("agents", version, "no c4bench there", "deploy it: playbooks/deploy.yml", needed=True)
 
 
-def _rdma(host: Host, found: Findings) -> Capability:
+def _rdma(host: Host, found: HostSelfReport) -> Capability:
     devices = {device.name: device for device in found.rdma}
     named = [nic.device for nic in host.nics if nic.device]
     missing = [name for name in named if name not in devices]
@@ -156,7 +156,7 @@ def _rdma(host: Host, found: Findings) -> Capability:
     return Capability("rdma", State.REAL if kinds else State.EMULATED, detail)
 
 
-def _link_layer(found: Findings, name: str) -> Capability:
+def _link_layer(found: HostSelfReport, name: str) -> Capability:
     if name == "infiniband":
         ports = [port for device in found.rdma for port in device.ports if port.link_layer == "InfiniBand"]
         managed = all(port.subnet_manager_lid for port in ports)
@@ -170,7 +170,7 @@ def _link_layer(found: Findings, name: str) -> Capability:
     return Capability(name, State.EMULATED if all(software) else State.REAL, f"{len(software)} ports")
 
 
-def _paths(host: Host, found: Findings) -> Capability:
+def _paths(host: Host, found: HostSelfReport) -> Capability:
     knobs = {nic.name: found.knobs[str(nic.index)] for nic in host.nics if str(nic.index) in found.knobs}
     working = {name: knob.name for name, knob in knobs.items() if knob.name not in {"", "Unsteered"}}
     if knobs and len(working) == len(knobs):
@@ -180,7 +180,7 @@ def _paths(host: Host, found: Findings) -> Capability:
     return Capability("paths", State.ABSENT, stuck[0] if stuck else "c4.nics is empty", "see docs/lab-setup.md")
 
 
-def _mtu(host: Host, found: Findings, ways: Sequence[Way]) -> Capability:
+def _mtu(host: Host, found: HostSelfReport, ways: Sequence[MtuToPeer]) -> Capability:
     """The way is as wide as the NIC at its beginning; where nothing comes back, nothing is known."""
     own = {nic.name: _carried(found.netdevs[nic.netdev].mtu_bytes) for nic in host.nics if nic.netdev in found.netdevs}
     for way in ways:
@@ -201,7 +201,7 @@ def _carried(mtu_bytes: int) -> int:
     return next((size for size in _RDMA_MTUS if size + _HEADERS_BYTES <= mtu_bytes), 0)
 
 
-def _pfc(found: Findings) -> Capability:
+def _pfc(found: HostSelfReport) -> Capability:
     known = {name: netdev.pfc for name, netdev in found.netdevs.items()}
     on = {name: priorities for name, priorities in known.items() if priorities}
     if known and len(on) == len(known):
@@ -212,7 +212,7 @@ def _pfc(found: Findings) -> Capability:
     return Capability("pfc", State.ABSENT, "no `dcb` or `mlnx_qos` can tell" if untold else "off on some interface")
 
 
-def _ecn(found: Findings) -> Capability:
+def _ecn(found: HostSelfReport) -> Capability:
     on = {name: netdev.ecn for name, netdev in found.netdevs.items() if netdev.ecn}
     return _present("ecn", _priorities(on) if on else "", "no DCQCN settings on these NICs, or off")
 
@@ -222,7 +222,7 @@ def _priorities(by_netdev: dict[str, tuple[int, ...]]) -> str:
     return f"priority {' or '.join(sorted(kinds))}"
 
 
-def _clock(clock: Offset) -> Capability:
+def _clock(clock: ClockOffset) -> Capability:
     detail = f"{clock.offset_s:+.4f} s from ours (+-{clock.error_s:.4f} s)"
     near = abs(clock.offset_s) <= CLOCKS_APART_S + clock.error_s
     return _present(
@@ -230,20 +230,20 @@ def _clock(clock: Offset) -> Capability:
     )
 
 
-def _memlock(found: Findings) -> Capability:
+def _memlock(found: HostSelfReport) -> Capability:
     limit = found.memlock_bytes
     enough = found.root or limit < 0 or limit >= _MEMLOCK_AT_LEAST_BYTES
     detail = "unlimited" if limit < 0 else f"{limit >> 10} KiB" + (" (root is not bound by it)" if found.root else "")
     return _present("memlock", detail if enough else "", detail, "raise it: limits.d, LimitMEMLOCK in the agent's unit")
 
 
-def _root(found: Findings) -> Capability:
+def _root(found: HostSelfReport) -> Capability:
     ours = "root" if found.root else "by sudo"
     mend = "deploy with -e c4_operators=USER (playbooks/deploy.yml)"
     return _present("root", ours if found.injector.runs else "", f"the injector: {found.injector.why}", mend)
 
 
-def _clean(found: Findings) -> Capability:
+def _clean(found: HostSelfReport) -> Capability:
     """No fault in force, none left over; unknown where the injector cannot be asked, which `root` tells."""
     lines = found.injector.lines
     left = f"{len(lines)} faults in force or left over: {lines[0][:160]}" if lines else ""

@@ -49,7 +49,7 @@ class InjectorState(msgspec.Struct, frozen=True):
     lines: tuple[str, ...]
 
 
-class Findings(msgspec.Struct, frozen=True):
+class HostSelfReport(msgspec.Struct, frozen=True):
     """A host as it sees itself. `knobs` are by NIC index; `memlock_bytes` is -1 without a limit."""
 
     python: str
@@ -64,7 +64,7 @@ class Findings(msgspec.Struct, frozen=True):
     injector: InjectorState
 
 
-class Way(msgspec.Struct, frozen=True):
+class MtuToPeer(msgspec.Struct, frozen=True):
     """What passes from a NIC of ours to a peer's address: the largest RDMA MTU, 0 where nothing comes back."""
 
     nic: str

@@ -10,7 +10,7 @@ import msgspec
 
 from c4bench.doctor import capabilities
 from c4bench.doctor.capabilities import Report
-from c4bench.doctor.findings import Findings, Way
+from c4bench.doctor.findings import HostSelfReport, MtuToPeer
 from c4bench.errors import UnhealthyError
 from c4bench.inventory import Access, Inventory
 from c4bench.model.fabric import Host, Nic
@@ -56,7 +56,7 @@ def _ask(host: Host, access: Access, peers: Sequence[tuple[Nic, Nic]], reach: Re
     with _session(host, access, reach) as session:
         clock = offset(lambda: _clock(session))
         asked = {"python": access.python, "nics": [msgspec.to_builtins(nic) for nic in host.nics]}
-        found = _convert(host, _answer(host, session, f"look {_json(asked)}"), Findings)
+        found = _convert(host, _answer(host, session, f"look {_json(asked)}"), HostSelfReport)
         ways = [_way(host, session, nic, peer) for nic, peer in peers]
     return capabilities.judge(host, found, clock, ways)
 
@@ -75,10 +75,10 @@ def _clock(session: Session) -> float:
     return float(session.read_line(_TIMEOUT_S))
 
 
-def _way(host: Host, session: Session, nic: Nic, peer: Nic) -> Way:
+def _way(host: Host, session: Session, nic: Nic, peer: Nic) -> MtuToPeer:
     asked = {"nic": msgspec.to_builtins(nic), "peers": [peer.address]}
     passed = _convert(host, _answer(host, session, f"mtu {_json(asked)}"), dict[str, int])
-    return Way(nic.name, peer.name, passed.get(peer.address, 0))
+    return MtuToPeer(nic.name, peer.name, passed.get(peer.address, 0))
 
 
 def _answer(host: Host, session: Session, question: str) -> Any:  # noqa: ANN401  (JSON)

@@ -13,7 +13,7 @@ _ANSWER_S = 0.25
 _GONE_STEP_S, _BACK_STEP_S = 2e-3, 0.02
 
 
-class Gone(NamedTuple):
+class HostGone(NamedTuple):
     """The host's last answer came at `last_s`; the first question without one was asked at `time_s`."""
 
     last_s: float
@@ -29,13 +29,13 @@ def answers(host: Host) -> bool:
         return False
 
 
-def wait_gone(host: Host, reach: Reach, timeout_s: float) -> Gone | None:
+def wait_gone(host: Host, reach: Reach, timeout_s: float) -> HostGone | None:
     """When the host ceased to answer, None when it went on."""
     until_s, last_s = time.monotonic() + timeout_s, time.time()
     while time.monotonic() < until_s:
         asked_s = time.time()
         if not reach(host):
-            return Gone(last_s, asked_s)
+            return HostGone(last_s, asked_s)
         last_s = asked_s
         time.sleep(_GONE_STEP_S)
     return None

@@ -63,7 +63,7 @@ class Signal(msgspec.Struct, frozen=True, tag="signal"):
             os.close(descriptor)
 
 
-class Turn(msgspec.Struct, frozen=True, tag="turn"):
+class SetKnob(msgspec.Struct, frozen=True, tag="turn"):
     """One of a rank's knobs, set in its controls at `path` (see `workload.controls`)."""
 
     path: str
@@ -161,7 +161,7 @@ class StepClock(msgspec.Struct, frozen=True, tag="step_clock"):
             raise UnhealthyError(f"the clock does not let itself be set: {error.strerror}") from None
 
 
-class Exhaust(msgspec.Struct, frozen=True, tag="exhaust"):
+class ExhaustMemory(msgspec.Struct, frozen=True, tag="exhaust"):
     """Memory taken in the control group `group` by a child that cannot be killed for it, until somebody else is."""
 
     group: str
@@ -188,10 +188,10 @@ class Exhaust(msgspec.Struct, frozen=True, tag="exhaust"):
             raise UnhealthyError(f"{self.group}: the kernel has killed nobody")
 
 
-Action = Run | Signal | Turn | Write | Fill | Delete | StepClock | Exhaust
+Action = Run | Signal | SetKnob | Write | Fill | Delete | StepClock | ExhaustMemory
 
 
-class Rhythm(msgspec.Struct, frozen=True):
+class Schedule(msgspec.Struct, frozen=True):
     """A fault that comes and goes: in force for `duty` of each `period_s`, `count` times at most, from its onset on."""
 
     period_s: float
@@ -210,7 +210,7 @@ class Plan(msgspec.Struct, frozen=True):
     apply: tuple[Action, ...]
     revert: tuple[Action, ...]
     sudden: int = 1
-    rhythm: Rhythm | None = None
+    rhythm: Schedule | None = None
 
 
 def together(*plans: Plan) -> Plan:

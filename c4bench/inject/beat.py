@@ -5,17 +5,17 @@ import threading
 import time
 
 from c4bench.errors import C4Error
-from c4bench.inject.actions import Action, Plan, Rhythm
+from c4bench.inject.actions import Action, Plan, Schedule
 from c4bench.inject.journal import Journal
 
 
-class Beat:
+class FlapScheduler:
     """Begins with the fault in force. Ends by itself after the last beat, or when the fault is over, whoever ended it.
 
     Should we die between two beats, the fault stays as it is until the watchdog ends it.
     """
 
-    def __init__(self, records: Journal, fault_id: str, plan: Plan, rhythm: Rhythm) -> None:
+    def __init__(self, records: Journal, fault_id: str, plan: Plan, rhythm: Schedule) -> None:
         self._records, self._id, self._plan = records, fault_id, plan
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(rhythm,), daemon=True)
@@ -27,7 +27,7 @@ class Beat:
         self._stopped.set()
         self._thread.join()
 
-    def _run(self, rhythm: Rhythm) -> None:
+    def _run(self, rhythm: Schedule) -> None:
         for number in range(rhythm.count):
             began_s = self._began_s + number * rhythm.period_s
             if number and not self._do(began_s, self._plan.apply):

@@ -13,8 +13,8 @@ from c4bench.inject.history import Field, History, applied_event, healed_event
 from c4bench.inject.places import Place
 from c4bench.inject.protocol import Applied, Healed, Leaving, Planned, Refused, Reply
 from c4bench.model.fabric import Host
-from c4bench.model.fault import FaultRequest, FaultSpec, Value, Witnessed
-from c4bench.model.fault import Reach as Radius
+from c4bench.model.fault import FaultRequest, FaultSpec, Value, WitnessReport
+from c4bench.model.fault import BlastRadius as Radius
 from c4bench.remote.protocol import Connection, Session
 
 # Logging in, starting Python and a few commands, on a busy host; the witness's looks come on top.
@@ -173,7 +173,7 @@ class Injector:
     def _gone(self, leaving: Leaving, host: Host) -> Applied:
         """What only we can witness."""
         gone = absence.wait_gone(host, self._reach, _GONE_WITHIN_S)
-        witnessed = Witnessed(
+        witnessed = WitnessReport(
             gone is not None, gone.time_s if gone else None, {"answers": 1.0}, {"answers": float(not gone)}
         )
         return Applied(

@@ -14,12 +14,12 @@ from typing import NamedTuple
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.inject import drivers, journal, protocol, safety, watchdog
 from c4bench.inject.actions import Plan
-from c4bench.inject.beat import Beat
+from c4bench.inject.beat import FlapScheduler
 from c4bench.inject.catalogue import Catalogue
 from c4bench.inject.journal import Entry, Journal, Reverted
 from c4bench.inject.witness import ABSENCE, WITNESSES
 from c4bench.inject.witness.base import Aftermath, Values, Witness
-from c4bench.model.fault import FaultRequest, FaultSpec, Lease, Witnessed
+from c4bench.model.fault import FaultRequest, FaultSpec, Lease, WitnessReport
 
 Say = Callable[[protocol.Reply], None]
 
@@ -35,7 +35,7 @@ class Onset(NamedTuple):
     bound_s: float
 
 
-class Held:
+class FaultSession:
     """A lease, the watchdog that guards it, and for a fault with a rhythm the thread that beats it."""
 
     def __init__(self, records: Journal, lease: Lease) -> None:
@@ -43,7 +43,7 @@ class Held:
         self.deadline_s = time.monotonic() + lease.request.lease_s
         self._records = records
         self._watchdog = watchdog.arm(self.deadline_s, lease, lambda: records.revert(lease.id, "watchdog"))
-        self._beat: Beat | None = None
+        self._beat: FlapScheduler | None = None
 
     def begin(self, spec: FaultSpec, farewell: Callable[[], None] = lambda: None) -> Onset:
         """Apply the fault. Raises UsageError when another one has hold of what it needs; then nothing was touched.
@@ -63,7 +63,7 @@ class Held:
             onset = _apply(plan)
             self._records.audit("applied", self.lease, onset_s=onset.time_s)
         if plan.rhythm:
-            self._beat = Beat(self._records, self.lease.id, plan, plan.rhythm)
+            self._beat = FlapScheduler(self._records, self.lease.id, plan, plan.rhythm)
         return onset
 
     def wait(self, stdin: int) -> str:
@@ -101,7 +101,7 @@ def hold(request: FaultRequest, catalogue: Catalogue, records: Journal, stdin: i
     records.refuse_quarantined()
     witness = WITNESSES[spec.witness](request)
     before = witness.before()
-    held = Held(records, lease_of(request))
+    held = FaultSession(records, lease_of(request))
     try:
         onset = held.begin(spec)
         say(_applied(spec, held.lease, onset, _witnessed(witness, before, onset)))
@@ -113,7 +113,7 @@ def hold(request: FaultRequest, catalogue: Catalogue, records: Journal, stdin: i
 
 def _hold_absent(spec: FaultSpec, request: FaultRequest, records: Journal, stdin: int, say: Say) -> None:
     """Say farewell, then apply: from here on nobody may hear us, and only the lease ends it."""
-    held = Held(records, lease_of(request))
+    held = FaultSession(records, lease_of(request))
 
     def farewell() -> None:
         say(_leaving(spec, held.lease))
@@ -170,12 +170,12 @@ def _apply(plan: Plan) -> Onset:
     return Onset(after_s, after_s - before_s)
 
 
-def _witnessed(witness: Witness, before: Values, onset: Onset) -> Witnessed:
+def _witnessed(witness: Witness, before: Values, onset: Onset) -> WitnessReport:
     evidence = witness.during(onset.time_s)
-    return Witnessed(evidence.observed_s is not None, evidence.observed_s, before, evidence.values)
+    return WitnessReport(evidence.observed_s is not None, evidence.observed_s, before, evidence.values)
 
 
-def _applied(spec: FaultSpec, lease: Lease, onset: Onset, witnessed: Witnessed) -> protocol.Applied:
+def _applied(spec: FaultSpec, lease: Lease, onset: Onset, witnessed: WitnessReport) -> protocol.Applied:
     return protocol.Applied(
         id=lease.id,
         fault=spec.name,

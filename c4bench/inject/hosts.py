@@ -10,7 +10,7 @@ import msgspec
 from c4bench.inject import interfaces
 from c4bench.inject.actions import run
 from c4bench.inject.interfaces import InterfaceTarget
-from c4bench.model.fault import FaultRequest, Port
+from c4bench.model.fault import FaultRequest, SwitchPort
 
 LOGS = Path("/var/log")
 MEMORY = Path("/dev/shm")
@@ -43,14 +43,14 @@ class HostTarget(msgspec.Struct, frozen=True):
     def listing(self) -> dict[str, str]:
         """The NICs' and the management interface's sections, and the panic setting."""
         ways = (*self.nics, *([self.management] if self.management else []))
-        return interfaces.joined(ways) | {"kernel.panic": self.panic}
+        return interfaces.join_listings(ways) | {"kernel.panic": self.panic}
 
 
 def examine(request: FaultRequest) -> HostTarget:
     """The host with everything that a fault of a whole host may disturb."""
     outside = management_interface(None)
     return HostTarget(
-        management=interfaces.examine(Port(request.host, outside)) if outside else None,
+        management=interfaces.examine(SwitchPort(request.host, outside)) if outside else None,
         nics=tuple(interfaces.examine(nic) for nic in request.nics),
         shared=Path("/proc/self/ns/pid").stat().st_ino != _FIRST_PID_NAMESPACE,
         sysrq=next((str(path) for path in _SYSRQ if path.exists()), ""),

@@ -13,7 +13,7 @@ import msgspec
 from c4bench import namespaces
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.inject.actions import run
-from c4bench.model.fault import Interface, Port
+from c4bench.model.fault import Interface, SwitchPort
 
 _INFINIBAND = Path("/sys/class/infiniband")
 _SONIC = Path("/etc/sonic/sonic_version.yml")
@@ -121,7 +121,7 @@ class InterfaceTarget(msgspec.Struct, frozen=True):
 
 def netns_of(interface: Interface) -> str | None:
     """The network namespace to enter for it; None for this process's own, where a host's NICs always are."""
-    return interface.netns if isinstance(interface, Port) else None
+    return interface.netns if isinstance(interface, SwitchPort) else None
 
 
 def hardware(interface: Interface) -> str:
@@ -130,7 +130,7 @@ def hardware(interface: Interface) -> str:
     Raises UnhealthyError when the host has no such RDMA device.
     """
     if not interface.device:
-        return "sonic" if _SONIC.exists() and isinstance(interface, Port) else "ethernet"
+        return "sonic" if _SONIC.exists() and isinstance(interface, SwitchPort) else "ethernet"
     device = _INFINIBAND / interface.device
     if not device.exists():
         raise UnhealthyError(f"{interface.name}: this host has no RDMA device {interface.device}; see `rdma link`")
@@ -181,7 +181,7 @@ def listing(interface: Interface) -> dict[str, str]:
     return found
 
 
-def joined(targets: Iterable[InterfaceTarget]) -> dict[str, str]:
+def join_listings(targets: Iterable[InterfaceTarget]) -> dict[str, str]:
     """The listings of several."""
     return {section: text for target in targets for section, text in target.listing.items()}
 

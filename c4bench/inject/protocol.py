@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 
 from c4bench.errors import C4Error, InconclusiveError, UnhealthyError, UsageError
-from c4bench.inject.actions import Rhythm
+from c4bench.inject.actions import Schedule
 from c4bench.inject.journal import Quarantine, Reverted
 from c4bench.model.diagnosis import Component, Syndrome
-from c4bench.model.fault import FaultSpec, Lease, Witnessed
+from c4bench.model.fault import FaultSpec, Lease, WitnessReport
 
 REVERT = "revert"
 
@@ -30,7 +30,7 @@ class Applied(msgspec.Struct, frozen=True, tag_field="state", tag="applied"):
     onset_s: float
     onset_bound_s: float
     expires_s: float
-    witness: Witnessed
+    witness: WitnessReport
     clock_error_s: float = 0.0
 
     @property
@@ -75,7 +75,7 @@ class Planned(msgspec.Struct, frozen=True, tag_field="state", tag="planned"):
 
     apply: tuple[str, ...]
     revert: tuple[str, ...]
-    rhythm: Rhythm | None = None
+    rhythm: Schedule | None = None
 
 
 class Refused(msgspec.Struct, frozen=True, tag_field="state", tag="refused"):

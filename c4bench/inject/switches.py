@@ -8,7 +8,7 @@ from c4bench.errors import UsageError
 from c4bench.inject import interfaces
 from c4bench.inject.actions import run
 from c4bench.inject.interfaces import InterfaceTarget
-from c4bench.model.fault import FaultRequest, Port
+from c4bench.model.fault import FaultRequest, SwitchPort
 
 
 class SwitchTarget(msgspec.Struct, frozen=True):
@@ -19,7 +19,7 @@ class SwitchTarget(msgspec.Struct, frozen=True):
     @property
     def listing(self) -> dict[str, str]:
         """Every port's sections."""
-        return interfaces.joined(self.ports)
+        return interfaces.join_listings(self.ports)
 
 
 def examine(request: FaultRequest) -> SwitchTarget:
@@ -27,14 +27,14 @@ def examine(request: FaultRequest) -> SwitchTarget:
     return SwitchTarget(tuple(interfaces.examine(port) for port in ports(request)))
 
 
-def ports(request: FaultRequest) -> list[Port]:
+def ports(request: FaultRequest) -> list[SwitchPort]:
     """The ports that have a cable, by name: the far end of an Ethernet link is what makes a port one."""
     try:
         found = json.loads(run(("ip", "-json", "link", "show", "up"), request.netns))
     except OSError:
         raise UsageError(f"there is no switch {request.host} here: nothing at {request.netns}") from None
     return [
-        Port(request.host, link["ifname"], request.netns)
+        SwitchPort(request.host, link["ifname"], request.netns)
         for link in sorted(found, key=lambda link: str(link["ifname"]))
         if link.get("link_type") == "ether" and not link["ifname"].startswith(interfaces.IFB_PREFIX)
     ]

@@ -19,25 +19,25 @@ _SYSTEMD = Path("/run/systemd/system")
 _TIMEOUT_S = 20.0
 
 
-class Guard(Protocol):
+class LeaseGuard(Protocol):
     """Something that will end the fault, until it is told that the fault is over."""
 
     def stand_down(self) -> None:
         """The fault is over."""
 
 
-def arm(deadline_s: float, lease: Lease, revert: Callable[[], object]) -> Guard:
+def arm(deadline_s: float, lease: Lease, revert: Callable[[], object]) -> LeaseGuard:
     """A process of our own; and where systemd runs the host, its timer too, which outlives even a killed process."""
-    guards: list[Guard] = [Watchdog(deadline_s, revert)]
+    guards: list[LeaseGuard] = [Watchdog(deadline_s, revert)]
     if _SYSTEMD.exists():
         guards.append(SystemdTimer(deadline_s, lease))
-    return Guards(guards)
+    return LeaseGuards(guards)
 
 
-class Guards:
+class LeaseGuards:
     """Several, each for when the other fails."""
 
-    def __init__(self, guards: list[Guard]) -> None:
+    def __init__(self, guards: list[LeaseGuard]) -> None:
         self._guards = guards
 
     def stand_down(self) -> None:

@@ -3,7 +3,7 @@
 import msgspec
 
 
-class Offset(msgspec.Struct, frozen=True):
+class ClockOffset(msgspec.Struct, frozen=True):
     """A host's clock against ours: it reads `offset_s` more than ours does, give or take `error_s`."""
 
     offset_s: float = 0.0

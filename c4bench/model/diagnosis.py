@@ -58,7 +58,7 @@ class Component(msgspec.Struct, frozen=True):
         return f"{self.kind} {self.name}" + (f" ({self.side})" if self.side else "")
 
 
-class Loss(msgspec.Struct, frozen=True):
+class NetworkLoss(msgspec.Struct, frozen=True):
     """What a rank has found of a part of the network that its communicator goes on without.
 
     `alternatives` cannot be told from `component`. `onset_s` is on the clock of the rank's host.

@@ -34,14 +34,14 @@ class AgentBack(msgspec.Struct, frozen=True, tag_field="event", tag="agent_back"
     since_s: float
 
 
-class Steered(msgspec.Struct, frozen=True, tag_field="event", tag="steering"):
+class SteeringStage(msgspec.Struct, frozen=True, tag_field="event", tag="steering"):
     """A stage of an incident has been reached."""
 
     time_s: float
     incident: Incident
 
 
-class PutBack(msgspec.Struct, frozen=True, tag_field="event", tag="put_back"):
+class HostReturned(msgspec.Struct, frozen=True, tag_field="event", tag="put_back"):
     """A host is in service again: in its check the worse direction reached `fraction` of the bound; None by hand."""
 
     time_s: float
@@ -49,4 +49,4 @@ class PutBack(msgspec.Struct, frozen=True, tag_field="event", tag="put_back"):
     fraction: float | None = None
 
 
-Event = Diagnosed | AgentMissing | AgentBack | Steered | PutBack
+Event = Diagnosed | AgentMissing | AgentBack | SteeringStage | HostReturned

@@ -24,7 +24,7 @@ class TargetKind(StrEnum):
     COMPOUND = "compound"
 
 
-class Reach(StrEnum):
+class BlastRadius(StrEnum):
     """How far the damage of a fault goes, narrowest first."""
 
     PROCESS = "process"
@@ -34,9 +34,9 @@ class Reach(StrEnum):
     SWITCH = "switch"
     FABRIC = "fabric"
 
-    def within(self, limit: "Reach") -> bool:
+    def within(self, limit: "BlastRadius") -> bool:
         """Whether it goes no further than `limit`."""
-        order = list(Reach)
+        order = list(BlastRadius)
         return order.index(self) <= order.index(limit)
 
 
@@ -64,7 +64,7 @@ class ExpectedVerdict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     side: Literal["", "tx", "rx", "direction"] = ""
 
 
-class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class CompoundStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One fault of a compound: it begins `after_s` after the first, on the target of that index."""
 
     fault: str
@@ -87,7 +87,7 @@ class FaultSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     target: TargetKind
     capability: str
     blast_radius: str
-    reach: Reach
+    reach: BlastRadius
     drivers: dict[str, str] = {}
     witness: str = ""
     verdict: ExpectedVerdict | None = None
@@ -95,10 +95,10 @@ class FaultSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     severs: bool = False
     not_in_lab: str = ""
     unseen: tuple[str, ...] = ()
-    parts: tuple[Part, ...] = ()
+    parts: tuple[CompoundStep, ...] = ()
 
 
-class Port(msgspec.Struct, frozen=True):
+class SwitchPort(msgspec.Struct, frozen=True):
     """A switch's port. `netns` is where its interface lives when not in its host's own network namespace.
 
     It answers to the names a NIC has, so that what happens to an interface happens to both alike.
@@ -115,7 +115,7 @@ class Port(msgspec.Struct, frozen=True):
         return f"{self.switch}/{self.netdev}"
 
 
-Interface = Nic | Port
+Interface = Nic | SwitchPort
 
 
 class FaultRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -156,7 +156,7 @@ class FaultRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return self.nic
         if self.port is None:
             raise UsageError(f"{self.fault} happens to a NIC, and none is named; say which, such as nic=0")
-        return Port(self.host, self.port, self.netns)
+        return SwitchPort(self.host, self.port, self.netns)
 
     @property
     def the_rank(self) -> tuple[str, int]:
@@ -193,7 +193,7 @@ class Lease(msgspec.Struct, frozen=True):
     expires_s: float
 
 
-class Witnessed(msgspec.Struct, frozen=True):
+class WitnessReport(msgspec.Struct, frozen=True):
     """What the witness saw: quantities by name, `before` the onset and `during` the fault.
 
     `observed_s` is the earliest evidence on the host's clock, None where nothing was `seen`.

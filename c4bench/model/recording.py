@@ -5,14 +5,14 @@ Heard again in the same order it makes the same diagnoses. Times are the master'
 
 import msgspec
 
-from c4bench.model.diagnosis import Loss, ProbeFlow
+from c4bench.model.diagnosis import NetworkLoss, ProbeFlow
 from c4bench.model.fabric import MissingLink
 from c4bench.model.telemetry import Failure, Window
 
 Way = tuple[str, str, int, tuple[str, ...]]  # source, destination, source port, and the links' far addresses
 
 
-class FailureTold(msgspec.Struct, frozen=True, tag_field="record", tag="failure"):
+class FailureReported(msgspec.Struct, frozen=True, tag_field="record", tag="failure"):
     """A member of a communicator has told the others that it cannot go on: a hint who was first, not a verdict."""
 
     at_s: float
@@ -21,16 +21,16 @@ class FailureTold(msgspec.Struct, frozen=True, tag_field="record", tag="failure"
     failure: Failure
 
 
-class LossTold(msgspec.Struct, frozen=True, tag_field="record", tag="loss"):
+class LossReported(msgspec.Struct, frozen=True, tag_field="record", tag="loss"):
     """A member of a communicator goes on without a part of the network, and says which."""
 
     at_s: float
     job: str
     comm: str
-    loss: Loss
+    loss: NetworkLoss
 
 
-class WaysLearnt(msgspec.Struct, frozen=True, tag_field="record", tag="ways"):
+class PathsLearnt(msgspec.Struct, frozen=True, tag_field="record", tag="ways"):
     """C4P has learnt where these source ports lead."""
 
     at_s: float
@@ -44,7 +44,7 @@ class LinksMissing(msgspec.Struct, frozen=True, tag_field="record", tag="links_m
     links: tuple[MissingLink, ...]
 
 
-class Arrival(msgspec.Struct, frozen=True, tag_field="record", tag="arrival"):
+class TrafficArrival(msgspec.Struct, frozen=True, tag_field="record", tag="arrival"):
     """C4D has seen connections of a job begin to carry, or do so again, in the span that closed at `closed_s`.
 
     They are between these `nics`, and cross these `links`; if `known`, all that they cross.
@@ -58,7 +58,7 @@ class Arrival(msgspec.Struct, frozen=True, tag_field="record", tag="arrival"):
     known: bool
 
 
-class Swept(msgspec.Struct, frozen=True, tag_field="record", tag="swept"):
+class ProbeSweep(msgspec.Struct, frozen=True, tag_field="record", tag="swept"):
     """Transfers on their own between all of a job's NICs, and the share of its NICs' rate that each came to."""
 
     at_s: float
@@ -67,12 +67,12 @@ class Swept(msgspec.Struct, frozen=True, tag_field="record", tag="swept"):
     shares: tuple[float, ...]
 
 
-class Judged(msgspec.Struct, frozen=True, tag_field="record", tag="judged"):
+class Evaluated(msgspec.Struct, frozen=True, tag_field="record", tag="judged"):
     """C4D judged what it had heard until then."""
 
     at_s: float
 
 
-Told = FailureTold | LossTold | WaysLearnt | LinksMissing | Arrival | Swept | Judged
+Told = FailureReported | LossReported | PathsLearnt | LinksMissing | TrafficArrival | ProbeSweep | Evaluated
 # A window is the one record without a tag.
 Record = Window | Told

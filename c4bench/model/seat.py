@@ -5,7 +5,7 @@ from typing import NamedTuple
 from c4bench.model.fabric import Flow
 
 
-class Seat(NamedTuple):
+class QpAddress(NamedTuple):
     """A QP's place: the `qp`-th of the connection from `rank` to `peer` of `comm`, on a channel."""
 
     comm: str
@@ -15,7 +15,7 @@ class Seat(NamedTuple):
     qp: int
 
 
-def seat(flow: Flow) -> Seat | None:
+def parse(flow: Flow) -> QpAddress | None:
     """Where a flow belongs; None for an id of another form."""
     parts = flow.id.removeprefix(f"{flow.job}/").rsplit("/", 2)
     if len(parts) != 3:
@@ -23,4 +23,4 @@ def seat(flow: Flow) -> Seat | None:
     numbers = [*parts[1].split(">"), *parts[2].split(".")]
     if len(numbers) != 4 or not all(number.isdecimal() for number in numbers):
         return None
-    return Seat(parts[0], *map(int, numbers))
+    return QpAddress(parts[0], *map(int, numbers))

@@ -43,7 +43,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     healthy_fraction: _Share = 0.9
 
 
-class Out(msgspec.Struct, frozen=True):
+class IsolatedHost(msgspec.Struct, frozen=True):
     """A host out of service: since when (master's clock), for which component's sake, and on behalf of which job."""
 
     host: str

@@ -13,7 +13,7 @@ from c4bench.doctor.capabilities import Capability
 from c4bench.doctor.document import Document
 from c4bench.doctor.switches import audit_all
 from c4bench.inventory import Inventory
-from c4bench.model.clocks import Offset
+from c4bench.model.clocks import ClockOffset
 from c4bench.record import RunDirectory
 from c4bench.reserve import Reservation, drained, scheduler
 
@@ -34,7 +34,7 @@ class Tenancy:
     def __init__(self, option: argparse.Namespace, inventory: Inventory, command: str) -> None:
         self.inventory, self.refusal = inventory, ""
         self.broken: dict[str, str] = {}
-        self.clocks: dict[str, Offset] = {}
+        self.clocks: dict[str, ClockOffset] = {}
         self._reports: dict[str, Report] | None = None
         self._reservation: Reservation | None = None
         self._partial = bool(option.c4_allow_partial)

@@ -69,7 +69,7 @@ class Comparison(msgspec.Struct, frozen=True):
         return tuple(change for change in self.changes if change.kind == kind)
 
 
-class Night(msgspec.Struct, frozen=True):
+class NightFigures(msgspec.Struct, frozen=True):
     """A run's figures by what they are of: the median where one was taken several times."""
 
     name: str
@@ -77,7 +77,7 @@ class Night(msgspec.Struct, frozen=True):
     environment: Environment = Environment()
 
 
-def read(path: Path) -> Night:
+def read(path: Path) -> NightFigures:
     """A night's run directory. Raises UsageError when it is none, or is damaged."""
     run = RunDirectory(path)
     taken: dict[Key, list[Measurement]] = {}
@@ -85,7 +85,7 @@ def read(path: Path) -> Night:
         if math.isfinite(one.value):
             taken.setdefault(_key(one), []).append(one)
     figures = {key: _middle(found) for key, found in taken.items()}
-    return Night(path.name, figures, run.provenance().environment)
+    return NightFigures(path.name, figures, run.provenance().environment)
 
 
 def nights(root: Path) -> list[Path]:
@@ -93,7 +93,7 @@ def nights(root: Path) -> list[Path]:
     return sorted(path for path in root.glob(f"*-{NIGHT}*") if path.is_dir() and not path.is_symlink())
 
 
-def compare(tonight: Night, before: Sequence[Night], baseline: Night | None = None) -> Comparison:
+def compare(tonight: NightFigures, before: Sequence[NightFigures], baseline: NightFigures | None = None) -> Comparison:
     """Hold tonight's figures against those of the nights before, oldest first, and against the baseline.
 
     Nights of another environment are left out: what it changes is not the code's doing.
@@ -114,7 +114,7 @@ def compare(tonight: Night, before: Sequence[Night], baseline: Night | None = No
     return Comparison(tonight.name, len(before), compared, tuple(changes), tuple(lost), _reasons(apart))
 
 
-def _apart(tonight: Night, others: Iterable[Night]) -> dict[str, str]:
+def _apart(tonight: NightFigures, others: Iterable[NightFigures]) -> dict[str, str]:
     """The nights whose figures do not compare with tonight's, and what differs."""
     differing = {night.name: differences(night.environment, tonight.environment) for night in others}
     return {name: what for name, what in differing.items() if what}
@@ -152,7 +152,7 @@ def _since(now: Measurement, tonight: str, past: Sequence[tuple[str, float]], co
 
 
 def _from_baseline(
-    now: Measurement, past: Sequence[tuple[str, float]], baseline: Night | None, key: Key, confidence: float
+    now: Measurement, past: Sequence[tuple[str, float]], baseline: NightFigures | None, key: Key, confidence: float
 ) -> Change | None:
     """A slow decline that no night shows: as far from the baseline as two single nights never are."""
     then = baseline.figures.get(key) if baseline else None

@@ -16,7 +16,7 @@ import msgspec
 
 from c4bench.errors import UnhealthyError
 from c4bench.inventory import Access, Inventory
-from c4bench.model.clocks import Offset
+from c4bench.model.clocks import ClockOffset
 from c4bench.remote import BARE_PYTHON, Connection, Session, connect
 from c4bench.remote.clock import offset
 
@@ -97,7 +97,7 @@ class Reservation:
         answers = self._ask({host: f"health {python[host]}" for host in self._sessions})
         return {host: answer.left[0] for host, answer in answers.items() if answer.left} | self.lost
 
-    def clocks(self) -> dict[str, Offset]:
+    def clocks(self) -> dict[str, ClockOffset]:
         """Each host's clock against ours, but for those that are lost."""
         with self._lock:
             found = {}

@@ -81,7 +81,7 @@ def paper(servers: int, x: float, chunks: int) -> float:
     return 1 + servers * x * (1 + 1 / chunks) / (2 * (servers - 1) * (1 - x))
 
 
-def best(lost: Sequence[float], chunks: int = 4) -> Cost:
+def cheapest_strategy(lost: Sequence[float], chunks: int = 4) -> Cost:
     """The cheapest way for this state of the fabric."""
     ways = [Cost("balance", balance(lost))]
     ways += [Cost("split", split(lost, step / _STEPS, chunks), step / _STEPS) for step in range(1, _STEPS)]

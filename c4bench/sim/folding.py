@@ -10,7 +10,7 @@ from c4bench.sim.counters import Counters
 from c4bench.sim.model import SimJob
 from c4bench.sim.places import Places, host_of, nic_of
 from c4bench.sim.trace import OpTrace
-from c4bench.sim.world import Floats, World
+from c4bench.sim.world import Floats, FaultState
 
 _PORT_BASE = 0xC000
 _PID_BASE = 1000
@@ -20,7 +20,7 @@ _ALGORITHM = {"all_to_all": "linear_shift", "send": "direct"}
 class Seen(msgspec.Struct):
     """What shared memory shows at `time_s`: each rank up to `seen_s`, counters in the order of the connections."""
 
-    world: World
+    world: FaultState
     time_s: float
     seen_s: Floats
     exits_s: Floats

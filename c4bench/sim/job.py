@@ -12,7 +12,7 @@ from c4bench.sim.folding import Folder, Seen
 from c4bench.sim.model import SimFault, SimJob
 from c4bench.sim.places import Places
 from c4bench.sim.trace import OpTrace, run_op, shifts_of
-from c4bench.sim.world import Floats, World
+from c4bench.sim.world import Floats, FaultState
 
 _TOLD_AFTER_S = 0.001
 
@@ -37,7 +37,7 @@ def simulate(job: SimJob, faults: Sequence[SimFault] = (), duration_s: float = 1
 class _Play:
     def __init__(self, job: SimJob, faults: Sequence[SimFault]) -> None:
         self._job = job
-        self._world = World(job, faults)
+        self._world = FaultState(job, faults)
         self._random = np.random.default_rng(job.seed)
         self._clock: Floats = np.zeros(job.ranks)
         self._running: list[OpTrace] = []

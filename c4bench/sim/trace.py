@@ -9,7 +9,7 @@ import numpy as np
 
 from c4bench.model.step import StepOp
 from c4bench.sim.places import Places
-from c4bench.sim.world import Floats, Ints, World
+from c4bench.sim.world import Floats, Ints, FaultState
 
 
 class OpTrace(msgspec.Struct, frozen=True):
@@ -35,7 +35,7 @@ class OpTrace(msgspec.Struct, frozen=True):
 class ReceiverQueues:
     """The receivers of all NICs: what comes to a busy one queues behind what came before it."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: FaultState) -> None:
         self._world = world
         self._free: Floats = np.full(world.job.ranks, -np.inf)
         self._latest: Floats = np.full(world.job.ranks, -np.inf)
@@ -70,7 +70,7 @@ def shifts_of(kind: str, ranks: int) -> tuple[int, ...]:
     }[kind]
 
 
-def run_op(world: World, op: StepOp, places: Places, seq: int, entered: Floats) -> OpTrace:
+def run_op(world: FaultState, op: StepOp, places: Places, seq: int, entered: Floats) -> OpTrace:
     """Play one collective, in all communicators of its group, whose ranks enter it at `entered`."""
     shifts = shifts_of(op.kind, places.size)
     message_bytes = op.size_bytes // (1 if op.kind == "send" else places.size)

@@ -14,7 +14,7 @@ Ints = NDArray[np.intp]
 _AHEAD_S = 1.0
 
 
-class World:
+class FaultState:
     """The job's surroundings; every array is indexed by rank."""
 
     def __init__(self, job: SimJob, faults: Sequence[SimFault]) -> None:

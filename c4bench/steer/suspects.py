@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
-from c4bench.c4d.probes import remaining, shown
+from c4bench.c4d.probes import remaining_suspects, probe_outcomes
 from c4bench.model.diagnosis import Cause, Component, Diagnosis, Syndrome
 from c4bench.model.fabric import Nic
 
@@ -68,8 +68,8 @@ def narrowed(found: Diagnosis, shares: Sequence[float]) -> Diagnosis:
     What is left besides the component no transfer can tell from it.
     """
     suspects = (found.component, *found.alternatives)
-    bad = shown(shares, found.figures.get("times_as_long", _TIMES))
-    left = remaining(suspects, found.probes, bad)
+    bad = probe_outcomes(shares, found.figures.get("times_as_long", _TIMES))
+    left = remaining_suspects(suspects, found.probes, bad)
     if not left or len(left) == len(suspects):
         return found
     component, *others = (suspect for suspect in suspects if suspect in left)

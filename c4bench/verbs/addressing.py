@@ -4,7 +4,7 @@ import ipaddress
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from c4bench.verbs.path import Way
+from c4bench.verbs.path import PathAttributes
 from c4bench.verbs.transport import Remote
 
 ETHERNET = "Ethernet"
@@ -66,7 +66,7 @@ def pick_gid(table: Iterable[Gid], link_layer: str, address: str) -> Gid | None:
     return next((gid for gid in fit if gid.table_index == 0), None)
 
 
-def address_vector(link_layer: str, own: Gid, remote: Remote, way: Way, hop_limit: int) -> AddressVector:
+def address_vector(link_layer: str, own: Gid, remote: Remote, way: PathAttributes, hop_limit: int) -> AddressVector:
     """How to reach `remote` by `way`.
 
     Ethernet always has a global route header. InfiniBand needs one only towards another subnet.

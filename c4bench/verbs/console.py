@@ -23,7 +23,7 @@ from c4bench.verbs import dmabuf
 from c4bench.verbs.counters import CACHE_S, hardware_counters
 from c4bench.verbs.device import Device
 from c4bench.verbs.discovery import discover, find
-from c4bench.verbs.tap import Tap
+from c4bench.verbs.tap import PacketCapture
 from c4bench.verbs.transport import PROFILES, Completion, Remote
 from c4bench.verbs.waiting import waiter
 
@@ -94,7 +94,7 @@ class _Counters(msgspec.Struct, frozen=True, tag="counters", tag_field="do"):
 _Command = _Open | _Connect | _Write | _Move | _Seen | _Events | _State | _Find | _Counters
 
 
-class Console:
+class EndpointConsole:
     """Obeys commands about one NIC."""
 
     def __init__(self, nic: Nic) -> None:
@@ -128,7 +128,7 @@ class Console:
         self._region = device.register(ctypes.addressof(self._memory), wanted.length)
         self._endpoint = device.connection(PROFILES[wanted.profile], _DEPTH, _DEPTH)
         self._waiter = waiter(wanted.waiting, [device])
-        self._tap: Tap | None = None
+        self._tap: PacketCapture | None = None
         self._happened: list[str] = []
         here = msgspec.structs.replace(device.here(), qp=self._endpoint.qp_num)
         return End(here, ctypes.addressof(self._memory), self._region.rkey)
@@ -172,7 +172,7 @@ class Console:
 
     def _seen(self, wanted: _Seen) -> list[int]:
         if self._tap is None:
-            self._tap = self._opened.enter_context(Tap(self._nic.netdev))
+            self._tap = self._opened.enter_context(PacketCapture(self._nic.netdev))
             return []
         return sorted(self._tap.source_ports(self._far.remote.qp, wanted.timeout_s))
 
@@ -199,7 +199,7 @@ def main(arguments: list[str], commands: TextIO, answers: TextIO) -> None:
     """Obey until the input ends."""
     if len(arguments) != 1:
         raise UsageError("give the NIC as one argument, in JSON: host, index, device, netdev, address, rate_bps")
-    console = Console(msgspec.json.decode(arguments[0], type=Nic))
+    console = EndpointConsole(msgspec.json.decode(arguments[0], type=Nic))
     try:
         for line in commands:
             print(msgspec.json.encode(console.answer(line)).decode(), file=answers, flush=True)

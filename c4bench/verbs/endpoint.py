@@ -13,7 +13,7 @@ from pyverbs.wr import SGE, RecvWR, SendWR
 from c4bench.verbs import addressing
 from c4bench.verbs.enums import ENUMS, names
 from c4bench.verbs.errors import VerbsError, failure, verbs
-from c4bench.verbs.path import ANY_WAY, Way
+from c4bench.verbs.path import ANY_WAY, PathAttributes
 from c4bench.verbs.transport import Remote, TransportProfile
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Endpoint:
         self.device = device
         self.profile = profile
         self.remote: Remote | None = None
-        self.way: Way = ANY_WAY
+        self.way: PathAttributes = ANY_WAY
         cap = QPCap(max_send_wr=sends, max_recv_wr=receives, max_send_sge=1, max_recv_sge=1)
         with verbs(device.name, "creating a QP"):
             self.raw: Any = QP(device.pd, QPInitAttr(qp_type=ENUMS.IBV_QPT_RC, scq=device.cq, rcq=device.cq, cap=cap))
@@ -81,7 +81,7 @@ class Endpoint:
         self.connect_by(remote, paths.way(source_port), receives)
         paths.settle(self, source_port)
 
-    def connect_by(self, remote: Remote, way: Way = ANY_WAY, receives: int = 0) -> None:
+    def connect_by(self, remote: Remote, way: PathAttributes = ANY_WAY, receives: int = 0) -> None:
         """Connect with an address vector of one's own."""
         self.remote, self.way = remote, way
         self._modify("to RESET", self._to(ENUMS.IBV_QPS_RESET), ENUMS.IBV_QP_STATE)
@@ -133,7 +133,7 @@ class Endpoint:
         with verbs(self.device.name, doing, self.qp_num):
             self.raw.modify(attributes, mask)
 
-    def readdress(self, way: Way) -> None:
+    def readdress(self, way: PathAttributes) -> None:
         """Give a live connection another address vector: SQD, the vector, RTS.
 
         The caller has reaped every completion first. VerbsError where the send queue does not drain within

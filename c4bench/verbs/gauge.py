@@ -9,7 +9,7 @@ from c4bench.verbs.counters import COUNTED, SYSFS, Congestion, congestion
 _TEXT_BYTES = 64
 
 
-class PortGauge:
+class PortReader:
     """A port of an RDMA device; its files in sysfs are kept open."""
 
     def __init__(self, device: str, port: int = 1, sysfs: Path = SYSFS) -> None:

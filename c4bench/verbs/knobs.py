@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from c4bench.verbs.label import FlowLabel
 from c4bench.verbs.lid import PathBits
 from c4bench.verbs.mlx5 import LagPort, LiveSourcePort
-from c4bench.verbs.path import PathControl, Unsteered
+from c4bench.verbs.path import PathControl, NoPathControl
 
 if TYPE_CHECKING:
     from c4bench.verbs.device import Device
@@ -25,4 +25,4 @@ def choose(device: Device) -> PathControl:
         if not obstacle:
             return knob
         obstacles.append(f"{type(knob).__name__}: {obstacle}")
-    return Unsteered("; ".join(obstacles))
+    return NoPathControl("; ".join(obstacles))

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from c4bench.errors import C4Error
 from c4bench.verbs.addressing import ETHERNET
 from c4bench.verbs.discovery import netdev_of
-from c4bench.verbs.path import SOURCE_PORTS, Way, label_for, port_of
+from c4bench.verbs.path import SOURCE_PORTS, PathAttributes, label_for, port_of
 from c4bench.verbs.scratch import to_nobody
-from c4bench.verbs.tap import Tap
+from c4bench.verbs.tap import PacketCapture
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,9 +52,9 @@ class FlowLabel:
         """The dynamic ports."""
         return SOURCE_PORTS
 
-    def way(self, choice: int) -> Way:
+    def way(self, choice: int) -> PathAttributes:
         """A label that folds to the port; label 0 for ECMP."""
-        return Way(flow_label=label_for(choice))
+        return PathAttributes(flow_label=label_for(choice))
 
     def settle(self, endpoint: Endpoint, choice: int) -> None:
         """Nothing is left to do: the label is in the address vector."""
@@ -72,7 +72,7 @@ def _seen(device: Device) -> str:
     netdev = netdev_of(device.name, device.port_number)
     if not netdev:
         raise C4Error(f"{device.name}: its netdev is not known here")
-    with Tap(netdev) as tap, to_nobody(device, Way(flow_label=label_for(_ASKED_PORT))) as endpoint:
+    with PacketCapture(netdev) as tap, to_nobody(device, PathAttributes(flow_label=label_for(_ASKED_PORT))) as endpoint:
         endpoint.probe()
         ports = tap.source_ports(endpoint.qp_num, _WITHIN_S)
     if not ports:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from c4bench.verbs.addressing import INFINIBAND
-from c4bench.verbs.path import Way
+from c4bench.verbs.path import PathAttributes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,11 +37,11 @@ class PathBits:
         """All bits that the LMC leaves free."""
         return range(1, 1 << device.status().lmc)
 
-    def way(self, choice: int) -> Way:
+    def way(self, choice: int) -> PathAttributes:
         """The bits themselves."""
         if not 0 <= choice < _MOST:
             raise ValueError(f"{choice} are no LID path bits: an LMC is at most 7")
-        return Way(path_bits=choice)
+        return PathAttributes(path_bits=choice)
 
     def settle(self, endpoint: Endpoint, choice: int) -> None:
         """Nothing is left to do: the bits are in the address vector."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from c4bench.verbs.addressing import ETHERNET
 from c4bench.verbs.errors import VerbsError, verbs
-from c4bench.verbs.path import ANY_WAY, SOURCE_PORTS, Way, label_for, port_of
+from c4bench.verbs.path import ANY_WAY, SOURCE_PORTS, PathAttributes, label_for, port_of
 from c4bench.verbs.scratch import to_itself
 
 if TYPE_CHECKING:
@@ -32,9 +32,9 @@ class LiveSourcePort:
         """The dynamic ports."""
         return SOURCE_PORTS
 
-    def way(self, choice: int) -> Way:
+    def way(self, choice: int) -> PathAttributes:
         """The label of the port as well, so that the first packet already carries it."""
-        return Way(flow_label=label_for(choice))
+        return PathAttributes(flow_label=label_for(choice))
 
     def settle(self, endpoint: Endpoint, choice: int) -> None:
         """Set the port; ECMP is what the driver has done by itself."""
@@ -75,7 +75,7 @@ class LagPort:
         ):
             return range(1, context.query_mlx5_device().num_lag_ports + 1)
 
-    def way(self, choice: int) -> Way:  # noqa: ARG002
+    def way(self, choice: int) -> PathAttributes:  # noqa: ARG002
         """The address vector does not tell."""
         return ANY_WAY
 

@@ -20,14 +20,14 @@ _LOW = 0x3FFF
 _LABEL_MASK = 0xFFFFF
 
 
-class Way(NamedTuple):
+class PathAttributes(NamedTuple):
     """What the address vector says of the path: GRH flow label (20 bits) and LID path bits (below 2^LMC)."""
 
     flow_label: int = 0
     path_bits: int = 0
 
 
-ANY_WAY = Way()
+ANY_WAY = PathAttributes()
 
 
 class PathControl(Protocol):
@@ -44,7 +44,7 @@ class PathControl(Protocol):
     def choices(self, device: Device) -> Sequence[int]:
         """The numbers there are beside 0."""
 
-    def way(self, choice: int) -> Way:
+    def way(self, choice: int) -> PathAttributes:
         """What to connect with. ValueError for a number that is none."""
 
     def settle(self, endpoint: Endpoint, choice: int) -> None:
@@ -57,7 +57,7 @@ class PathControl(Protocol):
         """The UDP source port a connected endpoint's packets carry, 0 where there is none or it is not known."""
 
 
-class Unsteered:
+class NoPathControl:
     """No knob works: every path is the fabric's choice. `reasons` says why, for the error of whoever asks for more."""
 
     chooses = "nothing"
@@ -73,7 +73,7 @@ class Unsteered:
         """None."""
         return ()
 
-    def way(self, choice: int) -> Way:
+    def way(self, choice: int) -> PathAttributes:
         """ValueError for any choice."""
         if choice:
             raise ValueError(f"no path can be chosen on this device: {self.reasons}")

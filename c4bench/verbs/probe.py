@@ -83,7 +83,7 @@ def probe_paths(
     that reaches it, so ask for as many hops as there are switches. At most 64 probes are in flight, and no more than
     `rate_pps` are sent in a second. Raises C4Error where the sockets cannot be opened.
     """
-    prober = _Prober(nic, destination, _Limits(max_hops, timeout_s / ATTEMPTS, silences), Pacer(rate_pps))
+    prober = _Prober(nic, destination, _Limits(max_hops, timeout_s / ATTEMPTS, silences), RateLimiter(rate_pps))
     try:
         found = prober.run(deque(dict.fromkeys(source_ports)))
     finally:
@@ -96,7 +96,7 @@ def send_bursts(nic: Nic, destination: str, bursts: Sequence[tuple[int, int, int
 
     They are discarded after as many hops. Raises C4Error where the sockets cannot be opened.
     """
-    family, pacer = _family(destination), Pacer(rate_pps)
+    family, pacer = _family(destination), RateLimiter(rate_pps)
     for port, hops, count in bursts:
         trace = _open(nic, port)
         try:
@@ -121,7 +121,7 @@ def _sent(sock: socket.socket, destination: str) -> bool:
     return True
 
 
-class Pacer:
+class RateLimiter:
     """Lets something happen `rate_pps` times a second at most."""
 
     def __init__(self, rate_pps: float) -> None:
@@ -150,7 +150,7 @@ class _Limits(NamedTuple):
 class _Prober:
     """The traces in flight from one NIC to one destination."""
 
-    def __init__(self, nic: Nic, destination: str, limits: _Limits, pacer: Pacer) -> None:
+    def __init__(self, nic: Nic, destination: str, limits: _Limits, pacer: RateLimiter) -> None:
         self._nic = nic
         self._destination = str(ipaddress.ip_address(destination))
         self._limits = limits

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from c4bench.verbs.device import Device
     from c4bench.verbs.endpoint import Endpoint
-    from c4bench.verbs.path import Way
+    from c4bench.verbs.path import PathAttributes
 
 # An unassigned address of the Local Network Control Block (RFC 5771), which no router forwards; with a hop limit of 1
 # for those that would.
@@ -31,7 +31,7 @@ def to_itself(device: Device) -> Iterator[Endpoint]:
 
 
 @contextmanager
-def to_nobody(device: Device, way: Way) -> Iterator[Endpoint]:
+def to_nobody(device: Device, way: PathAttributes) -> Iterator[Endpoint]:
     """An endpoint whose packets go out on the link and to nobody: a link-local multicast address needs no neighbour."""
     with device.connection(_ONE_HOP, 1, 1) as endpoint:
         endpoint.connect_by(Remote(_NOBODY, endpoint.qp_num), way)

@@ -30,7 +30,7 @@ class Sent(NamedTuple):
     opcode: int
 
 
-class Tap:
+class PacketCapture:
     """A packet socket on `netdev`: sees what software sends.
 
     A NIC that makes packets itself shows them to nobody. Raises C4Error where the interface

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from c4bench.model.diagnosis import Loss
+from c4bench.model.diagnosis import NetworkLoss
 from c4bench.model.fabric import Flow, Host, Nic
 from c4bench.model.steering import Policy
 from c4bench.model.telemetry import Failure, Member
@@ -53,7 +53,7 @@ class JobSpec(msgspec.Struct, frozen=True):
     share: float = 1.0
 
 
-class Start(msgspec.Struct, frozen=True):
+class StartRanks(msgspec.Struct, frozen=True):
     """Master to agent: start these ranks of the job."""
 
     job: JobSpec
@@ -70,16 +70,16 @@ class Hello(msgspec.Struct, frozen=True):
     version: str
     code: str
     rdma: str
-    jobs: tuple[Start, ...] = ()
+    jobs: tuple[StartRanks, ...] = ()
 
 
-class Stop(msgspec.Struct, frozen=True):
+class StopRanks(msgspec.Struct, frozen=True):
     """Master to agent: end every rank of the job."""
 
     job: str
 
 
-class Launch(msgspec.Struct, frozen=True):
+class LaunchJob(msgspec.Struct, frozen=True):
     """Operator to master: start this job, and steer it by `policy` with `spares` to take the place of its hosts."""
 
     job: JobSpec
@@ -87,13 +87,13 @@ class Launch(msgspec.Struct, frozen=True):
     spares: tuple[Host, ...] = ()
 
 
-class Restore(msgspec.Struct, frozen=True):
+class ReturnHost(msgspec.Struct, frozen=True):
     """Operator to master: this host has been mended, put it back into service."""
 
     host: str
 
 
-class Ask(msgspec.Struct, frozen=True):
+class QueryResults(msgspec.Struct, frozen=True):
     """Operator to master: the first `count` results of this kind of the job's present attempt; 0 for one a rank."""
 
     job: str
@@ -135,7 +135,7 @@ class Watch(msgspec.Struct, frozen=True):
     comm: str
 
 
-class Word(msgspec.Struct, frozen=True):
+class RelayMessage(msgspec.Struct, frozen=True):
     """Rank to master, as a note: bring `body` to rank `to` of this communicator, to all others of it where it is -1."""
 
     job: str
@@ -145,7 +145,7 @@ class Word(msgspec.Struct, frozen=True):
     body: bytes
 
 
-class News(msgspec.Struct, frozen=True):
+class PollInbox(msgspec.Struct, frozen=True):
     """Rank to master: tell me, as a `Told`, what has been brought to `rank` beyond the first `after` words."""
 
     job: str
@@ -154,7 +154,7 @@ class News(msgspec.Struct, frozen=True):
     after: int
 
 
-class Told(msgspec.Struct, frozen=True):
+class InboxBatch(msgspec.Struct, frozen=True):
     """Words for a rank, in the order they came, and how many there have been in all."""
 
     bodies: tuple[bytes, ...]
@@ -169,12 +169,12 @@ class Fail(msgspec.Struct, frozen=True):
     failure: Failure
 
 
-class Lost(msgspec.Struct, frozen=True):
+class NetworkLost(msgspec.Struct, frozen=True):
     """Rank to master: this communicator goes on without a part of the network."""
 
     job: str
     comm: str
-    loss: Loss
+    loss: NetworkLoss
 
 
 class Route(msgspec.Struct, frozen=True):
@@ -191,7 +191,7 @@ class Release(msgspec.Struct, frozen=True):
     flows: tuple[str, ...]
 
 
-class Follow(msgspec.Struct, frozen=True):
+class FollowGuidance(msgspec.Struct, frozen=True):
     """Rank to master: these are a communicator's flows; tell me, as a `Guidance`, when one should go elsewhere.
 
     `ports` and `weights` are where each flow is now and the share of its connection's load that it carries; `refused`

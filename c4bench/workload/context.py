@@ -11,12 +11,12 @@ import msgspec
 
 from c4bench.collective.communicator import Communicator
 from c4bench.collective.options import Options
-from c4bench.collective.process import Process
+from c4bench.collective.process import RankProcess
 from c4bench.collective.recorder import Recorder
-from c4bench.collective.rendezvous import AbsentError, Alarm, FailedError, Line
+from c4bench.collective.rendezvous import AbsentError, FailureSignal, FailedError, RelayChannel
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.agent import AgentConfig
-from c4bench.model.diagnosis import Loss
+from c4bench.model.diagnosis import NetworkLoss
 from c4bench.model.fabric import Flow
 from c4bench.model.telemetry import Failure
 from c4bench.wire.messages import (
@@ -25,24 +25,24 @@ from c4bench.wire.messages import (
     Exchanged,
     Fail,
     JobSpec,
-    Lost,
-    News,
+    NetworkLost,
+    PollInbox,
     Release,
     Result,
     Route,
-    Told,
+    InboxBatch,
     Watch,
-    Word,
+    RelayMessage,
 )
 from c4bench.wire.rank import RankLink
 from c4bench.workload.controls import Controls
-from c4bench.workload.guided import Guided
+from c4bench.workload.guided import PathManagedCommunicator
 
 Parameters = TypeVar("Parameters")
 Item = TypeVar("Item")
 
 
-class AgentAlarm:
+class AgentFailureSignal:
     """Word of a member's failure, on a line of its own (see `collective.rendezvous.Alarm`)."""
 
     def __init__(self, socket: str, job: str, comm: str) -> None:
@@ -66,7 +66,7 @@ class AgentAlarm:
         self._link.close()
 
 
-class AgentLine:
+class AgentRelayChannel:
     """Word between a communicator's ranks, by way of agent and master (see `collective.rendezvous.Line`)."""
 
     def __init__(self, socket: str, job: str, comm: str, rank: int) -> None:
@@ -75,7 +75,7 @@ class AgentLine:
         self._ask(0)
 
     def _ask(self, after: int) -> None:
-        self._link.ask("news", News(self._job, self._comm, self._rank, after))
+        self._link.ask("news", PollInbox(self._job, self._comm, self._rank, after))
 
     @property
     def fd(self) -> int:
@@ -85,17 +85,17 @@ class AgentLine:
     def tell(self, to: int, body: bytes) -> None:
         """A note to the master; nothing tells whether it gets there."""
         with suppress(OSError):
-            self._link.note("word", Word(self._job, self._comm, self._rank, to, body))
+            self._link.note("word", RelayMessage(self._job, self._comm, self._rank, to, body))
 
-    def lost(self, loss: Loss) -> None:
+    def lost(self, loss: NetworkLoss) -> None:
         """A note to C4D."""
         with suppress(OSError):
-            self._link.note("lost", Lost(self._job, self._comm, loss))
+            self._link.note("lost", NetworkLost(self._job, self._comm, loss))
 
     def take(self) -> list[bytes] | None:
         """What the master has; None when the agent is gone or the job has ended."""
         try:
-            told = self._link.answer(Told)
+            told = self._link.answer(InboxBatch)
             self._ask(told.after)
         except (UnhealthyError, OSError):
             return None
@@ -127,13 +127,13 @@ class AgentRendezvous:
         """Tell the members."""
         self._link.call("fail", Fail(self.job, comm, failure), Empty)
 
-    def alarm(self, comm: str) -> Alarm:
+    def alarm(self, comm: str) -> FailureSignal:
         """Listen for failures."""
-        return AgentAlarm(self._socket, self.job, comm)
+        return AgentFailureSignal(self._socket, self.job, comm)
 
-    def line(self, comm: str, rank: int) -> Line:
+    def line(self, comm: str, rank: int) -> RelayChannel:
         """A line to the other members."""
-        return AgentLine(self._socket, self.job, comm, rank)
+        return AgentRelayChannel(self._socket, self.job, comm, rank)
 
     def route(self, flows: Sequence[Flow]) -> list[int]:
         """C4P's source port for each flow; 0 leaves it to ECMP, as all are where C4P cannot be reached."""
@@ -170,7 +170,7 @@ class RankContext:
         self.recorder = Recorder(config.ring(job.id, rank), job.id, rank)
         own = set(job.members[rank].nics)
         self._rendezvous = AgentRendezvous(self._link, job.id, config.socket)
-        self._process = Process(
+        self._process = RankProcess(
             job=job.id,
             nics=tuple(nic for nic in job.nics if nic.name in own),
             rendezvous=self._rendezvous,
@@ -196,7 +196,7 @@ class RankContext:
             for member in self.job.members
         ]
         process = replace(self._process, nics=_but(self._process.nics, without))
-        made = Guided(f"{self.job.id}:{name}", self.rank, members, process, options)
+        made = PathManagedCommunicator(f"{self.job.id}:{name}", self.rank, members, process, options)
         made.follow(self._rendezvous)
         return made
 

@@ -16,7 +16,7 @@ from c4bench.errors import UsageError
 from c4bench.model.step import RankGroup, StepOp
 from c4bench.verbs.transport import PROFILES
 from c4bench.workload.context import RankContext
-from c4bench.workload.unrest import CALM, Unrest
+from c4bench.workload.unrest import CALM, BenignNoise
 
 Call = Callable[[], None]
 
@@ -49,7 +49,7 @@ def run(context: RankContext) -> None:
         calls = [(op.compute_s, call_of(op.kind, comms[op.group], op.size_bytes)) for op in wanted.step]
         for _, call in calls:
             call()
-        unrest = Unrest(context.job.seed, context.rank, context.size, sum(compute_s for compute_s, _ in calls))
+        unrest = BenignNoise(context.job.seed, context.rank, context.size, sum(compute_s for compute_s, _ in calls))
         context.report("ready")
         for _ in range(wanted.steps) if wanted.steps else itertools.count():
             step = unrest.step() if wanted.unrest else CALM

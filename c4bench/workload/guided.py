@@ -11,16 +11,16 @@ from c4bench.collective.communicator import Communicator
 from c4bench.collective.group import Group
 from c4bench.errors import UnhealthyError
 from c4bench.model.fabric import Flow
-from c4bench.model.seat import Seat, seat
+from c4bench.model.seat import QpAddress, parse
 from c4bench.verbs.errors import VerbsError
-from c4bench.wire.messages import Follow, Guidance
+from c4bench.wire.messages import FollowGuidance, Guidance
 from c4bench.wire.rank import RankLink
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Guide(Protocol):
+class PathGuidance(Protocol):
     """Where word of C4P comes from; `routed` are the flows that asked for a path, by id, with the ports they got."""
 
     job: str
@@ -35,7 +35,7 @@ class _Held(msgspec.Struct):
 
     flow: Flow
     group: Group
-    seat: Seat
+    seat: QpAddress
     port: int
     weight: float
 
@@ -43,7 +43,7 @@ class _Held(msgspec.Struct):
 def _heeding(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
     """The same operation, after what C4P has said in the meantime has been done."""
 
-    def call(self: "Guided", /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(self: "PathManagedCommunicator", /, *args: P.args, **kwargs: P.kwargs) -> T:
         self.heed()
         return method(self, *args, **kwargs)
 
@@ -51,19 +51,19 @@ def _heeding(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[A
     return call
 
 
-class Guided(Communicator):
+class PathManagedCommunicator(Communicator):
     """A Communicator whose planned connections C4P moves and weighs while it runs; the program does nothing for it.
 
     Every rank steers its own sending ends between its own operations, when nothing of them is in flight. Without a
     master everything stays as it is.
     """
 
-    _guide: Guide | None = None
+    _guide: PathGuidance | None = None
     _question: RankLink | None = None
     # How many flows the open question is about.
     _asked = 0
 
-    def follow(self, guide: Guide) -> None:
+    def follow(self, guide: PathGuidance) -> None:
         """Go where this guide says from now on."""
         self._guide = guide
         self._held: dict[str, _Held] = {}
@@ -86,11 +86,11 @@ class Guided(Communicator):
         else:
             self._ask(self._obey(steering))
 
-    def _hold(self, groups: tuple[Group, ...], guide: Guide) -> None:
+    def _hold(self, groups: tuple[Group, ...], guide: PathGuidance) -> None:
         for group in groups:
             for name in group.site.routed:
                 flow, port = guide.routed[name]
-                place = seat(flow)
+                place = parse(flow)
                 assert place
                 self._held.setdefault(name, _Held(flow, group, place, port, 1 / self.options.qps))
 
@@ -99,7 +99,7 @@ class Guided(Communicator):
         assert self._guide
         self._hang_up()
         held = self._held.values()
-        question = Follow(
+        question = FollowGuidance(
             self._guide.job,
             tuple(one.flow for one in held),
             tuple(one.port for one in held),
@@ -142,7 +142,7 @@ class Guided(Communicator):
         """As a Communicator does; the new one goes where C4P says, too."""
         self.heed()
         made = super().split(color, key)
-        if self._guide is not None and isinstance(made, Guided):
+        if self._guide is not None and isinstance(made, PathManagedCommunicator):
             made.follow(self._guide)
         return made
 

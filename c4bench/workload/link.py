@@ -52,7 +52,7 @@ def run(context: RankContext) -> None:
     """Report `link`: what rank 0 has `sent` of each size, when the first was posted and the last was completed."""
     wanted = context.parameters(Link)
     sent = []
-    with Line(context, max(wanted.sizes_bytes), wanted.window, wanted.profile, wanted.completions) as line:
+    with LinkEnd(context, max(wanted.sizes_bytes), wanted.window, wanted.profile, wanted.completions) as line:
         for size in wanted.sizes_bytes if context.rank == 0 else ():
             messages = wanted.messages(size)
             began, ended = line.send(size, messages)
@@ -63,7 +63,7 @@ def run(context: RankContext) -> None:
     context.report("link", sent=sent)
 
 
-class Line:
+class LinkEnd:
     """One end of a connection between the two ranks of a job, and `size_bytes` of memory that the other may write to.
 
     Rank 0's memory holds a pattern, which rank 1 can check for. Raises UsageError in a job that is not of two ranks.

@@ -44,7 +44,7 @@ class Pairs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     profile: str = "patient"
 
 
-class Found(msgspec.Struct, frozen=True):
+class PairResult(msgspec.Struct, frozen=True):
     """What a transfer came to: a small write with its acknowledgement (median, s), bits a second; or a `problem`."""
 
     source: str
@@ -71,7 +71,7 @@ def run(context: RankContext) -> None:
 
 def _take_part(
     context: RankContext, wanted: Pairs, ends: Mapping[str, "End"], number: int, transfer: Transfer, later_s: float
-) -> list[Found]:
+) -> list[PairResult]:
     """One end of a transfer, which begins so much later than others of its step; nothing where it is none of ours."""
     side = next((side for side, name in enumerate((transfer.source, transfer.destination)) if name in ends), None)
     if side is None:
@@ -106,11 +106,11 @@ def _take_part(
     return [result] if side == 0 else []
 
 
-def _failed(transfer: Transfer, problem: str) -> Found:
-    return Found(transfer.source, transfer.destination, problem=problem, source_port=transfer.source_port)
+def _failed(transfer: Transfer, problem: str) -> PairResult:
+    return PairResult(transfer.source, transfer.destination, problem=problem, source_port=transfer.source_port)
 
 
-def _timed(end: "End", connection: Connection, place: Place, wanted: Pairs, transfer: Transfer) -> Found:
+def _timed(end: "End", connection: Connection, place: Place, wanted: Pairs, transfer: Transfer) -> PairResult:
     far = place.address, place.rkey
     probes = [send(connection, end.waiter, end.local, far, _PROBE_BYTES, 1, 1) for _ in range(wanted.probes)]
     # Another pair's bulk may be in the way of one probe; what is in the way of most is the path's own.
@@ -118,7 +118,7 @@ def _timed(end: "End", connection: Connection, place: Place, wanted: Pairs, tran
     transfer_s = _alone_s(end, connection, far, wanted) if wanted.gap_s else _filled_s(end, connection, far, wanted)
     rate_bps = 8 * wanted.size_bytes / transfer_s
     trip_s = statistics.median(trips_s)
-    return Found(transfer.source, transfer.destination, trip_s, rate_bps, source_port=transfer.source_port)
+    return PairResult(transfer.source, transfer.destination, trip_s, rate_bps, source_port=transfer.source_port)
 
 
 def _filled_s(end: "End", connection: Connection, far: tuple[int, int], wanted: Pairs) -> float:

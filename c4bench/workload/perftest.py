@@ -14,7 +14,7 @@ import msgspec
 
 from c4bench.errors import UnhealthyError
 from c4bench.workload.context import RankContext
-from c4bench.workload.link import Line
+from c4bench.workload.link import LinkEnd
 
 PROGRAM = "ib_write_bw"
 _PORT = 18515
@@ -48,13 +48,13 @@ def run(context: RankContext) -> None:
     if shutil.which(PROGRAM) is None:
         context.report("perftest", missing=f"no {PROGRAM} here (apt-get install perftest)", pairs=[])
         return
-    with Line(context, wanted.size_bytes, wanted.window, "patient", wanted.completions) as line:
+    with LinkEnd(context, wanted.size_bytes, wanted.window, "patient", wanted.completions) as line:
         rival = _Rival(context, wanted, line)
         pairs = [_pair(line, rival, wanted, number, ours=context.rank == 0) for number in range(wanted.rounds + 1)]
     context.report("perftest", missing="", pairs=pairs[1:])
 
 
-def _pair(line: Line, rival: "_Rival", wanted: Perftest, number: int, *, ours: bool) -> tuple[float, float]:
+def _pair(line: LinkEnd, rival: "_Rival", wanted: Perftest, number: int, *, ours: bool) -> tuple[float, float]:
     """One round: bit/s of ours (0 on the rank that only receives) and of perftest's."""
 
     def own() -> float:
@@ -74,7 +74,7 @@ def _pair(line: Line, rival: "_Rival", wanted: Perftest, number: int, *, ours: b
 class _Rival:
     """perftest between the two ranks: a server on rank 1, a client on rank 0."""
 
-    def __init__(self, context: RankContext, wanted: Perftest, line: Line) -> None:
+    def __init__(self, context: RankContext, wanted: Perftest, line: LinkEnd) -> None:
         self._line, self._rank = line, context.rank
         self._wanted = wanted
         self._server = context.job.members[1].host

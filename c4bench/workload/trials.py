@@ -15,7 +15,7 @@ import numpy as np
 from c4bench.collective.communicator import Communicator
 from c4bench.collective.errors import CollectiveError
 from c4bench.collective.options import Options
-from c4bench.collective.resilience import Resilience
+from c4bench.collective.resilience import ResilienceCounters
 from c4bench.verbs.transport import PROFILES
 from c4bench.workload.cases import Call, Kind, arguments
 from c4bench.workload.collectives import METHODS, exact_elements
@@ -83,7 +83,7 @@ class Account(msgspec.Struct, frozen=True):
     exact: int
     checked: int
     spans: tuple[tuple[float, float], ...]
-    resilience: Resilience | None
+    resilience: ResilienceCounters | None
     error: str = ""
     error_s: float = 0.0
     lost: int = -1

@@ -5,17 +5,17 @@ import random
 import msgspec
 
 
-class Step(msgspec.Struct, frozen=True):
+class StepNoise(msgspec.Struct, frozen=True):
     """One step of one rank: how many times longer it computes, and how long it waits first."""
 
     factor: float
     wait_s: float
 
 
-CALM = Step(1.0, 0.0)
+CALM = StepNoise(1.0, 0.0)
 
 
-class Unrest:
+class BenignNoise:
     """The steps of `rank` of `size` whose usual step takes `step_s`.
 
     Sequences are long and short in turn. The first steps warm up. Now and then all ranks write a checkpoint, one waits
@@ -30,19 +30,19 @@ class Unrest:
         self._rank, self._size, self._step_s = rank, size, step_s
         self._steps = 0
 
-    def step(self) -> Step:
+    def step(self) -> StepNoise:
         """The next one. Every rank draws the same, so that they agree on who is disturbed."""
         self._steps += 1
         factor = 1.4 if self._steps % 2 else 0.6
         if self._steps <= self._WARM_UP:
-            return Step(factor * 3, 0.0)
+            return StepNoise(factor * 3, 0.0)
         kind = self._draw.randrange(3 * self._CALM_STEPS)
         whom, share = self._draw.randrange(self._size), self._draw.uniform(0.2, 0.8)
         if kind == 0:
-            return Step(factor, 10 * share * self._step_s)
+            return StepNoise(factor, 10 * share * self._step_s)
         if kind == 1 and whom == self._rank:
             # Half a second at most: a stall shorter than max(1 s, 3 periods) is benign.
-            return Step(factor, min(0.5, 10 * share * self._step_s))
+            return StepNoise(factor, min(0.5, 10 * share * self._step_s))
         if kind == 2 and whom == self._rank:
-            return Step(factor * (1 + 2 * share), 0.0)
-        return Step(factor, 0.0)
+            return StepNoise(factor * (1 + 2 * share), 0.0)
+        return StepNoise(factor, 0.0)

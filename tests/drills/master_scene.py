@@ -17,7 +17,7 @@ from c4bench import inventory
 from c4bench.control.client import dial
 from c4bench.lab.spec import INVENTORY
 from c4bench.model.steering import Action, Policy
-from c4bench.wire.messages import PORT, Ask, Launch
+from c4bench.wire.messages import PORT, QueryResults, LaunchJob
 from c4bench.wire.trust import client_context
 from c4bench.workload.jobs import job
 
@@ -69,7 +69,7 @@ def events(kind):
 async def ask(kind, count):
     """Results of the job's present attempt."""
     async with dial(ADDRESS, TRUST, "operator") as master:
-        return await master.ask(Ask("drill", kind, 60.0, count))
+        return await master.ask(QueryResults("drill", kind, 60.0, count))
 
 
 async def watch(count):
@@ -113,7 +113,7 @@ async def start_job(hosts):
     }
     spec = job("drill", "learning", hosts[:2], seed=3, checkpoints=CHECKPOINTS, checkpoint_every=20, **sizes)
     async with dial(ADDRESS, TRUST, "operator") as master:
-        await master.start(Launch(spec, Policy(hang=Action.RESTART), hosts[2:]))
+        await master.start(LaunchJob(spec, Policy(hang=Action.RESTART), hosts[2:]))
 
 
 def main():

@@ -6,9 +6,9 @@ from typing import TypeVar
 
 from c4bench.collective.memory import Buffer
 from c4bench.collective.resilient.hello import FarReceiving
-from c4bench.collective.resilient.inlet import RailInlet
-from c4bench.collective.resilient.outlet import CHANNEL_SHIFT, RailOutlet
-from c4bench.collective.resilient.post import WORD_CHANNEL, Post
+from c4bench.collective.resilient.inlet import RailReceiveEndpoint
+from c4bench.collective.resilient.outlet import CHANNEL_SHIFT, RailSendEndpoint
+from c4bench.collective.resilient.post import WORD_CHANNEL, RailMailbox
 from c4bench.collective.resilient.rail import Rail, ReceivingRail, SendingRail, State
 from c4bench.collective.resilient.words import RailName
 
@@ -22,15 +22,15 @@ def _next_up(rails: Sequence[AnyRail], turn: int) -> AnyRail | None:
 
 
 @dataclass(eq=False)
-class SendingEdge:
+class SendingPeer:
     """To a peer. `glance` is where its ledger is read to; `reading` while a read of it is under way."""
 
     peer: int
     rails: list[SendingRail]
-    outlets: list[RailOutlet]
+    outlets: list[RailSendEndpoint]
     far: FarReceiving
     glance: Buffer
-    post: Post
+    post: RailMailbox
     reading: SendingRail | None = None
 
     def tell(self, body: bytes) -> bool:
@@ -50,13 +50,13 @@ class SendingEdge:
 
 
 @dataclass(eq=False)
-class ReceivingEdge:
+class ReceivingPeer:
     """From a peer. `heard_ns`: when a message last came; `patience_s`: how much silence it takes to ask after it."""
 
     peer: int
     rails: list[ReceivingRail]
-    inlets: list[RailInlet]
-    post: Post
+    inlets: list[RailReceiveEndpoint]
+    post: RailMailbox
     heard_ns: int = 0
     patience_s: float = 0.0
 
@@ -76,11 +76,11 @@ class ReceivingEdge:
         return any(not inlet.complete for inlet in self.inlets)
 
 
-Edge = SendingEdge | ReceivingEdge
+Edge = SendingPeer | ReceivingPeer
 
 
 @dataclass(eq=False)
-class Edges:
+class PeerRails:
     """All of a rank's edges."""
 
     all: list[Edge] = field(default_factory=list)

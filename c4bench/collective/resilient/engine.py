@@ -4,25 +4,25 @@ from collections import Counter
 
 import msgspec
 
-from c4bench.collective.ends import Inlet, Outlet
+from c4bench.collective.ends import ReceiveEndpoint, SendEndpoint
 from c4bench.collective.engine import Engine
 from c4bench.collective.memory import Buffer
 from c4bench.collective.operation import Operation
-from c4bench.collective.rendezvous import Alarm, Line
-from c4bench.collective.resilience import Resilience
-from c4bench.collective.resilient.edges import Edge, Edges, ReceivingEdge, SendingEdge
-from c4bench.collective.resilient.inquiry import Inquiry
+from c4bench.collective.rendezvous import FailureSignal, RelayChannel
+from c4bench.collective.resilience import ResilienceCounters
+from c4bench.collective.resilient.edges import Edge, PeerRails, ReceivingPeer, SendingPeer
+from c4bench.collective.resilient.inquiry import FailureAttribution
 from c4bench.collective.resilient.keys import Keyring
 from c4bench.collective.resilient.outlet import CHANNEL_SHIFT
 from c4bench.collective.resilient.post import WORD_CHANNEL
 from c4bench.collective.resilient.rail import Rail, ReceivingRail, SendingRail, State
 from c4bench.collective.resilient.repair import LEDGER_BYTES, Repair
-from c4bench.collective.resilient.spread import Spread
-from c4bench.collective.resilient.trial import Trial
-from c4bench.collective.resilient.verdict import Verdict
-from c4bench.collective.resilient.watch import Watch
-from c4bench.collective.resilient.words import Accepted, Ask, Fence, Fenced, Offer, Seen, Up, Word, decode, encode
-from c4bench.collective.wiring import Site
+from c4bench.collective.resilient.spread import FailureBroadcast
+from c4bench.collective.resilient.trial import RailRecovery
+from c4bench.collective.resilient.verdict import UnreachableHostCheck
+from c4bench.collective.resilient.watch import RailMonitor
+from c4bench.collective.resilient.words import Accepted, SilenceQuery, Fence, Fenced, Offer, RailDeath, RailUp, Word, decode, encode
+from c4bench.collective.wiring import RankEndpointContext
 from c4bench.verbs.timer import Timer
 from c4bench.verbs.transport import Completion
 
@@ -32,21 +32,21 @@ _LEDGER_MASK = (1 << 8 * LEDGER_BYTES) - 1
 class RailEngine(Engine):
     """See Engine. `ledger` is the memory in which peers may read how many operations have ended here."""
 
-    def __init__(self, site: Site, alarm: Alarm, line: Line, ledger: Buffer, keys: Keyring) -> None:
+    def __init__(self, site: RankEndpointContext, alarm: FailureSignal, line: RelayChannel, ledger: Buffer, keys: Keyring) -> None:
         options = site.options
         patience = options.patience
         super().__init__(site.ports, alarm, options.completions, options.clock_ns, options.timeout_s)
-        self.edges = Edges()
+        self.edges = PeerRails()
         self._patience = patience
         self._line = line
         self._ledger = ledger
         self._keys = keys
-        self.inquiry = Inquiry(self.edges, site.rank, site.members, self._tell, line.lost)
+        self.inquiry = FailureAttribution(self.edges, site.rank, site.members, self._tell, line.lost)
         self.repair = Repair(self.edges, patience, self._tell, self.inquiry)
-        self.trial = Trial(self.edges, patience, self._tell)
-        spread = Spread(site.rank, site.size, self._tell)
-        self.watch = Watch(self.edges, patience, self.repair, spread, site.ports, [nic.device for nic in site.nics])
-        self._verdict = Verdict(self.edges, self.watch, site.rank, site.members)
+        self.trial = RailRecovery(self.edges, patience, self._tell)
+        spread = FailureBroadcast(site.rank, site.size, self._tell)
+        self.watch = RailMonitor(self.edges, patience, self.repair, spread, site.ports, [nic.device for nic in site.nics])
+        self._verdict = UnreachableHostCheck(self.edges, self.watch, site.rank, site.members)
         self._tick = Timer()
         self._looked_ns = 0
         self._waiter.watch(self._tick.fd)
@@ -57,18 +57,18 @@ class RailEngine(Engine):
         super().close()
         self._tick.close()
 
-    def attach(self, channel: int, end: Outlet | Inlet) -> None:
+    def attach(self, channel: int, end: SendEndpoint | ReceiveEndpoint) -> None:
         """See Engine; the rails come with `connect`."""
-        if isinstance(end, Outlet):
+        if isinstance(end, SendEndpoint):
             self._outlets[end] = channel
 
     @property
-    def resilience(self) -> Resilience:
+    def resilience(self) -> ResilienceCounters:
         """What has been done so far."""
         rails = [rail for _, rail in self.edges.rails()]
-        inlets = [inlet for edge in self.edges.all if isinstance(edge, ReceivingEdge) for inlet in edge.inlets]
+        inlets = [inlet for edge in self.edges.all if isinstance(edge, ReceivingPeer) for inlet in edge.inlets]
         states = Counter(rail.state.value for rail in rails)
-        return Resilience(
+        return ResilienceCounters(
             states=dict(sorted(states.items())),
             died=self.repair.died,
             returned=self.trial.returned,
@@ -141,10 +141,10 @@ class RailEngine(Engine):
         if completion.status:
             self._lost(edge, rail, completion, now_ns)
         elif isinstance(rail, SendingRail):
-            assert isinstance(edge, SendingEdge)
+            assert isinstance(edge, SendingPeer)
             self._sent(operation, edge, rail, completion, now_ns)
         elif isinstance(rail, ReceivingRail):
-            assert isinstance(edge, ReceivingEdge)
+            assert isinstance(edge, ReceivingPeer)
             self._received(operation, edge, rail, completion, now_ns)
 
     def _lost(self, edge: Edge, rail: Rail, completion: Completion, now_ns: int) -> None:
@@ -157,7 +157,7 @@ class RailEngine(Engine):
         self.watch.failed(edge, rail, completion.status, now_ns)
 
     def _sent(
-        self, operation: Operation, edge: SendingEdge, rail: SendingRail, completion: Completion, now_ns: int
+        self, operation: Operation, edge: SendingPeer, rail: SendingRail, completion: Completion, now_ns: int
     ) -> None:
         if completion.received:
             channel, slot = divmod(completion.immediate, 1 << 8)
@@ -173,7 +173,7 @@ class RailEngine(Engine):
             operation.acknowledged(sent.outlet, completion.qp, now_ns)
 
     def _received(
-        self, operation: Operation, edge: ReceivingEdge, rail: ReceivingRail, completion: Completion, now_ns: int
+        self, operation: Operation, edge: ReceivingPeer, rail: ReceivingRail, completion: Completion, now_ns: int
     ) -> None:
         if not completion.received:
             rail.completed()
@@ -190,7 +190,7 @@ class RailEngine(Engine):
 
     def _probed(self, operation: Operation, edge: Edge, rail: Rail, completion: Completion, now_ns: int) -> None:
         rail.probing = False
-        if isinstance(edge, SendingEdge) and edge.reading is rail:
+        if isinstance(edge, SendingPeer) and edge.reading is rail:
             edge.reading = None
             if not completion.status:
                 self.repair.ledger_read(operation, edge, now_ns)
@@ -217,14 +217,14 @@ class RailEngine(Engine):
             word = decode(body)
         except msgspec.DecodeError:
             return
-        if isinstance(word, Seen):
+        if isinstance(word, RailDeath):
             self.inquiry.heard(word, now_ns)
-        elif isinstance(word, Ask):
+        elif isinstance(word, SilenceQuery):
             self.watch.heard(now_ns)
         elif word.rail in self.edges.by_name:
             self._heed_rail(word, now_ns)
 
-    def _heed_rail(self, word: Fence | Fenced | Offer | Accepted | Up, now_ns: int) -> None:
+    def _heed_rail(self, word: Fence | Fenced | Offer | Accepted | RailUp, now_ns: int) -> None:
         if isinstance(word, Fence):
             self.repair.heard_fence(word, now_ns)
         elif isinstance(word, Fenced):

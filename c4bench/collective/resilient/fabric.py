@@ -5,20 +5,20 @@ from contextlib import ExitStack
 
 from c4bench.collective.lanes import Place
 from c4bench.collective.memory import Array, Registrations
-from c4bench.collective.rendezvous import Alarm
+from c4bench.collective.rendezvous import FailureSignal
 from c4bench.collective.resilient.engine import RailEngine
 from c4bench.collective.resilient.keys import Keyring
 from c4bench.collective.resilient.outlet import MAX_CHANNELS
 from c4bench.collective.resilient.repair import LEDGER_BYTES
 from c4bench.collective.resilient.wiring import RailWiring
-from c4bench.collective.wiring import Site, Wired
+from c4bench.collective.wiring import RankEndpointContext, Wired
 from c4bench.errors import UsageError
 
 
-class Rails:
+class RailBackend:
     """Every array is registered with every NIC before an operation that uses it begins."""
 
-    def __init__(self, site: Site, alarm: Alarm, undo: ExitStack) -> None:
+    def __init__(self, site: RankEndpointContext, alarm: FailureSignal, undo: ExitStack) -> None:
         ports = site.ports
         if len(ports) > MAX_CHANNELS:
             raise UsageError(f"{len(ports)} NICs; a resilient communicator uses at most {MAX_CHANNELS}: give channels")

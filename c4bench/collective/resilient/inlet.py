@@ -1,6 +1,6 @@
 """The receiving end of a channel: messages come by any rail, and grants go back by any."""
 
-from c4bench.collective.ends import Inlet
+from c4bench.collective.ends import ReceiveEndpoint
 from c4bench.collective.memory import Buffer
 from c4bench.collective.resilient.hello import FarSending
 from c4bench.collective.resilient.keys import Keyring
@@ -19,7 +19,7 @@ from c4bench.collective.wire import GRANT_BYTES, MAILBOX_SLOTS, Grant, pack_gran
 _HALF = (INDEX_MASK + 1) // 2
 
 
-class RailInlet(Inlet):
+class RailReceiveEndpoint(ReceiveEndpoint):
     """The receiving end from `peer` on channel `channel`. `repeated` counts messages that had come before."""
 
     def __init__(

@@ -8,10 +8,10 @@ heard both ends can blame a NIC that reaches nobody, or a path between two NICs 
 from collections.abc import Callable, Sequence
 
 from c4bench.c4d.localise import Cell, localise
-from c4bench.collective.resilient.edges import Edges
+from c4bench.collective.resilient.edges import PeerRails
 from c4bench.collective.resilient.rail import State
-from c4bench.collective.resilient.words import Seen, Word
-from c4bench.model.diagnosis import Component, Loss
+from c4bench.collective.resilient.words import RailDeath, Word
+from c4bench.model.diagnosis import Component, NetworkLoss
 from c4bench.model.telemetry import Member
 
 # Time for probes to end, and then for the other end's account of its own.
@@ -22,16 +22,16 @@ _LONGEST_S = 1.0
 _MATTER_S = 2.0
 
 
-class Inquiry:
+class FailureAttribution:
     """Open inquiries by NIC, and the components found to blame; C4D is told of each by `report`."""
 
     def __init__(
         self,
-        edges: Edges,
+        edges: PeerRails,
         rank: int,
         members: Sequence[Member],
         tell: Callable[[int, Word], None],
-        report: Callable[[Loss], None],
+        report: Callable[[NetworkLoss], None],
     ) -> None:
         self._edges = edges
         self._rank = rank
@@ -49,7 +49,7 @@ class Inquiry:
         """A rail of this NIC has died."""
         self._since_ns.setdefault(nic, now_ns)
 
-    def heard(self, word: Seen, now_ns: int) -> None:
+    def heard(self, word: RailDeath, now_ns: int) -> None:
         """What a rank has seen of its own NIC. Of an earlier matter nothing is left to say."""
         if now_ns - self._heard_ns.get(word.nic, 0) > _MATTER_S * 1e9:
             self._seen.pop(word.nic, None)
@@ -82,7 +82,7 @@ class Inquiry:
         rails = [rail for _, rail in self._edges.rails() if rail.nic == nic]
         peers = {rail.peer for rail in rails}
         bad = {peer: any(r.state is not State.UP for r in rails if r.peer == peer) for peer in peers}
-        word = Seen(nic, tuple((own, self._members[peer].nics[nic], bad[peer]) for peer in sorted(peers)))
+        word = RailDeath(nic, tuple((own, self._members[peer].nics[nic], bad[peer]) for peer in sorted(peers)))
         self.heard(word, now_ns)
         for peer in sorted(peers):
             self._tell(peer, word)
@@ -93,6 +93,6 @@ class Inquiry:
         found = tuple(dict.fromkeys(one for blame in blames for one in (blame.component, *blame.alternatives)))
         if found:
             self.findings.append(found)
-            self._report(Loss(self._rank, found[0], self._since_ns[nic] / 1e9, found[1:]))
+            self._report(NetworkLoss(self._rank, found[0], self._since_ns[nic] / 1e9, found[1:]))
         del self._since_ns[nic]
         self._told.discard(nic)

@@ -3,11 +3,11 @@
 import struct
 from collections.abc import Sequence
 
-from c4bench.collective.ends import Message, Outlet, Staging, check_weights
+from c4bench.collective.ends import Message, SendEndpoint, Staging, check_weights
 from c4bench.collective.memory import Buffer
 from c4bench.collective.resilient.hello import FarReceiving
 from c4bench.collective.resilient.keys import Keyring
-from c4bench.collective.resilient.pool import Pool, Turns
+from c4bench.collective.resilient.pool import ChannelFailover, WeightedRoundRobin
 from c4bench.collective.resilient.post import WORD_CHANNEL
 from c4bench.collective.resilient.rail import SendingRail, Sent
 from c4bench.collective.wire import GRANT_BYTES, MAILBOX_SLOTS, Grant, unpack_grant
@@ -21,7 +21,7 @@ SLOT_BYTES = GRANT_BYTES + MAX_CHANNELS * 16
 CHANNEL_MAILBOX_BYTES = SLOT_BYTES * MAILBOX_SLOTS
 
 
-class RailOutlet(Outlet):
+class RailSendEndpoint(SendEndpoint):
     """The sending end towards `peer` on channel `channel`."""
 
     def __init__(
@@ -33,7 +33,7 @@ class RailOutlet(Outlet):
         far: FarReceiving,
         keys: Keyring,
         staging_bytes: int,
-        pool: Pool,
+        pool: ChannelFailover,
     ) -> None:
         super().__init__(peer)
         self._pool = pool
@@ -46,7 +46,7 @@ class RailOutlet(Outlet):
         self._keys = keys
         self._far_staging = far.staging + channel * staging_bytes
         self._weights = dict.fromkeys(self.own, 1.0)
-        self._turns = Turns[SendingRail]()
+        self._turns = WeightedRoundRobin[SendingRail]()
         self._targets: dict[int, list[tuple[int, int]]] = {}
         self._seq = -1
         self._unacknowledged = 0
@@ -142,7 +142,7 @@ class RailOutlet(Outlet):
         """See Outlet: the channel's own NIC's QPs, as long as one of them is up."""
         check_weights(weights, len(self.own))
         self._weights = dict(zip(self.own, weights, strict=True))
-        self._turns = Turns()
+        self._turns = WeightedRoundRobin()
 
     def move(self, qp_index: int, source_port: int) -> None:
         """See Outlet. A rail that is down takes the path when it comes back."""

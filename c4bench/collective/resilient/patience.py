@@ -5,7 +5,7 @@ import msgspec
 from c4bench.verbs.transport import TransportProfile
 
 
-class Patience(msgspec.Struct, frozen=True):
+class FailureTimeouts(msgspec.Struct, frozen=True):
     """Times in seconds.
 
     What has been silent for `quiet_s` is probed, with zero bytes and the transport profile `probe`; that is longer than

@@ -4,12 +4,12 @@ from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from c4bench.collective.resilient.outlet import RailOutlet
+    from c4bench.collective.resilient.outlet import RailSendEndpoint
 
 Item = TypeVar("Item", bound=Hashable)
 
 
-class Turns(Generic[Item]):
+class WeightedRoundRobin(Generic[Item]):
     """Items share a load in proportion to weights: it is the turn of the one that is furthest behind its share."""
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class Turns(Generic[Item]):
         return found
 
 
-class Pool:
+class ChannelFailover:
     """The channels to a peer, which carry for each other.
 
     Where one that is in use has lost its NIC all of them share those that are left. If the others kept to their own,
@@ -33,11 +33,11 @@ class Pool:
     """
 
     def __init__(self, *, spread: bool) -> None:
-        self.outlets: list[RailOutlet] = []
+        self.outlets: list[RailSendEndpoint] = []
         self._spread = spread
-        self._turns: Turns[RailOutlet] = Turns()
+        self._turns: WeightedRoundRobin[RailSendEndpoint] = WeightedRoundRobin()
 
-    def carrier(self, outlet: "RailOutlet", length: int) -> "RailOutlet":
+    def carrier(self, outlet: "RailSendEndpoint", length: int) -> "RailSendEndpoint":
         """Whose NIC carries a message of `outlet`'s. One at least must be able to."""
         able = [each for each in self.outlets if each.able]
         if not self._spread:

@@ -13,7 +13,7 @@ _SLOT_BYTES = 512
 _LENGTH_BYTES = 2
 
 
-class Post:
+class RailMailbox:
     """One end's memory for words of an edge: `box` is where the far end writes them, the rest is for this end's own."""
 
     def __init__(self, buffers: Buffers, ports: Sequence[Port]) -> None:

@@ -12,7 +12,7 @@ from c4bench.collective.resilient.words import Fenced, RailName
 from c4bench.verbs.transport import Connection, Port, Remote
 
 if TYPE_CHECKING:
-    from c4bench.collective.resilient.outlet import RailOutlet
+    from c4bench.collective.resilient.outlet import RailSendEndpoint
 
 
 class State(Enum):
@@ -117,7 +117,7 @@ class Rail:
 class Sent(NamedTuple):
     """A message in flight, and what is needed to send it again."""
 
-    outlet: "RailOutlet"
+    outlet: "RailSendEndpoint"
     message: Message
     seq: int
     number: int

@@ -9,9 +9,9 @@ whose receiver has ended the operation, and is not there to answer, reads in its
 from collections.abc import Callable
 
 from c4bench.collective.operation import Operation
-from c4bench.collective.resilient.edges import Edge, Edges, ReceivingEdge, SendingEdge
-from c4bench.collective.resilient.inquiry import Inquiry
-from c4bench.collective.resilient.patience import Patience
+from c4bench.collective.resilient.edges import Edge, PeerRails, ReceivingPeer, SendingPeer
+from c4bench.collective.resilient.inquiry import FailureAttribution
+from c4bench.collective.resilient.patience import FailureTimeouts
 from c4bench.collective.resilient.rail import Rail, ReceivingRail, SendingRail, State
 from c4bench.collective.resilient.words import Fence, Fenced, Word
 
@@ -22,7 +22,7 @@ _MOST_DOUBLINGS = 5
 class Repair:
     """The protocol, driven by completions, words and time. `tell(rank, word)` may lose what it is told."""
 
-    def __init__(self, edges: Edges, patience: Patience, tell: Callable[[int, Word], None], inquiry: Inquiry) -> None:
+    def __init__(self, edges: PeerRails, patience: FailureTimeouts, tell: Callable[[int, Word], None], inquiry: FailureAttribution) -> None:
         self._edges = edges
         self._patience = patience
         self._tell = tell
@@ -39,7 +39,7 @@ class Repair:
         if isinstance(rail, SendingRail):
             rail.answer = None
             self._tell(rail.peer, Fence(rail.name, rail.life))
-        elif isinstance(edge, ReceivingEdge):
+        elif isinstance(edge, ReceivingPeer):
             assert isinstance(rail, ReceivingRail)
             rail.heeded = False
             for inlet in edge.inlets:
@@ -95,7 +95,7 @@ class Repair:
         rail.retry_ns = now_ns + int(rail.penalty_s * 1e9)
 
     def _report(self, edge: Edge, rail: ReceivingRail, now_ns: int) -> None:
-        assert isinstance(edge, ReceivingEdge)
+        assert isinstance(edge, ReceivingPeer)
         rail.told_ns = now_ns
         rail.tells += 1
         self._tell(rail.peer, Fenced(rail.name, rail.life, tuple(inlet.held() for inlet in edge.inlets)))
@@ -119,7 +119,7 @@ class Repair:
         return now_ns - rail.told_ns >= wait_s * 1e9
 
     def _read_ledger(self, edge: Edge) -> None:
-        assert isinstance(edge, SendingEdge)
+        assert isinstance(edge, SendingPeer)
         way = next((rail for rail in edge.rails if rail.usable and not rail.probing), None)
         if edge.reading is not None or way is None:
             return
@@ -131,7 +131,7 @@ class Repair:
             LEDGER_BYTES,
         )
 
-    def ledger_read(self, operation: Operation, edge: SendingEdge, now_ns: int) -> None:
+    def ledger_read(self, operation: Operation, edge: SendingPeer, now_ns: int) -> None:
         """What the peer's ledger says has just been read: all messages of operations that it has ended have come."""
         ended = int.from_bytes(edge.glance.view[:LEDGER_BYTES], "little")
         for rail in edge.rails:

@@ -7,13 +7,13 @@ and all ask after their rails at the same time.
 
 from collections.abc import Callable
 
-from c4bench.collective.resilient.words import Ask, Word
+from c4bench.collective.resilient.words import SilenceQuery, Word
 
 # A rank passes no more on than that.
 _EVERY_S = 1.0
 
 
-class Spread:
+class FailureBroadcast:
     """Tells the ranks 1, 2, 4, ... places further, and each of them goes on: it reaches n ranks in log n turns."""
 
     def __init__(self, rank: int, size: int, tell: Callable[[int, Word], None]) -> None:
@@ -27,5 +27,5 @@ class Spread:
             return False
         self._passed_ns = now_ns
         for rank in self._targets:
-            self._tell(rank, Ask())
+            self._tell(rank, SilenceQuery())
         return True

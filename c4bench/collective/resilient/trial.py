@@ -7,17 +7,17 @@ after it came back waits twice as long each time, so that a flapping NIC is left
 
 from collections.abc import Callable
 
-from c4bench.collective.resilient.edges import Edges, ReceivingEdge
-from c4bench.collective.resilient.patience import Patience
+from c4bench.collective.resilient.edges import PeerRails, ReceivingPeer
+from c4bench.collective.resilient.patience import FailureTimeouts
 from c4bench.collective.resilient.rail import ReceivingRail, SendingRail, State
-from c4bench.collective.resilient.words import Accepted, Offer, Up, Word
+from c4bench.collective.resilient.words import Accepted, Offer, RailUp, Word
 from c4bench.verbs.errors import VerbsError
 
 
-class Trial:
+class RailRecovery:
     """The protocol by which rails come back."""
 
-    def __init__(self, edges: Edges, patience: Patience, tell: Callable[[int, Word], None]) -> None:
+    def __init__(self, edges: PeerRails, patience: FailureTimeouts, tell: Callable[[int, Word], None]) -> None:
         self._edges = edges
         self._patience = patience
         self._tell = tell
@@ -97,13 +97,13 @@ class Trial:
             return
         rail.state, rail.up_ns, rail.heard_ns = State.UP, now_ns, now_ns
         self.returned += 1
-        self._tell(rail.peer, Up(rail.name, rail.life))
+        self._tell(rail.peer, RailUp(rail.name, rail.life))
 
-    def heard_up(self, word: Up, now_ns: int) -> None:
+    def heard_up(self, word: RailUp, now_ns: int) -> None:
         """The sender uses the rail again: so can this end."""
         edge, rail = self._edges.by_name[word.rail]
         if word.life == rail.life and rail.state is State.TRIAL and isinstance(rail, ReceivingRail):
             rail.state, rail.heard_ns = State.UP, now_ns
-            assert isinstance(edge, ReceivingEdge)
+            assert isinstance(edge, ReceivingPeer)
             for inlet in edge.inlets:
                 inlet.tell_untold()

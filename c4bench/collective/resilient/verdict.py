@@ -3,23 +3,23 @@
 from collections.abc import Sequence
 
 from c4bench.collective.operation import Operation
-from c4bench.collective.resilient.edges import Edges
+from c4bench.collective.resilient.edges import PeerRails
 from c4bench.collective.resilient.rail import State
-from c4bench.collective.resilient.watch import Watch
+from c4bench.collective.resilient.watch import RailMonitor
 from c4bench.model.telemetry import Member
 
 # Time for words of the other end's findings to come; probes end by themselves.
 _PROBES_S = 0.06
 
 
-class Verdict:
+class UnreachableHostCheck:
     """Ends an operation that cannot go on, with the name of the host that is cut off.
 
     A third host tells: who reaches one is not cut off. With two hosts only, the other one is named, unless this one's
     ports are down.
     """
 
-    def __init__(self, edges: Edges, watch: Watch, rank: int, members: Sequence[Member]) -> None:
+    def __init__(self, edges: PeerRails, watch: RailMonitor, rank: int, members: Sequence[Member]) -> None:
         self._edges = edges
         self._watch = watch
         self._rank = rank

@@ -6,26 +6,26 @@ is left alone, the longer the more often that happened.
 
 from collections.abc import Iterable, Sequence
 
-from c4bench.collective.resilient.edges import Edge, Edges, ReceivingEdge, SendingEdge
-from c4bench.collective.resilient.patience import Patience
+from c4bench.collective.resilient.edges import Edge, PeerRails, ReceivingPeer, SendingPeer
+from c4bench.collective.resilient.patience import FailureTimeouts
 from c4bench.collective.resilient.rail import Rail, State
 from c4bench.collective.resilient.repair import Repair
-from c4bench.collective.resilient.spread import Spread
+from c4bench.collective.resilient.spread import FailureBroadcast
 from c4bench.verbs.transport import Port, PortEvent
 
 _LONGEST_PATIENCE_S = 1.0
 _DOWN, _UP = ("PORT_ERR", "DEVICE_FATAL"), "PORT_ACTIVE"
 
 
-class Watch:
+class RailMonitor:
     """Watches the rails of a rank while an operation runs. `devices` are the names of its NICs, in order."""
 
     def __init__(
         self,
-        edges: Edges,
-        patience: Patience,
+        edges: PeerRails,
+        patience: FailureTimeouts,
         repair: Repair,
-        spread: Spread,
+        spread: FailureBroadcast,
         ports: Sequence[Port],
         devices: Sequence[str],
     ) -> None:
@@ -40,7 +40,7 @@ class Watch:
     def begin(self, now_ns: int) -> None:
         """An operation begins: what was silent before says nothing."""
         for edge in self._edges.all:
-            if isinstance(edge, ReceivingEdge):
+            if isinstance(edge, ReceivingPeer):
                 edge.heard_ns, edge.patience_s = now_ns, self._patience.quiet_s
 
     def happened(self, event: PortEvent, now_ns: int) -> None:
@@ -80,7 +80,7 @@ class Watch:
                 if not self._ports[nic].active:
                     self._lose(nic, "its port is down", now_ns)
         for edge in self._edges.all:
-            if isinstance(edge, ReceivingEdge) and self._overdue(edge, now_ns):
+            if isinstance(edge, ReceivingPeer) and self._overdue(edge, now_ns):
                 self._ask(edge.rails)
         quiet_ns = self._patience.quiet_s * 1e9
         silent = [rail for _, rail in self._edges.rails(State.UP) if rail.silent_ns(now_ns) > quiet_ns]
@@ -103,7 +103,7 @@ class Watch:
             if rail.usable:
                 rail.probe()
 
-    def _overdue(self, edge: ReceivingEdge, now_ns: int) -> bool:
+    def _overdue(self, edge: ReceivingPeer, now_ns: int) -> bool:
         if not edge.wanted or now_ns - edge.heard_ns < edge.patience_s * 1e9:
             return False
         edge.heard_ns = now_ns
@@ -120,4 +120,4 @@ class Watch:
 
 
 def _settling(edge: Edge) -> bool:
-    return isinstance(edge, SendingEdge) and any(rail.state is State.FENCED and not rail.drained for rail in edge.rails)
+    return isinstance(edge, SendingPeer) and any(rail.state is State.FENCED and not rail.drained for rail in edge.rails)

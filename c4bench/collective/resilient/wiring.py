@@ -11,20 +11,20 @@ import msgspec
 from c4bench.collective.carriage import MOST_FINER
 from c4bench.collective.ends import INLET_RECEIVES
 from c4bench.collective.memory import Buffer
-from c4bench.collective.resilient.edges import ReceivingEdge, SendingEdge
+from c4bench.collective.resilient.edges import ReceivingPeer, SendingPeer
 from c4bench.collective.resilient.engine import RailEngine
 from c4bench.collective.resilient.hello import FarReceiving, FarSending, RailHello
-from c4bench.collective.resilient.inlet import RailInlet
+from c4bench.collective.resilient.inlet import RailReceiveEndpoint
 from c4bench.collective.resilient.keys import Keyring
-from c4bench.collective.resilient.outlet import CHANNEL_MAILBOX_BYTES, RailOutlet
-from c4bench.collective.resilient.pool import Pool
-from c4bench.collective.resilient.post import WORD_SLOTS, Post
+from c4bench.collective.resilient.outlet import CHANNEL_MAILBOX_BYTES, RailSendEndpoint
+from c4bench.collective.resilient.pool import ChannelFailover
+from c4bench.collective.resilient.post import WORD_SLOTS, RailMailbox
 from c4bench.collective.resilient.rail import Ends, Rail, ReceivingRail, SendingRail, State
 from c4bench.collective.resilient.repair import LEDGER_BYTES
 from c4bench.collective.resilient.words import RailName
 from c4bench.collective.ring_entries import ConnName
 from c4bench.collective.wire import MAILBOX_SLOTS
-from c4bench.collective.wiring import Site, Wired, flow_of, slowest
+from c4bench.collective.wiring import RankEndpointContext, Wired, flow_of, slowest
 from c4bench.model.fabric import Flow
 from c4bench.verbs.errors import VerbsError
 from c4bench.verbs.transport import Remote
@@ -36,7 +36,7 @@ _NOWHERE = Remote("", 0)
 class RailWiring:
     """Wires edges of one communicator. What is in flight may all go by one rail: queues are as deep as that takes."""
 
-    def __init__(self, site: Site, engine: RailEngine, ledger: Buffer, keys: Keyring) -> None:
+    def __init__(self, site: RankEndpointContext, engine: RailEngine, ledger: Buffer, keys: Keyring) -> None:
         self._site = site
         self._engine = engine
         self._ledger = ledger
@@ -50,8 +50,8 @@ class RailWiring:
         sending = {peer: self._sending(peer) for peer in to}
         receiving = {peer: self._receiving(peer) for peer in back}
         mailboxes = {peer: self._buffer(CHANNEL_MAILBOX_BYTES) for peer in to}
-        posts = {peer: Post(site.buffers, site.ports) for peer in to}
-        back_posts = {peer: Post(site.buffers, site.ports) for peer in back}
+        posts = {peer: RailMailbox(site.buffers, site.ports) for peer in to}
+        back_posts = {peer: RailMailbox(site.buffers, site.ports) for peer in back}
         outboxes = {peer: self._buffer(CHANNEL_MAILBOX_BYTES) for peer in back}
         stagings = {peer: self._buffer(site.options.staging_bytes) if staged else None for peer in back}
         hello = RailHello(
@@ -84,8 +84,8 @@ class RailWiring:
         self._give_up()
         edges = self._engine.edges.all
         return Wired(
-            {edge.peer: list(edge.outlets) for edge in edges if isinstance(edge, SendingEdge) and edge.peer in to},
-            {edge.peer: list(edge.inlets) for edge in edges if isinstance(edge, ReceivingEdge) and edge.peer in back},
+            {edge.peer: list(edge.outlets) for edge in edges if isinstance(edge, SendingPeer) and edge.peer in to},
+            {edge.peer: list(edge.inlets) for edge in edges if isinstance(edge, ReceivingPeer) and edge.peer in back},
             slowest([each.rates_bps for each in hellos]),
         )
 
@@ -167,7 +167,7 @@ class RailWiring:
         self._unconnected.clear()
 
     def _join_sending(
-        self, peer: int, rails: list[SendingRail], hellos: Sequence[RailHello], mailbox: Buffer, post: Post
+        self, peer: int, rails: list[SendingRail], hellos: Sequence[RailHello], mailbox: Buffer, post: RailMailbox
     ) -> None:
         far = hellos[peer].receiving[self._site.rank]
         post.far = far.words
@@ -176,13 +176,13 @@ class RailWiring:
             self._connect(rail, data, probe, rail.source_port)
             rail.record.move(rail.ends.data.source_port)
         staging_bytes = self._site.options.staging_bytes
-        pool = Pool(spread=self._site.options.spread)
+        pool = ChannelFailover(spread=self._site.options.spread)
         outlets = [
-            RailOutlet(peer, channel, rails, mailbox, far, self._keys, staging_bytes, pool)
+            RailSendEndpoint(peer, channel, rails, mailbox, far, self._keys, staging_bytes, pool)
             for channel in range(self._channels)
         ]
         self._engine.edges.add(
-            SendingEdge(peer, rails, outlets, far, self._site.buffers.make(self._site.ports, LEDGER_BYTES), post)
+            SendingPeer(peer, rails, outlets, far, self._site.buffers.make(self._site.ports, LEDGER_BYTES), post)
         )
 
     def _join_receiving(
@@ -192,7 +192,7 @@ class RailWiring:
         hellos: Sequence[RailHello],
         outbox: Buffer,
         staging: Buffer | None,
-        post: Post,
+        post: RailMailbox,
     ) -> None:
         site, far = self._site, hellos[peer].sending[self._site.rank]
         post.far = far.words
@@ -202,10 +202,10 @@ class RailWiring:
             rail.record = site.recorder.arrivals(name)
         staging_bytes = site.options.staging_bytes
         inlets = [
-            RailInlet(peer, channel, rails, outbox, staging, far, self._keys, staging_bytes)
+            RailReceiveEndpoint(peer, channel, rails, outbox, staging, far, self._keys, staging_bytes)
             for channel in range(self._channels)
         ]
-        self._engine.edges.add(ReceivingEdge(peer, rails, inlets, post))
+        self._engine.edges.add(ReceivingPeer(peer, rails, inlets, post))
 
 
 def _heres(rails: Sequence[Rail]) -> tuple[list[Remote], list[Remote]]:

@@ -61,24 +61,24 @@ class Accepted(msgspec.Struct, frozen=True, tag=True):
     probe: Remote
 
 
-class Up(msgspec.Struct, frozen=True, tag=True):
+class RailUp(msgspec.Struct, frozen=True, tag=True):
     """Sender to receiver: the rail has proved itself; use it."""
 
     rail: RailName
     life: int
 
 
-class Seen(msgspec.Struct, frozen=True, tag=True):
+class RailDeath(msgspec.Struct, frozen=True, tag=True):
     """To all peers of a NIC that a rail has died on: from which NIC to which, and whether nothing gets through."""
 
     nic: int
     cells: tuple[tuple[str, str, bool], ...]
 
 
-class Ask(msgspec.Struct, frozen=True, tag=True):
+class SilenceQuery(msgspec.Struct, frozen=True, tag=True):
     """To all, by way of each other: something is silent here, or elsewhere; ask after all your rails."""
 
 
-Word = Fence | Fenced | Offer | Accepted | Up | Seen | Ask
+Word = Fence | Fenced | Offer | Accepted | RailUp | RailDeath | SilenceQuery
 encode = msgspec.msgpack.encode
 decode = msgspec.msgpack.Decoder(Word).decode

@@ -5,7 +5,7 @@ import time
 from c4bench.errors import UnhealthyError
 from c4bench.inject import accelerators
 from c4bench.inject.accelerators import AcceleratorTarget
-from c4bench.inject.actions import Plan, Turn
+from c4bench.inject.actions import Plan, SetKnob
 from c4bench.model.fault import FaultRequest
 from c4bench.workload.controls import Controls, Knob
 
@@ -40,8 +40,8 @@ def _slowed(request: FaultRequest, target: AcceleratorTarget) -> Plan:
     found = [Controls.open(path).read("compute_factor") for path in paths]
     return Plan(
         tuple(f"pace of process {rank.pid}" for rank in target.ranks),
-        tuple(Turn(str(path), "compute_factor", was * factor) for path, was in zip(paths, found, strict=True)),
-        tuple(Turn(str(path), "compute_factor", was) for path, was in zip(paths, found, strict=True)),
+        tuple(SetKnob(str(path), "compute_factor", was * factor) for path, was in zip(paths, found, strict=True)),
+        tuple(SetKnob(str(path), "compute_factor", was) for path, was in zip(paths, found, strict=True)),
         sudden=len(paths),
     )
 
@@ -50,7 +50,7 @@ def _turned(target: AcceleratorTarget, what: str, knob: Knob, value: float) -> P
     paths = [str(rank.controls) for rank in target.ranks]
     return Plan(
         tuple(f"{what} of process {rank.pid}" for rank in target.ranks),
-        tuple(Turn(path, knob, value) for path in paths),
-        tuple(Turn(path, knob, 0.0) for path in paths),
+        tuple(SetKnob(path, knob, value) for path in paths),
+        tuple(SetKnob(path, knob, 0.0) for path in paths),
         sudden=len(paths),
     )

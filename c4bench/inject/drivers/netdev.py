@@ -11,7 +11,7 @@ from itertools import chain
 import msgspec
 
 from c4bench.errors import UnhealthyError
-from c4bench.inject.actions import Plan, Rhythm, Run, together
+from c4bench.inject.actions import Plan, Schedule, Run, together
 from c4bench.inject.interfaces import InterfaceTarget, Shaper
 from c4bench.model.fault import FaultRequest
 from c4bench.units import format_rate
@@ -94,9 +94,9 @@ def flap(request: FaultRequest, target: InterfaceTarget) -> Plan:
     return msgspec.structs.replace(down(request, target), rhythm=rhythm(request))
 
 
-def rhythm(request: FaultRequest) -> Rhythm:
+def rhythm(request: FaultRequest) -> Schedule:
     """The comings and goings that a request asks for."""
-    return Rhythm(request.number("period_s"), request.number("duty"), int(request.number("count")))
+    return Schedule(request.number("period_s"), request.number("duty"), int(request.number("count")))
 
 
 def gid(request: FaultRequest, target: InterfaceTarget) -> Plan:

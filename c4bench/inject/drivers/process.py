@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from c4bench.inject.actions import Exhaust, Plan, Run, Signal, Turn, Write
+from c4bench.inject.actions import ExhaustMemory, Plan, Run, Signal, SetKnob, Write
 from c4bench.inject.drivers.netdev import rhythm
 from c4bench.inject.processes import ProcessTarget
 from c4bench.model.fault import FaultRequest
@@ -37,22 +37,22 @@ def slow(request: FaultRequest, target: ProcessTarget) -> Plan:
     """Let it compute longer, by the factor."""
     controls = str(target.controls)
     found = Controls.open(target.controls).read("compute_factor")
-    turned = Turn(controls, "compute_factor", found * request.number("factor"))
-    return Plan((f"pace of process {target.pid}",), (turned,), (Turn(controls, "compute_factor", found),))
+    turned = SetKnob(controls, "compute_factor", found * request.number("factor"))
+    return Plan((f"pace of process {target.pid}",), (turned,), (SetKnob(controls, "compute_factor", found),))
 
 
 def hang(request: FaultRequest, target: ProcessTarget) -> Plan:
     """Let it hold the interpreter's lock; by itself not beyond the lease, whatever becomes of us."""
     controls = str(target.controls)
-    held = Turn(controls, "hang_until_s", time.monotonic() + request.lease_s)
-    return Plan((f"running of process {target.pid}",), (held,), (Turn(controls, "hang_until_s", 0.0),))
+    held = SetKnob(controls, "hang_until_s", time.monotonic() + request.lease_s)
+    return Plan((f"running of process {target.pid}",), (held,), (SetKnob(controls, "hang_until_s", 0.0),))
 
 
 def leave(request: FaultRequest, target: ProcessTarget) -> Plan:
     """Let it exit; one that has not come to obey by the end of the lease lives on."""
     controls = str(target.controls)
-    ordered = Turn(controls, "exit_code", request.number("code"))
-    return Plan((f"life of process {target.pid}",), (ordered,), (Turn(controls, "exit_code", 0.0),))
+    ordered = SetKnob(controls, "exit_code", request.number("code"))
+    return Plan((f"life of process {target.pid}",), (ordered,), (SetKnob(controls, "exit_code", 0.0),))
 
 
 def memory(request: FaultRequest, target: ProcessTarget) -> Plan:  # noqa: ARG001
@@ -63,7 +63,7 @@ def memory(request: FaultRequest, target: ProcessTarget) -> Plan:  # noqa: ARG00
         Write(str(_GROUPS / "cgroup.subtree_control"), "+memory"),
         Run(("mkdir", str(group))),
         Write(str(group / "cgroup.procs"), str(target.pid)),
-        Exhaust(str(group), _LIMIT_BYTES),
+        ExhaustMemory(str(group), _LIMIT_BYTES),
     )
     revert = (Write(str(home / "cgroup.procs"), str(target.pid)), Run(("rmdir", str(group))))
     return Plan((f"life of process {target.pid}",), apply, revert)

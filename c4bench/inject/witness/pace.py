@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from c4bench.collective.ring_reader import read_ring
+from c4bench.collective.ring_reader import read_telemetry_file
 from c4bench.inject import processes
 from c4bench.inject.witness.base import Aftermath, Evidence, Values, wait_until
 from c4bench.model.fault import FaultRequest
@@ -69,7 +69,7 @@ class ComputePace:
 
     def gaps_since(self, since_s: float) -> list[Gap]:
         """Its times of computing that began since then."""
-        return gaps(read_ring(self._ring).ops, since_s)
+        return gaps(read_telemetry_file(self._ring).ops, since_s)
 
 
 class LateStep:
@@ -139,14 +139,14 @@ class Standstill:
 
     def _left_s(self) -> float:
         """When it left its newest operation; never, within one."""
-        return max((op.finished_s or math.inf for op in read_ring(self._ring).ops), default=math.inf)
+        return max((op.finished_s or math.inf for op in read_telemetry_file(self._ring).ops), default=math.inf)
 
 
 def usual_gap_s(ring: Path, look_s: float) -> float:
     """How long the rank computes: by the times of this look, or by what the ring remembers; 0 where it has none yet."""
     now_s = time.time()
-    wait_until(lambda: len(gaps(read_ring(ring).ops, now_s)) >= _GAPS_WANTED, look_s, _POLL_S)
-    return _median_s(gaps(read_ring(ring).ops, now_s) or gaps(read_ring(ring).ops))
+    wait_until(lambda: len(gaps(read_telemetry_file(ring).ops, now_s)) >= _GAPS_WANTED, look_s, _POLL_S)
+    return _median_s(gaps(read_telemetry_file(ring).ops, now_s) or gaps(read_telemetry_file(ring).ops))
 
 
 def gaps(ops: Sequence[OpRecord], since_s: float = 0.0) -> list[Gap]:

@@ -7,7 +7,7 @@ from campaign import Ports
 
 from c4bench import remote
 from c4bench.c4d.offline import detect
-from c4bench.model.recording import Judged
+from c4bench.model.recording import Evaluated
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def replayed(cluster):
 
     def check(job):
         recording = cluster.recording(job)
-        until_s = max(record.at_s for record in recording if isinstance(record, Judged))
+        until_s = max(record.at_s for record in recording if isinstance(record, Evaluated))
         return detect(recording) == [found for found in cluster.diagnoses(job) if found.named_s <= until_s]
 
     return check

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from c4bench.model.diagnosis import Component
-from c4bench.model.event import AgentBack, AgentMissing, PutBack
+from c4bench.model.event import AgentBack, AgentMissing, HostReturned
 from c4bench.model.measurement import Clock
 from c4bench.model.steering import Action, Policy
 from c4bench.record.artefacts import Faults, FaultTimeline
@@ -96,7 +96,7 @@ def test_crashed_host(steer, inject, resumed):
         assert incident.out == victim
         assert job.told(AgentMissing, victim, PATIENCE_S).ranks == "none"
     assert job.told(AgentBack, victim, PATIENCE_S)
-    assert job.told(PutBack, victim, PATIENCE_S).fraction >= RESTART.healthy_fraction
+    assert job.told(HostReturned, victim, PATIENCE_S).fraction >= RESTART.healthy_fraction
 
 
 @pytest.mark.needs(hosts=8)
@@ -108,8 +108,8 @@ def test_dead_nic(steer, inject, resumed):
     with inject("nic.blackhole", host=victim, nic=0, lease_s=60.0) as fault:
         incident = resumed("nic.blackhole", job, fault)
         assert incident.diagnosis.component == Component("nic", f"{victim}/0")
-        assert job.told(PutBack, victim, 12.0) is None
-    assert job.told(PutBack, victim, PATIENCE_S)
+        assert job.told(HostReturned, victim, 12.0) is None
+    assert job.told(HostReturned, victim, PATIENCE_S)
 
 
 @pytest.mark.needs(hosts=8)

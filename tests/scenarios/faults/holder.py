@@ -9,7 +9,7 @@ import msgspec
 
 from c4bench.errors import C4Error
 from c4bench.inject import catalogue
-from c4bench.inject.hold import Held, lease_of
+from c4bench.inject.hold import FaultSession, lease_of
 from c4bench.inject.journal import Journal
 from c4bench.model.fault import FaultRequest
 
@@ -23,7 +23,7 @@ class Holder:
     def begin(self, text):
         """The new fault's id, None where it is refused."""
         spec, request = self._catalogue.resolve(msgspec.json.decode(text, type=FaultRequest))
-        held = Held(self._records, lease_of(request))
+        held = FaultSession(self._records, lease_of(request))
         try:
             held.begin(spec)
         except C4Error:

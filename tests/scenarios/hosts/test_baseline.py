@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from c4bench.c4d.baseline import suspects
+from c4bench.c4d.baseline import find_suspects
 from c4bench.c4d.sweep import tournament
 from c4bench.c4p.planner import Planner
 from c4bench.model.fabric import Flow
@@ -12,7 +12,7 @@ from c4bench.model.measurement import Clock
 from c4bench.record.artefacts import DelayMatrices, DelayMatrix
 from c4bench.units import payload_bound
 from c4bench.workload.jobs import job
-from c4bench.workload.pairs import Found
+from c4bench.workload.pairs import PairResult
 
 HOSTS_AT_LEAST = 4
 # Of what is typical: paths are planned, so that nothing but a bad part makes a difference.
@@ -31,7 +31,7 @@ def survey(cluster, rdma_hosts, atlas, request):
         spec = job(f"pairs-{request.node.name}", "pairs", rdma_hosts, seed=1, steps=steps)
         results = cluster.results(cluster.start(spec), "pairs", 600.0)
         cluster.stop(spec.id)
-        found = [Found(**one) for result in results for one in result["found"]]
+        found = [PairResult(**one) for result in results for one in result["found"]]
         return {(one.source, one.destination): one for one in found}
 
     return run
@@ -92,7 +92,7 @@ def already_bad(found, atlas):
     def hops(cell):
         return min(len(path.hops) for path in atlas.paths(*cell))
 
-    return suspects("time a byte", slow, times=SLOWER) + suspects("round trip", late, times=LATER, group=hops)
+    return find_suspects("time a byte", slow, times=SLOWER) + find_suspects("round trip", late, times=LATER, group=hops)
 
 
 def plugged(suspect, inventory):

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from rates import usual
 
-from c4bench.sim.degraded import Ring, balance, best, nest
+from c4bench.sim.degraded import Ring, balance, cheapest_strategy, nest
 from c4bench.workload.trials import Trial
 
 NEVER = 1 << 40
@@ -83,7 +83,7 @@ def test_all_reduce_beside_a_lost_nic(start, several_nics, inject, measure):
         with inject("nic.blackhole", host=other, nic=1, direction="both") as second:
             accounts = ways.around.take()
     lost = [1 / len(nics) if member.rank == odd else 0.0 for member in ways.members]
-    models = {"balance": balance(lost), "split": best(lost, CHUNKS).relative}
+    models = {"balance": balance(lost), "split": cheapest_strategy(lost, CHUNKS).relative}
     ways.check(measure, models, f"1 of {len(nics)}")
     usual(accounts)
     before = sum(ended < second.onset_s for _, ended in accounts[0].spans)

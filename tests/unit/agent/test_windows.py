@@ -10,7 +10,7 @@ import pytest
 
 from c4bench.agent.agent import Agent
 from c4bench.agent.spawner import Started
-from c4bench.control.judging import Judging
+from c4bench.control.judging import TelemetryLoop
 from c4bench.model.agent import WINDOWS_WITHIN, AgentConfig
 
 PERIOD_S = 0.1
@@ -71,7 +71,7 @@ def test_judging_has_a_moment_of_its_own_behind_all_windows(started_after_s):
     """It judges at nine tenths of a period of the clock, whenever it has started: no window comes just then."""
     time.sleep(-time.monotonic() % PERIOD_S + started_after_s)
     listener, roll = Listener(), Listener()
-    judging = Judging({}, listener, None, roll, None)
+    judging = TelemetryLoop({}, listener, None, roll, None)
     assert lateness(asyncio.run(heard(judging.run(set, lambda *_: None), listener)), 0.9) < NEAR_S
 
 

@@ -2,7 +2,7 @@
 
 from c4bench.c4d.batch import Batch
 from c4bench.c4d.detector import Detector
-from c4bench.c4d.intake import Intake
+from c4bench.c4d.intake import RecordValidator
 from c4bench.model.step import StepOp
 from c4bench.model.telemetry import CommRecord, ConnRecord, Member, OpRecord, Window
 from c4bench.sim.job import simulate
@@ -57,4 +57,4 @@ def file(job, host_end_s, **records):
     for layer, held in records.items():
         for record in held:
             batch.add(window(job.comms[record.comm].hosts[record.rank], 1, host_end_s, **{layer: (record,)}))
-    job.take(batch, Intake())
+    job.take(batch, RecordValidator())

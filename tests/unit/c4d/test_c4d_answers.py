@@ -2,7 +2,7 @@
 
 import pytest
 
-from c4bench.c4d.answers import Answers
+from c4bench.c4d.answers import AckLossDetector
 from c4bench.model.diagnosis import Component
 
 CELL, OTHER = ("a", "b", "1"), ("a", "c", "1")
@@ -11,7 +11,7 @@ SLOW = 3.0
 
 def _found(spans):
     """What is found after these spans, each with the cells that missed acknowledgements, and how far they departed."""
-    answers = Answers(lambda _, departure, spans: 10.0 ** (-departure * spans))
+    answers = AckLossDetector(lambda _, departure, spans: 10.0 ** (-departure * spans))
     for opened_s, departures in enumerate(spans):
         answers.add({CELL: 0.0, OTHER: 0.0} | departures, departures, float(opened_s))
     return answers.found(lambda cell: {f"up:{cell[1]}", f"down:{cell[0]}"})

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from c4bench.c4d.baseline import suspects
+from c4bench.c4d.baseline import find_suspects
 from c4bench.c4d.sweep import tournament
 
 NICS = [f"h{number}/0" for number in range(8)]
@@ -36,14 +36,14 @@ def costs(**worse):
 )
 def test_the_bad_part_is_named(worse, named):
     """A slow or dead side of a NIC, a NIC, a path: each by itself, and nothing else beside it."""
-    found = suspects("time a byte", costs(**worse), times=1.15)
+    found = find_suspects("time a byte", costs(**worse), times=1.15)
     assert [suspect.component for suspect in found] == [named]
     assert ("dead" in str(found[0])) == ("h0/0" in named)
 
 
 def test_a_healthy_fabric_has_no_suspect():
     """A per cent of noise is nobody's fault."""
-    assert suspects("time a byte", costs(), times=1.15) == []
+    assert find_suspects("time a byte", costs(), times=1.15) == []
 
 
 def test_near_pairs_are_not_compared_with_far_ones():
@@ -52,7 +52,7 @@ def test_near_pairs_are_not_compared_with_far_ones():
         cell: cost * (1 if NICS.index(cell[0]) // 4 == NICS.index(cell[1]) // 4 else 2)
         for cell, cost in costs().items()
     }
-    assert suspects("round trip", far, times=1.5, group=lambda c: NICS.index(c[0]) // 4 == NICS.index(c[1]) // 4) == []
+    assert find_suspects("round trip", far, times=1.5, group=lambda c: NICS.index(c[0]) // 4 == NICS.index(c[1]) // 4) == []
 
 
 @given(st.integers(2, 33))

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from c4bench.c4d.busy import BusyNics
+from c4bench.c4d.busy import NicUtilisation
 from c4bench.c4d.thresholds import BASELINE_SETTLED_SPANS
-from c4bench.c4d.ways import Ways
+from c4bench.c4d.ways import CellIndex
 from c4bench.model.diagnosis import Component
 
 NICS = [f"h{host}/0" for host in range(8)]
@@ -21,7 +21,7 @@ def _even(draw):
 
 
 def _taught(ways, seed=1, spans=2 * BASELINE_SETTLED_SPANS):
-    draw, nics = random.Random(seed), BusyNics(ways)
+    draw, nics = random.Random(seed), NicUtilisation(ways)
     for _ in range(spans):
         nics.learn(_measured(ways, _even(draw)))
     return nics
@@ -40,14 +40,14 @@ def _slow(costs, nic, sending, receiving):
 @pytest.mark.parametrize("seed", range(4))
 def test_transfers_that_meet_by_chance_are_no_slow_nic(seed):
     """Five hundred spans of an all-to-all blame nobody."""
-    ways, draw = Ways(), random.Random(100 + seed)
+    ways, draw = CellIndex(), random.Random(100 + seed)
     nics = _taught(ways, seed)
     assert [nics.judge(_measured(ways, _even(draw)), float(span), {}) for span in range(500)] == [[]] * 500
 
 
 def test_a_slow_nic_is_known_among_transfers_that_meet():
     """It is named alone within eight spans, with its onset; a host's link that only its data cross might be it, too."""
-    ways, draw = Ways(), random.Random(3)
+    ways, draw = CellIndex(), random.Random(3)
     nics = _taught(ways)
     links = {(*pair, "1"): (f"{pair[0]} up", f"{pair[1]} down") for pair in PAIRS}
     for span in range(20):
@@ -62,7 +62,7 @@ def test_a_slow_nic_is_known_among_transfers_that_meet():
 
 def test_a_slow_path_is_no_slow_nic():
     """One cell of a row and a column, however slow, says nothing of either."""
-    ways, draw = Ways(), random.Random(4)
+    ways, draw = CellIndex(), random.Random(4)
     nics = _taught(ways)
     costs = [_even(draw) | {("h1/0", "h2/0"): 50.0} for _ in range(20)]
     assert [nics.judge(_measured(ways, span), 0.0, {}) for span in costs] == [[]] * 20
@@ -70,7 +70,7 @@ def test_a_slow_path_is_no_slow_nic():
 
 def test_what_another_job_makes_slow_is_learnt_anew():
     """Behind that nobody is blamed before enough is known, and then for what is slower still."""
-    ways, draw = Ways(), random.Random(8)
+    ways, draw = CellIndex(), random.Random(8)
     nics = _taught(ways)
     nics.forget()
     for _ in range(BASELINE_SETTLED_SPANS):
@@ -84,7 +84,7 @@ def test_what_another_job_makes_slow_is_learnt_anew():
 @pytest.mark.parametrize("seed", range(8))
 def test_another_order_of_transfers_is_no_slow_nic(seed):
     """Transfers that meet for good, as a late rank makes them, blame nobody."""
-    ways, draw = Ways(), random.Random(seed)
+    ways, draw = CellIndex(), random.Random(seed)
     nics, lasting = _taught(ways), _even(draw)
     assert [nics.judge_uneven(_measured(ways, lasting), float(span), {}) for span in range(20)] == [[]] * 20
 
@@ -92,7 +92,7 @@ def test_another_order_of_transfers_is_no_slow_nic(seed):
 @pytest.mark.parametrize(("sending", "receiving", "side"), [(3.0, 3.0, ""), (4.0, 1.0, "tx"), (1.0, 4.0, "rx")])
 def test_a_slow_nic_is_known_in_another_order(sending, receiving, side):
     """It is busy longer, on the side that is said where one is as usual; with its onset, and span after span."""
-    ways, draw = Ways(), random.Random(5)
+    ways, draw = CellIndex(), random.Random(5)
     nics, lasting = _taught(ways), _even(draw)
     slow = _slow(lasting, "h3/0", sending, receiving)
     for span in range(3):
@@ -102,7 +102,7 @@ def test_a_slow_nic_is_known_in_another_order(sending, receiving, side):
 
 def test_two_slow_nics_are_both_known():
     """What is left without the cells of the worst shows the next."""
-    ways, draw = Ways(), random.Random(6)
+    ways, draw = CellIndex(), random.Random(6)
     nics, costs = _taught(ways), _even(draw)
     for nic, factor in (("h1/0", 20.0), ("h6/0", 3.0)):
         costs = _slow(costs, nic, factor, factor)
@@ -114,7 +114,7 @@ def test_two_slow_nics_are_both_known():
 
 def test_nobody_is_blamed_for_what_all_are():
     """A whole leaf that is slow, or a job that has just begun, shows no NIC."""
-    ways, draw = Ways(), random.Random(7)
+    ways, draw = CellIndex(), random.Random(7)
     costs = _even(draw)
     for nic in NICS[:4]:
         costs = _slow(costs, nic, 3.0, 3.0)
@@ -129,8 +129,8 @@ def test_nobody_is_blamed_for_what_all_are():
 
 def test_a_ring_shows_no_nic():
     """A side that is one path cannot be told from that path."""
-    ways = Ways()
-    nics = BusyNics(ways)
+    ways = CellIndex()
+    nics = NicUtilisation(ways)
     ring = dict.fromkeys(zip(NICS, NICS[1:] + NICS[:1], strict=True), 1.0)
     for _ in range(2 * BASELINE_SETTLED_SPANS):
         nics.learn(_measured(ways, ring))

@@ -8,9 +8,9 @@ import pytest
 from c4d_telemetry import MIX
 
 from c4bench.cli.main import main
-from c4bench.model.diagnosis import Component, Loss
+from c4bench.model.diagnosis import Component, NetworkLoss
 from c4bench.model.fabric import MissingLink
-from c4bench.model.recording import Arrival, FailureTold, Judged, LinksMissing, LossTold, WaysLearnt
+from c4bench.model.recording import TrafficArrival, FailureReported, Evaluated, LinksMissing, LossReported, PathsLearnt
 from c4bench.model.step import StepOp
 from c4bench.model.telemetry import Failure
 from c4bench.record import RunDirectory
@@ -44,7 +44,7 @@ def test_links_are_known_where_ways_are_on_record(tmp_path, capsys):
     windows, _ = read_telemetry(_recorded(tmp_path, *_FAULTS["slow path of a ring"]))
     conns = {(one.source, one.destination, one.source_port) for window in windows for one in window.conns}
     ways = tuple((*conn, (f"{conn[0]} up", f"{conn[1]} down")) for conn in sorted(conns))
-    RunDirectory(tmp_path).save_telemetry("job", [WaysLearnt(0.0, ways), *windows])
+    RunDirectory(tmp_path).save_telemetry("job", [PathsLearnt(0.0, ways), *windows])
     assert main(["detect", str(tmp_path / "telemetry/job.jsonl")]) == 0
     assert "link h1/0 up" in capsys.readouterr().out
 
@@ -79,19 +79,19 @@ def test_torn_lines_are_counted_and_left_out(line, tmp_path, capsys):
 def test_lies_of_the_record_are_not_believed(tmp_path, capsys):
     """Words of ranks and jobs that do not exist, and times that no clock shows, make no finding."""
     job = SimJob(5, MIX, seed=8)
-    failure, loss = Failure(77, "x", "RETRY_EXC_ERR", -5), Loss(77, Component("nic", "h9/0"), 1e300)
+    failure, loss = Failure(77, "x", "RETRY_EXC_ERR", -5), NetworkLoss(77, Component("nic", "h9/0"), 1e300)
     lies = [
-        FailureTold(1.0, "other", "world", failure),
-        FailureTold(1.0, "job", "job.world", failure),
-        LossTold(1.0, "other", "world", loss),
-        LossTold(1.0, "job", "job.world", loss),
-        WaysLearnt(-1.0, (("", "", -1, ()), ("h0/0", "h1/0", 49152, ("x",)))),
+        FailureReported(1.0, "other", "world", failure),
+        FailureReported(1.0, "job", "job.world", failure),
+        LossReported(1.0, "other", "world", loss),
+        LossReported(1.0, "job", "job.world", loss),
+        PathsLearnt(-1.0, (("", "", -1, ()), ("h0/0", "h1/0", 49152, ("x",)))),
         LinksMissing(1.0, (MissingLink("x", 1e300, -1e300, ("",)),)),
-        Arrival("job", 9.0, -9.0, frozenset(), frozenset(), known=True),
+        TrafficArrival("job", 9.0, -9.0, frozenset(), frozenset(), known=True),
     ]
     records = []
     for tick in simulate(job, (), 4.0):
-        records += [*tick.windows, *lies, Judged(tick.time_s), Judged(1e300)]
+        records += [*tick.windows, *lies, Evaluated(tick.time_s), Evaluated(1e300)]
     RunDirectory(tmp_path).save_telemetry("job", records)
     assert main(["detect", str(tmp_path / "telemetry/job.jsonl")]) == 0
     out = capsys.readouterr()

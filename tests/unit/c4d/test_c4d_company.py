@@ -3,12 +3,12 @@
 import pytest
 from c4d_telemetry import MIX, comm, conn, file
 
-from c4bench.c4d.company import Company
+from c4bench.c4d.company import TrafficArrivals
 from c4bench.c4d.detector import Detector
-from c4bench.c4d.fabric import Fabric
+from c4bench.c4d.fabric import SharedFabric
 from c4bench.c4d.job_view import JobView
 from c4bench.c4d.matrix import DelayMatrix
-from c4bench.c4d.ways import Ways
+from c4bench.c4d.ways import CellIndex
 from c4bench.sim.job import simulate
 from c4bench.sim.model import SimFault, SimFaultKind, SimJob
 
@@ -20,10 +20,10 @@ SLOW_PATH = SimFault(SimFaultKind.PATH_RATE, 2, ONSET_S, factor=0.6, peer=6)
 
 def named(fault, *arrivals):
     """What is named of a job beside which these cells of others begin to carry, each with its time."""
-    company = Company()
+    company = TrafficArrivals()
     for at_s, *cells in arrivals:
         company.came("beside", at_s - 0.1, at_s + 0.1, cells, {})
-    detector, found = Detector(Fabric(company=company)), []
+    detector, found = Detector(SharedFabric(company=company)), []
     for tick in simulate(SimJob(8, MIX, seed=1), (fault,), 9.0):
         for window in tick.windows:
             detector.feed(window)
@@ -55,7 +55,7 @@ def test_what_came_at_another_time_explains_nothing():
 )
 def test_jobs_meet_at_nics_and_on_links(theirs, links, met):
     """Jobs whose links are known meet where they share one, or a NIC; of others nobody knows that they do not."""
-    company = Company()
+    company = TrafficArrivals()
     company.came("beside", 1.0, 1.2, [theirs], links)
     assert company.explains("mine", [MINE], links, 1.1, 1.3) is met
     assert not company.explains("beside", [MINE], links, 1.1, 1.3)
@@ -63,7 +63,7 @@ def test_jobs_meet_at_nics_and_on_links(theirs, links, met):
 
 def test_only_what_has_been_away_comes():
     """A connection that carries in most spans comes once; one that was idle for long comes again."""
-    view, matrix, carried = JobView("job"), DelayMatrix(Ways()), 0
+    view, matrix, carried = JobView("job"), DelayMatrix(CellIndex()), 0
     view.introduce(comm(2))
 
     def came(*, carries=True):

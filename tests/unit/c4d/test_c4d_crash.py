@@ -3,13 +3,13 @@
 import pytest
 from c4d_telemetry import comm, conn, op, window
 
-from c4bench.c4d.deaths import death_verdicts
+from c4bench.c4d.deaths import exit_findings
 from c4bench.c4d.detector import Detector
-from c4bench.c4d.fabric import Fabric
-from c4bench.c4d.intake import Intake
-from c4bench.c4d.ledger import Ledger
+from c4bench.c4d.fabric import SharedFabric
+from c4bench.c4d.intake import RecordValidator
+from c4bench.c4d.ledger import TelemetryStore
 from c4bench.model.diagnosis import Cause, Component, Syndrome
-from c4bench.model.recording import FailureTold
+from c4bench.model.recording import FailureReported
 from c4bench.model.telemetry import Failure, NicRecord, RankRecord
 
 RANKS = 6
@@ -63,13 +63,13 @@ def test_when_many_are_silent_none_is_named_for_it():
 
 def unreachable(words, first_to_end=(), again=(), under_way=(), ways=None, status="RETRY_EXC_ERR", ahead=3):
     """All ranks end within a window, but for some that are `ahead` by so many, as some of them say; what is found."""
-    detector, said = Detector(Fabric(ways)), []
+    detector, said = Detector(SharedFabric(ways)), []
     pairs = [(rank, peer) for rank in range(RANKS) for peer in range(RANKS) if rank != peer]
     for tick in range(1, LAST_TICK):
         if tick == ENDS_TICK:
             for rank, peer in words:
                 failure = Failure(rank, "no acknowledgement", status, peer)
-                detector.hear(FailureTold(tick / 10, "job", "world", failure))
+                detector.hear(FailureReported(tick / 10, "job", "world", failure))
         for rank in range(RANKS):
             told = records(rank, tick, None)
             if rank in first_to_end and tick >= ENDS_TICK - ahead:
@@ -142,13 +142,13 @@ def test_who_has_ended_answers_nobody():
 @pytest.mark.parametrize("killed", [None, 4])
 def test_once_a_cause_is_known_only_a_signal_is_one_more(killed):
     """Ranks that exit with an error then are its victims, whoever seems to have been first; a killed one is not."""
-    ledger = Ledger(Intake())
+    ledger = TelemetryStore(RecordValidator())
     for tick in range(1, LAST_TICK):
         for rank in range(RANKS):
             ledger.take(window(f"h{rank}", tick, tick / 10, **records(rank, tick, killed)))
         ledger.settle()
         ledger.clocks.observe(tick / 10)
     job = ledger.jobs["job"]
-    assert death_verdicts(job, ledger.clocks)
-    named = [verdict.component for verdict in death_verdicts(job, ledger.clocks, known=True)]
+    assert exit_findings(job, ledger.clocks)
+    named = [verdict.component for verdict in exit_findings(job, ledger.clocks, known=True)]
     assert named == ([] if killed is None else [Component("rank", "job:4")])

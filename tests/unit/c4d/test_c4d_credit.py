@@ -6,9 +6,9 @@ import msgspec
 from c4d_telemetry import comm, conn, file, op, window
 
 from c4bench.c4d.detector import Detector
-from c4bench.c4d.fabric import Fabric
+from c4bench.c4d.fabric import SharedFabric
 from c4bench.c4d.job_view import JobView
-from c4bench.c4d.routes import Routes
+from c4bench.c4d.routes import KnownPaths
 from c4bench.model.diagnosis import Component, Syndrome
 from c4bench.model.telemetry import NicRecord, RankRecord
 
@@ -18,7 +18,7 @@ STOP_TICK, LAST_TICK = 20, 40
 
 def standstill(unanswered, again, ways=()):
     """What is said of a ring in which these connections wait for credit, and the NICs of these ranks send again."""
-    detector, said = Detector(Fabric(dict(ways))), []
+    detector, said = Detector(SharedFabric(dict(ways))), []
     for tick in range(1, LAST_TICK):
         now_s, still, seq = tick / 10, tick > STOP_TICK, min(tick, STOP_TICK + 1)
         for rank in range(RANKS):
@@ -90,7 +90,7 @@ def test_a_way_that_is_not_known_may_be_any_between_the_same_ends():
 
 def test_links_that_a_way_only_may_cross_are_asked_for_where_it_is_bad():
     """A connection whose way is not known is sure to cross its NICs' own links, and may cross more where it is bad."""
-    ways = Routes({("h0/0", "h1/0", 49152): ("a.up", "x", "b.in"), ("h1/0", "h0/0", 1): ("b.up", "y", "a.in")})
+    ways = KnownPaths({("h0/0", "h1/0", 49152): ("a.up", "x", "b.in"), ("h1/0", "h0/0", 1): ("b.up", "y", "a.in")})
     job = JobView("job", ways)
     job.introduce(comm())
     file(job, 1.0, conns=[conn(0, 1), conn(1, 0)])

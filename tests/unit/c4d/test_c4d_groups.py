@@ -7,7 +7,7 @@ from c4d_telemetry import drive
 
 from c4bench.c4d.detector import Detector
 from c4bench.model.diagnosis import Cause, Component, Syndrome
-from c4bench.model.recording import FailureTold
+from c4bench.model.recording import FailureReported
 from c4bench.model.step import RankGroup, StepOp
 from c4bench.model.telemetry import Failure
 from c4bench.sim.job import simulate
@@ -69,7 +69,7 @@ def _raise(rank, *, told):
             detector.feed(window)
         if told and tick.time_s >= _ONSET_S:
             failure = Failure(int(places.position[rank]), "out of memory")
-            detector.hear(FailureTold(tick.time_s, "job", places.comms[rank].comm, failure))
+            detector.hear(FailureReported(tick.time_s, "job", places.comms[rank].comm, failure))
         found += detector.judge(tick.time_s)
     return found
 
@@ -111,7 +111,7 @@ def test_nic_that_refuses_work_is_named_and_not_the_rank_that_says_so():
             detector.feed(window)
         if tick.time_s > _ONSET_S:
             failure = Failure(1, "sending failed", "LOC_QP_OP_ERR")
-            detector.hear(FailureTold(tick.time_s, job.name, "job.tensor.1", failure))
+            detector.hear(FailureReported(tick.time_s, job.name, "job.tensor.1", failure))
         found += detector.judge(tick.time_s)
     assert [(one.syndrome, one.component) for one in found] == [
         (Syndrome.COMMUNICATION_HANG, Component("nic", nic_of(job, 5)))

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from c4bench.c4d.detector import Detector
-from c4bench.c4d.fabric import Fabric
+from c4bench.c4d.fabric import SharedFabric
 from c4bench.model.diagnosis import Component
 from c4bench.model.step import StepOp
 from c4bench.sim.job import simulate
@@ -41,7 +41,7 @@ def heard(detector, job, faults):
 def test_a_path_is_not_named_for_what_may_hold_up_its_acknowledgements(back, beside):
     """Beside a NIC that may be a link, a third path is named only if nothing of it may cross that link."""
     faults = [SimFault(SimFaultKind.PATH_RATE, rank, ONSET_S, factor=0.25, peer=peer) for rank, peer in SLOW]
-    found = heard(Detector(Fabric(ways(back))), RING, faults)
+    found = heard(Detector(SharedFabric(ways(back))), RING, faults)
     (nic,) = (one for one in found if one.component.name == "h3/0")
     assert Component("link", "link3") in nic.alternatives
     assert {str(one.component) for one in found if one is not nic} == beside
@@ -66,4 +66,4 @@ def test_a_nic_is_not_named_for_what_a_slow_link_holds_up(crossing, factor):
     }
     job = SimJob(RANKS, (StepOp("all_to_all", 4 << 20, 0.02),), seed=1, jitter=0.01)
     faults = [SimFault(SimFaultKind.PATH_RATE, rank, ONSET_S, factor=factor, peer=peer) for rank, peer in crossing]
-    assert [str(one.component) for one in heard(Detector(Fabric(ways)), job, faults)] == ["link slow"]
+    assert [str(one.component) for one in heard(Detector(SharedFabric(ways)), job, faults)] == ["link slow"]

@@ -3,9 +3,9 @@
 import msgspec
 from c4d_telemetry import comm, conn, file, op
 
-from c4bench.c4d.inside import complete_comms, stuck_inside, unseen_by
+from c4bench.c4d.inside import fully_entered_comms, ranks_stuck_inside, members_not_reading
 from c4bench.c4d.job_view import JobView
-from c4bench.c4d.mismatch import mismatch_verdict
+from c4bench.c4d.mismatch import mismatch_finding
 from c4bench.c4d.waits import wait_graph
 from c4bench.model.diagnosis import Cause
 from c4bench.model.telemetry import ArrivalRecord, CommRecord, Member
@@ -30,7 +30,7 @@ def test_rank_that_grants_nothing_and_lacks_data_does_not_act():
     job = _inside(4, {0: (), 1: (0,), 2: (1,), 3: (2,)})
     for rank, state in enumerate(("credit", "data", "data", "idle")):
         _send(job, rank, state)
-    assert stuck_inside(job, wait_graph(job), "world") == [1]
+    assert ranks_stuck_inside(job, wait_graph(job), "world") == [1]
 
 
 def test_last_one_inside_waits_for_nobody():
@@ -38,8 +38,8 @@ def test_last_one_inside_waits_for_nobody():
     job = _inside(3, {0: (), 1: (), 2: ()})
     file(job, 2.0, ops=[op(rank, 0, 1.0, 1.5) for rank in (0, 2)])
     graph = wait_graph(job)
-    assert complete_comms(graph, job) == ["world"]
-    assert stuck_inside(job, graph, "world") == [1]
+    assert fully_entered_comms(graph, job) == ["world"]
+    assert ranks_stuck_inside(job, graph, "world") == [1]
 
 
 def test_message_that_arrived_and_was_not_looked_at():
@@ -47,7 +47,7 @@ def test_message_that_arrived_and_was_not_looked_at():
     job = _inside(2, {0: (), 1: (0,)})
     _send(job, 0, "idle", messages=5)
     file(job, 2.0, arrivals=[ArrivalRecord("world", 1, 0, "h0/0", "h1/0", 7, 3)])
-    assert unseen_by(job, "world") == {1: 2}
+    assert members_not_reading(job, "world") == {1: 2}
 
 
 def _group(name, ranks):
@@ -61,7 +61,7 @@ def test_reordered_collectives_are_a_circle():
     for record in (comm(2), _group("data", (0, 1)), _group("tensor", (0, 1))):
         job.introduce(record)
     file(job, 2.0, ops=[op(0, 0, 1.0, name="data"), op(1, 0, 1.0, name="tensor")])
-    found = mismatch_verdict(job, wait_graph(job), 1.0)
+    found = mismatch_finding(job, wait_graph(job), 1.0)
     assert found.cause == Cause.COLLECTIVE_ORDER_MISMATCH
     assert {(side.pg_name, side.ranks) for side in found.operations} == {("data", (0,)), ("tensor", (1,))}
 
@@ -72,7 +72,7 @@ def test_same_collective_of_another_size_is_told_apart():
     job.introduce(_group("data", (0, 1)))
     other = msgspec.structs.replace(op(1, 0, 0.5, name="data"), size_bytes=77)
     file(job, 2.0, ops=[op(0, 0, 0.5, name="data"), other])
-    found = mismatch_verdict(job, wait_graph(job), 1.0)
+    found = mismatch_finding(job, wait_graph(job), 1.0)
     assert found.cause == Cause.SIZE_OR_SYNTAX_MISMATCH
     assert {side.size_bytes for side in found.operations} == {77, 1024}
 
@@ -81,4 +81,4 @@ def test_ranks_that_agree_have_no_mismatch():
     """A rank that is merely late has called nothing yet."""
     job = _inside(3, {0: (), 1: (), 2: ()})
     file(job, 3.0, ops=[op(0, 0, 1.0, 1.5), op(0, 1, 2.0)])
-    assert mismatch_verdict(job, wait_graph(job), 1.0) is None
+    assert mismatch_finding(job, wait_graph(job), 1.0) is None

@@ -8,14 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from c4bench.c4d.detector import Detector
-from c4bench.c4d.intake import Intake
+from c4bench.c4d.intake import RecordValidator
 from c4bench.sim.job import simulate
 from c4bench.sim.model import SimJob
 
 
 def test_duplicate_and_reordered_windows_are_dropped():
     """A window is taken once, and never after a newer one of its host."""
-    intake = Intake()
+    intake = RecordValidator()
     first, second = window("h0", 1, 0.1), window("h0", 2, 0.2)
     assert [intake.admit(w) for w in (first, second, second, first)] == [True, True, False, False]
     assert intake.dropped["h0"].total() == 2
@@ -23,7 +23,7 @@ def test_duplicate_and_reordered_windows_are_dropped():
 
 def test_restarted_agent_is_believed():
     """An agent that counts from zero again but whose time goes on is not a duplicate."""
-    intake = Intake()
+    intake = RecordValidator()
     assert intake.admit(window("h0", 900, 90.0))
     assert intake.admit(window("h0", 1, 91.0))
     assert not intake.dropped
@@ -31,7 +31,7 @@ def test_restarted_agent_is_believed():
 
 def test_torn_times_are_dropped():
     """A window without a duration, or with a time that is no number, is not believed."""
-    intake = Intake()
+    intake = RecordValidator()
     torn = msgspec.structs.replace(window("h0", 1, 0.1), end_s=math.nan)
     empty = msgspec.structs.replace(window("h0", 1, 0.1), start_s=0.1)
     assert not intake.admit(torn)

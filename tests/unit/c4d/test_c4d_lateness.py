@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from c4d_telemetry import drive
 
-from c4bench.c4d.lateness import Lateness
+from c4bench.c4d.lateness import StragglerDetector
 from c4bench.c4d.operations import Finished
-from c4bench.c4d.wandering import Wandering
+from c4bench.c4d.wandering import IntermittentStragglers
 from c4bench.model.diagnosis import Syndrome
 from c4bench.model.step import StepOp
 from c4bench.sim.model import SimFault, SimFaultKind, SimJob
@@ -24,7 +24,7 @@ def _finished(inside_s, gap_s, entered_s):
 
 
 def _lateness(ranks):
-    return Lateness(ranks, Wandering())
+    return StragglerDetector(ranks, IntermittentStragglers())
 
 
 def _computed(seed, ops, ranks=8, jitter=0.01):

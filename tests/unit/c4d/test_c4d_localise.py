@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from c4bench.c4d import localise as localising
-from c4bench.c4d.localise import Blame, localise, meeting, path_component
+from c4bench.c4d.localise import Blame, localise, shared_links, path_component
 from c4bench.model.diagnosis import Component
 
 
@@ -195,15 +195,15 @@ ONE, OTHER = ("a", "c", "1"), ("d", "b", "1")
 def test_two_paths_may_have_a_link_in_common(ways, named):
     """A slow link delays what it carries, and the acknowledgements of what goes the other way."""
     points = [Blame(path_component(cell), (cell,), 1.4) for cell in (ONE, OTHER)]
-    found = meeting(points, ways, lambda cell: {"up1", "down1"} if cell == OTHER else ())
+    found = shared_links(points, ways, lambda cell: {"up1", "down1"} if cell == OTHER else ())
     assert [str(part) for part in (found.component, *found.alternatives)] == named if found else not named
-    assert meeting(points[:1], ways, lambda _: {"up1"}) is None
+    assert shared_links(points[:1], ways, lambda _: {"up1"}) is None
 
 
 def test_two_paths_that_are_no_slower_than_a_meeting_makes_them_have_none():
     """Twice as long is what sharing with another does."""
     points = [Blame(path_component(cell), (cell,), 0.7) for cell in (ONE, OTHER)]
-    assert meeting(points, {ONE: ("up1",), OTHER: ("up2",)}, lambda _: {"up1"}) is None
+    assert shared_links(points, {ONE: ("up1",), OTHER: ("up2",)}, lambda _: {"up1"}) is None
 
 
 def test_looking_for_many_faults_costs_each_its_share(monkeypatch):

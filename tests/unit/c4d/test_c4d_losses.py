@@ -7,16 +7,16 @@ from c4d_telemetry import comm, conn, op, window
 
 from c4bench.c4d.detector import Detector
 from c4bench.c4d.devices import Counts
-from c4bench.c4d.losses import Losses
-from c4bench.c4d.ways import Ways
+from c4bench.c4d.losses import PacketLossDetector
+from c4bench.c4d.ways import CellIndex
 from c4bench.model.diagnosis import Cause, Component, Syndrome
-from c4bench.model.recording import WaysLearnt
+from c4bench.model.recording import PathsLearnt
 from c4bench.model.telemetry import ArrivalRecord, NicRecord, RankRecord
 
 NICS = "abcd"
 CELLS = [(a, b, "1") for a, b in itertools.permutations(NICS, 2)]
 CALM = dict.fromkeys(CELLS, 0.0)
-WAYS = Ways()
+WAYS = CellIndex()
 
 
 def _found(counts, slow, spans, *, noisy=0, rare=1, suspect=lambda _: {}):
@@ -24,7 +24,7 @@ def _found(counts, slow, spans, *, noisy=0, rare=1, suspect=lambda _: {}):
 
     Something arrives over what is slow in one of `rare` spans.
     """
-    losses = Losses()
+    losses = PacketLossDetector()
     for span in range(20):
         losses.add(WAYS.measured(CALM), 0.0, counts if span < noisy else {}, float(span), CELLS)
     for span in range(spans):
@@ -69,7 +69,7 @@ def test_what_lets_nothing_through_is_slow_by_what_is_under_way():
     measured = {cell: 0.0 for cell in CELLS if cell not in (slow, idle)}
     counts = {"a": Counts(3, 0, 0), "b": Counts(0, 3, 0)}
     for waiting, named in (({}, []), ({slow: 1.0}, [Component("path", "a>b")]), ({idle: 1.0}, [])):
-        losses = Losses()
+        losses = PacketLossDetector()
         for span in range(20):
             losses.add(WAYS.measured(CALM), 0.0, {}, float(span), CELLS)
         for span in range(5):
@@ -97,7 +97,7 @@ def test_what_crosses_a_link_that_was_found_accuses_nothing_else():
     counts = {nic: Counts(3, 3, 0) for nic in NICS}
     crossing = {("a", "b"), ("c", "d"), ("b", "d")}
     links = {cell: ("x",) if cell[:2] in crossing else ("y",) for cell in CELLS} | {("a", "c", "1"): ("x", "y")}
-    losses = Losses()
+    losses = PacketLossDetector()
     for span in range(20):
         losses.add(WAYS.measured(CALM), 0.0, {}, float(span), CELLS)
     for span in range(5):
@@ -125,7 +125,7 @@ def test_a_way_that_lost_packets_and_is_not_known_may_have_lost_them_on_any_link
 def test_what_waits_since_something_loses_packets_clears_nobody():
     """The sender's other ways carried something in the span in which it began, and nothing since: it may be the NIC."""
     counts = {"a": Counts(6, 0, 0), "b": Counts(0, 9, 0)}
-    losses = Losses()
+    losses = PacketLossDetector()
     for span in range(20):
         losses.add(WAYS.measured(CALM), 0.0, {}, float(span), CELLS)
     for span in range(5):
@@ -142,7 +142,7 @@ def test_a_way_that_is_hardly_slower_accuses_nobody():
     counts = {"a": Counts(6, 0, 0), "b": Counts(0, 9, 0), "c": Counts(3, 0, 0)}
     excess = {("a", "b"): 6.0, ("c", "b"): 5.0, ("d", "b"): 0.4}
     links = {cell: ("x",) if cell[:2] in {("a", "b"), ("c", "b")} else ("y",) for cell in CELLS}
-    losses = Losses()
+    losses = PacketLossDetector()
     for span in range(20):
         losses.add(WAYS.measured(CALM), 0.0, {}, float(span), CELLS)
     for span in range(5):
@@ -156,7 +156,7 @@ def test_both_ends_need_not_count_in_the_same_span():
     """A host's window ends when another's has just begun: the word of one of them comes a span later."""
     ends = [{"a": Counts(2, 0, 0)}, {"b": Counts(0, 2, 0)}]
     for order in (ends, ends[::-1]):
-        losses = Losses()
+        losses = PacketLossDetector()
         for span in range(20):
             losses.add(WAYS.measured(CALM), 0.0, {}, float(span), CELLS)
         for span in range(6):
@@ -178,7 +178,7 @@ def test_losses_that_are_usual_or_slow_nothing_are_no_finding():
 
 def test_what_is_slow_without_losses_is_not_put_off_for_one():
     """A packet that was overtaken as a fault set in makes no slowness wait that goes on without losses."""
-    losses, slow = Losses(), {cell: float(cell[1] == "b") for cell in CELLS}
+    losses, slow = PacketLossDetector(), {cell: float(cell[1] == "b") for cell in CELLS}
     losses.add(WAYS.measured(slow), 0.1, RECEIVER, 0.0, CELLS)
     assert losses.concerned() == {cell for cell in CELLS if cell[1] == "b"}
     losses.add(WAYS.measured(slow), 0.1, {}, 1.0, CELLS)
@@ -253,7 +253,7 @@ def test_of_two_ways_of_a_pair_that_counts_cannot_tell_apart_either_may_have_los
     ways = {(1, 1): "x", (2, 1): "x", (1, 2): "y", (3, 1): "y"}
     links = tuple(("h0/0", f"h{peer}/0", port, ("up", link, f"down {peer}")) for (peer, port), link in ways.items())
     detector, said = Detector(), []
-    detector.hear(WaysLearnt(0.0, links))
+    detector.hear(PathsLearnt(0.0, links))
     for tick in range(1, 45):
         now_s, lost = tick / 10, max(0, tick - 20)
         seq = min(tick, 21)

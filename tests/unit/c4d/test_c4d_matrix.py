@@ -7,14 +7,14 @@ import msgspec
 import pytest
 from c4d_telemetry import comm, conn, file
 
-from c4bench.c4d.floors import Baseline
-from c4bench.c4d.healthy import Healthy
+from c4bench.c4d.floors import DelayBaseline
+from c4bench.c4d.healthy import HealthyDepartures
 from c4bench.c4d.job_view import JobView
 from c4bench.c4d.matrix import DelayMatrix, matrix_table
-from c4bench.c4d.routes import Routes
-from c4bench.c4d.sides import Side, sides
+from c4bench.c4d.routes import KnownPaths
+from c4bench.c4d.sides import MatrixSlice, slice_departures
 from c4bench.c4d.thresholds import BASELINE_MAX_SPANS, BASELINE_MIN_SPANS
-from c4bench.c4d.ways import Ways
+from c4bench.c4d.ways import CellIndex
 from c4bench.model.diagnosis import Component
 
 
@@ -24,7 +24,7 @@ class _Job:
     def __init__(self):
         self.view = JobView("job")
         self.view.introduce(comm(2))
-        self.matrix = DelayMatrix(Ways())
+        self.matrix = DelayMatrix(CellIndex())
         self.close, self.current = self.matrix.close, self.matrix.current
 
     def add(self, record):
@@ -82,7 +82,7 @@ def test_a_connection_that_is_moved_begins_anew():
 
 def test_links_of_connections_are_looked_up_when_there_is_news():
     """C4P has learnt a way, or moved a connection; until then they are the same object."""
-    job, routes = _Job(), Routes()
+    job, routes = _Job(), KnownPaths()
     job.view = JobView("job", routes)
     job.view.introduce(comm(2))
     job.add(conn(0, 1, messages=10))
@@ -111,8 +111,8 @@ class _Costs:
     """A baseline that is given figures by cell."""
 
     def __init__(self):
-        self._ways = Ways()
-        self._baseline = Baseline(self._ways)
+        self._ways = CellIndex()
+        self._baseline = DelayBaseline(self._ways)
         self.knows = self._baseline.knows
         self.cell_chance, self.side_chance = self._baseline.cell_chance, self._baseline.side_chance
 
@@ -247,7 +247,7 @@ def test_a_span_in_which_all_were_slow_makes_no_departure_of_one_likely():
 
 def test_meetings_that_last_make_long_departures_likely():
     """Where a healthy cell that departs goes on doing so, many spans in a row are no more than one."""
-    brief, long = Healthy([{0: 0.0}, {0: 1.0}] * 10), Healthy([{0: 0.0}] * 10 + [{0: 1.0}] * 10)
+    brief, long = HealthyDepartures([{0: 0.0}, {0: 1.0}] * 10), HealthyDepartures([{0: 0.0}] * 10 + [{0: 1.0}] * 10)
     assert brief.chance(1, 1.0, 1) == long.chance(1, 1.0, 1)
     assert brief.chance(1, 1.0, 6) < long.chance(1, 1.0, 6) / 10
 
@@ -257,7 +257,7 @@ def test_what_departs_often_is_likely_to_go_on():
     spans = [{0: 0.2 * (span % 4 > 0)} for span in range(20)]
     for span, shown in enumerate(spans):
         shown |= {other: 0.2 * ((7 * span + 3 * other) % 10 < 3) for other in range(1, 20)}
-    healthy = Healthy(spans)
+    healthy = HealthyDepartures(spans)
     assert healthy.chance(0, 0.2, 12) > 1e-3
     assert healthy.chance(1, 0.2, 12) < healthy.chance(0, 0.2, 12) / 1000
 
@@ -269,16 +269,16 @@ def test_a_side_of_few_cells_is_held_against_single_ones_where_hardly_any_was_se
     for number in range(BASELINE_MAX_SPANS):
         departing = dict.fromkeys(list(whole)[number::BASELINE_MAX_SPANS], math.e)
         costs.learn({("a", "b"): 1.0, ("a", "c"): 1.0} if number % 10 == 5 else whole | departing)
-    few = Side(Component("nic", "a", "tx"), many=False)
+    few = MatrixSlice(Component("nic", "a", "tx"), many=False)
     assert costs.side_chance(few, 1.0, 1) == costs.cell_chance(("a", "b"), 1.0, 1) > 0.01
 
 
 def test_a_side_departs_as_far_as_most_of_its_cells():
     """One good cell in four does not clear a NIC, two do; a side with a single cell says nothing."""
     bad = {("a", peer): 1.0 for peer in "bcd"}
-    assert sides(bad | {("a", "e"): 0.0}, {})[Side(Component("nic", "a", "tx"), many=True)] == 1.0
-    assert sides(bad | {("a", "e"): 0.0, ("a", "f"): 0.0}, {})[Side(Component("nic", "a", "tx"), many=True)] == 0.0
-    assert all(side.component.name == "a" for side in sides(bad, {}))
+    assert slice_departures(bad | {("a", "e"): 0.0}, {})[MatrixSlice(Component("nic", "a", "tx"), many=True)] == 1.0
+    assert slice_departures(bad | {("a", "e"): 0.0, ("a", "f"): 0.0}, {})[MatrixSlice(Component("nic", "a", "tx"), many=True)] == 0.0
+    assert all(side.component.name == "a" for side in slice_departures(bad, {}))
 
 
 def test_table_has_rows_source_and_columns_destination():

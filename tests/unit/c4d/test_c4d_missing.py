@@ -5,9 +5,9 @@ import pytest
 from c4d_telemetry import MIX
 
 from c4bench.c4d.detector import Detector
-from c4bench.c4d.fabric import Fabric
+from c4bench.c4d.fabric import SharedFabric
 from c4bench.c4d.localise import Blame
-from c4bench.c4d.missing import MissingLinks, at_once, lacking
+from c4bench.c4d.missing import MissingLinkDetector, failed_together, missing_links_behind
 from c4bench.model.diagnosis import Cause, Component
 from c4bench.model.fabric import MissingLink
 from c4bench.model.recording import LinksMissing
@@ -55,7 +55,7 @@ def slower(rank, peer, factor=0.6, at_s=ONSET_S):
 
 def said(job, *faults, missing=(THERE, BACK), until_s=UNTIL_S, known=None, back_s=float("inf")):
     """What is found while C4P misses these links, which it does until `back_s`."""
-    detector, found = Detector(Fabric(ways(job) if known is None else known)), []
+    detector, found = Detector(SharedFabric(ways(job) if known is None else known)), []
     for tick in simulate(job, faults, until_s):
         for window in tick.windows:
             detector.feed(window)
@@ -178,7 +178,7 @@ def test_a_link_that_was_found_for_what_it_slows_is_not_found_again():
 
 def test_what_a_hang_was_said_of_is_not_said_to_be_missing():
     """Until C4P had moved it the job stood still for want of that link, which is a finding already."""
-    links = MissingLinks()
+    links = MissingLinkDetector()
     links.follow((THERE,), {("a", "b", "1"): ("at", THERE.name, "to")})
     links.named([Component("link", THERE.name)], MISSED_S)
     assert links.lasting(MISSED_S + 2 * FLAP_S, FLAP_S) == []
@@ -221,11 +221,11 @@ BLAME = Blame(Component("path", "a>b"), (CELL,), 0.5)
 def test_what_lacks_a_link_crosses_what_carries_for_it_since_it_is_lost(onset_s, excess, hops, lacks):
     """In place, in time, and by no more than sharing costs."""
     blame = Blame(BLAME.component, BLAME.cells, excess)
-    assert lacking(blame, {CELL: hops}, onset_s, 0.2, [THERE]) == ([THERE] if lacks else [])
+    assert missing_links_behind(blame, {CELL: hops}, onset_s, 0.2, [THERE]) == ([THERE] if lacks else [])
 
 
 def test_links_that_went_together_are_one_finding():
     """The directions of a cable are missed in the same looks; what is missed a second later is another loss."""
     later = MissingLink("down:1>0", MISSED_S + 0.7, MISSED_S + 1.0, ())
-    assert at_once(BACK, [THERE])
-    assert not at_once(later, [THERE])
+    assert failed_together(BACK, [THERE])
+    assert not failed_together(later, [THERE])

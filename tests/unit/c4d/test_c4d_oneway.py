@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from c4bench.c4d.oneway import OneWay
+from c4bench.c4d.oneway import OneWayDelays
 from c4bench.model.telemetry import ArrivalRecord, ConnRecord
 
 NICS = ("h0/0", "h1/0", "h2/0", "h3/0")
@@ -70,7 +70,7 @@ class Traffic:
 )
 def test_side_is_told_whatever_the_clocks_say(side, nic, offsets, growth_ns):
     """Delays that grow on one side of a NIC name that side, for any offsets between the hosts' clocks."""
-    traffic, oneway = Traffic(dict(zip(NICS, offsets, strict=True))), OneWay()
+    traffic, oneway = Traffic(dict(zip(NICS, offsets, strict=True))), OneWayDelays()
     for step in range(20):
         slow = step >= 10
 
@@ -85,7 +85,7 @@ def test_side_is_told_whatever_the_clocks_say(side, nic, offsets, growth_ns):
 
 def test_side_is_told_where_the_other_waits_for_acknowledgements():
     """Of what a NIC receives every other message waits for an acknowledgement that it sends late: half the delay."""
-    traffic, oneway = Traffic(dict.fromkeys(NICS, 0)), OneWay()
+    traffic, oneway = Traffic(dict.fromkeys(NICS, 0)), OneWayDelays()
     for step in range(20):
 
         def delay_ns(source, destination, slow=step >= 10):
@@ -99,7 +99,7 @@ def test_side_is_told_where_the_other_waits_for_acknowledgements():
 
 def test_unmatched_counters_say_nothing():
     """Without two snapshots in which both ends have counted equally many messages there is no verdict."""
-    traffic, oneway = Traffic(dict.fromkeys(NICS, 0)), OneWay()
+    traffic, oneway = Traffic(dict.fromkeys(NICS, 0)), OneWayDelays()
     for step in range(10):
         traffic.step(lambda *_: 1000)
         conns, _ = traffic.records()
@@ -109,7 +109,7 @@ def test_unmatched_counters_say_nothing():
 
 def test_delays_that_grow_everywhere_blame_no_side():
     """A NIC whose delays grow both ways, as a busy fabric's do, is not pinned to one side."""
-    traffic, oneway = Traffic(dict.fromkeys(NICS, 0)), OneWay()
+    traffic, oneway = Traffic(dict.fromkeys(NICS, 0)), OneWayDelays()
     for step in range(20):
         traffic.step(lambda *_, step=step: 1000 if step < 10 else 500_000)
         oneway.add(*traffic.records(), now_s=float(step))

@@ -3,8 +3,8 @@
 from c4d_telemetry import MIX, comm, conn, op, window
 
 from c4bench.c4d.detector import Detector
-from c4bench.model.diagnosis import Cause, Component, Loss, Syndrome
-from c4bench.model.recording import LossTold
+from c4bench.model.diagnosis import Cause, Component, NetworkLoss, Syndrome
+from c4bench.model.recording import LossReported
 from c4bench.sim.job import simulate
 from c4bench.sim.model import SimFault, SimFaultKind, SimJob
 
@@ -32,11 +32,11 @@ class _Pair:
 
     def lose(self, rank, component=_NIC, late_s=0.0):
         """A rank says that it goes on without it."""
-        self.hear(Loss(rank, component, 100.0 + self._tick / 10 - late_s))
+        self.hear(NetworkLoss(rank, component, 100.0 + self._tick / 10 - late_s))
 
     def hear(self, loss, job="job", comm="world"):
         """Somebody says so."""
-        self.detector.hear(LossTold(100.0 + self._tick / 10, job, comm, loss))
+        self.detector.hear(LossReported(100.0 + self._tick / 10, job, comm, loss))
 
 
 def test_all_ranks_of_a_lost_nic_make_one_diagnosis():
@@ -70,8 +70,8 @@ def test_word_from_strangers_is_not_heeded():
     """A loss in a communicator nobody knows, or of a rank that is not in it, says nothing."""
     pair = _Pair()
     pair.step(sent=1)
-    pair.hear(Loss(0, _NIC, 100.0), comm="other")
-    pair.hear(Loss(0, _NIC, 100.0), job="other")
+    pair.hear(NetworkLoss(0, _NIC, 100.0), comm="other")
+    pair.hear(NetworkLoss(0, _NIC, 100.0), job="other")
     pair.lose(7)
     assert pair.step() == []
 
@@ -88,8 +88,8 @@ def test_slowness_of_the_other_nics_is_no_finding_of_its_own():
                 detector.feed(each)
             if lost and tick.time_s > 3.0:
                 (world,) = {record.comm for each in tick.windows for record in each.comms}
-                loss = Loss(0, Component("nic", "h1/7"), tick.time_s)
-                detector.hear(LossTold(tick.time_s, job.name, world, loss))
+                loss = NetworkLoss(0, Component("nic", "h1/7"), tick.time_s)
+                detector.hear(LossReported(tick.time_s, job.name, world, loss))
             found += detector.judge(tick.time_s)
         return [(one.cause, one.component.name) for one in found]
 

@@ -4,7 +4,7 @@ import pytest
 from c4d_telemetry import comm, op, window
 
 from c4bench.c4d.detector import Detector
-from c4bench.c4d.fabric import Fabric
+from c4bench.c4d.fabric import SharedFabric
 from c4bench.model.diagnosis import Cause, Component, Syndrome
 from c4bench.model.telemetry import NicRecord, RankRecord
 
@@ -37,7 +37,7 @@ def records(rank, tick, state, ended):
 
 def found(states, *, ways=WAYS, ended=False, back_tick=LAST_TICK):
     """What is found when the ports of these ranks go to these states, and come back too late."""
-    detector, said = Detector(Fabric(ways)), []
+    detector, said = Detector(SharedFabric(ways)), []
     for tick in range(1, LAST_TICK):
         for rank in range(RANKS):
             told = records(rank, tick, states.get(rank, "linkup") if tick < back_tick else "linkup", ended)
@@ -87,7 +87,7 @@ def test_a_port_is_not_believed_of_another_host():
 
 def test_ranks_that_go_on_have_no_use_for_the_port():
     """A job whose ranks work on after a port of theirs went down does not hang for it."""
-    detector, said = Detector(Fabric(WAYS)), []
+    detector, said = Detector(SharedFabric(WAYS)), []
     for tick in range(1, LAST_TICK):
         for rank in range(RANKS):
             told = records(rank, tick, "linkup", ended=False)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from c4bench.c4d.probes import Paths, plan_probes, remaining, shown
+from c4bench.c4d.probes import ProbePaths, plan_probes, remaining_suspects, probe_outcomes
 from c4bench.model.diagnosis import Component
 
 _NICS = [f"h{host}/{nic}" for host in range(4) for nic in range(2)]
@@ -16,13 +16,13 @@ _RATE_BPS = 10e9
 
 
 def _left(suspects, plan, faulty):
-    return remaining(suspects, plan.flows, [faulty in probe.crosses for probe in plan.flows])
+    return remaining_suspects(suspects, plan.flows, [faulty in probe.crosses for probe in plan.flows])
 
 
 @given(st.permutations([_PATH, _SENDER, _RECEIVER]))
 def test_ring_suspects_are_told_apart_by_two_probes(suspects):
     """Path, sender and receiver need two flows with a third NIC, and the answers leave the one that is faulty."""
-    plan = plan_probes(suspects, _NICS, Paths(), _RATE_BPS)
+    plan = plan_probes(suspects, _NICS, ProbePaths(), _RATE_BPS)
     assert len(plan.flows) == 2
     assert all(len(group) == 1 for group in plan.inseparable)
     for faulty in suspects:
@@ -31,7 +31,7 @@ def test_ring_suspects_are_told_apart_by_two_probes(suspects):
 
 def test_third_nic_shares_neither_suspect():
     """Triangulation goes by a NIC on another host than both ends."""
-    plan = plan_probes([_PATH, _SENDER, _RECEIVER], _NICS, Paths(), _RATE_BPS)
+    plan = plan_probes([_PATH, _SENDER, _RECEIVER], _NICS, ProbePaths(), _RATE_BPS)
     for flow in plan.flows:
         hosts = {flow.source.partition("/")[0], flow.destination.partition("/")[0]}
         assert len(hosts) == 2
@@ -40,13 +40,13 @@ def test_third_nic_shares_neither_suspect():
 
 def test_finding_elsewhere_is_kept_out_of_it():
     """A NIC with a finding of its own is no third party."""
-    plan = plan_probes([_PATH, _SENDER, _RECEIVER], _NICS, Paths(), _RATE_BPS, avoid={"h2/0", "h2/1"})
+    plan = plan_probes([_PATH, _SENDER, _RECEIVER], _NICS, ProbePaths(), _RATE_BPS, avoid={"h2/0", "h2/1"})
     assert not any("h2/" in flow.source + flow.destination for flow in plan.flows)
 
 
 def test_two_hosts_alone_cannot_tell_and_it_says_so():
     """Without a third NIC every flow crosses both ends: they stay together and no probe is wasted."""
-    plan = plan_probes([_SENDER, _RECEIVER], ["h0/0", "h1/0"], Paths(), _RATE_BPS)
+    plan = plan_probes([_SENDER, _RECEIVER], ["h0/0", "h1/0"], ProbePaths(), _RATE_BPS)
     assert plan.inseparable == (frozenset({_SENDER, _RECEIVER}),)
     assert plan.flows == ()
 
@@ -56,7 +56,7 @@ def test_link_and_switch_port_are_triangulated():
     rail = {(a, b, 7): (f"up-{a}", "spine", f"down-{b}") for a in _NICS for b in _NICS if a[:2] != b[:2]}
     rail["h2/0", "h3/0", 7] = ("up-h2/0", "down-h3/0")
     suspects = [Component("link", "spine"), Component("link", "up-h0/0"), Component("nic", "h0/0", "tx"), _PATH]
-    plan = plan_probes(suspects, _NICS, Paths(rail), _RATE_BPS)
+    plan = plan_probes(suspects, _NICS, ProbePaths(rail), _RATE_BPS)
     # The cable and the NIC carry the same flows: only a look at their counters can tell.
     together = frozenset({Component("link", "up-h0/0"), Component("nic", "h0/0", "tx")})
     assert together in plan.inseparable
@@ -68,7 +68,7 @@ def test_what_crosses_a_link_to_a_switch_clears_both():
     rail = {(a, b, 7): ("spine",) for a in _NICS for b in _NICS if a[:2] != b[:2]}
     lost = Component("link", "lost")
     suspects = [Component("link", "spine"), Component("switch", "spine"), lost]
-    plan = plan_probes(suspects, _NICS, Paths(rail), _RATE_BPS)
+    plan = plan_probes(suspects, _NICS, ProbePaths(rail), _RATE_BPS)
     assert _left(suspects, plan, lost) == {lost}
 
 
@@ -76,22 +76,22 @@ def test_what_crosses_a_link_to_a_switch_clears_both():
 def test_probes_share_the_fabric_politely(nics):
     """However many flows are asked for, together they take 1 % of a NIC."""
     suspects = [Component("nic", nic, "tx") for nic in nics]
-    plan = plan_probes(suspects, _NICS, Paths(), _RATE_BPS)
+    plan = plan_probes(suspects, _NICS, ProbePaths(), _RATE_BPS)
     assert math.fsum(flow.rate_bps for flow in plan.flows) <= 0.01 * _RATE_BPS * (1 + 1e-9)
 
 
 def test_contradiction_leaves_nobody():
     """Answers that no single fault gives leave no suspect; missing ones refute nobody."""
     suspects = [_PATH, _SENDER, _RECEIVER]
-    plan = plan_probes(suspects, _NICS, Paths(), _RATE_BPS)
-    assert remaining(suspects, plan.flows, [True] * len(plan.flows)) == frozenset()
-    assert remaining(suspects, plan.flows, [None] * len(plan.flows)) == set(suspects)
+    plan = plan_probes(suspects, _NICS, ProbePaths(), _RATE_BPS)
+    assert remaining_suspects(suspects, plan.flows, [True] * len(plan.flows)) == frozenset()
+    assert remaining_suspects(suspects, plan.flows, [None] * len(plan.flows)) == set(suspects)
 
 
 def test_a_path_is_probed_on_the_way_that_traffic_takes():
     """Only the source port that is in use tells of a pair's path; of two that are known the other crosses its NICs."""
     used = {("h0/0", "h1/0"): {9}}
-    paths = Paths({("h0/0", "h1/0", port): (f"spine{port}",) for port in (8, 9)}, used)
+    paths = ProbePaths({("h0/0", "h1/0", port): (f"spine{port}",) for port in (8, 9)}, used)
     assert paths.flows(("h0/0", "h1/0")) == [("h0/0", "h1/0", 9)]
     assert _PATH in paths.touched(("h0/0", "h1/0", 9)).crossed
     assert _PATH not in paths.touched(("h0/0", "h1/0", 8)).crossed
@@ -101,15 +101,15 @@ def test_a_path_is_probed_on_the_way_that_traffic_takes():
 def test_acknowledgements_may_be_as_late_as_data():
     """A NIC that sends late delays what it receives as well, by the answers: that accuses no path."""
     suspects = [Component("nic", "h1/0", "tx"), Component("path", "h1/0>h2/0"), _PATH]
-    plan = plan_probes(suspects, _NICS, Paths(), _RATE_BPS)
+    plan = plan_probes(suspects, _NICS, ProbePaths(), _RATE_BPS)
     late = [suspects[0] in (*probe.crosses, *probe.returns) for probe in plan.flows]
-    assert remaining(suspects, plan.flows, late) == {suspects[0]}
+    assert remaining_suspects(suspects, plan.flows, late) == {suspects[0]}
 
 
 @pytest.mark.parametrize("others", [[_PATH], [_PATH, Component("path", "h0/0>h2/0")]])
 def test_where_one_suspect_could_make_all_probes_slow_another_is_sent(others):
     """A last probe goes by that has to do with none of them, to hold the others against."""
-    plan = plan_probes([_SENDER, *others], _NICS, Paths(), _RATE_BPS)
+    plan = plan_probes([_SENDER, *others], _NICS, ProbePaths(), _RATE_BPS)
     assert [bool(flow.crosses) for flow in plan.flows] == [True] * len(others) + [False]
     assert plan.flows[-1].returns == ()
 
@@ -117,6 +117,6 @@ def test_where_one_suspect_could_make_all_probes_slow_another_is_sent(others):
 @given(times=st.floats(1.1, 10.0), best=st.floats(0.96, 1.0))
 def test_a_probe_is_bad_if_it_is_as_slow_as_what_is_sought(times, best):
     """What is nearer to the fault than to the best probe is bad; what failed is; busy probes tell nothing."""
-    assert shown([best, best / times, 0.0], times) == (False, True, True)
+    assert probe_outcomes([best, best / times, 0.0], times) == (False, True, True)
     busy = 0.99 / math.sqrt(times)
-    assert shown([busy, busy / 2], times) == (None, None)
+    assert probe_outcomes([busy, busy / 2], times) == (None, None)

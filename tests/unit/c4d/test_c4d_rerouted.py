@@ -5,7 +5,7 @@ import pytest
 from c4d_telemetry import MIX
 
 from c4bench.c4d.detector import Detector
-from c4bench.model.recording import WaysLearnt
+from c4bench.model.recording import PathsLearnt
 from c4bench.sim.job import simulate
 from c4bench.sim.model import SimFault, SimFaultKind, SimJob
 
@@ -27,7 +27,7 @@ def _ways(windows, moved, shared):
     ends = {(one.rank, one.peer): one for window in windows for one in window.conns}
     hops = {pair: "met" if pair == shared else f"{one.source}>{one.destination}" for pair, one in ends.items()}
     ways = [(one.source, one.destination, one.source_port, (hops[pair],)) for pair, one in ends.items()]
-    return WaysLearnt(0.0, (*ways, (ends[moved].source, ends[moved].destination, 50_000, ("met",))))
+    return PathsLearnt(0.0, (*ways, (ends[moved].source, ends[moved].destination, 50_000, ("met",))))
 
 
 def _named(*faults, until_s, moved=(4, 1), shared=None):

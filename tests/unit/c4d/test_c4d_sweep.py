@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from c4bench.c4d.sweep import slow_nics, sweep, unexplained
 from c4bench.model.fabric import Nic
-from c4bench.model.recording import Swept
+from c4bench.model.recording import ProbeSweep
 
 RATE_BPS = 1e10
 
@@ -22,7 +22,7 @@ def swept(found, slow, luck=None):
         1 / max(slow.get((probe.source, "tx"), 1.0), slow.get((probe.destination, "rx"), 1.0)) for probe in probes
     ]
     shares = [share * (luck(number) if luck else 1.0) for number, share in enumerate(shares)]
-    return Swept(7.0, "job", probes, tuple(shares))
+    return ProbeSweep(7.0, "job", probes, tuple(shares))
 
 
 def both(nic, times):

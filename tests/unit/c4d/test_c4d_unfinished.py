@@ -6,7 +6,7 @@ from c4d_telemetry import comm, conn, file
 
 from c4bench.c4d.clocks import HostClocks
 from c4bench.c4d.job_view import JobView
-from c4bench.c4d.unfinished import unfinished
+from c4bench.c4d.unfinished import in_flight_costs
 
 # The host's clock is ahead of the master's.
 AHEAD_S, NOW_S, SINCE_S = 5.0, 20.0, 19.2
@@ -20,7 +20,7 @@ def costs(*conns):
     file(job, NOW_S, conns=conns)
     clocks.arrived("h0", NOW_S - 0.1, NOW_S)
     clocks.observe(NOW_S - AHEAD_S)
-    return unfinished(job, clocks, {CELL: 1000.0, OTHER: 1000.0})
+    return in_flight_costs(job, clocks, {CELL: 1000.0, OTHER: 1000.0})
 
 
 def under_way(peer, messages, *, since_s=SINCE_S, progress_s=0.0):

@@ -2,7 +2,7 @@
 
 import random
 
-from c4bench.c4d.wandering import Wandering
+from c4bench.c4d.wandering import IntermittentStragglers
 
 STALL_S = 1.0
 PERIOD_S = 0.15
@@ -16,7 +16,7 @@ def judged(wandering, op, late, members, period_s=PERIOD_S):
 
 def test_the_same_rank_again_and_again_is_found_once():
     """Of eight members one is late every fourth operation: nine times are beyond chance, and it is said once."""
-    wandering, found = Wandering(), []
+    wandering, found = IntermittentStragglers(), []
     for op in range(120):
         found += [(op, *item) for item in judged(wandering, op, [5] if op % 4 == 0 else [], range(8)).items()]
     assert found == [(32, 5, 9)]
@@ -25,13 +25,13 @@ def test_the_same_rank_again_and_again_is_found_once():
 
 def test_lateness_that_lasts_is_one_episode():
     """A single long delay is one event, however many operations it covers."""
-    wandering = Wandering()
+    wandering = IntermittentStragglers()
     assert not any(judged(wandering, op, [3] if op % 40 < 6 else [], range(8)) for op in range(40 * 8))
 
 
 def test_what_outlasts_any_benign_stall_is_another_episode():
     """Every third operation is in time; of two late ones in a row, each most of a stall long, both count."""
-    wandering, found = Wandering(), []
+    wandering, found = IntermittentStragglers(), []
     for op in range(30):
         found += [(op, *item) for item in judged(wandering, op, [5] if op % 3 else [], range(8), 0.87).items()]
     assert found == [(13, 5, 9)]
@@ -39,7 +39,7 @@ def test_what_outlasts_any_benign_stall_is_another_episode():
 
 def test_unevenness_that_befalls_all_alike_is_chance():
     """Ten thousand uneven operations of members drawn at random name nobody."""
-    draw, wandering = random.Random(1), Wandering()
+    draw, wandering = random.Random(1), IntermittentStragglers()
     assert not any(
         judged(wandering, op, [draw.randrange(8)] if draw.random() < 0.3 else [], range(8)) for op in range(10_000)
     )
@@ -47,7 +47,7 @@ def test_unevenness_that_befalls_all_alike_is_chance():
 
 def test_two_members_need_many_more_times():
     """Where every second event befalls the same one anyway, nine times prove nothing."""
-    wandering, found = Wandering(), {}
+    wandering, found = IntermittentStragglers(), {}
     for op in range(18):
         found |= judged(wandering, op, [1] if op % 2 else [], range(2))
     assert found == {}
@@ -55,7 +55,7 @@ def test_two_members_need_many_more_times():
 
 def test_groups_of_two_count_with_the_whole_job():
     """Eight pairs of ranks take turns; one rank is late every other time, which among sixteen is beyond chance."""
-    wandering, found = Wandering(), {}
+    wandering, found = IntermittentStragglers(), {}
     for step in range(24):
         for pair in range(8):
             late = [5] if pair == 2 and step % 2 else []
@@ -65,7 +65,7 @@ def test_groups_of_two_count_with_the_whole_job():
 
 def test_one_delay_in_two_groups_is_one_episode():
     """A rank that is late in its tensor group and then in its data group was late once."""
-    wandering = Wandering()
+    wandering = IntermittentStragglers()
     for step in range(40 * 8):
         for members in ([0, 1], [2, 3], [0, 2], [1, 3]):
             assert judged(wandering, step, [0] if step % 40 < 6 and 0 in members else [], members) == {}

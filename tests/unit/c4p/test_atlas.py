@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from c4bench.c4p.atlas import Answer, Atlas
+from c4bench.c4p.atlas import PathTrace, Atlas
 from c4bench.errors import UsageError
 from c4bench.model.fabric import Path
 
@@ -28,7 +28,7 @@ def test_silence_is_no_path(silent):
 
 def test_unknown_pairs_have_no_paths():
     """A pair that was never probed, or never answered, has no path; a probed one is still listed."""
-    atlas = Atlas.from_answers([Answer("s", "d", 7, (None,))])
+    atlas = Atlas.from_answers([PathTrace("s", "d", 7, (None,))])
     assert atlas.paths("s", "d") == atlas.paths("d", "s") == ()
     assert atlas.pairs == (("s", "d"),)
 

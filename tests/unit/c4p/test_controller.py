@@ -4,12 +4,12 @@ import msgspec
 import pytest
 
 from c4bench.bench.fabrics import clos
-from c4bench.c4p.controller import Controller
-from c4bench.c4p.health import Health, Patience
+from c4bench.c4p.controller import PathController
+from c4bench.c4p.health import LinkHealth, HoldDown
 from c4bench.c4p.policy import PathPolicy
 from c4bench.model.diagnosis import Component, Diagnosis, ProbeFlow, Syndrome
 from c4bench.model.fabric import Flow
-from c4bench.model.seat import Seat, seat
+from c4bench.model.seat import QpAddress, parse
 from c4bench.model.telemetry import ConnRecord
 from c4bench.steer.suspects import narrowed
 
@@ -55,7 +55,7 @@ def flows(count=8, qps=1, job="j"):
 
 
 def running(world, live, now_s=0.0, **policy):
-    controller = Controller(PathPolicy(**policy))
+    controller = PathController(PathPolicy(**policy))
     controller.join(live)
     controller.learn(world.traces(controller.pairs()), now_s)
     return controller
@@ -68,7 +68,7 @@ def spines(controller, live):
 def test_flows_of_before_the_atlas_are_adopted():
     """What came up without C4P runs on ECMP, and is planned for once there is an atlas."""
     live, world = flows(), World()
-    controller = Controller()
+    controller = PathController()
     controller.join(live)
     assert {controller.port(flow.id) for flow in live} == {0}
     controller.learn(world.traces(controller.pairs()), 0.0)
@@ -305,7 +305,7 @@ def test_a_flow_at_a_stand_is_looked_at_at_once():
 
 def test_hysteresis_grows_with_each_loss():
     """A link that comes and goes waits twice as long after each loss, and is forgiven in time."""
-    health = Health(Patience(calm_s=1.0, memory_s=60.0))
+    health = LinkHealth(HoldDown(calm_s=1.0, memory_s=60.0))
     health.lose(["x"], 0.0)
     health.hear(["x"], 1.0)
     assert health.due(1.9) == set()
@@ -321,8 +321,8 @@ def test_hysteresis_grows_with_each_loss():
 
 def test_a_flow_id_tells_its_qp():
     """The id of a communicator's flow is taken apart, whatever slashes the communicator's name has."""
-    assert seat(Flow("j/j:data/0>1/3>4/1.2", "j", "a", "b", 1.0)) == Seat("j:data/0>1", 3, 4, 1, 2)
-    assert seat(Flow("anything", "j", "a", "b", 1.0)) is None
+    assert parse(Flow("j/j:data/0>1/3>4/1.2", "j", "a", "b", 1.0)) == QpAddress("j:data/0>1", 3, 4, 1, 2)
+    assert parse(Flow("anything", "j", "a", "b", 1.0)) is None
 
 
 def test_all_qps_carry():
@@ -341,7 +341,7 @@ def test_a_stale_atlas_is_learnt_anew_before_it_is_used():
     """What was saved is planned with while it is fresh; older than the policy allows, its pairs have to be learnt."""
     world, live = World(), flows(count=2)
     saved = running(world, live, now_s=1000.0).knowledge
-    controller = Controller(PathPolicy(fresh_s=600.0))
+    controller = PathController(PathPolicy(fresh_s=600.0))
     controller.recall(saved)
     assert controller.unsure(live, 1500.0) == ()
     assert set(controller.unsure(live, 1700.0)) == set(saved.pairs)
@@ -353,7 +353,7 @@ def test_each_direction_is_planned_by_its_own_paths():
     """Where only one direction has known paths, as behind a one-way filter, it is planned, and the other is named."""
     world = World()
     there, back = flows(count=1)[0], Flow("j/j:data/8>0/0.0", "j", "h8/0", "h0/0", RATE)
-    controller = Controller()
+    controller = PathController()
     controller.learn(world.traces([("h0/0", "h8/0")]) | {("h8/0", "h0/0", port): (None,) for port in PORTS}, 0.0)
     controller.join([there, back])
     assert controller.port(there.id) in PORTS

@@ -2,7 +2,7 @@
 
 import pytest
 
-from c4bench.c4p.crews import crews
+from c4bench.c4p.crews import assign_idle_qps
 from c4bench.model.fabric import Flow
 
 
@@ -23,7 +23,7 @@ def qps(connection, *shares):
 def test_spare_qps_join_those_with_most(shares, leaders):
     """What the busiest of a connection's QPs carries is made as little as whole QPs allow."""
     flows, given = qps("x", *shares)
-    found = crews(given, flows)
+    found = assign_idle_qps(given, flows)
     assert [found[flow.id].leader for flow in flows] == [f"x.{leader}" for leader in leaders]
     carried = [sum(part.share for part in found.values() if part.leader == flow.id) for flow in flows]
     assert carried == pytest.approx(shares)
@@ -34,11 +34,11 @@ def test_connections_do_not_help_each_other():
     one, shares = qps("x", 0.0, 1.0)
     other, more = qps("y", 1.0, 0.0)
     unknown, _ = qps("z", 0.0, 0.0)
-    found = crews(shares | more, [*one, *other, *unknown])
+    found = assign_idle_qps(shares | more, [*one, *other, *unknown])
     assert {flow: part.leader for flow, part in found.items()} == {
         "x.0": "x.1",
         "x.1": "x.1",
         "y.0": "y.0",
         "y.1": "y.0",
     }
-    assert crews({"z.0": 0.0, "z.1": 0.0}, unknown) == {}
+    assert assign_idle_qps({"z.0": 0.0, "z.1": 0.0}, unknown) == {}

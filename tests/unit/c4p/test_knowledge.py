@@ -2,7 +2,7 @@
 
 import pytest
 
-from c4bench.c4p.knowledge import Knowledge
+from c4bench.c4p.knowledge import PathKnowledge
 from c4bench.errors import UsageError
 
 PAIR = ("h0/0", "h1/0")
@@ -10,7 +10,7 @@ UP, OVER = ("leaf", "s0", "h1"), ("leaf", "s1", "h1")
 
 
 def learnt(*ways, now_s=0.0):
-    known = Knowledge()
+    known = PathKnowledge()
     known.learn({(*PAIR, port): hops for port, hops in enumerate(ways, start=1)}, now_s)
     return known
 
@@ -49,16 +49,16 @@ def test_an_unknown_pair_is_infinitely_old():
 def test_saved_and_read_again():
     """The document holds everything; another is refused in a line."""
     known = learnt(UP, OVER)
-    again = Knowledge.from_json(known.to_json())
+    again = PathKnowledge.from_json(known.to_json())
     assert again.to_json() == known.to_json()
     assert again.atlas().to_json() == known.atlas().to_json()
     with pytest.raises(UsageError, match="learn them anew"):
-        Knowledge.from_json(b"{}")
+        PathKnowledge.from_json(b"{}")
 
 
 def test_what_was_known_earlier_keeps_its_age():
     """Recalled pairs are as old as when they were saved; what has been learnt since stays."""
-    known = Knowledge()
+    known = PathKnowledge()
     known.learn({("h1/0", "h0/0", 1): UP}, 90.0)
     saved = learnt(UP)
     saved.learn({("h1/0", "h0/0", 1): OVER}, 1.0)

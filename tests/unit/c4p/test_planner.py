@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from oneshot import plan, unplaced
 
 from c4bench.c4p import Atlas
-from c4bench.c4p.atlas import Answer
+from c4bench.c4p.atlas import PathTrace
 from c4bench.c4p.conditions import Conditions
 from c4bench.c4p.exact import least_worst_load
 from c4bench.c4p.metrics import jain_index, link_loads, max_mean_ratio
@@ -30,7 +30,7 @@ def hops(source, destination, spine, hosts_per_leaf):
 def atlas(hosts, hosts_per_leaf, spines):
     """An atlas in which every pair has its own order of spines over the source ports, and each spine two ports."""
     answers = [
-        Answer(
+        PathTrace(
             nic(source),
             nic(target),
             49152 + port,

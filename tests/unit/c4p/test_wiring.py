@@ -1,12 +1,12 @@
 import pytest
 
 from c4bench.bench.fabrics import clos, planes
-from c4bench.c4p.atlas import Answer, Atlas
+from c4bench.c4p.atlas import PathTrace, Atlas
 from c4bench.c4p.conditions import Conditions
 from c4bench.c4p.coverage import Gap, gaps
 from c4bench.c4p.findings import no_route, shortages
 from c4bench.c4p.metrics import evenness, link_loads, optimum_fraction
-from c4bench.c4p.wiring import Link, Mismatch, compare, infer, misplaced, tiers
+from c4bench.c4p.wiring import Link, Miscabling, compare, infer, misplaced, tiers
 from c4bench.model.fabric import Flow, Path, Placement
 
 
@@ -60,7 +60,7 @@ def test_a_miscabled_nic_is_reported():
     declared = infer(every_pair(built), names(built))
     found = infer(every_pair(swapped), names(built) | names(swapped))
     assert compare(declared, declared) == ()
-    assert Mismatch("h1/0", "leaf0", "leaf1") in compare(declared, found)
+    assert Miscabling("h1/0", "leaf0", "leaf1") in compare(declared, found)
     assert "h1/0 is cabled to leaf1, declared is leaf0" in " ".join(map(str, compare(declared, found)))
 
 
@@ -70,7 +70,7 @@ def test_a_nic_on_another_leaf_than_the_inventory_says():
     swapped = built._replace(leaf_of=built.leaf_of | {"h1/0": 1})
     declared = {nic: f"leaf{leaf}" for nic, leaf in built.leaf_of.items()}
     assert misplaced(infer(every_pair(built)), declared) == ()
-    assert misplaced(infer(every_pair(swapped)), declared) == (Mismatch("h1/0", "leaf0", "leaf1"),)
+    assert misplaced(infer(every_pair(swapped)), declared) == (Miscabling("h1/0", "leaf0", "leaf1"),)
     # What nothing is declared of is nowhere wrong.
     assert misplaced(infer(every_pair(swapped)), {}) == ()
 
@@ -80,8 +80,8 @@ def test_a_missing_link_is_reported():
     fabric = clos(4, 2, 2)
     cut = fabric._replace(missing=frozenset({(0, 1)}))
     whole, less = infer(every_pair(fabric), names(fabric)), infer(every_pair(cut), names(fabric))
-    assert Mismatch("leaf0", "spine1", None) in compare(whole, less)
-    assert Mismatch("leaf0", None, "spine1") in compare(less, whole)
+    assert Miscabling("leaf0", "spine1", None) in compare(whole, less)
+    assert Miscabling("leaf0", None, "spine1") in compare(less, whole)
 
 
 def test_tiers_count_from_the_nics():
@@ -129,7 +129,7 @@ def test_a_way_that_no_port_reaches_is_named():
     fabric = clos(4, 2, 3)
     pairs = [("h0/0", "h2/0"), ("h1/0", "h3/0")]
     answers = [
-        Answer(source, destination, 49152 + spine, fabric.hops(source, destination, spine))
+        PathTrace(source, destination, 49152 + spine, fabric.hops(source, destination, spine))
         for source, destination in pairs
         for spine in range(3)
         if (source, spine) != ("h0/0", 1)
@@ -163,8 +163,8 @@ def test_full_coverage_has_no_gaps():
 def test_no_route_says_why(ends, conditions, reason):
     """A flow without a way is told what stands in it."""
     fabric = clos(4, 2, 2)
-    answers = [Answer("h0/0", "h2/0", n, fabric.hops("h0/0", "h2/0", n)) for n in range(2)]
-    atlas = Atlas.from_answers([*answers, Answer("quiet", "h0/0", 1, (None,))])
+    answers = [PathTrace("h0/0", "h2/0", n, fabric.hops("h0/0", "h2/0", n)) for n in range(2)]
+    atlas = Atlas.from_answers([*answers, PathTrace("quiet", "h0/0", 1, (None,))])
     said = no_route(Flow("f", "a", *ends, 1.0), atlas, conditions)
     assert said.startswith(f"flow f has no route from {ends[0]} to {ends[1]} and is left to ECMP: {reason}")
 

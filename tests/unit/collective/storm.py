@@ -4,12 +4,12 @@ import time
 
 import numpy as np
 
-from c4bench.collective.resilient.patience import Patience
+from c4bench.collective.resilient.patience import FailureTimeouts
 from c4bench.verbs.transport import TransportProfile
 
 SMALL = {"chunk_bytes": 1024, "staging_bytes": 8192}
 # A millisecond here is what ten are on a fabric.
-QUICK = Patience(
+QUICK = FailureTimeouts(
     tick_s=0.001,
     quiet_s=0.01,
     hold_s=0.004,

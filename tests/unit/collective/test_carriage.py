@@ -4,14 +4,14 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from c4bench.collective.carriage import MOST_FINER, Carriage
+from c4bench.collective.carriage import MOST_FINER, ChannelSplit
 
 _PACKET_BYTES = 4096
 
 
 @given(
     carriage=st.builds(
-        Carriage,
+        ChannelSplit,
         st.lists(st.integers(0, 100), min_size=1, max_size=8).filter(any).map(tuple),
         st.integers(64, 8192).map(lambda lines: 64 * lines),
         st.integers(1, 16),

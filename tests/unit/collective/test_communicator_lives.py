@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from c4bench.collective.errors import CollectiveError
-from c4bench.collective.ring_reader import read_ring
+from c4bench.collective.ring_reader import read_telemetry_file
 
 SMALL = {"chunk_bytes": 1024, "staging_bytes": 4096}
 
@@ -21,7 +21,7 @@ def test_qps_share_a_connection_by_weight(world, weights):
             array = np.arange(30000)
             comm.all_reduce(array)
             np.testing.assert_array_equal(array, 2 * np.arange(30000))
-        return [conn.size_bytes for conn in read_ring(made.path(comm.rank)).conns]
+        return [conn.size_bytes for conn in read_telemetry_file(made.path(comm.rank)).conns]
 
     for carried in made.run(work):
         total = sum(carried)
@@ -66,7 +66,7 @@ def test_a_connection_moves_between_operations(world):
     def work(comm):
         comm.barrier()
         comm.move(1 - comm.rank, 0, 0xC777)
-        recorded = read_ring(made.path(comm.rank)).conns[0].source_port
+        recorded = read_telemetry_file(made.path(comm.rank)).conns[0].source_port
         comm.barrier()
         return recorded
 
@@ -116,7 +116,7 @@ def test_recording_can_be_turned_off(world):
         return float(array.sum())
 
     assert made.run(work) == [20.0, 20.0]
-    assert read_ring(made.path(0)).comms == ()
+    assert read_telemetry_file(made.path(0)).comms == ()
 
 
 def test_what_comes_before_an_operation_comes_before_each(world):

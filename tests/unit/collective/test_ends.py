@@ -6,8 +6,8 @@ import pytest
 from c4bench.collective.ends import Arrival, cut_staging
 from c4bench.collective.memory import Buffer
 from c4bench.collective.ring_entries import ConnName
-from c4bench.collective.silence import Silence
-from c4bench.collective.ways import WayInlet
+from c4bench.collective.silence import NullRecorder
+from c4bench.collective.ways import MultiQpReceiveEndpoint
 from c4bench.collective.wire import MAILBOX_BYTES, Grant, SendingEnd, Signature
 from c4bench.verbs.loopback import LoopbackPort, Network
 from c4bench.verbs.transport import PATIENT, Remote
@@ -23,8 +23,8 @@ def inlet():
         other.connect(Remote("::1", one.qp_num), receives=100)
     outbox, staging, mailbox = Buffer([port], MAILBOX_BYTES), Buffer([port], 4096), Buffer([port], MAILBOX_BYTES)
     end = SendingEnd([Remote("::1", one.qp_num) for one in far], mailbox.address, mailbox.region.rkey)
-    records = [Silence().arrivals(ConnName(0, 1, "a", "b", one.qp_num)) for one in far]
-    made = WayInlet(1, list(near), outbox, staging, end, records)
+    records = [NullRecorder().arrivals(ConnName(0, 1, "a", "b", one.qp_num)) for one in far]
+    made = MultiQpReceiveEndpoint(1, list(near), outbox, staging, end, records)
     made.staging = staging
     yield made
     port.close()

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from c4bench.collective import lanes, schedule
 from c4bench.collective.arrays import reducing
-from c4bench.collective.folding import Held, Sides, fold_lane
+from c4bench.collective.folding import Held, Sides, fold_transfer
 from c4bench.collective.lanes import Place
 
 
@@ -29,7 +29,7 @@ class Rank:
             self.array[home] = np.arange(items)[home] * sum(even + 1 for even in sides.evens)
         self.spare = np.zeros(len(sides.odds) * -(-items // len(sides.evens)), np.int64)
         self.outlets, self.inlets = ({peer: End(peer) for peer in range(size)} for _ in range(2))
-        self.lane = fold_lane(
+        self.lane = fold_transfer(
             rank,
             sides,
             homes,

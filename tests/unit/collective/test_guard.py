@@ -1,7 +1,7 @@
 """What a rank tells the others of a communicator when it cannot go on."""
 
 from c4bench.collective.errors import CollectiveError
-from c4bench.collective.guard import Guard
+from c4bench.collective.guard import FailureGuard
 from c4bench.model.telemetry import Failure
 
 
@@ -18,7 +18,7 @@ class Told:
 def told(error):
     """What rank 2 of communicator `dp` tells of an error."""
     rendezvous = Told()
-    Guard("dp", 2, rendezvous).abandon(error)
+    FailureGuard("dp", 2, rendezvous).abandon(error)
     return rendezvous.failures
 
 

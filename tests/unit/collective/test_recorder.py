@@ -13,7 +13,7 @@ import pytest
 from c4bench.collective import ring_layout as layout
 from c4bench.collective.recorder import Recorder
 from c4bench.collective.ring_entries import ConnName
-from c4bench.collective.ring_reader import read_owner, read_ring
+from c4bench.collective.ring_reader import read_owner, read_telemetry_file
 from c4bench.errors import UsageError
 from c4bench.model.telemetry import CommRecord, Member
 
@@ -39,8 +39,8 @@ def test_records_come_back_as_written(tmp_path):
         arrivals = recorder.arrivals(ConnName(index, 0, "h0/0", "h1/0", 23))
         arrivals.arrived(7)
         arrivals.store()
-        ring = read_ring(tmp_path / "r")
-        running = read_ring(tmp_path / "r", now_s=5.0)
+        ring = read_telemetry_file(tmp_path / "r")
+        running = read_telemetry_file(tmp_path / "r", now_s=5.0)
     assert ring.comms == (COMM,)
     assert (ring.ops[0].seq, ring.ops[0].rank, ring.ops[0].kind, ring.ops[0].awaits) == (3, 1, "all_reduce", (0, 2))
     assert (ring.ops[0].entered_s, ring.ops[0].finished_s) == (5.0, 0.0)
@@ -91,7 +91,7 @@ def test_reader_never_sees_a_mixture_under_fire(tmp_path):
 
         thread = threading.Thread(target=write)
         thread.start()
-        seen = [read_ring(tmp_path / "r").conns[0] for _ in range(20)]
+        seen = [read_telemetry_file(tmp_path / "r").conns[0] for _ in range(20)]
         stop.set()
         thread.join()
     assert all(record.size_bytes == record.messages * 7 for record in seen)
@@ -112,7 +112,7 @@ recorder.operation(index, 0, "barrier", "ring", "uint8", 0, 10**9).store()
 os.kill(os.getpid(), signal.SIGKILL)
 """
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == -signal.SIGKILL
-    (op,) = read_ring(tmp_path / "r").ops
+    (op,) = read_telemetry_file(tmp_path / "r").ops
     assert (op.kind, op.entered_s, op.finished_s) == ("barrier", 1.0, 0.0)
 
 
@@ -126,7 +126,7 @@ def test_foreign_and_truncated_files_are_refused(tmp_path):
     (tmp_path / "foreign").write_bytes(b"\x7fELF" + whole[4:])
     for name in ("empty", "short", "foreign", "missing"):
         with pytest.raises(UsageError, match=name):
-            read_ring(tmp_path / name)
+            read_telemetry_file(tmp_path / name)
 
 
 def test_damaged_record_is_reported(tmp_path):
@@ -138,7 +138,7 @@ def test_damaged_record_is_reported(tmp_path):
     raw[layout.COMMS_AT + layout.COMM_BYTES + 20] ^= 1
     path.write_bytes(raw)
     with pytest.raises(UsageError, match="damaged at byte"):
-        read_ring(path)
+        read_telemetry_file(path)
 
 
 def test_reader_needs_neither_numpy_nor_pyverbs():
@@ -164,7 +164,7 @@ def test_a_collective_fills_all_layers(world):
     made = world(3, chunk_bytes=1024, staging_bytes=4096)
     made.run(lambda comm: comm.all_reduce(np.zeros(3000, np.float32)))
     for rank in range(3):
-        ring = read_ring(made.path(rank))
+        ring = read_telemetry_file(made.path(rank))
         (op,), (conn,) = ring.ops, ring.conns
         assert 0 < op.entered_s <= op.started_s <= op.finished_s
         assert (op.kind, op.algorithm, op.dtype, op.size_bytes, op.awaits) == (
@@ -184,7 +184,7 @@ def test_a_hang_shows_who_waits_for_whom(world):
     """With a rank missing, its left neighbour waits for its credit, its right one for its data, the rest behind."""
     made = world(4, timeout_s=0.2)
     made.run(lambda comm: comm.rank == 2 or comm.all_reduce(np.zeros(100, np.float32)))
-    rings = [read_ring(made.path(rank), now_s=2e10) for rank in range(4)]
+    rings = [read_telemetry_file(made.path(rank), now_s=2e10) for rank in range(4)]
     assert rings[2].ops == ()
     assert (rings[1].conns[0].peer, rings[1].conns[0].state, rings[1].conns[0].owed) == (2, "credit", 6)
     assert rings[1].conns[0].wait_credit_s > 1e9

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from c4bench.collective.recorder import Recorder
 from c4bench.collective.ring_entries import ConnName
 from c4bench.collective.ring_layout import MAX_RANKS, STATES
-from c4bench.collective.ring_reader import RingReader, read_ring
+from c4bench.collective.ring_reader import TelemetryReader, read_telemetry_file
 from c4bench.model.telemetry import CommRecord, Member
 
 MEMBERS = tuple(Member(rank, f"h{rank}", (f"h{rank}/0",)) for rank in range(2))
@@ -89,12 +89,12 @@ def test_what_was_read_before_changes_nothing(steps):
     """A reader that decodes only what is new tells what a new reader tells, also once the clock was set back."""
     with tempfile.TemporaryDirectory() as folder:
         rank = Rank(Path(folder) / "ring")
-        kept = RingReader(rank.recorder.path)
+        kept = TelemetryReader(rank.recorder.path)
         for step, what, back in steps:
             rank.do(step, what)
             if back is not None:
                 now_s, since_s = rank.now_ns / 1e9, (rank.now_ns - back * STEP_NS) / 1e9
-                new = RingReader(rank.recorder.path)
+                new = TelemetryReader(rank.recorder.path)
                 assert untold(kept.read(now_s, since_s)) == untold(new.read(now_s, since_s))
         rank.recorder.close()
 
@@ -107,7 +107,7 @@ def test_an_operation_may_await_the_last_rank_there_can_be(tmp_path):
         for rank in (0, 7, 8, MAX_RANKS - 1):
             op.awaiting(rank, still=True)
         op.store()
-        assert read_ring(tmp_path / "r").ops[0].awaits == (0, 7, 8, MAX_RANKS - 1)
+        assert read_telemetry_file(tmp_path / "r").ops[0].awaits == (0, 7, 8, MAX_RANKS - 1)
         op.awaiting(MAX_RANKS - 1, still=False)
         op.store()
-        assert read_ring(tmp_path / "r").ops[0].awaits == (0, 7, 8)
+        assert read_telemetry_file(tmp_path / "r").ops[0].awaits == (0, 7, 8)

@@ -16,8 +16,8 @@ from storm import (
     summed,
 )
 
-from c4bench.collective.resilient.pool import Pool
-from c4bench.collective.ring_reader import read_ring
+from c4bench.collective.resilient.pool import ChannelFailover
+from c4bench.collective.ring_reader import read_telemetry_file
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Channel:
 
 def pool(channels, *, spread=True):
     """These share one."""
-    made = Pool(spread=spread)
+    made = ChannelFailover(spread=spread)
     made.outlets += channels
     return made
 
@@ -79,7 +79,7 @@ def test_unlike_nics_carry_by_their_rates(world, resilience):
     def work(comm):
         for count in (1, 1001, 100_001):
             summed(comm, count)
-        conns = read_ring(made.path(comm.rank)).conns
+        conns = read_telemetry_file(made.path(comm.rank)).conns
         return [sum(conn.size_bytes for conn in conns if conn.source.endswith(nic)) for nic in ("/0", "/1")]
 
     for slow, fast in made.run(work):
@@ -99,9 +99,9 @@ def test_shares_follow_the_rates_of_what_is_left(world):
         for step in range(5):
             summed(comm, 10_000, step)
         comm.barrier()
-        before = {conn.source: conn.size_bytes for conn in read_ring(made.path(comm.rank)).conns}
+        before = {conn.source: conn.size_bytes for conn in read_telemetry_file(made.path(comm.rank)).conns}
         summed(comm, 150_000)
-        after = {conn.source: conn.size_bytes for conn in read_ring(made.path(comm.rank)).conns}
+        after = {conn.source: conn.size_bytes for conn in read_telemetry_file(made.path(comm.rank)).conns}
         return [after[nic] - before[nic] for nic in sorted(after)]
 
     for unused, slow, fast in made.run(work):
@@ -116,7 +116,7 @@ def test_several_qps_share_their_nic_until_it_dies(world):
     storm = Storm(made)
 
     def carried(comm):
-        conns = read_ring(made.path(comm.rank)).conns
+        conns = read_telemetry_file(made.path(comm.rank)).conns
         return [sum(c.size_bytes for c in conns if c.qp == qp) for qp in sorted({c.qp for c in conns})]
 
     def work(comm):

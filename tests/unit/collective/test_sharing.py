@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from c4bench.collective.recorder import Recorder
 from c4bench.collective.ring_entries import ConnName
-from c4bench.collective.ring_reader import read_ring
+from c4bench.collective.ring_reader import read_telemetry_file
 from c4bench.model.telemetry import CommRecord, Member
 
 _MEMBERS = tuple(Member(rank, f"h{rank}", (f"h{rank}/0", f"h{rank}/1")) for rank in range(4))
@@ -20,7 +20,7 @@ def _recorded(tmp_path, changes, nics=("h0/0",) * 3):
         conns = [recorder.connection(ConnName(index, 1 + n, nic, f"h{1 + n}/0", n), 0, 0) for n, nic in enumerate(nics)]
         for at_s, peer, outstanding in changes:
             conns[peer].settle("transfer" if outstanding else "idle", outstanding, 0, round(at_s * _SECOND))
-        return read_ring(tmp_path / "r").conns
+        return read_telemetry_file(tmp_path / "r").conns
 
 
 def test_transfers_that_wait_for_each_other_share_the_time(tmp_path):

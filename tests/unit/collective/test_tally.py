@@ -3,14 +3,14 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from c4bench.collective.tally import STRIDES, Tally, roundest
+from c4bench.collective.tally import STRIDES, LatencySums, roundest
 
 _MASK = (1 << 64) - 1
 
 
 def readings(counts, times):
     """What a reader is told that comes by when so many messages have been counted."""
-    tally, told, before = Tally(), [], 0
+    tally, told, before = LatencySums(), [], 0
     for count in counts:
         while tally.count < count:
             tally.add(times[tally.count])

@@ -2,12 +2,12 @@
 
 import pytest
 
-from c4bench.collective.tempo import Tempo
+from c4bench.collective.tempo import Pacer
 
 
 def test_messages_keep_to_the_rate():
     """A message waits until those before it would have been sent; a pause saves nothing up."""
-    tempo = Tempo(8e9, 4)
+    tempo = Pacer(8e9, 4)
     assert tempo.wait_ns(1000) == 0
     tempo.took(500, 1000)
     assert tempo.wait_ns(1100) == 400
@@ -19,7 +19,7 @@ def test_messages_keep_to_the_rate():
 
 def test_messages_follow_what_the_path_carries():
     """On a path of half the NIC's rate messages soon come hardly faster than it carries them, and no slower."""
-    tempo, sent, now_ns, link_free_ns = Tempo(8e9, 4), 0, 0, 0
+    tempo, sent, now_ns, link_free_ns = Pacer(8e9, 4), 0, 0, 0
     on_their_way, gaps_ns, before_ns = [], [], 0
     while sent < 100:
         if len(on_their_way) < 4:
@@ -42,7 +42,7 @@ def test_messages_follow_what_the_path_carries():
 
 def test_a_burst_of_acknowledgements_lets_no_burst_go():
     """Where acknowledgements come all at once, the messages that they release keep their distance."""
-    tempo = Tempo(8e9, 4)
+    tempo = Pacer(8e9, 4)
     for number in range(4):
         tempo.took(1000, 1000 * number)
     for number in range(4):
@@ -53,7 +53,7 @@ def test_a_burst_of_acknowledgements_lets_no_burst_go():
 
 def test_a_path_that_is_faster_again_is_used():
     """Once acknowledgements come as soon as the NIC sends, so do messages."""
-    tempo, now_ns = Tempo(8e9, 4), 0
+    tempo, now_ns = Pacer(8e9, 4), 0
     for took_ns in [20_000] * 20 + [1100] * 40:
         now_ns += tempo.wait_ns(now_ns)
         tempo.took(1000, now_ns)

@@ -4,13 +4,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from c4bench.collective.resilient.patience import Patience
+from c4bench.collective.resilient.patience import FailureTimeouts
 from c4bench.collective.resilient.rail import State
-from c4bench.collective.resilient.spread import Spread
-from c4bench.collective.resilient.watch import Watch
-from c4bench.collective.resilient.words import Ask
+from c4bench.collective.resilient.spread import FailureBroadcast
+from c4bench.collective.resilient.watch import RailMonitor
+from c4bench.collective.resilient.words import SilenceQuery
 
-QUIET_NS = round(Patience().quiet_s * 1e9)
+QUIET_NS = round(FailureTimeouts().quiet_s * 1e9)
 
 
 class Rail:
@@ -43,10 +43,10 @@ def told():
 @pytest.fixture
 def watch(rails, told):
     """It watches one sending edge of rank 6 with these rails."""
-    spread = Spread(6, 8, lambda rank, word: told.append((rank, word)))
+    spread = FailureBroadcast(6, 8, lambda rank, word: told.append((rank, word)))
     edge = SimpleNamespace(rails=rails)
     edges = SimpleNamespace(all=[edge], rails=lambda _=State.UP: [(edge, rail) for rail in rails])
-    return Watch(edges, Patience(), None, spread, [], [])
+    return RailMonitor(edges, FailureTimeouts(), None, spread, [], [])
 
 
 def test_silence_is_asked_of_all_nics_at_once(watch, rails):
@@ -73,7 +73,7 @@ def test_nobody_is_asked_while_all_are_heard(watch, rails):
 def test_silence_has_all_ranks_ask(watch, told):
     """It is passed on to ranks at doubling distances, and soon after to nobody."""
     watch.tick(QUIET_NS)
-    assert told == [(7, Ask()), (0, Ask()), (2, Ask())]
+    assert told == [(7, SilenceQuery()), (0, SilenceQuery()), (2, SilenceQuery())]
     watch.tick(2 * QUIET_NS)
     watch.heard(3 * QUIET_NS)
     assert len(told) == 3
@@ -93,7 +93,7 @@ def test_what_others_have_noticed_is_asked_and_passed_on(watch, rails, told):
 @pytest.mark.parametrize("size", [1, 2, 3, 8, 13])
 def test_word_reaches_every_rank(size):
     """Whoever begins, all ranks are told in as many turns as the size has doublings."""
-    ranks = [Spread(rank, size, lambda to, _: turn.add(to)) for rank in range(size)]
+    ranks = [FailureBroadcast(rank, size, lambda to, _: turn.add(to)) for rank in range(size)]
     heard = {0}
     turn = set()
     for _ in range(max(1, (size - 1).bit_length())):

@@ -7,7 +7,7 @@ import msgspec
 from c4bench.collective.communicator import Communicator
 from c4bench.collective.local import LocalRendezvous
 from c4bench.collective.options import Options
-from c4bench.collective.process import Process
+from c4bench.collective.process import RankProcess
 from c4bench.collective.recorder import Recorder
 from c4bench.model.fabric import Nic
 from c4bench.model.telemetry import Member
@@ -101,7 +101,7 @@ class World:
 
     def join(self, rank, **changed):
         nics = tuple(Nic(f"h{rank}", i, f"rxe{i}", "net", "::1", self.rates[i]) for i in range(len(self.ports[rank])))
-        process = Process("job", nics, self.rendezvous, self.recorders[rank], lambda nic: self.open(rank, nic))
+        process = RankProcess("job", nics, self.rendezvous, self.recorders[rank], lambda nic: self.open(rank, nic))
         options = msgspec.structs.replace(self.options, **changed)
         return Communicator("dp", rank, self.members, process, options)
 

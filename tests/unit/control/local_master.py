@@ -13,7 +13,7 @@ from websockets.asyncio.client import connect
 
 from c4bench.model.agent import AgentConfig
 from c4bench.wire.channel import WebSocketChannel
-from c4bench.wire.messages import Empty, Start, Stop
+from c4bench.wire.messages import Empty, StartRanks, StopRanks
 from c4bench.wire.peer import Handler, Peer
 from c4bench.wire.trust import MASTER, client_context
 
@@ -63,7 +63,7 @@ class Scene:
         """A bare line to the master with a host's certificate."""
         uri = f"wss://{self.address}"
         async with connect(uri, ssl=self.tls(name), server_hostname=MASTER, compression=None) as line:
-            peer = Peer(WebSocketChannel(line), {"start": Handler(Start, agree), "stop": Handler(Stop, agree)})
+            peer = Peer(WebSocketChannel(line), {"start": Handler(StartRanks, agree), "stop": Handler(StopRanks, agree)})
             serving = asyncio.create_task(peer.serve())
             yield peer
             serving.cancel()

@@ -10,9 +10,9 @@ from c4bench.c4d.offline import detect
 from c4bench.c4d.sweep import sweep
 from c4bench.control.detection import Detection
 from c4bench.control.jobs import Job
-from c4bench.model.diagnosis import Component, Loss
+from c4bench.model.diagnosis import Component, NetworkLoss
 from c4bench.model.fabric import MissingLink, Nic
-from c4bench.model.recording import FailureTold, LinksMissing, LossTold, Swept, WaysLearnt
+from c4bench.model.recording import FailureReported, LinksMissing, LossReported, ProbeSweep, PathsLearnt
 from c4bench.model.step import StepOp
 from c4bench.model.telemetry import Failure
 from c4bench.record import RunDirectory
@@ -35,15 +35,15 @@ WAYS = tuple(
     if a != b
 )
 LEARNT = (
-    WaysLearnt(AHEAD_S + 1.0, WAYS),
+    PathsLearnt(AHEAD_S + 1.0, WAYS),
     LinksMissing(AT_S + 0.3, (MissingLink("gone", AT_S - 0.5, AT_S + 0.3, ("up",)),)),
 )
 PATH = SimFault(SimFaultKind.PATH_RATE, 2, ONSET_S, factor=0.6, peer=6)
 RAISED = SimFault(SimFaultKind.RAISED, 5, ONSET_S)
-REFUSED = FailureTold(AT_S, "job", "job.world", Failure(5, "sending failed", "LOC_QP_OP_ERR"))
+REFUSED = FailureReported(AT_S, "job", "job.world", Failure(5, "sending failed", "LOC_QP_OP_ERR"))
 PROBES = tuple(probe for step in sweep(NICS) for probe in step)
-SWEPT = Swept(AT_S, "job", PROBES, tuple(0.8 if "h4/0" in (one.source, one.destination) else 1.0 for one in PROBES))
-LOST = LossTold(AT_S, "job", "job.world", Loss(2, Component("nic", "h2/0"), ONSET_S))
+SWEPT = ProbeSweep(AT_S, "job", PROBES, tuple(0.8 if "h4/0" in (one.source, one.destination) else 1.0 for one in PROBES))
+LOST = LossReported(AT_S, "job", "job.world", NetworkLoss(2, Component("nic", "h2/0"), ONSET_S))
 
 
 def live(fault, *, told=(), learnt=(), beside=False):

@@ -11,12 +11,12 @@ from websockets.asyncio.client import connect
 
 from c4bench.control.client import dial
 from c4bench.deploy import authority
-from c4bench.model.event import Steered
+from c4bench.model.event import SteeringStage
 from c4bench.model.fabric import Host, Nic
 from c4bench.model.steering import Action, Policy
 from c4bench.model.telemetry import CommRecord, Member, RankRecord, Window
 from c4bench.wire.channel import WebSocketChannel
-from c4bench.wire.messages import Empty, Hello, JobSpec, Launch, Result, Start, Stop
+from c4bench.wire.messages import Empty, Hello, JobSpec, LaunchJob, Result, StartRanks, StopRanks
 from c4bench.wire.peer import Handler, Peer
 from c4bench.wire.trust import MASTER
 
@@ -55,7 +55,7 @@ class FakeHost:
         return Empty()
 
     async def run(self, scene):
-        handlers = {"start": Handler(Start, self._start), "stop": Handler(Stop, self._stop)}
+        handlers = {"start": Handler(StartRanks, self._start), "stop": Handler(StopRanks, self._stop)}
         uri = f"wss://{scene.address}"
         async with connect(uri, ssl=scene.tls(self.name), server_hostname=MASTER, compression=None) as line:
             self.peer = Peer(WebSocketChannel(line), handlers)
@@ -98,12 +98,12 @@ def test_a_spare_that_does_not_start_ranks_is_replaced_by_the_next(scene):
             running = [tasks.create_task(host.run(scene)) for host in hosts]
             await asyncio.sleep(0.5)
             async with dial(scene.address, scene.trust, "operator") as master:
-                await master.start(Launch(spec, Policy(hang=Action.RESTART), spares))
+                await master.start(LaunchJob(spec, Policy(hang=Action.RESTART), spares))
                 await asyncio.sleep(0.5)
                 hosts[1].killed.add("j")
                 with contextlib.suppress(StopAsyncIteration):
                     async for event in master.follow():
-                        if isinstance(event, Steered) and event.incident.resumed_s is not None:
+                        if isinstance(event, SteeringStage) and event.incident.resumed_s is not None:
                             break
             for task in running:
                 task.cancel()

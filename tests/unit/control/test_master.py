@@ -23,14 +23,14 @@ from c4bench.deploy import authority
 from c4bench.errors import UnhealthyError
 from c4bench.model.telemetry import Failure, Member, Window
 from c4bench.wire.messages import (
-    Ask,
+    QueryResults,
     Empty,
     Exchange,
     Exchanged,
     Fail,
     Hello,
     JobSpec,
-    Launch,
+    LaunchJob,
     Result,
     Watch,
 )
@@ -98,7 +98,7 @@ def test_an_observer_may_only_look(scene):
 
     async def try_to_start():
         async with dial(scene.address, scene.trust, "observer") as master:
-            await master.start(Launch(JobSpec("j", "learning", (Member(0, "h0", ()),), ())))
+            await master.start(LaunchJob(JobSpec("j", "learning", (Member(0, "h0", ()),), ())))
 
     async def pose():
         async with scene.agent("operator") as peer:
@@ -153,7 +153,7 @@ def test_answers_outlive_the_master(mortal):
             for name, peer in zip(HOSTS, (first, second), strict=True):
                 await peer.call("hello", hello(name), Empty)
             async with dial(mortal.address, mortal.trust, "operator") as master:
-                await master.start(Launch(spec))
+                await master.start(LaunchJob(spec))
             answers = await asyncio.gather(exchange(first, 0), exchange(second, 1))
             await first.call("result", Result("j", 0, {"kind": "done"}, 1), Empty)
             await first.call("fail", Fail("j", "other", Failure(0, "why")), Empty)
@@ -163,7 +163,7 @@ def test_answers_outlive_the_master(mortal):
         async with mortal.agent("h1") as peer, dial(mortal.address, mortal.trust, "operator") as master:
             await peer.call("result", Result("j", 0, {"kind": "done"}, 1), Empty)
             await peer.call("result", Result("j", 1, {"kind": "done"}, 1), Empty)
-            told = await master.ask(Ask("j", "done", 5.0))
+            told = await master.ask(QueryResults("j", "done", 5.0))
             failure = await peer.call("watch", Watch("j", "other"), Failure)
             return await exchange(peer, 1), told, failure
 
@@ -210,14 +210,14 @@ def test_ranks_wait_for_a_master_that_was_killed(mortal):
             await asyncio.to_thread(wait_for, lambda: connected(mortal) == 2)
             async with dial(mortal.address, mortal.trust, "operator") as master:
                 members = tuple(Member(rank, host, ()) for rank, host in enumerate(HOSTS))
-                await master.start(Launch(JobSpec("j", "none", members, ())))
-                await master.ask(Ask("j", "met", WITHIN_S))
+                await master.start(LaunchJob(JobSpec("j", "none", members, ())))
+                await master.ask(QueryResults("j", "met", WITHIN_S))
             await asyncio.to_thread(mortal.kill)
             go.touch()
             await asyncio.sleep(0.7)
             await asyncio.to_thread(mortal.start)
             async with dial(mortal.address, mortal.trust, "operator") as master:
-                told = await master.ask(Ask("j", "done", WITHIN_S))
+                told = await master.ask(QueryResults("j", "done", WITHIN_S))
                 await master.stop("j")
             for task in serving:
                 task.cancel()

@@ -1,6 +1,6 @@
 """Who is missing: after a grace time, said once, with what the others see of the ranks there."""
 
-from c4bench.control.roll import Roll
+from c4bench.control.roll import AgentLiveness
 from c4bench.model.event import AgentBack, AgentMissing
 from c4bench.model.telemetry import ArrivalRecord, Window
 
@@ -15,7 +15,7 @@ def window(host, messages):
 
 def test_an_agent_is_missed_after_the_grace_time_and_once():
     """Not before, not again, and when it is back that is said, too."""
-    roll = Roll((), 0.0, GRACE_S)
+    roll = AgentLiveness((), 0.0, GRACE_S)
     assert roll.came("h1", 1.0) is None
     roll.went("h1", 10.0)
     assert roll.judge(14.9, ["h1"]) == []
@@ -29,7 +29,7 @@ def test_an_agent_is_missed_after_the_grace_time_and_once():
 
 def test_one_that_is_back_in_time_was_never_missing():
     """A master or an agent that restarts is no news."""
-    roll = Roll((), 0.0, GRACE_S)
+    roll = AgentLiveness((), 0.0, GRACE_S)
     roll.went("h1", 10.0)
     assert roll.came("h1", 12.0) is None
     assert roll.judge(100.0, ["h1"]) == []
@@ -37,14 +37,14 @@ def test_one_that_is_back_in_time_was_never_missing():
 
 def test_what_an_earlier_master_expected_is_expected():
     """After a restart everybody has the grace time to come back; who does not is missing."""
-    roll = Roll(("h1", "h2"), 100.0, GRACE_S)
+    roll = AgentLiveness(("h1", "h2"), 100.0, GRACE_S)
     roll.came("h2", 101.0)
     assert [event.host for event in roll.judge(105.0, [])] == ["h1"]
 
 
 def test_an_agent_that_says_goodbye_is_not_expected():
     """Nor missing any more, if it was."""
-    roll = Roll(("h1",), 0.0, GRACE_S)
+    roll = AgentLiveness(("h1",), 0.0, GRACE_S)
     roll.left("h1")
     assert roll.judge(10.0, []) == []
 
@@ -52,10 +52,10 @@ def test_an_agent_that_says_goodbye_is_not_expected():
 def test_ranks_that_still_send_tell_a_lost_agent_from_a_lost_host():
     """Data that arrives elsewhere was posted by a rank that lives; a count that stands still was not."""
     for counts, ranks in (((10, 10), "still"), ((10, 11), "moving"), ((), "still")):
-        roll = Roll((), 0.0, GRACE_S)
+        roll = AgentLiveness((), 0.0, GRACE_S)
         roll.saw(window("h0", 9))
         roll.went("h1", 10.0)
         for count in counts:
             roll.saw(window("h0", count))
         assert [event.ranks for event in roll.judge(15.0, ["h1"])] == [ranks]
-    assert [event.ranks for event in Roll(("h1",), 0.0, GRACE_S).judge(6.0, [])] == ["none"]
+    assert [event.ranks for event in AgentLiveness(("h1",), 0.0, GRACE_S).judge(6.0, [])] == ["none"]

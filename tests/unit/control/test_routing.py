@@ -7,11 +7,11 @@ import pytest
 
 from c4bench.c4p.policy import PathPolicy
 from c4bench.control.counted import in_order
-from c4bench.control.routing import Routing
+from c4bench.control.routing import PathService
 from c4bench.control.switches import PortCount
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.fabric import Flow, Host, Nic
-from c4bench.wire.messages import Empty, Follow, ProbeAnswer, Release, Route
+from c4bench.wire.messages import Empty, FollowGuidance, ProbeAnswer, Release, Route
 
 PORTS = range(50001, 50009)
 HOSTS = tuple(Host(f"h{n}", "", (Nic(f"h{n}", 0, "", "", f"10.0.{n}.1", 1e10),)) for n in range(4))
@@ -50,7 +50,7 @@ class Scene:
         self.spines = ["s0", "s1"]
         self.agents = {host.name: Agent(host.name, self.spines) for host in HOSTS}
         self.reachable = reachable
-        self.routing = Routing({}, self.agent)
+        self.routing = PathService({}, self.agent)
 
     def agent(self, host):
         if not self.reachable:
@@ -115,7 +115,7 @@ def test_without_agents_flows_come_up_on_ecmp_and_are_adopted():
         scene = Scene(reachable=False)
         scene.routing.plan(HOSTS, PORTS)
         assert await scene.routing.route(Route("j", (flow(0, 2),))) == (0,)
-        asked = asyncio.create_task(scene.routing.follow(Follow("j", (flow(0, 2),), (0,), (1.0,))))
+        asked = asyncio.create_task(scene.routing.follow(FollowGuidance("j", (flow(0, 2),), (0,), (1.0,))))
         await asyncio.sleep(0)
         scene.reachable = True
         await scene.routing.learn(HOSTS, PORTS)
@@ -163,7 +163,7 @@ def test_a_master_that_starts_afresh_learns_of_flows_from_their_ranks():
     async def play():
         scene = Scene()
         await scene.routing.learn(HOSTS, PORTS)
-        return await scene.routing.follow(Follow("j", (flow(1, 3),), (0,), (1.0,)))
+        return await scene.routing.follow(FollowGuidance("j", (flow(1, 3),), (0,), (1.0,)))
 
     assert run(play()).ports
 
@@ -176,7 +176,7 @@ def test_a_rank_is_told_when_its_path_has_gone():
         await scene.routing.learn(HOSTS, PORTS)
         (port,) = await scene.routing.route(Route("j", (flow(0, 2),)))
         gone = scene.routing.controller.path(flow(0, 2).id).hops[1]
-        question = asyncio.create_task(scene.routing.follow(Follow("j", (flow(0, 2),), (port,), (1.0,))))
+        question = asyncio.create_task(scene.routing.follow(FollowGuidance("j", (flow(0, 2),), (port,), (1.0,))))
         looking = asyncio.create_task(scene.routing.run())
         await asyncio.sleep(0.05)
         # One spine more than before, and the old one gone: no port leads where it did.
@@ -196,7 +196,7 @@ def test_a_question_about_released_flows_is_answered():
         scene = Scene()
         await scene.routing.learn(HOSTS, PORTS)
         (port,) = await scene.routing.route(Route("j", (flow(0, 2),)))
-        question = asyncio.create_task(scene.routing.follow(Follow("j", (flow(0, 2),), (port,), (1.0,))))
+        question = asyncio.create_task(scene.routing.follow(FollowGuidance("j", (flow(0, 2),), (port,), (1.0,))))
         await asyncio.sleep(0)
         await scene.routing.release(Release("j", (flow(0, 2).id,)))
         await question

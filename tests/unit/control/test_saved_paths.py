@@ -2,7 +2,7 @@
 
 import pytest
 
-from c4bench.c4p.knowledge import Knowledge
+from c4bench.c4p.knowledge import PathKnowledge
 from c4bench.cli.main import main
 from c4bench.control.saved_paths import SavedPaths
 from c4bench.errors import UsageError
@@ -35,7 +35,7 @@ def learnt(now_s=0.0):
             first = f"gate-{source}"
             spine = () if LEAF[source] == LEAF[destination] else (f"spine-{LEAF[source]}", f"down-{LEAF[destination]}")
             traces[source, destination, 49153] = (first, *spine, address[destination])
-    known = Knowledge()
+    known = PathKnowledge()
     known.learn(traces, now_s)
     return known
 

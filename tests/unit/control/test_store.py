@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from c4bench.control.register import Register
-from c4bench.control.rendezvous import Board
-from c4bench.control.store import Answered, Store, Told
+from c4bench.control.register import JobRegistry
+from c4bench.control.rendezvous import RendezvousService
+from c4bench.control.store import FinishedExchange, Store, RankResult
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.diagnosis import Component
 from c4bench.model.fabric import Host, Nic
 from c4bench.model.steering import Action, Policy
 from c4bench.model.telemetry import Member
-from c4bench.wire.messages import Exchange, Exchanged, Hello, JobSpec, Launch, Result, Start
+from c4bench.wire.messages import Exchange, Exchanged, Hello, JobSpec, LaunchJob, Result, StartRanks
 
 
 def spec(name="j", ranks=2):
@@ -48,8 +48,8 @@ def again(tmp_path):
 
 def test_jobs_and_hosts_out_are_known_to_the_next_master(again):
     """Its attempt, policy, spares and incidents' times among them."""
-    register = Register(again(), adopt=True)
-    register.enter(Launch(spec(), Policy(hang=Action.RESTART), (spare("s0"),)))
+    register = JobRegistry(again(), adopt=True)
+    register.enter(LaunchJob(spec(), Policy(hang=Action.RESTART), (spare("s0"),)))
     register.take_out(spare("h1"), Component("nic", "h1/0"), "j", 5.0)
     attempt = register.restart("j", {"h1": spare("s0")}, (), 6.0)
     state = again().state
@@ -65,8 +65,8 @@ def test_a_log_cut_short_anywhere_loses_its_last_line_and_no_more(tmp_path_facto
     """A crash in the midst of a write leaves what was written before, and what is written next is whole."""
     folder = tmp_path_factory.mktemp("state")
     store = Store(folder)
-    entries = [Answered("c", f"k{n}", Exchanged((b"x" * n,))) for n in range(3)]
-    entries += [Told(Result("j", n, {"kind": "k"}, n)) for n in range(3)]
+    entries = [FinishedExchange("c", f"k{n}", Exchanged((b"x" * n,))) for n in range(3)]
+    entries += [RankResult(Result("j", n, {"kind": "k"}, n)) for n in range(3)]
     for entry in entries:
         store.append("j", entry)
     path = folder / "jobs/j.log"
@@ -104,38 +104,38 @@ def test_a_folder_has_one_master(tmp_path):
 
 def test_a_host_that_comes_back_late_is_told_what_is_over(again):
     """Ranks of an attempt that was replaced or ended are to end; those of the present one go on."""
-    register = Register(again(), adopt=True)
-    register.enter(Launch(spec()))
-    assert register.welcome(hello(Start(spec(), (0,)))) == ([], [])
+    register = JobRegistry(again(), adopt=True)
+    register.enter(LaunchJob(spec()))
+    assert register.welcome(hello(StartRanks(spec(), (0,)))) == ([], [])
     register.restart("j", {}, (), 1.0)
-    assert register.welcome(hello(Start(spec(), (0,)))) == ([], ["j"])
+    assert register.welcome(hello(StartRanks(spec(), (0,)))) == ([], ["j"])
     register.over("k")
-    assert register.welcome(hello(Start(spec("k"), (0,)))) == ([], ["k"])
+    assert register.welcome(hello(StartRanks(spec("k"), (0,)))) == ([], ["k"])
 
 
 def test_a_master_without_memory_adopts_or_ends_what_it_finds(again):
     """With a folder of its own it adopts, from the agents' words; one that lives as long as a test ends it."""
-    register = Register(again(), adopt=True)
-    assert register.welcome(hello(Start(spec("j~3"), (0,)))) == ([spec("j~3")], [])
+    register = JobRegistry(again(), adopt=True)
+    assert register.welcome(hello(StartRanks(spec("j~3"), (0,)))) == ([spec("j~3")], [])
     assert register.running("j").spec.id == "j~3"
     assert register.restart("j", {}, (), 1.0).id == "j~4"
-    assert Register(Store(None), adopt=False).welcome(hello(Start(spec(), (0,)))) == ([], ["j"])
+    assert JobRegistry(Store(None), adopt=False).welcome(hello(StartRanks(spec(), (0,)))) == ([], ["j"])
 
 
 @pytest.mark.parametrize(
     ("launch", "words"),
     [
-        (Launch(spec("a~1")), "no name for a job"),
-        (Launch(spec("../a")), "no name for a job"),
-        (Launch(spec("j")), "running already"),
-        (Launch(spec("k"), spares=(spare("h1"),)), "h1 has ranks and cannot be a spare"),
-        (Launch(spec("k", ranks=4)), "h3 is out of service"),
+        (LaunchJob(spec("a~1")), "no name for a job"),
+        (LaunchJob(spec("../a")), "no name for a job"),
+        (LaunchJob(spec("j")), "running already"),
+        (LaunchJob(spec("k"), spares=(spare("h1"),)), "h1 has ranks and cannot be a spare"),
+        (LaunchJob(spec("k", ranks=4)), "h3 is out of service"),
     ],
 )
 def test_what_cannot_be_started_is_refused_and_changes_nothing(again, launch, words):
     """In one line that says what is wrong."""
-    register = Register(again(), adopt=True)
-    register.enter(Launch(spec()))
+    register = JobRegistry(again(), adopt=True)
+    register.enter(LaunchJob(spec()))
     register.take_out(spare("h3"), Component("host", "h3"), "j", 1.0)
     before = register.jobs()
     with pytest.raises(UsageError, match=words):
@@ -145,8 +145,8 @@ def test_what_cannot_be_started_is_refused_and_changes_nothing(again, launch, wo
 
 def test_a_host_put_back_is_a_spare_of_its_job(again):
     """It has left the job's members, and stands by from now on."""
-    register = Register(again(), adopt=True)
-    register.enter(Launch(spec()))
+    register = JobRegistry(again(), adopt=True)
+    register.enter(LaunchJob(spec()))
     register.take_out(spare("h1"), Component("host", "h1"), "j", 1.0)
     register.put_back("h1")
     assert [host.name for host in again().state.jobs["j"].spares] == ["h1"]
@@ -156,7 +156,7 @@ def test_a_host_put_back_is_a_spare_of_its_job(again):
 def test_answers_of_a_running_job_are_remembered_up_to_a_bound(again):
     """The latest thousand; a job that is over is forgotten with its file."""
     store = again()
-    board = Board(store)
+    board = RendezvousService(store)
     board.admit("j")
 
     async def fill():

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from c4bench.control import checkup
-from c4bench.control.sweeps import Sweeps
+from c4bench.control.sweeps import ProbeSweeper
 from c4bench.errors import UnhealthyError
 from c4bench.model.diagnosis import Component, Diagnosis, Syndrome
 from c4bench.model.fabric import Nic
@@ -38,7 +38,7 @@ def attempt(monkeypatch):
             running = SimpleNamespace(spec=SPEC, policy=policy)
             register = SimpleNamespace(present=lambda _: running if present else None)
             detection = SimpleNamespace(hear=lambda attempt, record: heard.append((attempt, record)))
-            sweeps = Sweeps(SimpleNamespace(register=register, detection=detection))
+            sweeps = ProbeSweeper(SimpleNamespace(register=register, detection=detection))
             for syndrome in syndromes:
                 sweeps.consider("job~2", [finding(syndrome)])
                 await asyncio.sleep(0)

@@ -7,16 +7,16 @@ import pytest
 
 from c4bench.doctor import State, table
 from c4bench.doctor.capabilities import NAMES, judge, unreachable
-from c4bench.doctor.findings import Device, Findings, InjectorState, Knob, Netdev, Port, Way
+from c4bench.doctor.findings import Device, HostSelfReport, InjectorState, Knob, Netdev, Port, MtuToPeer
 from c4bench.doctor.look import priorities
-from c4bench.model.clocks import Offset
+from c4bench.model.clocks import ClockOffset
 from c4bench.model.fabric import Host, Nic
 
 NIC = Nic("n1", 0, "mlx5_0", "eth2", "10.2.0.1", 1e11)
 HOST = Host("n1", "10.1.0.1", (NIC,), disruptive=True)
 PORT = Port(1, "Ethernet", "ACTIVE", "100 Gb/sec (2X HDR)", ("IB/RoCE v1", "RoCE v2"), "eth2", 0)
 DEVICE = Device("mlx5_0", False, "22.36.1010", "MT_0000000359", (PORT,))
-FOUND = Findings(
+FOUND = HostSelfReport(
     python=".".join(map(str, sys.version_info[:3])),
     root=False,
     agent="0.1.0",
@@ -28,8 +28,8 @@ FOUND = Findings(
     gpus=("NVIDIA H100 80GB HBM3",) * 8,
     injector=InjectorState(True, "", ()),
 )
-CLOCK = Offset(0.0004, 0.001)
-WAY = Way("n1/0", "n2/0", 4096)
+CLOCK = ClockOffset(0.0004, 0.001)
+WAY = MtuToPeer("n1/0", "n2/0", 4096)
 
 
 def states(found=FOUND, host=HOST, clock=CLOCK, ways=(WAY,)):
@@ -101,7 +101,7 @@ def test_infiniband_needs_a_subnet_manager():
 @pytest.mark.parametrize(("passed", "bad"), [(4096, False), (1024, True), (0, False)])
 def test_a_way_narrower_than_its_nic_is_bad_and_a_silent_one_unknown(passed, bad):
     """A switch in between with a smaller MTU would drop RDMA silently; a peer that answers no echo proves nothing."""
-    one = states(ways=(Way("n1/0", "n2/0", passed),))["mtu"]
+    one = states(ways=(MtuToPeer("n1/0", "n2/0", passed),))["mtu"]
     assert one.bad is bad
     assert (one.state is State.ABSENT) == (passed < 4096)
 
@@ -109,7 +109,7 @@ def test_a_way_narrower_than_its_nic_is_bad_and_a_silent_one_unknown(passed, bad
 @pytest.mark.parametrize(("offset_s", "error_s", "near"), [(0.05, 0.0, True), (0.3, 0.01, False), (0.3, 0.25, True)])
 def test_a_clock_is_off_only_beyond_its_error(offset_s, error_s, near):
     """What the exchange cannot tell is not held against the host."""
-    assert (states(clock=Offset(-offset_s, error_s))["clock"].state is State.REAL) is near
+    assert (states(clock=ClockOffset(-offset_s, error_s))["clock"].state is State.REAL) is near
 
 
 def test_hosts_that_are_alike_share_a_row_and_a_reason():
@@ -125,7 +125,7 @@ def test_what_differs_on_every_host_is_not_told_of_every_host():
     """A reason that names the host's own NIC is one reason; of reasons that name each its peer, a few are told."""
     nics = [msgspec.structs.replace(NIC, host=f"n{n}") for n in range(64)]
     hosts = [msgspec.structs.replace(HOST, name=nic.host, nics=(nic,)) for nic in nics]
-    ways = [[Way(f"{host.name}/0", f"n{number + 1}/0", 0)] for number, host in enumerate(hosts)]
+    ways = [[MtuToPeer(f"{host.name}/0", f"n{number + 1}/0", 0)] for number, host in enumerate(hosts)]
     found = msgspec.structs.replace(FOUND, knobs={"0": Knob("", "refused")})
     page = table.lines([judge(host, found, CLOCK, own) for host, own in zip(hosts, ways, strict=True)])
     assert [line for line in page if "paths" in line and "refused" in line] == [

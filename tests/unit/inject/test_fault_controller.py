@@ -8,11 +8,11 @@ from c4bench.inject.controller import Injector
 from c4bench.inject.protocol import Applied, Healed, Refused
 from c4bench.model.diagnosis import Component, Syndrome
 from c4bench.model.fabric import Host
-from c4bench.model.fault import FaultRequest, Witnessed
+from c4bench.model.fault import FaultRequest, WitnessReport
 from c4bench.record.run import RunDirectory
 
 HOST = Host("h5", "10.255.0.15", (NIC,), disruptive=True)
-SEEN = Witnessed(True, 10.5, {"peak_bps": 9e9}, {"peak_bps": 2.4e9})
+SEEN = WitnessReport(True, 10.5, {"peak_bps": 9e9}, {"peak_bps": 2.4e9})
 APPLIED = Applied(
     "id", "nic.rate", Component("nic", "h5/0", "rx"), Syndrome.COMMUNICATION_SLOW, 10.0, 0.001, 40.0, SEEN
 )
@@ -67,7 +67,7 @@ def test_the_fault_is_asked_for_witnessed_and_reverted(tmp_path):
 @pytest.mark.parametrize(
     ("replies", "error", "complaint"),
     [
-        ((msgspec.structs.replace(APPLIED, witness=Witnessed(False, None, {"passed": 0.0}, {})), HEALED),
+        ((msgspec.structs.replace(APPLIED, witness=WitnessReport(False, None, {"passed": 0.0}, {})), HEALED),
          InconclusiveError, "not seen to take effect .before passed 0"),
         ((APPLIED, msgspec.structs.replace(HEALED, residue=("+ netem",))), UnhealthyError, "not as it was.*netem"),
         ((APPLIED, msgspec.structs.replace(HEALED, recovered=False)), UnhealthyError, "has not recovered"),

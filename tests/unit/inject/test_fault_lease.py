@@ -15,7 +15,7 @@ from fakes import rank_request
 from c4bench import inject
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.inject import drivers, hold, journal, processes, watchdog
-from c4bench.inject.actions import Plan, Run, Turn
+from c4bench.inject.actions import Plan, Run, SetKnob
 from c4bench.inject.catalogue import load
 from c4bench.inject.journal import Entry, Journal
 from c4bench.inject.processes import ProcessTarget
@@ -123,7 +123,7 @@ def test_the_fault_is_in_force_while_it_is_held(place, tmp_path):
 
 def test_two_faults_cannot_hold_the_same_thing(place, tmp_path):
     """The second is refused by the name of the first, and neither disturbs the other."""
-    first = hold.Held(place, hold.lease_of(REQUEST))
+    first = hold.FaultSession(place, hold.lease_of(REQUEST))
     first.begin(CATALOGUE.find("process.slow"))
     with pytest.raises(UsageError, match=rf"pace of process \d+, which {first.lease.id} has hold of"):
         run_hold(place, [])
@@ -136,7 +136,7 @@ def test_a_failing_apply_is_undone(place, tmp_path, monkeypatch):
     """When the second of two actions fails the first is reverted, and the error is the action's own."""
     controls = str(tmp_path / "controls")
     plan = Plan(
-        ("x",), (Turn(controls, "compute_factor", 9.0), Run(("false",))), (Turn(controls, "compute_factor", 1.0),)
+        ("x",), (SetKnob(controls, "compute_factor", 9.0), Run(("false",))), (SetKnob(controls, "compute_factor", 1.0),)
     )
     monkeypatch.setitem(drivers.DRIVERS, "process.slow", lambda *_: plan)
     with pytest.raises(UnhealthyError, match="`false` was refused"):
@@ -148,7 +148,7 @@ def test_a_failing_apply_is_undone(place, tmp_path, monkeypatch):
 def test_every_action_of_a_revert_is_tried(place, tmp_path):
     """One that has nothing left to undo is told and does not keep the others from theirs."""
     controls = str(tmp_path / "controls")
-    plan = Plan((), (), (Run(("false",)), Turn(controls, "compute_factor", 1.25)))
+    plan = Plan((), (), (Run(("false",)), SetKnob(controls, "compute_factor", 1.25)))
     with place.lock():
         place.write(
             Entry((lease := hold.lease_of(REQUEST)), TargetKind.PROCESS, plan, {}, time.monotonic(), journal.boot())
@@ -161,7 +161,7 @@ def test_every_action_of_a_revert_is_tried(place, tmp_path):
 def test_a_restart_of_the_host_has_undone_everything_itself(place, tmp_path):
     """An entry of an earlier boot is forgotten without touching the host."""
     Controls.open(tmp_path / "controls").turn("compute_factor", 7.0)
-    plan = Plan((), (), (Turn(str(tmp_path / "controls"), "compute_factor", 1.0),))
+    plan = Plan((), (), (SetKnob(str(tmp_path / "controls"), "compute_factor", 1.0),))
     with place.lock():
         place.write(Entry((lease := hold.lease_of(REQUEST)), TargetKind.PROCESS, plan, {}, 0.0, "another boot"))
     assert place.revert(lease.id, "heal").problems == ()
@@ -171,7 +171,7 @@ def test_a_restart_of_the_host_has_undone_everything_itself(place, tmp_path):
 
 def test_the_next_fault_sweeps_up_after_a_dead_watchdog(place, tmp_path):
     """An expired lease that nobody ended is ended before anything else begins."""
-    plan = Plan(("pace",), (), (Turn(str(tmp_path / "controls"), "compute_factor", 1.0),))
+    plan = Plan(("pace",), (), (SetKnob(str(tmp_path / "controls"), "compute_factor", 1.0),))
     Controls.open(tmp_path / "controls").turn("compute_factor", 7.0)
     with place.lock():
         place.write(Entry(hold.lease_of(REQUEST), TargetKind.PROCESS, plan, {}, time.monotonic() - 1, journal.boot()))
@@ -216,7 +216,7 @@ def test_the_lock_outlives_a_killed_injector_until_its_last_command_ends(place, 
 def test_the_watchdog_holds_no_file_of_its_makers(place):
     """An SSH session ends when its pipes close; a watchdog that kept one open would keep the session."""
     reader, writer = os.pipe()
-    held = hold.Held(place, hold.lease_of(REQUEST))
+    held = hold.FaultSession(place, hold.lease_of(REQUEST))
     os.close(writer)
     ready, _, _ = select.select([reader], [], [], 0.3)
     assert ready

@@ -113,7 +113,7 @@ def held_fault(nic, records, fault, **parameters):
         else {"port": nic.netdev, "netns": "/proc/self/ns/net"}
     )
     spec, request = CATALOGUE.resolve(FaultRequest(fault, "h0", parameters=parameters, **place))
-    return spec, hold.Held(records, hold.lease_of(request))
+    return spec, hold.FaultSession(records, hold.lease_of(request))
 
 
 @pytest.mark.parametrize(("fault", "parameters", "features"), CASES)

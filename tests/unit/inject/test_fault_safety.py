@@ -13,7 +13,7 @@ from c4bench.errors import UsageError
 from c4bench.inject import absence, hold, hosts, safety, watchdog
 from c4bench.inject.catalogue import load
 from c4bench.model.fabric import Host
-from c4bench.model.fault import Reach
+from c4bench.model.fault import BlastRadius
 
 CATALOGUE = load()
 OTHER = msgspec.structs.replace(NIC, index=1, netdev="h5n1", device="h5r1")
@@ -69,9 +69,9 @@ def test_the_last_nic_is_cut_off_only_when_asked_for(monkeypatch, fault, last_ni
 
 def test_a_radius_holds_those_within_it():
     """From a process to the whole fabric."""
-    assert Reach.NIC.within(Reach.NIC)
-    assert Reach.PROCESS.within(Reach.HOST)
-    assert not Reach.FABRIC.within(Reach.SWITCH)
+    assert BlastRadius.NIC.within(BlastRadius.NIC)
+    assert BlastRadius.PROCESS.within(BlastRadius.HOST)
+    assert not BlastRadius.FABRIC.within(BlastRadius.SWITCH)
 
 
 def test_a_host_is_seen_to_go_and_to_come_back():

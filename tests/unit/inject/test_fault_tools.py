@@ -11,7 +11,7 @@ from c4bench.inject import gpus
 from c4bench.inject.catalogue import load
 from c4bench.inject.drivers import DRIVERS, infiniband, mlx5, pcie, sonic
 from c4bench.inject.interfaces import InterfaceTarget
-from c4bench.model.fault import FaultRequest, Port
+from c4bench.model.fault import FaultRequest, SwitchPort
 
 CATALOGUE = load()
 TOOLS = Path(__file__).parent / "tools"
@@ -51,7 +51,7 @@ def nic_plan(driver, fault, **parameters):
 
 def port_plan(driver, fault, **parameters):
     request = FaultRequest(fault, "tor1", port="Ethernet48", parameters=parameters)
-    return plan(driver, request, InterfaceTarget(Port("tor1", "Ethernet48"), 7, {}))
+    return plan(driver, request, InterfaceTarget(SwitchPort("tor1", "Ethernet48"), 7, {}))
 
 
 @pytest.mark.usefixtures("tool")

@@ -1,9 +1,9 @@
 """What a job's recording keeps while the job runs."""
 
-from c4bench.model.recording import Judged, LinksMissing
+from c4bench.model.recording import Evaluated, LinksMissing
 from c4bench.record.telemetry import Recording, to_lines
 
-HEARD = [Judged(1.5), LinksMissing(2.0, ()), Judged(3.25)]
+HEARD = [Evaluated(1.5), LinksMissing(2.0, ()), Evaluated(3.25)]
 
 
 def test_a_recording_gives_back_what_was_put_in_as_often_as_it_is_asked():

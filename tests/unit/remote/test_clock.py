@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from c4bench.model.clocks import Offset
+from c4bench.model.clocks import ClockOffset
 from c4bench.remote.clock import offset
 
 
@@ -33,5 +33,5 @@ def test_the_true_offset_lies_within_the_error(ahead_s):
 
 def test_a_clock_that_cannot_be_told_from_ours_is_ours():
     """A correction smaller than its own error would be noise; a larger one is made."""
-    assert Offset(0.001, 0.002).ours(10.0) == 10.0
-    assert Offset(3.0, 0.002).ours(10.0) == 7.0
+    assert ClockOffset(0.001, 0.002).ours(10.0) == 10.0
+    assert ClockOffset(3.0, 0.002).ours(10.0) == 7.0

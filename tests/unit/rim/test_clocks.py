@@ -5,19 +5,19 @@ from contextlib import nullcontext
 import pytest
 
 from c4bench.inject.protocol import Applied
-from c4bench.model.clocks import Offset
-from c4bench.model.fault import Witnessed
+from c4bench.model.clocks import ClockOffset
+from c4bench.model.fault import WitnessReport
 from c4bench.model.measurement import Clock, Outcome, judge
 from c4bench.pytest_plugin.clocks import Clocks
 from c4bench.record import Ledger, RunDirectory
 from c4bench.report import judge_run
 
-FAULT = Applied("f", "nic.down", None, None, 100.0, 0.001, 130.0, Witnessed(True, 100.25, {}, {}))
+FAULT = Applied("f", "nic.down", None, None, 100.0, 0.001, 130.0, WitnessReport(True, 100.25, {}, {}))
 
 
 def test_a_fault_on_a_host_whose_clock_is_ahead_is_told_on_ours():
     """Onset, observation and end move together; a host whose clock nobody has read keeps its times."""
-    clocks = Clocks({"h5": Offset(40.0, 0.002)})
+    clocks = Clocks({"h5": ClockOffset(40.0, 0.002)})
     with clocks.translated(nullcontext(FAULT), "h5") as fault:
         assert (fault.onset_s, fault.observed_s, fault.expires_s) == (60.0, 60.25, 90.0)
         assert fault.clock_error_s == 0.002

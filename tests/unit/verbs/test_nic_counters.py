@@ -10,7 +10,7 @@ from c4bench.verbs.counters import (
     netdev_statistics,
     port_counters,
 )
-from c4bench.verbs.gauge import PortGauge
+from c4bench.verbs.gauge import PortReader
 
 
 def fill(folder, **values):
@@ -77,7 +77,7 @@ def test_congestion_has_one_name_for_all_drivers(tmp_path, counters, expected):
 def test_a_gauge_follows_a_port_that_goes_and_comes_back(tmp_path):
     """State and counters are those of the moment; a device that is not there has neither, until it is back."""
     port = tmp_path / "infiniband" / "rxe0" / "ports" / "1"
-    gauge = PortGauge("rxe0", sysfs=tmp_path)
+    gauge = PortReader("rxe0", sysfs=tmp_path)
     assert gauge.read() == ("", congestion({}))
     fill(port, phys_state="5: LinkUp")
     fill(port / "hw_counters", completer_retry_err=1, out_of_seq_request=2, duplicate_request=3, sent_pkts=9)

@@ -16,7 +16,7 @@ from c4bench.verbs.knobs import choose
 from c4bench.verbs.label import FlowLabel
 from c4bench.verbs.lid import PathBits
 from c4bench.verbs.mlx5 import LagPort, LiveSourcePort
-from c4bench.verbs.path import FIRST_PORT, LAST_PORT, Unsteered, Way, ecmp_label, label_for, port_of
+from c4bench.verbs.path import FIRST_PORT, LAST_PORT, NoPathControl, PathAttributes, ecmp_label, label_for, port_of
 from c4bench.verbs.transport import Remote
 
 MELLANOX = 0x02C9
@@ -83,7 +83,7 @@ class Endpoint:
 
     def __init__(self, device=None):
         self.device = device or Device()
-        self.way = Way()
+        self.way = PathAttributes()
 
     def connect_by(self, remote, way=None):
         pass
@@ -168,7 +168,7 @@ def test_a_bond_that_places_by_queue_pair_is_used(provider, monkeypatch):
     assert (type(control), list(control.choices(Device()))) == (LagPort, [1, 2])
     # The trial asked where it goes and set just that; 0 set nothing.
     assert installed.calls == [("query", "qp"), ("lag", "qp", 2), ("lag", "qp", 2)]
-    assert control.way(2) == Way()
+    assert control.way(2) == PathAttributes()
 
 
 def test_infiniband_chooses_among_its_lids(provider):
@@ -176,10 +176,10 @@ def test_infiniband_chooses_among_its_lids(provider):
     provider()
     device = Device(INFINIBAND, lmc=2)
     control = choose(device)
-    assert (type(control), list(control.choices(device)), control.way(3)) == (PathBits, [1, 2, 3], Way(path_bits=3))
+    assert (type(control), list(control.choices(device)), control.way(3)) == (PathBits, [1, 2, 3], PathAttributes(path_bits=3))
     endpoint = Endpoint(device)
     control.move(endpoint, 1)
-    assert (endpoint.way, control.source_port(endpoint)) == (Way(path_bits=1), 0)
+    assert (endpoint.way, control.source_port(endpoint)) == (PathAttributes(path_bits=1), 0)
     with pytest.raises(ValueError, match="LMC"):
         control.way(128)
 
@@ -188,8 +188,8 @@ def test_without_a_knob_the_reasons_are_kept(provider):
     """A NIC on which nothing works still connects by ECMP, and says why it can do no more."""
     provider(refuses=errno.EPERM)
     control = choose(Device(INFINIBAND))
-    assert type(control) is Unsteered
-    assert (control.way(0), list(control.choices(Device()))) == (Way(), [])
+    assert type(control) is NoPathControl
+    assert (control.way(0), list(control.choices(Device()))) == (PathAttributes(), [])
     with pytest.raises(ValueError, match=r"FlowLabel: its link layer is InfiniBand; .*PathBits: its LMC is 0"):
         control.way(0xC001)
     control.move(Endpoint(), 0)

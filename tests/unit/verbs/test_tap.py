@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from c4bench.errors import C4Error
-from c4bench.verbs.tap import Sent, Tap, parse
+from c4bench.verbs.tap import Sent, PacketCapture, parse
 
 # A zero-byte RDMA write by rxe on Linux 6.1 with flow label 0x123, from its IPv4 header on.
 RECORDED = bytes.fromhex(
@@ -37,7 +37,7 @@ def test_anything_else_is_left_out(data):
 def test_what_leaves_an_interface_is_seen():
     """A packet sent on an interface is seen once, with the port it was sent from."""
     try:
-        tap = Tap("lo")
+        tap = PacketCapture("lo")
     except C4Error as error:
         pytest.skip(f"no-capture: {error}")
     with tap, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
@@ -50,4 +50,4 @@ def test_what_leaves_an_interface_is_seen():
 def test_a_missing_interface_is_reported():
     """An interface that is not there is an error that names it."""
     with pytest.raises(C4Error, match="nosuch0"):
-        Tap("nosuch0")
+        PacketCapture("nosuch0")

@@ -6,7 +6,7 @@ import resource
 import pytest
 
 from c4bench.collective.communicator import Communicator
-from c4bench.collective.process import Process
+from c4bench.collective.process import RankProcess
 from c4bench.collective.recorder import Recorder
 from c4bench.model.fabric import Nic
 from c4bench.model.telemetry import Member
@@ -77,7 +77,7 @@ class Rank:
         nic = Nic("h0", 0, "dev", "net", "::1", 1e10)
         network = Network()
         recorder = Recorder(folder / "ring", "job", 0)
-        self.process = Process("job", (nic,), self.rendezvous, recorder, lambda _: LoopbackPort(network))
+        self.process = RankProcess("job", (nic,), self.rendezvous, recorder, lambda _: LoopbackPort(network))
 
     def connect(self, name, options):
         self.connected.append(name)

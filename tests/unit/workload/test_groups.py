@@ -7,7 +7,7 @@ from c4bench.model.fabric import Host, Nic
 from c4bench.model.step import RankGroup
 from c4bench.workload.groups import call_of
 from c4bench.workload.jobs import STEPS, traffic_job
-from c4bench.workload.unrest import Unrest
+from c4bench.workload.unrest import BenignNoise
 
 HOSTS = [Host(f"h{i}", "", (Nic(f"h{i}", 0, f"rxe{i}", "eth0", f"10.0.0.{i}", 1e10),)) for i in range(8)]
 
@@ -38,7 +38,7 @@ def test_unknown_collective_is_refused():
 
 def test_unrest_is_the_same_for_all_and_never_a_fault():
     """Ranks agree on what happens; pauses befall all, stalls one rank at a time, and none lasts a second."""
-    ranks = [Unrest(7, rank, 8, 0.1) for rank in range(8)]
+    ranks = [BenignNoise(7, rank, 8, 0.1) for rank in range(8)]
     steps = [[rank.step() for rank in ranks] for _ in range(2000)]
     waiting = [[step.wait_s for step in row if step.wait_s] for row in steps]
     assert {len(waits) for waits in waiting} == {0, 1, 8}

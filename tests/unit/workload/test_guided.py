@@ -9,16 +9,16 @@ import pytest
 
 from c4bench.collective.local import LocalRendezvous
 from c4bench.collective.options import Options
-from c4bench.collective.process import Process
+from c4bench.collective.process import RankProcess
 from c4bench.collective.recorder import Recorder
 from c4bench.errors import UnhealthyError
 from c4bench.model.fabric import Nic
-from c4bench.model.seat import seat
+from c4bench.model.seat import parse
 from c4bench.model.telemetry import Member
 from c4bench.verbs.errors import VerbsError
 from c4bench.verbs.loopback import LoopbackPort, Network
 from c4bench.wire.messages import Guidance
-from c4bench.workload.guided import Guided
+from c4bench.workload.guided import PathManagedCommunicator
 
 RANKS = 2
 
@@ -89,8 +89,8 @@ class Job:
         def join(rank):
             nics = (Nic(f"h{rank}", 0, "dev", "net", "::1", 1e10),)
             recorder = Recorder(folder / f"{rank}.ring", "job", rank)
-            process = Process("job", nics, self.masters[rank], recorder, lambda _: LoopbackPort(network))
-            made = Guided("job:data", rank, members, process, Options(paths="planned", timeout_s=20.0, **options))
+            process = RankProcess("job", nics, self.masters[rank], recorder, lambda _: LoopbackPort(network))
+            made = PathManagedCommunicator("job:data", rank, members, process, Options(paths="planned", timeout_s=20.0, **options))
             made.follow(self.masters[rank])
             return made
 
@@ -127,7 +127,7 @@ def made(tmp_path):
 def flows(master):
     """The flows that the last question named, by their QPs."""
     question = master.questions[-1]
-    return [flow.id for flow in sorted(question.flows, key=seat)]
+    return [flow.id for flow in sorted(question.flows, key=parse)]
 
 
 def test_a_rank_moves_between_operations(made):

@@ -10,11 +10,11 @@ from pathlib import Path
 import msgspec
 
 from c4bench.agent.spawner import Exited, Started, state_in
-from c4bench.collective.ring_reader import TelemetrySnapshot, TelemetryReader
+from c4bench.collective.ring_reader import TelemetryReader, TelemetrySnapshot
 from c4bench.errors import C4Error
 from c4bench.model.agent import AgentConfig
 from c4bench.model.telemetry import ArrivalRecord, CommRecord, ConnRecord, NicRecord, OpRecord, RankRecord, Window
-from c4bench.verbs.gauge import PortReader
+from c4bench.verbs.port_reader import PortReader
 from c4bench.wire.messages import JobSpec, StartRanks
 
 _STAT_BYTES = 512  # what is behind it is not looked at

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from c4bench.c4p.atlas import PathTrace, Atlas
+from c4bench.c4p.atlas import Atlas, PathTrace
 from c4bench.c4p.conditions import Conditions
 from c4bench.model.fabric import Flow
 

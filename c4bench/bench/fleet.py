@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import msgspec
 
-from c4bench.c4p.atlas import PathTrace, Atlas
+from c4bench.c4p.atlas import Atlas, PathTrace
 from c4bench.c4p.planner import Planner
 from c4bench.doctor import State, look_at
 from c4bench.doctor.document import Document

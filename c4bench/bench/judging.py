@@ -17,7 +17,7 @@ from c4bench.bench.notes import note
 from c4bench.c4d.detector import Detector
 from c4bench.errors import UnhealthyError
 from c4bench.model.measurement import Clock
-from c4bench.model.recording import Way, PathsLearnt
+from c4bench.model.recording import PathsLearnt, Way
 from c4bench.model.step import RankGroup, StepOp
 from c4bench.model.telemetry import Window
 from c4bench.record import RunDirectory

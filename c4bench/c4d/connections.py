@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from c4bench.c4d.batch import Batch
 from c4bench.c4d.clocks import HostClocks
 from c4bench.c4d.columns import Bools, Index, Ints, Table, columns, objects, rounds
-from c4bench.c4d.intake import Columns, RecordValidator, counters_finite, counters_monotonic
 from c4bench.c4d.localise import Cell
 from c4bench.c4d.members import FOREIGN, UNKNOWN, Members
+from c4bench.c4d.record_validator import Columns, RecordValidator, counters_finite, counters_monotonic
 from c4bench.model.telemetry import ArrivalRecord, ConnRecord
 
 ConnKey = tuple[str, int, int, str, str, int]

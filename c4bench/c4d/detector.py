@@ -5,22 +5,22 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 
 from c4bench.c4d.clocks import HostClocks
-from c4bench.c4d.deaths import exit_findings
-from c4bench.c4d.fabric import SharedFabric
-from c4bench.c4d.hangs import Standstill, secondary_findings, hang_findings, standstills
-from c4bench.c4d.intake import RecordValidator
+from c4bench.c4d.finding import Finding, rank_component
+from c4bench.c4d.hangs import Standstill, hang_findings, secondary_findings, standstills
+from c4bench.c4d.intermittent_stragglers import IntermittentStragglers
 from c4bench.c4d.job_view import JobView
-from c4bench.c4d.lateness import Straggler, StragglerDetector
-from c4bench.c4d.ledger import TelemetryStore
 from c4bench.c4d.localise import Cell
-from c4bench.c4d.outages import RankReportedLosses
+from c4bench.c4d.network_slowness import NetworkSlownessDetector
 from c4bench.c4d.probes import deciding_probes
-from c4bench.c4d.slowness import NetworkSlownessDetector
+from c4bench.c4d.process_exits import exit_findings
+from c4bench.c4d.record_validator import RecordValidator
+from c4bench.c4d.reported_losses import RankReportedLosses
+from c4bench.c4d.shared_fabric import SharedFabric
+from c4bench.c4d.stragglers import Straggler, StragglerDetector
+from c4bench.c4d.telemetry_store import TelemetryStore
 from c4bench.c4d.thresholds import benign_stall_s, hung_after_s, span_s
-from c4bench.c4d.verdict import Finding, rank_component
-from c4bench.c4d.wandering import IntermittentStragglers
 from c4bench.model.diagnosis import Cause, Component, Diagnosis, NetworkLoss, Syndrome
-from c4bench.model.recording import FailureReported, Evaluated, LossReported, Record, ProbeSweep
+from c4bench.model.recording import Evaluated, FailureReported, LossReported, ProbeSweep, Record
 from c4bench.model.telemetry import Failure, Window
 
 # What is seen of the component itself, so that no other fault can make it look so.
@@ -196,7 +196,9 @@ class Detector:
     why.
     """
 
-    def __init__(self, fabric: SharedFabric | None = None, dropped: defaultdict[str, Counter[str]] | None = None) -> None:
+    def __init__(
+        self, fabric: SharedFabric | None = None, dropped: defaultdict[str, Counter[str]] | None = None
+    ) -> None:
         self._fabric = fabric or SharedFabric()
         self._intake = RecordValidator(dropped)
         self._ledger = TelemetryStore(self._intake, self._fabric.ways)

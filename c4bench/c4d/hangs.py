@@ -4,14 +4,14 @@ import msgspec
 
 from c4bench.c4d.clocks import HostClocks
 from c4bench.c4d.comm_view import CommView
-from c4bench.c4d.inside import fully_entered_comms, ranks_stuck_inside, members_not_reading
+from c4bench.c4d.finding import Finding, rank_component
 from c4bench.c4d.job_view import JobView
 from c4bench.c4d.mismatch import mismatch_finding, side
-from c4bench.c4d.ports import ports_down, port_findings
-from c4bench.c4d.silence import silent_host_finding, silent_hosts
+from c4bench.c4d.port_failures import port_findings, ports_down
+from c4bench.c4d.silent_hosts import silent_host_finding, silent_hosts
 from c4bench.c4d.stalls import connections_given_up, network_finding, stalled, waiting_for_credit
-from c4bench.c4d.verdict import Finding, rank_component
-from c4bench.c4d.waits import WaitForGraph, least_progress, wait_graph
+from c4bench.c4d.stuck_ranks import fully_entered_comms, members_not_reading, ranks_stuck_inside
+from c4bench.c4d.wait_for_graph import WaitForGraph, least_progress, wait_graph
 from c4bench.model.diagnosis import Cause, Component, OperationSide, Syndrome
 
 # Two windows: less may be two hosts' windows lying differently.
@@ -119,7 +119,9 @@ class _Case:
 
     def silent(self) -> list[Finding]:
         """Hosts whose agents fell silent when the standstill began, as long as they are few."""
-        return [silent_host_finding(host, self.clocks, self.since_s, self.observed_s) for host in sorted(self.silent_hosts)]
+        return [
+            silent_host_finding(host, self.clocks, self.since_s, self.observed_s) for host in sorted(self.silent_hosts)
+        ]
 
     def _silent_hosts(self) -> set[str]:
         hosts = {host for comm in self.still for host in self.job.comms[comm].hosts.values()}

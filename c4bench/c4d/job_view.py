@@ -9,13 +9,13 @@ import msgspec
 from c4bench.c4d.batch import Batch
 from c4bench.c4d.comm_view import CommView
 from c4bench.c4d.connections import Arrivals, Connections, ConnView
-from c4bench.c4d.devices import NicView
-from c4bench.c4d.intake import RecordValidator
+from c4bench.c4d.known_paths import KnownPaths
 from c4bench.c4d.localise import Cell, Links
 from c4bench.c4d.members import Members
+from c4bench.c4d.nic_counters import NicView
 from c4bench.c4d.operations import INTERVALS_KEPT, Finished, Operations
-from c4bench.c4d.routes import KnownPaths
-from c4bench.c4d.seats import RankMapping
+from c4bench.c4d.rank_mapping import RankMapping
+from c4bench.c4d.record_validator import RecordValidator
 from c4bench.c4d.thresholds import MIN_PERIOD_SAMPLES
 from c4bench.model.telemetry import CommRecord, Failure, RankRecord
 

@@ -8,7 +8,7 @@ import numpy as np
 from c4bench.c4d.batch import Batch
 from c4bench.c4d.clocks import HostClocks
 from c4bench.c4d.columns import Bools, Floats, Index, Ints, Table, columns
-from c4bench.c4d.seats import RankMapping
+from c4bench.c4d.rank_mapping import RankMapping
 from c4bench.model.telemetry import CommRecord, OpRecord
 
 _COMM = attrgetter("comm")

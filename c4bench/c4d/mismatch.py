@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 
+from c4bench.c4d.finding import Finding
 from c4bench.c4d.job_view import JobView
-from c4bench.c4d.verdict import Finding
-from c4bench.c4d.waits import WaitForGraph
+from c4bench.c4d.wait_for_graph import WaitForGraph
 from c4bench.model.diagnosis import Cause, Component, OperationSide, Syndrome
 from c4bench.model.telemetry import OpRecord
 

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from c4bench.c4d.batch import Batch
 from c4bench.c4d.columns import Bools, Floats, Index, Ints, Table, columns, objects, rounds
-from c4bench.c4d.intake import RecordValidator, operation_times_ordered
 from c4bench.c4d.members import UNKNOWN, Members
+from c4bench.c4d.record_validator import RecordValidator, operation_times_ordered
 from c4bench.model.telemetry import OpRecord
 
 # So many times between two operations tell a job's period.
@@ -125,7 +125,9 @@ class Operations:
         which = intake.sift("foreign operation", which, own[which], batch.hosts, windows)
         numbers = dict(zip(_NUMBERS, columns(records, *_NUMBERS), strict=True))
         ends_s = batch.ends_s(windows)
-        which = intake.sift("torn operation", which, operation_times_ordered(numbers, ends_s)[which], batch.hosts, windows)
+        which = intake.sift(
+            "torn operation", which, operation_times_ordered(numbers, ends_s)[which], batch.hosts, windows
+        )
         held, members = objects(records)[which], members[which]
         seq, *times_s = (values[which] for values in numbers.values())
         judged = seq <= self._comms["judged"][self._members.table["comm"][members]]

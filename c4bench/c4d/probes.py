@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from c4bench.c4d.job_view import JobView
-from c4bench.c4d.routes import Ways
+from c4bench.c4d.known_paths import Ways
 from c4bench.model.diagnosis import Component, ProbeFlow
 
 Flow = tuple[str, str, int]  # source NIC, destination NIC, source port; 0 leaves the path to the fabric

@@ -6,16 +6,18 @@ import msgspec
 
 from c4bench.c4d.clocks import HostClocks
 from c4bench.c4d.connections import ConnView, cell_of, progress_s
+from c4bench.c4d.finding import Finding, rank_component
 from c4bench.c4d.job_view import JobView
 from c4bench.c4d.localise import Blame, Cell, Links, localise
-from c4bench.c4d.losses import nic_loss_counts, stalled_loss_finding, unanswered_packets
 from c4bench.c4d.mismatch import side
-from c4bench.c4d.verdict import Finding, rank_component
-from c4bench.c4d.waits import WaitForGraph
+from c4bench.c4d.packet_loss import nic_loss_counts, stalled_loss_finding, unanswered_packets
+from c4bench.c4d.wait_for_graph import WaitForGraph
 from c4bench.model.diagnosis import Cause, Component, Syndrome
 
 
-def stalled(job: JobView, clocks: HostClocks, graph: WaitForGraph, since_s: float, beside: Collection[int]) -> list[ConnView]:
+def stalled(
+    job: JobView, clocks: HostClocks, graph: WaitForGraph, since_s: float, beside: Collection[int]
+) -> list[ConnView]:
     """Connections of operations that stand still whose bytes nobody takes, but for those `beside` the ranks given.
 
     Bytes that have arrived and still come again since `since_s` miss their acknowledgement; if they do not, it is the
@@ -32,7 +34,9 @@ def stalled(job: JobView, clocks: HostClocks, graph: WaitForGraph, since_s: floa
     ]
 
 
-def connections_given_up(job: JobView, graph: WaitForGraph, rank: int, end_s: float, patience_s: float) -> list[ConnView]:
+def connections_given_up(
+    job: JobView, graph: WaitForGraph, rank: int, end_s: float, patience_s: float
+) -> list[ConnView]:
     """Connections of `rank` that had stood still, carrying bytes, for `patience_s` when it ended (its own clock)."""
     op = graph.pending.get(rank)
     if op is None:

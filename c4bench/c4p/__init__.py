@@ -2,7 +2,7 @@
 
 from c4bench.c4p.atlas import Atlas
 from c4bench.c4p.conditions import Conditions
+from c4bench.c4p.flow_placement import Assignment
 from c4bench.c4p.planner import Change, Planner
-from c4bench.c4p.seating import Assignment
 
 __all__ = ["Assignment", "Atlas", "Change", "Conditions", "Planner"]

@@ -68,7 +68,11 @@ class Atlas:
     """
 
     def __init__(
-        self, hops: tuple[str, ...], fans: tuple[EcmpGroup, ...], routes: Mapping[tuple[str, str], PairPaths], incomplete: int
+        self,
+        hops: tuple[str, ...],
+        fans: tuple[EcmpGroup, ...],
+        routes: Mapping[tuple[str, str], PairPaths],
+        incomplete: int,
     ) -> None:
         self.hops = hops
         self.fans = fans
@@ -77,9 +81,11 @@ class Atlas:
 
     @classmethod
     def from_answers(cls, answers: Mapping[Probe, tuple[str | None, ...]] | Iterable[PathTrace]) -> Self:
-        """Build from `{(source NIC, destination NIC, source port): hops}` or from `Answer`s, in any order."""
+        """Build from `{(source NIC, destination NIC, source port): hops}` or from `PathTrace`s, in any order."""
         if isinstance(answers, Mapping):
-            answers = (PathTrace(source, destination, port, hops) for (source, destination, port), hops in answers.items())
+            answers = (
+                PathTrace(source, destination, port, hops) for (source, destination, port), hops in answers.items()
+            )
         heard = list(answers)
         lengths: dict[tuple[str, str], int] = {}
         for answer in heard:

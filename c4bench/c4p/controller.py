@@ -4,20 +4,20 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from zlib import crc32
 
-from c4bench.c4p.absence import MissingLinks
 from c4bench.c4p.atlas import Atlas, Probe
 from c4bench.c4p.background import Background
-from c4bench.c4p.health import LinkHealth
-from c4bench.c4p.knowledge import PROBES, PathKnowledge, Pair, Trace
-from c4bench.c4p.lookout import RetraceScheduler
+from c4bench.c4p.link_health import LinkHealth
+from c4bench.c4p.live_flows import LiveFlows
+from c4bench.c4p.missing_links import MissingLinks
+from c4bench.c4p.path_knowledge import PROBES, Pair, PathKnowledge, Trace
 from c4bench.c4p.plans import Plans
 from c4bench.c4p.policy import PathPolicy
-from c4bench.c4p.roster import LiveFlows
-from c4bench.c4p.tuning import WeightTuner
+from c4bench.c4p.retrace_scheduler import RetraceScheduler
+from c4bench.c4p.weight_tuner import WeightTuner
 from c4bench.c4p.weights import connection
 from c4bench.model.diagnosis import Component, Diagnosis, Syndrome
 from c4bench.model.fabric import Flow, MissingLink, Path
-from c4bench.model.seat import parse
+from c4bench.model.qp_address import parse
 from c4bench.model.telemetry import ConnRecord
 
 

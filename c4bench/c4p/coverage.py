@@ -5,7 +5,7 @@ from collections import defaultdict
 import msgspec
 
 from c4bench.c4p.atlas import Atlas
-from c4bench.c4p.unions import DisjointSets
+from c4bench.c4p.disjoint_sets import DisjointSets
 
 
 class Gap(msgspec.Struct, frozen=True, order=True):

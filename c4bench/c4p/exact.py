@@ -9,8 +9,8 @@ import numpy as np
 
 from c4bench.c4p.atlas import Atlas
 from c4bench.c4p.conditions import Array, Conditions
-from c4bench.c4p.fans import EcmpGroups
-from c4bench.c4p.lanes import PathChoices, PathChoice
+from c4bench.c4p.ecmp_groups import EcmpGroups
+from c4bench.c4p.path_choices import PathChoice, PathChoices
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.fabric import Flow
 

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from c4bench.c4p.board import LinkLoadTable
-from c4bench.c4p.fans import Links
+from c4bench.c4p.ecmp_groups import Links
+from c4bench.c4p.link_load_table import LinkLoadTable
 
 # Of ways whose worst link is the same, the one that is less loaded in all.
 _RATHER = 1e-7

@@ -7,8 +7,8 @@ from types import MappingProxyType
 import msgspec
 import numpy as np
 
+from c4bench.c4p.cabling import Link, tiers
 from c4bench.c4p.weights import connection
-from c4bench.c4p.wiring import Link, tiers
 from c4bench.errors import UsageError
 from c4bench.model.fabric import Flow, Placement
 

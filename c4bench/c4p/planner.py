@@ -7,11 +7,11 @@ import numpy as np
 
 from c4bench.c4p import greedy, restarts, search
 from c4bench.c4p.atlas import Atlas
-from c4bench.c4p.board import UNPLACED, LinkLoadTable
 from c4bench.c4p.conditions import Conditions
-from c4bench.c4p.fans import EcmpGroups
-from c4bench.c4p.lanes import PathChoices
-from c4bench.c4p.seating import Assignment, PlacedFlow, FlowPlacement
+from c4bench.c4p.ecmp_groups import EcmpGroups
+from c4bench.c4p.flow_placement import Assignment, FlowPlacement, PlacedFlow
+from c4bench.c4p.link_load_table import UNPLACED, LinkLoadTable
+from c4bench.c4p.path_choices import PathChoices
 from c4bench.c4p.weights import connection, shares
 from c4bench.errors import UsageError
 from c4bench.model.fabric import Flow, Path

@@ -4,7 +4,7 @@ from typing import Literal
 
 import msgspec
 
-from c4bench.c4p.health import HoldDown
+from c4bench.c4p.link_health import HoldDown
 
 
 class PathPolicy(msgspec.Struct, frozen=True):

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from c4bench.c4p.board import LinkLoadTable
 from c4bench.c4p.conditions import Array
-from c4bench.c4p.fans import Links
+from c4bench.c4p.ecmp_groups import Links
+from c4bench.c4p.link_load_table import LinkLoadTable
 
 _ROUNDS = 8
 _DIGITS = 9

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from c4bench.c4p import greedy, search
-from c4bench.c4p.board import LinkLoadTable
 from c4bench.c4p.conditions import Array
-from c4bench.c4p.fans import Links
+from c4bench.c4p.ecmp_groups import Links
+from c4bench.c4p.link_load_table import LinkLoadTable
 from c4bench.c4p.polish import polish
 
 _SLACK = 1e-9

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from c4bench.c4p.board import LinkLoadTable
 from c4bench.c4p.conditions import Array
-from c4bench.c4p.fans import Links
+from c4bench.c4p.ecmp_groups import Links
+from c4bench.c4p.link_load_table import LinkLoadTable
 
 _SLACK = 1e-9
 _TINY = 1e-300

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from c4bench.c4p.conditions import Array, Conditions
-from c4bench.c4p.sparse import fewest
+from c4bench.c4p.sparse_weights import fewest
 from c4bench.errors import UsageError
 from c4bench.model.fabric import Flow, Path
 

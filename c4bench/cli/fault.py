@@ -21,7 +21,7 @@ from c4bench.inject.history import HistoryFile
 from c4bench.inject.places import Place
 from c4bench.inject.protocol import Applied
 from c4bench.inventory import Access, Inventory, load
-from c4bench.model.fault import FaultSpec, Parameter, BlastRadius, TargetKind, Value
+from c4bench.model.fault import BlastRadius, FaultSpec, Parameter, TargetKind, Value
 
 if TYPE_CHECKING:
     from c4bench.cli import Commands
@@ -65,7 +65,10 @@ def _apply_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--look", default="300ms", metavar="TIME", help="how long the witness looks (300ms)")
     parser.add_argument("--last-nic", action="store_true", help="even if the host has no other NIC that works")
     parser.add_argument(
-        "--within", choices=list(BlastRadius), default=BlastRadius.HOST, help="refuse what reaches further than this (host)"
+        "--within",
+        choices=list(BlastRadius),
+        default=BlastRadius.HOST,
+        help="refuse what reaches further than this (host)",
     )
     parser.add_argument("--history", type=Path, help="where it is noted (~/.local/state/c4bench/faults.jsonl)")
     parser.set_defaults(run=_apply)

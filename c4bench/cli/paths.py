@@ -8,9 +8,9 @@ from itertools import permutations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from c4bench.c4p.cabling import infer, misplaced
 from c4bench.c4p.coverage import gaps
-from c4bench.c4p.knowledge import PathKnowledge, Pair
-from c4bench.c4p.wiring import infer, misplaced
+from c4bench.c4p.path_knowledge import Pair, PathKnowledge
 from c4bench.control.cluster import Cluster
 from c4bench.control.saved_paths import SavedPaths
 from c4bench.errors import UnhealthyError, UsageError

@@ -12,10 +12,10 @@ import yaml
 from c4bench.c4p.atlas import Atlas
 from c4bench.c4p.conditions import Conditions
 from c4bench.c4p.coverage import gaps
-from c4bench.c4p.crews import assign_idle_qps
 from c4bench.c4p.exact import least_worst_load
-from c4bench.c4p.findings import no_route, shortages
+from c4bench.c4p.idle_qps import assign_idle_qps
 from c4bench.c4p.planner import ECMP, Planner
+from c4bench.c4p.shortfalls import no_route, shortages
 from c4bench.errors import UsageError
 from c4bench.model.fabric import Flow
 from c4bench.model.fabric import Path as FabricPath

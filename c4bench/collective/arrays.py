@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from c4bench.collective.handshake import DTYPES
 from c4bench.collective.memory import Array
-from c4bench.collective.wire import DTYPES
 from c4bench.errors import UsageError
 
 _FLOATS = ("float32", "float64", "float16", "bfloat16")

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 
 from c4bench.collective import schedule
-from c4bench.collective.carriage import ChannelSplit
-from c4bench.collective.ends import ReceiveEndpoint, SendEndpoint
-from c4bench.collective.fabrics import TransportBackend
+from c4bench.collective.backends import TransportBackend
+from c4bench.collective.channel_split import ChannelSplit
+from c4bench.collective.endpoints import ReceiveEndpoint, SendEndpoint
 from c4bench.collective.wiring import RankEndpointContext
 
 Ends = tuple[dict[int, SendEndpoint], dict[int, ReceiveEndpoint]]

@@ -23,14 +23,21 @@ import numpy as np
 
 from c4bench.collective import schedule
 from c4bench.collective.arrays import Reducing
-from c4bench.collective.carriage import ChannelSplit
-from c4bench.collective.detour import FOLD_CHUNKS, SplitLevel, SplitReduce, Way, choose_strategy, agree_on_losses
-from c4bench.collective.folding import Sides
+from c4bench.collective.channel_split import ChannelSplit
+from c4bench.collective.degraded_planner import (
+    FOLD_CHUNKS,
+    SplitLevel,
+    SplitReduce,
+    Way,
+    agree_on_losses,
+    choose_strategy,
+)
 from c4bench.collective.group import Group
+from c4bench.collective.handshake import Signature
 from c4bench.collective.memory import Array
-from c4bench.collective.part import SubGroup
 from c4bench.collective.process import RankProcess
-from c4bench.collective.wire import Signature
+from c4bench.collective.subgroup import SubGroup
+from c4bench.collective.two_level_reduce import Sides
 from c4bench.model.telemetry import Member
 
 # Agreeing takes a lap of the ring; this many operations share its cost.
@@ -132,13 +139,17 @@ class DegradedReduce:
         for level, rest in rests:
             (self._fold if split.direct else self._fold_around)(level, signature, rest, reducing, left)
 
-    def _fold_around(self, level: SplitLevel, signature: Signature, rest: Array, reducing: Reducing, left: ChannelSplit) -> None:
+    def _fold_around(
+        self, level: SplitLevel, signature: Signature, rest: Array, reducing: Reducing, left: ChannelSplit
+    ) -> None:
         """Fold in what the one odd rank has by the ring."""
         (odd,) = level.odds
         plan = partial(schedule.fold, odd=odd)
         self._group.ring(signature, rest, [(0, rest.size)], plan, reducing, left.finer(rest.nbytes, FOLD_CHUNKS))
 
-    def _fold(self, level: SplitLevel, signature: Signature, rest: Array, reducing: Reducing, left: ChannelSplit) -> None:
+    def _fold(
+        self, level: SplitLevel, signature: Signature, rest: Array, reducing: Reducing, left: ChannelSplit
+    ) -> None:
         """Fold in what the odd ranks have where the others have scattered theirs."""
         group, others = self._group, _others(level, self._group.size)
         room = -(-rest.size // len(others)) * len(level.odds) if group.rank in others else 0

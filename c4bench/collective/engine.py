@@ -4,11 +4,11 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from c4bench.collective.ends import ReceiveEndpoint, SendEndpoint
+from c4bench.collective.endpoints import ReceiveEndpoint, SendEndpoint
+from c4bench.collective.multi_qp import MultiQpReceiveEndpoint, MultiQpSendEndpoint
 from c4bench.collective.operation import Operation
 from c4bench.collective.rendezvous import FailureSignal
-from c4bench.collective.resilience import ResilienceCounters
-from c4bench.collective.ways import MultiQpReceiveEndpoint, MultiQpSendEndpoint
+from c4bench.collective.resilience_counters import ResilienceCounters
 from c4bench.verbs.timer import Timer
 from c4bench.verbs.transport import Completion, Port, PortEvent
 from c4bench.verbs.waiting import waiter
@@ -23,7 +23,12 @@ class Engine:
     """
 
     def __init__(
-        self, ports: Sequence[Port], alarm: FailureSignal, completions: str, clock_ns: Callable[[], int], timeout_s: float
+        self,
+        ports: Sequence[Port],
+        alarm: FailureSignal,
+        completions: str,
+        clock_ns: Callable[[], int],
+        timeout_s: float,
     ) -> None:
         self.port_events: list[PortEvent] = []
         self._alarm = alarm

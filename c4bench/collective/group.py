@@ -5,26 +5,26 @@ from contextlib import ExitStack
 
 import numpy as np
 
-from c4bench.collective import lanes, schedule
+from c4bench.collective import schedule, transfer_plan
 from c4bench.collective.arrays import Reducing
-from c4bench.collective.carriage import ChannelSplit
+from c4bench.collective.backends import ChannelBackend, TransportBackend
+from c4bench.collective.channel_split import ChannelSplit
+from c4bench.collective.channel_transfer import ChannelTransfer
 from c4bench.collective.connections import Connections
-from c4bench.collective.ends import SendEndpoint
-from c4bench.collective.fabrics import ChannelBackend, TransportBackend
-from c4bench.collective.folding import Held, Sides, fold_transfer
-from c4bench.collective.guard import FailureGuard
-from c4bench.collective.lane import ChannelTransfer
-from c4bench.collective.lanes import Place
+from c4bench.collective.endpoints import SendEndpoint
+from c4bench.collective.failure_guard import FailureGuard
+from c4bench.collective.handshake import Signature
 from c4bench.collective.memory import Array, Registrations
 from c4bench.collective.opening import open_site, used_nics
 from c4bench.collective.operation import Operation
 from c4bench.collective.options import Options
+from c4bench.collective.pacer import Pacer
 from c4bench.collective.process import RankProcess
 from c4bench.collective.rendezvous import FailureSignal
-from c4bench.collective.resilience import ResilienceCounters
+from c4bench.collective.resilience_counters import ResilienceCounters
 from c4bench.collective.schedule import RingPlan, Span
-from c4bench.collective.tempo import Pacer
-from c4bench.collective.wire import Signature
+from c4bench.collective.transfer_plan import Place
+from c4bench.collective.two_level_reduce import Held, Sides, fold_transfer
 from c4bench.collective.wiring import RankEndpointContext
 from c4bench.model.telemetry import Member
 
@@ -107,7 +107,7 @@ class Group:
         carriage = carriage or self.usual
         with self.guard.during(signature.kind, self._seq):
             made = [
-                lanes.ring_transfer(
+                transfer_plan.ring_transfer(
                     plan(self.rank, self.size, part.chunks),
                     array,
                     part,
@@ -130,7 +130,7 @@ class Group:
         with self.guard.during(signature.kind, self._seq):
             pairs = self._connections.pairs()
             made = [
-                lanes.shift_transfer(
+                transfer_plan.shift_transfer(
                     self.rank,
                     source,
                     target,
@@ -218,6 +218,6 @@ class Group:
 def _fabric(site: RankEndpointContext, alarm: FailureSignal, undo: ExitStack) -> TransportBackend:
     if not site.options.resilient:
         return ChannelBackend(site, alarm, undo)
-    from c4bench.collective.resilient.fabric import RailBackend  # noqa: PLC0415  (few ranks need it: ADR 0005)
+    from c4bench.collective.resilient.backend import RailBackend  # noqa: PLC0415  (few ranks need it: ADR 0005)
 
     return RailBackend(site, alarm, undo)

@@ -13,7 +13,7 @@ from c4bench.model.telemetry import Failure
 
 
 class LocalFailureSignal:
-    """Tells one rank of a communicator's first failure (see `Alarm`)."""
+    """Tells one rank of a communicator's first failure (see `FailureSignal`)."""
 
     def __init__(self, rendezvous: "LocalRendezvous", comm: str) -> None:
         self.fd = os.eventfd(0)
@@ -34,7 +34,7 @@ class LocalFailureSignal:
 
 
 class LocalRelayChannel:
-    """Word between the ranks of one communicator (see `Line`)."""
+    """Word between the ranks of one communicator (see `RelayChannel`)."""
 
     def __init__(self, lines: dict[int, "LocalRelayChannel"], rank: int, losses: list[NetworkLoss]) -> None:
         self.fd = os.eventfd(0, os.EFD_NONBLOCK)

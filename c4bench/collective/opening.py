@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 from c4bench.collective.memory import Buffers
+from c4bench.collective.null_recorder import NullRecorder
 from c4bench.collective.options import Options
 from c4bench.collective.process import RankProcess
 from c4bench.collective.ring_layout import MAX_RANKS
-from c4bench.collective.silence import NullRecorder
 from c4bench.collective.wiring import RankEndpointContext
 from c4bench.errors import UsageError
 from c4bench.model.fabric import Nic
@@ -42,7 +42,9 @@ def open_site(
     recording = process.recorder if options.record else NullRecorder()
     index = recording.communicator(CommRecord(name, process.job, tuple(members)), rank)
     undo.callback(recording.release, index)
-    site = RankEndpointContext(name, rank, tuple(members), process, nics, ports, recording, index, options, buffers=buffers)
+    site = RankEndpointContext(
+        name, rank, tuple(members), process, nics, ports, recording, index, options, buffers=buffers
+    )
     undo.callback(_release_routes, site)
     return site
 

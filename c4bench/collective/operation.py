@@ -2,18 +2,20 @@
 
 from collections.abc import Iterable, Iterator
 
-from c4bench.collective.ends import ReceiveEndpoint, SendEndpoint
+from c4bench.collective.channel_transfer import ChannelTransfer
+from c4bench.collective.endpoints import ReceiveEndpoint, SendEndpoint
 from c4bench.collective.errors import CollectiveError
-from c4bench.collective.lane import ChannelTransfer
+from c4bench.collective.handshake import Grant, Signature
 from c4bench.collective.recorder import OpWriter
-from c4bench.collective.wire import Grant, Signature
 from c4bench.model.telemetry import Failure
 
 
 class Operation:
     """Turns completions into progress. It blocks nowhere: the engine feeds it and asks whether it is `done`."""
 
-    def __init__(self, comm: str, rank: int, signature: Signature, lanes: list[ChannelTransfer], record: OpWriter) -> None:
+    def __init__(
+        self, comm: str, rank: int, signature: Signature, lanes: list[ChannelTransfer], record: OpWriter
+    ) -> None:
         self.comm = comm
         self.rank = rank
         self.seq = record.seq

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import msgspec
 
 from c4bench.collective.memory import HostMemory, Provider
-from c4bench.collective.resilient.patience import FailureTimeouts
+from c4bench.collective.resilient.timeouts import FailureTimeouts
 from c4bench.errors import UsageError
 from c4bench.verbs.transport import PATIENT, TransportProfile
 from c4bench.verbs.waiting import MODES

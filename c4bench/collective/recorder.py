@@ -11,9 +11,9 @@ from typing import Self
 import msgspec
 
 from c4bench.collective import ring_layout as layout
+from c4bench.collective.latency_sums import LatencySums
+from c4bench.collective.nic_clock import NicClock
 from c4bench.collective.ring_entries import CommEntry, ConnName, Owner
-from c4bench.collective.sharing import NicClock
-from c4bench.collective.tally import LatencySums
 from c4bench.errors import UsageError
 from c4bench.model.telemetry import CommRecord
 

@@ -19,7 +19,7 @@ import zlib
 from collections.abc import Iterable
 from functools import lru_cache
 
-from c4bench.collective.tally import STRIDES
+from c4bench.collective.latency_sums import STRIDES
 
 MAGIC = b"C4RING07"
 HEADER = struct.Struct("<8s9I")

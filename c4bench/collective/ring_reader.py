@@ -11,9 +11,9 @@ from typing import NamedTuple
 import msgspec
 
 from c4bench.collective import ring_layout as layout
+from c4bench.collective.latency_sums import STRIDES, LatencyMark, roundest
 from c4bench.collective.ring_entries import CommEntry, ConnName, Owner
 from c4bench.collective.table_reader import TableReader, Value, record
-from c4bench.collective.tally import STRIDES, LatencyMark, roundest
 from c4bench.errors import UsageError
 from c4bench.model.telemetry import ArrivalRecord, CommRecord, ConnRecord, OpRecord
 
@@ -44,7 +44,7 @@ class _Whose(NamedTuple):
 
 
 def read_telemetry_file(path: Path, now_s: float | None = None) -> TelemetrySnapshot:
-    """Everything in the file at `path`, read once; see `RingReader`."""
+    """Everything in the file at `path`, read once; see `TelemetryReader`."""
     return TelemetryReader(path).read(now_s)
 
 
@@ -134,7 +134,9 @@ class _Ends:
         self._whose: list[_Whose | None] = []
         self._told: dict[int, tuple[int, LatencyMark]] = {}
 
-    def read(self, comms: Mapping[int, CommEntry], *, changed: bool) -> Iterator[tuple[_Whose, tuple[int, ...], LatencyMark]]:
+    def read(
+        self, comms: Mapping[int, CommEntry], *, changed: bool
+    ) -> Iterator[tuple[_Whose, tuple[int, ...], LatencyMark]]:
         """Those of these communicators, which may have changed; of one recorded since, the next reading has them."""
         if self._names.read() or changed:
             self._whose = [_whose(name, comms) for name in self._names.values]

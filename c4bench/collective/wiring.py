@@ -6,17 +6,17 @@ from typing import NamedTuple
 
 import msgspec
 
-from c4bench.collective.ends import INLET_RECEIVES, ReceiveEndpoint, SendEndpoint
+from c4bench.collective.endpoints import INLET_RECEIVES, ReceiveEndpoint, SendEndpoint
 from c4bench.collective.errors import CollectiveError
+from c4bench.collective.handshake import MAILBOX_BYTES, MAILBOX_SLOTS, Hello, Mode, ReceivingEnd, SendingEnd
 from c4bench.collective.memory import Buffer, Buffers
+from c4bench.collective.multi_qp import INLET_SENDS, MultiQpReceiveEndpoint, MultiQpSendEndpoint, WeightedQp
+from c4bench.collective.null_recorder import NullRecorder
 from c4bench.collective.options import Options
 from c4bench.collective.process import RankProcess
 from c4bench.collective.recorder import Recorder
 from c4bench.collective.rendezvous import AbsentError, FailedError
 from c4bench.collective.ring_entries import ConnName
-from c4bench.collective.silence import NullRecorder
-from c4bench.collective.ways import INLET_SENDS, WeightedQp, MultiQpReceiveEndpoint, MultiQpSendEndpoint
-from c4bench.collective.wire import MAILBOX_BYTES, MAILBOX_SLOTS, Hello, Mode, ReceivingEnd, SendingEnd
 from c4bench.model.fabric import Flow, Nic
 from c4bench.model.telemetry import Member
 from c4bench.verbs.transport import Connection, Port, Remote
@@ -208,13 +208,17 @@ def flow_of(site: RankEndpointContext, peer: int, channel: int, qp: int) -> Flow
     return Flow(name, site.process.job, nic.name, site.members[peer].nics[channel], nic.rate_bps / site.options.qps)
 
 
-def _outlet(site: RankEndpointContext, place: _Place, half: _Half, far: ReceivingEnd, routes: dict[_QpPlace, int]) -> SendEndpoint:
+def _outlet(
+    site: RankEndpointContext, place: _Place, half: _Half, far: ReceivingEnd, routes: dict[_QpPlace, int]
+) -> SendEndpoint:
     source, destination = site.nics[place.channel].name, site.members[place.peer].nics[place.channel]
     ways = []
     for index, (connection, remote) in enumerate(zip(half.connections, far.remotes, strict=True)):
         connection.connect(remote, routes[_QpPlace(place, index)], receives=MAILBOX_SLOTS)
         name = ConnName(site.record, place.peer, source, destination, connection.qp_num)
-        ways.append(WeightedQp(connection, site.recorder.connection(name, connection.source_port, site.options.clock_ns())))
+        ways.append(
+            WeightedQp(connection, site.recorder.connection(name, connection.source_port, site.options.clock_ns()))
+        )
     return MultiQpSendEndpoint(place.peer, ways, half.buffers[0], far)
 
 

@@ -12,7 +12,7 @@ from websockets.exceptions import WebSocketException
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.event import Event
 from c4bench.wire.channel import WebSocketChannel
-from c4bench.wire.messages import PORT, QueryResults, Empty, LaunchJob, ReturnHost, StopRanks, Subscribe
+from c4bench.wire.messages import PORT, Empty, LaunchJob, QueryResults, ReturnHost, StopRanks, Subscribe
 from c4bench.wire.peer import Handler, Peer
 from c4bench.wire.trust import MASTER, client_context
 

@@ -9,13 +9,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from c4bench.c4d.matrix import MatrixTable, matrix_table
+from c4bench.c4d.delay_matrix import MatrixTable, matrix_table
 from c4bench.c4p.atlas import Atlas
-from c4bench.c4p.knowledge import PathKnowledge
+from c4bench.c4p.path_knowledge import PathKnowledge
 from c4bench.c4p.policy import PathPolicy
+from c4bench.control.job_registry import name_of
 from c4bench.control.jobs import Job
 from c4bench.control.master import Master
-from c4bench.control.register import name_of
 from c4bench.control.switches import Switches
 from c4bench.errors import UnhealthyError
 from c4bench.model.diagnosis import Diagnosis
@@ -101,7 +101,9 @@ class Cluster:
 
     def incidents(self, name: str) -> list[Incident]:
         """What became of each diagnosis of a job, as far as it has come."""
-        told = [event.incident for event in self.events() if isinstance(event, SteeringStage) and event.incident.job == name]
+        told = [
+            event.incident for event in self.events() if isinstance(event, SteeringStage) and event.incident.job == name
+        ]
         return list({(one.diagnosis.job, one.diagnosis.component): one for one in told}.values())
 
     def results(self, job: Job, kind: str, timeout_s: float, *, each: int = 1) -> list[dict[str, Any]]:

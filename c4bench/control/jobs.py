@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
-from c4bench.control.store import Entry, Store, RankResult
+from c4bench.control.store import Entry, RankResult, Store
 from c4bench.errors import UnhealthyError
 from c4bench.model.fabric import Flow, Path
 from c4bench.model.telemetry import RankRecord

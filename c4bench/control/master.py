@@ -8,22 +8,22 @@ from pathlib import Path
 from websockets.asyncio.server import ServerConnection, serve
 
 from c4bench.c4d.localise import Cell
-from c4bench.c4p.knowledge import PathKnowledge
-from c4bench.control.attempts import JobAttempts
-from c4bench.control.desk import ROLES, OperatorSession
+from c4bench.c4p.path_knowledge import PathKnowledge
+from c4bench.control.agent_connections import AgentConnection, AgentConnections
+from c4bench.control.agent_liveness import AgentLiveness
 from c4bench.control.detection import Detection
-from c4bench.control.health import AgentHealth, HealthPage, serve_pages
+from c4bench.control.event_log import EventLog
+from c4bench.control.health_page import AgentHealth, HealthPage, serve_pages
+from c4bench.control.job_attempts import JobAttempts
+from c4bench.control.job_registry import JobRegistry
 from c4bench.control.jobs import Job
-from c4bench.control.judging import TelemetryLoop
-from c4bench.control.lines import AgentConnection, AgentConnections
-from c4bench.control.log import EventLog
-from c4bench.control.register import JobRegistry
+from c4bench.control.operator_session import ROLES, OperatorSession
+from c4bench.control.path_service import PathService
+from c4bench.control.probe_sweeper import ProbeSweeper
 from c4bench.control.rendezvous import RendezvousService
-from c4bench.control.roll import AgentLiveness
-from c4bench.control.routing import PathService
 from c4bench.control.steering import Steering
 from c4bench.control.store import Store
-from c4bench.control.sweeps import ProbeSweeper
+from c4bench.control.telemetry_loop import TelemetryLoop
 from c4bench.errors import UnhealthyError
 from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.event import HostReturned
@@ -39,12 +39,12 @@ from c4bench.wire.messages import (
     LaunchJob,
     NetworkLost,
     PollInbox,
+    RelayMessage,
     Release,
     Result,
     Route,
     StopRanks,
     Watch,
-    RelayMessage,
 )
 from c4bench.wire.peer import Handler, Peer
 from c4bench.wire.trust import MASTER, peer_name, server_context

@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 
-from c4bench.control.store import FinishedExchange, Entry, CommunicatorFailure, RelayedMessage, Store
+from c4bench.control.store import CommunicatorFailure, Entry, FinishedExchange, RelayedMessage, Store
 from c4bench.errors import UnhealthyError
 from c4bench.model.telemetry import Failure
-from c4bench.wire.messages import Exchange, Exchanged, Fail, PollInbox, InboxBatch, RelayMessage
+from c4bench.wire.messages import Exchange, Exchanged, Fail, InboxBatch, PollInbox, RelayMessage
 
 # Of each job: a rank that still lacks an answer holds its communicator up, so it is among the latest.
 _REMEMBERED = 1024

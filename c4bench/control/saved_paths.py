@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 
-from c4bench.c4p.knowledge import PathKnowledge
+from c4bench.c4p.path_knowledge import PathKnowledge
 from c4bench.errors import UsageError
 from c4bench.model.fabric import Host
 

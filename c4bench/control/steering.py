@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from c4bench.control import checkup
+from c4bench.control import probe_jobs
+from c4bench.control.job_registry import host_of, name_of
 from c4bench.control.jobs import Job
-from c4bench.control.register import host_of, name_of
 from c4bench.control.store import RunningJob
 from c4bench.errors import AbsentHostsError, UnhealthyError
 from c4bench.model.diagnosis import Cause, Diagnosis, Syndrome
@@ -95,7 +95,7 @@ class Steering:
             return (found,)
         idle = [nic for spare in self._fleet(running).spares[:1] for nic in spare.nics]
         tried = pairs((*running.spec.nics, *idle))
-        failed = broken(await checkup.failing(self._master, tried))
+        failed = broken(await probe_jobs.failing(self._master, tried))
         return settled(found, failed, [nic.name for nic in running.spec.nics if tried])
 
     async def _narrowed(self, found: Diagnosis, running: RunningJob) -> Diagnosis:
@@ -104,7 +104,7 @@ class Steering:
         if running.policy.slow is Action.OBSERVE or not found.probes:
             return found
         try:
-            return narrowed(found, await checkup.shares(self._master, [[probe] for probe in found.probes], nics))
+            return narrowed(found, await probe_jobs.shares(self._master, [[probe] for probe in found.probes], nics))
         except UnhealthyError:
             return found
 
@@ -240,7 +240,7 @@ class Steering:
 
     async def _check(self, host: Host, partner: Host, healthy_fraction: float) -> None:
         try:
-            fraction = await checkup.worst_fraction(self._master, host, partner)
+            fraction = await probe_jobs.worst_fraction(self._master, host, partner)
         except UnhealthyError:
             return
         still_out = any(out.host == host.name for out in self._master.register.out())

@@ -18,7 +18,7 @@ from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.event import Event
 from c4bench.model.fabric import Host
 from c4bench.model.steering import Incident, IsolatedHost, Policy
-from c4bench.wire.messages import Exchanged, Fail, JobSpec, Result, RelayMessage
+from c4bench.wire.messages import Exchanged, Fail, JobSpec, RelayMessage, Result
 
 Kind = TypeVar("Kind")
 

@@ -154,7 +154,9 @@ def priorities(text: str) -> list[int] | None:
 def knob(python: str, nic: dict[str, Any]) -> dict[str, str]:
     """The path control that works on a NIC, tried on the device; with the reason where there is none."""
     questions = '{"do": "open"}\n{"do": "state"}\n'
-    done = run(python, "-m", "c4bench.verbs.console", json.dumps(nic), text=questions) if nic["device"] else None
+    done = (
+        run(python, "-m", "c4bench.verbs.endpoint_console", json.dumps(nic), text=questions) if nic["device"] else None
+    )
     if done is None or done[0]:
         return {"name": "", "why": (done[2].strip().splitlines() or ["it said nothing"])[-1] if done else "not tried"}
     answer = json.loads(done[1].splitlines()[-1])

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from c4bench.errors import C4Error, UnhealthyError, UsageError
-from c4bench.inject import catalogue, drivers, hold, protocol
+from c4bench.inject import catalogue, drivers, fault_session, protocol
 from c4bench.inject.journal import Journal
 from c4bench.inject.privilege import become_root
 from c4bench.model.fault import FaultRequest
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str]) -> int:
 def _hold(text: str) -> None:
     request, known = _request(text), catalogue.load()
     records = Journal.of(known.find(request.fault).target, request.host)
-    hold.hold(request, known, records, sys.stdin.fileno(), _print)
+    fault_session.hold(request, known, records, sys.stdin.fileno(), _print)
 
 
 def _plan(text: str) -> None:

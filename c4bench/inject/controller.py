@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import msgspec
 
 from c4bench.errors import C4Error, InconclusiveError, UnhealthyError, UsageError
-from c4bench.inject import absence, catalogue, places, protocol
-from c4bench.inject.absence import Reach
+from c4bench.inject import catalogue, host_absence, places, protocol
 from c4bench.inject.history import Field, History, applied_event, healed_event
+from c4bench.inject.host_absence import Reach
 from c4bench.inject.places import Place
 from c4bench.inject.protocol import Applied, Healed, Leaving, Planned, Refused, Reply
 from c4bench.model.fabric import Host
-from c4bench.model.fault import FaultRequest, FaultSpec, Value, WitnessReport
 from c4bench.model.fault import BlastRadius as Radius
+from c4bench.model.fault import FaultRequest, FaultSpec, Value, WitnessReport
 from c4bench.remote.protocol import Connection, Session
 
 # Logging in, starting Python and a few commands, on a busy host; the witness's looks come on top.
@@ -39,7 +39,7 @@ class Injector:
         python: Callable[[str], str],
         record: History | None = None,
         *,
-        reach: Reach = absence.answers,
+        reach: Reach = host_absence.answers,
     ) -> None:
         self._connect, self._python, self._record = connect, python, record
         self._reach = reach
@@ -172,7 +172,7 @@ class Injector:
 
     def _gone(self, leaving: Leaving, host: Host) -> Applied:
         """What only we can witness."""
-        gone = absence.wait_gone(host, self._reach, _GONE_WITHIN_S)
+        gone = host_absence.wait_gone(host, self._reach, _GONE_WITHIN_S)
         witnessed = WitnessReport(
             gone is not None, gone.time_s if gone else None, {"answers": 1.0}, {"answers": float(not gone)}
         )
@@ -215,7 +215,7 @@ class Injector:
     def _back(self, applied: Applied, host: Host, request: FaultRequest) -> Healed:
         """Wait for the host, and have it say what is left of the fault there."""
         left_s = max(0.0, applied.expires_s - time.time()) + _BACK_WITHIN_S
-        back_s = absence.wait_back(host, self._reach, left_s)
+        back_s = host_absence.wait_back(host, self._reach, left_s)
         if back_s is None:
             raise UnhealthyError(
                 f"{host.name} does not answer {_BACK_WITHIN_S:g} s after {request.fault} should have ended"

@@ -10,8 +10,8 @@ import pytest
 from c4bench import remote
 from c4bench.c4p.atlas import Atlas
 from c4bench.control.cluster import Cluster
+from c4bench.control.job_views import C4D, SteeredJob
 from c4bench.control.switches import Switches
-from c4bench.control.watch import C4D, SteeredJob
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.inject import places
 from c4bench.inject.controller import Injector

@@ -20,7 +20,7 @@ from c4bench.model.clocks import ClockOffset
 from c4bench.remote import BARE_PYTHON, Connection, Session, connect
 from c4bench.remote.clock import offset
 
-_KEEP = Path(__file__).with_name("keep.py")
+_KEEPER = Path(__file__).with_name("keeper.py")
 _AT_ONCE = 32
 _TIMEOUT_S = 60.0
 _RENEWALS = 3  # in a term: one that is late loses nothing
@@ -77,7 +77,7 @@ class Reservation:
     def _keeper(self, host: str) -> Session:
         claim = msgspec.json.encode(self._claim).decode()
         connection = self._reach(host, self._inventory.access[host])
-        return connection.start([*BARE_PYTHON, _KEEP.read_text(), claim])
+        return connection.start([*BARE_PYTHON, _KEEPER.read_text(), claim])
 
     def _refuse_held(self, host: str, answer: _Answer) -> None:
         if not answer.held:

@@ -10,7 +10,7 @@ from c4bench.sim.counters import Counters
 from c4bench.sim.model import SimJob
 from c4bench.sim.places import Places, host_of, nic_of
 from c4bench.sim.trace import OpTrace
-from c4bench.sim.world import Floats, FaultState
+from c4bench.sim.world import FaultState, Floats
 
 _PORT_BASE = 0xC000
 _PID_BASE = 1000

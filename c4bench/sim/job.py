@@ -12,7 +12,7 @@ from c4bench.sim.folding import Folder, Seen
 from c4bench.sim.model import SimFault, SimJob
 from c4bench.sim.places import Places
 from c4bench.sim.trace import OpTrace, run_op, shifts_of
-from c4bench.sim.world import Floats, FaultState
+from c4bench.sim.world import FaultState, Floats
 
 _TOLD_AFTER_S = 0.001
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from c4bench.model.step import StepOp
 from c4bench.sim.places import Places
-from c4bench.sim.world import Floats, Ints, FaultState
+from c4bench.sim.world import FaultState, Floats, Ints
 
 
 class OpTrace(msgspec.Struct, frozen=True):

@@ -146,7 +146,7 @@ class RelayMessage(msgspec.Struct, frozen=True):
 
 
 class PollInbox(msgspec.Struct, frozen=True):
-    """Rank to master: tell me, as a `Told`, what has been brought to `rank` beyond the first `after` words."""
+    """Rank to master: tell me, as a `InboxBatch`, what has been brought to `rank` beyond the first `after` words."""
 
     job: str
     comm: str

@@ -13,7 +13,7 @@ from c4bench.collective.communicator import Communicator
 from c4bench.collective.options import Options
 from c4bench.collective.process import RankProcess
 from c4bench.collective.recorder import Recorder
-from c4bench.collective.rendezvous import AbsentError, FailureSignal, FailedError, RelayChannel
+from c4bench.collective.rendezvous import AbsentError, FailedError, FailureSignal, RelayChannel
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.agent import AgentConfig
 from c4bench.model.diagnosis import NetworkLoss
@@ -24,26 +24,26 @@ from c4bench.wire.messages import (
     Exchange,
     Exchanged,
     Fail,
+    InboxBatch,
     JobSpec,
     NetworkLost,
     PollInbox,
+    RelayMessage,
     Release,
     Result,
     Route,
-    InboxBatch,
     Watch,
-    RelayMessage,
 )
 from c4bench.wire.rank import RankLink
 from c4bench.workload.controls import Controls
-from c4bench.workload.guided import PathManagedCommunicator
+from c4bench.workload.path_managed import PathManagedCommunicator
 
 Parameters = TypeVar("Parameters")
 Item = TypeVar("Item")
 
 
 class AgentFailureSignal:
-    """Word of a member's failure, on a line of its own (see `collective.rendezvous.Alarm`)."""
+    """Word of a member's failure, on a line of its own (see `collective.rendezvous.FailureSignal`)."""
 
     def __init__(self, socket: str, job: str, comm: str) -> None:
         self._link = RankLink(socket)
@@ -67,7 +67,7 @@ class AgentFailureSignal:
 
 
 class AgentRelayChannel:
-    """Word between a communicator's ranks, by way of agent and master (see `collective.rendezvous.Line`)."""
+    """Word between a communicator's ranks, by way of agent and master (see `collective.rendezvous.RelayChannel`)."""
 
     def __init__(self, socket: str, job: str, comm: str, rank: int) -> None:
         self._link = RankLink(socket)

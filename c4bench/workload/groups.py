@@ -15,8 +15,8 @@ from c4bench.collective.options import Options
 from c4bench.errors import UsageError
 from c4bench.model.step import RankGroup, StepOp
 from c4bench.verbs.transport import PROFILES
+from c4bench.workload.benign_noise import CALM, BenignNoise
 from c4bench.workload.context import RankContext
-from c4bench.workload.unrest import CALM, BenignNoise
 
 Call = Callable[[], None]
 

@@ -17,7 +17,7 @@ from c4bench import inventory
 from c4bench.control.client import dial
 from c4bench.lab.spec import INVENTORY
 from c4bench.model.steering import Action, Policy
-from c4bench.wire.messages import PORT, QueryResults, LaunchJob
+from c4bench.wire.messages import PORT, LaunchJob, QueryResults
 from c4bench.wire.trust import client_context
 from c4bench.workload.jobs import job
 

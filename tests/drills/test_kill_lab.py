@@ -22,7 +22,7 @@ ENOUGH_TO_FALL_S = 0.5
 GONE_WITHIN_S = 5.0
 NOBODY = 65534
 # What an ordinary container forbids: new namespaces, and the capabilities that its engine takes away. Its own PID
-# namespace is left out here, so that nothing but the warden can be what ends the lab.
+# namespace is left out here, so that nothing but the reaper can be what ends the lab.
 _CONTAINER = """
 echo 0 > /proc/sys/user/max_user_namespaces
 exec setpriv --bounding-set=-sys_admin,-net_admin,-sys_module,-sys_ptrace,-sys_rawio --no-new-privs "$@"

@@ -4,24 +4,35 @@ from collections import Counter
 
 import msgspec
 
-from c4bench.collective.ends import ReceiveEndpoint, SendEndpoint
+from c4bench.collective.endpoints import ReceiveEndpoint, SendEndpoint
 from c4bench.collective.engine import Engine
 from c4bench.collective.memory import Buffer
 from c4bench.collective.operation import Operation
 from c4bench.collective.rendezvous import FailureSignal, RelayChannel
-from c4bench.collective.resilience import ResilienceCounters
-from c4bench.collective.resilient.edges import Edge, PeerRails, ReceivingPeer, SendingPeer
-from c4bench.collective.resilient.inquiry import FailureAttribution
+from c4bench.collective.resilience_counters import ResilienceCounters
+from c4bench.collective.resilient.failure_attribution import FailureAttribution
+from c4bench.collective.resilient.failure_broadcast import FailureBroadcast
 from c4bench.collective.resilient.keys import Keyring
-from c4bench.collective.resilient.outlet import CHANNEL_SHIFT
-from c4bench.collective.resilient.post import WORD_CHANNEL
+from c4bench.collective.resilient.mailbox import WORD_CHANNEL
+from c4bench.collective.resilient.messages import (
+    Accepted,
+    Fence,
+    Fenced,
+    Offer,
+    RailDeath,
+    RailUp,
+    SilenceQuery,
+    Word,
+    decode,
+    encode,
+)
+from c4bench.collective.resilient.peer_rails import Edge, PeerRails, ReceivingPeer, SendingPeer
 from c4bench.collective.resilient.rail import Rail, ReceivingRail, SendingRail, State
+from c4bench.collective.resilient.rail_monitor import RailMonitor
+from c4bench.collective.resilient.rail_recovery import RailRecovery
 from c4bench.collective.resilient.repair import LEDGER_BYTES, Repair
-from c4bench.collective.resilient.spread import FailureBroadcast
-from c4bench.collective.resilient.trial import RailRecovery
-from c4bench.collective.resilient.verdict import UnreachableHostCheck
-from c4bench.collective.resilient.watch import RailMonitor
-from c4bench.collective.resilient.words import Accepted, SilenceQuery, Fence, Fenced, Offer, RailDeath, RailUp, Word, decode, encode
+from c4bench.collective.resilient.send_endpoint import CHANNEL_SHIFT
+from c4bench.collective.resilient.unreachable_host import UnreachableHostCheck
 from c4bench.collective.wiring import RankEndpointContext
 from c4bench.verbs.timer import Timer
 from c4bench.verbs.transport import Completion
@@ -32,7 +43,9 @@ _LEDGER_MASK = (1 << 8 * LEDGER_BYTES) - 1
 class RailEngine(Engine):
     """See Engine. `ledger` is the memory in which peers may read how many operations have ended here."""
 
-    def __init__(self, site: RankEndpointContext, alarm: FailureSignal, line: RelayChannel, ledger: Buffer, keys: Keyring) -> None:
+    def __init__(
+        self, site: RankEndpointContext, alarm: FailureSignal, line: RelayChannel, ledger: Buffer, keys: Keyring
+    ) -> None:
         options = site.options
         patience = options.patience
         super().__init__(site.ports, alarm, options.completions, options.clock_ns, options.timeout_s)
@@ -45,7 +58,9 @@ class RailEngine(Engine):
         self.repair = Repair(self.edges, patience, self._tell, self.inquiry)
         self.trial = RailRecovery(self.edges, patience, self._tell)
         spread = FailureBroadcast(site.rank, site.size, self._tell)
-        self.watch = RailMonitor(self.edges, patience, self.repair, spread, site.ports, [nic.device for nic in site.nics])
+        self.watch = RailMonitor(
+            self.edges, patience, self.repair, spread, site.ports, [nic.device for nic in site.nics]
+        )
         self._verdict = UnreachableHostCheck(self.edges, self.watch, site.rank, site.members)
         self._tick = Timer()
         self._looked_ns = 0

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from c4bench.collective.ends import Message
+from c4bench.collective.endpoints import Message
 from c4bench.collective.recorder import ArrivalWriter, ConnWriter
-from c4bench.collective.resilient.words import Fenced, RailName
+from c4bench.collective.resilient.messages import Fenced, RailName
 from c4bench.verbs.transport import Connection, Port, Remote
 
 if TYPE_CHECKING:
-    from c4bench.collective.resilient.outlet import RailSendEndpoint
+    from c4bench.collective.resilient.send_endpoint import RailSendEndpoint
 
 
 class State(Enum):

@@ -9,11 +9,11 @@ whose receiver has ended the operation, and is not there to answer, reads in its
 from collections.abc import Callable
 
 from c4bench.collective.operation import Operation
-from c4bench.collective.resilient.edges import Edge, PeerRails, ReceivingPeer, SendingPeer
-from c4bench.collective.resilient.inquiry import FailureAttribution
-from c4bench.collective.resilient.patience import FailureTimeouts
+from c4bench.collective.resilient.failure_attribution import FailureAttribution
+from c4bench.collective.resilient.messages import Fence, Fenced, Word
+from c4bench.collective.resilient.peer_rails import Edge, PeerRails, ReceivingPeer, SendingPeer
 from c4bench.collective.resilient.rail import Rail, ReceivingRail, SendingRail, State
-from c4bench.collective.resilient.words import Fence, Fenced, Word
+from c4bench.collective.resilient.timeouts import FailureTimeouts
 
 LEDGER_BYTES = 8
 _MOST_DOUBLINGS = 5
@@ -22,7 +22,13 @@ _MOST_DOUBLINGS = 5
 class Repair:
     """The protocol, driven by completions, words and time. `tell(rank, word)` may lose what it is told."""
 
-    def __init__(self, edges: PeerRails, patience: FailureTimeouts, tell: Callable[[int, Word], None], inquiry: FailureAttribution) -> None:
+    def __init__(
+        self,
+        edges: PeerRails,
+        patience: FailureTimeouts,
+        tell: Callable[[int, Word], None],
+        inquiry: FailureAttribution,
+    ) -> None:
         self._edges = edges
         self._patience = patience
         self._tell = tell

@@ -8,22 +8,22 @@ from collections.abc import Sequence
 
 import msgspec
 
-from c4bench.collective.carriage import MOST_FINER
-from c4bench.collective.ends import INLET_RECEIVES
+from c4bench.collective.channel_split import MOST_FINER
+from c4bench.collective.endpoints import INLET_RECEIVES
+from c4bench.collective.handshake import MAILBOX_SLOTS
 from c4bench.collective.memory import Buffer
-from c4bench.collective.resilient.edges import ReceivingPeer, SendingPeer
 from c4bench.collective.resilient.engine import RailEngine
+from c4bench.collective.resilient.failover import ChannelFailover
 from c4bench.collective.resilient.hello import FarReceiving, FarSending, RailHello
-from c4bench.collective.resilient.inlet import RailReceiveEndpoint
 from c4bench.collective.resilient.keys import Keyring
-from c4bench.collective.resilient.outlet import CHANNEL_MAILBOX_BYTES, RailSendEndpoint
-from c4bench.collective.resilient.pool import ChannelFailover
-from c4bench.collective.resilient.post import WORD_SLOTS, RailMailbox
+from c4bench.collective.resilient.mailbox import WORD_SLOTS, RailMailbox
+from c4bench.collective.resilient.messages import RailName
+from c4bench.collective.resilient.peer_rails import ReceivingPeer, SendingPeer
 from c4bench.collective.resilient.rail import Ends, Rail, ReceivingRail, SendingRail, State
+from c4bench.collective.resilient.receive_endpoint import RailReceiveEndpoint
 from c4bench.collective.resilient.repair import LEDGER_BYTES
-from c4bench.collective.resilient.words import RailName
+from c4bench.collective.resilient.send_endpoint import CHANNEL_MAILBOX_BYTES, RailSendEndpoint
 from c4bench.collective.ring_entries import ConnName
-from c4bench.collective.wire import MAILBOX_SLOTS
 from c4bench.collective.wiring import RankEndpointContext, Wired, flow_of, slowest
 from c4bench.model.fabric import Flow
 from c4bench.verbs.errors import VerbsError

@@ -11,7 +11,7 @@ from itertools import chain
 import msgspec
 
 from c4bench.errors import UnhealthyError
-from c4bench.inject.actions import Plan, Schedule, Run, together
+from c4bench.inject.actions import Plan, Run, Schedule, together
 from c4bench.inject.interfaces import InterfaceTarget, Shaper
 from c4bench.model.fault import FaultRequest
 from c4bench.units import format_rate

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from c4bench.inject.actions import ExhaustMemory, Plan, Run, Signal, SetKnob, Write
+from c4bench.inject.actions import ExhaustMemory, Plan, Run, SetKnob, Signal, Write
 from c4bench.inject.drivers.netdev import rhythm
 from c4bench.inject.processes import ProcessTarget
 from c4bench.model.fault import FaultRequest

@@ -30,7 +30,7 @@ _ANSWER_WITHIN_S = 30.0
 
 
 class _End:
-    """A host's NIC under remote control (`c4bench.verbs.console`)."""
+    """A host's NIC under remote control (`c4bench.verbs.endpoint_console`)."""
 
     def __init__(self, session: remote.Session) -> None:
         self._session = session
@@ -70,7 +70,7 @@ def _open(lab: Inventory, host: Host, opened: ExitStack) -> _End:
     access = lab.access[host.name]
     connection = opened.enter_context(remote.connect(host.name, access))
     nic = msgspec.json.encode(host.nics[0]).decode()
-    session = connection.start([access.python, "-m", "c4bench.verbs.console", nic])
+    session = connection.start([access.python, "-m", "c4bench.verbs.endpoint_console", nic])
     opened.callback(session.close)
     return _End(session)
 

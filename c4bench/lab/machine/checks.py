@@ -85,7 +85,7 @@ def _kernel() -> Check:
 def _namespaces() -> Check:
     allowed = contained()
     kept = allowed or in_container()
-    detail = "allowed" if allowed else "forbidden here" + ("; a warden keeps the lab together" if kept else "")
+    detail = "allowed" if allowed else "forbidden here" + ("; a reaper keeps the lab together" if kept else "")
     mend = "set kernel.unprivileged_userns_clone=1 and user.max_user_namespaces; in a container C4BENCH_CONTAINER=1"
     return Check("user namespaces", kept, detail, mend)
 

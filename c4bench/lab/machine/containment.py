@@ -3,7 +3,7 @@
 So the kernel is process 1 of a PID namespace in a user namespace of its own: when it dies, for whatever reason, the
 machine's kernel kills everything in there. And it dies with us: each link of the chain is told to die with its parent.
 
-An ordinary container allows no such namespaces. Where somebody says that it is one (`C4BENCH_CONTAINER=1`), a warden
+An ordinary container allows no such namespaces. Where somebody says that it is one (`C4BENCH_CONTAINER=1`), a reaper
 keeps the lab together instead, and what might slip from it is still in the container.
 """
 
@@ -21,7 +21,7 @@ from c4bench.errors import UnhealthyError
 _PR_SET_PDEATHSIG = 1
 _ADDR_NO_RANDOMIZE = 0x0040000
 _UNSHARE = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child=KILL", "--")
-_WARDEN = Path(__file__).with_name("warden.py")
+_REAPER = Path(__file__).with_name("reaper.py")
 _libc = ctypes.CDLL(None)  # looked up before any fork: the child only makes the call
 
 
@@ -48,11 +48,11 @@ def in_container() -> bool:
 
 
 def wrap(argv: list[str]) -> list[str]:
-    """`argv` as process 1 of its own world, or under a warden. Raises UnhealthyError where neither may be."""
+    """`argv` as process 1 of its own world, or under a reaper. Raises UnhealthyError where neither may be."""
     if contained():
         return [*_UNSHARE, *argv]
     if in_container():
-        return [sys.executable, "-I", str(_WARDEN), *argv]
+        return [sys.executable, "-I", str(_REAPER), *argv]
     raise UnhealthyError(
         "this machine forbids new namespaces, and a lab must not run outside one: allow them "
         "(kernel.unprivileged_userns_clone=1, user.max_user_namespaces), or in a container set C4BENCH_CONTAINER=1"

@@ -16,7 +16,7 @@ from c4bench.errors import UnhealthyError, UsageError
 
 VARIABLE = "C4BENCH_LAB_MODE"
 _TRACE_ME = "import ctypes, sys; sys.exit(ctypes.CDLL(None).ptrace(0, 0, 0, 0) != 0)"
-_TRAPPING = Path(__file__).with_name("trapping.py")
+_SECCOMP_TRIAL = Path(__file__).with_name("seccomp_trial.py")
 _FIX = (
     "use Linux 5.9 or later with CONFIG_SECCOMP_FILTER; in a container allow the system calls seccomp and close_range "
     "(--security-opt seccomp=unconfined)"
@@ -48,7 +48,7 @@ def lab_mode() -> Mode:
 @cache
 def obstacle(mode: Mode) -> str:
     """Why this machine does not allow the mode, and what to do; "" where it does."""
-    program = (str(_TRAPPING),) if mode is Mode.SECCOMP else ("-c", _TRACE_ME)
+    program = (str(_SECCOMP_TRIAL),) if mode is Mode.SECCOMP else ("-c", _TRACE_ME)
     tried = subprocess.run([sys.executable, "-I", *program], capture_output=True, text=True, check=False)
     if tried.returncode == 0:
         return ""

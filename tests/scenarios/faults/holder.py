@@ -9,7 +9,7 @@ import msgspec
 
 from c4bench.errors import C4Error
 from c4bench.inject import catalogue
-from c4bench.inject.hold import FaultSession, lease_of
+from c4bench.inject.fault_session import FaultSession, lease_of
 from c4bench.inject.journal import Journal
 from c4bench.model.fault import FaultRequest
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from c4bench.c4d.baseline import find_suspects
+from c4bench.c4d.pre_run_suspects import find_suspects
 from c4bench.c4d.sweep import tournament
 from c4bench.c4p.planner import Planner
 from c4bench.model.fabric import Flow

@@ -15,7 +15,7 @@ class RefusedError(Exception):
 
 
 class Console:
-    """The far side of `python -m c4bench.verbs.console` on a host."""
+    """The far side of `python -m c4bench.verbs.endpoint_console` on a host."""
 
     def __init__(self, nic, session):
         self.nic = nic
@@ -37,7 +37,7 @@ def consoles(inventory, rdma_hosts):
         access, nic = inventory.access[host.name], host.nics[0]
         connection = remote.connect(host.name, access)
         nic_json = msgspec.json.encode(nic).decode()
-        session = connection.start([access.python, "-m", "c4bench.verbs.console", nic_json])
+        session = connection.start([access.python, "-m", "c4bench.verbs.endpoint_console", nic_json])
         opened.append((connection, session, Console(nic, session)))
     yield [console for *_, console in opened]
     for connection, session, _ in opened:

@@ -111,7 +111,7 @@ def test_a_host_without_what_ranks_need_says_so(tmp_path):
 
 def test_what_is_for_one_program_or_for_the_event_loop_is_not_in_every_rank():
     """Ranks are forked with the collectives loaded, and without what only the agent or some of them need."""
-    others = {"asyncio", "ssl", "websockets", "numpy.random", "c4bench.collective.resilient.fabric"}
+    others = {"asyncio", "ssl", "websockets", "numpy.random", "c4bench.collective.resilient.backend"}
     program = (
         f"import sys; sys.path[:0] = {sys.path!r}; import c4bench.agent.main, c4bench.workload.rank;"
         f"print({others!r} & {{*sys.modules}})"

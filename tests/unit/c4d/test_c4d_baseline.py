@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from c4bench.c4d.baseline import find_suspects
+from c4bench.c4d.pre_run_suspects import find_suspects
 from c4bench.c4d.sweep import tournament
 
 NICS = [f"h{number}/0" for number in range(8)]
@@ -52,7 +52,10 @@ def test_near_pairs_are_not_compared_with_far_ones():
         cell: cost * (1 if NICS.index(cell[0]) // 4 == NICS.index(cell[1]) // 4 else 2)
         for cell, cost in costs().items()
     }
-    assert find_suspects("round trip", far, times=1.5, group=lambda c: NICS.index(c[0]) // 4 == NICS.index(c[1]) // 4) == []
+    assert (
+        find_suspects("round trip", far, times=1.5, group=lambda c: NICS.index(c[0]) // 4 == NICS.index(c[1]) // 4)
+        == []
+    )
 
 
 @given(st.integers(2, 33))

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from c4bench.c4d.busy import NicUtilisation
+from c4bench.c4d.cell_index import CellIndex
+from c4bench.c4d.nic_utilisation import NicUtilisation
 from c4bench.c4d.thresholds import BASELINE_SETTLED_SPANS
-from c4bench.c4d.ways import CellIndex
 from c4bench.model.diagnosis import Component
 
 NICS = [f"h{host}/0" for host in range(8)]

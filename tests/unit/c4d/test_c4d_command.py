@@ -10,7 +10,7 @@ from c4d_telemetry import MIX
 from c4bench.cli.main import main
 from c4bench.model.diagnosis import Component, NetworkLoss
 from c4bench.model.fabric import MissingLink
-from c4bench.model.recording import TrafficArrival, FailureReported, Evaluated, LinksMissing, LossReported, PathsLearnt
+from c4bench.model.recording import Evaluated, FailureReported, LinksMissing, LossReported, PathsLearnt, TrafficArrival
 from c4bench.model.step import StepOp
 from c4bench.model.telemetry import Failure
 from c4bench.record import RunDirectory

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from c4bench.c4d import localise as localising
-from c4bench.c4d.localise import Blame, localise, shared_links, path_component
+from c4bench.c4d.localise import Blame, localise, path_component, shared_links
 from c4bench.model.diagnosis import Component
 
 

@@ -7,14 +7,14 @@ import msgspec
 import pytest
 from c4d_telemetry import comm, conn, file
 
-from c4bench.c4d.floors import DelayBaseline
-from c4bench.c4d.healthy import HealthyDepartures
+from c4bench.c4d.cell_index import CellIndex
+from c4bench.c4d.delay_baseline import DelayBaseline
+from c4bench.c4d.delay_matrix import DelayMatrix, matrix_table
+from c4bench.c4d.healthy_departures import HealthyDepartures
 from c4bench.c4d.job_view import JobView
-from c4bench.c4d.matrix import DelayMatrix, matrix_table
-from c4bench.c4d.routes import KnownPaths
-from c4bench.c4d.sides import MatrixSlice, slice_departures
+from c4bench.c4d.known_paths import KnownPaths
+from c4bench.c4d.matrix_slices import MatrixSlice, slice_departures
 from c4bench.c4d.thresholds import BASELINE_MAX_SPANS, BASELINE_MIN_SPANS
-from c4bench.c4d.ways import CellIndex
 from c4bench.model.diagnosis import Component
 
 
@@ -277,7 +277,12 @@ def test_a_side_departs_as_far_as_most_of_its_cells():
     """One good cell in four does not clear a NIC, two do; a side with a single cell says nothing."""
     bad = {("a", peer): 1.0 for peer in "bcd"}
     assert slice_departures(bad | {("a", "e"): 0.0}, {})[MatrixSlice(Component("nic", "a", "tx"), many=True)] == 1.0
-    assert slice_departures(bad | {("a", "e"): 0.0, ("a", "f"): 0.0}, {})[MatrixSlice(Component("nic", "a", "tx"), many=True)] == 0.0
+    assert (
+        slice_departures(bad | {("a", "e"): 0.0, ("a", "f"): 0.0}, {})[
+            MatrixSlice(Component("nic", "a", "tx"), many=True)
+        ]
+        == 0.0
+    )
     assert all(side.component.name == "a" for side in slice_departures(bad, {}))
 
 

@@ -5,11 +5,11 @@ import pytest
 
 from c4bench.bench.fabrics import clos
 from c4bench.c4p.controller import PathController
-from c4bench.c4p.health import LinkHealth, HoldDown
+from c4bench.c4p.link_health import HoldDown, LinkHealth
 from c4bench.c4p.policy import PathPolicy
 from c4bench.model.diagnosis import Component, Diagnosis, ProbeFlow, Syndrome
 from c4bench.model.fabric import Flow
-from c4bench.model.seat import QpAddress, parse
+from c4bench.model.qp_address import QpAddress, parse
 from c4bench.model.telemetry import ConnRecord
 from c4bench.steer.suspects import narrowed
 

@@ -1,12 +1,12 @@
 import pytest
 
 from c4bench.bench.fabrics import clos, planes
-from c4bench.c4p.atlas import PathTrace, Atlas
+from c4bench.c4p.atlas import Atlas, PathTrace
+from c4bench.c4p.cabling import Link, Miscabling, compare, infer, misplaced, tiers
 from c4bench.c4p.conditions import Conditions
 from c4bench.c4p.coverage import Gap, gaps
-from c4bench.c4p.findings import no_route, shortages
 from c4bench.c4p.metrics import evenness, link_loads, optimum_fraction
-from c4bench.c4p.wiring import Link, Miscabling, compare, infer, misplaced, tiers
+from c4bench.c4p.shortfalls import no_route, shortages
 from c4bench.model.fabric import Flow, Path, Placement
 
 

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from c4bench.collective.carriage import MOST_FINER, ChannelSplit
+from c4bench.collective.channel_split import MOST_FINER, ChannelSplit
 
 _PACKET_BYTES = 4096
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from c4bench.collective.detour import ReorderedRing, SplitReduce, choose_strategy, agree_on_losses
-from c4bench.collective.order import poorest
+from c4bench.collective.degraded_planner import ReorderedRing, SplitReduce, agree_on_losses, choose_strategy
+from c4bench.collective.ring_order import poorest
 
 NONE = frozenset()
 NICS = 4

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from c4bench.collective.ends import Arrival, cut_staging
+from c4bench.collective.endpoints import Arrival, cut_staging
+from c4bench.collective.handshake import MAILBOX_BYTES, Grant, SendingEnd, Signature
 from c4bench.collective.memory import Buffer
+from c4bench.collective.multi_qp import MultiQpReceiveEndpoint
+from c4bench.collective.null_recorder import NullRecorder
 from c4bench.collective.ring_entries import ConnName
-from c4bench.collective.silence import NullRecorder
-from c4bench.collective.ways import MultiQpReceiveEndpoint
-from c4bench.collective.wire import MAILBOX_BYTES, Grant, SendingEnd, Signature
 from c4bench.verbs.loopback import LoopbackPort, Network
 from c4bench.verbs.transport import PATIENT, Remote
 

@@ -4,10 +4,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from c4bench.collective import lanes, schedule
+from c4bench.collective import schedule, transfer_plan
 from c4bench.collective.arrays import reducing
-from c4bench.collective.folding import Held, Sides, fold_transfer
-from c4bench.collective.lanes import Place
+from c4bench.collective.transfer_plan import Place
+from c4bench.collective.two_level_reduce import Held, Sides, fold_transfer
 
 
 class End:
@@ -33,7 +33,7 @@ class Rank:
             rank,
             sides,
             homes,
-            lanes.cut(homes, 8, chunk_bytes),
+            transfer_plan.cut(homes, 8, chunk_bytes),
             held=Held(self.array, Place(0, 1, 1)),
             spare=Held(self.spare, Place(1 << 40, 2, 2)),
             ends=(self.outlets, self.inlets),

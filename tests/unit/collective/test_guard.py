@@ -1,7 +1,7 @@
 """What a rank tells the others of a communicator when it cannot go on."""
 
 from c4bench.collective.errors import CollectiveError
-from c4bench.collective.guard import FailureGuard
+from c4bench.collective.failure_guard import FailureGuard
 from c4bench.model.telemetry import Failure
 
 

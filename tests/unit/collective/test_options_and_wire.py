@@ -4,17 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from c4bench.collective import wire
-from c4bench.collective.ends import cut_staging
+from c4bench.collective import handshake
+from c4bench.collective.endpoints import cut_staging
 from c4bench.collective.options import Options, now_ns
 from c4bench.errors import UsageError
 
 u32, u64 = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
 signatures = st.builds(
-    wire.Signature,
-    st.sampled_from(wire.KINDS),
-    st.sampled_from(wire.DTYPES),
-    st.sampled_from(wire.REDUCTIONS),
+    handshake.Signature,
+    st.sampled_from(handshake.KINDS),
+    st.sampled_from(handshake.DTYPES),
+    st.sampled_from(handshake.REDUCTIONS),
     st.integers(0, 1023),
     u64,
 )
@@ -48,13 +48,13 @@ def test_messages_suit_the_rate(rate_bps, chunk_bytes):
     assert Options(chunk_bytes=4096).chunk_for(rate_bps) == 4096
 
 
-@given(st.builds(wire.Grant, u32, u32, u64, u32, signatures), st.integers(0, wire.MAILBOX_SLOTS - 1))
+@given(st.builds(handshake.Grant, u32, u32, u64, u32, signatures), st.integers(0, handshake.MAILBOX_SLOTS - 1))
 def test_grants_survive_the_mailbox(grant, slot):
     """Any grant written to any slot of a mailbox is read back as it was."""
-    mailbox = bytearray(wire.MAILBOX_BYTES)
-    packed = wire.pack_grant(grant)
-    mailbox[slot * wire.GRANT_BYTES : slot * wire.GRANT_BYTES + len(packed)] = packed
-    assert wire.unpack_grant(memoryview(mailbox), slot) == grant
+    mailbox = bytearray(handshake.MAILBOX_BYTES)
+    packed = handshake.pack_grant(grant)
+    mailbox[slot * handshake.GRANT_BYTES : slot * handshake.GRANT_BYTES + len(packed)] = packed
+    assert handshake.unpack_grant(memoryview(mailbox), slot) == grant
 
 
 @given(st.integers(0, 1 << 20), st.integers(1 << 20, 1 << 24))

@@ -17,7 +17,7 @@ from storm import (
 )
 
 from c4bench.collective.rendezvous import EVERYBODY
-from c4bench.collective.resilient.words import Fence, Fenced, Held, RailName, encode
+from c4bench.collective.resilient.messages import Fence, Fenced, Held, RailName, encode
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])

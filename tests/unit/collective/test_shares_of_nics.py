@@ -16,7 +16,7 @@ from storm import (
     summed,
 )
 
-from c4bench.collective.resilient.pool import ChannelFailover
+from c4bench.collective.resilient.failover import ChannelFailover
 from c4bench.collective.ring_reader import read_telemetry_file
 
 

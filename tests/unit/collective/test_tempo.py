@@ -2,7 +2,7 @@
 
 import pytest
 
-from c4bench.collective.tempo import Pacer
+from c4bench.collective.pacer import Pacer
 
 
 def test_messages_keep_to_the_rate():

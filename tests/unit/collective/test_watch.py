@@ -4,11 +4,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from c4bench.collective.resilient.patience import FailureTimeouts
+from c4bench.collective.resilient.failure_broadcast import FailureBroadcast
+from c4bench.collective.resilient.messages import SilenceQuery
 from c4bench.collective.resilient.rail import State
-from c4bench.collective.resilient.spread import FailureBroadcast
-from c4bench.collective.resilient.watch import RailMonitor
-from c4bench.collective.resilient.words import SilenceQuery
+from c4bench.collective.resilient.rail_monitor import RailMonitor
+from c4bench.collective.resilient.timeouts import FailureTimeouts
 
 QUIET_NS = round(FailureTimeouts().quiet_s * 1e9)
 

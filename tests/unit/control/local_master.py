@@ -63,7 +63,9 @@ class Scene:
         """A bare line to the master with a host's certificate."""
         uri = f"wss://{self.address}"
         async with connect(uri, ssl=self.tls(name), server_hostname=MASTER, compression=None) as line:
-            peer = Peer(WebSocketChannel(line), {"start": Handler(StartRanks, agree), "stop": Handler(StopRanks, agree)})
+            peer = Peer(
+                WebSocketChannel(line), {"start": Handler(StartRanks, agree), "stop": Handler(StopRanks, agree)}
+            )
             serving = asyncio.create_task(peer.serve())
             yield peer
             serving.cancel()

@@ -12,7 +12,7 @@ from c4bench.control.detection import Detection
 from c4bench.control.jobs import Job
 from c4bench.model.diagnosis import Component, NetworkLoss
 from c4bench.model.fabric import MissingLink, Nic
-from c4bench.model.recording import FailureReported, LinksMissing, LossReported, ProbeSweep, PathsLearnt
+from c4bench.model.recording import FailureReported, LinksMissing, LossReported, PathsLearnt, ProbeSweep
 from c4bench.model.step import StepOp
 from c4bench.model.telemetry import Failure
 from c4bench.record import RunDirectory
@@ -42,7 +42,9 @@ PATH = SimFault(SimFaultKind.PATH_RATE, 2, ONSET_S, factor=0.6, peer=6)
 RAISED = SimFault(SimFaultKind.RAISED, 5, ONSET_S)
 REFUSED = FailureReported(AT_S, "job", "job.world", Failure(5, "sending failed", "LOC_QP_OP_ERR"))
 PROBES = tuple(probe for step in sweep(NICS) for probe in step)
-SWEPT = ProbeSweep(AT_S, "job", PROBES, tuple(0.8 if "h4/0" in (one.source, one.destination) else 1.0 for one in PROBES))
+SWEPT = ProbeSweep(
+    AT_S, "job", PROBES, tuple(0.8 if "h4/0" in (one.source, one.destination) else 1.0 for one in PROBES)
+)
 LOST = LossReported(AT_S, "job", "job.world", NetworkLoss(2, Component("nic", "h2/0"), ONSET_S))
 
 

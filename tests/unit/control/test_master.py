@@ -23,7 +23,6 @@ from c4bench.deploy import authority
 from c4bench.errors import UnhealthyError
 from c4bench.model.telemetry import Failure, Member, Window
 from c4bench.wire.messages import (
-    QueryResults,
     Empty,
     Exchange,
     Exchanged,
@@ -31,6 +30,7 @@ from c4bench.wire.messages import (
     Hello,
     JobSpec,
     LaunchJob,
+    QueryResults,
     Result,
     Watch,
 )

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from c4bench.control.rendezvous import RendezvousService
 from c4bench.errors import UnhealthyError
 from c4bench.model.telemetry import Failure
-from c4bench.wire.messages import Exchange, Exchanged, Fail, PollInbox, InboxBatch, RelayMessage
+from c4bench.wire.messages import Exchange, Exchanged, Fail, InboxBatch, PollInbox, RelayMessage
 
 
 def ask(board, key, rank, size, timeout_s=1.0):

@@ -1,6 +1,6 @@
 """Who is missing: after a grace time, said once, with what the others see of the ranks there."""
 
-from c4bench.control.roll import AgentLiveness
+from c4bench.control.agent_liveness import AgentLiveness
 from c4bench.model.event import AgentBack, AgentMissing
 from c4bench.model.telemetry import ArrivalRecord, Window
 

@@ -6,8 +6,8 @@ from collections import Counter
 import pytest
 
 from c4bench.c4p.policy import PathPolicy
-from c4bench.control.counted import in_order
-from c4bench.control.routing import PathService
+from c4bench.control.counted_paths import in_order
+from c4bench.control.path_service import PathService
 from c4bench.control.switches import PortCount
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.fabric import Flow, Host, Nic

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from c4bench.control.register import JobRegistry
+from c4bench.control.job_registry import JobRegistry
 from c4bench.control.rendezvous import RendezvousService
-from c4bench.control.store import FinishedExchange, Store, RankResult
+from c4bench.control.store import FinishedExchange, RankResult, Store
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.diagnosis import Component
 from c4bench.model.fabric import Host, Nic

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from c4bench.control import checkup
-from c4bench.control.sweeps import ProbeSweeper
+from c4bench.control import probe_jobs
+from c4bench.control.probe_sweeper import ProbeSweeper
 from c4bench.errors import UnhealthyError
 from c4bench.model.diagnosis import Component, Diagnosis, Syndrome
 from c4bench.model.fabric import Nic
@@ -44,7 +44,7 @@ def attempt(monkeypatch):
                 await asyncio.sleep(0)
             await sweeps.let_go("job")
 
-        monkeypatch.setattr(checkup, "shares", shares)
+        monkeypatch.setattr(probe_jobs, "shares", shares)
         asyncio.run(scene())
         return asked, heard
 

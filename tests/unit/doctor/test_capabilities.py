@@ -7,7 +7,7 @@ import pytest
 
 from c4bench.doctor import State, table
 from c4bench.doctor.capabilities import NAMES, judge, unreachable
-from c4bench.doctor.findings import Device, HostSelfReport, InjectorState, Knob, Netdev, Port, MtuToPeer
+from c4bench.doctor.findings import Device, HostSelfReport, InjectorState, Knob, MtuToPeer, Netdev, Port
 from c4bench.doctor.look import priorities
 from c4bench.model.clocks import ClockOffset
 from c4bench.model.fabric import Host, Nic

@@ -14,7 +14,7 @@ from fakes import rank_request
 
 from c4bench import inject
 from c4bench.errors import UnhealthyError, UsageError
-from c4bench.inject import drivers, hold, journal, processes, watchdog
+from c4bench.inject import drivers, fault_session, journal, lease_guards, processes
 from c4bench.inject.actions import Plan, Run, SetKnob
 from c4bench.inject.catalogue import load
 from c4bench.inject.journal import Entry, Journal
@@ -79,7 +79,7 @@ def run_hold(records, said, *, say_revert=False, close=True):
     if close:
         os.close(writer)
     try:
-        hold.hold(REQUEST, CATALOGUE, records, reader, said.append)
+        fault_session.hold(REQUEST, CATALOGUE, records, reader, said.append)
     finally:
         os.close(reader)
         if not close:
@@ -116,14 +116,14 @@ def test_the_fault_is_in_force_while_it_is_held(place, tmp_path):
 
     reader, writer = os.pipe()
     os.close(writer)
-    hold.hold(REQUEST, CATALOGUE, place, reader, say)
+    fault_session.hold(REQUEST, CATALOGUE, place, reader, say)
     os.close(reader)
     assert seen == [(Applied, 3.0, True), (Healed, 1.0, False)]
 
 
 def test_two_faults_cannot_hold_the_same_thing(place, tmp_path):
     """The second is refused by the name of the first, and neither disturbs the other."""
-    first = hold.FaultSession(place, hold.lease_of(REQUEST))
+    first = fault_session.FaultSession(place, fault_session.lease_of(REQUEST))
     first.begin(CATALOGUE.find("process.slow"))
     with pytest.raises(UsageError, match=rf"pace of process \d+, which {first.lease.id} has hold of"):
         run_hold(place, [])
@@ -151,7 +151,14 @@ def test_every_action_of_a_revert_is_tried(place, tmp_path):
     plan = Plan((), (), (Run(("false",)), SetKnob(controls, "compute_factor", 1.25)))
     with place.lock():
         place.write(
-            Entry((lease := hold.lease_of(REQUEST)), TargetKind.PROCESS, plan, {}, time.monotonic(), journal.boot())
+            Entry(
+                (lease := fault_session.lease_of(REQUEST)),
+                TargetKind.PROCESS,
+                plan,
+                {},
+                time.monotonic(),
+                journal.boot(),
+            )
         )
     reverted = place.revert(lease.id, "heal")
     assert reverted.problems == ("`false` was refused: exit code 1",)
@@ -163,7 +170,9 @@ def test_a_restart_of_the_host_has_undone_everything_itself(place, tmp_path):
     Controls.open(tmp_path / "controls").turn("compute_factor", 7.0)
     plan = Plan((), (), (SetKnob(str(tmp_path / "controls"), "compute_factor", 1.0),))
     with place.lock():
-        place.write(Entry((lease := hold.lease_of(REQUEST)), TargetKind.PROCESS, plan, {}, 0.0, "another boot"))
+        place.write(
+            Entry((lease := fault_session.lease_of(REQUEST)), TargetKind.PROCESS, plan, {}, 0.0, "another boot")
+        )
     assert place.revert(lease.id, "heal").problems == ()
     assert factor(tmp_path) == 7.0
     assert place.entries() == []
@@ -174,7 +183,9 @@ def test_the_next_fault_sweeps_up_after_a_dead_watchdog(place, tmp_path):
     plan = Plan(("pace",), (), (SetKnob(str(tmp_path / "controls"), "compute_factor", 1.0),))
     Controls.open(tmp_path / "controls").turn("compute_factor", 7.0)
     with place.lock():
-        place.write(Entry(hold.lease_of(REQUEST), TargetKind.PROCESS, plan, {}, time.monotonic() - 1, journal.boot()))
+        place.write(
+            Entry(fault_session.lease_of(REQUEST), TargetKind.PROCESS, plan, {}, time.monotonic() - 1, journal.boot())
+        )
     run_hold(place, [])
     assert [line["by"] for line in events(tmp_path, "reverted")] == ["sweep", "injector"]
     assert factor(tmp_path) == 1.0
@@ -186,7 +197,14 @@ def test_many_reverters_revert_once(place, tmp_path):
     plan = Plan((), (), (Run(("sh", "-c", f"sleep 0.05; echo x >> {once}")),))
     with place.lock():
         place.write(
-            Entry((lease := hold.lease_of(REQUEST)), TargetKind.PROCESS, plan, {}, time.monotonic(), journal.boot())
+            Entry(
+                (lease := fault_session.lease_of(REQUEST)),
+                TargetKind.PROCESS,
+                plan,
+                {},
+                time.monotonic(),
+                journal.boot(),
+            )
         )
     children = []
     for number in range(8):
@@ -216,7 +234,7 @@ def test_the_lock_outlives_a_killed_injector_until_its_last_command_ends(place, 
 def test_the_watchdog_holds_no_file_of_its_makers(place):
     """An SSH session ends when its pipes close; a watchdog that kept one open would keep the session."""
     reader, writer = os.pipe()
-    held = hold.FaultSession(place, hold.lease_of(REQUEST))
+    held = fault_session.FaultSession(place, fault_session.lease_of(REQUEST))
     os.close(writer)
     ready, _, _ = select.select([reader], [], [], 0.3)
     assert ready
@@ -295,8 +313,8 @@ def test_the_command_refuses_in_one_json_line(arguments, code, said):
 def test_systemd_s_timer_finds_our_code_wherever_it_lies(monkeypatch):
     """The unit inherits nothing: the interpreter is told where c4bench is, and looks for it nowhere else first."""
     asked = []
-    monkeypatch.setattr(watchdog, "subprocess", SimpleNamespace(run=lambda argv, **_: asked.append(argv)))
-    timer = watchdog.SystemdTimer(time.monotonic() + 5.0, lease := hold.lease_of(REQUEST))
+    monkeypatch.setattr(lease_guards, "subprocess", SimpleNamespace(run=lambda argv, **_: asked.append(argv)))
+    timer = lease_guards.SystemdTimer(time.monotonic() + 5.0, lease := fault_session.lease_of(REQUEST))
     timer.stand_down()
     start, stop = asked
     command = start[start.index(sys.executable) :]

@@ -9,7 +9,7 @@ import pytest
 
 from c4bench import namespaces
 from c4bench.errors import UnhealthyError, UsageError
-from c4bench.inject import hold, interfaces
+from c4bench.inject import fault_session, interfaces
 from c4bench.inject.catalogue import load
 from c4bench.inject.journal import Journal
 from c4bench.model.fabric import Nic
@@ -113,7 +113,7 @@ def held_fault(nic, records, fault, **parameters):
         else {"port": nic.netdev, "netns": "/proc/self/ns/net"}
     )
     spec, request = CATALOGUE.resolve(FaultRequest(fault, "h0", parameters=parameters, **place))
-    return spec, hold.FaultSession(records, hold.lease_of(request))
+    return spec, fault_session.FaultSession(records, fault_session.lease_of(request))
 
 
 @pytest.mark.parametrize(("fault", "parameters", "features"), CASES)
@@ -162,7 +162,7 @@ def witnessed(nic, root, fault, **parameters):
     reader, writer = os.pipe()
     os.close(writer)
     request = FaultRequest(fault, "h0", nic, parameters=parameters, witness_s=0.2)
-    hold.hold(request, CATALOGUE, Journal(root), reader, said.append)
+    fault_session.hold(request, CATALOGUE, Journal(root), reader, said.append)
     os.close(reader)
     return said
 

@@ -10,7 +10,7 @@ import pytest
 from fakes import NIC, nic_request, target
 
 from c4bench.errors import UsageError
-from c4bench.inject import absence, hold, hosts, safety, watchdog
+from c4bench.inject import fault_session, host_absence, hosts, lease_guards, safety
 from c4bench.inject.catalogue import load
 from c4bench.model.fabric import Host
 from c4bench.model.fault import BlastRadius
@@ -82,29 +82,29 @@ def test_a_host_is_seen_to_go_and_to_come_back():
     def reach(_):
         return not gone_s <= time.monotonic() < back_s
 
-    gone = absence.wait_gone(host, reach, 5.0)
+    gone = host_absence.wait_gone(host, reach, 5.0)
     assert 0 < gone.time_s - gone.last_s < 0.1
-    assert absence.wait_back(host, reach, 5.0) >= gone.time_s + 0.15
-    assert absence.wait_gone(host, lambda _: True, 0.05) is None
-    assert absence.wait_back(host, lambda _: False, 0.05) is None
+    assert host_absence.wait_back(host, reach, 5.0) >= gone.time_s + 0.15
+    assert host_absence.wait_gone(host, lambda _: True, 0.05) is None
+    assert host_absence.wait_back(host, lambda _: False, 0.05) is None
 
 
 def test_an_answer_is_a_connection(monkeypatch):
     """A listening port answers, a closed one does not."""
     with socket.create_server(("127.0.0.1", 0)) as server:
-        monkeypatch.setattr(absence, "_SSH_PORT", server.getsockname()[1])
-        assert absence.answers(Host("h5", "127.0.0.1"))
-    assert not absence.answers(Host("h5", "127.0.0.1"))
+        monkeypatch.setattr(host_absence, "_SSH_PORT", server.getsockname()[1])
+        assert host_absence.answers(Host("h5", "127.0.0.1"))
+    assert not host_absence.answers(Host("h5", "127.0.0.1"))
 
 
 def test_systemd_stands_behind_our_own_watchdog(tmp_path, monkeypatch):
     """Where systemd runs the host, a timer that heals this very fault is armed before it, and taken away after it."""
     told = []
-    monkeypatch.setattr(watchdog, "_SYSTEMD", tmp_path)
+    monkeypatch.setattr(lease_guards, "_SYSTEMD", tmp_path)
     monkeypatch.setattr(subprocess, "run", lambda argv, **_: told.append(list(argv)))
-    lease = hold.lease_of(nic_request("nic.down"))
+    lease = fault_session.lease_of(nic_request("nic.down"))
     healed = threading.Event()
-    watchdog.arm(time.monotonic() + 10.0, lease, healed.set).stand_down()
+    lease_guards.arm(time.monotonic() + 10.0, lease, healed.set).stand_down()
     armed, stopped = told
     unit = f"c4bench-{lease.id.replace('.', '-')}"
     assert armed[0] == "systemd-run"

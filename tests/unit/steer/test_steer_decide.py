@@ -9,7 +9,7 @@ from c4bench.model.fabric import Host, Nic
 from c4bench.model.steering import Action, Policy
 from c4bench.model.telemetry import Member
 from c4bench.steer.decide import Fleet, decide
-from c4bench.steer.seating import reseat
+from c4bench.steer.reseat import reseat
 
 RESTART = Policy(hang=Action.RESTART, slow=Action.RESTART)
 NOW_S = 1e6

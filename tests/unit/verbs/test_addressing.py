@@ -68,7 +68,11 @@ def test_gids_tell_their_ip_address():
 
 def test_verbs_get_what_the_vector_says():
     """The address handle of an InfiniBand path has its LIDs and no header, that of a routed one header and label."""
-    near = address_handle(address_vector(INFINIBAND, SUBNETS[0], Remote("fe80::1", 7, 0x40), PathAttributes(path_bits=3), 64), 2)
+    near = address_handle(
+        address_vector(INFINIBAND, SUBNETS[0], Remote("fe80::1", 7, 0x40), PathAttributes(path_bits=3), 64), 2
+    )
     assert (near.is_global, near.dlid, near.src_path_bits, near.port_num) == (0, 0x43, 3, 2)
-    routed = address_handle(address_vector(ETHERNET, ROCE[3], Remote("::ffff:10.0.0.2", 7), PathAttributes(0x123), 64), 1)
+    routed = address_handle(
+        address_vector(ETHERNET, ROCE[3], Remote("::ffff:10.0.0.2", 7), PathAttributes(0x123), 64), 1
+    )
     assert (routed.is_global, routed.flow_label, routed.sgid_index, routed.hop_limit) == (1, 0x123, 3, 64)

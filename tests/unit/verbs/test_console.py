@@ -8,7 +8,7 @@ import pytest
 
 from c4bench.errors import UsageError
 from c4bench.model.fabric import Nic
-from c4bench.verbs import console
+from c4bench.verbs import endpoint_console
 
 NIC = msgspec.json.encode(Nic("h0", 0, "nosuch_0", "lo", "127.0.0.1", 1e10)).decode()
 
@@ -25,7 +25,7 @@ NIC = msgspec.json.encode(Nic("h0", 0, "nosuch_0", "lo", "127.0.0.1", 1e10)).dec
 def test_errors_are_answers(line, said):
     """A command that is none, and one that fails, are answered in one line, and the next one is taken."""
     answers = io.StringIO()
-    console.main([NIC], io.StringIO(f"{line}\n{line}\n"), answers)
+    endpoint_console.main([NIC], io.StringIO(f"{line}\n{line}\n"), answers)
     found = [json.loads(answer) for answer in answers.getvalue().splitlines()]
     assert len(found) == 2
     assert said in found[0]["error"]
@@ -34,4 +34,4 @@ def test_errors_are_answers(line, said):
 def test_the_nic_is_needed():
     """Without a NIC the console says what to give."""
     with pytest.raises(UsageError, match="as one argument"):
-        console.main([], io.StringIO(), io.StringIO())
+        endpoint_console.main([], io.StringIO(), io.StringIO())

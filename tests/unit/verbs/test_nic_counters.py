@@ -10,7 +10,7 @@ from c4bench.verbs.counters import (
     netdev_statistics,
     port_counters,
 )
-from c4bench.verbs.gauge import PortReader
+from c4bench.verbs.port_reader import PortReader
 
 
 def fill(folder, **values):

@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyverbs.pyverbs_error import PyverbsRDMAError
 
-from c4bench.verbs import label, mlx5
+from c4bench.verbs import flow_label, mlx5
 from c4bench.verbs.addressing import ETHERNET, INFINIBAND, PortStatus
 from c4bench.verbs.errors import VerbsError
-from c4bench.verbs.knobs import choose
-from c4bench.verbs.label import FlowLabel
-from c4bench.verbs.lid import PathBits
+from c4bench.verbs.flow_label import FlowLabel
+from c4bench.verbs.lid_path_bits import PathBits
 from c4bench.verbs.mlx5 import LagPort, LiveSourcePort
 from c4bench.verbs.path import FIRST_PORT, LAST_PORT, NoPathControl, PathAttributes, ecmp_label, label_for, port_of
+from c4bench.verbs.path_controls import choose
 from c4bench.verbs.transport import Remote
 
 MELLANOX = 0x02C9
@@ -152,14 +152,14 @@ def test_other_nics_are_not_asked_for_mlx5_verbs(provider):
 def test_firmware_that_refuses_leaves_the_label(provider, monkeypatch):
     """Where firmware refuses, the flow label is next, on a kernel whose driver is known to heed it."""
     provider(refuses=errno.EOPNOTSUPP)
-    monkeypatch.setattr(label, "kernel_version", lambda: (5, 8))
+    monkeypatch.setattr(flow_label, "kernel_version", lambda: (5, 8))
     assert type(choose(Device())) is FlowLabel
 
 
 def test_a_bond_that_places_by_queue_pair_is_used(provider, monkeypatch):
     """Where neither port knob works but the bond's does, its ports are the choices, and are set after connecting."""
     installed = provider()
-    monkeypatch.setattr(label, "kernel_version", lambda: (5, 7))
+    monkeypatch.setattr(flow_label, "kernel_version", lambda: (5, 7))
     monkeypatch.setattr(LiveSourcePort, "obstacle", lambda *_: "refused")
     control = choose(Device())
     endpoint = Endpoint()
@@ -176,7 +176,11 @@ def test_infiniband_chooses_among_its_lids(provider):
     provider()
     device = Device(INFINIBAND, lmc=2)
     control = choose(device)
-    assert (type(control), list(control.choices(device)), control.way(3)) == (PathBits, [1, 2, 3], PathAttributes(path_bits=3))
+    assert (type(control), list(control.choices(device)), control.way(3)) == (
+        PathBits,
+        [1, 2, 3],
+        PathAttributes(path_bits=3),
+    )
     endpoint = Endpoint(device)
     control.move(endpoint, 1)
     assert (endpoint.way, control.source_port(endpoint)) == (PathAttributes(path_bits=1), 0)
@@ -203,7 +207,7 @@ def test_without_a_knob_the_reasons_are_kept(provider):
 )
 def test_hardware_goes_by_its_drivers_history(monkeypatch, vendor, kernel, said):
     """The packets of a hardware NIC are seen by nobody: its driver and the kernel's version decide, or nothing does."""
-    monkeypatch.setattr(label, "kernel_version", lambda: kernel)
+    monkeypatch.setattr(flow_label, "kernel_version", lambda: kernel)
     assert said in FlowLabel().obstacle(Device(vendor=vendor))
     assert bool(FlowLabel().obstacle(Device(vendor=vendor))) == bool(said)
 
@@ -215,7 +219,7 @@ def test_a_driver_that_ignores_the_label_is_found_out(monkeypatch):
     def tap(*_):
         yield SimpleNamespace(source_ports=lambda *_: {0xC000})
 
-    monkeypatch.setattr(label, "netdev_of", lambda *_: "eth0")
-    monkeypatch.setattr(label, "Tap", tap)
+    monkeypatch.setattr(flow_label, "netdev_of", lambda *_: "eth0")
+    monkeypatch.setattr(flow_label, "PacketCapture", tap)
     monkeypatch.setattr(Endpoint, "probe", lambda *_: None, raising=False)
     assert "it sent from 49152" in FlowLabel().obstacle(Device(vendor=0xFFFFFF))

@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from c4bench.errors import C4Error
-from c4bench.verbs.tap import Sent, PacketCapture, parse
+from c4bench.verbs.packet_capture import PacketCapture, Sent, parse
 
 # A zero-byte RDMA write by rxe on Linux 6.1 with flow label 0x123, from its IPv4 header on.
 RECORDED = bytes.fromhex(

@@ -13,12 +13,12 @@ from c4bench.collective.process import RankProcess
 from c4bench.collective.recorder import Recorder
 from c4bench.errors import UnhealthyError
 from c4bench.model.fabric import Nic
-from c4bench.model.seat import parse
+from c4bench.model.qp_address import parse
 from c4bench.model.telemetry import Member
 from c4bench.verbs.errors import VerbsError
 from c4bench.verbs.loopback import LoopbackPort, Network
 from c4bench.wire.messages import Guidance
-from c4bench.workload.guided import PathManagedCommunicator
+from c4bench.workload.path_managed import PathManagedCommunicator
 
 RANKS = 2
 
@@ -90,7 +90,9 @@ class Job:
             nics = (Nic(f"h{rank}", 0, "dev", "net", "::1", 1e10),)
             recorder = Recorder(folder / f"{rank}.ring", "job", rank)
             process = RankProcess("job", nics, self.masters[rank], recorder, lambda _: LoopbackPort(network))
-            made = PathManagedCommunicator("job:data", rank, members, process, Options(paths="planned", timeout_s=20.0, **options))
+            made = PathManagedCommunicator(
+                "job:data", rank, members, process, Options(paths="planned", timeout_s=20.0, **options)
+            )
             made.follow(self.masters[rank])
             return made
 

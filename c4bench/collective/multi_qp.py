@@ -1,0 +1,173 @@
+"""Ends of one NIC's QPs: a connection is one QP or several, which share the load by weight."""
+
+from collections import deque
+from collections.abc import Sequence
+
+from c4bench.collective.endpoints import Message, ReceiveEndpoint, SendEndpoint, check_weights
+from c4bench.collective.handshake import (
+    GRANT_BYTES,
+    MAILBOX_SLOTS,
+    Grant,
+    ReceivingEnd,
+    SendingEnd,
+    pack_grant,
+    unpack_grant,
+)
+from c4bench.collective.memory import Buffer
+from c4bench.collective.recorder import ArrivalWriter, ConnWriter
+from c4bench.verbs.transport import Connection
+
+INLET_SENDS = 64
+# An immediate holds the operation's number and the message's index in it, both modulo what fits.
+_INDEX_BITS = 20
+_INDEX_MASK = (1 << _INDEX_BITS) - 1
+_SEQ_MASK = 0xFFF
+# One grant in so many asks for a completion: enough to recycle the send queue, and few wake-ups.
+_GRANTS_PER_SIGNAL = 8
+
+
+class WeightedQp:
+    """One QP of a connection to a peer: its share of the load, and what is in flight on it."""
+
+    def __init__(self, connection: Connection, record: ConnWriter) -> None:
+        self.connection = connection
+        self.record = record
+        self.weight = 1.0
+        self.carried_bytes = 0.0
+        self._in_flight: deque[tuple[int, int]] = deque()  # length and when posted, ns
+
+    def write(self, local: tuple[int, int], remote: tuple[int, int], length: int, immediate: int, now_ns: int) -> None:
+        """Post a message."""
+        self.connection.write(local, remote, length, immediate=immediate, signaled=True)
+        self.carried_bytes += length
+        self._in_flight.append((length, now_ns))
+        self.record.post(now_ns)
+
+    def acknowledged(self, now_ns: int) -> int:
+        """The oldest message has reached the peer's memory; returns the ns since it was posted."""
+        length, posted_ns = self._in_flight.popleft()
+        self.record.acknowledge(length, now_ns)
+        return now_ns - posted_ns
+
+    @property
+    def outstanding(self) -> int:
+        """Messages written and not acknowledged."""
+        return len(self._in_flight)
+
+
+class MultiQpSendEndpoint(SendEndpoint):
+    """The sending end on one channel's NIC."""
+
+    def __init__(self, peer: int, ways: list[WeightedQp], mailbox: Buffer, far: ReceivingEnd) -> None:
+        super().__init__(peer)
+        self.ways = ways
+        self._by_qp = {way.connection.qp_num: way for way in ways}
+        self._mailbox = mailbox
+        self._far = far
+
+    @property
+    def connections(self) -> list[Connection]:
+        """Its QPs."""
+        return [way.connection for way in self.ways]
+
+    def read_grant(self, slot: int) -> Grant:
+        """The grant that has just arrived in mailbox `slot`; grants come on the first QP."""
+        self.ways[0].connection.post_receive()
+        return unpack_grant(self._mailbox.view, slot)
+
+    @property
+    def outstanding(self) -> int:
+        """See Outlet."""
+        return sum(way.outstanding for way in self.ways)
+
+    def _send(self, message: Message, index: int, seq: int, now_ns: int) -> None:
+        assert self._grant is not None
+        if message.staged:
+            at = self._far.staging + index % self._staging.slots * self._staging.slot_bytes
+            remote = (at, self._far.staging_rkey)
+        else:
+            remote = (self._grant.address + message.offset, self._grant.rkey)
+        immediate = (seq & _SEQ_MASK) << _INDEX_BITS | index & _INDEX_MASK
+        way = self.ways[0] if len(self.ways) == 1 else self._lightest(message.length)
+        way.write((message.address, message.lkey), remote, message.length, immediate, now_ns)
+
+    def _lightest(self, length: int) -> WeightedQp:
+        """The QP that is furthest behind its share."""
+        usable = [way for way in self.ways if way.weight]
+        return min(usable, key=lambda way: (way.carried_bytes + length) / way.weight)
+
+    def weigh(self, weights: Sequence[float]) -> None:
+        """See Outlet."""
+        check_weights(weights, len(self.ways))
+        for way, weight in zip(self.ways, weights, strict=True):
+            way.weight, way.carried_bytes = weight, 0.0
+
+    def move(self, qp_index: int, source_port: int) -> None:
+        """See Outlet."""
+        way = self.ways[qp_index]
+        way.connection.move(source_port)
+        way.record.move(way.connection.source_port)
+
+    def acknowledged(self, qp: int, now_ns: int) -> int:
+        """See Outlet."""
+        return self._by_qp[qp].acknowledged(now_ns)
+
+    def settle(self, waiting_for: str, now_ns: int) -> None:
+        """See Outlet."""
+        owed = self._total - self._posted
+        for way in self.ways:
+            outstanding = way.outstanding
+            way.record.settle("transfer" if outstanding else waiting_for, outstanding, owed, now_ns)
+
+
+class MultiQpReceiveEndpoint(ReceiveEndpoint):
+    """The receiving end on one channel's NIC."""
+
+    def __init__(
+        self,
+        peer: int,
+        connections: list[Connection],
+        outbox: Buffer,
+        staging: Buffer | None,
+        far: SendingEnd,
+        records: list[ArrivalWriter],
+    ) -> None:
+        super().__init__(peer, staging.bytes if staging else None)
+        self.connections = connections
+        self._by_qp = {
+            connection.qp_num: (connection, record) for connection, record in zip(connections, records, strict=True)
+        }
+        # A buffer stays registered as long as it is held.
+        self._outbox, self._staging_buffer = outbox, staging
+        self._far = far
+        self._grants = 0
+
+    def arrived(self, qp: int, immediate: int, now_ns: int) -> int | None:
+        """See Inlet."""
+        index = self._consumed + ((immediate - self._consumed) & _INDEX_MASK)
+        expected = (self._template.seq & _SEQ_MASK) == immediate >> _INDEX_BITS
+        if not expected or index >= self._granted or index in self._ahead:
+            return None
+        connection, record = self._by_qp[qp]
+        connection.post_receive()
+        record.arrived(now_ns)
+        return self._take(index)
+
+    def publish(self) -> None:
+        """See Inlet."""
+        for _, record in self._by_qp.values():
+            record.store()
+
+    def _send_grant(self, grant: Grant) -> None:
+        slot = self._grants % MAILBOX_SLOTS
+        self._grants += 1
+        at = slot * GRANT_BYTES
+        packed = pack_grant(grant)
+        self._outbox.view[at : at + len(packed)] = packed
+        self.connections[0].write(
+            (self._outbox.address + at, self._outbox.region.lkey),
+            (self._far.mailbox + at, self._far.mailbox_rkey),
+            len(packed),
+            immediate=slot,
+            signaled=self._grants % _GRANTS_PER_SIGNAL == 0,
+        )

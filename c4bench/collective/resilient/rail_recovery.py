@@ -1,0 +1,109 @@
+"""Brings a rail back when its NIC has come back: connected afresh, proved by probes, and not too eagerly.
+
+The sending end offers a new life of the rail, out of band, with the addresses it has now; the receiving end connects
+and answers with its own. Two probes apart in time must succeed before data goes by it again. A rail that fails soon
+after it came back waits twice as long each time, so that a flapping NIC is left alone.
+"""
+
+from collections.abc import Callable
+
+from c4bench.collective.resilient.messages import Accepted, Offer, RailUp, Word
+from c4bench.collective.resilient.peer_rails import PeerRails, ReceivingPeer
+from c4bench.collective.resilient.rail import ReceivingRail, SendingRail, State
+from c4bench.collective.resilient.timeouts import FailureTimeouts
+from c4bench.verbs.errors import VerbsError
+
+
+class RailRecovery:
+    """The protocol by which rails come back."""
+
+    def __init__(self, edges: PeerRails, patience: FailureTimeouts, tell: Callable[[int, Word], None]) -> None:
+        self._edges = edges
+        self._patience = patience
+        self._tell = tell
+        self.returned = 0
+
+    def tick(self, now_ns: int) -> None:
+        """Offer what may be tried again; give up what has had no answer; probe what has been good for a while."""
+        for _, rail in self._edges.rails():
+            if not isinstance(rail, SendingRail) or now_ns < rail.retry_ns:
+                continue
+            if rail.state is State.DOWN and rail.drained and rail.port.active:
+                self._offer(rail, now_ns)
+            elif rail.state is State.TRIAL:
+                if not rail.accepted:
+                    self.failed(rail, now_ns)
+                elif rail.good_ns:
+                    rail.probe()
+
+    def _offer(self, rail: SendingRail, now_ns: int) -> None:
+        try:
+            data, probe = rail.here()
+        except VerbsError:
+            # The port is up and has no address yet.
+            self.failed(rail, now_ns)
+            return
+        rail.life += 1
+        rail.state, rail.accepted, rail.good_ns = State.TRIAL, False, 0
+        rail.retry_ns = now_ns + int(2 * self._patience.retry_s * 1e9)
+        self._tell(rail.peer, Offer(rail.name, rail.life, data, probe))
+
+    def failed(self, rail: SendingRail, now_ns: int) -> None:
+        """Not yet."""
+        rail.state = State.DOWN
+        # What is posted on it goes with the reset that begins its next life.
+        rail.receives = 0
+        rail.penalty_s = min(self._patience.longest_s, max(self._patience.retry_s, rail.penalty_s))
+        rail.retry_ns = now_ns + int(rail.penalty_s * 1e9)
+
+    def heard_offer(self, word: Offer) -> None:
+        """The sender wants to try a rail again: connect this end, if its port is up."""
+        _, rail = self._edges.by_name[word.rail]
+        ready = rail.state in (State.DOWN, State.TRIAL) and not rail.in_flight
+        if not isinstance(rail, ReceivingRail) or word.life <= rail.life or not ready or not rail.port.active:
+            return
+        try:
+            rail.connect(word.data, word.probe)
+            data, probe = rail.here()
+        except VerbsError:
+            return
+        rail.life, rail.state = word.life, State.TRIAL
+        self._tell(rail.peer, Accepted(rail.name, rail.life, data, probe))
+
+    def heard_accepted(self, word: Accepted, now_ns: int) -> None:
+        """The receiver's end is connected: connect this one and see whether it answers."""
+        _, rail = self._edges.by_name[word.rail]
+        if (
+            not isinstance(rail, SendingRail)
+            or word.life != rail.life
+            or rail.state is not State.TRIAL
+            or rail.accepted
+        ):
+            return
+        try:
+            rail.connect(word.data, word.probe, rail.source_port)
+        except VerbsError:
+            self.failed(rail, now_ns)
+            return
+        rail.accepted = True
+        rail.retry_ns = now_ns
+        rail.probe()
+
+    def answered(self, rail: SendingRail, now_ns: int) -> None:
+        """A probe of a rail on trial has come through."""
+        if not rail.good_ns:
+            rail.good_ns = now_ns
+            rail.retry_ns = now_ns + int(self._patience.steady_s * 1e9)
+            return
+        rail.state, rail.up_ns, rail.heard_ns = State.UP, now_ns, now_ns
+        self.returned += 1
+        self._tell(rail.peer, RailUp(rail.name, rail.life))
+
+    def heard_up(self, word: RailUp, now_ns: int) -> None:
+        """The sender uses the rail again: so can this end."""
+        edge, rail = self._edges.by_name[word.rail]
+        if word.life == rail.life and rail.state is State.TRIAL and isinstance(rail, ReceivingRail):
+            rail.state, rail.heard_ns = State.UP, now_ns
+            assert isinstance(edge, ReceivingPeer)
+            for inlet in edge.inlets:
+                inlet.tell_untold()

@@ -1,0 +1,163 @@
+"""The sending end of a channel that may use every rail to its peer: its own NIC's as long as one of them is up."""
+
+import struct
+from collections.abc import Sequence
+
+from c4bench.collective.endpoints import Message, SendEndpoint, Staging, check_weights
+from c4bench.collective.handshake import GRANT_BYTES, MAILBOX_SLOTS, Grant, unpack_grant
+from c4bench.collective.memory import Buffer
+from c4bench.collective.resilient.failover import ChannelFailover, WeightedRoundRobin
+from c4bench.collective.resilient.hello import FarReceiving
+from c4bench.collective.resilient.keys import Keyring
+from c4bench.collective.resilient.mailbox import WORD_CHANNEL
+from c4bench.collective.resilient.rail import SendingRail, Sent
+
+MAX_CHANNELS = WORD_CHANNEL
+# An immediate holds the channel, and the operation's number and the message's index in it modulo what fits.
+CHANNEL_SHIFT, SEQ_SHIFT = 28, 18
+SEQ_MASK, INDEX_MASK = 0x3FF, (1 << SEQ_SHIFT) - 1
+PLACE = struct.Struct("<QI")
+SLOT_BYTES = GRANT_BYTES + MAX_CHANNELS * 16
+CHANNEL_MAILBOX_BYTES = SLOT_BYTES * MAILBOX_SLOTS
+
+
+class RailSendEndpoint(SendEndpoint):
+    """The sending end towards `peer` on channel `channel`."""
+
+    def __init__(
+        self,
+        peer: int,
+        channel: int,
+        rails: list[SendingRail],
+        mailbox: Buffer,
+        far: FarReceiving,
+        keys: Keyring,
+        staging_bytes: int,
+        pool: ChannelFailover,
+    ) -> None:
+        super().__init__(peer)
+        self._pool = pool
+        pool.outlets.append(self)
+        self.channel = channel
+        self.rails = rails
+        self.own = [rail for rail in rails if rail.nic == channel]
+        self._mailbox = mailbox
+        self._far = far
+        self._keys = keys
+        self._far_staging = far.staging + channel * staging_bytes
+        self._weights = dict.fromkeys(self.own, 1.0)
+        self._turns = WeightedRoundRobin[SendingRail]()
+        self._targets: dict[int, list[tuple[int, int]]] = {}
+        self._seq = -1
+        self._unacknowledged = 0
+
+    def begin(self, seq: int, total: int, staging: Staging) -> list[Grant]:
+        """See Outlet."""
+        self._seq = seq
+        self._targets = {at: places for at, places in self._targets.items() if at >= seq}
+        return super().begin(seq, total, staging)
+
+    def read_grant(self, slot: int) -> Grant:
+        """The grant that has just arrived in mailbox `slot`."""
+        at = self.channel * CHANNEL_MAILBOX_BYTES + slot * SLOT_BYTES
+        view = self._mailbox.view[at : at + SLOT_BYTES]
+        grant = unpack_grant(view, 0)
+        count = 1 + max(rail.nic for rail in self.rails)
+        self._targets[grant.seq] = [PLACE.unpack_from(view, GRANT_BYTES + nic * PLACE.size) for nic in range(count)]
+        return grant
+
+    def keep(self, grant: Grant) -> None:
+        """See Outlet. A grant that is told again may be an earlier operation's: nothing is lost with it."""
+        if grant.seq > self._seq:
+            super().keep(grant)
+
+    def accept(self, grant: Grant) -> None:
+        """See Outlet. Grants may overtake each other on different rails."""
+        if self._grant is None or grant.limit > self._grant.limit:
+            super().accept(grant)
+
+    @property
+    def has_credit(self) -> bool:
+        """See Outlet. Without a rail there is none."""
+        return super().has_credit and any(rail.usable for rail in self.rails)
+
+    @property
+    def wanted(self) -> bool:
+        """Whether the running operation has messages that have not arrived for sure."""
+        return self._posted < self._total or self._unacknowledged > 0
+
+    @property
+    def outstanding(self) -> int:
+        """See Outlet."""
+        return self._unacknowledged
+
+    def _send(self, message: Message, index: int, seq: int, now_ns: int) -> None:
+        self._unacknowledged += 1
+        self._write(Sent(self, message, seq, index), now_ns)
+
+    def resend(self, sent: Sent, now_ns: int) -> bool:
+        """Send a message again that was lost with its rail; False where there is no other."""
+        if not any(rail.usable for rail in self.rails):
+            return False
+        self._write(sent, now_ns)
+        return True
+
+    def _write(self, sent: Sent, now_ns: int) -> None:
+        message = sent.message
+        rail = self._pool.carrier(self, message.length).own_rail(message.length)
+        if message.staged:
+            at = self._far_staging + sent.number % self._staging.slots * self._staging.slot_bytes
+            remote = (at, self._far.staging_rkeys[rail.nic])
+        else:
+            address, rkey = self._targets[sent.seq][rail.nic]
+            remote = (address + message.offset, rkey)
+        local = self._keys.local(message.lkey, rail.nic, message.address)
+        immediate = self.channel << CHANNEL_SHIFT | (sent.seq & SEQ_MASK) << SEQ_SHIFT | sent.number & INDEX_MASK
+        rail.write(sent, local, remote, immediate, now_ns)
+
+    @property
+    def able(self) -> bool:
+        """Whether its own NIC carries anything."""
+        return any(rail.usable for rail in self.own)
+
+    @property
+    def stranded(self) -> bool:
+        """Whether the running operation has messages for its NIC, which is lost."""
+        return self._total > 0 and not self.able
+
+    @property
+    def rate_bps(self) -> float:
+        """Its own NIC's."""
+        return self.own[0].rate_bps
+
+    def own_rail(self, length: int) -> SendingRail:
+        """Of its own NIC's rails the one whose turn it is; one with weight 0 only where there is no other."""
+        usable = [rail for rail in self.own if rail.usable]
+        if len(usable) == 1:
+            return usable[0]
+        weights = {rail: self._weights[rail] for rail in usable if self._weights[rail]}
+        return self._turns.next(weights or dict.fromkeys(usable, 1.0), length)
+
+    def weigh(self, weights: Sequence[float]) -> None:
+        """See Outlet: the channel's own NIC's QPs, as long as one of them is up."""
+        check_weights(weights, len(self.own))
+        self._weights = dict(zip(self.own, weights, strict=True))
+        self._turns = WeightedRoundRobin()
+
+    def move(self, qp_index: int, source_port: int) -> None:
+        """See Outlet. A rail that is down takes the path when it comes back."""
+        self.own[qp_index].move(source_port)
+
+    def acknowledged(self, qp: int, now_ns: int) -> None:  # noqa: ARG002  (the rail has counted it)
+        """See Outlet."""
+        self._unacknowledged -= 1
+
+    def settle(self, waiting_for: str, now_ns: int) -> None:
+        """See Outlet."""
+        owed = self._total - self._posted
+        for rail in self.rails:
+            if rail.nic == self.channel and rail.usable:
+                state = "transfer" if rail.in_flight else waiting_for
+                rail.record.settle(state, rail.in_flight, owed, now_ns)
+            elif rail.in_flight or rail.record.outstanding or not rail.usable:
+                rail.record.settle("transfer" if rail.in_flight else "idle", rail.in_flight, 0, now_ns)

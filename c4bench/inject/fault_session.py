@@ -1,0 +1,212 @@
+"""One fault from its intent to its end, on the host.
+
+The order is what makes it safe: the watchdog lives before the journal names the fault, and the journal names it, with
+all that is needed to undo it, before the host is touched. So death at any moment leaves either nothing to undo, or
+somebody who will.
+"""
+
+import os
+import select
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from c4bench.errors import UnhealthyError, UsageError
+from c4bench.inject import drivers, journal, lease_guards, protocol, safety
+from c4bench.inject.actions import Plan
+from c4bench.inject.catalogue import Catalogue
+from c4bench.inject.flap_scheduler import FlapScheduler
+from c4bench.inject.journal import Entry, Journal, Reverted
+from c4bench.inject.witness import ABSENCE, WITNESSES
+from c4bench.inject.witness.base import Aftermath, Values, Witness
+from c4bench.model.fault import FaultRequest, FaultSpec, Lease, WitnessReport
+
+Say = Callable[[protocol.Reply], None]
+
+
+# After its farewell the host may be gone at any moment; so long the word has time to get out.
+_FAREWELL_S = 0.05
+
+
+class Onset(NamedTuple):
+    """When the effect began (host's clock): at most `bound_s` before `time_s`."""
+
+    time_s: float
+    bound_s: float
+
+
+class FaultSession:
+    """A lease, the watchdog that guards it, and for a fault with a rhythm the thread that beats it."""
+
+    def __init__(self, records: Journal, lease: Lease) -> None:
+        self.lease = lease
+        self.deadline_s = time.monotonic() + lease.request.lease_s
+        self._records = records
+        self._watchdog = lease_guards.arm(self.deadline_s, lease, lambda: records.revert(lease.id, "watchdog"))
+        self._beat: FlapScheduler | None = None
+
+    def begin(self, spec: FaultSpec, farewell: Callable[[], None] = lambda: None) -> Onset:
+        """Apply the fault. Raises UsageError when another one has hold of what it needs; then nothing was touched.
+
+        `farewell` is called when all is prepared and nothing is done yet.
+        """
+        with self._records.lock():
+            self._records.refuse_quarantined()
+            _sweep(self._records)
+            plan, found = _planned(spec, self.lease.request, self._records.entries())
+            safety.check(spec, self.lease.request, found, self._records.entries())
+            _refuse_overlap(self._records, self.lease.request, plan)
+            before_all = self._records.found_before(found)
+            self._records.write(Entry(self.lease, spec.target, plan, before_all, self.deadline_s, journal.boot()))
+            self._records.audit("intent", self.lease, plan=[str(action) for action in plan.apply])
+            farewell()
+            onset = _apply(plan)
+            self._records.audit("applied", self.lease, onset_s=onset.time_s)
+        if plan.rhythm:
+            self._beat = FlapScheduler(self._records, self.lease.id, plan, plan.rhythm)
+        return onset
+
+    def wait(self, stdin: int) -> str:
+        """Until there is a reason to end: `asked`, `closed` or `lease`."""
+        heard = b""
+        while (left_s := self.deadline_s - time.monotonic()) > 0:
+            if not select.select([stdin], [], [], left_s)[0]:
+                break
+            piece = os.read(stdin, 4096)
+            if not piece:
+                return "closed"
+            heard += piece
+            if f"{protocol.REVERT}\n".encode() in heard:
+                return "asked"
+        return "lease"
+
+    def end(self) -> Reverted:
+        """Put the host right, unless the watchdog or a `heal` has. Does no harm when nothing was applied."""
+        if self._beat:
+            self._beat.stop()
+        reverted = self._records.revert(self.lease.id, "injector")
+        self._watchdog.stand_down()
+        return reverted or Reverted(self.lease.id, "another", time.time())
+
+
+def hold(request: FaultRequest, catalogue: Catalogue, records: Journal, stdin: int, say: Say) -> None:
+    """Apply, tell, hold until told otherwise, revert, tell.
+
+    Raises C4Error when the fault cannot be brought about; the host is then as it was.
+    """
+    spec, request = catalogue.resolve(request)
+    if spec.witness == ABSENCE:
+        _hold_absent(spec, request, records, stdin, say)
+        return
+    records.refuse_quarantined()
+    witness = WITNESSES[spec.witness](request)
+    before = witness.before()
+    held = FaultSession(records, lease_of(request))
+    try:
+        onset = held.begin(spec)
+        say(_applied(spec, held.lease, onset, _witnessed(witness, before, onset)))
+        reason = held.wait(stdin)
+    finally:
+        reverted = held.end()
+    say(_healed(reverted, reason, witness.after()))
+
+
+def _hold_absent(spec: FaultSpec, request: FaultRequest, records: Journal, stdin: int, say: Say) -> None:
+    """Say farewell, then apply: from here on nobody may hear us, and only the lease ends it."""
+    held = FaultSession(records, lease_of(request))
+
+    def farewell() -> None:
+        say(_leaving(spec, held.lease))
+        time.sleep(_FAREWELL_S)
+
+    try:
+        held.begin(spec, farewell)
+        reason = held.wait(stdin)
+    finally:
+        reverted = held.end()
+    say(_healed(reverted, reason, Aftermath({}, None)))
+
+
+def lease_of(request: FaultRequest) -> Lease:
+    """A lease from now on. Its id is never used again, so that a late watchdog cannot end another fault."""
+    now_ns = time.time_ns()
+    return Lease(f"{request.fault}-{now_ns}-{os.getpid()}", request, now_ns / 1e9, now_ns / 1e9 + request.lease_s)
+
+
+def _sweep(records: Journal) -> None:
+    """Undo what has outlived its lease: its watchdog was killed, or the host has restarted."""
+    for entry in records.entries():
+        if not entry.in_force or entry.deadline_s < time.monotonic():
+            records.undo(entry.lease.id, "sweep")
+
+
+def _planned(spec: FaultSpec, request: FaultRequest, in_force: list[Entry]) -> tuple[Plan, dict[str, str]]:
+    """The plan and the listing; a refusal says which other fault may be the reason."""
+    try:
+        return drivers.plan(spec, request)
+    except UnhealthyError as error:
+        if not in_force:
+            raise
+        raise UnhealthyError(f"{error}; {in_force[0].lease.id} is in force there, end that one first") from None
+
+
+def _refuse_overlap(records: Journal, request: FaultRequest, plan: Plan) -> None:
+    for entry in records.entries():
+        common = set(plan.claims) & set(entry.plan.claims)
+        if common:
+            raise UsageError(
+                f"{request.fault} needs the {min(common)}, which {entry.lease.id} has hold of; end that one first"
+            )
+
+
+def _apply(plan: Plan) -> Onset:
+    split = len(plan.apply) - plan.sudden
+    for action in plan.apply[:split]:
+        action.perform()
+    before_s = time.time()
+    for action in plan.apply[split:]:
+        action.perform()
+    after_s = time.time()
+    return Onset(after_s, after_s - before_s)
+
+
+def _witnessed(witness: Witness, before: Values, onset: Onset) -> WitnessReport:
+    evidence = witness.during(onset.time_s)
+    return WitnessReport(evidence.observed_s is not None, evidence.observed_s, before, evidence.values)
+
+
+def _applied(spec: FaultSpec, lease: Lease, onset: Onset, witnessed: WitnessReport) -> protocol.Applied:
+    return protocol.Applied(
+        id=lease.id,
+        fault=spec.name,
+        target=lease.request.blamed(spec.verdict),
+        syndrome=spec.verdict.syndrome if spec.verdict else None,
+        onset_s=onset.time_s,
+        onset_bound_s=onset.bound_s,
+        expires_s=lease.expires_s,
+        witness=witnessed,
+    )
+
+
+def _leaving(spec: FaultSpec, lease: Lease) -> protocol.Leaving:
+    return protocol.Leaving(
+        id=lease.id,
+        fault=spec.name,
+        target=lease.request.blamed(spec.verdict),
+        syndrome=spec.verdict.syndrome if spec.verdict else None,
+        leaving_s=time.time(),
+        expires_s=lease.expires_s,
+    )
+
+
+def _healed(reverted: Reverted, reason: str, aftermath: Aftermath) -> protocol.Healed:
+    return protocol.Healed(
+        id=reverted.id,
+        reason=reason,
+        by=reverted.by,
+        healed_s=reverted.time_s,
+        recovered=aftermath.recovered,
+        after=aftermath.values,
+        residue=reverted.residue,
+        problems=reverted.problems,
+    )

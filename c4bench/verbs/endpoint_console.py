@@ -1,0 +1,214 @@
+"""One endpoint under remote control: a command a line on standard input, an answer a line, both JSON.
+
+For trying a NIC out by hand and for scenarios that look at both ends of a connection:
+
+    python -m c4bench.verbs.endpoint_console '{"host": "h0", "index": 0, "device": "mlx5_0", "netdev": "eth2",
+                                      "address": "10.2.0.1", "rate_bps": 1e11}'
+
+It ends when its input does.
+"""
+
+import ctypes
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any, TextIO
+
+import msgspec
+
+from c4bench.errors import C4Error, UsageError
+from c4bench.model.fabric import Nic
+from c4bench.verbs import dmabuf
+from c4bench.verbs.counters import CACHE_S, hardware_counters
+from c4bench.verbs.device import Device
+from c4bench.verbs.discovery import discover, find
+from c4bench.verbs.packet_capture import PacketCapture
+from c4bench.verbs.transport import PROFILES, Completion, Remote
+from c4bench.verbs.waiting import waiter
+
+_DEPTH = 64
+
+
+class End(msgspec.Struct, frozen=True):
+    """What the far end needs: the address of the endpoint, and its memory."""
+
+    remote: Remote
+    address: int
+    rkey: int
+
+
+class _Open(msgspec.Struct, frozen=True, tag="open", tag_field="do"):
+    """Open the NIC with memory of `length` bytes; answers with its `End`."""
+
+    length: int = 1 << 20
+    profile: str = "brisk"
+    waiting: str = "events"
+
+
+class _Connect(msgspec.Struct, frozen=True, tag="connect", tag_field="do"):
+    """Connect to the far end; answers with the source port, as the endpoint believes."""
+
+    end: End
+    source_port: int = 0
+
+
+class _Write(msgspec.Struct, frozen=True, tag="write", tag_field="do"):
+    """Write all the memory `times` times, one after the other; answers with the first bad status, or none."""
+
+    times: int = 1
+    rkey: int | None = None
+    timeout_s: float = 10.0
+
+
+class _Move(msgspec.Struct, frozen=True, tag="move", tag_field="do"):
+    """Take another path; answers with the source port, as the endpoint believes."""
+
+    source_port: int
+
+
+class _Seen(msgspec.Struct, frozen=True, tag="seen", tag_field="do"):
+    """Answers with the source ports on the wire since the last time, of packets to the far end."""
+
+    timeout_s: float = 0.1
+
+
+class _Events(msgspec.Struct, frozen=True, tag="events", tag_field="do"):
+    """Answers with the kinds of the asynchronous events since the last time; waits for the first."""
+
+    timeout_s: float = 1.0
+
+
+class _State(msgspec.Struct, frozen=True, tag="state", tag_field="do"):
+    """Answers with the QP's state, the path control in use and why DMA-BUF does not work."""
+
+
+class _Find(msgspec.Struct, frozen=True, tag="find", tag_field="do"):
+    """Answers with the port that discovery finds by the NIC's address."""
+
+
+class _Counters(msgspec.Struct, frozen=True, tag="counters", tag_field="do"):
+    """Answers with the hardware counters, once the kernel's cache of them is certainly older than the question."""
+
+
+_Command = _Open | _Connect | _Write | _Move | _Seen | _Events | _State | _Find | _Counters
+
+
+class EndpointConsole:
+    """Obeys commands about one NIC."""
+
+    def __init__(self, nic: Nic) -> None:
+        self._nic = nic
+        self._opened = ExitStack()
+        self._obey: dict[type, Callable[[Any], object]] = {
+            _Open: self._open,
+            _Connect: self._connect,
+            _Write: self._write,
+            _Move: self._move,
+            _Seen: self._seen,
+            _Events: self._events,
+            _State: self._state,
+            _Find: self._find,
+            _Counters: self._counters,
+        }
+
+    def answer(self, line: str) -> object:
+        """Do what `line` says. An error is an answer as well."""
+        try:
+            command = msgspec.json.decode(line, type=_Command)
+            return {"answer": self._obey[type(command)](command)}
+        except (C4Error, ValueError) as error:
+            return {"error": str(error)}
+
+    def _open(self, wanted: _Open) -> End:
+        self.close()
+        device = Device(self._nic.device, self._nic.address)
+        self._device = self._opened.enter_context(device)
+        self._memory = ctypes.create_string_buffer(wanted.length)
+        self._region = device.register(ctypes.addressof(self._memory), wanted.length)
+        self._endpoint = device.connection(PROFILES[wanted.profile], _DEPTH, _DEPTH)
+        self._waiter = waiter(wanted.waiting, [device])
+        self._tap: PacketCapture | None = None
+        self._happened: list[str] = []
+        here = msgspec.structs.replace(device.here(), qp=self._endpoint.qp_num)
+        return End(here, ctypes.addressof(self._memory), self._region.rkey)
+
+    def _connect(self, wanted: _Connect) -> int:
+        self._far = wanted.end
+        self._endpoint.connect(wanted.end.remote, wanted.source_port)
+        return self._endpoint.source_port
+
+    def _write(self, wanted: _Write) -> str:
+        local = ctypes.addressof(self._memory), self._region.lkey
+        remote = self._far.address, self._far.rkey if wanted.rkey is None else wanted.rkey
+        for _ in range(wanted.times):
+            self._endpoint.write(local, remote, len(self._memory))
+            status = self._completed(wanted.timeout_s)
+            if status:
+                return status
+        return ""
+
+    def _completed(self, timeout_s: float) -> str:
+        deadline_s = time.monotonic() + timeout_s
+        while (left_s := deadline_s - time.monotonic()) > 0:
+            for _, completion in self._wait(left_s):
+                return completion.status
+        raise C4Error(f"QP {self._endpoint.qp_num} on {self._nic.name}: no completion within {timeout_s} s")
+
+    def _wait(self, timeout_s: float) -> list[tuple[int, Completion]]:
+        ready = self._waiter.wait(timeout_s)
+        self._happened.extend(event.kind for event in ready.events)
+        return ready.completions
+
+    def _events(self, wanted: _Events) -> list[str]:
+        if not self._happened:
+            self._wait(wanted.timeout_s)
+        found, self._happened = self._happened, []
+        return found
+
+    def _move(self, wanted: _Move) -> int:
+        self._endpoint.move(wanted.source_port)
+        return self._endpoint.source_port
+
+    def _seen(self, wanted: _Seen) -> list[int]:
+        if self._tap is None:
+            self._tap = self._opened.enter_context(PacketCapture(self._nic.netdev))
+            return []
+        return sorted(self._tap.source_ports(self._far.remote.qp, wanted.timeout_s))
+
+    def _state(self, _: _State) -> dict[str, str]:
+        return {
+            "qp": self._endpoint.state,
+            "paths": type(self._device.paths).__name__,
+            "dmabuf": dmabuf.obstacle(self._device),
+        }
+
+    def _find(self, _: _Find) -> object:
+        return find(discover(), address=self._nic.address)._asdict()
+
+    def _counters(self, _: _Counters) -> dict[str, int]:
+        time.sleep(CACHE_S)
+        return hardware_counters(self._nic.device)
+
+    def close(self) -> None:
+        """Close what is open."""
+        self._opened.close()
+
+
+def main(arguments: list[str], commands: TextIO, answers: TextIO) -> None:
+    """Obey until the input ends."""
+    if len(arguments) != 1:
+        raise UsageError("give the NIC as one argument, in JSON: host, index, device, netdev, address, rate_bps")
+    console = EndpointConsole(msgspec.json.decode(arguments[0], type=Nic))
+    try:
+        for line in commands:
+            print(msgspec.json.encode(console.answer(line)).decode(), file=answers, flush=True)
+    finally:
+        console.close()
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:], sys.stdin, sys.stdout)
+    except (UsageError, msgspec.ValidationError) as error:
+        sys.exit(f"console: {error}")

@@ -52,17 +52,17 @@ class OpWriter:
 
     def store(self) -> None:
         """Publish the fields as they are."""
-        self.slot.write(
-            layout.OP.pack(
-                self.seq,
-                self.size_bytes,
-                self.entered_ns,
-                self.started_ns,
-                self.finished_ns,
-                layout.names(self.kind, self.algorithm, self.dtype),
-            )
-            + self.awaits.to_bytes((self.awaits.bit_length() + 7) // 8, "little")
+        payload = layout.OP.pack(
+            self.seq,
+            self.size_bytes,
+            self.entered_ns,
+            self.started_ns,
+            self.finished_ns,
+            layout.names(self.kind, self.algorithm, self.dtype),
         )
+        if self.awaits:
+            payload += self.awaits.to_bytes((self.awaits.bit_length() + 7) // 8, "little")
+        self.slot.write(payload)
 
 
 @dataclass(slots=True)
@@ -136,10 +136,11 @@ class ConnWriter:
                 self.outstanding,
                 self.owed,
                 self.source_port,
-                layout.STATES.index(self.state),
+                layout.STATE_NUMBERS[self.state],
                 self.since_ns,
+                self.posted.count,
+                *self.posted.sums,
             )
-            + layout.TALLY.pack(self.posted.count, *self.posted.sums)
         )
 
 

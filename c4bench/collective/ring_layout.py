@@ -38,17 +38,20 @@ CONN_NAME_BYTES = 256
 CONN_BYTES = 192
 ARRIVAL_BYTES = 96
 
+# The 64-bit numbers are the machine's own, `l` and `L`: the same bytes as `<q` and `<Q`, which CPython takes longer to
+# pack.
 # seq, size_bytes, entered_ns, started_ns, finished_ns, names. Behind it a bit for each rank that is awaited, up to the
 # last of them: mostly there is none, and what is not written costs no checksum.
-OP = struct.Struct("<QQqqq48s")
+OP = struct.Struct("@LLlll48s")
 _NAMES = struct.Struct("16s16s16s")
 # messages, size_bytes; nanoseconds of credit, data and transfer, and the share of the NIC's; last_progress_ns,
 # outstanding, owed, source_port, state, since_ns. Behind it the tally of what was posted.
-CONN = struct.Struct("<QQqqqqqIIIIq")
+CONN = struct.Struct(f"@LLlllllIIIIl{1 + len(STRIDES)}L")
 # How many, and a sum for each stride. It is all that is recorded of arrivals.
-TALLY = struct.Struct(f"<{1 + len(STRIDES)}Q")
+TALLY = struct.Struct(f"@{1 + len(STRIDES)}L")
 MAX_RANKS = 1024
 STATES = ("idle", "credit", "data", "transfer")
+STATE_NUMBERS = {state: number for number, state in enumerate(STATES)}
 
 SIZES = (PROCESS_BYTES, COMMS, COMM_BYTES, OPS_PER_COMM, OP_BYTES, CONNS, CONN_NAME_BYTES, CONN_BYTES, ARRIVAL_BYTES)
 COMMS_AT = HEADER_BYTES + 2 * PROCESS_BYTES
@@ -74,15 +77,14 @@ class Slot:
 
     def write(self, payload: bytes) -> None:
         """Replace the record. The other copy, which holds the last value, stays as it is."""
-        if _COPY.size + len(payload) > self._size:
-            raise ValueError(f"a record of {len(payload)} bytes does not fit {self._size - _COPY.size}")
-        self._generation += 1
-        at = self._offset + (self._generation & 1) * self._size
+        length = len(payload)
+        if _COPY.size + length > self._size:
+            raise ValueError(f"a record of {length} bytes does not fit {self._size - _COPY.size}")
+        generation = self._generation = self._generation + 1
+        at = self._offset + (generation & 1) * self._size
         body = at + _COPY.size
-        self._memory[body : body + len(payload)] = payload
-        _COPY.pack_into(
-            self._memory, at, self._generation, len(payload), zlib.crc32(payload, self._generation & _CHECKSUM_MASK)
-        )
+        self._memory[body : body + length] = payload
+        _COPY.pack_into(self._memory, at, generation, length, zlib.crc32(payload, generation & _CHECKSUM_MASK))
 
 
 def read_slot(memory: mmap.mmap, offset: int, size: int) -> bytes | None:

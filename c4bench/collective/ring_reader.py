@@ -18,7 +18,6 @@ from c4bench.errors import UsageError
 from c4bench.model.telemetry import ArrivalRecord, CommRecord, ConnRecord, OpRecord
 
 _CREDIT, _DATA = layout.STATES.index("credit"), layout.STATES.index("data")
-_SENDING = Struct(layout.CONN.format + layout.TALLY.format.removeprefix("<"))
 _COUNTED = -1 - len(STRIDES)  # where a tally begins
 _UNTOLD = 0, LatencyMark(0, 0)
 
@@ -60,7 +59,7 @@ class TelemetryReader:
         self._comms = self._table(layout.COMMS_AT, layout.COMM_BYTES, layout.COMMS, _comm)
         self._entries: dict[int, CommEntry] = {}
         self._operations: dict[int, _Operations] = {}
-        self._sending = self._ends(layout.CONN_NAMES_AT, layout.CONNS_AT, layout.CONN_BYTES, _SENDING)
+        self._sending = self._ends(layout.CONN_NAMES_AT, layout.CONNS_AT, layout.CONN_BYTES, layout.CONN)
         self._receiving = self._ends(layout.ARRIVAL_NAMES_AT, layout.ARRIVALS_AT, layout.ARRIVAL_BYTES, layout.TALLY)
 
     def read(self, now_s: float | None = None, since_s: float = 0.0) -> TelemetrySnapshot:

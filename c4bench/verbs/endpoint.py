@@ -27,6 +27,10 @@ RECEIVE = (1 << 64) - 1
 # How long a send queue without outstanding work may take to drain, and how often it is asked.
 _DRAINED_S = 0.1
 _DRAIN_POLL_S = 10e-6
+_WRITE = ENUMS.IBV_WR_RDMA_WRITE
+_WRITE_WITH_IMMEDIATE = ENUMS.IBV_WR_RDMA_WRITE_WITH_IMM
+_READ = ENUMS.IBV_WR_RDMA_READ
+_SIGNALED = ENUMS.IBV_SEND_SIGNALED
 _QP_ACCESS = ENUMS.IBV_ACCESS_LOCAL_WRITE | ENUMS.IBV_ACCESS_REMOTE_WRITE | ENUMS.IBV_ACCESS_REMOTE_READ
 
 
@@ -48,8 +52,13 @@ class Endpoint:
             self.raw: Any = QP(device.pd, QPInitAttr(qp_type=ENUMS.IBV_QPT_RC, scq=device.cq, rcq=device.cq, cap=cap))
         self.qp_num: int = self.raw.qp_num
         # A work request needs at least one SGE in pyverbs; one of length 0 serves every request without bytes.
-        self._nothing = SGE(device.anchor.buf, 0, device.anchor.lkey)
-        self._receive = RecvWR(wr_id=RECEIVE, num_sge=1, sg=[self._nothing])
+        self._nothing: tuple[int, int] = device.anchor.buf, device.anchor.lkey
+        self._receive = RecvWR(wr_id=RECEIVE, num_sge=1, sg=[SGE(device.anchor.buf, 0, device.anchor.lkey)])
+        # A verb has copied what is posted when it returns, so one serves for all; pyverbs never frees what it allocates
+        # for one. `sg_list` has it point to the SGE itself instead of a copy.
+        self._sge = SGE(device.anchor.buf, 0, device.anchor.lkey)
+        self._request = SendWR(num_sge=1, sg=[self._sge])
+        self._request.sg_list = self._sge
 
     @property
     def state(self) -> str:
@@ -186,27 +195,34 @@ class Endpoint:
 
         With `immediate` (32 bits) the far end gets a completion for it and spends one posted receive.
         """
-        opcode = ENUMS.IBV_WR_RDMA_WRITE if immediate is None else ENUMS.IBV_WR_RDMA_WRITE_WITH_IMM
-        sge = SGE(local[0], length, local[1]) if length else self._nothing
-        flags = ENUMS.IBV_SEND_SIGNALED if signaled else 0
-        request = SendWR(wr_id=wr_id, opcode=opcode, num_sge=1, sg=[sge], send_flags=flags)
-        if immediate is not None:
+        request = self._request
+        request.wr_id = wr_id
+        request.send_flags = _SIGNALED if signaled else 0
+        if immediate is None:
+            request.opcode = _WRITE
+        else:
+            request.opcode = _WRITE_WITH_IMMEDIATE
             request.imm_data = immediate
-        request.set_wr_rdma(remote[1], remote[0])
-        try:
-            self.raw.post_send(request)
-        except PyverbsError as error:
-            raise failure(self.device.name, "posting a write", error, self.qp_num) from error
+        self._post("posting a write", local if length else self._nothing, remote, length)
 
     def read(self, local: tuple[int, int], remote: tuple[int, int], length: int) -> None:
         """RDMA-read `length` bytes from `remote` (address, rkey) to `local` (address, lkey)."""
-        sge = SGE(local[0], length, local[1])
-        request = SendWR(opcode=ENUMS.IBV_WR_RDMA_READ, num_sge=1, sg=[sge], send_flags=ENUMS.IBV_SEND_SIGNALED)
-        request.set_wr_rdma(remote[1], remote[0])
+        request = self._request
+        request.wr_id = 0
+        request.send_flags = _SIGNALED
+        request.opcode = _READ
+        self._post("posting a read", local, remote, length)
+
+    def _post(self, doing: str, local: tuple[int, int], remote: tuple[int, int], length: int) -> None:
+        """Post the request with these places in it."""
+        sge = self._sge
+        sge.addr, sge.lkey = local
+        sge.length = length
+        self._request.set_wr_rdma(remote[1], remote[0])
         try:
-            self.raw.post_send(request)
+            self.raw.post_send(self._request)
         except PyverbsError as error:
-            raise failure(self.device.name, "posting a read", error, self.qp_num) from error
+            raise failure(self.device.name, doing, error, self.qp_num) from error
 
     def fence(self) -> None:
         """Into the error state: nothing more leaves or arrives, and what is posted is flushed. May be called again."""

@@ -125,17 +125,25 @@ class _Rival:
 def _ticking(command: Sequence[str], tick_mhz: float) -> Iterator[Sequence[str]]:
     """`command` where it can turn processor ticks into seconds: perftest wants the rate from /proc/cpuinfo.
 
-    A user-mode kernel has none there. perftest measures the rate by itself too, and believes itself where the two
-    differ, so that `tick_mhz` need not be right.
+    A user-mode kernel has none there, and a rank may not mount. So a copy of the program reads a file of ours instead.
+    perftest measures the rate by itself too, and believes itself where the two differ: `tick_mhz` need not be right.
     """
     if "cpu MHz" in _CPUINFO.read_text():
         yield command
         return
-    with tempfile.NamedTemporaryFile("w") as told:
-        told.write(f"cpu MHz\t\t: {tick_mhz:.3f}\n")
-        told.flush()
-        script = f'mount --bind "$0" {_CPUINFO} && exec "$@"'
-        yield ["unshare", "--mount", "sh", "-c", script, told.name, *command]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / _CPUINFO.name).write_text(f"cpu MHz\t\t: {tick_mhz:.3f}\n")
+        copy = folder / PROGRAM
+        copy.write_bytes(told_of_ticks_here(Path(shutil.which(PROGRAM) or "").read_bytes()))
+        copy.chmod(0o700)
+        yield ["env", f"--chdir={folder}", f"./{PROGRAM}", *command[1:]]
+
+
+def told_of_ticks_here(program: bytes) -> bytes:
+    """Perftest's program, as it reads `cpuinfo` of its working directory and not of /proc."""
+    there = bytes(_CPUINFO) + b"\0"
+    return program.replace(there, _CPUINFO.name.encode().ljust(len(there), b"\0"))
 
 
 def _start(command: Sequence[str]) -> "subprocess.Popen[str]":

@@ -3,6 +3,7 @@
 import mmap
 import random
 import signal
+import struct
 import subprocess
 import sys
 import threading
@@ -52,6 +53,19 @@ def test_records_come_back_as_written(tmp_path):
     assert running.conns[0].transfer_s == 0.5
     assert [(end.source, end.qp, end.messages, end.arrived_sum_ns) for end in ring.arrivals] == [("h0/0", 23, 1, 7)]
     assert read_owner(tmp_path / "r").rank == 4
+
+
+@pytest.mark.parametrize(
+    ("record", "told", "values"),
+    [
+        (layout.CONN, "<QQqqqqqIIIIq9Q", range(1, 22)),
+        (layout.TALLY, "<9Q", [(1 << 64) - at for at in range(1, 10)]),
+        (layout.OP, "<QQqqq48s", (1, 1 << 63, -1, 2, 3, b"names")),
+    ],
+)
+def test_records_lie_little_endian_without_gaps(record, told, values):
+    """A record's bytes are the same however CPython is told to pack them."""
+    assert record.pack(*values) == struct.pack(told, *values)
 
 
 def test_interrupted_write_leaves_the_value_before():

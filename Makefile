@@ -25,8 +25,8 @@ SETUP     = setup
 # Each is a lab of its own, which uses one processor.
 SCENARIOS := campaign detection fabric faults resilience
 
-.PHONY: setup packages venv lock kernel lab test lint type unit scenarios drills ablation accuracy bench report doctor \
-        clean $(SCENARIOS)
+.PHONY: setup packages venv lock kernel lab test lint type unit scenarios drills ablation accuracy bench report figures \
+        doctor clean $(SCENARIOS)
 
 setup: packages venv kernel
 
@@ -133,6 +133,11 @@ bench: setup
 
 report:
 	$(BIN)/c4bench report reports/runs/latest
+
+# README's tables, from the newest runs of `make test`.
+RUNS ?= $(wildcard reports/runs/*-main* reports/runs/*-drills*)
+figures: venv
+	$(BIN)/c4bench report --readme README.md $(RUNS)
 
 doctor: venv
 	$(BIN)/c4bench doctor

@@ -1,24 +1,37 @@
-"""`c4bench report RUN_DIR`: judge a finished run again, without hardware, and write its HTML."""
+"""`c4bench report RUN_DIR...`: judge finished runs again, without hardware, and write their HTML."""
 
 import argparse
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from c4bench.report import judge_run, render
+from c4bench.report import judge_run, render, rewrite
 
 if TYPE_CHECKING:
     from c4bench.cli import Commands
 
+_BEST_FIRST = (0, 4, 1)
+
 
 def register(commands: "Commands") -> None:
     """Add the command."""
-    parser = commands.add_parser("report", help="judge a run directory again and write its report.html")
-    parser.add_argument("run_directory", type=Path, metavar="RUN_DIR", help="such as reports/runs/latest")
+    parser = commands.add_parser("report", help="judge run directories again and write their report.html")
+    parser.add_argument("run_directories", type=Path, nargs="+", metavar="RUN_DIR", help="such as reports/runs/latest")
+    parser.add_argument(
+        "--readme", type=Path, metavar="FILE", help="rewrite the figures in this README from the runs, and nothing else"
+    )
     parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    verdict = judge_run(arguments.run_directory)
-    sys.stdout.write(f"{verdict.outcome}: {render(arguments.run_directory)}\n")
+    if arguments.readme:
+        rewrite(arguments.readme, arguments.run_directories)
+        sys.stdout.write(f"rewrote the figures in {arguments.readme}\n")
+        return 0
+    return max(map(_judge, arguments.run_directories), key=_BEST_FIRST.index)
+
+
+def _judge(run_directory: Path) -> int:
+    verdict = judge_run(run_directory)
+    sys.stdout.write(f"{verdict.outcome}: {render(run_directory)}\n")
     return verdict.exit_code

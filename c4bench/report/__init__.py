@@ -2,5 +2,6 @@
 
 from c4bench.report.html import render
 from c4bench.report.judge import Verdict, judge_run
+from c4bench.report.readme import rewrite
 
-__all__ = ["Verdict", "judge_run", "render"]
+__all__ = ["Verdict", "judge_run", "render", "rewrite"]

@@ -1,0 +1,135 @@
+"""The figures in README.md: tables between two markers, made from what runs have measured."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from itertools import groupby
+from operator import attrgetter
+from pathlib import Path
+from typing import NamedTuple
+
+from c4bench.errors import UsageError
+from c4bench.model.measurement import Measurement, Outcome
+from c4bench.record import Provenance, RunDirectory
+from c4bench.report.headlines import limit_written, margin, written
+from c4bench.report.judge import judge_run
+from c4bench.report.readme_rows import ROWS, Row
+
+BEGIN, END = "<!-- figures:begin -->", "<!-- figures:end -->"
+_LAB = "softroce"
+_ONE_CODE = {"version": attrgetter("version"), "commit": attrgetter("git_commit")}
+_ONE_LAB = {"seed": attrgetter("seed"), "kernel": attrgetter("environment.kernel")}
+
+
+class _Run(NamedTuple):
+    path: Path
+    provenance: Provenance
+    measured: tuple[Measurement, ...]
+
+
+class _Cell(NamedTuple):
+    row: Row
+    run: _Run
+    worst: Measurement
+
+
+def rewrite(readme: Path, run_dirs: Iterable[Path], rows: Sequence[Row] = ROWS) -> None:
+    """Replace what stands between the markers in `readme` by `rows`, filled in from the runs.
+
+    The newest run that has a row's measurement is used. Raises UsageError where no run has it, where it has no value,
+    where the runs used differ in version, commit, seed or lab kernel, or where a marker is missing; `readme` then stays
+    as it was.
+    """
+    before, after = _around(readme)
+    runs = sorted(map(_read, run_dirs), key=lambda run: run.provenance.started_at, reverse=True)
+    cells = [_cell(row, runs) for row in rows]
+    used = [cell.run for cell in cells]
+    _agree(used, _ONE_CODE)
+    _agree([run for run in used if run.provenance.backend == _LAB], _ONE_LAB)
+    readme.write_text("\n\n".join([f"{before}{BEGIN}", *_tables(cells), _source(used), f"{END}{after}"]))
+
+
+def _around(readme: Path) -> tuple[str, str]:
+    try:
+        text = readme.read_text()
+    except OSError as error:
+        raise UsageError(f"{readme} cannot be read: {error.strerror}") from None
+    for marker in (BEGIN, END):
+        if text.count(marker) != 1:
+            raise UsageError(f"{readme} has {marker} {text.count(marker)} times; put it there once")
+    before, _, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not end:
+        raise UsageError(f"{readme} has {END} before {BEGIN}; swap them")
+    return before, after
+
+
+def _read(path: Path) -> _Run:
+    verdict = judge_run(path)
+    return _Run(path, RunDirectory(path).provenance(), (*verdict.measurements, *verdict.timings))
+
+
+def _cell(row: Row, newest_first: Iterable[_Run]) -> _Cell:
+    for run in newest_first:
+        found = [one for one in run.measured if _selected(row, run, one)]
+        if found:
+            return _Cell(row, run, _worst(row, run, found))
+    where = f" on {row.topology}" if row.topology else ""
+    labels = "".join(f", {label} {value}" for label, value in row.labels.items())
+    raise UsageError(f"no run has {row.name} of {row.scenario}{where}{labels} ({row.text!r}); run `make test`")
+
+
+def _selected(row: Row, run: _Run, one: Measurement) -> bool:
+    return (
+        one.name == row.name
+        and fnmatchcase(one.scenario, row.scenario)
+        and row.topology in {"", run.provenance.topology}
+        and all(one.labels.get(label) in _allowed(value) for label, value in row.labels.items())
+    )
+
+
+def _allowed(value: str | int | tuple[str, ...]) -> tuple[str | int, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _worst(row: Row, run: _Run, found: Sequence[Measurement]) -> Measurement:
+    for one in found:
+        if one.outcome is Outcome.INCONCLUSIVE:
+            raise UsageError(f"{run.path}: {row.name} of {one.scenario} is inconclusive; run it again")
+        if not one.limit and len(found) > 1:
+            raise UsageError(f"{run.path}: {len(found)} measurements {row.name} without a limit; give the row labels")
+    return min(found, key=lambda one: margin(one) if one.limit else 0.0)
+
+
+def _agree(runs: Sequence[_Run], fields: Mapping[str, Callable[[Provenance], object]]) -> None:
+    for field, of in fields.items():
+        for run in runs:
+            first, other = of(runs[0].provenance), of(run.provenance)
+            if first != other:
+                raise UsageError(
+                    f"{runs[0].path} and {run.path} differ in {field}: {first} and {other}; "
+                    "run `make test` again, or give only runs that agree"
+                )
+
+
+def _tables(cells: Sequence[_Cell]) -> list[str]:
+    return [
+        "\n".join([f"| {table} | limit | measured |", "|---|---|---|", *map(_line, group)])
+        for table, group in groupby(cells, key=lambda cell: cell.row.table)
+    ]
+
+
+def _line(cell: _Cell) -> str:
+    one = cell.worst
+    told = written(one)
+    if {"low", "high"} <= one.labels.keys():
+        told += f" ({float(one.labels['low']):.3g} to {float(one.labels['high']):.3g})"
+    if one.outcome is Outcome.FAIL:
+        told = f"**{told}**, missed"
+    return f"| {cell.row.text} | {limit_written(one)} | {told} |"
+
+
+def _source(used: Iterable[_Run]) -> str:
+    labs = [run.provenance for run in used if run.provenance.backend == _LAB]
+    provenance = labs[0] if labs else next(run.provenance for run in used)
+    kernel = f", Linux {provenance.environment.kernel} in the lab" if labs else ""
+    return f"Measured with c4bench {provenance.version}, seed {provenance.seed}{kernel}. `make figures` rewrites this."

@@ -1,0 +1,176 @@
+"""The rows of README's figures: which measurements of which scenarios, and what they mean."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+_LAB = "`make lab`"
+_TEST = "`make test`"
+_SPLIT = {"lost": "1 of 2"}
+
+
+class Row(NamedTuple):
+    """A row of a table: the worst of the measurements it selects, from the newest run that has any.
+
+    `scenario` is a pattern as for file names. Each of `labels` is one value or a tuple of those allowed. `topology`
+    limits the choice to runs on that fabric.
+    """
+
+    table: str
+    text: str
+    name: str
+    scenario: str
+    labels: Mapping[str, str | int | tuple[str, ...]] = MappingProxyType({})
+    topology: str = ""
+
+
+ROWS = (
+    Row(
+        _LAB,
+        "Ring all-reduce, 8 hosts, 16 MiB, 10 Gbit/s: share of the elements that are exact",
+        "all_reduce.exact_fraction",
+        "bandwidth.*",
+    ),
+    Row(_LAB, "The same: bus bandwidth, share of the payload bound", "all_reduce.busbw_fraction", "bandwidth.*"),
+    Row(
+        _LAB,
+        "Share of connections on their planned path, by the switches' counters",
+        "paths.as_planned_fraction",
+        "bandwidth.*",
+    ),
+    Row(_LAB, "C4P, 4 jobs across leaves: slowest job, share of the payload bound", "c4p.plan_fraction", "plan.*"),
+    Row(_LAB, "C4P, the same: speed-up over ECMP (95 % interval, 20 draws)", "c4p.gain_over_ecmp", "plan.*"),
+    Row(
+        _LAB,
+        "C4D, a NIC receives at a quarter of its rate: time to alarm",
+        "c4d.alarm_s",
+        "faults.*",
+        {"fault": "nic.rate"},
+    ),
+    Row(_LAB, "C4D, the same: time to name the NIC", "c4d.name_s", "faults.*", {"fault": "nic.rate"}),
+    Row(_LAB, "C4D, a killed rank: time to alarm", "c4d.alarm_s", "faults.*", {"fault": "process.kill"}),
+    Row(_LAB, "C4D, the same: time to name the rank", "c4d.name_s", "faults.*", {"fault": "process.kill"}),
+    Row(
+        _LAB,
+        "C4D, a rank computes twice as long: time to alarm",
+        "c4d.alarm_s",
+        "faults.*",
+        {"fault": "process.slow"},
+    ),
+    Row(_LAB, "C4D, the same: time to name the rank", "c4d.name_s", "faults.*", {"fault": "process.slow"}),
+    Row(
+        _LAB,
+        "Share of hosts whose agent answers after `playbooks/deploy.yml`",
+        "deploy.hosts_answering_fraction",
+        "deploy.*",
+    ),
+    Row(
+        _TEST,
+        "Steering, a killed rank: alarm to the first good iteration on a spare",
+        "restart.first_iteration_s",
+        "steering.*",
+        {"fault": "process.kill"},
+    ),
+    Row(_TEST, "Steering, a crashed host", "restart.first_iteration_s", "steering.*", {"fault": "host.crash"}),
+    Row(
+        _TEST,
+        "Steering, a NIC that sends 2 ms late in a ring, identified by probes",
+        "restart.first_iteration_s",
+        "steering.*",
+        {"fault": "nic.delay"},
+    ),
+    Row(
+        _TEST,
+        "Share of losses after the restart that equal an undisturbed job's, bit for bit",
+        "restart.loss_identical",
+        "steering.*",
+    ),
+    Row(
+        _TEST,
+        "C4D, 300 iterations with benign disturbances: false alarms",
+        "soak.false_alarms",
+        "soak.three_hundred_steps",
+    ),
+    Row(
+        _TEST,
+        "C4D, 24 random faults: share diagnosed correctly (95 % interval)",
+        "campaign.correct_fraction",
+        "campaign.campaign",
+    ),
+    Row(
+        _TEST,
+        "C4D, the same: healthy components named as the only suspect",
+        "campaign.healthy_isolated",
+        "campaign.campaign",
+    ),
+    Row(
+        _TEST,
+        "C4P, path atlas: share of entries the switches' counters confirm",
+        "atlas.correct_fraction",
+        "atlas.*",
+    ),
+    Row(_TEST, "C4P, path atlas: time to learn all pairs of 8 NICs", "atlas.learn_s", "atlas.*"),
+    Row(
+        _TEST,
+        "C4P, path atlas: share of the busiest link's capacity that learning takes",
+        "atlas.load_fraction",
+        "atlas.*",
+    ),
+    Row(
+        _TEST,
+        "Resilient collectives, hosts with two NICs, 24 trials: share of the elements that are exact",
+        "resilient.exact_fraction",
+        "trials.*",
+        {"nics": 2},
+    ),
+    Row(
+        _TEST,
+        "Resilient: longest pause when a port event reports the loss",
+        "resilient.pause_s",
+        "trials.*",
+        {"nics": 2, "kind": ("NIC down", "flap", "leaf port")},
+    ),
+    Row(
+        _TEST,
+        "Resilient: longest pause when packets vanish without an event",
+        "resilient.pause_s",
+        "trials.*",
+        {"nics": 2, "kind": ("black hole", "one direction", "ACKs only", "late packets")},
+    ),
+    Row(
+        _TEST,
+        "Resilient: slowdown while all NICs work",
+        "resilient.healthy_cost",
+        "costs.*",
+        {"nics": 2},
+    ),
+    Row(
+        _TEST,
+        "Resilient, large all-reduce, 1 of 2 NICs of a host lost: deviation from the cost model",
+        "resilient.model_error",
+        "split.*",
+        {"model": "split", **_SPLIT},
+    ),
+    Row(_TEST, "Resilient, the same: speed-up over sharing the load", "resilient.around_speedup", "split.*", _SPLIT),
+    Row(_TEST, "C4D: diagnoses of one lost NIC", "resilient.diagnoses", "costs.*"),
+    Row(
+        _TEST,
+        "Ranks call different collectives: time until every rank has an error",
+        "collective.error_s",
+        "bad_input.disagreement*",
+    ),
+    Row(
+        _TEST,
+        "A NIC loses its link, not resilient: time until every rank has an error",
+        "collective.error_s",
+        "bad_input.device_that_vanishes",
+    ),
+    Row(
+        _TEST,
+        "Share of hosts left clean by drills (pytest, master or agent killed, SSH cut, restart, full disk, ...)",
+        "hosts.clean_after_drill_fraction",
+        "tests/drills/*",
+    ),
+    Row(_TEST, "Machine time to build the lab's kernel", "setup.kernel_build_s", "lab"),
+    Row(_TEST, "Machine time to boot a lab of eight hosts with agents", "lab.boot_s", "lab", topology="clos-2x4"),
+)

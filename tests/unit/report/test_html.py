@@ -121,14 +121,14 @@ def test_sections_without_data_are_left_out(run):
     text = page(run)
     assert headings(text) == ["headlines", "measurements", "again"]
     assert "<h1>Passed</h1>" in text
-    assert "1 of 1 limits held" in text
+    assert "1 of 1 limits met" in text
 
 
 def test_a_miss_is_shown_as_missed(full):
     """What missed its limit, and what was never named, is said at the top and where it stands."""
     text = page(full)
     banner = text[text.index("<section") : text.index("</section>")]
-    assert "2 of 3 limits held, 1 missed" in banner
+    assert "2 of 3 limits met, 1 missed" in banner
     assert "<code>alarm_s</code> 2.5 s, limit ≤ 2 s" in banner
     assert "never named" in text
     assert '<span class="mark fail">missed</span>' in text
@@ -137,7 +137,7 @@ def test_a_miss_is_shown_as_missed(full):
 def test_an_unjudged_run_is_inconclusive(run):
     """A run without a single limit says so."""
     assert "<h1>Inconclusive</h1>" in page(run)
-    assert "Nothing was held against a limit." in page(run)
+    assert "No measurement has a limit." in page(run)
 
 
 def test_page_stands_alone(full):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import yaml
 
-from c4bench import remote
+from c4bench import logs, remote
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.inject import catalogue, places, quantities
 from c4bench.inject.controller import Injector, check_targets
@@ -71,6 +71,7 @@ def _apply_arguments(parser: argparse.ArgumentParser) -> None:
         help="refuse what reaches further than this (host)",
     )
     parser.add_argument("--history", type=Path, help="where it is noted (~/.local/state/c4bench/faults.jsonl)")
+    logs.add_options(parser, "warning")
     parser.set_defaults(run=_apply)
 
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from c4bench import logs
 from c4bench.lab import topology
 from c4bench.lab.machine.launch import launch
 
@@ -32,6 +33,7 @@ def register(commands: "Commands") -> None:
         action.add_argument(
             "--run-dir", type=Path, help="the one directory the lab may write to (default: none is kept)"
         )
+        logs.add_options(action, "warning")
 
 
 def _run(arguments: argparse.Namespace) -> int:

@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from c4bench import __version__
+from c4bench import __version__, logs
 from c4bench.cli import bench, detect, doctor, fault, inventory, lab, master, nightly, paths, plan, report
 from c4bench.errors import C4Error
 
@@ -13,6 +13,7 @@ _COMMANDS = (doctor, inventory, nightly, lab, fault, paths, plan, detect, master
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; returns 0 pass, 1 fail, 2 usage, 3 lab or host unhealthy, 4 inconclusive."""
     arguments = _parser().parse_args(argv)
+    logs.configure(arguments.log_level, arguments.log_format)
     try:
         code: int = arguments.run(arguments)
     except C4Error as error:
@@ -25,6 +26,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="c4bench", description="Testbed for RDMA fabrics that train.")
+    parser.set_defaults(log_level="warning", log_format="text")  # of commands without these options
     parser.add_argument("--version", action="version", version=f"c4bench {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for command in _COMMANDS:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import yaml
 
-from c4bench import inventory
+from c4bench import inventory, logs
 from c4bench.control.client import dial
 from c4bench.control.master import Master
 from c4bench.errors import UnhealthyError, UsageError
@@ -48,6 +48,7 @@ def register(commands: "Commands") -> None:
     parser.add_argument("--listen", default=f"0.0.0.0:{PORT}", metavar="ADDRESS:PORT")
     parser.add_argument("--state", type=Path, required=True, help="a folder of its own for what it must not forget")
     _trust(parser)
+    logs.add_options(parser, "info")
     parser.set_defaults(run=_master)
     parser = commands.add_parser("watch", help="print diagnoses as JSON lines (reports/schema/diagnosis.schema.json)")
     parser.add_argument("--events", action="store_true", help="print every event (reports/schema/event.schema.json)")

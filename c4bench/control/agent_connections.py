@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable
 
 import msgspec
@@ -9,6 +10,8 @@ import msgspec
 from c4bench.errors import UnhealthyError
 from c4bench.wire.messages import Empty, Hello, StartRanks, StopRanks
 from c4bench.wire.peer import LostError, Peer
+
+_logger = logging.getLogger(__name__)
 
 # An agent answers these in milliseconds. One that does not is not waited for.
 _START_WITHIN_S = 3.0
@@ -47,6 +50,12 @@ class AgentConnections:
             async with asyncio.timeout(timeout_s), self._news:
                 await self._news.wait_for(holds)
         return holds()
+
+
+def log_connected(said: Hello) -> None:
+    """Log that an agent is there, as a warning where no ranks can run on its host."""
+    level, lack = (logging.WARNING, f"; ranks cannot run there: {said.rdma}") if said.rdma else (logging.INFO, "")
+    _logger.log(level, "agent of %s connected, version %s%s", said.host, said.version, lack, extra={"host": said.host})
 
 
 async def start_on(line: AgentConnection | None, request: StartRanks) -> bool:

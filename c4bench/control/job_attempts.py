@@ -1,6 +1,7 @@
 """Attempts of jobs: begun on their hosts, known wherever something is told of them, ended everywhere."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Collection
 
@@ -12,7 +13,9 @@ from c4bench.control.path_service import PathService
 from c4bench.control.rendezvous import RendezvousService
 from c4bench.control.store import Store
 from c4bench.errors import AbsentHostsError
-from c4bench.wire.messages import JobSpec, StartRanks
+from c4bench.wire.messages import JobSpec, StartRanks, is_check
+
+_logger = logging.getLogger(__name__)
 
 
 class JobAttempts:
@@ -61,6 +64,8 @@ class JobAttempts:
         answered = await asyncio.gather(*asked)
         if absent := [host for host, there in zip(by_host, answered, strict=True) if not there]:
             raise AbsentHostsError(absent, "no agent answers; is it deployed and started? (c4bench doctor)")
+        ranks = f"{len(spec.members)} ranks on {', '.join(by_host)}"
+        _logger.log(_level(spec.id), "%s started: %s", spec.id, ranks, extra={"attempt": spec.id, "hosts": [*by_host]})
         return job
 
     async def end(self, attempt: str, gone: Collection[str] = ()) -> None:
@@ -79,3 +84,9 @@ class JobAttempts:
         self._detection.forget(attempt)
         self._board.forget(attempt)
         self._store.forget(attempt)
+        if known:
+            _logger.log(_level(attempt), "%s ended", attempt, extra={"attempt": attempt})
+
+
+def _level(attempt: str) -> int:
+    return logging.DEBUG if is_check(attempt) else logging.INFO

@@ -1,6 +1,7 @@
 """Jobs as the master sees them: where their ranks are, what they report."""
 
 import asyncio
+import logging
 from collections.abc import Iterable
 from typing import Any
 
@@ -9,7 +10,9 @@ from c4bench.errors import UnhealthyError
 from c4bench.model.fabric import Flow, Path
 from c4bench.model.telemetry import RankRecord
 from c4bench.record.telemetry import Recording
-from c4bench.wire.messages import JobSpec, Result
+from c4bench.wire.messages import JobSpec, Result, is_check
+
+_logger = logging.getLogger(__name__)
 
 _RECORDS_KEPT = 1000  # of a master that lives on; a test wants all of its job's
 _ENDED = ("exited", "killed")
@@ -37,6 +40,9 @@ class Job:
             return
         self._heard.add((result.rank, result.number))
         self._store.append(self.spec.id, RankResult(result))
+        if result.body.get("kind") == "error":
+            said = (self.spec.id, result.rank, result.body.get("error"))
+            _logger.warning("%s: rank %d failed: %s", *said, extra={"attempt": self.spec.id, "rank": result.rank})
         async with self._news:
             self.results.append(result)
             self._news.notify_all()
@@ -44,10 +50,18 @@ class Job:
     async def note_ranks(self, records: Iterable[RankRecord]) -> None:
         """How an agent sees ranks of the job."""
         ended = {record.rank: record for record in records if record.state in _ENDED}
-        if ended.keys() - self._ended.keys():
+        if new := ended.keys() - self._ended.keys():
+            for rank in sorted(new):
+                self._log_end(ended[rank])
             async with self._news:
                 self._ended |= ended
                 self._news.notify_all()
+
+    def _log_end(self, rank: RankRecord) -> None:
+        well = logging.DEBUG if is_check(self.spec.id) else logging.INFO
+        said = (self.spec.id, rank.rank, rank.state, rank.host, rank.exit_code)
+        fields = {"attempt": self.spec.id, "rank": rank.rank, "host": rank.host, "exit_code": rank.exit_code}
+        _logger.log(logging.WARNING if rank.exit_code else well, "%s: rank %d %s on %s, code %s", *said, extra=fields)
 
     async def wait(self, kind: str, count: int, timeout_s: float) -> list[dict[str, Any]]:
         """The first `count` results whose `kind` is that, in rank order.

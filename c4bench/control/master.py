@@ -1,6 +1,7 @@
 """The master's event loop: who is connected, what they tell, what they are asked."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -9,7 +10,7 @@ from websockets.asyncio.server import ServerConnection, serve
 
 from c4bench.c4d.localise import Cell
 from c4bench.c4p.path_knowledge import PathKnowledge
-from c4bench.control.agent_connections import AgentConnection, AgentConnections
+from c4bench.control.agent_connections import AgentConnection, AgentConnections, log_connected
 from c4bench.control.agent_liveness import AgentLiveness
 from c4bench.control.detection import Detection
 from c4bench.control.event_log import EventLog
@@ -48,6 +49,8 @@ from c4bench.wire.messages import (
 )
 from c4bench.wire.peer import Handler, Peer
 from c4bench.wire.trust import MASTER, peer_name, server_context
+
+_logger = logging.getLogger(__name__)
 
 # A cut leaves an agent's line open; it is taken for lost when nothing has answered for so long.
 _PING_EVERY_S = 2.0
@@ -112,7 +115,10 @@ class Master:
             works = (judging, self.steering.run(), self.routing.run())
             at_work = [tasks.create_task(work) for work in works]
             ready()
+            said = (self._address, self._port, len(self.jobs), len(self.register.out()))
+            _logger.info("serving on %s:%d; %d jobs taken up, %d hosts out of service", *said)
             await self._closing.wait()
+            _logger.info("shutting down; %d jobs continue without a master", len(self.store.state.jobs))
             for task in at_work:
                 task.cancel()
         self.store.close()
@@ -135,7 +141,7 @@ class Master:
         name = peer_name(connection.transport.get_extra_info("ssl_object"))
         channel = WebSocketChannel(connection)
         if name in ROLES:
-            await OperatorSession(self, channel, name).serve()
+            await OperatorSession(self, channel, name, str(connection.remote_address[0])).serve()
         else:
             await self._serve_agent(connection, channel, name)
 
@@ -182,22 +188,28 @@ class Master:
 
     async def _welcome(self, said: Hello, peer: Peer) -> None:
         self.lines.agents[said.host] = AgentConnection(said, peer)
+        log_connected(said)
         back = self.roll.came(said.host, time.time())
         if back:
             self.log.tell(back)
         adopted, over = self.register.welcome(said)
         for spec in adopted:
+            _logger.info("%s adopted: ranks found on %s", spec.id, said.host, extra={"attempt": spec.id})
             self.attempts.take_up(spec, followed=True)
         for attempt in over:
+            _logger.info("%s has ended; stopping its ranks on %s", attempt, said.host, extra={"attempt": attempt})
             await peer.note("stop", StopRanks(attempt))
         await self.lines.announce()
 
     def _farewell(self, host: str, code: int | None) -> None:
         """An agent that closes its line and leaves no rank behind is expected no more; any other is missed."""
         if code in _CLOSED_IN_PEACE and host not in self.attempts.busy():
+            _logger.info("agent of %s disconnected", host, extra={"host": host})
             self.roll.left(host)
             self.register.leave(host)
         else:
+            level = logging.INFO if self._closing.is_set() else logging.WARNING
+            _logger.log(level, "agent of %s lost (close code %s)", host, code, extra={"host": host, "code": code})
             self.roll.went(host, time.time())
 
     async def start(self, launch: LaunchJob) -> Job:
@@ -205,7 +217,8 @@ class Master:
         self.register.enter(launch)
         try:
             return await self.attempts.begin(launch.job, followed=True)
-        except UnhealthyError:
+        except UnhealthyError as error:
+            _logger.warning("job %s cannot start: %s", launch.job.id, error, extra={"job": launch.job.id})
             await self.stop(launch.job.id)
             raise
 
@@ -229,6 +242,7 @@ class Master:
         for host in found:
             self.register.put_back(host)
             self.log.tell(HostReturned(time.time(), host))
+            _logger.info("%s put back into service by hand", host, extra={"host": host})
         return found
 
     async def meet(self, request: Exchange) -> tuple[bytes, ...]:
@@ -246,6 +260,8 @@ class Master:
         return Empty()
 
     async def _lost(self, request: NetworkLost) -> Empty:
+        said, fields = (request.job, request.loss.rank, request.loss.component), {"attempt": request.job}
+        _logger.warning("%s: rank %d continues without %s", *said, extra=fields)
         self.detection.hear(request.job, LossReported(time.time(), request.job, request.comm, request.loss))
         return Empty()
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 from typing import TYPE_CHECKING, Any
 
 from c4bench.errors import UsageError
@@ -14,13 +15,15 @@ if TYPE_CHECKING:
     from c4bench.control.master import Master
 
 ROLES = (OPERATOR, OBSERVER)
+_logger = logging.getLogger(__name__)
 
 
 class OperatorSession:
     """One line of an operator or an observer, as its certificate says."""
 
-    def __init__(self, master: "Master", channel: Channel, role: str) -> None:
+    def __init__(self, master: "Master", channel: Channel, role: str, address: str) -> None:
         self._master = master
+        self._who = f"{role} at {address}"
         self._following: set[asyncio.Task[None]] = set()
         handlers = {"subscribe": Handler(Subscribe, self._subscribe)}
         if role == OPERATOR:
@@ -34,9 +37,11 @@ class OperatorSession:
 
     async def serve(self) -> None:
         """Until the line is closed."""
+        _logger.info("%s connected", self._who)
         try:
             await self._peer.serve()
         finally:
+            _logger.info("%s disconnected", self._who)
             for task in self._following:
                 task.cancel()
 
@@ -50,11 +55,13 @@ class OperatorSession:
                 await self._peer.note("event", event)
 
     async def _launch(self, request: LaunchJob) -> Empty:
+        _logger.info("%s starts job %s", self._who, request.job.id, extra={"job": request.job.id})
         await self._master.start(request)
         return Empty()
 
     async def _stop(self, request: StopRanks) -> Empty:
         self._master.register.running(request.job)
+        _logger.info("%s stops job %s", self._who, request.job, extra={"job": request.job})
         await self._master.stop(request.job)
         return Empty()
 

@@ -1,6 +1,7 @@
 """C4P at work: it answers flows with paths, looks after them while they run, and tells ranks when one has to move."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 
@@ -12,6 +13,7 @@ from c4bench.c4p.policy import PathPolicy
 from c4bench.control.counted_paths import Read, counted
 from c4bench.control.jobs import Job
 from c4bench.control.path_survey import PathSurvey
+from c4bench.control.plan_log import TUNING, PlanLog
 from c4bench.control.switches import PortCount, carried_bytes
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.diagnosis import Diagnosis
@@ -20,6 +22,8 @@ from c4bench.model.recording import LinksMissing, PathsLearnt
 from c4bench.model.telemetry import Window
 from c4bench.wire.messages import Empty, FollowGuidance, Guidance, Release, Route
 from c4bench.wire.peer import Peer
+
+_logger = logging.getLogger(__name__)
 
 # Shares closer than this are the same: every change costs a message.
 _SAME_SHARE = 0.005
@@ -53,6 +57,7 @@ class PathService:
         self._nics: dict[str, Nic] = {}
         self._ports: Sequence[int] = ()
         self._told = 0
+        self._changes = PlanLog()
         self._news = asyncio.Condition()
 
     async def run(self) -> None:
@@ -61,12 +66,14 @@ class PathService:
             await asyncio.sleep(self.controller.policy.hurry_s)
             await self._look()
             self.controller.tick(time.time())
-            await self._tell()
+            await self._tell("links lost or restored")
+            self._changes.report(self.controller.remarks)
 
     def plan(self, hosts: Sequence[Host], source_ports: Sequence[int]) -> None:
         """Plan the flows between these hosts from here on; a pair's paths are learnt when a flow first asks for one."""
         self._nics = {nic.name: nic for host in hosts for nic in host.nics}
         self._ports = tuple(source_ports)
+        _logger.info("planning paths between %d NICs, by %d source ports", len(self._nics), len(self._ports))
 
     def count_by(self, read: Read) -> None:
         """Where probes are not answered, learn paths by what the switches count; `read` may block."""
@@ -79,7 +86,8 @@ class PathService:
         self.controller = PathController(policy)
         self._counted.clear()
         self._lacking.clear()
-        self._told = 0
+        self._told, self._changes = 0, PlanLog()
+        _logger.info("planning restarted with %s", policy)
 
     async def watch(self, read: Callable[[], Mapping[str, PortCount]], every_s: float) -> None:
         """Plan around the traffic of others, as the switches count it, until cancelled; `read` may block."""
@@ -89,14 +97,14 @@ class PathService:
             now, now_s = await asyncio.to_thread(read), time.monotonic()
             self.controller.count(carried_bytes(before, now), now_s - began_s)
             before, began_s = now, now_s
-            await self._tell()
+            await self._tell("background traffic changed")
 
     async def learn(self, hosts: Sequence[Host], source_ports: Sequence[int]) -> Atlas:
         """Learn all pairs of NICs on different hosts now, and plan with what was found from here on."""
         self.plan(hosts, source_ports)
         nics = self._nics.values()
         await self._learn([(a.name, b.name) for a in nics for b in nics if a.host != b.host])
-        await self._tell()
+        await self._tell("paths were learnt")
         assert self.controller.atlas is not None
         return self.controller.atlas
 
@@ -107,6 +115,8 @@ class PathService:
         lengths = {pair: self.controller.knowledge.length(pair) for pair in known}
         traces = await self.survey.learn([self._of(pair) for pair in known], self._ports, lengths)
         self.controller.learn(traces, time.time())
+        _logger.info("learnt the paths of %d pairs of NICs from %d traces", len(known), len(traces))
+        self._note("paths were learnt")
         await self._count(known)
         self._say_gaps()
         self._keep(self.controller.knowledge)
@@ -122,6 +132,9 @@ class PathService:
 
     def _note_missing(self) -> None:
         if self.controller.missing != self._missing:
+            names = ", ".join(link.name for link in self.controller.missing)
+            level = logging.WARNING if names else logging.INFO
+            _logger.log(level, "links missing: %s", names or "none", extra={"links": names})
             self._missing = self.controller.missing
             self._announce(LinksMissing(time.time(), self._missing))
 
@@ -168,7 +181,7 @@ class PathService:
         if unsure := self.controller.unsure(request.flows, time.time()):
             await self._learn(unsure)
         self._join(request.flows)
-        await self._tell()
+        await self._tell(f"new flows of {request.job}")
         return tuple(self.controller.port(flow.id) for flow in request.flows)
 
     def _join(self, flows: Sequence[Flow]) -> None:
@@ -179,6 +192,7 @@ class PathService:
     async def release(self, request: Release) -> Empty:
         """These flows are gone."""
         self.controller.leave(request.flows)
+        self._note(f"flows of {request.job} ended")
         await self._wake()
         return Empty()
 
@@ -188,7 +202,7 @@ class PathService:
         for flow, port in zip(request.flows, request.ports, strict=True):
             if flow.id in request.refused:
                 self.controller.pin(flow.id, port, request.refused[flow.id])
-        await self._tell()
+        await self._tell(f"new flows of {request.job}")
         async with self._news:
             await self._news.wait_for(lambda: self._gone(request) or self._guidance(request) != Guidance())
         if self._gone(request):
@@ -215,20 +229,26 @@ class PathService:
     async def forget(self, job: str) -> None:
         """A job has ended, and all its flows with it."""
         self.controller.forget(job)
+        self._note(f"{job} ended")
         await self._wake()
 
     async def hear(self, window: Window) -> None:
         """Telemetry of a host."""
         self.controller.feed(window.conns, window.end_s)
-        await self._tell()
+        await self._tell(TUNING)
 
     async def heed(self, diagnosis: Diagnosis) -> None:
         """What C4D blames is not used for a time."""
         self.controller.blame(diagnosis, time.time())
-        await self._tell()
+        await self._tell(f"diagnosis of {diagnosis.component}")
 
-    async def _tell(self) -> None:
-        """Wake the communicators that wait for news, where there may be some."""
+    def _note(self, why: str) -> None:
+        """Note the reason of all changes since the last call."""
+        self._changes.note(self.controller.changes, why)
+
+    async def _tell(self, why: str) -> None:
+        """Wake the communicators that wait for news, where there may be some; `why` is for the log."""
+        self._note(why)
         for job in self._jobs.values():
             placed = self.controller.placed(job.spec.id)
             job.placed |= placed

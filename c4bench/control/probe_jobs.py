@@ -10,7 +10,7 @@ from c4bench.model.diagnosis import ProbeFlow
 from c4bench.model.fabric import Host, Nic
 from c4bench.model.telemetry import Member
 from c4bench.units import payload_bound
-from c4bench.wire.messages import JobSpec
+from c4bench.wire.messages import CHECK, PROBE, JobSpec
 
 if TYPE_CHECKING:
     from c4bench.control.master import Master
@@ -68,7 +68,7 @@ def _probing(steps: Sequence[Sequence[ProbeFlow]], nics: Mapping[str, Nic]) -> J
         for step in steps
     ]
     return JobSpec(
-        id=f"probe~{next(_numbers)}",
+        id=f"{PROBE}{next(_numbers)}",
         program="pairs",
         members=tuple(Member(rank, nic.host, (nic.name,)) for rank, nic in enumerate(used)),
         nics=tuple(used),
@@ -93,7 +93,7 @@ async def _carries(master: "Master", nic: Nic, other: Nic) -> bool:
 async def _fraction(master: "Master", source: Nic, destination: Nic, total_bytes: int = _LONG_BYTES) -> float:
     ends = (source, destination)
     spec = JobSpec(
-        id=f"check~{next(_numbers)}",
+        id=f"{CHECK}{next(_numbers)}",
         program="link",
         members=tuple(Member(rank, nic.host, (nic.name,)) for rank, nic in enumerate(ends)),
         nics=ends,

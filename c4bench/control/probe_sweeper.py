@@ -1,7 +1,7 @@
 """Probes of all of a job's NICs once something in it is slow: what they come to is told to C4D."""
 
 import asyncio
-import contextlib
+import logging
 import math
 import time
 from collections.abc import Sequence
@@ -17,6 +17,8 @@ from c4bench.wire.messages import JobSpec
 
 if TYPE_CHECKING:
     from c4bench.control.master import Master
+
+_logger = logging.getLogger(__name__)
 
 _SLOW = (Syndrome.COMMUNICATION_SLOW, Syndrome.NON_COMMUNICATION_SLOW)
 # What is found meanwhile is not swept for again: the same faults still stand.
@@ -49,13 +51,18 @@ class ProbeSweeper:
         probes = tuple(probe for step in steps for probe in step)
         if not probes:
             return
-        with contextlib.suppress(UnhealthyError):
+        fields = {"attempt": spec.id, "probes": len(probes)}
+        try:
             for _ in range(_LOOKS):
                 shares = await probe_jobs.shares(self._master, steps, nics)
                 swept = ProbeSweep(time.time(), spec.id, probes, tuple(shares))
+                said = (spec.id, len(probes), min(shares))
+                _logger.info("%s: all NICs probed by %d transfers, slowest %.2f of its bound", *said, extra=fields)
                 self._master.detection.hear(spec.id, swept)
                 if not unexplained(swept):
                     return
+        except UnhealthyError as error:
+            _logger.warning("%s: NICs not probed: %s", spec.id, error, extra=fields)
 
     async def let_go(self, name: str) -> None:
         """The job has ended, and what is sent for its sake ends as well."""

@@ -5,6 +5,7 @@ about to be, is kept and written down first: to ask again is harmless, and gives
 """
 
 import asyncio
+import logging
 from collections.abc import Iterable
 from typing import Any
 
@@ -14,6 +15,8 @@ from c4bench.control.store import CommunicatorFailure, Entry, FinishedExchange, 
 from c4bench.errors import UnhealthyError
 from c4bench.model.telemetry import Failure
 from c4bench.wire.messages import Exchange, Exchanged, Fail, InboxBatch, PollInbox, RelayMessage
+
+_logger = logging.getLogger(__name__)
 
 # Of each job: a rank that still lacks an answer holds its communicator up, so it is among the latest.
 _REMEMBERED = 1024
@@ -86,7 +89,12 @@ class RendezvousService:
 
     def fail(self, request: Fail) -> None:
         """Tell everybody who waits for or watches this communicator, now and later. Only the first failure counts."""
-        if self._ring(request) and request.job in self._answered:
+        if not self._ring(request):
+            return
+        said = (request.job, request.failure.rank, request.comm, request.failure.reason)
+        fields = {"attempt": request.job, "rank": request.failure.rank, "communicator": request.comm}
+        _logger.warning("%s: rank %d aborted communicator %s: %s", *said, extra=fields)
+        if request.job in self._answered:
             self._store.append(request.job, CommunicatorFailure(request))
 
     def _ring(self, request: Fail) -> bool:

@@ -1,8 +1,9 @@
 """The hands of steering: what `steer.decide` has decided is done here, and every stage stamped."""
 
 import asyncio
+import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -22,6 +23,8 @@ from c4bench.workload.learning import RESUMED
 
 if TYPE_CHECKING:
     from c4bench.control.master import Master
+
+_logger = logging.getLogger(__name__)
 
 _LOOK_EVERY_S = 1.0
 # After the master has come back its agents need as long as that to be there too.
@@ -78,6 +81,8 @@ class Steering:
         del self._deciding[name]
         decision = decide(name, sure, running.policy, self._fleet(running))
         for incident in decision.incidents:
+            said = (attempt, incident.diagnosis.component, incident.action, incident.reason)
+            _logger.info("%s: %s: %s, %s", *said, extra={"job": name, "action": incident.action})
             self._take_out(incident, running)
         self._tell([self._looked_on(incident) for incident in decision.incidents])
         thinking = self._thinking.pop(name)
@@ -105,7 +110,9 @@ class Steering:
             return found
         try:
             return narrowed(found, await probe_jobs.shares(self._master, [[probe] for probe in found.probes], nics))
-        except UnhealthyError:
+        except UnhealthyError as error:
+            said = (running.spec.id, error, found.component)
+            _logger.warning("%s: probes not sent: %s; the diagnosis stays %s", *said)
             return found
 
     async def let_go(self, name: str) -> None:
@@ -122,6 +129,8 @@ class Steering:
         if incident.out and incident.component and incident.out not in out:
             host = host_of(incident.out, running)
             self._master.register.take_out(host, incident.component, incident.job, time.time())
+            fields = {"host": host.name, "component": incident.component, "job": incident.job}
+            _logger.warning("%s taken out of service: %s", host.name, incident.component, extra=fields)
 
     def _looked_on(self, incident: Incident) -> Incident:
         """An incident that ends here: the host, if any, has been taken out already."""
@@ -131,7 +140,7 @@ class Steering:
     async def _restart(self, name: str, attempt: str, decision: Decision) -> None:
         """End the attempt everywhere, and start the next one elsewhere."""
         acted_on = [incident for incident in decision.incidents if incident.action is Action.RESTART]
-        self._master.register.restart(name, decision.moves, acted_on, time.time())
+        self._next(name, decision.moves, acted_on)
         gone = [incident.out for incident in acted_on if incident.diagnosis.cause is Cause.HOST_SILENT]
         await self._master.attempts.end(attempt, gone)
         isolated_s = time.time()
@@ -139,8 +148,16 @@ class Steering:
         self._stand(name, incidents)
         await self._start(name, incidents)
 
+    def _next(self, name: str, moves: Mapping[str, Host | None], incidents: Sequence[Incident]) -> None:
+        """Register the next attempt of a job, in which `moves` replaces hosts."""
+        spec = self._master.register.restart(name, moves, incidents, time.time())
+        moved = [f"{to.name if to else 'nothing'} in place of {host}" for host, to in moves.items()]
+        said = (name, spec.id, ", ".join(moved) or "on the same hosts")
+        _logger.info("job %s restarts as %s: %s", *said, extra={"job": name, "attempt": spec.id})
+
     async def _go_on(self, name: str, incidents: Sequence[Incident]) -> None:
         """Take up a restart in whose midst an earlier master ended; what it had done already is not done twice."""
+        _logger.info("job %s: continuing the restart of an earlier master", name, extra={"job": name})
         hosts = {member.host for member in self._master.register.running(name).spec.members}
         await self._master.lines.wait_for(lambda: hosts <= set(self._master.lines.agents), _AGENTS_WITHIN_S)
         now_s = time.time()
@@ -170,10 +187,15 @@ class Steering:
             self._end(name, incidents, str(error))
         else:
             now_s, step = time.time(), min(int(one["step"]) for one in said)
+            took_s = now_s - min(one.diagnosis.alarmed_s for one in incidents)
+            told = (job.spec.id, step, took_s)
+            _logger.info("%s trains from step %d, %.1f s after the alarm", *told, extra={"job": name, "step": step})
             self._end(name, [msgspec.structs.replace(one, resumed_s=now_s, resumed_step=step) for one in incidents])
 
     def _end(self, name: str, incidents: Sequence[Incident], problem: str = "") -> None:
         """Nothing more is done about these, as the job trains again or because of a `problem`."""
+        if problem:
+            _logger.error("job %s: restart failed: %s", name, problem, extra={"job": name})
         why = f"; {problem}" if problem else ""
         self._tell([msgspec.structs.replace(one, reason=one.reason + why) for one in incidents])
         self._master.register.stand(name, ())
@@ -183,13 +205,14 @@ class Steering:
         """Members' agents have gone since they were chosen: take other hosts, or give up and say so."""
         running = self._master.register.running(name)
         attempt, absent = running.spec.id, error.hosts
+        _logger.warning("%s cannot start: %s", attempt, error, extra={"job": name, "hosts": absent})
         spares = [spare for spare in self._fleet(running).spares if spare.name not in absent]
         if len(absent) > len(spares):
             self._end(name, incidents, str(error))
             return
         moves: dict[str, Host | None] = dict(zip(absent, spares, strict=False))
         again = [msgspec.structs.replace(one, spare=_moved(one.spare, moves)) for one in incidents]
-        self._master.register.restart(name, moves, again, time.time())
+        self._next(name, moves, again)
         await self._master.attempts.end(attempt, absent)
         await self._start(name, again)
 
@@ -247,6 +270,8 @@ class Steering:
         if fraction >= healthy_fraction and still_out:
             self._master.register.put_back(host.name)
             self._master.log.tell(HostReturned(time.time(), host.name, fraction))
+            fields = {"host": host.name, "fraction": fraction}
+            _logger.info("%s put back into service: %.2f of the payload bound", host.name, fraction, extra=fields)
 
 
 def _moved(spare: str, moves: dict[str, Host | None]) -> str:

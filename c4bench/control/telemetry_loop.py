@@ -1,5 +1,6 @@
 """What agents tell goes in, and every tenth of a second what it means comes out: findings, and who is missing."""
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
@@ -14,6 +15,8 @@ from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.event import Diagnosed
 from c4bench.model.telemetry import Window
 from c4bench.verbs.ticks import Ticks
+
+_logger = logging.getLogger(__name__)
 
 _EVERY_S = 0.1
 _PHASE = (1 + WINDOWS_WITHIN) / 2
@@ -45,8 +48,20 @@ class TelemetryLoop:
                 now_s = time.time()
                 for attempt, found in self._detection.judge(now_s).items():
                     for diagnosis in found:
+                        _log_diagnosis(diagnosis)
                         self._log.tell(Diagnosed(now_s, diagnosis))
                         await self._routing.heed(diagnosis)
                     act(attempt, found)
                 for event in self._roll.judge(now_s, busy()):
+                    said = "agent of %s missing for %.0f s; its ranks: %s"
+                    fields = {"host": event.host, "ranks": event.ranks}
+                    _logger.warning(said, event.host, now_s - event.since_s, event.ranks, extra=fields)
                     self._log.tell(event)
+
+
+def _log_diagnosis(found: Diagnosis) -> None:
+    cause = f", {found.cause}" if found.cause else ""
+    others = f"; or {', '.join(map(str, found.alternatives))}" if found.alternatives else ""
+    said = (found.job, found.syndrome, found.component, cause, found.confidence, others)
+    fields = {"attempt": found.job, "syndrome": found.syndrome, "component": found.component, "cause": found.cause}
+    _logger.warning("%s: %s: %s%s, confidence %.2f%s", *said, extra=fields)

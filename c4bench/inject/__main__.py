@@ -6,14 +6,19 @@ heal [ID]       undo what is still in force
 status          list what is in force
 may             say nothing if whoever asks may apply faults here, and what is missing if not; touch nothing
 schema [output] print the JSON Schema of a catalogue file, or of the answers
+
+Before the command: --log-level debug|info|warning|error (default warning) and --log-format text|json, for stderr.
 """
 
+import argparse
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 import msgspec
 
+from c4bench import logs
 from c4bench.errors import C4Error, UnhealthyError, UsageError
 from c4bench.inject import catalogue, drivers, fault_session, protocol
 from c4bench.inject.journal import Journal
@@ -25,10 +30,12 @@ def main(arguments: Sequence[str]) -> int:
     """Run one command; the exit code is that of the house."""
     signal.signal(signal.SIGTERM, _end)
     try:
-        command = _command(arguments)
+        options = _options(arguments)
+        logs.configure(options.log_level, options.log_format)
+        command = _command(options.words)
         if command in _OF_HOSTS:
             become_root(arguments, needed=command in _ROOTS)
-        command(*arguments[1:])
+        command(*options.words[1:])
     except C4Error as error:
         _print(protocol.Refused(str(error), error.exit_code))
         return error.exit_code
@@ -94,6 +101,22 @@ _COMMANDS: dict[str, tuple[Callable[..., None], range]] = {
 }
 _ROOTS = (_hold, _heal, _may)
 _OF_HOSTS = (*_ROOTS, _plan, _status)
+
+
+class _Parser(argparse.ArgumentParser):
+    """Reports errors as UsageError, which the protocol answers."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raises UsageError."""
+        raise UsageError(message)
+
+
+def _options(arguments: Sequence[str]) -> argparse.Namespace:
+    """The options before the command, and `words`: the command and its arguments."""
+    parser = _Parser(add_help=False, allow_abbrev=False)
+    logs.add_options(parser, "warning")
+    parser.add_argument("words", nargs=argparse.REMAINDER)
+    return parser.parse_args(arguments)
 
 
 def _command(arguments: Sequence[str]) -> Callable[..., None]:

@@ -1,6 +1,7 @@
 """The controller's end of the injector: a fault as a block of code."""
 
 import contextlib
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -16,6 +17,8 @@ from c4bench.model.fabric import Host
 from c4bench.model.fault import BlastRadius as Radius
 from c4bench.model.fault import FaultRequest, FaultSpec, Value, WitnessReport
 from c4bench.remote.protocol import Connection, Session
+
+_logger = logging.getLogger(__name__)
 
 # Logging in, starting Python and a few commands, on a busy host; the witness's looks come on top.
 _PATIENCE_S = 60.0
@@ -89,6 +92,8 @@ class Injector:
         spec, request = self._catalogue.resolve(request)
         self._refuse(spec, place.host, within)
         self._note("fault_asked", time.time(), request, fault=name, lease_s=lease_s)
+        fields = {"fault": name, "target": request.where}
+        _logger.info("%s on %s: requested, lease %g s", name, request.where, lease_s, extra=fields)
         with contextlib.closing(self._start("hold", request)) as session:
             applied = self._applied(session, place.host, request)
             try:
@@ -168,6 +173,9 @@ class Injector:
         if not isinstance(reply, Applied):
             raise UnhealthyError(f"{request.host}: {request.fault} ended before it began: {reply}")
         self._note("fault_applied", reply.onset_s, request, **applied_event(reply, request))
+        level, seen = (logging.INFO, "effect seen") if reply.witness.seen else (logging.WARNING, "effect not seen")
+        fields = {"fault": request.fault, "target": request.where, "lease": reply.id}
+        _logger.log(level, "%s on %s: applied, %s; %s", request.fault, request.where, seen, reply.id, extra=fields)
         return reply
 
     def _gone(self, leaving: Leaving, host: Host) -> Applied:
@@ -197,10 +205,14 @@ class Injector:
         if healed.residue:
             self._keep_away(host.name, "; ".join(healed.residue))
         self._note("fault_healed", healed.healed_s, request, **healed_event(healed, applied, request))
+        said = (request.fault, request.where, healed.by, healed.reason, healed.id)
+        fields = {"fault": request.fault, "target": request.where, "lease": healed.id, "by": healed.by}
+        _logger.info("%s on %s: healed by %s (%s); %s", *said, extra=fields)
         return healed
 
     def _keep_away(self, host: str, reason: str) -> None:
         self._quarantined[host] = reason
+        _logger.error("%s is not clean after the fault, no further fault is applied there: %s", host, reason)
         if self._record:
             self._record.event(time.time(), "host_quarantined", host=host, reason=reason)
 

@@ -6,6 +6,7 @@ it all again.
 """
 
 import fcntl
+import logging
 import os
 import time
 from collections.abc import Iterator
@@ -21,12 +22,16 @@ from c4bench.inject.actions import Plan
 from c4bench.inject.privilege import checked_name
 from c4bench.model.fault import FaultRequest, Lease, TargetKind
 
+_logger = logging.getLogger(__name__)
+
 STATE = Path("/var/lib/c4bench")
 _OF_SWITCHES = frozenset({TargetKind.PORT, TargetKind.SWITCH})
 # A link that trains, and duplicate address detection, take seconds.
 _SETTLE_S = 10.0
 # Each look costs several commands, so they come at longer and longer intervals.
 _SETTLE_FIRST_S = 0.02
+# They revert a fault only where the injector has failed to.
+_NOT_ASKED = ("watchdog", "sweep")
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -207,7 +212,7 @@ class Journal:
         return interfaces.difference(found, {section: now.get(section, "") for section in found})
 
     def audit(self, event: str, lease: Lease, **fields: Any) -> None:  # noqa: ANN401  (whatever the event has to tell)
-        """Add a line to `audit.jsonl`; nothing there is ever changed."""
+        """Add a line to `audit.jsonl`, and log it; nothing there is ever changed."""
         who = {"user": os.environ.get("SUDO_USER") or os.environ.get("USER", ""), "pid": os.getpid()}
         what = {"time_s": time.time(), "event": event, "id": lease.id, "target": lease.request.where}
         line = msgspec.json.encode(what | fields | who) + b"\n"
@@ -217,6 +222,10 @@ class Journal:
                 os.write(descriptor, line)
             finally:
                 os.close(descriptor)
+        by = f" by {fields['by']}" if "by" in fields else ""
+        said = (lease.id, lease.request.where, event, by, who["user"] or "unknown", lease.request.lease_s)
+        known = {"lease": lease.id, "target": lease.request.where, "event": event} | who
+        _logger.log(_level(event, fields), "%s on %s: %s%s (asked by %s, lease %g s)", *said, extra=known)
 
     def _path(self, fault_id: str) -> Path:
         return self._faults / f"{checked_name('fault', fault_id)}.json"
@@ -233,6 +242,13 @@ class Journal:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def _level(event: str, fields: dict[str, Any]) -> int:
+    if event == "residue":
+        return logging.ERROR
+    trouble = fields.get("problems") or fields.get("by") in _NOT_ASKED
+    return logging.WARNING if trouble else logging.INFO
 
 
 def _put(path: Path, what: Entry | Quarantine) -> None:

@@ -10,6 +10,8 @@ from c4bench.model.steering import Policy
 from c4bench.model.telemetry import Failure, Member
 
 PORT = 7447
+# Prefixes of the names of the master's own jobs, which check NICs.
+CHECK, PROBE = "check~", "probe~"
 
 
 class Call(msgspec.Struct, frozen=True, tag="call"):
@@ -51,6 +53,11 @@ class JobSpec(msgspec.Struct, frozen=True):
     parameters: dict[str, Any] = {}
     seed: int = 0
     share: float = 1.0
+
+
+def is_check(job: str) -> bool:
+    """Whether a job is one of the master's own short transfers that check NICs."""
+    return job.startswith((CHECK, PROBE))
 
 
 class StartRanks(msgspec.Struct, frozen=True):

@@ -10,6 +10,7 @@ PACKAGE = Path(__file__).parents[2] / "c4bench"
 # Lowest first: a room may import only from rooms before it.
 ORDER = (
     "errors",
+    "logs",
     "units",
     "namespaces",
     "resources",

@@ -36,15 +36,20 @@ class Scene:
 
     def start(self):
         words = ["master", f"--trust={self.trust}", f"--listen={self.address}", f"--state={self.folder / 'state'}"]
-        command = [sys.executable, "-m", "c4bench.cli.main", *words]
+        command = [sys.executable, "-m", "c4bench.cli.main", *words, "--log-format=json"]
         self.master = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         said = self.master.stdout.readline()
         assert said.startswith("listening"), said + self.master.stderr.read()
         return self.master
 
     def kill(self):
+        """End it at once; what it has logged."""
         self.master.send_signal(signal.SIGKILL)
-        self.master.communicate()
+        return self.logged()
+
+    def logged(self):
+        """The lines of its log, once it has ended."""
+        return [json.loads(line) for line in self.master.communicate()[1].splitlines()]
 
     def config(self, name):
         """A host's agent, as deployment would set it up."""

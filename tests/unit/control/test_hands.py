@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import datetime
 import time
+from fnmatch import fnmatchcase
 
 import pytest
 from local_master import Scene
@@ -86,8 +87,29 @@ def nics(*names):
     return tuple(Nic(name, 0, "d", "n", "", 1e10) for name in names)
 
 
+# The log lines of the job, as patterns.
+STORY = [
+    "INFO operator at 127.0.0.1 starts job j",
+    "INFO j started: 2 ranks on h0, h1",
+    "WARNING j: rank 1 killed on h1, code -9",
+    "WARNING j: non_communication_hang: rank j:1, process_ended, confidence 0.*",
+    "INFO j: rank j:1: restart, h2 takes its place",
+    "WARNING h1 taken out of service: rank j:1",
+    "INFO job j restarts as j~1: h2 in place of h1",
+    "INFO j ended",
+    "WARNING j~1 cannot start: h2: no agent answers*",
+    "INFO job j restarts as j~2: h3 in place of h2",
+    "INFO j~1 ended",
+    "INFO j~2 started: 2 ranks on h0, h3",
+    "INFO j~2 trains from step 40, * s after the alarm",
+]
+
+
 def test_a_spare_that_does_not_start_ranks_is_replaced_by_the_next(scene):
-    """The first spare is deaf: the attempt there is given up, and the one after it runs on the second."""
+    """The first spare is deaf: the attempt there is given up, and the one after it runs on the second.
+
+    The log has one line for each agent that connects, and for each change of the job's state, in order.
+    """
     hosts = [FakeHost(name, deaf=name == "h2") for name in NAMES]
     members = tuple(Member(rank, f"h{rank}", (f"h{rank}/0",)) for rank in range(2))
     spec = JobSpec("j", "learning", members, nics("h0", "h1"))
@@ -114,3 +136,9 @@ def test_a_spare_that_does_not_start_ranks_is_replaced_by_the_next(scene):
     assert [host.started for host in hosts] == [["j", "j~1", "j~2"], ["j"], [], ["j~2"]]
     assert list(hosts[0].jobs) == ["j~2"]
     assert incident.isolated_s < incident.restarted_s <= incident.resumed_s
+    scene.master.terminate()
+    logged = scene.logged()
+    assert sorted(line["host"] for line in logged if line["message"].endswith(" connected, version 1")) == [*NAMES]
+    told = [f"{line['level']} {line['message']}" for line in logged if {"job", "attempt"} & line.keys()]
+    assert [line for line, wanted in zip(told, STORY, strict=True) if not fnmatchcase(line, wanted)] == []
+    assert "shutting down; 1 jobs continue without a master" in [line["message"] for line in logged]

@@ -10,6 +10,7 @@ from c4bench.control.counted_paths import in_order
 from c4bench.control.path_service import PathService
 from c4bench.control.switches import PortCount
 from c4bench.errors import UnhealthyError, UsageError
+from c4bench.model.diagnosis import Component, Diagnosis, Syndrome
 from c4bench.model.fabric import Flow, Host, Nic
 from c4bench.wire.messages import Empty, FollowGuidance, ProbeAnswer, Release, Route
 
@@ -89,6 +90,31 @@ def test_a_pair_is_learnt_when_a_flow_asks_for_it():
     first, second, spines = run(play())
     assert set(first + second) <= set(PORTS)
     assert sorted(spines) == ["s0", "s1"]
+
+
+def test_plans_and_replans_are_logged_with_their_reasons(caplog):
+    """The log names what was learnt, the job whose flows were placed, and why a flow was moved later."""
+
+    async def play():
+        scene = Scene()
+        scene.routing.plan(HOSTS, PORTS)
+        await scene.routing.route(Route("j", (flow(0, 2), flow(0, 2, qp=1))))
+        running = asyncio.create_task(scene.routing.run())
+        await scene.routing.heed(blamed)
+        while "diagnosis" not in caplog.text:
+            await asyncio.sleep(0.05)
+        running.cancel()
+
+    link = Component("link", "s0")
+    blamed = Diagnosis("j", Syndrome.COMMUNICATION_HANG, link, 0.0, 0.0, 0.0, 1.0, (), "")
+    caplog.set_level("INFO", "c4bench")
+    run(play())
+    assert [f"{record.levelname} {record.getMessage()}" for record in caplog.records] == [
+        "INFO planning paths between 4 NICs, by 8 source ports",
+        "INFO learnt the paths of 1 pairs of NICs from 8 traces",
+        "INFO 2 changes of paths or weights: new flows of j",
+        "INFO 1 changes of paths or weights: diagnosis of link s0",
+    ]
 
 
 def test_ports_that_miss_a_way_are_told_of_once():

@@ -85,6 +85,22 @@ def test_what_goes_wrong_with_a_fault_is_told_apart(replies, error, complaint):
     assert host.closed
 
 
+def test_what_is_done_to_a_host_is_logged(caplog):
+    """One line each for requested, applied and healed, and an error for a host that is not clean afterwards."""
+    caplog.set_level("INFO", "c4bench")
+    left = msgspec.structs.replace(HEALED, residue=("+ netem",))
+    with pytest.raises(UnhealthyError), apply(ScriptedHost(APPLIED, left)):
+        pass
+    where = "nic.rate on h5/0"
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("INFO", f"{where}: requested, lease 30 s"),
+        ("INFO", f"{where}: applied, effect seen; id"),
+        ("ERROR", "h5 is not clean after the fault, no further fault is applied there: + netem"),
+        ("INFO", f"{where}: healed by injector (asked); id"),
+    ]
+    assert {record.lease for record in caplog.records if hasattr(record, "lease")} == {"id"}
+
+
 def test_an_error_in_the_block_matters_more_than_one_of_the_revert():
     """The scenario's own failure is what is reported, and the fault is reverted all the same."""
     host = ScriptedHost(APPLIED)

@@ -1,3 +1,4 @@
+import io
 import os
 import select
 import signal
@@ -12,7 +13,7 @@ import msgspec
 import pytest
 from fakes import rank_request
 
-from c4bench import inject
+from c4bench import inject, logs
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.inject import drivers, fault_session, journal, lease_guards, processes
 from c4bench.inject.actions import Plan, Run, SetKnob
@@ -105,6 +106,29 @@ def test_a_fault_ends_when_told_when_left_alone_and_when_its_lease_does(place, t
     assert (time.monotonic() - began_s >= REQUEST.lease_s) == (reason == "lease")
     assert factor(tmp_path) == 1.5
     assert place.entries() == []
+
+
+def test_each_change_of_a_fault_is_logged_in_a_line_and_never_on_stdout(place, tmp_path, monkeypatch, capsys):
+    """The lines name who asked, the lease and who reverted; a revert by anybody but the injector is a warning."""
+    monkeypatch.setenv("SUDO_USER", "alice")
+    left_over = fault_session.lease_of(REQUEST)
+    plan = Plan(("pace",), (), (SetKnob(str(tmp_path / "controls"), "compute_factor", 1.0),))
+    with place.lock():
+        place.write(Entry(left_over, TargetKind.PROCESS, plan, {}, time.monotonic() - 1, journal.boot()))
+    said, written = [], io.StringIO()
+    logs.configure("info", "json", written)
+    run_hold(place, said)
+    assert capsys.readouterr().out == ""
+    lines = [msgspec.json.decode(line) for line in written.getvalue().splitlines()]
+    told = [(line["level"], line["message"].replace(left_over.id, "OLD").replace(said[0].id, "ID")) for line in lines]
+    where = f"on {REQUEST.where}"
+    assert told == [
+        ("WARNING", f"OLD {where}: reverted by sweep (asked by alice, lease 0.6 s)"),
+        ("INFO", f"ID {where}: intent (asked by alice, lease 0.6 s)"),
+        ("INFO", f"ID {where}: applied (asked by alice, lease 0.6 s)"),
+        ("INFO", f"ID {where}: reverted by injector (asked by alice, lease 0.6 s)"),
+    ]
+    assert [(line["lease"], line["user"]) for line in lines[1:]] == [(said[0].id, "alice")] * 3
 
 
 def test_the_fault_is_in_force_while_it_is_held(place, tmp_path):
@@ -295,6 +319,8 @@ def test_an_injector_killed_at_any_line_leaves_a_host_that_heals_in_time(tmp_pat
     ("arguments", "code", "said"),
     [
         (["hold"], 2, "is no command"),
+        (["--log-level=loud", "status"], 2, "invalid choice: 'loud'"),
+        (["--log-level=debug", "--log-format=json", "plan", "{"], 2, "the request is not one"),
         (["hold", "{"], 2, "the request is not one"),
         (["plan", '{"fault":"nic.rat","host":"h5"}'], 2, "near it"),
         (["hold", '{"fault":"process.kill","host":"h5","job":"none","rank":0}'], 2, "does not run on h5"),

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import importlib.util
+import logging
 import os
 import socket
 import ssl
@@ -28,6 +29,8 @@ from c4bench.wire.messages import BurstRequest, Empty, Hello, ProbeAnswer, Probe
 from c4bench.wire.peer import Handler, LostError, Peer
 from c4bench.wire.trust import MASTER
 
+_logger = logging.getLogger(__name__)
+
 _RECONNECT_S = 0.5
 # A line that a cut has left half open is noticed by these.
 _PING_EVERY_S = 5.0
@@ -47,6 +50,7 @@ class Agent:
         self._ranks = Ranks(config)
         self._master: Peer | None = None
         self._connected = asyncio.Event()
+        self._trouble = ""  # the connection failure that was logged last
         self._starting: dict[tuple[str, int], asyncio.Future[int]] = {}
 
     async def run(self) -> None:
@@ -54,6 +58,10 @@ class Agent:
         Path(self._config.state).mkdir(parents=True, exist_ok=True)
         Path(self._config.socket).unlink(missing_ok=True)
         server = await asyncio.start_unix_server(self._serve_rank, self._config.socket)
+        said = (self._config.name, self._config.socket, self._config.master, self._config.port)
+        _logger.info("agent of %s listens for ranks on %s; master %s:%d", *said)
+        if problem := rdma_problem():
+            _logger.warning("ranks cannot run on this host: %s", problem)
         async with server, asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow_spawner())
             tasks.create_task(self._ship_windows())
@@ -62,7 +70,7 @@ class Agent:
     async def _keep_connected(self) -> None:
         uri = f"wss://{self._config.master}:{self._config.port}"
         while True:
-            with contextlib.suppress(OSError, WebSocketException, TimeoutError, UnhealthyError):
+            try:
                 # Compression would make a message's size, and so its virtual time, depend on its content.
                 async with connect(
                     uri,
@@ -73,7 +81,17 @@ class Agent:
                     ping_timeout=_PING_WITHIN_S,
                 ) as connection:
                     await self._serve_master(Peer(WebSocketChannel(connection), self._handlers()))
+                self._log_trouble("connection closed by the master")
+            except (OSError, WebSocketException, TimeoutError, UnhealthyError) as error:
+                self._log_trouble(str(error) or type(error).__name__)
             await asyncio.sleep(_RECONNECT_S)
+
+    def _log_trouble(self, why: str) -> None:
+        """Log a failed connection once, not at every retry."""
+        if why != self._trouble:
+            self._trouble = why
+            said = (self._config.master, self._config.port, why, _RECONNECT_S)
+            _logger.warning("no connection to the master %s:%d: %s; retrying every %g s", *said)
 
     def _handlers(self) -> dict[str, Handler]:
         return {
@@ -89,8 +107,9 @@ class Agent:
             code = str(Path(c4bench.__file__).parent)
             hello = Hello(self._config.name, c4bench.__version__, code, rdma_problem(), self._ranks.alive())
             await master.call("hello", hello, Empty)
-            self._master = master
+            self._master, self._trouble = master, ""
             self._connected.set()
+            _logger.info("connected to the master %s:%d", self._config.master, self._config.port)
             await serving
         finally:
             self._master = None

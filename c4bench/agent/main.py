@@ -1,12 +1,12 @@
 """`python -m c4bench.agent.main --config agent.yml`: run the host daemon until it is told to stop."""
 
 import argparse
-import logging  # noqa: F401  (as below)
 import sys
 from pathlib import Path
 
 import c4bench.collective.ring_reader
 import c4bench.verbs.probe  # noqa: F401  (what agent and spawner both need is loaded before they part, and held once)
+from c4bench import logs
 from c4bench.agent import privileges
 from c4bench.agent.config import load
 from c4bench.agent.daemon import Daemon
@@ -22,6 +22,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run the agent, or start or stop it in the background; returns the exit code."""
     parser = argparse.ArgumentParser(prog="c4bench-agent", description="c4bench's host daemon")
     parser.add_argument("--config", type=Path, default=Path("/etc/c4bench/agent.yml"))
+    logs.add_options(parser, "info")
     background = parser.add_mutually_exclusive_group()
     background.add_argument("--detach", action="store_true", help="return once the agent serves in the background")
     background.add_argument("--stop", action="store_true", help="end the agent that --detach started, and its ranks")
@@ -33,27 +34,27 @@ def main(argv: list[str] | None = None) -> int:
         if options.stop:
             daemon.stop(_STOP_S)
         elif options.detach:
-            _detach(config, daemon)
+            _detach(config, daemon, options)
         else:
-            return _serve(config)
+            return _serve(config, options)
     except C4Error as error:
         print(f"c4bench-agent: {error}", file=sys.stderr)  # noqa: T201  (what a command line says)
         return error.exit_code
     return 0
 
 
-def _detach(config: AgentConfig, daemon: Daemon) -> None:
+def _detach(config: AgentConfig, daemon: Daemon, options: argparse.Namespace) -> None:
     """Says whether it was `started`, so that a playbook can tell that it has changed something."""
     socket = Path(config.socket)
     if daemon.running and socket.exists():
         return
     if not daemon.running:
         socket.unlink(missing_ok=True)  # what a crash left behind would pass for a ready agent
-    daemon.start(lambda: _serve(config), socket.exists, _START_S)
+    daemon.start(lambda: _serve(config, options), socket.exists, _START_S)
     print("started")  # noqa: T201
 
 
-def _serve(config: AgentConfig) -> int:
+def _serve(config: AgentConfig, options: argparse.Namespace) -> int:
     def load() -> RankMain:
         # numpy and pyverbs are for ranks, not the agent.
         import c4bench.verbs.device  # noqa: F401, PLC0415
@@ -63,6 +64,7 @@ def _serve(config: AgentConfig) -> int:
 
     # The spawner is forked first: from a process without threads, and without what only the event loop needs.
     spawner = start(load)
+    logs.configure(options.log_level, options.log_format)  # a rank's stderr is its own log
     from c4bench.agent.serving import serve  # noqa: PLC0415  (the event loop, TLS, websockets: none of a rank's)
 
     serve(config, spawner)

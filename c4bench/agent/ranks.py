@@ -1,6 +1,7 @@
 """The ranks an agent has started, and the telemetry window they make together."""
 
 import itertools
+import logging
 import os
 import shutil
 import signal
@@ -15,7 +16,9 @@ from c4bench.errors import C4Error
 from c4bench.model.agent import AgentConfig
 from c4bench.model.telemetry import ArrivalRecord, CommRecord, ConnRecord, NicRecord, OpRecord, RankRecord, Window
 from c4bench.verbs.port_reader import PortReader
-from c4bench.wire.messages import JobSpec, StartRanks
+from c4bench.wire.messages import JobSpec, StartRanks, is_check
+
+_logger = logging.getLogger(__name__)
 
 _STAT_BYTES = 512  # what is behind it is not looked at
 
@@ -68,12 +71,18 @@ class Ranks:
     def started(self, report: Started) -> None:
         """The spawner has started a rank."""
         self._ranks.append(_Rank(report.job, report.rank, report.pid))
+        fields = {"attempt": report.job, "rank": report.rank, "pid": report.pid}
+        level = _level(report.job)
+        _logger.log(level, "%s: rank %d runs as process %d", report.job, report.rank, report.pid, extra=fields)
 
     def exited(self, report: Exited) -> None:
         """A rank's process has ended; it stays listed, as a finding."""
         for rank in self._ranks:
             if rank.pid == report.pid:
                 rank.code = report.code
+                fields = {"attempt": rank.job, "rank": rank.rank, "exit_code": report.code}
+                level = logging.WARNING if report.code else _level(rank.job)
+                _logger.log(level, "%s: rank %d ended with code %d", rank.job, rank.rank, report.code, extra=fields)
 
     def stop(self, job: str) -> None:
         """Kill the job's ranks and drop what they left in memory."""
@@ -82,9 +91,12 @@ class Ranks:
                 # It may have ended by itself just now.
                 with suppress(ProcessLookupError):
                     os.kill(rank.pid, signal.SIGKILL)
-        for rank in self._ranks:
-            if rank.job == job:
-                rank.close()
+        mine = [rank for rank in self._ranks if rank.job == job]
+        if mine:
+            fields = {"attempt": job}
+            _logger.log(_level(job), "%s stopped on this host: %d ranks", job, len(mine), extra=fields)
+        for rank in mine:
+            rank.close()
         self._ranks = [rank for rank in self._ranks if rank.job != job]
         self._jobs.pop(job, None)
         shutil.rmtree(Path(self._config.rings) / job, ignore_errors=True)
@@ -136,6 +148,10 @@ class Ranks:
     def any(self) -> bool:
         """Whether there is anything to report."""
         return bool(self._ranks)
+
+
+def _level(job: str) -> int:
+    return logging.DEBUG if is_check(job) else logging.INFO
 
 
 def _nic_record(name: str, gauge: PortReader) -> NicRecord:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import signal
 import socket
 from pathlib import Path
@@ -11,6 +12,8 @@ from c4bench.agent.agent import Agent
 from c4bench.model.agent import AgentConfig
 from c4bench.wire.trust import client_context
 
+_logger = logging.getLogger(__name__)
+
 
 def serve(config: AgentConfig, spawner: socket.socket) -> None:
     """Serve until SIGTERM."""
@@ -19,6 +22,7 @@ def serve(config: AgentConfig, spawner: socket.socket) -> None:
     pages.settle()
     with contextlib.suppress(asyncio.CancelledError):
         asyncio.run(_run(Agent(config, tls, spawner), Path(config.socket)))
+    _logger.info("agent of %s stopped, and its ranks with it", config.name)
 
 
 async def _run(agent: Agent, socket: Path) -> None:

@@ -7,6 +7,8 @@ from c4bench.lab.topology import Topology
 
 SPEC_FILE = "spec.json"
 RESULT_FILE = "result.json"
+LOG_FILE = "lab.log"  # crashes, boots and routes, in lab time
+HOST_LOGS = "hosts"  # folder of NAME.log: the services of each host since its boot
 CONTROL_SOCKET = "/run/c4/lab.sock"
 INVENTORY = "/run/c4/inventory.yml"
 MACHINE_ROOT = "/run/c4/machine"  # the machine's file system, which cannot be written to

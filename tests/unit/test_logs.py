@@ -101,7 +101,7 @@ def test_only_commands_configure():
         if words := set(CONFIGURING.findall(path.read_text())):
             found[str(path.relative_to(PACKAGE))] = words
     assert found.pop("logs.py") == {"addHandler", "setLevel"}
-    mains = ("cli/main.py", "inject/__main__.py")
+    mains = ("agent/main.py", "cli/main.py", "inject/__main__.py", "lab/guest/init.py")
     assert found == {path: {"logs.configure"} for path in mains}
 
 

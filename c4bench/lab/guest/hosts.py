@@ -29,6 +29,7 @@ _NAMESPACES = (
     | namespaces.CLONE_NEWPID
     | namespaces.CLONE_NEWCGROUP
 )
+_LOG = "/var/log/services.log"
 _LOGS_SIZE = "32m"  # a disk that can be full
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _VERBS = Path("/sys/class/infiniband_verbs")
@@ -105,6 +106,11 @@ class LabHost:
         self._ports = [port for port in fabric_of.ports(spec.topology) if port.nic.host == host.name]
         self._pid = 0
         self._crashed = False
+
+    @property
+    def log(self) -> Path | None:
+        """The log of its services, as a path outside the host; None while the host is down."""
+        return Path(f"/proc/{self._pid}/root{_LOG}") if self._pid else None
 
     def boot(self) -> None:
         """Start the host's init, with the network as a reset would leave it. Does nothing when it is up."""
@@ -199,7 +205,7 @@ def _host_main(host: Host, spec: LabSpec, ready: int) -> None:
         os.setsid()
         socket.sethostname(host.name)
         _enter_root(host, spec)
-        log = os.open("/var/log/services.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        log = os.open(_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         null = os.open("/dev/null", os.O_RDONLY)
         os.dup2(null, 0)
         os.dup2(log, 1)

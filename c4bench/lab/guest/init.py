@@ -7,23 +7,28 @@ from pathlib import Path
 
 import msgspec
 
+from c4bench import logs
 from c4bench.errors import C4Error
 from c4bench.lab.guest.end import end, failed
 from c4bench.lab.guest.supervisor import Supervisor
-from c4bench.lab.spec import LabSpec
+from c4bench.lab.spec import HOST_LOGS, LOG_FILE, LabSpec
 
 
 def main(spec_path: str) -> None:
     """Run the lab described in `spec_path` and end the kernel. Never returns."""
+    home = Path(spec_path).parent
     try:
+        logs.configure("info", stream=(home / LOG_FILE).open("w", buffering=1))
         spec = msgspec.json.decode(Path(spec_path).read_bytes(), type=LabSpec)
         socket.sethostname("c4lab")
         if not spec.interactive:
             pass_bytes_unchanged(1)
-        result = Supervisor(spec).run()
+        supervisor = Supervisor(spec)
+        result = supervisor.run()
+        supervisor.keep_logs(home / HOST_LOGS)
     except (C4Error, OSError) as error:
         result = failed(error)
-    end(Path(spec_path).parent, result)
+    end(home, result)
 
 
 def pass_bytes_unchanged(console: int) -> None:

@@ -3,6 +3,7 @@
 `c` crashes it, and it starts again as many seconds later as its kernel.panic says (0: never); `b` restarts it.
 """
 
+import logging
 import os
 import selectors
 import time
@@ -10,6 +11,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Protocol
+
+_logger = logging.getLogger(__name__)
 
 _PLACE = Path("/run/c4/power")
 # From the reset to a running system; a real one takes minutes.
@@ -64,12 +67,15 @@ class Power:
         """Start the hosts whose time has come."""
         for name in [name for name, at_s in self._due.items() if at_s <= time.monotonic()]:
             del self._due[name]
+            _logger.info("%s: boot", name, extra={"host": name})
             self._hosts[name].boot()
 
     def _obey(self, name: str, reader: int) -> None:
         letter = os.read(reader, 64)[:1]
         waits_s = {b"c": float(panic(name).read_text()), b"b": _RESTART_S}
         if letter in waits_s:
+            again = f"boots in {waits_s[letter]:g} s" if waits_s[letter] > 0 else "stays down"
+            _logger.info("%s: crash by its own SysRq %s, %s", name, letter.decode(), again, extra={"host": name})
             self._hosts[name].crash()
             if waits_s[letter] > 0:
                 self._due[name] = time.monotonic() + waits_s[letter]

@@ -7,6 +7,7 @@ comes back is announced as late.
 
 import errno
 import fcntl
+import logging
 import os
 import selectors
 import socket
@@ -15,6 +16,8 @@ import time
 
 from c4bench.lab.guest import fabric
 from c4bench.lab.topology import Topology, uplinks
+
+_logger = logging.getLogger(__name__)
 
 _RTMGRP_LINK = 1
 _RTM_NEWLINK = 16
@@ -61,6 +64,9 @@ class Routing:
             before = leg in self._dead
             (self._dead.discard if up else self._dead.add)(leg)
             changed |= before == up
+            if before == up:
+                leaf, spine = leg
+                _logger.info("route to leaf %d by spine %d %s", leaf, spine, "restored" if up else "withdrawn")
         if changed:
             self._rewrite()
 

@@ -6,13 +6,16 @@ One thread, one selector. Requests arrive as JSON lines on a socket only root in
 import fcntl
 import gc
 import importlib
+import logging
 import os
 import selectors
+import shutil
 import signal
 import socket
 import termios
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -23,6 +26,8 @@ from c4bench.lab.guest import fabric, hosts
 from c4bench.lab.guest.power import Power
 from c4bench.lab.guest.routing import Routing
 from c4bench.lab.spec import CONTROL_SOCKET, READY_MARK, LabResult, LabSpec
+
+_logger = logging.getLogger(__name__)
 
 # Link-up work the kernel has queued (GID tables, neighbour timers) would fall into the first measurement otherwise.
 _SETTLE_S = 2.0
@@ -57,12 +62,22 @@ class Supervisor:
         self._listen()
         time.sleep(_SETTLE_S)
         ready_s = time.monotonic()
+        _logger.info("lab ready: %d hosts, topology %s", len(self.hosts), self.spec.topology.name)
         if not self.spec.interactive:
             os.write(1, READY_MARK)
         self._start_command()
         while self._exit_code is None:
             self._turn()
+        _logger.info("command ended with exit code %d", self._exit_code)
         return LabResult(exit_code=self._exit_code, ready_s=ready_s, ended_s=time.monotonic())
+
+    def keep_logs(self, folder: Path) -> None:
+        """Copy the service log of each host since its boot; a host that is down has none."""
+        folder.mkdir(exist_ok=True)
+        for name, host in self.hosts.items():
+            if host.log is not None:
+                with suppress(OSError):  # the host may be going down
+                    shutil.copyfile(host.log, folder / f"{name}.log")
 
     def _turn(self) -> None:
         due_s = [due for due in (self.routing.due_in_s(), self.power.due_in_s()) if due is not None]
@@ -139,6 +154,7 @@ class Supervisor:
         host = self.hosts.get(request.host)
         if host is None:
             raise UsageError(f"no host {request.host!r} in this lab: one of {', '.join(self.hosts)}")
+        _logger.info("%s: %s on request", request.host, request.do, extra={"host": request.host})
         match request.do:
             case "crash":
                 host.crash()

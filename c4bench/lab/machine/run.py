@@ -1,5 +1,6 @@
 """Boot a lab, carry its output out as it happens, watch it, bring its exit code home."""
 
+import logging
 import os
 import resource
 import shlex
@@ -24,7 +25,9 @@ from c4bench.lab.machine import containment
 from c4bench.lab.machine.kernel import Kernel
 from c4bench.lab.machine.modes import Mode, lab_mode
 from c4bench.lab.machine.watchdog import Watchdog
-from c4bench.lab.spec import READY_MARK, RESULT_FILE, SPEC_FILE, LabResult, LabSpec
+from c4bench.lab.spec import HOST_LOGS, READY_MARK, RESULT_FILE, SPEC_FILE, LabResult, LabSpec
+
+_logger = logging.getLogger(__name__)
 
 MEMORY_BYTES = 4 << 30
 # The kernel hashes its command line into its entropy, so nothing that varies may stand here: no path, no seed. The
@@ -71,10 +74,13 @@ def run(program: Kernel, spec: LabSpec, home: Path, *, virtual: bool = True, lim
     """
     home.mkdir(parents=True, exist_ok=True)
     (home / RESULT_FILE).unlink(missing_ok=True)
-    shutil.rmtree(home / ".uml", ignore_errors=True)
+    for left_over in (".uml", HOST_LOGS):
+        shutil.rmtree(home / left_over, ignore_errors=True)
     (home / SPEC_FILE).write_bytes(msgspec.json.encode(spec))
     _write_init(home)
     started = time.monotonic()
+    on = (program.version, lab_mode(), spec.topology.name, spec.seed, home)
+    _logger.info("lab starting: Linux %s, %s, topology %s, seed %d, files in %s", *on)
     with (
         (home / "kernel.log").open("wb") as log,
         _start(program, spec, home, log.fileno(), virtual=virtual) as process,
@@ -96,13 +102,16 @@ def run(program: Kernel, spec: LabSpec, home: Path, *, virtual: bool = True, lim
             "run less in one lab, or raise vm.max_map_count"
         )
     finished = time.monotonic()
-    return LabRun(
+    ended = LabRun(
         exit_code=result.exit_code,
         machine_s=finished - started,
         virtual_s=result.ended_s,
         boot_s=(ready_at or finished) - started,
         peak_memory_bytes=watch.peak_memory_bytes,
     )
+    took = (ended.exit_code, ended.machine_s, ended.virtual_s)
+    _logger.info("lab ended: exit code %d after %.1f s (%.1f s of lab time)", *took, extra=msgspec.to_builtins(ended))
+    return ended
 
 
 def _start(program: Kernel, spec: LabSpec, home: Path, log: int, *, virtual: bool) -> "subprocess.Popen[bytes]":
@@ -186,6 +195,7 @@ def _carry_output(process: "subprocess.Popen[bytes]") -> float | None:
             if READY_MARK not in held:
                 continue
             ready_at = time.monotonic()
+            _logger.info("lab ready")
             chunk, held = held.replace(READY_MARK, b""), b""
         output.write(chunk)
         output.flush()

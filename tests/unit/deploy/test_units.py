@@ -22,7 +22,8 @@ def agent(tmp_path):
     """The agent's unit as Ansible writes it for a Python that is here."""
     template = jinja2.Environment(trim_blocks=True, undefined=jinja2.StrictUndefined).from_string(AGENT.read_text())
     unit = tmp_path / "c4bench.service"
-    unit.write_text(template.render(c4_at=PLACES, c4_agent=f"{sys.executable} -m c4bench.agent.main"))
+    command = f"{sys.executable} -m c4bench.agent.main"
+    unit.write_text(template.render(c4_at=PLACES, c4_agent=command, c4_agent_logs="--log-level=info"))
     return unit
 
 

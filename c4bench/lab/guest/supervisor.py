@@ -32,7 +32,7 @@ _logger = logging.getLogger(__name__)
 # Link-up work the kernel has queued (GID tables, neighbour timers) would fall into the first measurement otherwise.
 _SETTLE_S = 2.0
 # What agents, their spawners and their ranks load when they need it.
-_LATE = ("agent.serving", "collective.degraded", "collective.resilient.fabric", "workload.rank")
+_LATE = ("agent.serving", "collective.degraded", "collective.resilient.backend", "workload.rank")
 
 
 class Request(msgspec.Struct, frozen=True):

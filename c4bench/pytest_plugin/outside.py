@@ -138,3 +138,5 @@ def _time(run: RunDirectory, built: kernel.Kernel, lab: LabRun) -> None:
     ledger.measure("lab.boot_s", lab.boot_s, "s", clock=Clock.MACHINE)
     ledger.measure("lab.machine_s_per_virtual_s", lab.machine_s / lab.virtual_s, "s/s", clock=Clock.MACHINE)
     ledger.measure("setup.kernel_build_s", built.build_s, "s", clock=Clock.MACHINE)
+    if built.setup_s is not None:
+        ledger.measure("setup.total_s", built.setup_s, "s", clock=Clock.MACHINE)

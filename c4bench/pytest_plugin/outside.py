@@ -84,7 +84,7 @@ def _run_in_lab(config: pytest.Config) -> int:
     topology = topologies.load(option.c4_topology)
     built = kernel.require()
     time = option.c4_time or "virtual"
-    built_as = {"kernel": built.version, "kernel_build": built.home.name, "lab_mode": lab_mode()}
+    built_as = {"kernel": built.version, "kernel_build": built.build, "lab_mode": lab_mode()}
     run = _run(config, LAB, topology.name, time, **built_as)
     sys.stdout.write(f"c4bench: {run.path} is {RUN} in the lab\n")
     sys.stdout.flush()

@@ -12,6 +12,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from c4bench.lab.machine import kernel
+
 REPOSITORY = Path(__file__).parents[2]
 RING = "tests/scenarios/collective/test_bandwidth.py::test_ring_is_exact_and_at_line_rate"
 SLICE = (RING, "tests/scenarios/c4p/test_atlas.py", "tests/scenarios/c4d/test_faults.py::test_slow_rank")
@@ -117,7 +119,8 @@ def parting(folder, seed, words):
     copy = copied(home / "copy of the repository")
     elsewhere = ("taskset", "--cpu-list", one_processor(), *UNSHARED, str(copy), sys.prefix)
     first = start(REPOSITORY, folder / "first", seed, words)
-    again = start(copy, folder / "once-more", seed, words, elsewhere, VARIABLES | {"HOME": str(home)})
+    variables = VARIABLES | {"HOME": str(home), "C4BENCH_CACHE": str(kernel.cache_root())}
+    again = start(copy, folder / "once-more", seed, words, elsewhere, variables)
     pairs = zip_longest(measurements(first, folder / "first"), measurements(again, folder / "once-more"))
     return next((f"line {number}: {one} | {other}" for number, (one, other) in enumerate(pairs, 1) if one != other), "")
 

@@ -41,6 +41,11 @@ class Kernel(msgspec.Struct, frozen=True):
         return self.home / "linux"
 
     @property
+    def build(self) -> str:
+        """Which build this is: the recipe and the source in its folder's name, and what the compiler made of them."""
+        return f"{self.home.name} sha256:{hashlib.sha256(self.program.read_bytes()).hexdigest()}"
+
+    @property
     def preload(self) -> Path:
         """What is preloaded into it to keep the machine's chance and timing out."""
         return self.home / "preload.so"

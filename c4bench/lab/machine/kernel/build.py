@@ -98,6 +98,8 @@ def _check_machine(root: Path) -> None:
     missing = missing_tools()
     if missing:
         raise UnhealthyError(f"not installed: {', '.join(missing)}; run `make setup` as root, or install them")
+    if {" ", ":"} & set(str(root)):
+        raise UnhealthyError(f"{root}: Linux cannot be built where a path has a space or colon: set C4BENCH_CACHE")
     free = shutil.disk_usage(root).free
     if free < BUILD_BYTES:
         raise UnhealthyError(

@@ -21,6 +21,8 @@ MISSING   = $(shell dpkg-query -W -f='$${Package} $${Status}\n' $(PACKAGES) 2>/d
                      for (i = 1; i <= n; i++) if (!(want[i] in have)) printf "%s ", want[i]}')
 
 SETUP     = setup
+# When a set-up from nothing began; empty where there is an environment already.
+BEGAN    := $(if $(wildcard $(VENV)/.ready),,$(shell date +%s.%N))
 
 # Each is a lab of its own, which uses one processor.
 SCENARIOS := campaign detection fabric faults resilience
@@ -67,7 +69,7 @@ lock: | packages
 	  --extra plan --group dev --group setup -o $(LOCK) pyproject.toml
 
 kernel: venv
-	@$(BIN)/python -m c4bench.lab.machine.kernel
+	@$(BIN)/python -m c4bench.lab.machine.kernel $(BEGAN:%=--began=%)
 
 lab: setup
 	$(LAB) $(MAIN)

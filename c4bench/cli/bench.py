@@ -52,7 +52,7 @@ def _measure(arguments: argparse.Namespace) -> RunDirectory:
         topology="",
         clock="",
         kernel=built.version,
-        kernel_build=built.home.name,
+        kernel_build=built.build,
         lab_mode=lab_mode(),
     )
     run_suites(arguments.suites, run, quick=arguments.quick, seed=arguments.seed)

@@ -84,7 +84,7 @@ def _run_in_lab(config: pytest.Config) -> int:
     topology = topologies.load(option.c4_topology)
     built = kernel.require()
     time = option.c4_time or "virtual"
-    built_as = {"kernel": built.version, "kernel_build": built.home.name, "lab_mode": lab_mode()}
+    built_as = {"kernel": built.version, "kernel_build": built.build, "lab_mode": lab_mode()}
     run = _run(config, LAB, topology.name, time, **built_as)
     sys.stdout.write(f"c4bench: {run.path} is {RUN} in the lab\n")
     sys.stdout.flush()
@@ -138,3 +138,5 @@ def _time(run: RunDirectory, built: kernel.Kernel, lab: LabRun) -> None:
     ledger.measure("lab.boot_s", lab.boot_s, "s", clock=Clock.MACHINE)
     ledger.measure("lab.machine_s_per_virtual_s", lab.machine_s / lab.virtual_s, "s/s", clock=Clock.MACHINE)
     ledger.measure("setup.kernel_build_s", built.build_s, "s", clock=Clock.MACHINE)
+    if built.setup_s is not None:
+        ledger.measure("setup.total_s", built.setup_s, "s", clock=Clock.MACHINE)

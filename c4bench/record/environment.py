@@ -21,9 +21,9 @@ class Environment(msgspec.Struct, frozen=True):
     """What was installed on the machine that started the run, and what its processor can do.
 
     `packages` are the Python distributions of the environment, c4bench itself left out. `kernel` is the version of the
-    lab's kernel, `kernel_build` the folder of its build and `lab_mode` how it takes hold of its guests (`seccomp` or
-    `ptrace`); all three are empty on real hosts. `rdma_core` is empty where
-    dpkg does not know it, `processor` where it is not an x86. All is empty in runs of before this was recorded.
+    lab's kernel, `kernel_build` the folder of its build with the SHA-256 of its program, and `lab_mode` how it takes
+    hold of its guests (`seccomp` or `ptrace`); all three are empty on real hosts. `rdma_core` is empty where dpkg does
+    not know it, `processor` where it is not an x86. All is empty in runs of before this was recorded.
     """
 
     python: str = ""

@@ -3,6 +3,7 @@
 The real command with the real apt, tar and xz; `/usr/src` is empty, and no network is used.
 """
 
+import base64
 import hashlib
 import io
 import os
@@ -20,6 +21,19 @@ UNREACHABLE = "http://127.0.0.1:9"
 SETUP = ("-m", "c4bench.lab.machine.kernel")
 # As if the disk had become full after it was looked at.
 SETUP_ANYWAY = ("-c", "from c4bench.lab.machine.kernel import build; build.BUILD_BYTES = 0; build.main()")
+# The same, and the compiler is given what the source says and not what our patch makes of it.
+COMPILE_ANYWAY = (
+    "-c",
+    "from pathlib import Path; from c4bench.lab.machine.kernel import build, compiling; "
+    "build.BUILD_BYTES = 0; compiling.PATCH = Path('/dev/null'); build.main()",
+)
+RULES = """\
+allnoconfig:
+\tcp $(KCONFIG_ALLCONFIG) .config
+linux:
+\tgcc -c -o lib/filling.o lib/filling.c
+"""
+LARGE = b"char filling[64 << 20] = {1};\n"
 MAKEFILE = "VERSION = {}\nPATCHLEVEL = {}\nSUBLEVEL = {}\n"
 
 
@@ -30,10 +44,10 @@ def cache(tmp_path):
     return made
 
 
-def source(path, version, filling=b""):
-    """A source tarball whose Makefile tells this version."""
+def source(path, version, filling=b"", rules=""):
+    """A source tarball whose Makefile tells this version, and how to build it."""
     members = {
-        "Makefile": MAKEFILE.format(*version).encode(),
+        "Makefile": (MAKEFILE.format(*version) + rules).encode(),
         "arch/um/Makefile": b"",
         "arch/x86/um/Makefile": b"",
         "lib/filling.c": filling,
@@ -105,6 +119,21 @@ def test_a_disk_that_becomes_full_is_named(cache, tmp_path):
     is_refused(setup(cache, *SETUP_ANYWAY, **told), f"the disk of {cache} is full", "set C4BENCH_CACHE")
 
 
+def test_a_disk_that_becomes_full_while_compiling_is_named(cache, tmp_path):
+    """The compiler's own word for it is in the log only; of the build nothing is left."""
+    large = source(tmp_path / "linux-source-7.3.tar.xz", (7, 3, 4), LARGE, RULES)
+    told = {"more": f"mount -t tmpfs -o size=32m none {cache} &&", "C4BENCH_KERNEL_SOURCE": str(large)}
+    ended = setup(cache, *COMPILE_ANYWAY, **told)
+    is_refused(ended, f"building the lab's kernel failed: the disk of {cache} is full", "set C4BENCH_CACHE")
+
+
+def test_a_path_that_linux_cannot_be_built_in_is_refused(tmp_path):
+    """Before anything is fetched or unpacked, which takes a minute."""
+    (tmp_path / "my cache").mkdir()
+    ended = setup(tmp_path / "my cache", C4BENCH_KERNEL_SOURCE="")
+    is_refused(ended, f"{tmp_path}/my cache", "a space or colon", "set C4BENCH_CACHE")
+
+
 def test_a_machine_without_a_network_is_told_the_way_by_hand(cache):
     """The archive cannot be reached: which one, why, and what to give; the machine's package lists stay as they are."""
     before = listed()
@@ -113,12 +142,25 @@ def test_a_machine_without_a_network_is_told_the_way_by_hand(cache):
     assert listed() == before
 
 
-def test_an_archive_that_debian_has_not_signed_is_refused(cache, tmp_path):
-    """Whatever it offers nothing is taken from it."""
+def foreign_signature():
+    """An OpenPGP signature of nobody's: well formed, by a key that is in no keyring."""
+    issuer = b"\x09\x10" + bytes.fromhex("0123456789abcdef")
+    made = b"\x05\x02" + (1_767_225_600).to_bytes(4, "big")
+    areas = b"".join(len(area).to_bytes(2, "big") + area for area in (made, issuer))
+    body = bytes([4, 0, 1, 8]) + areas + b"\0\0" + (2048).to_bytes(2, "big") + b"\xaa" * 256
+    packet = b"\xc2\xff" + len(body).to_bytes(4, "big") + body
+    return f"-----BEGIN PGP SIGNATURE-----\n\n{base64.encodebytes(packet).decode()}-----END PGP SIGNATURE-----\n"
+
+
+@pytest.mark.parametrize("signature", ["", foreign_signature()], ids=["unsigned", "another-key"])
+def test_an_archive_that_debian_has_not_signed_is_refused(cache, tmp_path, signature):
+    """Whatever it offers nothing is taken from it, nobody having signed it or somebody else."""
     for suite in ("trixie-backports", "sid"):
         folder = tmp_path / "archive/dists" / suite
         folder.mkdir(parents=True)
         (folder / "Release").write_text(f"Origin: Debian\nCodename: {suite}\nComponents: main\nArchitectures: amd64\n")
+        if signature:
+            (folder / "Release.gpg").write_text(signature)
     (tmp_path / "sources.list").write_text(f"deb [trusted=yes] file:{tmp_path}/archive bookworm main\n")
     (tmp_path / "apt.conf").write_text(
         f'Dir::Etc::sourcelist "{tmp_path}/sources.list";\nDir::Etc::sourceparts "/dev/null";\n'

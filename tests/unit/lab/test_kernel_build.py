@@ -96,6 +96,27 @@ def test_a_build_sees_nothing_of_its_caller(monkeypatch, tmp_path):
     assert f"KCFLAGS=-ffile-prefix-map={tmp_path}/source=.\n" in seen
 
 
+def test_a_build_takes_the_distributions_programs_first(monkeypatch, tmp_path):
+    """A user's own compiler makes another kernel of the same recipe; what only the user has is found still."""
+    for name in ("gcc", "only-mine"):
+        (tmp_path / name).write_text("#!/bin/sh\necho mine\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    steps = Steps(tmp_path, compiling.environment(tmp_path / "source"))
+    assert "mine" not in steps.run("looking", ["gcc", "--version"])
+    assert steps.run("looking", ["only-mine"]) == "mine\n"
+
+
+def test_a_kernels_program_is_told_apart(tmp_path):
+    """Two builds of one recipe that differ in a byte have the same folder and another digest."""
+    told = []
+    for content in (b"a", b"b"):
+        (tmp_path / "linux").write_bytes(content)
+        told.append(cache.describe(tmp_path, Facts("7.3.4", "", 1.0, NOWHERE)).build)
+    assert told[0] == f"{tmp_path.name} sha256:ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb"
+    assert told[1] != told[0]
+
+
 @pytest.mark.parametrize(
     ("said", "told"),
     [

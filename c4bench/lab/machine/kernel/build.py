@@ -1,5 +1,6 @@
 """Set-up of the lab's kernel: get a source, build it, check what was built, and only then use it."""
 
+import argparse
 import errno
 import fcntl
 import os
@@ -13,6 +14,8 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from c4bench.errors import C4Error, UnhealthyError
 from c4bench.lab.machine import containment, modes
 from c4bench.lab.machine.kernel import cache, compiling, selfcheck, source, tree, versions
@@ -25,16 +28,17 @@ BUILD_BYTES = 1_500_000_000
 _SCRATCH = "build-"
 
 
-def build() -> Kernel:
+def build(began: float | None = None) -> Kernel:
     """Return the kernel that a lab uses, building it first when needed.
 
+    `began` is when a set-up from nothing began, in seconds since 1970; how long it took is kept with what is built.
     Raises C4Error, and leaves nothing but a log, when source, tools, space, the build or the check of it fail.
     """
     root = cache.cache_root()
     try:
         root.mkdir(parents=True, exist_ok=True)
         with _locked(root / "build.lock"):
-            return cache.find() or _build_in(root)
+            return cache.find() or _build_in(root, began)
     except OSError as error:
         if error.errno == errno.ENOSPC:
             raise no_space(root, "building the lab's kernel") from None
@@ -48,7 +52,7 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _build_in(root: Path) -> Kernel:
+def _build_in(root: Path, began: float | None) -> Kernel:
     _check_machine(root)
     for left_over in (*root.glob(f"{_SCRATCH}*/"), *root.glob("fetch-*/")):
         shutil.rmtree(left_over, ignore_errors=True)  # of a build that was killed
@@ -56,18 +60,21 @@ def _build_in(root: Path) -> Kernel:
     home = cache.home_of(origin)
     with tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=root, ignore_cleanup_errors=True) as folder:
         scratch = Path(folder)
-        built = _compile(origin, scratch, root / "build.log")
-        selfcheck.prove(built, scratch)
+        staged = scratch / "staged"
+        facts = _compile(origin, staged, scratch, root / "build.log")
+        selfcheck.prove(cache.describe(staged, facts), scratch)
+        setup_s = None if began is None else round(time.time() - began, 1)
+        cache.describe(staged, replace(facts, setup_s=setup_s))
         shutil.rmtree(home, ignore_errors=True)
-        built.home.rename(home)
+        staged.rename(home)
     return cache.require()
 
 
-def _compile(origin: Path, scratch: Path, log: Path) -> Kernel:
-    """The kernel of this source, in a folder of `scratch`; the log is kept where that fails."""
+def _compile(origin: Path, staged: Path, scratch: Path, log: Path) -> Facts:
+    """Make the kernel of this source in the folder `staged` of `scratch`; the log is kept where that fails."""
     started = time.monotonic()
     log.unlink(missing_ok=True)
-    unpacked, staged = scratch / "source", scratch / "staged"
+    unpacked = scratch / "source"
     steps = Steps(scratch, compiling.environment(unpacked))
     try:
         version = tree.unpack(tree.tarball_of(origin, scratch / "package", steps), unpacked, steps)
@@ -80,8 +87,7 @@ def _compile(origin: Path, scratch: Path, log: Path) -> Kernel:
     except UnhealthyError:
         steps.write_log(log)
         raise
-    facts = Facts(str(version), cache.identity(origin), round(time.monotonic() - started, 1), landmarks)
-    return cache.describe(staged, facts)
+    return Facts(str(version), cache.identity(origin), round(time.monotonic() - started, 1), landmarks)
 
 
 def _check_machine(root: Path) -> None:
@@ -92,6 +98,8 @@ def _check_machine(root: Path) -> None:
     missing = missing_tools()
     if missing:
         raise UnhealthyError(f"not installed: {', '.join(missing)}; run `make setup` as root, or install them")
+    if {" ", ":"} & set(str(root)):
+        raise UnhealthyError(f"{root}: Linux cannot be built where a path has a space or colon: set C4BENCH_CACHE")
     free = shutil.disk_usage(root).free
     if free < BUILD_BYTES:
         raise UnhealthyError(
@@ -115,9 +123,12 @@ def _warn(text: str) -> None:
 
 
 def main() -> None:
-    """`python -m c4bench.lab.machine.kernel`: what `make setup` calls."""
+    """`python -m c4bench.lab.machine.kernel [--began=SECONDS]`: what `make setup` calls."""
+    parser = argparse.ArgumentParser(prog="python -m c4bench.lab.machine.kernel", description="Build the lab's kernel.")
+    parser.add_argument("--began", type=float, help="when a set-up from nothing began, in seconds since 1970")
+    told = parser.parse_args()
     try:
-        built = build()
+        built = build(told.began)
     except C4Error as error:
         sys.stderr.write(f"c4bench: {error}\n")
         sys.exit(error.exit_code)

@@ -14,26 +14,36 @@ _FACTS = "kernel.json"
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """What is written beside a kernel: Linux' version in full, which source it is from, how long the build took."""
+    """What is written beside a kernel: Linux' version in full, which source it is from, how long the build took.
+
+    `setup_s` is how long the whole set-up took that built it, None where that was not a set-up from nothing.
+    """
 
     version: str
     source: str
     build_s: float
     landmarks: Landmarks
+    setup_s: float | None = None
 
 
 class Kernel(msgspec.Struct, frozen=True):
-    """A built kernel's folder, how long the build took on the machine's clock, and where things are in its memory."""
+    """A built kernel: its folder, how long build and set-up took on the machine's clock, places in its memory."""
 
     home: Path
     version: str
     build_s: float
     landmarks: Landmarks
+    setup_s: float | None = None
 
     @property
     def program(self) -> Path:
         """The kernel, an ordinary program."""
         return self.home / "linux"
+
+    @property
+    def build(self) -> str:
+        """Which build this is: the recipe and the source in its folder's name, and what the compiler made of them."""
+        return f"{self.home.name} sha256:{hashlib.sha256(self.program.read_bytes()).hexdigest()}"
 
     @property
     def preload(self) -> Path:
@@ -91,10 +101,14 @@ def load(home: Path) -> Kernel | None:
         facts = msgspec.json.decode((home / _FACTS).read_bytes(), type=Facts)
     except FileNotFoundError:
         return None
-    return Kernel(home, facts.version, facts.build_s, facts.landmarks)
+    return _kernel(home, facts)
 
 
 def describe(home: Path, facts: Facts) -> Kernel:
     """Write down what is known of the kernel in this folder, which makes it one."""
     (home / _FACTS).write_bytes(msgspec.json.encode(facts))
-    return Kernel(home, facts.version, facts.build_s, facts.landmarks)
+    return _kernel(home, facts)
+
+
+def _kernel(home: Path, facts: Facts) -> Kernel:
+    return Kernel(home, facts.version, facts.build_s, facts.landmarks, facts.setup_s)

@@ -13,20 +13,25 @@ from c4bench.lab.machine.kernel.recipe import CONFIG, LANDMARKS, PATCH, PRELOAD,
 from c4bench.lab.machine.kernel.steps import StepError, Steps
 from c4bench.lab.machine.kernel.versions import Version
 
+# Before whatever else a user has installed: two users of one distribution build with the same programs.
+_DISTRIBUTION = "/usr/sbin:/usr/bin:/sbin:/bin"
 _COMPILED_FILES = 887  # what the configuration compiles, for the progress line only
+# The kernel holds its own configuration, in which the versions of compilers stand that it is not built with.
+_UNUSED = ("RUSTC=none", "BINDGEN=none", "PAHOLE=none")
 _SYMBOL = re.compile(r"^(CONFIG_\w+)=(.*)$", re.MULTILINE)
 
 
 def environment(tree: Path) -> dict[str, str]:
     """The variables that decide what is built: the same kernel wherever the source was unpacked, and by whom."""
-    return {**STAMP, "KCONFIG_ALLCONFIG": str(CONFIG), "KCFLAGS": f"-ffile-prefix-map={tree}=."}
+    path = ":".join(filter(None, (_DISTRIBUTION, os.environ.get("PATH"))))
+    return {**STAMP, "PATH": path, "KCONFIG_ALLCONFIG": str(CONFIG), "KCFLAGS": f"-ffile-prefix-map={tree}=."}
 
 
 def build(tree: Path, version: Version, staged: Path, steps: Steps) -> Landmarks:
     """Build kernel and preloaded library into `staged`, which is made. Raises UnhealthyError."""
     staged.mkdir()
     _patch(tree, version, steps)
-    make = ["make", "-C", str(tree), "ARCH=um"]
+    make = ["make", "-C", str(tree), "ARCH=um", *_UNUSED]
     steps.run("configuring the kernel", [*make, "allnoconfig"])
     _check_config(tree, version)
     _compile([*make, f"-j{os.cpu_count() or 1}", "linux"], steps)

@@ -8,7 +8,7 @@ CONFIG = _HERE / "kernel.config"
 PATCH = _HERE / "kernel.patch"
 PRELOAD = _HERE / "preload.c"
 LANDMARKS = _HERE / "landmarks.c"
-_REVISION = 4  # raised when the way of building changes in what is built
+_REVISION = 5  # raised when the way of building changes in what is built
 
 # The build's own stamp is hashed into the kernel's entropy at boot: pin it, or two machines would replay differently.
 STAMP = {

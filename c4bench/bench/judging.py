@@ -63,11 +63,11 @@ def cost(ranks: int) -> Cost:
     detector, spent, records = Detector(), [], 0
     for number, tick in enumerate(simulate(job, duration_s=float(_SECONDS))):
         if number == _PLANNED:
-            detector.hear(PathsLearnt(tick.time_s, tuple(_ways(tick.windows))))
+            detector.ingest(PathsLearnt(tick.time_s, tuple(_ways(tick.windows))))
         began_s = time.process_time()
         for window in tick.windows:
-            detector.feed(window)
-        detector.judge(tick.time_s)
+            detector.ingest_window(window)
+        detector.evaluate(tick.time_s)
         spent.append(time.process_time() - began_s)
         records = sum(len(w.ops) + len(w.conns) + len(w.arrivals) + len(w.ranks) for w in tick.windows)
     resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

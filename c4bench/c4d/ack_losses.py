@@ -30,7 +30,7 @@ class AckLossDetector:
         """Whether any was missed in the last few spans."""
         return any(cells for _, cells in self._spans)
 
-    def found(self, returning: Callable[[Cell], Collection[str]]) -> list[PacketLoss]:
+    def find(self, return_links: Callable[[Cell], Collection[str]]) -> list[PacketLoss]:
         """What loses acknowledgements; `returning` are the links that those of a cell may take."""
         slowed: dict[Cell, list[tuple[float, float]]] = {}
         for opened_s, cells in self._spans:
@@ -41,7 +41,7 @@ class AckLossDetector:
         }
         if not slow:
             return []
-        back: Links = {(cell[1], cell[0]): sorted(returning(cell)) for cell in slow}
+        back: Links = {(cell[1], cell[0]): sorted(return_links(cell)) for cell in slow}
         onset_s = min(spans[0][1] for spans in slow.values())
         return [PacketLoss(blame, onset_s, 0) for blame in localise(dict.fromkeys(back, 1.0), links=back)]
 

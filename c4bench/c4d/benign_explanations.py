@@ -30,29 +30,29 @@ class BenignExplanations:
         self._lasted_s = 0.0
         self._reroutes: deque[_Reroute] = deque(maxlen=_REROUTES_KEPT)
 
-    def follow(
+    def add_span(
         self, opened_s: float, closed_s: float, rerouted: frozenset[Cell], came: Collection[Cell], links: Links
     ) -> None:
         """In a span connections of the job have moved to cells, and others begun to carry, which all jobs hear of."""
         self._lasted_s = closed_s - opened_s
         if came:
-            self._fabric.company.came(self._view.job, opened_s, closed_s, came, links)
+            self._fabric.arrivals.add(self._view.job, opened_s, closed_s, came, links)
         if rerouted:
             self._reroutes.append(_Reroute(opened_s, closed_s, rerouted))
 
-    def lacked(self, blame: Blame, onset_s: float) -> list[MissingLink]:
+    def missing_links(self, blame: Blame, onset_s: float) -> list[MissingLink]:
         """The missing links for want of which something is slower since `onset_s`."""
         missing = self._fabric.missing
         crossed = self._view.crossable(blame.cells) if missing else {}
         return missing_links_behind(blame, crossed, onset_s, self._lasted_s, missing)
 
-    def met(self, blame: Blame, onset_s: float, links: Links) -> bool:
+    def met_traffic(self, blame: Blame, onset_s: float, links: Links) -> bool:
         """Whether something became slow as another job came there, or as a connection of its own did.
 
         What has moved meets a path between other NICs on its way, or its acknowledgements on theirs, which no plan
         knows of; or it shares a link now. Connections of a job that have a NIC in common met there before.
         """
-        if self.met_others(blame, onset_s, links):
+        if self.met_other_job(blame, onset_s, links):
             return True
         came = [cell for one in self._reroutes if one.opened_s <= onset_s <= one.closed_s for cell in one.cells]
         if blame.component.kind == "link" and blame.excess <= BEYOND_SHARING:
@@ -60,13 +60,13 @@ class BenignExplanations:
         ends = set(blame.cells[0][:2])
         return blame.component.kind == "path" and any(ends.isdisjoint(cell) for cell in came)
 
-    def met_others(self, blame: Blame, onset_s: float, links: Links) -> bool:
+    def met_other_job(self, blame: Blame, onset_s: float, links: Links) -> bool:
         """Whether something became slow as another job came there."""
         until_s = onset_s + self._lasted_s
-        return self._fabric.company.explains(self._view.job, blame.cells, links, onset_s, until_s)
+        return self._fabric.arrivals.explains(self._view.job, blame.cells, links, onset_s, until_s)
 
-    def held_up(self, cells: Iterable[Cell], slow: Collection[str], links: Links) -> set[Cell]:
+    def blocked_cells(self, cells: Iterable[Cell], slow: Collection[str], links: Links) -> set[Cell]:
         """Which cells these slow links hold up, or their acknowledgements."""
         hops = set(slow)
-        answered = {(way[1], way[0]) for way, crossed in self._view.ways.items() if not hops.isdisjoint(crossed)}
+        answered = {(way[1], way[0]) for way, crossed in self._view.paths.items() if not hops.isdisjoint(crossed)}
         return {cell for cell in cells if cell[:2] in answered or not hops.isdisjoint(links.get(cell, ()))}

@@ -15,7 +15,7 @@ class CellIndex:
     def __init__(self) -> None:
         self.cells: list[Cell] = []
         self.nics: list[str] = []
-        self.numbers = Index()  # of these
+        self.nic_numbers = Index()  # of these
         self._rows = Index()
         self._ends: Ints = np.empty((2, 0), np.int64)
 
@@ -24,9 +24,9 @@ class CellIndex:
         """The numbers of the NICs that each way is from and to, shape (2, ways)."""
         fresh = self.cells[self._ends.shape[1] :]
         if fresh:
-            ends = [[self.numbers.setdefault(cell[end], len(self.numbers)) for cell in fresh] for end in (0, 1)]
+            ends = [[self.nic_numbers.setdefault(cell[end], len(self.nic_numbers)) for cell in fresh] for end in (0, 1)]
             self._ends = np.concatenate([self._ends, np.array(ends, np.int64)], axis=1)
-            self.nics += list(self.numbers)[len(self.nics) :]
+            self.nics += list(self.nic_numbers)[len(self.nics) :]
         return self._ends
 
     def sides(self, rows: Ints) -> Bools:
@@ -46,7 +46,7 @@ class CellIndex:
         rows = self._rows.rows(cells, len(cells))
         return rows[rows >= 0]
 
-    def measured(self, cells: Mapping[Cell, float]) -> "CellValues":
+    def values_of(self, cells: Mapping[Cell, float]) -> "CellValues":
         """Figures given by cell."""
         rows = np.fromiter(map(self.row, cells), np.int64, len(cells))
         return CellValues(self, rows, np.fromiter(cells.values(), np.float64, len(cells)))
@@ -55,8 +55,8 @@ class CellIndex:
 class CellValues(Mapping[Cell, float]):
     """A figure of each of some cells: `values`, by `rows`, their numbers, each once."""
 
-    def __init__(self, ways: CellIndex, rows: Ints, values: Floats) -> None:
-        self.ways = ways
+    def __init__(self, index: CellIndex, rows: Ints, values: Floats) -> None:
+        self.index = index
         self.rows = rows
         self.figures = values
 
@@ -71,13 +71,13 @@ class CellValues(Mapping[Cell, float]):
 
     @cached_property
     def _by_cell(self) -> dict[Cell, float]:
-        cells = self.ways.cells
+        cells = self.index.cells
         return dict(zip((cells[row] for row in self.rows.tolist()), self.figures.tolist(), strict=True))
 
     def pick(self, which: Bools) -> "CellValues":
         """Some of them."""
-        return CellValues(self.ways, self.rows[which], self.figures[which])
+        return CellValues(self.index, self.rows[which], self.figures[which])
 
     def among(self, cells: Collection[Cell]) -> Bools:
         """Which of them are figures of these cells."""
-        return np.isin(self.rows, self.ways.rows(cells)) if cells else np.zeros(len(self.rows), np.bool_)
+        return np.isin(self.rows, self.index.rows(cells)) if cells else np.zeros(len(self.rows), np.bool_)

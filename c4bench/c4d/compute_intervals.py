@@ -7,7 +7,7 @@ import numpy as np
 from c4bench.c4d.columns import Bools, Floats, Ints
 
 # Of a stretch that computes for this share of a period there are few in an iteration, so that runs are of some.
-STRETCH_SHARE = 1 / 8
+INTERVAL_SHARE = 1 / 8
 
 
 class ComputeInterval(NamedTuple):

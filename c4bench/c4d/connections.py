@@ -82,34 +82,34 @@ class Connections(Mapping[ConnKey, ConnView]):
         """The newest record of each."""
         return [record for record in self.table.used("record").tolist() if record is not None]
 
-    def take(self, batch: Batch, intake: RecordValidator) -> None:
+    def ingest(self, batch: Batch, validator: RecordValidator) -> None:
         """File what a round of windows says of them."""
         records, windows = batch.conns.records, batch.conns.windows()
         rows = self._rows.rows(map(_KEY, records), len(records))
         for index in np.flatnonzero(rows < 0).tolist():
             rows[index] = self._open(_KEY(records[index]))
         which = np.flatnonzero(rows > UNKNOWN)
-        own = (rows >= 0) & self._members.here(self.table["member"][rows], batch, windows)
-        which = intake.sift("foreign connection", which, own[which], batch.hosts, windows)
+        own = (rows >= 0) & self._members.on_host(self.table["member"][rows], batch, windows)
+        which = validator.filter("foreign connection", which, own[which], batch.hosts, windows)
         numbers = dict(zip(_NUMBERS, columns(records, *_NUMBERS), strict=True))
-        which = intake.sift("torn connection", which, counters_finite(numbers)[which], batch.hosts, windows)
+        which = validator.filter("torn connection", which, counters_finite(numbers)[which], batch.hosts, windows)
         held, ends_s = objects(records), batch.ends_s(windows)
         for turn in rounds(rows[which]):
             fresh = which[turn]
             now = {name: values[fresh] for name, values in numbers.items()}
             before = {name: self.table[name][rows[fresh]] for name in _NUMBERS}
             grown = counters_monotonic(now, before)
-            intake.sift("torn connection", fresh, grown, batch.hosts, windows)
+            validator.filter("torn connection", fresh, grown, batch.hosts, windows)
             moved = grown & self._changed(now, before, rows[fresh], held[fresh])
             put = fresh[moved]
             for name, values in now.items():
                 self.table[name][rows[put]] = values[moved]
             self.table["record"][rows[put]] = held[put]
-            self._place(rows[fresh[moved & (now["source_port"] != before["source_port"])]])
+            self._set_cells(rows[fresh[moved & (now["source_port"] != before["source_port"])]])
             acted_s = np.minimum(numbers["last_progress_s"][put], ends_s[put])
-            self._members.note(self.table["member"][rows[put]], acted_s, ends_s[put])
+            self._members.note_progress(self.table["member"][rows[put]], acted_s, ends_s[put])
 
-    def _place(self, rows: Ints) -> None:
+    def _set_cells(self, rows: Ints) -> None:
         """These are new, or have been moved to another way."""
         self.moves += bool(len(rows))
         for row in rows.tolist():
@@ -155,17 +155,17 @@ class Arrivals:
         record: ArrivalRecord | None = self._table["record"][row] if row >= 0 else None
         return None if record is None else record.messages
 
-    def take(self, batch: Batch, intake: RecordValidator) -> None:
+    def ingest(self, batch: Batch, validator: RecordValidator) -> None:
         """File what a round of windows says of them."""
         records, windows = batch.arrivals.records, batch.arrivals.windows()
         rows = self._rows.rows(map(_END_KEY, records), len(records))
         for index in np.flatnonzero(rows < 0).tolist():
             rows[index] = self._open(_END_KEY(records[index]))
         which = np.flatnonzero(rows > UNKNOWN)
-        own = (rows >= 0) & self._members.here(self._table["member"][rows], batch, windows)
+        own = (rows >= 0) & self._members.on_host(self._table["member"][rows], batch, windows)
         (messages,) = columns(records, "messages")
         ok = own & (messages >= 0)
-        which = intake.sift("foreign arrival", which, ok[which], batch.hosts, windows)
+        which = validator.filter("foreign arrival", which, ok[which], batch.hosts, windows)
         self._table["record"][rows[which]] = objects(records)[which]
 
     def _open(self, key: EndKey) -> int:

@@ -32,8 +32,8 @@ class DelayBaseline:
     rows and columns, whose cells meet in the same queue, how often a healthy NIC does.
     """
 
-    def __init__(self, ways: CellIndex) -> None:
-        self._ways = ways
+    def __init__(self, index: CellIndex) -> None:
+        self._index = index
         # By the cell's number: how many healthy spans it has, the least of their logs, the floor (nan: none yet);
         # whether it is held against no past, not of other ways either.
         self._costs = Table(spans=0, floor=math.nan, sampled=False, anew=False, **dict.fromkeys(_LEAST, math.inf))
@@ -44,7 +44,7 @@ class DelayBaseline:
 
     def learn(self, cells: CellValues, links: Links | None = None) -> None:
         """Remember a healthy span, until so many are known; a way that is new has its own number to go."""
-        costs = self._of_all()
+        costs = self._all_costs()
         young = cells.pick((cells.figures > 0) & (costs["spans"][cells.rows] < BASELINE_MAX_SPANS))
         rows = young.rows
         least = np.sort(np.stack([np.log(young.figures), *(costs[name][rows] for name in _LEAST)]), axis=0)
@@ -59,9 +59,9 @@ class DelayBaseline:
         if len(cells) and (len(self._samples) < BASELINE_MAX_SPANS or costs["sampled"][rows].any()):
             self._sample(cells, links or {})
 
-    def _of_all(self) -> Table:
+    def _all_costs(self) -> Table:
         """What is known of all ways, with rows for those that are new."""
-        names = self._ways.cells
+        names = self._index.cells
         first = self._costs.add(len(names) - self._costs.count)
         self._costs["sampled"][first : len(names)] = [not self._sampled.isdisjoint(cell) for cell in names[first:]]
         return self._costs
@@ -75,8 +75,8 @@ class DelayBaseline:
 
     def _sample_nics(self, cells: CellValues) -> None:
         """Have enough NICs to tell how all behave; not all need to send in the first span."""
-        sampled, names = self._costs.used("sampled"), self._ways.nics
-        ends = self._ways.ends
+        sampled, names = self._costs.used("sampled"), self._index.nics
+        ends = self._index.ends
         for nic in dict.fromkeys(ends[0, cells.rows].tolist()):
             if len(self._sampled) == _SAMPLED_NICS or np.count_nonzero(sampled) >= _SAMPLED_CELLS:
                 return
@@ -90,21 +90,21 @@ class DelayBaseline:
         A way without a history is held against what other ways between its NICs have shown.
         """
         cells = cells.pick(cells.figures > 0)
-        floors = self._of_all()["floor"][cells.rows]
+        floors = self._all_costs()["floor"][cells.rows]
         lacking = np.flatnonzero(np.isnan(floors) & ~self._costs["anew"][cells.rows])
         if len(lacking):
-            floors[lacking] = self._of_pairs(cells.rows[lacking])
+            floors[lacking] = self._pair_floors(cells.rows[lacking])
         logs = np.log(cells.figures) - floors
         known = ~np.isnan(logs)
-        own = CellValues(self._ways, cells.rows[known], logs[known])
+        own = CellValues(self._index, cells.rows[known], logs[known])
         if len(own) < 2:
             return own
         common = max(0.0, float(np.median(own.figures)) - self._learnt()[0].middle)
-        return CellValues(self._ways, own.rows, own.figures - common)
+        return CellValues(self._index, own.rows, own.figures - common)
 
-    def _of_pairs(self, fresh: Ints) -> list[float]:
+    def _pair_floors(self, fresh: Ints) -> list[float]:
         """The floors of other ways between the NICs of new ones, nan where there are none."""
-        names, floor = self._ways.cells, self._costs["floor"]
+        names, floor = self._index.cells, self._costs["floor"]
         floors = {names[row][:2]: float(floor[row]) for row in self._known().tolist()}
         return [floors.get(names[row][:2], math.nan) for row in fresh.tolist()]
 
@@ -116,7 +116,7 @@ class DelayBaseline:
         return self._learnt()[0].high
 
     def _above_floor(self, logs: Mapping[Cell, float]) -> dict[Cell, float]:
-        floors = self._costs["floor"][self._ways.rows(logs)].tolist()
+        floors = self._costs["floor"][self._index.rows(logs)].tolist()
         above = {cell: value - floor for (cell, value), floor in zip(logs.items(), floors, strict=True)}
         return {cell: value for cell, value in above.items() if not math.isnan(value)}
 
@@ -149,7 +149,7 @@ class DelayBaseline:
             s: value for s, value in found.items() if s.component.kind == "link" or s.component.name in self._sampled
         }
 
-    def strange(self, cells: CellValues) -> dict[Cell, float]:
+    def without_history(self, cells: CellValues) -> dict[Cell, float]:
         """Cells without history that are far above the median of all, by log ratio: peers are all there is to go by."""
         cells = cells.pick(cells.figures > 0)
         if len(cells) < 3:
@@ -161,15 +161,15 @@ class DelayBaseline:
 
     def forget(self, cell: Cell) -> None:
         """The cell shows anew what it costs: the plan around it has changed."""
-        row = self._ways.row(cell)
+        row = self._index.row(cell)
         blanks = {"spans": 0, "floor": math.nan, "anew": True} | dict.fromkeys(_LEAST, math.inf)
         for name, blank in blanks.items():
-            self._of_all()[name][row] = blank
+            self._all_costs()[name][row] = blank
         self._healthy = None
 
     def knows(self, cell: Cell) -> bool:
         """Whether the cell has enough healthy history to be held against."""
-        return not math.isnan(self._of_all()["floor"][self._ways.row(cell)])
+        return not math.isnan(self._all_costs()["floor"][self._index.row(cell)])
 
     def settled(self) -> bool:
         """Whether there is so much history that learning can wait until it is sure that a span was healthy."""
@@ -177,7 +177,7 @@ class DelayBaseline:
 
     def known(self) -> list[Cell]:
         """All cells with enough healthy history."""
-        return [self._ways.cells[row] for row in self._known().tolist()]
+        return [self._index.cells[row] for row in self._known().tolist()]
 
 
 def _beside_all(spans: Sequence[Mapping[Cell, float]]) -> list[dict[Cell, float]]:

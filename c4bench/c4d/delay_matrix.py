@@ -34,14 +34,14 @@ class Span(NamedTuple):
 
     cells: CellValues
     rerouted: frozenset[Cell]
-    came: frozenset[Cell]
+    arrived: frozenset[Cell]
 
 
 class DelayMatrix:
     """Accumulates transfer time and bytes of each way between two NICs over the current span."""
 
-    def __init__(self, ways: CellIndex) -> None:
-        self._ways = ways
+    def __init__(self, index: CellIndex) -> None:
+        self._index = index
         # By the connection's row: the counters at its mark, and the way it took then.
         self._marks = Table(way=-1, source_port=0.0, messages=0.0, size_bytes=0.0, shared_s=0.0)
         self._sums = Table(shared_s=0.0, size_bytes=0.0, messages=0.0)
@@ -59,9 +59,9 @@ class DelayMatrix:
         first = marks.used("way") < 0
         moved = known & (first | (now["source_port"] != marks.used("source_port")))
         for row in np.flatnonzero(moved).tolist():
-            marks["way"][row] = self._ways.row(table["cell"][row])
-        self._rerouted |= {self._ways.cells[row] for row in marks.used("way")[moved & ~first].tolist()}
-        fresh = len(self._ways.cells) - self._sums.count
+            marks["way"][row] = self._index.row(table["cell"][row])
+        self._rerouted |= {self._index.cells[row] for row in marks.used("way")[moved & ~first].tolist()}
+        fresh = len(self._index.cells) - self._sums.count
         self._sums.add(fresh)
         self._past.add(fresh)
         messages = now["messages"] - marks.used("messages")
@@ -72,37 +72,37 @@ class DelayMatrix:
         for name, values in now.items():
             marks[name][: marks.count][moved | told] = values[moved | told]
 
-    def close(self) -> Span:
+    def close_span(self) -> Span:
         """What the span has shown of ways that carried messages of the usual size, and a new span."""
         rows = np.flatnonzero(self._sums.used("size_bytes"))
         message_bytes = self._sums["size_bytes"][rows] / self._sums["messages"][rows]
         usual_bytes = self._past["message_bytes"][rows]
         self._past["message_bytes"][rows] = np.maximum(message_bytes, _FOLLOWS * usual_bytes)
         told = rows[message_bytes > _SMALL * usual_bytes]
-        cells = CellValues(self._ways, told, self._sums["shared_s"][told] / self._sums["size_bytes"][told])
-        span = Span(cells, frozenset(self._rerouted), self._came(rows))
+        cells = CellValues(self._index, told, self._sums["shared_s"][told] / self._sums["size_bytes"][told])
+        span = Span(cells, frozenset(self._rerouted), self._arrived(rows))
         for name in ("shared_s", "size_bytes", "messages"):
             self._sums[name][:] = 0.0
         self._rerouted.clear()
         return span
 
-    def _came(self, rows: Ints) -> frozenset[Cell]:
+    def _arrived(self, rows: Ints) -> frozenset[Cell]:
         """Those that carry now, and have carried nothing for a while."""
         self._spans += 1
         last = self._past["carried"][rows]
         self._past["carried"][rows] = self._spans
-        return frozenset(self._ways.cells[row] for row in rows[self._spans - last > _ABSENT_SPANS].tolist())
+        return frozenset(self._index.cells[row] for row in rows[self._spans - last > _ABSENT_SPANS].tolist())
 
     def message_bytes(self) -> dict[Cell, float]:
         """The usual message of each cell that has carried any."""
         sizes = self._past.used("message_bytes").tolist()
-        return {cell: size for cell, size in zip(self._ways.cells, sizes, strict=False) if size > 0}
+        return {cell: size for cell, size in zip(self._index.cells, sizes, strict=False) if size > 0}
 
     def current(self) -> set[Cell]:
         """The cells that connections are in now and have carried something: of others nothing can be said."""
         ways = self._marks.used("way")
         rows = np.unique(ways[ways >= 0])
-        return {self._ways.cells[row] for row in rows[self._past["carried"][rows] > 0].tolist()}
+        return {self._index.cells[row] for row in rows[self._past["carried"][rows] > 0].tolist()}
 
 
 class MatrixTable(msgspec.Struct, frozen=True):

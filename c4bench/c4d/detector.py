@@ -37,18 +37,18 @@ class JobDetector:
         self._view = view
         self._clocks = clocks
         self._network = NetworkSlownessDetector(view, clocks, fabric)
-        self._outages = RankReportedLosses(view, clocks)
-        self._lateness: dict[int, StragglerDetector] = {}
-        self._wandering = IntermittentStragglers()
+        self._reported_losses = RankReportedLosses(view, clocks)
+        self._stragglers: dict[int, StragglerDetector] = {}
+        self._intermittent = IntermittentStragglers()
         self._alarmed_s: float | None = None
         self._unsure = False
         # What is to blame for the present hang; and all that was, since anything stood still that does.
         self._hung: set[Component] = set()
-        self._said: set[Component] = set()
+        self._reported: set[Component] = set()
         self._hang_named_s = 0.0
         # When the job moved again after that: not all connections do so at once, and each has its time anew.
         self._resumed_s = -math.inf
-        self._swept: ProbeSweep | None = None
+        self._sweep: ProbeSweep | None = None
 
     @property
     def cells(self) -> Mapping[Cell, float]:
@@ -58,32 +58,32 @@ class JobDetector:
             found[cell[:2]] = max(value, found.get(cell[:2], value))
         return found
 
-    def judge(self, now_s: float) -> list[Diagnosis]:
+    def evaluate(self, now_s: float) -> list[Diagnosis]:
         """New findings at `now_s`, the master's clock."""
-        found = self._judge(now_s)
-        self._network.named((part for one in found for part in (one.component, *one.alternatives)), now_s)
+        found = self._evaluate(now_s)
+        self._network.note_named((part for one in found for part in (one.component, *one.alternatives)), now_s)
         return found
 
-    def _judge(self, now_s: float) -> list[Diagnosis]:
-        lost = self._outages.judge(now_s)
-        hangs = self._judge_hangs(now_s)
+    def _evaluate(self, now_s: float) -> list[Diagnosis]:
+        lost = self._reported_losses.evaluate(now_s)
+        hangs = self._evaluate_hangs(now_s)
         if hangs or self._hung or self._unsure:
             return lost + hangs
-        return lost + self._judge_lateness(now_s) + self._judge_network(now_s) + self._judge_swept(now_s)
+        return lost + self._evaluate_stragglers(now_s) + self._evaluate_network(now_s) + self._evaluate_sweep(now_s)
 
-    def told(self, comm: str, failure: Failure) -> None:
+    def ingest_failure(self, comm: str, failure: Failure) -> None:
         """A member of `comm` has said that it cannot go on."""
-        self._view.hear(comm, failure)
+        self._view.ingest_failure(comm, failure)
 
-    def lost(self, comm: str, loss: NetworkLoss) -> None:
+    def ingest_loss(self, comm: str, loss: NetworkLoss) -> None:
         """A member of `comm` goes on without a part of the network."""
-        self._outages.hear(comm, loss)
+        self._reported_losses.ingest(comm, loss)
 
-    def swept(self, swept: ProbeSweep) -> None:
+    def ingest_sweep(self, swept: ProbeSweep) -> None:
         """All the job's NICs have been probed."""
-        self._swept = swept
+        self._sweep = swept
 
-    def _judge_hangs(self, now_s: float) -> list[Diagnosis]:
+    def _evaluate_hangs(self, now_s: float) -> list[Diagnosis]:
         period_s = self._view.period_s()
         stills = standstills(self._view, self._clocks, hung_after_s(period_s, self._clocks.cadence_s()))
         healed = not self._hung or self._healed()
@@ -92,13 +92,13 @@ class JobDetector:
         lasted_s = max((still.observed_s - max(still.since_s, self._resumed_s) for still in stills), default=0.0)
         lasting = lasted_s >= benign_stall_s(period_s)
         self._unsure = bool(stills) and not lasting
-        if not stills and not self._view.deaths:
+        if not stills and not self._view.exits:
             if healed:
                 self._hung.clear()
-                self._said.clear()
+                self._reported.clear()
                 self._alarmed_s = None
             return []
-        verdicts = self._hang_verdicts(stills if lasting else [])
+        verdicts = self._hang_findings(stills if lasting else [])
         if self._hung and healed:
             # The job moves, and something stands still beside that: it is another hang unless the same is to blame.
             self._hung &= {verdict.component for verdict in verdicts}
@@ -107,50 +107,50 @@ class JobDetector:
         fresh = self._fresh(verdicts)
         if fresh:
             self._hung.update(verdict.component for verdict in fresh)
-            self._said |= self._hung
+            self._reported |= self._hung
             self._hang_named_s = now_s
-        return [self._stamped(verdict, self._alarmed_s, now_s) for verdict in fresh]
+        return [self._diagnosis(verdict, self._alarmed_s, now_s) for verdict in fresh]
 
-    def _hang_verdicts(self, stills: list[Standstill]) -> list[Finding]:
+    def _hang_findings(self, stills: list[Standstill]) -> list[Finding]:
         """A process that ended explains every standstill but those between others."""
-        if self._view.deaths:
+        if self._view.exits:
             ended = exit_findings(self._view, self._clocks, known=bool(self._hung))
             return ended + secondary_findings(self._view, self._clocks, stills) if ended or self._hung else []
         return hang_findings(self._view, self._clocks, stills) if stills else []
 
     def _fresh(self, verdicts: list[Finding]) -> list[Finding]:
         """Verdicts on what cannot be what is named already; beside that only those that no other fault brings about."""
-        fresh = [v for v in verdicts if self._said.isdisjoint((v.component, *v.alternatives))]
+        fresh = [v for v in verdicts if self._reported.isdisjoint((v.component, *v.alternatives))]
         return [verdict for verdict in fresh if verdict.cause in _INDEPENDENT] if self._hung else fresh
 
     def _healed(self) -> bool:
         """A hang is over when its job moves again and nobody in it is dead."""
         moved_s = self._view.members.progress_s(self._clocks)
-        return moved_s.max(initial=0.0) > self._hang_named_s and not self._view.deaths
+        return moved_s.max(initial=0.0) > self._hang_named_s and not self._view.exits
 
-    def _judge_lateness(self, now_s: float) -> list[Diagnosis]:
+    def _evaluate_stragglers(self, now_s: float) -> list[Diagnosis]:
         period_s = self._view.period_s() or 0.0
         found: list[Diagnosis] = []
-        known = self._known_late()
+        known = self._known_stragglers()
         for ops in self._view.finished():
             size = ops.ranks.shape[1]
-            lateness = self._lateness.setdefault(size, StragglerDetector(size, self._wandering))
-            for late in lateness.judge(ops, period_s):
-                rank = self._view.numbered[late.comm].seats[late.member]
+            lateness = self._stragglers.setdefault(size, StragglerDetector(size, self._intermittent))
+            for late in lateness.evaluate(ops, period_s):
+                rank = self._view.numbered[late.comm].ranks[late.member]
                 if rank not in known:
                     known.add(rank)
-                    found.append(self._late_diagnosis(late, now_s))
+                    found.append(self._straggler_diagnosis(late, now_s))
         return found
 
-    def _known_late(self) -> set[int]:
+    def _known_stragglers(self) -> set[int]:
         """Ranks that have been found to be late, and may show it again, in this or another of their communicators."""
         comms = self._view.numbered
-        standing = (one for lateness in self._lateness.values() for one in lateness.standing)
-        return {comms[number].seats[member] for number, member in standing} | self._wandering.standing
+        standing = (one for lateness in self._stragglers.values() for one in lateness.standing)
+        return {comms[number].ranks[member] for number, member in standing} | self._intermittent.standing
 
-    def _late_diagnosis(self, late: Straggler, now_s: float) -> Diagnosis:
+    def _straggler_diagnosis(self, late: Straggler, now_s: float) -> Diagnosis:
         comm = self._view.numbered[late.comm]
-        rank = comm.seats[late.member]
+        rank = comm.ranks[late.member]
         verdict = Finding(
             Syndrome.NON_COMMUNICATION_SLOW,
             Cause.COMPUTE_SLOW,
@@ -161,23 +161,27 @@ class JobDetector:
             f"rank {rank} waiting as long as the others",
             {"late_share": late.share, "late_operations": float(late.ops)},
         )
-        return self._stamped(verdict, now_s, now_s)
+        return self._diagnosis(verdict, now_s, now_s)
 
-    def _judge_network(self, now_s: float) -> list[Diagnosis]:
-        disturbed = any(lateness.disturbed for lateness in self._lateness.values())
-        self._network.follow(now_s)
-        uneven = bool(self._wandering.standing) or any(lateness.standing for lateness in self._lateness.values())
+    def _evaluate_network(self, now_s: float) -> list[Diagnosis]:
+        disturbed = any(lateness.disturbed for lateness in self._stragglers.values())
+        self._network.ingest_delays(now_s)
+        uneven = bool(self._intermittent.standing) or any(lateness.standing for lateness in self._stragglers.values())
         span = span_s(self._view.pace_s())
-        found = self._network.judge(now_s, span, disturbed=disturbed, uneven=uneven)
-        unexplained = [(one, alarmed_s) for one, alarmed_s in found if not self._outages.explain(one.component)]
-        return [self._stamped(verdict, alarmed_s, now_s) for verdict, alarmed_s in unexplained]
+        found = self._network.evaluate(now_s, span, disturbed=disturbed, uneven=uneven)
+        unexplained = [
+            (one, alarmed_s) for one, alarmed_s in found if not self._reported_losses.explains(one.component)
+        ]
+        return [self._diagnosis(verdict, alarmed_s, now_s) for verdict, alarmed_s in unexplained]
 
-    def _judge_swept(self, now_s: float) -> list[Diagnosis]:
+    def _evaluate_sweep(self, now_s: float) -> list[Diagnosis]:
         """What a sweep shows besides what is known: it is judged once, at the first moment without a hang."""
-        swept, self._swept = self._swept, None
-        return [self._stamped(verdict, now_s, now_s) for verdict in self._network.swept(swept)] if swept else []
+        swept, self._sweep = self._sweep, None
+        return (
+            [self._diagnosis(verdict, now_s, now_s) for verdict in self._network.ingest_sweep(swept)] if swept else []
+        )
 
-    def _stamped(self, verdict: Finding, alarmed_s: float, now_s: float) -> Diagnosis:
+    def _diagnosis(self, verdict: Finding, alarmed_s: float, now_s: float) -> Diagnosis:
         probes = deciding_probes(self._view, (verdict.component, *verdict.alternatives))
         return verdict.stamped(self._view.job, alarmed_s, now_s, probes)
 
@@ -200,8 +204,8 @@ class Detector:
         self, fabric: SharedFabric | None = None, dropped: defaultdict[str, Counter[str]] | None = None
     ) -> None:
         self._fabric = fabric or SharedFabric()
-        self._intake = RecordValidator(dropped)
-        self._ledger = TelemetryStore(self._intake, self._fabric.ways)
+        self._validator = RecordValidator(dropped)
+        self._store = TelemetryStore(self._validator, self._fabric.paths)
         self._jobs: dict[str, JobDetector] = {}
 
     @property
@@ -212,51 +216,51 @@ class Detector:
     @property
     def dropped_by_reason(self) -> Counter[str]:
         """How many windows and records were not believed, by why; for the health page."""
-        self._ledger.settle()
-        return sum(self._intake.dropped.values(), Counter())
+        self._store.flush()
+        return sum(self._validator.dropped.values(), Counter())
 
-    def hear(self, record: Record) -> list[Diagnosis]:
+    def ingest(self, record: Record) -> list[Diagnosis]:
         """Take in the next record of a recording, or of what is about to be one; new findings where it is judged."""
         match record:
             case Window():
-                self.feed(record)
+                self.ingest_window(record)
             case Evaluated():
-                return self.judge(record.at_s) if self._intake.admit_time(record.at_s) else []
+                return self.evaluate(record.at_s) if self._validator.admit_time(record.at_s) else []
             case FailureReported() | LossReported() | ProbeSweep():
-                self._told(record)
+                self._ingest_report(record)
             case _:
-                self._fabric.hear(record)
+                self._fabric.ingest(record)
         return []
 
-    def feed(self, window: Window) -> None:
+    def ingest_window(self, window: Window) -> None:
         """Take in one agent's window; never raises for what a window holds."""
-        if self._intake.admit(window):
-            self._ledger.take(window)
+        if self._validator.admit(window):
+            self._store.ingest(window)
 
-    def _told(self, record: FailureReported | LossReported | ProbeSweep) -> None:
-        if record.job not in self._ledger.jobs:
+    def _ingest_report(self, record: FailureReported | LossReported | ProbeSweep) -> None:
+        if record.job not in self._store.jobs:
             return
         job = self._job(record.job)
         match record:
             case FailureReported():
-                job.told(record.comm, record.failure)
+                job.ingest_failure(record.comm, record.failure)
             case LossReported():
-                job.lost(record.comm, record.loss)
+                job.ingest_loss(record.comm, record.loss)
             case ProbeSweep():
-                job.swept(record)
+                job.ingest_sweep(record)
 
-    def judge(self, now_s: float) -> list[Diagnosis]:
+    def evaluate(self, now_s: float) -> list[Diagnosis]:
         """New findings at `now_s` on the master's clock; call it after each batch of windows."""
-        self._ledger.settle()
-        self._ledger.clocks.observe(now_s)
+        self._store.flush()
+        self._store.clocks.observe(now_s)
         found: list[Diagnosis] = []
-        for name in self._ledger.jobs:
-            found += self._job(name).judge(now_s)
+        for name in self._store.jobs:
+            found += self._job(name).evaluate(now_s)
         return found
 
     def _job(self, name: str) -> JobDetector:
         if name not in self._jobs:
-            self._jobs[name] = JobDetector(self._ledger.jobs[name], self._ledger.clocks, self._fabric)
+            self._jobs[name] = JobDetector(self._store.jobs[name], self._store.clocks, self._fabric)
         return self._jobs[name]
 
     def cells(self, job: str) -> Mapping[Cell, float]:

@@ -30,7 +30,7 @@ class DiagnosisGate:
         # What is named, and for how many spans nothing has been to blame.
         self._standing: dict[Component, int] = {}
         # What the last sweep has shown.
-        self._swept: set[Component] = set()
+        self._in_last_sweep: set[Component] = set()
 
     @property
     def nics(self) -> set[str]:
@@ -55,21 +55,21 @@ class DiagnosisGate:
         seen = [case for case in steady if cells.keys() & set(case.blame.cells)]
         sure = [case for case in seen if case.spans >= _spans_to_name(case.blame)]
         fresh = [case for case in sure if not self._known(case.blame.component)]
-        self._stand(case.blame.component for case in fresh)
-        return [(self._verdict(case, cells), self._alarmed_s or now_s) for case in fresh]
+        self._set_standing(case.blame.component for case in fresh)
+        return [(self._finding(case, cells), self._alarmed_s or now_s) for case in fresh]
 
-    def fresh(self, components: Iterable[Component]) -> set[Component]:
+    def note_new(self, components: Iterable[Component]) -> set[Component]:
         """Those of these, which something else shows to be slow, that have not been named; from now on they have."""
         found = set(components)
         fresh = found - self._standing.keys()
-        self._stand(found)
+        self._set_standing(found)
         return fresh
 
-    def swept(self, components: Iterable[Component]) -> set[Component]:
+    def new_in_sweep(self, components: Iterable[Component]) -> set[Component]:
         """Those of these, which a sweep of all NICs shows to be slow, that are news: until the next they are known."""
         found = set(components)
         fresh = {component for component in found if not self._known(component)}
-        self._swept = found
+        self._in_last_sweep = found
         return fresh
 
     def heal(self, blames: list[Blame]) -> None:
@@ -77,15 +77,15 @@ class DiagnosisGate:
         clean = {component: 0 if blames else spans + 1 for component, spans in self._standing.items()}
         self._standing = {component: spans for component, spans in clean.items() if spans < NAME_SPANS}
 
-    def _stand(self, components: Iterable[Component]) -> None:
+    def _set_standing(self, components: Iterable[Component]) -> None:
         self._standing.update(dict.fromkeys(components, 0))
 
     def _known(self, component: Component) -> bool:
         """Whether it has been named, or a NIC by another of its sides."""
-        known = {(one.kind, one.name) for one in (*self._standing, *self._swept)}
+        known = {(one.kind, one.name) for one in (*self._standing, *self._in_last_sweep)}
         return (component.kind, component.name) in known
 
-    def _verdict(self, case: Case, cells: Mapping[Cell, float]) -> Finding:
+    def _finding(self, case: Case, cells: Mapping[Cell, float]) -> Finding:
         blame, onset_s, least, _ = case
         worst = max(blame.cells, key=lambda cell: cells.get(cell, 0.0))
         evidence = [f"{len(blame.cells)} cells slow, worst {worst[0]}>{worst[1]}: {cells[worst]:.3g} s/byte"]

@@ -37,12 +37,14 @@ class Evidence(Generic[Suspect]):
     def __init__(self, chance: Callable[[Suspect, float, int], float]) -> None:
         self._chance = chance
         self._runs: dict[Suspect, deque[tuple[float, float]]] = {}
-        self._strange: Mapping[Suspect, float] = {}
+        self._without_history: Mapping[Suspect, float] = {}
 
-    def add(self, departures: Mapping[Suspect, float], strange: Mapping[Suspect, float], opened_s: float) -> None:
+    def add(
+        self, departures: Mapping[Suspect, float], without_history: Mapping[Suspect, float], opened_s: float
+    ) -> None:
         """Take in the departures (log ratios) of a span that opened at `opened_s`, those of strangers apart."""
-        self._strange = strange
-        for cell, departure in {**departures, **strange}.items():
+        self._without_history = without_history
+        for cell, departure in {**departures, **without_history}.items():
             if departure > SLIGHT:
                 self._runs.setdefault(cell, deque(maxlen=_RUN_SPANS)).append((departure, opened_s))
             else:
@@ -55,7 +57,7 @@ class Evidence(Generic[Suspect]):
     def clear(self) -> None:
         """All that any did so far is explained."""
         self._runs.clear()
-        self._strange = {}
+        self._without_history = {}
 
     def departing(self) -> set[Suspect]:
         """Those that departed when last measured."""
@@ -65,7 +67,7 @@ class Evidence(Generic[Suspect]):
         """What speaks against each suspect that departs at all."""
         return {
             suspect: Weight(len(run) / NAME_SPANS, *run[-1], len(run))
-            if suspect in self._strange
+            if suspect in self._without_history
             else self._weigh(suspect, run)
             for suspect, run in self._runs.items()
         }

@@ -62,8 +62,8 @@ def hang_findings(job: JobView, clocks: HostClocks, stills: list[Standstill]) ->
         return [bug]
     down = case.halted() + case.silent() + port_findings(job, clocks, case.fallen)
     if job.process:
-        return [*down, *case.network(), *case.absent_verdicts()] or case.inside()
-    return down or case.absent_verdicts() or case.frozen() or case.network() or case.inside()
+        return [*down, *case.network(), *case.absent_ranks()] or case.inside()
+    return down or case.absent_ranks() or case.frozen() or case.network() or case.inside()
 
 
 def secondary_findings(job: JobView, clocks: HostClocks, stills: list[Standstill]) -> list[Finding]:
@@ -88,7 +88,7 @@ class _Case:
 
     def _moving(self, rank: int) -> bool:
         """Whether a rank did something well after the standstill began: it has work elsewhere, and is awaited there."""
-        acted_s = self.job.members.acted_s(rank) + self.clocks.offset_s(self.job.seats.host(rank))
+        acted_s = self.job.members.acted_s(rank) + self.clocks.offset_s(self.job.mapping.host(rank))
         return acted_s > self.since_s + (self.observed_s - self.since_s) / 2
 
     def _down(self) -> set[int]:
@@ -137,7 +137,7 @@ class _Case:
         return {
             rank
             for comm in self.job.comms.values()
-            for member, rank in comm.seats.items()
+            for member, rank in comm.ranks.items()
             if comm.hosts[member] in self.silent_hosts
         }
 
@@ -159,9 +159,9 @@ class _Case:
         view = self.job.comms[comm]
         least = set(least_progress(self.job, comm, view.hosts))
         stuck = stalled(self.job, self.clocks, self.graph, self.since_s, ())
-        return sorted({view.seats[conn.record.peer] for conn in stuck if conn.record.peer in least})
+        return sorted({view.ranks[conn.record.peer] for conn in stuck if conn.record.peer in least})
 
-    def absent_verdicts(self) -> list[Finding]:
+    def absent_ranks(self) -> list[Finding]:
         """Ranks that did not come to the operation the others are in."""
         beside = self._cut_off()
         running = [rank for rank in self.absent if not process_stopped(self.job, rank) and rank not in beside]
@@ -177,7 +177,7 @@ class _Case:
     def _frozen(self, comm: str) -> list[Finding]:
         """The first to freeze; the network, if that rank gave up on a connection that had stood still before."""
         view = self.job.comms[comm]
-        moved_s = {member: self._moved_s(view.seats[member]) for member in view.hosts}
+        moved_s = {member: self._moved_s(view.ranks[member]) for member in view.hosts}
         if max(moved_s.values()) < self.observed_s - DISTINCT_CADENCES * self.clocks.cadence_s():
             return []
         middle_s = (self.since_s + self.observed_s) / 2
@@ -186,7 +186,7 @@ class _Case:
             return []
         first_s = min(frozen.values()) + self.clocks.cadence_s()
         least = least_progress(self.job, comm, [member for member, time_s in frozen.items() if time_s <= first_s])
-        rank = view.seats[least[0]]
+        rank = view.ranks[least[0]]
         patience_s = DISTINCT_CADENCES * self.clocks.cadence_s()
         end_s = self.job.members.moved_s(rank, 0.0)
         left = connections_given_up(self.job, self.graph, rank, end_s, patience_s)
@@ -196,7 +196,7 @@ class _Case:
         return [self._rank(rank, Cause.STUCK_INSIDE, confidence, self._standing(rank))]
 
     def _moved_s(self, rank: int) -> float:
-        host = self.job.seats.host(rank)
+        host = self.job.mapping.host(rank)
         return self.job.members.moved_s(rank) + self.clocks.offset_s(host)
 
     def inside(self) -> list[Finding]:
@@ -211,15 +211,15 @@ class _Case:
         unseen = members_not_reading(self.job, comm)
         if len(unseen) == 1:
             ((member, messages),) = unseen.items()
-            evidence = (f"{messages} messages have reached rank {view.seats[member]}, which has not looked at them",)
+            evidence = (f"{messages} messages have reached rank {view.ranks[member]}, which has not looked at them",)
             figures = {"unseen_messages": float(messages)}
-            return [self._rank(view.seats[member], Cause.COMPLETION_NOT_SEEN, 0.9, evidence, figures)]
+            return [self._rank(view.ranks[member], Cause.COMPLETION_NOT_SEEN, 0.9, evidence, figures)]
         stuck = ranks_stuck_inside(self.job, self.graph, comm)
         if not stuck:
             return []
         evidence = (f"all are inside {comm}, nothing is under way, and this rank owes the next step",)
         confidence = 0.8 if len(stuck) == 1 else 0.6
-        return [self._rank(view.seats[member], Cause.STUCK_INSIDE, confidence, evidence) for member in stuck]
+        return [self._rank(view.ranks[member], Cause.STUCK_INSIDE, confidence, evidence) for member in stuck]
 
     def _rank(
         self,
@@ -239,7 +239,7 @@ class _Case:
             oldest = min((op for _, op in waiting), key=lambda op: op.entered_s)
             same = [other for other, op in waiting if (op.comm, op.seq) == (oldest.comm, oldest.seq)]
             operations = (side(oldest, same),)
-        component = rank_component(self.job.job, rank) if rank >= 0 else Component("host", self.job.seats.host(rank))
+        component = rank_component(self.job.job, rank) if rank >= 0 else Component("host", self.job.mapping.host(rank))
         refuted_by = f"{component} entering or finishing an operation"
         verdict = _hang(component, cause, self.since_s, confidence, evidence, refuted_by, figures)
         return msgspec.structs.replace(verdict, operations=operations)

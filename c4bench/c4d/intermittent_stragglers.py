@@ -38,7 +38,7 @@ class IntermittentStragglers:
         """Members that were found and have been late again not long ago."""
         return frozenset(self._last)
 
-    def judge(
+    def evaluate(
         self, late: Mapping[int, tuple[float, float]], members: Collection[int], stall_s: float
     ) -> dict[int, int]:
         """Take in an operation of these members; those newly found, by how many episodes tell.
@@ -61,11 +61,11 @@ class IntermittentStragglers:
                 self._episodes.append((member, self._ops))
         return self._found() if began else {}
 
-    def pass_over(self, members: Ints) -> None:
+    def skip(self, members: Ints) -> None:
         """Take in operations in which nobody was late, of members known before, shape (operations, members)."""
         if self._late:
             for op in members.tolist():
-                self.judge({}, op, math.inf)
+                self.evaluate({}, op, math.inf)
         elif members.size:
             self._ops += members.size / len(self._members)
             self._last = {one: last for one, last in self._last.items() if self._ops - last < _WELL_OPS}

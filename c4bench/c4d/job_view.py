@@ -41,25 +41,25 @@ class JobView:
     planned later is known then. `devices` are the NICs of all jobs.
     """
 
-    def __init__(self, job: str, ways: KnownPaths | None = None, devices: Mapping[str, NicView] | None = None) -> None:
+    def __init__(self, job: str, paths: KnownPaths | None = None, devices: Mapping[str, NicView] | None = None) -> None:
         self.job = job
-        self.ways = KnownPaths() if ways is None else ways
+        self.paths = KnownPaths() if paths is None else paths
         self.devices = {} if devices is None else devices
-        self.seats = RankMapping()
+        self.mapping = RankMapping()
         self.comms: dict[str, CommView] = {}
         self.numbered: list[CommView] = []
-        self.members = Members(self.seats)
+        self.members = Members(self.mapping)
         self.conns = Connections(self.members)
         self.arrivals = Arrivals(self.members)
         self._ops = Operations(self.members)
         self.process: dict[int, RankRecord] = {}
-        self.deaths: dict[int, ProcessExit] = {}
-        self.told: Failure | None = None
+        self.exits: dict[int, ProcessExit] = {}
+        self.first_failure: Failure | None = None
         self.unanswered: set[tuple[int, int]] = set()
         self._intervals_s: deque[float] = deque(maxlen=INTERVALS_KEPT)
         self._links: dict[Cell, tuple[str, ...]] = {}
         self._links_of = (0, 0)
-        self._wayless: list[Cell] = []
+        self._unrouted: list[Cell] = []
 
     def period_s(self) -> float | None:
         """Median time between two operations of the same communicator, kind and size; None until it has shown."""
@@ -74,65 +74,65 @@ class JobView:
             return None
         return max(period_s, statistics.median(list(self._intervals_s)[-_LATEST_INTERVALS:]))
 
-    def introduce(self, record: CommRecord) -> None:
+    def add_comm(self, record: CommRecord) -> None:
         """A communicator of the job."""
-        seating = self.seats.introduce(record)
-        number, first = self.members.introduce(record, seating)
-        self._ops.introduce(record.comm, first, len(record.members))
+        seating = self.mapping.add_comm(record)
+        number, first = self.members.add_comm(record, seating)
+        self._ops.add_comm(record.comm, first, len(record.members))
         self.comms[record.comm] = CommView(record, seating, number, first, self._ops)
         self.numbered.append(self.comms[record.comm])
 
-    def take(self, batch: Batch, intake: RecordValidator) -> None:
+    def ingest(self, batch: Batch, validator: RecordValidator) -> None:
         """File a round of windows."""
-        self._intervals_s.extend(self._ops.take(batch, intake))
-        self.conns.take(batch, intake)
-        self.arrivals.take(batch, intake)
+        self._intervals_s.extend(self._ops.ingest(batch, validator))
+        self.conns.ingest(batch, validator)
+        self.arrivals.ingest(batch, validator)
 
     def finished(self) -> list[Finished]:
         """Operations that every member has finished, each once; those of one communicator in order."""
         return self._ops.finished()
 
-    def put_rank(self, rank: RankRecord, host_end_s: float) -> None:
+    def ingest_process(self, rank: RankRecord, host_end_s: float) -> None:
         """Take in a process record; a process with a new id is a new life."""
-        if self.process.get(rank.rank) == rank and not self.deaths:
+        if self.process.get(rank.rank) == rank and not self.exits:
             return
-        self.seats.process(rank.rank, rank.host)
-        before, mourned = self.process.get(rank.rank), bool(self.deaths)
+        self.mapping.add_process(rank.rank, rank.host)
+        before, mourned = self.process.get(rank.rank), bool(self.exits)
         self.process[rank.rank] = rank
         if rank.state == "running" or (before is not None and before.pid != rank.pid):
-            self.deaths.pop(rank.rank, None)
-        if _dead(rank):
+            self.exits.pop(rank.rank, None)
+        if _failed(rank):
             death = ProcessExit(rank.rank, rank.host, rank.state, rank.exit_code, host_end_s)
-            self.deaths.setdefault(rank.rank, death)
-        if mourned and not self.deaths:
-            self.told = None
+            self.exits.setdefault(rank.rank, death)
+        if mourned and not self.exits:
+            self.first_failure = None
             self.unanswered.clear()
 
-    def hear(self, comm: str, failure: Failure) -> None:
+    def ingest_failure(self, comm: str, failure: Failure) -> None:
         """A member of a communicator cannot go on; the first word is remembered until all ranks run again."""
         view = self.comms.get(comm)
-        if view is None or failure.rank not in view.seats:
+        if view is None or failure.rank not in view.ranks:
             return
-        rank, peer = view.seats[failure.rank], view.seats.get(failure.peer, -1)
-        if self.told is None:
-            self.told = msgspec.structs.replace(failure, rank=rank, peer=peer)
+        rank, peer = view.ranks[failure.rank], view.ranks.get(failure.peer, -1)
+        if self.first_failure is None:
+            self.first_failure = msgspec.structs.replace(failure, rank=rank, peer=peer)
         # Who has ended answers nobody, on the best of networks.
-        if failure.status == _UNANSWERED and peer in self.process and peer not in self.deaths:
+        if failure.status == _UNANSWERED and peer in self.process and peer not in self.exits:
             self.unanswered.add((rank, peer))
 
     def sender(self, view: ConnView) -> int:
         """The job's rank that sends on a connection."""
-        return self.comms[view.record.comm].seats[view.record.rank]
+        return self.comms[view.record.comm].ranks[view.record.rank]
 
     def receiver(self, view: ConnView) -> int:
         """The job's rank that receives on a connection."""
-        return self.comms[view.record.comm].seats[view.record.peer]
+        return self.comms[view.record.comm].ranks[view.record.peer]
 
     def nics(self, rank: int) -> tuple[str, ...]:
         """The NICs that a rank uses in any of its communicators."""
         found: dict[str, None] = {}
         for comm in self.comms.values():
-            own = (member for member in comm.record.members if comm.seats[member.rank] == rank)
+            own = (member for member in comm.record.members if comm.ranks[member.rank] == rank)
             found.update((nic, None) for member in own for nic in member.nics)
         return tuple(found)
 
@@ -142,17 +142,17 @@ class JobView:
         for comm in self.comms.values():
             for member in comm.record.members:
                 for nic in member.nics:
-                    found.setdefault(nic, set()).add(comm.seats[member.rank])
+                    found.setdefault(nic, set()).add(comm.ranks[member.rank])
         return found
 
     def links(self) -> dict[Cell, tuple[str, ...]]:
         """The links that connections cross, as far as their ways are known; the same object until there is news."""
-        news = self.ways.learnt, self.conns.moves
+        news = self.paths.learnt, self.conns.moves
         if news != self._links_of:
-            cells = self.conns.table.used("cell").tolist() if self.ways else ()
+            cells = self.conns.table.used("cell").tolist() if self.paths else ()
             ways = ((cell, (cell[0], cell[1], int(cell[2]))) for cell in cells if cell)
-            self._links_of, self._links = news, {cell: self.ways.get(way, ()) for cell, way in ways}
-            self._wayless = [cell for cell, hops in self._links.items() if not hops]
+            self._links_of, self._links = news, {cell: self.paths.get(way, ()) for cell, way in ways}
+            self._unrouted = [cell for cell, hops in self._links.items() if not hops]
         return self._links
 
     def suspect_links(self, bad: Iterable[Cell]) -> Links:
@@ -162,21 +162,21 @@ class JobView:
         the links of its NICs.
         """
         links = self.links()
-        suspects = [cell for cell in bad if not links.get(cell)] if self.ways else []
-        if not suspects and not self._wayless:
+        suspects = [cell for cell in bad if not links.get(cell)] if self.paths else []
+        if not suspects and not self._unrouted:
             return links
-        return {**links, **self._access_links(self._wayless), **self.crossable(suspects)}
+        return {**links, **self._access_links(self._unrouted), **self.crossable(suspects)}
 
     def _access_links(self, cells: Iterable[Cell]) -> dict[Cell, tuple[str, ...]]:
         """The first and the last link of every way that these cells may take, as far as any way of their NICs tells."""
-        first = {way[0]: hops[:1] for way, hops in self.ways.items()}
-        last = {way[1]: hops[-1:] for way, hops in self.ways.items()}
+        first = {way[0]: hops[:1] for way, hops in self.paths.items()}
+        last = {way[1]: hops[-1:] for way, hops in self.paths.items()}
         return {cell: (*first.get(cell[0], ()), *last.get(cell[1], ())) for cell in cells}
 
-    def returning(self, cell: Cell) -> frozenset[str]:
+    def return_links(self, cell: Cell) -> frozenset[str]:
         """The links that acknowledgements of a cell may take, as far as ways back are known."""
         back = (cell[1], cell[0])
-        return frozenset(hop for way, hops in self.ways.items() if way[:2] == back for hop in hops)
+        return frozenset(hop for way, hops in self.paths.items() if way[:2] == back for hop in hops)
 
     def crossable(self, cells: Iterable[Cell]) -> dict[Cell, tuple[str, ...]]:
         """The links of each of these cells' ways; where that one is not known, those of any between the same ends.
@@ -184,12 +184,12 @@ class JobView:
         Pairs of NICs that have links in common beyond their own are between the same ends, and may be better known.
         """
         every: dict[Cell, set[tuple[str, ...]]] = {}
-        for (source, destination, _), hops in self.ways.items():
+        for (source, destination, _), hops in self.paths.items():
             every.setdefault((source, destination), set()).add(hops)
         between = {pair: {hops[1:-1] for hops in found} for pair, found in every.items()}
         crossed: dict[Cell, tuple[str, ...]] = {}
         for cell in cells:
-            own = self.ways.get((cell[0], cell[1], int(cell[2]))) if len(cell) > 2 else None
+            own = self.paths.get((cell[0], cell[1], int(cell[2]))) if len(cell) > 2 else None
             known = every.get(cell[:2], set())
             inner = {hops[1:-1] for hops in known}
             alike = [hops for found in between.values() if not inner.isdisjoint(found) for hops in found]
@@ -197,6 +197,6 @@ class JobView:
         return crossed
 
 
-def _dead(rank: RankRecord) -> bool:
+def _failed(rank: RankRecord) -> bool:
     """A process that is gone and did not end well; a clean exit is a fault only if somebody still waits for it."""
     return rank.state == "killed" or (rank.state == "exited" and rank.exit_code != 0)

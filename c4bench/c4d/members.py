@@ -23,7 +23,7 @@ class Members:
     `acts` has a row for each (communicator, host), `ranks` one for each rank of the job. Times are the hosts' own.
     """
 
-    def __init__(self, seats: RankMapping) -> None:
+    def __init__(self, mapping: RankMapping) -> None:
         self.table = Table(comm=0, place=0, host=0, acts=0)
         self.acts = Table(comm=0, host=0, moved_s=_NEVER)
         self.ranks = Table(number=0, moved_s=_NEVER, acted_s=_NEVER, event_s=float("nan"))
@@ -31,17 +31,17 @@ class Members:
         self._host_names: list[str] = []
         self._numbers = Index()
         self._comms = Table(first=0, size=0)
-        self._seats = seats
-        self._seatings: list[dict[int, int]] = []
+        self._mapping = mapping
+        self._ranks_of_comms: list[dict[int, int]] = []
         self._rank_rows = Index()
-        self._of_rank: Ints = np.empty(0, np.int64)
-        self._seated = -1
+        self._rank_rows_of_members: Ints = np.empty(0, np.int64)
+        self._mapped_at = -1
 
-    def introduce(self, record: CommRecord, seating: dict[int, int]) -> tuple[int, int]:
+    def add_comm(self, record: CommRecord, ranks: dict[int, int]) -> tuple[int, int]:
         """A communicator, whose members' ranks `seating` follows: its number, and the row of its first member."""
         number = self._numbers[record.comm] = self._comms.add()
-        self._seatings.append(seating)
-        self._seated = -1
+        self._ranks_of_comms.append(ranks)
+        self._mapped_at = -1
         first = self.table.add(len(record.members))
         self._comms["first"][number], self._comms["size"][number] = first, len(record.members)
         acts: dict[int, int] = {}
@@ -80,23 +80,23 @@ class Members:
         """The host that a member is on."""
         return self._host_names[int(self.table["host"][row])]
 
-    def here(self, rows: Ints, batch: Batch, windows: Ints) -> Bools:
+    def on_host(self, rows: Ints, batch: Batch, windows: Ints) -> Bools:
         """Whether members are on the hosts that wrote these windows."""
         writers = self._hosts.rows(batch.hosts, len(batch.hosts))[windows]
         here: Bools = self.table["host"][rows] == writers
         return here
 
-    def of_rank(self) -> Ints:
+    def rank_rows(self) -> Ints:
         """Each member's row in `ranks`, as they are seated now."""
-        if self._seated != self._seats.changes:
-            ranks = [rank for seating in self._seatings for _, rank in sorted(seating.items())]
-            self._of_rank = np.asarray([self._rank_row(rank) for rank in ranks], np.int64)
-            self._seated = self._seats.changes
-        return self._of_rank
+        if self._mapped_at != self._mapping.changes:
+            ranks = [rank for seating in self._ranks_of_comms for _, rank in sorted(seating.items())]
+            self._rank_rows_of_members = np.asarray([self._rank_row(rank) for rank in ranks], np.int64)
+            self._mapped_at = self._mapping.changes
+        return self._rank_rows_of_members
 
     def rank_of(self, rows: Ints) -> Ints:
         """The ranks in the job that members are."""
-        found: Ints = self.ranks["number"][self.of_rank()[rows]]
+        found: Ints = self.ranks["number"][self.rank_rows()[rows]]
         return found
 
     def _rank_row(self, rank: int) -> int:
@@ -117,14 +117,14 @@ class Members:
         found = float(self.ranks[name][self._rank_rows[rank]]) if rank in self._rank_rows else _NEVER
         return found if found > _NEVER else default_s
 
-    def note(self, rows: Ints, acted_s: Floats, ends_s: Floats) -> None:
+    def note_progress(self, rows: Ints, acted_s: Floats, ends_s: Floats) -> None:
         """That members acted at these times, as windows say that ended at `ends_s`."""
-        self.ranks["moved_s"][self.of_rank()[rows]] = ends_s
+        self.ranks["moved_s"][self.rank_rows()[rows]] = ends_s
         self.note_acts(rows, acted_s)
 
     def note_acts(self, rows: Ints, acted_s: Floats) -> None:
         """The same where it may have been known before."""
-        np.maximum.at(self.ranks["acted_s"], self.of_rank()[rows], acted_s)
+        np.maximum.at(self.ranks["acted_s"], self.rank_rows()[rows], acted_s)
         np.maximum.at(self.acts["moved_s"], self.table["acts"][rows], acted_s)
 
     def progress_s(self, clocks: HostClocks) -> Floats:

@@ -24,11 +24,11 @@ def _different(job: JobView, graph: WaitForGraph, since_s: float) -> Finding | N
     for comm, seq in sorted({(op.comm, op.seq) for op in graph.pending.values()}):
         view = job.comms[comm]
         sides: dict[tuple[str, str, int], list[OpRecord]] = {}
-        for op in view.at(seq).values():
+        for op in view.records_of(seq).values():
             sides.setdefault((op.kind, op.dtype, op.size_bytes), []).append(op)
         if len(sides) > 1:
             called = sorted(sides.values(), key=len)
-            operations = [side(ops[0], (view.seats[op.rank] for op in ops)) for ops in called]
+            operations = [side(ops[0], (view.ranks[op.rank] for op in ops)) for ops in called]
             return _verdict(job, _cause([ops[0] for ops in called]), operations, since_s)
     return None
 
@@ -43,7 +43,7 @@ def _cause(ops: list[OpRecord]) -> Cause:
 
 def _reordered(job: JobView, graph: WaitForGraph, since_s: float) -> Finding | None:
     """Ranks that have each entered first what the next has not yet entered: no timing could untie that."""
-    ranks = graph.circle()
+    ranks = graph.cycle()
     if not ranks:
         return None
     operations = [side(graph.pending[rank], (rank,)) for rank in ranks]

@@ -14,7 +14,7 @@ from c4bench.model.fabric import MissingLink
 # Connections are moved before their next operation, and share links from then on.
 _MOVED_SPANS = 2
 # Into a switch between others there lead two links, or more.
-_WAYS_IN = 2
+_LINKS_INTO_SWITCH = 2
 # Transfers that share links with others become no slower than this.
 BEYOND_SHARING = math.log(PEER_RATIO)
 
@@ -34,10 +34,10 @@ class MissingLinkDetector:
         self._between: set[str] = set()
         self._ends: set[str] = set()
         self._links: Links = {}
-        self._said: list[MissingLink] = []
+        self._reported: list[MissingLink] = []
         self._named_s: dict[str, float] = {}
 
-    def follow(self, missing: Collection[MissingLink], links: Links) -> None:
+    def update(self, missing: Collection[MissingLink], links: Links) -> None:
         """What is missing now, and the `links` of the ways that the job uses, another object where they are others."""
         self._missing = missing
         names = {one.name for one in missing}
@@ -47,37 +47,37 @@ class MissingLinkDetector:
             self._ends = {hop for way in known for hop in (way[0], way[-1])}
         self._used = self._between | (self._used & names)
         self._own = self._ends | (self._own & names)
-        self._said = [one for one in self._said if one.name in names]
+        self._reported = [one for one in self._reported if one.name in names]
 
-    def named(self, components: Iterable[Component], now_s: float) -> None:
+    def note_named(self, components: Iterable[Component], now_s: float) -> None:
         """These are findings of the job already, for whatever reason."""
         self._named_s |= {one.name: now_s for one in components if one.kind == "link"}
 
-    def lacked(self, wanting: Mapping[Blame, list[MissingLink]], onset_s: float) -> list[Finding]:
+    def explaining(self, wanting: Mapping[Blame, list[MissingLink]], onset_s: float) -> list[Finding]:
         """On what is missing where something is slower for want of it, since `onset_s`."""
-        times = Counter(one for found in wanting.values() for one in found if self._news(one))
-        return self._say([one for one, _ in times.most_common()], wanting, onset_s)
+        times = Counter(one for found in wanting.values() for one in found if self._is_new(one))
+        return self._report([one for one, _ in times.most_common()], wanting, onset_s)
 
     def lasting(self, now_s: float, flap_s: float) -> list[Finding]:
         """On what the job's ways led over and has been missing for longer than `flap_s`."""
         gone = (one for one in self._missing if one.name in self._used and now_s - one.missed_s > flap_s)
-        lost = [one for one in gone if self._news(one)]
-        return self._say(lost, (), min((one.heard_s for one in lost), default=now_s))
+        lost = [one for one in gone if self._is_new(one)]
+        return self._report(lost, (), min((one.heard_s for one in lost), default=now_s))
 
-    def _news(self, one: MissingLink) -> bool:
+    def _is_new(self, one: MissingLink) -> bool:
         """Whether neither it nor what went with it has been said, or named since it was last heard.
 
         Nobody goes round a NIC's own links: what went with them is the NIC, its host or its leaf, and shows by itself.
         """
         named = (other for other in self._missing if self._named_s.get(other.name, -math.inf) >= other.heard_s)
         own = (other for other in self._missing if other.name in self._own)
-        return not failed_together(one, (*self._said, *named, *own))
+        return not failed_together(one, (*self._reported, *named, *own))
 
-    def _say(self, lost: Sequence[MissingLink], slower: Collection[Blame], onset_s: float) -> list[Finding]:
+    def _report(self, lost: Sequence[MissingLink], slower: Collection[Blame], onset_s: float) -> list[Finding]:
         if not lost:
             return []
         together = [one for one in self._missing if failed_together(one, lost)]
-        self._said += together
+        self._reported += together
         return [missing_links_finding(together, lost, slower, onset_s)]
 
 
@@ -103,7 +103,7 @@ def failed_together(one: MissingLink, others: Iterable[MissingLink]) -> bool:
 
 
 def missing_links_finding(
-    together: Sequence[MissingLink], lacked: Sequence[MissingLink], slower: Collection[Blame], onset_s: float
+    together: Sequence[MissingLink], lost: Sequence[MissingLink], slower: Collection[Blame], onset_s: float
 ) -> Finding:
     """The finding on links that were missed `together`, of which a job `lacked` some, and may be `slower` for that.
 
@@ -112,10 +112,10 @@ def missing_links_finding(
     died has all of its links missed, and so has one that two others were joined by, whose link to either has.
     """
     silent = [one for one in together if one.silent]
-    first, *others = silent or lacked
-    through = dict.fromkeys(name for one in lacked for name in one.through)
+    first, *others = silent or lost
+    through = dict.fromkeys(name for one in lost for name in one.through)
     links = [] if silent else [Component("link", name) for name in (*(one.name for one in others), *through)]
-    suspects = [*links, *_dead(together, silent)]
+    suspects = [*links, *_dead_switches(together, silent)]
     component = Component("link", first.name)
     names = " and ".join(str(blame.component) for blame in slower)
     cost = f"{names} is slower since" if slower else "nothing is known to be slower for that"
@@ -135,14 +135,14 @@ def missing_links_finding(
     )
 
 
-def _dead(together: Sequence[MissingLink], silent: Collection[MissingLink]) -> list[Component]:
+def _dead_switches(together: Sequence[MissingLink], silent: Collection[MissingLink]) -> list[Component]:
     """The switches for want of which all these links may be missed, by the least of their addresses.
 
     Nothing leads on from one; and no link is silent beyond it, as it would have answered before that.
     """
     names = {one.name for one in together}
     leading = [one for one in together if one.onward and names.issuperset(one.onward)]
-    if len(leading) < _WAYS_IN or not all(one in leading for one in silent):
+    if len(leading) < _LINKS_INTO_SWITCH or not all(one in leading for one in silent):
         return []
     before: dict[str, set[str]] = {}
     for one in leading:

@@ -51,9 +51,9 @@ class NetworkSlownessDetector:
         self._view = view
         self._clocks = clocks
         self._fabric = fabric
-        self._ways = CellIndex()
-        self._matrix = DelayMatrix(self._ways)
-        self._baseline = DelayBaseline(self._ways)
+        self._index = CellIndex()
+        self._matrix = DelayMatrix(self._index)
+        self._baseline = DelayBaseline(self._index)
         self._newest: Floats = np.empty(0)
         self._evidence: Evidence[Cell] = Evidence(self._baseline.cell_chance)
         self._sides: Evidence[MatrixSlice] = Evidence(self._baseline.side_chance)
@@ -65,11 +65,11 @@ class NetworkSlownessDetector:
         self._unsure: deque[CellValues] = deque()
         self._losses = PacketLossDetector()
         self._answers = AckLossDetector(self._baseline.cell_chance)
-        self._busy = NicUtilisation(self._ways)
+        self._busy = NicUtilisation(self._index)
         self._explained = BenignExplanations(view, fabric)
         self._missing = MissingLinkDetector()
 
-    def follow(self, now_s: float) -> None:
+    def ingest_delays(self, now_s: float) -> None:
         """Take in the newest one-way delays, whether or not they will be needed."""
         self._oneway.add(self._view.conns.records(), self._view.arrivals.records(), now_s)
 
@@ -77,19 +77,19 @@ class NetworkSlownessDetector:
     def cells(self) -> dict[Cell, float]:
         """The newest delay matrix, seconds per byte."""
         rows = np.flatnonzero(~np.isnan(self._newest))
-        return dict(CellValues(self._ways, rows, self._newest[rows]))
+        return dict(CellValues(self._index, rows, self._newest[rows]))
 
-    def swept(self, swept: ProbeSweep) -> list[Finding]:
+    def ingest_sweep(self, swept: ProbeSweep) -> list[Finding]:
         """New verdicts on NICs after all have been probed; those that are named already are left out of it."""
         verdicts = slow_nics(swept, self._naming.nics)
-        fresh = self._naming.swept(verdict.component for verdict in verdicts)
+        fresh = self._naming.new_in_sweep(verdict.component for verdict in verdicts)
         return [verdict for verdict in verdicts if verdict.component in fresh]
 
-    def named(self, components: Iterable[Component], now_s: float) -> None:
+    def note_named(self, components: Iterable[Component], now_s: float) -> None:
         """These have been found, by whichever judgement of the job: links among them are not said to be missing."""
-        self._missing.named(components, now_s)
+        self._missing.note_named(components, now_s)
 
-    def judge(
+    def evaluate(
         self, now_s: float, span_s: float, *, disturbed: bool, uneven: bool = False
     ) -> list[tuple[Finding, float]]:
         """New verdicts with the time of their alarm, once every `span_s`.
@@ -105,14 +105,14 @@ class NetworkSlownessDetector:
             return []
         opened_s, self._opened_s = self._opened_s, now_s
         self._lasted_s = now_s - opened_s
-        cells, rerouted, came = self._matrix.close()
+        cells, rerouted, came = self._matrix.close_span()
         links = self._view.links()
-        self._explained.follow(opened_s, now_s, rerouted, came, links)
+        self._explained.add_span(opened_s, now_s, rerouted, came, links)
         missing = self._lasting(now_s, links)
         self._spans += bool(cells)
         if not cells or disturbed or self._spans <= WARM_UP_SPANS:
             return missing
-        self._newest = np.concatenate([self._newest, np.full(len(self._ways.cells) - len(self._newest), np.nan)])
+        self._newest = np.concatenate([self._newest, np.full(len(self._index.cells) - len(self._newest), np.nan)])
         self._newest[cells.rows] = cells.figures
         departures = self._baseline.departures(cells)
         counts = nic_loss_counts(self._view, self._clocks, opened_s)
@@ -137,7 +137,7 @@ class NetworkSlownessDetector:
         if not self._baseline.settled():
             # Few spans make no floor: who is beyond that from the first on would be so for good.
             departures = departures.pick(np.zeros(len(departures), np.bool_))
-        strange = self._baseline.strange(fresh)
+        strange = self._baseline.without_history(fresh)
         # Of the many that neither depart nor did, nothing is to be remembered.
         telling = (departures.figures > SLIGHT) | departures.among(self._evidence.departing())
         self._evidence.add(departures.pick(telling), strange, opened_s)
@@ -150,7 +150,7 @@ class NetworkSlownessDetector:
         blames = localise(self._excess(leaning), links=self._view.suspect_links(leaning)) if leaning else []
         blames, wanting = self._unexplained(blames, weights, links)
         onset_s = min((_onset_s(weights, blame) for blame in wanting), default=now_s)
-        missing = [(verdict, now_s) for verdict in self._missing.lacked(wanting, onset_s)]
+        missing = [(verdict, now_s) for verdict in self._missing.explaining(wanting, onset_s)]
         blames = [blame for blame in self._together(blames, weights, links) if self._founded(blame, weights)]
         blames = [blame for blame in blames if not _with_mates(blame, leaning)]
         blames = [blame for blame in blames if concerned.isdisjoint(blame.cells)]
@@ -167,32 +167,32 @@ class NetworkSlownessDetector:
         """The order of transfers is another, so that what cells have shown in even spans is none of their past."""
         self._evidence.clear()
         self._sides.clear()
-        return self._naming.name(self._busy.judge_uneven(fresh, opened_s, links), fresh, now_s)
+        return self._naming.name(self._busy.evaluate_uneven(fresh, opened_s, links), fresh, now_s)
 
     def _waiting(self, measured: CellValues) -> dict[Cell, float]:
         """How far cells depart at least of which nothing was measured, by transfers that have not ended."""
         least = in_flight_costs(self._view, self._clocks, self._matrix.message_bytes())
         waiting = {cell: cost for cell, cost in least.items() if cell not in measured}
-        departures = self._baseline.departures(self._ways.measured({**measured, **waiting}))
+        departures = self._baseline.departures(self._index.values_of({**measured, **waiting}))
         return {cell: value for cell, value in departures.items() if cell in waiting}
 
     def _busy_nics(self, fresh: CellValues, opened_s: float, links: Links, blames: Iterable[Blame]) -> list[Case]:
         """The NICs that are busy longer by what crosses no slow link, but for those another job has just come upon."""
         slow = self._naming.links | {blame.component.name for blame in blames if blame.component.kind == "link"}
         if slow:
-            fresh = fresh.pick(~fresh.among(self._explained.held_up(fresh, slow, links)))
-        found = self._busy.judge(fresh, opened_s, links)
-        if any(self._explained.met_others(one.blame, one.onset_s, links) for one in found):
+            fresh = fresh.pick(~fresh.among(self._explained.blocked_cells(fresh, slow, links)))
+        found = self._busy.evaluate(fresh, opened_s, links)
+        if any(self._explained.met_other_job(one.blame, one.onset_s, links) for one in found):
             self._busy.forget()
             return []
         return [one for one in found if self._losses.concerned().isdisjoint(one.blame.cells)]
 
     def _lost(self, now_s: float) -> list[tuple[Finding, float]]:
         """Verdicts on what loses packets, each once until it heals."""
-        found = self._losses.found(self._matrix.current(), self._view.suspect_links) or self._answers.found(
-            self._view.returning
+        found = self._losses.find(self._matrix.current(), self._view.suspect_links) or self._answers.find(
+            self._view.return_links
         )
-        fresh = self._naming.fresh(loss.blame.component for loss in found)
+        fresh = self._naming.note_new(loss.blame.component for loss in found)
         return [(loss_finding(loss), now_s) for loss in found if loss.blame.component in fresh]
 
     def _departing_sides(self, departures: Mapping[Cell, float], links: Links) -> dict[MatrixSlice, float]:
@@ -233,8 +233,8 @@ class NetworkSlownessDetector:
         """
         lasting = [blame for blame in blames if _spans(weights, blame) >= ALARM_SPANS]
         onsets_s = {blame: _onset_s(weights, blame) for blame in lasting}
-        lacked = {blame: self._explained.lacked(blame, onset_s) for blame, onset_s in onsets_s.items()}
-        explained = [one for one in lasting if lacked[one] or self._explained.met(one, onsets_s[one], links)]
+        lacked = {blame: self._explained.missing_links(blame, onset_s) for blame, onset_s in onsets_s.items()}
+        explained = [one for one in lasting if lacked[one] or self._explained.met_traffic(one, onsets_s[one], links)]
         anew = {cell for blame in explained for cell in blame.cells}
         for cell in anew:
             self._baseline.forget(cell)
@@ -245,7 +245,7 @@ class NetworkSlownessDetector:
 
     def _lasting(self, now_s: float, links: Links) -> list[tuple[Finding, float]]:
         """Verdicts on links that the job's ways led over, and that are missing for longer than what is benign."""
-        self._missing.follow(self._fabric.missing, links)
+        self._missing.update(self._fabric.missing, links)
         return [(verdict, now_s) for verdict in self._missing.lasting(now_s, benign_stall_s(self._view.period_s()))]
 
     def _together(self, blames: list[Blame], weights: Mapping[Cell, Weight], links: Links) -> list[Blame]:
@@ -263,13 +263,13 @@ class NetworkSlownessDetector:
         ]
         if len(points) < _RIVALS:
             return [blame for blame in blames if blame in others or blame in points]
-        common = shared_links(points, links, self._view.returning) if self._at_once(points, weights) else None
+        common = shared_links(points, links, self._view.return_links) if self._at_once(points, weights) else None
         return others + ([common] if common else [])
 
     def _held_up(self, point: Blame, other: Blame, weights: Mapping[Cell, Weight]) -> bool:
         """Whether a point's acknowledgements may cross a link that is, or may be, to blame since the same moment."""
         hops = {one.name for one in (other.component, *other.alternatives) if one.kind == "link"}
-        back = frozenset[str]().union(*map(self._view.returning, point.cells)) if hops else hops
+        back = frozenset[str]().union(*map(self._view.return_links, point.cells)) if hops else hops
         return not hops.isdisjoint(back) and self._at_once((point, other), weights)
 
     def _at_once(self, blames: Iterable[Blame], weights: Mapping[Cell, Weight]) -> bool:

@@ -44,7 +44,7 @@ class NicView:
         self.grew_s: float | None = None
         self._past: deque[tuple[float, Counts]] = deque(maxlen=_KEPT)
 
-    def take(self, record: NicRecord, end_s: float) -> None:
+    def ingest(self, record: NicRecord, end_s: float) -> None:
         """Its word at the end of a window."""
         if record.state not in ("", _UP) and self.state in ("", _UP):
             self.fell_s, self.fell_to = end_s, record.state

@@ -58,8 +58,8 @@ class NicUtilisation:
     Costs are logs of seconds per byte, of shape (2, NICs): sending and receiving; nan for sides of few cells.
     """
 
-    def __init__(self, ways: CellIndex) -> None:
-        self._ways = ways
+    def __init__(self, index: CellIndex) -> None:
+        self._index = index
         self._learnt: list[Floats] = []
         self._usual: _Usual | None = None
         self._evidence: Evidence[int] = Evidence(self._chance)
@@ -77,7 +77,7 @@ class NicUtilisation:
         self._evidence.clear()
         self._runs.clear()
 
-    def judge(self, cells: CellValues, opened_s: float, links: Links) -> list[Case]:
+    def evaluate(self, cells: CellValues, opened_s: float, links: Links) -> list[Case]:
         """The NICs that spans show to be slow up to the one opened at `opened_s`, the worst first: chance does not."""
         self._runs.clear()
         slow, left = self._slow(cells)
@@ -94,7 +94,7 @@ class NicUtilisation:
                 found.append(Case(self._blame(one, cells, links), weight.onset_s, least, weight.spans))
         return found
 
-    def judge_uneven(self, cells: CellValues, opened_s: float, links: Links) -> list[Case]:
+    def evaluate_uneven(self, cells: CellValues, opened_s: float, links: Links) -> list[Case]:
         """The same of spans while a rank is late, whose order of transfers stays as it is and proves nothing.
 
         They are busier than any NIC was in even spans.
@@ -131,20 +131,20 @@ class NicUtilisation:
     def _blame(self, slow: _Slow, cells: CellValues, links: Links) -> Blame:
         """The NIC, or its side where the other is as usual; with the links that only this side crosses."""
         side = {(True, False): "tx", (False, True): "rx"}.get(tuple((slow.beyond > 0).tolist()), "")
-        end = dict(zip(("tx", "rx"), self._ways.ends, strict=True)).get(side)
+        end = dict(zip(("tx", "rx"), self._index.ends, strict=True)).get(side)
         which = self._touching(cells, slow.nic) if end is None else end[cells.rows] == slow.nic
         own = tuple(sorted(cells.pick(which)))
         hops = set.intersection(*(set(links.get(cell, ())) for cell in own)) if side else set()
         elsewhere = {hop for cell in cells.pick(~which) for hop in links.get(cell, ())} if hops else set()
         others = tuple(Component("link", hop) for hop in sorted(hops - elsewhere))
-        return Blame(Component("nic", self._ways.nics[slow.nic], side), own, float(slow.beyond.max()), others)
+        return Blame(Component("nic", self._index.nics[slow.nic], side), own, float(slow.beyond.max()), others)
 
     def _chance(self, nic: int, beyond: float, spans: int) -> float:
         return self._known().healthy.chance(nic, beyond, spans)
 
     def _known(self) -> _Usual:
         if self._usual is None:
-            count = len(self._ways.nics)
+            count = len(self._index.nics)
             wide = [np.pad(span, ((0, 0), (0, count - span.shape[1])), constant_values=np.nan) for span in self._learnt]
             costs = np.sort(np.stack(wide), axis=0)  # nan comes last
             spans = (~np.isnan(costs)).sum(axis=0)
@@ -160,8 +160,8 @@ class NicUtilisation:
 
     def _costs(self, cells: CellValues) -> Floats:
         """The log of each side's mean cost, but for its worst cell."""
-        every = self._ways.ends
-        count = len(self._ways.nics)
+        every = self._index.ends
+        count = len(self._index.nics)
         costs = np.full((2, count), np.nan)
         for side, ends in enumerate(every[:, cells.rows]):
             number = np.bincount(ends, minlength=count) - 1
@@ -173,7 +173,7 @@ class NicUtilisation:
         return costs
 
     def _touching(self, cells: CellValues, nic: int) -> Bools:
-        touching: Bools = (self._ways.ends[:, cells.rows] == nic).any(axis=0)
+        touching: Bools = (self._index.ends[:, cells.rows] == nic).any(axis=0)
         return touching
 
 

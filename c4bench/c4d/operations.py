@@ -85,7 +85,7 @@ class Operations:
         self._like = Index()
         self._entries = Table(seq=_NONE, entered_s=0.0)
 
-    def introduce(self, name: str, first: int, size: int) -> None:
+    def add_comm(self, name: str, first: int, size: int) -> None:
         """The next communicator: its members' rows."""
         row = self._comms.add()
         self._comms["first"][row], self._comms["size"][row] = first, size
@@ -98,7 +98,7 @@ class Operations:
         record: OpRecord | None = self._newest["record"][member]
         return record
 
-    def at(self, comm: int, seq: int) -> dict[int, OpRecord]:
+    def records_of(self, comm: int, seq: int) -> dict[int, OpRecord]:
         """The records of an operation of a communicator that not all members have completed, by member."""
         start = self._open[comm].get(seq)
         if start is None:
@@ -116,23 +116,23 @@ class Operations:
         entered = [seq for seq, record in kept.items() if record is not None]
         return kept[min(entered)] if entered else newest
 
-    def take(self, batch: Batch, intake: RecordValidator) -> list[float]:
+    def ingest(self, batch: Batch, validator: RecordValidator) -> list[float]:
         """File what a round of windows says of them: the latest times between two alike."""
         records, windows = batch.ops.records, batch.ops.windows()
         members = self._members.rows(records)
         which = np.flatnonzero(members > UNKNOWN)
-        own = (members >= 0) & self._members.here(members, batch, windows)
-        which = intake.sift("foreign operation", which, own[which], batch.hosts, windows)
+        own = (members >= 0) & self._members.on_host(members, batch, windows)
+        which = validator.filter("foreign operation", which, own[which], batch.hosts, windows)
         numbers = dict(zip(_NUMBERS, columns(records, *_NUMBERS), strict=True))
         ends_s = batch.ends_s(windows)
-        which = intake.sift(
+        which = validator.filter(
             "torn operation", which, operation_times_ordered(numbers, ends_s)[which], batch.hosts, windows
         )
         held, members = objects(records)[which], members[which]
         seq, *times_s = (values[which] for values in numbers.values())
         judged = seq <= self._comms["judged"][self._members.table["comm"][members]]
         kept = self._kept_at(held, members, seq, judged)
-        ranks = self._members.of_rank()[members]
+        ranks = self._members.rank_rows()[members]
         ops = _Ops._make((members, ranks, kept, seq, *times_s, ends_s[which], judged, held))
         order = np.lexsort((ops.seq, ops.entered_s, ops.ranks))
         found = [(turn, self._file(ops.pick(turn))) for turn in rounds(ops.ranks, order)]

@@ -51,9 +51,11 @@ class _Span(msgspec.Struct, frozen=True):
 
     def witnesses(self, rows: Ints) -> tuple[int, int]:
         """How many NICs at either end of these ways have counted something, of how many."""
-        ways = self.departures.ways
+        ways = self.departures.index
         sides = ways.sides(rows)
-        met = [(sides[:, ways.numbers[nic]], self.counts[nic]) for nic in ways.numbers.keys() & self.counts.keys()]
+        met = [
+            (sides[:, ways.nic_numbers[nic]], self.counts[nic]) for nic in ways.nic_numbers.keys() & self.counts.keys()
+        ]
         sent_again = sum(bool(from_it) and count.retransmits > 0 for (from_it, _), count in met)
         early = sum(bool(to_it) and count.out_of_sequence > 0 for (_, to_it), count in met)
         return sent_again + early, int(sides.sum())
@@ -92,7 +94,7 @@ class PacketLossDetector:
         )
         stuck = {cell: waiting[cell] for cell in lossy & waiting.keys()}
         if stuck:
-            departures = departures.ways.measured({**departures, **stuck})
+            departures = departures.index.values_of({**departures, **stuck})
         self._recent.append(_Span(departures, usual, counts, opened_s, lossy, unanswered))
         if len(self._recent) > _RECENT_SPANS:
             counted, nics = (past := self._recent.popleft()).witnesses(past.departures.rows)
@@ -117,14 +119,14 @@ class PacketLossDetector:
         without = sum(was_slow and not had_lost for was_slow, had_lost in zip(slow[first:], lost[first:], strict=True))
         return without > sum(lost)
 
-    def found(self, current: Iterable[Cell], suspect: Callable[[Iterable[Cell]], Links]) -> list[PacketLoss]:
+    def find(self, current: Iterable[Cell], suspect_links: Callable[[Iterable[Cell]], Links]) -> list[PacketLoss]:
         """The components that lose packets, more than by chance; `current` are the cells in use.
 
         `suspect` says which links they cross, given the cells that may have lost some, as `JobView.suspect_links` does.
         A link is found once, and explains whatever crosses it, or may for all that is known, until that loses no more.
         """
         lossy = set().union(*(span.lossy for span in self._recent))
-        links = suspect(lossy)
+        links = suspect_links(lossy)
         self._guilty.intersection_update(hop for cell in lossy for hop in links.get(cell, ()))
         if not lossy:
             return []
@@ -167,7 +169,7 @@ class PacketLossDetector:
     def _chance(self, cells: Collection[Cell]) -> float:
         """The chance that healthy NICs at the ends of these count as often as they did in the recent spans."""
         share = (self._past_counted + 1) / (self._past + 2)
-        heard = [span.witnesses(span.departures.ways.rows(cells)) for span in self._recent]
+        heard = [span.witnesses(span.departures.index.rows(cells)) for span in self._recent]
         counted, total = sum(count for count, _ in heard), sum(nics for _, nics in heard)
         return binomial_tail(counted, total, share)
 
@@ -194,13 +196,13 @@ def stalled_loss_finding(job: JobView, clocks: HostClocks, stuck: Iterable[ConnV
     pairs = {cell[:2]: _lost(cell, counts) for cell in cells}
     known = {pair: most for pair, most in pairs.items() if most or not unanswered_packets(pair, counts)}
     lossy = {pair for pair, most in known.items() if most}
-    whole = [blame for blame in localise(known, links=_of_pairs(cells, links)) if lossy <= set(blame.cells)]
+    whole = [blame for blame in localise(known, links=_links_of_pairs(cells, links)) if lossy <= set(blame.cells)]
     # Where no one component explains all that was counted, only what stands still is sure: others may have been lucky.
     blames = whole or localise({cell_of(view.record): 1.0 for view in stuck}, links=links)
     return [loss_finding(PacketLoss(blame, since_s, early)) for blame in blames]
 
 
-def _of_pairs(cells: Iterable[Cell], links: Links) -> dict[Cell, set[str]]:
+def _links_of_pairs(cells: Iterable[Cell], links: Links) -> dict[Cell, set[str]]:
     """The links that any of the cells between the same two NICs crosses, by these."""
     found: dict[Cell, set[str]] = {}
     for cell in cells:

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 from c4bench.c4d.clocks import HostClocks
 from c4bench.c4d.finding import Finding
 from c4bench.c4d.job_view import JobView
-from c4bench.c4d.known_paths import Ways
+from c4bench.c4d.known_paths import PathLinks
 from c4bench.c4d.nic_counters import OFF, NicView
 from c4bench.c4d.switches import switches
 from c4bench.model.diagnosis import Cause, Component, Syndrome
@@ -34,14 +34,14 @@ def ports_down(job: JobView, clocks: HostClocks) -> dict[str, NicView]:
 def port_findings(job: JobView, clocks: HostClocks, fell: Mapping[str, NicView]) -> list[Finding]:
     """A switch, where all of its ports that the job uses fell; else what each NIC's port ends at."""
     verdicts, single = [], dict(fell)
-    for switch, below in _switches(job.ways, job.users()).items():
+    for switch, below in _switches(job.paths, job.users()).items():
         hosts = {fell[nic].host for nic in below if nic in single}
         if len(hosts) > 1 and below <= single.keys():
             verdicts.append(_verdict(clocks, {nic: single.pop(nic) for nic in sorted(below)}, [switch]))
-    return verdicts + [_verdict(clocks, {nic: view}, _ends(job.ways, nic, view)) for nic, view in single.items()]
+    return verdicts + [_verdict(clocks, {nic: view}, _ends(job.paths, nic, view)) for nic, view in single.items()]
 
 
-def _switches(ways: Ways, nics: Collection[str]) -> dict[Component, frozenset[str]]:
+def _switches(ways: PathLinks, nics: Collection[str]) -> dict[Component, frozenset[str]]:
     """The switches that NICs are cabled to, by the least of the addresses that answered last before them."""
     before: dict[str, set[str]] = {}
     for (_, destination, _), hops in ways.items():
@@ -50,7 +50,7 @@ def _switches(ways: Ways, nics: Collection[str]) -> dict[Component, frozenset[st
     return {Component("switch", min(one.addresses)): one.cabled for one in switches(before)}
 
 
-def _ends(ways: Ways, nic: str, view: NicView) -> list[Component]:
+def _ends(ways: PathLinks, nic: str, view: NicView) -> list[Component]:
     """What a port's word can be about: the NIC that was switched off, or any part of its link."""
     if view.fell_to == OFF:
         return [Component("nic", nic)]

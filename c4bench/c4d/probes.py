@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from c4bench.c4d.job_view import JobView
-from c4bench.c4d.known_paths import Ways
+from c4bench.c4d.known_paths import PathLinks
 from c4bench.model.diagnosis import Component, ProbeFlow
 
 Flow = tuple[str, str, int]  # source NIC, destination NIC, source port; 0 leaves the path to the fabric
@@ -57,11 +57,11 @@ class ProbePaths:
     the source ports by which pairs send: what is said of a pair's path is said of these.
     """
 
-    def __init__(self, ways: Ways | None = None, used: Mapping[Pair, Collection[int]] | None = None) -> None:
-        self._ways = ways or {}
+    def __init__(self, paths: PathLinks | None = None, used: Mapping[Pair, Collection[int]] | None = None) -> None:
+        self._paths = paths or {}
         self._used = used or {}
         self._known: dict[Pair, list[int]] = {}
-        for source, destination, port in self._ways:
+        for source, destination, port in self._paths:
             self._known.setdefault((source, destination), []).append(port)
 
     def flows(self, pair: Pair) -> list[Flow]:
@@ -81,7 +81,7 @@ class ProbePaths:
         found |= {Component("nic", source), Component("nic", destination)}
         if port in self._used.get((source, destination), (port,)):
             found.add(Component("path", f"{source}>{destination}"))
-        found |= {Component(kind, hop) for hop in self._ways.get(flow, ()) for kind in ("link", "switch")}
+        found |= {Component(kind, hop) for hop in self._paths.get(flow, ()) for kind in ("link", "switch")}
         back = {Component("nic", source, "rx"), Component("nic", destination, "tx")}
         return FlowComponents(frozenset(found), frozenset(back))
 
@@ -97,7 +97,7 @@ def deciding_probes(job: JobView, suspects: Collection[Component]) -> tuple[Prob
         used.setdefault((conn.source, conn.destination), set()).add(conn.source_port)
     rates = [8 * conn.size_bytes / conn.shared_s for conn in conns if conn.shared_s > 0]
     nics = {nic for pair in used for nic in pair}
-    return plan_probes(carriers, nics, ProbePaths(job.ways, used), max(rates, default=0.0)).flows
+    return plan_probes(carriers, nics, ProbePaths(job.paths, used), max(rates, default=0.0)).flows
 
 
 def plan_probes(

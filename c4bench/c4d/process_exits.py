@@ -28,7 +28,7 @@ _OWN_NIC = ("LOC_QP_OP_ERR", "WR_FLUSH_ERR", "DEVICE_FATAL")
 
 def first_exit_s(job: JobView, clocks: HostClocks) -> float | None:
     """When the first process was seen dead, on the master's clock; None if none is."""
-    return min((_seen_s(clocks, death) for death in job.deaths.values()), default=None)
+    return min((_seen_s(clocks, death) for death in job.exits.values()), default=None)
 
 
 def exit_findings(job: JobView, clocks: HostClocks, *, known: bool = False) -> list[Finding]:
@@ -41,7 +41,7 @@ def exit_findings(job: JobView, clocks: HostClocks, *, known: bool = False) -> l
     distinct_s = DISTINCT_CADENCES * clocks.cadence_s()
     if first_s is None or _heard_s(job, clocks) < first_s + distinct_s - between_s:
         return []
-    deaths = sorted(job.deaths.values(), key=lambda death: (_seen_s(clocks, death), death.rank))
+    deaths = sorted(job.exits.values(), key=lambda death: (_seen_s(clocks, death), death.rank))
     early = [death for death in deaths if _seen_s(clocks, death) <= first_s + distinct_s + between_s]
     whole = len(early) > 1 and len(early) == len(job.process)
     killed = [death for death in early if death.state == "killed" and death.exit_code not in _ASKED]
@@ -53,7 +53,7 @@ def exit_findings(job: JobView, clocks: HostClocks, *, known: bool = False) -> l
     if fell:
         return port_findings(job, clocks, fell)
     # Windows show when a process was gone, to a cadence; who told of its failure before was not later than others.
-    told = job.told.rank if job.told is not None else None
+    told = job.first_failure.rank if job.first_failure is not None else None
     tied = [d for d in early if d.rank == told or _seen_s(clocks, d) <= first_s + clocks.cadence_s() + between_s]
     return _of_exits(job, clocks, tied, first_s, whole=whole)
 
@@ -71,19 +71,23 @@ def _of_exits(
     if gone:
         return [silent_host_finding(host, clocks, clocks.last_heard_s(host), first_s) for host in sorted(gone)]
     exited = [death for death in tied if death.state == "exited"]
-    if left := _left(job, clocks, graph, exited):
+    if left := _given_up(job, clocks, graph, exited):
         return left
-    if job.told is not None and job.told.status in _OWN_NIC and job.told.rank in {death.rank for death in exited}:
-        return _own_nic(job, job.told, first_s)
+    if (
+        job.first_failure is not None
+        and job.first_failure.status in _OWN_NIC
+        and job.first_failure.rank in {death.rank for death in exited}
+    ):
+        return _own_nic(job, job.first_failure, first_s)
     foremost = _foremost(job, graph, tied)
     if whole and len(foremost) > 1:
         failed = all(death.state == "exited" for death in foremost)
         return [_all_ended(job, tied, first_s)] if failed else []
     confidence = 0.95 if len(tied) == 1 else 0.8 if len(foremost) == 1 else 0.5
-    return [_ended(job, clocks, foremost[0], len(job.deaths), confidence)]
+    return [_ended(job, clocks, foremost[0], len(job.exits), confidence)]
 
 
-def _left(job: JobView, clocks: HostClocks, graph: WaitForGraph, exited: list[ProcessExit]) -> list[Finding]:
+def _given_up(job: JobView, clocks: HostClocks, graph: WaitForGraph, exited: list[ProcessExit]) -> list[Finding]:
     """What stood still, carrying bytes or credit, and was given up."""
     patience_s = DISTINCT_CADENCES * clocks.cadence_s()
     left = unanswered(job)
@@ -129,7 +133,7 @@ def _all_ended(job: JobView, tied: list[ProcessExit], first_s: float) -> Finding
 
 def _foremost(job: JobView, graph: WaitForGraph, tied: list[ProcessExit]) -> list[ProcessExit]:
     """Of deaths that cannot be told apart by time: the one that said so first, else those whom most others wait for."""
-    told = [death for death in tied if job.told is not None and death.rank == job.told.rank]
+    told = [death for death in tied if job.first_failure is not None and death.rank == job.first_failure.rank]
     if told or len(tied) == 1:
         return told or tied
     awaited = {death.rank: graph.waiting_for(death.rank) for death in tied}
@@ -140,8 +144,8 @@ def _foremost(job: JobView, graph: WaitForGraph, tied: list[ProcessExit]) -> lis
 def _ended(job: JobView, clocks: HostClocks, death: ProcessExit, deaths: int, confidence: float) -> Finding:
     how = f"exited with code {death.exit_code}" if death.state == "exited" else death.state
     evidence = [f"process of rank {death.rank} on {death.host} {how}, first of {deaths}"]
-    if job.told is not None and job.told.rank == death.rank:
-        evidence.append(f"it said: {job.told.reason}")
+    if job.first_failure is not None and job.first_failure.rank == death.rank:
+        evidence.append(f"it said: {job.first_failure.reason}")
     return Finding(
         Syndrome.NON_COMMUNICATION_HANG,
         Cause.PROCESS_ENDED,

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from c4bench.model.telemetry import CommRecord, Member
 
 Nics = tuple[str, ...]
-_Seating = dict[int, int]  # member -> rank of the job
+_Ranks = dict[int, int]  # member -> rank of the job
 
 # Communicators that span a job are among the largest.
 _CANDIDATES = 8
@@ -24,7 +24,7 @@ class RankMapping:
 
     def __init__(self) -> None:
         self._records: dict[str, CommRecord] = {}
-        self._seating: dict[str, _Seating] = {}
+        self._ranks: dict[str, _Ranks] = {}
         self._on_host: dict[str, dict[str, list[Member]]] = {}
         self._places: set[tuple[str, Nics]] = set()
         self._processes: dict[str, set[int]] = {}
@@ -32,13 +32,13 @@ class RankMapping:
         self._host_of: dict[int, str] = {}
         self._anchor: CommRecord | None = None
         self._anchored: dict[str, list[Member]] = {}
-        self._strangers: dict[tuple[str, Nics], int] = {}
+        self._placeholders: dict[tuple[str, Nics], int] = {}
         self.changes = 0
 
-    def introduce(self, record: CommRecord) -> _Seating:
+    def add_comm(self, record: CommRecord) -> _Ranks:
         """Seat the members of a communicator; the mapping returned follows later changes."""
         self._records[record.comm] = record
-        seating = self._seating.setdefault(record.comm, {})
+        seating = self._ranks.setdefault(record.comm, {})
         hosts = _by_host(record.members)
         for host, members in hosts.items():
             self._on_host.setdefault(host, {})[record.comm] = members
@@ -48,10 +48,10 @@ class RankMapping:
             self._anchor = None
         if self._anchor is None and self._spans(record):
             self._anchor = record
-        self._seat_all(before, hosts)
+        self._map_hosts(before, hosts)
         return seating
 
-    def process(self, rank: int, host: str) -> None:
+    def add_process(self, rank: int, host: str) -> None:
         """A process of the job was seen on `host`."""
         if self._process_host.get(rank) == host:
             return
@@ -61,20 +61,20 @@ class RankMapping:
         if before is not None and (_other_host(before, rank, host) or len(before.members) < len(self._process_host)):
             largest = sorted(self._records.values(), key=lambda record: -len(record.members))
             self._anchor = next((record for record in largest[:_CANDIDATES] if self._spans(record)), None)
-        self._seat_all(before, (host,))
+        self._map_hosts(before, (host,))
 
     def host(self, rank: int) -> str:
         """The host of a rank; empty for one never seen."""
         return self._process_host.get(rank) or self._host_of.get(rank, "")
 
-    def _seat_all(self, before: CommRecord | None, touched: Iterable[str]) -> None:
+    def _map_hosts(self, before: CommRecord | None, touched: Iterable[str]) -> None:
         """Seat the members on hosts that were touched; on all, if the anchor is another one than before."""
         self.changes += 1
         if self._anchor is not before:
             self._anchored = _by_host(self._anchor.members) if self._anchor else {}
             touched = list(self._on_host)
         for host in touched:
-            self._seat(host)
+            self._map_host(host)
 
     def _spans(self, record: CommRecord) -> bool:
         """Whether a communicator holds the whole job, in the order of its ranks, as far as is known."""
@@ -82,7 +82,7 @@ class RankMapping:
             return False
         return not any(_other_host(record, rank, host) for rank, host in self._process_host.items())
 
-    def _seat(self, host: str) -> None:
+    def _map_host(self, host: str) -> None:
         """Seat the members on one host."""
         ranks_of = self._ranks_by_nics(host)
         for comm, members in self._on_host.get(host, {}).items():
@@ -91,9 +91,9 @@ class RankMapping:
                 place = taken.get(member.nics, 0)
                 taken[member.nics] = place + 1
                 ranks = ranks_of.get(member.nics, ())
-                guess = ranks[place] if place < len(ranks) else self._stranger(host, member.nics)
+                guess = ranks[place] if place < len(ranks) else self._placeholder(host, member.nics)
                 rank = member.seat if member.seat >= 0 else guess
-                self._seating[comm][member.rank] = rank
+                self._ranks[comm][member.rank] = rank
                 self._host_of.setdefault(rank, host)
 
     def _ranks_by_nics(self, host: str) -> dict[Nics, Sequence[int]]:
@@ -110,8 +110,8 @@ class RankMapping:
         # Launchers give NICs out in the order of ranks.
         return {own: (rank,) for own, rank in zip(nics, ranks, strict=True)} if len(nics) == len(ranks) else {}
 
-    def _stranger(self, host: str, nics: Nics) -> int:
-        return self._strangers.setdefault((host, nics), -1 - len(self._strangers))
+    def _placeholder(self, host: str, nics: Nics) -> int:
+        return self._placeholders.setdefault((host, nics), -1 - len(self._placeholders))
 
 
 def _other_host(record: CommRecord, rank: int, host: str) -> bool:

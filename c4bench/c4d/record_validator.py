@@ -60,7 +60,7 @@ class RecordValidator:
         counted = all(count is None or 0 <= count < _MOST for count in counts)
         return self._check("foreign NIC", host, ok=counted and nic.nic.startswith(f"{host}/"))
 
-    def sift(self, reason: str, which: Ints, ok: Bools, hosts: Sequence[str], windows: Ints) -> Ints:
+    def filter(self, reason: str, which: Ints, ok: Bools, hosts: Sequence[str], windows: Ints) -> Ints:
         """Those of the records `which` that may be believed; others are counted by the hosts of their windows."""
         if ok.all():
             return which

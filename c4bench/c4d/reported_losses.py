@@ -17,32 +17,32 @@ class RankReportedLosses:
     def __init__(self, view: JobView, clocks: HostClocks) -> None:
         self._view = view
         self._clocks = clocks
-        self._heard: list[tuple[str, NetworkLoss]] = []
+        self._pending: list[tuple[str, NetworkLoss]] = []
         self._standing: dict[Component, float] = {}
         self._back_s: dict[str, float] = {}
 
-    def hear(self, comm: str, loss: NetworkLoss) -> None:
+    def ingest(self, comm: str, loss: NetworkLoss) -> None:
         """A member of a communicator has lost something."""
-        if comm in self._view.comms and loss.rank in self._view.comms[comm].seats:
-            self._heard.append((comm, loss))
+        if comm in self._view.comms and loss.rank in self._view.comms[comm].ranks:
+            self._pending.append((comm, loss))
 
-    def judge(self, now_s: float) -> list[Diagnosis]:
+    def evaluate(self, now_s: float) -> list[Diagnosis]:
         """What is newly lost; what carries bytes again is forgotten."""
         for one in [one for one, since_s in self._standing.items() if self._carries(one, since_s)]:
             del self._standing[one]
             self._back_s.update(dict.fromkeys(_nics(one), now_s))
         found = []
-        for comm, loss in self._heard:
-            if self._late(comm, loss):
+        for comm, loss in self._pending:
+            if self._is_over(comm, loss):
                 continue
             known = {nic for one in self._standing for nic in _nics(one)}
             if known.isdisjoint(_nics(loss.component)):
-                found.append(self._verdict(comm, loss).stamped(self._view.job, now_s, now_s))
+                found.append(self._finding(comm, loss).stamped(self._view.job, now_s, now_s))
             self._standing.setdefault(loss.component, now_s)
-        self._heard.clear()
+        self._pending.clear()
         return found
 
-    def _late(self, comm: str, loss: NetworkLoss) -> bool:
+    def _is_over(self, comm: str, loss: NetworkLoss) -> bool:
         """Whether it is word of a loss that is over."""
         onset_s = self._onset_s(comm, loss)
         return any(onset_s < self._back_s.get(nic, onset_s) for nic in _nics(loss.component))
@@ -51,7 +51,7 @@ class RankReportedLosses:
         """On the master's clock."""
         return loss.onset_s + self._clocks.offset_s(self._view.comms[comm].hosts[loss.rank])
 
-    def explain(self, component: Component) -> bool:
+    def explains(self, component: Component) -> bool:
         """Whether a NIC or path is slow because its host has lost another."""
         hosts = {_host(nic) for one in self._standing for nic in _nics(one)}
         return any(_host(nic) in hosts for nic in _nics(component))
@@ -65,9 +65,9 @@ class RankReportedLosses:
             if ends <= {view.record.source, view.record.destination}
         )
 
-    def _verdict(self, comm: str, loss: NetworkLoss) -> Finding:
+    def _finding(self, comm: str, loss: NetworkLoss) -> Finding:
         view = self._view.comms[comm]
-        evidence = [f"rank {view.seats[loss.rank]} and those it shares it with go on without it"]
+        evidence = [f"rank {view.ranks[loss.rank]} and those it shares it with go on without it"]
         if loss.alternatives:
             evidence.append("their probes cannot tell it from " + " or ".join(map(str, loss.alternatives)))
         return Finding(

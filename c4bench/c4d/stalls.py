@@ -16,7 +16,7 @@ from c4bench.model.diagnosis import Cause, Component, Syndrome
 
 
 def stalled(
-    job: JobView, clocks: HostClocks, graph: WaitForGraph, since_s: float, beside: Collection[int]
+    job: JobView, clocks: HostClocks, graph: WaitForGraph, since_s: float, excluded: Collection[int]
 ) -> list[ConnView]:
     """Connections of operations that stand still whose bytes nobody takes, but for those `beside` the ranks given.
 
@@ -28,15 +28,13 @@ def stalled(
     return [
         view
         for view in found
-        if job.sender(view) not in beside
-        and job.receiver(view) not in beside
+        if job.sender(view) not in excluded
+        and job.receiver(view) not in excluded
         and (not _delivered(job, view) or unanswered_packets(_cell(view), counts))
     ]
 
 
-def connections_given_up(
-    job: JobView, graph: WaitForGraph, rank: int, end_s: float, patience_s: float
-) -> list[ConnView]:
+def connections_given_up(job: JobView, graph: WaitForGraph, rank: int, end_s: float, still_s: float) -> list[ConnView]:
     """Connections of `rank` that had stood still, carrying bytes, for `patience_s` when it ended (its own clock)."""
     op = graph.pending.get(rank)
     if op is None:
@@ -46,7 +44,7 @@ def connections_given_up(
         for view in job.conns.values()
         if view.record.outstanding > 0
         and job.sender(view) == rank
-        and max(op.entered_s, view.record.last_progress_s) < end_s - patience_s
+        and max(op.entered_s, view.record.last_progress_s) < end_s - still_s
     ]
 
 
@@ -73,7 +71,7 @@ def unanswered_credit(job: JobView, graph: WaitForGraph) -> list[ConnView]:
 
 
 def waiting_for_credit(
-    job: JobView, clocks: HostClocks, graph: WaitForGraph, since_s: float, beside: Collection[int]
+    job: JobView, clocks: HostClocks, graph: WaitForGraph, since_s: float, excluded: Collection[int]
 ) -> list[ConnView]:
     """Connections that wait for credit though their receivers, who await them, granted it, but for those `beside`.
 
@@ -89,7 +87,7 @@ def waiting_for_credit(
         view
         for view in waiting
         if view.record.destination in again
-        and not {job.sender(view), job.receiver(view)}.intersection(beside)
+        and not {job.sender(view), job.receiver(view)}.intersection(excluded)
         and (op := graph.pending.get(job.receiver(view))) is not None
         and op.comm == view.record.comm
         and view.record.rank in op.awaits
@@ -121,24 +119,24 @@ def network_finding(
     arriving = [view for view in stuck if unanswered_packets(_cell(view), counts)]
     dead = {_cell(view): view for view in stuck if view not in arriving}
     came = (view for view in credit if view.record.state != "credit")
-    returned = [view for view in came if unanswered_packets(_back(view), counts)]
+    returned = [view for view in came if unanswered_packets(_return_cell(view), counts)]
     # Where credit came, its acknowledgements are missing, and those come by the connection's own way.
-    granted = {_cell(view) if view in returned else _back(view): view for view in credit}
-    cells = granted | (dead or {_back(view): view for view in arriving})
+    granted = {_cell(view) if view in returned else _return_cell(view): view for view in credit}
+    cells = granted | (dead or {_return_cell(view): view for view in arriving})
     working = _working(job, clocks, stuck, arriving) if dead else set()
     excess = dict.fromkeys(working, 0.0) | dict.fromkeys(cells, 1.0)
     links = job.links() | job.crossable(cells)
-    blames = [_any_way(blame, granted, working, links) for blame in localise(excess, links=links)]
+    blames = [_with_credit_links(blame, granted, working, links) for blame in localise(excess, links=links)]
     shared = [blame for blame in blames if blame.component.kind != "path"] if dead else []
-    well = _well(working, [*map(_cell, arriving), *map(_back, returned)])
+    well = _working_sides(working, [*map(_cell, arriving), *map(_return_cell, returned)])
     # Acknowledgements come back another way, which nobody has planned: what else stands still may miss only those.
     return [
-        _blamed(job, graph, _sure(blame, well), [cells[cell] for cell in blame.cells], since_s)
+        _finding(job, graph, _with_known_side(blame, well), [cells[cell] for cell in blame.cells], since_s)
         for blame in shared or blames
     ]
 
 
-def _any_way(blame: Blame, granted: Collection[Cell], working: Iterable[Cell], links: Links) -> Blame:
+def _with_credit_links(blame: Blame, granted: Collection[Cell], working: Iterable[Cell], links: Links) -> Blame:
     """With the links that all credit to a NIC, or all from it, may have crossed: which it did nobody has planned.
 
     A cable that carries nothing either way leaves credit in vain in both, whose only NIC in common is well.
@@ -160,13 +158,13 @@ def _working(job: JobView, clocks: HostClocks, stuck: Sequence[ConnView], arrivi
     return {_cell(view) for view in moved if view not in arriving}
 
 
-def _well(working: Iterable[Cell], arriving: Iterable[Cell]) -> set[Component]:
+def _working_sides(working: Iterable[Cell], arriving: Iterable[Cell]) -> set[Component]:
     """The sides of NICs that are known to work: of both ends, or one way only."""
     ways = [way for cell in working for way in (cell, cell[1::-1])] + list(arriving)
     return {Component("nic", way[0], "tx") for way in ways} | {Component("nic", way[1], "rx") for way in ways}
 
 
-def _sure(blame: Blame, well: Collection[Component]) -> Blame:
+def _with_known_side(blame: Blame, well: Collection[Component]) -> Blame:
     """A NIC has its side where the other one is known to work: else the whole of it may be dead."""
     whole, *others = (
         component if _other_side(component) in well else Component(component.kind, component.name)
@@ -183,12 +181,12 @@ def _cell(view: ConnView) -> Cell:
     return cell_of(view.record)
 
 
-def _back(view: ConnView) -> Cell:
+def _return_cell(view: ConnView) -> Cell:
     """What comes back over a connection's other end, by any way."""
     return (view.record.destination, view.record.source)
 
 
-def _blamed(job: JobView, graph: WaitForGraph, blame: Blame, own: Sequence[ConnView], since_s: float) -> Finding:
+def _finding(job: JobView, graph: WaitForGraph, blame: Blame, own: Sequence[ConnView], since_s: float) -> Finding:
     outstanding = sum(view.record.outstanding for view in own)
     unknown = sorted({job.sender(view) for view in own if job.sender(view) not in job.process})
     others = (*blame.alternatives, *(rank_component(job.job, rank) for rank in unknown))

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from c4bench.c4d.columns import Bools, Floats, Index, Ints, Table
-from c4bench.c4d.compute_intervals import STRETCH_SHARE, ComputeIntervals, usual_s
+from c4bench.c4d.compute_intervals import INTERVAL_SHARE, ComputeIntervals, usual_s
 from c4bench.c4d.empirical_null import EmpiricalNull, operations_per_iteration
 from c4bench.c4d.intermittent_stragglers import IntermittentStragglers
 from c4bench.c4d.operations import Finished
@@ -55,12 +55,12 @@ class StragglerDetector:
     Every array has a row for each communicator. `wandering` counts the whole job's stragglers that come and go.
     """
 
-    def __init__(self, size: int, wandering: IntermittentStragglers) -> None:
+    def __init__(self, size: int, intermittent: IntermittentStragglers) -> None:
         self._size = size
-        self._wandering = wandering
+        self._intermittent = intermittent
         self._rows = Index()
         self._table = Table(comm=0, seen=0, judged=0, taught=0, usual_of=-1, lawful=LAWFUL_SKEW_SHARE, counted=False)
-        self._stretches = ComputeIntervals(size)
+        self._intervals = ComputeIntervals(size)
         self._gaps_s = np.full((0, _GAPS_KEPT), np.inf)
         self._recent = np.empty((0, MAX_RUN_OPS, size))
         self._entered_s = np.empty((0, MAX_RUN_OPS, size))
@@ -79,7 +79,7 @@ class StragglerDetector:
         """Whether a rank that is not known to be late was very late just now."""
         return bool((self._worst > LAWFUL_SKEW_SHARE).any())
 
-    def judge(self, ops: Finished, period_s: float) -> list[Straggler]:
+    def evaluate(self, ops: Finished, period_s: float) -> list[Straggler]:
         """Members that operations show to be late, each once until it keeps up again."""
         rows, ops, shares = self._shares(ops, period_s)
         if not len(rows):
@@ -91,10 +91,10 @@ class StragglerDetector:
         telling = np.flatnonzero((taught >= MIN_HISTORY_OPS) & (beyond.max(axis=1) > MATERIAL_SHARE)).tolist()
         found = {index: late for index in telling if (late := self._late(int(rows[index]), period_s))}
         passing = np.setdiff1d(np.flatnonzero(taught >= MIN_HISTORY_OPS), list(found))
-        found |= self._come_and_gone(rows, ops, beyond, passing, benign_stall_s(period_s))
+        found |= self._intermittent_late(rows, ops, beyond, passing, benign_stall_s(period_s))
         young = taught < FIRST_HISTORY_OPS
         young[list(found)] = False
-        self._teach(rows[young], shares[young])
+        self._learn(rows[young], shares[young])
         worst = beyond.max(axis=1)
         fresh = []
         for index in sorted(found.keys() | self._late_before(rows)):
@@ -119,7 +119,7 @@ class StragglerDetector:
         return rows
 
     def _make_room(self, rows: int) -> None:
-        self._stretches.make_room(rows)
+        self._intervals.make_room(rows)
         self._gaps_s = _grown(self._gaps_s, rows, np.inf)
         self._recent, self._entered_s = _grown(self._recent, rows), _grown(self._entered_s, rows)
         self._history, self._usual = _grown(self._history, rows), _grown(self._usual, rows)
@@ -136,7 +136,7 @@ class StragglerDetector:
         bears = (seen >= SETTLE_OPS) & (middle_s > _BEARING_SHARE * self._long(rows))
         rows, ops = rows[bears], ops.pick(bears)
         awaited_s = np.sort(ops.duration_s, axis=1)[:, [self._size // 2]] - ops.duration_s
-        told = self._stretches.add(rows, awaited_s, ops.gap_s, ops.entered_s, STRETCH_SHARE * period_s)
+        told = self._intervals.add(rows, awaited_s, ops.gap_s, ops.entered_s, INTERVAL_SHARE * period_s)
         rows, ops = rows[told.rows], ops.pick(told.rows)._replace(gap_s=told.lasted_s)
         self._table["lawful"][rows] = LAWFUL_SKEW_SHARE * np.maximum(1.0, period_s / told.middle_s[:, 0])
         return rows, ops, np.minimum(told.awaited_s, told.longer_s) / told.middle_s
@@ -153,7 +153,7 @@ class StragglerDetector:
         judged = self._table["judged"][rows]
         oldest = judged % MAX_RUN_OPS
         due = (judged >= MAX_RUN_OPS) & (self._table["taught"][rows] >= FIRST_HISTORY_OPS)
-        self._teach(rows[due], self._recent[rows[due], oldest[due]])
+        self._learn(rows[due], self._recent[rows[due], oldest[due]])
         self._recent[rows, oldest], self._entered_s[rows, oldest] = shares, entered_s
         self._table["judged"][rows] = judged + 1
 
@@ -175,7 +175,7 @@ class StragglerDetector:
         skew: Floats = np.clip(self._usual[rows], 0.0, self._table["lawful"][rows, None])
         return skew
 
-    def _teach(self, rows: Ints, shares: Floats) -> None:
+    def _learn(self, rows: Ints, shares: Floats) -> None:
         known = np.isin(rows, list(self._standing)) if self._standing else np.zeros(len(rows), np.bool_)
         rows, shares = rows[~known], shares[~known]
         taught = self._table["taught"][rows]
@@ -210,7 +210,7 @@ class StragglerDetector:
             if run
         ]
 
-    def _come_and_gone(
+    def _intermittent_late(
         self, rows: Ints, ops: Finished, beyond: Floats, passing: Ints, stall_s: float
     ) -> dict[int, list[Straggler]]:
         """Members that are late again and again, though no run of theirs tells; in the order of operations."""
@@ -220,20 +220,22 @@ class StragglerDetector:
         table["counted"][rows[passing]] = True
         begin = 0
         for end in np.flatnonzero(odd).tolist():
-            self._wandering.pass_over(ops.ranks[passing[begin:end]])
+            self._intermittent.skip(ops.ranks[passing[begin:end]])
             begin, index = end + 1, int(passing[end])
             op = ops.pick(passing[end : end + 1])
-            if named := self._wanderers(int(rows[index]), op, beyond[index], late[end], stall_s):
+            if named := self._newly_intermittent(int(rows[index]), op, beyond[index], late[end], stall_s):
                 found[index] = named
-        self._wandering.pass_over(ops.ranks[passing[begin:]])
+        self._intermittent.skip(ops.ranks[passing[begin:]])
         return found
 
-    def _wanderers(self, row: int, op: Finished, beyond: Floats, late: Bools, stall_s: float) -> list[Straggler]:
+    def _newly_intermittent(
+        self, row: int, op: Finished, beyond: Floats, late: Bools, stall_s: float
+    ) -> list[Straggler]:
         standing, ranks = self._standing.get(row, set()), op.ranks[0].tolist()
         came_s, since_s = op.entered_s[0].tolist(), (op.entered_s - op.gap_s)[0].tolist()
         places = {ranks[place]: place for place in np.flatnonzero(late).tolist() if place not in standing}
         spells = {rank: (since_s[place], came_s[place]) for rank, place in places.items()}
-        found = self._wandering.judge(spells, ranks, stall_s)
+        found = self._intermittent.evaluate(spells, ranks, stall_s)
         comm = int(self._table["comm"][row])
         return [
             Straggler(comm, place, float(beyond[place]), count, came_s[place], lasting=False)

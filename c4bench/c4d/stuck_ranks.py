@@ -27,7 +27,7 @@ def ranks_stuck_inside(job: JobView, graph: WaitForGraph, comm: str) -> list[int
     others have left waits for nobody.
     """
     view = job.comms[comm]
-    inside = {member for member, rank in view.seats.items() if _pending_in(graph, rank, comm)}
+    inside = {member for member, rank in view.ranks.items() if _pending_in(graph, rank, comm)}
     edges: dict[int, set[int]] = {member: set() for member in inside}
     refused = set()
     for conn_view in job.conns.values():
@@ -36,7 +36,7 @@ def ranks_stuck_inside(job: JobView, graph: WaitForGraph, comm: str) -> list[int
             edges[conn.rank].add(conn.peer)
             refused.add((conn.rank, conn.peer))
     for member in inside:
-        op = graph.pending[view.seats[member]]
+        op = graph.pending[view.ranks[member]]
         edges[member].update(peer for peer in op.awaits if peer in inside and (peer, member) not in refused)
     awaited = set().union(*edges.values())
     sinks = [member for member in inside if member in awaited and not edges[member]]

@@ -44,7 +44,7 @@ def tournament(hosts: Sequence[str]) -> list[list[tuple[str, str]]]:
     return rounds
 
 
-def sweep(nics: Iterable[Nic]) -> tuple[Step, ...]:
+def plan_sweep(nics: Iterable[Nic]) -> tuple[Step, ...]:
     """Steps in which no NIC is twice; every NIC meets some of its kind on other hosts, each way.
 
     Empty where there are too few of a kind, which is a NIC's number in its host and its plane.
@@ -68,27 +68,27 @@ def _probe(source: Nic, destination: Nic) -> ProbeFlow:
     return ProbeFlow(source.name, destination.name, 0, rate_bps, _STEP_S, crosses)
 
 
-def slow_nics(swept: ProbeSweep, known: Set[str] = frozenset()) -> list[Finding]:
+def slow_nics(sweep: ProbeSweep, known: Set[str] = frozenset()) -> list[Finding]:
     """The NICs, or sides of NICs, whose probes took longer than others', whomever they met; but for those `known`.
 
     Probes that failed tell nothing of slowness. None of them do where hardly half came to what the best quarter did.
     """
-    longer = _longer(swept, known)
-    return [_verdict(component, cells, longer, swept.at_s) for component, cells in _to_blame(longer).items()]
+    longer = _longer(sweep, known)
+    return [_verdict(component, cells, longer, sweep.at_s) for component, cells in _to_blame(longer).items()]
 
 
-def unexplained(swept: ProbeSweep) -> bool:
+def unexplained(sweep: ProbeSweep) -> bool:
     """Whether a probe was slow, and no NIC is to blame for it: something may have begun while others were sent."""
-    longer = _longer(swept)
+    longer = _longer(sweep)
     explained = {cell for cells in _to_blame(longer).values() for cell in cells}
     return not _slow(longer) <= explained
 
 
-def _longer(swept: ProbeSweep, known: Set[str] = frozenset()) -> dict[Cell, float]:
+def _longer(sweep: ProbeSweep, known: Set[str] = frozenset()) -> dict[Cell, float]:
     """How many times as long as usual probes took; empty where that cannot be told."""
     times: dict[Cell, float] = {
         (probe.source, probe.destination): 1 / share
-        for probe, share in zip(swept.probes, swept.shares, strict=True)
+        for probe, share in zip(sweep.probes, sweep.shares, strict=True)
         if share > 0 and known.isdisjoint((probe.source, probe.destination))
     }
     if len(times) < _PARTNERS:

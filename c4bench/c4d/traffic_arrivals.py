@@ -14,25 +14,25 @@ class TrafficArrivals:
 
     def __init__(self) -> None:
         self._arrivals: deque[TrafficArrival] = deque(maxlen=_KEPT)
-        self._news: deque[TrafficArrival] = deque(maxlen=_KEPT)
+        self._unpolled: deque[TrafficArrival] = deque(maxlen=_KEPT)
 
-    def came(self, job: str, opened_s: float, closed_s: float, cells: Collection[Cell], links: Links) -> None:
+    def add(self, job: str, opened_s: float, closed_s: float, cells: Collection[Cell], links: Links) -> None:
         """Cells of a job have begun to carry in a span of its delay matrix."""
         if cells:
             nics = frozenset(nic for cell in cells for nic in cell[:2])
             hops = frozenset(hop for cell in cells for hop in links.get(cell, ()))
             known = all(links.get(cell) for cell in cells)
-            self._news.append(TrafficArrival(job, opened_s, closed_s, nics, hops, known))
-            self.hear(self._news[-1])
+            self._unpolled.append(TrafficArrival(job, opened_s, closed_s, nics, hops, known))
+            self.ingest(self._unpolled[-1])
 
-    def hear(self, arrival: TrafficArrival) -> None:
+    def ingest(self, arrival: TrafficArrival) -> None:
         """Somebody has seen connections of a job begin to carry."""
         self._arrivals.append(arrival)
 
-    def news(self) -> list[TrafficArrival]:
+    def poll(self) -> list[TrafficArrival]:
         """What has come since this was last asked."""
-        news = list(self._news)
-        self._news.clear()
+        news = list(self._unpolled)
+        self._unpolled.clear()
         return news
 
     def explains(self, job: str, cells: Collection[Cell], links: Links, since_s: float, until_s: float) -> bool:

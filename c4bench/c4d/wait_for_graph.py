@@ -49,7 +49,7 @@ class WaitForGraph(msgspec.Struct, frozen=True):
             todo += fresh
         return sum(isinstance(other, int) for other in seen - {node})
 
-    def circle(self) -> list[int]:
+    def cycle(self) -> list[int]:
         """Ranks that wait for one another in a circle, in which nobody is to blame but the order; empty if none do."""
         known: set[int] = set()
         for first in self.pending:
@@ -90,14 +90,14 @@ def first_uncompleted(job: JobView) -> dict[int, OpRecord]:
             op = comm.uncompleted(member)
             if op is None:
                 continue
-            rank = comm.seats[member]
+            rank = comm.ranks[member]
             if rank not in pending or op.entered_s < pending[rank].entered_s:
                 pending[rank] = op
     return pending
 
 
 def _absent(comm: CommView, seq: int) -> frozenset[Node]:
-    return frozenset(comm.seats[member] for member in comm.hosts if (op := comm.latest(member)) is None or op.seq < seq)
+    return frozenset(comm.ranks[member] for member in comm.hosts if (op := comm.latest(member)) is None or op.seq < seq)
 
 
 def _unacknowledged(job: JobView, pending: Mapping[int, OpRecord]) -> dict[str, frozenset[ConnKey]]:

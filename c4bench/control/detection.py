@@ -23,7 +23,7 @@ class _Followed(msgspec.Struct):
     def hear(self, record: Record) -> list[Diagnosis]:
         """Whatever the detector hears is on record, in the same order."""
         self.job.recording.append(record)
-        return self.detector.hear(record)
+        return self.detector.ingest(record)
 
 
 class Detection:
@@ -41,7 +41,7 @@ class Detection:
     def follow(self, job: Job, now_s: float) -> None:
         """Judge this attempt's telemetry from now on."""
         self._followed[job.spec.id] = _Followed(job, Detector(self._fabric, self.dropped))
-        job.recording.extend(self._fabric.told(now_s, {nic.name for nic in job.spec.nics}))
+        job.recording.extend(self._fabric.snapshot(now_s, {nic.name for nic in job.spec.nics}))
 
     def forget(self, attempt: str) -> None:
         """The attempt is over."""
@@ -54,7 +54,7 @@ class Detection:
 
     def learn(self, news: PathsLearnt | LinksMissing) -> None:
         """C4P has learnt something of the fabric, which all share."""
-        self._fabric.hear(news)
+        self._fabric.ingest(news)
         for followed in self._followed.values():
             followed.job.recording.append(news)
 
@@ -66,7 +66,7 @@ class Detection:
     def _judge(self, followed: _Followed, now_s: float) -> list[Diagnosis]:
         """What is seen of a job to come goes on record for all others; their detectors have it from the fabric."""
         found = followed.hear(Evaluated(now_s))
-        for arrival in self._fabric.company.news():
+        for arrival in self._fabric.arrivals.poll():
             for other in self._followed.values():
                 if other is not followed:
                     other.job.recording.append(arrival)

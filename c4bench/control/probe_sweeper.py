@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from c4bench.c4d.sweep import sweep, unexplained
+from c4bench.c4d.sweep import plan_sweep, unexplained
 from c4bench.control import probe_jobs
 from c4bench.control.job_registry import name_of
 from c4bench.errors import UnhealthyError
@@ -47,7 +47,7 @@ class ProbeSweeper:
 
     async def _sweep(self, spec: JobSpec) -> None:
         nics = {nic.name: nic for nic in spec.nics}
-        steps = sweep(spec.nics)
+        steps = plan_sweep(spec.nics)
         probes = tuple(probe for step in steps for probe in step)
         if not probes:
             return

@@ -32,9 +32,9 @@ def soak(seed, iterations):
     detector, found, ended = Detector(), [], set()
     for tick in simulate(job, [fault for faults in drawn for fault in faults], duration_s):
         for window in tick.windows:
-            detector.feed(_stepped(window, steps))
+            detector.ingest_window(_stepped(window, steps))
             ended.update(op.seq for op in window.ops if op.rank == 0 and op.finished_s)
-        found += detector.judge(tick.time_s)
+        found += detector.evaluate(tick.time_s)
     return found, len(ended) // len(OPS)
 
 

@@ -16,8 +16,8 @@ def drive(job, faults=(), duration_s=6.0, detector=None):
     found = []
     for tick in simulate(job, faults, duration_s):
         for window in tick.windows:
-            judge.feed(window)
-        found += judge.judge(tick.time_s)
+            judge.ingest_window(window)
+        found += judge.evaluate(tick.time_s)
     assert judge.dropped == 0
     return found
 
@@ -57,4 +57,4 @@ def file(job, host_end_s, **records):
     for layer, held in records.items():
         for record in held:
             batch.add(window(job.comms[record.comm].hosts[record.rank], 1, host_end_s, **{layer: (record,)}))
-    job.take(batch, RecordValidator())
+    job.ingest(batch, RecordValidator())

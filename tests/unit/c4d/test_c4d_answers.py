@@ -14,7 +14,7 @@ def _found(spans):
     answers = AckLossDetector(lambda _, departure, spans: 10.0 ** (-departure * spans))
     for opened_s, departures in enumerate(spans):
         answers.add({CELL: 0.0, OTHER: 0.0} | departures, departures, float(opened_s))
-    return answers.found(lambda cell: {f"up:{cell[1]}", f"down:{cell[0]}"})
+    return answers.find(lambda cell: {f"up:{cell[1]}", f"down:{cell[0]}"})
 
 
 def test_the_way_back_is_to_blame():

@@ -24,8 +24,8 @@ def test_the_last_to_get_well_is_no_finding():
     detector = Detector()
     for tick in simulate(SimJob(RANKS, OPS, jitter=0.01, seed=28), faults, 5.0):
         for window in tick.windows:
-            detector.feed(window)
-        assert detector.judge(tick.time_s) == []
+            detector.ingest_window(window)
+        assert detector.evaluate(tick.time_s) == []
 
 
 @pytest.mark.nightly

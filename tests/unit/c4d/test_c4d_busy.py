@@ -42,7 +42,7 @@ def test_transfers_that_meet_by_chance_are_no_slow_nic(seed):
     """Five hundred spans of an all-to-all blame nobody."""
     ways, draw = CellIndex(), random.Random(100 + seed)
     nics = _taught(ways, seed)
-    assert [nics.judge(_measured(ways, _even(draw)), float(span), {}) for span in range(500)] == [[]] * 500
+    assert [nics.evaluate(_measured(ways, _even(draw)), float(span), {}) for span in range(500)] == [[]] * 500
 
 
 def test_a_slow_nic_is_known_among_transfers_that_meet():
@@ -51,9 +51,9 @@ def test_a_slow_nic_is_known_among_transfers_that_meet():
     nics = _taught(ways)
     links = {(*pair, "1"): (f"{pair[0]} up", f"{pair[1]} down") for pair in PAIRS}
     for span in range(20):
-        nics.judge(_measured(ways, _even(draw)), float(span), links)
+        nics.evaluate(_measured(ways, _even(draw)), float(span), links)
     for span in range(20, 28):
-        found = nics.judge(_measured(ways, _slow(_even(draw), "h3/0", 3.0, 1.0)), float(span), links)
+        found = nics.evaluate(_measured(ways, _slow(_even(draw), "h3/0", 3.0, 1.0)), float(span), links)
     (case,) = found
     assert (case.blame.component, case.onset_s) == (Component("nic", "h3/0", "tx"), 20.0)
     assert case.blame.alternatives == (Component("link", "h3/0 up"),)
@@ -65,7 +65,7 @@ def test_a_slow_path_is_no_slow_nic():
     ways, draw = CellIndex(), random.Random(4)
     nics = _taught(ways)
     costs = [_even(draw) | {("h1/0", "h2/0"): 50.0} for _ in range(20)]
-    assert [nics.judge(_measured(ways, span), 0.0, {}) for span in costs] == [[]] * 20
+    assert [nics.evaluate(_measured(ways, span), 0.0, {}) for span in costs] == [[]] * 20
 
 
 def test_what_another_job_makes_slow_is_learnt_anew():
@@ -75,10 +75,10 @@ def test_what_another_job_makes_slow_is_learnt_anew():
     nics.forget()
     for _ in range(BASELINE_SETTLED_SPANS):
         slow = _measured(ways, _slow(_even(draw), "h3/0", 3.0, 3.0))
-        assert nics.judge(slow, 0.0, {}) == []
+        assert nics.evaluate(slow, 0.0, {}) == []
         nics.learn(slow)
-    assert nics.judge(slow, 0.0, {}) == []
-    assert nics.judge_uneven(_measured(ways, _slow(_even(draw), "h3/0", 20.0, 20.0)), 0.0, {})
+    assert nics.evaluate(slow, 0.0, {}) == []
+    assert nics.evaluate_uneven(_measured(ways, _slow(_even(draw), "h3/0", 20.0, 20.0)), 0.0, {})
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -86,7 +86,7 @@ def test_another_order_of_transfers_is_no_slow_nic(seed):
     """Transfers that meet for good, as a late rank makes them, blame nobody."""
     ways, draw = CellIndex(), random.Random(seed)
     nics, lasting = _taught(ways), _even(draw)
-    assert [nics.judge_uneven(_measured(ways, lasting), float(span), {}) for span in range(20)] == [[]] * 20
+    assert [nics.evaluate_uneven(_measured(ways, lasting), float(span), {}) for span in range(20)] == [[]] * 20
 
 
 @pytest.mark.parametrize(("sending", "receiving", "side"), [(3.0, 3.0, ""), (4.0, 1.0, "tx"), (1.0, 4.0, "rx")])
@@ -96,7 +96,7 @@ def test_a_slow_nic_is_known_in_another_order(sending, receiving, side):
     nics, lasting = _taught(ways), _even(draw)
     slow = _slow(lasting, "h3/0", sending, receiving)
     for span in range(3):
-        (busy,) = nics.judge_uneven(_measured(ways, slow), 10.0 + span, {})
+        (busy,) = nics.evaluate_uneven(_measured(ways, slow), 10.0 + span, {})
         assert (busy.blame.component, busy.onset_s, busy.spans) == (Component("nic", "h3/0", side), 10.0, span + 1)
 
 
@@ -106,7 +106,7 @@ def test_two_slow_nics_are_both_known():
     nics, costs = _taught(ways), _even(draw)
     for nic, factor in (("h1/0", 20.0), ("h6/0", 3.0)):
         costs = _slow(costs, nic, factor, factor)
-    assert [busy.blame.component.name for busy in nics.judge_uneven(_measured(ways, costs), 0.0, {})] == [
+    assert [busy.blame.component.name for busy in nics.evaluate_uneven(_measured(ways, costs), 0.0, {})] == [
         "h1/0",
         "h6/0",
     ]
@@ -118,9 +118,9 @@ def test_nobody_is_blamed_for_what_all_are():
     costs = _even(draw)
     for nic in NICS[:4]:
         costs = _slow(costs, nic, 3.0, 3.0)
-    assert _taught(ways).judge_uneven(_measured(ways, costs), 0.0, {}) == []
+    assert _taught(ways).evaluate_uneven(_measured(ways, costs), 0.0, {}) == []
     assert (
-        _taught(ways, spans=BASELINE_SETTLED_SPANS - 1).judge_uneven(
+        _taught(ways, spans=BASELINE_SETTLED_SPANS - 1).evaluate_uneven(
             _measured(ways, _slow(costs, "h7/0", 9, 9)), 0.0, {}
         )
         == []
@@ -134,4 +134,4 @@ def test_a_ring_shows_no_nic():
     ring = dict.fromkeys(zip(NICS, NICS[1:] + NICS[:1], strict=True), 1.0)
     for _ in range(2 * BASELINE_SETTLED_SPANS):
         nics.learn(_measured(ways, ring))
-    assert nics.judge_uneven(_measured(ways, _slow(ring, "h3/0", 5.0, 5.0)), 0.0, {}) == []
+    assert nics.evaluate_uneven(_measured(ways, _slow(ring, "h3/0", 5.0, 5.0)), 0.0, {}) == []

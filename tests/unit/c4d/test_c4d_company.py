@@ -22,12 +22,12 @@ def named(fault, *arrivals):
     """What is named of a job beside which these cells of others begin to carry, each with its time."""
     company = TrafficArrivals()
     for at_s, *cells in arrivals:
-        company.came("beside", at_s - 0.1, at_s + 0.1, cells, {})
-    detector, found = Detector(SharedFabric(company=company)), []
+        company.add("beside", at_s - 0.1, at_s + 0.1, cells, {})
+    detector, found = Detector(SharedFabric(arrivals=company)), []
     for tick in simulate(SimJob(8, MIX, seed=1), (fault,), 9.0):
         for window in tick.windows:
-            detector.feed(window)
-        found += detector.judge(tick.time_s)
+            detector.ingest_window(window)
+        found += detector.evaluate(tick.time_s)
     return [str(one.component) for one in found]
 
 
@@ -56,7 +56,7 @@ def test_what_came_at_another_time_explains_nothing():
 def test_jobs_meet_at_nics_and_on_links(theirs, links, met):
     """Jobs whose links are known meet where they share one, or a NIC; of others nobody knows that they do not."""
     company = TrafficArrivals()
-    company.came("beside", 1.0, 1.2, [theirs], links)
+    company.add("beside", 1.0, 1.2, [theirs], links)
     assert company.explains("mine", [MINE], links, 1.1, 1.3) is met
     assert not company.explains("beside", [MINE], links, 1.1, 1.3)
 
@@ -64,14 +64,14 @@ def test_jobs_meet_at_nics_and_on_links(theirs, links, met):
 def test_only_what_has_been_away_comes():
     """A connection that carries in most spans comes once; one that was idle for long comes again."""
     view, matrix, carried = JobView("job"), DelayMatrix(CellIndex()), 0
-    view.introduce(comm(2))
+    view.add_comm(comm(2))
 
     def came(*, carries=True):
         nonlocal carried
         carried += carries
         file(view, 9.0, conns=[conn(0, 1, messages=carried, transfer_s=float(carried))])
         matrix.add(view.conns)
-        return bool(matrix.close().came)
+        return bool(matrix.close_span().arrived)
 
     assert [came() for _ in range(4)] == [False, True, False, False]
     assert not any(came(carries=False) for _ in range(3))

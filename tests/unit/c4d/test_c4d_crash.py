@@ -37,8 +37,8 @@ def found(silent, killed=None):
     for tick in range(1, LAST_TICK):
         for rank in range(RANKS):
             if tick < CRASH_TICK or rank not in silent:
-                detector.feed(window(f"h{rank}", tick, tick / 10, **records(rank, tick, killed)))
-        said += detector.judge(tick / 10)
+                detector.ingest_window(window(f"h{rank}", tick, tick / 10, **records(rank, tick, killed)))
+        said += detector.evaluate(tick / 10)
     return said
 
 
@@ -69,7 +69,7 @@ def unreachable(words, first_to_end=(), again=(), under_way=(), ways=None, statu
         if tick == ENDS_TICK:
             for rank, peer in words:
                 failure = Failure(rank, "no acknowledgement", status, peer)
-                detector.hear(FailureReported(tick / 10, "job", "world", failure))
+                detector.ingest(FailureReported(tick / 10, "job", "world", failure))
         for rank in range(RANKS):
             told = records(rank, tick, None)
             if rank in first_to_end and tick >= ENDS_TICK - ahead:
@@ -82,8 +82,8 @@ def unreachable(words, first_to_end=(), again=(), under_way=(), ways=None, statu
             ]
             counts = (tick, 0, tick) if rank in again else (0, 0, 0)
             nics = [NicRecord(f"h{rank}/0", "linkup", *counts)]
-            detector.feed(window(f"h{rank}", tick, tick / 10, **told, conns=conns, nics=nics))
-        said += detector.judge(tick / 10)
+            detector.ingest_window(window(f"h{rank}", tick, tick / 10, **told, conns=conns, nics=nics))
+        said += detector.evaluate(tick / 10)
     return said
 
 
@@ -145,8 +145,8 @@ def test_once_a_cause_is_known_only_a_signal_is_one_more(killed):
     ledger = TelemetryStore(RecordValidator())
     for tick in range(1, LAST_TICK):
         for rank in range(RANKS):
-            ledger.take(window(f"h{rank}", tick, tick / 10, **records(rank, tick, killed)))
-        ledger.settle()
+            ledger.ingest(window(f"h{rank}", tick, tick / 10, **records(rank, tick, killed)))
+        ledger.flush()
         ledger.clocks.observe(tick / 10)
     job = ledger.jobs["job"]
     assert exit_findings(job, ledger.clocks)

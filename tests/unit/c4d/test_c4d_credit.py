@@ -30,7 +30,7 @@ def standstill(unanswered, again, ways=()):
             sending = {peer: conn(rank, peer, messages=moved, progress_s=moved / 10 - 0.04) for peer in sorted(peers)}
             states = {peer: "credit" if (rank, peer) in unanswered else "data" for peer in peers}
             counts = (max(0, tick - STOP_TICK) if rank in again else 0, 0, 0)
-            detector.feed(
+            detector.ingest_window(
                 window(
                     f"h{rank}",
                     tick,
@@ -45,7 +45,7 @@ def standstill(unanswered, again, ways=()):
                     nics=[NicRecord(f"h{rank}/0", "linkup", *counts)],
                 )
             )
-        said += detector.judge(now_s)
+        said += detector.evaluate(now_s)
     return said
 
 
@@ -92,7 +92,7 @@ def test_links_that_a_way_only_may_cross_are_asked_for_where_it_is_bad():
     """A connection whose way is not known is sure to cross its NICs' own links, and may cross more where it is bad."""
     ways = KnownPaths({("h0/0", "h1/0", 49152): ("a.up", "x", "b.in"), ("h1/0", "h0/0", 1): ("b.up", "y", "a.in")})
     job = JobView("job", ways)
-    job.introduce(comm())
+    job.add_comm(comm())
     file(job, 1.0, conns=[conn(0, 1), conn(1, 0)])
     known, unknown = ("h0/0", "h1/0", "49152"), ("h1/0", "h0/0", "49152")
     sure = {known: ("a.up", "x", "b.in"), unknown: ("b.up", "a.in")}

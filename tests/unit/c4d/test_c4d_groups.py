@@ -66,11 +66,11 @@ def _raise(rank, *, told):
     detector, found = Detector(), []
     for tick in simulate(job, [SimFault(SimFaultKind.RAISED, rank, _ONSET_S)], 4.0):
         for window in tick.windows:
-            detector.feed(window)
+            detector.ingest_window(window)
         if told and tick.time_s >= _ONSET_S:
             failure = Failure(int(places.position[rank]), "out of memory")
-            detector.hear(FailureReported(tick.time_s, "job", places.comms[rank].comm, failure))
-        found += detector.judge(tick.time_s)
+            detector.ingest(FailureReported(tick.time_s, "job", places.comms[rank].comm, failure))
+        found += detector.evaluate(tick.time_s)
     return found
 
 
@@ -108,11 +108,11 @@ def test_nic_that_refuses_work_is_named_and_not_the_rank_that_says_so():
     job, detector, found = _job(2, told=True), Detector(), []
     for tick in simulate(job, [SimFault(SimFaultKind.RAISED, 5, _ONSET_S)], 4.5):
         for window in tick.windows:
-            detector.feed(window)
+            detector.ingest_window(window)
         if tick.time_s > _ONSET_S:
             failure = Failure(1, "sending failed", "LOC_QP_OP_ERR")
-            detector.hear(FailureReported(tick.time_s, job.name, "job.tensor.1", failure))
-        found += detector.judge(tick.time_s)
+            detector.ingest(FailureReported(tick.time_s, job.name, "job.tensor.1", failure))
+        found += detector.evaluate(tick.time_s)
     assert [(one.syndrome, one.component) for one in found] == [
         (Syndrome.COMMUNICATION_HANG, Component("nic", nic_of(job, 5)))
     ]

@@ -38,8 +38,8 @@ class _Job:
             out = conn(rank, (rank + 1) % _RANKS, messages=self.seq * 6, outstanding=stuck, progress_s=self.began_s)
             ranks = [_process(rank, *(state or {}).get(rank, ()))]
             whole = window(f"h{rank}", self.tick, end_s, comms=[comm(_RANKS)], ranks=ranks, ops=ops, conns=[out])
-            self.detector.feed(whole)
-        return self.detector.judge(end_s + self.lag_s)
+            self.detector.ingest_window(whole)
+        return self.detector.evaluate(end_s + self.lag_s)
 
     def _op(self, rank, inside):
         return op(rank, self.seq, self.began_s, 0.0 if inside else self.began_s + 0.02)
@@ -197,8 +197,8 @@ def test_a_silent_host_explains_all_of_its_ranks():
                 ops.append(op(member, seq, entered_s, finished_s, of.comm))
             comms = [of for of, _ in here.values()]
             ranks = [RankRecord("job", rank, host, 100 + rank, "running") for rank in here]
-            detector.feed(window(host, tick, tick / 10, comms=comms, ranks=ranks, ops=ops))
-        said += detector.judge(tick / 10)
+            detector.ingest_window(window(host, tick, tick / 10, comms=comms, ranks=ranks, ops=ops))
+        said += detector.evaluate(tick / 10)
     assert [str(one.component) for one in said] == ["host h2"]
 
 
@@ -242,8 +242,8 @@ def test_what_moves_again_later_than_the_rest_is_no_finding_of_its_own():
                 out = conn(rank, (rank + 1) % _RANKS, messages=6 * seq, outstanding=stuck, progress_s=began_s)
                 conns.append(msgspec.structs.replace(out, comm=name))
             shown = {"comms": [comm(_RANKS), other], "ranks": [_process(rank)], "ops": ops, "conns": conns}
-            detector.feed(window(f"h{rank}", tick, end_s, **shown))
-        said += detector.judge(end_s)
+            detector.ingest_window(window(f"h{rank}", tick, end_s, **shown))
+        said += detector.evaluate(end_s)
     assert _named(said) == [(Syndrome.COMMUNICATION_HANG, "nic h2/0")]
 
 
@@ -269,7 +269,7 @@ def test_master_that_hears_nothing_says_nothing(job):
     """Time without windows is not time without progress."""
     job.next()
     job.step(inside=True)
-    assert job.detector.judge(500.0) == []
+    assert job.detector.evaluate(500.0) == []
 
 
 def test_slowness_is_found_again_after_it_healed():
@@ -308,8 +308,10 @@ def test_closed_communicator_hangs_nobody(job):
         for rank in range(_RANKS):
             other = op(rank, number, end_s - 0.05, end_s - 0.03, name="next")
             comms = [msgspec.structs.replace(comm(_RANKS), comm="next")]
-            job.detector.feed(window(f"h{rank}", job.tick, end_s, comms=comms, ranks=[_process(rank)], ops=[other]))
-        assert job.detector.judge(end_s) == []
+            job.detector.ingest_window(
+                window(f"h{rank}", job.tick, end_s, comms=comms, ranks=[_process(rank)], ops=[other])
+            )
+        assert job.detector.evaluate(end_s) == []
 
 
 def test_what_stands_still_is_said_once_however_much_goes_on_beside_it():
@@ -323,7 +325,7 @@ def test_what_stands_still_is_said_once_however_much_goes_on_beside_it():
             own = op(rank, seq, entered_s, 0.0 if still else entered_s + 0.01)
             beside = [op(rank - 2, tick, now_s - 0.05, now_s - 0.04, "pair")] if rank > 1 else []
             state = "stopped" if still and rank == 1 else "running"
-            detector.feed(
+            detector.ingest_window(
                 window(
                     f"h{rank}",
                     tick,
@@ -333,5 +335,5 @@ def test_what_stands_still_is_said_once_however_much_goes_on_beside_it():
                     ops=[*([] if still and rank == 1 else [own]), *beside],
                 )
             )
-        said += detector.judge(now_s)
+        said += detector.evaluate(now_s)
     assert [found.component.name for found in said] == ["job:1"]

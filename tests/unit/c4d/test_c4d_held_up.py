@@ -32,8 +32,8 @@ def heard(detector, job, faults):
     found = []
     for tick in simulate(job, faults, UNTIL_S):
         for window in tick.windows:
-            detector.feed(window)
-        found += detector.judge(tick.time_s)
+            detector.ingest_window(window)
+        found += detector.evaluate(tick.time_s)
     return found
 
 

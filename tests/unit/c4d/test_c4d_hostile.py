@@ -52,8 +52,8 @@ def test_spoiled_records_make_no_finding(data):
     for number, tick in enumerate(simulate(SimJob(_RANKS, MIX, seed=number_of(ticks)), (), 4.0)):
         for window in tick.windows:
             spoil = window.host == liar and number in ticks
-            detector.feed(data.draw(_attacks(window)) if spoil else window)
-        found += detector.judge(tick.time_s)
+            detector.ingest_window(data.draw(_attacks(window)) if spoil else window)
+        found += detector.evaluate(tick.time_s)
     assert found == []
 
 
@@ -70,8 +70,8 @@ def test_agent_speaks_for_its_own_host_only():
             lies = (RankRecord("job", 2, "h2", 99, "killed", -9), RankRecord("job", 2, "h0", 99, "killed", -9))
             stolen = tuple(msgspec.structs.replace(op, rank=2, finished_s=0.0) for op in window.ops)
             spoken = msgspec.structs.replace(window, ranks=(*window.ranks, lies[0]), ops=window.ops + stolen)
-            detector.feed(spoken if window.host == "h0" else window)
-        found += detector.judge(tick.time_s)
+            detector.ingest_window(spoken if window.host == "h0" else window)
+        found += detector.evaluate(tick.time_s)
     assert found == []
     assert {"foreign process", "foreign operation"} <= detector.dropped_by_reason.keys()
 
@@ -84,8 +84,8 @@ def test_communicator_is_who_it_first_was():
             (record,) = window.comms
             other = msgspec.structs.replace(record, members=record.members[::-1])
             alien = msgspec.structs.replace(record, comm="alien", members=(Member(0, "h9", ("h9/0",)),))
-            detector.feed(msgspec.structs.replace(window, comms=(record, other, alien)))
-        assert detector.judge(tick.time_s) == []
+            detector.ingest_window(msgspec.structs.replace(window, comms=(record, other, alien)))
+        assert detector.evaluate(tick.time_s) == []
     assert detector.dropped_by_reason.keys() == {"torn communicator"}
 
 
@@ -96,8 +96,8 @@ def test_finding_stands_though_a_third_of_the_windows_is_lost():
     for number, tick in enumerate(simulate(job, [fault], 6.0)):
         for index, window in enumerate(tick.windows):
             for _ in range((0, 1, 2)[(number + index) % 3]):
-                detector.feed(window)
-        found += detector.judge(tick.time_s)
+                detector.ingest_window(window)
+        found += detector.evaluate(tick.time_s)
     assert [one.component for one in found] == [Component("rank", "job:5")]
     assert detector.dropped_by_reason.keys() == {"old window"}
 

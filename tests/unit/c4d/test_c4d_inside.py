@@ -14,7 +14,7 @@ from c4bench.model.telemetry import ArrivalRecord, CommRecord, Member
 def _inside(ranks, awaits):
     """A job whose ranks have all entered operation 0 and lack data of `awaits`."""
     job = JobView("job")
-    job.introduce(comm(ranks))
+    job.add_comm(comm(ranks))
     file(job, 2.0, ops=[msgspec.structs.replace(op(rank, 0, 1.0), awaits=awaits[rank]) for rank in range(ranks)])
     return job
 
@@ -59,7 +59,7 @@ def test_reordered_collectives_are_a_circle():
     """Two ranks that enter two communicators in opposite order wait for each other: both operations are told."""
     job = JobView("job")
     for record in (comm(2), _group("data", (0, 1)), _group("tensor", (0, 1))):
-        job.introduce(record)
+        job.add_comm(record)
     file(job, 2.0, ops=[op(0, 0, 1.0, name="data"), op(1, 0, 1.0, name="tensor")])
     found = mismatch_finding(job, wait_graph(job), 1.0)
     assert found.cause == Cause.COLLECTIVE_ORDER_MISMATCH
@@ -69,7 +69,7 @@ def test_reordered_collectives_are_a_circle():
 def test_same_collective_of_another_size_is_told_apart():
     """Sizes and types that differ are named as what they are."""
     job = _inside(2, {0: (), 1: ()})
-    job.introduce(_group("data", (0, 1)))
+    job.add_comm(_group("data", (0, 1)))
     other = msgspec.structs.replace(op(1, 0, 0.5, name="data"), size_bytes=77)
     file(job, 2.0, ops=[op(0, 0, 0.5, name="data"), other])
     found = mismatch_finding(job, wait_graph(job), 1.0)

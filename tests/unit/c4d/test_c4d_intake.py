@@ -42,23 +42,23 @@ def test_torn_times_are_dropped():
 def test_counters_that_run_backwards_are_dropped():
     """A cumulative counter cannot fall: the record is dropped, and the rest of its window is used."""
     detector = Detector()
-    detector.feed(window("h0", 1, 0.1, comms=[comm()], conns=[conn(0, 1, messages=9, transfer_s=1.0)]))
-    detector.feed(window("h0", 2, 0.2, conns=[conn(0, 1, messages=5, transfer_s=2.0)]))
+    detector.ingest_window(window("h0", 1, 0.1, comms=[comm()], conns=[conn(0, 1, messages=9, transfer_s=1.0)]))
+    detector.ingest_window(window("h0", 2, 0.2, conns=[conn(0, 1, messages=5, transfer_s=2.0)]))
     assert detector.dropped == 1
 
 
 def test_operation_that_ends_before_it_begins_is_dropped():
     """Times of one operation are in order or the record is torn."""
     detector = Detector()
-    detector.feed(window("h0", 1, 5.1, comms=[comm()], ops=[op(0, 0, 5.0, 4.0)]))
+    detector.ingest_window(window("h0", 1, 5.1, comms=[comm()], ops=[op(0, 0, 5.0, 4.0)]))
     assert detector.dropped == 1
 
 
 def test_records_of_an_unknown_communicator_are_ignored():
     """Records whose communicator was never introduced (a truncated window) say nothing."""
     detector = Detector()
-    detector.feed(window("h0", 1, 5.1, ops=[op(0, 0, 5.0)], conns=[conn(0, 1)]))
-    assert detector.judge(60.0) == []
+    detector.ingest_window(window("h0", 1, 5.1, ops=[op(0, 0, 5.0)], conns=[conn(0, 1)]))
+    assert detector.evaluate(60.0) == []
 
 
 _DAMAGE = st.sampled_from(["drop", "repeat", "swap", "truncate", "rewind", "keep", "keep", "keep"])
@@ -96,6 +96,6 @@ def test_damage_makes_no_finding(seed, plan):
         count = 4
         offset = round(tick.time_s * 10) % 10 * count
         for one in _damaged(tick.windows, plan[offset : offset + count]):
-            detector.feed(one)
-        found += detector.judge(tick.time_s)
+            detector.ingest_window(one)
+        found += detector.evaluate(tick.time_s)
     assert found == []

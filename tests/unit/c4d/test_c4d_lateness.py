@@ -37,7 +37,7 @@ def test_five_percent_at_one_percent_jitter_is_found_in_five(seed):
     computed = _computed(seed, 60)
     computed[40:, 3] *= 1.05
     lateness = _lateness(8)
-    found = [(seq, late.member) for seq, row in enumerate(computed) for late in lateness.judge(_op(seq, row), 0.2)]
+    found = [(seq, late.member) for seq, row in enumerate(computed) for late in lateness.evaluate(_op(seq, row), 0.2)]
     assert [rank for _, rank in found] == [3]
     assert found[0][0] < 45
 
@@ -47,7 +47,7 @@ def test_one_uneven_iteration_beside_chance_is_no_run():
     computed = 5 * _computed(1, 60, jitter=0.03)
     computed[40:45, 3] = [0.54, 0.545, 0.54, 0.75, 0.75]
     lateness = _lateness(8)
-    assert not any(lateness.judge(_op(seq, row), 1.5) for seq, row in enumerate(computed))
+    assert not any(lateness.evaluate(_op(seq, row), 1.5) for seq, row in enumerate(computed))
 
 
 def test_operations_that_others_make_longer_are_no_more_iterations():
@@ -59,7 +59,7 @@ def test_operations_that_others_make_longer_are_no_more_iterations():
     came[41:] += 1.0
     came[42:] += 3.0
     lateness = _lateness(8)
-    assert not any(lateness.judge(_op(came[seq], row), 2.0) for seq, row in enumerate(computed))
+    assert not any(lateness.evaluate(_op(came[seq], row), 2.0) for seq, row in enumerate(computed))
 
 
 def test_rank_that_stays_uneven_is_late():
@@ -67,7 +67,7 @@ def test_rank_that_stays_uneven_is_late():
     computed = 5 * _computed(1, 60, jitter=0.03)
     computed[40:46, 3] = [0.54, 0.545, 0.54, 0.75, 0.75, 0.75]
     lateness = _lateness(8)
-    found = [(seq, late.member) for seq, row in enumerate(computed) for late in lateness.judge(_op(seq, row), 1.5)]
+    found = [(seq, late.member) for seq, row in enumerate(computed) for late in lateness.evaluate(_op(seq, row), 1.5)]
     assert found == [(45, 3)]
 
 
@@ -76,7 +76,7 @@ def test_lateness_that_was_always_there_and_is_small_is_lawful():
     computed = _computed(1, 200)
     computed[:, 2] *= 1.1
     lateness = _lateness(8)
-    assert not any(lateness.judge(_op(seq, row), 0.2) for seq, row in enumerate(computed))
+    assert not any(lateness.evaluate(_op(seq, row), 0.2) for seq, row in enumerate(computed))
 
 
 def test_rank_slow_from_the_start_is_found():
@@ -84,7 +84,7 @@ def test_rank_slow_from_the_start_is_found():
     computed = _computed(1, 60)
     computed[:, 2] *= 2.0
     lateness = _lateness(8)
-    found = [late.member for seq, row in enumerate(computed) for late in lateness.judge(_op(seq, row), 0.2)]
+    found = [late.member for seq, row in enumerate(computed) for late in lateness.evaluate(_op(seq, row), 0.2)]
     assert found == [2]
 
 
@@ -103,4 +103,4 @@ def test_short_time_inside_without_longer_computing_is_not_lateness():
     lateness = _lateness(4)
     for seq in range(60):
         inside_s = [0.02 if rank == 1 and seq > 30 else 0.05 for rank in range(4)]
-        assert lateness.judge(_finished(inside_s, [0.1] * 4, [float(seq)] * 4), 0.2) == []
+        assert lateness.evaluate(_finished(inside_s, [0.1] * 4, [float(seq)] * 4), 0.2) == []

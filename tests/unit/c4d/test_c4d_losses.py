@@ -26,13 +26,13 @@ def _found(counts, slow, spans, *, noisy=0, rare=1, suspect=lambda _: {}):
     """
     losses = PacketLossDetector()
     for span in range(20):
-        losses.add(WAYS.measured(CALM), 0.0, counts if span < noisy else {}, float(span), CELLS)
+        losses.add(WAYS.values_of(CALM), 0.0, counts if span < noisy else {}, float(span), CELLS)
     for span in range(spans):
         departures = {
             cell: 1.0 if slow(*cell[:2]) else 0.0 for cell in CELLS if span % rare == 0 or not slow(*cell[:2])
         }
-        losses.add(WAYS.measured(departures), 0.1, counts, 20.0 + span, CELLS)
-    return losses.found(CELLS, suspect)
+        losses.add(WAYS.values_of(departures), 0.1, counts, 20.0 + span, CELLS)
+    return losses.find(CELLS, suspect)
 
 
 RECEIVER = {"b": Counts(0, 5, 0), "a": Counts(2, 0, 0), "c": Counts(2, 0, 0), "d": Counts(1, 0, 0)}
@@ -71,10 +71,10 @@ def test_what_lets_nothing_through_is_slow_by_what_is_under_way():
     for waiting, named in (({}, []), ({slow: 1.0}, [Component("path", "a>b")]), ({idle: 1.0}, [])):
         losses = PacketLossDetector()
         for span in range(20):
-            losses.add(WAYS.measured(CALM), 0.0, {}, float(span), CELLS)
+            losses.add(WAYS.values_of(CALM), 0.0, {}, float(span), CELLS)
         for span in range(5):
-            losses.add(WAYS.measured(measured), 0.1, counts, 20.0 + span, CELLS, waiting)
-        assert [loss.blame.component for loss in losses.found(CELLS, lambda _: {})] == named
+            losses.add(WAYS.values_of(measured), 0.1, counts, 20.0 + span, CELLS, waiting)
+        assert [loss.blame.component for loss in losses.find(CELLS, lambda _: {})] == named
 
 
 def test_what_a_lossy_nic_has_others_count_accuses_none_of_them():
@@ -99,14 +99,14 @@ def test_what_crosses_a_link_that_was_found_accuses_nothing_else():
     links = {cell: ("x",) if cell[:2] in crossing else ("y",) for cell in CELLS} | {("a", "c", "1"): ("x", "y")}
     losses = PacketLossDetector()
     for span in range(20):
-        losses.add(WAYS.measured(CALM), 0.0, {}, float(span), CELLS)
+        losses.add(WAYS.values_of(CALM), 0.0, {}, float(span), CELLS)
     for span in range(5):
         slow = {cell: 1.0 if cell[:2] in {*crossing, ("a", "c")} else 0.0 for cell in CELLS}
-        losses.add(WAYS.measured(slow), 0.1, counts, 20.0 + span, CELLS)
-    (loss,) = losses.found(CELLS, lambda _: links)
+        losses.add(WAYS.values_of(slow), 0.1, counts, 20.0 + span, CELLS)
+    (loss,) = losses.find(CELLS, lambda _: links)
     assert loss.blame.component == Component("link", "x")
     left = [cell for cell in CELLS if cell[:2] not in {("c", "d"), ("b", "d"), ("a", "d")}]
-    assert losses.found(left, lambda _: links) == []
+    assert losses.find(left, lambda _: links) == []
 
 
 def test_a_way_that_lost_packets_and_is_not_known_may_have_lost_them_on_any_link_it_may_cross():
@@ -127,12 +127,12 @@ def test_what_waits_since_something_loses_packets_clears_nobody():
     counts = {"a": Counts(6, 0, 0), "b": Counts(0, 9, 0)}
     losses = PacketLossDetector()
     for span in range(20):
-        losses.add(WAYS.measured(CALM), 0.0, {}, float(span), CELLS)
+        losses.add(WAYS.values_of(CALM), 0.0, {}, float(span), CELLS)
     for span in range(5):
         moving = [cell for cell in CELLS if span == 0 or cell[0] != "a" or cell[1] == "b"]
         slow = {cell: 2.0 * (cell[:2] == ("a", "b")) for cell in moving}
-        losses.add(WAYS.measured(slow), 0.1, counts, 20.0 + span, CELLS)
-    (loss,) = losses.found(CELLS, lambda _: {})
+        losses.add(WAYS.values_of(slow), 0.1, counts, 20.0 + span, CELLS)
+    (loss,) = losses.find(CELLS, lambda _: {})
     assert loss.blame.component == Component("path", "a>b")
     assert loss.blame.alternatives == (Component("nic", "a", "tx"),)
 
@@ -144,11 +144,11 @@ def test_a_way_that_is_hardly_slower_accuses_nobody():
     links = {cell: ("x",) if cell[:2] in {("a", "b"), ("c", "b")} else ("y",) for cell in CELLS}
     losses = PacketLossDetector()
     for span in range(20):
-        losses.add(WAYS.measured(CALM), 0.0, {}, float(span), CELLS)
+        losses.add(WAYS.values_of(CALM), 0.0, {}, float(span), CELLS)
     for span in range(5):
         slow = {cell: excess.get(cell[:2], 0.0) for cell in CELLS}
-        losses.add(WAYS.measured(slow), 0.1, counts | {"d": Counts(1, 0, 0)}, 20.0 + span, CELLS)
-    (loss,) = losses.found(CELLS, lambda _: links)
+        losses.add(WAYS.values_of(slow), 0.1, counts | {"d": Counts(1, 0, 0)}, 20.0 + span, CELLS)
+    (loss,) = losses.find(CELLS, lambda _: links)
     assert Component("link", "x") in (loss.blame.component, *loss.blame.alternatives)
 
 
@@ -158,10 +158,10 @@ def test_both_ends_need_not_count_in_the_same_span():
     for order in (ends, ends[::-1]):
         losses = PacketLossDetector()
         for span in range(20):
-            losses.add(WAYS.measured(CALM), 0.0, {}, float(span), CELLS)
+            losses.add(WAYS.values_of(CALM), 0.0, {}, float(span), CELLS)
         for span in range(6):
-            losses.add(WAYS.measured(CALM | {("a", "b", "1"): 1.0}), 0.1, order[span % 2], 20.0 + span, CELLS)
-        (loss,) = losses.found(CELLS, lambda _: {})
+            losses.add(WAYS.values_of(CALM | {("a", "b", "1"): 1.0}), 0.1, order[span % 2], 20.0 + span, CELLS)
+        (loss,) = losses.find(CELLS, lambda _: {})
         assert loss.blame.component == Component("path", "a>b")
 
 
@@ -179,11 +179,11 @@ def test_losses_that_are_usual_or_slow_nothing_are_no_finding():
 def test_what_is_slow_without_losses_is_not_put_off_for_one():
     """A packet that was overtaken as a fault set in makes no slowness wait that goes on without losses."""
     losses, slow = PacketLossDetector(), {cell: float(cell[1] == "b") for cell in CELLS}
-    losses.add(WAYS.measured(slow), 0.1, RECEIVER, 0.0, CELLS)
+    losses.add(WAYS.values_of(slow), 0.1, RECEIVER, 0.0, CELLS)
     assert losses.concerned() == {cell for cell in CELLS if cell[1] == "b"}
-    losses.add(WAYS.measured(slow), 0.1, {}, 1.0, CELLS)
+    losses.add(WAYS.values_of(slow), 0.1, {}, 1.0, CELLS)
     assert losses.concerned()
-    losses.add(WAYS.measured(slow), 0.1, {}, 2.0, CELLS)
+    losses.add(WAYS.values_of(slow), 0.1, {}, 2.0, CELLS)
     assert not losses.concerned()
 
 
@@ -203,7 +203,7 @@ def _standstill(counted="", senders=(0, 2, 3), *, arrived=False):
             counts = max(0, tick - 20) if counted else 0
             ends = [ArrivalRecord("world", 1, peer, f"h{peer}/0", "h1/0", 7, seq + int(still)) for peer in peers]
             own = NicRecord("h1/0", "linkup", 0, *((counts, 0) if counted == "early" else (0, counts)))
-            detector.feed(
+            detector.ingest_window(
                 window(
                     f"h{rank}",
                     tick,
@@ -221,7 +221,7 @@ def _standstill(counted="", senders=(0, 2, 3), *, arrived=False):
                     nics=[own if rank == 1 else NicRecord(f"h{rank}/0", "linkup", counts * (rank in senders), 0, 0)],
                 )
             )
-        said += detector.judge(now_s)
+        said += detector.evaluate(now_s)
     return said
 
 
@@ -253,7 +253,7 @@ def test_of_two_ways_of_a_pair_that_counts_cannot_tell_apart_either_may_have_los
     ways = {(1, 1): "x", (2, 1): "x", (1, 2): "y", (3, 1): "y"}
     links = tuple(("h0/0", f"h{peer}/0", port, ("up", link, f"down {peer}")) for (peer, port), link in ways.items())
     detector, said = Detector(), []
-    detector.hear(PathsLearnt(0.0, links))
+    detector.ingest(PathsLearnt(0.0, links))
     for tick in range(1, 45):
         now_s, lost = tick / 10, max(0, tick - 20)
         seq = min(tick, 21)
@@ -261,7 +261,7 @@ def test_of_two_ways_of_a_pair_that_counts_cannot_tell_apart_either_may_have_los
         counts = [(lost, 0, 0), (0, lost, 0), (0, lost, 0), (0, 0, 0)]
         for rank in range(4):
             sent = [_sent(peer, port, tick, stuck=link == "x") for (peer, port), link in ways.items()]
-            detector.feed(
+            detector.ingest_window(
                 window(
                     f"h{rank}",
                     tick,
@@ -273,7 +273,7 @@ def test_of_two_ways_of_a_pair_that_counts_cannot_tell_apart_either_may_have_los
                     nics=[NicRecord(f"h{rank}/0", "linkup", *counts[rank])],
                 )
             )
-        said += detector.judge(now_s)
+        said += detector.evaluate(now_s)
     (found,) = said
     assert (found.cause, found.component, found.alternatives) == (Cause.PACKETS_LOST, Component("link", "x"), ())
 

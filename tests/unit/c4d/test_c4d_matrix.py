@@ -23,9 +23,9 @@ class _Job:
 
     def __init__(self):
         self.view = JobView("job")
-        self.view.introduce(comm(2))
+        self.view.add_comm(comm(2))
         self.matrix = DelayMatrix(CellIndex())
-        self.close, self.current = self.matrix.close, self.matrix.current
+        self.close, self.current = self.matrix.close_span, self.matrix.current
 
     def add(self, record):
         file(self.view, 9.0, conns=[record])
@@ -84,7 +84,7 @@ def test_links_of_connections_are_looked_up_when_there_is_news():
     """C4P has learnt a way, or moved a connection; until then they are the same object."""
     job, routes = _Job(), KnownPaths()
     job.view = JobView("job", routes)
-    job.view.introduce(comm(2))
+    job.view.add_comm(comm(2))
     job.add(conn(0, 1, messages=10))
     assert job.view.links() == {}
     routes.learn([("h0/0", "h1/0", 49152, ("up", "down"))])
@@ -117,16 +117,16 @@ class _Costs:
         self.cell_chance, self.side_chance = self._baseline.cell_chance, self._baseline.side_chance
 
     def learn(self, cells):
-        self._baseline.learn(self._ways.measured(cells))
+        self._baseline.learn(self._ways.values_of(cells))
 
     def departures(self, cells):
-        return self._baseline.departures(self._ways.measured(cells))
+        return self._baseline.departures(self._ways.values_of(cells))
 
     def forget(self, cell):
         self._baseline.forget(cell)
 
     def strange(self, cells):
-        return self._baseline.strange(self._ways.measured(cells))
+        return self._baseline.without_history(self._ways.values_of(cells))
 
 
 def _taught(cells, spans=BASELINE_MIN_SPANS):

@@ -58,10 +58,10 @@ def said(job, *faults, missing=(THERE, BACK), until_s=UNTIL_S, known=None, back_
     detector, found = Detector(SharedFabric(ways(job) if known is None else known)), []
     for tick in simulate(job, faults, until_s):
         for window in tick.windows:
-            detector.feed(window)
+            detector.ingest_window(window)
         if tick.time_s >= MISSED_S:
-            detector.hear(LinksMissing(tick.time_s, missing if tick.time_s < back_s else ()))
-        found += detector.judge(tick.time_s)
+            detector.ingest(LinksMissing(tick.time_s, missing if tick.time_s < back_s else ()))
+        found += detector.evaluate(tick.time_s)
     return found
 
 
@@ -179,11 +179,11 @@ def test_a_link_that_was_found_for_what_it_slows_is_not_found_again():
 def test_what_a_hang_was_said_of_is_not_said_to_be_missing():
     """Until C4P had moved it the job stood still for want of that link, which is a finding already."""
     links = MissingLinkDetector()
-    links.follow((THERE,), {("a", "b", "1"): ("at", THERE.name, "to")})
-    links.named([Component("link", THERE.name)], MISSED_S)
+    links.update((THERE,), {("a", "b", "1"): ("at", THERE.name, "to")})
+    links.note_named([Component("link", THERE.name)], MISSED_S)
     assert links.lasting(MISSED_S + 2 * FLAP_S, FLAP_S) == []
     lost_again = msgspec.structs.replace(THERE, heard_s=MISSED_S + 5.0, missed_s=MISSED_S + 5.3)
-    links.follow((lost_again,), {("a", "b", "1"): ("at", THERE.name, "to")})
+    links.update((lost_again,), {("a", "b", "1"): ("at", THERE.name, "to")})
     assert len(links.lasting(MISSED_S + 5.3 + 2 * FLAP_S, FLAP_S)) == 1
 
 

@@ -27,8 +27,8 @@ class _Pair:
         for rank in range(2):
             way = conn(rank, 1 - rank, messages=self._messages, progress_s=end_s - 0.02 if sent else 0.0)
             done = op(rank, self._tick, end_s - 0.05, end_s - 0.01)
-            self.detector.feed(window(f"h{rank}", self._tick, end_s, comms=[comm()], ops=[done], conns=[way]))
-        return self.detector.judge(end_s)
+            self.detector.ingest_window(window(f"h{rank}", self._tick, end_s, comms=[comm()], ops=[done], conns=[way]))
+        return self.detector.evaluate(end_s)
 
     def lose(self, rank, component=_NIC, late_s=0.0):
         """A rank says that it goes on without it."""
@@ -36,7 +36,7 @@ class _Pair:
 
     def hear(self, loss, job="job", comm="world"):
         """Somebody says so."""
-        self.detector.hear(LossReported(100.0 + self._tick / 10, job, comm, loss))
+        self.detector.ingest(LossReported(100.0 + self._tick / 10, job, comm, loss))
 
 
 def test_all_ranks_of_a_lost_nic_make_one_diagnosis():
@@ -85,12 +85,12 @@ def test_slowness_of_the_other_nics_is_no_finding_of_its_own():
         detector, found = Detector(), []
         for tick in simulate(job, (fault,), 6.0):
             for each in tick.windows:
-                detector.feed(each)
+                detector.ingest_window(each)
             if lost and tick.time_s > 3.0:
                 (world,) = {record.comm for each in tick.windows for record in each.comms}
                 loss = NetworkLoss(0, Component("nic", "h1/7"), tick.time_s)
-                detector.hear(LossReported(tick.time_s, job.name, world, loss))
-            found += detector.judge(tick.time_s)
+                detector.ingest(LossReported(tick.time_s, job.name, world, loss))
+            found += detector.evaluate(tick.time_s)
         return [(one.cause, one.component.name) for one in found]
 
     assert named(lost=False) == [(Cause.TRANSFER_SLOW, "h1/0")]

@@ -41,8 +41,8 @@ def found(states, *, ways=WAYS, ended=False, back_tick=LAST_TICK):
     for tick in range(1, LAST_TICK):
         for rank in range(RANKS):
             told = records(rank, tick, states.get(rank, "linkup") if tick < back_tick else "linkup", ended)
-            detector.feed(window(f"h{rank}", tick, tick / 10, **told))
-        said += detector.judge(tick / 10)
+            detector.ingest_window(window(f"h{rank}", tick, tick / 10, **told))
+        said += detector.evaluate(tick / 10)
     return said
 
 
@@ -81,7 +81,7 @@ def test_without_known_ways_each_nic_is_named():
 def test_a_port_is_not_believed_of_another_host():
     """A host's word about another host's NIC is dropped."""
     detector = Detector()
-    detector.feed(window("h0", 1, 0.1, nics=[NicRecord("h1/0", "disabled")]))
+    detector.ingest_window(window("h0", 1, 0.1, nics=[NicRecord("h1/0", "disabled")]))
     assert detector.dropped_by_reason == {"foreign NIC": 1}
 
 
@@ -94,6 +94,6 @@ def test_ranks_that_go_on_have_no_use_for_the_port():
             entered_s = min(tick, LAST_TICK - 15) / 10 - 0.05
             told["ops"] = [op(rank, min(tick, LAST_TICK - 15), entered_s, 0.0 if tick >= LAST_TICK - 15 else entered_s)]
             told["nics"] = [NicRecord(f"h{rank}/0", "disabled" if rank == 2 and tick > 10 else "linkup")]
-            detector.feed(window(f"h{rank}", tick, tick / 10, **told))
-        said += detector.judge(tick / 10)
+            detector.ingest_window(window(f"h{rank}", tick, tick / 10, **told))
+        said += detector.evaluate(tick / 10)
     assert not any(diagnosis.cause is Cause.PORT_DOWN for diagnosis in said)

@@ -24,8 +24,8 @@ def findings(fault, drift, late_s=(0.0,)):
     for tick in simulate(JOB, [fault], 4.0):
         for window in tick.windows:
             began, ended = (late_s[number % len(late_s)] for number in (window.sequence - 1, window.sequence))
-            detector.feed(replace(window, start_s=window.start_s + began, end_s=window.end_s + ended))
-        found += detector.judge(tick.time_s * (1 + drift))
+            detector.ingest_window(replace(window, start_s=window.start_s + began, end_s=window.end_s + ended))
+        found += detector.evaluate(tick.time_s * (1 + drift))
     return found
 
 

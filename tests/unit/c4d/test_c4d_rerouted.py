@@ -35,10 +35,10 @@ def _named(*faults, until_s, moved=(4, 1), shared=None):
     detector, found = Detector(), []
     for tick in simulate(_JOB, faults, until_s):
         if shared and not found and tick.time_s < 1.0:
-            detector.hear(_ways(tick.windows, moved, shared))
+            detector.ingest(_ways(tick.windows, moved, shared))
         for window in tick.windows:
-            detector.feed(_rerouted(window, moved) if window.end_s > _MOVED_S else window)
-        found += detector.judge(tick.time_s)
+            detector.ingest_window(_rerouted(window, moved) if window.end_s > _MOVED_S else window)
+        found += detector.evaluate(tick.time_s)
     return [str(one.component) for one in found]
 
 

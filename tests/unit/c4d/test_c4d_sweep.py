@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from c4bench.c4d.sweep import slow_nics, sweep, unexplained
+from c4bench.c4d.sweep import plan_sweep, slow_nics, unexplained
 from c4bench.model.fabric import Nic
 from c4bench.model.recording import ProbeSweep
 
@@ -17,7 +17,7 @@ def nics(hosts, each=1):
 
 def swept(found, slow, luck=None):
     """What a sweep of these NICs shows where sending or receiving takes so many times as long at some."""
-    probes = tuple(probe for step in sweep(found) for probe in step)
+    probes = tuple(probe for step in plan_sweep(found) for probe in step)
     shares = [
         1 / max(slow.get((probe.source, "tx"), 1.0), slow.get((probe.destination, "rx"), 1.0)) for probe in probes
     ]
@@ -32,7 +32,7 @@ def both(nic, times):
 @given(st.integers(4, 17), st.integers(1, 4))
 def test_a_sweep_asks_little_of_every_nic(hosts, each):
     """Each NIC meets at least three others of its kind in either direction, one at a time, for 1 % of its time."""
-    steps = sweep(nics(hosts, each))
+    steps = plan_sweep(nics(hosts, each))
     sent, received = {}, {}
     for step in steps:
         ends = [end for probe in step for end in (probe.source, probe.destination)]
@@ -88,12 +88,12 @@ def test_a_probe_that_failed_is_no_slowness():
 
 def test_too_few_nics_are_not_swept():
     """With three of a kind nobody could say whose fault it is where one of them is bad."""
-    assert sweep(nics(3)) == ()
+    assert plan_sweep(nics(3)) == ()
 
 
 def test_what_begins_in_the_midst_of_a_sweep_calls_for_another():
     """A NIC that became slow after its first probe is not named, and not passed over either."""
-    ends = [(probe.source, probe.destination) for step in sweep(nics(8)) for probe in step]
+    ends = [(probe.source, probe.destination) for step in plan_sweep(nics(8)) for probe in step]
     begun = swept(nics(8), {}, lambda number: 0.8 if "h3/0" in ends[number] and number > 8 else 1.0)
     whole = swept(nics(8), both("h3/0", 1.25))
     assert (slow_nics(begun), unexplained(begun)) == ([], True)

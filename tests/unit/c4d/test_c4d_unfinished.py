@@ -16,7 +16,7 @@ CELL, OTHER = ("h0/0", "h1/0", "49152"), ("h0/0", "h2/0", "49152")
 def costs(*conns):
     """What these cost at least, as their host has told at `NOW_S` of its own clock."""
     job, clocks = JobView("job"), HostClocks()
-    job.introduce(comm(3))
+    job.add_comm(comm(3))
     file(job, NOW_S, conns=conns)
     clocks.arrived("h0", NOW_S - 0.1, NOW_S)
     clocks.observe(NOW_S - AHEAD_S)

@@ -11,7 +11,7 @@ from c4bench.model.telemetry import CommRecord, Member
 def _job(*records):
     job = JobView("job")
     for record in records:
-        job.introduce(record)
+        job.add_comm(record)
     return job
 
 

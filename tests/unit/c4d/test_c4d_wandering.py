@@ -11,7 +11,7 @@ PERIOD_S = 0.15
 def judged(wandering, op, late, members, period_s=PERIOD_S):
     """What is found once `late` were so in the operation that all entered after so many periods."""
     since_s = op * period_s
-    return wandering.judge(dict.fromkeys(late, (since_s, since_s + period_s)), members, STALL_S)
+    return wandering.evaluate(dict.fromkeys(late, (since_s, since_s + period_s)), members, STALL_S)
 
 
 def test_the_same_rank_again_and_again_is_found_once():

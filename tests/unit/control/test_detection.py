@@ -7,7 +7,7 @@ import jsonschema
 import pytest
 
 from c4bench.c4d.offline import detect
-from c4bench.c4d.sweep import sweep
+from c4bench.c4d.sweep import plan_sweep
 from c4bench.control.detection import Detection
 from c4bench.control.jobs import Job
 from c4bench.model.diagnosis import Component, NetworkLoss
@@ -41,7 +41,7 @@ LEARNT = (
 PATH = SimFault(SimFaultKind.PATH_RATE, 2, ONSET_S, factor=0.6, peer=6)
 RAISED = SimFault(SimFaultKind.RAISED, 5, ONSET_S)
 REFUSED = FailureReported(AT_S, "job", "job.world", Failure(5, "sending failed", "LOC_QP_OP_ERR"))
-PROBES = tuple(probe for step in sweep(NICS) for probe in step)
+PROBES = tuple(probe for step in plan_sweep(NICS) for probe in step)
 SWEPT = ProbeSweep(
     AT_S, "job", PROBES, tuple(0.8 if "h4/0" in (one.source, one.destination) else 1.0 for one in PROBES)
 )

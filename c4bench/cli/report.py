@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from c4bench.report import judge_run, render
+from c4bench.report import evaluate_run, render
 
 if TYPE_CHECKING:
     from c4bench.cli import Commands
@@ -19,6 +19,6 @@ def register(commands: "Commands") -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    verdict = judge_run(arguments.run_directory)
+    verdict = evaluate_run(arguments.run_directory)
     sys.stdout.write(f"{verdict.outcome}: {render(arguments.run_directory)}\n")
     return verdict.exit_code

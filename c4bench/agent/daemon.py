@@ -31,7 +31,7 @@ class Daemon:
         """
         self._pid_file.parent.mkdir(parents=True, exist_ok=True)
         lock = os.open(self._pid_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        if not _take(lock):
+        if not _try_lock(lock):
             os.close(lock)
             raise UnhealthyError(f"an agent runs here already (process {self._pid()}); end it with --stop first")
         middle = os.fork()
@@ -76,7 +76,7 @@ class Daemon:
         for number in (signal.SIGTERM, signal.SIGKILL):
             if not self.running:
                 break
-            self._tell(number)
+            self._signal(number)
             _wait(lambda: not self.running, timeout_s)
         if self.running:
             raise UnhealthyError(f"a process of the agent does not end; find it with: fuser {self._pid_file}")
@@ -90,7 +90,7 @@ class Daemon:
         except FileNotFoundError:
             return False
         try:
-            return not _take(lock)
+            return not _try_lock(lock)
         finally:
             os.close(lock)
 
@@ -98,7 +98,7 @@ class Daemon:
         text = self._pid_file.read_text().strip()
         return int(text) if text.isdigit() else 0
 
-    def _tell(self, number: signal.Signals) -> None:
+    def _signal(self, number: signal.Signals) -> None:
         pid = self._pid()
         try:
             if pid:
@@ -111,7 +111,7 @@ class Daemon:
         return lines[-1] if lines else "it said nothing"
 
 
-def _take(lock: int) -> bool:
+def _try_lock(lock: int) -> bool:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -29,7 +29,7 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     try:
         config = load(options.config)
-        privileges.settle(config)
+        privileges.drop(config)
         daemon = Daemon(Path(config.state))
         if options.stop:
             daemon.stop(_STOP_S)

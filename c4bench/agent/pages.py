@@ -4,7 +4,7 @@ import ctypes
 import gc
 
 
-def settle() -> None:
+def release_and_freeze() -> None:
     """Give back what loading left free, and keep the collector, which writes to what it looks at, off what is there."""
     gc.collect()
     gc.freeze()

@@ -24,7 +24,7 @@ _PR_SET_KEEPCAPS, _PR_SET_NO_NEW_PRIVS = 8, 38
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def settle(config: AgentConfig) -> None:
+def drop(config: AgentConfig) -> None:
     """Become the configuration's user, its own folders made; does nothing for one who is not root, or is to stay it.
 
     Raises UsageError for a user or a capability that does not exist, UnhealthyError for a folder that is not ours.
@@ -49,9 +49,9 @@ def _own(folder: Path, user: pwd.struct_passwd) -> None:
     try:
         folder.mkdir(mode=0o755)
     except FileExistsError:
-        found = folder.lstat()
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid not in {0, user.pw_uid}:
-            raise UnhealthyError(f"{folder} belongs to somebody else (user {found.st_uid}); remove it") from None
+        status = folder.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid not in {0, user.pw_uid}:
+            raise UnhealthyError(f"{folder} belongs to somebody else (user {status.st_uid}); remove it") from None
     os.chown(folder, user.pw_uid, user.pw_gid, follow_symlinks=False)
 
 

@@ -10,16 +10,16 @@ _LOOK_S = 0.02
 
 async def report(serves: Callable[[], bool]) -> None:
     """Tell of an agent whose loop this runs in; returns at once where nobody has asked."""
-    place = os.environ.get("NOTIFY_SOCKET", "")
-    if not place:
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address:
         return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as line:
-        line.connect(place.replace("@", "\0", 1) if place.startswith("@") else place)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as notifier:
+        notifier.connect(address.replace("@", "\0", 1) if address.startswith("@") else address)
         while not serves():
             await asyncio.sleep(_LOOK_S)
-        line.send(b"READY=1")
+        notifier.send(b"READY=1")
         # Twice as often as it must, as sd_watchdog_enabled(3) advises.
         every_s = int(os.environ.get("WATCHDOG_USEC", "0")) / 2e6
         while every_s:
-            line.send(b"WATCHDOG=1")
+            notifier.send(b"WATCHDOG=1")
             await asyncio.sleep(every_s)

@@ -19,7 +19,7 @@ def serve(config: AgentConfig, spawner: socket.socket) -> None:
     """Serve until SIGTERM."""
     trust = Path(config.trust)
     tls = client_context(trust / "ca.pem", trust / "cert.pem", trust / "key.pem")
-    pages.settle()
+    pages.release_and_freeze()
     with contextlib.suppress(asyncio.CancelledError):
         asyncio.run(_run(Agent(config, tls, spawner), Path(config.socket)))
     _logger.info("agent of %s stopped, and its ranks with it", config.name)
@@ -29,6 +29,6 @@ async def _run(agent: Agent, socket: Path) -> None:
     task = asyncio.ensure_future(agent.run())
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     async with asyncio.TaskGroup() as tasks:
-        telling = tasks.create_task(service.report(socket.exists))
+        notifying = tasks.create_task(service.report(socket.exists))
         await task
-        telling.cancel()
+        notifying.cancel()

@@ -54,14 +54,14 @@ def start(load: Callable[[], RankMain]) -> socket.socket:
     is not installed the agent still answers, and ranks end with the reason in their logs.
     """
     ours, theirs = socket.socketpair()
-    pages.settle()
+    pages.release_and_freeze()
     if os.fork():
         theirs.close()
         return ours
     ours.close()
     try:
         spawner = _Spawner(theirs, _loaded(load))
-        pages.settle()
+        pages.release_and_freeze()
         spawner.run()
     finally:
         os._exit(0)
@@ -80,8 +80,8 @@ def _loaded(load: Callable[[], RankMain]) -> RankMain:
 
 
 class _Spawner:
-    def __init__(self, line: socket.socket, rank_main: RankMain) -> None:
-        self._line = line
+    def __init__(self, connection: socket.socket, rank_main: RankMain) -> None:
+        self._connection = connection
         self._rank_main = rank_main
         self._reader, self._writer = os.pipe()
         self._children: set[int] = set()
@@ -92,17 +92,17 @@ class _Spawner:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._writer)
         with selectors.DefaultSelector() as selector:
-            selector.register(self._line, selectors.EVENT_READ)
+            selector.register(self._connection, selectors.EVENT_READ)
             selector.register(self._reader, selectors.EVENT_READ)
-            while self._turn(selector):
+            while self._serve_once(selector):
                 pass
         for pid in self._children:
             os.kill(pid, signal.SIGKILL)
 
-    def _turn(self, selector: selectors.BaseSelector) -> bool:
+    def _serve_once(self, selector: selectors.BaseSelector) -> bool:
         for key, _ in selector.select():
-            if key.fileobj is self._line:
-                request = _read_frame(self._line)
+            if key.fileobj is self._connection:
+                request = _read_frame(self._connection)
                 if request is None:
                     return False
                 self._spawn(msgspec.msgpack.decode(request, type=Spawn))
@@ -116,12 +116,12 @@ class _Spawner:
         if pid == 0:
             self._become(request)
         self._children.add(pid)
-        self._tell(Started(request.job.id, request.rank, pid))
+        self._report(Started(request.job.id, request.rank, pid))
 
     def _become(self, request: Spawn) -> None:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        for descriptor in (self._line.fileno(), self._reader, self._writer):
+        for descriptor in (self._connection.fileno(), self._reader, self._writer):
             os.close(descriptor)
         os.setsid()
         log = os.open(request.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -145,15 +145,15 @@ class _Spawner:
             if pid == 0:
                 return
             self._children.discard(pid)
-            self._tell(Exited(pid, os.waitstatus_to_exitcode(status)))
+            self._report(Exited(pid, os.waitstatus_to_exitcode(status)))
 
-    def _tell(self, report: Report) -> None:
-        self._line.sendall(frame(msgspec.msgpack.encode(report)))
+    def _report(self, report: Report) -> None:
+        self._connection.sendall(frame(msgspec.msgpack.encode(report)))
 
 
-def _read_frame(line: socket.socket) -> bytes | None:
-    head = line.recv(LENGTH_BYTES, socket.MSG_WAITALL)
-    return line.recv(int.from_bytes(head), socket.MSG_WAITALL) if len(head) == LENGTH_BYTES else None
+def _read_frame(connection: socket.socket) -> bytes | None:
+    head = connection.recv(LENGTH_BYTES, socket.MSG_WAITALL)
+    return connection.recv(int.from_bytes(head), socket.MSG_WAITALL) if len(head) == LENGTH_BYTES else None
 
 
 def process_state(pid: int) -> str:

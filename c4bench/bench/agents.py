@@ -58,17 +58,17 @@ def measure_agent(run: RunDirectory, *, quick: bool) -> None:
 def agent_cost(ranks: int, seconds: float) -> Cost:
     """Run an agent with so many ranks for a while, and read what the kernel has booked on it."""
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory(dir="/dev/shm") as memory:
-        place = Path(folder)
-        authority.establish(place, [_HOST], datetime.now(UTC) - timedelta(days=1))
+        directory = Path(folder)
+        authority.establish(directory, [_HOST], datetime.now(UTC) - timedelta(days=1))
         port = _free_port()
         with (
-            Cluster([Host(_HOST, "127.0.0.1")], place, "127.0.0.1", port) as cluster,
-            _agent(place, memory, port) as pid,
+            Cluster([Host(_HOST, "127.0.0.1")], directory, "127.0.0.1", port) as cluster,
+            _agent(directory, memory, port) as pid,
         ):
             cluster.wait_hosts([_HOST], _WITHIN_S)
             time.sleep(_WARM_UP_S)
             # Before there are ranks: those are forked from the spawner, and share its pages.
-            idle_bytes, own_bytes = _held_bytes(pid, _spawner(pid)), _resident_bytes(pid)
+            idle_bytes, own_bytes = _combined_bytes(pid, _spawner(pid)), _resident_bytes(pid)
             job = cluster.start(_job(ranks))
             cluster.results(job, "ready", _WITHIN_S)
             time.sleep(_WARM_UP_S)
@@ -85,12 +85,12 @@ def _job(ranks: int) -> JobSpec:
 
 
 @contextmanager
-def _agent(place: Path, memory: str, port: int) -> Iterator[int]:
+def _agent(directory: Path, memory: str, port: int) -> Iterator[int]:
     """An agent as a process of its own, with its state in `place`; yields its process number."""
     for target, source in (("cert.pem", f"{_HOST}.pem"), ("key.pem", f"{_HOST}.key")):
-        (place / target).write_bytes((place / source).read_bytes())
-    config = AgentConfig(_HOST, "127.0.0.1", str(place), (), port, state=str(place), rings=memory)
-    path = place / "agent.yml"
+        (directory / target).write_bytes((directory / source).read_bytes())
+    config = AgentConfig(_HOST, "127.0.0.1", str(directory), (), port, state=str(directory), rings=memory)
+    path = directory / "agent.yml"
     path.write_text(yaml.safe_dump(msgspec.to_builtins(config)))
     with subprocess.Popen([sys.executable, "-m", "c4bench.agent.main", f"--config={path}"]) as process:
         try:
@@ -115,12 +115,12 @@ def _resident_bytes(pid: int) -> int:
     return sum(size for size, _ in _mappings(pid).values())
 
 
-def _held_bytes(pid: int, beside: int) -> int:
+def _combined_bytes(pid: int, child: int) -> int:
     """Resident memory of two processes, one forked from the other: pages that both have count once.
 
     Pages without a file that are shared are the ones from before the fork; of a file the larger part counts.
     """
-    own, other = _mappings(pid), _mappings(beside)
+    own, other = _mappings(pid), _mappings(child)
     extra = (
         size - own.get(name, (0, 0))[0] if name.startswith("/") else private for name, (size, private) in other.items()
     )
@@ -129,17 +129,17 @@ def _held_bytes(pid: int, beside: int) -> int:
 
 def _mappings(pid: int) -> dict[str, tuple[int, int]]:
     """Bytes resident, and those that nobody shares, by the name of what is mapped (`smaps` of proc(5))."""
-    found: dict[str, tuple[int, int]] = {}
+    mappings: dict[str, tuple[int, int]] = {}
     name = ""
     for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
         words = line.split()
         if not words[0].endswith(":"):
             name = words[5] if len(words) > 5 else ""
         elif words[0] in ("Rss:", "Private_Clean:", "Private_Dirty:"):
-            size, private = found.get(name, (0, 0))
+            size, private = mappings.get(name, (0, 0))
             kib = int(words[1]) << 10
-            found[name] = (size + kib, private) if words[0] == "Rss:" else (size, private + kib)
-    return found
+            mappings[name] = (size + kib, private) if words[0] == "Rss:" else (size, private + kib)
+    return mappings
 
 
 def _spawner(pid: int) -> int:

@@ -25,7 +25,7 @@ from c4bench.model.fabric import Flow
 from c4bench.model.measurement import Clock
 from c4bench.record import Ledger, begin
 from c4bench.record.artefacts import DelayMatrices, DelayMatrix
-from c4bench.report import judge_run, render
+from c4bench.report import evaluate_run, render
 
 _HOSTS_PER_LEAF, _SPINES, _PEERS = 16, 16, 8
 _FIRST_PORT = 0xC001
@@ -69,7 +69,7 @@ def measure(hosts: int, folder: Path) -> Reading:
     before = [_cpu_s(who) for who in _WHO]
     reports, doctor_s = _timed(lambda: look_at(inventory))
     own_s, hosts_s = (_cpu_s(who) - at_s for who, at_s in zip(_WHO, before, strict=True))
-    unseen = [one.host for one in reports if one.lacks("reachable") or one.lacks("mtu")]
+    unseen = [report.host for report in reports if report.lacks("reachable") or report.lacks("mtu")]
     if unseen:
         raise UnhealthyError(f"{len(unseen)} of {hosts} hosts were not looked at, such as {unseen[0]}; try again")
     nics = [host.nics[0].name for host in inventory.hosts]
@@ -100,8 +100,8 @@ def _checked(path: Path) -> Inventory:
 
 def _plan(nics: Sequence[str]) -> None:
     """Each NIC to its next eight, over sixteen spines."""
-    pairs = [(nic, nics[(place + step) % len(nics)]) for place, nic in enumerate(nics) for step in range(1, _PEERS + 1)]
-    leaf = {nic: place // _HOSTS_PER_LEAF for place, nic in enumerate(nics)}
+    pairs = [(nic, nics[(index + step) % len(nics)]) for index, nic in enumerate(nics) for step in range(1, _PEERS + 1)]
+    leaf = {nic: index // _HOSTS_PER_LEAF for index, nic in enumerate(nics)}
 
     def hops(source: str, destination: str, spine: int) -> tuple[str, ...]:
         first, last = leaf[source], leaf[destination]
@@ -133,13 +133,13 @@ def _report(folder: Path, inventory: Inventory, seen: Document) -> None:
     )
     ledger = Ledger(run, "hosts.fleet")
     for report in seen.hosts:
-        able = sum(one.state is not State.ABSENT for one in report.capabilities)
+        able = sum(capability.state is not State.ABSENT for capability in report.capabilities)
         ledger.measure("capabilities", able, "1", clock=Clock.NONE, at_least=1, host=report.host)
     names = tuple(host.nics[0].name for host in inventory.hosts)
     row = tuple(8 / _RATE_BPS for _ in names)
     ledger.save("delay_matrix", DelayMatrices((DelayMatrix("all pairs", names, tuple(row for _ in names)),)))
     run.save("doctor", seen)
-    judge_run(run.path)
+    evaluate_run(run.path)
     render(run.path)
 
 

@@ -56,11 +56,11 @@ def _counted(operations: int, *options: str) -> int:
     return collected(done.stderr) if done.returncode == 0 else _refuse(done.stderr)
 
 
-def collected(said: str) -> int:
+def collected(output: str) -> int:
     """Instructions by what callgrind says at its end. Raises UnhealthyError where it does not."""
-    found = _COLLECTED.search(said)
-    return int(found[1]) if found else _refuse(said)
+    match = _COLLECTED.search(output)
+    return int(match[1]) if match else _refuse(output)
 
 
-def _refuse(said: str) -> int:
-    raise UnhealthyError(f"valgrind did not count the exercise: {' '.join(said.split()[-30:])}")
+def _refuse(output: str) -> int:
+    raise UnhealthyError(f"valgrind did not count the exercise: {' '.join(output.split()[-30:])}")

@@ -12,29 +12,29 @@ from c4bench.record import RunDirectory
 BEGIN, END = "begin", "end"
 
 
-def leave(run: RunDirectory, name: str) -> None:
+def mark(run: RunDirectory, name: str) -> None:
     """Inside the lab: mark this moment. Each name can be used once, until the marks are `taken`."""
-    place = _place(run)
-    place.mkdir(exist_ok=True)
-    (place / name).mkdir()
+    folder = _folder(run)
+    folder.mkdir(exist_ok=True)
+    (folder / name).mkdir()
 
 
-def taken(run: RunDirectory) -> dict[str, float]:
+def collect(run: RunDirectory) -> dict[str, float]:
     """Outside: when each mark was left, in seconds on the machine's clock; and remove them."""
-    found = {mark.name: mark.stat().st_mtime for mark in _place(run).iterdir()}
-    for name in found:
-        (_place(run) / name).rmdir()
-    _place(run).rmdir()
-    return found
+    times = {mark.name: mark.stat().st_mtime for mark in _folder(run).iterdir()}
+    for name in times:
+        (_folder(run) / name).rmdir()
+    _folder(run).rmdir()
+    return times
 
 
 def between(run: RunDirectory) -> float:
     """Seconds of the machine's clock from BEGIN to END. Raises UnhealthyError where the lab left no such marks."""
-    found = taken(run) if _place(run).is_dir() else {}
-    if not {BEGIN, END} <= found.keys():
+    times = collect(run) if _folder(run).is_dir() else {}
+    if not {BEGIN, END} <= times.keys():
         raise UnhealthyError("the lab did not mark the time that was to be measured")
-    return found[END] - found[BEGIN]
+    return times[END] - times[BEGIN]
 
 
-def _place(run: RunDirectory) -> Path:
+def _folder(run: RunDirectory) -> Path:
     return run.path / "lab" / "marks"

@@ -36,8 +36,8 @@ def measure(session: Session, case: Case) -> None:
 
 
 def _link(session: Session, case: LinkCase) -> None:
-    found = session.results("link", session.hosts[:2], "link", **_parameters(case))
-    for sent in found[0]["sent"]:
+    results = session.results("link", session.hosts[:2], "link", **_parameters(case))
+    for sent in results[0]["sent"]:
         moved_bits = sent["size_bytes"] * sent["messages"] * 8
         session.measure(
             "link",
@@ -50,9 +50,9 @@ def _link(session: Session, case: LinkCase) -> None:
 
 
 def _perftest(session: Session, case: PerftestCase) -> None:
-    found = session.results("perftest", session.hosts[:2], "perftest", **_parameters(case))
-    pairs, size = found[0]["pairs"], case.size_bytes
-    if missing := found[0]["missing"] or found[1]["missing"]:
+    results = session.results("perftest", session.hosts[:2], "perftest", **_parameters(case))
+    pairs, size = results[0]["pairs"], case.size_bytes
+    if missing := results[0]["missing"] or results[1]["missing"]:
         session.measure("perftest", "perftest.ratio", math.nan, at_least=_PERFTEST_AT_LEAST, bytes=size, reason=missing)
         return
     for name, column in (("perftest.ours_bps", 0), ("perftest.theirs_bps", 1)):
@@ -122,9 +122,9 @@ def _load(session: Session, case: LoadCase) -> None:
 
 
 def _pass_time(session: Session, case: LoadCase) -> None:
-    marks.leave(session.run, marks.BEGIN)
+    marks.mark(session.run, marks.BEGIN)
     time.sleep(case.seconds)
-    marks.leave(session.run, marks.END)
+    marks.mark(session.run, marks.END)
 
 
 def _parameters(case: LinkCase | PerftestCase | RecorderCase) -> dict[str, Any]:

@@ -20,7 +20,7 @@ def note(
     **labels: str | float,
 ) -> Measurement:
     """Hold a figure against its limit, if it has one, and write it into `run`."""
-    taken = Ledger(run, f"bench.{suite}").measure(
+    measurement = Ledger(run, f"bench.{suite}").measure(
         name,
         value,
         unit,
@@ -29,6 +29,6 @@ def note(
         clock=clock,
         **labels,  # type: ignore[arg-type]
     )
-    sys.stdout.write(f"{taken.outcome:<13} {sentence(taken)}\n")
+    sys.stdout.write(f"{measurement.outcome:<13} {sentence(measurement)}\n")
     sys.stdout.flush()
-    return taken
+    return measurement

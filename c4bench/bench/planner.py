@@ -33,7 +33,7 @@ def measure(run: RunDirectory, *, quick: bool) -> None:
     seconds = {size: median([_plan(size) for _ in range(rounds)]) for size in sizes}
     full: dict[str, Any] = {"flows": _FLOWS, "hosts": _HOSTS}
     note(run, _SUITE, "planner.flows_100k_s", seconds[_FLOWS], unit="s", clock=Clock.MACHINE, at_most=2.0, **full)
-    more = median([_one_job_more() for _ in range(rounds)])
+    more = median([_incremental_plan() for _ in range(rounds)])
     note(run, _SUITE, "planner.incremental_s", more, unit="s", clock=Clock.MACHINE, at_most=0.05, more=_MORE, **full)
     note(run, _SUITE, "planner.exponent", exponent(list(seconds.items())), clock=Clock.MACHINE)
     points = tuple((float(size), took) for size, took in seconds.items())
@@ -41,8 +41,8 @@ def measure(run: RunDirectory, *, quick: bool) -> None:
 
 
 def _regret(run: RunDirectory, count: int) -> None:
-    found = [regret(seed) for seed in range(count)]
-    proven = [over for over in found if over is not None]
+    regrets = [regret(seed) for seed in range(count)]
+    proven = [over for over in regrets if over is not None]
     labels: dict[str, Any] = {"instances": count, "proven": len(proven)}
     worst = max(proven, default=math.nan)
     note(run, _SUITE, "planner.regret", worst, clock=Clock.NONE, at_most=0.01, **labels)
@@ -76,7 +76,7 @@ def _plan(count: int) -> float:
     return time.process_time() - began
 
 
-def _one_job_more() -> float:
+def _incremental_plan() -> float:
     fabric = clos(_HOSTS, _HOSTS_PER_LEAF, _SPINES)
     flows = _flows(fabric, _FLOWS + _MORE)
     planner = Planner(fabric.atlas((flow.source, flow.destination) for flow in flows))

@@ -9,15 +9,15 @@ import msgspec
 
 from c4bench.bench import marks, suites
 from c4bench.bench.cases import Case, LoadCase, Stage
+from c4bench.bench.local_suites import LOCAL_SUITES
 from c4bench.bench.notes import note
-from c4bench.bench.plain import PLAIN
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.lab.machine import launch
 from c4bench.lab.machine.run import LabRun
 from c4bench.model.measurement import Clock
 from c4bench.record import RunDirectory
 
-SUITES = ("link", "collectives", "perftest", *PLAIN, "lab")
+SUITES = ("link", "collectives", "perftest", *LOCAL_SUITES, "lab")
 _CPUINFO = Path("/proc/cpuinfo")
 _TICK_MHZ = 1000.0  # where the machine does not say; perftest then goes by what it measures itself
 
@@ -36,7 +36,7 @@ def run_suites(names: Sequence[str], run: RunDirectory, *, quick: bool, seed: in
     """
     chosen = names or SUITES
     stages = suites.merged(chain.from_iterable(_stages(name, quick=quick) for name in SUITES if name in chosen))
-    for name, measure in PLAIN.items():
+    for name, measure in LOCAL_SUITES.items():
         if name in chosen:
             measure(run, quick=quick)
     for stage in stages:
@@ -61,14 +61,14 @@ def _stages(name: str, *, quick: bool) -> list[Stage]:
 
 def tick_mhz(cpuinfo: str) -> float:
     """How fast the processor's time stamp counts, by the text of /proc/cpuinfo."""
-    said = (line.partition(":")[2] for line in cpuinfo.splitlines() if line.startswith("cpu MHz"))
-    return float(next(said, _TICK_MHZ))
+    speeds = (line.partition(":")[2] for line in cpuinfo.splitlines() if line.startswith("cpu MHz"))
+    return float(next(speeds, _TICK_MHZ))
 
 
 def _boot(stage: Stage, run: RunDirectory, seed: int) -> None:
-    told = run.path / "stage.json"
-    told.write_bytes(msgspec.json.encode(stage))
-    command = [sys.executable, "-m", "c4bench.bench.inside", str(told.resolve()), str(run.path.resolve())]
+    stage_file = run.path / "stage.json"
+    stage_file.write_bytes(msgspec.json.encode(stage))
+    command = [sys.executable, "-m", "c4bench.bench.in_lab", str(stage_file.resolve()), str(run.path.resolve())]
     trust = launch.trust_directory(run.path)
     # The overlay that a lab lays over the machine shows files as they were when it booted: the stage is written before.
     ended = launch.launch(
@@ -78,7 +78,7 @@ def _boot(stage: Stage, run: RunDirectory, seed: int) -> None:
         seed=seed,
         virtual=stage.virtual,
     )
-    told.unlink()
+    stage_file.unlink()
     if ended.exit_code:
         raise UnhealthyError(f"the bench in lab {stage.topology.name} ended with exit code {ended.exit_code}")
     for case in stage.cases:
@@ -92,5 +92,5 @@ def _measure_lab(stage: Stage, case: Case, ended: LabRun, run: RunDirectory) -> 
     hosts, load = stage.topology.hosts.count, case.load
     spent = marks.between(run) / case.seconds
     note(run, "lab", "lab.machine_s_per_virtual_s", spent, unit="s/s", clock=Clock.MACHINE, hosts=hosts, load=load)
-    held = ended.peak_memory_bytes
-    note(run, "lab", "lab.peak_memory_bytes", held, unit="B", clock=Clock.MACHINE, hosts=hosts, load=load)
+    peak = ended.peak_memory_bytes
+    note(run, "lab", "lab.peak_memory_bytes", peak, unit="B", clock=Clock.MACHINE, hosts=hosts, load=load)

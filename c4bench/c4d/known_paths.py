@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from c4bench.model.recording import Way
+from c4bench.model.recording import LearntPath
 
 # The far addresses of a way's links, by its source, destination and source port.
 PathLinks = Mapping[tuple[str, str, int], tuple[str, ...]]
@@ -15,7 +15,7 @@ class KnownPaths(dict[tuple[str, str, int], tuple[str, ...]]):
         super().__init__(paths or {})
         self.learnt = 0
 
-    def learn(self, paths: Iterable[Way]) -> None:
+    def learn(self, paths: Iterable[LearntPath]) -> None:
         """C4P has learnt where these lead."""
         self.update((way[:3], way[3]) for way in paths)
         self.learnt += 1

@@ -11,7 +11,7 @@ from c4bench.lab.machine import kernel
 from c4bench.lab.machine.modes import lab_mode
 from c4bench.record import RunDirectory, begin
 from c4bench.record.encoding import encode
-from c4bench.report import judge_run, render
+from c4bench.report import evaluate_run, render
 
 if TYPE_CHECKING:
     from c4bench.cli import Commands
@@ -33,7 +33,7 @@ def register(commands: "Commands") -> None:
 def _run(arguments: argparse.Namespace) -> int:
     with redirect_stdout(sys.stderr if arguments.json else sys.stdout):
         run = _measure(arguments)
-        verdict = judge_run(run.path)
+        verdict = evaluate_run(run.path)
         sys.stdout.write(f"{verdict.outcome}: {render(run.path)}\n")
     if arguments.json:
         sys.stdout.write(encode([*verdict.measurements, *verdict.timings]).decode() + "\n")

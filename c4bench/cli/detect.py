@@ -61,16 +61,16 @@ def _detect(arguments: argparse.Namespace) -> int:
     if arguments.json:
         sys.stdout.write(msgspec.json.encode(diagnoses).decode() + "\n")
     else:
-        sys.stdout.writelines(line for found in diagnoses for line in _lines(found))
+        sys.stdout.writelines(line for diagnosis in diagnoses for line in _lines(diagnosis))
     return 0
 
 
-def _lines(found: Diagnosis) -> list[str]:
-    cause = f" ({found.cause})" if found.cause else ""
-    what = f"{found.syndrome}{cause}, {found.component}, sure to {found.confidence:.0%}"
-    head = f"{found.named_s:.3f} s  {found.job}: {what}\n"
-    body = [*found.evidence, f"refuted by {found.refuted_by}"]
-    body += [f"a probe from {flow.source} to {flow.destination} would tell more" for flow in found.probes]
+def _lines(diagnosis: Diagnosis) -> list[str]:
+    cause = f" ({diagnosis.cause})" if diagnosis.cause else ""
+    what = f"{diagnosis.syndrome}{cause}, {diagnosis.component}, sure to {diagnosis.confidence:.0%}"
+    head = f"{diagnosis.named_s:.3f} s  {diagnosis.job}: {what}\n"
+    body = [*diagnosis.evidence, f"refuted by {diagnosis.refuted_by}"]
+    body += [f"a probe from {flow.source} to {flow.destination} would tell more" for flow in diagnosis.probes]
     return [head, *(f"    {line}\n" for line in body)]
 
 
@@ -86,10 +86,10 @@ def _downtime(arguments: argparse.Namespace) -> int:
 
 def _table(path: Path, measured: dict[str, dict[str, float]]) -> tuple[Row, ...]:
     try:
-        given = msgspec.convert(yaml.safe_load(_bytes(path)), dict[str, dict[str, Any]])
-        for kind in given.keys() & measured.keys():
-            given[kind]["after"] = measured[kind] | (given[kind].get("after") or {})
-        return downtime_table(msgspec.convert(given, dict[str, Faults]))
+        document = msgspec.convert(yaml.safe_load(_bytes(path)), dict[str, dict[str, Any]])
+        for kind in document.keys() & measured.keys():
+            document[kind]["after"] = measured[kind] | (document[kind].get("after") or {})
+        return downtime_table(msgspec.convert(document, dict[str, Faults]))
     except (yaml.YAMLError, msgspec.ValidationError, ValueError) as error:
         raise UsageError(f"{path}: {error}") from None
 
@@ -101,12 +101,12 @@ def _measured(run: RunDirectory) -> dict[str, dict[str, float]]:
     """
     stages: dict[str, list[tuple[float, float, float]]] = {}
     for saved in run.load_all("faults", Timelines).values():
-        for one in saved.faults:
-            times = (one.observed_s, one.alarmed_s, one.isolated_s, one.resumed_s)
+        for fault in saved.faults:
+            times = (fault.observed_s, fault.alarmed_s, fault.isolated_s, fault.resumed_s)
             if None not in times:
                 observed_s, alarmed_s, isolated_s, resumed_s = (time_s or 0.0 for time_s in times)
                 took = (alarmed_s - observed_s, isolated_s - alarmed_s, resumed_s - isolated_s)
-                stages.setdefault(one.name, []).append(took)
+                stages.setdefault(fault.name, []).append(took)
     names = ("detection_s", "diagnosis_isolation_s", "re_initialisation_s")
     means = {kind: [max(0.0, mean(column)) for column in zip(*rows, strict=True)] for kind, rows in stages.items()}
     return {kind: dict(zip(names, values, strict=True)) for kind, values in means.items()}

@@ -34,12 +34,14 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _hosts(arguments: argparse.Namespace) -> int:
     inventory = load(arguments.hosts)
-    found = Document(tuple(look_at(inventory)), tuple(audit_all(inventory)))
+    document = Document(tuple(look_at(inventory)), tuple(audit_all(inventory)))
     if arguments.json:
-        sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
+        sys.stdout.write(msgspec.json.encode(document).decode() + "\n")
     else:
-        sys.stdout.writelines(f"{line}\n" for line in (*table.lines(found.hosts), *table.switch_lines(found.switches)))
-    return UnhealthyError.exit_code if any(report.bad for report in found.hosts) else 0
+        sys.stdout.writelines(
+            f"{line}\n" for line in (*table.lines(document.hosts), *table.switch_lines(document.switches))
+        )
+    return UnhealthyError.exit_code if any(report.bad for report in document.hosts) else 0
 
 
 def _machine(arguments: argparse.Namespace) -> int:
@@ -48,6 +50,6 @@ def _machine(arguments: argparse.Namespace) -> int:
         sys.stdout.write(msgspec.json.encode(checks).decode() + "\n")
     width = max(len(check.name) for check in checks)
     for check in () if arguments.json else checks:
-        mend = "" if check.ok else f"  -> {check.mend}"
-        sys.stdout.write(f"{'ok ' if check.ok else 'BAD'}  {check.name:<{width}}  {check.detail}{mend}\n")
+        advice = "" if check.ok else f"  -> {check.mend}"
+        sys.stdout.write(f"{'ok ' if check.ok else 'BAD'}  {check.name:<{width}}  {check.detail}{advice}\n")
     return 0 if all(check.ok for check in checks) else UnhealthyError.exit_code

@@ -79,7 +79,7 @@ def _list(arguments: argparse.Namespace) -> int:
     faults = catalogue.load().specs
     if arguments.json:
         for _, spec in sorted(faults.items()):
-            _line(spec)
+            _write_json(spec)
         return 0
     width = max(map(len, faults))
     for name, spec in sorted(faults.items()):
@@ -90,11 +90,11 @@ def _list(arguments: argparse.Namespace) -> int:
 def _show(arguments: argparse.Namespace) -> int:
     spec = catalogue.load().find(arguments.fault)
     if arguments.json:
-        _line(spec)
+        _write_json(spec)
         return 0
-    found = _told(msgspec.to_builtins(spec))
-    unseen = found.pop("unseen", None)
-    sys.stdout.write(yaml.safe_dump(found, sort_keys=False, allow_unicode=True, width=100))
+    fields = _without_empty(msgspec.to_builtins(spec))
+    unseen = fields.pop("unseen", None)
+    sys.stdout.write(yaml.safe_dump(fields, sort_keys=False, allow_unicode=True, width=100))
     if unseen:
         sys.stdout.write(f"not yet seen on hardware: {', '.join(unseen)}\n")
     return 0
@@ -112,7 +112,7 @@ def _apply(arguments: argparse.Namespace) -> int:
         return 0
     # Blocked, not caught: Ctrl-C reaches every process of the terminal, and must not end the sessions to the hosts.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    with _held(injector, spec, targets, parameters, arguments) as applied:
+    with _applied(injector, spec, targets, parameters, arguments) as applied:
         for fault in applied:
             _say(arguments, fault)
         # A little before the hosts do it themselves, so that they can still tell us how it ended.
@@ -122,7 +122,7 @@ def _apply(arguments: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _held(
+def _applied(
     injector: Injector,
     spec: FaultSpec,
     targets: Sequence[Place],
@@ -133,8 +133,8 @@ def _held(
     last_nic, within = bool(arguments.last_nic), BlastRadius(arguments.within)
     limits = {"lease_s": lease_s, "witness_s": witness_s}
     if spec.target is TargetKind.COMPOUND:
-        with injector.apply_compound(spec.name, targets, **limits, last_nic=last_nic, within=within) as found:
-            yield found
+        with injector.apply_compound(spec.name, targets, **limits, last_nic=last_nic, within=within) as faults:
+            yield faults
     else:
         only = injector.apply_at(spec.name, targets[0], parameters, **limits, last_nic=last_nic, within=within)
         with only as applied:
@@ -156,10 +156,10 @@ def _status(arguments: argparse.Namespace) -> int:
 
 
 def _heal(arguments: argparse.Namespace) -> int:
-    return _ask_all(arguments, ["heal", *([arguments.id] if arguments.id else [])], one_will_do=bool(arguments.id))
+    return _ask_all(arguments, ["heal", *([arguments.id] if arguments.id else [])], any_suffices=bool(arguments.id))
 
 
-def _ask_all(arguments: argparse.Namespace, words: Sequence[str], *, one_will_do: bool = False) -> int:
+def _ask_all(arguments: argparse.Namespace, words: Sequence[str], *, any_suffices: bool = False) -> int:
     """Put a question to every host and print the answers; the exit code is the worst, or the best if one will do."""
     inventory = load(arguments.hosts)
     codes = []
@@ -169,11 +169,11 @@ def _ask_all(arguments: argparse.Namespace, words: Sequence[str], *, one_will_do
         except UnhealthyError as error:
             sys.stderr.write(f"c4bench: {error}\n")
             codes.append(error.exit_code)
-    if one_will_do and 0 not in codes:
+    if any_suffices and 0 not in codes:
         raise UsageError(
             f"no fault {words[-1]} is in force: it was never there, or its lease has expired; see `status`"
         )
-    return 0 if one_will_do else max(codes)
+    return 0 if any_suffices else max(codes)
 
 
 def _places_to_ask(inventory: Inventory) -> list[str]:
@@ -210,15 +210,15 @@ def _injector(inventory: Inventory, history: Path | None) -> Injector:
     )
 
 
-def _targets_and_values(words: Sequence[str], inventory: Inventory) -> tuple[list[Place], dict[str, Value]]:
+def _targets_and_values(arguments: Sequence[str], inventory: Inventory) -> tuple[list[Place], dict[str, Value]]:
     values: dict[str, Value] = {}
     targets = []
-    for word in words:
-        name, equals, value = word.partition("=")
+    for argument in arguments:
+        name, equals, value = argument.partition("=")
         if equals:
             values[name] = value
         else:
-            targets.append(places.parse(word, inventory))
+            targets.append(places.parse(argument, inventory))
     return targets, values
 
 
@@ -228,19 +228,19 @@ def _time(arguments: argparse.Namespace, option: str) -> float:
 
 def _say(arguments: argparse.Namespace, reply: Any) -> None:  # noqa: ANN401  (any reply of the protocol)
     if arguments.json:
-        _line(reply)
+        _write_json(reply)
         return
     sys.stdout.write(yaml.safe_dump(msgspec.to_builtins(reply), sort_keys=False, allow_unicode=True, width=100) + "\n")
     sys.stdout.flush()
 
 
-def _told(value: Any) -> Any:  # noqa: ANN401  (JSON)
+def _without_empty(value: Any) -> Any:  # noqa: ANN401  (JSON)
     """Without what says nothing."""
     if isinstance(value, dict):
-        return {key: _told(item) for key, item in value.items() if item not in ("", [], {}, None, False)}
-    return [_told(item) for item in value] if isinstance(value, list) else value
+        return {key: _without_empty(item) for key, item in value.items() if item not in ("", [], {}, None, False)}
+    return [_without_empty(item) for item in value] if isinstance(value, list) else value
 
 
-def _line(what: object) -> None:
+def _write_json(what: object) -> None:
     sys.stdout.write(msgspec.json.encode(what).decode() + "\n")
     sys.stdout.flush()

@@ -28,20 +28,22 @@ def register(commands: "Commands") -> None:
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    found = review(load(arguments.inventory))
+    report = review(load(arguments.inventory))
     if arguments.json:
-        sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
+        sys.stdout.write(msgspec.json.encode(report).decode() + "\n")
     else:
-        sys.stdout.writelines(f"{line}\n" for line in _lines(found))
-    return UsageError.exit_code if found.problems else 0
+        sys.stdout.writelines(f"{line}\n" for line in _lines(report))
+    return UsageError.exit_code if report.problems else 0
 
 
-def _lines(found: Review) -> list[str]:
-    disruptive = f"faults are permitted on {_some(found.disruptive)}" if found.disruptive else "no faults are permitted"
-    lines = [f"{found.hosts} hosts, {found.nics} NICs, {found.switches} switches; {disruptive}"]
-    lines += [f"BAD  {problem}" for problem in found.problems]
+def _lines(report: Review) -> list[str]:
+    disruptive = (
+        f"faults are permitted on {_some(report.disruptive)}" if report.disruptive else "no faults are permitted"
+    )
+    lines = [f"{report.hosts} hosts, {report.nics} NICs, {report.switches} switches; {disruptive}"]
+    lines += [f"BAD  {problem}" for problem in report.problems]
     by_gap: dict[tuple[str, ...], list[str]] = {}
-    for host, left in found.unsaid.items():
+    for host, left in report.unsaid.items():
         by_gap.setdefault(left, []).append(host)
     lines += [f"left out  {', '.join(left)}  ({_some(tuple(hosts))})" for left, hosts in by_gap.items()]
     if by_gap:

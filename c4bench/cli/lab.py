@@ -60,9 +60,9 @@ def _in_lab(arguments: argparse.Namespace, command: list[str], *, virtual: bool,
 
 
 @contextmanager
-def _kept_or_scratch(given: Path | None) -> Iterator[Path]:
-    if given is not None:
-        yield given
+def _kept_or_scratch(run_directory: Path | None) -> Iterator[Path]:
+    if run_directory is not None:
+        yield run_directory
         return
     with tempfile.TemporaryDirectory(prefix="c4bench-") as scratch:
         yield Path(scratch)

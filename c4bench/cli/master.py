@@ -53,22 +53,22 @@ def register(commands: "Commands") -> None:
     parser = commands.add_parser("watch", help="print diagnoses as JSON lines (reports/schema/diagnosis.schema.json)")
     parser.add_argument("--events", action="store_true", help="print every event (reports/schema/event.schema.json)")
     parser.add_argument("--first", type=int, default=0, help="begin with this event; -1 for those to come (default 0)")
-    _line(parser)
+    _connection_arguments(parser)
     parser.set_defaults(run=_watch)
     actions = commands.add_parser("job", help="start and stop jobs").add_subparsers(required=True, metavar="ACTION")
     parser = actions.add_parser("start", help="start the job that JOB.yml describes")
     parser.add_argument("file", type=Path, metavar="JOB.yml")
     parser.add_argument("--hosts", type=Path, required=True, metavar="INVENTORY")
-    _line(parser)
+    _connection_arguments(parser)
     parser.set_defaults(run=_start)
     parser = actions.add_parser("stop", help="end a job, whichever attempt of it runs")
     parser.add_argument("name")
-    _line(parser)
+    _connection_arguments(parser)
     parser.set_defaults(run=_stop)
 
     parser = commands.add_parser("put-back", help="put a mended host back into service")
     parser.add_argument("host", help="a host; or a job, for all hosts that were taken out for its sake")
-    _line(parser)
+    _connection_arguments(parser)
     parser.set_defaults(run=_put_back)
 
 
@@ -76,7 +76,7 @@ def _trust(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--trust", type=Path, default=_TRUST, help=f"the certificates (default {_TRUST})")
 
 
-def _line(parser: argparse.ArgumentParser) -> None:
+def _connection_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--master", default=f"127.0.0.1:{PORT}", metavar="ADDRESS[:PORT]")
     _trust(parser)
 
@@ -165,15 +165,15 @@ def _put_back(arguments: argparse.Namespace) -> int:
 def _launch(path: Path, hosts: tuple[Host, ...]) -> LaunchJob:
     """What JOB.yml asks for. Raises UsageError naming the file and what is wrong."""
     try:
-        wanted = msgspec.convert(yaml.safe_load(path.read_bytes()), JobFile)
+        job_file = msgspec.convert(yaml.safe_load(path.read_bytes()), JobFile)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}; give a file that can be read") from None
     except (yaml.YAMLError, msgspec.ValidationError) as error:
         raise UsageError(f"{path}: {' '.join(str(error).split())}") from None
     known = {host.name: host for host in hosts}
-    names = wanted.hosts or tuple(name for name in known if name not in wanted.spares)
-    if strange := sorted({*names, *wanted.spares} - known.keys()):
-        raise UsageError(f"{path}: no host {strange[0]!r} in the inventory; there are {', '.join(known)}")
+    names = job_file.hosts or tuple(name for name in known if name not in job_file.spares)
+    if unknown := sorted({*names, *job_file.spares} - known.keys()):
+        raise UsageError(f"{path}: no host {unknown[0]!r} in the inventory; there are {', '.join(known)}")
     used = place([known[name] for name in names])
-    spec = job(wanted.name, wanted.program, used, seed=wanted.seed, **wanted.parameters)
-    return LaunchJob(spec, wanted.policy, tuple(known[name] for name in wanted.spares))
+    spec = job(job_file.name, job_file.program, used, seed=job_file.seed, **job_file.parameters)
+    return LaunchJob(spec, job_file.policy, tuple(known[name] for name in job_file.spares))

@@ -11,7 +11,7 @@ from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.measurement import Outcome
 from c4bench.record import RunDirectory
 from c4bench.record.begin import ROOT
-from c4bench.report import Verdict, judge_run
+from c4bench.report import Verdict, evaluate_run
 from c4bench.report.nights import NIGHT, Comparison, compare, nights, prune, read
 
 if TYPE_CHECKING:
@@ -43,13 +43,13 @@ def _run(arguments: argparse.Namespace) -> int:
     if not run.started:
         run.path.rmdir()  # nothing has run: a word on the command line was wrong
         return ended
-    verdict = judge_run(run.path)
+    verdict = evaluate_run(run.path)
     baseline = (root / _BASELINE).resolve() if (root / _BASELINE).exists() else None
-    found = compare(read(run.path), [read(path) for path in before], read(baseline) if baseline else None)
-    code = _exit_code(ended, verdict, found)
-    page = _page(run.path, ended, verdict, found)
+    comparison = compare(read(run.path), [read(path) for path in before], read(baseline) if baseline else None)
+    code = _exit_code(ended, verdict, comparison)
+    page = _page(run.path, ended, verdict, comparison)
     (run.path / "night.md").write_text(page)
-    run.save("night", found)
+    run.save("night", comparison)
     sys.stdout.write(page)
     if arguments.accept and code == 0:
         _accept(root, run.path)
@@ -59,11 +59,11 @@ def _run(arguments: argparse.Namespace) -> int:
     return code
 
 
-def _exit_code(ended: int, verdict: Verdict, found: Comparison) -> int:
+def _exit_code(ended: int, verdict: Verdict, comparison: Comparison) -> int:
     """Pytest's own where it could not do its work; else that of the verdict, and 1 where something got worse."""
     if ended not in {0, 1}:
         return ended
-    return max(ended, 1) if found.of("worse") else ended or (verdict.exit_code if verdict.measurements else 0)
+    return max(ended, 1) if comparison.of("worse") else ended or (verdict.exit_code if verdict.measurements else 0)
 
 
 def _accept(root: Path, night: Path) -> None:
@@ -73,33 +73,33 @@ def _accept(root: Path, night: Path) -> None:
     fresh.replace(root / _BASELINE)
 
 
-def _page(path: Path, ended: int, verdict: Verdict, found: Comparison) -> str:
+def _page(path: Path, ended: int, verdict: Verdict, comparison: Comparison) -> str:
     """One page: what to act on first."""
-    missed = [one for one in (*verdict.measurements, *verdict.timings) if one.outcome is Outcome.FAIL]
-    failed = [one for one in verdict.scenarios if one.outcome is not Outcome.PASS]
+    missed = [item for item in (*verdict.measurements, *verdict.timings) if item.outcome is Outcome.FAIL]
+    failed = [item for item in verdict.scenarios if item.outcome is not Outcome.PASS]
     lines = [
-        f"# {path.name}: {_word(ended, verdict, found)}",
+        f"# {path.name}: {_headline(ended, verdict, comparison)}",
         "",
         f"{len(verdict.scenarios)} scenarios, {len(failed)} did not pass; {len(missed)} figures missed their limits; "
-        f"{found.compared} figures compared with {found.nights} nights.",
+        f"{comparison.compared} figures compared with {comparison.nights} nights.",
     ]
     lost = RunDirectory(path).lost_hosts()
     lines += _section("Without these hosts", [f"{host}: {reason}" for host, reason in lost.items()])
-    lines += _section("Nights not compared", list(found.apart))
-    lines += _section("Worse", [str(change) for change in found.of("worse")])
-    lines += _section("Did not pass", [f"{one.scenario}: {one.reason or one.outcome}" for one in failed])
-    lines += _section("Not measured tonight", list(found.lost))
-    lines += _section("Changed", [str(change) for change in found.of("changed")])
-    lines += _section("Better", [str(change) for change in found.of("better")])
+    lines += _section("Nights not compared", list(comparison.apart))
+    lines += _section("Worse", [str(change) for change in comparison.of("worse")])
+    lines += _section("Did not pass", [f"{item.scenario}: {item.reason or item.outcome}" for item in failed])
+    lines += _section("Not measured tonight", list(comparison.lost))
+    lines += _section("Changed", [str(change) for change in comparison.of("changed")])
+    lines += _section("Better", [str(change) for change in comparison.of("better")])
     return "\n".join([*lines, "", f"Report: {path / 'report.html'}", ""])
 
 
-def _word(ended: int, verdict: Verdict, found: Comparison) -> str:
+def _headline(ended: int, verdict: Verdict, comparison: Comparison) -> str:
     if ended == UnhealthyError.exit_code:
         return "hosts or lab unhealthy"
     if ended not in {0, 1}:
         return f"pytest ended with {ended}"
-    return f"{verdict.outcome}, {len(found.of('worse'))} worse"
+    return f"{verdict.outcome}, {len(comparison.of('worse'))} worse"
 
 
 def _section(title: str, lines: list[str]) -> list[str]:

@@ -58,8 +58,8 @@ def _run(arguments: argparse.Namespace) -> int:
     sys.stderr.writelines(f"{remark}\n" for remark in [*gaps(known.atlas()), *_miscabled(saved.load(), inventory)])
     if not known.pairs and arguments.saved:
         raise UnhealthyError(f"nothing is saved of these hosts in {saved.path}; leave out --saved to learn it")
-    wanted = {(a.name, b.name) for x, y in permutations(ends) for a in x.nics for b in y.nics}
-    if wanted - set(known.pairs):
+    expected = {(a.name, b.name) for x, y in permutations(ends) for a in x.nics for b in y.nics}
+    if expected - set(known.pairs):
         raise UnhealthyError("no switch answered; do they send ICMP time exceeded, and is the NIC's link up?")
     return 0
 
@@ -82,16 +82,19 @@ def _miscabled(known: PathKnowledge, inventory: Inventory) -> list[str]:
         for host in inventory.hosts
         for nic, facts in zip(host.nics, inventory.facts[host.name].nics, strict=True)
     }
-    return [str(one) for one in misplaced(infer(known.atlas()), {nic: leaf for nic, leaf in stated.items() if leaf})]
+    return [
+        str(misplacement)
+        for misplacement in misplaced(infer(known.atlas()), {nic: leaf for nic, leaf in stated.items() if leaf})
+    ]
 
 
 def table(known: PathKnowledge, pair: Pair, now_s: float) -> list[str]:
     """Every way of a pair, with the source ports that take it, how old that is, and how sure."""
-    ways: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    ports_by_path: dict[tuple[str, ...], list[int]] = defaultdict(list)
     for port, entry in sorted(known.entries(pair).items()):
-        ways[entry.hops].append(port)
-    lines = [f"{pair[0]} > {pair[1]}: {len(ways)} ways over {len(known.entries(pair))} source ports"]
-    for hops, ports in sorted(ways.items()):
+        ports_by_path[entry.hops].append(port)
+    lines = [f"{pair[0]} > {pair[1]}: {len(ports_by_path)} ways over {len(known.entries(pair))} source ports"]
+    for hops, ports in sorted(ports_by_path.items()):
         entries = [known.entries(pair)[port] for port in ports]
         age_s = now_s - min(entry.confirmed_s for entry in entries)
         sure = min(entry.confidence for entry in entries)

@@ -64,7 +64,7 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         sys.stdout.write(msgspec.json.encode(placed).decode() + "\n")
     else:
-        sys.stdout.writelines(_line(one) + "\n" for one in placed)
+        sys.stdout.writelines(_format_placed(flow) + "\n" for flow in placed)
     remarks = _remarks(planner, placed, atlas, conditions)
     if arguments.exact:
         remarks.append(_comparison(planner, flows, atlas, conditions))
@@ -75,24 +75,24 @@ def _run(arguments: argparse.Namespace) -> int:
 def _placed(planner: Planner, flows: Sequence[Flow]) -> list[_Placed]:
     """The answer in the order of the flows; those without a route are left to ECMP."""
     parts = assign_idle_qps(planner.divide(), flows)
-    found = {one.flow: one for one in planner.assignments()}
+    assignments = {assignment.flow: assignment for assignment in planner.assignments()}
     return [
-        _Placed(flow.id, one.path, one.source, one.destination, round(part.share, 6))
-        if (part := parts.get(flow.id)) and (one := found[part.leader])
+        _Placed(flow.id, assignment.path, assignment.source, assignment.destination, round(part.share, 6))
+        if (part := parts.get(flow.id)) and (assignment := assignments[part.leader])
         else _Placed(flow.id, ECMP, flow.source, flow.destination, 0.0)
         for flow in flows
     ]
 
 
-def _line(one: _Placed) -> str:
-    via = f"via {' '.join(one.path.hops) or 'ECMP'}"
-    return f"{one.flow}: {one.source} > {one.destination} port {one.path.source_port} share {one.share:.3g} {via}"
+def _format_placed(flow: _Placed) -> str:
+    via = f"via {' '.join(flow.path.hops) or 'ECMP'}"
+    return f"{flow.flow}: {flow.source} > {flow.destination} port {flow.path.source_port} share {flow.share:.3g} {via}"
 
 
 def _remarks(planner: Planner, placed: Sequence[_Placed], atlas: Atlas, conditions: Conditions) -> list[str]:
     """What the plan cannot give, and what the atlas does not reach."""
     flows = {flow.id: flow for flow in planner.flows}
-    remarks = [no_route(flows[one.flow], atlas, conditions) for one in placed if one.path == ECMP]
+    remarks = [no_route(flows[flow.flow], atlas, conditions) for flow in placed if flow.path == ECMP]
     if conditions.capacities is not None:
         remarks += shortages(_bps(planner.loads(), conditions.capacities), conditions.capacities)
     return [*remarks, *(str(gap) for gap in gaps(atlas))]

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from c4bench.report import judge_run, render, rewrite
+from c4bench.report import evaluate_run, render, rewrite
 
 if TYPE_CHECKING:
     from c4bench.cli import Commands
@@ -28,10 +28,10 @@ def _run(arguments: argparse.Namespace) -> int:
         rewrite(arguments.readme, arguments.run_directories)
         sys.stdout.write(f"rewrote the figures in {arguments.readme}\n")
         return 0
-    return max(map(_judge, arguments.run_directories), key=_BEST_FIRST.index)
+    return max(map(_evaluate, arguments.run_directories), key=_BEST_FIRST.index)
 
 
-def _judge(run_directory: Path) -> int:
-    verdict = judge_run(run_directory)
+def _evaluate(run_directory: Path) -> int:
+    verdict = evaluate_run(run_directory)
     sys.stdout.write(f"{verdict.outcome}: {render(run_directory)}\n")
     return verdict.exit_code

@@ -179,7 +179,7 @@ def _applied(spec: FaultSpec, lease: Lease, onset: Onset, witnessed: WitnessRepo
     return protocol.Applied(
         id=lease.id,
         fault=spec.name,
-        target=lease.request.blamed(spec.verdict),
+        target=lease.request.expected_component(spec.verdict),
         syndrome=spec.verdict.syndrome if spec.verdict else None,
         onset_s=onset.time_s,
         onset_bound_s=onset.bound_s,
@@ -192,7 +192,7 @@ def _leaving(spec: FaultSpec, lease: Lease) -> protocol.Leaving:
     return protocol.Leaving(
         id=lease.id,
         fault=spec.name,
-        target=lease.request.blamed(spec.verdict),
+        target=lease.request.expected_component(spec.verdict),
         syndrome=spec.verdict.syndrome if spec.verdict else None,
         leaving_s=time.time(),
         expires_s=lease.expires_s,

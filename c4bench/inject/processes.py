@@ -34,7 +34,7 @@ class ProcessTarget(msgspec.Struct, frozen=True):
 
 def find(request: FaultRequest) -> ProcessTarget:
     """The process of the request's rank. Raises UsageError when no such rank runs here."""
-    job, rank = request.the_rank
+    job, rank = request.process
     checked_name("job", job)
     places = _places()
     ring = places.ring(job, rank)

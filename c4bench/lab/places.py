@@ -28,4 +28,4 @@ def inside(text: str, places: Collection[Place]) -> str:
     names = {place.machine: place.lab for place in places}
     # One directory may lie in another: the longest name tells which is meant.
     longest_first = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
-    return re.sub(rf"(?<![\w./-])({longest_first})(?![\w.-])", lambda found: names[found[0]], text)
+    return re.sub(rf"(?<![\w./-])({longest_first})(?![\w.-])", lambda match: names[match[0]], text)

@@ -145,7 +145,7 @@ class FaultRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """A numeric parameter's value; KeyError when the request is not resolved against the catalogue."""
         return float(self.parameters[parameter])
 
-    def word(self, parameter: str) -> str:
+    def choice(self, parameter: str) -> str:
         """A choice parameter's value; KeyError as for `number`."""
         return str(self.parameters[parameter])
 
@@ -159,7 +159,7 @@ class FaultRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return SwitchPort(self.host, self.port, self.netns)
 
     @property
-    def the_rank(self) -> tuple[str, int]:
+    def process(self) -> tuple[str, int]:
         """The job and the rank it is for; UsageError when it names none."""
         if self.job is None or self.rank is None:
             raise UsageError(f"{self.fault} happens to a process; say whose, such as job='train', rank=2")
@@ -176,11 +176,11 @@ class FaultRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return f"{self.host}/gpu{self.gpu}"
         return f"{self.job}:{self.rank}" if self.job is not None else self.host
 
-    def blamed(self, verdict: ExpectedVerdict | None) -> Component | None:
+    def expected_component(self, verdict: ExpectedVerdict | None) -> Component | None:
         """The component that a right diagnosis of this fault names; None where there should be none."""
         if verdict is None:
             return None
-        side = self.word("direction") if verdict.side == "direction" else verdict.side
+        side = self.choice("direction") if verdict.side == "direction" else verdict.side
         return Component(verdict.component, self.where, side if side != "both" else "")
 
 

@@ -61,7 +61,7 @@ class Measurement(msgspec.Struct, frozen=True):
         return float(self.labels.get(PLUS_MINUS, 0.0))
 
 
-def judge(value: float, limit: str, plus_minus: float = 0.0) -> Outcome:
+def evaluate(value: float, limit: str, plus_minus: float = 0.0) -> Outcome:
     """Hold `value` against a limit such as `">= 0.97"`; an empty limit is `info`, a NaN value is inconclusive.
 
     A limit is missed only where every value from `value` - `plus_minus` to `value` + `plus_minus` misses it.
@@ -76,4 +76,4 @@ def judge(value: float, limit: str, plus_minus: float = 0.0) -> Outcome:
     bound = float(match[2])
     low, high = value - plus_minus, value + plus_minus
     possible = (low, min(max(bound, low), high), high) if plus_minus else (value,)
-    return Outcome.PASS if any(_COMPARE[match[1]](one, bound) for one in possible) else Outcome.FAIL
+    return Outcome.PASS if any(_COMPARE[match[1]](candidate, bound) for candidate in possible) else Outcome.FAIL

@@ -9,7 +9,7 @@ from c4bench.model.diagnosis import NetworkLoss, ProbeFlow
 from c4bench.model.fabric import MissingLink
 from c4bench.model.telemetry import Failure, Window
 
-Way = tuple[str, str, int, tuple[str, ...]]  # source, destination, source port, and the links' far addresses
+LearntPath = tuple[str, str, int, tuple[str, ...]]  # source, destination, source port, and the links' far addresses
 
 
 class FailureReported(msgspec.Struct, frozen=True, tag_field="record", tag="failure"):
@@ -34,7 +34,7 @@ class PathsLearnt(msgspec.Struct, frozen=True, tag_field="record", tag="ways"):
     """C4P has learnt where these source ports lead."""
 
     at_s: float
-    ways: tuple[Way, ...]
+    ways: tuple[LearntPath, ...]
 
 
 class LinksMissing(msgspec.Struct, frozen=True, tag_field="record", tag="links_missing"):
@@ -73,6 +73,6 @@ class Evaluated(msgspec.Struct, frozen=True, tag_field="record", tag="judged"):
     at_s: float
 
 
-Told = FailureReported | LossReported | PathsLearnt | LinksMissing | TrafficArrival | ProbeSweep | Evaluated
+TaggedRecord = FailureReported | LossReported | PathsLearnt | LinksMissing | TrafficArrival | ProbeSweep | Evaluated
 # A window is the one record without a tag.
-Record = Window | Told
+Record = Window | TaggedRecord

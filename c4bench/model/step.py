@@ -16,9 +16,9 @@ class RankGroup(msgspec.Struct, frozen=True):
 
     def first(self, rank: int) -> int:
         """The lowest rank of the communicator that `rank` belongs to."""
-        return rank - self.place(rank) * self.stride
+        return rank - self.index_of(rank) * self.stride
 
-    def place(self, rank: int) -> int:
+    def index_of(self, rank: int) -> int:
         """Where `rank` stands in its communicator."""
         return rank // self.stride % self.size
 

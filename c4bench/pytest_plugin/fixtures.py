@@ -62,8 +62,8 @@ def run_directory(pytestconfig: pytest.Config) -> RunDirectory:
 @pytest.fixture(scope="session")
 def trust(pytestconfig: pytest.Config) -> Path:
     """The certificates of this fabric's master and agents."""
-    given: Path | None = pytestconfig.option.c4_trust
-    return given or Path.home() / ".config/c4bench/trust"
+    directory: Path | None = pytestconfig.option.c4_trust
+    return directory or Path.home() / ".config/c4bench/trust"
 
 
 @pytest.fixture(scope="session")
@@ -87,18 +87,18 @@ def cluster(
 def rdma_hosts(request: pytest.FixtureRequest, hosts: tuple[Host, ...], cluster: Cluster) -> tuple[Host, ...]:
     """The hosts whose agents can open an RDMA device; as many as the scenario's `needs(hosts=N)` says, or a skip."""
     marker = request.node.get_closest_marker("needs")
-    wanted = marker.kwargs.get("hosts", 2) if marker else 2
+    needed = marker.kwargs.get("hosts", 2) if marker else 2
     try:
         answers = cluster.wait_hosts([host.name for host in hosts], _AGENTS_WITHIN_S)
     except UnhealthyError as error:
         pytest.skip(f"no-agents: {error}")
-    fit = request.config.stash[TENANCY].fit(marker.args if marker else ())
-    able = tuple(host for host in hosts if not answers[host.name].rdma and host.nics and host.name in fit)
-    if len(able) < wanted:
-        why = {host.name: answers[host.name].rdma or ("" if host.nics else "c4.nics is empty") for host in hosts}
-        problem = next((f"{name}: {said}" for name, said in why.items() if said), "too few hosts")
-        pytest.skip(f"no-rdma: {len(able)} of {wanted} hosts have RDMA ({problem})")
-    return able
+    capable = request.config.stash[TENANCY].capable(marker.args if marker else ())
+    usable = tuple(host for host in hosts if not answers[host.name].rdma and host.nics and host.name in capable)
+    if len(usable) < needed:
+        reasons = {host.name: answers[host.name].rdma or ("" if host.nics else "c4.nics is empty") for host in hosts}
+        problem = next((f"{name}: {reason}" for name, reason in reasons.items() if reason), "too few hosts")
+        pytest.skip(f"no-rdma: {len(usable)} of {needed} hosts have RDMA ({problem})")
+    return usable
 
 
 @pytest.fixture
@@ -108,10 +108,10 @@ def measure(request: pytest.FixtureRequest, pytestconfig: pytest.Config, run_dir
     request.node.stash[LEDGER] = ledger
     default = Clock.VIRTUAL if pytestconfig.option.c4_time == "virtual" else Clock.MACHINE
 
-    def take(name: str, value: float, *, unit: str = "", clock: Clock = default, **rest: float | str) -> Measurement:
+    def record(name: str, value: float, *, unit: str = "", clock: Clock = default, **rest: float | str) -> Measurement:
         return ledger.measure(name, value, unit, clock=clock, **rest)  # type: ignore[arg-type]
 
-    return take
+    return record
 
 
 @pytest.fixture
@@ -177,8 +177,8 @@ def inject(pytestconfig: pytest.Config, inventory: Inventory, run_directory: Run
         if host:
             return clocks.translated(injector.apply(name, select(inventory, host)[0], **rest), host)
         times = {limit: rest.pop(limit) for limit in ("lease_s", "witness_s") if limit in rest}
-        place = places.parse(at, inventory)
-        return clocks.translated(injector.apply_at(name, place, rest, **times), place.host.name)
+        target = places.parse(at, inventory)
+        return clocks.translated(injector.apply_at(name, target, rest, **times), target.host.name)
 
     return apply
 

@@ -39,13 +39,13 @@ def prepare(config: pytest.Config) -> int | None:
     if config.option.hosts == LAB:
         return _run_in_lab(config)
     loaded = inventory.load(Path(config.option.hosts))
-    if not _begun_outside(config.option.c4_run_dir):
+    if not _continues_in_lab(config.option.c4_run_dir):
         config.option.c4_run_dir = _run(config, "hosts", "", "machine", inventory_digest=loaded.digest).path
     config.stash[TENANCY] = Tenancy(config.option, loaded, shlex.join(["pytest", *_arguments(config)]))
     return None
 
 
-def _begun_outside(given: Path | None) -> bool:
+def _continues_in_lab(given: Path | None) -> bool:
     """Whether we are in a lab, and whoever has booted it has begun the run: what that saw of the machine stays."""
     return IN_LAB and given is not None and given.is_dir() and RunDirectory(given).started
 

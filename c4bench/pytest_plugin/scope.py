@@ -26,7 +26,7 @@ class Scope:
         self._config = config
         self._module: Path | None = None
         self._all_passed = False  # before this run, which resumes it
-        self._judged_bad = False  # something failed for another reason than a host's being unhealthy
+        self._real_failure = False  # something failed for another reason than a host's being unhealthy
 
     @property
     def _run(self) -> RunDirectory:
@@ -37,13 +37,13 @@ class Scope:
         """Leave out what has passed before the interruption that `--c4-resume` makes good."""
         if not config.option.c4_resume:
             return
-        wanted = len(items)
+        collected = len(items)
         ended = [event for event in self._run.events() if event["kind"] == _ENDED and event["passed"]]
         passed = {event["node"] for event in ended}
         self._run.keep_scenarios({event["scenario"] for event in ended})
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid in passed])
         items[:] = [item for item in items if item.nodeid not in passed]
-        self._all_passed = bool(wanted) and not items
+        self._all_passed = bool(collected) and not items
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Before anything is degraded: what, where, and for how long."""
@@ -53,9 +53,9 @@ class Scope:
         tenancy = self._config.stash[TENANCY]
         for line in announcement(session.items, self._config, past_durations(self._run.path.parent)):
             reporter.write_line(f"c4bench: {line}")
-        word = "broken" if tenancy.refusal else "without"
+        state = "broken" if tenancy.refusal else "without"
         for host, reason in tenancy.broken.items():
-            reporter.write_line(f"c4bench: {word} {host}: {reason}")
+            reporter.write_line(f"c4bench: {state} {host}: {reason}")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
@@ -65,7 +65,7 @@ class Scope:
             return
         if item.path != self._module:
             self._module = item.path
-            tenancy.look()
+            tenancy.recheck()
         if tenancy.refusal:
             pytest.skip(tenancy.refusal)
         reason = lacking(item, tenancy)
@@ -84,7 +84,7 @@ class Scope:
             report.outcome = "failed"
             report.longrepr = f"required, and missing: {_skip_reason(report)}"
         if report.failed and not (call.excinfo and call.excinfo.errisinstance(UnhealthyError)):
-            self._judged_bad = True
+            self._real_failure = True
         if report.when == "call" or report.failed:
             what = {"node": item.nodeid, "scenario": scenario_name(item)}
             self._run.event(0.0, _ENDED, **what, passed=report.passed, duration_s=report.duration)
@@ -96,9 +96,9 @@ class Scope:
         tenancy = self._config.stash.get(TENANCY, None)
         if tenancy is None:
             return
-        tenancy.look()
+        tenancy.recheck()
         unjudged = {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}
-        if not self._judged_bad:
+        if not self._real_failure:
             unjudged.add(pytest.ExitCode.TESTS_FAILED)
         if tenancy.refusal and session.exitstatus in unjudged:
             session.exitstatus = UnhealthyError.exit_code
@@ -144,28 +144,28 @@ def announcement(items: Iterable[pytest.Item], config: pytest.Config, past: dict
 def lacking(item: pytest.Item, tenancy: Tenancy) -> str:
     """What a scenario is marked to need and these hosts have not, as a reason to skip it; "" where they have it."""
     marker = item.get_closest_marker("needs")
-    return tenancy.lack(marker.args, marker.kwargs.get("hosts", 1)) if marker else ""
+    return tenancy.shortage(marker.args, marker.kwargs.get("hosts", 1)) if marker else ""
 
 
 def faults_of(item: pytest.Item) -> set[str]:
     """The catalogue's names that stand in a test's code or parameters."""
     known = catalogue.load().specs
     code = getattr(getattr(item, "function", None), "__code__", None)
-    words = {word for word in (code.co_consts if code else ()) if isinstance(word, str)}
+    strings = {string for string in (code.co_consts if code else ()) if isinstance(string, str)}
     call = getattr(item, "callspec", None)
-    words |= {value for value in (call.params.values() if call else ()) if isinstance(value, str)}
-    return {name for name in known if name in words}
+    strings |= {value for value in (call.params.values() if call else ()) if isinstance(value, str)}
+    return {name for name in known if name in strings}
 
 
 def past_durations(runs: Path) -> dict[str, float]:
     """How long each scenario took when it last ended, by node, as the runs in that folder tell."""
-    found: dict[str, float] = {}
+    durations: dict[str, float] = {}
     for path in sorted(runs.glob("*/events.jsonl")):
         for line in path.read_text().splitlines():
             if f'"{_ENDED}"' in line:
                 event = json.loads(line)
-                found[event["node"]] = event["duration_s"]
-    return found
+                durations[event["node"]] = event["duration_s"]
+    return durations
 
 
 def _minutes(items: Sequence[pytest.Item], past: Mapping[str, float]) -> str:
@@ -186,5 +186,5 @@ def _skip_reason(report: pytest.TestReport) -> str:
 def required(report: pytest.TestReport, names: Iterable[str]) -> bool:
     """Whether a skip is for want of one of these capabilities, or of the agents through which it would be used."""
     reason = _skip_reason(report)
-    wanted = {*names, *(("agents",) if THROUGH_AGENTS.intersection(names) else ())}
-    return any(reason.startswith((f"no-{name}:", f"{name}-not-allowed:")) for name in wanted)
+    capabilities = {*names, *(("agents",) if THROUGH_AGENTS.intersection(names) else ())}
+    return any(reason.startswith((f"no-{name}:", f"{name}-not-allowed:")) for name in capabilities)

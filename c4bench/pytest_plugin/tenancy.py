@@ -38,11 +38,11 @@ class Tenancy:
         self._reports: dict[str, Report] | None = None
         self._reservation: Reservation | None = None
         self._partial = bool(option.c4_allow_partial)
-        self._held = ExitStack()
+        self._cleanup = ExitStack()
         if option.c4_reserve or option.c4_scheduler:
             with ExitStack() as undo:
                 self._enter(undo, option, command)
-                self._held = undo.pop_all()
+                self._cleanup = undo.pop_all()
 
     def _enter(self, undo: ExitStack, option: argparse.Namespace, command: str) -> None:
         known = scheduler(option.c4_scheduler) if option.c4_scheduler else None
@@ -51,7 +51,7 @@ class Tenancy:
             "doctor", Document(tuple(reports.values()), tuple(audit_all(self.inventory)))
         )
         for report in reports.values():
-            lacking = [one for name in _VITAL if (one := report.lacks(name))]
+            lacking = [capability for name in _VITAL if (capability := report.lacks(name))]
             if lacking:
                 self._drop(report.host, f"{lacking[0].detail}; {lacking[0].mend}")
         hosts = [host.name for host in self.inventory.hosts if host.name not in self.broken]
@@ -67,12 +67,12 @@ class Tenancy:
         if host in self.broken:
             return
         self.broken[host] = reason.removeprefix(f"{host}: ")
-        kept = tuple(one for one in self.inventory.hosts if one.name not in self.broken)
+        kept = tuple(other for other in self.inventory.hosts if other.name not in self.broken)
         if self._partial and kept:
             self.inventory = msgspec.structs.replace(self.inventory, hosts=kept)
         elif not self.refusal:
-            mend = "" if self._partial else " (or go on without it: --c4-allow-partial)"
-            self.refusal = f"broken-host: {host}: {self.broken[host]}{mend}"
+            advice = "" if self._partial else " (or go on without it: --c4-allow-partial)"
+            self.refusal = f"broken-host: {host}: {self.broken[host]}{advice}"
 
     def reports(self) -> dict[str, Report]:
         """What each host can do; looked at once a session."""
@@ -80,25 +80,25 @@ class Tenancy:
             self._reports = {report.host: report for report in look_at(self.inventory)}
         return self._reports
 
-    def fit(self, capabilities: Iterable[str]) -> frozenset[str]:
+    def capable(self, capabilities: Iterable[str]) -> frozenset[str]:
         """The hosts that are not broken and have all of these."""
-        wanted = tuple(capabilities)
+        required = tuple(capabilities)
         names = (host.name for host in self.inventory.hosts if host.name not in self.broken)
-        return frozenset(name for name in names if not wanted or not _missing(self.reports()[name], wanted))
+        return frozenset(name for name in names if not required or not _missing(self.reports()[name], required))
 
-    def lack(self, capabilities: Iterable[str], hosts: int) -> str:
+    def shortage(self, capabilities: Iterable[str], hosts: int) -> str:
         """Why fewer than so many hosts have all of these, as a reason to skip; "" where enough do."""
-        wanted = tuple(capabilities)
-        able = self.fit(wanted)
+        required = tuple(capabilities)
+        able = self.capable(required)
         if len(able) >= hosts:
             return ""
-        for host in self.inventory.hosts if wanted else ():
-            missing = _missing(self.reports()[host.name], wanted)
+        for host in self.inventory.hosts if required else ():
+            missing = _missing(self.reports()[host.name], required)
             if missing:
                 return f"no-{missing.name}: {len(able)} of {hosts} hosts have it ({host.name}: {missing.detail})"
         return f"too-few-hosts: {len(able)} of {hosts}"
 
-    def look(self) -> None:
+    def recheck(self) -> None:
         """Between modules: a host that is not clean, or not ours any more, falls out; clocks are read anew."""
         if self._reservation is not None and not self.refusal:
             self.clocks |= self._reservation.clocks()
@@ -107,8 +107,8 @@ class Tenancy:
 
     def close(self) -> None:
         """Give the hosts back. Raises UnhealthyError when the scheduler does not take them."""
-        self._held.close()
+        self._cleanup.close()
 
 
 def _missing(report: Report, capabilities: Iterable[str]) -> Capability | None:
-    return next((one for name in capabilities if (one := report.lacks(name))), None)
+    return next((capability for name in capabilities if (capability := report.lacks(name))), None)

@@ -52,10 +52,10 @@ class Verdicts:
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[object]) -> Generator[None, object, object]:
         """Have what several tests share end on a whole second too: whichever test has set it up is not moved by it."""
-        made = yield
+        value = yield
         if fixturedef.scope != "function":
             self._wait_for_a_whole_second()
-        return made
+        return value
 
     def _wait_for_a_whole_second(self) -> None:
         if self._virtual:

@@ -13,7 +13,7 @@ ROOT = Path("reports/runs")  # in the directory that a run is started from
 
 
 def begin(
-    given: Path | None,
+    path: Path | None,
     name: str,
     *,
     command: Sequence[str],
@@ -31,12 +31,12 @@ def begin(
 
     Raises UsageError where the run in `given` was started in another environment: its figures would mix.
     """
-    if given is None:
+    if path is None:
         run = RunDirectory.create(root, name)
     else:
-        given.mkdir(parents=True, exist_ok=True)
-        run = RunDirectory(given)
-    now = collect(
+        path.mkdir(parents=True, exist_ok=True)
+        run = RunDirectory(path)
+    provenance = collect(
         name=run.path.name,
         started_at=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
         command=command,
@@ -50,7 +50,7 @@ def begin(
         lab_mode=lab_mode,
     )
     if not run.started:
-        run.write_provenance(now)
-    elif changed := differences(run.provenance().environment, now.environment):
+        run.write_provenance(provenance)
+    elif changed := differences(run.provenance().environment, provenance.environment):
         raise UsageError(f"{run.path} was started in another environment ({changed}); give another run directory")
     return run

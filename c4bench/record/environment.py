@@ -14,7 +14,7 @@ _CPUINFO = Path("/proc/cpuinfo")
 _RDMA_CORE = "libibverbs1"  # the package of rdma-core that every process with a NIC loads
 # By these the C library, numpy and OpenBLAS choose between ways to do the same; names as in /proc/cpuinfo.
 _CHOSEN_BY = re.compile(r"(amx|avx|bmi|fma|sse|ssse|xsave)\w*|abm|erms|f16c|fsrm|movbe|popcnt|rtm")
-_TOLD = 4
+_LISTED = 4
 
 
 class Environment(msgspec.Struct, frozen=True):
@@ -69,13 +69,13 @@ def differences(then: Environment, now: Environment) -> str:
     """
     if not then.python or not now.python:
         return "" if then == now else "the environment was not recorded"
-    told = [
+    changes = [
         f"{name} {old or 'none'}, now {new or 'none'}"
         for name, old, new in (*_facts(then, now), *_versions(then, now))
         if old != new
     ]
-    more = [f"{len(told) - _TOLD} more"] if len(told) > _TOLD else []
-    return "; ".join([*told[:_TOLD], *more])
+    more = [f"{len(changes) - _LISTED} more"] if len(changes) > _LISTED else []
+    return "; ".join([*changes[:_LISTED], *more])
 
 
 def _facts(then: Environment, now: Environment) -> Iterator[tuple[str, str, str]]:
@@ -85,7 +85,7 @@ def _facts(then: Environment, now: Environment) -> Iterator[tuple[str, str, str]
     yield "rdma-core", then.rdma_core, now.rdma_core
     yield "architecture", then.architecture, now.architecture
     for feature in sorted({*then.processor, *now.processor}):
-        old, new = ("present" if feature in one.processor else "" for one in (then, now))
+        old, new = ("present" if feature in environment.processor else "" for environment in (then, now))
         yield f"processor's {feature}", old, new
 
 
@@ -95,9 +95,9 @@ def _versions(then: Environment, now: Environment) -> Iterator[tuple[str, str, s
 
 
 def _packages() -> dict[str, str]:
-    found = {_normal(one.name): one.version for one in metadata.distributions()}
-    found.pop("c4bench", None)
-    return found
+    packages = {_normal(distribution.name): distribution.version for distribution in metadata.distributions()}
+    packages.pop("c4bench", None)
+    return packages
 
 
 def _normal(name: str) -> str:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from c4bench.errors import UsageError
-from c4bench.model.measurement import PLUS_MINUS, Clock, Measurement, judge
+from c4bench.model.measurement import PLUS_MINUS, Clock, Measurement, evaluate
 from c4bench.record.encoding import finite
 from c4bench.record.run import RunDirectory, slug
 
@@ -41,7 +41,7 @@ class Ledger:
         Never raises for a missed limit: what that means is the caller's to say. Raises UsageError for two limits.
         """
         number, limit = finite(value), _limit(at_least, at_most, equals)
-        outcome = judge(number, limit, plus_minus)
+        outcome = evaluate(number, limit, plus_minus)
         labels = labels | ({PLUS_MINUS: plus_minus} if plus_minus else {})
         measurement = Measurement(self._scenario, name, number, unit, limit, outcome, clock, labels)
         self._run.append(measurement)
@@ -54,7 +54,7 @@ class Ledger:
 
 
 def _limit(at_least: float | None, at_most: float | None, equals: float | None) -> str:
-    given = [(sign, bound) for sign, bound in ((">=", at_least), ("<=", at_most), ("==", equals)) if bound is not None]
-    if len(given) > 1:
+    bounds = [(sign, bound) for sign, bound in ((">=", at_least), ("<=", at_most), ("==", equals)) if bound is not None]
+    if len(bounds) > 1:
         raise UsageError("a measurement has one limit; give one of at_least, at_most, equals")
-    return "".join(f"{sign} {float(bound)!r}".removesuffix(".0") for sign, bound in given)
+    return "".join(f"{sign} {float(bound)!r}".removesuffix(".0") for sign, bound in bounds)

@@ -13,7 +13,7 @@ from c4bench.errors import UsageError
 from c4bench.model.measurement import Clock, Measurement, Outcome
 from c4bench.model.recording import Record
 from c4bench.record.encoding import decode, encode
-from c4bench.record.line import MeasurementLine
+from c4bench.record.measurement_line import MeasurementLine
 from c4bench.record.provenance import Provenance
 from c4bench.record.telemetry import to_lines
 
@@ -158,8 +158,8 @@ class RunDirectory:
 
 def _of(line: bytes) -> str | None:
     """The scenario a line belongs to, None where it belongs to the run."""
-    told = msgspec.json.decode(line).get("scenario")
-    return None if told is None else str(told)
+    scenario = msgspec.json.decode(line).get("scenario")
+    return None if scenario is None else str(scenario)
 
 
 def slug(text: str) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from c4bench.errors import UsageError
-from c4bench.model.recording import Record, Told
+from c4bench.model.recording import Record, TaggedRecord
 from c4bench.model.telemetry import Window
 from c4bench.record.encoding import encode
 
@@ -28,7 +28,7 @@ class Recording:
         self._kept: deque[Record | bytes] = deque(maxlen=most)
 
     def __iter__(self) -> Iterator[Record]:
-        return (_record(zlib.decompress(one)) if isinstance(one, bytes) else one for one in self._kept)
+        return (_record(zlib.decompress(kept)) if isinstance(kept, bytes) else kept for kept in self._kept)
 
     def append(self, record: Record) -> None:
         """The next record."""
@@ -57,19 +57,19 @@ def read_telemetry(path: Path) -> tuple[list[Record], int]:
         lines = path.read_bytes().splitlines()
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}; give a file that can be read") from None
-    found, problem = [], ""
+    records, problem = [], ""
     for number, line in enumerate(lines, start=1):
         try:
-            found.append(_record(line))
+            records.append(_record(line))
         except msgspec.DecodeError as error:
             problem = problem or f"line {number}: {error}"
-    if problem and not found:
+    if problem and not records:
         raise UsageError(f"{path}: {problem}; give a file of a run's telemetry folder")
-    return found, len(lines) - len(found)
+    return records, len(lines) - len(records)
 
 
 def _record(line: bytes) -> Record:
     if msgspec.json.decode(line, type=_Tag).record:
-        told: Told = msgspec.json.decode(line, type=Told)
-        return told
+        record: TaggedRecord = msgspec.json.decode(line, type=TaggedRecord)
+        return record
     return msgspec.json.decode(line, type=Window)

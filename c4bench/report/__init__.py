@@ -1,7 +1,7 @@
 """What a run directory says: judged again, and drawn on one page."""
 
 from c4bench.report.html import render
-from c4bench.report.judge import Verdict, judge_run
 from c4bench.report.readme import rewrite
+from c4bench.report.verdict import Verdict, evaluate_run
 
-__all__ = ["Verdict", "judge_run", "render", "rewrite"]
+__all__ = ["Verdict", "evaluate_run", "render", "rewrite"]

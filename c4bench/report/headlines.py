@@ -28,9 +28,9 @@ class Headline(NamedTuple):
 def headlines(measurements: Iterable[Measurement]) -> list[Headline]:
     """Every name that missed, then the others in order of taking, up to a page's worth; the worst of each name."""
     groups: dict[tuple[str, str, str], list[Measurement]] = {}
-    for one in measurements:
-        if one.limit:
-            groups.setdefault((one.scenario, one.name, one.limit), []).append(one)
+    for measurement in measurements:
+        if measurement.limit:
+            groups.setdefault((measurement.scenario, measurement.name, measurement.limit), []).append(measurement)
     worst = [Headline(min(group, key=_urgency), len(group)) for group in groups.values()]
     worst.sort(key=lambda headline: _RANK[headline.measurement.outcome])
     missed = sum(headline.measurement.outcome is not Outcome.PASS for headline in worst)
@@ -45,35 +45,34 @@ def margin(measurement: Measurement) -> float:
     return (-abs(inside) if sign == "==" else inside) / (abs(limit) or 1.0)
 
 
-def written(measurement: Measurement) -> str:
+def format_value(measurement: Measurement) -> str:
     """The value with its unit, as people write it."""
     if math.isnan(measurement.value):
         return "no value"
-    error = f" ± {quantity(measurement.plus_minus, measurement.unit)}" if measurement.plus_minus else ""
-    return quantity(measurement.value, measurement.unit) + error
+    error = f" ± {format_quantity(measurement.plus_minus, measurement.unit)}" if measurement.plus_minus else ""
+    return format_quantity(measurement.value, measurement.unit) + error
 
 
-def limit_written(measurement: Measurement) -> str:
+def format_limit(measurement: Measurement) -> str:
     """The limit with its unit; empty without a limit."""
     if not measurement.limit:
         return ""
     sign, bound = measurement.limit.split()
     symbol = {">=": "≥", "<=": "≤", "==": "="}.get(sign, sign)
-    return f"{symbol} {quantity(float(bound), measurement.unit)}"
+    return f"{symbol} {format_quantity(float(bound), measurement.unit)}"
 
 
-def labels_written(measurement: Measurement) -> str:
+def format_labels(measurement: Measurement) -> str:
     """`case ECMP · hosts 8`."""
-    told = sorted((name, value) for name, value in measurement.labels.items() if name != PLUS_MINUS)
-    return " · ".join(f"{name} {value}" for name, value in told)
+    labels = sorted((name, value) for name, value in measurement.labels.items() if name != PLUS_MINUS)
+    return " · ".join(f"{name} {value}" for name, value in labels)
 
 
 def sentence(measurement: Measurement) -> str:
     """All of it on a line: `link.goodput_fraction = 0.9989 (≥ 0.99)  bytes 1048576 · rate 1e10`."""
-    limit, labels = limit_written(measurement), labels_written(measurement)
-    return (
-        f"{measurement.name} = {written(measurement)}{f' ({limit})' if limit else ''}{f'  {labels}' if labels else ''}"
-    )
+    limit, labels = format_limit(measurement), format_labels(measurement)
+    suffix = f"{f' ({limit})' if limit else ''}{f'  {labels}' if labels else ''}"
+    return f"{measurement.name} = {format_value(measurement)}{suffix}"
 
 
 def short(scenario: str) -> str:
@@ -84,12 +83,12 @@ def short(scenario: str) -> str:
 def by_scenario(measurements: Iterable[Measurement]) -> list[tuple[str, Sequence[Measurement]]]:
     """Measurements grouped by scenario, both in order of taking."""
     groups: dict[str, list[Measurement]] = {}
-    for one in measurements:
-        groups.setdefault(one.scenario, []).append(one)
+    for measurement in measurements:
+        groups.setdefault(measurement.scenario, []).append(measurement)
     return list(groups.items())
 
 
-def quantity(value: float, unit: str) -> str:
+def format_quantity(value: float, unit: str) -> str:
     """A value and its unit, scaled where the unit is an SI base unit; unit `1` is a bare number."""
     if unit in _FORMATS and value:
         return _FORMATS[unit](value)

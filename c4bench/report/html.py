@@ -33,7 +33,7 @@ from c4bench.report.charts.growth import growth
 from c4bench.report.charts.heatmap import heatmap, usual
 from c4bench.report.charts.ranking import planned_links, ranking_panel
 from c4bench.report.charts.timeline import axis_strip, common_axis, reached, timeline
-from c4bench.report.judge import judge_run
+from c4bench.report.verdict import evaluate_run
 from c4bench.resources import resource
 from c4bench.units import format_time
 
@@ -65,7 +65,7 @@ class FaultRow(NamedTuple):
 class Confusion(NamedTuple):
     """How often each answer was given to each kind of fault; one row an expectation, one column an answer."""
 
-    said: list[str]
+    answers: list[str]
     rows: list[tuple[str, list[int]]]
     misses: list[CampaignTrial]
 
@@ -77,7 +77,7 @@ def render(run_dir: Path) -> Path:
     """
     run = RunDirectory(run_dir)
     page = run.path / "report.html"
-    page.write_text(_environment().get_template("report.html.j2").render(_content(run)), encoding="utf-8")
+    page.write_text(_environment().get_template("report.html.j2").render(_context(run)), encoding="utf-8")
     return page
 
 
@@ -91,17 +91,17 @@ def _environment() -> jinja2.Environment:
     )
     environment.filters |= {
         "bullet": bullet,
-        "written": headlines.written,
-        "limit": headlines.limit_written,
-        "labels": headlines.labels_written,
+        "written": headlines.format_value,
+        "limit": headlines.format_limit,
+        "labels": headlines.format_labels,
         "short": headlines.short,
     }
     return environment
 
 
-def _content(run: RunDirectory) -> dict[str, Any]:
+def _context(run: RunDirectory) -> dict[str, Any]:
     """Everything the template names."""
-    verdict = judge_run(run.path)
+    verdict = evaluate_run(run.path)
     provenance = run.provenance()
     faults = [fault for group in run.load_all("faults", Faults).values() for fault in group.faults]
     axis = common_axis(faults)
@@ -125,19 +125,22 @@ def _content(run: RunDirectory) -> dict[str, Any]:
 
 def reproduce(provenance: Provenance) -> str:
     """The command line that gives this run again, with its seed."""
-    words = list(provenance.command)
-    seeded = any(word.split("=")[0] in {"--c4-seed", "--seed"} for word in words)
-    return shlex.join(words if seeded else [*words, "--c4-seed", str(provenance.seed)])
+    command = list(provenance.command)
+    seeded = any(argument.split("=")[0] in {"--c4-seed", "--seed"} for argument in command)
+    return shlex.join(command if seeded else [*command, "--c4-seed", str(provenance.seed)])
 
 
 def _confusion(run: RunDirectory) -> Confusion | None:
-    trials = [trial for one in run.load_all("campaign", Campaign).values() for trial in one.trials]
+    trials = [trial for campaign in run.load_all("campaign", Campaign).values() for trial in campaign.trials]
     if not trials:
         return None
     counts = Counter((trial.expected, trial.said) for trial in trials)
-    said = sorted({trial.said for trial in trials})
-    rows = [(wanted, [counts[wanted, answer] for answer in said]) for wanted in sorted({t.expected for t in trials})]
-    return Confusion(said, rows, [trial for trial in trials if not trial.right])
+    answers = sorted({trial.said for trial in trials})
+    rows = [
+        (expected, [counts[expected, answer] for answer in answers])
+        for expected in sorted({t.expected for t in trials})
+    ]
+    return Confusion(answers, rows, [trial for trial in trials if not trial.right])
 
 
 def _stages(fault: FaultTimeline) -> list[tuple[str, str]]:
@@ -178,11 +181,11 @@ def _load_panels(fabric: Fabric, cases: Sequence[LoadCase], *, draws: bool) -> l
 
 def _ablations(run: RunDirectory) -> list[tuple[str, list[AblationCell], Markup]]:
     """Every case of every ablation, those of all scenarios together where they have the same modes."""
-    found: dict[tuple[str, ...], list[AblationCell]] = {}
-    for shown in run.load_all("ablation", Ablation).values():
-        found.setdefault(shown.modes, []).extend(shown.cells)
-    merged = [Ablation(modes, tuple(cells)) for modes, cells in found.items()]
-    return [(case, cells, bars(case, cells)) for shown in merged for case, cells in cases(shown)]
+    cells_by_modes: dict[tuple[str, ...], list[AblationCell]] = {}
+    for ablation in run.load_all("ablation", Ablation).values():
+        cells_by_modes.setdefault(ablation.modes, []).extend(ablation.cells)
+    merged = [Ablation(modes, tuple(cells)) for modes, cells in cells_by_modes.items()]
+    return [(case, cells, bars(case, cells)) for ablation in merged for case, cells in cases(ablation)]
 
 
 def _index(value: float) -> str:

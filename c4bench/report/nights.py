@@ -10,7 +10,7 @@ from c4bench.errors import UsageError
 from c4bench.model.measurement import PLUS_MINUS, Measurement
 from c4bench.record import RunDirectory
 from c4bench.record.environment import Environment, differences
-from c4bench.report.headlines import quantity, short
+from c4bench.report.headlines import format_quantity, short
 from c4bench.report.statistics import Interval, median, prediction_interval
 
 NIGHT = "night"
@@ -18,7 +18,7 @@ NIGHT = "night"
 _FALSE_ALARM = 0.05
 _NIGHTS_AT_LEAST = 3
 # What is told is at least this much: a difference that nobody would act on is no news, however sure.
-_WORTH_TELLING = 0.01
+_RELATIVE_MIN = 0.01
 _SMALLER_IS_BETTER = {"s", "s/s", "B"}
 
 Key = tuple[str, str, tuple[tuple[str, str], ...]]
@@ -45,10 +45,12 @@ class Change(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         """One line."""
         label = f" ({', '.join(f'{key} {value}' for key, value in self.labels.items())})" if self.labels else ""
-        expected = f"{quantity(self.low, self.unit)} to {quantity(self.high, self.unit)}"
-        told = f"expected {expected} after {self.nights} nights" if self.against == "nights" else f"baseline {expected}"
-        what = f"{short(self.scenario)}: {self.name}{label} = {quantity(self.value, self.unit)}"
-        return f"{what}, {told}, since {self.since}"
+        expected = f"{format_quantity(self.low, self.unit)} to {format_quantity(self.high, self.unit)}"
+        expectation = (
+            f"expected {expected} after {self.nights} nights" if self.against == "nights" else f"baseline {expected}"
+        )
+        figure = f"{short(self.scenario)}: {self.name}{label} = {format_quantity(self.value, self.unit)}"
+        return f"{figure}, {expectation}, since {self.since}"
 
 
 class Comparison(msgspec.Struct, frozen=True):
@@ -81,10 +83,10 @@ def read(path: Path) -> NightFigures:
     """A night's run directory. Raises UsageError when it is none, or is damaged."""
     run = RunDirectory(path)
     taken: dict[Key, list[Measurement]] = {}
-    for one in (*run.measurements(), *run.timings()):
-        if math.isfinite(one.value):
-            taken.setdefault(_key(one), []).append(one)
-    figures = {key: _middle(found) for key, found in taken.items()}
+    for measurement in (*run.measurements(), *run.timings()):
+        if math.isfinite(measurement.value):
+            taken.setdefault(_key(measurement), []).append(measurement)
+    figures = {key: _median_of(repeats) for key, repeats in taken.items()}
     return NightFigures(path.name, figures, run.provenance().environment)
 
 
@@ -159,16 +161,16 @@ def _from_baseline(
     if baseline is None or then is None or len(past) < _NIGHTS_AT_LEAST:
         return None
     spread = prediction_interval([value for _, value in past], confidence)
-    reach = max((spread.high - spread.low) / 2 * math.sqrt(2), _WORTH_TELLING * abs(then.value))
+    reach = max((spread.high - spread.low) / 2 * math.sqrt(2), _RELATIVE_MIN * abs(then.value))
     expected = Interval(then.value, then.value - reach, then.value + reach)
     side = _side(now.value, expected)
     return _change(now, expected, side, baseline.name, len(past), "baseline") if side else None
 
 
 def _expected(values: Sequence[float], confidence: float) -> Interval:
-    found = prediction_interval(values, confidence)
-    least = _WORTH_TELLING * abs(found.mean)
-    return Interval(found.mean, min(found.low, found.mean - least), max(found.high, found.mean + least))
+    interval = prediction_interval(values, confidence)
+    least = _RELATIVE_MIN * abs(interval.mean)
+    return Interval(interval.mean, min(interval.low, interval.mean - least), max(interval.high, interval.mean + least))
 
 
 def _side(value: float, expected: Interval) -> int:
@@ -203,16 +205,20 @@ def _kind(now: Measurement, side: int) -> str:
     return "changed"
 
 
-def _key(one: Measurement) -> Key:
+def _key(measurement: Measurement) -> Key:
     """What a figure is of. A fraction among the labels is itself a figure, and is another one every night."""
-    return one.scenario, one.name, tuple(sorted((key, str(value)) for key, value in _lasting(one.labels).items()))
+    return (
+        measurement.scenario,
+        measurement.name,
+        tuple(sorted((key, str(value)) for key, value in _stable_labels(measurement.labels).items())),
+    )
 
 
-def _lasting(labels: Mapping[str, str | int | float]) -> dict[str, str | int | float]:
+def _stable_labels(labels: Mapping[str, str | int | float]) -> dict[str, str | int | float]:
     whole = {key: value for key, value in labels.items() if not isinstance(value, float) or value.is_integer()}
     whole.pop(PLUS_MINUS, None)
     return whole
 
 
-def _middle(found: Sequence[Measurement]) -> Measurement:
-    return msgspec.structs.replace(found[-1], value=median([one.value for one in found]))
+def _median_of(repeats: Sequence[Measurement]) -> Measurement:
+    return msgspec.structs.replace(repeats[-1], value=median([measurement.value for measurement in repeats]))

@@ -10,9 +10,9 @@ from typing import NamedTuple
 from c4bench.errors import UsageError
 from c4bench.model.measurement import Measurement, Outcome
 from c4bench.record import Provenance, RunDirectory
-from c4bench.report.headlines import limit_written, margin, written
-from c4bench.report.judge import judge_run
+from c4bench.report.headlines import format_limit, format_value, margin
 from c4bench.report.readme_rows import ROWS, Row
+from c4bench.report.verdict import evaluate_run
 
 BEGIN, END = "<!-- figures:begin -->", "<!-- figures:end -->"
 _LAB = "softroce"
@@ -64,7 +64,7 @@ def _around(readme: Path) -> tuple[str, str]:
 
 
 def _read(path: Path) -> _Run:
-    verdict = judge_run(path)
+    verdict = evaluate_run(path)
     return _Run(path, RunDirectory(path).provenance(), (*verdict.measurements, *verdict.timings))
 
 
@@ -120,12 +120,12 @@ def _tables(cells: Sequence[_Cell]) -> list[str]:
 
 def _line(cell: _Cell) -> str:
     one = cell.worst
-    told = written(one)
+    told = format_value(one)
     if {"low", "high"} <= one.labels.keys():
         told += f" ({float(one.labels['low']):.3g} to {float(one.labels['high']):.3g})"
     if one.outcome is Outcome.FAIL:
         told = f"**{told}**, missed"
-    return f"| {cell.row.text} | {limit_written(one)} | {told} |"
+    return f"| {cell.row.text} | {format_limit(one)} | {told} |"
 
 
 def _source(used: Iterable[_Run]) -> str:

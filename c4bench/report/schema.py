@@ -10,9 +10,9 @@ from c4bench.inventory.facts import HostFacts
 from c4bench.inventory.review import Review
 from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.event import Event
-from c4bench.model.recording import Told
+from c4bench.model.recording import TaggedRecord
 from c4bench.model.telemetry import Window
-from c4bench.record.line import MeasurementLine
+from c4bench.record.measurement_line import MeasurementLine
 from c4bench.record.provenance import Provenance
 from c4bench.resources import resource
 
@@ -27,15 +27,15 @@ _DOCUMENTS: dict[str, Any] = {
     "event": Event,
 }
 # A line of telemetry is one or the other.
-_TELEMETRY = (Window, Told)
+_TELEMETRY = (Window, TaggedRecord)
 
 
 def schemas() -> dict[str, bytes]:
     """The text of each file of `reports/schema`, by file name."""
-    found = {name: msgspec.json.schema(kind) for name, kind in _DOCUMENTS.items()}
+    documents = {name: msgspec.json.schema(kind) for name, kind in _DOCUMENTS.items()}
     either, parts = msgspec.json.schema_components(_TELEMETRY, ref_template="#/$defs/{name}")
-    found["telemetry"] = {"anyOf": either, "$defs": parts}
-    return {f"{name}.schema.json": _text(schema) for name, schema in found.items()}
+    documents["telemetry"] = {"anyOf": either, "$defs": parts}
+    return {f"{name}.schema.json": _text(schema) for name, schema in documents.items()}
 
 
 def write_schemas(folder: Path | None = None) -> None:

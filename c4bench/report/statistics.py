@@ -57,8 +57,8 @@ def prediction_interval(values: Sequence[float], confidence: float) -> Interval:
     """
     if len(values) < 2:
         raise UsageError(f"{len(values)} values have no spread; take two or more")
-    found = np.asarray(values, dtype=float)
-    mean, spread = float(found.mean()), float(found.std(ddof=1))
+    samples = np.asarray(values, dtype=float)
+    mean, spread = float(samples.mean()), float(samples.std(ddof=1))
     reach = student_quantile(confidence, len(values) - 1) * spread * math.sqrt(1 + 1 / len(values))
     return Interval(mean, mean - reach, mean + reach)
 

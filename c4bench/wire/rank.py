@@ -39,8 +39,8 @@ class RankLink:
 
     def note(self, method: str, body: object) -> None:
         """Tell, with no answer wanted."""
-        told = Note(method, msgspec.Raw(msgspec.msgpack.encode(body)))
-        self._socket.sendall(frame(msgspec.msgpack.encode(told)))
+        message = Note(method, msgspec.Raw(msgspec.msgpack.encode(body)))
+        self._socket.sendall(frame(msgspec.msgpack.encode(message)))
 
     def answer(self, answer: type[Body]) -> Body:
         """Wait for the answer to what was asked."""

@@ -66,7 +66,7 @@ def _cut(world: Communicator, group: RankGroup) -> Communicator:
         raise UsageError(
             f"{world.size} ranks cannot be cut into groups {group.name!r} of {group.size} with stride {group.stride}"
         )
-    own = world.split(group.first(world.rank), group.place(world.rank))
+    own = world.split(group.first(world.rank), group.index_of(world.rank))
     assert own is not None  # every rank gives a colour
     return own
 

@@ -15,11 +15,11 @@ _ENABLED = re.compile(r"Enabled Link Speed\s*:\s*0x[0-9a-f]+\s*\(([^)]*)\)")
 def speed(request: FaultRequest, target: InterfaceTarget) -> Plan:
     """Leave one speed enabled and train the link again; then enable what was, and train it again."""
     device = target.interface.device
-    wanted = _SPEEDS.get(request.word("speed"))
+    wanted = _SPEEDS.get(request.choice("speed"))
     enabled = enabled_speeds(run(("mlxlink", "-d", device), None))
     if wanted not in enabled:
         raise UnhealthyError(
-            f"{request.where} has {', '.join(enabled)} enabled, and {request.word('speed')} is none of them"
+            f"{request.where} has {', '.join(enabled)} enabled, and {request.choice('speed')} is none of them"
         )
     told = [
         Run(("mlxlink", "-d", device, "--speeds", ",".join(speeds), "--port_state", "TG"))

@@ -16,7 +16,7 @@ def speed(request: FaultRequest, target: InterfaceTarget) -> Plan:
     """Hold the link to one speed, without negotiation; then let it negotiate again, or hold it to what it was."""
     dev = target.interface.netdev
     text = run(("ethtool", dev), None)
-    wanted, found = int(request.word("speed").removesuffix("G")) * 1000, _speed_mbps(text)
+    wanted, found = int(request.choice("speed").removesuffix("G")) * 1000, _speed_mbps(text)
     if wanted >= found:
         raise UnhealthyError(f"{request.where} runs at {found} Mb/s, no more than {wanted}; ask for a lower speed")
     if f"{wanted}base" not in " ".join(_modes(text, "Supported link modes")):

@@ -125,7 +125,7 @@ def mtu(request: FaultRequest, target: InterfaceTarget) -> Plan:
 
 
 def _directed(request: FaultRequest, sent: Callable[[], Plan], received: Callable[[], Plan]) -> Plan:
-    match request.word("direction"):
+    match request.choice("direction"):
         case "tx":
             return sent()
         case "rx":

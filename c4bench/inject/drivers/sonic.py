@@ -23,7 +23,7 @@ def speed(request: FaultRequest, target: InterfaceTarget) -> Plan:
     row = status(run(("show", "interfaces", "status", port), None), port)
     found = int(row["Speed"].removesuffix("G")) * 1000
     slower = [speed for speed in _SPEEDS_MBPS if speed <= found * request.number("fraction")]
-    if not slower or request.word("direction") != "both":
+    if not slower or request.choice("direction") != "both":
         raise UnhealthyError(
             f"{request.where} runs at {found} Mb/s and has no lower speed for that, or not in one direction"
         )

@@ -56,7 +56,7 @@ class EchoDelay:
     """`round_trip_s`, the median; seen when it has grown by at least half of what was asked for."""
 
     def __init__(self, request: FaultRequest) -> None:
-        ways = 2 if request.word("direction") == "both" else 1
+        ways = 2 if request.choice("direction") == "both" else 1
         self._asked_s = request.number("delay_s") * ways
         self._gap_s = request.witness_s / _PROBES_MIN
         self._prober = Prober(interfaces.examine(request.interface))

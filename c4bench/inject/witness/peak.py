@@ -38,7 +38,7 @@ class PeakRate:
         target = interfaces.examine(request.interface)
         self._limited_bps = limited_bps(request, target)
         self._counters = Counters(target.netns)
-        self._receiving = request.word("direction") == "rx"
+        self._receiving = request.choice("direction") == "rx"
         self._netdev, self._ifb = request.interface.netdev, target.ifb
         self._probe_bytes = target.mtu_bytes
         self._prober = _prober(target)

@@ -71,7 +71,7 @@ def prepare(spec: LabSpec) -> None:
 
 def inventory(spec: LabSpec) -> dict[str, object]:
     """The lab as an Ansible inventory: the only thing the rest of the house learns about it."""
-    found = {host.name: {"ansible_host": host.address, "c4": _facts(host)} for host in fabric_of.hosts(spec.topology)}
+    hosts = {host.name: {"ansible_host": host.address, "c4": _facts(host)} for host in fabric_of.hosts(spec.topology)}
     common = {
         "ansible_user": "root",
         "ansible_ssh_private_key_file": str(_SSH / "id"),
@@ -85,7 +85,7 @@ def inventory(spec: LabSpec) -> dict[str, object]:
         }
         for name in fabric.switch_namespaces(spec.topology)
     }
-    return {"all": {"vars": common, "hosts": found, "children": {"switches": {"hosts": ports}}}}
+    return {"all": {"vars": common, "hosts": hosts, "children": {"switches": {"hosts": ports}}}}
 
 
 def _facts(host: Host) -> dict[str, object]:
@@ -125,8 +125,8 @@ class LabHost:
             os.close(reader)
             _fork_init(self.host, self._spec, writer)
         os.close(writer)
-        with os.fdopen(reader) as told:
-            answer = told.read()
+        with os.fdopen(reader) as pipe:
+            answer = pipe.read()
         os.waitpid(child, 0)
         if not answer.isdigit():
             raise UnhealthyError(f"host {self.host.name} does not boot: {answer or 'its init died'}")
@@ -179,7 +179,7 @@ def reset_signals() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
-def _fork_init(host: Host, spec: LabSpec, told: int) -> None:
+def _fork_init(host: Host, spec: LabSpec, report: int) -> None:
     """In a child of the supervisor: enter new namespaces, fork the host's process 1, tell its number, leave."""
     reset_signals()
     try:
@@ -189,13 +189,13 @@ def _fork_init(host: Host, spec: LabSpec, told: int) -> None:
         pid = os.fork()
         if pid == 0:
             os.close(ready)
-            os.close(told)
+            os.close(report)
             _host_main(host, spec, go)
         os.close(go)
-        heard = os.read(ready, 4096)  # not until it closes: the host's services hold the other end too
-        os.write(told, str(pid).encode() if heard == _UP else heard)
+        state = os.read(ready, 4096)  # not until it closes: the host's services hold the other end too
+        os.write(report, str(pid).encode() if state == _UP else state)
     except OSError as error:
-        os.write(told, str(error).encode())
+        os.write(report, str(error).encode())
     os._exit(0)
 
 

@@ -114,9 +114,9 @@ def _link_listener(namespace: str) -> socket.socket:
 
 def _socket(namespace: str, family: int, protocol: int = 0) -> socket.socket:
     with fabric.inside(namespace):
-        made = socket.socket(family, socket.SOCK_RAW if protocol else socket.SOCK_DGRAM, protocol)
-    os.set_inheritable(made.fileno(), False)
-    return made
+        opened = socket.socket(family, socket.SOCK_RAW if protocol else socket.SOCK_DGRAM, protocol)
+    os.set_inheritable(opened.fileno(), False)
+    return opened
 
 
 def _is_up(asking: socket.socket, interface: str) -> bool:
@@ -127,7 +127,7 @@ def _is_up(asking: socket.socket, interface: str) -> bool:
 
 def link_states(data: bytes) -> list[tuple[str, bool]]:
     """(interface, running) for each link message in a netlink datagram (rtnetlink(7))."""
-    found = []
+    states = []
     offset = 0
     while offset + _HEADER.size <= len(data):
         length, kind, *_ = _HEADER.unpack_from(data, offset)
@@ -136,9 +136,9 @@ def link_states(data: bytes) -> list[tuple[str, bool]]:
         if kind == _RTM_NEWLINK and length >= _HEADER.size + _LINK.size:
             message = data[offset + _HEADER.size : offset + length]
             flags = _LINK.unpack_from(message)[4]
-            found.append((_interface_name(message[_LINK.size :]), bool(flags & _IFF_RUNNING)))
+            states.append((_interface_name(message[_LINK.size :]), bool(flags & _IFF_RUNNING)))
         offset += (length + 3) & ~3
-    return found
+    return states
 
 
 def _interface_name(attributes: bytes) -> str:

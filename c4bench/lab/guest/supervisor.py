@@ -30,7 +30,7 @@ from c4bench.lab.spec import CONTROL_SOCKET, READY_MARK, LabResult, LabSpec
 _logger = logging.getLogger(__name__)
 
 # Link-up work the kernel has queued (GID tables, neighbour timers) would fall into the first measurement otherwise.
-_SETTLE_S = 2.0
+_LINK_UP_WORK_S = 2.0
 # What agents, their spawners and their ranks load when they need it.
 _LATE = ("agent.serving", "collective.degraded", "collective.resilient.backend", "workload.rank")
 
@@ -60,14 +60,14 @@ class Supervisor:
         self._boot_hosts()
         self.power = Power(self.hosts, self.selector)
         self._listen()
-        time.sleep(_SETTLE_S)
+        time.sleep(_LINK_UP_WORK_S)
         ready_s = time.monotonic()
         _logger.info("lab ready: %d hosts, topology %s", len(self.hosts), self.spec.topology.name)
         if not self.spec.interactive:
             os.write(1, READY_MARK)
         self._start_command()
         while self._exit_code is None:
-            self._turn()
+            self._handle_events()
         _logger.info("command ended with exit code %d", self._exit_code)
         return LabResult(exit_code=self._exit_code, ready_s=ready_s, ended_s=time.monotonic())
 
@@ -79,7 +79,7 @@ class Supervisor:
                 with suppress(OSError):  # the host may be going down
                     shutil.copyfile(host.log, folder / f"{name}.log")
 
-    def _turn(self) -> None:
+    def _handle_events(self) -> None:
         due_s = [due for due in (self.routing.due_in_s(), self.power.due_in_s()) if due is not None]
         for key, _ in self.selector.select(min(due_s, default=None)):
             handler: Callable[[], None] = key.data
@@ -127,7 +127,7 @@ class Supervisor:
         os.setsid()
         self.selector.close()
         if self.spec.interactive:
-            _take_terminal()
+            _acquire_terminal()
         try:
             os.execvp(self.spec.command[0], self.spec.command)
         except OSError as error:
@@ -164,7 +164,7 @@ class Supervisor:
                 raise UsageError(f"cannot {request.do!r}: crash or boot")
 
 
-def _take_terminal() -> None:
+def _acquire_terminal() -> None:
     """Make the console, as a terminal, the calling session's own."""
     terminal = os.open("/dev/tty0", os.O_RDWR)
     fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)

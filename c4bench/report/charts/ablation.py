@@ -11,10 +11,10 @@ _WIDTH, _ROW, _LEFT = 480.0, 20.0, 150.0
 def cases(shown: Ablation) -> list[tuple[str, list[AblationCell]]]:
     """The cells of each case, in order of the modes."""
     order = {mode: index for index, mode in enumerate(shown.modes)}
-    found: dict[str, list[AblationCell]] = {}
+    by_case: dict[str, list[AblationCell]] = {}
     for cell in shown.cells:
-        found.setdefault(_case(cell), []).append(cell)
-    return [(case, sorted(found[case], key=lambda cell: order[cell.mode])) for case in sorted(found)]
+        by_case.setdefault(_case(cell), []).append(cell)
+    return [(case, sorted(by_case[case], key=lambda cell: order[cell.mode])) for case in sorted(by_case)]
 
 
 def bars(case: str, cells: list[AblationCell]) -> Markup:

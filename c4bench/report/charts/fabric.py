@@ -13,17 +13,17 @@ _TOP = 22.0
 _MARGIN = 8.0
 _STEPS = (0.02, 0.35, 0.65, 0.9, 1.005)
 
-Place = tuple[float, float]
+Point = tuple[float, float]
 
 
 def fabric_panel(fabric: Fabric, case: LoadCase) -> Markup:
     """The fabric from its top tier down to the hosts, the most loaded links on top."""
-    places, nodes, height = _layout(fabric)
-    drawable = [link for link in fabric.links if link.source in places and link.target in places]
+    points, nodes, height = _layout(fabric)
+    drawable = [link for link in fabric.links if link.source in points and link.target in points]
     drawable.sort(key=lambda link: case.loads.get(link.hop, 0.0))
     # Finer lines where there are many, or the middle of a dense fabric turns into a blot.
     scale = min(1.0, 8.5 / max(len(drawable), 1) ** 0.5)
-    lines = [_line(link, case.loads.get(link.hop, 0.0), places, scale) for link in drawable]
+    lines = [_line(link, case.loads.get(link.hop, 0.0), points, scale) for link in drawable]
     title = f"Link loads under {case.label}"
     worst = max((case.loads.get(link.hop, 0.0) for link in fabric.links), default=0.0)
     description = f"{len(drawable)} directed links; the most loaded carries {worst:.0%} of its rate."
@@ -35,37 +35,37 @@ def step(load: float) -> str:
     return f"l{sum(load > bound for bound in _STEPS)}"
 
 
-def _layout(fabric: Fabric) -> tuple[dict[str, Place], list[Markup], float]:
+def _layout(fabric: Fabric) -> tuple[dict[str, Point], list[Markup], float]:
     """Where every switch and NIC is, the nodes drawn, and the height of it all."""
     tiers = sorted({switch.tier for switch in fabric.switches}, reverse=True)
-    places: dict[str, Place] = {}
+    points: dict[str, Point] = {}
     nodes = []
     for row, tier in enumerate(tiers):
         names = [switch.name for switch in fabric.switches if switch.tier == tier]
         for name, x in zip(names, _spread(len(names)), strict=True):
-            places[name] = x, _TOP + row * _TIER_GAP
-            nodes.append(_node(name, places[name], _slot(len(names)), "switch"))
+            points[name] = x, _TOP + row * _TIER_GAP
+            nodes.append(_node(name, points[name], _slot(len(names)), "switch"))
     bottom = _TOP + max(len(tiers), 1) * _TIER_GAP - 26
-    for host, x in zip(_by_leaf(fabric, places), _spread(len(fabric.hosts)), strict=True):
+    for host, x in zip(_by_leaf(fabric, points), _spread(len(fabric.hosts)), strict=True):
         slot = _slot(len(fabric.hosts))
         nodes.append(_node(host.name, (x, bottom), slot, "host"))
         reach = min(slot, 50) * 0.32
         for index, nic in enumerate(host.nics):
             share = (index + 0.5) / len(host.nics) * 2 - 1
-            places[nic] = x + share * reach, bottom - 10
-    return places, nodes, bottom + 18
+            points[nic] = x + share * reach, bottom - 10
+    return points, nodes, bottom + 18
 
 
-def _by_leaf(fabric: Fabric, places: Mapping[str, Place]) -> list[FabricHost]:
+def _by_leaf(fabric: Fabric, points: Mapping[str, Point]) -> list[FabricHost]:
     """Hosts below the leaves that they are on, so that access links do not cross."""
     above: dict[str, list[float]] = {}
     for link in fabric.links:
-        if link.target in places:
-            above.setdefault(link.source, []).append(places[link.target][0])
+        if link.target in points:
+            above.setdefault(link.source, []).append(points[link.target][0])
 
     def across(host: FabricHost) -> float:
-        found = [x for nic in host.nics for x in above.get(nic, ())]
-        return sum(found) / len(found) if found else _WIDTH
+        columns = [x for nic in host.nics for x in above.get(nic, ())]
+        return sum(columns) / len(columns) if columns else _WIDTH
 
     return sorted(fabric.hosts, key=across)
 
@@ -78,8 +78,8 @@ def _spread(count: int) -> Sequence[float]:
     return [_MARGIN + _slot(count) * (index + 0.5) for index in range(count)]
 
 
-def _node(name: str, place: Place, slot: float, kind: str) -> Markup:
-    x, y = place
+def _node(name: str, point: Point, slot: float, kind: str) -> Markup:
+    x, y = point
     width = min(62.0, slot - 4)
     box = element("rect", x=x - width / 2, y=y - 10, width=width, height=20, rx=5)
     # A name that its box cannot hold is left to the tooltip.
@@ -88,8 +88,8 @@ def _node(name: str, place: Place, slot: float, kind: str) -> Markup:
     return element("g", element("title", name), box, *label, class_=f"node {kind}")
 
 
-def _line(link: FabricLink, load: float, places: Mapping[str, Place], scale: float) -> Markup:
-    (x1, y1), (x2, y2) = places[link.source], places[link.target]
+def _line(link: FabricLink, load: float, points: Mapping[str, Point], scale: float) -> Markup:
+    (x1, y1), (x2, y2) = points[link.source], points[link.target]
     # Each direction keeps to its right, so that both show.
     length = ((x2 - x1) ** 2 + (y2 - y1) ** 2) ** 0.5 or 1.0
     dx, dy = (y1 - y2) / length * 2.2 * scale, (x2 - x1) / length * 2.2 * scale

@@ -13,8 +13,8 @@ _WIDTH, _HEIGHT, _LEFT, _BASE, _TOP = 480.0, 200.0, 60.0, 170.0, 14.0
 def growth(shown: Growth) -> Markup:
     """Points, the line that joins them, and each axis from its first to its last value."""
     sizes, costs = zip(*shown.points, strict=True)
-    across = [_LEFT + place * (_WIDTH - _LEFT - 20) for place in _places(sizes)]
-    down = [_BASE - place * (_BASE - _TOP) for place in _places(costs)]
+    across = [_LEFT + position * (_WIDTH - _LEFT - 20) for position in _positions(sizes)]
+    down = [_BASE - position * (_BASE - _TOP) for position in _positions(costs)]
     line = element(
         "polyline",
         points=" ".join(f"{x:.1f},{y:.1f}" for x, y in zip(across, down, strict=True)),
@@ -36,7 +36,7 @@ def growth(shown: Growth) -> Markup:
     return drawing(f"Growth: {shown.label}", description, _WIDTH, _HEIGHT, line, *dots, *words)
 
 
-def _places(values: tuple[float, ...]) -> list[float]:
+def _positions(values: tuple[float, ...]) -> list[float]:
     """Where each value stands between the least and the greatest, by logarithm."""
     low, high = math.log(min(values)), math.log(max(values))
     return [(math.log(value) - low) / ((high - low) or 1.0) for value in values]

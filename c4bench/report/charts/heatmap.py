@@ -29,12 +29,12 @@ def heatmap(matrix: DelayMatrix, reference_s_per_byte: float) -> Markup:
     size = _SIDE / max(len(matrix.nics), 1)
     ratios = {
         (row, column): cell / reference_s_per_byte
-        for row, line in enumerate(matrix.cells_s_per_byte)
-        for column, cell in enumerate(line)
+        for row, cells in enumerate(matrix.cells_s_per_byte)
+        for column, cell in enumerate(cells)
         if cell is not None
     }
-    hot = [_hot(matrix, place, ratio, size) for place, ratio in ratios.items() if ratio > _STEPS[0]]
-    usual_cells = _usual([place for place, ratio in ratios.items() if ratio <= _STEPS[0]], size)
+    hot = [_hot(matrix, index, ratio, size) for index, ratio in ratios.items() if ratio > _STEPS[0]]
+    usual_cells = _usual([index for index, ratio in ratios.items() if ratio <= _STEPS[0]], size)
     worst = f"the slowest takes {max(ratios.values()):.1f} times the usual" if ratios else "no traffic"
     title = f"Delay matrix, {matrix.label}"
     description = f"{len(matrix.nics)} senders by {len(matrix.nics)} receivers; {worst}."
@@ -43,24 +43,24 @@ def heatmap(matrix: DelayMatrix, reference_s_per_byte: float) -> Markup:
     )
 
 
-def _box(place: tuple[int, int], size: float) -> tuple[float, float, float]:
+def _box(index: tuple[int, int], size: float) -> tuple[float, float, float]:
     """Left, top and side of a cell, the rounding stroke of 1.5 units around it left free."""
     gap = min(1.5, size * 0.1)
-    row, column = place
+    row, column = index
     return _LEFT + column * size + gap + 1.5, _TOP + row * size + gap + 1.5, size - 2 * gap - 3
 
 
-def _usual(places: Sequence[tuple[int, int]], size: float) -> Markup:
+def _usual(indexes: Sequence[tuple[int, int]], size: float) -> Markup:
     # One path for all of them: they are most of the matrix, and single elements would be most of the page.
-    boxes = (_box(place, size) for place in places)
+    boxes = (_box(index, size) for index in indexes)
     squares = (f"M{x:.1f} {y:.1f}h{side:.1f}v{side:.1f}h-{side:.1f}z" for x, y, side in boxes)
     return element("path", d="".join(squares), class_="usual")
 
 
-def _hot(matrix: DelayMatrix, place: tuple[int, int], ratio: float, size: float) -> Markup:
+def _hot(matrix: DelayMatrix, index: tuple[int, int], ratio: float, size: float) -> Markup:
     level = sum(ratio > bound for bound in _STEPS)
-    x, y, side = _box(place, size)
-    row, column = place
+    x, y, side = _box(index, size)
+    row, column = index
     cell = matrix.cells_s_per_byte[row][column] or math.inf
     tip = f"{matrix.nics[row]} to {matrix.nics[column]}: {ratio:.2f} times the usual, {format_rate(8 / cell)}"
     box = element("rect", x=x - 1.5, y=y - 1.5, width=side + 3, height=side + 3, rx=1.5, class_=f"h{level}")

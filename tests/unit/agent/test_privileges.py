@@ -28,7 +28,7 @@ def settled(settings, look):
     if child == 0:
         os.close(reader)
         try:
-            privileges.settle(settings)
+            privileges.drop(settings)
             os.write(writer, str(look()).encode())
         except Exception as error:
             os.write(writer, f"{type(error).__name__}: {error}".encode())
@@ -82,7 +82,7 @@ def test_without_a_user_it_stays_what_it_is(tmp_path):
 def test_a_wrong_word_is_named(tmp_path, changes, says):
     """Before anything is made or given up."""
     with pytest.raises(UsageError, match=says):
-        privileges.settle(config(tmp_path, **changes))
+        privileges.drop(config(tmp_path, **changes))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -90,5 +90,5 @@ def test_a_folder_that_somebody_else_has_made_is_refused(tmp_path):
     """In /dev/shm anybody could have put a link where ours should be."""
     (tmp_path / "rings").symlink_to("/etc")
     with pytest.raises(UnhealthyError, match="rings belongs to somebody else"):
-        privileges.settle(config(tmp_path))
+        privileges.drop(config(tmp_path))
     assert Path("/etc").stat().st_uid == 0

@@ -2,7 +2,7 @@
 
 import pytest
 
-from c4bench.bench import exercise, instructions, plain
+from c4bench.bench import exercise, instructions, local_suites
 from c4bench.bench.exercise import Reading
 from c4bench.errors import UnhealthyError
 from c4bench.model.measurement import Outcome
@@ -35,7 +35,7 @@ def test_without_valgrind_the_figure_is_inconclusive_with_its_reason(tmp_path, m
     """Nothing is counted, nothing fails, and the run says what to install."""
     monkeypatch.setenv("PATH", str(tmp_path))
     run = RunDirectory(tmp_path)
-    plain._count_instructions(run, quick=True)
+    local_suites._count_instructions(run, quick=True)
     (taken,) = run.timings()
     assert taken.outcome is Outcome.INCONCLUSIVE
     assert "apt-get install valgrind" in taken.labels["reason"]

@@ -50,7 +50,7 @@ def test_marks_carry_the_time_of_the_machine(tmp_path):
     (tmp_path / "lab").mkdir()
     for _ in range(2):
         for name, at in ((marks.BEGIN, 100.0), (marks.END, 107.5)):
-            marks.leave(run, name)
+            marks.mark(run, name)
             os.utime(tmp_path / "lab/marks" / name, (at, at))
         assert marks.between(run) == 7.5
 
@@ -61,6 +61,6 @@ def test_a_lab_that_left_no_marks_has_no_time(tmp_path):
     (tmp_path / "lab").mkdir()
     with pytest.raises(UnhealthyError):
         marks.between(run)
-    marks.leave(run, marks.BEGIN)
+    marks.mark(run, marks.BEGIN)
     with pytest.raises(UnhealthyError):
         marks.between(run)

@@ -210,4 +210,4 @@ def test_values_come_in_the_units_people_write(fault, given, value):
 def test_the_expected_diagnosis_names_the_side_asked_for(request_, blamed):
     """A scenario compares C4D's finding with this component."""
     spec, request = CATALOGUE.resolve(request_)
-    assert request.blamed(spec.verdict) == blamed
+    assert request.expected_component(spec.verdict) == blamed

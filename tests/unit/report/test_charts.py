@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from c4bench.model.diagnosis import Syndrome
-from c4bench.model.measurement import Clock, Measurement, Outcome, judge
+from c4bench.model.measurement import Clock, Measurement, Outcome, evaluate
 from c4bench.record.artefacts import Ablation, AblationCell, DelayMatrix, FaultTimeline, Growth
 from c4bench.report.charts.ablation import bars, cases
 from c4bench.report.charts.bullet import bullet
@@ -13,12 +13,12 @@ from c4bench.report.charts.fabric import step
 from c4bench.report.charts.growth import growth
 from c4bench.report.charts.heatmap import heatmap, usual
 from c4bench.report.charts.timeline import common_axis, reached, timeline
-from c4bench.report.headlines import headlines, limit_written, margin, short, written
+from c4bench.report.headlines import format_limit, format_value, headlines, margin, short
 from c4bench.report.svg import element
 
 
 def measurement(value, limit, name="x", unit="1", **labels):
-    return Measurement("s", name, value, unit, limit, judge(value, limit), Clock.VIRTUAL, labels)
+    return Measurement("s", name, value, unit, limit, evaluate(value, limit), Clock.VIRTUAL, labels)
 
 
 def fault(*stages):
@@ -114,12 +114,12 @@ def test_margin_is_negative_exactly_for_a_miss(value, sign, bound):
 )
 def test_values_are_written_for_people(value, unit, text):
     """A value is scaled to its size; a missing one says so."""
-    assert written(measurement(value, "", unit=unit)) == text
+    assert format_value(measurement(value, "", unit=unit)) == text
 
 
 def test_limits_and_scenarios_are_written_short():
     """A limit has its unit; a scenario is called by its test's name, from a test's id or an artefact's name."""
-    assert limit_written(measurement(1.0, "<= 2", unit="s")) == "≤ 2 s"
+    assert format_limit(measurement(1.0, "<= 2", unit="s")) == "≤ 2 s"
     assert short("tests/a/test_b.py::test_c_d[8]") == short("tests-a-test_b.py-test_c_d[8]") == "c d[8]"
 
 

@@ -7,10 +7,10 @@ import pytest
 from c4bench.inject.protocol import Applied
 from c4bench.model.clocks import ClockOffset
 from c4bench.model.fault import WitnessReport
-from c4bench.model.measurement import Clock, Outcome, judge
+from c4bench.model.measurement import Clock, Outcome, evaluate
 from c4bench.pytest_plugin.clocks import Clocks
 from c4bench.record import Ledger, RunDirectory
-from c4bench.report import judge_run
+from c4bench.report import evaluate_run
 
 FAULT = Applied("f", "nic.down", None, None, 100.0, 0.001, 130.0, WitnessReport(True, 100.25, {}, {}))
 
@@ -42,13 +42,13 @@ def test_a_fault_on_a_host_whose_clock_is_ahead_is_told_on_ours():
 )
 def test_a_limit_fails_only_outside_the_interval(value, limit, plus_minus, outcome):
     """What the clocks cannot tell is not held against the fabric."""
-    assert judge(value, limit, plus_minus) is outcome
+    assert evaluate(value, limit, plus_minus) is outcome
 
 
 def test_the_interval_is_recorded_and_judged_again(tmp_path):
     """A run's verdict from its directory alone is the one it had, interval and all."""
     ledger = Ledger(RunDirectory(tmp_path), "c4d.slow")
     ledger.measure("alarm_s", 2.004, "s", at_most=2.0, clock=Clock.MACHINE, plus_minus=0.005)
-    verdict = judge_run(tmp_path)
+    verdict = evaluate_run(tmp_path)
     assert (verdict.outcome, verdict.changed) == (Outcome.PASS, 0)
     assert verdict.timings[0].plus_minus == 0.005

@@ -27,7 +27,7 @@ def test_groups_number_their_ranks():
     """A data group of four, two apart: ranks 1, 3, 5, 7, and then 9 and on."""
     group = RankGroup("data", 4, 2)
     assert [rank for rank in range(16) if group.first(rank) == 9] == [9, 11, 13, 15]
-    assert [group.place(rank) for rank in (9, 11, 13, 15)] == [0, 1, 2, 3]
+    assert [group.index_of(rank) for rank in (9, 11, 13, 15)] == [0, 1, 2, 3]
 
 
 def test_unknown_collective_is_refused():

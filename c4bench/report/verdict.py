@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 from c4bench.errors import InconclusiveError, UsageError
-from c4bench.model.measurement import Measurement, Outcome, judge
+from c4bench.model.measurement import Measurement, Outcome, evaluate
 from c4bench.record import RunDirectory
 
 _EXIT = {Outcome.PASS: 0, Outcome.FAIL: 1, Outcome.INCONCLUSIVE: InconclusiveError.exit_code}
@@ -39,10 +39,10 @@ class Verdict(msgspec.Struct, frozen=True):
 
     def count(self, outcome: Outcome) -> int:
         """How many measurements and timings have that outcome."""
-        return Counter(one.outcome for one in (*self.measurements, *self.timings))[outcome]
+        return Counter(measurement.outcome for measurement in (*self.measurements, *self.timings))[outcome]
 
 
-def judge_run(run_dir: Path) -> Verdict:
+def evaluate_run(run_dir: Path) -> Verdict:
     """Judge a run directory again, without hardware.
 
     One miss or failed scenario fails the run; else one inconclusive makes it inconclusive; a run in which nothing was
@@ -51,20 +51,20 @@ def judge_run(run_dir: Path) -> Verdict:
     """
     run = RunDirectory(run_dir)
     recorded = run.measurements(), run.timings()
-    measurements, timings = (tuple(_again(one) for one in group) for group in recorded)
+    measurements, timings = (tuple(_evaluate_again(measurement) for measurement in group) for group in recorded)
     scenarios = _endings(run)
-    before = [one.outcome for group in recorded for one in group]
-    after = [one.outcome for one in (*measurements, *timings)]
+    before = [measurement.outcome for group in recorded for measurement in group]
+    after = [measurement.outcome for measurement in (*measurements, *timings)]
     changed = sum(old is not new for old, new in zip(before, after, strict=True))
     worst = _worst({*after, *(ending.outcome for ending in scenarios)})
     return Verdict(worst, measurements, timings, scenarios, changed)
 
 
-def _again(recorded: Measurement) -> Measurement:
+def _evaluate_again(recorded: Measurement) -> Measurement:
     # What made a measurement inconclusive (a fault the witness did not see) is not in its value: it stays so.
     if recorded.outcome is Outcome.INCONCLUSIVE:
         return recorded
-    return msgspec.structs.replace(recorded, outcome=judge(recorded.value, recorded.limit, recorded.plus_minus))
+    return msgspec.structs.replace(recorded, outcome=evaluate(recorded.value, recorded.limit, recorded.plus_minus))
 
 
 def _endings(run: RunDirectory) -> tuple[Ending, ...]:

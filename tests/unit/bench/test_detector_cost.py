@@ -2,7 +2,7 @@
 
 import pytest
 
-from c4bench.bench.judging import Cost, cost, exponent
+from c4bench.bench.detector_cost import Cost, cost, exponent
 
 
 def test_exponent_is_the_slope_in_logarithms():
@@ -14,5 +14,5 @@ def test_a_small_job_is_judged_and_counted():
     """Two operations, two connections, two arrivals and a process of every rank are a second's records."""
     found = cost(200)
     assert found.records == 7 * 200
-    assert 0 < found.judge_s <= found.worst_s
+    assert 0 < found.evaluate_s <= found.worst_s
     assert found.resident_bytes > 1 << 20

@@ -20,7 +20,7 @@ _AGENTS_WITHIN_S = 30.0
 
 def main(argv: list[str] | None = None) -> int:
     """Measure the stage in the file named first; figures go to the run directory named second."""
-    parser = argparse.ArgumentParser(prog="python -m c4bench.bench.inside")
+    parser = argparse.ArgumentParser(prog="python -m c4bench.bench.in_lab")
     parser.add_argument("stage", type=Path)
     parser.add_argument("run_directory", type=Path)
     parser.add_argument("--trust", type=Path, required=True)

@@ -5,7 +5,7 @@ import pytest
 from c4bench.errors import UsageError
 from c4bench.model.measurement import Clock, Outcome
 from c4bench.record import Ledger, RunDirectory
-from c4bench.report import judge_run
+from c4bench.report import evaluate_run
 
 
 @pytest.fixture
@@ -14,7 +14,7 @@ def run(tmp_path):
 
 
 def verdict(run):
-    judged = judge_run(run.path)
+    judged = evaluate_run(run.path)
     return judged.outcome, judged.exit_code
 
 
@@ -58,7 +58,7 @@ def test_scenario_endings_count(run, outcome):
         Ledger(run, "s").measure("a", 1.0, "1", at_least=1.0)
     run.event(0.5, "alarm", about="h1/0")
     run.finish_scenario("s", outcome, "wrong component")
-    assert judge_run(run.path).outcome is outcome
+    assert evaluate_run(run.path).outcome is outcome
 
 
 def test_edited_values_are_judged_again(run):
@@ -66,7 +66,7 @@ def test_edited_values_are_judged_again(run):
     Ledger(run, "s").measure("a", 1.0, "1", at_least=0.9)
     path = run.path / "measurements.jsonl"
     path.write_text(path.read_text().replace('"value":1.0', '"value":0.5'))
-    judged = judge_run(run.path)
+    judged = evaluate_run(run.path)
     assert (judged.outcome, judged.changed) == (Outcome.FAIL, 1)
     assert judged.count(Outcome.FAIL) == 1
 
@@ -83,4 +83,4 @@ def test_damaged_endings_are_reported(run):
     """A scenario event without an outcome is a usage error that names the file."""
     run.event(0.0, "scenario", scenario="s")
     with pytest.raises(UsageError, match=r"events\.jsonl"):
-        judge_run(run.path)
+        evaluate_run(run.path)

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import msgspec
 
-from c4bench.bench import fleet, instructions, judging, planner
+from c4bench.bench import detector_cost, fleet, instructions, planner
 from c4bench.bench.agents import measure_agent
 from c4bench.bench.exercise import Reading
 from c4bench.bench.notes import note
@@ -34,9 +34,9 @@ def _count_instructions(run: RunDirectory, *, quick: bool) -> None:
         per_message = "recorder.instructions_per_message"
         note(run, "recorder", per_message, math.nan, clock=Clock.MACHINE, reason=instructions.MISSING)
         return
-    found = instructions.recorder_instructions(*_COUNTED[quick])
-    note(run, "recorder", "recorder.instructions_per_message", found.per_message, clock=Clock.MACHINE)
-    note(run, "recorder", "recorder.instruction_fraction", found.fraction, clock=Clock.MACHINE)
+    counted = instructions.recorder_instructions(*_COUNTED[quick])
+    note(run, "recorder", "recorder.instructions_per_message", counted.per_message, clock=Clock.MACHINE)
+    note(run, "recorder", "recorder.instruction_fraction", counted.fraction, clock=Clock.MACHINE)
 
 
 def _soak(run: RunDirectory, *, quick: bool) -> None:  # noqa: ARG001  (growth shows in the long form only)
@@ -59,7 +59,7 @@ def _soak(run: RunDirectory, *, quick: bool) -> None:  # noqa: ARG001  (growth s
     )
 
 
-def _look_at_a_fleet(run: RunDirectory, *, quick: bool) -> None:  # noqa: ARG001  (it is asked of so many hosts)
+def _fleet(run: RunDirectory, *, quick: bool) -> None:  # noqa: ARG001  (it is asked of so many hosts)
     """As many hosts as an inventory is meant to hold, in a process of their own, so that it is theirs which is read."""
     with tempfile.TemporaryDirectory(prefix="c4bench-fleet-") as folder:
         done = subprocess.run(
@@ -70,21 +70,21 @@ def _look_at_a_fleet(run: RunDirectory, *, quick: bool) -> None:  # noqa: ARG001
         )
     if done.returncode:
         raise UnhealthyError(f"the fleet failed: {' '.join(done.stderr.split()[-30:])}")
-    found = msgspec.json.decode(done.stdout, type=fleet.Reading)
+    reading = msgspec.json.decode(done.stdout, type=fleet.Reading)
     for name in ("doctor", "inventory", "plan", "report"):
-        took = getattr(found, f"{name}_s")
+        took = getattr(reading, f"{name}_s")
         note(run, "hosts", f"{name}.hosts_{_FLEET}_s", took, unit="s", clock=Clock.MACHINE)
     for whose in ("own", "hosts"):
-        spent = getattr(found, f"doctor_{whose}_cpu_s")
+        spent = getattr(reading, f"doctor_{whose}_cpu_s")
         note(run, "hosts", f"doctor.hosts_{_FLEET}_{whose}_cpu_s", spent, unit="s", clock=Clock.MACHINE)
-    note(run, "hosts", f"hosts_{_FLEET}.peak_memory_bytes", found.peak_bytes, unit="B", clock=Clock.MACHINE)
+    note(run, "hosts", f"hosts_{_FLEET}.peak_memory_bytes", reading.peak_bytes, unit="B", clock=Clock.MACHINE)
 
 
-PLAIN: dict[str, Suite] = {
+LOCAL_SUITES: dict[str, Suite] = {
     "recorder": _count_instructions,
     "memory": _soak,
     "agent": measure_agent,
-    "hosts": _look_at_a_fleet,
-    "detector": judging.measure,
+    "hosts": _fleet,
+    "detector": detector_cost.measure,
     "planner": planner.measure,
 }

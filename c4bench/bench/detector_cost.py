@@ -1,6 +1,6 @@
 """What judging telemetry costs the master, by the size of a job; outside any lab, on the machine's clock.
 
-A program of its own (`python -m c4bench.bench.judging RANKS`), so that its memory is read whole.
+A program of its own (`python -m c4bench.bench.detector_cost RANKS`), so that its memory is read whole.
 """
 
 import math
@@ -17,7 +17,7 @@ from c4bench.bench.notes import note
 from c4bench.c4d.detector import Detector
 from c4bench.errors import UnhealthyError
 from c4bench.model.measurement import Clock
-from c4bench.model.recording import PathsLearnt, Way
+from c4bench.model.recording import LearntPath, PathsLearnt
 from c4bench.model.step import RankGroup, StepOp
 from c4bench.model.telemetry import Window
 from c4bench.record import RunDirectory
@@ -49,7 +49,7 @@ class Cost(msgspec.Struct, frozen=True):
 
     ranks: int
     records: int
-    judge_s: float
+    evaluate_s: float
     worst_s: float
     resident_bytes: int
 
@@ -63,7 +63,7 @@ def cost(ranks: int) -> Cost:
     detector, spent, records = Detector(), [], 0
     for number, tick in enumerate(simulate(job, duration_s=float(_SECONDS))):
         if number == _PLANNED:
-            detector.ingest(PathsLearnt(tick.time_s, tuple(_ways(tick.windows))))
+            detector.ingest(PathsLearnt(tick.time_s, tuple(_learnt_paths(tick.windows))))
         began_s = time.process_time()
         for window in tick.windows:
             detector.ingest_window(window)
@@ -71,11 +71,11 @@ def cost(ranks: int) -> Cost:
         spent.append(time.process_time() - began_s)
         records = sum(len(w.ops) + len(w.conns) + len(w.arrivals) + len(w.ranks) for w in tick.windows)
     resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    settled = spent[_WARM_UP:]
-    return Cost(ranks, records, statistics.median(settled), max(settled), resident)
+    warm = spent[_WARM_UP:]
+    return Cost(ranks, records, statistics.median(warm), max(warm), resident)
 
 
-def _ways(windows: Iterable[Window]) -> Iterator[Way]:
+def _learnt_paths(windows: Iterable[Window]) -> Iterator[LearntPath]:
     """Where connections lead in a leaf-spine fabric in which hosts have a leaf for each of their NICs."""
     for conn in (conn for window in windows for conn in window.conns):
         first, last = _leaf(conn.source), _leaf(conn.destination)
@@ -91,22 +91,31 @@ def _leaf(nic: str) -> str:
 
 def measure(run: RunDirectory, *, quick: bool) -> None:
     """Judge jobs of several sizes, each in a process of its own, and say how the cost grows."""
-    found = [_apart(ranks) for ranks in _RANKS[quick]]
-    for one in found:
-        largest = one is found[-1] and not quick
+    costs = [_cost_in_subprocess(ranks) for ranks in _RANKS[quick]]
+    for point in costs:
+        largest = point is costs[-1] and not quick
         limits = {"at_most": _AT_MOST_S} if largest else {}
-        note(run, "detector", "scale.judge_s", one.judge_s, unit="s", clock=Clock.MACHINE, ranks=one.ranks, **limits)
-        note(run, "detector", "scale.worst_s", one.worst_s, unit="s", clock=Clock.MACHINE, ranks=one.ranks)
+        note(
+            run,
+            "detector",
+            "scale.judge_s",
+            point.evaluate_s,
+            unit="s",
+            clock=Clock.MACHINE,
+            ranks=point.ranks,
+            **limits,
+        )
+        note(run, "detector", "scale.worst_s", point.worst_s, unit="s", clock=Clock.MACHINE, ranks=point.ranks)
         limits = {"at_most": float(_AT_MOST_BYTES)} if largest else {}
-        resident = float(one.resident_bytes)
-        note(run, "detector", "scale.rss_bytes", resident, unit="B", clock=Clock.MACHINE, ranks=one.ranks, **limits)
-    note(run, "detector", "scale.ranks", found[-1].ranks, clock=Clock.NONE, records=found[-1].records)
-    note(run, "detector", "scale.exponent", exponent(found), clock=Clock.MACHINE, at_most=_n_log_n(found))
+        resident = float(point.resident_bytes)
+        note(run, "detector", "scale.rss_bytes", resident, unit="B", clock=Clock.MACHINE, ranks=point.ranks, **limits)
+    note(run, "detector", "scale.ranks", costs[-1].ranks, clock=Clock.NONE, records=costs[-1].records)
+    note(run, "detector", "scale.exponent", exponent(costs), clock=Clock.MACHINE, at_most=_n_log_n(costs))
 
 
 def exponent(costs: Sequence[Cost]) -> float:
     """The slope of log cost over log ranks."""
-    return _slope([math.log(one.ranks) for one in costs], [math.log(one.judge_s) for one in costs])
+    return _slope([math.log(point.ranks) for point in costs], [math.log(point.evaluate_s) for point in costs])
 
 
 def _n_log_n(costs: Sequence[Cost]) -> float:
@@ -119,11 +128,11 @@ def _slope(x: Sequence[float], y: Sequence[float]) -> float:
     return statistics.linear_regression(x, y).slope
 
 
-def _apart(ranks: int) -> Cost:
-    command = [sys.executable, "-m", "c4bench.bench.judging", str(ranks)]
+def _cost_in_subprocess(ranks: int) -> Cost:
+    command = [sys.executable, "-m", "c4bench.bench.detector_cost", str(ranks)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise UnhealthyError(f"judging {ranks} ranks failed: {' '.join(done.stderr.split()[-30:])}")
+        raise UnhealthyError(f"evaluating {ranks} ranks failed: {' '.join(done.stderr.split()[-30:])}")
     return msgspec.json.decode(done.stdout, type=Cost)
 
 

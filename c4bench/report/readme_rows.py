@@ -161,7 +161,7 @@ ROWS = (
     ),
     Row(
         _TEST,
-        "A NIC loses its link, not resilient: time until every rank has an error",
+        "A NIC loses its link, without resilience: time until every rank has an error",
         "collective.error_s",
         "bad_input.device_that_vanishes",
     ),

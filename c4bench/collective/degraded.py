@@ -23,20 +23,19 @@ import numpy as np
 
 from c4bench.collective import schedule
 from c4bench.collective.arrays import Reducing
-from c4bench.collective.channel_split import ChannelSplit
+from c4bench.collective.channel_transfer import ChannelSplit
 from c4bench.collective.degraded_planner import (
     FOLD_CHUNKS,
     SplitLevel,
     SplitReduce,
-    Way,
+    Strategy,
     agree_on_losses,
     choose_strategy,
 )
-from c4bench.collective.group import Group
+from c4bench.collective.group import Group, SubGroup
 from c4bench.collective.handshake import Signature
 from c4bench.collective.memory import Array
 from c4bench.collective.process import RankProcess
-from c4bench.collective.subgroup import SubGroup
 from c4bench.collective.two_level_reduce import Sides
 from c4bench.model.telemetry import Member
 
@@ -55,53 +54,53 @@ class DegradedReduce:
         self._members = tuple(members)
         # Paths are moved between the communicator's own operations; these run beside them.
         self._process = replace(process, before_operation=lambda: None)
-        self._said = np.zeros(2 * group.size, np.int64)
-        self._spare = np.empty(0, np.uint8)
+        self._announced = np.zeros(2 * group.size, np.int64)
+        self._scratch = np.empty(0, np.uint8)
         self._count = 0
         self.split = self.reordered = 0
         self._lost: list[frozenset[int]] = []
-        self._way: Way | None = None
+        self._strategy: Strategy | None = None
         self._parts: dict[tuple[int, ...], SubGroup] = {}
-        self._helpers = ThreadPoolExecutor(len(group.site.ports), "beside")
-        self._apart = len({member.host for member in members}) == len(members)
+        self._executor = ThreadPoolExecutor(len(group.site.ports), "beside")
+        self._one_rank_per_host = len({member.host for member in members}) == len(members)
 
     def close(self) -> None:
         """See Communicator."""
         for part in self._parts.values():
             part.close()
-        self._helpers.shutdown()
+        self._executor.shutdown()
 
-    def plan(self, array: Array) -> Way | None:
+    def plan(self, array: Array) -> Strategy | None:
         """How this array is to be reduced; None for the ring. Every rank asks before each all-reduce of such arrays."""
-        if array.nbytes < self._group.options.split_bytes or self._group.size < 3 or not self._apart:
+        if array.nbytes < self._group.options.split_bytes or self._group.size < 3 or not self._one_rank_per_host:
             return None
         if not self._count % _AGREE_EVERY:
             self._agree()
         self._count += 1
-        return self._way
+        return self._strategy
 
     def _agree(self) -> None:
         """Have all ranks know what each has lost, and what of it for sure, a bit a channel."""
-        group, said = self._group, self._said
+        group, said = self._group, self._announced
         lost = group.lost
         elsewhere = frozenset[int]().union(*(part.lost for part in self._parts.values()))
         sure = frozenset(channel for channel in lost if channel in elsewhere or not group.site.ports[channel].active)
         said[2 * group.rank : 2 * group.rank + 2] = _bits(lost), _bits(sure)
         signature = Signature("all_gather", str(said.dtype), "", 0, said.nbytes)
         group.ring(signature, said, schedule.split(said.size, group.size), schedule.all_gather)
-        told = [_channels(bits) for bits in said.tolist()]
-        settled = agree_on_losses(told[::2], told[1::2])
-        if settled != self._lost:
-            self._lost, self._way = settled, choose_strategy(settled, group.usual.weights)
+        announced = [_channels(bits) for bits in said.tolist()]
+        losses = agree_on_losses(announced[::2], announced[1::2])
+        if losses != self._lost:
+            self._lost, self._strategy = losses, choose_strategy(losses, group.default_split.weights)
 
-    def run(self, way: Way, signature: Signature, array: Array, reducing: Reducing) -> None:
+    def run(self, strategy: Strategy, signature: Signature, array: Array, reducing: Reducing) -> None:
         """All-reduce a flat array. Raises CollectiveError."""
-        if isinstance(way, SplitReduce):
-            self._run_split(way, signature, array, reducing)
+        if isinstance(strategy, SplitReduce):
+            self._run_split(strategy, signature, array, reducing)
             self.split += 1
         else:
             segments = schedule.split(array.size, self._group.size)
-            self._part(way.ranks).ring(signature, array, segments, schedule.all_reduce, reducing)
+            self._part(strategy.ranks).ring(signature, array, segments, schedule.all_reduce, reducing)
             self.reordered += 1
 
     def _part(self, ranks: tuple[int, ...]) -> SubGroup:
@@ -114,14 +113,14 @@ class DegradedReduce:
     def _run_split(self, split: SplitReduce, signature: Signature, array: Array, reducing: Reducing) -> None:
         group = self._group
         together, rests = _cut(array, split.levels)
-        left = group.usual.without(split.lost)
+        left = group.default_split.without(split.lost)
         beside = [
-            (self._part(_others(level, group.size)), level, rest)
+            (self._part(_healthy_ranks(level, group.size)), level, rest)
             for level, rest in rests
-            if group.rank not in level.odds
+            if group.rank not in level.degraded
         ]
         tasks = [
-            self._helpers.submit(self._reduce_beside, *each, signature, reducing, scatter=split.direct)
+            self._executor.submit(self._reduce_beside, *each, signature, reducing, scatter=split.direct)
             for each in beside
         ]
         try:
@@ -143,24 +142,26 @@ class DegradedReduce:
         self, level: SplitLevel, signature: Signature, rest: Array, reducing: Reducing, left: ChannelSplit
     ) -> None:
         """Fold in what the one odd rank has by the ring."""
-        (odd,) = level.odds
-        plan = partial(schedule.fold, odd=odd)
+        (degraded_rank,) = level.degraded
+        plan = partial(schedule.fold, degraded_rank=degraded_rank)
         self._group.ring(signature, rest, [(0, rest.size)], plan, reducing, left.finer(rest.nbytes, FOLD_CHUNKS))
 
     def _fold(
         self, level: SplitLevel, signature: Signature, rest: Array, reducing: Reducing, left: ChannelSplit
     ) -> None:
         """Fold in what the odd ranks have where the others have scattered theirs."""
-        group, others = self._group, _others(level, self._group.size)
-        room = -(-rest.size // len(others)) * len(level.odds) if group.rank in others else 0
+        group, others = self._group, _healthy_ranks(level, self._group.size)
+        room = -(-rest.size // len(others)) * len(level.degraded) if group.rank in others else 0
         fine = left.finer(rest.nbytes // len(others), FOLD_CHUNKS)
-        group.fold(signature, rest, self._room(room, rest.dtype), Sides(level.odds, others), reducing, fine)
+        group.fold(
+            signature, rest, self._scratch_array(room, rest.dtype), Sides(level.degraded, others), reducing, fine
+        )
 
-    def _room(self, items: int, dtype: np.dtype[Any]) -> Array:
+    def _scratch_array(self, items: int, dtype: np.dtype[Any]) -> Array:
         """Room for what is to be folded, the same memory as long as it is large enough."""
-        if self._spare.nbytes < items * dtype.itemsize:
-            self._spare = np.empty(items * dtype.itemsize, np.uint8)
-        return self._spare[: items * dtype.itemsize].view(dtype)
+        if self._scratch.nbytes < items * dtype.itemsize:
+            self._scratch = np.empty(items * dtype.itemsize, np.uint8)
+        return self._scratch[: items * dtype.itemsize].view(dtype)
 
     @staticmethod
     def _reduce_beside(
@@ -170,7 +171,7 @@ class DegradedReduce:
         plan = schedule.reduce_scatter if scatter else schedule.all_reduce
         # What is averaged is divided when all of it is there.
         steps = Reducing(reducing.step, reducing.step)
-        part.ring(signature, rest, segments, plan, steps, part.usual.by(level.lost))
+        part.ring(signature, rest, segments, plan, steps, part.default_split.by(level.lost))
 
 
 def _cut(array: Array, levels: Sequence[SplitLevel]) -> tuple[Array, list[tuple[SplitLevel, Array]]]:
@@ -181,8 +182,8 @@ def _cut(array: Array, levels: Sequence[SplitLevel]) -> tuple[Array, list[tuple[
     return array[:cut], list(zip(levels, rests, strict=True))
 
 
-def _others(level: SplitLevel, size: int) -> tuple[int, ...]:
-    return tuple(rank for rank in range(size) if rank not in level.odds)
+def _healthy_ranks(level: SplitLevel, size: int) -> tuple[int, ...]:
+    return tuple(rank for rank in range(size) if rank not in level.degraded)
 
 
 def _bits(channels: frozenset[int]) -> int:

@@ -1,12 +1,14 @@
 """Which way large all-reduces take around what ranks have lost: pure planning, alike on ranks that know the same."""
 
 from collections.abc import Mapping, Sequence
+from itertools import combinations, pairwise
 from operator import itemgetter
 from typing import NamedTuple
 
-from c4bench.collective.ring_order import Lost, poorest, ring_order
 from c4bench.sim.degraded import Ring, cheapest_strategy, nest
 
+# The channels that each rank has lost.
+Lost = Sequence[frozenset[int]]
 # Chunks that the fold is pipelined in: enough for the way around the ring to count for little.
 FOLD_CHUNKS = 32
 # Several degraded ranks send to all others: none of these may be out of their reach once it loses a NIC too.
@@ -16,7 +18,7 @@ _SAFE_CHANNELS = 2
 class SplitLevel(NamedTuple):
     """The part `y` of an array is reduced without the ranks `odds` first, by the channels that these have `lost`."""
 
-    odds: tuple[int, ...]
+    degraded: tuple[int, ...]
     lost: frozenset[int]
     y: float
 
@@ -42,9 +44,9 @@ class ReorderedRing(NamedTuple):
     ranks: tuple[int, ...]
 
 
-Way = SplitReduce | ReorderedRing
+Strategy = SplitReduce | ReorderedRing
 # Ranks, and the channels that they have lost and no others have.
-Apart = Mapping[tuple[int, ...], frozenset[int]]
+LossGroups = Mapping[tuple[int, ...], frozenset[int]]
 
 
 def agree_on_losses(lost: Sequence[frozenset[int]], sure: Sequence[frozenset[int]]) -> list[frozenset[int]]:
@@ -57,7 +59,7 @@ def agree_on_losses(lost: Sequence[frozenset[int]], sure: Sequence[frozenset[int
     return [own - (around[rank] - sure[rank]) for rank, own in enumerate(lost)]
 
 
-def choose_strategy(lost: Sequence[frozenset[int]], weights: Sequence[int]) -> Way | None:
+def choose_strategy(lost: Sequence[frozenset[int]], weights: Sequence[int]) -> Strategy | None:
     """What to do where the ranks have lost these channels; None for the ring as it is.
 
     `weights` are what the channels carry.
@@ -84,36 +86,93 @@ def _without_several(lost: Lost, weights: Sequence[int]) -> tuple[SplitReduce, f
     """The same where several are: a level for each channel's losers, but for those that win nothing."""
     if len(frozenset(range(len(weights))).difference(*lost)) < _SAFE_CHANNELS:
         return SplitReduce((), direct=True), float("inf")
-    found = _nested(_losers(lost, len(weights)), lost, weights)
-    while found[0].levels:
-        levels = found[0].levels
-        fewer = min((_nested(_less(levels, each), lost, weights) for each in levels), key=itemgetter(1))
-        if fewer[1] > found[1]:
+    best = _nested(_losers(lost, len(weights)), lost, weights)
+    while best[0].levels:
+        levels = best[0].levels
+        candidate = min((_nested(_less(levels, each), lost, weights) for each in levels), key=itemgetter(1))
+        if candidate[1] > best[1]:
             break
-        found = fewer
-    return found
+        best = candidate
+    return best
 
 
-def _losers(lost: Lost, channels: int) -> Apart:
+def _losers(lost: Lost, channels: int) -> LossGroups:
     """Of each channel that not all but one have lost."""
     losers: dict[tuple[int, ...], frozenset[int]] = {}
     for channel in range(channels):
-        odds = tuple(rank for rank, gone in enumerate(lost) if channel in gone)
-        if 0 < len(odds) <= len(lost) - 2:
-            losers[odds] = losers.get(odds, frozenset()) | {channel}
+        degraded = tuple(rank for rank, gone in enumerate(lost) if channel in gone)
+        if 0 < len(degraded) <= len(lost) - 2:
+            losers[degraded] = losers.get(degraded, frozenset()) | {channel}
     return losers
 
 
-def _less(levels: Sequence[SplitLevel], one: SplitLevel) -> Apart:
-    return {each.odds: each.lost for each in levels if each != one}
+def _less(levels: Sequence[SplitLevel], one: SplitLevel) -> LossGroups:
+    return {each.degraded: each.lost for each in levels if each != one}
 
 
-def _nested(apart: Apart, lost: Lost, weights: Sequence[int]) -> tuple[SplitReduce, float]:
+def _nested(groups: LossGroups, lost: Lost, weights: Sequence[int]) -> tuple[SplitReduce, float]:
     """Levels of these ranks and channels, as large as the cost model says, and what they cost."""
     whole = sum(weights)
-    used = frozenset[int]().union(*apart.values())
+    used = frozenset[int]().union(*groups.values())
     left = poorest(range(len(lost)), lost, [0 if c in used else weight for c, weight in enumerate(weights)])
-    rings = [Ring(len(odds), sum(weights[c] for c in channels) / whole) for odds, channels in apart.items()]
+    rings = [Ring(len(degraded), sum(weights[c] for c in channels) / whole) for degraded, channels in groups.items()]
     cost = nest(len(lost), left / whole, rings, FOLD_CHUNKS)
-    levels = [SplitLevel(odds, channels, y) for (odds, channels), y in zip(apart.items(), cost.parts, strict=True)]
+    levels = [
+        SplitLevel(degraded, channels, y) for (degraded, channels), y in zip(groups.items(), cost.parts, strict=True)
+    ]
     return SplitReduce(tuple(levels), direct=True), cost.relative
+
+
+def poorest(order: Sequence[int], lost: Lost, weights: Sequence[int]) -> int:
+    """What the poorest pair of neighbours of a ring shares; all `weights` together where nobody has lost anything."""
+    return min(_shared(one, other, lost, weights) for one, other in pairwise((*order, order[0])))
+
+
+def ring_order(lost: Lost, weights: Sequence[int]) -> tuple[int, ...]:
+    """The order of a ring whose poorest pair shares much; `lost` are each rank's channels, `weights` what these carry.
+
+    It is the best there is where as many ranks have lost nothing as have lost anything, and the plain one where none is
+    found that is better. Ranks that know the same find the same.
+    """
+    plain = tuple(range(len(lost)))
+    bridges = [rank for rank in plain if not lost[rank]]
+    ring: list[int] = []
+    for chain in _chains([rank for rank in plain if lost[rank]], max(1, len(bridges)), lost, weights):
+        ring += chain
+        ring += bridges[:1]
+        del bridges[:1]
+    candidate = _from_first(ring + bridges)
+    return candidate if poorest(candidate, lost, weights) > poorest(plain, lost, weights) else plain
+
+
+def _shared(one: int, other: int, lost: Lost, weights: Sequence[int]) -> int:
+    gone = lost[one] | lost[other]
+    return sum(weight for channel, weight in enumerate(weights) if channel not in gone)
+
+
+def _chains(ranks: Sequence[int], most: int, lost: Lost, weights: Sequence[int]) -> list[list[int]]:
+    """Lines of ranks, `most` of them: those are joined first that share the most."""
+    chain_of = {rank: [rank] for rank in ranks}
+    count = len(ranks)
+    for one, other in sorted(combinations(ranks, 2), key=lambda pair: -_shared(pair[0], pair[1], lost, weights)):
+        first, second = chain_of[one], chain_of[other]
+        ends = one in (first[0], first[-1]) and other in (second[0], second[-1])
+        if count > most and first is not second and ends:
+            _join(first, second, one, other)
+            chain_of |= dict.fromkeys(second, first)
+            count -= 1
+    return list({id(chain): chain for chain in chain_of.values()}.values())
+
+
+def _join(first: list[int], second: list[int], one: int, other: int) -> None:
+    """Append a line to another, so that these ends of theirs meet."""
+    if first[-1] != one:
+        first.reverse()
+    first += second if second[0] == other else second[::-1]
+
+
+def _from_first(ring: Sequence[int]) -> tuple[int, ...]:
+    """The same ring from its lowest rank on, towards the lower of that one's neighbours."""
+    at = ring.index(min(ring))
+    rotated = (*ring[at:], *ring[:at])
+    return rotated if rotated[1] <= rotated[-1] else (rotated[0], *reversed(rotated[1:]))

@@ -53,26 +53,28 @@ class Bandwidth(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def run(context: RankContext) -> None:
     """Report, under the collective's name: exact elements of all checked, when each timed operation began and ended."""
-    wanted = context.parameters(Bandwidth)
-    call = wanted.call(context.size)
-    told = arguments(call, context.rank, context.size)
-    held = [np.empty(argument.items, np.float32) for argument in told]
+    parameters = context.parameters(Bandwidth)
+    call = parameters.call(context.size)
+    expected = arguments(call, context.rank, context.size)
+    arrays = [np.empty(argument.items, np.float32) for argument in expected]
     exact = checked = 0
     spans: list[tuple[float, float]] = []
-    with context.communicator("bandwidth", wanted.options()) as comm:
-        for step in range(wanted.warmup + wanted.operations):
+    with context.communicator("bandwidth", parameters.options()) as comm:
+        for step in range(parameters.warmup + parameters.operations):
             payload = Payload(context.size, step)
-            for array, argument in zip(held, told, strict=True):
-                if argument.given:
+            for array, argument in zip(arrays, expected, strict=True):
+                if argument.is_input:
                     payload.fill(array, context.rank)
-            if step == wanted.warmup or not wanted.back_to_back:
+            if step == parameters.warmup or not parameters.back_to_back:
                 comm.barrier()
             began = time.monotonic()
-            METHODS[call.kind](comm, call, held)
+            METHODS[call.kind](comm, call, arrays)
             spans.append((began, time.monotonic()))
-            if wanted.corrupt and context.rank == 0:
-                held[0][0] += 1
-            exact += sum(exact_elements(array, argument, payload) for array, argument in zip(held, told, strict=True))
-            checked += sum(array.size for array in held)
+            if parameters.corrupt and context.rank == 0:
+                arrays[0][0] += 1
+            exact += sum(
+                exact_elements(array, argument, payload) for array, argument in zip(arrays, expected, strict=True)
+            )
+            checked += sum(array.size for array in arrays)
         comm.barrier()  # whoever is done has much to say to its agent, which the others' last operation would wait for
-    context.report(call.kind, exact=exact, checked=checked, spans=spans[wanted.warmup :])
+    context.report(call.kind, exact=exact, checked=checked, spans=spans[parameters.warmup :])

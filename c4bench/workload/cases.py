@@ -100,7 +100,7 @@ class Outcome(msgspec.Struct, frozen=True):
     raised: Raised | None = None
 
 
-class Wanted(NamedTuple):
+class Expected(NamedTuple):
     """A stretch of `items` that must hold what rank `source` gives, or its reduction by that name, from `first` on."""
 
     items: int
@@ -111,13 +111,13 @@ class Wanted(NamedTuple):
 class Argument(NamedTuple):
     """An array of a call: whether it holds what the rank gives, or nothing; and what it must hold after the call."""
 
-    given: bool
-    wanted: tuple[Wanted, ...]
+    is_input: bool
+    expected: tuple[Expected, ...]
 
     @property
     def items(self) -> int:
         """Its length."""
-        return sum(wanted.items for wanted in self.wanted)
+        return sum(expected.items for expected in self.expected)
 
 
 def arguments(call: Call, rank: int, size: int) -> list[Argument]:
@@ -125,32 +125,32 @@ def arguments(call: Call, rank: int, size: int) -> list[Argument]:
     return _ARGUMENTS[call.kind](call, rank, size)
 
 
-def _given(items: int, source: int | str) -> Argument:
-    return Argument(True, (Wanted(items, source),))
+def _input(items: int, source: int | str) -> Argument:
+    return Argument(True, (Expected(items, source),))
 
 
-def _filled(*wanted: Wanted) -> Argument:
-    return Argument(False, wanted)
+def _output(*expected: Expected) -> Argument:
+    return Argument(False, expected)
 
 
 def _from_all(call: Call, size: int, first: int = 0) -> Argument:
-    return _filled(*(Wanted(call.count, source, first) for source in range(size)))
+    return _output(*(Expected(call.count, source, first) for source in range(size)))
 
 
 _ARGUMENTS: dict[Kind, Callable[[Call, int, int], list[Argument]]] = {
-    "all_reduce": lambda call, *_: [_given(call.count, call.op)],
-    "reduce": lambda call, rank, _: [_given(call.count, call.op if rank == call.peer else rank)],
-    "broadcast": lambda call, *_: [_given(call.count, call.peer)],
-    "send": lambda call, rank, _: [_given(call.count, rank)],
-    "recv": lambda call, *_: [_filled(Wanted(call.count, call.peer))],
+    "all_reduce": lambda call, *_: [_input(call.count, call.op)],
+    "reduce": lambda call, rank, _: [_input(call.count, call.op if rank == call.peer else rank)],
+    "broadcast": lambda call, *_: [_input(call.count, call.peer)],
+    "send": lambda call, rank, _: [_input(call.count, rank)],
+    "recv": lambda call, *_: [_output(Expected(call.count, call.peer))],
     "reduce_scatter": lambda call, rank, size: [
-        _filled(Wanted(call.count, call.op, rank * call.count)),
-        _given(call.count * size, rank),
+        _output(Expected(call.count, call.op, rank * call.count)),
+        _input(call.count * size, rank),
     ],
-    "all_gather": lambda call, rank, size: [_from_all(call, size), _given(call.count, rank)],
+    "all_gather": lambda call, rank, size: [_from_all(call, size), _input(call.count, rank)],
     "all_to_all": lambda call, rank, size: [
         _from_all(call, size, rank * call.count),
-        _given(call.count * size, rank),
+        _input(call.count * size, rank),
     ],
     "barrier": lambda *_: [],
 }

@@ -32,7 +32,7 @@ _GUARD_ITEMS = 3
 # Cases and steps give other numbers, so that what is left of one is not taken for another's.
 _CASE_STEPS = 1009
 # The master gives the next case when it likes; a job that is not needed any more is stopped.
-_PATIENCE_S = 1e6
+_NO_TIMEOUT_S = 1e6
 
 METHODS: dict[str, Callable[[Communicator, Call, list[Array]], None]] = {
     "all_reduce": lambda comm, call, arrays: comm.all_reduce(arrays[0], call.op),
@@ -57,7 +57,7 @@ def run(context: RankContext) -> None:
 
 
 def _exchange(context: RankContext, key: str, payload: bytes) -> list[bytes]:
-    return context.meet(context.job.id, key, context.rank, context.size + 1, payload, _PATIENCE_S)
+    return context.meet(context.job.id, key, context.rank, context.size + 1, payload, _NO_TIMEOUT_S)
 
 
 class Runner:
@@ -131,23 +131,23 @@ class _Tally:
 def _call(comm: Communicator, call: Call, payload: Payload, tally: _Tally) -> None:
     """Make a call and compare every element of its arrays, those it only reads and those beside them included."""
     time.sleep(call.late_s)
-    wanted = arguments(call, comm.rank, comm.size)
-    held = [_array(call, argument, payload, comm.rank) for argument in wanted]
-    arrays = [_inner(whole) for whole in held]
+    expected = arguments(call, comm.rank, comm.size)
+    guarded = [_array(call, argument, payload, comm.rank) for argument in expected]
+    arrays = [_inner(whole) for whole in guarded]
     tally.called_s = time.time()
     METHODS[call.kind](comm, call, arrays)
     if call.corrupt and comm.rank == 0:
         arrays[0][arrays[0].size // 2] += 1
-    for whole, argument in zip(held, wanted, strict=True):
+    for whole, argument in zip(guarded, expected, strict=True):
         tally.add(_exact(whole, argument, payload), whole.size)
 
 
 def _array(call: Call, argument: Argument, payload: Payload, rank: int) -> Array:
     """What a call passes, between its guards: zeros, which no payload and no result holds, or what the rank gives."""
     whole = np.zeros(argument.items + 2 * _GUARD_ITEMS, _dtype(call.dtype))
-    if argument.given:
+    if argument.is_input:
         payload.fill(_inner(whole), rank)
-    return _read_only(whole) if call.read_only and argument.given else whole
+    return _read_only(whole) if call.read_only and argument.is_input else whole
 
 
 def _inner(whole: Array) -> Array:
@@ -172,7 +172,7 @@ def _exact(whole: Array, argument: Argument, payload: Payload) -> int:
 def exact_elements(array: Array, argument: Argument, payload: Payload) -> int:
     """How many elements of a call's array are as they must be after it."""
     exact = start = 0
-    for items, source, first in argument.wanted:
+    for items, source, first in argument.expected:
         stretch = array[start : start + items]
         exact += (
             payload.exact_given(stretch, source, first)

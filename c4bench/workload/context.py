@@ -82,7 +82,7 @@ class AgentRelayChannel:
         """Readable when there is word, or when the agent is gone."""
         return self._link.fileno()
 
-    def tell(self, to: int, body: bytes) -> None:
+    def send(self, to: int, body: bytes) -> None:
         """A note to the master; nothing tells whether it gets there."""
         with suppress(OSError):
             self._link.note("word", RelayMessage(self._job, self._comm, self._rank, to, body))
@@ -92,14 +92,14 @@ class AgentRelayChannel:
         with suppress(OSError):
             self._link.note("lost", NetworkLost(self._job, self._comm, loss))
 
-    def take(self) -> list[bytes] | None:
+    def poll(self) -> list[bytes] | None:
         """What the master has; None when the agent is gone or the job has ended."""
         try:
-            told = self._link.answer(InboxBatch)
-            self._ask(told.after)
+            batch = self._link.answer(InboxBatch)
+            self._ask(batch.after)
         except (UnhealthyError, OSError):
             return None
-        return list(told.bodies)
+        return list(batch.bodies)
 
     def close(self) -> None:
         """Hang up."""
@@ -116,22 +116,22 @@ class AgentRendezvous:
     def exchange(self, comm: str, key: str, rank: int, size: int, payload: bytes, timeout_s: float) -> list[bytes]:
         """All-gather `payload`; raises AbsentError or FailedError."""
         request = Exchange(self.job, comm, key, rank, size, payload, timeout_s)
-        found = self._link.call("exchange", request, Exchanged)
-        if found.failure:
-            raise FailedError(found.failure)
-        if found.missing:
-            raise AbsentError(found.missing, timeout_s)
-        return list(found.payloads)
+        exchanged = self._link.call("exchange", request, Exchanged)
+        if exchanged.failure:
+            raise FailedError(exchanged.failure)
+        if exchanged.missing:
+            raise AbsentError(exchanged.missing, timeout_s)
+        return list(exchanged.payloads)
 
     def fail(self, comm: str, failure: Failure) -> None:
         """Tell the members."""
         self._link.call("fail", Fail(self.job, comm, failure), Empty)
 
-    def alarm(self, comm: str) -> FailureSignal:
+    def failure_signal(self, comm: str) -> FailureSignal:
         """Listen for failures."""
         return AgentFailureSignal(self._socket, self.job, comm)
 
-    def line(self, comm: str, rank: int) -> RelayChannel:
+    def relay(self, comm: str, rank: int) -> RelayChannel:
         """A line to the other members."""
         return AgentRelayChannel(self._socket, self.job, comm, rank)
 
@@ -152,7 +152,7 @@ class AgentRendezvous:
         with suppress(UnhealthyError):
             self._link.call("release", Release(self.job, tuple(flows)), Empty)
 
-    def listen(self) -> RankLink:
+    def open_link(self) -> RankLink:
         """A new line to the agent."""
         return RankLink(self._socket)
 
@@ -176,7 +176,7 @@ class RankContext:
             rendezvous=self._rendezvous,
             recorder=self.recorder,
             # So every program obeys at its next operation, whatever its loop looks like.
-            before_operation=self.controls.obey,
+            before_operation=self.controls.apply_orders,
         )
 
     def parameters(self, kind: type[Parameters]) -> Parameters:
@@ -196,9 +196,9 @@ class RankContext:
             for member in self.job.members
         ]
         process = replace(self._process, nics=_but(self._process.nics, without))
-        made = PathManagedCommunicator(f"{self.job.id}:{name}", self.rank, members, process, options)
-        made.follow(self._rendezvous)
-        return made
+        communicator = PathManagedCommunicator(f"{self.job.id}:{name}", self.rank, members, process, options)
+        communicator.follow(self._rendezvous)
+        return communicator
 
     def ports_down(self) -> list[int]:
         """The numbers of this rank's NICs whose port is not up."""
@@ -215,7 +215,7 @@ class RankContext:
 
         Returns what each has brought. The test may be one of them (see `control.cluster.Cluster.meet`).
         """
-        self.controls.obey()
+        self.controls.apply_orders()
         return AgentRendezvous(self._link, place, self._socket).exchange("", key, rank, size, payload, timeout_s)
 
     def report(self, kind: str, **fields: Any) -> None:  # noqa: ANN401  (each program has its own)

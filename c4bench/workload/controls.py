@@ -74,7 +74,7 @@ class Controls:
         value: float = _VALUE.unpack_from(self._memory, _OFFSETS[knob])[0]
         return value
 
-    def turn(self, knob: Knob, value: float) -> None:
+    def set(self, knob: Knob, value: float) -> None:
         """Set a knob; the others stay as they are."""
         _VALUE.pack_into(self._memory, _OFFSETS[knob], value)
 
@@ -88,9 +88,9 @@ class Controls:
             time.sleep(_SLICE_US / 1e6)
         if number := int(self.read("device_error")):
             raise DeviceError(f"the accelerator reports error {number}; take it out of use, and see its driver's log")
-        self.obey()
+        self.apply_orders()
 
-    def obey(self) -> None:
+    def apply_orders(self) -> None:
         """Hang or exit, when that was ordered; returns when a hang is over. Called by the rank itself."""
         if code := int(self.read("exit_code")):
             # As a library that calls exit does: no exception that the communicator could pass on.

@@ -34,23 +34,23 @@ class Draws(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def run(context: RankContext) -> None:
     """Report one `draw` per round: how long its timed operations took."""
-    wanted = context.parameters(Draws)
-    own = wanted.first_rank + context.rank
-    for number, how in enumerate(wanted.rounds):
+    parameters = context.parameters(Draws)
+    own = parameters.first_rank + context.rank
+    for number, how in enumerate(parameters.rounds):
         paths, _, qps = how.partition("/")
         options = Options(
             paths=paths,
             qps=int(qps or 1),
-            profile=PROFILES[wanted.profile],
-            staging_bytes=wanted.staging_bytes,
+            profile=PROFILES[parameters.profile],
+            staging_bytes=parameters.staging_bytes,
         )
         # All connections of the last round are gone, before any of this one is there.
-        context.meet(wanted.meeting, f"free{number}", own, wanted.meeting_size)
-        context.meet(wanted.meeting, f"open{number}", own, wanted.meeting_size)
+        context.meet(parameters.meeting, f"free{number}", own, parameters.meeting_size)
+        context.meet(parameters.meeting, f"open{number}", own, parameters.meeting_size)
         with context.communicator(f"draw{number}", options) as comm:
-            array = comm.empty(wanted.size_bytes // 4, "float32")
-            comm.all_reduce(array[: wanted.warm_up_bytes // 4])
-            context.meet(wanted.meeting, f"draw{number}", own, wanted.meeting_size)
+            array = comm.empty(parameters.size_bytes // 4, "float32")
+            comm.all_reduce(array[: parameters.warm_up_bytes // 4])
+            context.meet(parameters.meeting, f"draw{number}", own, parameters.meeting_size)
             # What C4P has said meanwhile is done before the clock starts: the answer to the last question, then the
             # one to the question that follows from it.
             for _ in range(_QUESTIONS):
@@ -58,10 +58,10 @@ def run(context: RankContext) -> None:
                 time.sleep(_ANSWER_S)
             comm.barrier()
             began = time.monotonic()
-            for _ in range(wanted.operations):
-                if wanted.compute_s:
-                    context.controls.compute(wanted.compute_s)
+            for _ in range(parameters.operations):
+                if parameters.compute_s:
+                    context.controls.compute(parameters.compute_s)
                 comm.all_reduce(array)
             took_s = time.monotonic() - began
-            context.meet(wanted.meeting, f"end{number}", own, wanted.meeting_size)
+            context.meet(parameters.meeting, f"end{number}", own, parameters.meeting_size)
         context.report("draw", number=number, took_s=took_s)

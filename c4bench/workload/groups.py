@@ -38,25 +38,25 @@ class Groups(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def run(context: RankContext) -> None:
     """Repeat the step. Reports `ready` once each of its collectives has run, and `done` after the last step."""
-    wanted = context.parameters(Groups)
-    noise = random.Random(f"{context.job.seed} {context.rank}")
-    options = Options(paths=wanted.paths, profile=PROFILES[wanted.profile])
+    parameters = context.parameters(Groups)
+    jitter = random.Random(f"{context.job.seed} {context.rank}")
+    options = Options(paths=parameters.paths, profile=PROFILES[parameters.profile])
     with ExitStack() as stack:
         world = stack.enter_context(context.communicator("world", options))
         comms: dict[RankGroup | None, Communicator] = {None: world}
-        for group in dict.fromkeys(op.group for op in wanted.step if op.group):
+        for group in dict.fromkeys(op.group for op in parameters.step if op.group):
             comms[group] = stack.enter_context(_cut(world, group))
-        calls = [(op.compute_s, call_of(op.kind, comms[op.group], op.size_bytes)) for op in wanted.step]
+        calls = [(op.compute_s, call_of(op.kind, comms[op.group], op.size_bytes)) for op in parameters.step]
         for _, call in calls:
             call()
-        unrest = BenignNoise(context.job.seed, context.rank, context.size, sum(compute_s for compute_s, _ in calls))
+        steps = BenignNoise(context.job.seed, context.rank, context.size, sum(compute_s for compute_s, _ in calls))
         context.report("ready")
-        for _ in range(wanted.steps) if wanted.steps else itertools.count():
-            step = unrest.step() if wanted.unrest else CALM
+        for _ in range(parameters.steps) if parameters.steps else itertools.count():
+            step = steps.step() if parameters.unrest else CALM
             time.sleep(step.wait_s)
             for compute_s, call in calls:
                 if compute_s:
-                    context.controls.compute(step.factor * compute_s * max(0.0, noise.gauss(1.0, wanted.jitter)))
+                    context.controls.compute(step.factor * compute_s * max(0.0, jitter.gauss(1.0, parameters.jitter)))
                 call()
         context.report("done")
 

@@ -51,20 +51,20 @@ class Learning(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def run(context: RankContext) -> None:
     """Go on from the newest complete checkpoint, or from nothing; `losses` are hexadecimal, so that no bit is lost."""
-    wanted = context.parameters(Learning)
-    time.sleep(wanted.start_s)
-    with context.communicator("data", Options(paths=wanted.paths, profile=PROFILES[wanted.profile])) as comm:
-        learner = Learner(comm, wanted, context)
+    parameters = context.parameters(Learning)
+    time.sleep(parameters.start_s)
+    with context.communicator("data", Options(paths=parameters.paths, profile=PROFILES[parameters.profile])) as comm:
+        learner = Learner(comm, parameters, context)
         began = learner.load()
         losses: list[str] = []
-        for step in itertools.count(began) if wanted.steps == 0 else range(began, wanted.steps):
+        for step in itertools.count(began) if parameters.steps == 0 else range(began, parameters.steps):
             losses.append(learner.step(step).hex())
             if step == began:
                 context.report(RESUMED, step=began)
             done = step + 1
-            if done % wanted.checkpoint_every == 0:
+            if done % parameters.checkpoint_every == 0:
                 learner.save(done)
-            if done % wanted.report_every == 0 or done == wanted.steps:
+            if done % parameters.report_every == 0 or done == parameters.steps:
                 if context.rank == 0:
                     context.report("losses", first=done - len(losses), losses=losses)
                 losses.clear()
@@ -73,19 +73,19 @@ def run(context: RankContext) -> None:
 class Learner:
     """One rank's copy of the model, and its part in the others' steps."""
 
-    def __init__(self, comm: Communicator, wanted: Learning, context: RankContext) -> None:
-        self._comm, self._wanted, self._context = comm, wanted, context
-        self._checkpoints = Checkpoints(Path(wanted.checkpoints))
+    def __init__(self, comm: Communicator, parameters: Learning, context: RankContext) -> None:
+        self._comm, self._parameters, self._context = comm, parameters, context
+        self._checkpoints = Checkpoints(Path(parameters.checkpoints))
         self._state = perceptron.initial(context.job.seed)
-        self._gradient = np.zeros(max(wanted.gradient_bytes // _ITEM_BYTES, perceptron.PARAMETERS + 1), np.float32)
-        self._tokens = np.zeros((comm.size, wanted.token_bytes // _ITEM_BYTES // comm.size), np.float32)
+        self._gradient = np.zeros(max(parameters.gradient_bytes // _ITEM_BYTES, perceptron.PARAMETERS + 1), np.float32)
+        self._tokens = np.zeros((comm.size, parameters.token_bytes // _ITEM_BYTES // comm.size), np.float32)
         self._received = np.empty_like(self._tokens)
 
     def step(self, step: int) -> float:
         """One iteration; returns the loss, the mean over all ranks' batches."""
-        wanted, seed = self._wanted, self._context.job.seed
+        parameters, seed = self._parameters, self._context.job.seed
         noise = random.Random(f"{seed} {self._comm.rank} {step}")
-        self._context.controls.compute(wanted.compute_s * max(0.0, noise.gauss(1.0, wanted.jitter)))
+        self._context.controls.compute(parameters.compute_s * max(0.0, noise.gauss(1.0, parameters.jitter)))
         own = self._gradient[: perceptron.PARAMETERS + 1]
         perceptron.gradient(self._state, seed, step, self._comm.rank, own)
         self._comm.all_reduce(self._gradient)
@@ -98,7 +98,7 @@ class Learner:
     def save(self, step: int) -> None:
         """Write this rank's shard of the state after so many steps; the checkpoint counts once all ranks have."""
         begin, end = split(self._state.size, self._comm.size)[self._comm.rank]
-        time.sleep(self._wanted.state_bytes / self._wanted.save_bytes_per_s)
+        time.sleep(self._parameters.state_bytes / self._parameters.save_bytes_per_s)
         shard = self._state[begin:end].tobytes()
         digest = self._checkpoints.write(step, self._comm.rank, self._comm.size, shard)
         digests = np.zeros((self._comm.size, DIGEST_BYTES // _ITEM_BYTES), np.int32)
@@ -113,6 +113,6 @@ class Learner:
         self._comm.all_gather(seen, found)
         step = int(seen.min())
         if step:
-            time.sleep(self._wanted.state_bytes / self._wanted.load_bytes_per_s)
+            time.sleep(self._parameters.state_bytes / self._parameters.load_bytes_per_s)
             self._state[:] = np.frombuffer(self._checkpoints.read(step), np.float32)
         return step

@@ -50,16 +50,18 @@ class Offer(msgspec.Struct, frozen=True):
 
 def run(context: RankContext) -> None:
     """Report `link`: what rank 0 has `sent` of each size, when the first was posted and the last was completed."""
-    wanted = context.parameters(Link)
+    parameters = context.parameters(Link)
     sent = []
-    with LinkEnd(context, max(wanted.sizes_bytes), wanted.window, wanted.profile, wanted.completions) as line:
-        for size in wanted.sizes_bytes if context.rank == 0 else ():
-            messages = wanted.messages(size)
-            began, ended = line.send(size, messages)
+    with LinkEnd(
+        context, max(parameters.sizes_bytes), parameters.window, parameters.profile, parameters.completions
+    ) as link_end:
+        for size in parameters.sizes_bytes if context.rank == 0 else ():
+            messages = parameters.messages(size)
+            began, ended = link_end.send(size, messages)
             sent.append({"size_bytes": size, "messages": messages, "began_s": began, "ended_s": ended})
-        line.meet("sent")
+        link_end.meet("sent")
         if context.rank == 1:
-            line.check()
+            link_end.check()
     context.report("link", sent=sent)
 
 
@@ -91,8 +93,8 @@ class LinkEnd:
 
     def _connect(self, own: Place) -> Place:
         remote = msgspec.structs.replace(self.device.here(), qp=self._connection.qp_num)
-        told = self.meet("offer", msgspec.msgpack.encode(Offer(remote, own)))
-        far = msgspec.msgpack.decode(told[1 - self._context.rank], type=Offer)
+        payloads = self.meet("offer", msgspec.msgpack.encode(Offer(remote, own)))
+        far = msgspec.msgpack.decode(payloads[1 - self._context.rank], type=Offer)
         self._connection.connect(far.remote)
         self.meet("connected")
         return far.place
@@ -142,9 +144,9 @@ def send(
         for _ in range(min(messages - posted, window - posted + completed)):
             connection.write(local, remote, size_bytes, immediate=None, signaled=True)
             posted += 1
-        news = _completed(waiter)
-        completed += news
-        if not news and time.monotonic() - began > _LONGEST_S:
+        count = _completed(waiter)
+        completed += count
+        if not count and time.monotonic() - began > _LONGEST_S:
             raise UnhealthyError(f"{messages - completed} of {messages} writes over the link are not completed")
     return began, time.monotonic()
 

@@ -38,8 +38,8 @@ class Payload(NamedTuple):
 
     def fill(self, array: Array, rank: int, first: int = 0) -> None:
         """Write what `rank` gives."""
-        for stretch, wanted in self._beside(array, _given(self.size, rank, array.dtype), first):
-            np.copyto(stretch, wanted)
+        for stretch, expected in self._beside(array, _given(self.size, rank, array.dtype), first):
+            np.copyto(stretch, expected)
 
     def exact_given(self, array: Array, rank: int, first: int = 0) -> int:
         """How many elements are what `rank` gave."""
@@ -50,15 +50,17 @@ class Payload(NamedTuple):
         return self._exact(array, _reduced(self.size, op, array.dtype), first)
 
     def _exact(self, array: Array, period: Array, first: int) -> int:
-        return sum(int(np.count_nonzero(stretch == wanted)) for stretch, wanted in self._beside(array, period, first))
+        return sum(
+            int(np.count_nonzero(stretch == expected)) for stretch, expected in self._beside(array, period, first)
+        )
 
     def _beside(self, array: Array, period: Array, first: int) -> Iterator[tuple[Array, Array]]:
         """The array in stretches, each beside its part of the period."""
-        at, start = (first + self.step * _STRIDE) % _PERIOD, 0
+        offset, start = (first + self.step * _STRIDE) % _PERIOD, 0
         while start < array.size:
-            stretch = array[start : start + _PERIOD - at]
-            yield stretch, period[at : at + stretch.size]
-            at, start = 0, start + stretch.size
+            stretch = array[start : start + _PERIOD - offset]
+            yield stretch, period[offset : offset + stretch.size]
+            offset, start = 0, start + stretch.size
 
 
 def _base(size: int, dtype: np.dtype[Any]) -> NDArray[np.int64]:

@@ -28,9 +28,9 @@ def gradient(state: Vector, seed: int, step: int, rank: int, into: Vector) -> No
     """The gradient over this rank's batch of that step, and behind it the batch's loss; PARAMETERS + 1 items."""
     w1, b1, w2, b2 = _split(state[:PARAMETERS])
     x = default_rng([seed, 1, step, rank]).normal(0.0, 1.0, (_BATCH, _INPUTS)).astype(np.float32)
-    wanted = np.sin(x.sum(axis=1, dtype=np.float32) / np.float32(4))
+    expected = np.sin(x.sum(axis=1, dtype=np.float32) / np.float32(4))
     hidden = np.tanh(x @ w1 + b1)
-    error = hidden @ w2 + b2 - wanted
+    error = hidden @ w2 + b2 - expected
     back = np.outer(error, w2) * (1 - hidden * hidden) / np.float32(_BATCH)
     d_w1, d_b1, d_w2, d_b2 = _split(into[:PARAMETERS])
     np.matmul(x.T, back, out=d_w1)

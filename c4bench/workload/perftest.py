@@ -19,7 +19,7 @@ from c4bench.workload.link import LinkEnd
 PROGRAM = "ib_write_bw"
 _PORT = 18515
 _LISTENING = "0A"  # TCP_LISTEN in /proc/net/tcp
-_PATIENCE_S = 30.0
+_TIMEOUT_S = 30.0
 _ATTEMPTS = 10
 _CPUINFO = Path("/proc/cpuinfo")
 
@@ -44,39 +44,42 @@ def run(context: RankContext) -> None:
     Where there is no perftest `missing` says so. Ours goes first in every other round, so that a machine that gets
     slower or faster favours neither.
     """
-    wanted = context.parameters(Perftest)
+    parameters = context.parameters(Perftest)
     if shutil.which(PROGRAM) is None:
         context.report("perftest", missing=f"no {PROGRAM} here (apt-get install perftest)", pairs=[])
         return
-    with LinkEnd(context, wanted.size_bytes, wanted.window, "patient", wanted.completions) as line:
-        rival = _Rival(context, wanted, line)
-        pairs = [_pair(line, rival, wanted, number, ours=context.rank == 0) for number in range(wanted.rounds + 1)]
+    with LinkEnd(context, parameters.size_bytes, parameters.window, "patient", parameters.completions) as link_end:
+        rival = _Rival(context, parameters, link_end)
+        pairs = [
+            _pair(link_end, rival, parameters, number, ours=context.rank == 0)
+            for number in range(parameters.rounds + 1)
+        ]
     context.report("perftest", missing="", pairs=pairs[1:])
 
 
-def _pair(line: LinkEnd, rival: "_Rival", wanted: Perftest, number: int, *, ours: bool) -> tuple[float, float]:
+def _pair(link_end: LinkEnd, rival: "_Rival", parameters: Perftest, number: int, *, ours: bool) -> tuple[float, float]:
     """One round: bit/s of ours (0 on the rank that only receives) and of perftest's."""
 
     def own() -> float:
         if not ours:
             return 0.0
-        began, ended = line.send(wanted.size_bytes, wanted.messages)
-        return wanted.size_bytes * wanted.messages * 8 / (ended - began)
+        began, ended = link_end.send(parameters.size_bytes, parameters.messages)
+        return parameters.size_bytes * parameters.messages * 8 / (ended - began)
 
     measures: dict[str, Callable[[], float]] = {"ours": own, "theirs": rival.run}
     found = {}
     for name in sorted(measures, reverse=number % 2 == 0):
         found[name] = measures[name]()
-        line.meet(f"{name}/{number}")
+        link_end.meet(f"{name}/{number}")
     return found["ours"], found["theirs"]
 
 
 class _Rival:
     """perftest between the two ranks: a server on rank 1, a client on rank 0."""
 
-    def __init__(self, context: RankContext, wanted: Perftest, line: LinkEnd) -> None:
-        self._line, self._rank = line, context.rank
-        self._wanted = wanted
+    def __init__(self, context: RankContext, parameters: Perftest, link_end: LinkEnd) -> None:
+        self._link_end, self._rank = link_end, context.rank
+        self._parameters = parameters
         self._server = context.job.members[1].host
         self._runs = count()
 
@@ -88,36 +91,38 @@ class _Rival:
         """
         for _ in range(_ATTEMPTS):
             number = next(self._runs)
-            with _ticking(self._command(), self._wanted.tick_mhz) as command:
-                said = self._client(command, number) if self._rank == 0 else self._serve(command, number)
-            told = self._line.meet(f"ended/{number}", str(average_bps(said, self._wanted.size_bytes)).encode())
-            if found := float(told[0]):
+            with _ticking(self._command(), self._parameters.tick_mhz) as command:
+                output = self._client(command, number) if self._rank == 0 else self._serve(command, number)
+            results = self._link_end.meet(
+                f"ended/{number}", str(average_bps(output, self._parameters.size_bytes)).encode()
+            )
+            if found := float(results[0]):
                 return found
-        raise UnhealthyError(f"{PROGRAM} gave no result {_ATTEMPTS} times: {' '.join(said.split()[-30:])}")
+        raise UnhealthyError(f"{PROGRAM} gave no result {_ATTEMPTS} times: {' '.join(output.split()[-30:])}")
 
     def _client(self, command: Sequence[str], number: int) -> str:
-        self._line.meet(f"serving/{number}")
+        self._link_end.meet(f"serving/{number}")
         return _finish(_start([*command, self._server]))
 
     def _serve(self, command: Sequence[str], number: int) -> str:
         server = _start(command)
         _wait_until_serving(server)
-        self._line.meet(f"serving/{number}")
+        self._link_end.meet(f"serving/{number}")
         return _finish(server)
 
     def _command(self) -> list[str]:
-        device, wanted = self._line.device, self._wanted
-        given = {
+        device, parameters = self._link_end.device, self._parameters
+        flags = {
             "--ib-dev": device.name,
             "--gid-index": device.resolve_gid().table_index,
             "--mtu": device.status().active_mtu_bytes,
-            "--size": wanted.size_bytes,
-            "--iters": wanted.messages,
-            "--tx-depth": wanted.window,
+            "--size": parameters.size_bytes,
+            "--iters": parameters.messages,
+            "--tx-depth": parameters.window,
             "--qp": 1,
             "--port": _PORT,
         }
-        options = [f"{name}={value}" for name, value in given.items()]
+        options = [f"{name}={value}" for name, value in flags.items()]
         return [PROGRAM, *options, "--CPU-freq", "--report_gbits"]
 
 
@@ -135,12 +140,12 @@ def _ticking(command: Sequence[str], tick_mhz: float) -> Iterator[Sequence[str]]
         folder = Path(name)
         (folder / _CPUINFO.name).write_text(f"cpu MHz\t\t: {tick_mhz:.3f}\n")
         copy = folder / PROGRAM
-        copy.write_bytes(told_of_ticks_here(Path(shutil.which(PROGRAM) or "").read_bytes()))
+        copy.write_bytes(with_local_cpuinfo(Path(shutil.which(PROGRAM) or "").read_bytes()))
         copy.chmod(0o700)
         yield ["env", f"--chdir={folder}", f"./{PROGRAM}", *command[1:]]
 
 
-def told_of_ticks_here(program: bytes) -> bytes:
+def with_local_cpuinfo(program: bytes) -> bytes:
     """Perftest's program, as it reads `cpuinfo` of its working directory and not of /proc."""
     there = bytes(_CPUINFO) + b"\0"
     return program.replace(there, _CPUINFO.name.encode().ljust(len(there), b"\0"))
@@ -153,36 +158,36 @@ def _start(command: Sequence[str]) -> "subprocess.Popen[str]":
 def _finish(process: "subprocess.Popen[str]") -> str:
     """What it said. Raises UnhealthyError when it fails, or does not end."""
     try:
-        said, _ = process.communicate(timeout=_PATIENCE_S)
+        output, _ = process.communicate(timeout=_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         process.kill()
-        said = f"no end after {_PATIENCE_S:g} s"
+        output = f"no end after {_TIMEOUT_S:g} s"
     if process.returncode:
-        raise UnhealthyError(f"{PROGRAM} failed on {os.uname().nodename}: {' '.join(said.split()[-30:])}")
-    return said
+        raise UnhealthyError(f"{PROGRAM} failed on {os.uname().nodename}: {' '.join(output.split()[-30:])}")
+    return output
 
 
 def _wait_until_serving(server: "subprocess.Popen[str]") -> None:
-    deadline = time.monotonic() + _PATIENCE_S
+    deadline = time.monotonic() + _TIMEOUT_S
     while not any(serving(Path(table).read_text(), _PORT) for table in ("/proc/net/tcp", "/proc/net/tcp6")):
         if server.poll() is not None:
             _finish(server)
         if time.monotonic() > deadline:
             server.kill()
-            raise UnhealthyError(f"{PROGRAM} does not listen on port {_PORT} after {_PATIENCE_S:g} s")
+            raise UnhealthyError(f"{PROGRAM} does not listen on port {_PORT} after {_TIMEOUT_S:g} s")
         time.sleep(0.02)
 
 
 def serving(table: str, port: int) -> bool:
     """Whether somebody listens on a TCP port, by the text of /proc/net/tcp."""
-    rows = (line.split() for line in table.splitlines()[1:])
+    rows = (link_end.split() for link_end in table.splitlines()[1:])
     return any(row[1].endswith(f":{port:04X}") and row[3] == _LISTENING for row in rows)
 
 
-def average_bps(said: str, size_bytes: int) -> float:
+def average_bps(output: str, size_bytes: int) -> float:
     """`BW average` of a report in Gbit/s, in bit/s; 0 where it has none.
 
     The row reads: bytes, iterations, peak, average, message rate.
     """
-    rows = (line.split() for line in said.splitlines())
+    rows = (link_end.split() for link_end in output.splitlines())
     return next((float(row[3]) * 1e9 for row in rows if row[:1] == [str(size_bytes)] and len(row) >= 5), 0.0)

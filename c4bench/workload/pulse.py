@@ -21,7 +21,7 @@ class Pulse(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def run(context: RankContext) -> None:
     """Record until stopped. Reports `ready` after the first operation."""
-    wanted = context.parameters(Pulse)
+    parameters = context.parameters(Pulse)
     pulse = _Pulse(context, context.recorder)
     begun_s = time.monotonic()
     number = 0
@@ -30,7 +30,7 @@ def run(context: RankContext) -> None:
         if number == 0:
             context.report("ready")
         number += 1
-        time.sleep(max(0.0, begun_s + number / wanted.operations_per_s - time.monotonic()))
+        time.sleep(max(0.0, begun_s + number / parameters.operations_per_s - time.monotonic()))
 
 
 class _Pulse:

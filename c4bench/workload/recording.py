@@ -22,19 +22,19 @@ def run(context: RankContext) -> None:
 
     Which goes first changes from round to round, so that a machine that gets slower or faster favours neither.
     """
-    wanted = context.parameters(Recording)
-    array = np.zeros(wanted.size_bytes // 4, np.float32)
+    parameters = context.parameters(Recording)
+    array = np.zeros(parameters.size_bytes // 4, np.float32)
     pairs: list[tuple[float, float]] = []
     with (
         context.communicator("on", Options(record=True)) as on,
         context.communicator("off", Options(record=False)) as off,
     ):
-        for number in range(wanted.rounds + 1):
+        for number in range(parameters.rounds + 1):
             took = {}
             for comm in (on, off) if number % 2 else (off, on):
                 comm.barrier()
                 began = time.monotonic()
-                for _ in range(wanted.operations):
+                for _ in range(parameters.operations):
                     comm.all_reduce(array)
                 took[comm] = time.monotonic() - began
             pairs.append((took[on], took[off]))

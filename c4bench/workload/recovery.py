@@ -47,23 +47,23 @@ def run(context: RankContext) -> None:
 
     That says when each operation was first right, by number.
     """
-    wanted = context.parameters(Recovery)
-    array = np.empty(wanted.size_bytes // 4, np.float32)
+    parameters = context.parameters(Recovery)
+    array = np.empty(parameters.size_bytes // 4, np.float32)
     done_s: dict[int, float] = {}
     without: frozenset[int] = frozenset()
     first = attempt = 0
-    while first < wanted.operations:
-        with context.communicator(f"attempt{attempt}", wanted.options(), without) as comm:
-            reached = _reduce(context, comm, array, range(first, wanted.operations), done_s)
-        if reached == wanted.operations:
+    while first < parameters.operations:
+        with context.communicator(f"attempt{attempt}", parameters.options(), without) as comm:
+            reached = _reduce(context, comm, array, range(first, parameters.operations), done_s)
+        if reached == parameters.operations:
             break
         attempt += 1
         lost, first = _agree(context, attempt, reached)
         without |= lost
-        if wanted.way == "restart":
-            time.sleep(wanted.restart_s)
-            first -= first % wanted.saved_every
-    context.report("recovery", done_s=[done_s[number] for number in range(wanted.operations)], attempts=attempt + 1)
+        if parameters.way == "restart":
+            time.sleep(parameters.restart_s)
+            first -= first % parameters.saved_every
+    context.report("recovery", done_s=[done_s[number] for number in range(parameters.operations)], attempts=attempt + 1)
 
 
 def _reduce(
@@ -100,6 +100,6 @@ class _Account(msgspec.Struct, frozen=True):
 def _agree(context: RankContext, attempt: int, reached: int) -> tuple[frozenset[int], int]:
     """The NICs that any rank lacks, and the first operation that failed anywhere."""
     own = msgspec.msgpack.encode(_Account(context.ports_down(), reached))
-    said = context.meet(context.job.id, f"failed/{attempt}", context.rank, context.size, own)
-    accounts = [msgspec.msgpack.decode(raw, type=_Account) for raw in said]
+    payloads = context.meet(context.job.id, f"failed/{attempt}", context.rank, context.size, own)
+    accounts = [msgspec.msgpack.decode(raw, type=_Account) for raw in payloads]
     return frozenset(nic for each in accounts for nic in each.down), min(each.reached for each in accounts)

@@ -38,14 +38,14 @@ class Steps(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def run(context: RankContext) -> None:
     """Report `ready`, and when all is done `steps`: when each began and ended, how long each computed, exact steps."""
-    wanted = context.parameters(Steps)
-    options = Options(resilient=wanted.resilient, profile=PROFILES[wanted.profile])
+    parameters = context.parameters(Steps)
+    options = Options(resilient=parameters.resilient, profile=PROFILES[parameters.profile])
     with context.communicator("steps", options) as comm:
         comm.barrier()
         context.report("ready")
-        loop = _Loop(context, wanted, comm)
-        step = {"training": loop.training_step, "decoding": loop.decoding_step}[wanted.loop]
-        spans = [_timed(step) for _ in range(wanted.steps)]
+        loop = _Loop(context, parameters, comm)
+        step = {"training": loop.training_step, "decoding": loop.decoding_step}[parameters.loop]
+        spans = [_timed(step) for _ in range(parameters.steps)]
         comm.barrier()
     context.report("steps", spans=spans, computed_s=loop.computed_s, exact=loop.exact)
 
@@ -59,19 +59,19 @@ def _timed(step: Callable[[], None]) -> tuple[float, float]:
 class _Loop:
     """One rank's state between steps."""
 
-    def __init__(self, context: RankContext, wanted: Steps, comm: Communicator) -> None:
-        self._wanted = wanted
+    def __init__(self, context: RankContext, parameters: Steps, comm: Communicator) -> None:
+        self._parameters = parameters
         self._comm = comm
         self._controls = context.controls
         self._noise = random.Random(f"{context.job.seed} {context.rank}")
-        count = wanted.pieces if wanted.loop == "training" else 1
-        self._arrays: list[Array] = [np.empty(wanted.piece_bytes // 4, np.float32) for _ in range(count)]
+        count = parameters.pieces if parameters.loop == "training" else 1
+        self._arrays: list[Array] = [np.empty(parameters.piece_bytes // 4, np.float32) for _ in range(count)]
         self._sum = comm.size * (comm.size + 1) / 2
         self.computed_s: list[float] = []
         self.exact = 0
 
     def _compute(self) -> None:
-        self._controls.compute(self._wanted.compute_s * max(0.0, self._noise.gauss(1.0, self._wanted.jitter)))
+        self._controls.compute(self._parameters.compute_s * max(0.0, self._noise.gauss(1.0, self._parameters.jitter)))
 
     def training_step(self) -> None:
         """Compute piece by piece, backwards; a thread reduces each as soon as it is there."""
@@ -103,7 +103,7 @@ class _Loop:
         """Layer by layer, each waiting for the sum of the one before."""
         array, right = self._arrays[0], True
         began = time.monotonic()
-        for _ in range(self._wanted.pieces):
+        for _ in range(self._parameters.pieces):
             self._compute()
             array.fill(self._comm.rank + 1)
             self._comm.all_reduce(array)

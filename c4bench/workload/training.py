@@ -23,17 +23,17 @@ class Training(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def run(context: RankContext) -> None:
     """Train until stopped; the telemetry tells how it goes. Reports `ready` once the connections are up."""
-    wanted = context.parameters(Training)
+    parameters = context.parameters(Training)
     noise = random.Random(f"{context.job.seed} {context.rank}")
-    gradient = np.zeros(wanted.gradient_bytes // 4, np.float32)
-    tokens = np.zeros((context.size, wanted.token_bytes // 4 // context.size), np.float32)
+    gradient = np.zeros(parameters.gradient_bytes // 4, np.float32)
+    tokens = np.zeros((context.size, parameters.token_bytes // 4 // context.size), np.float32)
     received = np.empty_like(tokens)
-    options = Options(paths=wanted.paths, profile=PROFILES[wanted.profile])
+    options = Options(paths=parameters.paths, profile=PROFILES[parameters.profile])
     with context.communicator("data", options) as comm:
         comm.all_to_all(received, tokens)
         context.report("ready")
         while True:
-            duration_s = wanted.compute_s * max(0.0, noise.gauss(1.0, wanted.jitter))
+            duration_s = parameters.compute_s * max(0.0, noise.gauss(1.0, parameters.jitter))
             context.controls.compute(duration_s)
             comm.all_reduce(gradient)
             comm.all_to_all(received, tokens)

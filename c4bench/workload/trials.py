@@ -22,9 +22,9 @@ from c4bench.workload.collectives import METHODS, exact_elements
 from c4bench.workload.context import RankContext
 from c4bench.workload.payload import Payload
 
-_PATIENCE_S = 1e6
+_NO_TIMEOUT_S = 1e6
 # How often ranks agree on whether to stop: less than the operations themselves.
-NEWS_EVERY = 3
+AGREE_EVERY = 3
 _SHARED_OUT = frozenset({"all_gather", "reduce_scatter", "all_to_all"})
 
 
@@ -92,7 +92,7 @@ class Account(msgspec.Struct, frozen=True):
 
 def run(context: RankContext) -> None:
     """Run the master's trials until stopped."""
-    wanted = context.parameters(Trials)
+    parameters = context.parameters(Trials)
     comm: Communicator | None = None
     with ExitStack() as undo:
         for number in count():
@@ -102,14 +102,14 @@ def run(context: RankContext) -> None:
                 comm = undo.enter_context(comm.shrink(trial.without))
             elif comm is None or trial.fresh:
                 undo.close()
-                comm = undo.enter_context(context.communicator(f"trial{number}", wanted.options()))
+                comm = undo.enter_context(context.communicator(f"trial{number}", parameters.options()))
             _exchange(context, f"ready/{number}", b"")
             account = _run(comm, trial) if context.rank not in trial.without else Account(0, 0, (), None)
             _exchange(context, f"ended/{number}", msgspec.msgpack.encode(account))
 
 
 def _exchange(context: RankContext, key: str, payload: bytes) -> list[bytes]:
-    return context.meet(context.job.id, key, context.rank, context.size + 1, payload, _PATIENCE_S)
+    return context.meet(context.job.id, key, context.rank, context.size + 1, payload, _NO_TIMEOUT_S)
 
 
 def _run(comm: Communicator, trial: Trial) -> Account:
@@ -133,34 +133,34 @@ def _operations(
     """Exact and checked elements of one operation after another; rank 0 says when it is time to stop."""
     items = trial.size_bytes // 4
     call = Call(trial.kind, count=items // comm.size if trial.kind in _SHARED_OUT else items)
-    told = arguments(call, comm.rank, comm.size)
-    held = [np.empty(argument.items, np.float32) for argument in told]
-    news = np.zeros(2, np.int32)
+    expected = arguments(call, comm.rank, comm.size)
+    arrays = [np.empty(argument.items, np.float32) for argument in expected]
+    stop = np.zeros(2, np.int32)
     until, died, left = time.time() + trial.seconds, _died(comm), trial.enough
     for step in count():
         payload = Payload(comm.size, step)
-        for array, argument in zip(held, told, strict=True):
+        for array, argument in zip(arrays, expected, strict=True):
             array.fill(0)
-            if argument.given:
+            if argument.is_input:
                 payload.fill(array, comm.rank)
         time.sleep(trial.idle_s)
         began = time.time()
-        METHODS[call.kind](comm, call, held)
+        METHODS[call.kind](comm, call, arrays)
         spans.append((began, time.time()))
         if trial.corrupt and not step and comm.rank == 0:
-            held[0][0] += 1
+            arrays[0][0] += 1
         yield (
-            sum(exact_elements(array, argument, payload) for array, argument in zip(held, told, strict=True)),
-            sum(array.size for array in held),
+            sum(exact_elements(array, argument, payload) for array, argument in zip(arrays, expected, strict=True)),
+            sum(array.size for array in arrays),
         )
-        if step % NEWS_EVERY:
+        if step % AGREE_EVERY:
             continue
-        news[:] = comm.rank == 0 and time.time() >= until, _died(comm) > died
+        stop[:] = comm.rank == 0 and time.time() >= until, _died(comm) > died
         began = time.time()
-        comm.all_reduce(news, "max")
+        comm.all_reduce(stop, "max")
         agreed.append((began, time.time()))
-        left -= NEWS_EVERY * int(news[1])
-        if news[0] or left <= 0:
+        left -= AGREE_EVERY * int(stop[1])
+        if stop[0] or left <= 0:
             return
 
 

@@ -15,13 +15,13 @@ class WeightedRoundRobin(Generic[Item]):
     def __init__(self) -> None:
         self._carried: dict[Item, float] = {}
 
-    def next(self, weights: Mapping[Item, float], length: int) -> Item:
+    def choose(self, weights: Mapping[Item, float], length: int) -> Item:
         """Whose turn it is to carry so many bytes, of the items that have weights, 0 for none."""
         if weights.keys() != self._carried.keys():
             self._carried = dict.fromkeys(weights, 0.0)
-        found = min(weights, key=lambda item: (self._carried[item] + length) / weights[item])
-        self._carried[found] += length
-        return found
+        item = min(weights, key=lambda item: (self._carried[item] + length) / weights[item])
+        self._carried[item] += length
+        return item
 
 
 class ChannelFailover:
@@ -33,15 +33,15 @@ class ChannelFailover:
     """
 
     def __init__(self, *, spread: bool) -> None:
-        self.outlets: list[RailSendEndpoint] = []
+        self.senders: list[RailSendEndpoint] = []
         self._spread = spread
-        self._turns: WeightedRoundRobin[RailSendEndpoint] = WeightedRoundRobin()
+        self._round_robin: WeightedRoundRobin[RailSendEndpoint] = WeightedRoundRobin()
 
-    def carrier(self, outlet: "RailSendEndpoint", length: int) -> "RailSendEndpoint":
+    def carrier(self, sender: "RailSendEndpoint", length: int) -> "RailSendEndpoint":
         """Whose NIC carries a message of `outlet`'s. One at least must be able to."""
-        able = [each for each in self.outlets if each.able]
+        able = [each for each in self.senders if each.able]
         if not self._spread:
-            return min(able, key=lambda each: (each.channel - outlet.channel) % len(self.outlets))
-        if len(able) == len(self.outlets) or not any(each.stranded for each in self.outlets):
-            return outlet
-        return self._turns.next({each: each.rate_bps for each in able}, length)
+            return min(able, key=lambda each: (each.channel - sender.channel) % len(self.senders))
+        if len(able) == len(self.senders) or not any(each.stranded for each in self.senders):
+            return sender
+        return self._round_robin.choose({each: each.rate_bps for each in able}, length)

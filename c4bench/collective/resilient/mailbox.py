@@ -7,8 +7,8 @@ from c4bench.collective.resilient.hello import Box
 from c4bench.verbs.transport import Port
 
 # What an immediate has in place of a channel.
-WORD_CHANNEL = 15
-WORD_SLOTS = 16
+CONTROL_CHANNEL = 15
+CONTROL_SLOTS = 16
 _SLOT_BYTES = 512
 _LENGTH_BYTES = 2
 
@@ -17,18 +17,18 @@ class RailMailbox:
     """One end's memory for words of an edge: `box` is where the far end writes them, the rest is for this end's own."""
 
     def __init__(self, buffers: Buffers, ports: Sequence[Port]) -> None:
-        self._incoming = buffers.make(ports, WORD_SLOTS * _SLOT_BYTES)
-        self._outgoing = buffers.make(ports, WORD_SLOTS * _SLOT_BYTES)
+        self._incoming = buffers.make(ports, CONTROL_SLOTS * _SLOT_BYTES)
+        self._outgoing = buffers.make(ports, CONTROL_SLOTS * _SLOT_BYTES)
         self.box = Box(self._incoming.address, self._incoming.rkeys)
         self.far = self.box
-        self.told = 0
+        self.written = 0
 
-    def put(self, body: bytes, nic: int) -> tuple[tuple[int, int], tuple[int, int], int, int] | None:
+    def stage(self, body: bytes, nic: int) -> tuple[tuple[int, int], tuple[int, int], int, int] | None:
         """Local and remote place, length and slot of a word to be written by a NIC; None for one that is too long."""
         if len(body) + _LENGTH_BYTES > _SLOT_BYTES:
             return None
-        slot = self.told % WORD_SLOTS
-        self.told += 1
+        slot = self.written % CONTROL_SLOTS
+        self.written += 1
         at = slot * _SLOT_BYTES
         packed = len(body).to_bytes(_LENGTH_BYTES, "little") + body
         self._outgoing.view[at : at + len(packed)] = packed
@@ -37,6 +37,6 @@ class RailMailbox:
 
     def read(self, slot: int) -> bytes:
         """The word that has come to a slot."""
-        at = slot % WORD_SLOTS * _SLOT_BYTES
+        at = slot % CONTROL_SLOTS * _SLOT_BYTES
         view = self._incoming.view[at : at + _SLOT_BYTES]
         return bytes(view[_LENGTH_BYTES : _LENGTH_BYTES + int.from_bytes(view[:_LENGTH_BYTES], "little")])

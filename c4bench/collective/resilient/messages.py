@@ -16,7 +16,7 @@ class RailName(msgspec.Struct, frozen=True, array_like=True):
     index: int
 
 
-class Held(msgspec.Struct, frozen=True, array_like=True):
+class ReceiveProgress(msgspec.Struct, frozen=True, array_like=True):
     """What a receiving channel has: of operation `seq` every message below `consumed`, and those `ahead` of it."""
 
     seq: int
@@ -40,7 +40,7 @@ class Fenced(msgspec.Struct, frozen=True, tag=True):
 
     rail: RailName
     life: int
-    held: tuple[Held, ...]
+    held: tuple[ReceiveProgress, ...]
 
 
 class Offer(msgspec.Struct, frozen=True, tag=True):
@@ -79,6 +79,6 @@ class SilenceQuery(msgspec.Struct, frozen=True, tag=True):
     """To all, by way of each other: something is silent here, or elsewhere; ask after all your rails."""
 
 
-Word = Fence | Fenced | Offer | Accepted | RailUp | RailDeath | SilenceQuery
+ControlMessage = Fence | Fenced | Offer | Accepted | RailUp | RailDeath | SilenceQuery
 encode = msgspec.msgpack.encode
-decode = msgspec.msgpack.Decoder(Word).decode
+decode = msgspec.msgpack.Decoder(ControlMessage).decode

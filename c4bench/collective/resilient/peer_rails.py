@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from c4bench.collective.memory import Buffer
 from c4bench.collective.resilient.hello import FarReceiving
-from c4bench.collective.resilient.mailbox import WORD_CHANNEL, RailMailbox
+from c4bench.collective.resilient.mailbox import CONTROL_CHANNEL, RailMailbox
 from c4bench.collective.resilient.messages import RailName
 from c4bench.collective.resilient.rail import Rail, ReceivingRail, SendingRail, State
 from c4bench.collective.resilient.receive_endpoint import RailReceiveEndpoint
@@ -15,10 +15,10 @@ from c4bench.collective.resilient.send_endpoint import CHANNEL_SHIFT, RailSendEn
 AnyRail = TypeVar("AnyRail", bound=Rail)
 
 
-def _next_up(rails: Sequence[AnyRail], turn: int) -> AnyRail | None:
+def _next_up(rails: Sequence[AnyRail], index: int) -> AnyRail | None:
     """Rails that are up, in turn; None where none is."""
     usable = [rail for rail in rails if rail.usable]
-    return usable[turn % len(usable)] if usable else None
+    return usable[index % len(usable)] if usable else None
 
 
 @dataclass(eq=False)
@@ -27,26 +27,26 @@ class SendingPeer:
 
     peer: int
     rails: list[SendingRail]
-    outlets: list[RailSendEndpoint]
+    senders: list[RailSendEndpoint]
     far: FarReceiving
-    glance: Buffer
-    post: RailMailbox
+    ledger_copy: Buffer
+    control: RailMailbox
     reading: SendingRail | None = None
 
-    def tell(self, body: bytes) -> bool:
+    def send(self, body: bytes) -> bool:
         """Tell the peer by a rail; False where none is up."""
-        rail = _next_up(self.rails, self.post.told)
-        put = self.post.put(body, rail.nic) if rail else None
-        if rail is None or put is None:
+        rail = _next_up(self.rails, self.control.written)
+        stage = self.control.stage(body, rail.nic) if rail else None
+        if rail is None or stage is None:
             return False
-        local, remote, length, slot = put
-        rail.post(local, remote, length, WORD_CHANNEL << CHANNEL_SHIFT | slot)
+        local, remote, length, slot = stage
+        rail.write_control(local, remote, length, CONTROL_CHANNEL << CHANNEL_SHIFT | slot)
         return True
 
     @property
     def wanted(self) -> bool:
         """Whether the running operation cannot end without it."""
-        return any(outlet.wanted for outlet in self.outlets) or any(rail.lost for rail in self.rails)
+        return any(sender.wanted for sender in self.senders) or any(rail.lost for rail in self.rails)
 
 
 @dataclass(eq=False)
@@ -55,25 +55,25 @@ class ReceivingPeer:
 
     peer: int
     rails: list[ReceivingRail]
-    inlets: list[RailReceiveEndpoint]
-    post: RailMailbox
-    heard_ns: int = 0
-    patience_s: float = 0.0
+    receivers: list[RailReceiveEndpoint]
+    control: RailMailbox
+    last_message_ns: int = 0
+    probe_after_s: float = 0.0
 
-    def tell(self, body: bytes) -> bool:
+    def send(self, body: bytes) -> bool:
         """Tell the peer by a rail; False where none is up."""
-        rail = _next_up(self.rails, self.post.told)
-        put = self.post.put(body, rail.nic) if rail else None
-        if rail is None or put is None:
+        rail = _next_up(self.rails, self.control.written)
+        stage = self.control.stage(body, rail.nic) if rail else None
+        if rail is None or stage is None:
             return False
-        local, remote, length, slot = put
-        rail.write(local, remote, length, WORD_CHANNEL << 8 | slot)
+        local, remote, length, slot = stage
+        rail.write(local, remote, length, CONTROL_CHANNEL << 8 | slot)
         return True
 
     @property
     def wanted(self) -> bool:
         """Whether the running operation cannot end without it."""
-        return any(not inlet.complete for inlet in self.inlets)
+        return any(not receiver.complete for receiver in self.receivers)
 
 
 Edge = SendingPeer | ReceivingPeer

@@ -49,9 +49,9 @@ class Rail:
         self.state = State.UP
         self.life = 1
         self.receives = 0
-        self.heard_ns = 0
-        self.told_ns = 0
-        self.tells = 0
+        self.last_alive_ns = 0
+        self.last_sent_ns = 0
+        self.send_count = 0
         self.probing = False
         self.why = ""
         self._depth = depth
@@ -97,7 +97,7 @@ class Rail:
     def fence(self, why: str, now_ns: int) -> None:
         """Have nothing leave or arrive by it from now on."""
         self.state, self.why = State.FENCED, why
-        self.told_ns, self.tells = now_ns, 0
+        self.last_sent_ns, self.send_count = now_ns, 0
         if self.receives:
             # One without receives has never been connected: nothing leaves or arrives by it as it is.
             self.ends.data.fence()
@@ -110,14 +110,14 @@ class Rail:
 
     def silent_ns(self, now_ns: int) -> int:
         """How long something has been in flight without a sign of life; counted from when that is first asked."""
-        self.heard_ns = self.heard_ns or now_ns
-        return now_ns - self.heard_ns if self.in_flight else 0
+        self.last_alive_ns = self.last_alive_ns or now_ns
+        return now_ns - self.last_alive_ns if self.in_flight else 0
 
 
 class Sent(NamedTuple):
     """A message in flight, and what is needed to send it again."""
 
-    outlet: "RailSendEndpoint"
+    sender: "RailSendEndpoint"
     message: Message
     seq: int
     number: int
@@ -158,15 +158,15 @@ class SendingRail(Rail):
     def write(self, sent: Sent, local: tuple[int, int], remote: tuple[int, int], immediate: int, now_ns: int) -> None:
         """Post a message."""
         if not self.sent:
-            self.heard_ns = now_ns
+            self.last_alive_ns = now_ns
         self.sent.append(sent)
         self.ends.data.write(local, remote, sent.message.length, immediate=immediate, signaled=True)
         self.record.post(now_ns)
 
-    def post(self, local: tuple[int, int], remote: tuple[int, int], length: int, immediate: int) -> None:
+    def write_control(self, local: tuple[int, int], remote: tuple[int, int], length: int, immediate: int) -> None:
         """Write a word."""
         if not self.sent:
-            self.heard_ns = 0
+            self.last_alive_ns = 0
         self.sent.append(None)
         self.ends.data.write(local, remote, length, immediate=immediate, signaled=True)
 
@@ -180,7 +180,7 @@ class SendingRail(Rail):
 
     def acknowledged(self, now_ns: int) -> Sent | None:
         """The oldest message in flight has reached the peer's memory; None where that was a word."""
-        self.heard_ns = now_ns
+        self.last_alive_ns = now_ns
         sent = self.sent.popleft()
         if sent is not None:
             self.record.acknowledge(sent.message.length, now_ns)
@@ -203,7 +203,7 @@ class ReceivingRail(Rail):
 
     def __init__(self, name: RailName, nic: int, rate_bps: float, port: Port, ends: Ends, depth: int) -> None:
         super().__init__(name, name.source, nic, rate_bps, port, ends, depth)
-        self.heeded = False
+        self.fence_acknowledged = False
         self._grants = 0
 
     @property
@@ -214,11 +214,11 @@ class ReceivingRail(Rail):
     def write(self, local: tuple[int, int], remote: tuple[int, int], length: int, immediate: int) -> None:
         """Post a grant or a word."""
         if not self._grants:
-            self.heard_ns = 0
+            self.last_alive_ns = 0
         self._grants += 1
         self.ends.data.write(local, remote, length, immediate=immediate, signaled=True)
 
     def completed(self) -> None:
         """The oldest grant has arrived, or never will."""
         self._grants -= 1
-        self.heard_ns = 0
+        self.last_alive_ns = 0

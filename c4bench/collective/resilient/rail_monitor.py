@@ -13,7 +13,7 @@ from c4bench.collective.resilient.repair import Repair
 from c4bench.collective.resilient.timeouts import FailureTimeouts
 from c4bench.verbs.transport import Port, PortEvent
 
-_LONGEST_PATIENCE_S = 1.0
+_MAX_PROBE_AFTER_S = 1.0
 _DOWN, _UP = ("PORT_ERR", "DEVICE_FATAL"), "PORT_ACTIVE"
 
 
@@ -23,16 +23,16 @@ class RailMonitor:
     def __init__(
         self,
         edges: PeerRails,
-        patience: FailureTimeouts,
+        timeouts: FailureTimeouts,
         repair: Repair,
-        spread: FailureBroadcast,
+        broadcast: FailureBroadcast,
         ports: Sequence[Port],
         devices: Sequence[str],
     ) -> None:
         self._edges = edges
-        self._patience = patience
+        self._timeouts = timeouts
         self._repair = repair
-        self._spread = spread
+        self._broadcast = broadcast
         self._ports = ports
         self._nics = {device: nic for nic, device in enumerate(devices)}
         self._down_ns: dict[int, int] = {}
@@ -41,9 +41,9 @@ class RailMonitor:
         """An operation begins: what was silent before says nothing."""
         for edge in self._edges.all:
             if isinstance(edge, ReceivingPeer):
-                edge.heard_ns, edge.patience_s = now_ns, self._patience.quiet_s
+                edge.last_message_ns, edge.probe_after_s = now_ns, self._timeouts.quiet_s
 
-    def happened(self, event: PortEvent, now_ns: int) -> None:
+    def on_port_event(self, event: PortEvent, now_ns: int) -> None:
         """A NIC has said something of its port."""
         nic = self._nics.get(event.device)
         if nic is None:
@@ -65,7 +65,7 @@ class RailMonitor:
 
     def suspect(self, nic: int) -> None:
         """Probe every rail of a NIC: with the other end's probes this tells a NIC from a path to it."""
-        self._ask(rail for _, rail in self._edges.rails() if rail.nic == nic)
+        self._probe(rail for _, rail in self._edges.rails() if rail.nic == nic)
 
     def _lose(self, nic: int, why: str, now_ns: int) -> None:
         for edge, rail in list(self._edges.rails(State.UP)):
@@ -75,39 +75,39 @@ class RailMonitor:
     def tick(self, now_ns: int) -> None:
         """Believe ports that stay down, and ask after what has been silent for too long."""
         for nic, since_ns in list(self._down_ns.items()):
-            if now_ns - since_ns >= self._patience.hold_s * 1e9:
+            if now_ns - since_ns >= self._timeouts.hold_s * 1e9:
                 del self._down_ns[nic]
                 if not self._ports[nic].active:
                     self._lose(nic, "its port is down", now_ns)
         for edge in self._edges.all:
-            if isinstance(edge, ReceivingPeer) and self._overdue(edge, now_ns):
-                self._ask(edge.rails)
-        quiet_ns = self._patience.quiet_s * 1e9
+            if isinstance(edge, ReceivingPeer) and self._probe_is_due(edge, now_ns):
+                self._probe(edge.rails)
+        quiet_ns = self._timeouts.quiet_s * 1e9
         silent = [rail for _, rail in self._edges.rails(State.UP) if rail.silent_ns(now_ns) > quiet_ns]
         if not all(rail.probing for rail in silent):
             # What keeps one NIC from answering may keep others, which would be found out only one after another.
-            self._ask_all()
-            self._spread.word(now_ns)
+            self._probe_all()
+            self._broadcast.announce(now_ns)
 
-    def heard(self, now_ns: int) -> None:
+    def on_silence_query(self, now_ns: int) -> None:
         """Another rank says that something is silent."""
-        if self._spread.word(now_ns):
-            self._ask_all()
+        if self._broadcast.announce(now_ns):
+            self._probe_all()
 
-    def _ask_all(self) -> None:
-        self._ask(rail for _, rail in self._edges.rails(State.UP))
+    def _probe_all(self) -> None:
+        self._probe(rail for _, rail in self._edges.rails(State.UP))
 
     @staticmethod
-    def _ask(rails: Iterable[Rail]) -> None:
+    def _probe(rails: Iterable[Rail]) -> None:
         for rail in rails:
             if rail.usable:
                 rail.probe()
 
-    def _overdue(self, edge: ReceivingPeer, now_ns: int) -> bool:
-        if not edge.wanted or now_ns - edge.heard_ns < edge.patience_s * 1e9:
+    def _probe_is_due(self, edge: ReceivingPeer, now_ns: int) -> bool:
+        if not edge.wanted or now_ns - edge.last_message_ns < edge.probe_after_s * 1e9:
             return False
-        edge.heard_ns = now_ns
-        edge.patience_s = min(_LONGEST_PATIENCE_S, 2 * edge.patience_s)
+        edge.last_message_ns = now_ns
+        edge.probe_after_s = min(_MAX_PROBE_AFTER_S, 2 * edge.probe_after_s)
         return True
 
     def cut_off(self) -> list[Edge]:
@@ -115,9 +115,9 @@ class RailMonitor:
         return [
             edge
             for edge in self._edges.all
-            if edge.wanted and not any(rail.usable for rail in edge.rails) and not _settling(edge)
+            if edge.wanted and not any(rail.usable for rail in edge.rails) and not _draining(edge)
         ]
 
 
-def _settling(edge: Edge) -> bool:
+def _draining(edge: Edge) -> bool:
     return isinstance(edge, SendingPeer) and any(rail.state is State.FENCED and not rail.drained for rail in edge.rails)

@@ -7,7 +7,7 @@ after it came back waits twice as long each time, so that a flapping NIC is left
 
 from collections.abc import Callable
 
-from c4bench.collective.resilient.messages import Accepted, Offer, RailUp, Word
+from c4bench.collective.resilient.messages import Accepted, ControlMessage, Offer, RailUp
 from c4bench.collective.resilient.peer_rails import PeerRails, ReceivingPeer
 from c4bench.collective.resilient.rail import ReceivingRail, SendingRail, State
 from c4bench.collective.resilient.timeouts import FailureTimeouts
@@ -17,10 +17,12 @@ from c4bench.verbs.errors import VerbsError
 class RailRecovery:
     """The protocol by which rails come back."""
 
-    def __init__(self, edges: PeerRails, patience: FailureTimeouts, tell: Callable[[int, Word], None]) -> None:
+    def __init__(
+        self, edges: PeerRails, timeouts: FailureTimeouts, send: Callable[[int, ControlMessage], None]
+    ) -> None:
         self._edges = edges
-        self._patience = patience
-        self._tell = tell
+        self._timeouts = timeouts
+        self._send = send
         self.returned = 0
 
     def tick(self, now_ns: int) -> None:
@@ -45,43 +47,43 @@ class RailRecovery:
             return
         rail.life += 1
         rail.state, rail.accepted, rail.good_ns = State.TRIAL, False, 0
-        rail.retry_ns = now_ns + int(2 * self._patience.retry_s * 1e9)
-        self._tell(rail.peer, Offer(rail.name, rail.life, data, probe))
+        rail.retry_ns = now_ns + int(2 * self._timeouts.retry_s * 1e9)
+        self._send(rail.peer, Offer(rail.name, rail.life, data, probe))
 
     def failed(self, rail: SendingRail, now_ns: int) -> None:
         """Not yet."""
         rail.state = State.DOWN
         # What is posted on it goes with the reset that begins its next life.
         rail.receives = 0
-        rail.penalty_s = min(self._patience.longest_s, max(self._patience.retry_s, rail.penalty_s))
+        rail.penalty_s = min(self._timeouts.longest_s, max(self._timeouts.retry_s, rail.penalty_s))
         rail.retry_ns = now_ns + int(rail.penalty_s * 1e9)
 
-    def heard_offer(self, word: Offer) -> None:
+    def on_offer(self, message: Offer) -> None:
         """The sender wants to try a rail again: connect this end, if its port is up."""
-        _, rail = self._edges.by_name[word.rail]
+        _, rail = self._edges.by_name[message.rail]
         ready = rail.state in (State.DOWN, State.TRIAL) and not rail.in_flight
-        if not isinstance(rail, ReceivingRail) or word.life <= rail.life or not ready or not rail.port.active:
+        if not isinstance(rail, ReceivingRail) or message.life <= rail.life or not ready or not rail.port.active:
             return
         try:
-            rail.connect(word.data, word.probe)
+            rail.connect(message.data, message.probe)
             data, probe = rail.here()
         except VerbsError:
             return
-        rail.life, rail.state = word.life, State.TRIAL
-        self._tell(rail.peer, Accepted(rail.name, rail.life, data, probe))
+        rail.life, rail.state = message.life, State.TRIAL
+        self._send(rail.peer, Accepted(rail.name, rail.life, data, probe))
 
-    def heard_accepted(self, word: Accepted, now_ns: int) -> None:
+    def on_accepted(self, message: Accepted, now_ns: int) -> None:
         """The receiver's end is connected: connect this one and see whether it answers."""
-        _, rail = self._edges.by_name[word.rail]
+        _, rail = self._edges.by_name[message.rail]
         if (
             not isinstance(rail, SendingRail)
-            or word.life != rail.life
+            or message.life != rail.life
             or rail.state is not State.TRIAL
             or rail.accepted
         ):
             return
         try:
-            rail.connect(word.data, word.probe, rail.source_port)
+            rail.connect(message.data, message.probe, rail.source_port)
         except VerbsError:
             self.failed(rail, now_ns)
             return
@@ -93,17 +95,17 @@ class RailRecovery:
         """A probe of a rail on trial has come through."""
         if not rail.good_ns:
             rail.good_ns = now_ns
-            rail.retry_ns = now_ns + int(self._patience.steady_s * 1e9)
+            rail.retry_ns = now_ns + int(self._timeouts.steady_s * 1e9)
             return
-        rail.state, rail.up_ns, rail.heard_ns = State.UP, now_ns, now_ns
+        rail.state, rail.up_ns, rail.last_alive_ns = State.UP, now_ns, now_ns
         self.returned += 1
-        self._tell(rail.peer, RailUp(rail.name, rail.life))
+        self._send(rail.peer, RailUp(rail.name, rail.life))
 
-    def heard_up(self, word: RailUp, now_ns: int) -> None:
+    def on_up(self, message: RailUp, now_ns: int) -> None:
         """The sender uses the rail again: so can this end."""
-        edge, rail = self._edges.by_name[word.rail]
-        if word.life == rail.life and rail.state is State.TRIAL and isinstance(rail, ReceivingRail):
-            rail.state, rail.heard_ns = State.UP, now_ns
+        edge, rail = self._edges.by_name[message.rail]
+        if message.life == rail.life and rail.state is State.TRIAL and isinstance(rail, ReceivingRail):
+            rail.state, rail.last_alive_ns = State.UP, now_ns
             assert isinstance(edge, ReceivingPeer)
-            for inlet in edge.inlets:
-                inlet.tell_untold()
+            for receiver in edge.receivers:
+                receiver.send_pending_grant()

@@ -5,7 +5,7 @@ from c4bench.collective.handshake import GRANT_BYTES, MAILBOX_SLOTS, Grant, pack
 from c4bench.collective.memory import Buffer
 from c4bench.collective.resilient.hello import FarSending
 from c4bench.collective.resilient.keys import Keyring
-from c4bench.collective.resilient.messages import Held
+from c4bench.collective.resilient.messages import ReceiveProgress
 from c4bench.collective.resilient.rail import ReceivingRail
 from c4bench.collective.resilient.send_endpoint import (
     CHANNEL_MAILBOX_BYTES,
@@ -43,7 +43,7 @@ class RailReceiveEndpoint(ReceiveEndpoint):
         self._far = far
         self._keys = keys
         self._grants = 0
-        self._untold = False
+        self._grant_pending = False
 
     def arrived(self, qp: int, immediate: int, now_ns: int) -> int | None:  # noqa: ARG002  (the rail has counted it)
         """See Inlet. A message that has come before is left alone."""
@@ -55,11 +55,11 @@ class RailReceiveEndpoint(ReceiveEndpoint):
             return 0
         if not current or index >= self._granted:
             return None
-        return self._take(index)
+        return self._consume(index)
 
-    def held(self) -> Held:
+    def progress(self) -> ReceiveProgress:
         """What has come of the operation it was last in."""
-        return Held(self._template.seq, self._consumed, tuple(sorted(self._ahead)))
+        return ReceiveProgress(self._template.seq, self._consumed, tuple(sorted(self._ahead)))
 
     def publish(self) -> None:
         """See Inlet."""
@@ -67,19 +67,19 @@ class RailReceiveEndpoint(ReceiveEndpoint):
             if rail.record.tally.count:
                 rail.record.store()
 
-    def tell_again(self) -> None:
+    def resend_grant(self) -> None:
         """Grant what was granted once more, by another rail: the word of it may have been lost with one."""
         if not self.complete:
             self._send_grant(self._template._replace(limit=self._granted))
 
-    def tell_untold(self) -> None:
+    def send_pending_grant(self) -> None:
         """A rail is up: send the grant that none was there for."""
-        if self._untold:
-            self.tell_again()
+        if self._grant_pending:
+            self.resend_grant()
 
     def _send_grant(self, grant: Grant) -> None:
-        rail = self._way()
-        self._untold = rail is None
+        rail = self._grant_rail()
+        self._grant_pending = rail is None
         if rail is None:
             return
         slot = self._grants % MAILBOX_SLOTS
@@ -96,7 +96,7 @@ class RailReceiveEndpoint(ReceiveEndpoint):
             self.channel << 8 | slot,
         )
 
-    def _way(self) -> ReceivingRail | None:
+    def _grant_rail(self) -> ReceivingRail | None:
         """A rail of its own NIC, or another."""
         usable = [rail for rail in self.rails if rail.usable]
         return next((rail for rail in usable if rail.nic == self.channel), usable[0] if usable else None)

@@ -9,10 +9,10 @@ from c4bench.collective.memory import Buffer
 from c4bench.collective.resilient.failover import ChannelFailover, WeightedRoundRobin
 from c4bench.collective.resilient.hello import FarReceiving
 from c4bench.collective.resilient.keys import Keyring
-from c4bench.collective.resilient.mailbox import WORD_CHANNEL
+from c4bench.collective.resilient.mailbox import CONTROL_CHANNEL
 from c4bench.collective.resilient.rail import SendingRail, Sent
 
-MAX_CHANNELS = WORD_CHANNEL
+MAX_CHANNELS = CONTROL_CHANNEL
 # An immediate holds the channel, and the operation's number and the message's index in it modulo what fits.
 CHANNEL_SHIFT, SEQ_SHIFT = 28, 18
 SEQ_MASK, INDEX_MASK = 0x3FF, (1 << SEQ_SHIFT) - 1
@@ -37,7 +37,7 @@ class RailSendEndpoint(SendEndpoint):
     ) -> None:
         super().__init__(peer)
         self._pool = pool
-        pool.outlets.append(self)
+        pool.senders.append(self)
         self.channel = channel
         self.rails = rails
         self.own = [rail for rail in rails if rail.nic == channel]
@@ -46,7 +46,7 @@ class RailSendEndpoint(SendEndpoint):
         self._keys = keys
         self._far_staging = far.staging + channel * staging_bytes
         self._weights = dict.fromkeys(self.own, 1.0)
-        self._turns = WeightedRoundRobin[SendingRail]()
+        self._round_robin = WeightedRoundRobin[SendingRail]()
         self._targets: dict[int, list[tuple[int, int]]] = {}
         self._seq = -1
         self._unacknowledged = 0
@@ -136,13 +136,13 @@ class RailSendEndpoint(SendEndpoint):
         if len(usable) == 1:
             return usable[0]
         weights = {rail: self._weights[rail] for rail in usable if self._weights[rail]}
-        return self._turns.next(weights or dict.fromkeys(usable, 1.0), length)
+        return self._round_robin.choose(weights or dict.fromkeys(usable, 1.0), length)
 
     def weigh(self, weights: Sequence[float]) -> None:
         """See Outlet: the channel's own NIC's QPs, as long as one of them is up."""
         check_weights(weights, len(self.own))
         self._weights = dict(zip(self.own, weights, strict=True))
-        self._turns = WeightedRoundRobin()
+        self._round_robin = WeightedRoundRobin()
 
     def move(self, qp_index: int, source_port: int) -> None:
         """See Outlet. A rail that is down takes the path when it comes back."""
@@ -152,7 +152,7 @@ class RailSendEndpoint(SendEndpoint):
         """See Outlet."""
         self._unacknowledged -= 1
 
-    def settle(self, waiting_for: str, now_ns: int) -> None:
+    def record_state(self, waiting_for: str, now_ns: int) -> None:
         """See Outlet."""
         owed = self._total - self._posted
         for rail in self.rails:

@@ -19,16 +19,16 @@ class UnreachableHostCheck:
     ports are down.
     """
 
-    def __init__(self, edges: PeerRails, watch: RailMonitor, rank: int, members: Sequence[Member]) -> None:
+    def __init__(self, edges: PeerRails, monitor: RailMonitor, rank: int, members: Sequence[Member]) -> None:
         self._edges = edges
-        self._watch = watch
+        self._monitor = monitor
         self._rank = rank
         self._members = members
         self._since_ns = 0
 
     def check(self, operation: Operation, now_ns: int) -> None:
         """Raises CollectiveError HOST_LOST once it is known whose host it is."""
-        cut_off = self._watch.cut_off()
+        cut_off = self._monitor.cut_off()
         if not cut_off:
             self._since_ns = 0
             return
@@ -36,8 +36,8 @@ class UnreachableHostCheck:
             self._since_ns = now_ns
             for _, rail in self._edges.rails(State.UP):
                 rail.probe()
-        asked = any(rail.probing for _, rail in self._edges.rails(State.UP))
-        if asked or now_ns - self._since_ns < _PROBES_S * 1e9:
+        probing = any(rail.probing for _, rail in self._edges.rails(State.UP))
+        if probing or now_ns - self._since_ns < _PROBES_S * 1e9:
             return
         alone = not any(self._edges.rails(State.UP))
         others = {edge.peer for edge in self._edges.all}

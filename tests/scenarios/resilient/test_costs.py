@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 import pytest
-from rates import durations, usual
+from rates import default_split, durations
 
 from c4bench.model.measurement import Clock
 from c4bench.workload.trials import Trial
@@ -40,8 +40,8 @@ def test_healthy_cost(start, several_nics, measure):
     """With all NICs well, an all-reduce takes no longer for being ready to lose one."""
     what = load(several_nics)
     trial = Trial("all_reduce", what.size_bytes, seconds=OPERATIONS * what.seconds, fresh=True)
-    plain_s = usual(start(several_nics, resilient=False, **what.options)(trial))
-    resilient_s = usual(start(several_nics, **what.options)(trial))
+    plain_s = default_split(start(several_nics, resilient=False, **what.options)(trial))
+    resilient_s = default_split(start(several_nics, **what.options)(trial))
     measure("resilient.healthy_cost", resilient_s / plain_s - 1, at_most=0.01, nics=len(several_nics[0].nics))
 
 
@@ -52,12 +52,14 @@ def test_degraded_and_back(cluster, start, several_nics, inject, measure):
     what = load(several_nics)
     ranks = start(several_nics, **what.options)
     trial = Trial("all_reduce", what.size_bytes, seconds=OPERATIONS * what.seconds, fresh=True)
-    healthy_s = usual(ranks(trial))
+    healthy_s = default_split(ranks(trial))
     sparse = msgspec.structs.replace(trial, idle_s=0.02, fresh=False)
-    sparse_s = usual(ranks(msgspec.structs.replace(sparse, seconds=OPERATIONS * (what.seconds + sparse.idle_s))))
+    sparse_s = default_split(
+        ranks(msgspec.structs.replace(sparse, seconds=OPERATIONS * (what.seconds + sparse.idle_s)))
+    )
     with inject("nic.down", host=host.name, nic=0) as fault:
         ranks(Trial("all_reduce", 128 << 10, seconds=0.15, idle_s=0.01))
-        degraded_s = usual(ranks(msgspec.structs.replace(trial, seconds=2 * trial.seconds, fresh=False)))
+        degraded_s = default_split(ranks(msgspec.structs.replace(trial, seconds=2 * trial.seconds, fresh=False)))
         ranks.give(msgspec.structs.replace(sparse, seconds=1.5))
     healed_s = time.time()
     accounts = ranks.take()

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 import pytest
-from rates import usual
+from rates import default_split
 
 from c4bench.sim.degraded import Ring, balance, cheapest_strategy, nest
 from c4bench.workload.trials import Trial
@@ -46,15 +46,15 @@ class Ways:
         self.around = start(hosts, split_bytes=SMALL_BYTES, **what.options)
         self.members = self.ring.spec.members
         first = msgspec.structs.replace(self.trial, fresh=True)
-        self.healthy_s = [usual(ranks(first)) for ranks in (self.ring, self.around)]
+        self.healthy_s = [default_split(ranks(first)) for ranks in (self.ring, self.around)]
         self.took_s = []
 
     def take(self):
         """How long an all-reduce takes both ways, once ranks have agreed; what those did that went around."""
         for ranks in (self.ring, self.around):
-            usual(ranks(Trial("all_reduce", SMALL_BYTES, seconds=AGREED_S)))
+            default_split(ranks(Trial("all_reduce", SMALL_BYTES, seconds=AGREED_S)))
             accounts = ranks(self.trial)
-            self.took_s.append(usual(accounts))
+            self.took_s.append(default_split(accounts))
         return accounts[0].resilience
 
     def check(self, measure, models, said):
@@ -85,7 +85,7 @@ def test_all_reduce_beside_a_lost_nic(start, several_nics, inject, measure):
     lost = [1 / len(nics) if member.rank == odd else 0.0 for member in ways.members]
     models = {"balance": balance(lost), "split": cheapest_strategy(lost, CHUNKS).relative}
     ways.check(measure, models, f"1 of {len(nics)}")
-    usual(accounts)
+    default_split(accounts)
     before = sum(ended < second.onset_s for _, ended in accounts[0].spans)
     assert accounts[0].resilience.split - done > before, "the second fault hit no operation beside a degraded host"
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from c4bench.model.measurement import Clock
-from c4bench.workload.trials import NEWS_EVERY, Trial
+from c4bench.workload.trials import AGREE_EVERY, Trial
 
 SEEDS, NIGHTLY_SEEDS = 24, 300
 # An operation takes about 8 ms where a NIC does 100 Mbit/s; a fault may come at any moment of a few.
@@ -101,8 +101,8 @@ def test_nic_dies_in_mid_operation(start, every_host, inject, port_towards, upli
 
 def in_turn(account):
     """A rank's operations; what ranks agree by comes after every few, and waits for those that are still under way."""
-    own = [Span(*span, step % NEWS_EVERY) for step, span in enumerate(account.spans)]
-    return own + [Span(*span, NEWS_EVERY) for span in account.agreed]
+    own = [Span(*span, step % AGREE_EVERY) for step, span in enumerate(account.spans)]
+    return own + [Span(*span, AGREE_EVERY) for span in account.agreed]
 
 
 def pause(spans, onset_s):

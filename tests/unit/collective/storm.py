@@ -24,12 +24,12 @@ KINDS = ("black hole", "down", "tx", "acks", "late")
 
 
 def resilient(world, size, nics=2, **options):
-    return world(size, nics, resilient=True, **{"patience": QUICK, "profile": FAST, **SMALL, **options})
+    return world(size, nics, resilient=True, **{"timeouts": QUICK, "profile": FAST, **SMALL, **options})
 
 
-def unfailed(made, work):
+def unfailed(job, work):
     """What each rank returned; an error of any is raised."""
-    outcomes = made.run(work)
+    outcomes = job.run(work)
     for outcome in outcomes:
         if isinstance(outcome, BaseException):
             raise outcome
@@ -81,13 +81,13 @@ def all_up_again(comm, heal):
 class Storm:
     """What happens to the NICs of a world: each trouble begins after so many packets, and may end later."""
 
-    def __init__(self, made):
-        self._made = made
-        self._network = made.network
+    def __init__(self, job):
+        self._made = job
+        self._network = job.network
         self._packets = 0
         self._troubles = []
         self.struck = 0
-        made.network.fate = self
+        job.network.fate = self
 
     def add(self, kind, rank, nic, after, lasts_s=None):
         """From packet `after` on (counted from now), NIC `nic` of `rank` has this trouble, for ever or for a while."""

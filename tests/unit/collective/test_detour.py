@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from c4bench.collective.degraded_planner import ReorderedRing, SplitReduce, agree_on_losses, choose_strategy
-from c4bench.collective.ring_order import poorest
+from c4bench.collective.degraded_planner import ReorderedRing, SplitReduce, agree_on_losses, choose_strategy, poorest
 
 NONE = frozenset()
 NICS = 4
@@ -16,7 +15,7 @@ def test_single_degraded_rank_is_split_off(ranks, nics, lost):
     """One rank that has lost some of its NICs is left out of about what it has lost."""
     split = choose_strategy([NONE, frozenset(lost), *[NONE] * (ranks - 2)], [25] * nics)
     (level,) = split.levels
-    assert (level.odds, level.lost, split.direct) == ((1,), lost, False)
+    assert (level.degraded, level.lost, split.direct) == ((1,), lost, False)
     assert len(lost) / nics <= level.y < 1.2 * len(lost) / nics
 
 
@@ -25,7 +24,7 @@ def test_several_degraded_ranks_are_split_off(ranks, nics, lost):
     """Two ranks that have lost the same NICs are both left out of more than these were of the whole."""
     split = choose_strategy([NONE, frozenset(lost), *[NONE] * (ranks - 3), frozenset(lost)], [25] * nics)
     (level,) = split.levels
-    assert (level.odds, level.lost, split.direct) == ((1, ranks - 1), lost, True)
+    assert (level.degraded, level.lost, split.direct) == ((1, ranks - 1), lost, True)
     assert len(lost) / nics < level.y < 2 * len(lost) / nics
 
 
@@ -33,20 +32,20 @@ def test_several_degraded_ranks_are_split_off(ranks, nics, lost):
 def test_degraded_ranks_that_have_lost_more_are_split_off_twice(ranks):
     """Of two ranks one has lost more: a part is reduced without both, and one without that, each by its own NICs."""
     split = choose_strategy([frozenset({0}), frozenset({0, 1}), *[NONE] * (ranks - 2)], [1] * NICS)
-    assert [(level.odds, level.lost) for level in split.levels] == [((0, 1), {0}), ((1,), {1})]
+    assert [(level.degraded, level.lost) for level in split.levels] == [((0, 1), {0}), ((1,), {1})]
     assert sum(level.y for level in split.levels) > 0.6
 
 
 def test_rank_that_has_lost_most_is_split_off_where_others_are_few():
     """Two of four ranks would give too much for both; without the one that has lost more all others go beside it."""
     split = choose_strategy([frozenset({0}), NONE, frozenset({0, 1}), NONE], [1] * NICS)
-    assert [(level.odds, level.lost) for level in split.levels] == [((2,), {1})]
+    assert [(level.degraded, level.lost) for level in split.levels] == [((2,), {1})]
 
 
 def test_ranks_that_have_lost_different_nics_are_split_off_each():
     """With NICs enough, two that have lost different ones are both gone beside, each by what it has lost."""
     split = choose_strategy([NONE, frozenset({0}), NONE, NONE, NONE, frozenset({1}), NONE, NONE], [1] * 8)
-    assert [(level.odds, level.lost) for level in split.levels] == [((1,), {0}), ((5,), {1})]
+    assert [(level.degraded, level.lost) for level in split.levels] == [((1,), {0}), ((5,), {1})]
 
 
 def test_who_is_cut_off_by_its_neighbours_has_lost_nothing():
@@ -82,18 +81,18 @@ def test_rates_say_how_much_is_lost():
 )
 def test_any_way_is_one_that_ranks_can_go(lost, weights):
     """Whatever is lost: split off are those that have lost a level's NICs, and no others; a ring has all ranks."""
-    way = choose_strategy(lost, weights)
-    assert way == choose_strategy(list(lost), list(weights))
-    if isinstance(way, SplitReduce):
-        assert way.levels
-        assert sum(len(level.lost) for level in way.levels) == len(way.lost)
-        assert 0 < sum(level.y for level in way.levels) < 1
-        for level in way.levels:
+    strategy = choose_strategy(lost, weights)
+    assert strategy == choose_strategy(list(lost), list(weights))
+    if isinstance(strategy, SplitReduce):
+        assert strategy.levels
+        assert sum(len(level.lost) for level in strategy.levels) == len(strategy.lost)
+        assert 0 < sum(level.y for level in strategy.levels) < 1
+        for level in strategy.levels:
             assert level.y > 0
             assert level.lost
-            assert all((rank in level.odds) == (level.lost <= gone) for rank, gone in enumerate(lost))
-            assert not any(level.lost & gone for rank, gone in enumerate(lost) if rank not in level.odds)
-            assert len(lost) - len(level.odds) >= 2
-    elif way:
-        assert sorted(way.ranks) == list(range(len(lost)))
-        assert poorest(way.ranks, lost, weights) > poorest(range(len(lost)), lost, weights)
+            assert all((rank in level.degraded) == (level.lost <= gone) for rank, gone in enumerate(lost))
+            assert not any(level.lost & gone for rank, gone in enumerate(lost) if rank not in level.degraded)
+            assert len(lost) - len(level.degraded) >= 2
+    elif strategy:
+        assert sorted(strategy.ranks) == list(range(len(lost)))
+        assert poorest(strategy.ranks, lost, weights) > poorest(range(len(lost)), lost, weights)

@@ -175,10 +175,10 @@ def test_tables_that_are_full_say_so(tmp_path):
 
 def test_a_collective_fills_all_layers(world):
     """After an all-reduce every rank's file shows it finished, and its connection's messages, bytes and idle state."""
-    made = world(3, chunk_bytes=1024, staging_bytes=4096)
-    made.run(lambda comm: comm.all_reduce(np.zeros(3000, np.float32)))
+    job = world(3, chunk_bytes=1024, staging_bytes=4096)
+    job.run(lambda comm: comm.all_reduce(np.zeros(3000, np.float32)))
     for rank in range(3):
-        ring = read_telemetry_file(made.path(rank))
+        ring = read_telemetry_file(job.path(rank))
         (op,), (conn,) = ring.ops, ring.conns
         assert 0 < op.entered_s <= op.started_s <= op.finished_s
         assert (op.kind, op.algorithm, op.dtype, op.size_bytes, op.awaits) == (
@@ -196,9 +196,9 @@ def test_a_collective_fills_all_layers(world):
 
 def test_a_hang_shows_who_waits_for_whom(world):
     """With a rank missing, its left neighbour waits for its credit, its right one for its data, the rest behind."""
-    made = world(4, timeout_s=0.2)
-    made.run(lambda comm: comm.rank == 2 or comm.all_reduce(np.zeros(100, np.float32)))
-    rings = [read_telemetry_file(made.path(rank), now_s=2e10) for rank in range(4)]
+    job = world(4, timeout_s=0.2)
+    job.run(lambda comm: comm.rank == 2 or comm.all_reduce(np.zeros(100, np.float32)))
+    rings = [read_telemetry_file(job.path(rank), now_s=2e10) for rank in range(4)]
     assert rings[2].ops == ()
     assert (rings[1].conns[0].peer, rings[1].conns[0].state, rings[1].conns[0].owed) == (2, "credit", 6)
     assert rings[1].conns[0].wait_credit_s > 1e9

@@ -23,15 +23,15 @@ class Rank:
     def __init__(self, path):
         self.recorder = Recorder(path, "job", 0)
         self.now_ns = 10**18
-        self.made = 0
+        self.job = 0
         self.comms, self.running, self.sent, self.arrived = {}, [], [], []
 
     def do(self, step, what):
         """One step; `what` is a number that it takes as it likes."""
         self.now_ns += STEP_NS
         if step == "communicator" or not self.comms:
-            self.made += 1
-            self.comms[self.recorder.communicator(CommRecord(f"c{self.made}", "job", MEMBERS), 0)] = 0
+            self.job += 1
+            self.comms[self.recorder.communicator(CommRecord(f"c{self.job}", "job", MEMBERS), 0)] = 0
             return
         comm = sorted(self.comms)[what % len(self.comms)]
         getattr(self, step)(comm, what)

@@ -132,11 +132,12 @@ def test_no_chunk_exceeds_the_largest_message(count, parts, itemsize, blocks):
 @given(sizes, chunk_counts, st.data())
 def test_fold_adds_the_odd_one_once(size, chunks, data):
     """Where all but one hold the others' sum, all hold the whole sum afterwards; only one rank reduces anything."""
-    odd = data.draw(st.integers(0, size - 1))
-    plans = [schedule.fold(rank, size, chunks, odd) for rank in range(size)]
-    others = Counter(set(range(size)) - {odd})
+    degraded_rank = data.draw(st.integers(0, size - 1))
+    plans = [schedule.fold(rank, size, chunks, degraded_rank) for rank in range(size)]
+    others = Counter(set(range(size)) - {degraded_rank})
     state = [
-        {(0, c): Counter([odd]) if rank == odd else Counter(others) for c in range(chunks)} for rank in range(size)
+        {(0, c): Counter([degraded_rank]) if rank == degraded_rank else Counter(others) for c in range(chunks)}
+        for rank in range(size)
     ]
     for held in execute(plans, state):
         assert all(content == Counter(range(size)) for content in held.values())

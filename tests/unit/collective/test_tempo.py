@@ -7,30 +7,30 @@ from c4bench.collective.pacer import Pacer
 
 def test_messages_keep_to_the_rate():
     """A message waits until those before it would have been sent; a pause saves nothing up."""
-    tempo = Pacer(8e9, 4)
-    assert tempo.wait_ns(1000) == 0
-    tempo.took(500, 1000)
-    assert tempo.wait_ns(1100) == 400
-    assert tempo.wait_ns(1500) == 0
-    tempo.took(500, 9000)
-    tempo.took(500, 9000)
-    assert tempo.wait_ns(9000) == 1000
+    pacer = Pacer(8e9, 4)
+    assert pacer.wait_ns(1000) == 0
+    pacer.sent(500, 1000)
+    assert pacer.wait_ns(1100) == 400
+    assert pacer.wait_ns(1500) == 0
+    pacer.sent(500, 9000)
+    pacer.sent(500, 9000)
+    assert pacer.wait_ns(9000) == 1000
 
 
 def test_messages_follow_what_the_path_carries():
     """On a path of half the NIC's rate messages soon come hardly faster than it carries them, and no slower."""
-    tempo, sent, now_ns, link_free_ns = Pacer(8e9, 4), 0, 0, 0
+    pacer, sent, now_ns, link_free_ns = Pacer(8e9, 4), 0, 0, 0
     on_their_way, gaps_ns, before_ns = [], [], 0
     while sent < 100:
         if len(on_their_way) < 4:
-            now_ns += tempo.wait_ns(now_ns)
+            now_ns += pacer.wait_ns(now_ns)
         while on_their_way and (len(on_their_way) == 4 or on_their_way[0][1] <= now_ns):
             posted_ns, acknowledged_ns = on_their_way.pop(0)
             now_ns = max(now_ns, acknowledged_ns)
-            tempo.acknowledged(acknowledged_ns - posted_ns)
-        if tempo.wait_ns(now_ns):
+            pacer.acknowledged(acknowledged_ns - posted_ns)
+        if pacer.wait_ns(now_ns):
             continue
-        tempo.took(1000, now_ns)
+        pacer.sent(1000, now_ns)
         link_free_ns = max(link_free_ns, now_ns) + 2000
         on_their_way.append((now_ns, link_free_ns + 100))
         gaps_ns.append(now_ns - before_ns)
@@ -42,23 +42,23 @@ def test_messages_follow_what_the_path_carries():
 
 def test_a_burst_of_acknowledgements_lets_no_burst_go():
     """Where acknowledgements come all at once, the messages that they release keep their distance."""
-    tempo = Pacer(8e9, 4)
+    pacer = Pacer(8e9, 4)
     for number in range(4):
-        tempo.took(1000, 1000 * number)
+        pacer.sent(1000, 1000 * number)
     for number in range(4):
-        tempo.acknowledged(12_000 - 1000 * number)
-    tempo.took(1000, 12_000)
-    assert tempo.wait_ns(12_000) > 2000
+        pacer.acknowledged(12_000 - 1000 * number)
+    pacer.sent(1000, 12_000)
+    assert pacer.wait_ns(12_000) > 2000
 
 
 def test_a_path_that_is_faster_again_is_used():
     """Once acknowledgements come as soon as the NIC sends, so do messages."""
-    tempo, now_ns = Pacer(8e9, 4), 0
-    for took_ns in [20_000] * 20 + [1100] * 40:
-        now_ns += tempo.wait_ns(now_ns)
-        tempo.took(1000, now_ns)
-        now_ns += took_ns
-        tempo.acknowledged(took_ns)
-    now_ns += tempo.wait_ns(now_ns)
-    tempo.took(1000, now_ns)
-    assert tempo.wait_ns(now_ns) == 1000
+    pacer, now_ns = Pacer(8e9, 4), 0
+    for latency_ns in [20_000] * 20 + [1100] * 40:
+        now_ns += pacer.wait_ns(now_ns)
+        pacer.sent(1000, now_ns)
+        now_ns += latency_ns
+        pacer.acknowledged(latency_ns)
+    now_ns += pacer.wait_ns(now_ns)
+    pacer.sent(1000, now_ns)
+    assert pacer.wait_ns(now_ns) == 1000

@@ -42,7 +42,7 @@ class Solitude:
     def fail(self, comm, _failure):
         self.failures.append(comm)
 
-    def alarm(self, _comm):
+    def failure_signal(self, _comm):
         return Alarm()
 
     def route(self, flows):

@@ -13,7 +13,7 @@ from c4bench.collective.process import RankProcess
 from c4bench.collective.recorder import Recorder
 from c4bench.errors import UnhealthyError
 from c4bench.model.fabric import Nic
-from c4bench.model.qp_address import parse
+from c4bench.model.qp_address import QpAddress
 from c4bench.model.telemetry import Member
 from c4bench.verbs.errors import VerbsError
 from c4bench.verbs.loopback import LoopbackPort, Network
@@ -64,7 +64,7 @@ class Master(LocalRendezvous):
         super().__init__()
         self._shared = shared
         self.routed, self.questions, self.open = {}, [], []
-        self.exchange, self.fail, self.alarm = shared.exchange, shared.fail, shared.alarm
+        self.exchange, self.fail, self.failure_signal = shared.exchange, shared.fail, shared.failure_signal
 
     def route(self, flows):
         ports = [0xC100 + index for index in range(len(flows))]
@@ -75,7 +75,7 @@ class Master(LocalRendezvous):
         for flow in flows:
             self.routed.pop(flow)
 
-    def listen(self):
+    def open_link(self):
         return Line(self)
 
 
@@ -105,7 +105,7 @@ class Job:
         return all((array == RANKS * (RANKS + 1) // 2).all() for array in arrays)
 
     def ports(self, rank):
-        return [way.connection.source_port for way in self.comms[rank]._group.outlet(1 - rank, 0).ways]
+        return [way.connection.source_port for way in self.comms[rank]._group.sender(1 - rank, 0).ways]
 
     def close(self):
         for comm in self.comms:
@@ -129,7 +129,7 @@ def made(tmp_path):
 def flows(master):
     """The flows that the last question named, by their QPs."""
     question = master.questions[-1]
-    return [flow.id for flow in sorted(question.flows, key=parse)]
+    return [flow.id for flow in sorted(question.flows, key=QpAddress.parse)]
 
 
 def test_a_rank_moves_between_operations(made):
@@ -157,7 +157,7 @@ def test_a_device_that_refuses_is_reported(made, monkeypatch):
     def refuse(*_):
         raise VerbsError("it has no knob", device="dev", qp=1)
 
-    monkeypatch.setattr(job.comms[0]._group.outlet(1, 0), "move", refuse)
+    monkeypatch.setattr(job.comms[0]._group.sender(1, 0), "move", refuse)
     job.masters[0].open[0].say(Guidance({only: 0xC555}))
     assert job.all_reduce()
     assert "it has no knob" in job.masters[0].questions[-1].refused[only]
@@ -181,7 +181,7 @@ def test_without_an_agent_the_job_goes_on(made, monkeypatch):
     def refuse():
         raise ConnectionRefusedError
 
-    monkeypatch.setattr(job.masters[0], "listen", refuse)
+    monkeypatch.setattr(job.masters[0], "open_link", refuse)
     assert job.all_reduce()
     assert not job.masters[0].questions
 
@@ -197,7 +197,7 @@ def test_split_and_messages_are_guided_too(made):
     sender.start()
     job.comms[1].recv(np.zeros(10, np.int64), 0)
     sender.join()
-    job.comms[0].heed()
+    job.comms[0].apply_guidance()
     assert any("/0>1/" in flow for flow in flows(job.masters[0]))
     for half in halves:
         half.close()

@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Protocol, Self
 
 import msgspec
 import numpy as np
 
 from c4bench.collective import arrays, schedule
+from c4bench.collective.arrays import Reducing
 from c4bench.collective.errors import CollectiveError
 from c4bench.collective.group import Group
 from c4bench.collective.handshake import Signature
@@ -19,8 +20,18 @@ from c4bench.collective.resilience_counters import ResilienceCounters
 from c4bench.errors import UsageError
 from c4bench.model.telemetry import Member
 
-if TYPE_CHECKING:
-    from c4bench.collective.degraded import DegradedReduce
+
+class _AllReduce(Protocol):
+    """All-reduces that avoid degraded ranks, see `collective.degraded`; `split` and `reordered` count them."""
+
+    split: int
+    reordered: int
+
+    def all_reduce(self, signature: Signature, array: Array, reducing: Reducing) -> bool:
+        """Reduce a flat array; False, and nothing done, if the plain ring is to do it."""
+
+    def close(self) -> None:
+        """Release connections."""
 
 
 class Communicator:
@@ -55,9 +66,7 @@ class Communicator:
         whole = arrays.flat(array)
         reducing = arrays.reducing(whole, op, self.size)
         signature = _signature("all_reduce", whole, reduction=op)
-        strategy = self._degraded.plan(whole) if self._degraded else None
-        if self._degraded and strategy:
-            self._degraded.run(strategy, signature, whole, reducing)
+        if self._degraded and self._degraded.all_reduce(signature, whole, reducing):
             return
         self._group.ring(signature, whole, schedule.split(whole.size, self.size), schedule.all_reduce, reducing)
 
@@ -240,7 +249,7 @@ def _signature(kind: str, array: Array, *, reduction: str = "", root: int = 0) -
     return Signature(kind, str(array.dtype), reduction, root, array.nbytes)
 
 
-def _degraded(group: Group, members: Sequence[Member], process: RankProcess) -> "DegradedReduce":
+def _degraded(group: Group, members: Sequence[Member], process: RankProcess) -> _AllReduce:
     from c4bench.collective.degraded import DegradedReduce  # noqa: PLC0415  (few ranks need it: ADR 0005)
 
     return DegradedReduce(group, members, process)

@@ -1,4 +1,9 @@
-"""Which way large all-reduces take around what ranks have lost: pure planning, alike on ranks that know the same."""
+"""Choose how large all-reduces avoid lost NICs: pure functions, with the same result on ranks with the same input.
+
+Two neighbours of a ring use only the NICs that both have, and the ring is as fast as its slowest pair. A rank that has
+lost nothing can use every NIC that its neighbour has left, so it separates two ranks that have lost different NICs
+(re-ranking of R2CCL, arXiv 2512.25059).
+"""
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations, pairwise
@@ -9,14 +14,14 @@ from c4bench.sim.degraded import Ring, cheapest_strategy, nest
 
 # The channels that each rank has lost.
 Lost = Sequence[frozenset[int]]
-# Chunks that the fold is pipelined in: enough for the way around the ring to count for little.
+# How many chunks the fold is pipelined in: enough to make the latency around the ring small.
 FOLD_CHUNKS = 32
-# Several degraded ranks send to all others: none of these may be out of their reach once it loses a NIC too.
+# Degraded ranks send to all others: every pair must still share a channel after the loss of one more NIC.
 _SAFE_CHANNELS = 2
 
 
 class SplitLevel(NamedTuple):
-    """The part `y` of an array is reduced without the ranks `odds` first, by the channels that these have `lost`."""
+    """Reduce the fraction `y` of an array without the `degraded` ranks first, over the channels they have `lost`."""
 
     degraded: tuple[int, ...]
     lost: frozenset[int]
@@ -24,9 +29,9 @@ class SplitLevel(NamedTuple):
 
 
 class SplitReduce(NamedTuple):
-    """All `levels` and what is left of the array are reduced at the same time, then the odd ranks' parts folded in.
+    """Reduce all `levels` and the rest of the array at the same time, then fold in the degraded ranks' parts.
 
-    These send theirs to all others where it is `direct`, and else around the ring.
+    With `direct` a degraded rank sends its part to all healthy ranks, otherwise around the ring.
     """
 
     levels: tuple[SplitLevel, ...]
@@ -39,20 +44,20 @@ class SplitReduce(NamedTuple):
 
 
 class ReorderedRing(NamedTuple):
-    """The array is reduced by a ring of the `ranks` in this order."""
+    """Reduce the array over a ring of the `ranks` in this order."""
 
     ranks: tuple[int, ...]
 
 
 Strategy = SplitReduce | ReorderedRing
-# Ranks, and the channels that they have lost and no others have.
+# The channels that exactly these ranks have lost, by ranks.
 LossGroups = Mapping[tuple[int, ...], frozenset[int]]
 
 
 def agree_on_losses(lost: Sequence[frozenset[int]], sure: Sequence[frozenset[int]]) -> list[frozenset[int]]:
-    """What each rank of a ring has lost, where it can say so itself or by its neighbours.
+    """The channels that each rank of a ring has lost, from what each reports; `sure` are those known for certain.
 
-    One that reaches neither neighbour by a channel, while both have lost that too, may be well.
+    A rank that reaches neither neighbour on a channel, when both report that channel as lost, may itself be healthy.
     """
     size = len(lost)
     around = [lost[rank - 1] & lost[(rank + 1) % size] for rank in range(size)]
@@ -60,10 +65,7 @@ def agree_on_losses(lost: Sequence[frozenset[int]], sure: Sequence[frozenset[int
 
 
 def choose_strategy(lost: Sequence[frozenset[int]], weights: Sequence[int]) -> Strategy | None:
-    """What to do where the ranks have lost these channels; None for the ring as it is.
-
-    `weights` are what the channels carry.
-    """
+    """The strategy when ranks have lost these channels; None for the plain ring. `weights` are the channels' rates."""
     hurt = tuple(rank for rank, channels in enumerate(lost) if channels)
     if not hurt or any(len(channels) == len(weights) for channels in lost):
         return None
@@ -75,7 +77,7 @@ def choose_strategy(lost: Sequence[frozenset[int]], weights: Sequence[int]) -> S
 
 
 def _without_one(lost: Lost, weights: Sequence[int], hurt: tuple[int, ...]) -> tuple[SplitReduce, float]:
-    """The cheapest split where one rank is degraded, and its relative cost; no levels where none is worth it."""
+    """The cheapest split for one degraded rank, and its relative cost; no levels if no split pays."""
     whole = sum(weights)
     cost = cheapest_strategy([sum(weights[channel] for channel in channels) / whole for channels in lost], FOLD_CHUNKS)
     levels = (SplitLevel(hurt, lost[hurt[0]], cost.y),) if cost.way == "split" else ()
@@ -83,7 +85,7 @@ def _without_one(lost: Lost, weights: Sequence[int], hurt: tuple[int, ...]) -> t
 
 
 def _without_several(lost: Lost, weights: Sequence[int]) -> tuple[SplitReduce, float]:
-    """The same where several are: a level for each channel's losers, but for those that win nothing."""
+    """The cheapest split for several degraded ranks: a level for each set of ranks, without levels that do not pay."""
     if len(frozenset(range(len(weights))).difference(*lost)) < _SAFE_CHANNELS:
         return SplitReduce((), direct=True), float("inf")
     best = _nested(_losers(lost, len(weights)), lost, weights)
@@ -97,7 +99,7 @@ def _without_several(lost: Lost, weights: Sequence[int]) -> tuple[SplitReduce, f
 
 
 def _losers(lost: Lost, channels: int) -> LossGroups:
-    """Of each channel that not all but one have lost."""
+    """The ranks that have lost each channel, if at least two still have it."""
     losers: dict[tuple[int, ...], frozenset[int]] = {}
     for channel in range(channels):
         degraded = tuple(rank for rank, gone in enumerate(lost) if channel in gone)
@@ -111,7 +113,7 @@ def _less(levels: Sequence[SplitLevel], one: SplitLevel) -> LossGroups:
 
 
 def _nested(groups: LossGroups, lost: Lost, weights: Sequence[int]) -> tuple[SplitReduce, float]:
-    """Levels of these ranks and channels, as large as the cost model says, and what they cost."""
+    """Levels for these ranks and channels, sized by the cost model, and their relative cost."""
     whole = sum(weights)
     used = frozenset[int]().union(*groups.values())
     left = poorest(range(len(lost)), lost, [0 if c in used else weight for c, weight in enumerate(weights)])
@@ -124,15 +126,14 @@ def _nested(groups: LossGroups, lost: Lost, weights: Sequence[int]) -> tuple[Spl
 
 
 def poorest(order: Sequence[int], lost: Lost, weights: Sequence[int]) -> int:
-    """What the poorest pair of neighbours of a ring shares; all `weights` together where nobody has lost anything."""
+    """The rate that the slowest pair of neighbours of a ring shares; the sum of `weights` if nothing is lost."""
     return min(_shared(one, other, lost, weights) for one, other in pairwise((*order, order[0])))
 
 
 def ring_order(lost: Lost, weights: Sequence[int]) -> tuple[int, ...]:
-    """The order of a ring whose poorest pair shares much; `lost` are each rank's channels, `weights` what these carry.
+    """An order of the ring whose slowest pair shares as much as possible; the plain order if none found is better.
 
-    It is the best there is where as many ranks have lost nothing as have lost anything, and the plain one where none is
-    found that is better. Ranks that know the same find the same.
+    The order is optimal if at least half of the ranks have lost nothing.
     """
     plain = tuple(range(len(lost)))
     bridges = [rank for rank in plain if not lost[rank]]
@@ -151,7 +152,7 @@ def _shared(one: int, other: int, lost: Lost, weights: Sequence[int]) -> int:
 
 
 def _chains(ranks: Sequence[int], most: int, lost: Lost, weights: Sequence[int]) -> list[list[int]]:
-    """Lines of ranks, `most` of them: those are joined first that share the most."""
+    """Join ranks to `most` chains; pairs that share the most are joined first."""
     chain_of = {rank: [rank] for rank in ranks}
     count = len(ranks)
     for one, other in sorted(combinations(ranks, 2), key=lambda pair: -_shared(pair[0], pair[1], lost, weights)):
@@ -165,14 +166,14 @@ def _chains(ranks: Sequence[int], most: int, lost: Lost, weights: Sequence[int])
 
 
 def _join(first: list[int], second: list[int], one: int, other: int) -> None:
-    """Append a line to another, so that these ends of theirs meet."""
+    """Append a chain to another, so that the ends `one` and `other` meet."""
     if first[-1] != one:
         first.reverse()
     first += second if second[0] == other else second[::-1]
 
 
 def _from_first(ring: Sequence[int]) -> tuple[int, ...]:
-    """The same ring from its lowest rank on, towards the lower of that one's neighbours."""
+    """The same ring, starting from its lowest rank towards the lower one of that rank's neighbours."""
     at = ring.index(min(ring))
     rotated = (*ring[at:], *ring[:at])
     return rotated if rotated[1] <= rotated[-1] else (rotated[0], *reversed(rotated[1:]))

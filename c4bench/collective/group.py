@@ -12,6 +12,7 @@ from c4bench.collective.backends import ChannelBackend, TransportBackend
 from c4bench.collective.channel_transfer import ChannelSplit, ChannelTransfer, NicBuffer
 from c4bench.collective.connections import Connections
 from c4bench.collective.endpoints import SendEndpoint
+from c4bench.collective.errors import CollectiveError
 from c4bench.collective.failure_guard import FailureGuard
 from c4bench.collective.handshake import Signature
 from c4bench.collective.memory import Array, Registrations
@@ -99,7 +100,7 @@ class Group:
         reducing: Reducing | None = None,
         channel_split: ChannelSplit | None = None,
     ) -> None:
-        """Run a ring schedule over a flat array, cut into `segments`; `carriage` None: by all channels, as usual."""
+        """Run a ring schedule over a flat array cut into `segments`; without a `channel_split` by the default one."""
         self._check(signature.kind)
         if self.size == 1:
             return
@@ -151,7 +152,7 @@ class Group:
         reducing: Reducing,
         channel_split: ChannelSplit,
     ) -> None:
-        """Add the degraded ranks' arrays to what the healthy ones have reduced; all get the sums (`two_level_reduce`)."""
+        """Add the degraded ranks' arrays to the healthy ranks' sums; all ranks get the result (`two_level_reduce`)."""
         self._check(signature.kind)
         self._synchronize_before_mesh(signature)
         segments = schedule.split(array.size, len(sides.healthy))

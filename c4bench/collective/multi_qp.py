@@ -117,7 +117,7 @@ class MultiQpSendEndpoint(SendEndpoint):
         owed = self._total - self._posted
         for qp in self.qps:
             outstanding = qp.outstanding
-            qp.record.settle("transfer" if outstanding else waiting_for, outstanding, owed, now_ns)
+            qp.record.set_state("transfer" if outstanding else waiting_for, outstanding, owed, now_ns)
 
 
 class MultiQpReceiveEndpoint(ReceiveEndpoint):

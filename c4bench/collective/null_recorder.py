@@ -37,7 +37,7 @@ class _NullConn(ConnWriter):
     def move(self, source_port: int) -> None:
         pass
 
-    def settle(self, state: str, outstanding: int, owed: int, now_ns: int) -> None:
+    def set_state(self, state: str, outstanding: int, owed: int, now_ns: int) -> None:
         pass
 
 

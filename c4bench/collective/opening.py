@@ -16,7 +16,7 @@ from c4bench.verbs.transport import Port
 
 
 def used_nics(members: Sequence[Member], nics: Sequence[Nic], options: Options) -> tuple[Nic, ...]:
-    """This rank's NICs that become channels. Raises UsageError if members have too few NICs, or are too many."""
+    """The NICs of this rank that become channels. Raises UsageError if members have too few NICs, or are too many."""
     most = min([len(nics), *(len(member.nics) for member in members)])
     channels = options.channels or most
     if not 0 < channels <= most:

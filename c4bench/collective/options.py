@@ -41,7 +41,7 @@ class Options(msgspec.Struct, frozen=True):
     - `memory`: allocates the arrays of `Communicator.empty`.
     - `resilient`: operations survive the loss of NICs as long as each pair of neighbours has a pair of NICs that reach
       each other; `timeouts` set how soon failures are detected.
-    - `split_bytes`: with `resilient`, all-reduces of this size or more may avoid degraded ranks (`collective.degraded`).
+    - `split_bytes`: resilient all-reduces of this size or more may avoid degraded ranks (`collective.degraded`).
     - `spread`: False has a single other NIC carry a lost NIC's load, to measure what that costs.
     """
 
@@ -76,7 +76,7 @@ class Options(msgspec.Struct, frozen=True):
             raise UsageError("window, qps, timeout_s and connect_s must be positive")
 
     def chunk_for(self, rate_bps: float) -> int:
-        """The largest message between NICs of a line rate in bit/s: `chunk_bytes`, or a power of two of 128 to 256 KiB."""
+        """The largest message at a line rate in bit/s: `chunk_bytes`, or a power of two from 128 to 256 KiB."""
         if self.chunk_bytes:
             return self.chunk_bytes
         chunk_bytes = 1 << int(rate_bps / 8 * _CHUNK_S).bit_length() - 1 if rate_bps > 8 / _CHUNK_S else 0

@@ -24,7 +24,7 @@ class Pacer:
 
     def sent(self, size_bytes: int, now_ns: int) -> None:
         """A message has been posted."""
-        gap_ns = (self._round_trip_ns or 0.0) / self._window / _AHEAD
+        gap_ns = (self._round_trip_ns or 0.0) / self._window / _PACING_GAIN
         self._due_ns = max(self._due_ns, now_ns) + max(size_bytes * self._ns_per_byte, gap_ns)
 
     def acknowledged(self, latency_ns: int) -> None:

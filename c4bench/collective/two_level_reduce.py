@@ -1,8 +1,8 @@
-"""Folds what some ranks hold into what the others have reduced, and sends the sums to all.
+"""Fold the degraded ranks' arrays into what the healthy ranks have reduced, and send the sums to all.
 
-Each of the others is home to a segment, of which it has their sum. The odd ones send each home its segment; a home adds
-these, always in the same order, as soon as a chunk has come from all of them, and sends the sum to everybody. So an odd
-rank sends its array once and receives it once, both at a time.
+Each healthy rank owns a segment, of which it has the healthy ranks' sum. The degraded ranks send every owner its
+segment. As soon as an owner has a chunk from all of them, it adds these in a fixed order and sends the sum to all
+ranks. So a degraded rank sends its array once and receives it once, at the same time.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,25 +17,25 @@ from c4bench.collective.schedule import Span
 
 
 class Sides(NamedTuple):
-    """The ranks that hold a part of their own, and those that have reduced theirs, by whose segment it is."""
+    """The degraded ranks, and the healthy ones in the order of the segments they own."""
 
     degraded: tuple[int, ...]
     healthy: tuple[int, ...]
 
 
 class RegisteredArray(NamedTuple):
-    """A flat array, and where a channel's NIC finds it."""
+    """A flat array, and how a channel's NIC addresses it."""
 
     array: Array
     buffer: NicBuffer
 
     def address(self, item: int) -> int:
-        """Where an item of it is."""
+        """The address of an item."""
         return self.buffer.address + item * self.array.itemsize
 
 
 class FoldTransfer(ChannelTransfer):
-    """A home's lane: a chunk may be sent once it has come from all `guests` and is folded, in their order."""
+    """An owner's transfer: a chunk may be sent once it has arrived from all `contributors` and is added, in order."""
 
     def __init__(
         self,
@@ -53,15 +53,15 @@ class FoldTransfer(ChannelTransfer):
         self._reducing = reducing
 
     def arrive(self, receiver: ReceiveEndpoint, count: int) -> None:
-        """See Lane. It is chunks that count."""
+        """See ChannelTransfer. Only folded chunks count as arrived."""
         if receiver not in self._arrived_from:
             return
         self._arrived_from[receiver] += count
         while self.arrived < min(self._arrived_from.values()):
-            into, given = self._folds[self.arrived]
-            for each in given[:-1]:
-                self._reducing.step(into, each)
-            self._reducing.last(into, given[-1])
+            into, parts = self._folds[self.arrived]
+            for part in parts[:-1]:
+                self._reducing.step(into, part)
+            self._reducing.last(into, parts[-1])
             self.arrived += 1
 
 
@@ -77,9 +77,9 @@ def fold_transfer(
     reducing: Reducing,
     window: int,
 ) -> ChannelTransfer:
-    """One channel's share of the `homes`, each home's segment of the array that is `held`, as `part` cuts them.
+    """One channel's share, `part`, of the `segments` of the array `whole`.
 
-    In `spare` there is room for the longest segment from each odd rank.
+    `scratch` must have room for the longest segment from each degraded rank.
     """
     senders, receivers = ends
     arrivals, targets = {}, {}
@@ -99,8 +99,8 @@ def fold_transfer(
         rows = [scratch.array[low + shift : high + shift] for low, high in _chunks(part, segment)]
         arrivals[receivers[peer]] = [Arrival(each, None) for each in rows]
         targets[receivers[peer]] = scratch.address(row * room), scratch.buffer.rkey
-        for (_, given), each in zip(folds, rows, strict=True):
-            given.append(each)
+        for (_, parts), each in zip(folds, rows, strict=True):
+            parts.append(each)
     contributors = [receivers[peer] for peer in sides.degraded]
     return FoldTransfer(
         _sums(rank, sides, part, whole, senders), arrivals, targets, window, contributors, folds, reducing
@@ -125,20 +125,20 @@ def _own(
     whole: RegisteredArray,
     senders: Mapping[int, SendEndpoint],
 ) -> list[tuple[SendEndpoint, Message]]:
-    """What an odd rank has, to all homes in turn; not all odd ranks to the same one first."""
+    """A degraded rank's messages, to all owners in turn; each degraded rank starts with another owner."""
     count = len(segments)
     first = sides.degraded.index(rank) * count // len(sides.degraded)
     return [
         (senders[sides.healthy[segment]], _message(whole, part.span(segment, chunk), segments[segment][0], 0))
         for chunk in range(part.chunks)
-        for segment in ((first + turn) % count for turn in range(count))
+        for segment in ((first + offset) % count for offset in range(count))
     ]
 
 
 def _sums(
     rank: int, sides: Sides, part: ChunkedShare, whole: RegisteredArray, senders: Mapping[int, SendEndpoint]
 ) -> list[tuple[SendEndpoint, Message]]:
-    """What a home has folded, to everybody in turn."""
+    """An owner's sums, to all ranks in turn."""
     size, segment = len(sides.degraded) + len(sides.healthy), sides.healthy.index(rank)
     return [
         (senders[peer], _message(whole, part.span(segment, chunk), 0, chunk + 1))

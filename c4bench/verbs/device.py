@@ -20,7 +20,7 @@ from c4bench.verbs.endpoint import RECEIVE, Endpoint
 from c4bench.verbs.enums import ENUMS, names
 from c4bench.verbs.errors import VerbsError, verbs
 from c4bench.verbs.events import drain_events
-from c4bench.verbs.path import PathControl
+from c4bench.verbs.path_control import PathControl
 from c4bench.verbs.path_controls import choose
 from c4bench.verbs.transport import Completion, PortEvent, Remote, TransportProfile
 

@@ -1,4 +1,4 @@
-"""One measured collective: every element checked, every operation timed."""
+"""Measure one collective: check every element, time every operation."""
 
 import time
 
@@ -18,8 +18,8 @@ _SHARED_OUT = frozenset({"all_gather", "reduce_scatter", "all_to_all"})
 class Bandwidth(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Run `collective` on float32, `warmup` + `operations` times, each after a barrier unless `back_to_back`.
 
-    `size_bytes` is the larger of a rank's arrays, as nccl-tests counts; where it has a part for each rank it is rounded
-    down to whole parts.
+    `size_bytes` is the larger of a rank's arrays, as in nccl-tests; an array with a part for each rank is rounded down
+    to whole parts.
     """
 
     size_bytes: int
@@ -40,7 +40,7 @@ class Bandwidth(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return Call(self.collective, count=items // size if self.collective in _SHARED_OUT else items)
 
     def options(self) -> Options:
-        """What the communicator is asked for."""
+        """The communicator's options."""
         return Options(
             paths=self.paths,
             profile=PROFILES[self.profile],
@@ -52,7 +52,7 @@ class Bandwidth(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def run(context: RankContext) -> None:
-    """Report, under the collective's name: exact elements of all checked, when each timed operation began and ended."""
+    """Report, under the collective's name, how many checked elements are exact and when each operation ran."""
     parameters = context.parameters(Bandwidth)
     call = parameters.call(context.size)
     expected = arguments(call, context.rank, context.size)
@@ -76,5 +76,5 @@ def run(context: RankContext) -> None:
                 exact_elements(array, argument, payload) for array, argument in zip(arrays, expected, strict=True)
             )
             checked += sum(array.size for array in arrays)
-        comm.barrier()  # whoever is done has much to say to its agent, which the others' last operation would wait for
+        comm.barrier()  # reporting loads the agent, which would slow down the last operation of other ranks
     context.report(call.kind, exact=exact, checked=checked, spans=spans[parameters.warmup :])

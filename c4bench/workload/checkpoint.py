@@ -1,7 +1,8 @@
-"""Checkpoints in a folder that all hosts share: a shard from every rank, and a manifest that makes them one.
+"""Checkpoints in a folder that all hosts share: a shard from every rank, and a manifest.
 
-A checkpoint is `STEP/`, with `RANK-of-SIZE.shard` and, once every shard is on disk, `manifest.json` with their digests.
-Files appear whole or not at all. What has no manifest, or a shard that is not as the manifest says, does not count.
+A checkpoint is a folder `STEP/` with `RANK-of-SIZE.shard` files and, once every shard is on disk, `manifest.json` with
+their digests. Files are written atomically. A checkpoint without a manifest, or with a shard that does not match it, is
+ignored.
 """
 
 import hashlib
@@ -40,7 +41,7 @@ class Checkpoints:
         return hashlib.sha256(shard).digest()
 
     def complete(self, step: int, digests: Sequence[bytes]) -> None:
-        """Every rank has written its shard: from now on the checkpoint counts. Old ones are deleted."""
+        """Write the manifest, after every rank has written its shard, and delete old checkpoints."""
         manifest = Manifest(step, tuple(digest.hex() for digest in digests))
         _put(self._step_folder(step) / _MANIFEST, msgspec.json.encode(manifest))
         for old in self._steps()[_KEPT:]:
@@ -48,20 +49,20 @@ class Checkpoints:
                 shutil.rmtree(self._step_folder(old), ignore_errors=True)
 
     def newest(self) -> int | None:
-        """The step of the newest checkpoint that is complete and as it was written; None when there is none."""
+        """The step of the newest checkpoint that is complete and intact; None if there is none."""
         return next((step for step in self._steps() if self._shards(step) is not None), None)
 
     def read(self, step: int) -> bytes:
-        """All shards of a checkpoint in the order of ranks. Raises UnhealthyError when it is not whole."""
+        """All shards of a checkpoint in the order of ranks. Raises UnhealthyError if it is not complete."""
         shards = self._shards(step)
         if shards is None:
             raise UnhealthyError(
-                f"{self._step_folder(step)} is not a complete checkpoint; another rank has seen it as one"
+                f"{self._step_folder(step)} is not a complete checkpoint, but another rank found it complete"
             )
         return b"".join(shards)
 
     def _steps(self) -> list[int]:
-        """Steps of all folders with a manifest, the newest first."""
+        """The steps of all folders with a manifest, newest first."""
         return sorted((int(path.parent.name) for path in self._folder.glob(f"*[0-9]/{_MANIFEST}")), reverse=True)
 
     def _shards(self, step: int) -> list[bytes] | None:
@@ -86,7 +87,7 @@ def _name(rank: int, size: int) -> str:
 
 
 def _put(path: Path, data: bytes) -> None:
-    """On disk under its name, whole, before this returns."""
+    """Write a file atomically and durably."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     with temporary.open("wb") as file:
         file.write(data)

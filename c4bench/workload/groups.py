@@ -1,4 +1,4 @@
-"""A job of overlapping communicators: steps of computing and collectives over all ranks or over groups of them."""
+"""A job with overlapping communicators: steps of computing, and collectives over all ranks or over groups."""
 
 import itertools
 import random
@@ -22,10 +22,10 @@ Call = Callable[[], None]
 
 
 class Groups(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a step consists of; `jitter` is the relative standard deviation of computing, from the seed.
+    """The operations of a step; `jitter` is the relative standard deviation of computing time, from the seed.
 
-    With `unrest` the job does all that healthy jobs do and that could look like a fault (see `workload.unrest`). It
-    ends after so many `steps`; 0 is never.
+    With `unrest` the job has benign disturbances that could look like faults (see `workload.benign_noise`). It ends
+    after `steps` steps; 0 is never.
     """
 
     step: tuple[StepOp, ...]
@@ -72,7 +72,7 @@ def _cut(world: Communicator, group: RankGroup) -> Communicator:
 
 
 def call_of(kind: str, comm: Communicator, size_bytes: int) -> Call:
-    """One collective as a call without arguments. Raises UsageError for a kind that no step has."""
+    """A collective as a function without arguments. Raises UsageError for a kind that steps do not support."""
     array = np.zeros(size_bytes // 4, np.float32)
     match kind:
         case "all_reduce":
@@ -92,7 +92,7 @@ def call_of(kind: str, comm: Communicator, size_bytes: int) -> Call:
 
 
 def _pass_on(comm: Communicator, array: Array) -> None:
-    """From stage to stage, as a pipeline does."""
+    """Send from stage to stage, as in a pipeline."""
     if comm.rank > 0:
         comm.recv(array, comm.rank - 1)
     if comm.rank < comm.size - 1:

@@ -1,4 +1,4 @@
-"""Every NIC to every other, one pair at a time on each: what a fabric carries before anything is done to it."""
+"""Measure transfers from every NIC to every other, one at a time on each NIC: the baseline of a fabric."""
 
 import mmap
 import statistics
@@ -29,10 +29,10 @@ class Transfer(msgspec.Struct, frozen=True):
 
 
 class Pairs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Steps of transfers, no NIC twice in one; each of `probes` small writes and then `messages` of `size_bytes`.
+    """Steps of transfers, with no NIC twice in a step; each is `probes` small writes, then `messages` of `size_bytes`.
 
-    With `gap_s` messages go alone, so long after one another, and the best counts: what the way carries when nothing
-    else is on it. The transfers of a step take turns within that time, since two of them may share a link.
+    With `gap_s` messages are sent one by one with that gap, and the fastest counts: the rate of an idle path. The
+    transfers of a step are staggered within the gap, since two of them may share a link.
     """
 
     steps: tuple[tuple[Transfer, ...], ...]
@@ -45,7 +45,7 @@ class Pairs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PairResult(msgspec.Struct, frozen=True):
-    """What a transfer came to: a small write with its acknowledgement (median, s), bits a second; or a `problem`."""
+    """The result of a transfer: round trip of a small write (median, in s) and rate in bit/s; or a `problem`."""
 
     source: str
     destination: str
@@ -56,7 +56,7 @@ class PairResult(msgspec.Struct, frozen=True):
 
 
 def run(context: RankContext) -> None:
-    """Report `pairs`: what each transfer that this rank sent came to, in the order of the steps."""
+    """Report `pairs`: the result of each transfer that this rank sent, in the order of the steps."""
     parameters = context.parameters(Pairs)
     own = {nic.name: nic for nic in context.job.nics if nic.name in context.job.members[context.rank].nics}
     found = []
@@ -74,7 +74,7 @@ def run(context: RankContext) -> None:
 def _run_transfer(
     context: RankContext, parameters: Pairs, ends: Mapping[str, "End"], number: int, transfer: Transfer, later_s: float
 ) -> list[PairResult]:
-    """One end of a transfer, which begins so much later than others of its step; nothing where it is none of ours."""
+    """Run this rank's end of a transfer, `later_s` after the step begins; the result if it is the sender."""
     side = next((side for side, name in enumerate((transfer.source, transfer.destination)) if name in ends), None)
     if side is None:
         return []
@@ -95,7 +95,7 @@ def _run_transfer(
             connection.connect(far.remote, transfer.source_port if side == 0 else 0)
         except C4Error as error:
             problem = str(error)
-        # A dead path is a finding as well: the far end must not be left waiting.
+        # A dead path is a result as well, and the far end must not wait for it.
         broken = any(meet("connected", problem.encode()))
         result = _failed(transfer, problem or "the far end cannot connect")
         if side == 0 and not broken:
@@ -115,7 +115,7 @@ def _failed(transfer: Transfer, problem: str) -> PairResult:
 def _timed(end: "End", connection: Connection, place: Place, parameters: Pairs, transfer: Transfer) -> PairResult:
     far = place.address, place.rkey
     probes = [send(connection, end.waiter, end.local, far, _PROBE_BYTES, 1, 1) for _ in range(parameters.probes)]
-    # Another pair's bulk may be in the way of one probe; what is in the way of most is the path's own.
+    # The median, since another pair's traffic may delay some probes.
     trips_s = [ended - began for began, ended in probes]
     transfer_s = (
         _alone_s(end, connection, far, parameters) if parameters.gap_s else _filled_s(end, connection, far, parameters)
@@ -126,7 +126,7 @@ def _timed(end: "End", connection: Connection, place: Place, parameters: Pairs, 
 
 
 def _filled_s(end: "End", connection: Connection, far: tuple[int, int], parameters: Pairs) -> float:
-    """How long a message takes of many that fill the way."""
+    """The time of one message among many that saturate the path, in s."""
     began, ended = send(
         connection, end.waiter, end.local, far, parameters.size_bytes, parameters.messages, parameters.window
     )
@@ -134,7 +134,7 @@ def _filled_s(end: "End", connection: Connection, far: tuple[int, int], paramete
 
 
 def _alone_s(end: "End", connection: Connection, far: tuple[int, int], parameters: Pairs) -> float:
-    """How long the quickest of single messages took, its acknowledgement included."""
+    """The time of the fastest single message, including its acknowledgement, in s."""
     took_s = []
     for _ in range(parameters.messages):
         time.sleep(parameters.gap_s)
@@ -144,7 +144,7 @@ def _alone_s(end: "End", connection: Connection, far: tuple[int, int], parameter
 
 
 class End:
-    """A NIC opened, with memory that others may write to."""
+    """An opened NIC, with memory that others may write to."""
 
     def __init__(self, nic: Nic, parameters: Pairs, undo: ExitStack) -> None:
         self.device = undo.enter_context(Device(nic.device, nic.address))

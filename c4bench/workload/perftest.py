@@ -1,4 +1,4 @@
-"""The same transfer by us and by perftest's `ib_write_bw`, in turn, over the same two devices."""
+"""The same transfer by c4bench and by perftest's `ib_write_bw` alternately, over the same two devices."""
 
 import os
 import shutil
@@ -25,9 +25,9 @@ _CPUINFO = Path("/proc/cpuinfo")
 
 
 class Perftest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`rounds` times, after one to warm up: `messages` of `size_bytes` by each, `window` at a time, one QP.
+    """After a warm-up round, `rounds` rounds of `messages` of `size_bytes` by each, `window` in flight, on one QP.
 
-    `tick_mhz` is how fast the processor's time stamp counts, for a kernel whose /proc/cpuinfo does not say.
+    `tick_mhz` is the frequency of the processor's time stamp counter, for kernels whose /proc/cpuinfo has none.
     """
 
     size_bytes: int
@@ -39,10 +39,9 @@ class Perftest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def run(context: RankContext) -> None:
-    """Report `perftest` from both ranks; rank 0's `pairs` are bit/s, (ours, perftest's) of each round.
+    """Report `perftest` from both ranks; rank 0's `pairs` are (c4bench, perftest) of each round, in bit/s.
 
-    Where there is no perftest `missing` says so. Ours goes first in every other round, so that a machine that gets
-    slower or faster favours neither.
+    If perftest is not installed, `missing` says so. The order alternates, so that drift of the machine favours neither.
     """
     parameters = context.parameters(Perftest)
     if shutil.which(PROGRAM) is None:
@@ -58,7 +57,7 @@ def run(context: RankContext) -> None:
 
 
 def _pair(link_end: LinkEnd, rival: "_Rival", parameters: Perftest, number: int, *, ours: bool) -> tuple[float, float]:
-    """One round: bit/s of ours (0 on the rank that only receives) and of perftest's."""
+    """One round: bit/s of c4bench (0 on the receiving rank) and of perftest."""
 
     def own() -> float:
         if not ours:
@@ -84,10 +83,10 @@ class _Rival:
         self._runs = count()
 
     def run(self) -> float:
-        """One transfer; its average bit/s.
+        """Run one transfer; returns its average bit/s.
 
-        perftest times the processor's ticks after each run, and has no result where the machine was too busy for that:
-        then it is run again. Raises UnhealthyError where it never succeeds.
+        perftest measures the processor's tick rate after each run, and gives no result if the machine was too busy for
+        that; then it is run again. Raises UnhealthyError if it never succeeds.
         """
         for _ in range(_ATTEMPTS):
             number = next(self._runs)
@@ -156,7 +155,7 @@ def _start(command: Sequence[str]) -> "subprocess.Popen[str]":
 
 
 def _finish(process: "subprocess.Popen[str]") -> str:
-    """What it said. Raises UnhealthyError when it fails, or does not end."""
+    """The output of a process. Raises UnhealthyError if it fails or does not end."""
     try:
         output, _ = process.communicate(timeout=_TIMEOUT_S)
     except subprocess.TimeoutExpired:
@@ -179,15 +178,15 @@ def _wait_until_serving(server: "subprocess.Popen[str]") -> None:
 
 
 def serving(table: str, port: int) -> bool:
-    """Whether somebody listens on a TCP port, by the text of /proc/net/tcp."""
+    """Whether a process listens on a TCP port, from the text of /proc/net/tcp."""
     rows = (link_end.split() for link_end in table.splitlines()[1:])
     return any(row[1].endswith(f":{port:04X}") and row[3] == _LISTENING for row in rows)
 
 
 def average_bps(output: str, size_bytes: int) -> float:
-    """`BW average` of a report in Gbit/s, in bit/s; 0 where it has none.
+    """The `BW average` of perftest's output (in Gbit/s) in bit/s; 0 if there is none.
 
-    The row reads: bytes, iterations, peak, average, message rate.
+    The columns are: bytes, iterations, peak, average, message rate.
     """
     rows = (link_end.split() for link_end in output.splitlines())
     return next((float(row[3]) * 1e9 for row in rows if row[:1] == [str(size_bytes)] and len(row) >= 5), 0.0)

@@ -1,4 +1,4 @@
-"""Telemetry without traffic: operations recorded at a steady rate, for measuring what reading and shipping it costs."""
+"""Record operations at a steady rate without traffic, to measure what reading and sending telemetry costs."""
 
 import time
 
@@ -54,11 +54,11 @@ class _Pulse:
         op.store()
         for end in self._ends:
             end.post(now_ns())
-            end.settle("transfer", 1, 0, now_ns())
+            end.set_state("transfer", 1, 0, now_ns())
         op.start(now_ns())
         for end, arrival in zip(self._ends, self._arrivals, strict=True):
             end.acknowledge(_MESSAGE_BYTES, now_ns())
-            end.settle("idle", 0, 0, now_ns())
+            end.set_state("idle", 0, 0, now_ns())
             arrival.arrived(now_ns())
             arrival.store()
         op.finish(now_ns())

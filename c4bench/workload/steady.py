@@ -1,4 +1,4 @@
-"""The same operation again and again, one at every tick of the clock: what a job gets while the fabric changes."""
+"""Repeat the same operation at regular times: the performance of a job while the fabric changes."""
 
 import time
 
@@ -13,8 +13,8 @@ from c4bench.workload.context import RankContext
 class Steady(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All-reduce `size_bytes` of float32 `operations` times, at multiples of `period_s` on the host's clock.
 
-    An operation that runs past the next tick is followed at once. Jobs that name the same `meeting` start together;
-    `meeting_size` take part in it, this job's ranks from `first_rank` on.
+    If an operation takes longer, the next one starts at the next multiple. Jobs with the same `meeting` start together;
+    it has `meeting_size` members, this job's ranks from `first_rank` on.
     """
 
     size_bytes: int
@@ -31,7 +31,7 @@ class Steady(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def run(context: RankContext) -> None:
-    """Report `steady`: when operations began and ended on the host's clock, and how many had every element right."""
+    """Report `steady`: when operations began and ended, on the host's clock, and how many were exact."""
     parameters = context.parameters(Steady)
     array = np.empty(parameters.size_bytes // 4, np.float32)
     total = context.size * (context.size + 1) / 2

@@ -1,4 +1,4 @@
-"""Step loops that a lost NIC must hardly slow down: training with overlapped buckets, tensor-parallel decoding."""
+"""Step loops that a lost NIC must slow down little: training with overlapped buckets, tensor-parallel decoding."""
 
 import queue
 import random
@@ -21,9 +21,9 @@ Array = np.typing.NDArray[np.float32]
 class Steps(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`steps` steps of `pieces` pieces, each of `compute_s` and an all-reduce of `piece_bytes`.
 
-    In `training` a piece is a bucket of gradients, reduced while the next piece is being computed; a step ends when all
-    are. In `decoding` a piece is a layer's partial sum, which the next layer needs; a step is a token. Computing has
-    `jitter`, relative and from the seed.
+    In `training` a piece is a bucket of gradients, reduced while the next piece is computed; a step ends when all are
+    reduced. In `decoding` a piece is a layer's partial sum, which the next layer needs; a step is a token. `jitter` is
+    the relative standard deviation of computing time, from the seed.
     """
 
     loop: Literal["training", "decoding"]
@@ -37,7 +37,7 @@ class Steps(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def run(context: RankContext) -> None:
-    """Report `ready`, and when all is done `steps`: when each began and ended, how long each computed, exact steps."""
+    """Report `ready`, and finally `steps`: when each step ran, how long each computed, how many are exact."""
     parameters = context.parameters(Steps)
     options = Options(resilient=parameters.resilient, profile=PROFILES[parameters.profile])
     with context.communicator("steps", options) as comm:
@@ -74,7 +74,7 @@ class _Loop:
         self._controls.compute(self._parameters.compute_s * max(0.0, self._noise.gauss(1.0, self._parameters.jitter)))
 
     def training_step(self) -> None:
-        """Compute piece by piece, backwards; a thread reduces each as soon as it is there."""
+        """Compute the pieces; a thread reduces each as soon as it is ready."""
         ready: queue.SimpleQueue[Array | None] = queue.SimpleQueue()
         errors: list[BaseException] = []
         reducer = threading.Thread(target=self._reduce, args=(ready, errors))
@@ -95,12 +95,12 @@ class _Loop:
         while (array := ready.get()) is not None:
             try:
                 self._comm.all_reduce(array)
-            except BaseException as error:  # whatever it is, the step must end with it
+            except BaseException as error:  # any exception must end the step
                 errors.append(error)
                 return
 
     def decoding_step(self) -> None:
-        """Layer by layer, each waiting for the sum of the one before."""
+        """Compute layer by layer; each waits for the sum of the previous one."""
         array, right = self._arrays[0], True
         began = time.monotonic()
         for _ in range(self._parameters.pieces):

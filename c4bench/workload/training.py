@@ -1,4 +1,4 @@
-"""A training job's steps: compute, all-reduce gradients, all-to-all tokens, for as long as it is left running."""
+"""A training job's steps until it is stopped: compute, all-reduce gradients, all-to-all tokens."""
 
 import random
 
@@ -11,7 +11,7 @@ from c4bench.workload.context import RankContext
 
 
 class Training(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`compute_s` a step with `jitter` (relative standard deviation, from the seed); bytes moved by each collective."""
+    """Bytes of each collective, and computing time of a step; `jitter` is its relative standard deviation."""
 
     gradient_bytes: int
     token_bytes: int
@@ -22,7 +22,7 @@ class Training(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def run(context: RankContext) -> None:
-    """Train until stopped; the telemetry tells how it goes. Reports `ready` once the connections are up."""
+    """Train until stopped. Reports `ready` once the connections are up."""
     parameters = context.parameters(Training)
     noise = random.Random(f"{context.job.seed} {context.rank}")
     gradient = np.zeros(parameters.gradient_bytes // 4, np.float32)

@@ -1,7 +1,7 @@
-"""Collectives back to back while something is broken: exact or not, and how long each took.
+"""Collectives back to back during faults: whether each is exact, and how long each takes.
 
-The master takes part in every exchange as one more rank: trial n is what it gives to `trial/n`, all meet in `ready/n`
-once they are connected, and `ended/n` takes each rank's account.
+The master takes part in every exchange as an extra rank: it gives trial n to `trial/n`, all meet at `ready/n` once they
+are connected, and `ended/n` takes each rank's account.
 """
 
 import time
@@ -23,13 +23,13 @@ from c4bench.workload.context import RankContext
 from c4bench.workload.payload import Payload
 
 _NO_TIMEOUT_S = 1e6
-# How often ranks agree on whether to stop: less than the operations themselves.
+# Ranks agree on whether to stop after this many operations, so that agreeing costs less than the operations.
 AGREE_EVERY = 3
 _SHARED_OUT = frozenset({"all_gather", "reduce_scatter", "all_to_all"})
 
 
 class Trials(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How the ranks are connected."""
+    """Options of the ranks' connections."""
 
     resilient: bool = True
     chunk_bytes: int = 64 << 10
@@ -41,7 +41,7 @@ class Trials(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     split_bytes: int = Options().split_bytes
 
     def options(self) -> Options:
-        """What the communicator is asked for."""
+        """The communicator's options."""
         return Options(
             resilient=self.resilient,
             chunk_bytes=self.chunk_bytes,
@@ -56,11 +56,11 @@ class Trials(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Trial(msgspec.Struct, frozen=True):
-    """Run `kind` on arrays of about `size_bytes` until `seconds` are over, each time after `idle_s`.
+    """Run `kind` on arrays of about `size_bytes` for `seconds`, each operation after `idle_s`.
 
-    `enough` operations after one that cost a rail end it sooner. With `corrupt` rank 0 changes one element before the
-    first check, which must notice. A `fresh` trial has a new communicator. `without` are ranks that leave the
-    communicator first, and take no further part.
+    It ends earlier, `enough` operations after one in which a rail died. With `corrupt` rank 0 changes one element
+    before the first check, which must detect it. A `fresh` trial has a new communicator. The ranks in `without` leave
+    the communicator first.
     """
 
     kind: Kind
@@ -74,10 +74,10 @@ class Trial(msgspec.Struct, frozen=True):
 
 
 class Account(msgspec.Struct, frozen=True):
-    """How a trial went on one rank: elements, when each operation began and ended, what resilience did, any error.
+    """The result of a trial on one rank: elements, when each operation began and ended, resilience counters, any error.
 
-    `lost` is the rank that a HOST_LOST names, -1 where there is none. `agreed` are the small operations in between, by
-    which ranks agree on when to stop.
+    `lost` is the rank that a HOST_LOST error names, else -1. `agreed` are the small operations by which ranks agree on
+    when to stop.
     """
 
     exact: int
@@ -130,7 +130,7 @@ def _run(comm: Communicator, trial: Trial) -> Account:
 def _operations(
     comm: Communicator, trial: Trial, spans: list[tuple[float, float]], agreed: list[tuple[float, float]]
 ) -> Iterator[tuple[int, int]]:
-    """Exact and checked elements of one operation after another; rank 0 says when it is time to stop."""
+    """Yield the exact and checked elements of each operation, until rank 0 decides to stop."""
     items = trial.size_bytes // 4
     call = Call(trial.kind, count=items // comm.size if trial.kind in _SHARED_OUT else items)
     expected = arguments(call, comm.rank, comm.size)

@@ -1,4 +1,4 @@
-"""Channels that share the rails to each peer (see `collective.fabrics`)."""
+"""The transport backend of resilient communicators (see `collective.backends`)."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -16,7 +16,7 @@ from c4bench.errors import UsageError
 
 
 class RailBackend:
-    """Every array is registered with every NIC before an operation that uses it begins."""
+    """Channels that share the rails to each peer. Every array is registered with every NIC."""
 
     def __init__(self, site: RankEndpointContext, alarm: FailureSignal, undo: ExitStack) -> None:
         ports = site.ports
@@ -31,10 +31,10 @@ class RailBackend:
         self._wiring = RailWiring(site, self.engine, ledger, self._keys)
 
     def wire(self, key: str, to: Sequence[int], back: Sequence[int], *, staged: bool) -> Wired:
-        """See Fabric."""
+        """See TransportBackend."""
         return self._wiring.wire(key, to, back, staged=staged)
 
     def buffer(self, array: Array, channel: int, registrations: Sequence[Registrations]) -> NicBuffer:  # noqa: ARG002
-        """See Fabric: for every channel the same."""
+        """See TransportBackend. All channels use the same address, and a handle for the keys."""
         handle = self._keys.add([each.find(array) for each in registrations])
         return NicBuffer(array.ctypes.data, handle, handle)

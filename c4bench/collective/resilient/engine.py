@@ -1,4 +1,4 @@
-"""An engine whose operations outlive NICs: it hands completions to rails, and rails' troubles to repair."""
+"""The engine of resilient communicators: it passes completions to rails, and failures to repair."""
 
 from collections import Counter
 
@@ -41,7 +41,7 @@ _LEDGER_MASK = (1 << 8 * LEDGER_BYTES) - 1
 
 
 class RailEngine(Engine):
-    """See Engine. `ledger` is the memory in which peers may read how many operations have ended here."""
+    """See Engine. Peers may read in `ledger` how many operations this rank has ended."""
 
     def __init__(
         self,
@@ -78,13 +78,13 @@ class RailEngine(Engine):
         self._tick.close()
 
     def attach(self, channel: int, endpoint: SendEndpoint | ReceiveEndpoint) -> None:
-        """See Engine; the rails come with `connect`."""
+        """See Engine. The rails are added when they are connected."""
         if isinstance(endpoint, SendEndpoint):
             self._senders[endpoint] = channel
 
     @property
     def resilience(self) -> ResilienceCounters:
-        """What has been done so far."""
+        """The counters so far."""
         rails = [rail for _, rail in self.edges.rails()]
         receivers = [
             receiver for edge in self.edges.all if isinstance(edge, ReceivingPeer) for receiver in edge.receivers
@@ -101,22 +101,22 @@ class RailEngine(Engine):
 
     @property
     def lost(self) -> frozenset[int]:
-        """See Engine. A NIC that still reaches one peer is not to blame for another's."""
+        """See Engine. A NIC that still reaches a peer is not lost."""
         left = {rail.nic for _, rail in self.edges.rails(State.UP)}
         return frozenset(rail.nic for _, rail in self.edges.rails()) - left
 
     def _send(self, rank: int, message: ControlMessage) -> None:
-        """Out of band and by a rail: a word that comes twice is as good as one."""
+        """Send a message through the relay and by a rail; the receiver ignores duplicates."""
         body = encode(message)
         self._relay.send(rank, body)
         any(edge.peer == rank and edge.send(body) for edge in self.edges.all)
 
     def run(self, operation: Operation, now_ns: int) -> None:
-        """See Engine. Where a rail is lost its messages go by others, and the operation goes on."""
+        """See Engine. When a rail is lost, its messages are sent by others and the operation continues."""
         self._tick.set(self._timeouts.tick_s)
         self.monitor.begin(now_ns)
         if now_ns - self._timeouts_run_ns >= self._timeouts.tick_s * 1e9:
-            # Operations may be too short for any tick to come in one.
+            # Operations may be shorter than a tick.
             self._run_timeouts(now_ns)
         super().run(operation, now_ns)
         ended = operation.seq + 1 & _LEDGER_MASK
@@ -147,7 +147,7 @@ class RailEngine(Engine):
         return now_ns
 
     def _run_timeouts(self, now_ns: int) -> None:
-        """See to what time brings."""
+        """Run everything that depends on time."""
         self._timeouts_run_ns = now_ns
         self.monitor.tick(now_ns)
         self.repair.tick(now_ns)

@@ -1,8 +1,8 @@
-"""Whose fault it was: NIC, remote NIC or the path between, by probes to third hosts (R2CCL, arXiv 2512.25059).
+"""Attribute a dead rail to a NIC, the remote NIC or the path between, by probes (R2CCL, arXiv 2512.25059).
 
-When a rail dies both ends probe the other rails of the NICs it joined, and tell their peers what they saw. Whoever has
-heard both ends can blame a NIC that reaches nobody, or a path between two NICs that reach others; the judging is
-`c4d.localise`. With two hosts there is no third one, and several answers stay open.
+When a rail dies, both ends probe the other rails of its NICs and send the results to their peers. With the results of
+both ends a rank can tell a NIC that reaches nobody from a path between two NICs that reach others (`c4d.localise`).
+With only two hosts there is no third one to probe, and several components stay possible.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,16 +14,16 @@ from c4bench.collective.resilient.rail import State
 from c4bench.model.diagnosis import Component, NetworkLoss
 from c4bench.model.telemetry import Member
 
-# Time for probes to end, and then for the other end's account of its own.
+# Wait this long for probes to end, and this long for the other end's results.
 _PROBES_S, _ACCOUNTS_S = 0.06, 0.12
-# An end that has not told by then will not.
+# Wait no longer than this for the other end's results.
 _LONGEST_S = 1.0
-# What is further apart than this belongs to different matters.
+# Failures further apart than this are unrelated.
 _MATTER_S = 2.0
 
 
 class FailureAttribution:
-    """Open inquiries by NIC, and the components found to blame; C4D is told of each by `report`."""
+    """Ongoing attributions by NIC, and the components found at fault; `report` passes each to C4D."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class FailureAttribution:
         self._since_ns.setdefault(nic, now_ns)
 
     def on_rail_death(self, message: RailDeath, now_ns: int) -> None:
-        """What a rank has seen of its own NIC. Of an earlier matter nothing is left to say."""
+        """Ingest a rank's probe results for its own NIC; results of an unrelated earlier failure are dropped."""
         if now_ns - self._last_account_ns.get(message.nic, 0) > _MATTER_S * 1e9:
             self._seen.pop(message.nic, None)
             self._accounts.pop(message.nic, None)
@@ -58,11 +58,11 @@ class FailureAttribution:
         seen = self._seen.setdefault(message.nic, {})
         self._accounts.setdefault(message.nic, set()).update(one for one, _, _ in message.cells)
         for one, other, bad in message.cells:
-            # A probe is a round trip: it says the same of both directions.
+            # A probe is a round trip and tests both directions.
             seen[one, other] = seen[other, one] = float(bad)
 
     def tick(self, now_ns: int) -> None:
-        """Tell what was seen once the probes have ended, and judge once the others have told."""
+        """Send the probe results once the probes have ended, and evaluate once the other ends have sent theirs."""
         for nic, since_ns in list(self._since_ns.items()):
             age_s = (now_ns - since_ns) / 1e9
             probing = any(rail.probing for _, rail in self._edges.rails(State.UP) if rail.nic == nic)
@@ -73,7 +73,7 @@ class FailureAttribution:
                 self._evaluate(nic)
 
     def _awaits_account(self, nic: int) -> bool:
-        """Whether an end of a dead rail has not told yet what it sees."""
+        """Whether the results of an end of a dead rail are still missing."""
         ends = {end for cell, bad in self._seen[nic].items() if bad for end in cell}
         return not ends <= self._accounts[nic]
 

@@ -1,4 +1,4 @@
-"""Words by the rails themselves, beside the line: they get there sooner, and where the management network is down."""
+"""Control messages by the rails: faster than the relay, and independent of the management network."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from c4bench.collective.memory import Buffers
 from c4bench.collective.resilient.hello import Box
 from c4bench.verbs.transport import Port
 
-# What an immediate has in place of a channel.
+# Stands for the channel in the immediate of a control message.
 CONTROL_CHANNEL = 15
 CONTROL_SLOTS = 16
 _SLOT_BYTES = 512
@@ -14,7 +14,7 @@ _LENGTH_BYTES = 2
 
 
 class RailMailbox:
-    """One end's memory for words of an edge: `box` is where the far end writes them, the rest is for this end's own."""
+    """One end's memory for the control messages of an edge. The far end writes to `box`, this end to `far`."""
 
     def __init__(self, buffers: Buffers, ports: Sequence[Port]) -> None:
         self._incoming = buffers.make(ports, CONTROL_SLOTS * _SLOT_BYTES)
@@ -24,7 +24,10 @@ class RailMailbox:
         self.written = 0
 
     def stage(self, body: bytes, nic: int) -> tuple[tuple[int, int], tuple[int, int], int, int] | None:
-        """Local and remote place, length and slot of a word to be written by a NIC; None for one that is too long."""
+        """Prepare a message to be written by a NIC; returns its local and remote address and key, length and slot.
+
+        None for a message that is too long.
+        """
         if len(body) + _LENGTH_BYTES > _SLOT_BYTES:
             return None
         slot = self.written % CONTROL_SLOTS
@@ -36,7 +39,7 @@ class RailMailbox:
         return local, (self.far.address + at, self.far.rkeys[nic]), len(packed), slot
 
     def read(self, slot: int) -> bytes:
-        """The word that has come to a slot."""
+        """The message that has arrived in a slot."""
         at = slot % CONTROL_SLOTS * _SLOT_BYTES
         view = self._incoming.view[at : at + _SLOT_BYTES]
         return bytes(view[_LENGTH_BYTES : _LENGTH_BYTES + int.from_bytes(view[:_LENGTH_BYTES], "little")])

@@ -1,4 +1,4 @@
-"""A rank's edges: the rails to and from each peer, the channels that use them, and how to find them again."""
+"""A rank's edges: the rails to and from each peer, and the channels that use them."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -16,14 +16,14 @@ AnyRail = TypeVar("AnyRail", bound=Rail)
 
 
 def _next_up(rails: Sequence[AnyRail], index: int) -> AnyRail | None:
-    """Rails that are up, in turn; None where none is."""
+    """The rail that is up at `index`, modulo their number; None if none is up."""
     usable = [rail for rail in rails if rail.usable]
     return usable[index % len(usable)] if usable else None
 
 
 @dataclass(eq=False)
 class SendingPeer:
-    """To a peer. `glance` is where its ledger is read to; `reading` while a read of it is under way."""
+    """The edge to a peer. Its ledger is read into `ledger_copy`; `reading` is the rail that a read is in flight on."""
 
     peer: int
     rails: list[SendingRail]
@@ -34,24 +34,24 @@ class SendingPeer:
     reading: SendingRail | None = None
 
     def send(self, body: bytes) -> bool:
-        """Tell the peer by a rail; False where none is up."""
+        """Send a control message by a rail; False if none is up or the message is too long."""
         rail = _next_up(self.rails, self.control.written)
-        stage = self.control.stage(body, rail.nic) if rail else None
-        if rail is None or stage is None:
+        staged = self.control.stage(body, rail.nic) if rail else None
+        if rail is None or staged is None:
             return False
-        local, remote, length, slot = stage
+        local, remote, length, slot = staged
         rail.write_control(local, remote, length, CONTROL_CHANNEL << CHANNEL_SHIFT | slot)
         return True
 
     @property
     def wanted(self) -> bool:
-        """Whether the running operation cannot end without it."""
+        """Whether the running operation depends on this edge."""
         return any(sender.wanted for sender in self.senders) or any(rail.lost for rail in self.rails)
 
 
 @dataclass(eq=False)
 class ReceivingPeer:
-    """From a peer. `heard_ns`: when a message last came; `patience_s`: how much silence it takes to ask after it."""
+    """The edge from a peer. `probe_after_s` is how long without a message it takes until its rails are probed."""
 
     peer: int
     rails: list[ReceivingRail]
@@ -61,18 +61,18 @@ class ReceivingPeer:
     probe_after_s: float = 0.0
 
     def send(self, body: bytes) -> bool:
-        """Tell the peer by a rail; False where none is up."""
+        """Send a control message by a rail; False if none is up or the message is too long."""
         rail = _next_up(self.rails, self.control.written)
-        stage = self.control.stage(body, rail.nic) if rail else None
-        if rail is None or stage is None:
+        staged = self.control.stage(body, rail.nic) if rail else None
+        if rail is None or staged is None:
             return False
-        local, remote, length, slot = stage
+        local, remote, length, slot = staged
         rail.write(local, remote, length, CONTROL_CHANNEL << 8 | slot)
         return True
 
     @property
     def wanted(self) -> bool:
-        """Whether the running operation cannot end without it."""
+        """Whether the running operation depends on this edge."""
         return any(not receiver.complete for receiver in self.receivers)
 
 
@@ -89,7 +89,7 @@ class PeerRails:
     by_probe: dict[tuple[int, int], tuple[Edge, Rail]] = field(default_factory=dict)
 
     def add(self, edge: Edge) -> None:
-        """Keep an edge whose rails are connected."""
+        """Add an edge whose rails are connected."""
         self.all.append(edge)
         for rail in edge.rails:
             self.by_name[rail.name] = edge, rail
@@ -97,7 +97,7 @@ class PeerRails:
             self.by_probe[rail.nic, rail.ends.probe.qp_num] = edge, rail
 
     def rails(self, state: State | None = None) -> Iterator[tuple[Edge, Rail]]:
-        """All rails, or those in a state."""
+        """All rails with their edges, or those in a state."""
         for edge in self.all:
             for rail in edge.rails:
                 if state is None or rail.state is state:

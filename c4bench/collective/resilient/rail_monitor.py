@@ -1,7 +1,7 @@
-"""Decides which rails are dead: by what the NIC says, by silence that a probe confirms, never by silence alone.
+"""Detect dead rails: by an error of the NIC, or by silence that a probe confirms, never by silence alone.
 
-An idle peer sends nothing, and a frozen one grants nothing, yet its NIC answers a probe. What was probed and answered
-is left alone, the longer the more often that happened.
+An idle peer sends nothing and a frozen one grants nothing, but their NICs answer probes. After each answer the next
+probe waits twice as long.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,7 @@ _DOWN, _UP = ("PORT_ERR", "DEVICE_FATAL"), "PORT_ACTIVE"
 
 
 class RailMonitor:
-    """Watches the rails of a rank while an operation runs. `devices` are the names of its NICs, in order."""
+    """Monitors the rails of a rank while an operation runs. `devices` are the names of its NICs, in order."""
 
     def __init__(
         self,
@@ -38,13 +38,13 @@ class RailMonitor:
         self._down_ns: dict[int, int] = {}
 
     def begin(self, now_ns: int) -> None:
-        """An operation begins: what was silent before says nothing."""
+        """An operation begins: forget earlier silence."""
         for edge in self._edges.all:
             if isinstance(edge, ReceivingPeer):
                 edge.last_message_ns, edge.probe_after_s = now_ns, self._timeouts.quiet_s
 
     def on_port_event(self, event: PortEvent, now_ns: int) -> None:
-        """A NIC has said something of its port."""
+        """A NIC has reported a change of its port."""
         nic = self._nics.get(event.device)
         if nic is None:
             return
@@ -54,7 +54,7 @@ class RailMonitor:
             self._down_ns.pop(nic, None)
 
     def failed(self, edge: Edge, rail: Rail, why: str, now_ns: int) -> None:
-        """Work on a rail has failed, or a probe of it."""
+        """A work request or a probe on a rail has failed."""
         if rail.state not in (State.UP, State.TRIAL):
             return
         self._repair.broken(edge, rail, why, now_ns)
@@ -64,7 +64,7 @@ class RailMonitor:
             self.suspect(rail.nic)
 
     def suspect(self, nic: int) -> None:
-        """Probe every rail of a NIC: with the other end's probes this tells a NIC from a path to it."""
+        """Probe every rail of a NIC, to tell a failed NIC from a failed path."""
         self._probe(rail for _, rail in self._edges.rails() if rail.nic == nic)
 
     def _lose(self, nic: int, why: str, now_ns: int) -> None:
@@ -73,7 +73,7 @@ class RailMonitor:
                 self._repair.broken(edge, rail, why, now_ns)
 
     def tick(self, now_ns: int) -> None:
-        """Believe ports that stay down, and ask after what has been silent for too long."""
+        """Fence the rails of ports that stay down, and probe rails that are silent for too long."""
         for nic, since_ns in list(self._down_ns.items()):
             if now_ns - since_ns >= self._timeouts.hold_s * 1e9:
                 del self._down_ns[nic]
@@ -85,12 +85,12 @@ class RailMonitor:
         quiet_ns = self._timeouts.quiet_s * 1e9
         silent = [rail for _, rail in self._edges.rails(State.UP) if rail.silent_ns(now_ns) > quiet_ns]
         if not all(rail.probing for rail in silent):
-            # What keeps one NIC from answering may keep others, which would be found out only one after another.
+            # Other NICs may be affected too; probing only this one would find them one after another.
             self._probe_all()
             self._broadcast.announce(now_ns)
 
     def on_silence_query(self, now_ns: int) -> None:
-        """Another rank says that something is silent."""
+        """Another rank has noticed silence."""
         if self._broadcast.announce(now_ns):
             self._probe_all()
 
@@ -111,7 +111,7 @@ class RailMonitor:
         return True
 
     def cut_off(self) -> list[Edge]:
-        """Edges that the running operation needs and that no rail is left for."""
+        """The edges that the running operation needs and that have no rail left."""
         return [
             edge
             for edge in self._edges.all

@@ -1,8 +1,8 @@
-"""Brings a rail back when its NIC has come back: connected afresh, proved by probes, and not too eagerly.
+"""Bring a rail back when its NIC has come back: reconnect it and probe it.
 
-The sending end offers a new life of the rail, out of band, with the addresses it has now; the receiving end connects
-and answers with its own. Two probes apart in time must succeed before data goes by it again. A rail that fails soon
-after it came back waits twice as long each time, so that a flapping NIC is left alone.
+The sending end offers a new life of the rail, through the relay, with its current addresses; the receiving end connects
+and answers with its own. Two probes, some time apart, must succeed before the rail carries data. After each failure
+soon after a recovery the delay doubles, so that a flapping NIC is not used.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from c4bench.verbs.errors import VerbsError
 
 
 class RailRecovery:
-    """The protocol by which rails come back."""
+    """The recovery protocol."""
 
     def __init__(
         self, edges: PeerRails, timeouts: FailureTimeouts, send: Callable[[int, ControlMessage], None]
@@ -26,7 +26,7 @@ class RailRecovery:
         self.returned = 0
 
     def tick(self, now_ns: int) -> None:
-        """Offer what may be tried again; give up what has had no answer; probe what has been good for a while."""
+        """Offer rails that are due, give up offers without an answer, and probe rails on trial."""
         for _, rail in self._edges.rails():
             if not isinstance(rail, SendingRail) or now_ns < rail.retry_ns:
                 continue
@@ -42,7 +42,7 @@ class RailRecovery:
         try:
             data, probe = rail.here()
         except VerbsError:
-            # The port is up and has no address yet.
+            # The port is up but has no address yet.
             self.failed(rail, now_ns)
             return
         rail.life += 1
@@ -51,15 +51,15 @@ class RailRecovery:
         self._send(rail.peer, Offer(rail.name, rail.life, data, probe))
 
     def failed(self, rail: SendingRail, now_ns: int) -> None:
-        """Not yet."""
+        """The rail cannot be used yet; try again later."""
         rail.state = State.DOWN
-        # What is posted on it goes with the reset that begins its next life.
+        # The reset that begins the next life drops what is posted.
         rail.receives = 0
         rail.penalty_s = min(self._timeouts.longest_s, max(self._timeouts.retry_s, rail.penalty_s))
         rail.retry_ns = now_ns + int(rail.penalty_s * 1e9)
 
     def on_offer(self, message: Offer) -> None:
-        """The sender wants to try a rail again: connect this end, if its port is up."""
+        """The sender offers a rail: connect this end, if its port is up."""
         _, rail = self._edges.by_name[message.rail]
         ready = rail.state in (State.DOWN, State.TRIAL) and not rail.in_flight
         if not isinstance(rail, ReceivingRail) or message.life <= rail.life or not ready or not rail.port.active:
@@ -73,7 +73,7 @@ class RailRecovery:
         self._send(rail.peer, Accepted(rail.name, rail.life, data, probe))
 
     def on_accepted(self, message: Accepted, now_ns: int) -> None:
-        """The receiver's end is connected: connect this one and see whether it answers."""
+        """The receiver's end is connected: connect this one and probe it."""
         _, rail = self._edges.by_name[message.rail]
         if (
             not isinstance(rail, SendingRail)
@@ -92,7 +92,7 @@ class RailRecovery:
         rail.probe()
 
     def answered(self, rail: SendingRail, now_ns: int) -> None:
-        """A probe of a rail on trial has come through."""
+        """A probe of a rail on trial has succeeded."""
         if not rail.good_ns:
             rail.good_ns = now_ns
             rail.retry_ns = now_ns + int(self._timeouts.steady_s * 1e9)
@@ -102,7 +102,7 @@ class RailRecovery:
         self._send(rail.peer, RailUp(rail.name, rail.life))
 
     def on_up(self, message: RailUp, now_ns: int) -> None:
-        """The sender uses the rail again: so can this end."""
+        """The sender uses the rail again: use it at this end too."""
         edge, rail = self._edges.by_name[message.rail]
         if message.life == rail.life and rail.state is State.TRIAL and isinstance(rail, ReceivingRail):
             rail.state, rail.last_alive_ns = State.UP, now_ns

@@ -1,4 +1,4 @@
-"""The receiving end of a channel: messages come by any rail, and grants go back by any."""
+"""The receiving endpoint of a channel: messages arrive by any rail, and grants return by any."""
 
 from c4bench.collective.endpoints import ReceiveEndpoint
 from c4bench.collective.handshake import GRANT_BYTES, MAILBOX_SLOTS, Grant, pack_grant
@@ -20,7 +20,7 @@ _HALF = (INDEX_MASK + 1) // 2
 
 
 class RailReceiveEndpoint(ReceiveEndpoint):
-    """The receiving end from `peer` on channel `channel`. `repeated` counts messages that had come before."""
+    """The receiving endpoint from `peer` on channel `channel`. `repeated` counts duplicate messages."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class RailReceiveEndpoint(ReceiveEndpoint):
         self.channel = channel
         self.rails = rails
         self.repeated = 0
-        # A buffer stays registered as long as it is held.
+        # A buffer stays registered as long as something refers to it.
         self._outbox, self._staging_buffer = outbox, staging
         self._far = far
         self._keys = keys
@@ -46,7 +46,7 @@ class RailReceiveEndpoint(ReceiveEndpoint):
         self._grant_pending = False
 
     def arrived(self, qp: int, immediate: int, now_ns: int) -> int | None:  # noqa: ARG002  (the rail has counted it)
-        """See Inlet. A message that has come before is left alone."""
+        """See ReceiveEndpoint. A duplicate message is ignored."""
         index = self._consumed + ((immediate - self._consumed) & INDEX_MASK)
         repeated = index - self._consumed >= _HALF or index in self._ahead
         current = (self._template.seq & SEQ_MASK) == immediate >> SEQ_SHIFT & SEQ_MASK
@@ -58,22 +58,22 @@ class RailReceiveEndpoint(ReceiveEndpoint):
         return self._consume(index)
 
     def progress(self) -> ReceiveProgress:
-        """What has come of the operation it was last in."""
+        """The messages received in the last operation."""
         return ReceiveProgress(self._template.seq, self._consumed, tuple(sorted(self._ahead)))
 
     def publish(self) -> None:
-        """See Inlet."""
+        """See ReceiveEndpoint."""
         for rail in self.rails:
             if rail.record.tally.count:
                 rail.record.store()
 
     def resend_grant(self) -> None:
-        """Grant what was granted once more, by another rail: the word of it may have been lost with one."""
+        """Send the last grant again by another rail, since it may have been lost with a rail."""
         if not self.complete:
             self._send_grant(self._template._replace(limit=self._granted))
 
     def send_pending_grant(self) -> None:
-        """A rail is up: send the grant that none was there for."""
+        """A rail is up again: send the grant that no rail could carry."""
         if self._grant_pending:
             self.resend_grant()
 
@@ -97,6 +97,6 @@ class RailReceiveEndpoint(ReceiveEndpoint):
         )
 
     def _grant_rail(self) -> ReceivingRail | None:
-        """A rail of its own NIC, or another."""
+        """A rail of the channel's own NIC if one is up, else any."""
         usable = [rail for rail in self.rails if rail.usable]
         return next((rail for rail in usable if rail.nic == self.channel), usable[0] if usable else None)

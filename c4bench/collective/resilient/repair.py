@@ -1,9 +1,9 @@
-"""Moves what was in flight on a dead rail to others, exactly once (R2CCL, arXiv 2512.25059: live migration, rollback).
+"""Move the messages in flight on a dead rail to other rails, exactly once (R2CCL, arXiv 2512.25059: live migration).
 
-The sender fences its QP, so that nothing more leaves, and says so. The receiver fences its own, so that nothing that is
-still under way can be written any more, and answers what has arrived. Only then is the rest sent again, by other rails.
-Either end may begin; a word that is lost is said again, and one about an earlier life of the rail is ignored. A sender
-whose receiver has ended the operation, and is not there to answer, reads in its ledger that all has arrived.
+The sender fences its QP, so that nothing more leaves, and notifies the receiver. The receiver fences its own QP, so
+that no late packet can be written, and reports what has arrived. Then the sender sends the rest again by other rails.
+Either end may begin. Messages are repeated until they are answered; messages about an earlier life of the rail are
+ignored. If the receiver has ended the operation and does not answer, the sender reads in its ledger that all arrived.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ _MOST_DOUBLINGS = 5
 
 
 class Repair:
-    """The protocol, driven by completions, words and time. `tell(rank, word)` may lose what it is told."""
+    """The repair protocol, driven by completions, messages and time. `send(rank, message)` may lose messages."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Repair:
         self.died = 0
 
     def broken(self, edge: Edge, rail: Rail, why: str, now_ns: int) -> None:
-        """A rail carries nothing any more: fence this end and tell the other. Nothing where that is known."""
+        """A rail has failed: fence this end and notify the other. Does nothing if it is fenced already."""
         if rail.state in (State.FENCED, State.DOWN):
             return
         rail.fence(why, now_ns)
@@ -52,7 +52,7 @@ class Repair:
                 receiver.resend_grant()
 
     def on_fence(self, message: Fence, now_ns: int) -> None:
-        """The sender has fenced a rail: do so too, or say again what came by it."""
+        """The sender has fenced a rail: fence this end too, or repeat the report."""
         edge, rail = self._edges.by_name[message.rail]
         if message.life != rail.life or not isinstance(rail, ReceivingRail):
             return
@@ -62,7 +62,7 @@ class Repair:
             self._report(edge, rail, now_ns)
 
     def on_fenced(self, message: Fenced, now_ns: int) -> None:
-        """The receiver has fenced a rail, and says what it has."""
+        """The receiver has fenced a rail, and reports what it has received."""
         edge, rail = self._edges.by_name[message.rail]
         if message.life != rail.life or not isinstance(rail, SendingRail) or rail.state is State.DOWN:
             return
@@ -70,7 +70,7 @@ class Repair:
         rail.answer = message
 
     def step(self, operation: Operation, now_ns: int) -> None:
-        """Settle what can be settled."""
+        """Recover fenced rails as far as possible."""
         for edge, rail in self._edges.rails(State.FENCED):
             if isinstance(rail, SendingRail):
                 self._resend_lost(operation, rail, now_ns)
@@ -80,7 +80,7 @@ class Repair:
                 self._report(edge, rail, now_ns)
 
     def _resend_lost(self, operation: Operation, rail: SendingRail, now_ns: int) -> None:
-        """Send again what the answer says has not come."""
+        """Send again the messages that the receiver has not received."""
         if rail.answer is None or not rail.drained:
             return
         while rail.lost:
@@ -94,7 +94,7 @@ class Repair:
         self._set_retry_time(rail, now_ns)
 
     def _set_retry_time(self, rail: SendingRail, now_ns: int) -> None:
-        """When the rail may be tried again: later each time that it did not last."""
+        """Set when to reconnect the rail: the delay doubles if it failed soon after the last recovery."""
         timeouts = self._timeouts
         early = rail.penalty_s and now_ns - rail.up_ns < timeouts.longest_s * 1e9
         rail.penalty_s = min(timeouts.longest_s, 2 * rail.penalty_s) if early else timeouts.retry_s
@@ -107,7 +107,7 @@ class Repair:
         self._send(rail.peer, Fenced(rail.name, rail.life, tuple(receiver.progress() for receiver in edge.receivers)))
 
     def tick(self, now_ns: int) -> None:
-        """Say again what has had no answer, and look into the ledgers of those who may not be there to answer."""
+        """Repeat unanswered messages, and read the ledgers of receivers that may not answer."""
         for edge, rail in self._edges.rails(State.FENCED):
             if isinstance(rail, SendingRail) and rail.answer is None:
                 if self._resend_is_due(rail, now_ns):
@@ -138,7 +138,7 @@ class Repair:
         )
 
     def ledger_read(self, operation: Operation, edge: SendingPeer, now_ns: int) -> None:
-        """What the peer's ledger says has just been read: all messages of operations that it has ended have come."""
+        """The peer's ledger has been read: all messages of the operations that it has ended have arrived."""
         ended = int.from_bytes(edge.ledger_copy.view[:LEDGER_BYTES], "little")
         for rail in edge.rails:
             if rail.state is State.FENCED and rail.answer is None and rail.drained:

@@ -1,7 +1,6 @@
-"""Brings up all rails of a communicator's edges at once, so that backups are ready before anything fails.
+"""Connect all rails of a communicator's edges at once, so that backups are ready before a failure.
 
-A NIC that is down by then, or has no address, is lost as it would be later: the others carry its part until it comes
-back.
+A NIC that is down or has no address at that time is treated as lost: the others carry its load until it comes back.
 """
 
 from collections.abc import Sequence
@@ -13,7 +12,6 @@ from c4bench.collective.endpoints import RECEIVE_DEPTH
 from c4bench.collective.handshake import MAILBOX_SLOTS
 from c4bench.collective.memory import Buffer
 from c4bench.collective.resilient.engine import RailEngine
-from c4bench.collective.resilient.failover import ChannelFailover
 from c4bench.collective.resilient.hello import FarReceiving, FarSending, RailHello
 from c4bench.collective.resilient.keys import Keyring
 from c4bench.collective.resilient.mailbox import CONTROL_SLOTS, RailMailbox
@@ -22,7 +20,7 @@ from c4bench.collective.resilient.peer_rails import ReceivingPeer, SendingPeer
 from c4bench.collective.resilient.rail import Ends, Rail, ReceivingRail, SendingRail, State
 from c4bench.collective.resilient.receive_endpoint import RailReceiveEndpoint
 from c4bench.collective.resilient.repair import LEDGER_BYTES
-from c4bench.collective.resilient.send_endpoint import CHANNEL_MAILBOX_BYTES, RailSendEndpoint
+from c4bench.collective.resilient.send_endpoint import CHANNEL_MAILBOX_BYTES, ChannelFailover, RailSendEndpoint
 from c4bench.collective.ring_entries import ConnName
 from c4bench.collective.wiring import RankEndpointContext, Wired, route, slowest
 from c4bench.model.qp_address import QpAddress
@@ -34,7 +32,7 @@ _NOWHERE = Remote("", 0)
 
 
 class RailWiring:
-    """Wires edges of one communicator. What is in flight may all go by one rail: queues are as deep as that takes."""
+    """Connects the edges of one communicator. Queues are deep enough for one rail to carry everything in flight."""
 
     def __init__(self, site: RankEndpointContext, engine: RailEngine, ledger: Buffer, keys: Keyring) -> None:
         self._site = site
@@ -99,7 +97,7 @@ class RailWiring:
         return self._site.buffers.make(self._site.ports, channel_bytes * self._channels)
 
     def _numbers(self) -> list[tuple[int, int]]:
-        """Every rail's number and NIC."""
+        """The index and the NIC of every rail."""
         qps = self._site.options.qps
         return [(nic * qps + qp, nic) for nic in range(self._channels) for qp in range(qps)]
 
@@ -137,7 +135,7 @@ class RailWiring:
         ]
 
     def _route(self, sending: dict[int, list[SendingRail]]) -> None:
-        """Ask for paths, if they are planned."""
+        """Ask for paths if they are planned."""
         site = self._site
         rails = [rail for each in sending.values() for rail in each]
         if site.options.paths == "ecmp" or not rails:
@@ -149,7 +147,7 @@ class RailWiring:
             rail.source_port = source_port
 
     def _connect(self, rail: Rail, data: Remote, probe: Remote, source_port: int = 0) -> None:
-        """Connect a rail; one whose NIC is down meanwhile, or has no address, is lost like any other."""
+        """Connect a rail; one whose NIC is down or has no address is treated as lost."""
         if not rail.port.active:
             self._mark_unconnected(rail, "its port was down when it was to be connected")
             return
@@ -162,12 +160,12 @@ class RailWiring:
             self._mark_unconnected(rail, str(error))
 
     def _mark_unconnected(self, rail: Rail, why: str) -> None:
-        # Word of another such rail must not go by this one.
+        # No control message may use this rail.
         rail.state = State.TRIAL
         self._unconnected.append((rail.name, why))
 
     def _fence_unconnected(self) -> None:
-        """Have rails that could not be connected repaired, once those that could may carry word of it."""
+        """Fence the rails that could not be connected, once the others can carry control messages."""
         engine, now_ns = self._engine, self._site.options.clock_ns()
         for name, why in self._unconnected:
             engine.repair.broken(*engine.edges.by_name[name], why, now_ns)
@@ -216,7 +214,7 @@ class RailWiring:
 
 
 def _addresses(rails: Sequence[Rail]) -> tuple[list[Remote], list[Remote]]:
-    """Addresses of the QPs for data, and of those for probes."""
+    """The addresses of the QPs for data, and of those for probes."""
     here = [_address(rail) for rail in rails]
     return [data for data, _ in here], [probe for _, probe in here]
 

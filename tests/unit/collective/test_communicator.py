@@ -76,15 +76,15 @@ def test_messages_go_between_any_two_ranks(world):
     """Send and recv pass arrays along a pipeline and back, in order, beside collectives, with a third rank idle."""
 
     def work(comm):
-        for turn in range(3):
-            array = np.full(3000, 10 * turn + comm.rank, np.float32)
+        for round_ in range(3):
+            array = np.full(3000, 10 * round_ + comm.rank, np.float32)
             if comm.rank == 0:
                 comm.send(array, 2)
                 comm.recv(array, 2)
-                assert (array == 10 * turn + 100).all()
+                assert (array == 10 * round_ + 100).all()
             elif comm.rank == 2:
                 comm.recv(array, 0)
-                assert (array == 10 * turn).all()
+                assert (array == 10 * round_).all()
                 comm.send(array + 100, 0)
             comm.all_reduce(array)
 
@@ -100,11 +100,11 @@ def test_split_makes_communicators_of_their_own(world):
         down = comm.split(None if row == 1 else column)
         array = np.array([comm.rank])
         across.all_reduce(array)
-        got = (across.rank, array.item(), None if down is None else down.size)
+        received = (across.rank, array.item(), None if down is None else down.size)
         for part in (across, down):
             if part is not None:
                 part.close()
-        return got
+        return received
 
     assert world(4).run(work) == [(1, 1, 1), (0, 1, 1), (1, 5, None), (0, 5, None)]
 
@@ -115,11 +115,11 @@ def test_all_to_all_transposes_parts(world, size, nics):
     count = 20000
 
     def work(comm):
-        for turn in range(2):
-            given = np.repeat(np.arange(size), count) + 10 * comm.rank + 100 * turn
-            got = np.empty_like(given)
-            comm.all_to_all(got, given)
-            np.testing.assert_array_equal(got, np.repeat(np.arange(size) * 10, count) + comm.rank + 100 * turn)
+        for round_ in range(2):
+            given = np.repeat(np.arange(size), count) + 10 * comm.rank + 100 * round_
+            received = np.empty_like(given)
+            comm.all_to_all(received, given)
+            np.testing.assert_array_equal(received, np.repeat(np.arange(size) * 10, count) + comm.rank + 100 * round_)
 
     run(world(size, nics, **SMALL), work)
 

@@ -58,8 +58,8 @@ def test_a_message_that_fails_is_told_in_the_communicators_own_ranks(world):
             comm.recv(np.zeros(4, np.float32), 1)
 
     errors = world(4, timeout_s=60.0).run(work)
-    told = [(error.comm, error.rank, error.kind, error.peer) for error in (errors[1], errors[3])]
-    assert told == [("dp", 1, "send", 3), ("dp", 3, "recv", 1)]
+    named = [(error.comm, error.rank, error.kind, error.peer) for error in (errors[1], errors[3])]
+    assert named == [("dp", 1, "send", 3), ("dp", 3, "recv", 1)]
 
 
 def test_missing_rank_is_named_at_the_deadline(world):
@@ -139,7 +139,7 @@ def test_leaving_by_an_error_tells_the_others(world):
 def test_a_lost_device_ends_the_operation(world):
     """A fatal event of the NIC ends the running operation at once, on all ranks."""
     job = world(2, timeout_s=60.0)
-    job.ports[0][0].happen("DEVICE_FATAL")
+    job.ports[0][0].raise_event("DEVICE_FATAL")
 
     def work(comm):
         if comm.rank:
@@ -168,7 +168,7 @@ def test_transport_error_carries_status_and_peer(world):
 def test_a_port_event_is_part_of_the_error(world):
     """What the NIC said before a transport error is in the error, and an event alone does not end an operation."""
     job = world(2, timeout_s=1.0)
-    job.ports[0][0].happen("PORT_ERR")
+    job.ports[0][0].raise_event("PORT_ERR")
     assert job.run(lambda comm: comm.barrier()) == [None, None]
     job.network.dead.add(job.comms[1]._group._connections.ring[0][1].connections[0].qp_num)
     error = job.run(lambda comm: comm.barrier())[0]

@@ -62,11 +62,11 @@ def deliver(ranks, source, sender, message):
     there = ranks[sender.peer]
     receiver = there.receivers[source]
     arrival = there.transfer.arrivals[receiver].pop(0)
-    given, low = ranks[source].memory(message.address)
+    source_array, low = ranks[source].memory(message.address)
     into, at = there.memory(there.transfer.targets[receiver][0] + message.offset)
     count = message.length // 8
     assert arrival.into.size == count
-    into[at : at + count] = given[low : low + count]
+    into[at : at + count] = source_array[low : low + count]
     assert not count or np.shares_memory(arrival.into, into[at : at + count])
     there.transfer.arrive(receiver, 1)
 
@@ -80,13 +80,13 @@ def test_any_fold_is_exact(data):
     sides = Sides(degraded, tuple(rank for rank in range(size) if rank not in degraded))
     items = data.draw(st.integers(0, 200), label="items")
     ranks = [Rank(rank, sides, items, 64) for rank in range(size)]
-    turns = data.draw(st.lists(st.integers(0, size - 1), max_size=200), label="turns")
+    order = data.draw(st.lists(st.integers(0, size - 1), max_size=200), label="turns")
     idle = 0
-    for turn in (*turns, *list(range(size)) * 10_000):
-        found = ranks[turn].next()
-        idle = 0 if found else idle + 1
-        if found:
-            deliver(ranks, turn, *found)
+    for index in (*order, *list(range(size)) * 10_000):
+        message = ranks[index].next()
+        idle = 0 if message else idle + 1
+        if message:
+            deliver(ranks, index, *message)
         elif idle > size and not any(rank.sent < len(rank.transfer.sends) for rank in ranks):
             break
     whole = np.arange(items) * (size * (size + 1) // 2)

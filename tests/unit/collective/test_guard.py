@@ -15,7 +15,7 @@ class Told:
         self.failures.append((comm, failure))
 
 
-def told(error):
+def notified(error):
     """What rank 2 of communicator `dp` tells of an error."""
     rendezvous = Told()
     FailureGuard("dp", 2, rendezvous).abandon(error)
@@ -30,11 +30,11 @@ def unanswered(comm, rank, peer, status="RETRY_EXC_ERR"):
 def test_whom_it_could_not_reach_is_told_in_the_communicators_own_ranks():
     """A rank of another communicator is none of this one, and would accuse whoever has its number here."""
     own, other = unanswered("dp", 2, 5), unanswered("tp", 0, 1)
-    assert told(own) == [("dp", Failure(2, str(own), "RETRY_EXC_ERR", 5))]
-    assert told(other) == [("dp", Failure(2, str(other), "RETRY_EXC_ERR", -1))]
+    assert notified(own) == [("dp", Failure(2, str(own), "RETRY_EXC_ERR", 5))]
+    assert notified(other) == [("dp", Failure(2, str(other), "RETRY_EXC_ERR", -1))]
 
 
 def test_a_lost_host_is_told_of_as_its_own_rank():
     """Who speaks of another rank's host blames that rank; of one in another communicator only that he cannot go on."""
-    assert [failure.rank for _, failure in told(unanswered("dp", 2, 5, "HOST_LOST"))] == [5]
-    assert [failure.rank for _, failure in told(unanswered("tp", 0, 1, "HOST_LOST"))] == [2]
+    assert [failure.rank for _, failure in notified(unanswered("dp", 2, 5, "HOST_LOST"))] == [5]
+    assert [failure.rank for _, failure in notified(unanswered("tp", 0, 1, "HOST_LOST"))] == [2]

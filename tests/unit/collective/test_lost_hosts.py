@@ -72,9 +72,9 @@ def test_what_was_to_blame_is_found(world, kind):
         for _ in range(1000):
             summed(comm, 10_000)
             done = comm.resilience
-            said = np.array([done.died > 0, len(done.findings) > 0], np.int64)
-            comm.all_reduce(said)
-            if said[0] == said[1] > 0:
+            notified = np.array([done.died > 0, len(done.findings) > 0], np.int64)
+            comm.all_reduce(notified)
+            if notified[0] == notified[1] > 0:
                 break
         return comm.resilience.findings[:1]
 

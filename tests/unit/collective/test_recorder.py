@@ -31,12 +31,12 @@ def test_records_come_back_as_written(tmp_path):
         op.awaiting(1, still=False)
         op.store()
         conn = recorder.connection(ConnName(index, 0, "h1/0", "h0/0", 17), 0xC123, 1_000_000_000)
-        conn.settle("credit", 0, 8, 2_000_000_000)
+        conn.set_state("credit", 0, 8, 2_000_000_000)
         for _ in range(3):
             conn.post(4_500_000_000)
         conn.acknowledge(40, 4_600_000_000)
         conn.acknowledge(60, 4_700_000_000)
-        conn.settle("transfer", 1, 5, 4_500_000_000)
+        conn.set_state("transfer", 1, 5, 4_500_000_000)
         arrivals = recorder.arrivals(ConnName(index, 0, "h0/0", "h1/0", 23))
         arrivals.arrived(7)
         arrivals.store()
@@ -56,16 +56,16 @@ def test_records_come_back_as_written(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("record", "told", "values"),
+    ("record", "format_", "values"),
     [
         (layout.CONN, "<QQqqqqqIIIIq9Q", range(1, 22)),
         (layout.TALLY, "<9Q", [(1 << 64) - at for at in range(1, 10)]),
         (layout.OP, "<QQqqq48s", (1, 1 << 63, -1, 2, 3, b"names")),
     ],
 )
-def test_records_lie_little_endian_without_gaps(record, told, values):
+def test_records_lie_little_endian_without_gaps(record, format_, values):
     """A record's bytes are the same however CPython is told to pack them."""
-    assert record.pack(*values) == struct.pack(told, *values)
+    assert record.pack(*values) == struct.pack(format_, *values)
 
 
 def test_interrupted_write_leaves_the_value_before():
@@ -105,11 +105,11 @@ def test_reader_never_sees_a_mixture_under_fire(tmp_path):
 
         thread = threading.Thread(target=write)
         thread.start()
-        seen = [read_telemetry_file(tmp_path / "r").conns[0] for _ in range(20)]
+        records = [read_telemetry_file(tmp_path / "r").conns[0] for _ in range(20)]
         stop.set()
         thread.join()
-    assert all(record.size_bytes == record.messages * 7 for record in seen)
-    assert [record.messages for record in seen] == sorted(record.messages for record in seen)
+    assert all(record.size_bytes == record.messages * 7 for record in records)
+    assert [record.messages for record in records] == sorted(record.messages for record in records)
 
 
 def test_file_of_a_killed_process_is_read(tmp_path):

@@ -35,8 +35,8 @@ def test_healthy_collectives_are_exact(world, size, nics):
         comm.reduce_scatter(part, whole)
         assert (part == size * comm.rank).all()
         given = np.repeat(np.arange(size) + 10 * comm.rank, 5000)
-        comm.all_to_all(taken := np.empty_like(given), given)
-        np.testing.assert_array_equal(taken, np.repeat(10 * np.arange(size) + comm.rank, 5000))
+        comm.all_to_all(received := np.empty_like(given), given)
+        np.testing.assert_array_equal(received, np.repeat(10 * np.arange(size) + comm.rank, 5000))
         comm.broadcast(whole, src=size - 1)
         comm.reduce(whole, dst=0)
         comm.barrier()
@@ -80,9 +80,9 @@ def exact(comm, kind, count, step):
         np.testing.assert_array_equal(part, size * (np.arange(size * count) + step)[rank * count : (rank + 1) * count])
     elif kind == "all_to_all":
         given = (np.arange(size)[:, None] * 1000 + np.arange(count) + step + rank).reshape(-1)
-        comm.all_to_all(taken := np.empty_like(given), given)
+        comm.all_to_all(received := np.empty_like(given), given)
         np.testing.assert_array_equal(
-            taken.reshape(size, -1), rank * 1000 + np.arange(count) + step + np.arange(size)[:, None]
+            received.reshape(size, -1), rank * 1000 + np.arange(count) + step + np.arange(size)[:, None]
         )
     elif kind == "broadcast":
         array = np.arange(count) + step + rank
@@ -164,12 +164,12 @@ def test_messages_between_two_ranks_outlive_a_nic(world):
         if comm.rank == 1:
             comm.barrier()
             return
-        for turn in range(6):
-            array = np.arange(50_000) + turn if comm.rank == 0 else np.zeros(50_000, np.int64)
-            if turn == 1 and comm.rank == 0:
+        for step in range(6):
+            array = np.arange(50_000) + step if comm.rank == 0 else np.zeros(50_000, np.int64)
+            if step == 1 and comm.rank == 0:
                 storm.add("black hole", 0, 0, after=20)
             comm.send(array, 2) if comm.rank == 0 else comm.recv(array, 0)
-            np.testing.assert_array_equal(array, np.arange(50_000) + turn)
+            np.testing.assert_array_equal(array, np.arange(50_000) + step)
         comm.barrier()
 
     unfailed(job, work)
@@ -181,13 +181,13 @@ def test_words_of_an_earlier_life_are_ignored(world):
 
     def work(comm):
         summed(comm, 1000)
-        line = job.rendezvous.line("dp", 7 + comm.rank)
+        relay = job.rendezvous.relay("dp", 7 + comm.rank)
         for life in (0, 2):
-            held = (ReceiveProgress(9, 9, ()),) * 2
+            progress = (ReceiveProgress(9, 9, ()),) * 2
             for name in (RailName(0, 1, 0), RailName(1, 0, 1), RailName(5, 6, 7)):
-                line.send(EVERYBODY, encode(Fence(name, life)))
-                line.send(EVERYBODY, encode(Fenced(name, life, held)))
-        line.send(EVERYBODY, b"nonsense")
+                relay.send(EVERYBODY, encode(Fence(name, life)))
+                relay.send(EVERYBODY, encode(Fenced(name, life, progress)))
+        relay.send(EVERYBODY, b"nonsense")
         for step in range(3):
             summed(comm, 50_000, step)
         return states(comm)

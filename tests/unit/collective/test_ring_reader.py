@@ -67,7 +67,7 @@ class Rank:
         for index, end in self.sent:
             if index == comm:
                 end.post(self.now_ns)
-                end.settle(STATES[what % len(STATES)], what % 9, 1, self.now_ns)
+                end.set_state(STATES[what % len(STATES)], what % 9, 1, self.now_ns)
         for index, end in self.arrived:
             if index == comm:
                 end.arrived(self.now_ns)

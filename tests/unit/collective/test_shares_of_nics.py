@@ -16,7 +16,7 @@ from storm import (
     summed,
 )
 
-from c4bench.collective.resilient.failover import ChannelFailover
+from c4bench.collective.resilient.send_endpoint import ChannelFailover
 from c4bench.collective.ring_reader import read_telemetry_file
 
 
@@ -37,9 +37,9 @@ class Channel:
 
 def pool(channels, *, spread=True):
     """These share one."""
-    job = ChannelFailover(spread=spread)
-    job.senders += channels
-    return job
+    failover = ChannelFailover(spread=spread)
+    failover.senders += channels
+    return failover
 
 
 @given(data=st.data())
@@ -74,22 +74,22 @@ def test_one_nic_carries_all_that_another_carried():
 @pytest.mark.parametrize("resilience", [False, True])
 def test_unlike_nics_carry_by_their_rates(world, resilience):
     """A NIC of three times the rate carries three times the bytes, resilient or not, and every element is exact."""
-    job = world(3, 2, resilient=resilience, rates=(1e10, 3e10), **SMALL)
+    failover = world(3, 2, resilient=resilience, rates=(1e10, 3e10), **SMALL)
 
     def work(comm):
         for count in (1, 1001, 100_001):
             summed(comm, count)
-        conns = read_telemetry_file(job.path(comm.rank)).conns
+        conns = read_telemetry_file(failover.path(comm.rank)).conns
         return [sum(conn.size_bytes for conn in conns if conn.source.endswith(nic)) for nic in ("/0", "/1")]
 
-    for slow, fast in job.run(work):
+    for slow, fast in failover.run(work):
         assert fast / slow == pytest.approx(3, rel=0.05)
 
 
 def test_shares_follow_the_rates_of_what_is_left(world):
     """What the lost NIC carried goes by the others in proportion to their rates."""
-    job = resilient(world, 2, 3, rates=(1e10, 1e10, 3e10))
-    storm = Storm(job)
+    failover = resilient(world, 2, 3, rates=(1e10, 1e10, 3e10))
+    storm = Storm(failover)
 
     def work(comm):
         if at_work(comm):
@@ -99,12 +99,12 @@ def test_shares_follow_the_rates_of_what_is_left(world):
         for step in range(5):
             summed(comm, 10_000, step)
         comm.barrier()
-        before = {conn.source: conn.size_bytes for conn in read_telemetry_file(job.path(comm.rank)).conns}
+        before = {conn.source: conn.size_bytes for conn in read_telemetry_file(failover.path(comm.rank)).conns}
         summed(comm, 150_000)
-        after = {conn.source: conn.size_bytes for conn in read_telemetry_file(job.path(comm.rank)).conns}
+        after = {conn.source: conn.size_bytes for conn in read_telemetry_file(failover.path(comm.rank)).conns}
         return [after[nic] - before[nic] for nic in sorted(after)]
 
-    for unused, slow, fast in job.run(work):
+    for unused, slow, fast in failover.run(work):
         assert unused == 0
         # Fifths by rate, of which the lost one is shared one to three.
         assert slow / fast == pytest.approx(1 / 3, rel=0.03)
@@ -112,11 +112,11 @@ def test_shares_follow_the_rates_of_what_is_left(world):
 
 def test_several_qps_share_their_nic_until_it_dies(world):
     """Weights hold among the QPs of a NIC that is up; when it dies, the other's QPs carry its part."""
-    job = resilient(world, 2, 2, qps=2)
-    storm = Storm(job)
+    failover = resilient(world, 2, 2, qps=2)
+    storm = Storm(failover)
 
     def carried(comm):
-        conns = read_telemetry_file(job.path(comm.rank)).conns
+        conns = read_telemetry_file(failover.path(comm.rank)).conns
         return [sum(c.size_bytes for c in conns if c.qp == qp) for qp in sorted({c.qp for c in conns})]
 
     def work(comm):
@@ -133,7 +133,7 @@ def test_several_qps_share_their_nic_until_it_dies(world):
             summed(comm, 50_000, step)
         return shares.tolist()
 
-    for first, second, third, fourth in job.run(work):
+    for first, second, third, fourth in failover.run(work):
         assert first / second == pytest.approx(3, rel=0.05)
         assert third / fourth == pytest.approx(1, rel=0.05)
     assert storm.struck == 1

@@ -19,7 +19,7 @@ def _recorded(tmp_path, changes, nics=("h0/0",) * 3):
         index = recorder.communicator(CommRecord("dp", "job", _MEMBERS), 0)
         conns = [recorder.connection(ConnName(index, 1 + n, nic, f"h{1 + n}/0", n), 0, 0) for n, nic in enumerate(nics)]
         for at_s, peer, outstanding in changes:
-            conns[peer].settle("transfer" if outstanding else "idle", outstanding, 0, round(at_s * _SECOND))
+            conns[peer].set_state("transfer" if outstanding else "idle", outstanding, 0, round(at_s * _SECOND))
         return read_telemetry_file(tmp_path / "r").conns
 
 
@@ -43,9 +43,9 @@ def test_shares_add_up_to_the_time_that_the_nic_was_busy(tmp_path_factory, steps
     """Whatever begins and ends when, no moment is counted twice and none is left out."""
     changes = [(at_s, peer, outstanding) for at_s, (peer, outstanding) in enumerate(steps)]
     changes += [(len(steps), peer, 0) for peer in range(3)]
-    held, busy_s = [0, 0, 0], 0
+    in_flight, busy_s = [0, 0, 0], 0
     for _, peer, outstanding in changes[: len(steps)]:
-        held[peer] = outstanding
-        busy_s += any(held)
+        in_flight[peer] = outstanding
+        busy_s += any(in_flight)
     shares = [conn.shared_s for conn in _recorded(tmp_path_factory.mktemp("rings"), changes)]
     assert sum(shares) == pytest.approx(busy_s, abs=1e-8)

@@ -10,14 +10,14 @@ _MASK = (1 << 64) - 1
 
 def readings(counts, times):
     """What a reader is told that comes by when so many messages have been counted."""
-    tally, told, before = LatencySums(), [], 0
+    tally, marks, before = LatencySums(), [], 0
     for count in counts:
         while tally.count < count:
             tally.add(times[tally.count])
         if count > before:
-            told.append(roundest(before, count, tally.sums))
+            marks.append(roundest(before, count, tally.sums))
         before = count
-    return told
+    return marks
 
 
 @given(st.lists(st.integers(0, 300), max_size=40), st.integers(0, _MASK))
@@ -25,11 +25,11 @@ def test_what_is_told_is_the_sum_of_the_first_times(steps, begin_ns):
     """Whenever it is read, a mark's sum is that of as many times as it says, and it is newer than the last reading."""
     counts = [sum(steps[: index + 1]) for index in range(len(steps))]
     times = [begin_ns + 1000 * index for index in range(sum(steps))]
-    seen = 0
+    previous = 0
     for mark in readings(counts, times):
         assert mark.sum_ns == sum(times[: mark.messages]) & _MASK
-        assert seen < mark.messages <= sum(steps)
-        seen = mark.messages
+        assert previous < mark.messages <= sum(steps)
+        previous = mark.messages
 
 
 @given(st.integers(1, 200), st.integers(1, 200), st.integers(20, 60))

@@ -79,10 +79,10 @@ def test_nothing_comes_from_a_port_that_is_closed(sides):
     """What was not answered before is not tried again: its memory may be gone."""
     near, far = sides
     near.memory.value = b"payload"
-    near.port.network.fate = lambda _, __: "lost"
+    near.port.network.delivery = lambda _, __: "lost"
     assert write(near, far) == []
     near.port.close()
-    near.port.network.fate = lambda _, __: ""
+    near.port.network.delivery = lambda _, __: ""
     assert not near.connection.retry(now_s=float("inf"))
     assert far.memory.value == b""
 

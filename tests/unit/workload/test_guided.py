@@ -36,14 +36,14 @@ class Line:
         self._master.open.append(self)
 
     def say(self, steering):
-        self._said = steering
+        self._messages = steering
         self._theirs.send(b"x")
 
     def answer(self, _):
         self._ours.recv(1)
-        if self._said is None:
+        if self._messages is None:
             raise UnhealthyError("the agent closed the connection")
-        return self._said
+        return self._messages
 
     def fileno(self):
         return self._ours.fileno()
@@ -105,7 +105,7 @@ class Job:
         return all((array == RANKS * (RANKS + 1) // 2).all() for array in arrays)
 
     def ports(self, rank):
-        return [way.connection.source_port for way in self.comms[rank]._group.sender(1 - rank, 0).ways]
+        return [qp.connection.source_port for qp in self.comms[rank]._group.sender(1 - rank, 0).qps]
 
     def close(self):
         for comm in self.comms:

@@ -43,7 +43,7 @@ def test_labelled_lines_and_unchecked_collectives_are_read():
 @pytest.mark.parametrize("output", ["", HEAD, HEAD + ROWS, HEAD + TAIL, "mpirun: command not found\n"])
 def test_a_run_that_did_not_end_is_no_result(output):
     """Half an output is an error with its last words, never a figure."""
-    with pytest.raises(UnhealthyError, match="it last said"):
+    with pytest.raises(UnhealthyError, match="its last output"):
         read(output)
 
 

@@ -22,12 +22,12 @@ def rendezvous(tmp_path):
     agent = socket.create_server(path, family=socket.AF_UNIX)
 
     def refuse():
-        line, _ = agent.accept()
-        with line:
-            while length := line.recv(4):
-                call = msgspec.msgpack.decode(line.recv(int.from_bytes(length)), type=Call)
+        connection, _ = agent.accept()
+        with connection:
+            while length := connection.recv(4):
+                call = msgspec.msgpack.decode(connection.recv(int.from_bytes(length)), type=Call)
                 refusal = Answer(call.id, msgspec.Raw(b"\xc0"), "the master cannot be reached")
-                line.sendall(frame(msgspec.msgpack.encode(refusal)))
+                connection.sendall(frame(msgspec.msgpack.encode(refusal)))
 
     answering = threading.Thread(target=refuse)
     answering.start()

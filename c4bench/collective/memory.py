@@ -88,18 +88,18 @@ class Buffers:
     """All buffers of a communicator. Endpoints refer to them and to each other, and may outlive the communicator."""
 
     def __init__(self) -> None:
-        self._made: list[Buffer] = []
+        self._buffers: list[Buffer] = []
 
     def make(self, ports: Sequence[Port], size_bytes: int) -> Buffer:
         """A new buffer. Raises MemoryError."""
         buffer = Buffer(ports, size_bytes)
-        self._made.append(buffer)
+        self._buffers.append(buffer)
         return buffer
 
     def close(self) -> None:
         """Free all buffers. May be called again."""
-        while self._made:
-            self._made.pop().free()
+        while self._buffers:
+            self._buffers.pop().free()
 
 
 def _pages(size_bytes: int) -> mmap.mmap:

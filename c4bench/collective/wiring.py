@@ -22,6 +22,10 @@ from c4bench.model.qp_address import QpAddress
 from c4bench.model.telemetry import Member
 from c4bench.verbs.transport import Connection, Port, Remote
 
+# Built at import: msgspec 0.22 has crashed when two threads decoded a type for the first time at once.
+_decode_mode = msgspec.msgpack.Decoder(Mode).decode
+_decode_hello = msgspec.msgpack.Decoder(Hello).decode
+
 
 class RoutedQp(NamedTuple):
     """A QP with a planned path, and the flow that C4P planned for it."""
@@ -69,7 +73,7 @@ class RankEndpointContext:
     def hellos(self, key: str, hello: bytes) -> list[bytes]:
         """Exchange hellos. Also raises CollectiveError `MISMATCH`, if ranks disagree about `resilient`."""
         hellos = self.exchange(key, hello)
-        modes = [msgspec.msgpack.decode(raw, type=Mode).resilient for raw in hellos]
+        modes = [_decode_mode(raw).resilient for raw in hellos]
         other = next((rank for rank, mode in enumerate(modes) if mode != self.options.resilient), None)
         if other is not None:
             kinds = {True: "resilient", False: "not resilient"}
@@ -112,7 +116,7 @@ def wire(site: RankEndpointContext, key: str, to: Sequence[int], back: Sequence[
     sending = {peer: [_sending_half(site, port) for port in site.ports] for peer in to}
     receiving = {peer: [_receiving_half(site, port, staged) for port in site.ports] for peer in back}
     hello = msgspec.msgpack.encode(_hello(site, sending, receiving))
-    hellos = [msgspec.msgpack.decode(raw, type=Hello) for raw in site.hellos(key, hello)]
+    hellos = [_decode_hello(raw) for raw in site.hellos(key, hello)]
     routes = _routes(site, to)
     senders = {
         peer: [

@@ -51,8 +51,8 @@ def run(context: RankContext) -> None:
     """Run the master's cases until stopped: case n comes by exchange `case/n`, its outcome goes by `outcome/n`."""
     runner = Runner(context.rank, context.communicator)
     for number in count():
-        given = _exchange(context, f"case/{number}", b"")[-1]
-        outcome = runner.run(number, msgspec.msgpack.decode(given, type=Case))
+        encoded = _exchange(context, f"case/{number}", b"")[-1]
+        outcome = runner.run(number, msgspec.msgpack.decode(encoded, type=Case))
         _exchange(context, f"outcome/{number}", msgspec.msgpack.encode(outcome))
 
 
@@ -102,9 +102,9 @@ class Runner:
 
     def _keep(self, key: object, make: Callable[[], Communicator | None]) -> Communicator | None:
         if key not in self._kept:
-            made = self._kept[key] = make()
-            if made is not None:
-                self._open.enter_context(made)
+            communicator = self._kept[key] = make()
+            if communicator is not None:
+                self._open.enter_context(communicator)
         return self._kept[key]
 
     def _split(self, world: Communicator, group: Group) -> Communicator | None:
@@ -175,7 +175,7 @@ def exact_elements(array: Array, argument: Argument, payload: Payload) -> int:
     for items, source, first in argument.expected:
         stretch = array[start : start + items]
         exact += (
-            payload.exact_given(stretch, source, first)
+            payload.exact_input(stretch, source, first)
             if isinstance(source, int)
             else payload.exact_reduced(stretch, source, first)
         )
@@ -190,8 +190,8 @@ def _dtype(name: str) -> np.dtype[Any]:
     return np.dtype(name)
 
 
-def _options(given: dict[str, Any]) -> Options:
-    return Options(**given | ({"profile": PROFILES[given["profile"]]} if "profile" in given else {}))
+def _options(encoded: dict[str, Any]) -> Options:
+    return Options(**encoded | ({"profile": PROFILES[encoded["profile"]]} if "profile" in encoded else {}))
 
 
 @contextmanager

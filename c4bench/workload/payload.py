@@ -37,12 +37,12 @@ class Payload(NamedTuple):
 
     def fill(self, array: Array, rank: int, first: int = 0) -> None:
         """Write the input of `rank`."""
-        for stretch, expected in self._beside(array, _given(self.size, rank, array.dtype), first):
+        for stretch, expected in self._beside(array, _input(self.size, rank, array.dtype), first):
             np.copyto(stretch, expected)
 
-    def exact_given(self, array: Array, rank: int, first: int = 0) -> int:
+    def exact_input(self, array: Array, rank: int, first: int = 0) -> int:
         """How many elements equal the input of `rank`."""
-        return self._exact(array, _given(self.size, rank, array.dtype), first)
+        return self._exact(array, _input(self.size, rank, array.dtype), first)
 
     def exact_reduced(self, array: Array, op: str = "sum", first: int = 0) -> int:
         """How many elements equal the reduction of all ranks' inputs."""
@@ -72,7 +72,7 @@ def _base(size: int, dtype: np.dtype[Any]) -> NDArray[np.int64]:
 
 
 @lru_cache(maxsize=64)
-def _given(size: int, rank: int, dtype: np.dtype[Any]) -> Array:
+def _input(size: int, rank: int, dtype: np.dtype[Any]) -> Array:
     dealt = (default_rng(2).integers(size, size=_PERIOD) + rank) % size
     return (_base(size, dtype) + 2 * dealt - (size - 1)).astype(dtype)
 

@@ -96,8 +96,8 @@ def run(context: RankContext) -> None:
     comm: Communicator | None = None
     with ExitStack() as undo:
         for number in count():
-            given = _exchange(context, f"trial/{number}", b"")[-1]
-            trial = msgspec.msgpack.decode(given, type=Trial)
+            encoded = _exchange(context, f"trial/{number}", b"")[-1]
+            trial = msgspec.msgpack.decode(encoded, type=Trial)
             if trial.without and comm is not None and context.rank not in trial.without:
                 comm = undo.enter_context(comm.shrink(trial.without))
             elif comm is None or trial.fresh:

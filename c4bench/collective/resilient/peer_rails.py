@@ -44,9 +44,9 @@ class SendingPeer:
         return True
 
     @property
-    def wanted(self) -> bool:
+    def needed(self) -> bool:
         """Whether the running operation depends on this edge."""
-        return any(sender.wanted for sender in self.senders) or any(rail.lost for rail in self.rails)
+        return any(sender.needed for sender in self.senders) or any(rail.lost for rail in self.rails)
 
 
 @dataclass(eq=False)
@@ -71,7 +71,7 @@ class ReceivingPeer:
         return True
 
     @property
-    def wanted(self) -> bool:
+    def needed(self) -> bool:
         """Whether the running operation depends on this edge."""
         return any(not receiver.complete for receiver in self.receivers)
 

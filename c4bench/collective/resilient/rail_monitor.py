@@ -104,7 +104,7 @@ class RailMonitor:
                 rail.probe()
 
     def _probe_is_due(self, edge: ReceivingPeer, now_ns: int) -> bool:
-        if not edge.wanted or now_ns - edge.last_message_ns < edge.probe_after_s * 1e9:
+        if not edge.needed or now_ns - edge.last_message_ns < edge.probe_after_s * 1e9:
             return False
         edge.last_message_ns = now_ns
         edge.probe_after_s = min(_MAX_PROBE_AFTER_S, 2 * edge.probe_after_s)
@@ -115,7 +115,7 @@ class RailMonitor:
         return [
             edge
             for edge in self._edges.all
-            if edge.wanted and not any(rail.usable for rail in edge.rails) and not _draining(edge)
+            if edge.needed and not any(rail.usable for rail in edge.rails) and not _draining(edge)
         ]
 
 

@@ -121,7 +121,7 @@ class RailSendEndpoint(ResendingEndpoint):
         return super().has_credit and any(rail.usable for rail in self.rails)
 
     @property
-    def wanted(self) -> bool:
+    def needed(self) -> bool:
         """Whether the running operation has messages that are not acknowledged."""
         return self._posted < self._total or self._unacknowledged > 0
 

@@ -29,6 +29,7 @@ from c4bench.verbs.transport import Remote
 
 _GRANT_SENDS = 64
 _NOWHERE = Remote("", 0)
+_decode_hello = msgspec.msgpack.Decoder(RailHello).decode  # see `collective.wiring`
 
 
 class RailWiring:
@@ -72,9 +73,7 @@ class RailWiring:
                 for (peer, rails), staging in zip(receiving.items(), stagings.values(), strict=True)
             },
         )
-        hellos = [
-            msgspec.msgpack.decode(raw, type=RailHello) for raw in site.hellos(key, msgspec.msgpack.encode(hello))
-        ]
+        hellos = [_decode_hello(raw) for raw in site.hellos(key, msgspec.msgpack.encode(hello))]
         self._route(sending)
         for peer, rails in sending.items():
             self._join_sending(peer, rails, hellos, mailboxes[peer], sending_controls[peer])

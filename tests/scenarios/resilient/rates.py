@@ -1,4 +1,4 @@
-"""How long the operations of a trial took."""
+"""Durations of a trial's operations."""
 
 import statistics
 

@@ -1,4 +1,4 @@
-"""What resilience costs while all is well, what a lost NIC costs while it is lost, and how soon it is forgotten."""
+"""The cost of resilience without faults and while a NIC is lost, and the time until the bandwidth is back."""
 
 import time
 from typing import NamedTuple
@@ -37,7 +37,7 @@ def load(hosts):
 
 @pytest.mark.needs(hosts=4)
 def test_healthy_cost(start, several_nics, measure):
-    """With all NICs well, an all-reduce takes no longer for being ready to lose one."""
+    """Without faults a resilient all-reduce takes no longer than a plain one."""
     what = load(several_nics)
     trial = Trial("all_reduce", what.size_bytes, seconds=OPERATIONS * what.seconds, fresh=True)
     plain_s = default_split(start(several_nics, resilient=False, **what.options)(trial))
@@ -47,7 +47,7 @@ def test_healthy_cost(start, several_nics, measure):
 
 @pytest.mark.needs(hosts=4)
 def test_degraded_and_back(cluster, start, several_nics, inject, measure):
-    """Without one of its NICs a host is as slow as the model says, and when it is back so is the bandwidth, soon."""
+    """With one NIC lost a host is as slow as the model predicts, and the bandwidth returns soon after the NIC does."""
     host, nics = several_nics[3 % len(several_nics)], len(several_nics[0].nics)
     what = load(several_nics)
     ranks = start(several_nics, **what.options)

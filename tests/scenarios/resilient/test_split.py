@@ -1,4 +1,4 @@
-"""A large all-reduce around what hosts have lost: as fast as the cost model says, and exact."""
+"""A large all-reduce that avoids lost NICs is exact and as fast as the cost model predicts."""
 
 from contextlib import ExitStack
 from typing import NamedTuple
@@ -128,7 +128,7 @@ def test_all_reduce_beside_unlike_hosts(start, several_nics, inject, measure):
 
 @pytest.mark.needs(hosts=4)
 def test_neighbours_have_lost_different_nics(start, several_nics, inject, measure):
-    """A ring in another order goes at the poorest host's pace, and not at what two unlike neighbours share; exact."""
+    """A reordered ring is exact and as fast as its slowest host, not as two neighbours with different NICs."""
     nics = len(several_nics[0].nics)
     each = 3 * nics // 8
     if not each:

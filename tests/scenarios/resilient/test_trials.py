@@ -1,4 +1,4 @@
-"""A NIC fails in the middle of a collective: every element is exact, and it costs a fraction of a second."""
+"""A NIC fails during a collective: every element is exact, and recovery takes a fraction of a second."""
 
 import random
 import statistics
@@ -65,7 +65,7 @@ def seeds(count):
 @pytest.mark.needs(hosts=4)
 @pytest.mark.parametrize("seed", seeds(NIGHTLY_SEEDS))
 def test_nic_dies_in_mid_operation(start, every_host, inject, port_towards, uplinks, measure, tally, seed):
-    """Whatever happens to a NIC, in whatever collective and at whatever time, every element of every rank is exact."""
+    """Any NIC fault at any time in any collective leaves every element of every rank exact."""
     draw = random.Random(seed)
     nics = len(every_host[0].nics)
     name, kind = list(KINDS.items())[seed % len(KINDS)]
@@ -139,6 +139,6 @@ def test_trials_come_to_this(every_host, measure, tally):  # noqa: ARG001
 
 @pytest.mark.needs(hosts=4)
 def test_corrupted_element_is_noticed(start, every_host):
-    """The check of every element notices when a single one is changed on purpose."""
+    """The check detects a single element changed on purpose."""
     accounts = start(every_host)(Trial("all_reduce", 2 * NIC_BYTES, seconds=0.02, corrupt=True, fresh=True))
     assert sum(each.checked - each.exact for each in accounts) == 1

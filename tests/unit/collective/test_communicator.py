@@ -59,7 +59,7 @@ def test_average_of_integers_rounds_down(world):
 @pytest.mark.parametrize("dst", [0, 2])
 @pytest.mark.parametrize("size", [1, 2, 4])
 def test_reduce_leaves_all_but_the_destination_alone(world, size, dst):
-    """The destination gets the exact reduction; every other rank's array is what it was."""
+    """The destination gets the exact reduction; every other rank's array is unchanged."""
     if dst >= size:
         pytest.skip("no such rank")
 
@@ -92,7 +92,7 @@ def test_messages_go_between_any_two_ranks(world):
 
 
 def test_split_makes_communicators_of_their_own(world):
-    """Rows and columns of a grid reduce apart from each other, ranks ordered by key; None takes no part."""
+    """Rows and columns of a grid reduce separately, with ranks ordered by key; a rank with color None gets None."""
 
     def work(comm):
         row, column = divmod(comm.rank, 2)
@@ -126,7 +126,7 @@ def test_all_to_all_transposes_parts(world, size, nics):
 
 @pytest.mark.parametrize("count", [1, 5000])
 def test_gather_and_scatter(world, count):
-    """reduce_scatter leaves the input alone and gives each rank its part; all_gather brings the parts together."""
+    """reduce_scatter keeps its input and gives each rank its part; all_gather joins the parts."""
 
     def work(comm):
         given = np.arange(3 * count, dtype=np.int32)
@@ -143,7 +143,7 @@ def test_gather_and_scatter(world, count):
 
 @pytest.mark.parametrize("src", [0, 2])
 def test_broadcast_copies_the_source(world, src):
-    """Every rank has the source's array afterwards, whichever rank that is."""
+    """Every rank gets the root's array, for every root."""
 
     def work(comm):
         array = np.full(9999, comm.rank, np.float32)
@@ -154,7 +154,7 @@ def test_broadcast_copies_the_source(world, src):
 
 
 def test_barrier_holds_until_the_last_rank(world):
-    """Nobody leaves a barrier before everybody has entered it."""
+    """No rank leaves a barrier before all ranks have entered it."""
     entered = []
 
     def work(comm):
@@ -194,7 +194,7 @@ def test_random_sequences_stay_in_step(world):
 
 @pytest.mark.parametrize("resilient", [False, True])
 def test_a_closed_communicator_gives_its_memory_back(world, monkeypatch, resilient):
-    """What connections wrote to is empty pages once they are closed, although they still refer to it."""
+    """Buffers of closed connections are freed although endpoints still refer to them."""
     maps = []
 
     def pages(size_bytes):

@@ -1,4 +1,4 @@
-"""What goes wrong in a communicator is an error on every rank, at once, that says whose."""
+"""A failure in a communicator is an error on every rank, at once, that names the failed rank."""
 
 import time
 
@@ -34,7 +34,7 @@ def test_different_operations_are_refused(world):
 
 
 def test_a_first_all_to_all_among_other_operations_is_refused(world):
-    """Also when connections for all pairs would have to be made first, ranks that disagree find out at once."""
+    """Ranks that disagree get an error at once also before all pairs are connected."""
 
     def work(comm):
         array = np.zeros(12, np.float32)
@@ -63,7 +63,7 @@ def test_a_message_that_fails_is_told_in_the_communicators_own_ranks(world):
 
 
 def test_missing_rank_is_named_at_the_deadline(world):
-    """When a rank does not come, the neighbours' errors name it, its connection and the operation."""
+    """When a rank does not call, its neighbours' errors name it, its connection and the operation."""
     job = world(4, timeout_s=0.3)
 
     def work(comm):
@@ -122,7 +122,7 @@ def test_memory_that_cannot_be_registered_stops_all(world, monkeypatch):
 
 
 def test_leaving_by_an_error_tells_the_others(world):
-    """A rank whose program fails inside `with` takes the ranks that wait for it along, with its reason."""
+    """When a rank's program fails inside `with`, the ranks that wait for it fail with its reason."""
     job = world(3, timeout_s=60.0)
 
     def work(comm):
@@ -166,7 +166,7 @@ def test_transport_error_carries_status_and_peer(world):
 
 
 def test_a_port_event_is_part_of_the_error(world):
-    """What the NIC said before a transport error is in the error, and an event alone does not end an operation."""
+    """A NIC's event before a transport error is in the error's text; an event alone does not end an operation."""
     job = world(2, timeout_s=1.0)
     job.ports[0][0].raise_event("PORT_ERR")
     assert job.run(lambda comm: comm.barrier()) == [None, None]
@@ -176,7 +176,7 @@ def test_a_port_event_is_part_of_the_error(world):
 
 
 def test_arguments_that_cannot_work_are_refused(world):
-    """Strided arrays, unknown types and parts that do not fit are refused before anything moves."""
+    """Strided arrays, unknown types and parts that do not fit are rejected before anything is sent."""
     comm = world(2).comms[0]
     with pytest.raises(UsageError, match="C-contiguous"):
         comm.all_reduce(np.zeros((4, 4), np.float32)[:, 1])

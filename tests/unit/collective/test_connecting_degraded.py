@@ -1,4 +1,4 @@
-"""NICs that are lost when ranks connect, or change meanwhile."""
+"""NICs that are lost, or change, while ranks connect."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -15,7 +15,7 @@ from world import World
 
 
 def test_nics_that_are_down_while_connecting(world):
-    """NICs that are down when ranks connect are lost as they would be later: sums are exact, and they come back."""
+    """NICs that are down when ranks connect are treated as lost: sums are exact, and the NICs are used once back."""
     job = resilient(world, 3, 3, down={(1, 0), (1, 1), (2, 0)})
 
     def work(comm):
@@ -31,7 +31,7 @@ def test_nics_that_are_down_while_connecting(world):
 
 @pytest.mark.parametrize("fault", ["nameless", "moving"])
 def test_gid_that_changes_while_connecting(world, fault):
-    """A NIC whose GID is gone when ranks connect, or changes meanwhile, is lost until it can be connected afresh."""
+    """A NIC whose GID is missing, or changes, when ranks connect is lost until it can be reconnected."""
     job = resilient(world, 3, **{fault: {(1, 0)}})
 
     def work(comm):
@@ -47,7 +47,7 @@ def test_gid_that_changes_while_connecting(world, fault):
 
 
 def test_no_gid_while_connecting_without_resilience(world):
-    """Without resilience a NIC without a GID is an error on every rank, with its name, and nobody waits."""
+    """Without resilience a NIC without a GID is an error on every rank at once, with its name."""
     job = world(3, 2, nameless={(1, 0)}, **SMALL)
     errors = [each.exception() for each in job.joined]
     assert {error.status for error in errors} == {"DEVICE", "ABORTED"}
@@ -55,7 +55,7 @@ def test_no_gid_while_connecting_without_resilience(world):
 
 
 def test_ranks_that_disagree_about_resilience(tmp_path):
-    """Where one rank is resilient and another is not, both say so and connect nothing."""
+    """If one rank is resilient and another is not, both raise an error and connect nothing."""
     job = World(tmp_path, 2, 2, absent=(0, 1), **SMALL)
     with ThreadPoolExecutor(2) as pool:
         joining = [pool.submit(job.join, rank, resilient=bool(rank)) for rank in range(2)]

@@ -1,4 +1,4 @@
-"""Large all-reduces around what ranks have lost, over loopback: all go the same way, and every element is exact."""
+"""Large all-reduces that avoid lost NICs, over loopback: all ranks choose the same strategy, and are exact."""
 
 import numpy as np
 import pytest
@@ -73,7 +73,7 @@ def host_lost(comm):
     ],
 )
 def test_all_reduce_beside_degraded_ranks(world, size, nics, lost, op, second):
-    """The others reduce a part without ranks that have lost NICs: exact everywhere, also if another NIC dies in it."""
+    """A split all-reduce without degraded ranks is exact on all ranks, also if another NIC dies during it."""
     job = resilient(world, size, nics, split_bytes=1 << 14)
     storm = Storm(job)
     want = {"sum": sum(range(size + 1)) * 60, "avg": sum(range(size + 1)) * 60 // size, "max": size * 60}[op]
@@ -94,7 +94,7 @@ def test_all_reduce_beside_degraded_ranks(world, size, nics, lost, op, second):
 
 
 def test_host_lost_beside_a_degraded_rank(world):
-    """A host that loses all its NICs while a part is reduced without another ends it on every rank, with its name."""
+    """A host that loses all its NICs during a split all-reduce ends it on every rank, with the host's name."""
     job = resilient(world, 4, split_bytes=1 << 14)
     storm = Storm(job)
 
@@ -110,7 +110,7 @@ def test_host_lost_beside_a_degraded_rank(world):
 
 
 def test_nic_that_is_lost_while_the_others_connect(world):
-    """One that goes down while the others connect to reduce without a degraded rank costs no element, and no error."""
+    """A NIC that goes down while the healthy ranks connect costs no element and causes no error."""
     job = resilient(world, 4, split_bytes=1 << 14)
     storm = Storm(job)
 
@@ -127,7 +127,7 @@ def test_nic_that_is_lost_while_the_others_connect(world):
 
 @pytest.mark.parametrize("second", [False, True])
 def test_all_reduce_by_a_ring_in_another_order(world, second):
-    """Where neighbours have lost different NICs ranks form another ring: exact, also if one more NIC dies in it."""
+    """If neighbours have lost different NICs, the reordered ring is exact, also if one more NIC dies during it."""
     job = resilient(world, 4, 3, split_bytes=1 << 14)
     storm = Storm(job)
 
@@ -144,7 +144,7 @@ def test_all_reduce_by_a_ring_in_another_order(world, second):
 
 
 def test_plain_ring_again(world):
-    """When the NICs are back large all-reduces go by the plain ring again, also where there are no others."""
+    """When the NICs are back, large all-reduces use the plain ring again, also without smaller ones in between."""
     job = resilient(world, 4, 3, split_bytes=1 << 14)
     storm = Storm(job)
 
@@ -165,7 +165,7 @@ def test_plain_ring_again(world):
 
 
 def test_host_lost_in_another_order(world):
-    """A host that loses all its NICs in a ring of another order is named by its rank in the communicator."""
+    """A host that loses all its NICs in a reordered ring is named by its rank in the communicator."""
     job = resilient(world, 5, 3, split_bytes=1 << 14)
     storm = Storm(job)
 
@@ -184,7 +184,7 @@ def test_host_lost_in_another_order(world):
 @given(data=st.data())
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_ranks_have_lost_nics(world, data):
-    """Whichever NICs ranks have lost but one, large all-reduces are exact, and all ranks go the same way."""
+    """Whichever NICs are lost, as long as one is left, large all-reduces are exact and all ranks choose alike."""
     size, nics = data.draw(st.integers(3, 6), label="ranks"), data.draw(st.integers(2, 4), label="NICs")
     lost = data.draw(st.sets(st.tuples(st.integers(0, size - 1), st.integers(1, nics - 1))), label="lost")
     job = resilient(world, size, nics, split_bytes=1 << 14, down=lost)

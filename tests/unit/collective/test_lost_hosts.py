@@ -1,4 +1,4 @@
-"""A host that has lost all its NICs: the error is loud, and says which; a lost NIC is found out, too."""
+"""A host that has lost all its NICs is named by an error; the component at fault of a lost rail is reported."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from c4bench.collective.errors import CollectiveError
 
 @pytest.mark.parametrize("nics", [1, 2])
 def test_host_without_a_nic_is_named_by_all(world, nics):
-    """When every NIC of a host is gone, all ranks soon have an error that names it; the others can go on without it."""
+    """When every NIC of a host is lost, all ranks soon get an error that names it; the others can continue."""
     job = resilient(world, 4, nics)
     storm = Storm(job)
 
@@ -41,7 +41,7 @@ def test_host_without_a_nic_is_named_by_all(world, nics):
 
 
 def test_killed_rank_is_a_lost_host(world):
-    """A rank whose process is gone answers no probe: the others are told whose it is, and go on without it."""
+    """A rank whose process is gone answers no probe: the others get an error that names it, and can continue."""
     job = resilient(world, 3)
 
     def work(comm):
@@ -62,7 +62,7 @@ def test_killed_rank_is_a_lost_host(world):
 
 @pytest.mark.parametrize("kind", ["black hole", "down", "path"])
 def test_what_was_to_blame_is_found(world, kind):
-    """A NIC that reaches nobody is blamed as a NIC; a path between two NICs that reach others, as a path."""
+    """A NIC that reaches nobody is reported as a NIC; a path between two NICs that reach others as a path."""
     job = resilient(world, 4)
     storm = Storm(job)
 

@@ -1,4 +1,4 @@
-"""When a rail is given up, and when it is used again."""
+"""When a rail is declared dead, and when it is used again."""
 
 import time
 

@@ -176,7 +176,7 @@ def test_messages_between_two_ranks_outlive_a_nic(world):
 
 
 def test_words_of_an_earlier_life_are_ignored(world):
-    """Fences and answers that name a life of the rail that is over, or rails that do not exist, change nothing."""
+    """Control messages about an earlier life of a rail, or about rails that do not exist, are ignored."""
     job = resilient(world, 2)
 
     def work(comm):

@@ -1,4 +1,4 @@
-"""A telemetry file that is read again and again."""
+"""Repeated reading of a telemetry file."""
 
 import tempfile
 from pathlib import Path
@@ -86,7 +86,7 @@ def untold(ring):
 
 @given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 2000), st.sampled_from((None, 0, 1, 3))), max_size=60))
 def test_what_was_read_before_changes_nothing(steps):
-    """A reader that decodes only what is new tells what a new reader tells, also once the clock was set back."""
+    """A reader that decodes only changes gives the same records as a new reader, also when the clock is set back."""
     with tempfile.TemporaryDirectory() as folder:
         rank = Rank(Path(folder) / "ring")
         kept = TelemetryReader(rank.recorder.path)
@@ -100,7 +100,7 @@ def test_what_was_read_before_changes_nothing(steps):
 
 
 def test_an_operation_may_await_the_last_rank_there_can_be(tmp_path):
-    """Whoever is awaited is told, and nobody else."""
+    """A record lists exactly the ranks that are waited for."""
     with Recorder(tmp_path / "r", "job", 0) as recorder:
         comm = recorder.communicator(CommRecord("c", "job", MEMBERS), 0)
         op = recorder.operation(comm, 0, "barrier", "ring", "uint8", 0, 1)

@@ -1,4 +1,4 @@
-"""Schedules executed on paper: complete, exact, free of deadlock."""
+"""Schedules, executed symbolically, are complete, exact and free of deadlock."""
 
 import math
 from collections import Counter, deque
@@ -131,7 +131,7 @@ def test_no_chunk_exceeds_the_largest_message(count, parts, itemsize, blocks):
 
 @given(sizes, chunk_counts, st.data())
 def test_fold_adds_the_odd_one_once(size, chunks, data):
-    """Where all but one hold the others' sum, all hold the whole sum afterwards; only one rank reduces anything."""
+    """Folding one degraded rank gives all ranks the whole sum, and only one rank reduces."""
     degraded_rank = data.draw(st.integers(0, size - 1))
     plans = [schedule.fold(rank, size, chunks, degraded_rank) for rank in range(size)]
     others = Counter(set(range(size)) - {degraded_rank})

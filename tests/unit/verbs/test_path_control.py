@@ -1,4 +1,4 @@
-"""Path knobs: arithmetic of source ports, and the knobs of NICs that are not here, on stand-ins for them."""
+"""Path controls: arithmetic of source ports, and the controls of hardware NICs on stand-ins."""
 
 import errno
 from contextlib import contextmanager
@@ -40,7 +40,7 @@ def test_ecmp_port_follows_the_qp_numbers():
 
 @pytest.mark.parametrize("port", [4791, 0xBFFF, 0x10000])
 def test_ports_outside_the_dynamic_range_are_refused(port):
-    """A port no flow label can give is an error, not another port."""
+    """A port that no flow label gives is an error."""
     with pytest.raises(ValueError, match="outside"):
         label_for(port)
 
@@ -130,7 +130,7 @@ def provider(monkeypatch):
 
 
 def test_firmware_that_obeys_gives_the_live_port(provider):
-    """Where the mlx5 verb works on a trial QP it is chosen, and moves a connection without readdressing it."""
+    """If the mlx5 verb works on a trial QP it is chosen, and moves a connection without changing its address vector."""
     calls = provider().calls
     control = choose(Device())
     endpoint = Endpoint()
@@ -143,7 +143,7 @@ def test_firmware_that_obeys_gives_the_live_port(provider):
 
 
 def test_other_nics_are_not_asked_for_mlx5_verbs(provider):
-    """A NIC of another family is told apart before anything is made on it."""
+    """A NIC of another family is rejected before any QP is made on it."""
     calls = provider().calls
     assert "mlx5 family" in LiveSourcePort().obstacle(Device(vendor=0x8086))
     assert "mlx5 family" in LagPort().obstacle(Device(vendor=0x8086))
@@ -151,14 +151,14 @@ def test_other_nics_are_not_asked_for_mlx5_verbs(provider):
 
 
 def test_firmware_that_refuses_leaves_the_label(provider, monkeypatch):
-    """Where firmware refuses, the flow label is next, on a kernel whose driver is known to heed it."""
+    """If firmware refuses the mlx5 verb, the flow label is used on a kernel whose driver supports it."""
     provider(refuses=errno.EOPNOTSUPP)
     monkeypatch.setattr(flow_label, "kernel_version", lambda: (5, 8))
     assert type(choose(Device())) is FlowLabel
 
 
 def test_a_bond_that_places_by_queue_pair_is_used(provider, monkeypatch):
-    """Where neither port knob works but the bond's does, its ports are the choices, and are set after connecting."""
+    """If only the LAG port control works, its ports are the choices, and are set after connecting."""
     installed = provider()
     monkeypatch.setattr(flow_label, "kernel_version", lambda: (5, 7))
     monkeypatch.setattr(LiveSourcePort, "obstacle", lambda *_: "refused")
@@ -190,7 +190,7 @@ def test_infiniband_chooses_among_its_lids(provider):
 
 
 def test_without_a_knob_the_reasons_are_kept(provider):
-    """A NIC on which nothing works still connects by ECMP, and says why it can do no more."""
+    """A NIC without any path control connects by ECMP, and its errors have the reasons."""
     provider(refuses=errno.EPERM)
     control = choose(Device(INFINIBAND))
     assert type(control) is NoPathControl
@@ -207,14 +207,14 @@ def test_without_a_knob_the_reasons_are_kept(provider):
     [(MELLANOX, (5, 7), "since Linux 5.8"), (MELLANOX, (6, 1), ""), (0x14E4, (6, 1), "vendor 0x14e4")],
 )
 def test_hardware_goes_by_its_drivers_history(monkeypatch, vendor, kernel, obstacle):
-    """The packets of a hardware NIC are seen by nobody: its driver and the kernel's version decide, or nothing does."""
+    """For a hardware NIC the driver and the kernel's version decide whether the flow label works."""
     monkeypatch.setattr(flow_label, "kernel_version", lambda: kernel)
     assert obstacle in FlowLabel().obstacle(Device(vendor=vendor))
     assert bool(FlowLabel().obstacle(Device(vendor=vendor))) == bool(obstacle)
 
 
 def test_a_driver_that_ignores_the_label_is_found_out(monkeypatch):
-    """A software NIC whose packet carries another port than the one asked for is caught by looking at the wire."""
+    """A software NIC whose packet has another source port than requested is detected by packet capture."""
 
     @contextmanager
     def tap(*_):

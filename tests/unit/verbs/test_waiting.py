@@ -82,7 +82,7 @@ def test_what_was_polled_can_be_waited_for_later(ports):
 
 
 def test_a_busy_port_does_not_hide_events(ports):
-    """A polling waiter whose every look finds a completion still sees an event after so many looks."""
+    """A polling waiter that always finds completions still polls events regularly."""
     polling = BusyPolled(ports, spins_per_look=10)
     ports[1].raise_event("DEVICE_FATAL")
     found = []
@@ -100,7 +100,7 @@ def test_polling_reads_the_clock_at_every_spin(ports):
 
 def test_an_unknown_mode_is_refused(ports):
     """The error names the modes there are."""
-    with pytest.raises(UsageError, match=r"'fast'.*events, polling"):
+    with pytest.raises(UsageError, match=r"'fast'.*events or polling"):
         waiter("fast", ports)
 
 

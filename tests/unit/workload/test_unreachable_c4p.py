@@ -39,14 +39,14 @@ def rendezvous(tmp_path):
 
 
 def test_flows_come_up_on_ecmp(rendezvous, capsys):
-    """They are left to ECMP, one line says so, and they are known, so that a master that is back can adopt them."""
+    """Flows are left to ECMP with a warning, and kept, so that a returning master can plan them."""
     assert rendezvous.route(FLOWS) == [0, 0]
     assert "the master cannot be reached); 2 flows run on ECMP until it does" in capsys.readouterr().err
     assert rendezvous.routed == {flow.id: (flow, 0) for flow in FLOWS}
 
 
 def test_connections_close(rendezvous):
-    """That nobody hears of their end is no error."""
+    """Releasing flows without a master is no error."""
     rendezvous.route(FLOWS)
     rendezvous.release([flow.id for flow in FLOWS])
     assert rendezvous.routed == {}

@@ -37,7 +37,7 @@ while True:
 
 
 def test_a_knob_turned_by_one_process_is_seen_by_another(tmp_path):
-    """The rank and the injector look at the same memory, and each knob stands for itself."""
+    """The rank and the injector share the knobs' memory, and each knob is independent."""
     rank = Controls.create(tmp_path / "0.controls")
     assert [rank.read(knob) for knob in KNOBS] == [1.0, 0.0, 0.0, 0.0, 0.0]
     for value, knob in enumerate(KNOBS, 2):
@@ -63,7 +63,7 @@ def stands(ticked):
 
 
 def test_a_hang_keeps_every_thread_from_running_until_it_is_called_off(rank, tmp_path):
-    """The rank's other threads stand still too, and all go on afterwards."""
+    """A hang stops the rank's other threads too, and all continue afterwards."""
     _, controls = rank
     assert not stands(tmp_path / "ticked")
     controls.set("hang_until_s", time.monotonic() + 600)
@@ -74,7 +74,7 @@ def test_a_hang_keeps_every_thread_from_running_until_it_is_called_off(rank, tmp
 
 
 def test_a_hang_ends_at_its_time_without_anybody(rank, tmp_path):
-    """Whoever ordered it may be gone."""
+    """A hang ends by itself if the injector is gone."""
     _, controls = rank
     until_s = time.monotonic() + 0.8
     controls.set("hang_until_s", until_s)

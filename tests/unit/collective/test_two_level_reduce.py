@@ -1,4 +1,4 @@
-"""What several degraded ranks hold is folded into what the others have reduced, chunk by chunk and exactly."""
+"""Folding several degraded ranks' arrays into the healthy ranks' sums is exact."""
 
 import numpy as np
 from hypothesis import given
@@ -73,7 +73,7 @@ def deliver(ranks, source, sender, message):
 
 @given(data=st.data())
 def test_any_fold_is_exact(data):
-    """Whichever ranks are odd, and in whatever order messages come, everybody has every sum and nothing is left."""
+    """For any degraded ranks and any order of messages, all ranks get all sums and no message is left."""
     size = data.draw(st.integers(3, 7), label="ranks")
     count = data.draw(st.integers(1, size - 2), label="how many are odd")
     degraded = tuple(sorted(data.draw(st.permutations(range(size)), label="which")[:count]))

@@ -1,4 +1,4 @@
-"""What each NIC and QP of a resilient communicator carries."""
+"""The load of each NIC and QP of a resilient communicator."""
 
 import time
 from collections import Counter
@@ -44,7 +44,7 @@ def pool(channels, *, spread=True):
 
 @given(data=st.data())
 def test_all_channels_share_what_is_left(data):
-    """Whoever sends, once a NIC is lost all others are done with their parts at the same time, but for a message."""
+    """After a loss all remaining NICs finish their load at the same time, within one message."""
     rates = data.draw(st.lists(st.integers(1, 4), min_size=2, max_size=8), label="rates")
     lost = data.draw(st.sets(st.integers(0, len(rates) - 1), min_size=1, max_size=len(rates) - 1), label="lost")
     channels = [Channel(at, rate, able=at not in lost) for at, rate in enumerate(rates)]
@@ -58,14 +58,14 @@ def test_all_channels_share_what_is_left(data):
 
 
 def test_channels_keep_to_their_own_nics_where_they_have_them():
-    """As long as every channel that an operation uses has its NIC, each goes by that."""
+    """As long as every channel in use has its NIC, each channel uses its own."""
     channels = [Channel(0, 1), Channel(1, 1, able=False, used=False), Channel(2, 3)]
     shared = pool(channels)
     assert all(shared.carrier(each, 1) is each for each in channels[::2] * 3)
 
 
 def test_one_nic_carries_all_that_another_carried():
-    """Where a loss is not to be spread, the next NIC that is left has it, and the others keep to their own."""
+    """Without `spread` the next NIC that is up carries the lost one's load, and the others carry only their own."""
     channels = [Channel(0, 1), Channel(1, 1), Channel(2, 1, able=False)]
     shared = pool(channels, spread=False)
     assert [shared.carrier(each, 1).channel for each in channels * 2] == [0, 1, 0, 0, 1, 0]
@@ -87,7 +87,7 @@ def test_unlike_nics_carry_by_their_rates(world, resilience):
 
 
 def test_shares_follow_the_rates_of_what_is_left(world):
-    """What the lost NIC carried goes by the others in proportion to their rates."""
+    """A lost NIC's load is shared by the others in proportion to their rates."""
     failover = resilient(world, 2, 3, rates=(1e10, 1e10, 3e10))
     storm = Storm(failover)
 
@@ -111,7 +111,7 @@ def test_shares_follow_the_rates_of_what_is_left(world):
 
 
 def test_several_qps_share_their_nic_until_it_dies(world):
-    """Weights hold among the QPs of a NIC that is up; when it dies, the other's QPs carry its part."""
+    """Weights apply among the QPs of a NIC that is up; when it dies, the other NIC's QPs carry its load."""
     failover = resilient(world, 2, 2, qps=2)
     storm = Storm(failover)
 

@@ -1,4 +1,4 @@
-"""Packets as they were on the wire, and packets that leave the loopback interface."""
+"""Packet capture: recorded packets, and packets on the loopback interface."""
 
 import socket
 
@@ -30,7 +30,7 @@ def test_ipv6_is_read():
     "data", [b"", RECORDED[:30], RECORDED[:9] + b"\x06" + RECORDED[10:], RECORDED[:22] + b"\x12\xb6" + RECORDED[24:]]
 )
 def test_anything_else_is_left_out(data):
-    """Nothing, a stump, TCP and another destination port are no RoCE packets."""
+    """Empty and truncated data, TCP and other destination ports are not RoCE packets."""
     assert parse(data) is None
 
 

@@ -53,7 +53,7 @@ def test_messages_that_overtake_are_used_in_order(receiver):
 
 @pytest.mark.parametrize("wrong", [6 << 20, 5 << 20 | 1, 5 << 20 | 3, 5 << 20 | 0xFFFFF])
 def test_messages_that_were_never_granted_are_refused(receiver, wrong):
-    """Another operation's message, a repeated one and one beyond what was granted are told from a good one."""
+    """Messages of another operation, duplicates, and those beyond the grant are rejected."""
     arrivals = [Arrival(np.zeros(2, np.int64), None) for _ in range(3)]
     receiver.begin(Grant(5, 0, 0, 0, Signature("barrier", "", "", 0, 0)), arrivals, cut_staging(4096, 16))
     qp = receiver.connections[0].qp_num

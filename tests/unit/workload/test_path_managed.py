@@ -133,7 +133,7 @@ def flows(master):
 
 
 def test_a_rank_moves_between_operations(made):
-    """What the master says is done before the next operation, sums stay exact, and the next question says so."""
+    """Guidance is applied before the next operation, sums stay exact, and the next request reports it."""
     job = made(qps=2)
     assert job.all_reduce()
     first, second = flows(job.masters[0])
@@ -149,7 +149,7 @@ def test_a_rank_moves_between_operations(made):
 
 
 def test_a_device_that_refuses_is_reported(made, monkeypatch):
-    """The connection stays where it is, the job goes on, and the next question says which flow and why."""
+    """If a move is refused the connection stays, the job continues, and the next request reports flow and reason."""
     job = made()
     assert job.all_reduce()
     (only,) = flows(job.masters[0])
@@ -164,7 +164,7 @@ def test_a_device_that_refuses_is_reported(made, monkeypatch):
 
 
 def test_without_a_master_the_job_goes_on(made):
-    """A line that breaks costs nothing; the next operation asks again."""
+    """After a broken link the next operation asks for guidance again."""
     job = made()
     assert job.all_reduce()
     job.masters[0].open[0].say(None)
@@ -175,7 +175,7 @@ def test_without_a_master_the_job_goes_on(made):
 
 
 def test_without_an_agent_the_job_goes_on(made, monkeypatch):
-    """Not even asking is possible: the operation runs all the same."""
+    """An operation runs even if guidance cannot be requested."""
     job = made()
 
     def refuse():
@@ -187,7 +187,7 @@ def test_without_an_agent_the_job_goes_on(made, monkeypatch):
 
 
 def test_split_and_messages_are_guided_too(made):
-    """A communicator made by split asks for itself; messages between two ranks are part of the question."""
+    """A communicator made by split requests its own guidance; connections of send and recv are included."""
     job = made()
     halves = list(job.pool.map(lambda comm: comm.split(0), job.comms))
     arrays = [np.full(10, rank, np.int64) for rank in range(RANKS)]

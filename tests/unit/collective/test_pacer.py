@@ -1,4 +1,4 @@
-"""Messages at a rate."""
+"""The pacer."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from c4bench.collective.pacer import Pacer
 
 
 def test_messages_keep_to_the_rate():
-    """A message waits until those before it would have been sent; a pause saves nothing up."""
+    """A message waits until the previous ones would have been sent; an idle time gives no credit."""
     pacer = Pacer(8e9, 4)
     assert pacer.wait_ns(1000) == 0
     pacer.sent(500, 1000)
@@ -18,7 +18,7 @@ def test_messages_keep_to_the_rate():
 
 
 def test_messages_follow_what_the_path_carries():
-    """On a path of half the NIC's rate messages soon come hardly faster than it carries them, and no slower."""
+    """On a path of half the NIC's rate messages are soon paced at little more than the path's rate."""
     pacer, sent, now_ns, link_free_ns = Pacer(8e9, 4), 0, 0, 0
     on_their_way, gaps_ns, before_ns = [], [], 0
     while sent < 100:
@@ -41,7 +41,7 @@ def test_messages_follow_what_the_path_carries():
 
 
 def test_a_burst_of_acknowledgements_lets_no_burst_go():
-    """Where acknowledgements come all at once, the messages that they release keep their distance."""
+    """A burst of acknowledgements does not release a burst of messages."""
     pacer = Pacer(8e9, 4)
     for number in range(4):
         pacer.sent(1000, 1000 * number)
@@ -52,7 +52,7 @@ def test_a_burst_of_acknowledgements_lets_no_burst_go():
 
 
 def test_a_path_that_is_faster_again_is_used():
-    """Once acknowledgements come as soon as the NIC sends, so do messages."""
+    """When a path gets faster, messages are paced at the NIC's rate again."""
     pacer, now_ns = Pacer(8e9, 4), 0
     for latency_ns in [20_000] * 20 + [1100] * 40:
         now_ns += pacer.wait_ns(now_ns)

@@ -1,4 +1,4 @@
-"""Sums of times, told at counts that both ends of a connection tell alike."""
+"""Sums of message times, published at counts that both ends of a connection share."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,7 +22,7 @@ def readings(counts, times):
 
 @given(st.lists(st.integers(0, 300), max_size=40), st.integers(0, _MASK))
 def test_what_is_told_is_the_sum_of_the_first_times(steps, begin_ns):
-    """Whenever it is read, a mark's sum is that of as many times as it says, and it is newer than the last reading."""
+    """A mark's sum covers exactly its number of messages, and each mark is newer than the last one."""
     counts = [sum(steps[: index + 1]) for index in range(len(steps))]
     times = [begin_ns + 1000 * index for index in range(sum(steps))]
     previous = 0
@@ -34,7 +34,7 @@ def test_what_is_told_is_the_sum_of_the_first_times(steps, begin_ns):
 
 @given(st.integers(1, 200), st.integers(1, 200), st.integers(20, 60))
 def test_ends_in_phase_are_told_alike(period, under_way, windows):
-    """Where as many messages are under way at each reading, both ends still tell the multiples of the next stride."""
+    """With messages always in flight at each reading, both ends still publish multiples of the next stride."""
     posted = [window * period for window in range(1, windows)]
     arrived = [max(0, count - under_way) for count in posted]
     times = list(range(windows * period))

@@ -1,4 +1,4 @@
-"""What a watch asks, and when; rails and edges stand in for those of a communicator."""
+"""When the rail monitor probes, with stand-ins for rails and edges."""
 
 from types import SimpleNamespace
 
@@ -50,13 +50,13 @@ def monitor(rails, sent):
 
 
 def test_silence_is_asked_of_all_nics_at_once(monitor, rails):
-    """One NIC that is silent has all others asked in the same moment, also those that were not in use."""
+    """One silent NIC causes probes of all NICs at once, also of idle ones."""
     monitor.tick(QUIET_NS)
     assert [rail.probes for rail in rails] == [1, 1, 1]
 
 
 def test_who_is_asked_already_is_not_asked_again(monitor, rails):
-    """As long as the silent one's probe is under way, those that have answered are left alone."""
+    """While the silent rail's probe is in flight, rails that have answered are not probed again."""
     monitor.tick(QUIET_NS)
     rails[1].probing = rails[2].probing = False
     monitor.tick(QUIET_NS)
@@ -71,7 +71,7 @@ def test_nobody_is_asked_while_all_are_heard(monitor, rails):
 
 
 def test_silence_has_all_ranks_ask(monitor, sent):
-    """It is passed on to ranks at doubling distances, and soon after to nobody."""
+    """Silence is broadcast to ranks at doubling distances, and not again soon after."""
     monitor.tick(QUIET_NS)
     assert sent == [(7, SilenceQuery()), (0, SilenceQuery()), (2, SilenceQuery())]
     monitor.tick(2 * QUIET_NS)
@@ -80,7 +80,7 @@ def test_silence_has_all_ranks_ask(monitor, sent):
 
 
 def test_what_others_have_noticed_is_asked_and_passed_on(monitor, rails, sent):
-    """All NICs are asked though none is silent here; the same word that comes another way changes nothing."""
+    """Another rank's broadcast causes probes of all NICs; a duplicate of it does nothing."""
     rails[0].silence_ns = 0
     monitor.on_silence_query(QUIET_NS)
     assert ([rail.probes for rail in rails], [rank for rank, _ in sent]) == ([1, 1, 1], [7, 0, 2])
@@ -92,7 +92,7 @@ def test_what_others_have_noticed_is_asked_and_passed_on(monitor, rails, sent):
 
 @pytest.mark.parametrize("size", [1, 2, 3, 8, 13])
 def test_word_reaches_every_rank(size):
-    """Whoever begins, all ranks are told in as many turns as the size has doublings."""
+    """Any rank's broadcast reaches all n ranks in log2(n) steps."""
     ranks = [FailureBroadcast(rank, size, lambda to, _: step.add(to)) for rank in range(size)]
     on_silence_query = {0}
     step = set()

@@ -1,4 +1,4 @@
-"""What a communicator holds while it lives: connections, shares, memory, a record."""
+"""A communicator's resources: connections, weights, memory and telemetry records."""
 
 import ml_dtypes  # noqa: F401  (makes numpy know bfloat16)
 import numpy as np
@@ -29,7 +29,7 @@ def test_qps_share_a_connection_by_weight(world, weights):
 
 
 def test_weights_that_do_not_fit_are_refused(world):
-    """Too few weights, negative ones and all zeros leave the shares as they are."""
+    """Too few weights, negative ones and all zeros raise an error and change nothing."""
     comm = world(2, qps=2).comms[0]
     for wrong in ((1,), (1, -1), (0, 0)):
         with pytest.raises(ValueError, match="not 2 weights"):
@@ -120,11 +120,11 @@ def test_recording_can_be_turned_off(world):
 
 
 def test_what_comes_before_an_operation_comes_before_each(world):
-    """A rank is asked before it enters any operation, whatever its kind; what it raises there nobody takes for ours."""
+    """`before_operation` is called once before every operation, whatever its kind."""
     comms = world(2)
     asked = [0, 0]
     for comm in comms.comms:
-        comm._group._before = lambda rank=comm.rank: asked.__setitem__(rank, asked[rank] + 1)
+        comm._group._before_operation = lambda rank=comm.rank: asked.__setitem__(rank, asked[rank] + 1)
 
     def work(comm):
         array = np.ones(8, np.float32)

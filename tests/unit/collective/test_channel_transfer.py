@@ -20,7 +20,7 @@ _PACKET_BYTES = 4096
     chunks=st.integers(1, 64),
 )
 def test_finer_carriage(channel_split, items, chunks):
-    """Messages get shorter, but not below a packet; no fewer bytes are under way, within what send queues hold."""
+    """Finer splits have shorter messages, no shorter than a packet, and no fewer bytes in flight."""
     finer = channel_split.finer(4 * items, chunks)
     assert min(_PACKET_BYTES, channel_split.chunk_bytes) <= finer.chunk_bytes <= channel_split.chunk_bytes
     assert channel_split.window <= finer.window <= MAX_WINDOW_FACTOR * channel_split.window

@@ -14,10 +14,9 @@ from c4bench.c4p.plans import Plans
 from c4bench.c4p.policy import PathPolicy
 from c4bench.c4p.retrace_scheduler import RetraceScheduler
 from c4bench.c4p.weight_tuner import WeightTuner
-from c4bench.c4p.weights import connection
 from c4bench.model.diagnosis import Component, Diagnosis, Syndrome
 from c4bench.model.fabric import Flow, MissingLink, Path
-from c4bench.model.qp_address import parse
+from c4bench.model.qp_address import connection_key
 from c4bench.model.telemetry import ConnRecord
 
 
@@ -91,9 +90,9 @@ class PathController:
     def join(self, flows: Iterable[Flow], share: float = 1.0) -> None:
         """Plan for further flows; live ones may have to make room."""
         new = [flow for flow in flows if flow.id not in self._roster]
-        counts = Counter(connection(flow) for flow in new)
+        counts = Counter(connection_key(flow) for flow in new)
         for flow in new:
-            self._roster.add(flow, 1 / counts[connection(flow)])
+            self._roster.add(flow, 1 / counts[connection_key(flow)])
             self._plans.grant(flow.job, share)
         if self.policy.scope == "random":
             self._scatter(new)
@@ -111,9 +110,9 @@ class PathController:
 
     def forget(self, job: str) -> None:
         """A job has ended."""
-        mine = [live.flow for live in self._roster if live.flow.job == job]
-        self._tuning.forget({place.comm for flow in mine if (place := parse(flow))})
-        self.leave([flow.id for flow in mine])
+        mine = [live for live in self._roster if live.flow.job == job]
+        self._tuning.forget({live.address.comm for live in mine if live.address})
+        self.leave([live.flow.id for live in mine])
         self._plans.forget(job)
 
     def pin(self, flow: str, port: int, reason: str) -> None:

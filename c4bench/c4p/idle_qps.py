@@ -8,8 +8,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from c4bench.c4p.weights import connection
 from c4bench.model.fabric import Flow
+from c4bench.model.qp_address import connection_key
 
 
 class QpShare(NamedTuple):
@@ -41,5 +41,5 @@ def _by_connection(shares: Mapping[str, float], flows: Iterable[Flow]) -> dict[t
     found: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for flow in sorted(flows, key=lambda flow: flow.id):
         if flow.id in shares:
-            found[connection(flow)].append(flow.id)
+            found[connection_key(flow)].append(flow.id)
     return found

@@ -10,7 +10,7 @@ from c4bench.c4p.path_knowledge import Pair, PathKnowledge
 from c4bench.c4p.planner import ECMP
 from c4bench.c4p.weight_tuner import Connection
 from c4bench.model.fabric import Flow, Path
-from c4bench.model.qp_address import QpAddress, parse
+from c4bench.model.qp_address import QpAddress
 
 # Shares closer than this are the same.
 _SAME = 1e-3
@@ -23,6 +23,7 @@ class LiveFlow(msgspec.Struct):
     """
 
     flow: Flow
+    address: QpAddress | None
     port: int = 0
     planned: int = 0
     weight: float = 1.0
@@ -53,7 +54,7 @@ class LiveFlows:
 
     def add(self, flow: Flow, weight: float) -> None:
         """A flow begins, left to ECMP so far."""
-        self._live[flow.id] = LiveFlow(flow, weight=weight)
+        self._live[flow.id] = LiveFlow(flow, QpAddress.parse(flow), weight=weight)
 
     def drop(self, flows: Iterable[str]) -> list[str]:
         """These flows have ended; which of them were live."""
@@ -107,6 +108,6 @@ class LiveFlows:
         """The flows of every connection, in order of their QPs."""
         found: dict[Connection, list[tuple[QpAddress, LiveFlow]]] = defaultdict(list)
         for live in self:
-            if place := parse(live.flow):
-                found[place.comm, place.rank, place.peer, *live.pair].append((place, live))
+            if address := live.address:
+                found[address.comm, address.rank, address.peer, *live.pair].append((address, live))
         return {name: [live for _, live in sorted(mine, key=lambda one: one[0])] for name, mine in found.items()}

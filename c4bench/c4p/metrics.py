@@ -8,9 +8,9 @@ import msgspec
 import numpy as np
 
 from c4bench.c4p.cabling import Link, tiers
-from c4bench.c4p.weights import connection
 from c4bench.errors import UsageError
 from c4bench.model.fabric import Flow, Placement
+from c4bench.model.qp_address import connection_key
 
 
 class Evenness(msgspec.Struct, frozen=True):
@@ -110,8 +110,8 @@ def _planes(links: Iterable[Link], planes: Mapping[str, int]) -> dict[str, int |
 def _offered(flows: Sequence[Flow], shares: Mapping[str, float]) -> dict[str, float]:
     total: dict[tuple[str, str, str], float] = defaultdict(float)
     for flow in flows:
-        total[connection(flow)] += flow.demand_bps
-    return {flow.id: shares.get(flow.id, 0.0) * total[connection(flow)] for flow in flows}
+        total[connection_key(flow)] += flow.demand_bps
+    return {flow.id: shares.get(flow.id, 0.0) * total[connection_key(flow)] for flow in flows}
 
 
 def _fraction(load: float, hop: str, capacities: Mapping[str, float]) -> float:

@@ -12,9 +12,10 @@ from c4bench.c4p.ecmp_groups import EcmpGroups
 from c4bench.c4p.flow_placement import Assignment, FlowPlacement, PlacedFlow
 from c4bench.c4p.link_load_table import UNPLACED, LinkLoadTable
 from c4bench.c4p.path_choices import PathChoices
-from c4bench.c4p.weights import connection, shares
+from c4bench.c4p.weights import shares
 from c4bench.errors import UsageError
 from c4bench.model.fabric import Flow, Path
+from c4bench.model.qp_address import connection_key
 
 ECMP = Path(source_port=0, hops=())
 
@@ -157,10 +158,10 @@ class Planner:
         divided = shares(self.flows, paths, self._conditions)
         asked: dict[tuple[str, str, str], float] = {}
         for seat in self._seats.values():
-            asked[connection(seat.flow)] = asked.get(connection(seat.flow), 0.0) + self._demand(seat.flow)
+            asked[connection_key(seat.flow)] = asked.get(connection_key(seat.flow), 0.0) + self._demand(seat.flow)
         for flow, share in divided.items():
             seat = self._seats[flow]
-            seat.demand_bps = share * asked[connection(seat.flow)]
+            seat.demand_bps = share * asked[connection_key(seat.flow)]
             self._board.ask(seat.slot, seat.option.common if seat.option else (), seat.demand_bps)
         return divided
 

@@ -9,6 +9,7 @@ from c4bench.c4p.conditions import Array, Conditions
 from c4bench.c4p.sparse_weights import fewest
 from c4bench.errors import UsageError
 from c4bench.model.fabric import Flow, Path
+from c4bench.model.qp_address import connection_key
 
 _ROUNDS = 100
 _NEAR = 0.003
@@ -18,12 +19,6 @@ _LEAST_STEP = 1e-5
 _FAINTEST = 0.003
 # Shares below e to the minus this are nothing, and must be able to grow again.
 _FAINT = 25.0
-
-
-def connection(flow: Flow) -> tuple[str, str, str]:
-    """What the QPs of one connection have in common: both ends, and the id up to its last dot (`CONNECTION.QP`)."""
-    head, dot, _ = flow.id.rpartition(".")
-    return head if dot else flow.id, flow.source, flow.destination
 
 
 def shares(flows: Iterable[Flow], paths: Mapping[str, Path], conditions: Conditions | None = None) -> dict[str, float]:
@@ -56,11 +51,11 @@ class _Problem:
         weight = conditions.weights(hops)
         self._weight: Array = np.append(np.where(np.isfinite(weight), weight, 0.0), 0.0)
         self._background: Array = np.append(conditions.background(hops), 0.0) * self._weight
-        names = {name: index for index, name in enumerate(dict.fromkeys(map(connection, flows)))}
-        self._of: npt.NDArray[np.intp] = np.array([names[connection(flow)] for flow in flows], dtype=np.intp)
+        names = {name: index for index, name in enumerate(dict.fromkeys(map(connection_key, flows)))}
+        self._of: npt.NDArray[np.intp] = np.array([names[connection_key(flow)] for flow in flows], dtype=np.intp)
         self._demand: Array = np.zeros(len(names))
         for flow in every:
-            if (index := names.get(connection(flow))) is not None:
+            if (index := names.get(connection_key(flow))) is not None:
                 self._demand[index] += flow.demand_bps * conditions.shares.get(flow.job, 1.0)
         self._scale = float(self._loads(self._normal(np.zeros(len(self._of)))).max()) or 1.0
 

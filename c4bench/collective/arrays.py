@@ -1,4 +1,4 @@
-"""What an array must be to take part in a collective, and how it is reduced."""
+"""Check the arrays of a collective, and reduce them."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -17,30 +17,30 @@ Reduction = Callable[[Array, Array], None]
 
 
 class Reducing(NamedTuple):
-    """How arrivals combine, each `(into, arrived)`: `step` each time, `last` where the segment is then complete."""
+    """Functions `(into, arrived)` that reduce an arrival: `last` for the one that completes a segment, else `step`."""
 
     step: Reduction
     last: Reduction
 
 
 def flat(array: Array) -> Array:
-    """A one-dimensional view. Raises UsageError for an array that is not C-contiguous or of a type not carried."""
+    """A one-dimensional view. Raises UsageError for an array that is not C-contiguous or of an unsupported type."""
     if str(array.dtype) not in DTYPES:
-        raise UsageError(f"arrays of {array.dtype} are not carried; use one of {', '.join(DTYPES[1:])}")
+        raise UsageError(f"arrays of {array.dtype} are not supported; use one of {', '.join(DTYPES[1:])}")
     if not array.flags.c_contiguous:
-        raise UsageError("an array must be C-contiguous; pass numpy.ascontiguousarray(it)")
+        raise UsageError("an array must be C-contiguous; pass numpy.ascontiguousarray(array)")
     return array.reshape(-1)
 
 
 def whole_and_part(whole: Array, part: Array, size: int) -> tuple[Array, Array]:
-    """Flat views of two arrays of one type, the first `size` times the second; UsageError where they are not."""
+    """Flat views of two arrays of one type, the first `size` times the second. Raises UsageError if they differ."""
     if whole.dtype != part.dtype or whole.size != size * part.size:
         raise UsageError(f"{whole.size} items of {whole.dtype} are not {size} times {part.size} of {part.dtype}")
     return flat(whole), flat(part)
 
 
 def equal_parts(first: Array, second: Array, size: int) -> tuple[Array, Array]:
-    """Flat views of two alike arrays that divide into `size` equal parts; UsageError where they are not."""
+    """Flat views of two arrays of one type and length that `size` divides. Raises UsageError for others."""
     if first.dtype != second.dtype or first.size != second.size or first.size % size:
         raise UsageError(
             f"{first.size} items of {first.dtype} and {second.size} of {second.dtype}: "
@@ -50,9 +50,9 @@ def equal_parts(first: Array, second: Array, size: int) -> tuple[Array, Array]:
 
 
 def reducing(array: Array, op: str, size: int) -> Reducing:
-    """How `op` reduces arrays like `array` over `size` ranks; UsageError where it cannot.
+    """How `op` reduces arrays like `array` over `size` ranks. Raises UsageError for an operation that cannot.
 
-    `avg` divides the sum, rounding integers down.
+    `avg` divides the sum and rounds integers down.
     """
     kind = str(array.dtype)
     if op not in _UFUNCS or kind not in REDUCIBLE:

@@ -1,32 +1,32 @@
-"""What a communicator's ends are made of: how they are wired, driven, and how they address memory."""
+"""Transport backends: how a communicator's endpoints are connected, driven, and given memory."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Protocol
 
+from c4bench.collective.channel_transfer import NicBuffer
 from c4bench.collective.engine import Engine
 from c4bench.collective.memory import Array, Registrations
 from c4bench.collective.rendezvous import FailureSignal
-from c4bench.collective.transfer_plan import Place
 from c4bench.collective.wiring import RankEndpointContext, Wired, wire
 
 
 class TransportBackend(Protocol):
-    """One of the ways to connect ranks."""
+    """Connects ranks."""
 
     @property
     def engine(self) -> Engine:
-        """What drives operations over it."""
+        """Runs operations over this backend's connections."""
 
     def wire(self, key: str, to: Sequence[int], back: Sequence[int], *, staged: bool) -> Wired:
         """Connect to the ranks `to` and from the ranks `back` (see `wiring.wire`)."""
 
-    def place(self, array: Array, channel: int, registrations: Sequence[Registrations]) -> Place:
-        """Where messages of a channel find an array. Raises MemoryError."""
+    def buffer(self, array: Array, channel: int, registrations: Sequence[Registrations]) -> NicBuffer:
+        """An array as a channel's messages address it. Raises MemoryError if it cannot be registered."""
 
 
 class ChannelBackend:
-    """Each channel has QPs of its own, on one NIC."""
+    """One NIC a channel, with QPs of its own. The first failed connection ends the operation."""
 
     def __init__(self, site: RankEndpointContext, alarm: FailureSignal, undo: ExitStack) -> None:
         options = site.options
@@ -35,10 +35,10 @@ class ChannelBackend:
         undo.callback(self.engine.close)
 
     def wire(self, key: str, to: Sequence[int], back: Sequence[int], *, staged: bool) -> Wired:
-        """See Fabric."""
+        """See TransportBackend."""
         return wire(self._site, key, to, back, staged=staged)
 
-    def place(self, array: Array, channel: int, registrations: Sequence[Registrations]) -> Place:
-        """See Fabric."""
+    def buffer(self, array: Array, channel: int, registrations: Sequence[Registrations]) -> NicBuffer:
+        """See TransportBackend."""
         region, shift = registrations[channel].find(array)
-        return Place(array.ctypes.data + shift, region.lkey, region.rkey)
+        return NicBuffer(array.ctypes.data + shift, region.lkey, region.rkey)

@@ -1,14 +1,114 @@
-"""One channel's share of an operation: an ordered list of messages to send, and the arrivals that release them."""
+"""A channel's share of an operation: which items it carries, in which messages, and when each may be sent.
 
-from c4bench.collective.endpoints import Arrival, Message, ReceiveEndpoint, SendEndpoint, Staging
+This is the one place where a schedule's indices become addresses.
+"""
+
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+from typing import NamedTuple
+
+from c4bench.collective import schedule
+from c4bench.collective.arrays import Reducing
+from c4bench.collective.endpoints import Arrival, Message, ReceiveEndpoint, SendEndpoint, Staging, cut_staging
+from c4bench.collective.memory import Array
 from c4bench.collective.pacer import Pacer
+from c4bench.collective.schedule import Span
+
+# How many messages of an all-to-all a rank may send ahead of what it has received: enough to hide a message's latency.
+_MAX_LEAD = 4
+# An array with fewer bytes than this for each channel goes over one channel: smaller messages cost more than they gain.
+_MIN_SHARE_BYTES = 64 << 10
+# The largest packet's payload: a shorter message costs as much.
+_PACKET_BYTES = 4 << 10
+# Shorter messages may have at most this many times the default window in flight; send queues are that deep.
+MAX_WINDOW_FACTOR = 4
+
+
+class NicBuffer(NamedTuple):
+    """An array as a NIC addresses it: address, local and remote key. All are 0 for an array without bytes."""
+
+    address: int
+    lkey: int
+    rkey: int
+
+
+class ChunkedShare(NamedTuple):
+    """A channel's share of an array: its segments, in items, each cut into `chunks`."""
+
+    segments: list[Span]
+    chunks: int
+
+    def span(self, segment: int, chunk: int) -> Span:
+        """The items of a chunk."""
+        start, stop = self.segments[segment]
+        low, high = schedule.split(stop - start, self.chunks)[chunk]
+        return start + low, start + high
+
+    def longest(self) -> int:
+        """Items of the longest chunk."""
+        return -(-max(stop - start for start, stop in self.segments) // self.chunks)
+
+
+def cut(segments: list[Span], itemsize: int, chunk_bytes: int) -> ChunkedShare:
+    """Cut segments into as many chunks as the longest one needs."""
+    longest = max(stop - start for start, stop in segments)
+    return ChunkedShare(segments, schedule.chunk_count(longest, 1, itemsize, chunk_bytes))
+
+
+def share(segments: Sequence[Span], weights: Sequence[int]) -> list[list[Span]]:
+    """Each channel's share of every segment, in proportion to the channels' weights."""
+    edges = list(accumulate(weights, initial=0))
+    return [
+        [
+            (start + (stop - start) * low // edges[-1], start + (stop - start) * high // edges[-1])
+            for start, stop in segments
+        ]
+        for low, high in pairwise(edges)
+    ]
+
+
+class ChannelSplit(NamedTuple):
+    """How channels share an array: by `weights` (0: unused), in messages up to `chunk_bytes`, `window` in flight."""
+
+    weights: tuple[int, ...]
+    chunk_bytes: int
+    window: int
+
+    def by(self, channels: frozenset[int]) -> "ChannelSplit":
+        """The same split over these channels only."""
+        return self._replace(weights=tuple(w if c in channels else 0 for c, w in enumerate(self.weights)))
+
+    def without(self, channels: frozenset[int]) -> "ChannelSplit":
+        """The same split over all other channels."""
+        return self.by(frozenset(range(len(self.weights))) - channels)
+
+    def finer(self, share_bytes: int, chunks: int) -> "ChannelSplit":
+        """The same split with a share cut into `chunks`, so that the first chunk's latency matters little.
+
+        The window grows, so that no fewer bytes are in flight: an acknowledgement waits behind all that its sender has
+        queued.
+        """
+        packets = share_bytes // (sum(map(bool, self.weights)) * chunks * _PACKET_BYTES)
+        chunk_bytes = min(self.chunk_bytes, max(1, packets) * _PACKET_BYTES)
+        factor = min(MAX_WINDOW_FACTOR, -(-self.chunk_bytes // chunk_bytes))
+        return self._replace(chunk_bytes=chunk_bytes, window=factor * self.window)
+
+    def cuts(self, segments: Sequence[Span], array: Array) -> list[tuple[int, ChunkedShare]]:
+        """Each used channel and its share of every segment. A small array uses one channel."""
+        used = [channel for channel, weight in enumerate(self.weights) if weight]
+        if array.nbytes < len(self.weights) * _MIN_SHARE_BYTES:
+            used = used[:1]
+        shares = share(segments, [self.weights[channel] for channel in used])
+        return [
+            (channel, cut(part, array.itemsize, self.chunk_bytes)) for channel, part in zip(used, shares, strict=True)
+        ]
 
 
 class ChannelTransfer:
-    """Sends strictly in order with at most `window` messages unacknowledged, whichever outlets they go to.
+    """Sends its messages strictly in order, at most `window` of them unacknowledged, to one or several receivers.
 
-    The order is the schedule's: a receiver that is not ready holds back what follows, so each step stays a permutation.
-    `tempo` bounds how fast; what it holds back may go in `early_ns`, 0 where it holds back nothing.
+    The order is the schedule's. A receiver that is not ready blocks the messages behind its own, so that each step
+    stays a permutation. `pacer` limits the rate; `pace_wait_ns` is how long it delays the next message, 0 if not.
     """
 
     def __init__(
@@ -24,17 +124,17 @@ class ChannelTransfer:
         self.staging = staging
         self.targets = targets
         self.arrived = 0
-        self.tempo: Pacer | None = None
-        self.early_ns = 0
+        self.pacer: Pacer | None = None
+        self.pace_wait_ns = 0
         self._window = window
         self._next = 0
         self._outstanding = 0
 
     def totals(self) -> dict[SendEndpoint, int]:
-        """How many messages go to each outlet."""
+        """How many messages go to each receiver, by sending endpoint."""
         totals: dict[SendEndpoint, int] = {}
-        for outlet, _ in self.sends:
-            totals[outlet] = totals.get(outlet, 0) + 1
+        for sender, _ in self.sends:
+            totals[sender] = totals.get(sender, 0) + 1
         return totals
 
     @property
@@ -42,45 +142,116 @@ class ChannelTransfer:
         """Whether everything has been written and acknowledged."""
         return self._next == len(self.sends) and not self._outstanding
 
-    def arrive(self, inlet: ReceiveEndpoint, count: int) -> None:  # noqa: ARG002  (the messages of all count alike)
-        """So many messages have come on an inlet, and are used."""
+    def arrive(self, receiver: ReceiveEndpoint, count: int) -> None:  # noqa: ARG002  (messages of all receivers count)
+        """Count messages that have arrived and been used."""
         self.arrived += count
 
-    def acknowledged(self, took_ns: int | None) -> None:
+    def acknowledged(self, latency_ns: int | None) -> None:
         """One message fewer is in flight; see `SendEndpoint.acknowledged`."""
         self._outstanding -= 1
-        if self.tempo and took_ns is not None:
-            self.tempo.acknowledged(took_ns)
+        if self.pacer and latency_ns is not None:
+            self.pacer.acknowledged(latency_ns)
 
     def pump(self, seq: int, now_ns: int) -> list[SendEndpoint]:
-        """Write all that may be written; returns the outlets written to."""
+        """Write every message that may be written; returns the endpoints written to."""
         touched = []
-        self.early_ns = 0
+        self.pace_wait_ns = 0
         while self.head_waits_for() == "":
-            outlet, message = self.sends[self._next]
-            if self.tempo:
-                self.early_ns = self.tempo.wait_ns(now_ns)
-                if self.early_ns:
+            sender, message = self.sends[self._next]
+            if self.pacer:
+                self.pace_wait_ns = self.pacer.wait_ns(now_ns)
+                if self.pace_wait_ns:
                     break
-                self.tempo.took(message.length, now_ns)
-            outlet.write(message, seq, now_ns)
+                self.pacer.sent(message.length, now_ns)
+            sender.write(message, seq, now_ns)
             self._next += 1
             self._outstanding += 1
-            touched.append(outlet)
+            touched.append(sender)
         return touched
 
     @property
     def head(self) -> SendEndpoint | None:
-        """The outlet whose turn it is."""
+        """The endpoint of the next message, None when all are written."""
         return self.sends[self._next][0] if self._next < len(self.sends) else None
 
     def head_waits_for(self) -> str:
-        """What holds back the next message: data, credit, transfer (enough is on its way); idle: there is none."""
+        """What the next message waits for: "data", "credit", "transfer" (the window is full), "" (nothing).
+
+        "idle" when there is no next message.
+        """
         if self._next == len(self.sends):
             return "idle"
-        outlet, message = self.sends[self._next]
+        sender, message = self.sends[self._next]
         if message.needs > self.arrived:
             return "data"
-        if not outlet.has_credit:
+        if not sender.has_credit:
             return "credit"
-        return "transfer" if self._outstanding >= self._window or self.early_ns else ""
+        return "transfer" if self._outstanding >= self._window or self.pace_wait_ns else ""
+
+
+def ring_transfer(
+    plan: schedule.RingPlan,
+    array: Array,
+    part: ChunkedShare,
+    *,
+    buffer: NicBuffer,
+    ends: tuple[SendEndpoint | None, ReceiveEndpoint | None],
+    reducing: Reducing | None,
+    staging_bytes: int,
+    window: int,
+) -> ChannelTransfer:
+    """A ring schedule over one channel's share of a flat array."""
+    itemsize = array.itemsize
+    sender, receiver = ends
+    sends: list[tuple[SendEndpoint, Message]] = []
+    for send in plan.sends:
+        assert sender is not None
+        start, stop = part.span(send.segment, send.chunk)
+        offset = start * itemsize
+        length = (stop - start) * itemsize
+        message = Message(buffer.address + offset, buffer.lkey, length, offset, send.staged, send.needs)
+        sends.append((sender, message))
+    arrivals = []
+    for receive in plan.receives:
+        start, stop = part.span(receive.segment, receive.chunk)
+        apply = (reducing.last if receive.final else reducing.step) if reducing and receive.reduce else None
+        arrivals.append(Arrival(array[start:stop], apply))
+    staging = cut_staging(staging_bytes, part.longest() * itemsize)
+    incoming, targets = ({receiver: arrivals}, {receiver: (buffer.address, buffer.rkey)}) if receiver else ({}, {})
+    return ChannelTransfer(sends, incoming, staging, targets, window)
+
+
+def shift_transfer(
+    rank: int,
+    source: Array,
+    target: Array,
+    part: ChunkedShare,
+    *,
+    buffers: tuple[NicBuffer, NicBuffer],
+    ends: tuple[dict[int, SendEndpoint], dict[int, ReceiveEndpoint]],
+    window: int,
+) -> ChannelTransfer:
+    """All-to-all over one channel's share: segment r of `source` goes to rank r, segment r of `target` comes from it.
+
+    No rank sends more than a few messages ahead of what it has received. Otherwise it would disturb a receiver in the
+    step of another sender.
+    """
+    itemsize = source.itemsize
+    senders, receivers = ends
+    source_buffer, target_buffer = buffers
+    sends: list[tuple[SendEndpoint, Message]] = []
+    arrivals: dict[ReceiveEndpoint, list[Arrival]] = {}
+    targets: dict[ReceiveEndpoint, tuple[int, int]] = {}
+    for to, back in schedule.shift(rank, len(part.segments)):
+        own = part.segments[rank][0]
+        for chunk in range(part.chunks):
+            start, stop = part.span(to, chunk)
+            # The receiver's array has this rank's segment where any array has it.
+            offset = (part.span(rank, chunk)[0] - own) * itemsize
+            address, length = source_buffer.address + start * itemsize, (stop - start) * itemsize
+            needs = max(0, len(sends) - _MAX_LEAD)
+            sends.append((senders[to], Message(address, source_buffer.lkey, length, offset, False, needs)))
+        receiver = receivers[back]
+        arrivals[receiver] = [Arrival(target[slice(*part.span(back, chunk))], None) for chunk in range(part.chunks)]
+        targets[receiver] = (target_buffer.address + part.segments[back][0] * itemsize, target_buffer.rkey)
+    return ChannelTransfer(sends, arrivals, Staging(1, 64), targets, window)

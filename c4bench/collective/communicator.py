@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Protocol, Self
 
 import msgspec
 import numpy as np
 
 from c4bench.collective import arrays, schedule
+from c4bench.collective.arrays import Reducing
 from c4bench.collective.errors import CollectiveError
 from c4bench.collective.group import Group
 from c4bench.collective.handshake import Signature
@@ -19,18 +20,28 @@ from c4bench.collective.resilience_counters import ResilienceCounters
 from c4bench.errors import UsageError
 from c4bench.model.telemetry import Member
 
-if TYPE_CHECKING:
-    from c4bench.collective.degraded import DegradedReduce
+
+class _AllReduce(Protocol):
+    """All-reduces that avoid degraded ranks, see `collective.degraded`; `split` and `reordered` count them."""
+
+    split: int
+    reordered: int
+
+    def all_reduce(self, signature: Signature, array: Array, reducing: Reducing) -> bool:
+        """Reduce a flat array; False, and nothing done, if the plain ring is to do it."""
+
+    def close(self) -> None:
+        """Release connections."""
 
 
 class Communicator:
     """Ranks `members`, of which `process` is `rank`.
 
-    Arrays are numpy, C-contiguous and of any shape; counts need not divide by anything unless a method says so. The
-    ring is connected here, all pairs at the first `all_to_all`, two ranks at the first message between them. Every
-    method blocks until this rank's part is done. It raises UsageError for arguments that cannot work, before anything
-    moves, and CollectiveError for everything that goes wrong later, here or on another rank: a rank that fails, or
-    leaves a `with` block by an error, tells all others. Use a communicator from one thread at a time.
+    Arrays are numpy, C-contiguous and of any shape. Lengths are arbitrary unless a method says otherwise. The
+    constructor connects the ring; the first `all_to_all` connects all pairs; the first message between two ranks
+    connects those. Every method blocks until this rank's part is done. It raises UsageError for invalid arguments,
+    before anything is sent, and CollectiveError for every later failure on any rank: a rank that fails, or leaves a
+    `with` block by an error, notifies all others. Use a communicator from one thread at a time.
     """
 
     def __init__(
@@ -55,9 +66,7 @@ class Communicator:
         whole = arrays.flat(array)
         reducing = arrays.reducing(whole, op, self.size)
         signature = _signature("all_reduce", whole, reduction=op)
-        way = self._degraded.plan(whole) if self._degraded else None
-        if self._degraded and way:
-            self._degraded.run(way, signature, whole, reducing)
+        if self._degraded and self._degraded.all_reduce(signature, whole, reducing):
             return
         self._group.ring(signature, whole, schedule.split(whole.size, self.size), schedule.all_reduce, reducing)
 
@@ -72,7 +81,7 @@ class Communicator:
         np.copyto(target, scratch[self.rank * target.size : (self.rank + 1) * target.size])
 
     def all_gather(self, output: Array, input: Array) -> None:  # noqa: A002  (torch's name)
-        """Put every rank's `input` into `output`, by rank; `output` holds size x `input` items."""
+        """Gather every rank's `input` in `output`, ordered by rank; `output` holds size x `input` items."""
         target, source = arrays.whole_and_part(output, input, self.size)
         np.copyto(target[self.rank * source.size : (self.rank + 1) * source.size], source)
         segments = schedule.split(target.size, self.size)
@@ -86,7 +95,7 @@ class Communicator:
         self._group.ring(_signature("broadcast", whole, root=src), whole, [(0, whole.size)], plan)
 
     def reduce(self, array: Array, dst: int = 0, op: str = "sum") -> None:
-        """Reduce `array` over all ranks into rank `dst`'s; the others' arrays stay as they are."""
+        """Reduce `array` over all ranks into that of rank `dst`; other ranks' arrays do not change."""
         self._check_rank("reduce to", dst)
         whole = arrays.flat(array)
         reducing = arrays.reducing(whole, op, self.size)
@@ -96,7 +105,7 @@ class Communicator:
         self._group.ring(signature, own, [(0, whole.size)], partial(schedule.reduce, root=dst), reducing)
 
     def all_to_all(self, output: Array, input: Array) -> None:  # noqa: A002  (torch's name)
-        """Send part r of `input` to rank r and receive rank r's in part r of `output`; all parts are equal."""
+        """Send part r of `input` to rank r and receive part r of `output` from it; all parts have equal length."""
         source, target = arrays.equal_parts(input, output, self.size)
         own = slice(*schedule.split(source.size, self.size)[self.rank])
         np.copyto(target[own], source[own])
@@ -107,7 +116,7 @@ class Communicator:
         self._transfer(array, self.rank, dst)
 
     def recv(self, array: Array, src: int) -> None:
-        """Receive what rank `src` sends; its array must have the same type and as many items."""
+        """Receive an array from rank `src`, which sends one of the same type and length."""
         self._transfer(array, src, self.rank)
 
     def barrier(self) -> None:
@@ -115,64 +124,63 @@ class Communicator:
         self._group.barrier()
 
     def split(self, color: int | None, key: int = 0) -> "Communicator | None":
-        """A new communicator of the ranks that give the same `color`, ordered by `key`, then by rank here.
+        """A new communicator of the ranks with the same `color`, ordered by `key`, then by rank (as MPI_Comm_split).
 
-        Every rank calls it; one that gives None takes no part, and gets None. The new one is closed apart from this.
+        Every rank must call it; a rank with color None gets None. Close the new communicator separately.
         """
         name = f"split{self._splits}"
         self._splits += 1
         with self._group.guard.during(name):
-            said = self._group.site.exchange(name, msgspec.msgpack.encode((color, key)))
-        wishes = [msgspec.msgpack.decode(raw, type=tuple[int | None, int]) for raw in said]
+            answers = self._group.site.exchange(name, msgspec.msgpack.encode((color, key)))
+        choices = [msgspec.msgpack.decode(raw, type=tuple[int | None, int]) for raw in answers]
         if color is None:
             return None
-        own = sorted((wish[1], rank) for rank, wish in enumerate(wishes) if wish[0] == color)
+        own = sorted((wish[1], rank) for rank, wish in enumerate(choices) if wish[0] == color)
         ranks = [rank for _, rank in own]
         return type(self)(
             f"{self.name}/{name}.{color}", ranks.index(self.rank), self._of(ranks), self._process, self.options
         )
 
     def shrink(self, lost: Sequence[int]) -> "Communicator":
-        """A new communicator of all ranks but the `lost` ones, ordered as here; also after an error of this one.
+        """A new communicator without the `lost` ranks, in the same order (as MPIX_Comm_shrink).
 
-        Every other rank calls it with the same ranks: those that CollectiveError `HOST_LOST` names in `peer`. Raises
-        UsageError on a rank that is itself lost, or for ranks that do not exist. The new one is closed apart from this.
+        It works after an error of this communicator. All remaining ranks must call it with the same `lost` ranks, those
+        that CollectiveError `HOST_LOST` names in `peer`. Raises UsageError on a lost rank, or for ranks that do not
+        exist. Close the new communicator separately.
         """
         for rank in lost:
             self._check_rank("a communicator without", rank)
         if self.rank in lost:
-            raise UsageError(
-                f"rank {self.rank} is one of the lost ranks {list(lost)} itself; the others go on without it"
-            )
+            raise UsageError(f"rank {self.rank} is one of the lost ranks {list(lost)}; only other ranks may shrink")
         left = [rank for rank in range(self.size) if rank not in lost]
         name = f"{self.name}/without{'.'.join(map(str, sorted(set(lost))))}"
         return Communicator(name, left.index(self.rank), self._of(left), self._process, self.options)
 
     def move(self, peer: int, channel: int, source_port: int, qp: int = 0) -> None:
-        """Have a QP to `peer` take another path from the next operation on; source port 0 leaves it to ECMP.
+        """Move a QP to `peer` to another path from the next operation on; source port 0 leaves the path to ECMP.
 
-        Between operations nothing of this rank's is in flight, so the connection stays up. LookupError where there is
-        none.
+        Call it between operations: nothing is in flight then, and the connection stays up. Raises LookupError for a
+        connection that does not exist.
         """
-        self._group.outlet(peer, channel).move(qp, source_port)
+        self._group.sender(peer, channel).move(qp, source_port)
 
     def weigh(self, peer: int, channel: int, weights: Sequence[float]) -> None:
-        """Share what goes to `peer` among the connection's QPs in these proportions from now on; 0 spares one.
+        """Share the load to `peer` among the connection's QPs by these weights from now on; 0 leaves a QP unused.
 
-        LookupError where there is no such connection, ValueError where the weights do not fit it.
+        Raises LookupError for a connection that does not exist, ValueError for weights that do not fit it.
         """
-        self._group.outlet(peer, channel).weigh(weights)
+        self._group.sender(peer, channel).weigh(weights)
 
     @property
     def resilience(self) -> ResilienceCounters | None:
-        """What resilience has done so far in this communicator's own connections; None where it is off."""
-        found = self._group.resilience
-        if not (found and self._degraded):
-            return found
-        return msgspec.structs.replace(found, split=self._degraded.split, reordered=self._degraded.reordered)
+        """Counters of this communicator's own connections; None when resilience is off."""
+        counters = self._group.resilience
+        if not (counters and self._degraded):
+            return counters
+        return msgspec.structs.replace(counters, split=self._degraded.split, reordered=self._degraded.reordered)
 
     def abandon(self, error: BaseException) -> None:
-        """Tell the others that this rank cannot go on, unless it heard so from one of them."""
+        """Notify the other ranks that this one cannot continue, unless one of them failed first."""
         for group in (self._group, *self._links.values()):
             group.guard.abandon(error)
 
@@ -195,7 +203,7 @@ class Communicator:
         self.close()
 
     def _transfer(self, array: Array, src: int, dst: int) -> None:
-        """A broadcast in a group of two: what one sends, the other receives."""
+        """A broadcast in a group of two ranks."""
         peer = dst if src == self.rank else src
         self._check_rank("a message with", peer)
         if peer == self.rank:
@@ -204,12 +212,12 @@ class Communicator:
         try:
             self._link(src, dst).ring(_signature("send", whole), whole, [(0, whole.size)], schedule.broadcast)
         except CollectiveError as error:
-            doing = "send" if self.rank == src else "recv"
-            raise error.seen_by(self.name, self.rank, doing, peer) from error
+            action = "send" if self.rank == src else "recv"
+            raise error.seen_by(self.name, self.rank, action, peer) from error
 
     def _link(self, src: int, dst: int) -> Group:
         if (src, dst) not in self._links:
-            # The other rank may come as late as to any operation.
+            # The other rank may join as late as any operation allows.
             options = msgspec.structs.replace(self.options, connect_s=self.options.timeout_s)
             self._links[src, dst] = Group(
                 f"{self.name}/{src}>{dst}",
@@ -222,26 +230,26 @@ class Communicator:
         return self._links[src, dst]
 
     def _of(self, ranks: Sequence[int]) -> tuple[Member, ...]:
-        return tuple(msgspec.structs.replace(self._members[rank], rank=place) for place, rank in enumerate(ranks))
+        return tuple(msgspec.structs.replace(self._members[rank], rank=new_rank) for new_rank, rank in enumerate(ranks))
 
-    def _check_rank(self, doing: str, rank: int) -> None:
+    def _check_rank(self, action: str, rank: int) -> None:
         if not 0 <= rank < self.size:
-            raise UsageError(f"{doing} rank {rank} in a communicator of {self.size}; ranks start at 0")
+            raise UsageError(f"{action} rank {rank} in a communicator of {self.size}; ranks start at 0")
 
     def _copy(self, array: Array) -> Array:
-        """The array's content in memory kept for such copies."""
-        held = self._scratch.get(array.dtype)
-        if held is None or held.size < array.size:
-            held = self._scratch[array.dtype] = np.empty(array.size, array.dtype)
-        np.copyto(held[: array.size], array)
-        return held[: array.size]
+        """A copy of the array, in memory that the next copy reuses."""
+        scratch = self._scratch.get(array.dtype)
+        if scratch is None or scratch.size < array.size:
+            scratch = self._scratch[array.dtype] = np.empty(array.size, array.dtype)
+        np.copyto(scratch[: array.size], array)
+        return scratch[: array.size]
 
 
 def _signature(kind: str, array: Array, *, reduction: str = "", root: int = 0) -> Signature:
     return Signature(kind, str(array.dtype), reduction, root, array.nbytes)
 
 
-def _degraded(group: Group, members: Sequence[Member], process: RankProcess) -> "DegradedReduce":
+def _degraded(group: Group, members: Sequence[Member], process: RankProcess) -> _AllReduce:
     from c4bench.collective.degraded import DegradedReduce  # noqa: PLC0415  (few ranks need it: ADR 0005)
 
     return DegradedReduce(group, members, process)

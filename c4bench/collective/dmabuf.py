@@ -1,4 +1,4 @@
-"""Memory of another device, such as a GPU, that its driver exports as DMA-BUF."""
+"""Memory of another device, such as a GPU, whose driver exports it as DMA-BUF."""
 
 import mmap
 import os
@@ -17,7 +17,7 @@ class _ExportedBlock:
         self.bytes: npt.NDArray[np.uint8] = np.frombuffer(mmap.mmap(fd, size_bytes), np.uint8)
 
     def register(self, port: Port) -> Registered:
-        # The NIC counts addresses in such memory from the offset that was registered, here 0.
+        # A NIC addresses DMA-BUF memory from the registered offset on, here 0.
         return Registered(port.register_dmabuf(self._fd, 0, self.bytes.size), -self.bytes.ctypes.data)
 
     def __del__(self) -> None:
@@ -25,10 +25,10 @@ class _ExportedBlock:
 
 
 class ExportedMemory:
-    """Buffers from `export(size_bytes)`, which returns a DMA-BUF descriptor that is then ours.
+    """Buffers from `export(size_bytes)`, which returns a DMA-BUF descriptor; the buffer closes it.
 
-    The processor reduces through the exporter's mapping of the memory, so that the exporter must support `mmap`. A NIC
-    that cannot register such memory says so when the buffer is allocated.
+    The CPU reduces through a mapping of the memory, so the exporter must support `mmap`. Allocation fails if a NIC
+    cannot register the memory.
     """
 
     def __init__(self, export: Callable[[int], int]) -> None:

@@ -1,9 +1,9 @@
-"""The two ends of a directed connection between ranks: the outlet writes, the inlet grants and receives.
+"""The two endpoints of a directed connection between ranks, with credit-based flow control.
 
-The receiver drives: the outlet may write a message only when it has the data *and* a grant for it. A grant is a limit
-on the message's index within the operation, as a TCP window is, and says where the bytes may go. Receives are posted
-for every message that can be granted, so the transport's receiver-not-ready path is never taken. Messages spread over
-several QPs may overtake each other; they are used in order.
+The sending endpoint writes a message only when it has the data *and* a grant for it. A grant is a limit on the
+message's index within the operation, as a TCP window is, and says where the bytes go. Receives are posted for every
+message that can be granted, so receiver-not-ready NAKs never occur. Messages on several QPs may overtake each other;
+they are used in order.
 """
 
 from abc import ABC, abstractmethod
@@ -20,13 +20,13 @@ from c4bench.collective.memory import Array
 
 MAX_SLOTS = 64
 DIRECT_WINDOW = 64
-INLET_RECEIVES = MAX_SLOTS + DIRECT_WINDOW
+RECEIVE_DEPTH = MAX_SLOTS + DIRECT_WINDOW
 
 
 class Message(NamedTuple):
-    """What an outlet is to write: local address and key, length, and the place in the receiver's array.
+    """A message to write: local address and key, length and offset in the receiver's array, in bytes.
 
-    It may go once `needs` messages of its lane have arrived.
+    It may be sent once `needs` messages of its transfer have arrived.
     """
 
     address: int
@@ -38,27 +38,27 @@ class Message(NamedTuple):
 
 
 class Arrival(NamedTuple):
-    """What an inlet is to receive. `apply(into, staged)` reduces; None means that the bytes are already in place."""
+    """A message to receive. `apply(into, staged)` reduces it; None if the bytes are written straight to `into`."""
 
     into: Array
     apply: Reduction | None
 
 
 class Staging(NamedTuple):
-    """How an operation cuts the staging memory: both ends derive it from the operation's size."""
+    """How an operation divides the staging memory; both endpoints derive it from the operation's size."""
 
     slots: int
     slot_bytes: int
 
 
 def cut_staging(staging_bytes: int, message_bytes: int) -> Staging:
-    """As many slots of the longest message as fit, on 64-byte boundaries."""
+    """As many slots as fit, each as long as the longest message, on 64-byte boundaries."""
     slot_bytes = max(64, -(-message_bytes // 64) * 64)
     return Staging(min(MAX_SLOTS, staging_bytes // slot_bytes), slot_bytes)
 
 
 class SendEndpoint(ABC):
-    """The sending end towards `peer` on one channel."""
+    """The sending endpoint to `peer` on one channel."""
 
     def __init__(self, peer: int) -> None:
         self.peer = peer
@@ -69,7 +69,7 @@ class SendEndpoint(ABC):
         self._total = 0
 
     def begin(self, seq: int, total: int, staging: Staging) -> list[Grant]:
-        """Start operation `seq` with `total` messages; returns the grants that came before it."""
+        """Start operation `seq` with `total` messages; returns the grants that arrived before it started."""
         early = [grant for grant in self._early if grant.seq == seq]
         self._early = [grant for grant in self._early if grant.seq != seq]
         self._staging = staging
@@ -79,11 +79,11 @@ class SendEndpoint(ABC):
         return early
 
     def keep(self, grant: Grant) -> None:
-        """Keep a grant for an operation this rank has not entered yet."""
+        """Keep a grant for an operation that this rank has not started yet."""
         self._early.append(grant)
 
     def accept(self, grant: Grant) -> None:
-        """Take a grant for the running operation."""
+        """Apply a grant for the running operation."""
         self._grant = grant
 
     @property
@@ -97,7 +97,7 @@ class SendEndpoint(ABC):
         return self._grant is not None and self._posted < self._grant.limit
 
     def write(self, message: Message, seq: int, now_ns: int) -> None:
-        """Write the next message; the caller has checked `has_credit`."""
+        """Write the next message. The caller must have checked `has_credit`."""
         self._send(message, self._posted, seq, now_ns)
         self._posted += 1
 
@@ -112,29 +112,29 @@ class SendEndpoint(ABC):
 
     @abstractmethod
     def weigh(self, weights: Sequence[float]) -> None:
-        """Share the load from now on as `weights` say, one for each QP; 0 spares one. ValueError when all are 0."""
+        """Share the load by `weights`, one for each QP; 0 leaves a QP unused. Raises ValueError when all are 0."""
 
     @abstractmethod
     def move(self, qp_index: int, source_port: int) -> None:
-        """Have one QP take another path; nothing may be outstanding."""
+        """Move one QP to another path. Nothing may be outstanding."""
 
     @abstractmethod
     def acknowledged(self, qp: int, now_ns: int) -> int | None:
-        """The oldest message on a QP has reached the peer's memory; returns the ns it took, if posted once."""
+        """The oldest message on a QP is acknowledged; returns its latency in ns, None if it may have been resent."""
 
     @abstractmethod
-    def settle(self, waiting_for: str, now_ns: int) -> None:
-        """Record the state after a wake-up: `waiting_for` holds back the next message where nothing is in flight."""
+    def record_state(self, waiting_for: str, now_ns: int) -> None:
+        """Record the state after a wake-up; if nothing is in flight it is `waiting_for` (see ChannelTransfer)."""
 
 
 def check_weights(weights: Sequence[float], count: int) -> None:
-    """ValueError unless these are weights for `count` QPs."""
+    """Raises ValueError unless these are weights for `count` QPs."""
     if len(weights) != count or min(weights) < 0 or not any(weights):
         raise ValueError(f"{list(weights)} are not {count} weights of 0 or more, one of them positive")
 
 
 class ReceiveEndpoint(ABC):
-    """The receiving end from `peer` on one channel. `staging` is the memory that messages to be reduced come to."""
+    """The receiving endpoint from `peer` on one channel. Messages to be reduced are written to `staging`."""
 
     def __init__(self, peer: int, staging: NDArray[np.uint8] | None) -> None:
         self.peer = peer
@@ -142,16 +142,16 @@ class ReceiveEndpoint(ABC):
         self._granted = 0
         self._consumed = 0
         self._total = 0
-        # Taken from the front, so that a finished operation leaves no reference to the user's array.
+        # Removed once used, so that a finished operation keeps no reference to the user's array.
         self._arrivals: deque[Arrival] = deque()
-        # Indices that have overtaken an earlier message, which came on another QP.
+        # Indices of messages that have overtaken an earlier one on another QP.
         self._ahead: set[int] = set()
         self._staged = 0
         self._staging = Staging(1, 0)
         self._template = Grant(0, 0, 0, 0, Signature("barrier", "", "", 0, 0))
 
     def begin(self, template: Grant, arrivals: list[Arrival], staging: Staging) -> None:
-        """Start an operation with these arrivals and grant its first messages as `template` says."""
+        """Start an operation with these arrivals and grant its first messages, like `template`."""
         self._template = template
         self._arrivals = deque(arrivals)
         self._total = len(arrivals)
@@ -168,18 +168,18 @@ class ReceiveEndpoint(ABC):
 
     @abstractmethod
     def arrived(self, qp: int, immediate: int, now_ns: int) -> int | None:
-        """A message has come on a QP: how many can be used now, in order; None when this one was never granted."""
+        """A message arrived on a QP: how many can be used now, in order; None if this one was not granted."""
 
     @abstractmethod
     def publish(self) -> None:
-        """Store what has been counted."""
+        """Publish the counters to the telemetry file."""
 
     @abstractmethod
     def _send_grant(self, grant: Grant) -> None:
-        """Have the peer know."""
+        """Send a grant to the peer."""
 
-    def _take(self, index: int) -> int:
-        """Message `index` is in memory: use it, and what has waited for it, in order; returns how many."""
+    def _consume(self, index: int) -> int:
+        """Use message `index` and those that have waited for it, in order; returns how many."""
         self._ahead.add(index)
         used = 0
         while self._consumed in self._ahead:
@@ -199,8 +199,8 @@ class ReceiveEndpoint(ABC):
     def _slot(self, index: int, like: Array) -> Array:
         assert self._memory is not None
         start = index % self._staging.slots * self._staging.slot_bytes
-        found: Array = self._memory[start : start + like.nbytes].view(like.dtype)
-        return found
+        slot: Array = self._memory[start : start + like.nbytes].view(like.dtype)
+        return slot
 
     def _allowed(self) -> int:
         if self._consumed + self._staging.slots < self._staged:
@@ -208,7 +208,7 @@ class ReceiveEndpoint(ABC):
         return min(self._total, max(self._staged, self._consumed + DIRECT_WINDOW))
 
     def _grant(self) -> None:
-        """Grant what has become free, in batches of half the slots: fewer messages, and the sender never runs dry."""
+        """Grant free slots in batches of half of them: few messages, and the sender does not run out of credit."""
         allowed = self._allowed()
         batch = max(1, self._staging.slots // 2) if self._consumed < self._staged else DIRECT_WINDOW // 2
         if allowed <= self._granted or (allowed - self._granted < batch and allowed < self._total):

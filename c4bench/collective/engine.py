@@ -1,4 +1,4 @@
-"""Waits for completions and hands them to the running operation."""
+"""Wait for completions and pass them to the running operation."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -17,67 +17,69 @@ _FATAL = "DEVICE_FATAL"
 
 
 class Engine:
-    """Waits on a communicator's ports and its alarm, as `completions` says: `events` blocks, `polling` spins.
+    """Waits on a communicator's ports and failure signal. `completions`: "events" blocks, "polling" spins.
 
-    The clock is read once a wake-up, because that may cost more than the rest of the work.
+    The clock is read once a wake-up, because reading it may cost more than the rest of the work.
     """
 
     def __init__(
         self,
         ports: Sequence[Port],
-        alarm: FailureSignal,
+        failure_signal: FailureSignal,
         completions: str,
         clock_ns: Callable[[], int],
         timeout_s: float,
     ) -> None:
         self.port_events: list[PortEvent] = []
-        self._alarm = alarm
+        self._failure_signal = failure_signal
         self._deadline = Timer()
-        self._tempo = Timer()
+        self._pace_timer = Timer()
         self._waiter = waiter(completions, ports)
-        self._waiter.watch(alarm.fd)
+        self._waiter.watch(failure_signal.fd)
         self._waiter.watch(self._deadline.fd)
-        self._waiter.watch(self._tempo.fd)
+        self._waiter.watch(self._pace_timer.fd)
         self._clock_ns = clock_ns
         self._timeout_s = timeout_s
-        self._ends: dict[tuple[int, int], MultiQpSendEndpoint | MultiQpReceiveEndpoint] = {}
-        self._outlets: dict[SendEndpoint, int] = {}
+        self._endpoints: dict[tuple[int, int], MultiQpSendEndpoint | MultiQpReceiveEndpoint] = {}
+        self._senders: dict[SendEndpoint, int] = {}
 
     def close(self) -> None:
-        """Release its timers."""
+        """Close its timers."""
         self._deadline.close()
-        self._tempo.close()
+        self._pace_timer.close()
 
-    def attach(self, channel: int, end: SendEndpoint | ReceiveEndpoint) -> None:
-        """Deliver an end's completions."""
-        assert isinstance(end, MultiQpSendEndpoint | MultiQpReceiveEndpoint)
-        for connection in end.connections:
-            self._ends[channel, connection.qp_num] = end
-        if isinstance(end, SendEndpoint):
-            self._outlets[end] = channel
+    def attach(self, channel: int, endpoint: SendEndpoint | ReceiveEndpoint) -> None:
+        """Deliver completions to an endpoint."""
+        assert isinstance(endpoint, MultiQpSendEndpoint | MultiQpReceiveEndpoint)
+        for connection in endpoint.connections:
+            self._endpoints[channel, connection.qp_num] = endpoint
+        if isinstance(endpoint, SendEndpoint):
+            self._senders[endpoint] = channel
 
     @property
     def resilience(self) -> ResilienceCounters | None:
-        """None: an operation ends with the first connection that fails."""
+        """None: without resilience the first failed connection ends the operation."""
         return None
 
     @property
     def lost(self) -> frozenset[int]:
-        """The channels of this rank whose NICs carry nothing any more."""
+        """The channels whose NICs this rank has lost: none, since a lost NIC ends the operation."""
         return frozenset()
 
-    def outlet(self, peer: int, channel: int) -> SendEndpoint | None:
-        """The sending end towards `peer` on a channel."""
-        return next((end for end, at in self._outlets.items() if at == channel and end.peer == peer), None)
+    def sender(self, peer: int, channel: int) -> SendEndpoint | None:
+        """The sending endpoint to `peer` on a channel, if there is one."""
+        return next(
+            (endpoint for endpoint, at in self._senders.items() if at == channel and endpoint.peer == peer), None
+        )
 
     def run(self, operation: Operation, now_ns: int) -> None:
-        """Drive an operation, entered now, to its end.
+        """Run an operation to its end.
 
-        Raises CollectiveError on a transport error, a mismatch, a failure of another rank, or the deadline.
+        Raises CollectiveError on a transport error, a mismatch between ranks, a failure of another rank, or a timeout.
         """
         self._deadline.set(self._timeout_s)
-        operation.begin(self._outlets, now_ns)
-        self._keep_tempo(operation, gone_off=False)
+        operation.begin(self._senders, now_ns)
+        self._set_pace_timer(operation, expired=False)
         while not operation.done:
             now_ns = self._step(operation)
         operation.finish(now_ns)
@@ -86,62 +88,62 @@ class Engine:
         ready = self._waiter.wait(math.inf)
         now_ns = self._clock_ns()
         self.port_events += ready.events
-        failed = [found for found in ready.completions if found[1].status]
+        failed = [failed_completion for failed_completion in ready.completions if failed_completion[1].status]
         for channel, completion in ready.completions:
             if not completion.status:
                 self._deliver(operation, channel, completion, now_ns)
         if not failed:
             operation.advance(now_ns)
-            self._keep_tempo(operation, gone_off=self._tempo.fd in ready.readable)
+            self._set_pace_timer(operation, expired=self._pace_timer.fd in ready.readable)
             if operation.done:
                 return now_ns
         if ready.events or ready.readable:
-            # What others say comes first: their end is why work of ours fails.
-            self._heed(operation, ready.readable)
+            # Check other ranks first: their failure is usually why work fails here.
+            self._check_failures(operation, ready.readable)
         if failed:
             self._fail(operation, *failed[0])
         if self._deadline.fd in ready.readable:
             raise operation.timed_out(self._timeout_s)
         return now_ns
 
-    def _keep_tempo(self, operation: Operation, *, gone_off: bool) -> None:
-        """Wake up when the next message that was held back may go."""
-        if operation.early_ns or gone_off:
-            self._tempo.set(operation.early_ns / 1e9 or self._timeout_s)
+    def _set_pace_timer(self, operation: Operation, *, expired: bool) -> None:
+        """Wake up when the pacer allows the next message."""
+        if operation.pace_wait_ns or expired:
+            self._pace_timer.set(operation.pace_wait_ns / 1e9 or self._timeout_s)
 
     def _deliver(self, operation: Operation, channel: int, completion: Completion, now_ns: int) -> None:
-        end = self._ends[channel, completion.qp]
-        if isinstance(end, MultiQpSendEndpoint):
+        endpoint = self._endpoints[channel, completion.qp]
+        if isinstance(endpoint, MultiQpSendEndpoint):
             if completion.received:
-                operation.granted(end, end.read_grant(completion.immediate))
+                operation.granted(endpoint, endpoint.read_grant(completion.immediate))
             else:
-                operation.acknowledged(end, completion.qp, now_ns)
+                operation.acknowledged(endpoint, completion.qp, now_ns)
         elif completion.received:
-            operation.arrived(end, completion.qp, completion.immediate, now_ns)
+            operation.arrived(endpoint, completion.qp, completion.immediate, now_ns)
 
-    def _heed(self, operation: Operation, readable: list[int]) -> None:
-        """Stop where a device of ours is lost or another rank has failed."""
+    def _check_failures(self, operation: Operation, readable: list[int]) -> None:
+        """Raise CollectiveError if a device of this rank is lost or another rank has failed."""
         lost = [event.device for event in self.port_events if event.kind == _FATAL]
         if lost:
             raise operation.error(f"{lost[0]} is lost; the device reports a fatal error", status=_FATAL)
-        if self._alarm.fd in readable:
-            self._listen(operation)
+        if self._failure_signal.fd in readable:
+            self._check_failure_signal(operation)
 
-    def _listen(self, operation: Operation) -> None:
-        failure = self._alarm.failure()
+    def _check_failure_signal(self, operation: Operation) -> None:
+        failure = self._failure_signal.failure()
         if failure is None:
-            # Without a control plane the data plane goes on; it only cannot hear of the others any more.
-            self._waiter.unwatch(self._alarm.fd)
+            # The data plane works without the control plane; only failure notifications are lost.
+            self._waiter.unwatch(self._failure_signal.fd)
             return
         raise operation.aborted(failure)
 
     def _fail(self, operation: Operation, channel: int, completion: Completion) -> NoReturn:
-        end = self._ends[channel, completion.qp]
-        doing = "writing to" if isinstance(end, SendEndpoint) else "granting to"
+        endpoint = self._endpoints[channel, completion.qp]
+        doing = "writing to" if isinstance(endpoint, SendEndpoint) else "granting to"
         before = ", ".join(f"{event.kind} on {event.device}" for event in self.port_events)
         raise operation.error(
-            f"{doing} rank {end.peer} on QP {completion.qp} failed with {completion.status}"
+            f"{doing} rank {endpoint.peer} on QP {completion.qp} failed with {completion.status}"
             f"{f'; seen before: {before}' if before else ''}",
-            peer=end.peer,
+            peer=endpoint.peer,
             status=completion.status,
         )

@@ -1,18 +1,18 @@
-"""How a collective fails."""
+"""The error of a failed collective."""
 
 from c4bench.errors import C4Error
 
 
 class CollectiveError(C4Error):
-    """A collective cannot go on. The communicator is broken afterwards: close it and make another.
+    """A collective failed. The communicator cannot be used any more: close it and make another.
 
-    `peer` is the rank that was waited for, written to, or that failed first, -1 where there is no single one; `seq` is
-    the operation's number, -1 outside operations. `status` is the completion status of a transport error, or
+    `peer` is the rank that was waited for, written to, or that failed first, -1 if there is no single one. `seq` is the
+    operation's number, -1 outside operations. `status` is the completion status of a transport error, or
 
-    `TIMEOUT`: the operation did not end in time; `ABSENT`: ranks did not come to connect;
+    `TIMEOUT`: the operation did not end in time; `ABSENT`: ranks did not join in time;
     `MISMATCH`: ranks called different operations; `ABORTED`: another rank failed first;
-    `MEMORY`: a buffer cannot be had or registered; `DEVICE_FATAL`: a NIC is lost;
-    `HOST_LOST`: no NIC of rank `peer`'s host can be reached, or of one's own host where that is this rank;
+    `MEMORY`: a buffer cannot be allocated or registered; `DEVICE_FATAL`: a NIC is lost;
+    `HOST_LOST`: no NIC of rank `peer`'s host can be reached (`peer` may be this rank);
     `DEVICE`: a NIC cannot be opened or used; `BROKEN`: an earlier operation failed.
     """
 
@@ -30,7 +30,7 @@ class CollectiveError(C4Error):
         self.status = status
 
     def seen_by(self, comm: str, rank: int, kind: str, peer: int) -> "CollectiveError":
-        """The same failure of a part of communicator `comm`, in that communicator's ranks."""
+        """The same failure as an error of communicator `comm`, of which this one's is a part."""
         return CollectiveError(
             self.message, comm=comm, rank=rank, kind=kind, seq=self.seq, peer=peer, status=self.status
         )

@@ -1,4 +1,4 @@
-"""What a failure in a communicator is to those who take part: an error here, and word to the others."""
+"""Turn a rank's failures into CollectiveError, and notify the other ranks."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -11,35 +11,35 @@ from c4bench.verbs.errors import VerbsError
 
 
 class FailureGuard:
-    """Of one rank of a communicator. `broken`: it is closed or has failed."""
+    """Guards one rank of a communicator. `broken`: the communicator is closed or has failed."""
 
     def __init__(self, comm: str, rank: int, rendezvous: Rendezvous) -> None:
         self._comm, self._rank, self._rendezvous = comm, rank, rendezvous
         self.broken = False
 
     def check(self, kind: str, seq: int) -> None:
-        """Raise CollectiveError where no operation can begin any more."""
+        """Raise CollectiveError if the communicator is broken."""
         if self.broken:
             raise self._error(kind, seq, "this communicator is closed or has failed; make another", "BROKEN")
 
     @contextmanager
     def during(self, kind: str, seq: int = -1) -> Iterator[None]:
-        """Make a CollectiveError of what goes wrong with a device or memory, and tell the others of any error."""
+        """Raise CollectiveError for a device or memory error, and notify the other ranks of any error."""
         try:
             yield
         except (VerbsError, MemoryError) as error:
             status = "DEVICE" if isinstance(error, VerbsError) else "MEMORY"
-            found = self._error(kind, seq, str(error), status)
-            self.abandon(found)
-            raise found from error
+            failure = self._error(kind, seq, str(error), status)
+            self.abandon(failure)
+            raise failure from error
         except BaseException as error:
             self.abandon(error)
             raise
 
     def abandon(self, error: BaseException) -> None:
-        """Tell the others why this rank cannot go on, unless it only heard so itself.
+        """Notify the other ranks why this one cannot continue, unless another rank failed first.
 
-        Whom it could not reach in another communicator is not a rank of this one.
+        The peer of an error from another communicator is not a rank of this one, and is not named.
         """
         status = error.status if isinstance(error, CollectiveError) else ""
         peer = error.peer if isinstance(error, CollectiveError) and error.comm == self._comm else -1

@@ -1,17 +1,18 @@
-"""The members of a communicator, connected, and the operations among them: schedules made lanes, and run."""
+"""Connected members of a communicator, and the operations among them."""
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
+import msgspec
 import numpy as np
 
-from c4bench.collective import schedule, transfer_plan
+from c4bench.collective import channel_transfer, schedule
 from c4bench.collective.arrays import Reducing
 from c4bench.collective.backends import ChannelBackend, TransportBackend
-from c4bench.collective.channel_split import ChannelSplit
-from c4bench.collective.channel_transfer import ChannelTransfer
+from c4bench.collective.channel_transfer import ChannelSplit, ChannelTransfer, NicBuffer
 from c4bench.collective.connections import Connections
 from c4bench.collective.endpoints import SendEndpoint
+from c4bench.collective.errors import CollectiveError
 from c4bench.collective.failure_guard import FailureGuard
 from c4bench.collective.handshake import Signature
 from c4bench.collective.memory import Array, Registrations
@@ -23,8 +24,7 @@ from c4bench.collective.process import RankProcess
 from c4bench.collective.rendezvous import FailureSignal
 from c4bench.collective.resilience_counters import ResilienceCounters
 from c4bench.collective.schedule import RingPlan, Span
-from c4bench.collective.transfer_plan import Place
-from c4bench.collective.two_level_reduce import Held, Sides, fold_transfer
+from c4bench.collective.two_level_reduce import RegisteredArray, Sides, fold_transfer
 from c4bench.collective.wiring import RankEndpointContext
 from c4bench.model.telemetry import Member
 
@@ -33,9 +33,9 @@ _NOTHING = np.empty(0, np.uint8)
 
 
 class Group:
-    """Members connected as a ring; or, not `closed`, as a line from rank 0, over which nothing can be reduced.
+    """Members connected as a ring, or, if not `closed`, as a chain from rank 0, which cannot reduce.
 
-    Raises CollectiveError when it cannot be connected, and tells the others.
+    Raises CollectiveError when it cannot be connected, and notifies the other ranks.
     """
 
     def __init__(
@@ -51,15 +51,15 @@ class Group:
         nics = used_nics(members, process.nics, options)
         self.name, self.rank, self.size, self.options = name, rank, len(members), options
         self.guard = FailureGuard(name, rank, process.rendezvous)
-        self._before = process.before_operation
+        self._before_operation = process.before_operation
         self._seq = 0
         with ExitStack() as undo, self.guard.during("connecting"):
-            alarm = process.rendezvous.alarm(name)
-            undo.callback(alarm.close)
+            failure_signal = process.rendezvous.failure_signal(name)
+            undo.callback(failure_signal.close)
             self.site = open_site(undo, name, rank, members, process, options, nics)
             self._registrations = [Registrations(port) for port in self.site.ports]
             undo.callback(self._deregister)
-            self._fabric = _fabric(self.site, alarm, undo)
+            self._fabric = _fabric(self.site, failure_signal, undo)
             self._engine = self._fabric.engine
             self._connections = Connections(self.site, self._fabric, closed=closed)
             self._undo = undo.pop_all()
@@ -69,13 +69,13 @@ class Group:
             registrations.close()
 
     @property
-    def usual(self) -> ChannelSplit:
-        """All channels, by their rates."""
-        return self._connections.usual
+    def default_split(self) -> ChannelSplit:
+        """The split over all channels, by their rates."""
+        return self._connections.default_split
 
-    def outlet(self, peer: int, channel: int) -> SendEndpoint:
-        """The sending end towards `peer`. LookupError where there is none."""
-        return self._connections.outlet(peer, channel)
+    def sender(self, peer: int, channel: int) -> SendEndpoint:
+        """The sending endpoint to `peer` on a channel. Raises LookupError if there is none."""
+        return self._connections.sender(peer, channel)
 
     def empty(self, shape: int | tuple[int, ...], dtype: str) -> Array:
         """An array in memory of the communicator's provider, registered with all its NICs until it is closed."""
@@ -98,110 +98,116 @@ class Group:
         segments: list[Span],
         plan: Planner,
         reducing: Reducing | None = None,
-        carriage: ChannelSplit | None = None,
+        channel_split: ChannelSplit | None = None,
     ) -> None:
-        """Run a ring schedule over a flat array, cut into `segments`; `carriage` None: by all channels, as usual."""
+        """Run a ring schedule over a flat array cut into `segments`; without a `channel_split` by the default one."""
         self._check(signature.kind)
         if self.size == 1:
             return
-        carriage = carriage or self.usual
+        channel_split = channel_split or self.default_split
         with self.guard.during(signature.kind, self._seq):
-            made = [
-                transfer_plan.ring_transfer(
+            transfers = [
+                channel_transfer.ring_transfer(
                     plan(self.rank, self.size, part.chunks),
                     array,
                     part,
-                    place=self._place(array, channel),
+                    buffer=self._nic_buffer(array, channel),
                     ends=self._connections.ring[channel],
                     reducing=reducing,
                     staging_bytes=self.options.staging_bytes,
-                    window=carriage.window,
+                    window=channel_split.window,
                 )
-                for channel, part in carriage.cuts(segments, array)
+                for channel, part in channel_split.cuts(segments, array)
             ]
-            self._run(signature, "ring", made)
+            self._run(signature, "ring", transfers)
 
     def shift(self, signature: Signature, source: Array, target: Array) -> None:
         """Run the linear shift of all-to-all over flat arrays of equal parts."""
         self._check(signature.kind)
         if self.size == 1:
             return
-        self._meet_all(signature)
+        self._synchronize_before_mesh(signature)
         with self.guard.during(signature.kind, self._seq):
             pairs = self._connections.pairs()
-            made = [
-                transfer_plan.shift_transfer(
+            transfers = [
+                channel_transfer.shift_transfer(
                     self.rank,
                     source,
                     target,
                     part,
-                    places=(self._place(source, channel), self._place(target, channel)),
+                    buffers=(self._nic_buffer(source, channel), self._nic_buffer(target, channel)),
                     ends=pairs[channel],
-                    window=self.usual.window,
+                    window=self.default_split.window,
                 )
-                for channel, part in self.usual.cuts(schedule.split(source.size, self.size), source)
+                for channel, part in self.default_split.cuts(schedule.split(source.size, self.size), source)
             ]
-            self._run(signature, "shift", made)
+            self._run(signature, "shift", transfers)
 
     def fold(
-        self, signature: Signature, array: Array, spare: Array, sides: Sides, reducing: Reducing, carriage: ChannelSplit
+        self,
+        signature: Signature,
+        array: Array,
+        scratch: Array,
+        sides: Sides,
+        reducing: Reducing,
+        channel_split: ChannelSplit,
     ) -> None:
-        """Fold what the odd ranks have into what the others have reduced, and give all the sums (see `folding`)."""
+        """Add the degraded ranks' arrays to the healthy ranks' sums; all ranks get the result (`two_level_reduce`)."""
         self._check(signature.kind)
-        self._meet_all(signature)
-        homes = schedule.split(array.size, len(sides.evens))
+        self._synchronize_before_mesh(signature)
+        segments = schedule.split(array.size, len(sides.healthy))
         with self.guard.during(signature.kind, self._seq):
             pairs = self._connections.pairs()
-            made = [
+            transfers = [
                 fold_transfer(
                     self.rank,
                     sides,
-                    homes,
+                    segments,
                     part,
-                    held=Held(array, self._place(array, channel)),
-                    spare=Held(spare, self._place(spare, channel)),
+                    whole=RegisteredArray(array, self._nic_buffer(array, channel)),
+                    scratch=RegisteredArray(scratch, self._nic_buffer(scratch, channel)),
                     ends=pairs[channel],
                     reducing=reducing,
-                    window=carriage.window,
+                    window=channel_split.window,
                 )
-                for channel, part in carriage.cuts(homes, array)
+                for channel, part in channel_split.cuts(segments, array)
             ]
-            self._run(signature, "fold", made)
+            self._run(signature, "fold", transfers)
 
-    def _meet_all(self, signature: Signature) -> None:
-        """Connecting all pairs takes all ranks: a lap of the ring shows first that they have come for the same."""
+    def _synchronize_before_mesh(self, signature: Signature) -> None:
+        """Before all pairs are connected, check over the ring that all ranks have entered the same operation."""
         if not self._connections.meshed:
             self.ring(signature, _NOTHING, [(0, 0)], schedule.barrier)
 
-    def _place(self, array: Array, channel: int) -> Place:
-        """Where a channel's NIC finds a flat array; registers it unless it is. Raises MemoryError."""
+    def _nic_buffer(self, array: Array, channel: int) -> NicBuffer:
+        """A flat array as a channel's NIC addresses it; registers it if needed. Raises MemoryError."""
         if not array.nbytes:
-            return Place(0, 0, 0)
-        return self._fabric.place(array, channel, self._registrations)
+            return NicBuffer(0, 0, 0)
+        return self._fabric.buffer(array, channel, self._registrations)
 
     def _check(self, kind: str) -> None:
-        self._before()
+        self._before_operation()
         self.guard.check(kind, self._seq)
 
-    def _run(self, signature: Signature, algorithm: str, made: list[ChannelTransfer]) -> None:
+    def _run(self, signature: Signature, algorithm: str, transfers: list[ChannelTransfer]) -> None:
         now_ns = self.options.clock_ns()
         record = self.site.recorder.operation(
             self.site.record, self._seq, signature.kind, algorithm, signature.dtype, signature.size_bytes, now_ns
         )
-        for channel, lane in enumerate(made):
-            lane.tempo = self._tempo(channel)
-        self._engine.run(Operation(self.name, self.rank, signature, made, record), now_ns)
+        for channel, transfer in enumerate(transfers):
+            transfer.pacer = self._pacer(channel)
+        self._engine.run(Operation(self.name, self.rank, signature, transfers, record), now_ns)
         self._seq += 1
 
-    def _tempo(self, channel: int) -> Pacer | None:
-        """Several QPs together could post more than their NIC sends; one is held back by the NIC itself."""
+    def _pacer(self, channel: int) -> Pacer | None:
+        """A pacer for connections of several QPs, which could post more than their NIC sends; one QP needs none."""
         if self.options.qps == 1 or self.options.resilient:
             return None
-        return Pacer(self.usual.weights[channel], self.options.window)
+        return Pacer(self.default_split.weights[channel], self.options.window)
 
     @property
     def resilience(self) -> ResilienceCounters | None:
-        """What resilience has done so far; None where it is off."""
+        """Counters of resilience; None when it is off."""
         return self._engine.resilience
 
     @property
@@ -215,9 +221,67 @@ class Group:
         self._undo.close()
 
 
-def _fabric(site: RankEndpointContext, alarm: FailureSignal, undo: ExitStack) -> TransportBackend:
+class SubGroup:
+    """Some `ranks` of a communicator (`whole`), connected as a ring in this order; its failures are the communicator's.
+
+    Each of the ranks must make it, with the same name. Raises CollectiveError when it cannot be connected.
+    """
+
+    def __init__(
+        self, whole: Group, name: str, ranks: Sequence[int], members: Sequence[Member], process: RankProcess
+    ) -> None:
+        self._whole = whole
+        self._ranks = tuple(ranks)
+        placed = [msgspec.structs.replace(members[rank], rank=place) for place, rank in enumerate(ranks)]
+        with whole.guard.during("connecting"):
+            place = self._ranks.index(whole.rank)
+            self._group = Group(f"{whole.name}/{name}", place, placed, process, whole.options)
+
+    @property
+    def size(self) -> int:
+        """The number of ranks."""
+        return self._group.size
+
+    @property
+    def lost(self) -> frozenset[int]:
+        """See Group."""
+        return self._group.lost
+
+    @property
+    def default_split(self) -> ChannelSplit:
+        """See Group."""
+        return self._group.default_split
+
+    def ring(
+        self,
+        signature: Signature,
+        array: Array,
+        segments: list[Span],
+        plan: Planner,
+        reducing: Reducing,
+        channel_split: ChannelSplit | None = None,
+    ) -> None:
+        """See Group. A CollectiveError names ranks of the communicator, and ends that one's operation as well."""
+        try:
+            self._group.ring(signature, array, segments, plan, reducing, channel_split)
+        except CollectiveError as error:
+            peer = self._ranks[error.peer] if error.peer >= 0 else -1
+            found = error.seen_by(self._whole.name, self._whole.rank, signature.kind, peer)
+            self._whole.guard.abandon(found)
+            raise found from error
+
+    def abandon(self, error: BaseException) -> None:
+        """See FailureGuard."""
+        self._group.guard.abandon(error)
+
+    def close(self) -> None:
+        """See Group."""
+        self._group.close()
+
+
+def _fabric(site: RankEndpointContext, failure_signal: FailureSignal, undo: ExitStack) -> TransportBackend:
     if not site.options.resilient:
-        return ChannelBackend(site, alarm, undo)
+        return ChannelBackend(site, failure_signal, undo)
     from c4bench.collective.resilient.backend import RailBackend  # noqa: PLC0415  (few ranks need it: ADR 0005)
 
-    return RailBackend(site, alarm, undo)
+    return RailBackend(site, failure_signal, undo)

@@ -1,4 +1,4 @@
-"""What ranks tell each other: where their ends are when they connect, and grants while they work."""
+"""What ranks exchange: endpoint addresses when they connect, and grants during operations."""
 
 import struct
 from typing import NamedTuple
@@ -17,7 +17,7 @@ MAILBOX_BYTES = GRANT_BYTES * MAILBOX_SLOTS
 
 
 class Signature(NamedTuple):
-    """What every rank must agree on in an operation."""
+    """The parameters of an operation that must be equal on all ranks."""
 
     kind: str
     dtype: str
@@ -38,9 +38,9 @@ class Signature(NamedTuple):
 
 
 class Grant(NamedTuple):
-    """A receiver's permission: of operation `seq`, messages below `limit` may be written.
+    """A receiver's credit: of operation `seq`, messages below `limit` may be written.
 
-    `address` and `rkey` say where messages that are not staged go. Grants are cumulative, as a TCP window is.
+    Messages that are not staged go to `address`, with `rkey`. Grants are cumulative, as a TCP window is.
     """
 
     seq: int
@@ -51,7 +51,7 @@ class Grant(NamedTuple):
 
 
 def pack_grant(grant: Grant) -> bytes:
-    """Bytes of a mailbox slot."""
+    """A grant as the bytes of a mailbox slot."""
     kind, dtype, reduction, root, size_bytes = grant.signature
     codes = (KINDS.index(kind), DTYPES.index(dtype), REDUCTIONS.index(reduction), root)
     return _GRANT.pack(grant.seq, grant.limit, grant.address, grant.rkey, *codes, size_bytes)
@@ -65,7 +65,7 @@ def unpack_grant(buffer: memoryview, slot: int) -> Grant:
 
 
 class SendingEnd(msgspec.Struct, frozen=True):
-    """The sending end of a directed connection, as its receiver needs it: its QPs and its mailbox for grants."""
+    """A sending endpoint as its receiver needs it: its QPs, and its mailbox for grants."""
 
     remotes: list[Remote]
     mailbox: int
@@ -73,7 +73,7 @@ class SendingEnd(msgspec.Struct, frozen=True):
 
 
 class ReceivingEnd(msgspec.Struct, frozen=True):
-    """The receiving end of a directed connection, as its sender needs it; staging 0 where nothing is ever reduced."""
+    """A receiving endpoint as its sender needs it: its QPs, and its staging memory, 0 if it has none."""
 
     remotes: list[Remote]
     staging: int
@@ -81,13 +81,13 @@ class ReceivingEnd(msgspec.Struct, frozen=True):
 
 
 class Mode(msgspec.Struct, frozen=True):
-    """What is common to all kinds of hello: whether its communicator is to outlive NICs."""
+    """The field that all kinds of hello share: whether the communicator is resilient."""
 
     resilient: bool = False
 
 
 class Hello(msgspec.Struct, frozen=True):
-    """All ends of one rank, by peer and then by channel, and the line rates of its NICs."""
+    """All endpoints of one rank, by peer and then by channel, and the line rates of its NICs."""
 
     rates_bps: list[float]
     sending: dict[int, list[SendingEnd]]

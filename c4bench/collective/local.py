@@ -1,4 +1,4 @@
-"""A control plane within one process, for ranks that are threads of it."""
+"""A control plane within one process, for ranks that are threads."""
 
 import os
 import threading
@@ -13,60 +13,60 @@ from c4bench.model.telemetry import Failure
 
 
 class LocalFailureSignal:
-    """Tells one rank of a communicator's first failure (see `FailureSignal`)."""
+    """Signals a communicator's first failure to one rank (see `FailureSignal`)."""
 
     def __init__(self, rendezvous: "LocalRendezvous", comm: str) -> None:
         self.fd = os.eventfd(0)
         self._rendezvous, self._comm = rendezvous, comm
 
-    def ring(self) -> None:
-        """There is a failure."""
+    def notify(self) -> None:
+        """Make `fd` readable."""
         os.eventfd_write(self.fd, 1)
 
     def failure(self) -> Failure | None:
-        """What it is."""
+        """The first failure, if there is one."""
         return self._rendezvous.failures.get(self._comm)
 
     def close(self) -> None:
-        """Listen no more."""
-        self._rendezvous.silence(self._comm, self)
+        """Stop listening."""
+        self._rendezvous.unsubscribe(self._comm, self)
         os.close(self.fd)
 
 
 class LocalRelayChannel:
-    """Word between the ranks of one communicator (see `RelayChannel`)."""
+    """Messages between the ranks of one communicator (see `RelayChannel`)."""
 
-    def __init__(self, lines: dict[int, "LocalRelayChannel"], rank: int, losses: list[NetworkLoss]) -> None:
+    def __init__(self, relays: dict[int, "LocalRelayChannel"], rank: int, losses: list[NetworkLoss]) -> None:
         self.fd = os.eventfd(0, os.EFD_NONBLOCK)
-        self._lines, self._rank, self._losses = lines, rank, losses
-        self._heard: deque[bytes] = deque()
-        lines[rank] = self
+        self._relays, self._rank, self._losses = relays, rank, losses
+        self._inbox: deque[bytes] = deque()
+        relays[rank] = self
 
-    def tell(self, to: int, body: bytes) -> None:
-        """Put it on the others' lines."""
-        for rank, line in list(self._lines.items()):
+    def send(self, to: int, body: bytes) -> None:
+        """Deliver a message to rank `to`, or to all other ranks."""
+        for rank, relay in list(self._relays.items()):
             if rank != self._rank and to in (rank, EVERYBODY):
-                line.hear(body)
+                relay.deliver(body)
 
     def lost(self, loss: NetworkLoss) -> None:
-        """Keep it for whoever asks."""
+        """Keep the report for tests to read."""
         self._losses.append(loss)
 
-    def hear(self, body: bytes) -> None:
-        """Keep what has come until it is taken."""
-        self._heard.append(body)
+    def deliver(self, body: bytes) -> None:
+        """Queue a message and wake up the reader."""
+        self._inbox.append(body)
         with suppress(OSError):
             os.eventfd_write(self.fd, 1)
 
-    def take(self) -> list[bytes]:
-        """What has come."""
+    def poll(self) -> list[bytes]:
+        """All messages that have arrived."""
         with suppress(BlockingIOError):
             os.eventfd_read(self.fd)
-        return [self._heard.popleft() for _ in range(len(self._heard))]
+        return [self._inbox.popleft() for _ in range(len(self._inbox))]
 
     def close(self) -> None:
-        """Listen no more."""
-        self._lines.pop(self._rank, None)
+        """Stop receiving."""
+        self._relays.pop(self._rank, None)
         os.close(self.fd)
 
 
@@ -76,58 +76,60 @@ class LocalRendezvous:
     def __init__(self) -> None:
         self.failures: dict[str, Failure] = {}
         self.losses: list[NetworkLoss] = []
-        self._news = threading.Condition()
-        self._given: dict[tuple[str, str], dict[int, bytes]] = {}
+        self._changed = threading.Condition()
+        self._payloads: dict[tuple[str, str], dict[int, bytes]] = {}
         self._missing: dict[tuple[str, str], list[int]] = {}
-        self._alarms: dict[str, list[LocalFailureSignal]] = {}
-        self._lines: dict[str, dict[int, LocalRelayChannel]] = {}
+        self._failure_signals: dict[str, list[LocalFailureSignal]] = {}
+        self._relays: dict[str, dict[int, LocalRelayChannel]] = {}
 
     def exchange(self, comm: str, key: str, rank: int, size: int, payload: bytes, timeout_s: float) -> list[bytes]:
-        """All-gather `payload`. When the time of one rank is over, it is over for all who wait."""
+        """All-gather `payload`. When one rank times out, all waiting ranks do."""
         name = (comm, key)
-        with self._news:
-            given = self._given.setdefault(name, {})
-            given[rank] = payload
-            self._news.notify_all()
-            self._news.wait_for(lambda: len(given) == size or name in self._missing or comm in self.failures, timeout_s)
-            if len(given) == size:
-                return [given[each] for each in range(size)]
+        with self._changed:
+            payloads = self._payloads.setdefault(name, {})
+            payloads[rank] = payload
+            self._changed.notify_all()
+            self._changed.wait_for(
+                lambda: len(payloads) == size or name in self._missing or comm in self.failures, timeout_s
+            )
+            if len(payloads) == size:
+                return [payloads[each] for each in range(size)]
             if comm in self.failures and name not in self._missing:
                 raise FailedError(self.failures[comm])
-            missing = self._missing.setdefault(name, sorted(set(range(size)) - given.keys()))
-            self._news.notify_all()
+            missing = self._missing.setdefault(name, sorted(set(range(size)) - payloads.keys()))
+            self._changed.notify_all()
             raise AbsentError(missing, timeout_s)
 
     def fail(self, comm: str, failure: Failure) -> None:
-        """Tell every member."""
-        with self._news:
+        """Notify every member."""
+        with self._changed:
             self.failures.setdefault(comm, failure)
-            self._news.notify_all()
-            for alarm in self._alarms.get(comm, ()):
-                alarm.ring()
+            self._changed.notify_all()
+            for failure_signal in self._failure_signals.get(comm, ()):
+                failure_signal.notify()
 
-    def alarm(self, comm: str) -> LocalFailureSignal:
-        """Listen for failures."""
-        made = LocalFailureSignal(self, comm)
-        with self._news:
-            self._alarms.setdefault(comm, []).append(made)
+    def failure_signal(self, comm: str) -> LocalFailureSignal:
+        """Subscribe to failures."""
+        signal = LocalFailureSignal(self, comm)
+        with self._changed:
+            self._failure_signals.setdefault(comm, []).append(signal)
             if comm in self.failures:
-                made.ring()
-        return made
+                signal.notify()
+        return signal
 
-    def silence(self, comm: str, alarm: LocalFailureSignal) -> None:
-        """Ring this alarm no more."""
-        with self._news:
-            self._alarms[comm].remove(alarm)
+    def unsubscribe(self, comm: str, failure_signal: LocalFailureSignal) -> None:
+        """Stop notifying this signal."""
+        with self._changed:
+            self._failure_signals[comm].remove(failure_signal)
 
-    def line(self, comm: str, rank: int) -> LocalRelayChannel:
-        """A line to the other ranks."""
-        with self._news:
-            return LocalRelayChannel(self._lines.setdefault(comm, {}), rank, self.losses)
+    def relay(self, comm: str, rank: int) -> LocalRelayChannel:
+        """A relay channel to the other ranks."""
+        with self._changed:
+            return LocalRelayChannel(self._relays.setdefault(comm, {}), rank, self.losses)
 
     def route(self, flows: Sequence[Flow]) -> list[int]:
-        """Leave them all to ECMP."""
+        """Leave all flows to ECMP."""
         return [0 for _ in flows]
 
     def release(self, flows: Sequence[str]) -> None:
-        """Nothing was held for them."""
+        """Do nothing: no paths are reserved."""

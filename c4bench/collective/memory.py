@@ -1,4 +1,4 @@
-"""Registered memory: who provides buffers, and arrays registered once and used again."""
+"""Registered memory: buffer providers, and a cache of registered arrays."""
 
 import mmap
 import weakref
@@ -18,25 +18,25 @@ _CACHE_ENTRIES = 64
 
 
 class Block(Protocol):
-    """Memory that a provider gave. `bytes` is all of it, as the processor sees it."""
+    """Memory from a provider."""
 
     @property
     def bytes(self) -> npt.NDArray[np.uint8]:
-        """All of it, one-dimensional."""
+        """All of the memory as the CPU sees it, one-dimensional."""
 
     def register(self, port: Port) -> "Registered":
-        """Register it with a NIC. May be called once for each of several NICs."""
+        """Register the memory with a NIC. May be called once for each NIC."""
 
 
 class Provider(Protocol):
-    """Where a communicator's buffers come from."""
+    """Allocates a communicator's buffers."""
 
     def allocate(self, size_bytes: int) -> Block:
-        """At least one byte of memory, page-aligned, zeroed. Raises MemoryError."""
+        """Allocate memory, page-aligned and zeroed; `size_bytes` is at least 1. Raises MemoryError."""
 
 
 class Registered(NamedTuple):
-    """Memory as a NIC knows it: `shift` added to the processor's address gives the NIC's."""
+    """Memory registered with a NIC. Add `shift` to the CPU's address to get the NIC's."""
 
     region: Region
     shift: int = 0
@@ -54,12 +54,12 @@ class HostMemory:
     """Ordinary memory of this process."""
 
     def allocate(self, size_bytes: int) -> Block:
-        """Anonymous pages."""
+        """Allocate anonymous pages."""
         return _HostBlock(size_bytes)
 
 
 class Buffer:
-    """Page-aligned memory of our own, registered with several ports: `regions` in their order."""
+    """Page-aligned memory registered with several ports; `regions` are in their order."""
 
     def __init__(self, ports: Sequence[Port], size_bytes: int) -> None:
         self._map = _pages(size_bytes)
@@ -76,37 +76,37 @@ class Buffer:
 
     @property
     def rkeys(self) -> list[int]:
-        """Its remote key on each port."""
+        """The remote key on each port."""
         return [region.rkey for region in self.regions]
 
     def free(self) -> None:
-        """Give the pages back; the ports are closed by then. Whoever still refers to it would read zeros."""
+        """Free the pages. The ports must be closed. Anything that still refers to the buffer reads zeros."""
         self._map.madvise(mmap.MADV_REMOVE)
 
 
 class Buffers:
-    """All buffers of a communicator. Its connections' ends refer to each other and to these, and may outlive it."""
+    """All buffers of a communicator. Endpoints refer to them and to each other, and may outlive the communicator."""
 
     def __init__(self) -> None:
-        self._made: list[Buffer] = []
+        self._buffers: list[Buffer] = []
 
     def make(self, ports: Sequence[Port], size_bytes: int) -> Buffer:
-        """A new one. Raises MemoryError."""
+        """A new buffer. Raises MemoryError."""
         buffer = Buffer(ports, size_bytes)
-        self._made.append(buffer)
+        self._buffers.append(buffer)
         return buffer
 
     def close(self) -> None:
-        """Free all. May be called again."""
-        while self._made:
-            self._made.pop().free()
+        """Free all buffers. May be called again."""
+        while self._buffers:
+            self._buffers.pop().free()
 
 
 def _pages(size_bytes: int) -> mmap.mmap:
     try:
         return mmap.mmap(-1, size_bytes)
     except OSError as error:
-        raise MemoryError(f"no {size_bytes} bytes of memory: {error.strerror}") from None
+        raise MemoryError(f"cannot allocate {size_bytes} bytes: {error.strerror}") from None
 
 
 class _Entry(NamedTuple):
@@ -117,7 +117,7 @@ class _Entry(NamedTuple):
 
 @contextmanager
 def _registering(what: str) -> Iterator[None]:
-    """A NIC that refuses memory is a lack of memory that it can use."""
+    """Raise MemoryError when a NIC refuses to register memory."""
     try:
         yield
     except VerbsError as error:
@@ -125,11 +125,11 @@ def _registering(what: str) -> Iterator[None]:
 
 
 class Registrations:
-    """What is registered with one port: blocks, for good, and the user's arrays, by address and size.
+    """Memory registered with one port: blocks, permanently, and a cache of the user's arrays by address and size.
 
-    Of the arrays the least recently used leave first. An array's entry ends when the memory's owner dies, before the
-    memory is returned, so that a later array at the same address can never be reached through stale pages. An owner
-    that cannot be watched is kept alive instead.
+    The cache evicts the least recently used array. An entry ends when the owner of the memory is destroyed, before the
+    memory is freed, so that a later array at the same address never uses a stale registration. An owner that does not
+    support weak references is kept alive instead.
     """
 
     def __init__(self, port: Port) -> None:
@@ -138,13 +138,13 @@ class Registrations:
         self._blocks: list[tuple[range, Registered]] = []
 
     def adopt(self, block: Block) -> None:
-        """Register a block: arrays that lie in it need nothing more."""
+        """Register a block; arrays inside it need no registration of their own."""
         start = block.bytes.ctypes.data
         with _registering(f"a buffer of {block.bytes.size} bytes"):
             self._blocks.append((range(start, start + block.bytes.size), block.register(self._port)))
 
     def find(self, array: Array) -> Registered:
-        """The registration that covers a contiguous, non-empty array."""
+        """The registration that covers a contiguous, non-empty array; registers it if needed. Raises MemoryError."""
         key = (array.ctypes.data, array.nbytes)
         for span, registered in self._blocks:
             if key[0] in span and key[0] + key[1] <= span.stop:
@@ -176,7 +176,7 @@ class Registrations:
             entry.registered.region.close()
 
     def close(self) -> None:
-        """Deregister all."""
+        """Deregister everything."""
         for key in list(self._entries):
             self._drop(key)
         for _, registered in self._blocks:

@@ -1,4 +1,4 @@
-"""Ends of one NIC's QPs: a connection is one QP or several, which share the load by weight."""
+"""Endpoints on one NIC: a connection is one QP, or several that share the load by weight."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -17,17 +17,17 @@ from c4bench.collective.memory import Buffer
 from c4bench.collective.recorder import ArrivalWriter, ConnWriter
 from c4bench.verbs.transport import Connection
 
-INLET_SENDS = 64
-# An immediate holds the operation's number and the message's index in it, both modulo what fits.
+GRANT_DEPTH = 64
+# An immediate holds the operation's number and the message's index in the operation, each modulo its field's size.
 _INDEX_BITS = 20
 _INDEX_MASK = (1 << _INDEX_BITS) - 1
 _SEQ_MASK = 0xFFF
-# One grant in so many asks for a completion: enough to recycle the send queue, and few wake-ups.
+# One in this many grants is signaled: enough to recycle the send queue, with few wake-ups.
 _GRANTS_PER_SIGNAL = 8
 
 
 class WeightedQp:
-    """One QP of a connection to a peer: its share of the load, and what is in flight on it."""
+    """One QP of a connection to a peer: its share of the load, and its messages in flight."""
 
     def __init__(self, connection: Connection, record: ConnWriter) -> None:
         self.connection = connection
@@ -44,7 +44,7 @@ class WeightedQp:
         self.record.post(now_ns)
 
     def acknowledged(self, now_ns: int) -> int:
-        """The oldest message has reached the peer's memory; returns the ns since it was posted."""
+        """The oldest message is acknowledged; returns the ns since it was posted."""
         length, posted_ns = self._in_flight.popleft()
         self.record.acknowledge(length, now_ns)
         return now_ns - posted_ns
@@ -56,29 +56,29 @@ class WeightedQp:
 
 
 class MultiQpSendEndpoint(SendEndpoint):
-    """The sending end on one channel's NIC."""
+    """The sending endpoint on one channel's NIC."""
 
-    def __init__(self, peer: int, ways: list[WeightedQp], mailbox: Buffer, far: ReceivingEnd) -> None:
+    def __init__(self, peer: int, qps: list[WeightedQp], mailbox: Buffer, far: ReceivingEnd) -> None:
         super().__init__(peer)
-        self.ways = ways
-        self._by_qp = {way.connection.qp_num: way for way in ways}
+        self.qps = qps
+        self._by_qp = {qp.connection.qp_num: qp for qp in qps}
         self._mailbox = mailbox
         self._far = far
 
     @property
     def connections(self) -> list[Connection]:
-        """Its QPs."""
-        return [way.connection for way in self.ways]
+        """The QPs."""
+        return [qp.connection for qp in self.qps]
 
     def read_grant(self, slot: int) -> Grant:
-        """The grant that has just arrived in mailbox `slot`; grants come on the first QP."""
-        self.ways[0].connection.post_receive()
+        """The grant that has just arrived in mailbox `slot`; grants use the first QP."""
+        self.qps[0].connection.post_receive()
         return unpack_grant(self._mailbox.view, slot)
 
     @property
     def outstanding(self) -> int:
-        """See Outlet."""
-        return sum(way.outstanding for way in self.ways)
+        """See SendEndpoint."""
+        return sum(qp.outstanding for qp in self.qps)
 
     def _send(self, message: Message, index: int, seq: int, now_ns: int) -> None:
         assert self._grant is not None
@@ -88,40 +88,40 @@ class MultiQpSendEndpoint(SendEndpoint):
         else:
             remote = (self._grant.address + message.offset, self._grant.rkey)
         immediate = (seq & _SEQ_MASK) << _INDEX_BITS | index & _INDEX_MASK
-        way = self.ways[0] if len(self.ways) == 1 else self._lightest(message.length)
-        way.write((message.address, message.lkey), remote, message.length, immediate, now_ns)
+        qp = self.qps[0] if len(self.qps) == 1 else self._lightest(message.length)
+        qp.write((message.address, message.lkey), remote, message.length, immediate, now_ns)
 
     def _lightest(self, length: int) -> WeightedQp:
         """The QP that is furthest behind its share."""
-        usable = [way for way in self.ways if way.weight]
-        return min(usable, key=lambda way: (way.carried_bytes + length) / way.weight)
+        usable = [qp for qp in self.qps if qp.weight]
+        return min(usable, key=lambda qp: (qp.carried_bytes + length) / qp.weight)
 
     def weigh(self, weights: Sequence[float]) -> None:
-        """See Outlet."""
-        check_weights(weights, len(self.ways))
-        for way, weight in zip(self.ways, weights, strict=True):
-            way.weight, way.carried_bytes = weight, 0.0
+        """See SendEndpoint."""
+        check_weights(weights, len(self.qps))
+        for qp, weight in zip(self.qps, weights, strict=True):
+            qp.weight, qp.carried_bytes = weight, 0.0
 
     def move(self, qp_index: int, source_port: int) -> None:
-        """See Outlet."""
-        way = self.ways[qp_index]
-        way.connection.move(source_port)
-        way.record.move(way.connection.source_port)
+        """See SendEndpoint."""
+        qp = self.qps[qp_index]
+        qp.connection.move(source_port)
+        qp.record.move(qp.connection.source_port)
 
     def acknowledged(self, qp: int, now_ns: int) -> int:
-        """See Outlet."""
+        """See SendEndpoint."""
         return self._by_qp[qp].acknowledged(now_ns)
 
-    def settle(self, waiting_for: str, now_ns: int) -> None:
-        """See Outlet."""
+    def record_state(self, waiting_for: str, now_ns: int) -> None:
+        """See SendEndpoint."""
         owed = self._total - self._posted
-        for way in self.ways:
-            outstanding = way.outstanding
-            way.record.settle("transfer" if outstanding else waiting_for, outstanding, owed, now_ns)
+        for qp in self.qps:
+            outstanding = qp.outstanding
+            qp.record.set_state("transfer" if outstanding else waiting_for, outstanding, owed, now_ns)
 
 
 class MultiQpReceiveEndpoint(ReceiveEndpoint):
-    """The receiving end on one channel's NIC."""
+    """The receiving endpoint on one channel's NIC."""
 
     def __init__(
         self,
@@ -137,13 +137,13 @@ class MultiQpReceiveEndpoint(ReceiveEndpoint):
         self._by_qp = {
             connection.qp_num: (connection, record) for connection, record in zip(connections, records, strict=True)
         }
-        # A buffer stays registered as long as it is held.
+        # A buffer stays registered as long as something refers to it.
         self._outbox, self._staging_buffer = outbox, staging
         self._far = far
         self._grants = 0
 
     def arrived(self, qp: int, immediate: int, now_ns: int) -> int | None:
-        """See Inlet."""
+        """See ReceiveEndpoint."""
         index = self._consumed + ((immediate - self._consumed) & _INDEX_MASK)
         expected = (self._template.seq & _SEQ_MASK) == immediate >> _INDEX_BITS
         if not expected or index >= self._granted or index in self._ahead:
@@ -151,10 +151,10 @@ class MultiQpReceiveEndpoint(ReceiveEndpoint):
         connection, record = self._by_qp[qp]
         connection.post_receive()
         record.arrived(now_ns)
-        return self._take(index)
+        return self._consume(index)
 
     def publish(self) -> None:
-        """See Inlet."""
+        """See ReceiveEndpoint."""
         for _, record in self._by_qp.values():
             record.store()
 

@@ -1,4 +1,4 @@
-"""A recorder that records nothing: what the recorder costs is the difference."""
+"""A recorder that records nothing, to measure what recording costs."""
 
 from c4bench.collective import ring_layout as layout
 from c4bench.collective.nic_clock import NicClock
@@ -37,7 +37,7 @@ class _NullConn(ConnWriter):
     def move(self, source_port: int) -> None:
         pass
 
-    def settle(self, state: str, outstanding: int, owed: int, now_ns: int) -> None:
+    def set_state(self, state: str, outstanding: int, owed: int, now_ns: int) -> None:
         pass
 
 
@@ -52,14 +52,14 @@ class _NullArrivals(ArrivalWriter):
 
 
 class NullRecorder:
-    """Takes a recorder's place."""
+    """Has the interface of a Recorder."""
 
     def communicator(self, record: CommRecord, rank: int) -> int:  # noqa: ARG002  (a recorder's signature)
-        """Nothing is recorded."""
+        """Record nothing."""
         return 0
 
     def release(self, comm: int) -> None:
-        """Nothing was taken."""
+        """Release nothing."""
 
     def operation(
         self,

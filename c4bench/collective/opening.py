@@ -1,4 +1,4 @@
-"""What a rank opens to take part in a communicator: its NICs, and the communicator's record."""
+"""Open what a rank needs in a communicator: its NICs, and the communicator's record."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -16,14 +16,14 @@ from c4bench.verbs.transport import Port
 
 
 def used_nics(members: Sequence[Member], nics: Sequence[Nic], options: Options) -> tuple[Nic, ...]:
-    """The NICs of this rank that become channels. Raises UsageError where members have too few, or are too many."""
+    """The NICs of this rank that become channels. Raises UsageError if members have too few NICs, or are too many."""
     most = min([len(nics), *(len(member.nics) for member in members)])
-    wanted = options.channels or most
-    if not 0 < wanted <= most:
-        raise UsageError(f"{wanted} channels need as many NICs on every member; there are {most}")
+    channels = options.channels or most
+    if not 0 < channels <= most:
+        raise UsageError(f"{channels} channels need as many NICs on every member; the least has {most}")
     if len(members) > MAX_RANKS:
         raise UsageError(f"{len(members)} ranks; a communicator records at most {MAX_RANKS}")
-    return tuple(nics[:wanted])
+    return tuple(nics[:channels])
 
 
 def open_site(
@@ -35,7 +35,7 @@ def open_site(
     options: Options,
     nics: tuple[Nic, ...],
 ) -> RankEndpointContext:
-    """Open them; `undo` closes them, and gives back the paths that were planned meanwhile."""
+    """Open the NICs and the record; `undo` closes them, and releases the paths planned since."""
     buffers = Buffers()
     undo.callback(buffers.close)
     ports = tuple(_opened(undo, process.open_port(nic)) for nic in nics)
@@ -56,4 +56,4 @@ def _opened(undo: ExitStack, port: Port) -> Port:
 
 def _release_routes(site: RankEndpointContext) -> None:
     if site.routed:
-        site.process.rendezvous.release(site.routed)
+        site.process.rendezvous.release([qp.flow.id for qp in site.routed])

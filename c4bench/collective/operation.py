@@ -1,4 +1,4 @@
-"""A running collective on one rank: its lanes, who is awaited, and its record."""
+"""A running collective on one rank: its channel transfers, the ranks it waits for, and its record."""
 
 from collections.abc import Iterable, Iterator
 
@@ -11,111 +11,113 @@ from c4bench.model.telemetry import Failure
 
 
 class Operation:
-    """Turns completions into progress. It blocks nowhere: the engine feeds it and asks whether it is `done`."""
+    """Turns completions into progress and never blocks: the engine feeds it until it is `done`."""
 
     def __init__(
-        self, comm: str, rank: int, signature: Signature, lanes: list[ChannelTransfer], record: OpWriter
+        self, comm: str, rank: int, signature: Signature, transfers: list[ChannelTransfer], record: OpWriter
     ) -> None:
         self.comm = comm
         self.rank = rank
         self.seq = record.seq
         self.signature = signature
         self.record = record
-        self._lanes = lanes
-        self._lane_of: dict[SendEndpoint | ReceiveEndpoint, ChannelTransfer] = {}
+        self._transfers = transfers
+        self._transfer_of: dict[SendEndpoint | ReceiveEndpoint, ChannelTransfer] = {}
         self._dirty: set[SendEndpoint] = set()
         self._incomplete: dict[int, int] = {}
 
-    def begin(self, outlets: Iterable[SendEndpoint], now_ns: int) -> None:
-        """Grant the first messages, take the grants that came early, and send what needs neither.
+    def begin(self, senders: Iterable[SendEndpoint], now_ns: int) -> None:
+        """Grant the first messages, apply grants that arrived early, and send messages that have data and credit.
 
-        `outlets` are all of the communicator's, since a grant on one that this operation does not use shows a mismatch.
+        `senders` are all of the communicator's, since a grant to one that this operation does not use is a mismatch.
         """
         totals: dict[SendEndpoint, tuple[ChannelTransfer, int]] = {}
-        for lane in self._lanes:
-            totals.update((outlet, (lane, total)) for outlet, total in lane.totals().items())
-            self._begin_inlets(lane)
-        self._lane_of.update((outlet, lane) for outlet, (lane, _) in totals.items())
+        for transfer in self._transfers:
+            totals.update((sender, (transfer, total)) for sender, total in transfer.totals().items())
+            self._begin_receivers(transfer)
+        self._transfer_of.update((sender, transfer) for sender, (transfer, _) in totals.items())
         self._dirty.update(totals)
         self.record.store()
-        for outlet in outlets:
-            lane, total = totals.get(outlet, (self._lanes[0], 0))
-            for grant in outlet.begin(self.seq, total, lane.staging):
-                self._accept(outlet, grant)
+        for sender in senders:
+            transfer, total = totals.get(sender, (self._transfers[0], 0))
+            for grant in sender.begin(self.seq, total, transfer.staging):
+                self._accept(sender, grant)
         self.advance(now_ns)
 
-    def _begin_inlets(self, lane: ChannelTransfer) -> None:
-        for inlet, arrivals in lane.arrivals.items():
+    def _begin_receivers(self, transfer: ChannelTransfer) -> None:
+        for receiver, arrivals in transfer.arrivals.items():
             if arrivals:
-                self._lane_of[inlet] = lane
-                self._await(inlet.peer, 1)
-                inlet.begin(Grant(self.seq, 0, *lane.targets[inlet], self.signature), arrivals, lane.staging)
+                self._transfer_of[receiver] = transfer
+                self._count_incomplete(receiver.peer, 1)
+                receiver.begin(
+                    Grant(self.seq, 0, *transfer.targets[receiver], self.signature), arrivals, transfer.staging
+                )
 
     @property
     def done(self) -> bool:
         """Whether everything was sent, acknowledged and received."""
-        return not self._incomplete and all(lane.sent for lane in self._lanes)
+        return not self._incomplete and all(transfer.sent for transfer in self._transfers)
 
     @property
-    def early_ns(self) -> int:
-        """How long until a message that is held back for its lane's tempo may go; 0 where there is none."""
-        return min((lane.early_ns for lane in self._lanes if lane.early_ns), default=0)
+    def pace_wait_ns(self) -> int:
+        """How long until a pacer allows the next delayed message, in ns; 0 if none is delayed."""
+        return min((transfer.pace_wait_ns for transfer in self._transfers if transfer.pace_wait_ns), default=0)
 
-    def granted(self, outlet: SendEndpoint, grant: Grant) -> None:
-        """A grant has come; one for a later operation is kept."""
+    def granted(self, sender: SendEndpoint, grant: Grant) -> None:
+        """Apply a grant that has arrived; keep one for a later operation."""
         if grant.seq == self.seq:
-            self._accept(outlet, grant)
+            self._accept(sender, grant)
         else:
-            outlet.keep(grant)
+            sender.keep(grant)
 
-    def _accept(self, outlet: SendEndpoint, grant: Grant) -> None:
+    def _accept(self, sender: SendEndpoint, grant: Grant) -> None:
         if grant.signature != self.signature:
             raise self.error(
-                f"this rank is in `{self.signature}` and rank {outlet.peer} in `{grant.signature}`; "
+                f"this rank is in `{self.signature}` and rank {sender.peer} in `{grant.signature}`; "
                 "every rank must call the same operations in the same order",
-                peer=outlet.peer,
+                peer=sender.peer,
                 status="MISMATCH",
             )
-        outlet.accept(grant)
+        sender.accept(grant)
 
-    def acknowledged(self, outlet: SendEndpoint, qp: int, now_ns: int) -> None:
-        """The oldest message on an outlet's QP has arrived."""
-        self._lane_of[outlet].acknowledged(outlet.acknowledged(qp, now_ns))
-        self._dirty.add(outlet)
+    def acknowledged(self, sender: SendEndpoint, qp: int, now_ns: int) -> None:
+        """The oldest message on a QP of `sender` is acknowledged."""
+        self._transfer_of[sender].acknowledged(sender.acknowledged(qp, now_ns))
+        self._dirty.add(sender)
 
-    def arrived(self, inlet: ReceiveEndpoint, qp: int, immediate: int, now_ns: int) -> None:
-        """A message has arrived on an inlet's QP."""
-        usable = inlet.arrived(qp, immediate, now_ns) if inlet in self._lane_of else None
+    def arrived(self, receiver: ReceiveEndpoint, qp: int, immediate: int, now_ns: int) -> None:
+        """A message has arrived on a QP of `receiver`. Raises CollectiveError MISMATCH for one that was not granted."""
+        usable = receiver.arrived(qp, immediate, now_ns) if receiver in self._transfer_of else None
         if usable is None:
             raise self.error(
-                f"unexpected message {immediate:#x} from rank {inlet.peer}", peer=inlet.peer, status="MISMATCH"
+                f"unexpected message {immediate:#x} from rank {receiver.peer}", peer=receiver.peer, status="MISMATCH"
             )
-        self._lane_of[inlet].arrive(inlet, usable)
+        self._transfer_of[receiver].arrive(receiver, usable)
         self.record.start(now_ns)
-        if inlet.complete:
-            self._await(inlet.peer, -1)
-            inlet.publish()
+        if receiver.complete:
+            self._count_incomplete(receiver.peer, -1)
+            receiver.publish()
             self.record.store()
 
     def advance(self, now_ns: int) -> None:
-        """After all completions of a wake-up: send what may be sent, and record where each connection stands."""
-        for lane in self._lanes:
-            written = lane.pump(self.seq, now_ns)
+        """After all completions of a wake-up, send what may be sent and record each connection's state."""
+        for transfer in self._transfers:
+            written = transfer.pump(self.seq, now_ns)
             if written:
                 self.record.start(now_ns)
             self._dirty.update(written)
-            if lane.head is not None:
-                self._dirty.add(lane.head)
-        for outlet in self._dirty:
-            lane = self._lane_of[outlet]
-            outlet.settle(lane.head_waits_for() if lane.head is outlet else "idle", now_ns)
+            if transfer.head is not None:
+                self._dirty.add(transfer.head)
+        for sender in self._dirty:
+            transfer = self._transfer_of[sender]
+            sender.record_state(transfer.head_waits_for() if transfer.head is sender else "idle", now_ns)
         self._dirty.clear()
 
     def finish(self, now_ns: int) -> None:
-        """Record that the operation returns."""
+        """Record the end of the operation."""
         self.record.finish(now_ns)
 
-    def _await(self, peer: int, change: int) -> None:
+    def _count_incomplete(self, peer: int, change: int) -> None:
         left = self._incomplete.get(peer, 0) + change
         if left:
             self._incomplete[peer] = left
@@ -123,24 +125,24 @@ class Operation:
             del self._incomplete[peer]
         self.record.awaiting(peer, still=bool(left))
 
-    def _waits(self) -> Iterator[tuple[str, int]]:
-        """Those first that have granted nothing: they have not come to this operation at all."""
-        for lane in self._lanes:
-            for outlet in lane.totals():
-                if not outlet.granted:
-                    yield "credit from", outlet.peer
-            if lane.head is not None and lane.head_waits_for() == "credit":
-                yield "credit from", lane.head.peer
+    def _pending_waits(self) -> Iterator[tuple[str, int]]:
+        """What is waited for and from which rank; first the ranks without a grant, which have not entered yet."""
+        for transfer in self._transfers:
+            for sender in transfer.totals():
+                if not sender.granted:
+                    yield "credit from", sender.peer
+            if transfer.head is not None and transfer.head_waits_for() == "credit":
+                yield "credit from", transfer.head.peer
         for peer in sorted(self._incomplete):
             yield "data from", peer
-        for lane in self._lanes:
-            for outlet in lane.totals():
-                if outlet.outstanding:
-                    yield "acknowledgement from", outlet.peer
+        for transfer in self._transfers:
+            for sender in transfer.totals():
+                if sender.outstanding:
+                    yield "acknowledgement from", sender.peer
 
     def waiting_for(self) -> tuple[str, int]:
-        """What is waited for, in words, and the first rank of it."""
-        waits = list(dict.fromkeys(self._waits()))
+        """What is waited for as text, and the first rank of it."""
+        waits = list(dict.fromkeys(self._pending_waits()))
         return ", ".join(f"{what} rank {peer}" for what, peer in waits), waits[0][1]
 
     def timed_out(self, timeout_s: float) -> CollectiveError:
@@ -149,7 +151,7 @@ class Operation:
         return self.error(f"no end after {timeout_s:g} s, waiting for {text}", peer=peer, status="TIMEOUT")
 
     def aborted(self, failure: Failure) -> CollectiveError:
-        """The error for another rank's failure: that one's reason, and what is waited for here."""
+        """The error for another rank's failure: its reason, and what this rank waits for."""
         text, _ = self.waiting_for()
         message = f"rank {failure.rank} failed: {failure.reason} (waiting here for {text})"
         return self.error(message, peer=failure.rank, status="ABORTED")

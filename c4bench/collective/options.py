@@ -1,4 +1,4 @@
-"""How a communicator behaves."""
+"""Options of a communicator."""
 
 import time
 from collections.abc import Callable
@@ -15,11 +15,11 @@ _EPOCH_NS = time.time_ns() - time.monotonic_ns()
 
 
 def now_ns() -> int:
-    """Wall-clock nanoseconds that never step back: one clock read, anchored when the process started."""
+    """Wall-clock nanoseconds that never step back: the monotonic clock plus its offset when the process started."""
     return _EPOCH_NS + time.monotonic_ns()
 
 
-# A message in this time: long enough to be worth its completions, short enough that little waits behind it.
+# A message lasts this long: long enough to be worth its completions, short enough to delay little behind it.
 _CHUNK_S = 100e-6
 _SMALLEST_CHUNK_BYTES = 128 << 10
 LARGEST_CHUNK_BYTES = 256 << 10
@@ -28,18 +28,21 @@ LARGEST_CHUNK_BYTES = 256 << 10
 class Options(msgspec.Struct, frozen=True):
     """Options of a communicator; every member must use the same.
 
-    `chunk_bytes` is the largest message; 0 leaves it to the slowest NIC's rate. `staging_bytes` is the memory each ring
-    edge reduces from, per channel; it is cut into as many slots as the messages of an operation allow. `window`
-    messages may be unacknowledged at a time, or as many bytes in shorter ones, up to four times as many. `channels` is
-    how many NICs to use, 0 for all; `qps` is how many QPs share the load of a connection, each on any path; together
-    they post no faster than their NIC sends, and hardly faster than messages are acknowledged. `paths` is `ecmp` or
-    `planned`. `completions` says how to wait: `events` sleeps until the NIC notifies, `polling` spins. `connect_s`
-    bounds how long members are waited for when connecting, `timeout_s` every operation. `record` can be turned off to
-    measure what telemetry costs. `memory` provides the arrays of `Communicator.empty`. `resilient` has operations
-    outlive the loss of NICs, as long as two hosts have a pair left that reach each other; `patience` says how soon what
-    is believed then. All-reduces of `split_bytes` or more go the cheaper of two ways then, beside a host that has lost
-    NICs (see `collective.degraded`). Without `spread` one other NIC carries all that a lost one carried, to show what
-    that costs.
+    - `chunk_bytes`: the largest message; 0 chooses it from the slowest NIC's rate.
+    - `staging_bytes`: memory for messages to be reduced, for each ring edge and channel.
+    - `window`: messages in flight for each channel; up to four times as many shorter ones, with the same bytes.
+    - `channels`: how many NICs to use, 0 for all.
+    - `qps`: QPs of a connection, which share its load; they post no faster than the NIC sends, and little faster than
+      messages are acknowledged.
+    - `paths`: `ecmp` or `planned`.
+    - `completions`: `events` sleeps until the NIC notifies, `polling` spins.
+    - `connect_s`, `timeout_s`: the longest wait for members when connecting, and in every operation.
+    - `record`: False turns telemetry off, to measure its cost.
+    - `memory`: allocates the arrays of `Communicator.empty`.
+    - `resilient`: operations survive the loss of NICs as long as each pair of neighbours has a pair of NICs that reach
+      each other; `timeouts` set how soon failures are detected.
+    - `split_bytes`: resilient all-reduces of this size or more may avoid degraded ranks (`collective.degraded`).
+    - `spread`: False has a single other NIC carry a lost NIC's load, to measure what that costs.
     """
 
     chunk_bytes: int = 0
@@ -56,14 +59,14 @@ class Options(msgspec.Struct, frozen=True):
     memory: Provider = HostMemory()
     clock_ns: Callable[[], int] = now_ns
     resilient: bool = False
-    patience: FailureTimeouts = FailureTimeouts()
+    timeouts: FailureTimeouts = FailureTimeouts()
     split_bytes: int = 16 << 20
     spread: bool = True
 
     def __post_init__(self) -> None:
         for name, choices in (("paths", ("ecmp", "planned")), ("completions", tuple(MODES))):
             if getattr(self, name) not in choices:
-                raise UsageError(f"{name} {getattr(self, name)!r} is not a choice; use {' or '.join(choices)}")
+                raise UsageError(f"{name} {getattr(self, name)!r} is unknown; use {' or '.join(choices)}")
         if self.chunk_bytes < 0 or self.chunk_bytes % 64:
             raise UsageError(f"chunk_bytes {self.chunk_bytes} must be a multiple of 64, or 0")
         largest = self.chunk_bytes or LARGEST_CHUNK_BYTES
@@ -73,8 +76,8 @@ class Options(msgspec.Struct, frozen=True):
             raise UsageError("window, qps, timeout_s and connect_s must be positive")
 
     def chunk_for(self, rate_bps: float) -> int:
-        """The largest message between NICs of that line rate: a power of two, 128 to 256 KiB, unless it is given."""
+        """The largest message at a line rate in bit/s: `chunk_bytes`, or a power of two from 128 to 256 KiB."""
         if self.chunk_bytes:
             return self.chunk_bytes
-        wanted = 1 << int(rate_bps / 8 * _CHUNK_S).bit_length() - 1 if rate_bps > 8 / _CHUNK_S else 0
-        return max(_SMALLEST_CHUNK_BYTES, min(LARGEST_CHUNK_BYTES, wanted))
+        chunk_bytes = 1 << int(rate_bps / 8 * _CHUNK_S).bit_length() - 1 if rate_bps > 8 / _CHUNK_S else 0
+        return max(_SMALLEST_CHUNK_BYTES, min(LARGEST_CHUNK_BYTES, chunk_bytes))

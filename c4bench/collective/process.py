@@ -1,4 +1,4 @@
-"""What a rank's process brings to every communicator that it joins."""
+"""What a rank's process provides to every communicator it joins."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from c4bench.verbs.transport import Port
 
 
 def open_device(nic: Nic) -> Port:
-    """Open a NIC through verbs. Imported late: everything else here works without pyverbs."""
+    """Open a NIC through verbs. The import is late because everything else works without pyverbs."""
     from c4bench.verbs.device import Device  # noqa: PLC0415
 
     return Device(nic.device, nic.address)
@@ -20,7 +20,7 @@ def open_device(nic: Nic) -> Port:
 class RankProcess:
     """Channel c of a communicator uses the c-th of `nics`; `open_port` opens one.
 
-    `before_operation` is called whenever the rank is about to enter one.
+    `before_operation` is called before every operation.
     """
 
     job: str

@@ -1,4 +1,4 @@
-"""The writing side of a rank's telemetry; see `ring_layout` for why it can be read at any moment."""
+"""Write a rank's telemetry file; `ring_layout` explains why it can be read at any time."""
 
 import mmap
 import os
@@ -17,7 +17,7 @@ from c4bench.collective.ring_entries import CommEntry, ConnName, Owner
 from c4bench.errors import UsageError
 from c4bench.model.telemetry import CommRecord
 
-FREE = b""  # the value of a place whose communicator is gone
+RELEASED = b""  # the value of a slot whose communicator is closed
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ class OpWriter:
     awaits: int = 0
 
     def awaiting(self, peer: int, *, still: bool) -> None:
-        """Data of `peer` is lacking, or has all come."""
+        """Data from `peer` is still missing, or complete."""
         self.awaits = self.awaits | 1 << peer if still else self.awaits & ~(1 << peer)
 
     def start(self, now_ns: int) -> None:
@@ -46,12 +46,12 @@ class OpWriter:
             self.store()
 
     def finish(self, now_ns: int) -> None:
-        """The operation returns."""
+        """The operation has ended."""
         self.finished_ns = now_ns
         self.store()
 
     def store(self) -> None:
-        """Publish the fields as they are."""
+        """Publish the current values."""
         payload = layout.OP.pack(
             self.seq,
             self.size_bytes,
@@ -67,7 +67,7 @@ class OpWriter:
 
 @dataclass(slots=True)
 class ConnWriter:
-    """A QP's counters and the state it is in. Times are nanoseconds, `read_ns` that of its NIC's clock."""
+    """A QP's counters and state. Times are in ns; `read_ns` is a reading of its NIC's virtual clock."""
 
     slot: layout.Slot
     source_port: int
@@ -89,14 +89,14 @@ class ConnWriter:
         self.posted.add(now_ns)
 
     def acknowledge(self, size_bytes: int, now_ns: int) -> None:
-        """A message has reached the peer's memory."""
+        """A message is acknowledged."""
         self.messages += 1
         self.size_bytes += size_bytes
         self.last_progress_ns = now_ns
 
-    def settle(self, state: str, outstanding: int, owed: int, now_ns: int) -> None:
-        """Book the time since the last change on the state that was, go to `state`, and publish what is new."""
-        # Whatever is posted or acknowledged changes one of these.
+    def set_state(self, state: str, outstanding: int, owed: int, now_ns: int) -> None:
+        """Enter a state; the time since the last change is added to the previous state. Publishes any change."""
+        # Every message posted or acknowledged changes one of these.
         if owed == self.owed and outstanding == self.outstanding and state == self.state:
             return
         self._share(state, now_ns)
@@ -117,12 +117,12 @@ class ConnWriter:
             self.clock.carry((state == "transfer") - (self.state == "transfer"), now_ns)
 
     def move(self, source_port: int) -> None:
-        """The QP takes another path."""
+        """The QP has moved to another path."""
         self.source_port = source_port
         self.store()
 
     def store(self) -> None:
-        """Publish the fields as they are."""
+        """Publish the current values."""
         spent = self.spent_ns
         self.slot.write(
             layout.CONN.pack(
@@ -146,30 +146,30 @@ class ConnWriter:
 
 @dataclass(slots=True)
 class ArrivalWriter:
-    """What has arrived at a QP's receiving end, and when, summed up."""
+    """Counts the messages that arrive on a QP, and sums their arrival times."""
 
     slot: layout.Slot
     tally: LatencySums = field(default_factory=LatencySums)
 
     def arrived(self, now_ns: int) -> None:
-        """One more message."""
+        """Count one message."""
         self.tally.add(now_ns)
 
     def store(self) -> None:
-        """Publish the tally as it is."""
+        """Publish the tally."""
         self.slot.write(layout.TALLY.pack(self.tally.count, *self.tally.sums))
 
 
-class _Places:
-    """The places of a fixed table, and which of them can be used again."""
+class _SlotTable:
+    """Allocates the slots of a table of fixed size."""
 
     def __init__(self, what: str, limit: int) -> None:
         self._what, self._limit = what, limit
         self._used = 0
         self._free: list[int] = []
 
-    def take(self, path: Path) -> int:
-        """A free place. Raises UsageError when there is none."""
+    def allocate(self, path: Path) -> int:
+        """The index of a free slot. Raises UsageError when there is none."""
         if self._free:
             return self._free.pop()
         if self._used == self._limit:
@@ -179,17 +179,16 @@ class _Places:
         self._used += 1
         return self._used - 1
 
-    def give_back(self, places: list[int]) -> None:
-        """These can be used again."""
-        self._free += places
+    def free(self, indices: list[int]) -> None:
+        """Make slots available again."""
+        self._free += indices
 
 
 class Recorder:
-    """Creates the file of one rank's process and hands out records in it.
+    """Creates the telemetry file of one rank's process and allocates records in it.
 
-    One recorder serves all communicators of the process, each of which may be used from a thread of its own. The file
-    appears under its name only when it is complete, so a reader never sees half a header. Raises UsageError when a
-    fixed table is full.
+    One recorder serves all communicators of the process, each of which may run in its own thread. The file gets its
+    name only when it is complete, so a reader never sees a partial header. Raises UsageError when a table is full.
     """
 
     def __init__(self, path: Path, job: str, rank: int) -> None:
@@ -197,12 +196,12 @@ class Recorder:
         self._map = _create(path)
         self._memory = memoryview(self._map)
         self._lock = threading.Lock()
-        self._comms = _Places("communicators", layout.COMMS)
-        self._conns = _Places("connections", layout.CONNS)
-        self._arrivals = _Places("incoming connections", layout.CONNS)
-        self._taken: dict[tuple[_Places, int], list[int]] = {}
+        self._comms = _SlotTable("communicators", layout.COMMS)
+        self._conns = _SlotTable("connections", layout.CONNS)
+        self._arrivals = _SlotTable("incoming connections", layout.CONNS)
+        self._allocated: dict[tuple[_SlotTable, int], list[int]] = {}
         self._op_slots: dict[int, list[layout.Slot]] = {}
-        # A communicator is used from one thread, another perhaps from another.
+        # Each communicator has its own clocks, since another one may run in another thread.
         self._clocks: dict[tuple[int, str], NicClock] = {}
         process = layout.Slot(self._memory, layout.HEADER_BYTES, layout.PROCESS_BYTES)
         process.write(msgspec.msgpack.encode(Owner(job, rank, os.getpid())))
@@ -212,34 +211,34 @@ class Recorder:
     def communicator(self, record: CommRecord, rank: int) -> int:
         """Record a communicator in which this process is `rank`; returns its index."""
         with self._lock:
-            index = self._comms.take(self.path)
+            index = self._comms.allocate(self.path)
             self._op_slots[index] = self._operations(index)
         self._comm_slot(index).write(msgspec.msgpack.encode(CommEntry(rank, record)))
         return index
 
     def release(self, comm: int) -> None:
-        """Forget a communicator that is closed, with its operations and connections; its places are used again."""
-        self._comm_slot(comm).write(FREE)
+        """Release the records of a closed communicator, its operations and its connections, for reuse."""
+        self._comm_slot(comm).write(RELEASED)
         for slot in self._op_slots[comm]:
-            slot.write(FREE)
+            slot.write(RELEASED)
         with self._lock:
-            for places, base in ((self._conns, layout.CONN_NAMES_AT), (self._arrivals, layout.ARRIVAL_NAMES_AT)):
-                taken = self._taken.pop((places, comm), [])
-                for index in taken:
-                    self._slot(base, index, layout.CONN_NAME_BYTES).write(FREE)
-                places.give_back(taken)
+            for table, base in ((self._conns, layout.CONN_NAMES_AT), (self._arrivals, layout.ARRIVAL_NAMES_AT)):
+                indices = self._allocated.pop((table, comm), [])
+                for index in indices:
+                    self._slot(base, index, layout.CONN_NAME_BYTES).write(RELEASED)
+                table.free(indices)
             self._clocks = {key: clock for key, clock in self._clocks.items() if key[0] != comm}
-            self._comms.give_back([comm])
+            self._comms.free([comm])
 
-    def _take(self, places: _Places, comm: int) -> int:
-        index = places.take(self.path)
-        self._taken.setdefault((places, comm), []).append(index)
+    def _allocate(self, table: _SlotTable, comm: int) -> int:
+        index = table.allocate(self.path)
+        self._allocated.setdefault((table, comm), []).append(index)
         return index
 
     def connection(self, name: ConnName, source_port: int, now_ns: int) -> ConnWriter:
-        """Record the sending end of a QP; returns the writer of its counters."""
+        """Record the sending end of a QP; returns a writer for its counters."""
         with self._lock:
-            index = self._take(self._conns, name.comm)
+            index = self._allocate(self._conns, name.comm)
             clock = self._clocks.setdefault((name.comm, name.source), NicClock())
         writer = ConnWriter(self._slot(layout.CONNS_AT, index, layout.CONN_BYTES), source_port, now_ns, clock)
         writer.store()
@@ -247,9 +246,9 @@ class Recorder:
         return writer
 
     def arrivals(self, name: ConnName) -> ArrivalWriter:
-        """Record the receiving end of a QP; returns the writer of its counters."""
+        """Record the receiving end of a QP; returns a writer for its counters."""
         with self._lock:
-            index = self._take(self._arrivals, name.comm)
+            index = self._allocate(self._arrivals, name.comm)
         writer = ArrivalWriter(self._slot(layout.ARRIVALS_AT, index, layout.ARRIVAL_BYTES))
         writer.store()
         self._slot(layout.ARRIVAL_NAMES_AT, index, layout.CONN_NAME_BYTES).write(msgspec.msgpack.encode(name))
@@ -258,7 +257,7 @@ class Recorder:
     def operation(
         self, comm: int, seq: int, kind: str, algorithm: str, dtype: str, size_bytes: int, now_ns: int
     ) -> OpWriter:
-        """The record of operation `seq` of a communicator, entered now, in place of one that ended long ago."""
+        """Record operation `seq` of a communicator, entered now; it overwrites the oldest operation."""
         slots = self._op_slots[comm]
         return OpWriter(slots[seq % len(slots)], seq, kind, algorithm, dtype, size_bytes, now_ns)
 
@@ -273,7 +272,7 @@ class Recorder:
         return layout.Slot(self._memory, base + index * 2 * size, size)
 
     def close(self) -> None:
-        """Unmap the file, which stays for its readers."""
+        """Unmap the file; it is not deleted."""
         self._memory.release()
         self._map.close()
 

@@ -1,4 +1,4 @@
-"""How the ranks of a job find each other, learn their paths, and hear of each other's failures."""
+"""The control plane of communicators: exchange of addresses, planned paths, and failure notification."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -12,16 +12,16 @@ EVERYBODY = -1
 
 
 class AbsentError(C4Error):
-    """Ranks did not come to an exchange in time."""
+    """Ranks did not join an exchange in time."""
 
     def __init__(self, ranks: Sequence[int], timeout_s: float) -> None:
         self.ranks = tuple(ranks)
         names = ", ".join(map(str, ranks))
-        super().__init__(f"rank{'s' if len(ranks) > 1 else ''} {names} did not come in {timeout_s:g} s")
+        super().__init__(f"rank{'s' if len(ranks) > 1 else ''} {names} did not join within {timeout_s:g} s")
 
 
 class FailedError(C4Error):
-    """A member gave up while others were waiting for it."""
+    """A member failed while others waited for it."""
 
     def __init__(self, failure: Failure) -> None:
         self.failure = failure
@@ -29,60 +29,60 @@ class FailedError(C4Error):
 
 
 class FailureSignal(Protocol):
-    """Tells that a member of one communicator has failed."""
+    """Signals that a member of one communicator has failed."""
 
     @property
     def fd(self) -> int:
-        """A descriptor that becomes readable when it has."""
+        """A descriptor that becomes readable on a failure."""
 
     def failure(self) -> Failure | None:
-        """Who and why; blocks until `fd` is readable. None when there is nobody left who could tell."""
+        """The failure; blocks until `fd` is readable. None when the control plane is gone."""
 
     def close(self) -> None:
         """Stop listening."""
 
 
 class RelayChannel(Protocol):
-    """Word between the members of one communicator, out of band. What is told may come twice, late, or not at all."""
+    """Out-of-band messages between members of one communicator. They may arrive twice, late, or not at all."""
 
     @property
     def fd(self) -> int:
-        """A descriptor that becomes readable when there is word."""
+        """A descriptor that becomes readable when messages have arrived."""
 
-    def tell(self, to: int, body: bytes) -> None:
-        """Tell rank `to`, or all other ranks with EVERYBODY; returns at once."""
+    def send(self, to: int, body: bytes) -> None:
+        """Send a message to rank `to`, or to all other ranks with EVERYBODY; returns at once."""
 
     def lost(self, loss: NetworkLoss) -> None:
-        """Have C4D know what the communicator goes on without; returns at once, and may not get there."""
+        """Report to C4D a component that the communicator has lost; returns at once, and may get lost."""
 
-    def take(self) -> list[bytes] | None:
-        """What has come. None when there is nobody left who could bring word."""
+    def poll(self) -> list[bytes] | None:
+        """The messages that have arrived. None when the control plane is gone."""
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the channel."""
 
 
 class Rendezvous(Protocol):
-    """What a communicator asks of the control plane. Names of communicators are unique within a job, and used once."""
+    """What a communicator needs of the control plane. A communicator's name is unique within a job, and used once."""
 
     def exchange(self, comm: str, key: str, rank: int, size: int, payload: bytes, timeout_s: float) -> list[bytes]:
-        """Give `payload`, block until all `size` ranks gave theirs under `key`, and return them by rank.
+        """All-gather: block until all `size` ranks have given a payload under `key`, and return them by rank.
 
-        Raises AbsentError that names the missing ranks after `timeout_s`, and FailedError as soon as a member fails. A
-        key is used once.
+        Use a key once. Raises AbsentError, which names the missing ranks, after `timeout_s`, and FailedError as soon as
+        a member fails.
         """
 
     def fail(self, comm: str, failure: Failure) -> None:
-        """Tell every member, those that come later too. Only the first failure of a communicator counts."""
+        """Notify every member, also those that join later. Only a communicator's first failure counts."""
 
-    def alarm(self, comm: str) -> FailureSignal:
-        """Listen for failures of a communicator's members."""
+    def failure_signal(self, comm: str) -> FailureSignal:
+        """Subscribe to failures of a communicator's members."""
 
-    def line(self, comm: str, rank: int) -> RelayChannel:
-        """Rank `rank`'s line to the other members."""
+    def relay(self, comm: str, rank: int) -> RelayChannel:
+        """The relay channel of rank `rank` to the other members."""
 
     def route(self, flows: Sequence[Flow]) -> list[int]:
-        """C4P's answer: a UDP source port for each flow, in order; 0 leaves a flow to ECMP."""
+        """Ask C4P for paths: a UDP source port for each flow, in order; 0 leaves a flow to ECMP."""
 
     def release(self, flows: Sequence[str]) -> None:
-        """These routed flows, named by id, are gone; their share of the fabric is free."""
+        """Release the paths of these flows, by id."""

@@ -1,14 +1,15 @@
-"""What a resilient communicator has done so far, for whoever asks."""
+"""Counters of a resilient communicator."""
 
 import msgspec
 
 
 class ResilienceCounters(msgspec.Struct, frozen=True):
-    """Rails of this rank by state; how many died and came back; messages that came twice and were left alone.
+    """What happened to this rank's rails.
 
-    `reasons` are why rails died, each once; `findings` the components to blame, each with those that it cannot be told
-    from. `split` all-reduces were done beside a rank that had lost NICs, and not at its pace; `reordered` ones by a
-    ring in another order, because neighbours had lost different ones.
+    `states` counts rails by state; `died` and `returned` count transitions; `repeated` counts duplicate messages, which
+    are ignored. `reasons` are the distinct reasons why rails died. `findings` are the components at fault, each with
+    its alternatives. `split` counts all-reduces that avoided degraded ranks, `reordered` those over a reordered ring
+    (see `collective.degraded`).
     """
 
     states: dict[str, int]

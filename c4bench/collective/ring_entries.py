@@ -1,4 +1,4 @@
-"""What a telemetry file says once, in msgpack: whose it is, its communicators, and the ends of their connections."""
+"""The constant entries of a telemetry file, in msgpack: its owner, its communicators and their connections."""
 
 import msgspec
 
@@ -14,7 +14,7 @@ class Owner(msgspec.Struct, frozen=True):
 
 
 class CommEntry(msgspec.Struct, frozen=True):
-    """A communicator and which of its ranks the process is."""
+    """A communicator, and the process's rank in it."""
 
     rank: int
     record: CommRecord

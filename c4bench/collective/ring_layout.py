@@ -1,16 +1,15 @@
-"""How a rank's telemetry lies in its file.
+"""The layout of a rank's telemetry file.
 
-The file is shared memory: the rank writes it with plain stores and no system call, and anyone may read it at any
-moment, also when the writer has been stopped half-way through a record or killed.
+The file is shared memory. The rank writes it with plain stores and no system call. Any process may read it at any time,
+also when the writer was stopped in the middle of a record or killed.
 
-Every record is kept twice. Each copy is `generation, length, checksum, payload`; the writer fills the copy that is
-*not* the newest, with the next generation. So at every instant at least one copy is complete and untouched: a writer
-frozen in the middle leaves a copy whose checksum does not fit, which is ignored, and the previous value beside it. A
-reader takes the valid copy with the higher generation. Only a writer that overtakes the reader twice within one
-reading can spoil both copies; it is then running, and the reader reads again.
+Every record has two copies, each `generation, length, checksum, payload`. The writer overwrites the older copy with the
+next generation, so one complete copy always exists. A writer that stops in the middle leaves a copy with a wrong
+checksum, which readers ignore. A reader uses the valid copy with the higher generation. Both copies are invalid only if
+the writer writes twice during one read; the reader then reads again.
 
-Operations have a ring per communicator, so that a hung operation is not overwritten by other communicators' progress.
-Fixed sizes are in the header, so files of another build are refused rather than misread.
+Each communicator has a ring of operations of its own, so that other communicators do not overwrite a hung operation.
+The header has all sizes, so that files of another build are rejected.
 """
 
 import mmap
@@ -38,16 +37,15 @@ CONN_NAME_BYTES = 256
 CONN_BYTES = 192
 ARRIVAL_BYTES = 96
 
-# The 64-bit numbers are the machine's own, `l` and `L`: the same bytes as `<q` and `<Q`, which CPython takes longer to
-# pack.
-# seq, size_bytes, entered_ns, started_ns, finished_ns, names. Behind it a bit for each rank that is awaited, up to the
-# last of them: mostly there is none, and what is not written costs no checksum.
+# 64-bit numbers are native, `l` and `L`: the same bytes as `<q` and `<Q`, which CPython packs more slowly.
+# seq, size_bytes, entered_ns, started_ns, finished_ns, names. A bit for each rank that is waited for follows, up to the
+# last such rank: usually there is none, and bytes that are not written cost no checksum.
 OP = struct.Struct("@LLlll48s")
 _NAMES = struct.Struct("16s16s16s")
-# messages, size_bytes; nanoseconds of credit, data and transfer, and the share of the NIC's; last_progress_ns,
-# outstanding, owed, source_port, state, since_ns. Behind it the tally of what was posted.
+# messages, size_bytes; ns spent in credit, data and transfer, and the share of the NIC's virtual time;
+# last_progress_ns, outstanding, owed, source_port, state, since_ns. The tally of posted messages follows.
 CONN = struct.Struct(f"@LLlllllIIIIl{1 + len(STRIDES)}L")
-# How many, and a sum for each stride. It is all that is recorded of arrivals.
+# The number of messages, and a sum for each stride. Records of arrivals have nothing else.
 TALLY = struct.Struct(f"@{1 + len(STRIDES)}L")
 MAX_RANKS = 1024
 STATES = ("idle", "credit", "data", "transfer")
@@ -72,11 +70,11 @@ class Slot:
         self._memory = memory
         self._offset = offset
         self._size = size
-        # A place may have been used before; its old value must not look newer than what is written now.
+        # The slot may have been used before; its old value must not look newer than the next write.
         self._generation = max(_COPY.unpack_from(memory, at)[0] for at in (offset, offset + size))
 
     def write(self, payload: bytes) -> None:
-        """Replace the record. The other copy, which holds the last value, stays as it is."""
+        """Replace the record. The other copy keeps the previous value. Raises ValueError if it does not fit."""
         length = len(payload)
         if _COPY.size + length > self._size:
             raise ValueError(f"a record of {length} bytes does not fit {self._size - _COPY.size}")
@@ -88,17 +86,14 @@ class Slot:
 
 
 def read_slot(memory: mmap.mmap, offset: int, size: int) -> bytes | None:
-    """The newest complete value at `offset`, or None where there is none."""
+    """The newest complete value at `offset`, or None."""
     first, second = generations(memory, offset, size)
     newer, older = (offset, offset + size) if first > second else (offset + size, offset)
     return next((value for value in read_copies(memory, (newer, older), size) if value is not None), None)
 
 
 def generations(memory: mmap.mmap, base: int, size: int, places: int = 1) -> tuple[int, ...]:
-    """The generations of both copies of each place from `base` on, at one go: 0 for one never written.
-
-    They tell whether anything is new.
-    """
+    """The generations of both copies of each record from `base` on, read at once; 0 for a copy never written."""
     return _generations(size, places).unpack_from(memory, base)
 
 
@@ -109,29 +104,29 @@ def _generations(size: int, places: int) -> struct.Struct:
 
 @lru_cache(maxsize=256)
 def names(kind: str, algorithm: str, dtype: str) -> bytes:
-    """An operation's names as they stand in its record."""
+    """An operation's names, packed for its record."""
     return _NAMES.pack(kind.encode(), algorithm.encode(), dtype.encode())
 
 
 @lru_cache(maxsize=256)
 def names_in(raw: bytes) -> tuple[str, str, str]:
-    """Kind, algorithm and dtype from how they stand in an operation's record."""
+    """Kind, algorithm and dtype, unpacked from an operation's record."""
     kind, algorithm, dtype = (name.rstrip(b"\0").decode() for name in _NAMES.unpack(raw))
     return kind, algorithm, dtype
 
 
 def operations_at(comm: int) -> int:
-    """Where a communicator's operations begin."""
+    """The offset of a communicator's operations."""
     return OPS_AT + comm * OPS_PER_COMM * 2 * OP_BYTES
 
 
 def read_copies(memory: mmap.mmap, offsets: Iterable[int], size: int) -> list[bytes | None]:
-    """The values of the copies at these offsets, None for one never written or not complete."""
-    found: list[bytes | None] = []
+    """The values of the copies at these offsets, None for a copy never written or incomplete."""
+    values: list[bytes | None] = []
     head, longest = _COPY.size, size - _COPY.size
     for at in offsets:
         generation, length, checksum = _COPY.unpack_from(memory, at)
         payload = memory[at + head : at + head + length] if generation and length <= longest else None
         whole = payload is not None and zlib.crc32(payload, generation & _CHECKSUM_MASK) == checksum
-        found.append(payload if whole else None)
-    return found
+        values.append(payload if whole else None)
+    return values

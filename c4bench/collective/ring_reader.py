@@ -1,4 +1,4 @@
-"""The reading side of a rank's telemetry: needs neither the writer's cooperation nor its life."""
+"""Read a rank's telemetry file. The writer need not cooperate, nor be alive."""
 
 import math
 import mmap
@@ -19,11 +19,11 @@ from c4bench.model.telemetry import ArrivalRecord, CommRecord, ConnRecord, OpRec
 
 _CREDIT, _DATA = layout.STATES.index("credit"), layout.STATES.index("data")
 _COUNTED = -1 - len(STRIDES)  # where a tally begins
-_UNTOLD = 0, LatencyMark(0, 0)
+_NEVER_READ = 0, LatencyMark(0, 0)
 
 
 class TelemetrySnapshot(NamedTuple):
-    """What a file says now."""
+    """The records of a file."""
 
     comms: tuple[CommRecord, ...]
     ops: tuple[OpRecord, ...]
@@ -31,8 +31,8 @@ class TelemetrySnapshot(NamedTuple):
     arrivals: tuple[ArrivalRecord, ...]
 
 
-class _Whose(NamedTuple):
-    """What records of either end of a connection begin with."""
+class _Identity(NamedTuple):
+    """The fields that identify a connection; records of both ends begin with them."""
 
     comm: str
     rank: int
@@ -43,12 +43,12 @@ class _Whose(NamedTuple):
 
 
 def read_telemetry_file(path: Path, now_s: float | None = None) -> TelemetrySnapshot:
-    """Everything in the file at `path`, read once; see `TelemetryReader`."""
+    """Read the file at `path` once; see `TelemetryReader`."""
     return TelemetryReader(path).read(now_s)
 
 
 class TelemetryReader:
-    """Reads the file at `path` again and again; what has not changed since the last time is not decoded again.
+    """Reads the file at `path` repeatedly, and decodes only the records that have changed.
 
     Raises UsageError for a file that is truncated or not a telemetry file.
     """
@@ -63,10 +63,10 @@ class TelemetryReader:
         self._receiving = self._ends(layout.ARRIVAL_NAMES_AT, layout.ARRIVALS_AT, layout.ARRIVAL_BYTES, layout.TALLY)
 
     def read(self, now_s: float | None = None, since_s: float = 0.0) -> TelemetrySnapshot:
-        """Everything in the file; operations by communicator and sequence number, but those finished before `since_s`.
+        """All records; operations by communicator and sequence number, without those finished before `since_s`.
 
-        With `now_s`, on the recording host's clock, the time a connection has been in its present state is added to
-        that state's counter, so that a wait still going on can be seen. Raises UsageError for a damaged file.
+        With `now_s`, on the recording host's clock, a connection's time in its current state is added to that state's
+        counter, so that an ongoing wait is visible. Raises UsageError for a damaged file.
         """
         changed = bool(self._comms.read())
         if changed:
@@ -82,7 +82,7 @@ class TelemetryReader:
         )
 
     def _follow(self, entries: dict[int, CommEntry]) -> None:
-        """Read these communicators' operations; those of another that had a place before are forgotten."""
+        """Read the operations of these communicators from now on, and forget those of others."""
         self._operations = {
             index: self._operations[index] if self._entries.get(index) is entry else self._ops(index, entry)
             for index, entry in entries.items()
@@ -90,7 +90,7 @@ class TelemetryReader:
         self._entries = entries
 
     def _ops(self, comm: int, entry: CommEntry) -> "_Operations":
-        # An operation's place goes by its number, and the first that is seen may have any.
+        # An operation's slot follows from its number, so the first one may be anywhere in the table.
         places = layout.OPS_PER_COMM
         base, decode = layout.operations_at(comm), partial(_op, entry.record.comm, entry.rank)
         return _Operations(TableReader(self._memory, self._path, base, layout.OP_BYTES, places, decode, places))
@@ -104,7 +104,7 @@ class TelemetryReader:
 
 
 class _Operations:
-    """A communicator's operations. Few of those in its table are new or still run, and the others are not looked at."""
+    """A communicator's operations. Only those that are new or still running are examined."""
 
     def __init__(self, table: TableReader[OpRecord]) -> None:
         self._table = table
@@ -112,55 +112,55 @@ class _Operations:
         self._since_s = math.inf
 
     def read(self, since_s: float) -> Collection[OpRecord]:
-        """All but those finished before `since_s`."""
+        """All operations but those finished before `since_s`."""
         written = self._table.read()
         values = self._table.values
-        # A clock that was set back makes old ones recent again.
+        # When the clock is set back, old operations become recent again.
         places = written if since_s >= self._since_s else range(len(values))
         self._since_s = since_s
-        found = self._recent | {place: values[place] for place in places}
+        raw_owner = self._recent | {place: values[place] for place in places}
         self._recent = {
-            place: op for place, op in found.items() if op and (not op.finished_s or op.finished_s >= since_s)
+            place: op for place, op in raw_owner.items() if op and (not op.finished_s or op.finished_s >= since_s)
         }
         return self._recent.values()
 
 
 class _Ends:
-    """The sending or the receiving ends of connections: a table of names, and one of numbers, which end in a tally."""
+    """The sending or the receiving ends of connections: a table of names, and one of numbers that end in a tally."""
 
     def __init__(self, names: TableReader[ConnName], numbers: TableReader[tuple[int, ...]]) -> None:
         self._names, self._numbers = names, numbers
-        self._whose: list[_Whose | None] = []
-        self._told: dict[int, tuple[int, LatencyMark]] = {}
+        self._identity: list[_Identity | None] = []
+        self._previous: dict[int, tuple[int, LatencyMark]] = {}
 
     def read(
         self, comms: Mapping[int, CommEntry], *, changed: bool
-    ) -> Iterator[tuple[_Whose, tuple[int, ...], LatencyMark]]:
-        """Those of these communicators, which may have changed; of one recorded since, the next reading has them."""
+    ) -> Iterator[tuple[_Identity, tuple[int, ...], LatencyMark]]:
+        """The ends that belong to these communicators; `changed` if the set may differ from the last reading's."""
         if self._names.read() or changed:
-            self._whose = [_whose(name, comms) for name in self._names.values]
+            self._identity = [_identity(name, comms) for name in self._names.values]
         self._numbers.read()
-        for place, (whose, numbers) in enumerate(zip(self._whose, self._numbers.values, strict=False)):
-            if whose is not None and numbers is not None:
-                yield whose, numbers, self._mark(place, numbers)
+        for place, (identity, numbers) in enumerate(zip(self._identity, self._numbers.values, strict=False)):
+            if identity is not None and numbers is not None:
+                yield identity, numbers, self._mark(place, numbers)
 
     def _mark(self, place: int, numbers: tuple[int, ...]) -> LatencyMark:
-        """The roundest count since it was read last."""
+        """The roundest count since the last reading."""
         counted = numbers[_COUNTED]
-        before, mark = self._told.get(place, _UNTOLD)
+        before, mark = self._previous.get(place, _NEVER_READ)
         if counted != before:
-            # A place that was given back counts from nothing again.
+            # A slot that was released and reused counts from 0 again.
             mark = roundest(before if counted > before else 0, counted, numbers[_COUNTED + 1 :])
-            self._told[place] = (counted, mark)
+            self._previous[place] = (counted, mark)
         return mark
 
 
 def read_owner(path: Path) -> Owner:
-    """The process that writes the file at `path`. Raises UsageError as `read_ring` does."""
-    found = record(_load(path), path, layout.HEADER_BYTES, layout.PROCESS_BYTES)
-    if found is None:
-        raise UsageError(f"{path} names no owner; it was not written by a c4bench recorder")
-    return msgspec.msgpack.decode(found, type=Owner)
+    """The process that writes the file at `path`. Raises UsageError as `read_telemetry_file` does."""
+    raw_owner = record(_load(path), path, layout.HEADER_BYTES, layout.PROCESS_BYTES)
+    if raw_owner is None:
+        raise UsageError(f"{path} has no owner record; it was not written by a c4bench recorder")
+    return msgspec.msgpack.decode(raw_owner, type=Owner)
 
 
 def _load(path: Path) -> mmap.mmap:
@@ -170,9 +170,7 @@ def _load(path: Path) -> mmap.mmap:
     except (OSError, ValueError) as error:
         raise UsageError(f"{path} cannot be read as telemetry: {error}") from error
     if len(memory) != layout.FILE_BYTES:
-        raise UsageError(
-            f"{path} has {len(memory)} bytes where a telemetry file has {layout.FILE_BYTES}; it is damaged"
-        )
+        raise UsageError(f"{path} has {len(memory)} bytes and a telemetry file has {layout.FILE_BYTES}; it is damaged")
     if layout.HEADER.unpack_from(memory) != (layout.MAGIC, *layout.SIZES):
         raise UsageError(f"{path} is not a telemetry file of this version; read it with the c4bench that wrote it")
     return memory
@@ -186,18 +184,18 @@ def _name(raw: bytes) -> ConnName:
     return msgspec.msgpack.decode(raw, type=ConnName)
 
 
-def _whose(name: ConnName | None, comms: Mapping[int, CommEntry]) -> _Whose | None:
+def _identity(name: ConnName | None, comms: Mapping[int, CommEntry]) -> _Identity | None:
     if name is None or name.comm not in comms:
         return None
     entry = comms[name.comm]
-    return _Whose(entry.record.comm, entry.rank, name.peer, name.source, name.destination, name.qp)
+    return _Identity(entry.record.comm, entry.rank, name.peer, name.source, name.destination, name.qp)
 
 
 def _op_order(op: OpRecord) -> tuple[str, int]:
     return op.comm, op.seq
 
 
-# Records are built by position, which is faster than by name; a window may have thousands.
+# Built by position because that is faster than by name, and a window may have thousands of records.
 def _op(comm: str, rank: int, raw: bytes) -> OpRecord:
     seq, size_bytes, entered, started, finished, names = layout.OP.unpack_from(raw)
     kind, algorithm, dtype = layout.names_in(names)
@@ -207,8 +205,8 @@ def _op(comm: str, rank: int, raw: bytes) -> OpRecord:
     )
 
 
-def _conn(whose: _Whose, numbers: tuple[int, ...], mark: LatencyMark, now_ns: int | None) -> ConnRecord:
-    comm, rank, peer, source, destination, qp = whose
+def _conn(identity: _Identity, numbers: tuple[int, ...], mark: LatencyMark, now_ns: int | None) -> ConnRecord:
+    comm, rank, peer, source, destination, qp = identity
     messages, size_bytes, credit, data, transfer, shared, progress, outstanding, owed, port, state, since = numbers[
         :_COUNTED
     ]
@@ -244,8 +242,8 @@ def _conn(whose: _Whose, numbers: tuple[int, ...], mark: LatencyMark, now_ns: in
     )
 
 
-def _arrival(whose: _Whose, numbers: tuple[int, ...], mark: LatencyMark) -> ArrivalRecord:
-    return ArrivalRecord(*whose, numbers[_COUNTED], *mark)
+def _arrival(identity: _Identity, numbers: tuple[int, ...], mark: LatencyMark) -> ArrivalRecord:
+    return ArrivalRecord(*identity, numbers[_COUNTED], *mark)
 
 
 def _ranks(bits: bytes) -> tuple[int, ...]:

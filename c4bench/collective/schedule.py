@@ -1,21 +1,21 @@
-"""Who sends which piece when: pure schedules, the same on every rank.
+"""Schedules of collectives: pure functions with the same result on every rank.
 
-A ring schedule is, for each rank, one ordered list of messages to its right neighbour and one from its left. A message
-waits for the arrival it forwards (`needs`), so pieces flow through the ring without a global step.
+A ring schedule gives each rank an ordered list of messages to its right neighbour and one of messages from its left. A
+message waits for the arrivals it depends on (`needs`), so chunks flow through the ring without global steps.
 """
 
 from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
-# A message shorter than this costs more than overlapping it with another one wins.
+# Overlapping a message shorter than this with another one costs more than it gains.
 PIPELINED_BYTES = 128 << 10
 
 
 class Send(NamedTuple):
-    """Message to the right: chunk `chunk` of segment `segment`, once `needs` messages have arrived from the left.
+    """A message to the right neighbour, sent once `needs` messages have arrived from the left.
 
-    `staged` messages go to the receiver's staging memory because it must reduce them; others straight to their place.
+    A `staged` message goes to the receiver's staging memory, to be reduced; others go straight to the array.
     """
 
     segment: int
@@ -25,7 +25,7 @@ class Send(NamedTuple):
 
 
 class Receive(NamedTuple):
-    """Message from the left. `reduce` it into the segment, or find it there; `final`: the segment is then complete."""
+    """A message from the left neighbour: `reduce` it into the segment, unless it was written there; `final` is last."""
 
     segment: int
     chunk: int
@@ -44,15 +44,15 @@ Span = tuple[int, int]
 
 
 def split(count: int, parts: int) -> list[Span]:
-    """Cut `range(count)` into `parts` spans whose lengths differ by at most one; the short ones may be empty."""
+    """Cut `range(count)` into `parts` spans whose lengths differ by at most one; spans may be empty."""
     edges = [index * count // parts for index in range(parts + 1)]
     return list(pairwise(edges))
 
 
 def chunk_count(count: int, parts: int, itemsize: int, chunk_bytes: int) -> int:
-    """Chunks that each of `parts` segments of `count` items is cut into: at least one, and the same on every rank.
+    """Into how many chunks each of `parts` segments of `count` items is cut: at least 1, and the same on every rank.
 
-    A segment worth it is cut in two at least, so that one half is on its way while the other is being reduced.
+    A long segment is cut into at least 2, so that one chunk is in flight while the other is reduced.
     """
     longest = -(-count // parts) * itemsize
     fewest = 2 if longest >= 2 * PIPELINED_BYTES else 1
@@ -78,10 +78,9 @@ def reduce_scatter(rank: int, size: int, chunks: int) -> RingPlan:
 
 @lru_cache(maxsize=256)
 def all_gather(rank: int, size: int, chunks: int, ready: int = 0) -> RingPlan:
-    """Ring all-gather: size - 1 steps that spread every rank's own segment.
+    """Ring all-gather: size - 1 steps that copy every rank's own segment to all.
 
-    `ready` arrivals precede this phase; the own segment's chunk `c` is then complete after arrival ready - chunks + c
-    + 1.
+    `ready` arrivals precede this phase; chunk c of the own segment is complete after arrival ready - chunks + c + 1.
     """
     steps = range(size - 1)
     sends = [
@@ -97,7 +96,7 @@ def all_gather(rank: int, size: int, chunks: int, ready: int = 0) -> RingPlan:
 
 @lru_cache(maxsize=256)
 def all_reduce(rank: int, size: int, chunks: int) -> RingPlan:
-    """Ring all-reduce (Patarasuk and Yuan, 2009): reduce-scatter, then all-gather, pipelined through each other."""
+    """Ring all-reduce (Patarasuk and Yuan, 2009): reduce-scatter, then all-gather, pipelined."""
     first = reduce_scatter(rank, size, chunks)
     second = all_gather(rank, size, chunks, ready=len(first.receives))
     return RingPlan(first.sends + second.sends, first.receives + second.receives)
@@ -106,42 +105,42 @@ def all_reduce(rank: int, size: int, chunks: int) -> RingPlan:
 @lru_cache(maxsize=256)
 def broadcast(rank: int, size: int, chunks: int, root: int = 0) -> RingPlan:
     """Pipelined broadcast along the ring from `root`; the last rank before the root sends nothing."""
-    place = (rank - root) % size
-    sends = [Send(0, chunk, staged=False, needs=chunk + 1 if place else 0) for chunk in range(chunks)]
+    distance = (rank - root) % size
+    sends = [Send(0, chunk, staged=False, needs=chunk + 1 if distance else 0) for chunk in range(chunks)]
     receives = [Receive(0, chunk, reduce=False, final=False) for chunk in range(chunks)]
-    return RingPlan(tuple(sends) if place < size - 1 else (), tuple(receives) if place else ())
+    return RingPlan(tuple(sends) if distance < size - 1 else (), tuple(receives) if distance else ())
 
 
 @lru_cache(maxsize=256)
 def reduce(rank: int, size: int, chunks: int, root: int = 0) -> RingPlan:
     """Pipelined reduction along the ring that ends at `root`; the rank to the right of the root receives nothing."""
-    place = (rank - root) % size
-    sends = [Send(0, chunk, staged=True, needs=chunk + 1 if place > 1 else 0) for chunk in range(chunks)]
-    receives = [Receive(0, chunk, reduce=True, final=not place) for chunk in range(chunks)]
-    return RingPlan(tuple(sends) if place else (), tuple(receives) if place != 1 else ())
+    distance = (rank - root) % size
+    sends = [Send(0, chunk, staged=True, needs=chunk + 1 if distance > 1 else 0) for chunk in range(chunks)]
+    receives = [Receive(0, chunk, reduce=True, final=not distance) for chunk in range(chunks)]
+    return RingPlan(tuple(sends) if distance else (), tuple(receives) if distance != 1 else ())
 
 
 @lru_cache(maxsize=256)
-def fold(rank: int, size: int, chunks: int, odd: int) -> RingPlan:
-    """What `odd` has is reduced into what its right neighbour has, and the result goes on around the ring to `odd`.
+def fold(rank: int, size: int, chunks: int, degraded_rank: int) -> RingPlan:
+    """Reduce the degraded rank's array into its right neighbour's, and pass the result around the ring to all.
 
-    The result of a chunk comes to `odd` after its own has left there, so both may be in one place.
+    The result of a chunk reaches the degraded rank after that chunk was sent, so both can use one array.
     """
-    place = (rank - odd) % size
-    sends = [Send(0, chunk, staged=not place, needs=chunk + 1 if place else 0) for chunk in range(chunks)]
-    receives = [Receive(0, chunk, reduce=place == 1, final=place == 1) for chunk in range(chunks)]
+    distance = (rank - degraded_rank) % size
+    sends = [Send(0, chunk, staged=not distance, needs=chunk + 1 if distance else 0) for chunk in range(chunks)]
+    receives = [Receive(0, chunk, reduce=distance == 1, final=distance == 1) for chunk in range(chunks)]
     return RingPlan(tuple(sends), tuple(receives))
 
 
 @lru_cache(maxsize=256)
 def barrier(rank: int, size: int, chunks: int = 1) -> RingPlan:
-    """A token goes round twice from rank 0: the first lap shows that all are in, the second lets all go.
+    """A token passes around the ring twice from rank 0: first all ranks enter, then all leave.
 
-    `chunks` is 1, as of anything without bytes.
+    `chunks` is 1, since there are no bytes.
     """
     assert chunks == 1
-    laps = (0, 1) if rank < size - 1 else (0,)
-    sends = [Send(0, 0, staged=False, needs=lap + (rank > 0)) for lap in laps]
+    rounds = (0, 1) if rank < size - 1 else (0,)
+    sends = [Send(0, 0, staged=False, needs=round_index + (rank > 0)) for round_index in rounds]
     receives = [Receive(0, 0, reduce=False, final=False) for _ in range(2 if rank else 1)]
     return RingPlan(tuple(sends), tuple(receives))
 

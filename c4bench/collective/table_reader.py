@@ -1,4 +1,4 @@
-"""Reads one table of a telemetry file again and again: only what has been written to since is decoded again."""
+"""Read a table of a telemetry file repeatedly, and decode only the records written since."""
 
 import mmap
 from collections.abc import Callable, Collection
@@ -15,10 +15,10 @@ _ATTEMPTS = 1000
 
 
 class TableReader(Generic[Value]):
-    """The table of `places` records of `size` bytes at `base`. `values` are what they held when it was read last.
+    """A table of `places` records of `size` bytes at `base`; `values` are the records at the last reading.
 
-    There is None for a place that is not in use, and perhaps for fewer places than there are: the table is filled from
-    the front, and as many are looked at as are in use, and at least `at_once`.
+    A slot not in use is None. The table is filled from the front, so `values` covers only the slots in use, and at
+    least `at_once`.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class TableReader(Generic[Value]):
         self.values: list[Value | None] = [None] * at_once
 
     def read(self) -> Collection[int]:
-        """The places that are new. Raises UsageError for a damaged file."""
+        """Read the table; returns the indices of records that have changed. Raises UsageError for a damaged file."""
         memory, base, size, values = self._memory, self._base, self._size, self.values
         now = layout.generations(memory, base, size, len(values))
         if now == self._generations:
@@ -47,15 +47,15 @@ class TableReader(Generic[Value]):
         while any(now[-2:]) and len(values) < self._places:
             values += [None] * min(len(values), self._places - len(values))
             now = layout.generations(memory, base, size, len(values))
-        # Whichever copy is written to, the sum of both grows.
+        # A write to either copy increases the sum of both.
         sums = tuple(map(add, now[::2], now[1::2]))
         written = list(compress(count(), map(ne, sums, chain(self._sums, repeat(0)))))
         newest = [base + (2 * place + (now[2 * place + 1] > now[2 * place])) * size for place in written]
         for place, found in zip(written, layout.read_copies(memory, newest, size), strict=True):
             raw = record(memory, self._path, base + 2 * place * size, size) if found is None else found
-            # An empty record is a place that was given back.
+            # An empty record is a slot that was released.
             values[place] = self._decode(raw) if raw else None
-        # As they were before the reading: what was written meanwhile is read again the next time.
+        # The generations from before the reading: anything written during it is read again next time.
         self._generations, self._sums = now, sums
         return written
 
@@ -63,8 +63,8 @@ class TableReader(Generic[Value]):
 def record(memory: mmap.mmap, path: Path, offset: int, size: int) -> bytes | None:
     """A record, or None for one never written.
 
-    Two spoiled copies mean that the writer overtook this reading twice, so it runs and another reading will do; or,
-    after many attempts, that the file is damaged: UsageError.
+    Two invalid copies mean that the writer wrote twice during the reading, so it is read again. After many attempts the
+    file must be damaged: raises UsageError.
     """
     for _ in range(_ATTEMPTS):
         found = layout.read_slot(memory, offset, size)

@@ -1,4 +1,4 @@
-"""Brings up the directed connections of a communicator, agreed by all ranks through the rendezvous."""
+"""Connect the directed connections of a communicator; ranks exchange addresses through the rendezvous."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from c4bench.collective.endpoints import INLET_RECEIVES, ReceiveEndpoint, SendEndpoint
+from c4bench.collective.endpoints import RECEIVE_DEPTH, ReceiveEndpoint, SendEndpoint
 from c4bench.collective.errors import CollectiveError
 from c4bench.collective.handshake import MAILBOX_BYTES, MAILBOX_SLOTS, Hello, Mode, ReceivingEnd, SendingEnd
 from c4bench.collective.memory import Buffer, Buffers
-from c4bench.collective.multi_qp import INLET_SENDS, MultiQpReceiveEndpoint, MultiQpSendEndpoint, WeightedQp
+from c4bench.collective.multi_qp import GRANT_DEPTH, MultiQpReceiveEndpoint, MultiQpSendEndpoint, WeightedQp
 from c4bench.collective.null_recorder import NullRecorder
 from c4bench.collective.options import Options
 from c4bench.collective.process import RankProcess
@@ -18,13 +18,25 @@ from c4bench.collective.recorder import Recorder
 from c4bench.collective.rendezvous import AbsentError, FailedError
 from c4bench.collective.ring_entries import ConnName
 from c4bench.model.fabric import Flow, Nic
+from c4bench.model.qp_address import QpAddress
 from c4bench.model.telemetry import Member
 from c4bench.verbs.transport import Connection, Port, Remote
+
+# Built at import: msgspec 0.22 has crashed when two threads decoded a type for the first time at once.
+_decode_mode = msgspec.msgpack.Decoder(Mode).decode
+_decode_hello = msgspec.msgpack.Decoder(Hello).decode
+
+
+class RoutedQp(NamedTuple):
+    """A QP with a planned path, and the flow that C4P planned for it."""
+
+    address: QpAddress
+    flow: Flow
 
 
 @dataclass(frozen=True)
 class RankEndpointContext:
-    """Where a rank stands: what wiring needs to know about its communicator. `routed` flows hold planned paths."""
+    """A rank's view of its communicator, as wiring needs it. `routed` are the QPs with planned paths."""
 
     comm: str
     rank: int
@@ -35,7 +47,7 @@ class RankEndpointContext:
     recorder: Recorder | NullRecorder
     record: int
     options: Options
-    routed: list[str] = field(default_factory=list)
+    routed: list[RoutedQp] = field(default_factory=list)
     buffers: Buffers = field(default_factory=Buffers)
 
     @property
@@ -46,7 +58,7 @@ class RankEndpointContext:
     def exchange(self, key: str, payload: bytes = b"") -> list[bytes]:
         """All-gather under a key of this communicator.
 
-        Raises CollectiveError `ABSENT` that names the first missing rank, or `ABORTED` that names one that failed.
+        Raises CollectiveError `ABSENT`, which names the first missing rank, or `ABORTED`, which names a failed one.
         """
         try:
             return self.process.rendezvous.exchange(
@@ -59,9 +71,9 @@ class RankEndpointContext:
             raise self._error(key, f"rank {peer} failed: {error}", peer, "ABORTED") from None
 
     def hellos(self, key: str, hello: bytes) -> list[bytes]:
-        """Exchange hellos. Raises CollectiveError `MISMATCH` too, where ranks disagree about `resilient`."""
-        said = self.exchange(key, hello)
-        modes = [msgspec.msgpack.decode(raw, type=Mode).resilient for raw in said]
+        """Exchange hellos. Also raises CollectiveError `MISMATCH`, if ranks disagree about `resilient`."""
+        hellos = self.exchange(key, hello)
+        modes = [_decode_mode(raw).resilient for raw in hellos]
         other = next((rank for rank, mode in enumerate(modes) if mode != self.options.resilient), None)
         if other is not None:
             kinds = {True: "resilient", False: "not resilient"}
@@ -70,7 +82,7 @@ class RankEndpointContext:
                 "give every rank the same options"
             )
             raise self._error(key, message, other, "MISMATCH")
-        return said
+        return hellos
 
     def _error(self, key: str, message: str, peer: int, status: str) -> CollectiveError:
         kind = f"connecting {key.partition('/')[0]}"
@@ -79,68 +91,54 @@ class RankEndpointContext:
 
 @dataclass
 class _Half:
-    """An end that is made but not connected. `buffers` are the mailbox, or the outbox and any staging."""
+    """An endpoint that is not connected yet. `buffers` are the mailbox, or the outbox and any staging memory."""
 
     connections: list[Connection]
     buffers: list[Buffer] = field(default_factory=list)
-
-
-class _Place(NamedTuple):
-    """A connection of this rank: to or from which rank, on which channel."""
-
-    peer: int
-    channel: int
-
-
-class _QpPlace(NamedTuple):
-    """One QP of a connection."""
-
-    place: _Place
-    qp: int
 
 
 _Halves = dict[int, list[_Half]]
 
 
 class Wired(NamedTuple):
-    """Connected ends by peer, in the order of channels, and each channel's rate: its slowest NIC's of all ranks."""
+    """Connected endpoints by peer and channel, and each channel's rate: that of the slowest NIC of all ranks."""
 
-    outlets: dict[int, list[SendEndpoint]]
-    inlets: dict[int, list[ReceiveEndpoint]]
+    senders: dict[int, list[SendEndpoint]]
+    receivers: dict[int, list[ReceiveEndpoint]]
     rates_bps: list[float]
 
 
 def wire(site: RankEndpointContext, key: str, to: Sequence[int], back: Sequence[int], *, staged: bool) -> Wired:
     """Connect to the ranks `to` and from the ranks `back`.
 
-    Every rank calls this with the same `key` and with matching peers. With `staged` the inlets get staging memory.
+    Every rank must call this with the same `key` and with matching peers. With `staged`, receivers get staging memory.
     """
     sending = {peer: [_sending_half(site, port) for port in site.ports] for peer in to}
     receiving = {peer: [_receiving_half(site, port, staged) for port in site.ports] for peer in back}
     hello = msgspec.msgpack.encode(_hello(site, sending, receiving))
-    hellos = [msgspec.msgpack.decode(raw, type=Hello) for raw in site.hellos(key, hello)]
+    hellos = [_decode_hello(raw) for raw in site.hellos(key, hello)]
     routes = _routes(site, to)
-    outlets = {
+    senders = {
         peer: [
-            _outlet(site, _Place(peer, channel), half, hellos[peer].receiving[site.rank][channel], routes)
+            _sender(site, peer, channel, half, hellos[peer].receiving[site.rank][channel], routes)
             for channel, half in enumerate(halves)
         ]
         for peer, halves in sending.items()
     }
-    inlets = {
+    receivers = {
         peer: [
-            _inlet(site, _Place(peer, channel), half, hellos[peer].sending[site.rank][channel])
+            _receiver(site, peer, channel, half, hellos[peer].sending[site.rank][channel])
             for channel, half in enumerate(halves)
         ]
         for peer, halves in receiving.items()
     }
-    # Nobody may write before the far end can receive: a message to a QP that is not up costs a retransmission timer.
+    # Nobody may write before all QPs are up: a message to a QP that is not costs a retransmission timeout.
     site.exchange(f"{key}/up")
-    return Wired(outlets, inlets, slowest([hello.rates_bps for hello in hellos]))
+    return Wired(senders, receivers, slowest([hello.rates_bps for hello in hellos]))
 
 
 def slowest(rates_bps: Sequence[Sequence[float]]) -> list[float]:
-    """Each channel's rate: that of its slowest NIC on any rank."""
+    """Each channel's rate: that of the slowest NIC of all ranks."""
     return [min(channel) for channel in zip(*rates_bps, strict=True)]
 
 
@@ -155,7 +153,7 @@ def _sending_half(site: RankEndpointContext, port: Port) -> _Half:
 def _receiving_half(site: RankEndpointContext, port: Port, staged: bool) -> _Half:
     options = site.options
     connections = [
-        port.connection(options.profile, sends=INLET_SENDS, receives=INLET_RECEIVES) for _ in range(options.qps)
+        port.connection(options.profile, sends=GRANT_DEPTH, receives=RECEIVE_DEPTH) for _ in range(options.qps)
     ]
     sizes = [MAILBOX_BYTES, options.staging_bytes] if staged else [MAILBOX_BYTES]
     return _Half(connections, [site.buffers.make([port], size) for size in sizes])
@@ -186,47 +184,52 @@ def _remotes(here: Remote, half: _Half) -> list[Remote]:
     return [msgspec.structs.replace(here, qp=connection.qp_num) for connection in half.connections]
 
 
-def _routes(site: RankEndpointContext, to: Sequence[int]) -> dict[_QpPlace, int]:
-    """Source port of every QP."""
-    places = [
-        _QpPlace(_Place(peer, channel), qp)
+def _routes(site: RankEndpointContext, to: Sequence[int]) -> dict[QpAddress, int]:
+    """The source port of every QP to the ranks `to`."""
+    addresses = [
+        QpAddress(site.comm, site.rank, peer, channel, qp)
         for peer in to
         for channel in range(len(site.ports))
         for qp in range(site.options.qps)
     ]
-    if site.options.paths == "ecmp" or not places:
-        return dict.fromkeys(places, 0)
-    flows = [flow_of(site, *place.place, place.qp) for place in places]
-    site.routed.extend(flow.id for flow in flows)
-    return dict(zip(places, site.process.rendezvous.route(flows), strict=True))
+    if site.options.paths == "ecmp" or not addresses:
+        return dict.fromkeys(addresses, 0)
+    return dict(zip(addresses, route(site, addresses), strict=True))
 
 
-def flow_of(site: RankEndpointContext, peer: int, channel: int, qp: int) -> Flow:
-    """What C4P is asked a path for: one QP of a connection."""
-    nic = site.nics[channel]
-    name = f"{site.process.job}/{site.comm}/{site.rank}>{peer}/{channel}.{qp}"
-    return Flow(name, site.process.job, nic.name, site.members[peer].nics[channel], nic.rate_bps / site.options.qps)
+def route(site: RankEndpointContext, addresses: Sequence[QpAddress]) -> list[int]:
+    """Ask C4P for the paths of QPs; returns their source ports and notes them in `site.routed`."""
+    routed = [RoutedQp(address, _flow(site, address)) for address in addresses]
+    site.routed.extend(routed)
+    return site.process.rendezvous.route([qp.flow for qp in routed])
 
 
-def _outlet(
-    site: RankEndpointContext, place: _Place, half: _Half, far: ReceivingEnd, routes: dict[_QpPlace, int]
+def _flow(site: RankEndpointContext, address: QpAddress) -> Flow:
+    job, nic = site.process.job, site.nics[address.channel]
+    destination = site.members[address.peer].nics[address.channel]
+    return Flow(address.flow_id(job), job, nic.name, destination, nic.rate_bps / site.options.qps)
+
+
+def _sender(
+    site: RankEndpointContext, peer: int, channel: int, half: _Half, far: ReceivingEnd, routes: dict[QpAddress, int]
 ) -> SendEndpoint:
-    source, destination = site.nics[place.channel].name, site.members[place.peer].nics[place.channel]
-    ways = []
+    source, destination = site.nics[channel].name, site.members[peer].nics[channel]
+    qps = []
     for index, (connection, remote) in enumerate(zip(half.connections, far.remotes, strict=True)):
-        connection.connect(remote, routes[_QpPlace(place, index)], receives=MAILBOX_SLOTS)
-        name = ConnName(site.record, place.peer, source, destination, connection.qp_num)
-        ways.append(
+        address = QpAddress(site.comm, site.rank, peer, channel, index)
+        connection.connect(remote, routes[address], receives=MAILBOX_SLOTS)
+        name = ConnName(site.record, peer, source, destination, connection.qp_num)
+        qps.append(
             WeightedQp(connection, site.recorder.connection(name, connection.source_port, site.options.clock_ns()))
         )
-    return MultiQpSendEndpoint(place.peer, ways, half.buffers[0], far)
+    return MultiQpSendEndpoint(peer, qps, half.buffers[0], far)
 
 
-def _inlet(site: RankEndpointContext, place: _Place, half: _Half, far: SendingEnd) -> ReceiveEndpoint:
-    source, destination = site.members[place.peer].nics[place.channel], site.nics[place.channel].name
+def _receiver(site: RankEndpointContext, peer: int, channel: int, half: _Half, far: SendingEnd) -> ReceiveEndpoint:
+    source, destination = site.members[peer].nics[channel], site.nics[channel].name
     records = []
     for connection, remote in zip(half.connections, far.remotes, strict=True):
-        connection.connect(remote, receives=INLET_RECEIVES)
-        records.append(site.recorder.arrivals(ConnName(site.record, place.peer, source, destination, remote.qp)))
+        connection.connect(remote, receives=RECEIVE_DEPTH)
+        records.append(site.recorder.arrivals(ConnName(site.record, peer, source, destination, remote.qp)))
     staging = half.buffers[1] if len(half.buffers) > 1 else None
-    return MultiQpReceiveEndpoint(place.peer, half.connections, half.buffers[0], staging, far, records)
+    return MultiQpReceiveEndpoint(peer, half.connections, half.buffers[0], staging, far, records)

@@ -76,7 +76,7 @@ class SetKnob(msgspec.Struct, frozen=True, tag="turn"):
 
     def perform(self) -> None:
         """Raises UsageError when no such rank runs here."""
-        Controls.open(Path(self.path)).turn(self.knob, self.value)
+        Controls.open(Path(self.path)).set(self.knob, self.value)
 
 
 class Write(msgspec.Struct, frozen=True, tag="write"):

@@ -1,4 +1,4 @@
-"""Who is meant by an address: GIDs, LIDs and address vectors, on Ethernet and on InfiniBand. No device is needed."""
+"""Addresses on Ethernet and InfiniBand: GIDs, LIDs and address vectors. Needs no device."""
 
 import ipaddress
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ _SMALLEST_MTU_BYTES = 256
 
 
 class PortStatus(NamedTuple):
-    """A port now. `state` is the verbs name (`ACTIVE`, `DOWN`), `active_mtu_bytes` the largest path MTU."""
+    """The current state of a port. `state` is the verbs name (`ACTIVE`, `DOWN`), `active_mtu_bytes` the path MTU."""
 
     state: str
     active_mtu_bytes: int
@@ -35,13 +35,13 @@ class Gid(NamedTuple):
 
     @property
     def address(self) -> str:
-        """The IP address it stands for."""
+        """The IP address of the GID."""
         parsed = ipaddress.IPv6Address(self.text)
         return str(parsed.ipv4_mapped or parsed)
 
 
 class AddressVector(NamedTuple):
-    """What an address handle says, in the names of `struct ibv_ah_attr`; GRH fields count where `is_global`."""
+    """The fields of an address handle, as in `struct ibv_ah_attr`; GRH fields are used if `is_global`."""
 
     dgid: str
     sgid_index: int
@@ -53,21 +53,21 @@ class AddressVector(NamedTuple):
 
 
 def pick_gid(table: Iterable[Gid], link_layer: str, address: str) -> Gid | None:
-    """The entry that carries `address`, an IP address or a GID; never by its index, which may move after a link flap.
+    """The entry for `address`, an IP address or a GID; not by index, because that may change after a link flap.
 
-    On Ethernet only RoCE v2 will do. On InfiniBand, where `address` may be the IPoIB one, which is no GID, entry 0 is
-    the port's own for ever (InfiniBand Architecture Specification, volume 1, 4.1.1) and stands in.
+    On Ethernet it must be RoCE v2. On InfiniBand `address` may be the IPoIB address, which is not a GID; entry 0, which
+    is always the port's own (InfiniBand Architecture Specification, volume 1, 4.1.1), is used then.
     """
-    wanted = str(ipaddress.ip_address(address)) if address else ""
-    fit = [gid for gid in table if gid.kind == (IB if link_layer == INFINIBAND else ROCE_V2)]
-    named = next((gid for gid in fit if gid.address == wanted), None)
+    own_address = str(ipaddress.ip_address(address)) if address else ""
+    candidates = [gid for gid in table if gid.kind == (IB if link_layer == INFINIBAND else ROCE_V2)]
+    named = next((gid for gid in candidates if gid.address == own_address), None)
     if named or link_layer != INFINIBAND:
         return named
-    return next((gid for gid in fit if gid.table_index == 0), None)
+    return next((gid for gid in candidates if gid.table_index == 0), None)
 
 
-def address_vector(link_layer: str, own: Gid, remote: Remote, way: PathAttributes, hop_limit: int) -> AddressVector:
-    """How to reach `remote` by `way`.
+def address_vector(link_layer: str, own: Gid, remote: Remote, path: PathAttributes, hop_limit: int) -> AddressVector:
+    """The address vector to `remote` with path attributes `path`.
 
     Ethernet always has a global route header. InfiniBand needs one only towards another subnet.
     """
@@ -75,16 +75,16 @@ def address_vector(link_layer: str, own: Gid, remote: Remote, way: PathAttribute
     return AddressVector(
         dgid=ipaddress.IPv6Address(remote.gid).exploded,
         sgid_index=own.table_index,
-        flow_label=way.flow_label,
+        flow_label=path.flow_label,
         hop_limit=hop_limit,
         is_global=not on_infiniband or not remote.lid or _subnet(own.text) != _subnet(remote.gid),
-        dlid=remote.lid | way.path_bits if on_infiniband else 0,
-        src_path_bits=way.path_bits if on_infiniband else 0,
+        dlid=remote.lid | path.path_bits if on_infiniband else 0,
+        src_path_bits=path.path_bits if on_infiniband else 0,
     )
 
 
 def path_mtu(own_bytes: int, far_bytes: int) -> int:
-    """`enum ibv_mtu` of the smaller of both ends' active MTUs; a far end of 0 is unknown and does not count."""
+    """`enum ibv_mtu` of the smaller of both ends' active MTUs; a far end of 0 is unknown and ignored."""
     return (min(own_bytes, far_bytes or own_bytes) // _SMALLEST_MTU_BYTES).bit_length()
 
 

@@ -1,16 +1,16 @@
-"""Counters a NIC keeps by itself, from sysfs."""
+"""A NIC's counters, from sysfs."""
 
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 SYSFS = Path("/sys/class")
-# The kernel serves hardware counters from a cache this old at most; two readings closer than that may be the same one.
+# The kernel caches hardware counters for this long; two readings closer together may be equal.
 CACHE_S = 0.02
 
 
 def hardware_counters(device: str, port: int = 1, sysfs: Path = SYSFS) -> dict[str, int]:
-    """The port's and the device's `hw_counters` by name. Empty where the driver has none."""
+    """The `hw_counters` of the device and the port by name; empty if the driver has none."""
     base = sysfs / "infiniband" / device
     found = _read_all(base / "hw_counters")
     found.update(_read_all(base / "ports" / str(port) / "hw_counters"))
@@ -29,11 +29,11 @@ def netdev_statistics(netdev: str, sysfs: Path = SYSFS) -> dict[str, int]:
 
 
 class Congestion(NamedTuple):
-    """What a NIC says of losses and congestion, whatever its driver calls it; None where it does not count that.
+    """A NIC's counters of losses and congestion, under the same names for all drivers; None if it has no such counter.
 
-    `retransmits` are the occasions on which it sent again: expired timers and negative acknowledgements, not packets.
-    `out_of_sequence` are packets that came too early, `duplicates` those that came again. Congestion
-    notification packets and marks are those of RoCE v2 (annex A17.9.3).
+    `retransmits` counts retransmission events (expired timers and NAKs), not packets. `out_of_sequence` counts packets
+    that arrived early, `duplicates` those that arrived again. Congestion notification packets and ECN marks are those
+    of RoCE v2 (annex A17.9.3).
     """
 
     retransmits: int | None
@@ -44,8 +44,8 @@ class Congestion(NamedTuple):
     ecn_marked: int | None
 
 
-# By driver: mlx5, bnxt_re, irdma, rxe. Several names of one driver count different occasions, which add up; what rxe
-# calls a retry of its completer is either.
+# By driver: mlx5, bnxt_re, irdma, rxe. Several names of one driver count different events, which are added; rxe's
+# completer_retry_err counts both kinds.
 _COUNTED_AS = {
     "retransmits": (
         *("local_ack_timeout_err", "packet_seq_err", "implied_nak_seq_err"),
@@ -64,7 +64,7 @@ COUNTED = frozenset(name for names in _COUNTED_AS.values() for name in names)
 
 
 def congestion(counters: dict[str, int]) -> Congestion:
-    """The congestion among `hardware_counters`."""
+    """The congestion counters among `hardware_counters`."""
     found = {kind: [counters[name] for name in names if name in counters] for kind, names in _COUNTED_AS.items()}
     return Congestion(**{kind: sum(values) if values else None for kind, values in found.items()})
 
@@ -79,7 +79,7 @@ def _read_all(folder: Path) -> dict[str, int]:
     found: dict[str, int] = {}
     if folder.is_dir():
         for entry in sorted(folder.iterdir()):
-            # Some counters of some drivers cannot be read, or not as numbers.
+            # Some drivers have counters that cannot be read, or are not numbers.
             with suppress(OSError, ValueError):
                 found[entry.name] = int(entry.read_text())
     return found

@@ -20,7 +20,7 @@ from c4bench.verbs.endpoint import RECEIVE, Endpoint
 from c4bench.verbs.enums import ENUMS, names
 from c4bench.verbs.errors import VerbsError, verbs
 from c4bench.verbs.events import drain_events
-from c4bench.verbs.path import PathControl
+from c4bench.verbs.path_control import PathControl
 from c4bench.verbs.path_controls import choose
 from c4bench.verbs.transport import Completion, PortEvent, Remote, TransportProfile
 
@@ -98,7 +98,7 @@ class Device:
         """
         with _opening:
             before = _event_fds()
-            made = make()
+            opened_object = make()
             opened = _event_fds() - before
         if len(opened) != 1:
             raise VerbsError(
@@ -106,7 +106,7 @@ class Device:
                 "open RDMA devices from one thread at a time",
                 device=self.name,
             )
-        return made, opened.pop()
+        return opened_object, opened.pop()
 
     @property
     def event_fds(self) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Which RDMA ports this host has, from sysfs."""
+"""Discover this host's RDMA ports from sysfs."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -10,13 +10,13 @@ from c4bench.verbs.addressing import ETHERNET, IB, ROCE_V1, ROCE_V2, Gid
 from c4bench.verbs.counters import SYSFS
 from c4bench.verbs.errors import VerbsError
 
-# What the kernel says of GIDs that are not RoCE v2, on either link layer.
+# The kernel's type of GIDs that are not RoCE v2, on either link layer.
 _OLDER = "IB/RoCE v1"
 _UNUSED = "0000:0000:0000:0000:0000:0000:0000:0000"
 
 
 class RdmaPort(NamedTuple):
-    """A port of an RDMA device. `netdev` is empty where there is none in reach; `active_mtu_bytes` 0 where unknown."""
+    """A port of an RDMA device. `netdev` is empty if none is in this namespace; `active_mtu_bytes` is 0 if unknown."""
 
     device: str
     port: int
@@ -30,12 +30,12 @@ class RdmaPort(NamedTuple):
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """The IP addresses it can be reached at: those of its RoCE v2 GIDs, or its GIDs on InfiniBand."""
+        """The IP addresses of its RoCE v2 GIDs, or its GIDs on InfiniBand."""
         return tuple(gid.address for gid in self.gids if gid.kind in {ROCE_V2, IB})
 
 
 def ask_mtu(device: str, port: int) -> int:
-    """The active MTU as verbs give it, which sysfs does not; 0 where the device cannot be opened."""
+    """The active MTU from verbs, since sysfs has none; 0 if the device cannot be opened."""
     with suppress(ImportError, VerbsError):
         from c4bench.verbs.device import active_mtu_bytes  # noqa: PLC0415  (discovery works without pyverbs)
 
@@ -53,18 +53,18 @@ def discover(sysfs: Path = SYSFS, active_mtu: Callable[[str, int], int] = ask_mt
 
 
 def find(ports: Iterable[RdmaPort], *, netdev: str = "", address: str = "") -> RdmaPort:
-    """The port of a network interface, of an IP address, or of both. UnhealthyError, which says what there is."""
-    there = list(ports)
-    for port in there:
+    """The port with this network interface, IP address, or both. Raises UnhealthyError, which lists the ports."""
+    known = list(ports)
+    for port in known:
         if (not netdev or port.netdev == netdev) and (not address or address in port.addresses):
             return port
-    wanted = " and ".join(filter(None, [netdev and f"netdev {netdev}", address and f"address {address}"]))
-    known = "; ".join(f"{port.device}/{port.port} on {port.netdev}: {', '.join(port.addresses)}" for port in there)
-    raise UnhealthyError(f"no RDMA port has {wanted}; there are: {known or 'none'}")
+    criteria = " and ".join(filter(None, [netdev and f"netdev {netdev}", address and f"address {address}"]))
+    listing = "; ".join(f"{port.device}/{port.port} on {port.netdev}: {', '.join(port.addresses)}" for port in known)
+    raise UnhealthyError(f"no RDMA port has {criteria}; there are: {listing or 'none'}")
 
 
 def netdev_of(device: str, port: int = 1, sysfs: Path = SYSFS) -> str:
-    """The network interface of a port, empty where there is none in reach."""
+    """The network interface of a port; empty if none is in this namespace."""
     return next((gid.netdev for gid in _read_gids(sysfs / "infiniband" / device / "ports" / str(port), "")), "")
 
 
@@ -75,7 +75,7 @@ def _read_port(device: str, number: int, folder: Path, active_mtu: Callable[[str
         device=device,
         port=number,
         link_layer=link_layer,
-        # As in "4: ACTIVE".
+        # The file has "4: ACTIVE", for example.
         state=_read(folder / "state").rpartition(" ")[2],
         netdev=next((gid.netdev for gid in gids if gid.netdev), ""),
         lid=int(_read(folder / "lid") or "0", 0),
@@ -89,7 +89,7 @@ def _read_gids(folder: Path, link_layer: str) -> Iterator[Gid]:
     older = ROCE_V1 if link_layer == ETHERNET else IB
     for entry in sorted(_entries(folder / "gids"), key=lambda entry: int(entry.name)):
         text = _read(entry)
-        # The type of an entry that is not in use cannot be read.
+        # The type of an unused entry cannot be read.
         kind = _read(folder / "gid_attrs" / "types" / entry.name)
         if kind and text != _UNUSED:
             netdev = _read(folder / "gid_attrs" / "ndevs" / entry.name)

@@ -1,17 +1,13 @@
-"""Memory of other devices, such as GPUs, registered by DMA-BUF."""
-
-from __future__ import annotations
+"""Register memory of other devices, such as GPUs, as DMA-BUF."""
 
 import errno
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyverbs.mr import DmaBufMR
 from pyverbs.pyverbs_error import PyverbsError, PyverbsRDMAError
 
 from c4bench.verbs.errors import VerbsError
-
-if TYPE_CHECKING:
-    from c4bench.verbs.device import Device
+from c4bench.verbs.path_control import OpenDevice
 
 _NO_BUFFER = -1
 _REASONS = {
@@ -21,10 +17,10 @@ _REASONS = {
 }
 
 
-def obstacle(device: Device) -> str:
-    """Why `device` cannot register DMA-BUF memory; empty where it can.
+def obstacle(device: OpenDevice) -> str:
+    """Why `device` cannot register DMA-BUF memory; empty if it can.
 
-    Tried with a descriptor that is none: a driver that could complains of that.
+    The trial uses an invalid descriptor: a driver with DMA-BUF support rejects that with EBADF.
     """
     try:
         DmaBufMR(device.pd, 1, 0, dmabuf=_NO_BUFFER)
@@ -33,10 +29,10 @@ def obstacle(device: Device) -> str:
     return ""
 
 
-def register(device: Device, access: int, fd: int, offset: int, length: int) -> Any:  # noqa: ANN401  (a pyverbs MR)
+def register(device: OpenDevice, access: int, fd: int, offset: int, length: int) -> Any:  # noqa: ANN401  (a pyverbs MR)
     """Register `length` bytes at `offset` of the DMA-BUF `fd`; work requests address them from `offset` on.
 
-    Raises VerbsError, which says why, where the device cannot.
+    Raises VerbsError with the reason if the device cannot.
     """
     try:
         return DmaBufMR(device.pd, length, access, dmabuf=fd, offset=offset)

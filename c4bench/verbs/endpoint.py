@@ -1,9 +1,8 @@
 """One end of a reliable connection: a queue pair through its states, and what is posted on it."""
 
-from __future__ import annotations
-
 import time
-from typing import TYPE_CHECKING, Any, Self
+from types import TracebackType
+from typing import Any, Self
 
 from pyverbs.addr import GID, AHAttr, GlobalRoute
 from pyverbs.pyverbs_error import PyverbsError
@@ -13,13 +12,9 @@ from pyverbs.wr import SGE, RecvWR, SendWR
 from c4bench.verbs import addressing
 from c4bench.verbs.enums import ENUMS, names
 from c4bench.verbs.errors import VerbsError, failure, verbs
-from c4bench.verbs.path import ANY_WAY, PathAttributes
+from c4bench.verbs.path import DEFAULT_PATH, PathAttributes
+from c4bench.verbs.path_control import OpenDevice
 from c4bench.verbs.transport import Remote, TransportProfile
-
-if TYPE_CHECKING:
-    from types import TracebackType
-
-    from c4bench.verbs.device import Device
 
 STATES = names("IBV_QPS_")
 # The work request identity of every receive.
@@ -42,11 +37,11 @@ class Endpoint:
     may still come.
     """
 
-    def __init__(self, device: Device, profile: TransportProfile, *, sends: int, receives: int) -> None:
+    def __init__(self, device: OpenDevice, profile: TransportProfile, *, sends: int, receives: int) -> None:
         self.device = device
         self.profile = profile
         self.remote: Remote | None = None
-        self.way: PathAttributes = ANY_WAY
+        self.path: PathAttributes = DEFAULT_PATH
         cap = QPCap(max_send_wr=sends, max_recv_wr=receives, max_send_sge=1, max_recv_sge=1)
         with verbs(device.name, "creating a QP"):
             self.raw: Any = QP(device.pd, QPInitAttr(qp_type=ENUMS.IBV_QPT_RC, scq=device.cq, rcq=device.cq, cap=cap))
@@ -87,12 +82,12 @@ class Endpoint:
         path bits. ValueError where it is none.
         """
         paths = self.device.paths
-        self.connect_by(remote, paths.way(source_port), receives)
-        paths.settle(self, source_port)
+        self.connect_by(remote, paths.attributes(source_port), receives)
+        paths.after_connect(self, source_port)
 
-    def connect_by(self, remote: Remote, way: PathAttributes = ANY_WAY, receives: int = 0) -> None:
+    def connect_by(self, remote: Remote, path: PathAttributes = DEFAULT_PATH, receives: int = 0) -> None:
         """Connect with an address vector of one's own."""
-        self.remote, self.way = remote, way
+        self.remote, self.path = remote, path
         self._modify("to RESET", self._to(ENUMS.IBV_QPS_RESET), ENUMS.IBV_QP_STATE)
         with verbs(self.device.name, "to INIT", self.qp_num):
             self.raw.to_init(self._base())
@@ -129,7 +124,7 @@ class Endpoint:
 
     def _address(self) -> Any:  # noqa: ANN401  (a pyverbs AHAttr)
         layer, own = self.device.status().link_layer, self.device.resolve_gid()
-        vector = addressing.address_vector(layer, own, self._peer(), self.way, self.profile.hop_limit)
+        vector = addressing.address_vector(layer, own, self._peer(), self.path, self.profile.hop_limit)
         return address_handle(vector, self.device.port_number)
 
     @staticmethod
@@ -142,13 +137,13 @@ class Endpoint:
         with verbs(self.device.name, doing, self.qp_num):
             self.raw.modify(attributes, mask)
 
-    def readdress(self, way: PathAttributes) -> None:
+    def readdress(self, path: PathAttributes) -> None:
         """Give a live connection another address vector: SQD, the vector, RTS.
 
         The caller has reaped every completion first. VerbsError where the send queue does not drain within
         `_DRAINED_S` or the device refuses; `connect` at both ends is then the way.
         """
-        before, self.way = self.way, way
+        before, self.path = self.path, path
         try:
             address = QPAttr(port_num=self.device.port_number)
             address.ah_attr = self._address()
@@ -156,7 +151,7 @@ class Endpoint:
             self._wait_drained()
             self._modify("changing its path", address, ENUMS.IBV_QP_AV)
         except VerbsError:
-            self.way = before
+            self.path = before
             raise
         finally:
             self._resume()

@@ -1,11 +1,11 @@
-"""One endpoint under remote control: a command a line on standard input, an answer a line, both JSON.
+"""Control one endpoint remotely: a JSON command per line on standard input, a JSON answer per line on standard output.
 
-For trying a NIC out by hand and for scenarios that look at both ends of a connection:
+For trying out a NIC by hand, and for scenarios that examine both ends of a connection:
 
     python -m c4bench.verbs.endpoint_console '{"host": "h0", "index": 0, "device": "mlx5_0", "netdev": "eth2",
                                       "address": "10.2.0.1", "rate_bps": 1e11}'
 
-It ends when its input does.
+It ends at the end of its input.
 """
 
 import ctypes
@@ -31,7 +31,7 @@ _DEPTH = 64
 
 
 class End(msgspec.Struct, frozen=True):
-    """What the far end needs: the address of the endpoint, and its memory."""
+    """The address of an endpoint and its memory, for the far end."""
 
     remote: Remote
     address: int
@@ -39,7 +39,7 @@ class End(msgspec.Struct, frozen=True):
 
 
 class _Open(msgspec.Struct, frozen=True, tag="open", tag_field="do"):
-    """Open the NIC with memory of `length` bytes; answers with its `End`."""
+    """Open the NIC and `length` bytes of memory; answers with its `End`."""
 
     length: int = 1 << 20
     profile: str = "brisk"
@@ -47,14 +47,14 @@ class _Open(msgspec.Struct, frozen=True, tag="open", tag_field="do"):
 
 
 class _Connect(msgspec.Struct, frozen=True, tag="connect", tag_field="do"):
-    """Connect to the far end; answers with the source port, as the endpoint believes."""
+    """Connect to the far end; answers with the source port that the endpoint reports."""
 
     end: End
     source_port: int = 0
 
 
 class _Write(msgspec.Struct, frozen=True, tag="write", tag_field="do"):
-    """Write all the memory `times` times, one after the other; answers with the first bad status, or none."""
+    """Write all the memory `times` times, one after the other; answers with the first error status, or ""."""
 
     times: int = 1
     rkey: int | None = None
@@ -62,25 +62,25 @@ class _Write(msgspec.Struct, frozen=True, tag="write", tag_field="do"):
 
 
 class _Move(msgspec.Struct, frozen=True, tag="move", tag_field="do"):
-    """Take another path; answers with the source port, as the endpoint believes."""
+    """Move to another path; answers with the source port that the endpoint reports."""
 
     source_port: int
 
 
 class _Seen(msgspec.Struct, frozen=True, tag="seen", tag_field="do"):
-    """Answers with the source ports on the wire since the last time, of packets to the far end."""
+    """Answers with the source ports of packets to the far end, captured since the last call."""
 
     timeout_s: float = 0.1
 
 
 class _Events(msgspec.Struct, frozen=True, tag="events", tag_field="do"):
-    """Answers with the kinds of the asynchronous events since the last time; waits for the first."""
+    """Answers with the kinds of the asynchronous events since the last call; waits for the first."""
 
     timeout_s: float = 1.0
 
 
 class _State(msgspec.Struct, frozen=True, tag="state", tag_field="do"):
-    """Answers with the QP's state, the path control in use and why DMA-BUF does not work."""
+    """Answers with the QP's state, the path control in use, and why DMA-BUF does not work."""
 
 
 class _Find(msgspec.Struct, frozen=True, tag="find", tag_field="do"):
@@ -88,19 +88,19 @@ class _Find(msgspec.Struct, frozen=True, tag="find", tag_field="do"):
 
 
 class _Counters(msgspec.Struct, frozen=True, tag="counters", tag_field="do"):
-    """Answers with the hardware counters, once the kernel's cache of them is certainly older than the question."""
+    """Answers with the hardware counters, after the kernel's cache of them has expired."""
 
 
 _Command = _Open | _Connect | _Write | _Move | _Seen | _Events | _State | _Find | _Counters
 
 
 class EndpointConsole:
-    """Obeys commands about one NIC."""
+    """Runs commands on one NIC."""
 
     def __init__(self, nic: Nic) -> None:
         self._nic = nic
         self._opened = ExitStack()
-        self._obey: dict[type, Callable[[Any], object]] = {
+        self._handlers: dict[type, Callable[[Any], object]] = {
             _Open: self._open,
             _Connect: self._connect,
             _Write: self._write,
@@ -112,38 +112,38 @@ class EndpointConsole:
             _Counters: self._counters,
         }
 
-    def answer(self, line: str) -> object:
-        """Do what `line` says. An error is an answer as well."""
+    def answer(self, request: str) -> object:
+        """Run a command; returns its answer or its error."""
         try:
-            command = msgspec.json.decode(line, type=_Command)
-            return {"answer": self._obey[type(command)](command)}
+            command = msgspec.json.decode(request, type=_Command)
+            return {"answer": self._handlers[type(command)](command)}
         except (C4Error, ValueError) as error:
             return {"error": str(error)}
 
-    def _open(self, wanted: _Open) -> End:
+    def _open(self, command: _Open) -> End:
         self.close()
         device = Device(self._nic.device, self._nic.address)
         self._device = self._opened.enter_context(device)
-        self._memory = ctypes.create_string_buffer(wanted.length)
-        self._region = device.register(ctypes.addressof(self._memory), wanted.length)
-        self._endpoint = device.connection(PROFILES[wanted.profile], _DEPTH, _DEPTH)
-        self._waiter = waiter(wanted.waiting, [device])
-        self._tap: PacketCapture | None = None
-        self._happened: list[str] = []
+        self._memory = ctypes.create_string_buffer(command.length)
+        self._region = device.register(ctypes.addressof(self._memory), command.length)
+        self._endpoint = device.connection(PROFILES[command.profile], _DEPTH, _DEPTH)
+        self._waiter = waiter(command.waiting, [device])
+        self._capture: PacketCapture | None = None
+        self._events_seen: list[str] = []
         here = msgspec.structs.replace(device.here(), qp=self._endpoint.qp_num)
         return End(here, ctypes.addressof(self._memory), self._region.rkey)
 
-    def _connect(self, wanted: _Connect) -> int:
-        self._far = wanted.end
-        self._endpoint.connect(wanted.end.remote, wanted.source_port)
+    def _connect(self, command: _Connect) -> int:
+        self._far = command.end
+        self._endpoint.connect(command.end.remote, command.source_port)
         return self._endpoint.source_port
 
-    def _write(self, wanted: _Write) -> str:
+    def _write(self, command: _Write) -> str:
         local = ctypes.addressof(self._memory), self._region.lkey
-        remote = self._far.address, self._far.rkey if wanted.rkey is None else wanted.rkey
-        for _ in range(wanted.times):
+        remote = self._far.address, self._far.rkey if command.rkey is None else command.rkey
+        for _ in range(command.times):
             self._endpoint.write(local, remote, len(self._memory))
-            status = self._completed(wanted.timeout_s)
+            status = self._completed(command.timeout_s)
             if status:
                 return status
         return ""
@@ -157,24 +157,24 @@ class EndpointConsole:
 
     def _wait(self, timeout_s: float) -> list[tuple[int, Completion]]:
         ready = self._waiter.wait(timeout_s)
-        self._happened.extend(event.kind for event in ready.events)
+        self._events_seen.extend(event.kind for event in ready.events)
         return ready.completions
 
-    def _events(self, wanted: _Events) -> list[str]:
-        if not self._happened:
-            self._wait(wanted.timeout_s)
-        found, self._happened = self._happened, []
-        return found
+    def _events(self, command: _Events) -> list[str]:
+        if not self._events_seen:
+            self._wait(command.timeout_s)
+        events, self._events_seen = self._events_seen, []
+        return events
 
-    def _move(self, wanted: _Move) -> int:
-        self._endpoint.move(wanted.source_port)
+    def _move(self, command: _Move) -> int:
+        self._endpoint.move(command.source_port)
         return self._endpoint.source_port
 
-    def _seen(self, wanted: _Seen) -> list[int]:
-        if self._tap is None:
-            self._tap = self._opened.enter_context(PacketCapture(self._nic.netdev))
+    def _seen(self, command: _Seen) -> list[int]:
+        if self._capture is None:
+            self._capture = self._opened.enter_context(PacketCapture(self._nic.netdev))
             return []
-        return sorted(self._tap.source_ports(self._far.remote.qp, wanted.timeout_s))
+        return sorted(self._capture.source_ports(self._far.remote.qp, command.timeout_s))
 
     def _state(self, _: _State) -> dict[str, str]:
         return {
@@ -191,18 +191,18 @@ class EndpointConsole:
         return hardware_counters(self._nic.device)
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close the NIC. May be called again."""
         self._opened.close()
 
 
 def main(arguments: list[str], commands: TextIO, answers: TextIO) -> None:
-    """Obey until the input ends."""
+    """Run commands until the input ends."""
     if len(arguments) != 1:
         raise UsageError("give the NIC as one argument, in JSON: host, index, device, netdev, address, rate_bps")
     console = EndpointConsole(msgspec.json.decode(arguments[0], type=Nic))
     try:
-        for line in commands:
-            print(msgspec.json.encode(console.answer(line)).decode(), file=answers, flush=True)
+        for request in commands:
+            print(msgspec.json.encode(console.answer(request)).decode(), file=answers, flush=True)
     finally:
         console.close()
 

@@ -1,4 +1,4 @@
-"""The verbs constants behind one name, whichever generation of pyverbs is installed."""
+"""The verbs constants, with any version of pyverbs."""
 
 from typing import Any
 
@@ -15,5 +15,5 @@ ENUMS = _load()
 
 
 def names(prefix: str) -> dict[int, str]:
-    """Value to name, without the prefix, of all constants that start with it: `names("IBV_QPS_")[3]` is `"RTS"`."""
+    """The names, without the prefix, of all constants that start with it, by value: `names("IBV_QPS_")[3] == "RTS"`."""
     return {int(value): key[len(prefix) :] for key, value in vars(ENUMS).items() if key.startswith(prefix)}

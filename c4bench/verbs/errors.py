@@ -1,4 +1,4 @@
-"""What goes wrong on a device, by name."""
+"""Errors of verbs."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ class VerbsError(C4Error):
 
 @contextmanager
 def verbs(device: str, doing: str, qp: int = 0) -> Iterator[None]:
-    """Turn what pyverbs raises into a VerbsError that says what was being done on which device."""
+    """Turn a pyverbs exception into a VerbsError that names the action and the device."""
     from pyverbs.pyverbs_error import PyverbsError  # noqa: PLC0415  (the error class must import without pyverbs)
 
     try:
@@ -28,7 +28,7 @@ def verbs(device: str, doing: str, qp: int = 0) -> Iterator[None]:
 
 
 def failure(device: str, doing: str, error: Exception, qp: int = 0) -> VerbsError:
-    """What `verbs` raises, for where a context manager a call is too dear."""
+    """The error that `verbs` raises, for hot paths where a context manager costs too much."""
     where = f"QP {qp} on {device}" if qp else device
     reason = " ".join(str(error).split())
     return VerbsError(f"{where}: {doing} failed: {reason}", device=device, status=reason, qp=qp)

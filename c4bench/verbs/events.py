@@ -1,4 +1,4 @@
-"""Asynchronous events of a device, taken without blocking."""
+"""Read a device's asynchronous events without blocking."""
 
 from typing import Any
 
@@ -11,9 +11,9 @@ KINDS = names("IBV_EVENT_")
 
 
 def drain_events(context: Any, device: str) -> list[PortEvent]:  # noqa: ANN401  (a pyverbs Context)
-    """Take and acknowledge every pending event; the context's descriptor must be non-blocking.
+    """Read and acknowledge every pending event. The context's descriptor must be non-blocking.
 
-    A port that comes up may say so twice. Only the NIC's own context hears of it; the far end hears nothing.
+    A port that comes up may report that twice. Only the NIC's own context gets the event, not the far end.
     """
     found: list[PortEvent] = []
     while True:

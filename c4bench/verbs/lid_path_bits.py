@@ -1,55 +1,48 @@
-"""InfiniBand's LID path bits as a knob."""
+"""Path control by InfiniBand's LID path bits."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from c4bench.verbs.addressing import INFINIBAND
 from c4bench.verbs.path import PathAttributes
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from c4bench.verbs.device import Device
-    from c4bench.verbs.endpoint import Endpoint
+from c4bench.verbs.path_control import OpenDevice, OpenEndpoint
 
 # An LMC has three bits.
 _MOST = 1 << 7
 
 
 class PathBits:
-    """A port with LMC m answers to 2^m LIDs, and subnet managers route them apart.
+    """A port with LMC m has 2^m LIDs, which subnet managers route on different paths.
 
-    Both ends' LIDs get the same bits, so both ports are taken to have the same LMC (InfiniBand Architecture
-    Specification, volume 1, 7.11).
+    Both ends' LIDs get the same bits, so both ports must have the same LMC (InfiniBand Architecture Specification,
+    volume 1, 7.11).
     """
 
     chooses = "LID path bits"
 
-    def obstacle(self, device: Device) -> str:
-        """What the port says of its link layer and its LMC."""
+    def obstacle(self, device: OpenDevice) -> str:
+        """Checks the port's link layer and its LMC."""
         status = device.status()
         if status.link_layer != INFINIBAND:
             return f"its link layer is {status.link_layer}"
         return "" if status.lmc else "its LMC is 0: the subnet manager gave it a single LID"
 
-    def choices(self, device: Device) -> Sequence[int]:
-        """All bits that the LMC leaves free."""
+    def choices(self, device: OpenDevice) -> Sequence[int]:
+        """All values of the bits that the LMC leaves free."""
         return range(1, 1 << device.status().lmc)
 
-    def way(self, choice: int) -> PathAttributes:
+    def attributes(self, choice: int) -> PathAttributes:
         """The bits themselves."""
         if not 0 <= choice < _MOST:
-            raise ValueError(f"{choice} are no LID path bits: an LMC is at most 7")
+            raise ValueError(f"{choice} is not a value of LID path bits, 0 to {_MOST - 1}")
         return PathAttributes(path_bits=choice)
 
-    def settle(self, endpoint: Endpoint, choice: int) -> None:
-        """Nothing is left to do: the bits are in the address vector."""
+    def after_connect(self, endpoint: OpenEndpoint, choice: int) -> None:
+        """Nothing to do: the bits are in the address vector."""
 
-    def move(self, endpoint: Endpoint, choice: int) -> None:
-        """Give the live connection other bits."""
-        endpoint.readdress(self.way(choice))
+    def move(self, endpoint: OpenEndpoint, choice: int) -> None:
+        """Change the bits of the connected endpoint."""
+        endpoint.readdress(self.attributes(choice))
 
-    def source_port(self, endpoint: Endpoint) -> int:  # noqa: ARG002
+    def source_port(self, endpoint: OpenEndpoint) -> int:  # noqa: ARG002
         """InfiniBand has none."""
         return 0

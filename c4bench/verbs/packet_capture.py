@@ -1,4 +1,4 @@
-"""Reading RoCE v2 packets off a network interface, as they leave."""
+"""Capture outgoing RoCE v2 packets on a network interface."""
 
 import ipaddress
 import select
@@ -21,7 +21,7 @@ _SNAPLEN = 40 + 8 + 12
 
 
 class Sent(NamedTuple):
-    """A packet that left: IP addresses, UDP source port, the destination QP and opcode of its base transport header."""
+    """A captured packet: IP addresses, UDP source port, and the destination QP and opcode of its BTH."""
 
     source: str
     destination: str
@@ -31,10 +31,9 @@ class Sent(NamedTuple):
 
 
 class PacketCapture:
-    """A packet socket on `netdev`: sees what software sends.
+    """A packet socket on `netdev`. It sees packets of software NICs, not those that hardware generates.
 
-    A NIC that makes packets itself shows them to nobody. Raises C4Error where the interface
-    is not there, or where this process may not listen on it (CAP_NET_RAW).
+    Raises C4Error if the interface does not exist or this process may not capture on it (CAP_NET_RAW).
     """
 
     def __init__(self, netdev: str) -> None:
@@ -49,11 +48,11 @@ class PacketCapture:
             raise C4Error(f"cannot listen on {netdev}: {error.strerror}") from error
         self._socket.setblocking(False)
 
-    def take(self) -> list[Sent]:
-        """Every RoCE v2 packet that has left since the last call, as far as the socket's buffer held them."""
-        return list(self._taken())
+    def poll(self) -> list[Sent]:
+        """The RoCE v2 packets sent since the last call, as far as the socket's buffer could hold them."""
+        return list(self._packets())
 
-    def _taken(self) -> Iterator[Sent]:
+    def _packets(self) -> Iterator[Sent]:
         with suppress(BlockingIOError):
             while True:
                 data, (_, _, kind, *_) = self._socket.recvfrom(_SNAPLEN)
@@ -62,17 +61,17 @@ class PacketCapture:
                     yield packet
 
     def source_ports(self, qp: int, timeout_s: float) -> set[int]:
-        """UDP source ports of the packets to QP `qp`; waits for the first one, at most `timeout_s`."""
+        """The UDP source ports of packets to QP `qp`; waits for the first packet, at most `timeout_s`."""
         deadline_s = time.monotonic() + timeout_s
         while True:
-            found = {packet.source_port for packet in self._taken() if packet.qp == qp}
+            found = {packet.source_port for packet in self._packets() if packet.qp == qp}
             left_s = deadline_s - time.monotonic()
             if found or left_s <= 0:
                 return found
             select.select([self._socket], [], [], left_s)
 
     def close(self) -> None:
-        """Stop listening. May be called again."""
+        """Stop capturing. May be called again."""
         self._socket.close()
 
     def __enter__(self) -> Self:
@@ -85,7 +84,7 @@ class PacketCapture:
 
 
 def parse(data: bytes) -> Sent | None:
-    """A packet from its IP header on; None where it is not RoCE v2, or has IPv6 extension headers."""
+    """Parse a packet from its IP header on; None if it is not RoCE v2 or has IPv6 extension headers."""
     version = data[0] >> 4 if data else 0
     if version == 4:
         header, protocol, addresses = (data[0] & 15) * 4, data[9:10], (data[12:16], data[16:20])

@@ -1,22 +1,15 @@
-"""All the path knobs there are, and the choice among them."""
-
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+"""Choose the path control of a device."""
 
 from c4bench.verbs.flow_label import FlowLabel
 from c4bench.verbs.lid_path_bits import PathBits
 from c4bench.verbs.mlx5 import LagPort, LiveSourcePort
-from c4bench.verbs.path import NoPathControl, PathControl
-
-if TYPE_CHECKING:
-    from c4bench.verbs.device import Device
+from c4bench.verbs.path_control import NoPathControl, OpenDevice, PathControl
 
 
-def choose(device: Device) -> PathControl:
-    """The first knob that works on `device`: ports before anything else, and what needs no draining before what does.
+def choose(device: OpenDevice) -> PathControl:
+    """The first path control that works on `device`; those for UDP source ports come first.
 
-    Where none works, what is returned offers no choice and says why.
+    If none works, the result offers no choice and has the reasons.
     """
     knobs: tuple[PathControl, ...] = (LiveSourcePort(), FlowLabel(), LagPort(), PathBits())
     obstacles = []

@@ -1,4 +1,4 @@
-"""Which way a UDP source port takes: TTL-limited probes with the 5-tuple of the data flows, from an ordinary socket."""
+"""Trace the path of a UDP source port: TTL-limited probes with the data flows' 5-tuple, from an ordinary socket."""
 
 import ipaddress
 import itertools
@@ -28,7 +28,7 @@ _RECVERR4, _RECVERR6 = 11, 25
 
 
 class _Family(NamedTuple):
-    """Where IPv4 and IPv6 differ: socket family, option level, TTL and error options, the offender's address."""
+    """What differs by IP version: socket family, option level, TTL and error options, the offender's address."""
 
     family: int
     level: int
@@ -44,7 +44,7 @@ _FAMILIES = {
 
 
 class Answer(NamedTuple):
-    """An ICMP error: who sent it, and whether the probe merely ran out of hops."""
+    """An ICMP error: its sender, and whether it is Time Exceeded."""
 
     hop: str
     expired: bool
@@ -52,7 +52,7 @@ class Answer(NamedTuple):
 
 @dataclass(slots=True)
 class _Trace:
-    """One source port's path so far; a deadline of 0 means that it has ended."""
+    """One source port's path so far; a deadline of 0 means that the trace has ended."""
 
     port: int
     socket: socket.socket
@@ -76,12 +76,12 @@ def probe_paths(
     rate_pps: float = math.inf,
     silences: int = 1,
 ) -> dict[int, tuple[str, ...]]:
-    """Addresses of the hops that answer, in order, for each source port from `nic` to the address `destination`.
+    """The addresses of the hops, in order, for each source port from `nic` to the address `destination`.
 
     A trace ends at `max_hops`, at the destination, at a hop that refuses to forward, or after `silences` hops in a row
-    that stay silent for `timeout_s` in spite of four probes, which are given as `""`. A software NIC swallows a probe
-    that reaches it, so ask for as many hops as there are switches. At most 64 probes are in flight, and no more than
-    `rate_pps` are sent in a second. Raises C4Error where the sockets cannot be opened.
+    that answer none of four probes within `timeout_s`; such a hop is "". A software NIC drops probes that reach it, so
+    give the number of switches as `max_hops`. At most 64 probes are in flight, and at most `rate_pps` are sent per
+    second. Raises C4Error if the sockets cannot be opened.
     """
     prober = _Prober(nic, destination, _Limits(max_hops, timeout_s / ATTEMPTS, silences), RateLimiter(rate_pps))
     try:
@@ -92,16 +92,16 @@ def probe_paths(
 
 
 def send_bursts(nic: Nic, destination: str, bursts: Sequence[tuple[int, int, int]], rate_pps: float) -> None:
-    """Send packets with the 5-tuple of data flows for switches to count: of each (source port, hops, count) so many.
+    """Send packets with the 5-tuple of data flows for switches to count: `count` for each (source port, hops, count).
 
-    They are discarded after as many hops. Raises C4Error where the sockets cannot be opened.
+    They expire after `hops` hops. Raises C4Error if the sockets cannot be opened.
     """
     family, pacer = _family(destination), RateLimiter(rate_pps)
     for port, hops, count in bursts:
         trace = _open(nic, port)
         try:
             trace.socket.setsockopt(family.level, family.ttl, hops)
-            # Nobody reads the answers here, and one that is pending would be the next sending's error.
+            # Answers are not read here, and a pending one would make the next send fail.
             trace.socket.setsockopt(family.level, family.receive_errors, 0)
             for _ in range(count):
                 pacer.wait()
@@ -122,25 +122,25 @@ def _sent(sock: socket.socket, destination: str) -> bool:
 
 
 class RateLimiter:
-    """Lets something happen `rate_pps` times a second at most."""
+    """Limits a rate to `rate_pps` per second."""
 
     def __init__(self, rate_pps: float) -> None:
         self._gap_s = 1 / rate_pps
         self._due_s = 0.0
 
     def wait(self) -> None:
-        """Return when it may happen next."""
+        """Wait until the next packet may be sent."""
         if not self._gap_s:
             return
         now = time.monotonic()
-        # Waits are gathered: to sleep between any two costs more than what is paced.
+        # Sleep only for longer waits: sleeping between any two packets would cost more than sending them.
         if self._due_s - now > _GATHERED_S:
             time.sleep(self._due_s - now)
         self._due_s = max(self._due_s, now) + self._gap_s
 
 
 class _Limits(NamedTuple):
-    """Where a trace ends: after so many hops, attempts of so long, silent hops in a row."""
+    """When a trace ends: after this many hops or silent hops in a row; each attempt lasts `attempt_s`."""
 
     max_hops: int
     attempt_s: float
@@ -166,7 +166,7 @@ class _Prober:
             self._start([waiting.popleft() for _ in range(min(len(waiting), IN_FLIGHT - len(self._running)))])
             if all(trace.deadline for trace in self._running.values()):
                 self._collect()
-            found.update((trace.port, tuple(trace.hops)) for trace in self._take_ended())
+            found.update((trace.port, tuple(trace.hops)) for trace in self._pop_ended())
         return found
 
     def _start(self, ports: list[int]) -> None:
@@ -188,7 +188,7 @@ class _Prober:
             trace.socket.setsockopt(family.level, family.ttl, len(trace.hops) + 1)
             trace.socket.sendto(_PAYLOAD, (self._destination, ROCE_PORT))
         except OSError:
-            # No route or no carrier: as silent as a hop that does not answer.
+            # No route or no carrier counts as a hop that does not answer.
             trace.end("")
 
     def _collect(self) -> None:
@@ -201,9 +201,9 @@ class _Prober:
                 self._advance(self._running[fd], answer, now + self._attempt_s)
         for trace in self._running.values():
             if trace.deadline and trace.deadline <= now:
-                self._again(trace, now + self._attempt_s)
+                self._retry(trace, now + self._attempt_s)
 
-    def _again(self, trace: _Trace, deadline: float) -> None:
+    def _retry(self, trace: _Trace, deadline: float) -> None:
         if trace.attempts < ATTEMPTS:
             self._send(trace, deadline)
             return
@@ -220,7 +220,7 @@ class _Prober:
 
     def _advance(self, trace: _Trace, answer: Answer, deadline: float) -> None:
         if trace.hops[-1:] == [answer.hop]:
-            # The answer to an earlier attempt at the last hop.
+            # An answer to an earlier attempt for the last hop.
             return
         last = not answer.expired or answer.hop == self._destination or len(trace.hops) + 1 >= self._limits.max_hops
         if last:
@@ -228,7 +228,7 @@ class _Prober:
         else:
             self._next(trace, answer.hop, deadline)
 
-    def _take_ended(self) -> Iterator[_Trace]:
+    def _pop_ended(self) -> Iterator[_Trace]:
         for fd in [fd for fd, trace in self._running.items() if not trace.deadline]:
             self._poller.unregister(fd)
             trace = self._running.pop(fd)
@@ -236,25 +236,25 @@ class _Prober:
             yield trace
 
     def close(self) -> None:
-        """Close what is still in flight."""
+        """Close the sockets of traces in flight."""
         for trace in self._running.values():
             trace.socket.close()
 
 
 def _open(nic: Nic, port: int) -> _Trace:
-    # Never connected: Linux gives a connected socket's packets a random flow hash, which a software switch on the same
-    # kernel would use for ECMP in place of the 5-tuple's.
+    # Do not connect: Linux gives a connected socket's packets a random flow hash, which a software switch on the same
+    # kernel would use for ECMP instead of that of the 5-tuple.
     family = _family(nic.address)
-    made = socket.socket(family.family, socket.SOCK_DGRAM)
+    opened = socket.socket(family.family, socket.SOCK_DGRAM)
     try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, nic.netdev.encode())
-        made.setsockopt(family.level, family.receive_errors, 1)
-        made.bind((nic.address, port))
-        made.setblocking(False)
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, nic.netdev.encode())
+        opened.setsockopt(family.level, family.receive_errors, 1)
+        opened.bind((nic.address, port))
+        opened.setblocking(False)
     except OSError as error:
-        made.close()
+        opened.close()
         raise C4Error(f"cannot probe from {nic.name} ({nic.address} on {nic.netdev}, port {port}): {error}") from error
-    return _Trace(port, made)
+    return _Trace(port, opened)
 
 
 def _read(sock: socket.socket, destination: str) -> Answer | None:
@@ -263,7 +263,7 @@ def _read(sock: socket.socket, destination: str) -> Answer | None:
     except OSError:
         return None
     if probed[0] != destination:
-        # A late answer to a probe that used this source port towards another destination.
+        # A late answer to a probe from this source port to another destination.
         return None
     for level, kind, data in ancillary:
         version = {(socket.IPPROTO_IP, _RECVERR4): 4, (socket.IPPROTO_IPV6, _RECVERR6): 6}.get((level, kind))
@@ -273,7 +273,7 @@ def _read(sock: socket.socket, destination: str) -> Answer | None:
 
 
 def parse_answer(version: int, data: bytes) -> Answer | None:
-    """A `sock_extended_err` with its offender, for IP `version`; None where it did not come from the network."""
+    """Parse a `sock_extended_err` with its offender, for IP `version`; None if it did not come from the network."""
     _, origin, kind, _ = _EXTENDED_ERROR.unpack_from(data)
     offender = data[_FAMILIES[version].offender]
     from_network = origin in {2, 3}

@@ -1,42 +1,35 @@
-"""Queue pairs for trying something out, without a peer."""
+"""QPs without a peer, for trials."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from c4bench.verbs.path import PathAttributes
+from c4bench.verbs.path_control import OpenDevice, OpenEndpoint
 from c4bench.verbs.transport import BRISK, Remote
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from c4bench.verbs.device import Device
-    from c4bench.verbs.endpoint import Endpoint
-    from c4bench.verbs.path import PathAttributes
-
-# An unassigned address of the Local Network Control Block (RFC 5771), which no router forwards; with a hop limit of 1
-# for those that would.
+# An unassigned address of the Local Network Control Block (RFC 5771), which routers must not forward; the hop limit of
+# 1 ensures that.
 _NOBODY = "::ffff:224.0.0.120"
 _ONE_HOP = msgspec.structs.replace(BRISK, name="scratch", hop_limit=1)
 
 
 @contextmanager
-def to_itself(device: Device) -> Iterator[Endpoint]:
-    """An endpoint connected to itself: in RTS, and never to be posted to."""
+def to_itself(device: OpenDevice) -> Iterator[OpenEndpoint]:
+    """An endpoint connected to itself, in RTS. Do not post to it."""
     with device.connection(_ONE_HOP, 1, 1) as endpoint:
         endpoint.connect_by(_own(device, endpoint))
         yield endpoint
 
 
 @contextmanager
-def to_nobody(device: Device, way: PathAttributes) -> Iterator[Endpoint]:
-    """An endpoint whose packets go out on the link and to nobody: a link-local multicast address needs no neighbour."""
+def to_nobody(device: OpenDevice, path: PathAttributes) -> Iterator[OpenEndpoint]:
+    """An endpoint whose packets leave on the link and reach no host: link-local multicast needs no neighbour entry."""
     with device.connection(_ONE_HOP, 1, 1) as endpoint:
-        endpoint.connect_by(Remote(_NOBODY, endpoint.qp_num), way)
+        endpoint.connect_by(Remote(_NOBODY, endpoint.qp_num), path)
         yield endpoint
 
 
-def _own(device: Device, endpoint: Endpoint) -> Remote:
+def _own(device: OpenDevice, endpoint: OpenEndpoint) -> Remote:
     return msgspec.structs.replace(device.here(), qp=endpoint.qp_num)

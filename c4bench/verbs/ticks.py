@@ -1,4 +1,4 @@
-"""Regular moments of the machine's clock, the same for whoever waits for them, whenever it has started."""
+"""Ticks of the machine's monotonic clock, at the same times for all processes, whenever they started."""
 
 import asyncio
 import time
@@ -9,9 +9,9 @@ _SECOND_NS = 10**9
 
 
 class Ticks:
-    """Moments `period_s` apart on the monotonic clock, each `phase` of a period (0 to 1) after a multiple of it.
+    """Ticks `period_s` apart on the monotonic clock, each `phase` of a period (0 to 1) after a multiple of it.
 
-    Waiting uses a descriptor: an event loop rounds its own time-outs up to a millisecond, counted from its last event.
+    Waiting uses a timer descriptor, because asyncio rounds its timeouts up to a millisecond after its last event.
     """
 
     def __init__(self, period_s: float, phase: float = 0.0) -> None:
@@ -20,7 +20,7 @@ class Ticks:
         self._timer = Timer()
 
     async def wait(self) -> None:
-        """Wait for the next moment; those that have passed unnoticed are left out."""
+        """Wait for the next tick; missed ticks are skipped."""
         loop = asyncio.get_running_loop()
         passed = asyncio.Event()
         self._timer.set(self.remaining_ns(time.monotonic_ns()) / _SECOND_NS)
@@ -31,7 +31,7 @@ class Ticks:
             loop.remove_reader(self._timer.fd)
 
     def remaining_ns(self, now_ns: int) -> int:
-        """From `now_ns` to the next moment: more than nothing, at most a period."""
+        """The time from `now_ns` to the next tick, in ns: more than 0, at most a period."""
         return self._period_ns - (now_ns - self._offset_ns) % self._period_ns
 
     def close(self) -> None:

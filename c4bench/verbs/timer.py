@@ -1,4 +1,4 @@
-"""A timer that is a descriptor, so that a deadline can be waited for beside everything else."""
+"""A timer with a file descriptor (timerfd), so that a deadline can be polled with other descriptors."""
 
 import ctypes
 import os
@@ -19,8 +19,8 @@ class _Setting(ctypes.Structure):
 class Timer:
     """`fd` is readable once the time set has passed, until it is set again.
 
-    It spares the time-out of every wait, for which the kernel reads its clock three times: that costs as much as the
-    rest of a wake-up, and in a virtual-time lab it is the only thing about a wake-up that costs anything.
+    A timer replaces the timeout of every wait, for which the kernel reads its clock three times. That costs as much as
+    the rest of a wake-up; in a virtual-time lab it is the only cost of a wake-up.
     """
 
     def __init__(self) -> None:
@@ -29,14 +29,14 @@ class Timer:
             raise OSError(ctypes.get_errno(), f"timerfd_create: {os.strerror(ctypes.get_errno())}")
 
     def set(self, after_s: float) -> None:
-        """Go off after that time, at least a nanosecond; an earlier setting is forgotten."""
+        """Expire after that time, at least 1 ns; replaces an earlier setting."""
         seconds, nanoseconds = divmod(max(1, round(after_s * 1e9)), 10**9)
         setting = _Setting(_Timespec(0, 0), _Timespec(seconds, nanoseconds))
         if _libc.timerfd_settime(self.fd, 0, ctypes.byref(setting), None):
             raise OSError(ctypes.get_errno(), f"timerfd_settime: {os.strerror(ctypes.get_errno())}")
 
     def close(self) -> None:
-        """Release it. May be called again."""
+        """Close the descriptor. May be called again."""
         with suppress(OSError):
             os.close(self.fd)
         self.fd = -1

@@ -1,4 +1,4 @@
-"""What the collectives need of a NIC: pure data and protocols, so that everything above runs without pyverbs too."""
+"""The interface of a NIC for collectives: data and protocols only, so that code above runs without pyverbs."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
@@ -7,11 +7,11 @@ import msgspec
 
 
 class TransportProfile(msgspec.Struct, frozen=True):
-    """How patiently a reliable connection retries.
+    """The retry parameters of a reliable connection.
 
     `timeout` is the exponent of the acknowledgement timer, 4.096 us x 2^timeout (InfiniBand Architecture Specification,
-    volume 1, 9.7.6.1.3); a dead path errs after (retries + 1) timers. `rnr_retries` covers a receiver without a posted
-    receive; the collectives never rely on it. 7 would mean "for ever" for either, and is not used.
+    volume 1, 9.7.6.1.3); a dead path fails after (retries + 1) timers. `rnr_retries` is for receivers without a posted
+    receive; collectives never need it. The value 7 means infinite RNR retries and is not used.
     """
 
     name: str
@@ -84,7 +84,7 @@ class Connection(Protocol):
         """UDP source port its packets carry, 0 where unknown."""
 
     def connect(self, remote: Remote, source_port: int = 0, receives: int = 0) -> None:
-        """Bring it up towards `remote` with `receives` receives posted; source port 0 leaves the path to ECMP."""
+        """Connect to `remote` with `receives` receives posted; source port 0 leaves the path to ECMP."""
 
     def write(
         self, local: tuple[int, int], remote: tuple[int, int], length: int, *, immediate: int | None, signaled: bool
@@ -92,16 +92,16 @@ class Connection(Protocol):
         """RDMA-write `length` bytes from `local` (address, lkey) to `remote` (address, rkey)."""
 
     def post_receive(self) -> None:
-        """Post one receive that takes an immediate and no bytes."""
+        """Post one receive for an immediate, without a buffer."""
 
     def read(self, local: tuple[int, int], remote: tuple[int, int], length: int) -> None:
         """RDMA-read `length` bytes from `remote` (address, rkey) to `local` (address, lkey)."""
 
     def fence(self) -> None:
-        """Have nothing more leave or arrive by it: the error state. What is still posted completes with an error."""
+        """Enter the error state: nothing leaves or arrives any more, and posted work completes with an error."""
 
     def move(self, source_port: int) -> None:
-        """Take another path; nothing may be outstanding."""
+        """Move to another path. Nothing may be outstanding."""
 
     def close(self) -> None:
         """Destroy it."""
@@ -111,38 +111,38 @@ class Port(Protocol):
     """An opened NIC."""
 
     def here(self) -> Remote:
-        """Its address as the far end needs it, with a QP of 0. Looked up at each call: a GID may move."""
+        """Its address for the far end, with a QP of 0. Looked up at each call, because GIDs may change."""
 
     @property
     def active(self) -> bool:
-        """Whether its link is up now."""
+        """Whether the link is up."""
 
     @property
     def event_fds(self) -> tuple[int, int]:
-        """Descriptors that become readable: on a completion, on an asynchronous event."""
+        """Descriptors that become readable on a completion and on an asynchronous event."""
 
     def register(self, address: int, length: int) -> Region:
         """Register memory for local and remote writing."""
 
     def register_dmabuf(self, fd: int, offset: int, length: int) -> Region:
-        """Register memory exported as DMA-BUF; writes then address it from `offset` on, and not by a pointer.
+        """Register memory exported as DMA-BUF; writes address it from `offset` on, not by a pointer.
 
-        Raises VerbsError, which says why, where the device cannot.
+        Raises VerbsError with the reason if the device cannot.
         """
 
     def connection(self, profile: TransportProfile, sends: int, receives: int) -> Connection:
         """A new, unconnected connection with queues of those depths."""
 
     def completions(self, *, arm: bool = True) -> Sequence[Completion]:
-        """Take every completion. Never blocks.
+        """All pending completions. Never blocks.
 
-        With `arm` pending notifications are consumed and the next one is armed first, so that whoever then waits on the
-        descriptor misses nothing. A caller that polls leaves that out, and may start waiting later: the notification
-        of what it polled before is still there.
+        With `arm`, consume pending notifications and arm the next one first, so that a caller that then waits on the
+        descriptor misses nothing. A caller that polls does without, and may start waiting later, since the notification
+        of polled completions is still pending.
         """
 
     def events(self) -> Sequence[PortEvent]:
-        """Take every pending asynchronous event. Never blocks."""
+        """All pending asynchronous events. Never blocks."""
 
     def close(self) -> None:
-        """Release everything that belongs to it."""
+        """Close it and everything that belongs to it."""

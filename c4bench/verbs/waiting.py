@@ -1,4 +1,4 @@
-"""Waiting for what NICs have to say: asleep on their descriptors, or spinning over their completion queues."""
+"""Wait for completions and events of NICs: sleep on their descriptors, or spin on their completion queues."""
 
 import math
 import select
@@ -9,12 +9,12 @@ from typing import NamedTuple, Protocol
 from c4bench.errors import UsageError
 from c4bench.verbs.transport import Completion, Port, PortEvent
 
-# Looking at a descriptor is a system call, a thousand times the price of a look at an empty completion queue.
+# Polling a descriptor is a system call, and costs a thousand times as much as polling an empty completion queue.
 _SPINS_PER_LOOK = 1000
 
 
 class Ready(NamedTuple):
-    """What there is: completions with the index of their port, asynchronous events, other readable descriptors."""
+    """What is ready: completions with the index of their port, asynchronous events, other readable descriptors."""
 
     completions: list[tuple[int, Completion]]
     events: list[PortEvent]
@@ -28,10 +28,10 @@ class Waiter(Protocol):
         """Report `fd` when it is readable."""
 
     def unwatch(self, fd: int) -> None:
-        """Stop doing so. LookupError where it was not watched."""
+        """Stop watching `fd`. Raises LookupError if it was not watched."""
 
     def wait(self, timeout_s: float) -> Ready:
-        """Whatever is ready, as soon as anything is; nothing at all after `timeout_s` (may be infinite)."""
+        """Wait until something is ready; nothing is after `timeout_s` (may be infinite)."""
 
 
 class _Descriptors:
@@ -40,8 +40,8 @@ class _Descriptors:
     def __init__(self, ports: Sequence[Port]) -> None:
         self._ports = ports
         self._poller = select.poll()
-        self._happening = {port.event_fds[1]: port for port in ports}
-        for fd in self._happening:
+        self._event_ports = {port.event_fds[1]: port for port in ports}
+        for fd in self._event_ports:
             self.watch(fd)
 
     def watch(self, fd: int) -> None:
@@ -53,27 +53,27 @@ class _Descriptors:
         self._poller.unregister(fd)
 
     def _look(self, timeout_ms: int) -> tuple[list[PortEvent], list[int]]:
-        """The events there are, and the other descriptors that are readable or at their end."""
+        """The pending events, and the other descriptors that are readable or closed."""
         events: list[PortEvent] = []
         readable: list[int] = []
         for fd, _ in self._poller.poll(timeout_ms):
-            if fd in self._happening:
-                events.extend(self._happening[fd].events())
+            if fd in self._event_ports:
+                events.extend(self._event_ports[fd].events())
             else:
                 readable.append(fd)
         return events, readable
 
 
 class EventDriven(_Descriptors):
-    """Sleeps until a NIC notifies. Never spins, which virtual time requires.
+    """Sleeps until a NIC notifies. It never spins, as virtual time requires.
 
-    The time-out is rounded up to whole milliseconds, as poll(2) does; without end, the kernel need not read its clock.
+    The timeout is rounded up to milliseconds for poll(2). With an infinite one the kernel does not read its clock.
     """
 
     def __init__(self, ports: Sequence[Port]) -> None:
         super().__init__(ports)
-        self._completing = {port.event_fds[0]: index for index, port in enumerate(ports)}
-        for fd in self._completing:
+        self._completion_ports = {port.event_fds[0]: index for index, port in enumerate(ports)}
+        for fd in self._completion_ports:
             self.watch(fd)
 
     def wait(self, timeout_s: float) -> Ready:
@@ -82,7 +82,7 @@ class EventDriven(_Descriptors):
         completions: list[tuple[int, Completion]] = []
         others: list[int] = []
         for fd in readable:
-            index = self._completing.get(fd)
+            index = self._completion_ports.get(fd)
             if index is None:
                 others.append(fd)
             else:
@@ -91,9 +91,9 @@ class EventDriven(_Descriptors):
 
 
 class BusyPolled(_Descriptors):
-    """Spins over the completion queues: the lowest latency on a real NIC, for a whole processor.
+    """Spins on the completion queues: the lowest latency on a real NIC, at the cost of a whole CPU.
 
-    Other descriptors and asynchronous events are seen every thousandth look, and before a time-out is reported.
+    Other descriptors and asynchronous events are polled every thousandth time, and before a timeout is reported.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class BusyPolled(_Descriptors):
 
     def wait(self, timeout_s: float) -> Ready:
         """See Waiter."""
-        # The clock is read at every spin: it is what makes virtual time pass.
+        # Reading the clock at every spin is what advances virtual time.
         deadline_s = self._clock_s() + timeout_s
         while True:
             over = self._clock_s() >= deadline_s
@@ -122,7 +122,7 @@ class BusyPolled(_Descriptors):
         completions = [
             (index, completion) for index, port in enumerate(self._ports) for completion in port.completions(arm=False)
         ]
-        # Counted over all waits, so that a port which is always busy does not hide the descriptors for ever.
+        # Counted over all waits, so that a busy port does not starve the descriptors.
         if not look and self._spins % self._spins_per_look:
             return Ready(completions, [], [])
         return Ready(completions, *self._look(0))
@@ -132,7 +132,7 @@ MODES: dict[str, Callable[[Sequence[Port]], Waiter]] = {"events": EventDriven, "
 
 
 def waiter(mode: str, ports: Sequence[Port]) -> Waiter:
-    """The waiter for `mode`: `events` or `polling`. UsageError for another name."""
+    """The waiter for `mode`: `events` or `polling`. Raises UsageError for another name."""
     if mode not in MODES:
-        raise UsageError(f"no way of waiting is called {mode!r}; there are: {', '.join(MODES)}")
+        raise UsageError(f"completion mode {mode!r} is unknown; use {' or '.join(MODES)}")
     return MODES[mode](ports)

@@ -1,1 +1,1 @@
-"""What ranks do: measured collectives, and jobs that train."""
+"""The programs that ranks run: measured collectives, and training jobs."""

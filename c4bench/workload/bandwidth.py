@@ -1,4 +1,4 @@
-"""One measured collective: every element checked, every operation timed."""
+"""Measure one collective: check every element, time every operation."""
 
 import time
 
@@ -18,8 +18,8 @@ _SHARED_OUT = frozenset({"all_gather", "reduce_scatter", "all_to_all"})
 class Bandwidth(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Run `collective` on float32, `warmup` + `operations` times, each after a barrier unless `back_to_back`.
 
-    `size_bytes` is the larger of a rank's arrays, as nccl-tests counts; where it has a part for each rank it is rounded
-    down to whole parts.
+    `size_bytes` is the larger of a rank's arrays, as in nccl-tests; an array with a part for each rank is rounded down
+    to whole parts.
     """
 
     size_bytes: int
@@ -40,7 +40,7 @@ class Bandwidth(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return Call(self.collective, count=items // size if self.collective in _SHARED_OUT else items)
 
     def options(self) -> Options:
-        """What the communicator is asked for."""
+        """The communicator's options."""
         return Options(
             paths=self.paths,
             profile=PROFILES[self.profile],
@@ -52,27 +52,29 @@ class Bandwidth(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def run(context: RankContext) -> None:
-    """Report, under the collective's name: exact elements of all checked, when each timed operation began and ended."""
-    wanted = context.parameters(Bandwidth)
-    call = wanted.call(context.size)
-    told = arguments(call, context.rank, context.size)
-    held = [np.empty(argument.items, np.float32) for argument in told]
+    """Report, under the collective's name, how many checked elements are exact and when each operation ran."""
+    parameters = context.parameters(Bandwidth)
+    call = parameters.call(context.size)
+    expected = arguments(call, context.rank, context.size)
+    arrays = [np.empty(argument.items, np.float32) for argument in expected]
     exact = checked = 0
     spans: list[tuple[float, float]] = []
-    with context.communicator("bandwidth", wanted.options()) as comm:
-        for step in range(wanted.warmup + wanted.operations):
+    with context.communicator("bandwidth", parameters.options()) as comm:
+        for step in range(parameters.warmup + parameters.operations):
             payload = Payload(context.size, step)
-            for array, argument in zip(held, told, strict=True):
-                if argument.given:
+            for array, argument in zip(arrays, expected, strict=True):
+                if argument.is_input:
                     payload.fill(array, context.rank)
-            if step == wanted.warmup or not wanted.back_to_back:
+            if step == parameters.warmup or not parameters.back_to_back:
                 comm.barrier()
             began = time.monotonic()
-            METHODS[call.kind](comm, call, held)
+            METHODS[call.kind](comm, call, arrays)
             spans.append((began, time.monotonic()))
-            if wanted.corrupt and context.rank == 0:
-                held[0][0] += 1
-            exact += sum(exact_elements(array, argument, payload) for array, argument in zip(held, told, strict=True))
-            checked += sum(array.size for array in held)
-        comm.barrier()  # whoever is done has much to say to its agent, which the others' last operation would wait for
-    context.report(call.kind, exact=exact, checked=checked, spans=spans[wanted.warmup :])
+            if parameters.corrupt and context.rank == 0:
+                arrays[0][0] += 1
+            exact += sum(
+                exact_elements(array, argument, payload) for array, argument in zip(arrays, expected, strict=True)
+            )
+            checked += sum(array.size for array in arrays)
+        comm.barrier()  # reporting loads the agent, which would slow down the last operation of other ranks
+    context.report(call.kind, exact=exact, checked=checked, spans=spans[parameters.warmup :])

@@ -1,4 +1,4 @@
-"""What healthy jobs do that could look like faults: drawn from a seed, the same on every rank."""
+"""Benign disturbances of healthy jobs that could look like faults, drawn from a seed equally on every rank."""
 
 import random
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class StepNoise(msgspec.Struct, frozen=True):
-    """One step of one rank: how many times longer it computes, and how long it waits first."""
+    """One step of one rank: the factor on its computing time, and how long it waits first."""
 
     factor: float
     wait_s: float
@@ -16,10 +16,10 @@ CALM = StepNoise(1.0, 0.0)
 
 
 class BenignNoise:
-    """The steps of `rank` of `size` whose usual step takes `step_s`.
+    """Draws the steps of `rank` of `size`; an undisturbed step takes `step_s`.
 
-    Sequences are long and short in turn. The first steps warm up. Now and then all ranks write a checkpoint, one waits
-    for data, or one collects garbage; none for as long as a hang takes, and none twice in a row.
+    Sequences are long and short alternately. The first steps warm up. Sometimes all ranks write a checkpoint, one waits
+    for data, or one collects garbage. None takes as long as a hang.
     """
 
     _WARM_UP = 5
@@ -31,7 +31,7 @@ class BenignNoise:
         self._steps = 0
 
     def step(self) -> StepNoise:
-        """The next one. Every rank draws the same, so that they agree on who is disturbed."""
+        """The next step. Every rank draws the same numbers, so that they agree on which rank is disturbed."""
         self._steps += 1
         factor = 1.4 if self._steps % 2 else 0.6
         if self._steps <= self._WARM_UP:

@@ -1,4 +1,4 @@
-"""What the ranks of a `collectives` job are asked to do, and what they answer."""
+"""The cases of a `collectives` job, and the ranks' outcomes."""
 
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
@@ -20,13 +20,13 @@ WORLD = -1
 
 
 class Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One call of a collective, `repeat` times over, each after a pause of `late_s`.
+    """A call of a collective, made `repeat` times, each after a pause of `late_s`.
 
-    `count` items are an array, or one rank's part where the array has a part for each. `peer` is the root, or whom to
-    send to or receive from, as a rank of the communicator: the whole job's, or that of the case's group `group`; a rank
-    outside the group leaves the call out. Calls of another `step` give other numbers, repeated ones those of the steps
-    that follow. With `read_only` what the rank gives lies in a file mapped for reading, which no NIC may register; with
-    `corrupt` rank 0 changes an element before the check, which must notice.
+    `count` is the items of an array, or of one rank's part if the array has a part for each. `peer` is the root, or the
+    other rank of a send or receive. The communicator is the whole job's, or that of the case's group `group`; ranks
+    outside the group skip the call. Each `step` has other numbers; repeated calls use the following steps. With
+    `read_only` the input is a file mapped for reading, which no NIC may register. With `corrupt` rank 0 changes an
+    element before the check, which must detect it.
     """
 
     kind: Kind
@@ -43,14 +43,14 @@ class Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A split of the job: `colors` by rank, None for a rank that takes no part, and the `keys` that order each part."""
+    """A split of the job: `colors` by rank, None for a rank outside all parts, and the `keys` that order each part."""
 
     colors: tuple[int | None, ...]
     keys: tuple[int, ...]
 
 
 class Deviation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What one rank does otherwise: make other calls, come late, have only so much memory left to map."""
+    """What one rank does differently: make other calls, join late, or have only `memory_bytes` left to map."""
 
     calls: tuple[Call, ...] | None = None
     joins_after_s: float = 0.0
@@ -58,10 +58,10 @@ class Deviation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Calls that every rank makes, but for the ranks in `deviations`.
+    """Calls that every rank makes, except as `deviations` says by rank.
 
-    `options` are those of the communicator, the profile by its name. Communicators are kept from case to case, until
-    one is `fresh` or fails.
+    `options` are the communicator's, with the profile by name. Communicators are kept between cases until a case is
+    `fresh` or fails.
     """
 
     calls: tuple[Call, ...] = ()
@@ -74,7 +74,7 @@ class Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Raised(msgspec.Struct, frozen=True):
     """The exception that ended a rank's case, and when it was raised, on its host's clock.
 
-    Fields that only a CollectiveError has are empty, or -1, for any other.
+    The fields of a CollectiveError are empty, or -1, for any other exception.
     """
 
     type: str
@@ -89,7 +89,7 @@ class Raised(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """How a case went on one rank: elements compared, elements exact, and how it ended if not well.
+    """The result of a case on one rank: how many elements were exact and checked, and the exception if it failed.
 
     `called_s` is when the rank began to connect, or made its last call.
     """
@@ -100,8 +100,8 @@ class Outcome(msgspec.Struct, frozen=True):
     raised: Raised | None = None
 
 
-class Wanted(NamedTuple):
-    """A stretch of `items` that must hold what rank `source` gives, or its reduction by that name, from `first` on."""
+class Expected(NamedTuple):
+    """`items` that must equal the input of rank `source`, or the reduction named `source`, from item `first` on."""
 
     items: int
     source: int | str
@@ -109,15 +109,15 @@ class Wanted(NamedTuple):
 
 
 class Argument(NamedTuple):
-    """An array of a call: whether it holds what the rank gives, or nothing; and what it must hold after the call."""
+    """An array of a call: whether it is the rank's input, and what it must contain after the call."""
 
-    given: bool
-    wanted: tuple[Wanted, ...]
+    is_input: bool
+    expected: tuple[Expected, ...]
 
     @property
     def items(self) -> int:
-        """Its length."""
-        return sum(wanted.items for wanted in self.wanted)
+        """The array's length."""
+        return sum(expected.items for expected in self.expected)
 
 
 def arguments(call: Call, rank: int, size: int) -> list[Argument]:
@@ -125,32 +125,32 @@ def arguments(call: Call, rank: int, size: int) -> list[Argument]:
     return _ARGUMENTS[call.kind](call, rank, size)
 
 
-def _given(items: int, source: int | str) -> Argument:
-    return Argument(True, (Wanted(items, source),))
+def _input(items: int, source: int | str) -> Argument:
+    return Argument(True, (Expected(items, source),))
 
 
-def _filled(*wanted: Wanted) -> Argument:
-    return Argument(False, wanted)
+def _output(*expected: Expected) -> Argument:
+    return Argument(False, expected)
 
 
 def _from_all(call: Call, size: int, first: int = 0) -> Argument:
-    return _filled(*(Wanted(call.count, source, first) for source in range(size)))
+    return _output(*(Expected(call.count, source, first) for source in range(size)))
 
 
 _ARGUMENTS: dict[Kind, Callable[[Call, int, int], list[Argument]]] = {
-    "all_reduce": lambda call, *_: [_given(call.count, call.op)],
-    "reduce": lambda call, rank, _: [_given(call.count, call.op if rank == call.peer else rank)],
-    "broadcast": lambda call, *_: [_given(call.count, call.peer)],
-    "send": lambda call, rank, _: [_given(call.count, rank)],
-    "recv": lambda call, *_: [_filled(Wanted(call.count, call.peer))],
+    "all_reduce": lambda call, *_: [_input(call.count, call.op)],
+    "reduce": lambda call, rank, _: [_input(call.count, call.op if rank == call.peer else rank)],
+    "broadcast": lambda call, *_: [_input(call.count, call.peer)],
+    "send": lambda call, rank, _: [_input(call.count, rank)],
+    "recv": lambda call, *_: [_output(Expected(call.count, call.peer))],
     "reduce_scatter": lambda call, rank, size: [
-        _filled(Wanted(call.count, call.op, rank * call.count)),
-        _given(call.count * size, rank),
+        _output(Expected(call.count, call.op, rank * call.count)),
+        _input(call.count * size, rank),
     ],
-    "all_gather": lambda call, rank, size: [_from_all(call, size), _given(call.count, rank)],
+    "all_gather": lambda call, rank, size: [_from_all(call, size), _input(call.count, rank)],
     "all_to_all": lambda call, rank, size: [
         _from_all(call, size, rank * call.count),
-        _given(call.count * size, rank),
+        _input(call.count * size, rank),
     ],
     "barrier": lambda *_: [],
 }

@@ -1,7 +1,8 @@
-"""Checkpoints in a folder that all hosts share: a shard from every rank, and a manifest that makes them one.
+"""Checkpoints in a folder that all hosts share: a shard from every rank, and a manifest.
 
-A checkpoint is `STEP/`, with `RANK-of-SIZE.shard` and, once every shard is on disk, `manifest.json` with their digests.
-Files appear whole or not at all. What has no manifest, or a shard that is not as the manifest says, does not count.
+A checkpoint is a folder `STEP/` with `RANK-of-SIZE.shard` files and, once every shard is on disk, `manifest.json` with
+their digests. Files are written atomically. A checkpoint without a manifest, or with a shard that does not match it, is
+ignored.
 """
 
 import hashlib
@@ -34,37 +35,39 @@ class Checkpoints:
 
     def write(self, step: int, rank: int, size: int, shard: bytes) -> bytes:
         """Put a rank's shard on disk; returns its digest, for the manifest."""
-        place = self._place(step)
-        place.mkdir(parents=True, exist_ok=True)
-        _put(place / _name(rank, size), shard)
+        folder = self._step_folder(step)
+        folder.mkdir(parents=True, exist_ok=True)
+        _put(folder / _name(rank, size), shard)
         return hashlib.sha256(shard).digest()
 
     def complete(self, step: int, digests: Sequence[bytes]) -> None:
-        """Every rank has written its shard: from now on the checkpoint counts. Old ones are deleted."""
+        """Write the manifest, after every rank has written its shard, and delete old checkpoints."""
         manifest = Manifest(step, tuple(digest.hex() for digest in digests))
-        _put(self._place(step) / _MANIFEST, msgspec.json.encode(manifest))
+        _put(self._step_folder(step) / _MANIFEST, msgspec.json.encode(manifest))
         for old in self._steps()[_KEPT:]:
             if old < step:
-                shutil.rmtree(self._place(old), ignore_errors=True)
+                shutil.rmtree(self._step_folder(old), ignore_errors=True)
 
     def newest(self) -> int | None:
-        """The step of the newest checkpoint that is complete and as it was written; None when there is none."""
+        """The step of the newest checkpoint that is complete and intact; None if there is none."""
         return next((step for step in self._steps() if self._shards(step) is not None), None)
 
     def read(self, step: int) -> bytes:
-        """All shards of a checkpoint in the order of ranks. Raises UnhealthyError when it is not whole."""
+        """All shards of a checkpoint in the order of ranks. Raises UnhealthyError if it is not complete."""
         shards = self._shards(step)
         if shards is None:
-            raise UnhealthyError(f"{self._place(step)} is not a complete checkpoint; another rank has seen it as one")
+            raise UnhealthyError(
+                f"{self._step_folder(step)} is not a complete checkpoint, but another rank found it complete"
+            )
         return b"".join(shards)
 
     def _steps(self) -> list[int]:
-        """Steps of all folders with a manifest, the newest first."""
+        """The steps of all folders with a manifest, newest first."""
         return sorted((int(path.parent.name) for path in self._folder.glob(f"*[0-9]/{_MANIFEST}")), reverse=True)
 
     def _shards(self, step: int) -> list[bytes] | None:
         try:
-            manifest = msgspec.json.decode((self._place(step) / _MANIFEST).read_bytes(), type=Manifest)
+            manifest = msgspec.json.decode((self._step_folder(step) / _MANIFEST).read_bytes(), type=Manifest)
             shards = list(self._read(step, manifest))
         except (OSError, msgspec.DecodeError):
             return None
@@ -73,9 +76,9 @@ class Checkpoints:
 
     def _read(self, step: int, manifest: Manifest) -> Iterator[bytes]:
         size = len(manifest.digests)
-        return ((self._place(step) / _name(rank, size)).read_bytes() for rank in range(size))
+        return ((self._step_folder(step) / _name(rank, size)).read_bytes() for rank in range(size))
 
-    def _place(self, step: int) -> Path:
+    def _step_folder(self, step: int) -> Path:
         return self._folder / f"{step:010d}"
 
 
@@ -84,13 +87,13 @@ def _name(rank: int, size: int) -> str:
 
 
 def _put(path: Path, data: bytes) -> None:
-    """On disk under its name, whole, before this returns."""
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    with fresh.open("wb") as file:
+    """Write a file atomically and durably."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with temporary.open("wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
-    fresh.replace(path)
+    temporary.replace(path)
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)

@@ -1,6 +1,6 @@
-"""Collectives on demand: ranks that run case after case as the master gives them, right or deliberately wrong.
+"""Collectives on demand: ranks run the cases that the master gives them, correct or deliberately wrong.
 
-The master takes part in every exchange as one more rank, so that a property test can draw, run and shrink its cases in
+The master takes part in every exchange as an extra rank, so that a property test can draw, run and shrink its cases in
 one job on one set of hosts.
 """
 
@@ -27,12 +27,12 @@ from c4bench.workload.cases import WORLD, Argument, Call, Case, Deviation, Group
 from c4bench.workload.context import RankContext
 from c4bench.workload.payload import Payload
 
-# Items on either side of every array, where nobody may write; so arrays lie anywhere but on a page's edge.
+# Guard items on either side of every array, which nobody may write; they also keep arrays from being page-aligned.
 _GUARD_ITEMS = 3
-# Cases and steps give other numbers, so that what is left of one is not taken for another's.
+# Cases and steps use different numbers, so that leftovers of one are not taken for another's results.
 _CASE_STEPS = 1009
-# The master gives the next case when it likes; a job that is not needed any more is stopped.
-_PATIENCE_S = 1e6
+# The master may give the next case at any time; a job that is not needed any more is stopped.
+_NO_TIMEOUT_S = 1e6
 
 METHODS: dict[str, Callable[[Communicator, Call, list[Array]], None]] = {
     "all_reduce": lambda comm, call, arrays: comm.all_reduce(arrays[0], call.op),
@@ -48,20 +48,20 @@ METHODS: dict[str, Callable[[Communicator, Call, list[Array]], None]] = {
 
 
 def run(context: RankContext) -> None:
-    """Run the master's cases until stopped. Case n is what it gives to exchange `case/n`; `outcome/n` takes ours."""
+    """Run the master's cases until stopped: case n comes by exchange `case/n`, its outcome goes by `outcome/n`."""
     runner = Runner(context.rank, context.communicator)
     for number in count():
-        given = _exchange(context, f"case/{number}", b"")[-1]
-        outcome = runner.run(number, msgspec.msgpack.decode(given, type=Case))
+        encoded = _exchange(context, f"case/{number}", b"")[-1]
+        outcome = runner.run(number, msgspec.msgpack.decode(encoded, type=Case))
         _exchange(context, f"outcome/{number}", msgspec.msgpack.encode(outcome))
 
 
 def _exchange(context: RankContext, key: str, payload: bytes) -> list[bytes]:
-    return context.meet(context.job.id, key, context.rank, context.size + 1, payload, _PATIENCE_S)
+    return context.meet(context.job.id, key, context.rank, context.size + 1, payload, _NO_TIMEOUT_S)
 
 
 class Runner:
-    """Runs cases on one rank, and keeps the communicators they asked for; `connect` makes one by name and options."""
+    """Runs cases on one rank, and keeps their communicators; `connect` makes one by name and options."""
 
     def __init__(self, rank: int, connect: Callable[[str, Options], Communicator]) -> None:
         self._rank = rank
@@ -70,7 +70,7 @@ class Runner:
         self._open = ExitStack()
 
     def run(self, number: int, case: Case) -> Outcome:
-        """Run a case to its end, good or bad."""
+        """Run a case to its end or its failure."""
         deviation = case.deviations.get(self._rank, Deviation())
         if case.fresh:
             self._drop(None)
@@ -79,7 +79,7 @@ class Runner:
         try:
             with _memory_left(deviation.memory_bytes):
                 self._calls(number, case, deviation, tally)
-        except Exception as error:  # whatever it is, the master must hear of it
+        except Exception as error:  # any exception must reach the master
             raised = _raised(error)
             self._drop(error)
         return Outcome(tally.exact, tally.checked, tally.called_s, raised)
@@ -93,7 +93,7 @@ class Runner:
                     _call(comm, call, Payload(comm.size, number * _CASE_STEPS + call.step + again), tally)
 
     def _communicators(self, number: int, case: Case) -> dict[int, Communicator | None]:
-        """The whole job's and the groups', by what calls name them with."""
+        """The communicators of the whole job and of the groups, by group number."""
         kept = tuple(sorted(case.options.items()))
         world = self._keep(kept, lambda: self._connect(f"case{number}", _options(case.options)))
         assert world is not None
@@ -102,22 +102,22 @@ class Runner:
 
     def _keep(self, key: object, make: Callable[[], Communicator | None]) -> Communicator | None:
         if key not in self._kept:
-            made = self._kept[key] = make()
-            if made is not None:
-                self._open.enter_context(made)
+            communicator = self._kept[key] = make()
+            if communicator is not None:
+                self._open.enter_context(communicator)
         return self._kept[key]
 
     def _split(self, world: Communicator, group: Group) -> Communicator | None:
         return world.split(group.colors[self._rank], group.keys[self._rank])
 
     def _drop(self, error: Exception | None) -> None:
-        """Close what is kept; after an error the other members are told."""
+        """Close the communicators; after an error notify the other members."""
         self._kept.clear()
         self._open.__exit__(type(error) if error else None, error, None)
 
 
 class _Tally:
-    """What has been compared in a case so far, and when the last call was made."""
+    """The elements compared in a case so far, and when the last call was made."""
 
     def __init__(self, called_s: float) -> None:
         self.called_s = called_s
@@ -129,25 +129,25 @@ class _Tally:
 
 
 def _call(comm: Communicator, call: Call, payload: Payload, tally: _Tally) -> None:
-    """Make a call and compare every element of its arrays, those it only reads and those beside them included."""
+    """Make a call and compare every element of its arrays, including inputs and guards."""
     time.sleep(call.late_s)
-    wanted = arguments(call, comm.rank, comm.size)
-    held = [_array(call, argument, payload, comm.rank) for argument in wanted]
-    arrays = [_inner(whole) for whole in held]
+    expected = arguments(call, comm.rank, comm.size)
+    guarded = [_array(call, argument, payload, comm.rank) for argument in expected]
+    arrays = [_inner(whole) for whole in guarded]
     tally.called_s = time.time()
     METHODS[call.kind](comm, call, arrays)
     if call.corrupt and comm.rank == 0:
         arrays[0][arrays[0].size // 2] += 1
-    for whole, argument in zip(held, wanted, strict=True):
+    for whole, argument in zip(guarded, expected, strict=True):
         tally.add(_exact(whole, argument, payload), whole.size)
 
 
 def _array(call: Call, argument: Argument, payload: Payload, rank: int) -> Array:
-    """What a call passes, between its guards: zeros, which no payload and no result holds, or what the rank gives."""
+    """An array for a call, between guards: the rank's input, or zeros, which no payload or result contains."""
     whole = np.zeros(argument.items + 2 * _GUARD_ITEMS, _dtype(call.dtype))
-    if argument.given:
+    if argument.is_input:
         payload.fill(_inner(whole), rank)
-    return _read_only(whole) if call.read_only and argument.given else whole
+    return _read_only(whole) if call.read_only and argument.is_input else whole
 
 
 def _inner(whole: Array) -> Array:
@@ -155,7 +155,7 @@ def _inner(whole: Array) -> Array:
 
 
 def _read_only(array: Array) -> Array:
-    """The same in a file that this process may only read."""
+    """A copy in a file mapped read-only."""
     with tempfile.NamedTemporaryFile() as file:
         Path(file.name).write_bytes(array.tobytes())
         with Path(file.name).open("rb") as again:
@@ -164,18 +164,18 @@ def _read_only(array: Array) -> Array:
 
 
 def _exact(whole: Array, argument: Argument, payload: Payload) -> int:
-    """How many elements are as they must be, guards included."""
+    """How many elements are as expected, including guards."""
     guards = np.concatenate((whole[:_GUARD_ITEMS], whole[-_GUARD_ITEMS:]))
     return exact_elements(_inner(whole), argument, payload) + guards.size - int(np.count_nonzero(guards))
 
 
 def exact_elements(array: Array, argument: Argument, payload: Payload) -> int:
-    """How many elements of a call's array are as they must be after it."""
+    """How many elements of a call's array are as expected after the call."""
     exact = start = 0
-    for items, source, first in argument.wanted:
+    for items, source, first in argument.expected:
         stretch = array[start : start + items]
         exact += (
-            payload.exact_given(stretch, source, first)
+            payload.exact_input(stretch, source, first)
             if isinstance(source, int)
             else payload.exact_reduced(stretch, source, first)
         )
@@ -190,13 +190,13 @@ def _dtype(name: str) -> np.dtype[Any]:
     return np.dtype(name)
 
 
-def _options(given: dict[str, Any]) -> Options:
-    return Options(**given | ({"profile": PROFILES[given["profile"]]} if "profile" in given else {}))
+def _options(encoded: dict[str, Any]) -> Options:
+    return Options(**encoded | ({"profile": PROFILES[encoded["profile"]]} if "profile" in encoded else {}))
 
 
 @contextmanager
 def _memory_left(left_bytes: int | None) -> Iterator[None]:
-    """Let this process map only so much more memory, None for as much as it likes."""
+    """Limit the memory that this process may still map; None for no limit."""
     if left_bytes is None:
         yield
         return

@@ -1,4 +1,4 @@
-"""What a program is given: its place in the job, its way to the others, and somewhere to report."""
+"""What a program gets: its rank, its connections to the other ranks and the control plane, and reporting."""
 
 import itertools
 import sys
@@ -43,7 +43,7 @@ Item = TypeVar("Item")
 
 
 class AgentFailureSignal:
-    """Word of a member's failure, on a line of its own (see `collective.rendezvous.FailureSignal`)."""
+    """Notification of a member's failure, on a link of its own (see `collective.rendezvous.FailureSignal`)."""
 
     def __init__(self, socket: str, job: str, comm: str) -> None:
         self._link = RankLink(socket)
@@ -51,23 +51,23 @@ class AgentFailureSignal:
 
     @property
     def fd(self) -> int:
-        """Readable when there is word, or when the agent is gone."""
+        """Readable when a message has arrived, or when the agent is gone."""
         return self._link.fileno()
 
     def failure(self) -> Failure | None:
-        """What the master said; None when the agent is gone or the job has ended."""
+        """The failure; None when the agent is gone or the job has ended."""
         try:
             return self._link.answer(Failure)
         except (UnhealthyError, OSError):
             return None
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the link."""
         self._link.close()
 
 
 class AgentRelayChannel:
-    """Word between a communicator's ranks, by way of agent and master (see `collective.rendezvous.RelayChannel`)."""
+    """Messages between a communicator's ranks through agent and master (see `collective.rendezvous.RelayChannel`)."""
 
     def __init__(self, socket: str, job: str, comm: str, rank: int) -> None:
         self._link = RankLink(socket)
@@ -79,35 +79,35 @@ class AgentRelayChannel:
 
     @property
     def fd(self) -> int:
-        """Readable when there is word, or when the agent is gone."""
+        """Readable when a message has arrived, or when the agent is gone."""
         return self._link.fileno()
 
-    def tell(self, to: int, body: bytes) -> None:
-        """A note to the master; nothing tells whether it gets there."""
+    def send(self, to: int, body: bytes) -> None:
+        """Send a message to the master without a reply; it may get lost."""
         with suppress(OSError):
             self._link.note("word", RelayMessage(self._job, self._comm, self._rank, to, body))
 
     def lost(self, loss: NetworkLoss) -> None:
-        """A note to C4D."""
+        """Send a report to C4D without a reply."""
         with suppress(OSError):
             self._link.note("lost", NetworkLost(self._job, self._comm, loss))
 
-    def take(self) -> list[bytes] | None:
-        """What the master has; None when the agent is gone or the job has ended."""
+    def poll(self) -> list[bytes] | None:
+        """The messages that have arrived; None when the agent is gone or the job has ended."""
         try:
-            told = self._link.answer(InboxBatch)
-            self._ask(told.after)
+            batch = self._link.answer(InboxBatch)
+            self._ask(batch.after)
         except (UnhealthyError, OSError):
             return None
-        return list(told.bodies)
+        return list(batch.bodies)
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the link."""
         self._link.close()
 
 
 class AgentRendezvous:
-    """A communicator's control plane, by way of the agent (see `collective.rendezvous.Rendezvous`)."""
+    """A communicator's control plane through the agent (see `collective.rendezvous.Rendezvous`)."""
 
     def __init__(self, link: RankLink, job: str, socket: str) -> None:
         self._link, self.job, self._socket = link, job, socket
@@ -116,27 +116,27 @@ class AgentRendezvous:
     def exchange(self, comm: str, key: str, rank: int, size: int, payload: bytes, timeout_s: float) -> list[bytes]:
         """All-gather `payload`; raises AbsentError or FailedError."""
         request = Exchange(self.job, comm, key, rank, size, payload, timeout_s)
-        found = self._link.call("exchange", request, Exchanged)
-        if found.failure:
-            raise FailedError(found.failure)
-        if found.missing:
-            raise AbsentError(found.missing, timeout_s)
-        return list(found.payloads)
+        exchanged = self._link.call("exchange", request, Exchanged)
+        if exchanged.failure:
+            raise FailedError(exchanged.failure)
+        if exchanged.missing:
+            raise AbsentError(exchanged.missing, timeout_s)
+        return list(exchanged.payloads)
 
     def fail(self, comm: str, failure: Failure) -> None:
-        """Tell the members."""
+        """Notify the members."""
         self._link.call("fail", Fail(self.job, comm, failure), Empty)
 
-    def alarm(self, comm: str) -> FailureSignal:
-        """Listen for failures."""
+    def failure_signal(self, comm: str) -> FailureSignal:
+        """Subscribe to failures."""
         return AgentFailureSignal(self._socket, self.job, comm)
 
-    def line(self, comm: str, rank: int) -> RelayChannel:
-        """A line to the other members."""
+    def relay(self, comm: str, rank: int) -> RelayChannel:
+        """A relay channel to the other members."""
         return AgentRelayChannel(self._socket, self.job, comm, rank)
 
     def route(self, flows: Sequence[Flow]) -> list[int]:
-        """C4P's source port for each flow; 0 leaves it to ECMP, as all are where C4P cannot be reached."""
+        """C4P's source port for each flow; 0 leaves a flow to ECMP. All are 0 if C4P cannot be reached."""
         try:
             ports = self._link.call("route", Route(self.job, tuple(flows)), list[int])
         except UnhealthyError as error:
@@ -146,14 +146,14 @@ class AgentRendezvous:
         return ports
 
     def release(self, flows: Sequence[str]) -> None:
-        """These flows are gone; a master that cannot be told so forgets them with the job."""
+        """Release the flows; a master that cannot be reached forgets them with the job."""
         for flow in flows:
             self.routed.pop(flow, None)
         with suppress(UnhealthyError):
             self._link.call("release", Release(self.job, tuple(flows)), Empty)
 
-    def listen(self) -> RankLink:
-        """A new line to the agent."""
+    def open_link(self) -> RankLink:
+        """A new link to the agent."""
         return RankLink(self._socket)
 
 
@@ -175,30 +175,30 @@ class RankContext:
             nics=tuple(nic for nic in job.nics if nic.name in own),
             rendezvous=self._rendezvous,
             recorder=self.recorder,
-            # So every program obeys at its next operation, whatever its loop looks like.
-            before_operation=self.controls.obey,
+            # So that every program applies orders at its next operation.
+            before_operation=self.controls.apply_orders,
         )
 
     def parameters(self, kind: type[Parameters]) -> Parameters:
-        """The job's parameters as a program's own struct. Raises UsageError naming the wrong one."""
+        """The job's parameters as the program's struct. Raises UsageError that names an invalid one."""
         try:
             return msgspec.convert(self.job.parameters, kind)
         except msgspec.ValidationError as error:
             raise UsageError(f"job {self.job.id}, program {self.job.program}: {error}") from None
 
     def communicator(self, name: str, options: Options, without: Collection[int] = ()) -> Communicator:
-        """A communicator of all the job's ranks; no two of a job may have the same name.
+        """A communicator of all the job's ranks. Names must be unique within the job.
 
-        `without` are the numbers of the NICs that no rank is to use.
+        No rank uses the NICs with the numbers in `without`.
         """
         members = [
             msgspec.structs.replace(member, seat=member.rank, nics=_but(member.nics, without))
             for member in self.job.members
         ]
         process = replace(self._process, nics=_but(self._process.nics, without))
-        made = PathManagedCommunicator(f"{self.job.id}:{name}", self.rank, members, process, options)
-        made.follow(self._rendezvous)
-        return made
+        communicator = PathManagedCommunicator(f"{self.job.id}:{name}", self.rank, members, process, options)
+        communicator.follow(self._rendezvous)
+        return communicator
 
     def ports_down(self) -> list[int]:
         """The numbers of this rank's NICs whose port is not up."""
@@ -211,15 +211,15 @@ class RankContext:
     def meet(
         self, place: str, key: str, rank: int, size: int, payload: bytes = b"", timeout_s: float = 300.0
     ) -> list[bytes]:
-        """Wait for `size` ranks, of any jobs, at `place`: so that several jobs' measurements overlap.
+        """Wait until `size` ranks, of any jobs, meet at `place`, so that measurements of several jobs overlap.
 
-        Returns what each has brought. The test may be one of them (see `control.cluster.Cluster.meet`).
+        Returns their payloads. The test may be one of them (see `control.cluster.Cluster.meet`).
         """
-        self.controls.obey()
+        self.controls.apply_orders()
         return AgentRendezvous(self._link, place, self._socket).exchange("", key, rank, size, payload, timeout_s)
 
     def report(self, kind: str, **fields: Any) -> None:  # noqa: ANN401  (each program has its own)
-        """Tell the master something."""
+        """Send a result to the master."""
         result = Result(self.job.id, self.rank, {"kind": kind} | fields, next(self._reports))
         self._link.call("result", result, Empty)
 

@@ -1,9 +1,9 @@
-"""Knobs a process fault may turn on a rank while it runs, in a small shared file.
+"""Knobs of a running rank for process faults, in a small shared file.
 
-Computing is modelled as sleeping (a virtual-time lab charges nothing for instructions), so a slow rank is one whose
-sleeps are longer: the factor is read from memory at each step, with no system call. That sleep stands for a kernel on
-the rank's accelerator, so what befalls the accelerator befalls it: it takes longer, does not return, or ends with an
-error. What only the rank can do to itself is an order, which it obeys at its next step or operation.
+Computing is modelled as sleeping, since instructions take no time in a virtual-time lab. A slow rank sleeps longer by a
+factor, which is read from memory at each step without a system call. The sleep stands for a kernel on the rank's
+accelerator: a fault makes it longer, keeps it from returning, or ends it with an error. Orders, such as to hang or
+exit, are applied by the rank itself at its next step or operation.
 """
 
 import ctypes
@@ -30,22 +30,22 @@ _NEUTRAL: dict[Knob, float] = {
 }
 _OFFSETS: dict[Knob, int] = {knob: len(_MAGIC) + i * _VALUE.size for i, knob in enumerate(_NEUTRAL)}
 _BYTES = len(_MAGIC) + len(_NEUTRAL) * _VALUE.size
-# How soon a hang ends once it is called off.
+# A hang ends this soon after it is cancelled.
 _SLICE_US = 10_000
-# Longer than any hang: nobody may ask for the interpreter's lock between two slices.
+# Longer than any hang, so that no other thread gets the interpreter's lock between two slices.
 _NEVER_S = 1e6
 
 
 class DeviceError(UnhealthyError):
-    """A call to the accelerator failed; nothing that it holds can be relied on any more."""
+    """A call to the accelerator failed; its memory cannot be trusted any more."""
 
 
 class Controls:
     """The knobs of one rank.
 
-    `compute_factor` multiplies the time it computes; 1.0 is as designed. Until `hang_until_s` (the host's monotonic
-    clock) it holds the interpreter's lock and does nothing. An `exit_code` other than 0 ends it with that code. Until
-    `stuck_until_s` its computing does not return, with the interpreter free; a `device_error` is how it ends.
+    `compute_factor` multiplies its computing time; 1.0 is normal. Until `hang_until_s` (the host's monotonic clock) it
+    does nothing and keeps the interpreter's lock. An `exit_code` other than 0 ends it with that code. Until
+    `stuck_until_s` its computing does not return, with the lock free; a `device_error` other than 0 makes it fail.
     """
 
     def __init__(self, memory: mmap.mmap) -> None:
@@ -53,13 +53,13 @@ class Controls:
 
     @classmethod
     def create(cls, path: Path) -> Self:
-        """Make the file with every knob neutral."""
+        """Create the file with every knob neutral."""
         path.write_bytes(_MAGIC + b"".join(_VALUE.pack(value) for value in _NEUTRAL.values()))
         return cls.open(path)
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Attach to a rank's file. Raises UsageError when it is none."""
+        """Open a rank's file. Raises UsageError if it is not one."""
         try:
             with path.open("r+b") as file:
                 memory = mmap.mmap(file.fileno(), _BYTES)
@@ -70,42 +70,42 @@ class Controls:
         return cls(memory)
 
     def read(self, knob: Knob) -> float:
-        """Where a knob stands."""
+        """The value of a knob."""
         value: float = _VALUE.unpack_from(self._memory, _OFFSETS[knob])[0]
         return value
 
-    def turn(self, knob: Knob, value: float) -> None:
-        """Set a knob; the others stay as they are."""
+    def set(self, knob: Knob, value: float) -> None:
+        """Set a knob."""
         _VALUE.pack_into(self._memory, _OFFSETS[knob], value)
 
     def compute(self, duration_s: float) -> None:
-        """A step's computing, as long as the factor makes it; then what the rank has been ordered to do to itself.
+        """Compute for `duration_s` times the factor, then apply orders.
 
-        Raises DeviceError when the accelerator reports one.
+        Raises DeviceError when the accelerator reports an error.
         """
         time.sleep(duration_s * self.read("compute_factor"))
         while self._before("stuck_until_s"):
             time.sleep(_SLICE_US / 1e6)
         if number := int(self.read("device_error")):
-            raise DeviceError(f"the accelerator reports error {number}; take it out of use, and see its driver's log")
-        self.obey()
+            raise DeviceError(f"the accelerator reports error {number}; take it out of use and see its driver's log")
+        self.apply_orders()
 
-    def obey(self) -> None:
-        """Hang or exit, when that was ordered; returns when a hang is over. Called by the rank itself."""
+    def apply_orders(self) -> None:
+        """Hang or exit if ordered; returns when a hang is over. Called by the rank itself."""
         if code := int(self.read("exit_code")):
-            # As a library that calls exit does: no exception that the communicator could pass on.
+            # Like a library that calls exit: without an exception that the communicator could handle.
             os._exit(code)
         if self._before("hang_until_s"):
             self._hang()
 
     def _before(self, knob: Knob) -> bool:
-        """Whether the knob's time is still to come; without one the clock is not read, which would take time."""
+        """Whether the knob's time is in the future. Without a time the clock is not read, since that takes time."""
         until_s = self.read(knob)
         return bool(until_s) and time.monotonic() < until_s
 
     def _hang(self) -> None:
-        """In slices, so that it can be called off; its end needs nobody, should whoever ordered it be gone."""
-        sleep = ctypes.PyDLL(None).usleep  # unlike CDLL it keeps the interpreter's lock meanwhile
+        """Hang in slices, so that it can be cancelled; it ends by itself if the injector is gone."""
+        sleep = ctypes.PyDLL(None).usleep  # unlike CDLL, PyDLL keeps the interpreter's lock
         usual_s = sys.getswitchinterval()
         sys.setswitchinterval(_NEVER_S)
         try:

@@ -1,4 +1,4 @@
-"""The same job on new connections again and again, hashed and planned in turn: draws of the fabric's hashing."""
+"""Run the same operations on new connections repeatedly, with ECMP and planned paths: samples of the ECMP hashing."""
 
 import time
 
@@ -13,11 +13,11 @@ _ANSWER_S = 0.05
 
 
 class Draws(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One draw for each of `rounds`: `ecmp` or `planned`, and after a slash how many QPs a connection has.
+    """One draw for each of `rounds`: `ecmp` or `planned`, and after a slash the number of QPs of a connection.
 
-    All jobs that name the same `meeting` measure at the same time; `meeting_size` take part in it, this job's ranks
-    from `first_rank` on. An operation of `warm_up_bytes` connects before anything is timed. With `compute_s` every
-    timed operation is a training step that begins with so much computing.
+    All jobs with the same `meeting` measure at the same time; it has `meeting_size` members, this job's ranks from
+    `first_rank` on. An operation of `warm_up_bytes` connects before the measurement. With `compute_s` every timed
+    operation is a training step that begins with that much computing.
     """
 
     size_bytes: int
@@ -33,35 +33,34 @@ class Draws(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def run(context: RankContext) -> None:
-    """Report one `draw` per round: how long its timed operations took."""
-    wanted = context.parameters(Draws)
-    own = wanted.first_rank + context.rank
-    for number, how in enumerate(wanted.rounds):
+    """Report one `draw` for each round: how long its timed operations took."""
+    parameters = context.parameters(Draws)
+    own = parameters.first_rank + context.rank
+    for number, how in enumerate(parameters.rounds):
         paths, _, qps = how.partition("/")
         options = Options(
             paths=paths,
             qps=int(qps or 1),
-            profile=PROFILES[wanted.profile],
-            staging_bytes=wanted.staging_bytes,
+            profile=PROFILES[parameters.profile],
+            staging_bytes=parameters.staging_bytes,
         )
-        # All connections of the last round are gone, before any of this one is there.
-        context.meet(wanted.meeting, f"free{number}", own, wanted.meeting_size)
-        context.meet(wanted.meeting, f"open{number}", own, wanted.meeting_size)
+        # All connections of the last round are closed before any of this round is opened.
+        context.meet(parameters.meeting, f"free{number}", own, parameters.meeting_size)
+        context.meet(parameters.meeting, f"open{number}", own, parameters.meeting_size)
         with context.communicator(f"draw{number}", options) as comm:
-            array = comm.empty(wanted.size_bytes // 4, "float32")
-            comm.all_reduce(array[: wanted.warm_up_bytes // 4])
-            context.meet(wanted.meeting, f"draw{number}", own, wanted.meeting_size)
-            # What C4P has said meanwhile is done before the clock starts: the answer to the last question, then the
-            # one to the question that follows from it.
+            array = comm.empty(parameters.size_bytes // 4, "float32")
+            comm.all_reduce(array[: parameters.warm_up_bytes // 4])
+            context.meet(parameters.meeting, f"draw{number}", own, parameters.meeting_size)
+            # Apply C4P's guidance before timing: the answer to the last request, and to the request that follows it.
             for _ in range(_QUESTIONS):
                 comm.barrier()
                 time.sleep(_ANSWER_S)
             comm.barrier()
             began = time.monotonic()
-            for _ in range(wanted.operations):
-                if wanted.compute_s:
-                    context.controls.compute(wanted.compute_s)
+            for _ in range(parameters.operations):
+                if parameters.compute_s:
+                    context.controls.compute(parameters.compute_s)
                 comm.all_reduce(array)
             took_s = time.monotonic() - began
-            context.meet(wanted.meeting, f"end{number}", own, wanted.meeting_size)
+            context.meet(parameters.meeting, f"end{number}", own, parameters.meeting_size)
         context.report("draw", number=number, took_s=took_s)

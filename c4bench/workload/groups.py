@@ -1,4 +1,4 @@
-"""A job of overlapping communicators: steps of computing and collectives over all ranks or over groups of them."""
+"""A job with overlapping communicators: steps of computing, and collectives over all ranks or over groups."""
 
 import itertools
 import random
@@ -22,10 +22,10 @@ Call = Callable[[], None]
 
 
 class Groups(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a step consists of; `jitter` is the relative standard deviation of computing, from the seed.
+    """The operations of a step; `jitter` is the relative standard deviation of computing time, from the seed.
 
-    With `unrest` the job does all that healthy jobs do and that could look like a fault (see `workload.unrest`). It
-    ends after so many `steps`; 0 is never.
+    With `unrest` the job has benign disturbances that could look like faults (see `workload.benign_noise`). It ends
+    after `steps` steps; 0 is never.
     """
 
     step: tuple[StepOp, ...]
@@ -38,25 +38,25 @@ class Groups(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def run(context: RankContext) -> None:
     """Repeat the step. Reports `ready` once each of its collectives has run, and `done` after the last step."""
-    wanted = context.parameters(Groups)
-    noise = random.Random(f"{context.job.seed} {context.rank}")
-    options = Options(paths=wanted.paths, profile=PROFILES[wanted.profile])
+    parameters = context.parameters(Groups)
+    jitter = random.Random(f"{context.job.seed} {context.rank}")
+    options = Options(paths=parameters.paths, profile=PROFILES[parameters.profile])
     with ExitStack() as stack:
         world = stack.enter_context(context.communicator("world", options))
         comms: dict[RankGroup | None, Communicator] = {None: world}
-        for group in dict.fromkeys(op.group for op in wanted.step if op.group):
+        for group in dict.fromkeys(op.group for op in parameters.step if op.group):
             comms[group] = stack.enter_context(_cut(world, group))
-        calls = [(op.compute_s, call_of(op.kind, comms[op.group], op.size_bytes)) for op in wanted.step]
+        calls = [(op.compute_s, call_of(op.kind, comms[op.group], op.size_bytes)) for op in parameters.step]
         for _, call in calls:
             call()
-        unrest = BenignNoise(context.job.seed, context.rank, context.size, sum(compute_s for compute_s, _ in calls))
+        steps = BenignNoise(context.job.seed, context.rank, context.size, sum(compute_s for compute_s, _ in calls))
         context.report("ready")
-        for _ in range(wanted.steps) if wanted.steps else itertools.count():
-            step = unrest.step() if wanted.unrest else CALM
+        for _ in range(parameters.steps) if parameters.steps else itertools.count():
+            step = steps.step() if parameters.unrest else CALM
             time.sleep(step.wait_s)
             for compute_s, call in calls:
                 if compute_s:
-                    context.controls.compute(step.factor * compute_s * max(0.0, noise.gauss(1.0, wanted.jitter)))
+                    context.controls.compute(step.factor * compute_s * max(0.0, jitter.gauss(1.0, parameters.jitter)))
                 call()
         context.report("done")
 
@@ -72,7 +72,7 @@ def _cut(world: Communicator, group: RankGroup) -> Communicator:
 
 
 def call_of(kind: str, comm: Communicator, size_bytes: int) -> Call:
-    """One collective as a call without arguments. Raises UsageError for a kind that no step has."""
+    """A collective as a function without arguments. Raises UsageError for a kind that steps do not support."""
     array = np.zeros(size_bytes // 4, np.float32)
     match kind:
         case "all_reduce":
@@ -92,7 +92,7 @@ def call_of(kind: str, comm: Communicator, size_bytes: int) -> Call:
 
 
 def _pass_on(comm: Communicator, array: Array) -> None:
-    """From stage to stage, as a pipeline does."""
+    """Send from stage to stage, as in a pipeline."""
     if comm.rank > 0:
         comm.recv(array, comm.rank - 1)
     if comm.rank < comm.size - 1:

@@ -10,14 +10,14 @@ from c4bench.wire.messages import JobSpec
 
 
 def place(hosts: Sequence[Host]) -> list[Host]:
-    """Hosts in an order that makes neighbours cross the fabric: first half and second half in turn."""
+    """Order hosts so that neighbours communicate across the fabric: first half and second half alternate."""
     half = (len(hosts) + 1) // 2
     first, second = hosts[:half], hosts[half:]
     return [host for pair in zip(first, second, strict=False) for host in pair] + list(first[len(second) :])
 
 
 def job(identity: str, program: str, hosts: Sequence[Host], *, seed: int, **parameters: object) -> JobSpec:
-    """One rank on each of `hosts`, in that order, using all their NICs; a host named twice has two ranks."""
+    """A job with one rank on each of `hosts`, in that order, using all NICs; a host given twice has two ranks."""
     return JobSpec(
         id=identity,
         program=program,
@@ -29,7 +29,7 @@ def job(identity: str, program: str, hosts: Sequence[Host], *, seed: int, **para
 
 
 def training_job(identity: str, hosts: Sequence[Host], *, seed: int) -> JobSpec:
-    """The job faults are tried on: short steps of compute, ring and all-to-all, so that causes can be told apart."""
+    """The job that faults are injected into: short steps of computing, ring and all-to-all."""
     return job(
         identity,
         "training",
@@ -44,7 +44,7 @@ def training_job(identity: str, hosts: Sequence[Host], *, seed: int) -> JobSpec:
 Traffic = Literal["ring", "groups", "all_to_all"]
 
 _MIB = 1 << 20
-# Two ranks a host, and no two of a group on one.
+# Two ranks on each host, from different groups.
 _TENSOR, _DATA, _PIPELINE = RankGroup("tensor", 2), RankGroup("data", 4, 2), RankGroup("pipeline", 2, 8)
 STEPS: dict[Traffic, tuple[StepOp, ...]] = {
     "ring": (StepOp("all_reduce", _MIB, 0.15),),
@@ -58,9 +58,9 @@ STEPS: dict[Traffic, tuple[StepOp, ...]] = {
 
 
 def traffic_job(identity: str, traffic: Traffic, hosts: Sequence[Host], *, seed: int, **parameters: object) -> JobSpec:
-    """A job with one kind of traffic: a ring or an all-to-all over all hosts, or Megatron's groups of 16 ranks on 8.
+    """A job with one kind of traffic: a ring or an all-to-all over all hosts, or Megatron's groups (16 ranks, 8 hosts).
 
-    `parameters` are those of `workload.groups.Groups` besides its step.
+    `parameters` are those of `workload.groups.Groups` except `step`.
     """
     placed = place(hosts)
     if traffic == "groups":

@@ -1,6 +1,7 @@
-"""A training job that learns: gradients are summed over the fabric, and what it has learnt outlives it in checkpoints.
+"""A training job that really learns: gradients are summed over the fabric, and the state is saved in checkpoints.
 
-What costs time in life and none here is slept, from stated rates: starting the process, loading and saving.
+Starting the process, and loading and saving checkpoints, take no time here, so they are modelled by sleeping, at rates
+that are parameters.
 """
 
 import itertools
@@ -19,17 +20,17 @@ from c4bench.workload import perceptron
 from c4bench.workload.checkpoint import DIGEST_BYTES, Checkpoints
 from c4bench.workload.context import RankContext
 
-# What each rank reports after its first iteration, with the `step` of the checkpoint that it began from.
+# The report of each rank after its first iteration, with the `step` of the checkpoint that it started from.
 RESUMED = "resumed"
 _ITEM_BYTES = np.dtype(np.float32).itemsize
 
 
 class Learning(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Train for `steps`, 0 for as long as it is left running, with a checkpoint in `checkpoints` every so many steps.
+    """Train for `steps` (0: until stopped), with a checkpoint in folder `checkpoints` every `checkpoint_every` steps.
 
-    A step computes for `compute_s`, with `jitter` as in `Training`, sums `gradient_bytes` of gradient, of which the
-    model is a small part, and exchanges `token_bytes`, if any, with all. A rank's process takes `start_s` to start; its
-    share of a checkpoint is `state_bytes`, saved and loaded at those rates. Rank 0 reports the losses of every
+    A step computes for `compute_s`, with `jitter` as in `Training`, sums `gradient_bytes` of gradients, of which the
+    model is a small part, and exchanges `token_bytes`, if any, all-to-all. A rank's process takes `start_s` to start;
+    its share of a checkpoint is `state_bytes`, saved and loaded at the rates given. Rank 0 reports the losses every
     `report_every` steps.
     """
 
@@ -50,42 +51,42 @@ class Learning(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def run(context: RankContext) -> None:
-    """Go on from the newest complete checkpoint, or from nothing; `losses` are hexadecimal, so that no bit is lost."""
-    wanted = context.parameters(Learning)
-    time.sleep(wanted.start_s)
-    with context.communicator("data", Options(paths=wanted.paths, profile=PROFILES[wanted.profile])) as comm:
-        learner = Learner(comm, wanted, context)
+    """Resume from the newest complete checkpoint, if there is one; `losses` are hexadecimal to be exact."""
+    parameters = context.parameters(Learning)
+    time.sleep(parameters.start_s)
+    with context.communicator("data", Options(paths=parameters.paths, profile=PROFILES[parameters.profile])) as comm:
+        learner = Learner(comm, parameters, context)
         began = learner.load()
         losses: list[str] = []
-        for step in itertools.count(began) if wanted.steps == 0 else range(began, wanted.steps):
+        for step in itertools.count(began) if parameters.steps == 0 else range(began, parameters.steps):
             losses.append(learner.step(step).hex())
             if step == began:
                 context.report(RESUMED, step=began)
             done = step + 1
-            if done % wanted.checkpoint_every == 0:
+            if done % parameters.checkpoint_every == 0:
                 learner.save(done)
-            if done % wanted.report_every == 0 or done == wanted.steps:
+            if done % parameters.report_every == 0 or done == parameters.steps:
                 if context.rank == 0:
                     context.report("losses", first=done - len(losses), losses=losses)
                 losses.clear()
 
 
 class Learner:
-    """One rank's copy of the model, and its part in the others' steps."""
+    """One rank's copy of the model."""
 
-    def __init__(self, comm: Communicator, wanted: Learning, context: RankContext) -> None:
-        self._comm, self._wanted, self._context = comm, wanted, context
-        self._checkpoints = Checkpoints(Path(wanted.checkpoints))
+    def __init__(self, comm: Communicator, parameters: Learning, context: RankContext) -> None:
+        self._comm, self._parameters, self._context = comm, parameters, context
+        self._checkpoints = Checkpoints(Path(parameters.checkpoints))
         self._state = perceptron.initial(context.job.seed)
-        self._gradient = np.zeros(max(wanted.gradient_bytes // _ITEM_BYTES, perceptron.PARAMETERS + 1), np.float32)
-        self._tokens = np.zeros((comm.size, wanted.token_bytes // _ITEM_BYTES // comm.size), np.float32)
+        self._gradient = np.zeros(max(parameters.gradient_bytes // _ITEM_BYTES, perceptron.PARAMETERS + 1), np.float32)
+        self._tokens = np.zeros((comm.size, parameters.token_bytes // _ITEM_BYTES // comm.size), np.float32)
         self._received = np.empty_like(self._tokens)
 
     def step(self, step: int) -> float:
         """One iteration; returns the loss, the mean over all ranks' batches."""
-        wanted, seed = self._wanted, self._context.job.seed
+        parameters, seed = self._parameters, self._context.job.seed
         noise = random.Random(f"{seed} {self._comm.rank} {step}")
-        self._context.controls.compute(wanted.compute_s * max(0.0, noise.gauss(1.0, wanted.jitter)))
+        self._context.controls.compute(parameters.compute_s * max(0.0, noise.gauss(1.0, parameters.jitter)))
         own = self._gradient[: perceptron.PARAMETERS + 1]
         perceptron.gradient(self._state, seed, step, self._comm.rank, own)
         self._comm.all_reduce(self._gradient)
@@ -96,9 +97,9 @@ class Learner:
         return float(own[-1])
 
     def save(self, step: int) -> None:
-        """Write this rank's shard of the state after so many steps; the checkpoint counts once all ranks have."""
+        """Write this rank's shard of the state after step `step`, and complete the checkpoint once all ranks have."""
         begin, end = split(self._state.size, self._comm.size)[self._comm.rank]
-        time.sleep(self._wanted.state_bytes / self._wanted.save_bytes_per_s)
+        time.sleep(self._parameters.state_bytes / self._parameters.save_bytes_per_s)
         shard = self._state[begin:end].tobytes()
         digest = self._checkpoints.write(step, self._comm.rank, self._comm.size, shard)
         digests = np.zeros((self._comm.size, DIGEST_BYTES // _ITEM_BYTES), np.int32)
@@ -107,12 +108,12 @@ class Learner:
             self._checkpoints.complete(step, [row.tobytes() for row in digests])
 
     def load(self) -> int:
-        """Take the state of the newest checkpoint that every rank finds complete; returns its step, 0 for none."""
+        """Load the newest checkpoint that every rank finds complete; returns its step, 0 if there is none."""
         found = np.array([self._checkpoints.newest() or 0], np.int64)
         seen = np.zeros(self._comm.size, np.int64)
         self._comm.all_gather(seen, found)
         step = int(seen.min())
         if step:
-            time.sleep(self._wanted.state_bytes / self._wanted.load_bytes_per_s)
+            time.sleep(self._parameters.state_bytes / self._parameters.load_bytes_per_s)
             self._state[:] = np.frombuffer(self._checkpoints.read(step), np.float32)
         return step

@@ -1,4 +1,4 @@
-"""RDMA writes over one connection: what verbs alone carry from rank 0 to rank 1, with no collective in between."""
+"""RDMA writes over one connection: the throughput of verbs alone from rank 0 to rank 1, without a collective."""
 
 import mmap
 import time
@@ -20,7 +20,7 @@ _PERIOD = 251  # prime: a page, a packet or a message in a wrong place shows
 
 
 class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Send messages of each of `sizes_bytes`, `total_bytes` of them but at most `most_messages`, `window` at a time."""
+    """For each of `sizes_bytes` send `total_bytes`, in at most `most_messages` messages, `window` in flight."""
 
     sizes_bytes: tuple[int, ...]
     total_bytes: int = 64 << 20
@@ -30,48 +30,50 @@ class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     completions: str = "events"
 
     def messages(self, size_bytes: int) -> int:
-        """How many of that size; at least a window full."""
+        """How many messages of that size to send: at least a full window."""
         return min(max(self.total_bytes // size_bytes, self.window), self.most_messages)
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Memory that the far end may write to."""
+    """Registered memory that the far end may write to."""
 
     address: int
     rkey: int
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """What one end has to know of the other."""
+    """What one end needs to know about the other."""
 
     remote: Remote
     place: Place
 
 
 def run(context: RankContext) -> None:
-    """Report `link`: what rank 0 has `sent` of each size, when the first was posted and the last was completed."""
-    wanted = context.parameters(Link)
+    """Report `link`: for each size what rank 0 has `sent`, when the first message was posted and the last completed."""
+    parameters = context.parameters(Link)
     sent = []
-    with LinkEnd(context, max(wanted.sizes_bytes), wanted.window, wanted.profile, wanted.completions) as line:
-        for size in wanted.sizes_bytes if context.rank == 0 else ():
-            messages = wanted.messages(size)
-            began, ended = line.send(size, messages)
+    with LinkEnd(
+        context, max(parameters.sizes_bytes), parameters.window, parameters.profile, parameters.completions
+    ) as link_end:
+        for size in parameters.sizes_bytes if context.rank == 0 else ():
+            messages = parameters.messages(size)
+            began, ended = link_end.send(size, messages)
             sent.append({"size_bytes": size, "messages": messages, "began_s": began, "ended_s": ended})
-        line.meet("sent")
+        link_end.meet("sent")
         if context.rank == 1:
-            line.check()
+            link_end.check()
     context.report("link", sent=sent)
 
 
 class LinkEnd:
     """One end of a connection between the two ranks of a job, and `size_bytes` of memory that the other may write to.
 
-    Rank 0's memory holds a pattern, which rank 1 can check for. Raises UsageError in a job that is not of two ranks.
+    Rank 0's memory has a pattern, which rank 1 can check. Raises UsageError in a job that does not have two ranks.
     """
 
     def __init__(self, context: RankContext, size_bytes: int, window: int, profile: str, completions: str) -> None:
         if context.size != 2:
-            raise UsageError(f"job {context.job.id}: a link has two ends, and here are {context.size} ranks")
+            raise UsageError(f"job {context.job.id}: a link needs 2 ranks, and the job has {context.size}")
         self._context, self._window = context, window
         own = context.job.members[context.rank].nics[0]
         nic = next(nic for nic in context.job.nics if nic.name == own)
@@ -91,23 +93,23 @@ class LinkEnd:
 
     def _connect(self, own: Place) -> Place:
         remote = msgspec.structs.replace(self.device.here(), qp=self._connection.qp_num)
-        told = self.meet("offer", msgspec.msgpack.encode(Offer(remote, own)))
-        far = msgspec.msgpack.decode(told[1 - self._context.rank], type=Offer)
+        payloads = self.meet("offer", msgspec.msgpack.encode(Offer(remote, own)))
+        far = msgspec.msgpack.decode(payloads[1 - self._context.rank], type=Offer)
         self._connection.connect(far.remote)
         self.meet("connected")
         return far.place
 
     def meet(self, key: str, payload: bytes = b"") -> list[bytes]:
-        """Wait for the other end at `key`, each used once; what both have brought, by rank."""
+        """Wait for the other end at `key`, which is used once; returns both payloads by rank."""
         return self._context.meet(self._context.job.id, f"link/{key}", self._context.rank, 2, payload)
 
     def send(self, size_bytes: int, messages: int) -> tuple[float, float]:
-        """Write so many messages to the other end; when the first was posted and the last was completed, in seconds."""
+        """Write messages to the other end; returns when the first was posted and the last was completed, in s."""
         place = (self._far.address, self._far.rkey)
         return send(self._connection, self._waiter, self._local, place, size_bytes, messages, self._window)
 
     def check(self) -> None:
-        """Raises UnhealthyError unless the memory holds what the other end has written."""
+        """Raises UnhealthyError unless the memory has what the other end has written."""
         wrong = int(np.count_nonzero(self._bytes != _pattern(self._bytes.size)))
         if wrong:
             raise UnhealthyError(f"job {self._context.job.id}: {wrong} of {self._bytes.size} bytes arrived wrong")
@@ -130,11 +132,11 @@ def send(
     messages: int,
     window: int,
 ) -> tuple[float, float]:
-    """Write `messages` times `size_bytes` from `local` to `remote` (address, key), `window` unacknowledged at most.
+    """Write `messages` times `size_bytes` from `local` to `remote` (address, key), at most `window` in flight.
 
     Returns when the first was posted and when the last was completed, on this host's monotonic clock. The clock is
-    read little in between, since in virtual time reading it costs. Raises UnhealthyError for a write that fails, or
-    when nothing comes any more and `_LONGEST_S` have passed.
+    rarely read in between, since reading it takes virtual time. Raises UnhealthyError for a failed write, or if none
+    completes any more after `_LONGEST_S`.
     """
     posted = completed = 0
     began = time.monotonic()
@@ -142,15 +144,15 @@ def send(
         for _ in range(min(messages - posted, window - posted + completed)):
             connection.write(local, remote, size_bytes, immediate=None, signaled=True)
             posted += 1
-        news = _completed(waiter)
-        completed += news
-        if not news and time.monotonic() - began > _LONGEST_S:
+        count = _completed(waiter)
+        completed += count
+        if not count and time.monotonic() - began > _LONGEST_S:
             raise UnhealthyError(f"{messages - completed} of {messages} writes over the link are not completed")
     return began, time.monotonic()
 
 
 def _completed(waiter: Waiter) -> int:
-    """How many writes were completed; 0 also when the news was of such as were counted already."""
+    """How many writes have completed; 0 also for a notification of completions that were polled before."""
     completions = [completion for _, completion in waiter.wait(_LONGEST_S).completions]
     failed = next((completion.status for completion in completions if completion.status), "")
     if failed:

@@ -1,6 +1,6 @@
-"""nccl-tests beside our own collectives: its command line for a set of hosts, and what its output says.
+"""nccl-tests, to compare our collectives with: its command line for a set of hosts, and a parser of its output.
 
-Written against nccl-tests' documented options and recorded output; not yet seen on hardware by this project.
+Written against nccl-tests' documented options and recorded output; not yet run on hardware by this project.
 """
 
 import re
@@ -25,7 +25,7 @@ _GIGABYTE_BITS = 8e9
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One size: out of place, as nccl-tests names it. `wrong` is None where the collective is not checked."""
+    """The out-of-place result of one size. `wrong` is None if the collective is not checked."""
 
     size_bytes: int
     time_s: float
@@ -35,7 +35,7 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Result(msgspec.Struct, frozen=True):
-    """A run: rows by size, the mean bus bandwidth over them, and how many values were out of bounds."""
+    """A run: rows by size, their mean bus bandwidth, and the number of values out of bounds."""
 
     rows: tuple[Row, ...]
     busbw_bps: float
@@ -43,9 +43,9 @@ class Result(msgspec.Struct, frozen=True):
 
 
 def command(collective: str, hosts: Sequence[Host], gpus: int, smallest: str = "8M", largest: str = "1G") -> list[str]:
-    """Run `collective` over `gpus` GPUs of each host with Open MPI, over the RDMA devices of the inventory alone.
+    """The command that runs `collective` on `gpus` GPUs of each host with Open MPI, over the inventory's RDMA devices.
 
-    KeyError for a collective that nccl-tests has not.
+    Raises KeyError for a collective that nccl-tests does not have.
     """
     devices = sorted({nic.device for host in hosts for nic in host.nics if nic.device})
     places = ",".join(f"{host.address}:{gpus}" for host in hosts)
@@ -55,12 +55,12 @@ def command(collective: str, hosts: Sequence[Host], gpus: int, smallest: str = "
 
 
 def read(output: str) -> Result:
-    """What nccl-tests printed. Raises UnhealthyError when it did not come to its end."""
+    """Parse the output of nccl-tests. Raises UnhealthyError if it did not finish."""
     wrong, mean = _WRONG.search(output), _MEAN.search(output)
     rows = tuple(_row(match) for line in output.splitlines() if (match := _ROW.match(line)))
     if not (wrong and mean and rows):
         last = (output.strip().splitlines() or ["nothing"])[-1].strip()
-        raise UnhealthyError(f"nccl-tests did not come to its end; it last said: {last[:200]}")
+        raise UnhealthyError(f"nccl-tests did not finish; its last output: {last[:200]}")
     return Result(rows, float(mean[1]) * _GIGABYTE_BITS, int(wrong[1]))
 
 

@@ -1,4 +1,4 @@
-"""Every NIC to every other, one pair at a time on each: what a fabric carries before anything is done to it."""
+"""Measure transfers from every NIC to every other, one at a time on each NIC: the baseline of a fabric."""
 
 import mmap
 import statistics
@@ -29,10 +29,10 @@ class Transfer(msgspec.Struct, frozen=True):
 
 
 class Pairs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Steps of transfers, no NIC twice in one; each of `probes` small writes and then `messages` of `size_bytes`.
+    """Steps of transfers, with no NIC twice in a step; each is `probes` small writes, then `messages` of `size_bytes`.
 
-    With `gap_s` messages go alone, so long after one another, and the best counts: what the way carries when nothing
-    else is on it. The transfers of a step take turns within that time, since two of them may share a link.
+    With `gap_s` messages are sent one by one with that gap, and the fastest counts: the rate of an idle path. The
+    transfers of a step are staggered within the gap, since two of them may share a link.
     """
 
     steps: tuple[tuple[Transfer, ...], ...]
@@ -45,7 +45,7 @@ class Pairs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PairResult(msgspec.Struct, frozen=True):
-    """What a transfer came to: a small write with its acknowledgement (median, s), bits a second; or a `problem`."""
+    """The result of a transfer: round trip of a small write (median, in s) and rate in bit/s; or a `problem`."""
 
     source: str
     destination: str
@@ -56,23 +56,25 @@ class PairResult(msgspec.Struct, frozen=True):
 
 
 def run(context: RankContext) -> None:
-    """Report `pairs`: what each transfer that this rank sent came to, in the order of the steps."""
-    wanted = context.parameters(Pairs)
+    """Report `pairs`: the result of each transfer that this rank sent, in the order of the steps."""
+    parameters = context.parameters(Pairs)
     own = {nic.name: nic for nic in context.job.nics if nic.name in context.job.members[context.rank].nics}
     found = []
     with ExitStack() as undo:
-        ends = {name: End(nic, wanted, undo) for name, nic in own.items()}
-        for number, step in enumerate(wanted.steps):
+        ends = {name: End(nic, parameters, undo) for name, nic in own.items()}
+        for number, step in enumerate(parameters.steps):
             context.meet(context.job.id, f"step{number}", context.rank, context.size)
-            for turn, transfer in enumerate(step):
-                found += _take_part(context, wanted, ends, number, transfer, wanted.gap_s * turn / len(step))
+            for position, transfer in enumerate(step):
+                found += _run_transfer(
+                    context, parameters, ends, number, transfer, parameters.gap_s * position / len(step)
+                )
     context.report("pairs", found=msgspec.to_builtins(found))
 
 
-def _take_part(
-    context: RankContext, wanted: Pairs, ends: Mapping[str, "End"], number: int, transfer: Transfer, later_s: float
+def _run_transfer(
+    context: RankContext, parameters: Pairs, ends: Mapping[str, "End"], number: int, transfer: Transfer, later_s: float
 ) -> list[PairResult]:
-    """One end of a transfer, which begins so much later than others of its step; nothing where it is none of ours."""
+    """Run this rank's end of a transfer, `later_s` after the step begins; the result if it is the sender."""
     side = next((side for side, name in enumerate((transfer.source, transfer.destination)) if name in ends), None)
     if side is None:
         return []
@@ -83,23 +85,23 @@ def _take_part(
         return context.meet(place, key, side, 2, payload)
 
     with ExitStack() as undo:
-        connection = end.device.connection(PROFILES[wanted.profile], sends=wanted.window, receives=1)
+        connection = end.device.connection(PROFILES[parameters.profile], sends=parameters.window, receives=1)
         undo.callback(connection.close)
         remote = msgspec.structs.replace(end.device.here(), qp=connection.qp_num)
-        told = meet("offer", msgspec.msgpack.encode(Offer(remote, end.place)))
-        far = msgspec.msgpack.decode(told[1 - side], type=Offer)
+        payloads = meet("offer", msgspec.msgpack.encode(Offer(remote, end.place)))
+        far = msgspec.msgpack.decode(payloads[1 - side], type=Offer)
         problem = ""
         try:
             connection.connect(far.remote, transfer.source_port if side == 0 else 0)
         except C4Error as error:
             problem = str(error)
-        # A dead path is a finding as well: the far end must not be left waiting.
+        # A dead path is a result as well, and the far end must not wait for it.
         broken = any(meet("connected", problem.encode()))
         result = _failed(transfer, problem or "the far end cannot connect")
         if side == 0 and not broken:
             time.sleep(later_s)
             try:
-                result = _timed(end, connection, far.place, wanted, transfer)
+                result = _timed(end, connection, far.place, parameters, transfer)
             except UnhealthyError as error:
                 result = _failed(transfer, str(error))
         meet("done")
@@ -110,41 +112,45 @@ def _failed(transfer: Transfer, problem: str) -> PairResult:
     return PairResult(transfer.source, transfer.destination, problem=problem, source_port=transfer.source_port)
 
 
-def _timed(end: "End", connection: Connection, place: Place, wanted: Pairs, transfer: Transfer) -> PairResult:
+def _timed(end: "End", connection: Connection, place: Place, parameters: Pairs, transfer: Transfer) -> PairResult:
     far = place.address, place.rkey
-    probes = [send(connection, end.waiter, end.local, far, _PROBE_BYTES, 1, 1) for _ in range(wanted.probes)]
-    # Another pair's bulk may be in the way of one probe; what is in the way of most is the path's own.
+    probes = [send(connection, end.waiter, end.local, far, _PROBE_BYTES, 1, 1) for _ in range(parameters.probes)]
+    # The median, since another pair's traffic may delay some probes.
     trips_s = [ended - began for began, ended in probes]
-    transfer_s = _alone_s(end, connection, far, wanted) if wanted.gap_s else _filled_s(end, connection, far, wanted)
-    rate_bps = 8 * wanted.size_bytes / transfer_s
+    transfer_s = (
+        _alone_s(end, connection, far, parameters) if parameters.gap_s else _filled_s(end, connection, far, parameters)
+    )
+    rate_bps = 8 * parameters.size_bytes / transfer_s
     trip_s = statistics.median(trips_s)
     return PairResult(transfer.source, transfer.destination, trip_s, rate_bps, source_port=transfer.source_port)
 
 
-def _filled_s(end: "End", connection: Connection, far: tuple[int, int], wanted: Pairs) -> float:
-    """How long a message takes of many that fill the way."""
-    began, ended = send(connection, end.waiter, end.local, far, wanted.size_bytes, wanted.messages, wanted.window)
-    return (ended - began) / wanted.messages
+def _filled_s(end: "End", connection: Connection, far: tuple[int, int], parameters: Pairs) -> float:
+    """The time of one message among many that saturate the path, in s."""
+    began, ended = send(
+        connection, end.waiter, end.local, far, parameters.size_bytes, parameters.messages, parameters.window
+    )
+    return (ended - began) / parameters.messages
 
 
-def _alone_s(end: "End", connection: Connection, far: tuple[int, int], wanted: Pairs) -> float:
-    """How long the quickest of single messages took, its acknowledgement included."""
+def _alone_s(end: "End", connection: Connection, far: tuple[int, int], parameters: Pairs) -> float:
+    """The time of the fastest single message, including its acknowledgement, in s."""
     took_s = []
-    for _ in range(wanted.messages):
-        time.sleep(wanted.gap_s)
-        began, ended = send(connection, end.waiter, end.local, far, wanted.size_bytes, 1, 1)
+    for _ in range(parameters.messages):
+        time.sleep(parameters.gap_s)
+        began, ended = send(connection, end.waiter, end.local, far, parameters.size_bytes, 1, 1)
         took_s.append(ended - began)
     return min(took_s)
 
 
 class End:
-    """A NIC opened, with memory that others may write to."""
+    """An opened NIC, with memory that others may write to."""
 
-    def __init__(self, nic: Nic, wanted: Pairs, undo: ExitStack) -> None:
+    def __init__(self, nic: Nic, parameters: Pairs, undo: ExitStack) -> None:
         self.device = undo.enter_context(Device(nic.device, nic.address))
-        self._memory = mmap.mmap(-1, wanted.size_bytes)
+        self._memory = mmap.mmap(-1, parameters.size_bytes)
         array = np.frombuffer(self._memory, np.uint8)
-        region = self.device.register(array.ctypes.data, wanted.size_bytes)
+        region = self.device.register(array.ctypes.data, parameters.size_bytes)
         undo.callback(region.close)
         self.local = array.ctypes.data, region.lkey
         self.place = Place(array.ctypes.data, region.rkey)

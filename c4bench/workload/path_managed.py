@@ -1,4 +1,4 @@
-"""A communicator that goes where C4P says: between two operations it takes over new source ports and weights."""
+"""A communicator that follows C4P's guidance: it applies new source ports and weights between operations."""
 
 import select
 from collections import defaultdict
@@ -11,7 +11,7 @@ from c4bench.collective.communicator import Communicator
 from c4bench.collective.group import Group
 from c4bench.errors import UnhealthyError
 from c4bench.model.fabric import Flow
-from c4bench.model.qp_address import QpAddress, parse
+from c4bench.model.qp_address import ConnectionAddress, QpAddress
 from c4bench.verbs.errors import VerbsError
 from c4bench.wire.messages import FollowGuidance, Guidance
 from c4bench.wire.rank import RankLink
@@ -21,30 +21,30 @@ T = TypeVar("T")
 
 
 class PathGuidance(Protocol):
-    """Where word of C4P comes from; `routed` are the flows that asked for a path, by id, with the ports they got."""
+    """The source of C4P's guidance; `routed` are the flows that have asked for a path, by id, with their ports."""
 
     job: str
     routed: dict[str, tuple[Flow, int]]
 
-    def listen(self) -> RankLink:
-        """A new line to the agent."""
+    def open_link(self) -> RankLink:
+        """A new link to the agent."""
 
 
-class _Held(msgspec.Struct):
-    """A flow of this communicator: which QP carries it, from which port, and what share of its connection's load."""
+class _GuidedQp(msgspec.Struct):
+    """A QP of this communicator: its flow, its source port, and its share of the connection's load."""
 
     flow: Flow
     group: Group
-    seat: QpAddress
+    address: QpAddress
     port: int
     weight: float
 
 
-def _heeding(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
-    """The same operation, after what C4P has said in the meantime has been done."""
+def _guided(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
+    """The operation, after the guidance that has arrived is applied."""
 
     def call(self: "PathManagedCommunicator", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        self.heed()
+        self.apply_guidance()
         return method(self, *args, **kwargs)
 
     call.__name__, call.__doc__ = method.__name__, method.__doc__
@@ -52,124 +52,119 @@ def _heeding(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[A
 
 
 class PathManagedCommunicator(Communicator):
-    """A Communicator whose planned connections C4P moves and weighs while it runs; the program does nothing for it.
+    """A Communicator whose planned connections C4P moves and weighs while it runs, without help of the program.
 
-    Every rank steers its own sending ends between its own operations, when nothing of them is in flight. Without a
-    master everything stays as it is.
+    Every rank changes its own sending endpoints between its own operations, when nothing is in flight. Without a master
+    nothing changes.
     """
 
     _guide: PathGuidance | None = None
-    _question: RankLink | None = None
-    # How many flows the open question is about.
-    _asked = 0
+    _request: RankLink | None = None
+    # How many flows the open request is about.
+    _requested = 0
 
     def follow(self, guide: PathGuidance) -> None:
-        """Go where this guide says from now on."""
+        """Follow this source of guidance from now on."""
         self._guide = guide
-        self._held: dict[str, _Held] = {}
+        self._qps: dict[str, _GuidedQp] = {}
 
-    def heed(self) -> None:
-        """Do what C4P has said since the last operation. Never waits."""
+    def apply_guidance(self) -> None:
+        """Apply the guidance that has arrived since the last operation. Never waits."""
         if self._guide is None:
             return
         groups = (self._group, *self._links.values())
-        if (routed := sum(len(group.site.routed) for group in groups)) != self._asked:
-            self._asked = routed
-            self._hold(groups, self._guide)
-            self._ask({})
-        if self._question is None or not _readable(self._question):
+        if (routed := sum(len(group.site.routed) for group in groups)) != self._requested:
+            self._requested = routed
+            self._add_qps(groups, self._guide)
+            self._request_guidance({})
+        if self._request is None or not _readable(self._request):
             return
         try:
-            steering = self._question.answer(Guidance)
+            guidance = self._request.answer(Guidance)
         except (UnhealthyError, OSError):
-            self._lose()
+            self._drop_request()
         else:
-            self._ask(self._obey(steering))
+            self._request_guidance(self._apply(guidance))
 
-    def _hold(self, groups: tuple[Group, ...], guide: PathGuidance) -> None:
+    def _add_qps(self, groups: tuple[Group, ...], guide: PathGuidance) -> None:
         for group in groups:
-            for name in group.site.routed:
-                flow, port = guide.routed[name]
-                place = parse(flow)
-                assert place
-                self._held.setdefault(name, _Held(flow, group, place, port, 1 / self.options.qps))
+            for address, flow in group.site.routed:
+                _, port = guide.routed[flow.id]
+                self._qps.setdefault(flow.id, _GuidedQp(flow, group, address, port, 1 / self.options.qps))
 
-    def _ask(self, refused: dict[str, str]) -> None:
-        """Say where every flow is now, and listen."""
+    def _request_guidance(self, refused: dict[str, str]) -> None:
+        """Report every flow's source port and weight, and ask for new guidance."""
         assert self._guide
-        self._hang_up()
-        held = self._held.values()
+        self._close_request()
+        qps = self._qps.values()
         question = FollowGuidance(
             self._guide.job,
-            tuple(one.flow for one in held),
-            tuple(one.port for one in held),
-            tuple(one.weight for one in held),
+            tuple(qp.flow for qp in qps),
+            tuple(qp.port for qp in qps),
+            tuple(qp.weight for qp in qps),
             refused,
         )
         try:
-            self._question = self._guide.listen()
-            self._question.ask("follow", question)
+            self._request = self._guide.open_link()
+            self._request.ask("follow", question)
         except OSError:
-            self._lose()
+            self._drop_request()
 
-    def _obey(self, steering: Guidance) -> dict[str, str]:
-        """Move and weigh; returns the flows that would not move, and why."""
+    def _apply(self, guidance: Guidance) -> dict[str, str]:
+        """Change source ports and weights; returns the flows that could not be moved, and why."""
         refused: dict[str, str] = {}
-        for name, port in steering.ports.items():
-            one = self._held[name]
+        for name, port in guidance.ports.items():
+            qp = self._qps[name]
             try:
-                one.group.outlet(one.seat.peer, one.seat.channel).move(one.seat.qp, port)
-                one.port = port
+                qp.group.sender(qp.address.peer, qp.address.channel).move(qp.address.qp, port)
+                qp.port = port
             except VerbsError as error:
                 refused[name] = str(error)
-        for name, weight in steering.weights.items():
-            self._held[name].weight = weight
-        self._weigh({self._connection(self._held[name]) for name in steering.weights})
+        for name, weight in guidance.weights.items():
+            self._qps[name].weight = weight
+        self._weigh({self._qps[name].address.connection for name in guidance.weights})
         return refused
 
-    def _weigh(self, connections: set[tuple[str, int, int]]) -> None:
-        shares: dict[tuple[str, int, int], list[_Held]] = defaultdict(list)
-        for one in self._held.values():
-            shares[self._connection(one)].append(one)
+    def _weigh(self, connections: set[ConnectionAddress]) -> None:
+        by_connection: dict[ConnectionAddress, list[_GuidedQp]] = defaultdict(list)
+        for qp in self._qps.values():
+            by_connection[qp.address.connection].append(qp)
         for connection in sorted(connections):
-            ways = sorted(shares[connection], key=lambda one: one.seat)
-            ways[0].group.outlet(*connection[1:]).weigh([one.weight for one in ways])
-
-    def _connection(self, one: _Held) -> tuple[str, int, int]:
-        return one.seat.comm, one.seat.peer, one.seat.channel
+            qps = sorted(by_connection[connection], key=lambda qp: qp.address)
+            qps[0].group.sender(connection.peer, connection.channel).weigh([qp.weight for qp in qps])
 
     def split(self, color: int | None, key: int = 0) -> "Communicator | None":
-        """As a Communicator does; the new one goes where C4P says, too."""
-        self.heed()
-        made = super().split(color, key)
-        if self._guide is not None and isinstance(made, PathManagedCommunicator):
-            made.follow(self._guide)
-        return made
+        """As for a Communicator; the new communicator follows the same guidance."""
+        self.apply_guidance()
+        communicator = super().split(color, key)
+        if self._guide is not None and isinstance(communicator, PathManagedCommunicator):
+            communicator.follow(self._guide)
+        return communicator
 
     def close(self) -> None:
         """Release connections, memory and devices. May be called again, and after an error."""
-        self._hang_up()
+        self._close_request()
         super().close()
 
-    def _lose(self) -> None:
-        """Nobody answers: everything stays as it is, and the next operation asks again."""
-        self._hang_up()
-        self._asked = 0
+    def _drop_request(self) -> None:
+        """Nothing answers: change nothing, and ask again at the next operation."""
+        self._close_request()
+        self._requested = 0
 
-    def _hang_up(self) -> None:
-        if self._question is not None:
-            self._question.close()
-            self._question = None
+    def _close_request(self) -> None:
+        if self._request is not None:
+            self._request.close()
+            self._request = None
 
-    all_reduce = _heeding(Communicator.all_reduce)
-    reduce_scatter = _heeding(Communicator.reduce_scatter)
-    all_gather = _heeding(Communicator.all_gather)
-    broadcast = _heeding(Communicator.broadcast)
-    reduce = _heeding(Communicator.reduce)
-    all_to_all = _heeding(Communicator.all_to_all)
-    send = _heeding(Communicator.send)
-    recv = _heeding(Communicator.recv)
-    barrier = _heeding(Communicator.barrier)
+    all_reduce = _guided(Communicator.all_reduce)
+    reduce_scatter = _guided(Communicator.reduce_scatter)
+    all_gather = _guided(Communicator.all_gather)
+    broadcast = _guided(Communicator.broadcast)
+    reduce = _guided(Communicator.reduce)
+    all_to_all = _guided(Communicator.all_to_all)
+    send = _guided(Communicator.send)
+    recv = _guided(Communicator.recv)
+    barrier = _guided(Communicator.barrier)
 
 
 def _readable(link: RankLink) -> bool:

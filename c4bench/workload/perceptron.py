@@ -1,7 +1,7 @@
 """A small model that really learns: a perceptron with one hidden layer, trained by SGD with momentum.
 
-All in float32 and from the seed, so that the same steps give the same bits on processors of one kind: the numbers of a
-step depend on the seed, the step and the rank, and on nothing that came before but the state.
+All computation is in float32 and from the seed, so that the same steps give the same bits on processors of one kind. A
+step depends only on the seed, the step, the rank and the state.
 """
 
 import numpy as np
@@ -25,12 +25,12 @@ def initial(seed: int) -> Vector:
 
 
 def gradient(state: Vector, seed: int, step: int, rank: int, into: Vector) -> None:
-    """The gradient over this rank's batch of that step, and behind it the batch's loss; PARAMETERS + 1 items."""
+    """Write the gradient of this rank's batch in a step, followed by the batch's loss: PARAMETERS + 1 items."""
     w1, b1, w2, b2 = _split(state[:PARAMETERS])
     x = default_rng([seed, 1, step, rank]).normal(0.0, 1.0, (_BATCH, _INPUTS)).astype(np.float32)
-    wanted = np.sin(x.sum(axis=1, dtype=np.float32) / np.float32(4))
+    expected = np.sin(x.sum(axis=1, dtype=np.float32) / np.float32(4))
     hidden = np.tanh(x @ w1 + b1)
-    error = hidden @ w2 + b2 - wanted
+    error = hidden @ w2 + b2 - expected
     back = np.outer(error, w2) * (1 - hidden * hidden) / np.float32(_BATCH)
     d_w1, d_b1, d_w2, d_b2 = _split(into[:PARAMETERS])
     np.matmul(x.T, back, out=d_w1)

@@ -1,4 +1,4 @@
-"""The same transfer by us and by perftest's `ib_write_bw`, in turn, over the same two devices."""
+"""The same transfer by c4bench and by perftest's `ib_write_bw` alternately, over the same two devices."""
 
 import os
 import shutil
@@ -19,15 +19,15 @@ from c4bench.workload.link import LinkEnd
 PROGRAM = "ib_write_bw"
 _PORT = 18515
 _LISTENING = "0A"  # TCP_LISTEN in /proc/net/tcp
-_PATIENCE_S = 30.0
+_TIMEOUT_S = 30.0
 _ATTEMPTS = 10
 _CPUINFO = Path("/proc/cpuinfo")
 
 
 class Perftest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`rounds` times, after one to warm up: `messages` of `size_bytes` by each, `window` at a time, one QP.
+    """After a warm-up round, `rounds` rounds of `messages` of `size_bytes` by each, `window` in flight, on one QP.
 
-    `tick_mhz` is how fast the processor's time stamp counts, for a kernel whose /proc/cpuinfo does not say.
+    `tick_mhz` is the frequency of the processor's time stamp counter, for kernels whose /proc/cpuinfo has none.
     """
 
     size_bytes: int
@@ -39,85 +39,89 @@ class Perftest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def run(context: RankContext) -> None:
-    """Report `perftest` from both ranks; rank 0's `pairs` are bit/s, (ours, perftest's) of each round.
+    """Report `perftest` from both ranks; rank 0's `pairs` are (c4bench, perftest) of each round, in bit/s.
 
-    Where there is no perftest `missing` says so. Ours goes first in every other round, so that a machine that gets
-    slower or faster favours neither.
+    If perftest is not installed, `missing` says so. The order alternates, so that drift of the machine favours neither.
     """
-    wanted = context.parameters(Perftest)
+    parameters = context.parameters(Perftest)
     if shutil.which(PROGRAM) is None:
         context.report("perftest", missing=f"no {PROGRAM} here (apt-get install perftest)", pairs=[])
         return
-    with LinkEnd(context, wanted.size_bytes, wanted.window, "patient", wanted.completions) as line:
-        rival = _Rival(context, wanted, line)
-        pairs = [_pair(line, rival, wanted, number, ours=context.rank == 0) for number in range(wanted.rounds + 1)]
+    with LinkEnd(context, parameters.size_bytes, parameters.window, "patient", parameters.completions) as link_end:
+        rival = _Rival(context, parameters, link_end)
+        pairs = [
+            _pair(link_end, rival, parameters, number, ours=context.rank == 0)
+            for number in range(parameters.rounds + 1)
+        ]
     context.report("perftest", missing="", pairs=pairs[1:])
 
 
-def _pair(line: LinkEnd, rival: "_Rival", wanted: Perftest, number: int, *, ours: bool) -> tuple[float, float]:
-    """One round: bit/s of ours (0 on the rank that only receives) and of perftest's."""
+def _pair(link_end: LinkEnd, rival: "_Rival", parameters: Perftest, number: int, *, ours: bool) -> tuple[float, float]:
+    """One round: bit/s of c4bench (0 on the receiving rank) and of perftest."""
 
     def own() -> float:
         if not ours:
             return 0.0
-        began, ended = line.send(wanted.size_bytes, wanted.messages)
-        return wanted.size_bytes * wanted.messages * 8 / (ended - began)
+        began, ended = link_end.send(parameters.size_bytes, parameters.messages)
+        return parameters.size_bytes * parameters.messages * 8 / (ended - began)
 
     measures: dict[str, Callable[[], float]] = {"ours": own, "theirs": rival.run}
     found = {}
     for name in sorted(measures, reverse=number % 2 == 0):
         found[name] = measures[name]()
-        line.meet(f"{name}/{number}")
+        link_end.meet(f"{name}/{number}")
     return found["ours"], found["theirs"]
 
 
 class _Rival:
     """perftest between the two ranks: a server on rank 1, a client on rank 0."""
 
-    def __init__(self, context: RankContext, wanted: Perftest, line: LinkEnd) -> None:
-        self._line, self._rank = line, context.rank
-        self._wanted = wanted
+    def __init__(self, context: RankContext, parameters: Perftest, link_end: LinkEnd) -> None:
+        self._link_end, self._rank = link_end, context.rank
+        self._parameters = parameters
         self._server = context.job.members[1].host
         self._runs = count()
 
     def run(self) -> float:
-        """One transfer; its average bit/s.
+        """Run one transfer; returns its average bit/s.
 
-        perftest times the processor's ticks after each run, and has no result where the machine was too busy for that:
-        then it is run again. Raises UnhealthyError where it never succeeds.
+        perftest measures the processor's tick rate after each run, and gives no result if the machine was too busy for
+        that; then it is run again. Raises UnhealthyError if it never succeeds.
         """
         for _ in range(_ATTEMPTS):
             number = next(self._runs)
-            with _ticking(self._command(), self._wanted.tick_mhz) as command:
-                said = self._client(command, number) if self._rank == 0 else self._serve(command, number)
-            told = self._line.meet(f"ended/{number}", str(average_bps(said, self._wanted.size_bytes)).encode())
-            if found := float(told[0]):
+            with _ticking(self._command(), self._parameters.tick_mhz) as command:
+                output = self._client(command, number) if self._rank == 0 else self._serve(command, number)
+            results = self._link_end.meet(
+                f"ended/{number}", str(average_bps(output, self._parameters.size_bytes)).encode()
+            )
+            if found := float(results[0]):
                 return found
-        raise UnhealthyError(f"{PROGRAM} gave no result {_ATTEMPTS} times: {' '.join(said.split()[-30:])}")
+        raise UnhealthyError(f"{PROGRAM} gave no result {_ATTEMPTS} times: {' '.join(output.split()[-30:])}")
 
     def _client(self, command: Sequence[str], number: int) -> str:
-        self._line.meet(f"serving/{number}")
+        self._link_end.meet(f"serving/{number}")
         return _finish(_start([*command, self._server]))
 
     def _serve(self, command: Sequence[str], number: int) -> str:
         server = _start(command)
         _wait_until_serving(server)
-        self._line.meet(f"serving/{number}")
+        self._link_end.meet(f"serving/{number}")
         return _finish(server)
 
     def _command(self) -> list[str]:
-        device, wanted = self._line.device, self._wanted
-        given = {
+        device, parameters = self._link_end.device, self._parameters
+        flags = {
             "--ib-dev": device.name,
             "--gid-index": device.resolve_gid().table_index,
             "--mtu": device.status().active_mtu_bytes,
-            "--size": wanted.size_bytes,
-            "--iters": wanted.messages,
-            "--tx-depth": wanted.window,
+            "--size": parameters.size_bytes,
+            "--iters": parameters.messages,
+            "--tx-depth": parameters.window,
             "--qp": 1,
             "--port": _PORT,
         }
-        options = [f"{name}={value}" for name, value in given.items()]
+        options = [f"{name}={value}" for name, value in flags.items()]
         return [PROGRAM, *options, "--CPU-freq", "--report_gbits"]
 
 
@@ -135,12 +139,12 @@ def _ticking(command: Sequence[str], tick_mhz: float) -> Iterator[Sequence[str]]
         folder = Path(name)
         (folder / _CPUINFO.name).write_text(f"cpu MHz\t\t: {tick_mhz:.3f}\n")
         copy = folder / PROGRAM
-        copy.write_bytes(told_of_ticks_here(Path(shutil.which(PROGRAM) or "").read_bytes()))
+        copy.write_bytes(with_local_cpuinfo(Path(shutil.which(PROGRAM) or "").read_bytes()))
         copy.chmod(0o700)
         yield ["env", f"--chdir={folder}", f"./{PROGRAM}", *command[1:]]
 
 
-def told_of_ticks_here(program: bytes) -> bytes:
+def with_local_cpuinfo(program: bytes) -> bytes:
     """Perftest's program, as it reads `cpuinfo` of its working directory and not of /proc."""
     there = bytes(_CPUINFO) + b"\0"
     return program.replace(there, _CPUINFO.name.encode().ljust(len(there), b"\0"))
@@ -151,38 +155,38 @@ def _start(command: Sequence[str]) -> "subprocess.Popen[str]":
 
 
 def _finish(process: "subprocess.Popen[str]") -> str:
-    """What it said. Raises UnhealthyError when it fails, or does not end."""
+    """The output of a process. Raises UnhealthyError if it fails or does not end."""
     try:
-        said, _ = process.communicate(timeout=_PATIENCE_S)
+        output, _ = process.communicate(timeout=_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         process.kill()
-        said = f"no end after {_PATIENCE_S:g} s"
+        output = f"no end after {_TIMEOUT_S:g} s"
     if process.returncode:
-        raise UnhealthyError(f"{PROGRAM} failed on {os.uname().nodename}: {' '.join(said.split()[-30:])}")
-    return said
+        raise UnhealthyError(f"{PROGRAM} failed on {os.uname().nodename}: {' '.join(output.split()[-30:])}")
+    return output
 
 
 def _wait_until_serving(server: "subprocess.Popen[str]") -> None:
-    deadline = time.monotonic() + _PATIENCE_S
+    deadline = time.monotonic() + _TIMEOUT_S
     while not any(serving(Path(table).read_text(), _PORT) for table in ("/proc/net/tcp", "/proc/net/tcp6")):
         if server.poll() is not None:
             _finish(server)
         if time.monotonic() > deadline:
             server.kill()
-            raise UnhealthyError(f"{PROGRAM} does not listen on port {_PORT} after {_PATIENCE_S:g} s")
+            raise UnhealthyError(f"{PROGRAM} does not listen on port {_PORT} after {_TIMEOUT_S:g} s")
         time.sleep(0.02)
 
 
 def serving(table: str, port: int) -> bool:
-    """Whether somebody listens on a TCP port, by the text of /proc/net/tcp."""
-    rows = (line.split() for line in table.splitlines()[1:])
+    """Whether a process listens on a TCP port, from the text of /proc/net/tcp."""
+    rows = (link_end.split() for link_end in table.splitlines()[1:])
     return any(row[1].endswith(f":{port:04X}") and row[3] == _LISTENING for row in rows)
 
 
-def average_bps(said: str, size_bytes: int) -> float:
-    """`BW average` of a report in Gbit/s, in bit/s; 0 where it has none.
+def average_bps(output: str, size_bytes: int) -> float:
+    """The `BW average` of perftest's output (in Gbit/s) in bit/s; 0 if there is none.
 
-    The row reads: bytes, iterations, peak, average, message rate.
+    The columns are: bytes, iterations, peak, average, message rate.
     """
-    rows = (line.split() for line in said.splitlines())
+    rows = (link_end.split() for link_end in output.splitlines())
     return next((float(row[3]) * 1e9 for row in rows if row[:1] == [str(size_bytes)] and len(row) >= 5), 0.0)

@@ -1,4 +1,4 @@
-"""The programs a job may name. Each is the `run` of a module here, which is loaded only where it runs."""
+"""The programs a job may name. Each is the `run` of a module here, which is imported only when it runs."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -26,7 +26,7 @@ NAMES = (
 
 
 def program(name: str) -> Callable[[RankContext], None]:
-    """The program of that name, loaded. Raises UsageError where there is none."""
+    """Import a program by name. Raises UsageError if there is none."""
     if name not in NAMES:
         raise UsageError(f"no program {name!r}: one of {', '.join(NAMES)}")
     run: Callable[[RankContext], None] = import_module(f"c4bench.workload.{name}").run

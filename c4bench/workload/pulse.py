@@ -1,4 +1,4 @@
-"""Telemetry without traffic: operations recorded at a steady rate, for measuring what reading and shipping it costs."""
+"""Record operations at a steady rate without traffic, to measure what reading and sending telemetry costs."""
 
 import time
 
@@ -21,7 +21,7 @@ class Pulse(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def run(context: RankContext) -> None:
     """Record until stopped. Reports `ready` after the first operation."""
-    wanted = context.parameters(Pulse)
+    parameters = context.parameters(Pulse)
     pulse = _Pulse(context, context.recorder)
     begun_s = time.monotonic()
     number = 0
@@ -30,7 +30,7 @@ def run(context: RankContext) -> None:
         if number == 0:
             context.report("ready")
         number += 1
-        time.sleep(max(0.0, begun_s + number / wanted.operations_per_s - time.monotonic()))
+        time.sleep(max(0.0, begun_s + number / parameters.operations_per_s - time.monotonic()))
 
 
 class _Pulse:
@@ -54,11 +54,11 @@ class _Pulse:
         op.store()
         for end in self._ends:
             end.post(now_ns())
-            end.settle("transfer", 1, 0, now_ns())
+            end.set_state("transfer", 1, 0, now_ns())
         op.start(now_ns())
         for end, arrival in zip(self._ends, self._arrivals, strict=True):
             end.acknowledge(_MESSAGE_BYTES, now_ns())
-            end.settle("idle", 0, 0, now_ns())
+            end.set_state("idle", 0, 0, now_ns())
             arrival.arrived(now_ns())
             arrival.store()
         op.finish(now_ns())

@@ -1,4 +1,4 @@
-"""The same all-reduce with the recorder on and off, in turn."""
+"""The same all-reduce with the recorder on and off alternately."""
 
 import time
 
@@ -10,7 +10,7 @@ from c4bench.workload.context import RankContext
 
 
 class Recording(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`rounds` times: all-reduce `size_bytes` of float32 `operations` times with the recorder, and as often without."""
+    """In each of `rounds`, all-reduce `size_bytes` of float32 `operations` times with the recorder, and without."""
 
     size_bytes: int
     rounds: int
@@ -18,23 +18,23 @@ class Recording(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def run(context: RankContext) -> None:
-    """Report `recording`: for each round how long the operations took, (recorder on, recorder off), in seconds.
+    """Report `recording`: for each round how long the operations took, (recorder on, recorder off), in s.
 
-    Which goes first changes from round to round, so that a machine that gets slower or faster favours neither.
+    The order alternates, so that drift of the machine favours neither.
     """
-    wanted = context.parameters(Recording)
-    array = np.zeros(wanted.size_bytes // 4, np.float32)
+    parameters = context.parameters(Recording)
+    array = np.zeros(parameters.size_bytes // 4, np.float32)
     pairs: list[tuple[float, float]] = []
     with (
         context.communicator("on", Options(record=True)) as on,
         context.communicator("off", Options(record=False)) as off,
     ):
-        for number in range(wanted.rounds + 1):
+        for number in range(parameters.rounds + 1):
             took = {}
             for comm in (on, off) if number % 2 else (off, on):
                 comm.barrier()
                 began = time.monotonic()
-                for _ in range(wanted.operations):
+                for _ in range(parameters.operations):
                     comm.all_reduce(array)
                 took[comm] = time.monotonic() - began
             pairs.append((took[on], took[off]))

@@ -1,4 +1,4 @@
-"""All-reduces through a lost NIC, recovered from in one of several ways: what each costs (R2CCL, arXiv 2512.25059)."""
+"""All-reduces while a NIC is lost, with one of several recovery methods, to compare costs (R2CCL, arXiv 2512.25059)."""
 
 import time
 from typing import Literal
@@ -17,10 +17,10 @@ from c4bench.workload.payload import Payload
 class Recovery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`operations` all-reduces of `size_bytes`.
 
-    `resilient` goes on in mid-operation, and spreads what a lost NIC carried; `repair` has one other NIC carry it.
-    `switch` changes between operations only (as AdapCC does): what fails is done again, from its input, by connections
-    without the NIC. `restart` aborts, takes `restart_s` to start processes and read a checkpoint, and does again all
-    since the last of these, which are written every `saved_every` operations.
+    `resilient` continues within the operation and spreads the lost NIC's load; `repair` moves it to one other NIC.
+    `switch` changes only between operations (as AdapCC does): a failed operation is repeated from its input without the
+    NIC. `restart` aborts, takes `restart_s` to start processes and read a checkpoint, and repeats everything since the
+    last checkpoint, one of which is written every `saved_every` operations.
     """
 
     way: Literal["resilient", "repair", "switch", "restart"]
@@ -32,7 +32,7 @@ class Recovery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     restart_s: float = 0.0
 
     def options(self) -> Options:
-        """What communicators are asked for."""
+        """The communicators' options."""
         return Options(
             resilient=self.way in ("resilient", "repair"),
             spread=self.way != "repair",
@@ -43,27 +43,27 @@ class Recovery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def run(context: RankContext) -> None:
-    """Report `ready` once it runs, with how many rails have died by then, and `recovery` at the end.
+    """Report `ready` after the first operation, with the number of dead rails, and `recovery` at the end.
 
-    That says when each operation was first right, by number.
+    `recovery` has when each operation first succeeded, by number.
     """
-    wanted = context.parameters(Recovery)
-    array = np.empty(wanted.size_bytes // 4, np.float32)
+    parameters = context.parameters(Recovery)
+    array = np.empty(parameters.size_bytes // 4, np.float32)
     done_s: dict[int, float] = {}
     without: frozenset[int] = frozenset()
     first = attempt = 0
-    while first < wanted.operations:
-        with context.communicator(f"attempt{attempt}", wanted.options(), without) as comm:
-            reached = _reduce(context, comm, array, range(first, wanted.operations), done_s)
-        if reached == wanted.operations:
+    while first < parameters.operations:
+        with context.communicator(f"attempt{attempt}", parameters.options(), without) as comm:
+            reached = _reduce(context, comm, array, range(first, parameters.operations), done_s)
+        if reached == parameters.operations:
             break
         attempt += 1
         lost, first = _agree(context, attempt, reached)
         without |= lost
-        if wanted.way == "restart":
-            time.sleep(wanted.restart_s)
-            first -= first % wanted.saved_every
-    context.report("recovery", done_s=[done_s[number] for number in range(wanted.operations)], attempts=attempt + 1)
+        if parameters.way == "restart":
+            time.sleep(parameters.restart_s)
+            first -= first % parameters.saved_every
+    context.report("recovery", done_s=[done_s[number] for number in range(parameters.operations)], attempts=attempt + 1)
 
 
 def _reduce(
@@ -73,7 +73,7 @@ def _reduce(
     numbers: range,
     done_s: dict[int, float],
 ) -> int:
-    """The number of the first operation that failed; one past the last if none did."""
+    """Run operations; returns the number of the first that failed, or one past the last if none did."""
     for number in numbers:
         payload = Payload(comm.size, number)
         payload.fill(array, comm.rank)
@@ -91,15 +91,15 @@ def _reduce(
 
 
 class _Account(msgspec.Struct, frozen=True):
-    """The numbers of the NICs that a rank lacks, and of the operation that failed there."""
+    """The numbers of a rank's NICs that are down, and of the operation that failed on it."""
 
     down: list[int]
     reached: int
 
 
 def _agree(context: RankContext, attempt: int, reached: int) -> tuple[frozenset[int], int]:
-    """The NICs that any rank lacks, and the first operation that failed anywhere."""
+    """The NICs that are down on any rank, and the first operation that failed on any rank."""
     own = msgspec.msgpack.encode(_Account(context.ports_down(), reached))
-    said = context.meet(context.job.id, f"failed/{attempt}", context.rank, context.size, own)
-    accounts = [msgspec.msgpack.decode(raw, type=_Account) for raw in said]
+    payloads = context.meet(context.job.id, f"failed/{attempt}", context.rank, context.size, own)
+    accounts = [msgspec.msgpack.decode(raw, type=_Account) for raw in payloads]
     return frozenset(nic for each in accounts for nic in each.down), min(each.reached for each in accounts)

@@ -1,4 +1,4 @@
-"""The same operation again and again, one at every tick of the clock: what a job gets while the fabric changes."""
+"""Repeat the same operation at regular times: the performance of a job while the fabric changes."""
 
 import time
 
@@ -13,8 +13,8 @@ from c4bench.workload.context import RankContext
 class Steady(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All-reduce `size_bytes` of float32 `operations` times, at multiples of `period_s` on the host's clock.
 
-    An operation that runs past the next tick is followed at once. Jobs that name the same `meeting` start together;
-    `meeting_size` take part in it, this job's ranks from `first_rank` on.
+    If an operation takes longer, the next one starts at the next multiple. Jobs with the same `meeting` start together;
+    it has `meeting_size` members, this job's ranks from `first_rank` on.
     """
 
     size_bytes: int
@@ -31,29 +31,29 @@ class Steady(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def run(context: RankContext) -> None:
-    """Report `steady`: when operations began and ended on the host's clock, and how many had every element right."""
-    wanted = context.parameters(Steady)
-    array = np.empty(wanted.size_bytes // 4, np.float32)
+    """Report `steady`: when operations began and ended, on the host's clock, and how many were exact."""
+    parameters = context.parameters(Steady)
+    array = np.empty(parameters.size_bytes // 4, np.float32)
     total = context.size * (context.size + 1) / 2
     options = Options(
-        paths=wanted.paths,
-        profile=PROFILES[wanted.profile],
-        qps=wanted.qps,
-        chunk_bytes=wanted.chunk_bytes,
-        staging_bytes=wanted.staging_bytes,
+        paths=parameters.paths,
+        profile=PROFILES[parameters.profile],
+        qps=parameters.qps,
+        chunk_bytes=parameters.chunk_bytes,
+        staging_bytes=parameters.staging_bytes,
     )
     spans: list[tuple[float, float]] = []
     exact = 0
     with context.communicator("steady", options) as comm:
         comm.barrier()
         context.report("ready")
-        context.meet(wanted.meeting, "start", wanted.first_rank + context.rank, wanted.meeting_size)
-        for _ in range(wanted.operations):
+        context.meet(parameters.meeting, "start", parameters.first_rank + context.rank, parameters.meeting_size)
+        for _ in range(parameters.operations):
             array.fill(context.rank + 1)
-            time.sleep(wanted.period_s - time.time() % wanted.period_s)
+            time.sleep(parameters.period_s - time.time() % parameters.period_s)
             began = time.time()
             comm.all_reduce(array)
             spans.append((began, time.time()))
             exact += bool((array == total).all())
-        context.meet(wanted.meeting, "end", wanted.first_rank + context.rank, wanted.meeting_size)
+        context.meet(parameters.meeting, "end", parameters.first_rank + context.rank, parameters.meeting_size)
     context.report("steady", spans=spans, exact=exact)

@@ -1,4 +1,4 @@
-"""Step loops that a lost NIC must hardly slow down: training with overlapped buckets, tensor-parallel decoding."""
+"""Step loops that a lost NIC must slow down little: training with overlapped buckets, tensor-parallel decoding."""
 
 import queue
 import random
@@ -21,9 +21,9 @@ Array = np.typing.NDArray[np.float32]
 class Steps(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`steps` steps of `pieces` pieces, each of `compute_s` and an all-reduce of `piece_bytes`.
 
-    In `training` a piece is a bucket of gradients, reduced while the next piece is being computed; a step ends when all
-    are. In `decoding` a piece is a layer's partial sum, which the next layer needs; a step is a token. Computing has
-    `jitter`, relative and from the seed.
+    In `training` a piece is a bucket of gradients, reduced while the next piece is computed; a step ends when all are
+    reduced. In `decoding` a piece is a layer's partial sum, which the next layer needs; a step is a token. `jitter` is
+    the relative standard deviation of computing time, from the seed.
     """
 
     loop: Literal["training", "decoding"]
@@ -37,15 +37,15 @@ class Steps(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def run(context: RankContext) -> None:
-    """Report `ready`, and when all is done `steps`: when each began and ended, how long each computed, exact steps."""
-    wanted = context.parameters(Steps)
-    options = Options(resilient=wanted.resilient, profile=PROFILES[wanted.profile])
+    """Report `ready`, and finally `steps`: when each step ran, how long each computed, how many are exact."""
+    parameters = context.parameters(Steps)
+    options = Options(resilient=parameters.resilient, profile=PROFILES[parameters.profile])
     with context.communicator("steps", options) as comm:
         comm.barrier()
         context.report("ready")
-        loop = _Loop(context, wanted, comm)
-        step = {"training": loop.training_step, "decoding": loop.decoding_step}[wanted.loop]
-        spans = [_timed(step) for _ in range(wanted.steps)]
+        loop = _Loop(context, parameters, comm)
+        step = {"training": loop.training_step, "decoding": loop.decoding_step}[parameters.loop]
+        spans = [_timed(step) for _ in range(parameters.steps)]
         comm.barrier()
     context.report("steps", spans=spans, computed_s=loop.computed_s, exact=loop.exact)
 
@@ -59,22 +59,22 @@ def _timed(step: Callable[[], None]) -> tuple[float, float]:
 class _Loop:
     """One rank's state between steps."""
 
-    def __init__(self, context: RankContext, wanted: Steps, comm: Communicator) -> None:
-        self._wanted = wanted
+    def __init__(self, context: RankContext, parameters: Steps, comm: Communicator) -> None:
+        self._parameters = parameters
         self._comm = comm
         self._controls = context.controls
         self._noise = random.Random(f"{context.job.seed} {context.rank}")
-        count = wanted.pieces if wanted.loop == "training" else 1
-        self._arrays: list[Array] = [np.empty(wanted.piece_bytes // 4, np.float32) for _ in range(count)]
+        count = parameters.pieces if parameters.loop == "training" else 1
+        self._arrays: list[Array] = [np.empty(parameters.piece_bytes // 4, np.float32) for _ in range(count)]
         self._sum = comm.size * (comm.size + 1) / 2
         self.computed_s: list[float] = []
         self.exact = 0
 
     def _compute(self) -> None:
-        self._controls.compute(self._wanted.compute_s * max(0.0, self._noise.gauss(1.0, self._wanted.jitter)))
+        self._controls.compute(self._parameters.compute_s * max(0.0, self._noise.gauss(1.0, self._parameters.jitter)))
 
     def training_step(self) -> None:
-        """Compute piece by piece, backwards; a thread reduces each as soon as it is there."""
+        """Compute the pieces; a thread reduces each as soon as it is ready."""
         ready: queue.SimpleQueue[Array | None] = queue.SimpleQueue()
         errors: list[BaseException] = []
         reducer = threading.Thread(target=self._reduce, args=(ready, errors))
@@ -95,15 +95,15 @@ class _Loop:
         while (array := ready.get()) is not None:
             try:
                 self._comm.all_reduce(array)
-            except BaseException as error:  # whatever it is, the step must end with it
+            except BaseException as error:  # any exception must end the step
                 errors.append(error)
                 return
 
     def decoding_step(self) -> None:
-        """Layer by layer, each waiting for the sum of the one before."""
+        """Compute layer by layer; each waits for the sum of the previous one."""
         array, right = self._arrays[0], True
         began = time.monotonic()
-        for _ in range(self._wanted.pieces):
+        for _ in range(self._parameters.pieces):
             self._compute()
             array.fill(self._comm.rank + 1)
             self._comm.all_reduce(array)

@@ -1,4 +1,4 @@
-"""A training job's steps: compute, all-reduce gradients, all-to-all tokens, for as long as it is left running."""
+"""A training job's steps until it is stopped: compute, all-reduce gradients, all-to-all tokens."""
 
 import random
 
@@ -11,7 +11,7 @@ from c4bench.workload.context import RankContext
 
 
 class Training(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`compute_s` a step with `jitter` (relative standard deviation, from the seed); bytes moved by each collective."""
+    """Bytes of each collective, and computing time of a step; `jitter` is its relative standard deviation."""
 
     gradient_bytes: int
     token_bytes: int
@@ -22,18 +22,18 @@ class Training(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def run(context: RankContext) -> None:
-    """Train until stopped; the telemetry tells how it goes. Reports `ready` once the connections are up."""
-    wanted = context.parameters(Training)
+    """Train until stopped. Reports `ready` once the connections are up."""
+    parameters = context.parameters(Training)
     noise = random.Random(f"{context.job.seed} {context.rank}")
-    gradient = np.zeros(wanted.gradient_bytes // 4, np.float32)
-    tokens = np.zeros((context.size, wanted.token_bytes // 4 // context.size), np.float32)
+    gradient = np.zeros(parameters.gradient_bytes // 4, np.float32)
+    tokens = np.zeros((context.size, parameters.token_bytes // 4 // context.size), np.float32)
     received = np.empty_like(tokens)
-    options = Options(paths=wanted.paths, profile=PROFILES[wanted.profile])
+    options = Options(paths=parameters.paths, profile=PROFILES[parameters.profile])
     with context.communicator("data", options) as comm:
         comm.all_to_all(received, tokens)
         context.report("ready")
         while True:
-            duration_s = wanted.compute_s * max(0.0, noise.gauss(1.0, wanted.jitter))
+            duration_s = parameters.compute_s * max(0.0, noise.gauss(1.0, parameters.jitter))
             context.controls.compute(duration_s)
             comm.all_reduce(gradient)
             comm.all_to_all(received, tokens)

@@ -1,7 +1,7 @@
-"""Collectives back to back while something is broken: exact or not, and how long each took.
+"""Collectives back to back during faults: whether each is exact, and how long each takes.
 
-The master takes part in every exchange as one more rank: trial n is what it gives to `trial/n`, all meet in `ready/n`
-once they are connected, and `ended/n` takes each rank's account.
+The master takes part in every exchange as an extra rank: it gives trial n to `trial/n`, all meet at `ready/n` once they
+are connected, and `ended/n` takes each rank's account.
 """
 
 import time
@@ -22,14 +22,14 @@ from c4bench.workload.collectives import METHODS, exact_elements
 from c4bench.workload.context import RankContext
 from c4bench.workload.payload import Payload
 
-_PATIENCE_S = 1e6
-# How often ranks agree on whether to stop: less than the operations themselves.
-NEWS_EVERY = 3
+_NO_TIMEOUT_S = 1e6
+# Ranks agree on whether to stop after this many operations, so that agreeing costs less than the operations.
+AGREE_EVERY = 3
 _SHARED_OUT = frozenset({"all_gather", "reduce_scatter", "all_to_all"})
 
 
 class Trials(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How the ranks are connected."""
+    """Options of the ranks' connections."""
 
     resilient: bool = True
     chunk_bytes: int = 64 << 10
@@ -41,7 +41,7 @@ class Trials(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     split_bytes: int = Options().split_bytes
 
     def options(self) -> Options:
-        """What the communicator is asked for."""
+        """The communicator's options."""
         return Options(
             resilient=self.resilient,
             chunk_bytes=self.chunk_bytes,
@@ -56,11 +56,11 @@ class Trials(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Trial(msgspec.Struct, frozen=True):
-    """Run `kind` on arrays of about `size_bytes` until `seconds` are over, each time after `idle_s`.
+    """Run `kind` on arrays of about `size_bytes` for `seconds`, each operation after `idle_s`.
 
-    `enough` operations after one that cost a rail end it sooner. With `corrupt` rank 0 changes one element before the
-    first check, which must notice. A `fresh` trial has a new communicator. `without` are ranks that leave the
-    communicator first, and take no further part.
+    It ends earlier, `enough` operations after one in which a rail died. With `corrupt` rank 0 changes one element
+    before the first check, which must detect it. A `fresh` trial has a new communicator. The ranks in `without` leave
+    the communicator first.
     """
 
     kind: Kind
@@ -74,10 +74,10 @@ class Trial(msgspec.Struct, frozen=True):
 
 
 class Account(msgspec.Struct, frozen=True):
-    """How a trial went on one rank: elements, when each operation began and ended, what resilience did, any error.
+    """The result of a trial on one rank: elements, when each operation began and ended, resilience counters, any error.
 
-    `lost` is the rank that a HOST_LOST names, -1 where there is none. `agreed` are the small operations in between, by
-    which ranks agree on when to stop.
+    `lost` is the rank that a HOST_LOST error names, else -1. `agreed` are the small operations by which ranks agree on
+    when to stop.
     """
 
     exact: int
@@ -92,24 +92,24 @@ class Account(msgspec.Struct, frozen=True):
 
 def run(context: RankContext) -> None:
     """Run the master's trials until stopped."""
-    wanted = context.parameters(Trials)
+    parameters = context.parameters(Trials)
     comm: Communicator | None = None
     with ExitStack() as undo:
         for number in count():
-            given = _exchange(context, f"trial/{number}", b"")[-1]
-            trial = msgspec.msgpack.decode(given, type=Trial)
+            encoded = _exchange(context, f"trial/{number}", b"")[-1]
+            trial = msgspec.msgpack.decode(encoded, type=Trial)
             if trial.without and comm is not None and context.rank not in trial.without:
                 comm = undo.enter_context(comm.shrink(trial.without))
             elif comm is None or trial.fresh:
                 undo.close()
-                comm = undo.enter_context(context.communicator(f"trial{number}", wanted.options()))
+                comm = undo.enter_context(context.communicator(f"trial{number}", parameters.options()))
             _exchange(context, f"ready/{number}", b"")
             account = _run(comm, trial) if context.rank not in trial.without else Account(0, 0, (), None)
             _exchange(context, f"ended/{number}", msgspec.msgpack.encode(account))
 
 
 def _exchange(context: RankContext, key: str, payload: bytes) -> list[bytes]:
-    return context.meet(context.job.id, key, context.rank, context.size + 1, payload, _PATIENCE_S)
+    return context.meet(context.job.id, key, context.rank, context.size + 1, payload, _NO_TIMEOUT_S)
 
 
 def _run(comm: Communicator, trial: Trial) -> Account:
@@ -130,37 +130,37 @@ def _run(comm: Communicator, trial: Trial) -> Account:
 def _operations(
     comm: Communicator, trial: Trial, spans: list[tuple[float, float]], agreed: list[tuple[float, float]]
 ) -> Iterator[tuple[int, int]]:
-    """Exact and checked elements of one operation after another; rank 0 says when it is time to stop."""
+    """Yield the exact and checked elements of each operation, until rank 0 decides to stop."""
     items = trial.size_bytes // 4
     call = Call(trial.kind, count=items // comm.size if trial.kind in _SHARED_OUT else items)
-    told = arguments(call, comm.rank, comm.size)
-    held = [np.empty(argument.items, np.float32) for argument in told]
-    news = np.zeros(2, np.int32)
+    expected = arguments(call, comm.rank, comm.size)
+    arrays = [np.empty(argument.items, np.float32) for argument in expected]
+    stop = np.zeros(2, np.int32)
     until, died, left = time.time() + trial.seconds, _died(comm), trial.enough
     for step in count():
         payload = Payload(comm.size, step)
-        for array, argument in zip(held, told, strict=True):
+        for array, argument in zip(arrays, expected, strict=True):
             array.fill(0)
-            if argument.given:
+            if argument.is_input:
                 payload.fill(array, comm.rank)
         time.sleep(trial.idle_s)
         began = time.time()
-        METHODS[call.kind](comm, call, held)
+        METHODS[call.kind](comm, call, arrays)
         spans.append((began, time.time()))
         if trial.corrupt and not step and comm.rank == 0:
-            held[0][0] += 1
+            arrays[0][0] += 1
         yield (
-            sum(exact_elements(array, argument, payload) for array, argument in zip(held, told, strict=True)),
-            sum(array.size for array in held),
+            sum(exact_elements(array, argument, payload) for array, argument in zip(arrays, expected, strict=True)),
+            sum(array.size for array in arrays),
         )
-        if step % NEWS_EVERY:
+        if step % AGREE_EVERY:
             continue
-        news[:] = comm.rank == 0 and time.time() >= until, _died(comm) > died
+        stop[:] = comm.rank == 0 and time.time() >= until, _died(comm) > died
         began = time.time()
-        comm.all_reduce(news, "max")
+        comm.all_reduce(stop, "max")
         agreed.append((began, time.time()))
-        left -= NEWS_EVERY * int(news[1])
-        if news[0] or left <= 0:
+        left -= AGREE_EVERY * int(stop[1])
+        if stop[0] or left <= 0:
             return
 
 

@@ -1,1 +1,1 @@
-"""Connections that outlive a NIC: every NIC's QP is every other's backup (after R2CCL, arXiv 2512.25059)."""
+"""Connections that survive the loss of NICs: every NIC backs up every other one (R2CCL, arXiv 2512.25059)."""

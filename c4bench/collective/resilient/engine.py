@@ -1,4 +1,4 @@
-"""An engine whose operations outlive NICs: it hands completions to rails, and rails' troubles to repair."""
+"""The engine of resilient communicators: it passes completions to rails, and failures to repair."""
 
 from collections import Counter
 
@@ -13,16 +13,16 @@ from c4bench.collective.resilience_counters import ResilienceCounters
 from c4bench.collective.resilient.failure_attribution import FailureAttribution
 from c4bench.collective.resilient.failure_broadcast import FailureBroadcast
 from c4bench.collective.resilient.keys import Keyring
-from c4bench.collective.resilient.mailbox import WORD_CHANNEL
+from c4bench.collective.resilient.mailbox import CONTROL_CHANNEL
 from c4bench.collective.resilient.messages import (
     Accepted,
+    ControlMessage,
     Fence,
     Fenced,
     Offer,
     RailDeath,
     RailUp,
     SilenceQuery,
-    Word,
     decode,
     encode,
 )
@@ -41,76 +41,83 @@ _LEDGER_MASK = (1 << 8 * LEDGER_BYTES) - 1
 
 
 class RailEngine(Engine):
-    """See Engine. `ledger` is the memory in which peers may read how many operations have ended here."""
+    """See Engine. Peers may read in `ledger` how many operations this rank has ended."""
 
     def __init__(
-        self, site: RankEndpointContext, alarm: FailureSignal, line: RelayChannel, ledger: Buffer, keys: Keyring
+        self,
+        site: RankEndpointContext,
+        failure_signal: FailureSignal,
+        relay: RelayChannel,
+        ledger: Buffer,
+        keys: Keyring,
     ) -> None:
         options = site.options
-        patience = options.patience
-        super().__init__(site.ports, alarm, options.completions, options.clock_ns, options.timeout_s)
+        timeouts = options.timeouts
+        super().__init__(site.ports, failure_signal, options.completions, options.clock_ns, options.timeout_s)
         self.edges = PeerRails()
-        self._patience = patience
-        self._line = line
+        self._timeouts = timeouts
+        self._relay = relay
         self._ledger = ledger
         self._keys = keys
-        self.inquiry = FailureAttribution(self.edges, site.rank, site.members, self._tell, line.lost)
-        self.repair = Repair(self.edges, patience, self._tell, self.inquiry)
-        self.trial = RailRecovery(self.edges, patience, self._tell)
-        spread = FailureBroadcast(site.rank, site.size, self._tell)
-        self.watch = RailMonitor(
-            self.edges, patience, self.repair, spread, site.ports, [nic.device for nic in site.nics]
+        self.attribution = FailureAttribution(self.edges, site.rank, site.members, self._send, relay.lost)
+        self.repair = Repair(self.edges, timeouts, self._send, self.attribution)
+        self.recovery = RailRecovery(self.edges, timeouts, self._send)
+        broadcast = FailureBroadcast(site.rank, site.size, self._send)
+        self.monitor = RailMonitor(
+            self.edges, timeouts, self.repair, broadcast, site.ports, [nic.device for nic in site.nics]
         )
-        self._verdict = UnreachableHostCheck(self.edges, self.watch, site.rank, site.members)
+        self._unreachable_check = UnreachableHostCheck(self.edges, self.monitor, site.rank, site.members)
         self._tick = Timer()
-        self._looked_ns = 0
+        self._timeouts_run_ns = 0
         self._waiter.watch(self._tick.fd)
-        self._waiter.watch(line.fd)
+        self._waiter.watch(relay.fd)
 
     def close(self) -> None:
         """See Engine."""
         super().close()
         self._tick.close()
 
-    def attach(self, channel: int, end: SendEndpoint | ReceiveEndpoint) -> None:
-        """See Engine; the rails come with `connect`."""
-        if isinstance(end, SendEndpoint):
-            self._outlets[end] = channel
+    def attach(self, channel: int, endpoint: SendEndpoint | ReceiveEndpoint) -> None:
+        """See Engine. The rails are added when they are connected."""
+        if isinstance(endpoint, SendEndpoint):
+            self._senders[endpoint] = channel
 
     @property
     def resilience(self) -> ResilienceCounters:
-        """What has been done so far."""
+        """The counters so far."""
         rails = [rail for _, rail in self.edges.rails()]
-        inlets = [inlet for edge in self.edges.all if isinstance(edge, ReceivingPeer) for inlet in edge.inlets]
+        receivers = [
+            receiver for edge in self.edges.all if isinstance(edge, ReceivingPeer) for receiver in edge.receivers
+        ]
         states = Counter(rail.state.value for rail in rails)
         return ResilienceCounters(
             states=dict(sorted(states.items())),
             died=self.repair.died,
-            returned=self.trial.returned,
-            repeated=sum(inlet.repeated for inlet in inlets),
-            findings=tuple(tuple(map(str, found)) for found in self.inquiry.findings),
+            returned=self.recovery.returned,
+            repeated=sum(receiver.repeated for receiver in receivers),
+            findings=tuple(tuple(map(str, failed_completion)) for failed_completion in self.attribution.findings),
             reasons=tuple(sorted({rail.why for rail in rails if rail.why})),
         )
 
     @property
     def lost(self) -> frozenset[int]:
-        """See Engine. A NIC that still reaches one peer is not to blame for another's."""
+        """See Engine. A NIC that still reaches a peer is not lost."""
         left = {rail.nic for _, rail in self.edges.rails(State.UP)}
         return frozenset(rail.nic for _, rail in self.edges.rails()) - left
 
-    def _tell(self, rank: int, word: Word) -> None:
-        """Out of band and by a rail: a word that comes twice is as good as one."""
-        body = encode(word)
-        self._line.tell(rank, body)
-        any(edge.peer == rank and edge.tell(body) for edge in self.edges.all)
+    def _send(self, rank: int, message: ControlMessage) -> None:
+        """Send a message through the relay and by a rail; the receiver ignores duplicates."""
+        body = encode(message)
+        self._relay.send(rank, body)
+        any(edge.peer == rank and edge.send(body) for edge in self.edges.all)
 
     def run(self, operation: Operation, now_ns: int) -> None:
-        """See Engine. Where a rail is lost its messages go by others, and the operation goes on."""
-        self._tick.set(self._patience.tick_s)
-        self.watch.begin(now_ns)
-        if now_ns - self._looked_ns >= self._patience.tick_s * 1e9:
-            # Operations may be too short for any tick to come in one.
-            self._look(now_ns)
+        """See Engine. When a rail is lost, its messages are sent by others and the operation continues."""
+        self._tick.set(self._timeouts.tick_s)
+        self.monitor.begin(now_ns)
+        if now_ns - self._timeouts_run_ns >= self._timeouts.tick_s * 1e9:
+            # Operations may be shorter than a tick.
+            self._run_timeouts(now_ns)
         super().run(operation, now_ns)
         ended = operation.seq + 1 & _LEDGER_MASK
         self._ledger.view[:LEDGER_BYTES] = ended.to_bytes(LEDGER_BYTES, "little")
@@ -122,30 +129,30 @@ class RailEngine(Engine):
         for nic, completion in ready.completions:
             self._complete(operation, nic, completion, now_ns)
         for event in ready.events:
-            self.watch.happened(event, now_ns)
-        if self._line.fd in ready.readable:
-            self._hear(now_ns)
+            self.monitor.on_port_event(event, now_ns)
+        if self._relay.fd in ready.readable:
+            self._poll_relay(now_ns)
         if self._tick.fd in ready.readable:
-            self._tick.set(self._patience.tick_s)
-            self._look(now_ns)
-            self._verdict.check(operation, now_ns)
+            self._tick.set(self._timeouts.tick_s)
+            self._run_timeouts(now_ns)
+            self._unreachable_check.check(operation, now_ns)
         self.repair.step(operation, now_ns)
         operation.advance(now_ns)
         if operation.done:
             return now_ns
-        if self._alarm.fd in ready.readable:
-            self._listen(operation)
+        if self._failure_signal.fd in ready.readable:
+            self._check_failure_signal(operation)
         if self._deadline.fd in ready.readable:
             raise operation.timed_out(self._timeout_s)
         return now_ns
 
-    def _look(self, now_ns: int) -> None:
-        """See to what time brings."""
-        self._looked_ns = now_ns
-        self.watch.tick(now_ns)
+    def _run_timeouts(self, now_ns: int) -> None:
+        """Run everything that depends on time."""
+        self._timeouts_run_ns = now_ns
+        self.monitor.tick(now_ns)
         self.repair.tick(now_ns)
-        self.trial.tick(now_ns)
-        self.inquiry.tick(now_ns)
+        self.recovery.tick(now_ns)
+        self.attribution.tick(now_ns)
 
     def _complete(self, operation: Operation, nic: int, completion: Completion, now_ns: int) -> None:
         probed = self.edges.by_probe.get((nic, completion.qp))
@@ -169,7 +176,7 @@ class RailEngine(Engine):
             rail.lose()
         elif isinstance(rail, ReceivingRail):
             rail.completed()
-        self.watch.failed(edge, rail, completion.status, now_ns)
+        self.monitor.failed(edge, rail, completion.status, now_ns)
 
     def _sent(
         self, operation: Operation, edge: SendingPeer, rail: SendingRail, completion: Completion, now_ns: int
@@ -177,15 +184,15 @@ class RailEngine(Engine):
         if completion.received:
             channel, slot = divmod(completion.immediate, 1 << 8)
             rail.received()
-            if channel == WORD_CHANNEL:
-                self._heed_word(edge.post.read(slot), now_ns)
+            if channel == CONTROL_CHANNEL:
+                self._dispatch(edge.control.read(slot), now_ns)
                 return
-            outlet = edge.outlets[channel]
-            operation.granted(outlet, outlet.read_grant(slot))
+            sender = edge.senders[channel]
+            operation.granted(sender, sender.read_grant(slot))
             return
         sent = rail.acknowledged(now_ns)
         if sent is not None:
-            operation.acknowledged(sent.outlet, completion.qp, now_ns)
+            operation.acknowledged(sent.sender, completion.qp, now_ns)
 
     def _received(
         self, operation: Operation, edge: ReceivingPeer, rail: ReceivingRail, completion: Completion, now_ns: int
@@ -195,13 +202,13 @@ class RailEngine(Engine):
             return
         channel = completion.immediate >> CHANNEL_SHIFT
         rail.received()
-        if channel == WORD_CHANNEL:
-            self._heed_word(edge.post.read(completion.immediate & 0xFF), now_ns)
+        if channel == CONTROL_CHANNEL:
+            self._dispatch(edge.control.read(completion.immediate & 0xFF), now_ns)
             return
-        inlet = edge.inlets[channel]
+        receiver = edge.receivers[channel]
         rail.record.arrived(now_ns)
-        edge.heard_ns, edge.patience_s = now_ns, self._patience.quiet_s
-        operation.arrived(inlet, completion.qp, completion.immediate, now_ns)
+        edge.last_message_ns, edge.probe_after_s = now_ns, self._timeouts.quiet_s
+        operation.arrived(receiver, completion.qp, completion.immediate, now_ns)
 
     def _probed(self, operation: Operation, edge: Edge, rail: Rail, completion: Completion, now_ns: int) -> None:
         rail.probing = False
@@ -211,42 +218,42 @@ class RailEngine(Engine):
                 self.repair.ledger_read(operation, edge, now_ns)
         if rail.state is State.TRIAL and isinstance(rail, SendingRail):
             if completion.status:
-                self.trial.failed(rail, now_ns)
+                self.recovery.failed(rail, now_ns)
             else:
-                self.trial.answered(rail, now_ns)
+                self.recovery.answered(rail, now_ns)
         elif completion.status:
-            self.watch.failed(edge, rail, f"a probe ended with {completion.status}", now_ns)
+            self.monitor.failed(edge, rail, f"a probe ended with {completion.status}", now_ns)
         else:
-            rail.heard_ns = now_ns
+            rail.last_alive_ns = now_ns
 
-    def _hear(self, now_ns: int) -> None:
-        bodies = self._line.take()
+    def _poll_relay(self, now_ns: int) -> None:
+        bodies = self._relay.poll()
         if bodies is None:
-            self._waiter.unwatch(self._line.fd)
+            self._waiter.unwatch(self._relay.fd)
             return
         for body in bodies:
-            self._heed_word(body, now_ns)
+            self._dispatch(body, now_ns)
 
-    def _heed_word(self, body: bytes, now_ns: int) -> None:
+    def _dispatch(self, body: bytes, now_ns: int) -> None:
         try:
-            word = decode(body)
+            message = decode(body)
         except msgspec.DecodeError:
             return
-        if isinstance(word, RailDeath):
-            self.inquiry.heard(word, now_ns)
-        elif isinstance(word, SilenceQuery):
-            self.watch.heard(now_ns)
-        elif word.rail in self.edges.by_name:
-            self._heed_rail(word, now_ns)
+        if isinstance(message, RailDeath):
+            self.attribution.on_rail_death(message, now_ns)
+        elif isinstance(message, SilenceQuery):
+            self.monitor.on_silence_query(now_ns)
+        elif message.rail in self.edges.by_name:
+            self._dispatch_rail(message, now_ns)
 
-    def _heed_rail(self, word: Fence | Fenced | Offer | Accepted | RailUp, now_ns: int) -> None:
-        if isinstance(word, Fence):
-            self.repair.heard_fence(word, now_ns)
-        elif isinstance(word, Fenced):
-            self.repair.heard_fenced(word, now_ns)
-        elif isinstance(word, Offer):
-            self.trial.heard_offer(word)
-        elif isinstance(word, Accepted):
-            self.trial.heard_accepted(word, now_ns)
+    def _dispatch_rail(self, message: Fence | Fenced | Offer | Accepted | RailUp, now_ns: int) -> None:
+        if isinstance(message, Fence):
+            self.repair.on_fence(message, now_ns)
+        elif isinstance(message, Fenced):
+            self.repair.on_fenced(message, now_ns)
+        elif isinstance(message, Offer):
+            self.recovery.on_offer(message)
+        elif isinstance(message, Accepted):
+            self.recovery.on_accepted(message, now_ns)
         else:
-            self.trial.heard_up(word, now_ns)
+            self.recovery.on_up(message, now_ns)

@@ -1,4 +1,4 @@
-"""Where a rank's rails end, as their other ends need it."""
+"""The addresses of a rank's rails, as their far ends need them."""
 
 import msgspec
 
@@ -6,14 +6,14 @@ from c4bench.verbs.transport import Remote
 
 
 class Box(msgspec.Struct, frozen=True):
-    """Memory that the far end may write to: its address, and its key on every NIC."""
+    """Memory that the far end may write to: its address, and its remote key on every NIC."""
 
     address: int
     rkeys: list[int]
 
 
 class FarSending(msgspec.Struct, frozen=True):
-    """The sending end of an edge: QPs by rail, and the mailbox for grants with its key on every NIC."""
+    """The sending end of an edge: QPs by rail, and the mailboxes for grants and for control messages."""
 
     data: list[Remote]
     probe: list[Remote]
@@ -25,7 +25,7 @@ class FarSending(msgspec.Struct, frozen=True):
 class FarReceiving(msgspec.Struct, frozen=True):
     """The receiving end of an edge: QPs by rail, staging memory by channel (0: none), and the ledger, with their keys.
 
-    The ledger says how many operations the rank has ended: all that was sent in those has arrived.
+    The ledger holds how many operations the rank has ended; all messages of those have arrived.
     """
 
     data: list[Remote]

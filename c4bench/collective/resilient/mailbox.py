@@ -1,4 +1,4 @@
-"""Words by the rails themselves, beside the line: they get there sooner, and where the management network is down."""
+"""Control messages by the rails: faster than the relay, and independent of the management network."""
 
 from collections.abc import Sequence
 
@@ -6,29 +6,32 @@ from c4bench.collective.memory import Buffers
 from c4bench.collective.resilient.hello import Box
 from c4bench.verbs.transport import Port
 
-# What an immediate has in place of a channel.
-WORD_CHANNEL = 15
-WORD_SLOTS = 16
+# Stands for the channel in the immediate of a control message.
+CONTROL_CHANNEL = 15
+CONTROL_SLOTS = 16
 _SLOT_BYTES = 512
 _LENGTH_BYTES = 2
 
 
 class RailMailbox:
-    """One end's memory for words of an edge: `box` is where the far end writes them, the rest is for this end's own."""
+    """One end's memory for the control messages of an edge. The far end writes to `box`, this end to `far`."""
 
     def __init__(self, buffers: Buffers, ports: Sequence[Port]) -> None:
-        self._incoming = buffers.make(ports, WORD_SLOTS * _SLOT_BYTES)
-        self._outgoing = buffers.make(ports, WORD_SLOTS * _SLOT_BYTES)
+        self._incoming = buffers.make(ports, CONTROL_SLOTS * _SLOT_BYTES)
+        self._outgoing = buffers.make(ports, CONTROL_SLOTS * _SLOT_BYTES)
         self.box = Box(self._incoming.address, self._incoming.rkeys)
         self.far = self.box
-        self.told = 0
+        self.written = 0
 
-    def put(self, body: bytes, nic: int) -> tuple[tuple[int, int], tuple[int, int], int, int] | None:
-        """Local and remote place, length and slot of a word to be written by a NIC; None for one that is too long."""
+    def stage(self, body: bytes, nic: int) -> tuple[tuple[int, int], tuple[int, int], int, int] | None:
+        """Prepare a message to be written by a NIC; returns its local and remote address and key, length and slot.
+
+        None for a message that is too long.
+        """
         if len(body) + _LENGTH_BYTES > _SLOT_BYTES:
             return None
-        slot = self.told % WORD_SLOTS
-        self.told += 1
+        slot = self.written % CONTROL_SLOTS
+        self.written += 1
         at = slot * _SLOT_BYTES
         packed = len(body).to_bytes(_LENGTH_BYTES, "little") + body
         self._outgoing.view[at : at + len(packed)] = packed
@@ -36,7 +39,7 @@ class RailMailbox:
         return local, (self.far.address + at, self.far.rkeys[nic]), len(packed), slot
 
     def read(self, slot: int) -> bytes:
-        """The word that has come to a slot."""
-        at = slot % WORD_SLOTS * _SLOT_BYTES
+        """The message that has arrived in a slot."""
+        at = slot % CONTROL_SLOTS * _SLOT_BYTES
         view = self._incoming.view[at : at + _SLOT_BYTES]
         return bytes(view[_LENGTH_BYTES : _LENGTH_BYTES + int.from_bytes(view[:_LENGTH_BYTES], "little")])

@@ -1,6 +1,6 @@
-"""What ranks tell each other out of band. What the two ends of a rail say names the rail and the life it is about.
+"""Control messages between ranks. A message about a rail names the rail and its life.
 
-A rail begins a new life each time it is connected again; a word about an earlier one is ignored.
+A rail begins a new life each time it is reconnected. Messages about an earlier life are ignored.
 """
 
 import msgspec
@@ -9,42 +9,42 @@ from c4bench.verbs.transport import Remote
 
 
 class RailName(msgspec.Struct, frozen=True, array_like=True):
-    """From which rank to which, and the number of the QP among those of this edge."""
+    """A rail: its source and destination ranks, and its index among the rails of that edge."""
 
     source: int
     destination: int
     index: int
 
 
-class Held(msgspec.Struct, frozen=True, array_like=True):
-    """What a receiving channel has: of operation `seq` every message below `consumed`, and those `ahead` of it."""
+class ReceiveProgress(msgspec.Struct, frozen=True, array_like=True):
+    """The messages that a channel has received: of operation `seq` all below `consumed`, and those in `ahead`."""
 
     seq: int
     consumed: int
     ahead: tuple[int, ...]
 
     def has(self, seq: int, index: int) -> bool:
-        """Whether message `index` of operation `seq` needs not be sent again."""
+        """Whether message `index` of operation `seq` has been received."""
         return self.seq > seq or (self.seq == seq and (index < self.consumed or index in self.ahead))
 
 
 class Fence(msgspec.Struct, frozen=True, tag=True):
-    """Sender to receiver: I write nothing more by this rail; fence your end and say what you have."""
+    """Sender to receiver: this end of the rail is fenced; fence yours and report what you have received."""
 
     rail: RailName
     life: int
 
 
 class Fenced(msgspec.Struct, frozen=True, tag=True):
-    """Receiver to sender: nothing arrives by this rail any more. What I have, by channel."""
+    """Receiver to sender: this end of the rail is fenced; `held` is what has been received, by channel."""
 
     rail: RailName
     life: int
-    held: tuple[Held, ...]
+    held: tuple[ReceiveProgress, ...]
 
 
 class Offer(msgspec.Struct, frozen=True, tag=True):
-    """Sender to receiver: let us try this rail again, in a new life; my ends are these."""
+    """Sender to receiver: reconnect this rail, in a new life, to these QPs."""
 
     rail: RailName
     life: int
@@ -53,7 +53,7 @@ class Offer(msgspec.Struct, frozen=True, tag=True):
 
 
 class Accepted(msgspec.Struct, frozen=True, tag=True):
-    """Receiver to sender: my ends are connected to yours, and are these."""
+    """Receiver to sender: this end is connected to yours; its QPs are these."""
 
     rail: RailName
     life: int
@@ -62,23 +62,23 @@ class Accepted(msgspec.Struct, frozen=True, tag=True):
 
 
 class RailUp(msgspec.Struct, frozen=True, tag=True):
-    """Sender to receiver: the rail has proved itself; use it."""
+    """Sender to receiver: the rail has passed its probes and is in use."""
 
     rail: RailName
     life: int
 
 
 class RailDeath(msgspec.Struct, frozen=True, tag=True):
-    """To all peers of a NIC that a rail has died on: from which NIC to which, and whether nothing gets through."""
+    """To all peers of a NIC with a dead rail: the probe results (local NIC, remote NIC, whether the rail is bad)."""
 
     nic: int
     cells: tuple[tuple[str, str, bool], ...]
 
 
 class SilenceQuery(msgspec.Struct, frozen=True, tag=True):
-    """To all, by way of each other: something is silent here, or elsewhere; ask after all your rails."""
+    """To all ranks, forwarded: a rail is silent somewhere; probe all your rails."""
 
 
-Word = Fence | Fenced | Offer | Accepted | RailUp | RailDeath | SilenceQuery
+ControlMessage = Fence | Fenced | Offer | Accepted | RailUp | RailDeath | SilenceQuery
 encode = msgspec.msgpack.encode
-decode = msgspec.msgpack.Decoder(Word).decode
+decode = msgspec.msgpack.Decoder(ControlMessage).decode

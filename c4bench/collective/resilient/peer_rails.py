@@ -1,4 +1,4 @@
-"""A rank's edges: the rails to and from each peer, the channels that use them, and how to find them again."""
+"""A rank's edges: the rails to and from each peer, and the channels that use them."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from c4bench.collective.memory import Buffer
 from c4bench.collective.resilient.hello import FarReceiving
-from c4bench.collective.resilient.mailbox import WORD_CHANNEL, RailMailbox
+from c4bench.collective.resilient.mailbox import CONTROL_CHANNEL, RailMailbox
 from c4bench.collective.resilient.messages import RailName
 from c4bench.collective.resilient.rail import Rail, ReceivingRail, SendingRail, State
 from c4bench.collective.resilient.receive_endpoint import RailReceiveEndpoint
@@ -15,65 +15,65 @@ from c4bench.collective.resilient.send_endpoint import CHANNEL_SHIFT, RailSendEn
 AnyRail = TypeVar("AnyRail", bound=Rail)
 
 
-def _next_up(rails: Sequence[AnyRail], turn: int) -> AnyRail | None:
-    """Rails that are up, in turn; None where none is."""
+def _next_up(rails: Sequence[AnyRail], index: int) -> AnyRail | None:
+    """The rail that is up at `index`, modulo their number; None if none is up."""
     usable = [rail for rail in rails if rail.usable]
-    return usable[turn % len(usable)] if usable else None
+    return usable[index % len(usable)] if usable else None
 
 
 @dataclass(eq=False)
 class SendingPeer:
-    """To a peer. `glance` is where its ledger is read to; `reading` while a read of it is under way."""
+    """The edge to a peer. Its ledger is read into `ledger_copy`; `reading` is the rail that a read is in flight on."""
 
     peer: int
     rails: list[SendingRail]
-    outlets: list[RailSendEndpoint]
+    senders: list[RailSendEndpoint]
     far: FarReceiving
-    glance: Buffer
-    post: RailMailbox
+    ledger_copy: Buffer
+    control: RailMailbox
     reading: SendingRail | None = None
 
-    def tell(self, body: bytes) -> bool:
-        """Tell the peer by a rail; False where none is up."""
-        rail = _next_up(self.rails, self.post.told)
-        put = self.post.put(body, rail.nic) if rail else None
-        if rail is None or put is None:
+    def send(self, body: bytes) -> bool:
+        """Send a control message by a rail; False if none is up or the message is too long."""
+        rail = _next_up(self.rails, self.control.written)
+        staged = self.control.stage(body, rail.nic) if rail else None
+        if rail is None or staged is None:
             return False
-        local, remote, length, slot = put
-        rail.post(local, remote, length, WORD_CHANNEL << CHANNEL_SHIFT | slot)
+        local, remote, length, slot = staged
+        rail.write_control(local, remote, length, CONTROL_CHANNEL << CHANNEL_SHIFT | slot)
         return True
 
     @property
-    def wanted(self) -> bool:
-        """Whether the running operation cannot end without it."""
-        return any(outlet.wanted for outlet in self.outlets) or any(rail.lost for rail in self.rails)
+    def needed(self) -> bool:
+        """Whether the running operation depends on this edge."""
+        return any(sender.needed for sender in self.senders) or any(rail.lost for rail in self.rails)
 
 
 @dataclass(eq=False)
 class ReceivingPeer:
-    """From a peer. `heard_ns`: when a message last came; `patience_s`: how much silence it takes to ask after it."""
+    """The edge from a peer. `probe_after_s` is how long without a message it takes until its rails are probed."""
 
     peer: int
     rails: list[ReceivingRail]
-    inlets: list[RailReceiveEndpoint]
-    post: RailMailbox
-    heard_ns: int = 0
-    patience_s: float = 0.0
+    receivers: list[RailReceiveEndpoint]
+    control: RailMailbox
+    last_message_ns: int = 0
+    probe_after_s: float = 0.0
 
-    def tell(self, body: bytes) -> bool:
-        """Tell the peer by a rail; False where none is up."""
-        rail = _next_up(self.rails, self.post.told)
-        put = self.post.put(body, rail.nic) if rail else None
-        if rail is None or put is None:
+    def send(self, body: bytes) -> bool:
+        """Send a control message by a rail; False if none is up or the message is too long."""
+        rail = _next_up(self.rails, self.control.written)
+        staged = self.control.stage(body, rail.nic) if rail else None
+        if rail is None or staged is None:
             return False
-        local, remote, length, slot = put
-        rail.write(local, remote, length, WORD_CHANNEL << 8 | slot)
+        local, remote, length, slot = staged
+        rail.write(local, remote, length, CONTROL_CHANNEL << 8 | slot)
         return True
 
     @property
-    def wanted(self) -> bool:
-        """Whether the running operation cannot end without it."""
-        return any(not inlet.complete for inlet in self.inlets)
+    def needed(self) -> bool:
+        """Whether the running operation depends on this edge."""
+        return any(not receiver.complete for receiver in self.receivers)
 
 
 Edge = SendingPeer | ReceivingPeer
@@ -89,7 +89,7 @@ class PeerRails:
     by_probe: dict[tuple[int, int], tuple[Edge, Rail]] = field(default_factory=dict)
 
     def add(self, edge: Edge) -> None:
-        """Keep an edge whose rails are connected."""
+        """Add an edge whose rails are connected."""
         self.all.append(edge)
         for rail in edge.rails:
             self.by_name[rail.name] = edge, rail
@@ -97,7 +97,7 @@ class PeerRails:
             self.by_probe[rail.nic, rail.ends.probe.qp_num] = edge, rail
 
     def rails(self, state: State | None = None) -> Iterator[tuple[Edge, Rail]]:
-        """All rails, or those in a state."""
+        """All rails with their edges, or those in a state."""
         for edge in self.all:
             for rail in edge.rails:
                 if state is None or rail.state is state:

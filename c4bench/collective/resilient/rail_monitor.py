@@ -1,7 +1,7 @@
-"""Decides which rails are dead: by what the NIC says, by silence that a probe confirms, never by silence alone.
+"""Detect dead rails: by an error of the NIC, or by silence that a probe confirms, never by silence alone.
 
-An idle peer sends nothing, and a frozen one grants nothing, yet its NIC answers a probe. What was probed and answered
-is left alone, the longer the more often that happened.
+An idle peer sends nothing and a frozen one grants nothing, but their NICs answer probes. After each answer the next
+probe waits twice as long.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,38 +13,38 @@ from c4bench.collective.resilient.repair import Repair
 from c4bench.collective.resilient.timeouts import FailureTimeouts
 from c4bench.verbs.transport import Port, PortEvent
 
-_LONGEST_PATIENCE_S = 1.0
+_MAX_PROBE_AFTER_S = 1.0
 _DOWN, _UP = ("PORT_ERR", "DEVICE_FATAL"), "PORT_ACTIVE"
 
 
 class RailMonitor:
-    """Watches the rails of a rank while an operation runs. `devices` are the names of its NICs, in order."""
+    """Monitors the rails of a rank while an operation runs. `devices` are the names of its NICs, in order."""
 
     def __init__(
         self,
         edges: PeerRails,
-        patience: FailureTimeouts,
+        timeouts: FailureTimeouts,
         repair: Repair,
-        spread: FailureBroadcast,
+        broadcast: FailureBroadcast,
         ports: Sequence[Port],
         devices: Sequence[str],
     ) -> None:
         self._edges = edges
-        self._patience = patience
+        self._timeouts = timeouts
         self._repair = repair
-        self._spread = spread
+        self._broadcast = broadcast
         self._ports = ports
         self._nics = {device: nic for nic, device in enumerate(devices)}
         self._down_ns: dict[int, int] = {}
 
     def begin(self, now_ns: int) -> None:
-        """An operation begins: what was silent before says nothing."""
+        """An operation begins: forget earlier silence."""
         for edge in self._edges.all:
             if isinstance(edge, ReceivingPeer):
-                edge.heard_ns, edge.patience_s = now_ns, self._patience.quiet_s
+                edge.last_message_ns, edge.probe_after_s = now_ns, self._timeouts.quiet_s
 
-    def happened(self, event: PortEvent, now_ns: int) -> None:
-        """A NIC has said something of its port."""
+    def on_port_event(self, event: PortEvent, now_ns: int) -> None:
+        """A NIC has reported a change of its port."""
         nic = self._nics.get(event.device)
         if nic is None:
             return
@@ -54,7 +54,7 @@ class RailMonitor:
             self._down_ns.pop(nic, None)
 
     def failed(self, edge: Edge, rail: Rail, why: str, now_ns: int) -> None:
-        """Work on a rail has failed, or a probe of it."""
+        """A work request or a probe on a rail has failed."""
         if rail.state not in (State.UP, State.TRIAL):
             return
         self._repair.broken(edge, rail, why, now_ns)
@@ -64,8 +64,8 @@ class RailMonitor:
             self.suspect(rail.nic)
 
     def suspect(self, nic: int) -> None:
-        """Probe every rail of a NIC: with the other end's probes this tells a NIC from a path to it."""
-        self._ask(rail for _, rail in self._edges.rails() if rail.nic == nic)
+        """Probe every rail of a NIC, to tell a failed NIC from a failed path."""
+        self._probe(rail for _, rail in self._edges.rails() if rail.nic == nic)
 
     def _lose(self, nic: int, why: str, now_ns: int) -> None:
         for edge, rail in list(self._edges.rails(State.UP)):
@@ -73,51 +73,51 @@ class RailMonitor:
                 self._repair.broken(edge, rail, why, now_ns)
 
     def tick(self, now_ns: int) -> None:
-        """Believe ports that stay down, and ask after what has been silent for too long."""
+        """Fence the rails of ports that stay down, and probe rails that are silent for too long."""
         for nic, since_ns in list(self._down_ns.items()):
-            if now_ns - since_ns >= self._patience.hold_s * 1e9:
+            if now_ns - since_ns >= self._timeouts.hold_s * 1e9:
                 del self._down_ns[nic]
                 if not self._ports[nic].active:
                     self._lose(nic, "its port is down", now_ns)
         for edge in self._edges.all:
-            if isinstance(edge, ReceivingPeer) and self._overdue(edge, now_ns):
-                self._ask(edge.rails)
-        quiet_ns = self._patience.quiet_s * 1e9
+            if isinstance(edge, ReceivingPeer) and self._probe_is_due(edge, now_ns):
+                self._probe(edge.rails)
+        quiet_ns = self._timeouts.quiet_s * 1e9
         silent = [rail for _, rail in self._edges.rails(State.UP) if rail.silent_ns(now_ns) > quiet_ns]
         if not all(rail.probing for rail in silent):
-            # What keeps one NIC from answering may keep others, which would be found out only one after another.
-            self._ask_all()
-            self._spread.word(now_ns)
+            # Other NICs may be affected too; probing only this one would find them one after another.
+            self._probe_all()
+            self._broadcast.announce(now_ns)
 
-    def heard(self, now_ns: int) -> None:
-        """Another rank says that something is silent."""
-        if self._spread.word(now_ns):
-            self._ask_all()
+    def on_silence_query(self, now_ns: int) -> None:
+        """Another rank has noticed silence."""
+        if self._broadcast.announce(now_ns):
+            self._probe_all()
 
-    def _ask_all(self) -> None:
-        self._ask(rail for _, rail in self._edges.rails(State.UP))
+    def _probe_all(self) -> None:
+        self._probe(rail for _, rail in self._edges.rails(State.UP))
 
     @staticmethod
-    def _ask(rails: Iterable[Rail]) -> None:
+    def _probe(rails: Iterable[Rail]) -> None:
         for rail in rails:
             if rail.usable:
                 rail.probe()
 
-    def _overdue(self, edge: ReceivingPeer, now_ns: int) -> bool:
-        if not edge.wanted or now_ns - edge.heard_ns < edge.patience_s * 1e9:
+    def _probe_is_due(self, edge: ReceivingPeer, now_ns: int) -> bool:
+        if not edge.needed or now_ns - edge.last_message_ns < edge.probe_after_s * 1e9:
             return False
-        edge.heard_ns = now_ns
-        edge.patience_s = min(_LONGEST_PATIENCE_S, 2 * edge.patience_s)
+        edge.last_message_ns = now_ns
+        edge.probe_after_s = min(_MAX_PROBE_AFTER_S, 2 * edge.probe_after_s)
         return True
 
     def cut_off(self) -> list[Edge]:
-        """Edges that the running operation needs and that no rail is left for."""
+        """The edges that the running operation needs and that have no rail left."""
         return [
             edge
             for edge in self._edges.all
-            if edge.wanted and not any(rail.usable for rail in edge.rails) and not _settling(edge)
+            if edge.needed and not any(rail.usable for rail in edge.rails) and not _draining(edge)
         ]
 
 
-def _settling(edge: Edge) -> bool:
+def _draining(edge: Edge) -> bool:
     return isinstance(edge, SendingPeer) and any(rail.state is State.FENCED and not rail.drained for rail in edge.rails)

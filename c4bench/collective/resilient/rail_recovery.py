@@ -1,13 +1,13 @@
-"""Brings a rail back when its NIC has come back: connected afresh, proved by probes, and not too eagerly.
+"""Bring a rail back when its NIC has come back: reconnect it and probe it.
 
-The sending end offers a new life of the rail, out of band, with the addresses it has now; the receiving end connects
-and answers with its own. Two probes apart in time must succeed before data goes by it again. A rail that fails soon
-after it came back waits twice as long each time, so that a flapping NIC is left alone.
+The sending end offers a new life of the rail, through the relay, with its current addresses; the receiving end connects
+and answers with its own. Two probes, some time apart, must succeed before the rail carries data. After each failure
+soon after a recovery the delay doubles, so that a flapping NIC is not used.
 """
 
 from collections.abc import Callable
 
-from c4bench.collective.resilient.messages import Accepted, Offer, RailUp, Word
+from c4bench.collective.resilient.messages import Accepted, ControlMessage, Offer, RailUp
 from c4bench.collective.resilient.peer_rails import PeerRails, ReceivingPeer
 from c4bench.collective.resilient.rail import ReceivingRail, SendingRail, State
 from c4bench.collective.resilient.timeouts import FailureTimeouts
@@ -15,16 +15,18 @@ from c4bench.verbs.errors import VerbsError
 
 
 class RailRecovery:
-    """The protocol by which rails come back."""
+    """The recovery protocol."""
 
-    def __init__(self, edges: PeerRails, patience: FailureTimeouts, tell: Callable[[int, Word], None]) -> None:
+    def __init__(
+        self, edges: PeerRails, timeouts: FailureTimeouts, send: Callable[[int, ControlMessage], None]
+    ) -> None:
         self._edges = edges
-        self._patience = patience
-        self._tell = tell
+        self._timeouts = timeouts
+        self._send = send
         self.returned = 0
 
     def tick(self, now_ns: int) -> None:
-        """Offer what may be tried again; give up what has had no answer; probe what has been good for a while."""
+        """Offer rails that are due, give up offers without an answer, and probe rails on trial."""
         for _, rail in self._edges.rails():
             if not isinstance(rail, SendingRail) or now_ns < rail.retry_ns:
                 continue
@@ -40,48 +42,48 @@ class RailRecovery:
         try:
             data, probe = rail.here()
         except VerbsError:
-            # The port is up and has no address yet.
+            # The port is up but has no address yet.
             self.failed(rail, now_ns)
             return
         rail.life += 1
         rail.state, rail.accepted, rail.good_ns = State.TRIAL, False, 0
-        rail.retry_ns = now_ns + int(2 * self._patience.retry_s * 1e9)
-        self._tell(rail.peer, Offer(rail.name, rail.life, data, probe))
+        rail.retry_ns = now_ns + int(2 * self._timeouts.retry_s * 1e9)
+        self._send(rail.peer, Offer(rail.name, rail.life, data, probe))
 
     def failed(self, rail: SendingRail, now_ns: int) -> None:
-        """Not yet."""
+        """The rail cannot be used yet; try again later."""
         rail.state = State.DOWN
-        # What is posted on it goes with the reset that begins its next life.
+        # The reset that begins the next life drops what is posted.
         rail.receives = 0
-        rail.penalty_s = min(self._patience.longest_s, max(self._patience.retry_s, rail.penalty_s))
+        rail.penalty_s = min(self._timeouts.longest_s, max(self._timeouts.retry_s, rail.penalty_s))
         rail.retry_ns = now_ns + int(rail.penalty_s * 1e9)
 
-    def heard_offer(self, word: Offer) -> None:
-        """The sender wants to try a rail again: connect this end, if its port is up."""
-        _, rail = self._edges.by_name[word.rail]
+    def on_offer(self, message: Offer) -> None:
+        """The sender offers a rail: connect this end, if its port is up."""
+        _, rail = self._edges.by_name[message.rail]
         ready = rail.state in (State.DOWN, State.TRIAL) and not rail.in_flight
-        if not isinstance(rail, ReceivingRail) or word.life <= rail.life or not ready or not rail.port.active:
+        if not isinstance(rail, ReceivingRail) or message.life <= rail.life or not ready or not rail.port.active:
             return
         try:
-            rail.connect(word.data, word.probe)
+            rail.connect(message.data, message.probe)
             data, probe = rail.here()
         except VerbsError:
             return
-        rail.life, rail.state = word.life, State.TRIAL
-        self._tell(rail.peer, Accepted(rail.name, rail.life, data, probe))
+        rail.life, rail.state = message.life, State.TRIAL
+        self._send(rail.peer, Accepted(rail.name, rail.life, data, probe))
 
-    def heard_accepted(self, word: Accepted, now_ns: int) -> None:
-        """The receiver's end is connected: connect this one and see whether it answers."""
-        _, rail = self._edges.by_name[word.rail]
+    def on_accepted(self, message: Accepted, now_ns: int) -> None:
+        """The receiver's end is connected: connect this one and probe it."""
+        _, rail = self._edges.by_name[message.rail]
         if (
             not isinstance(rail, SendingRail)
-            or word.life != rail.life
+            or message.life != rail.life
             or rail.state is not State.TRIAL
             or rail.accepted
         ):
             return
         try:
-            rail.connect(word.data, word.probe, rail.source_port)
+            rail.connect(message.data, message.probe, rail.source_port)
         except VerbsError:
             self.failed(rail, now_ns)
             return
@@ -90,20 +92,20 @@ class RailRecovery:
         rail.probe()
 
     def answered(self, rail: SendingRail, now_ns: int) -> None:
-        """A probe of a rail on trial has come through."""
+        """A probe of a rail on trial has succeeded."""
         if not rail.good_ns:
             rail.good_ns = now_ns
-            rail.retry_ns = now_ns + int(self._patience.steady_s * 1e9)
+            rail.retry_ns = now_ns + int(self._timeouts.steady_s * 1e9)
             return
-        rail.state, rail.up_ns, rail.heard_ns = State.UP, now_ns, now_ns
+        rail.state, rail.up_ns, rail.last_alive_ns = State.UP, now_ns, now_ns
         self.returned += 1
-        self._tell(rail.peer, RailUp(rail.name, rail.life))
+        self._send(rail.peer, RailUp(rail.name, rail.life))
 
-    def heard_up(self, word: RailUp, now_ns: int) -> None:
-        """The sender uses the rail again: so can this end."""
-        edge, rail = self._edges.by_name[word.rail]
-        if word.life == rail.life and rail.state is State.TRIAL and isinstance(rail, ReceivingRail):
-            rail.state, rail.heard_ns = State.UP, now_ns
+    def on_up(self, message: RailUp, now_ns: int) -> None:
+        """The sender uses the rail again: use it at this end too."""
+        edge, rail = self._edges.by_name[message.rail]
+        if message.life == rail.life and rail.state is State.TRIAL and isinstance(rail, ReceivingRail):
+            rail.state, rail.last_alive_ns = State.UP, now_ns
             assert isinstance(edge, ReceivingPeer)
-            for inlet in edge.inlets:
-                inlet.tell_untold()
+            for receiver in edge.receivers:
+                receiver.send_pending_grant()

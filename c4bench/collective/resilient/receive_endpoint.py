@@ -1,11 +1,11 @@
-"""The receiving end of a channel: messages come by any rail, and grants go back by any."""
+"""The receiving endpoint of a channel: messages arrive by any rail, and grants return by any."""
 
 from c4bench.collective.endpoints import ReceiveEndpoint
 from c4bench.collective.handshake import GRANT_BYTES, MAILBOX_SLOTS, Grant, pack_grant
 from c4bench.collective.memory import Buffer
 from c4bench.collective.resilient.hello import FarSending
 from c4bench.collective.resilient.keys import Keyring
-from c4bench.collective.resilient.messages import Held
+from c4bench.collective.resilient.messages import ReceiveProgress
 from c4bench.collective.resilient.rail import ReceivingRail
 from c4bench.collective.resilient.send_endpoint import (
     CHANNEL_MAILBOX_BYTES,
@@ -20,7 +20,7 @@ _HALF = (INDEX_MASK + 1) // 2
 
 
 class RailReceiveEndpoint(ReceiveEndpoint):
-    """The receiving end from `peer` on channel `channel`. `repeated` counts messages that had come before."""
+    """The receiving endpoint from `peer` on channel `channel`. `repeated` counts duplicate messages."""
 
     def __init__(
         self,
@@ -38,15 +38,15 @@ class RailReceiveEndpoint(ReceiveEndpoint):
         self.channel = channel
         self.rails = rails
         self.repeated = 0
-        # A buffer stays registered as long as it is held.
+        # A buffer stays registered as long as something refers to it.
         self._outbox, self._staging_buffer = outbox, staging
         self._far = far
         self._keys = keys
         self._grants = 0
-        self._untold = False
+        self._grant_pending = False
 
     def arrived(self, qp: int, immediate: int, now_ns: int) -> int | None:  # noqa: ARG002  (the rail has counted it)
-        """See Inlet. A message that has come before is left alone."""
+        """See ReceiveEndpoint. A duplicate message is ignored."""
         index = self._consumed + ((immediate - self._consumed) & INDEX_MASK)
         repeated = index - self._consumed >= _HALF or index in self._ahead
         current = (self._template.seq & SEQ_MASK) == immediate >> SEQ_SHIFT & SEQ_MASK
@@ -55,31 +55,31 @@ class RailReceiveEndpoint(ReceiveEndpoint):
             return 0
         if not current or index >= self._granted:
             return None
-        return self._take(index)
+        return self._consume(index)
 
-    def held(self) -> Held:
-        """What has come of the operation it was last in."""
-        return Held(self._template.seq, self._consumed, tuple(sorted(self._ahead)))
+    def progress(self) -> ReceiveProgress:
+        """The messages received in the last operation."""
+        return ReceiveProgress(self._template.seq, self._consumed, tuple(sorted(self._ahead)))
 
     def publish(self) -> None:
-        """See Inlet."""
+        """See ReceiveEndpoint."""
         for rail in self.rails:
             if rail.record.tally.count:
                 rail.record.store()
 
-    def tell_again(self) -> None:
-        """Grant what was granted once more, by another rail: the word of it may have been lost with one."""
+    def resend_grant(self) -> None:
+        """Send the last grant again by another rail, since it may have been lost with a rail."""
         if not self.complete:
             self._send_grant(self._template._replace(limit=self._granted))
 
-    def tell_untold(self) -> None:
-        """A rail is up: send the grant that none was there for."""
-        if self._untold:
-            self.tell_again()
+    def send_pending_grant(self) -> None:
+        """A rail is up again: send the grant that no rail could carry."""
+        if self._grant_pending:
+            self.resend_grant()
 
     def _send_grant(self, grant: Grant) -> None:
-        rail = self._way()
-        self._untold = rail is None
+        rail = self._grant_rail()
+        self._grant_pending = rail is None
         if rail is None:
             return
         slot = self._grants % MAILBOX_SLOTS
@@ -96,7 +96,7 @@ class RailReceiveEndpoint(ReceiveEndpoint):
             self.channel << 8 | slot,
         )
 
-    def _way(self) -> ReceivingRail | None:
-        """A rail of its own NIC, or another."""
+    def _grant_rail(self) -> ReceivingRail | None:
+        """A rail of the channel's own NIC if one is up, else any."""
         usable = [rail for rail in self.rails if rail.usable]
         return next((rail for rail in usable if rail.nic == self.channel), usable[0] if usable else None)

@@ -1,4 +1,4 @@
-"""How long a resilient communicator waits before it believes what."""
+"""Timeouts of failure detection and recovery."""
 
 import msgspec
 
@@ -8,11 +8,14 @@ from c4bench.verbs.transport import TransportProfile
 class FailureTimeouts(msgspec.Struct, frozen=True):
     """Times in seconds.
 
-    What has been silent for `quiet_s` is probed, with zero bytes and the transport profile `probe`; that is longer than
-    a switch takes to re-hash, and shorter than any transport's own retries. A port that is down for `hold_s` is
-    believed to be. Words are repeated after `resend_s`. A lost rail is tried again after `retry_s`, doubled up to
-    `longest_s` each time it fails within that time, and must then have been good for `steady_s`. The state of all rails
-    is looked at every `tick_s` of an operation.
+    - `tick_s`: all rails are checked this often during an operation.
+    - `quiet_s`: a rail silent for this long is probed, with zero bytes and transport profile `probe`. It is longer than
+      a switch takes to re-hash, and shorter than any transport's own retries.
+    - `hold_s`: a port that is down for this long is treated as lost.
+    - `resend_s`: unanswered control messages are repeated after this time.
+    - `retry_s`: a lost rail is reconnected after this time, doubled up to `longest_s` each time it fails again within
+      `longest_s`.
+    - `steady_s`: a reconnected rail must pass probes for this long before it carries data.
     """
 
     tick_s: float = 0.005

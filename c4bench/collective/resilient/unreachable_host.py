@@ -1,4 +1,4 @@
-"""Whose host it is that cannot be reached, where no rail is left to a peer."""
+"""Find out which host is unreachable when no rail is left to a peer."""
 
 from collections.abc import Sequence
 
@@ -8,27 +8,27 @@ from c4bench.collective.resilient.rail import State
 from c4bench.collective.resilient.rail_monitor import RailMonitor
 from c4bench.model.telemetry import Member
 
-# Time for words of the other end's findings to come; probes end by themselves.
+# Time for the other end's messages to arrive; probes end by themselves.
 _PROBES_S = 0.06
 
 
 class UnreachableHostCheck:
-    """Ends an operation that cannot go on, with the name of the host that is cut off.
+    """Ends an operation that cannot continue, with an error that names the unreachable host.
 
-    A third host tells: who reaches one is not cut off. With two hosts only, the other one is named, unless this one's
-    ports are down.
+    A host that reaches a third one is not unreachable. With only two hosts the other one is named, unless all ports of
+    this one are down.
     """
 
-    def __init__(self, edges: PeerRails, watch: RailMonitor, rank: int, members: Sequence[Member]) -> None:
+    def __init__(self, edges: PeerRails, monitor: RailMonitor, rank: int, members: Sequence[Member]) -> None:
         self._edges = edges
-        self._watch = watch
+        self._monitor = monitor
         self._rank = rank
         self._members = members
         self._since_ns = 0
 
     def check(self, operation: Operation, now_ns: int) -> None:
-        """Raises CollectiveError HOST_LOST once it is known whose host it is."""
-        cut_off = self._watch.cut_off()
+        """Raises CollectiveError HOST_LOST once the unreachable host is known."""
+        cut_off = self._monitor.cut_off()
         if not cut_off:
             self._since_ns = 0
             return
@@ -36,8 +36,8 @@ class UnreachableHostCheck:
             self._since_ns = now_ns
             for _, rail in self._edges.rails(State.UP):
                 rail.probe()
-        asked = any(rail.probing for _, rail in self._edges.rails(State.UP))
-        if asked or now_ns - self._since_ns < _PROBES_S * 1e9:
+        probing = any(rail.probing for _, rail in self._edges.rails(State.UP))
+        if probing or now_ns - self._since_ns < _PROBES_S * 1e9:
             return
         alone = not any(self._edges.rails(State.UP))
         others = {edge.peer for edge in self._edges.all}
@@ -47,7 +47,7 @@ class UnreachableHostCheck:
         reasons = sorted({rail.why for _, rail in self._edges.rails() if rail.why})
         raise operation.error(
             f"host {host} of rank {lost} has no NIC left that can be reached ({'; '.join(reasons)}); "
-            f"go on without it (shrink) or restart on another host",
+            f"continue without it (shrink) or restart on another host",
             peer=lost,
             status="HOST_LOST",
         )

@@ -1,40 +1,39 @@
-"""Brings up all rails of a communicator's edges at once, so that backups are ready before anything fails.
+"""Connect all rails of a communicator's edges at once, so that backups are ready before a failure.
 
-A NIC that is down by then, or has no address, is lost as it would be later: the others carry its part until it comes
-back.
+A NIC that is down or has no address at that time is treated as lost: the others carry its load until it comes back.
 """
 
 from collections.abc import Sequence
 
 import msgspec
 
-from c4bench.collective.channel_split import MOST_FINER
-from c4bench.collective.endpoints import INLET_RECEIVES
+from c4bench.collective.channel_transfer import MAX_WINDOW_FACTOR
+from c4bench.collective.endpoints import RECEIVE_DEPTH
 from c4bench.collective.handshake import MAILBOX_SLOTS
 from c4bench.collective.memory import Buffer
 from c4bench.collective.resilient.engine import RailEngine
-from c4bench.collective.resilient.failover import ChannelFailover
 from c4bench.collective.resilient.hello import FarReceiving, FarSending, RailHello
 from c4bench.collective.resilient.keys import Keyring
-from c4bench.collective.resilient.mailbox import WORD_SLOTS, RailMailbox
+from c4bench.collective.resilient.mailbox import CONTROL_SLOTS, RailMailbox
 from c4bench.collective.resilient.messages import RailName
 from c4bench.collective.resilient.peer_rails import ReceivingPeer, SendingPeer
 from c4bench.collective.resilient.rail import Ends, Rail, ReceivingRail, SendingRail, State
 from c4bench.collective.resilient.receive_endpoint import RailReceiveEndpoint
 from c4bench.collective.resilient.repair import LEDGER_BYTES
-from c4bench.collective.resilient.send_endpoint import CHANNEL_MAILBOX_BYTES, RailSendEndpoint
+from c4bench.collective.resilient.send_endpoint import CHANNEL_MAILBOX_BYTES, ChannelFailover, RailSendEndpoint
 from c4bench.collective.ring_entries import ConnName
-from c4bench.collective.wiring import RankEndpointContext, Wired, flow_of, slowest
-from c4bench.model.fabric import Flow
+from c4bench.collective.wiring import RankEndpointContext, Wired, route, slowest
+from c4bench.model.qp_address import QpAddress
 from c4bench.verbs.errors import VerbsError
 from c4bench.verbs.transport import Remote
 
 _GRANT_SENDS = 64
 _NOWHERE = Remote("", 0)
+_decode_hello = msgspec.msgpack.Decoder(RailHello).decode  # see `collective.wiring`
 
 
 class RailWiring:
-    """Wires edges of one communicator. What is in flight may all go by one rail: queues are as deep as that takes."""
+    """Connects the edges of one communicator. Queues are deep enough for one rail to carry everything in flight."""
 
     def __init__(self, site: RankEndpointContext, engine: RailEngine, ledger: Buffer, keys: Keyring) -> None:
         self._site = site
@@ -50,42 +49,46 @@ class RailWiring:
         sending = {peer: self._sending(peer) for peer in to}
         receiving = {peer: self._receiving(peer) for peer in back}
         mailboxes = {peer: self._buffer(CHANNEL_MAILBOX_BYTES) for peer in to}
-        posts = {peer: RailMailbox(site.buffers, site.ports) for peer in to}
-        back_posts = {peer: RailMailbox(site.buffers, site.ports) for peer in back}
+        sending_controls = {peer: RailMailbox(site.buffers, site.ports) for peer in to}
+        receiving_controls = {peer: RailMailbox(site.buffers, site.ports) for peer in back}
         outboxes = {peer: self._buffer(CHANNEL_MAILBOX_BYTES) for peer in back}
         stagings = {peer: self._buffer(site.options.staging_bytes) if staged else None for peer in back}
         hello = RailHello(
             [nic.rate_bps for nic in site.nics],
             {
-                peer: FarSending(*_heres(rails), mailboxes[peer].address, mailboxes[peer].rkeys, posts[peer].box)
+                peer: FarSending(
+                    *_addresses(rails), mailboxes[peer].address, mailboxes[peer].rkeys, sending_controls[peer].box
+                )
                 for peer, rails in sending.items()
             },
             {
                 peer: FarReceiving(
-                    *_heres(rails),
+                    *_addresses(rails),
                     staging.address if staging else 0,
                     staging.rkeys if staging else [],
                     self._ledger.address,
                     self._ledger.rkeys,
-                    back_posts[peer].box,
+                    receiving_controls[peer].box,
                 )
                 for (peer, rails), staging in zip(receiving.items(), stagings.values(), strict=True)
             },
         )
-        hellos = [
-            msgspec.msgpack.decode(raw, type=RailHello) for raw in site.hellos(key, msgspec.msgpack.encode(hello))
-        ]
+        hellos = [_decode_hello(raw) for raw in site.hellos(key, msgspec.msgpack.encode(hello))]
         self._route(sending)
         for peer, rails in sending.items():
-            self._join_sending(peer, rails, hellos, mailboxes[peer], posts[peer])
+            self._join_sending(peer, rails, hellos, mailboxes[peer], sending_controls[peer])
         for peer, back_rails in receiving.items():
-            self._join_receiving(peer, back_rails, hellos, outboxes[peer], stagings[peer], back_posts[peer])
+            self._join_receiving(peer, back_rails, hellos, outboxes[peer], stagings[peer], receiving_controls[peer])
         site.exchange(f"{key}/up")
-        self._give_up()
+        self._fence_unconnected()
         edges = self._engine.edges.all
         return Wired(
-            {edge.peer: list(edge.outlets) for edge in edges if isinstance(edge, SendingPeer) and edge.peer in to},
-            {edge.peer: list(edge.inlets) for edge in edges if isinstance(edge, ReceivingPeer) and edge.peer in back},
+            {edge.peer: list(edge.senders) for edge in edges if isinstance(edge, SendingPeer) and edge.peer in to},
+            {
+                edge.peer: list(edge.receivers)
+                for edge in edges
+                if isinstance(edge, ReceivingPeer) and edge.peer in back
+            },
             slowest([each.rates_bps for each in hellos]),
         )
 
@@ -93,7 +96,7 @@ class RailWiring:
         return self._site.buffers.make(self._site.ports, channel_bytes * self._channels)
 
     def _numbers(self) -> list[tuple[int, int]]:
-        """Every rail's number and NIC."""
+        """The index and the NIC of every rail."""
         qps = self._site.options.qps
         return [(nic * qps + qp, nic) for nic in range(self._channels) for qp in range(qps)]
 
@@ -101,12 +104,12 @@ class RailWiring:
         port, options = self._site.ports[nic], self._site.options
         return Ends(
             port.connection(options.profile, sends=sends, receives=receives),
-            port.connection(options.patience.probe, sends=4, receives=1),
+            port.connection(options.timeouts.probe, sends=4, receives=1),
         )
 
     def _sending(self, peer: int) -> list[SendingRail]:
-        site, depth = self._site, MAILBOX_SLOTS * self._channels + WORD_SLOTS
-        sends = (MOST_FINER * site.options.window + 1) * self._channels + WORD_SLOTS
+        site, depth = self._site, MAILBOX_SLOTS * self._channels + CONTROL_SLOTS
+        sends = (MAX_WINDOW_FACTOR * site.options.window + 1) * self._channels + CONTROL_SLOTS
         rails = []
         for number, nic in self._numbers():
             ends = self._ends(nic, sends, depth)
@@ -117,72 +120,73 @@ class RailWiring:
         return rails
 
     def _receiving(self, peer: int) -> list[ReceivingRail]:
-        site, depth = self._site, INLET_RECEIVES * self._channels + WORD_SLOTS
+        site, depth = self._site, RECEIVE_DEPTH * self._channels + CONTROL_SLOTS
         return [
             ReceivingRail(
                 RailName(peer, site.rank, number),
                 nic,
                 site.nics[nic].rate_bps,
                 site.ports[nic],
-                self._ends(nic, _GRANT_SENDS * self._channels + WORD_SLOTS, depth),
+                self._ends(nic, _GRANT_SENDS * self._channels + CONTROL_SLOTS, depth),
                 depth,
             )
             for number, nic in self._numbers()
         ]
 
     def _route(self, sending: dict[int, list[SendingRail]]) -> None:
-        """Ask for paths, if they are planned."""
+        """Ask for paths if they are planned."""
         site = self._site
         rails = [rail for each in sending.values() for rail in each]
         if site.options.paths == "ecmp" or not rails:
             return
-        flows: list[Flow] = [flow_of(site, rail.peer, rail.nic, rail.name.index % site.options.qps) for rail in rails]
-        site.routed.extend(flow.id for flow in flows)
-        for rail, source_port in zip(rails, site.process.rendezvous.route(flows), strict=True):
+        addresses = [
+            QpAddress(site.comm, site.rank, rail.peer, rail.nic, rail.name.index % site.options.qps) for rail in rails
+        ]
+        for rail, source_port in zip(rails, route(site, addresses), strict=True):
             rail.source_port = source_port
 
     def _connect(self, rail: Rail, data: Remote, probe: Remote, source_port: int = 0) -> None:
-        """Connect a rail; one whose NIC is down meanwhile, or has no address, is lost like any other."""
+        """Connect a rail; one whose NIC is down or has no address is treated as lost."""
         if not rail.port.active:
-            self._miss(rail, "its port was down when it was to be connected")
+            self._mark_unconnected(rail, "its port was down when it was to be connected")
             return
         if data == _NOWHERE:
-            self._miss(rail, "its far end had no address when it was to be connected")
+            self._mark_unconnected(rail, "its far end had no address when it was to be connected")
             return
         try:
             rail.connect(data, probe, source_port)
         except VerbsError as error:
-            self._miss(rail, str(error))
+            self._mark_unconnected(rail, str(error))
 
-    def _miss(self, rail: Rail, why: str) -> None:
-        # Word of another such rail must not go by this one.
+    def _mark_unconnected(self, rail: Rail, why: str) -> None:
+        # No control message may use this rail.
         rail.state = State.TRIAL
         self._unconnected.append((rail.name, why))
 
-    def _give_up(self) -> None:
-        """Have rails that could not be connected repaired, once those that could may carry word of it."""
+    def _fence_unconnected(self) -> None:
+        """Fence the rails that could not be connected, once the others can carry control messages."""
         engine, now_ns = self._engine, self._site.options.clock_ns()
         for name, why in self._unconnected:
             engine.repair.broken(*engine.edges.by_name[name], why, now_ns)
         self._unconnected.clear()
 
     def _join_sending(
-        self, peer: int, rails: list[SendingRail], hellos: Sequence[RailHello], mailbox: Buffer, post: RailMailbox
+        self, peer: int, rails: list[SendingRail], hellos: Sequence[RailHello], mailbox: Buffer, control: RailMailbox
     ) -> None:
         far = hellos[peer].receiving[self._site.rank]
-        post.far = far.words
+        control.far = far.words
         for rail, data, probe in zip(rails, far.data, far.probe, strict=True):
             rail.rate_bps = min(rail.rate_bps, hellos[peer].rates_bps[rail.nic])
             self._connect(rail, data, probe, rail.source_port)
             rail.record.move(rail.ends.data.source_port)
         staging_bytes = self._site.options.staging_bytes
         pool = ChannelFailover(spread=self._site.options.spread)
-        outlets = [
+        senders = [
             RailSendEndpoint(peer, channel, rails, mailbox, far, self._keys, staging_bytes, pool)
             for channel in range(self._channels)
         ]
         self._engine.edges.add(
-            SendingPeer(peer, rails, outlets, far, self._site.buffers.make(self._site.ports, LEDGER_BYTES), post)
+            SendingPeer(peer, rails, senders, far, self._site.buffers.make(self._site.ports, LEDGER_BYTES), control)
         )
 
     def _join_receiving(
@@ -192,29 +196,29 @@ class RailWiring:
         hellos: Sequence[RailHello],
         outbox: Buffer,
         staging: Buffer | None,
-        post: RailMailbox,
+        control: RailMailbox,
     ) -> None:
         site, far = self._site, hellos[peer].sending[self._site.rank]
-        post.far = far.words
+        control.far = far.words
         for rail, data, probe in zip(rails, far.data, far.probe, strict=True):
             self._connect(rail, data, probe)
             name = ConnName(site.record, peer, site.members[peer].nics[rail.nic], site.nics[rail.nic].name, data.qp)
             rail.record = site.recorder.arrivals(name)
         staging_bytes = site.options.staging_bytes
-        inlets = [
+        receivers = [
             RailReceiveEndpoint(peer, channel, rails, outbox, staging, far, self._keys, staging_bytes)
             for channel in range(self._channels)
         ]
-        self._engine.edges.add(ReceivingPeer(peer, rails, inlets, post))
+        self._engine.edges.add(ReceivingPeer(peer, rails, receivers, control))
 
 
-def _heres(rails: Sequence[Rail]) -> tuple[list[Remote], list[Remote]]:
-    """Addresses of the QPs for data, and of those for probes."""
-    here = [_here(rail) for rail in rails]
+def _addresses(rails: Sequence[Rail]) -> tuple[list[Remote], list[Remote]]:
+    """The addresses of the QPs for data, and of those for probes."""
+    here = [_address(rail) for rail in rails]
     return [data for data, _ in here], [probe for _, probe in here]
 
 
-def _here(rail: Rail) -> tuple[Remote, Remote]:
+def _address(rail: Rail) -> tuple[Remote, Remote]:
     try:
         return rail.here()
     except VerbsError:

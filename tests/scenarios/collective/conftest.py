@@ -1,4 +1,4 @@
-"""Ranks to try collectives with."""
+"""Fixtures: ranks that run collectives."""
 
 from contextlib import ExitStack, closing
 

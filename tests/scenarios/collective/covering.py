@@ -1,4 +1,4 @@
-"""Few cases in which every two values of different parameters meet."""
+"""Pairwise covering arrays: few cases that contain every pair of values of different parameters."""
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations

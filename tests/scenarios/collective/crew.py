@@ -1,4 +1,4 @@
-"""The test's hold on the ranks of a `collectives` job."""
+"""The test's control of the ranks of a `collectives` job."""
 
 import msgspec
 

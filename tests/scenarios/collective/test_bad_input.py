@@ -1,4 +1,4 @@
-"""What cannot work is an error on every rank, in time, that names rank, communicator, operation and peer.
+"""Invalid input raises an error on every rank, in time, that names rank, communicator, operation and peer.
 
 Never a hang, never a wrong sum; and the same ranks do good work before and after.
 """
@@ -73,14 +73,14 @@ def fails(crew, healthy, measure):  # noqa: ARG001
 @pytest.mark.needs(hosts=4)
 @pytest.mark.parametrize("what", DISAGREEMENTS)
 def test_disagreement(fails, what):
-    """A rank that calls something else than the others fails with them, and both calls are told."""
+    """A rank that calls another operation than the others fails with them, and the error names both calls."""
     all_call, instead = DISAGREEMENTS[what]
     fails(wrongly(all_call, calls=tuple(instead)), {"MISMATCH"}, TELLING_S, input=what)
 
 
 @pytest.mark.needs(hosts=4)
 def test_peer_that_never_connects(fails):
-    """Ranks that wait for one to connect name it when `connect_s` is over, and it fails at once when it comes."""
+    """Ranks that wait for one to connect name it after `connect_s`, and it fails at once when it joins later."""
     late = wrongly([SUM], joins_after_s=LATE_S, fresh=True)
     fails(late, {"ABSENT"}, TIMEOUT_S + TELLING_S, input="never connects")
 
@@ -88,7 +88,7 @@ def test_peer_that_never_connects(fails):
 @pytest.mark.needs(hosts=4)
 @pytest.mark.parametrize("call", [SUM, EXCHANGE, DONE], ids=lambda call: call.kind)
 def test_peer_that_never_calls(fails, call):
-    """Ranks that wait for one to call name it when `timeout_s` is over, and it fails at once when it does call."""
+    """Ranks that wait for one to call name it after `timeout_s`, and it fails at once when it calls later."""
     # Rank 0 does not wait for the late one itself. It comes a little later, so as to hear of it from those who do.
     pauses = {0: 5 * TELLING_S, WRONG: LATE_S}
     late = {rank: Deviation((but(call, late_s=late_s),)) for rank, late_s in pauses.items()}
@@ -98,20 +98,20 @@ def test_peer_that_never_calls(fails, call):
 
 @pytest.mark.needs(hosts=4)
 def test_buffer_that_cannot_be_registered(fails):
-    """A rank whose array lies in a file mapped for reading only fails, and takes the others with it."""
+    """A rank whose array is in a file mapped read-only fails, and all other ranks fail with it."""
     fails(wrongly([EXCHANGE], calls=(but(EXCHANGE, read_only=True),)), {"MEMORY"}, TELLING_S, input="read-only memory")
 
 
 @pytest.mark.needs(hosts=4)
 def test_out_of_memory_while_connecting(fails):
-    """A rank that may not map its staging memory fails, and takes the others with it."""
+    """A rank that cannot map its staging memory fails, and all other ranks fail with it."""
     case = wrongly([SUM], options=OPTIONS | {"staging_bytes": 32 << 20}, memory_bytes=16 << 20)
     fails(case, {"MEMORY"}, TELLING_S, input="no memory to connect")
 
 
 @pytest.mark.needs(hosts=4)
 def test_out_of_memory_in_an_operation(fails):
-    """A rank that may not map an operation's scratch memory fails, and takes the others with it."""
+    """A rank that cannot map an operation's scratch memory fails, and all other ranks fail with it."""
     part_bytes = 2 << 20
     scatter = Call("reduce_scatter", count=part_bytes // 4)
     # Room for a whole array and a part, which are the rank's own, and not for another whole one.
@@ -122,7 +122,7 @@ def test_out_of_memory_in_an_operation(fails):
 @pytest.mark.needs(hosts=4)
 @pytest.mark.usefixtures("healthy")
 def test_device_that_does_not_exist(crew, cluster):
-    """A rank whose NIC has another name than the job says fails, and takes the others with it."""
+    """A rank whose NIC does not exist under the job's name fails, and all other ranks fail with it."""
     spec = crew.spec
     renamed = [but(nic, device="absent0") if nic.host == spec.members[WRONG].host else nic for nic in spec.nics]
     with closing(Crew(cluster, but(spec, id=f"{spec.id}-renamed", nics=tuple(renamed)))) as without:
@@ -134,7 +134,7 @@ def test_device_that_does_not_exist(crew, cluster):
 @pytest.mark.needs(hosts=4)
 @pytest.mark.usefixtures("healthy")
 def test_device_that_vanishes(crew, inject, clocks, measure):
-    """A NIC that loses its link under a running operation is an error on every rank, and a healed one works again."""
+    """A NIC that loses its link during an operation is an error on every rank, and works again once repaired."""
     steps = but(SUM, repeat=10_000)
     case = Case((steps,), options=OPTIONS | {"profile": "brisk"}, deviations={0: Deviation((but(steps, late_s=2e-3),))})
     crew.give(case)
@@ -151,7 +151,7 @@ def test_device_that_vanishes(crew, inject, clocks, measure):
 @pytest.mark.needs(hosts=4)
 @pytest.mark.usefixtures("healthy")
 def test_message_of_another_size(crew):
-    """A message that is not as long as its receiver says fails at both ends, which tell both sizes, and only there."""
+    """A message whose length differs from the receiver's fails at both ends only, and the errors name both sizes."""
     send, receive = Call("send", count=9, peer=WRONG), Call("recv", count=8, peer=0)
     outcomes = crew(Case((), options=OPTIONS, deviations={0: Deviation((send,)), WRONG: Deviation((receive,))}))
     check_exact(outcomes[1::2])
@@ -168,7 +168,7 @@ def test_message_of_another_size(crew):
 @pytest.mark.usefixtures("healthy")
 @pytest.mark.parametrize("kind", ["send", "recv"])
 def test_message_of_one_end_only(crew, kind):
-    """A message whose other end never comes is an error that says so when its time is over, and no other rank's."""
+    """A message whose other end never calls times out with an error on that rank only."""
     outcomes = crew(Case((), options=OPTIONS, deviations={0: Deviation((Call(kind, peer=WRONG),))}))
     check_exact(outcomes[1:])
     raised = outcomes[0].raised

@@ -1,4 +1,4 @@
-"""Collectives over RC connections with planned paths: exact, at line rate, on the links they were told to use."""
+"""Collectives over RC connections with planned paths are exact, at line rate, and use the planned links."""
 
 import pytest
 
@@ -19,7 +19,7 @@ AT_LEAST = {"all_gather": 0.98, "reduce_scatter": 0.98}
 @pytest.mark.needs(hosts=8)
 @pytest.mark.usefixtures("atlas")
 def test_ring_is_exact_and_at_line_rate(cluster, rdma_hosts, switches, measure):
-    """Every element on every rank is exact, the ring runs at the link's rate, each connection on its planned path."""
+    """Every element on every rank is exact, the ring runs at line rate, and each connection uses its planned path."""
     hosts = place(rdma_hosts[:8])
     before = switches.ports()
     spec = job("ring", "bandwidth", hosts, seed=1, **TIMED)
@@ -43,7 +43,7 @@ def test_ring_is_exact_and_at_line_rate(cluster, rdma_hosts, switches, measure):
 @pytest.mark.usefixtures("atlas")
 @pytest.mark.parametrize("collective", AT_LEAST)
 def test_bus_bandwidth(cluster, rdma_hosts, measure, collective):
-    """The two halves of an all-reduce are exact too, and use the links nearly as well."""
+    """Reduce-scatter and all-gather are exact too, and reach nearly the same bandwidth."""
     hosts = place(rdma_hosts[:8])
     spec = job(f"busbw-{collective}", "bandwidth", hosts, seed=1, collective=collective, **TIMED)
     results = cluster.results(cluster.start(spec), collective, 120.0)
@@ -55,7 +55,7 @@ def test_bus_bandwidth(cluster, rdma_hosts, measure, collective):
 
 @pytest.mark.needs(hosts=4)
 def test_all_to_all_under_one_switch(cluster, rdma_hosts, atlas, measure):
-    """Ranks in step leave no link idle, where every pair's path is its own: below a single switch."""
+    """All-to-all leaves no link idle below a single switch, where every pair has its own path."""
     hosts = below_one_switch(rdma_hosts, atlas)
     if len(hosts) < 4:
         pytest.skip(f"no-shared-switch: at most {len(hosts)} hosts have all their NICs below the same switches")
@@ -69,7 +69,7 @@ def test_all_to_all_under_one_switch(cluster, rdma_hosts, atlas, measure):
 
 @pytest.mark.needs(hosts=2)
 def test_corrupted_element_is_noticed(cluster, rdma_hosts):
-    """The check of every element notices when a single one is changed on purpose, on one rank, after the sum."""
+    """The check detects a single element changed on purpose, on one rank, after the sum."""
     hosts = rdma_hosts[:2]
     spec = job("corrupt", "bandwidth", hosts, seed=1, size_bytes=64 << 10, operations=1, warmup=0, corrupt=True)
     results = cluster.results(cluster.start(spec), "all_reduce", 60.0)

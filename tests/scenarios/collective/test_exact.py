@@ -1,4 +1,4 @@
-"""Every collective gives every element exactly, whatever it is asked for, and touches nothing else."""
+"""Every collective is exact in every element for all parameters, and writes nothing else."""
 
 import math
 
@@ -75,7 +75,7 @@ def test_pairwise(tally):
 
 @pytest.mark.needs(hosts=4)
 def test_random(tally, pytestconfig):
-    """Up to four collectives after another as the seed draws them, on splits of the job that it draws too."""
+    """Up to four random collectives in a row, on random splits of the job, are exact."""
 
     @seed(pytestconfig.option.c4_seed)
     @settings(max_examples=RANDOM_CASES, deadline=None, database=None)
@@ -115,7 +115,7 @@ def test_pipeline(tally):
 
 @pytest.mark.needs(hosts=4)
 def test_corrupted_element_is_noticed(crew):
-    """An element changed on purpose, on one rank and after the exchange, is one element less, and there only."""
+    """An element changed on purpose on one rank after the exchange is counted as wrong, on that rank only."""
     outcomes = crew(Case((Call("all_to_all", "bfloat16", 1009, corrupt=True),), options=SMALL))
     assert [outcome.checked - outcome.exact for outcome in outcomes] == [1, 0, 0, 0]
 

@@ -1,4 +1,4 @@
-"""Ranks that run one trial after another, and what a trial must show."""
+"""Fixtures: ranks that run trials, and the checks of a trial."""
 
 import msgspec
 import pytest

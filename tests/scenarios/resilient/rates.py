@@ -1,4 +1,4 @@
-"""How long the operations of a trial took."""
+"""Durations of a trial's operations."""
 
 import statistics
 
@@ -9,7 +9,7 @@ def durations(accounts):
     return [max(took) for took in zip(*spans, strict=True)]
 
 
-def usual(accounts):
+def default_split(accounts):
     """The median operation, all exact and none failed."""
     assert [each.error for each in accounts if each.error] == []
     assert all(each.exact == each.checked for each in accounts)

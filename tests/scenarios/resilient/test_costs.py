@@ -1,11 +1,11 @@
-"""What resilience costs while all is well, what a lost NIC costs while it is lost, and how soon it is forgotten."""
+"""The cost of resilience without faults and while a NIC is lost, and the time until the bandwidth is back."""
 
 import time
 from typing import NamedTuple
 
 import msgspec
 import pytest
-from rates import durations, usual
+from rates import default_split, durations
 
 from c4bench.model.measurement import Clock
 from c4bench.workload.trials import Trial
@@ -37,27 +37,29 @@ def load(hosts):
 
 @pytest.mark.needs(hosts=4)
 def test_healthy_cost(start, several_nics, measure):
-    """With all NICs well, an all-reduce takes no longer for being ready to lose one."""
+    """Without faults a resilient all-reduce takes no longer than a plain one."""
     what = load(several_nics)
     trial = Trial("all_reduce", what.size_bytes, seconds=OPERATIONS * what.seconds, fresh=True)
-    plain_s = usual(start(several_nics, resilient=False, **what.options)(trial))
-    resilient_s = usual(start(several_nics, **what.options)(trial))
+    plain_s = default_split(start(several_nics, resilient=False, **what.options)(trial))
+    resilient_s = default_split(start(several_nics, **what.options)(trial))
     measure("resilient.healthy_cost", resilient_s / plain_s - 1, at_most=0.01, nics=len(several_nics[0].nics))
 
 
 @pytest.mark.needs(hosts=4)
 def test_degraded_and_back(cluster, start, several_nics, inject, measure):
-    """Without one of its NICs a host is as slow as the model says, and when it is back so is the bandwidth, soon."""
+    """With one NIC lost a host is as slow as the model predicts, and the bandwidth returns soon after the NIC does."""
     host, nics = several_nics[3 % len(several_nics)], len(several_nics[0].nics)
     what = load(several_nics)
     ranks = start(several_nics, **what.options)
     trial = Trial("all_reduce", what.size_bytes, seconds=OPERATIONS * what.seconds, fresh=True)
-    healthy_s = usual(ranks(trial))
+    healthy_s = default_split(ranks(trial))
     sparse = msgspec.structs.replace(trial, idle_s=0.02, fresh=False)
-    sparse_s = usual(ranks(msgspec.structs.replace(sparse, seconds=OPERATIONS * (what.seconds + sparse.idle_s))))
+    sparse_s = default_split(
+        ranks(msgspec.structs.replace(sparse, seconds=OPERATIONS * (what.seconds + sparse.idle_s)))
+    )
     with inject("nic.down", host=host.name, nic=0) as fault:
         ranks(Trial("all_reduce", 128 << 10, seconds=0.15, idle_s=0.01))
-        degraded_s = usual(ranks(msgspec.structs.replace(trial, seconds=2 * trial.seconds, fresh=False)))
+        degraded_s = default_split(ranks(msgspec.structs.replace(trial, seconds=2 * trial.seconds, fresh=False)))
         ranks.give(msgspec.structs.replace(sparse, seconds=1.5))
     healed_s = time.time()
     accounts = ranks.take()

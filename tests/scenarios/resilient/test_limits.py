@@ -1,4 +1,4 @@
-"""Where resilience ends, and what is no reason for it: each has its stated behaviour, and none is a hang."""
+"""The limits of resilience, and harmless events: each has a defined result, and none is a hang."""
 
 import random
 import time
@@ -30,7 +30,7 @@ def check_all_up(accounts):
 
 @pytest.mark.needs(hosts=4)
 def test_host_without_a_nic(start, several_nics, inject, measure):
-    """When all NICs of a host are gone every rank has an error that names it; the others go on without it."""
+    """When all NICs of a host are lost every rank gets an error that names it; the others continue without it."""
     ranks = start(several_nics)
     lost = next(member for member in ranks.spec.members if member.host == several_nics[2].name)
     ranks.give(Trial("all_reduce", SIZE_BYTES, seconds=10.0, idle_s=0.01, fresh=True))
@@ -50,7 +50,7 @@ def test_host_without_a_nic(start, several_nics, inject, measure):
 
 @pytest.mark.needs(hosts=4)
 def test_nic_is_down_when_ranks_connect(start, several_nics, inject):
-    """Ranks that connect while a NIC is down go on without it, and use it when it is back."""
+    """Ranks that connect while a NIC is down work without it, and use it when it is back."""
     ranks = start(several_nics)
     with inject("nic.down", host=several_nics[1].name, nic=0):
         accounts = ranks(Trial("all_reduce", SIZE_BYTES, seconds=0.1, fresh=True))
@@ -61,7 +61,7 @@ def test_nic_is_down_when_ranks_connect(start, several_nics, inject):
 
 @pytest.mark.needs(hosts=4)
 def test_gid_is_gone_when_ranks_connect(start, several_nics, inject):
-    """Ranks that connect while a NIC has no GID go on without it, and use it when it has one again."""
+    """Ranks that connect while a NIC has no GID work without it, and use it when it has one again."""
     ranks = start(several_nics)
     with inject("nic.gid", host=several_nics[1].name, nic=0):
         accounts = ranks(Trial("all_reduce", SIZE_BYTES, seconds=0.1, fresh=True))
@@ -74,7 +74,7 @@ def test_gid_is_gone_when_ranks_connect(start, several_nics, inject):
 @pytest.mark.needs(hosts=4)
 @pytest.mark.parametrize("seed", range(6))
 def test_gid_changes_while_ranks_connect(start, several_nics, inject, seed):
-    """A GID that goes just before, while or just after ranks connect costs a NIC for a while, and no element."""
+    """A GID that disappears before, while or after ranks connect costs a NIC for a while, and no element is wrong."""
     draw = random.Random(seed)
     ranks = start(several_nics)
     nic = draw.choice([nic for host in several_nics for nic in host.nics])
@@ -93,7 +93,7 @@ def test_gid_changes_while_ranks_connect(start, several_nics, inject, seed):
 
 @pytest.mark.needs(hosts=4)
 def test_frozen_rank_is_not_a_dead_path(start, several_nics, inject):
-    """A rank that is stopped for a third of a second costs no rail: its NIC answers for it."""
+    """A rank that is stopped for a third of a second loses no rail, since its NIC answers probes."""
     ranks = start(several_nics)
     victim = ranks.spec.members[1]
     ranks.give(Trial("all_reduce", SIZE_BYTES, seconds=0.8, idle_s=0.01, fresh=True))
@@ -107,7 +107,7 @@ def test_frozen_rank_is_not_a_dead_path(start, several_nics, inject):
 
 @pytest.mark.needs(hosts=4)
 def test_short_flap_is_hidden(start, several_nics, port_towards, blink, measure):
-    """A leaf port that is down for 20 ms in the middle of an operation costs a retransmission, and no connection."""
+    """A leaf port that is down for 20 ms during an operation causes a retransmission, and no rail dies."""
     ranks = start(several_nics)
     port = port_towards(several_nics[1].nics[0])
     ranks.give(Trial("all_reduce", SIZE_BYTES, seconds=1.5, fresh=True))
@@ -129,7 +129,7 @@ def longer_than_usual_s(spans):
 
 @pytest.mark.needs(hosts=4)
 def test_management_network_is_down(start, several_nics, inject, port_towards):
-    """A NIC that dies while its host's management network is cut costs no element: words go by the other NICs."""
+    """A NIC that dies while the management network is cut costs no element: control messages use other NICs."""
     ranks = start(several_nics)
     nic = several_nics[1].nics[0]
     port = port_towards(nic)

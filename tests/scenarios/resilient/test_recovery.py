@@ -1,4 +1,4 @@
-"""What a lost NIC costs a job, by how it recovers: in mid-operation, between operations, or from a checkpoint."""
+"""The cost of a lost NIC by recovery method: within the operation, between operations, or from a checkpoint."""
 
 import itertools
 import statistics
@@ -51,7 +51,7 @@ def recover(cluster, several_nics, inject, clocks, pytestconfig):
 @pytest.mark.nightly
 @pytest.mark.needs(hosts=4)
 def test_ways_to_recover(recover, several_nics, measure):
-    """Going on in mid-operation is back sooner than any other way, and spreading the loss costs less than moving it."""
+    """Recovery within the operation is fastest, and spreading the lost load is faster than moving it to one NIC."""
     back_s, slower = {}, {}
     for way, limit_s in LIMITS_S.items():
         done_s, onset_s, error_s = recover(way)

@@ -1,4 +1,4 @@
-"""Jobs that lose one NIC of eight: a training step and a decoded token hardly notice; without resilience they die."""
+"""Jobs that lose one NIC of eight slow down little; without resilience they die."""
 
 import statistics
 

@@ -1,4 +1,4 @@
-"""A NIC fails in the middle of a collective: every element is exact, and it costs a fraction of a second."""
+"""A NIC fails during a collective: every element is exact, and recovery takes a fraction of a second."""
 
 import random
 import statistics
@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from c4bench.model.measurement import Clock
-from c4bench.workload.trials import NEWS_EVERY, Trial
+from c4bench.workload.trials import AGREE_EVERY, Trial
 
 SEEDS, NIGHTLY_SEEDS = 24, 300
 # An operation takes about 8 ms where a NIC does 100 Mbit/s; a fault may come at any moment of a few.
@@ -65,7 +65,7 @@ def seeds(count):
 @pytest.mark.needs(hosts=4)
 @pytest.mark.parametrize("seed", seeds(NIGHTLY_SEEDS))
 def test_nic_dies_in_mid_operation(start, every_host, inject, port_towards, uplinks, measure, tally, seed):
-    """Whatever happens to a NIC, in whatever collective and at whatever time, every element of every rank is exact."""
+    """Any NIC fault at any time in any collective leaves every element of every rank exact."""
     draw = random.Random(seed)
     nics = len(every_host[0].nics)
     name, kind = list(KINDS.items())[seed % len(KINDS)]
@@ -101,8 +101,8 @@ def test_nic_dies_in_mid_operation(start, every_host, inject, port_towards, upli
 
 def in_turn(account):
     """A rank's operations; what ranks agree by comes after every few, and waits for those that are still under way."""
-    own = [Span(*span, step % NEWS_EVERY) for step, span in enumerate(account.spans)]
-    return own + [Span(*span, NEWS_EVERY) for span in account.agreed]
+    own = [Span(*span, step % AGREE_EVERY) for step, span in enumerate(account.spans)]
+    return own + [Span(*span, AGREE_EVERY) for span in account.agreed]
 
 
 def pause(spans, onset_s):
@@ -139,6 +139,6 @@ def test_trials_come_to_this(every_host, measure, tally):  # noqa: ARG001
 
 @pytest.mark.needs(hosts=4)
 def test_corrupted_element_is_noticed(start, every_host):
-    """The check of every element notices when a single one is changed on purpose."""
+    """The check detects a single element changed on purpose."""
     accounts = start(every_host)(Trial("all_reduce", 2 * NIC_BYTES, seconds=0.02, corrupt=True, fresh=True))
     assert sum(each.checked - each.exact for each in accounts) == 1

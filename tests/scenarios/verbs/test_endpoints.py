@@ -1,11 +1,11 @@
-"""Endpoints on real devices: finding them, waiting on them, breaking them and bringing them back."""
+"""Endpoints on real devices: discovery, waiting, errors and reconnecting."""
 
 import pytest
 
 
 @pytest.mark.parametrize("waiting", ["events", "polling"])
 def test_both_ways_of_waiting_see_completions(consoles, waiting):
-    """Writes complete for one who sleeps on the completion channel and for one who spins over the queue."""
+    """Writes complete both with event-driven and with polled completions."""
     near, far = consoles
     near_end, far_end = near("open", waiting=waiting), far("open")
     near("connect", end=far_end)
@@ -14,7 +14,7 @@ def test_both_ways_of_waiting_see_completions(consoles, waiting):
 
 
 def test_broken_connection_is_named_and_comes_back(pair):
-    """A refused write names its status and breaks the endpoint; connecting both ends again mends it."""
+    """A refused write reports its status and breaks the endpoint; reconnecting both ends repairs it."""
     near, far, near_end, far_end = pair
     near("connect", end=far_end)
     far("connect", end=near_end)
@@ -40,7 +40,7 @@ def test_broken_endpoints_can_be_closed(pair):
 
 
 def test_port_events_are_heard(pair, inject):
-    """The port's own host hears that its link has gone and that it is back, and can still be talked to."""
+    """The port's own host gets events when its link goes down and up, and can still use the device."""
     near = pair[0]
     with inject("nic.down", host=near.nic.host, nic=0):
         assert "PORT_ERR" in near("events")
@@ -59,7 +59,7 @@ def test_a_port_is_found_by_its_address(consoles):
 
 
 def test_smaller_mtu_of_both_ends_is_used(pair):
-    """Ends that are told of a smaller MTU at the other one send packets of that size."""
+    """An endpoint whose far end has a smaller MTU sends packets of that size."""
     near, far, near_end, far_end = pair
     near("connect", end=with_mtu(far_end, 1024))
     far("connect", end=with_mtu(near_end, 1024))
@@ -77,7 +77,7 @@ def with_mtu(end, mtu_bytes):
 
 
 def test_dmabuf_is_refused_with_a_reason(pair):
-    """A device that cannot register DMA-BUF memory says that it is its driver that cannot."""
+    """A device that cannot register DMA-BUF memory names its driver as the reason."""
     reason = pair[0]("state")["dmabuf"]
     if not reason:
         pytest.skip("not-lacking: this device registers DMA-BUF memory")

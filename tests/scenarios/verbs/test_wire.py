@@ -1,4 +1,4 @@
-"""What leaves a NIC is what was asked for: source ports read off the wire, paths by the switches' counters."""
+"""Packets have the requested source ports on the wire, and take the requested paths by the switches' counters."""
 
 import pytest
 
@@ -57,7 +57,7 @@ def test_ecmp_port_is_the_one_predicted(connected):
 
 
 def test_live_connection_moves(connected, ports, switches, refused, measure):
-    """A connected endpoint takes every path in turn: new port on the wire, the bytes on that path's links only."""
+    """A connected endpoint moves to every path: the new port is on the wire, the bytes on that path's links only."""
     near, _, connect = connected
     connect(min(ports))
     right = 0
@@ -75,7 +75,7 @@ def test_live_connection_moves(connected, ports, switches, refused, measure):
 
 
 def test_live_connection_moves_back_to_ecmp(connected, ports, refused):
-    """Port 0 gives a live connection back to the fabric: the port of its QP numbers is on the wire again."""
+    """Port 0 returns a connection to ECMP: the port derived from its QP numbers is on the wire again."""
     near, _, connect = connected
     ecmp = connect()
     try:

@@ -9,7 +9,7 @@ from c4bench.c4p.link_health import HoldDown, LinkHealth
 from c4bench.c4p.policy import PathPolicy
 from c4bench.model.diagnosis import Component, Diagnosis, ProbeFlow, Syndrome
 from c4bench.model.fabric import Flow
-from c4bench.model.qp_address import QpAddress, parse
+from c4bench.model.qp_address import QpAddress
 from c4bench.model.telemetry import ConnRecord
 from c4bench.steer.suspects import narrowed
 
@@ -319,10 +319,12 @@ def test_hysteresis_grows_with_each_loss():
     assert health.due(102.0) == {"x"}
 
 
-def test_a_flow_id_tells_its_qp():
-    """The id of a communicator's flow is taken apart, whatever slashes the communicator's name has."""
-    assert parse(Flow("j/j:data/0>1/3>4/1.2", "j", "a", "b", 1.0)) == QpAddress("j:data/0>1", 3, 4, 1, 2)
-    assert parse(Flow("anything", "j", "a", "b", 1.0)) is None
+def test_flow_id_gives_the_qp_address():
+    """A QP's flow id parses back to its address, whatever slashes the communicator's name has; other ids do not."""
+    address = QpAddress("j:data/0>1", 3, 4, 1, 2)
+    assert address.flow_id("j") == "j/j:data/0>1/3>4/1.2"
+    assert QpAddress.parse(Flow(address.flow_id("j"), "j", "a", "b", 1.0)) == address
+    assert QpAddress.parse(Flow("anything", "j", "a", "b", 1.0)) is None
 
 
 def test_all_qps_carry():

@@ -6,14 +6,14 @@ from world import World
 
 @pytest.fixture
 def world(tmp_path):
-    made = []
+    job = []
 
     def make(size, nics=1, **options):
-        folder = tmp_path / str(len(made))
+        folder = tmp_path / str(len(job))
         folder.mkdir()
-        made.append(World(folder, size, nics, **options))
-        return made[-1]
+        job.append(World(folder, size, nics, **options))
+        return job[-1]
 
     yield make
-    for item in made:
+    for item in job:
         item.close()

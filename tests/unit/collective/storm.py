@@ -24,12 +24,12 @@ KINDS = ("black hole", "down", "tx", "acks", "late")
 
 
 def resilient(world, size, nics=2, **options):
-    return world(size, nics, resilient=True, **{"patience": QUICK, "profile": FAST, **SMALL, **options})
+    return world(size, nics, resilient=True, **{"timeouts": QUICK, "profile": FAST, **SMALL, **options})
 
 
-def unfailed(made, work):
+def unfailed(job, work):
     """What each rank returned; an error of any is raised."""
-    outcomes = made.run(work)
+    outcomes = job.run(work)
     for outcome in outcomes:
         if isinstance(outcome, BaseException):
             raise outcome
@@ -54,12 +54,12 @@ def states(comm):
     return comm.resilience.states
 
 
-def until(comm, wanted):
+def until(comm, expected):
     """Go on until the rails of every rank are in these states."""
     agreed = np.zeros(1, np.int64)
     while not agreed[0]:
         comm.barrier()
-        agreed[0] = set(states(comm)) == wanted
+        agreed[0] = set(states(comm)) == expected
         comm.all_reduce(agreed, "min")
 
 
@@ -81,13 +81,13 @@ def all_up_again(comm, heal):
 class Storm:
     """What happens to the NICs of a world: each trouble begins after so many packets, and may end later."""
 
-    def __init__(self, made):
-        self._made = made
-        self._network = made.network
+    def __init__(self, job):
+        self._made = job
+        self._network = job.network
         self._packets = 0
         self._troubles = []
         self.struck = 0
-        made.network.fate = self
+        job.network.delivery = self
 
     def add(self, kind, rank, nic, after, lasts_s=None):
         """From packet `after` on (counted from now), NIC `nic` of `rank` has this trouble, for ever or for a while."""
@@ -102,27 +102,27 @@ class Storm:
 
     def __call__(self, source, destination):
         self._packets += 1
-        fates = [self._fate(trouble, source, destination) for trouble in self._troubles]
-        return next((fate for fate in ("lost", "late", "unacknowledged") if fate in fates), "")
+        deliveries = [self._delivery(trouble, source, destination) for trouble in self._troubles]
+        return next((delivery for delivery in ("lost", "late", "unacknowledged") if delivery in deliveries), "")
 
-    def _fate(self, trouble, source, destination):
-        kind, place, after, lasts_s, since_s = trouble
+    def _delivery(self, trouble, source, destination):
+        kind, nic, after, lasts_s, since_s = trouble
         if self._packets < after:
             return ""
         if since_s is None:
             trouble[4] = since_s = time.monotonic()
             self.struck += 1
             if kind == "down":
-                self._made.set_active(*place, active=False)
+                self._made.set_active(*nic, active=False)
         if lasts_s is not None and time.monotonic() - since_s > lasts_s:
-            if place in self._made.down:
-                self._made.set_active(*place, active=True)
+            if nic in self._made.down:
+                self._made.set_active(*nic, active=True)
             return ""
-        return self._say(kind, place, source.place, destination.place)
+        return self._effect(kind, nic, source.nic, destination.nic)
 
-    def _say(self, kind, place, source, destination):
+    def _effect(self, kind, nic, source, destination):
         if kind == "path":
-            return "lost" if {source, destination} == {place, (2, place[1])} else ""
+            return "lost" if {source, destination} == {nic, (2, nic[1])} else ""
         sends = {"tx": "lost", "late": "late", "acks": ""}.get(kind, "lost")
         receives = {"tx": "unacknowledged", "late": "", "acks": "unacknowledged"}.get(kind, "lost")
-        return sends if source == place else receives if destination == place else ""
+        return sends if source == nic else receives if destination == nic else ""

@@ -59,7 +59,7 @@ def test_average_of_integers_rounds_down(world):
 @pytest.mark.parametrize("dst", [0, 2])
 @pytest.mark.parametrize("size", [1, 2, 4])
 def test_reduce_leaves_all_but_the_destination_alone(world, size, dst):
-    """The destination gets the exact reduction; every other rank's array is what it was."""
+    """The destination gets the exact reduction; every other rank's array is unchanged."""
     if dst >= size:
         pytest.skip("no such rank")
 
@@ -76,15 +76,15 @@ def test_messages_go_between_any_two_ranks(world):
     """Send and recv pass arrays along a pipeline and back, in order, beside collectives, with a third rank idle."""
 
     def work(comm):
-        for turn in range(3):
-            array = np.full(3000, 10 * turn + comm.rank, np.float32)
+        for round_ in range(3):
+            array = np.full(3000, 10 * round_ + comm.rank, np.float32)
             if comm.rank == 0:
                 comm.send(array, 2)
                 comm.recv(array, 2)
-                assert (array == 10 * turn + 100).all()
+                assert (array == 10 * round_ + 100).all()
             elif comm.rank == 2:
                 comm.recv(array, 0)
-                assert (array == 10 * turn).all()
+                assert (array == 10 * round_).all()
                 comm.send(array + 100, 0)
             comm.all_reduce(array)
 
@@ -92,7 +92,7 @@ def test_messages_go_between_any_two_ranks(world):
 
 
 def test_split_makes_communicators_of_their_own(world):
-    """Rows and columns of a grid reduce apart from each other, ranks ordered by key; None takes no part."""
+    """Rows and columns of a grid reduce separately, with ranks ordered by key; a rank with color None gets None."""
 
     def work(comm):
         row, column = divmod(comm.rank, 2)
@@ -100,11 +100,11 @@ def test_split_makes_communicators_of_their_own(world):
         down = comm.split(None if row == 1 else column)
         array = np.array([comm.rank])
         across.all_reduce(array)
-        got = (across.rank, array.item(), None if down is None else down.size)
+        received = (across.rank, array.item(), None if down is None else down.size)
         for part in (across, down):
             if part is not None:
                 part.close()
-        return got
+        return received
 
     assert world(4).run(work) == [(1, 1, 1), (0, 1, 1), (1, 5, None), (0, 5, None)]
 
@@ -115,18 +115,18 @@ def test_all_to_all_transposes_parts(world, size, nics):
     count = 20000
 
     def work(comm):
-        for turn in range(2):
-            given = np.repeat(np.arange(size), count) + 10 * comm.rank + 100 * turn
-            got = np.empty_like(given)
-            comm.all_to_all(got, given)
-            np.testing.assert_array_equal(got, np.repeat(np.arange(size) * 10, count) + comm.rank + 100 * turn)
+        for round_ in range(2):
+            given = np.repeat(np.arange(size), count) + 10 * comm.rank + 100 * round_
+            received = np.empty_like(given)
+            comm.all_to_all(received, given)
+            np.testing.assert_array_equal(received, np.repeat(np.arange(size) * 10, count) + comm.rank + 100 * round_)
 
     run(world(size, nics, **SMALL), work)
 
 
 @pytest.mark.parametrize("count", [1, 5000])
 def test_gather_and_scatter(world, count):
-    """reduce_scatter leaves the input alone and gives each rank its part; all_gather brings the parts together."""
+    """reduce_scatter keeps its input and gives each rank its part; all_gather joins the parts."""
 
     def work(comm):
         given = np.arange(3 * count, dtype=np.int32)
@@ -143,7 +143,7 @@ def test_gather_and_scatter(world, count):
 
 @pytest.mark.parametrize("src", [0, 2])
 def test_broadcast_copies_the_source(world, src):
-    """Every rank has the source's array afterwards, whichever rank that is."""
+    """Every rank gets the root's array, for every root."""
 
     def work(comm):
         array = np.full(9999, comm.rank, np.float32)
@@ -154,7 +154,7 @@ def test_broadcast_copies_the_source(world, src):
 
 
 def test_barrier_holds_until_the_last_rank(world):
-    """Nobody leaves a barrier before everybody has entered it."""
+    """No rank leaves a barrier before all ranks have entered it."""
     entered = []
 
     def work(comm):
@@ -194,7 +194,7 @@ def test_random_sequences_stay_in_step(world):
 
 @pytest.mark.parametrize("resilient", [False, True])
 def test_a_closed_communicator_gives_its_memory_back(world, monkeypatch, resilient):
-    """What connections wrote to is empty pages once they are closed, although they still refer to it."""
+    """Buffers of closed connections are freed although endpoints still refer to them."""
     maps = []
 
     def pages(size_bytes):

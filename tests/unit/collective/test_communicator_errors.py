@@ -1,4 +1,4 @@
-"""What goes wrong in a communicator is an error on every rank, at once, that says whose."""
+"""A failure in a communicator is an error on every rank, at once, that names the failed rank."""
 
 import time
 
@@ -34,7 +34,7 @@ def test_different_operations_are_refused(world):
 
 
 def test_a_first_all_to_all_among_other_operations_is_refused(world):
-    """Also when connections for all pairs would have to be made first, ranks that disagree find out at once."""
+    """Ranks that disagree get an error at once also before all pairs are connected."""
 
     def work(comm):
         array = np.zeros(12, np.float32)
@@ -58,20 +58,20 @@ def test_a_message_that_fails_is_told_in_the_communicators_own_ranks(world):
             comm.recv(np.zeros(4, np.float32), 1)
 
     errors = world(4, timeout_s=60.0).run(work)
-    told = [(error.comm, error.rank, error.kind, error.peer) for error in (errors[1], errors[3])]
-    assert told == [("dp", 1, "send", 3), ("dp", 3, "recv", 1)]
+    named = [(error.comm, error.rank, error.kind, error.peer) for error in (errors[1], errors[3])]
+    assert named == [("dp", 1, "send", 3), ("dp", 3, "recv", 1)]
 
 
 def test_missing_rank_is_named_at_the_deadline(world):
-    """When a rank does not come, the neighbours' errors name it, its connection and the operation."""
-    made = world(4, timeout_s=0.3)
+    """When a rank does not call, its neighbours' errors name it, its connection and the operation."""
+    job = world(4, timeout_s=0.3)
 
     def work(comm):
         comm.barrier()
         if comm.rank != 2:
             comm.all_reduce(np.zeros(100, np.float32))
 
-    outcomes = made.run(work)
+    outcomes = job.run(work)
     assert outcomes[2] is None
     waiting_for = {0: 3, 1: 2, 3: 2}
     timed_out = {rank for rank in waiting_for if outcomes[rank].status == "TIMEOUT"}
@@ -85,8 +85,8 @@ def test_missing_rank_is_named_at_the_deadline(world):
 
 def test_a_rank_that_never_joins_is_named_by_all(world):
     """Connecting without one member ends after `connect_s` on every other rank, with the absent one's number."""
-    made = world(3, absent=[1], connect_s=0.3)
-    for future in made.joined:
+    job = world(3, absent=[1], connect_s=0.3)
+    for future in job.joined:
         error = future.exception()
         assert (error.status, error.peer, error.kind) == ("ABSENT", 1, "connecting ring")
 
@@ -109,21 +109,21 @@ def test_a_rank_that_cannot_open_its_nic_stops_the_others(world, monkeypatch):
 
 def test_memory_that_cannot_be_registered_stops_all(world, monkeypatch):
     """A buffer the NIC refuses is an error of that rank with status MEMORY, and known to every other rank."""
-    made = world(3, timeout_s=60.0)
+    job = world(3, timeout_s=60.0)
 
     def refuse(_address, length):
         raise VerbsError(f"rxe0: registering {length} bytes failed: Cannot allocate memory", device="rxe0")
 
-    monkeypatch.setattr(made.ports[1][0], "register", refuse)
-    errors = made.run(lambda comm: comm.all_reduce(np.zeros(10)))
+    monkeypatch.setattr(job.ports[1][0], "register", refuse)
+    errors = job.run(lambda comm: comm.all_reduce(np.zeros(10)))
     assert [error.status for error in errors] == ["ABORTED", "MEMORY", "ABORTED"]
     assert all("registering 80 bytes failed" in str(error) for error in errors)
     assert all(error.seq == 0 for error in errors)
 
 
 def test_leaving_by_an_error_tells_the_others(world):
-    """A rank whose program fails inside `with` takes the ranks that wait for it along, with its reason."""
-    made = world(3, timeout_s=60.0)
+    """When a rank's program fails inside `with`, the ranks that wait for it fail with its reason."""
+    job = world(3, timeout_s=60.0)
 
     def work(comm):
         with comm:
@@ -131,52 +131,52 @@ def test_leaving_by_an_error_tells_the_others(world):
                 raise ValueError("loss is not a number")
             comm.barrier()
 
-    errors = made.run(work)
+    errors = job.run(work)
     assert [type(error) for error in errors] == [ValueError, CollectiveError, CollectiveError]
     assert all("rank 0 failed: loss is not a number" in str(error) for error in errors[1:])
 
 
 def test_a_lost_device_ends_the_operation(world):
     """A fatal event of the NIC ends the running operation at once, on all ranks."""
-    made = world(2, timeout_s=60.0)
-    made.ports[0][0].happen("DEVICE_FATAL")
+    job = world(2, timeout_s=60.0)
+    job.ports[0][0].raise_event("DEVICE_FATAL")
 
     def work(comm):
         if comm.rank:
             time.sleep(0.1)
         comm.barrier()
 
-    errors = made.run(work)
+    errors = job.run(work)
     assert [error.status for error in errors] == ["DEVICE_FATAL", "ABORTED"]
 
 
 def test_transport_error_carries_status_and_peer(world):
     """A dead QP ends the operation at once with the transport's status, and the communicator refuses further work."""
-    made = world(2, timeout_s=60.0)
-    made.network.dead.add(made.comms[1]._group._connections.ring[0][1].connections[0].qp_num)
+    job = world(2, timeout_s=60.0)
+    job.network.dead.add(job.comms[1]._group._connections.ring[0][1].connections[0].qp_num)
 
     def work(comm):
         comm.all_reduce(np.zeros(4, np.float32))
 
-    error, other = made.run(work)
+    error, other = job.run(work)
     assert (error.status, error.peer, error.kind, error.seq) == ("RETRY_EXC_ERR", 1, "all_reduce", 0)
     assert (other.status, other.peer) == ("ABORTED", 0)
     with pytest.raises(CollectiveError, match="make another"):
-        made.comms[0].barrier()
+        job.comms[0].barrier()
 
 
 def test_a_port_event_is_part_of_the_error(world):
-    """What the NIC said before a transport error is in the error, and an event alone does not end an operation."""
-    made = world(2, timeout_s=1.0)
-    made.ports[0][0].happen("PORT_ERR")
-    assert made.run(lambda comm: comm.barrier()) == [None, None]
-    made.network.dead.add(made.comms[1]._group._connections.ring[0][1].connections[0].qp_num)
-    error = made.run(lambda comm: comm.barrier())[0]
+    """A NIC's event before a transport error is in the error's text; an event alone does not end an operation."""
+    job = world(2, timeout_s=1.0)
+    job.ports[0][0].raise_event("PORT_ERR")
+    assert job.run(lambda comm: comm.barrier()) == [None, None]
+    job.network.dead.add(job.comms[1]._group._connections.ring[0][1].connections[0].qp_num)
+    error = job.run(lambda comm: comm.barrier())[0]
     assert "seen before: PORT_ERR on rxe0" in str(error)
 
 
 def test_arguments_that_cannot_work_are_refused(world):
-    """Strided arrays, unknown types and parts that do not fit are refused before anything moves."""
+    """Strided arrays, unknown types and parts that do not fit are rejected before anything is sent."""
     comm = world(2).comms[0]
     with pytest.raises(UsageError, match="C-contiguous"):
         comm.all_reduce(np.zeros((4, 4), np.float32)[:, 1])

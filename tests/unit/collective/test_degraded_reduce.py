@@ -1,4 +1,4 @@
-"""Large all-reduces around what ranks have lost, over loopback: all go the same way, and every element is exact."""
+"""Large all-reduces that avoid lost NICs, over loopback: all ranks choose the same strategy, and are exact."""
 
 import numpy as np
 import pytest
@@ -27,9 +27,9 @@ def agreed_often(monkeypatch):
     monkeypatch.setattr(degraded, "_AGREE_EVERY", 4)
 
 
-def check_all_went_around(made, work):
+def check_all_went_around(job, work):
     """`work` counts, on every rank alike, operations that went around what is lost, and there are some."""
-    (done,) = set(unfailed(made, work))
+    (done,) = set(unfailed(job, work))
     assert done > 0
 
 
@@ -73,9 +73,9 @@ def host_lost(comm):
     ],
 )
 def test_all_reduce_beside_degraded_ranks(world, size, nics, lost, op, second):
-    """The others reduce a part without ranks that have lost NICs: exact everywhere, also if another NIC dies in it."""
-    made = resilient(world, size, nics, split_bytes=1 << 14)
-    storm = Storm(made)
+    """A split all-reduce without degraded ranks is exact on all ranks, also if another NIC dies during it."""
+    job = resilient(world, size, nics, split_bytes=1 << 14)
+    storm = Storm(job)
     want = {"sum": sum(range(size + 1)) * 60, "avg": sum(range(size + 1)) * 60 // size, "max": size * 60}[op]
     gone = [(rank, nic) for rank, each in lost.items() for nic in each]
 
@@ -89,14 +89,14 @@ def test_all_reduce_beside_degraded_ranks(world, size, nics, lost, op, second):
             np.testing.assert_array_equal(array, np.arange(LARGE) * want)
         return comm.resilience.split
 
-    check_all_went_around(made, work)
+    check_all_went_around(job, work)
     assert storm.struck == len(gone) + (second is not None)
 
 
 def test_host_lost_beside_a_degraded_rank(world):
-    """A host that loses all its NICs while a part is reduced without another ends it on every rank, with its name."""
-    made = resilient(world, 4, split_bytes=1 << 14)
-    storm = Storm(made)
+    """A host that loses all its NICs during a split all-reduce ends it on every rank, with the host's name."""
+    job = resilient(world, 4, split_bytes=1 << 14)
+    storm = Storm(job)
 
     def work(comm):
         lose(comm, storm, (0, 0))
@@ -105,31 +105,31 @@ def test_host_lost_beside_a_degraded_rank(world):
                 storm.add("black hole", 2, nic, after=1500)
         return host_lost(comm)
 
-    for error in made.run(work):
+    for error in job.run(work):
         assert "host h2" in str(error)
 
 
 def test_nic_that_is_lost_while_the_others_connect(world):
-    """One that goes down while the others connect to reduce without a degraded rank costs no element, and no error."""
-    made = resilient(world, 4, split_bytes=1 << 14)
-    storm = Storm(made)
+    """A NIC that goes down while the healthy ranks connect costs no element and causes no error."""
+    job = resilient(world, 4, split_bytes=1 << 14)
+    storm = Storm(job)
 
     def work(comm):
         lose(comm, storm, (0, 0))
         if comm.rank == 0:
-            made.down.add((2, 1))
+            job.down.add((2, 1))
         for step in range(10):
             summed(comm, LARGE, step)
         return comm.resilience.split
 
-    check_all_went_around(made, work)
+    check_all_went_around(job, work)
 
 
 @pytest.mark.parametrize("second", [False, True])
 def test_all_reduce_by_a_ring_in_another_order(world, second):
-    """Where neighbours have lost different NICs ranks form another ring: exact, also if one more NIC dies in it."""
-    made = resilient(world, 4, 3, split_bytes=1 << 14)
-    storm = Storm(made)
+    """If neighbours have lost different NICs, the reordered ring is exact, also if one more NIC dies during it."""
+    job = resilient(world, 4, 3, split_bytes=1 << 14)
+    storm = Storm(job)
 
     def work(comm):
         lose(comm, storm, (1, 0), (2, 1))
@@ -139,14 +139,14 @@ def test_all_reduce_by_a_ring_in_another_order(world, second):
             summed(comm, LARGE, step)
         return comm.resilience.reordered
 
-    check_all_went_around(made, work)
+    check_all_went_around(job, work)
     assert storm.struck == 2 + second
 
 
 def test_plain_ring_again(world):
-    """When the NICs are back large all-reduces go by the plain ring again, also where there are no others."""
-    made = resilient(world, 4, 3, split_bytes=1 << 14)
-    storm = Storm(made)
+    """When the NICs are back, large all-reduces use the plain ring again, also without smaller ones in between."""
+    job = resilient(world, 4, 3, split_bytes=1 << 14)
+    storm = Storm(job)
 
     def work(comm):
         reorder(comm, storm)
@@ -161,13 +161,13 @@ def test_plain_ring_again(world):
                 break
         return since, states(comm)
 
-    assert set(map(str, unfailed(made, work))) == {str((12, {"up": 6}))}
+    assert set(map(str, unfailed(job, work))) == {str((12, {"up": 6}))}
 
 
 def test_host_lost_in_another_order(world):
-    """A host that loses all its NICs in a ring of another order is named by its rank in the communicator."""
-    made = resilient(world, 5, 3, split_bytes=1 << 14)
-    storm = Storm(made)
+    """A host that loses all its NICs in a reordered ring is named by its rank in the communicator."""
+    job = resilient(world, 5, 3, split_bytes=1 << 14)
+    storm = Storm(job)
 
     def work(comm):
         reorder(comm, storm)
@@ -176,7 +176,7 @@ def test_host_lost_in_another_order(world):
                 storm.add("black hole", 3, nic, after=100)
         return host_lost(comm)
 
-    for error in made.run(work):
+    for error in job.run(work):
         assert error.peer == 3
         assert error.comm == "dp"
 
@@ -184,10 +184,10 @@ def test_host_lost_in_another_order(world):
 @given(data=st.data())
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_ranks_have_lost_nics(world, data):
-    """Whichever NICs ranks have lost but one, large all-reduces are exact, and all ranks go the same way."""
+    """Whichever NICs are lost, as long as one is left, large all-reduces are exact and all ranks choose alike."""
     size, nics = data.draw(st.integers(3, 6), label="ranks"), data.draw(st.integers(2, 4), label="NICs")
     lost = data.draw(st.sets(st.tuples(st.integers(0, size - 1), st.integers(1, nics - 1))), label="lost")
-    made = resilient(world, size, nics, split_bytes=1 << 14, down=lost)
+    job = resilient(world, size, nics, split_bytes=1 << 14, down=lost)
 
     def work(comm):
         for step in range(6):
@@ -195,6 +195,6 @@ def test_any_ranks_have_lost_nics(world, data):
         return comm.resilience.split, comm.resilience.reordered
 
     try:
-        assert len(set(unfailed(made, work))) == 1
+        assert len(set(unfailed(job, work))) == 1
     finally:
-        made.close()
+        job.close()

@@ -1,4 +1,4 @@
-"""A host that has lost all its NICs: the error is loud, and says which; a lost NIC is found out, too."""
+"""A host that has lost all its NICs is named by an error; the component at fault of a lost rail is reported."""
 
 import numpy as np
 import pytest
@@ -15,9 +15,9 @@ from c4bench.collective.errors import CollectiveError
 
 @pytest.mark.parametrize("nics", [1, 2])
 def test_host_without_a_nic_is_named_by_all(world, nics):
-    """When every NIC of a host is gone, all ranks soon have an error that names it; the others can go on without it."""
-    made = resilient(world, 4, nics)
-    storm = Storm(made)
+    """When every NIC of a host is lost, all ranks soon get an error that names it; the others can continue."""
+    job = resilient(world, 4, nics)
+    storm = Storm(job)
 
     def work(comm):
         if at_work(comm):
@@ -32,7 +32,7 @@ def test_host_without_a_nic_is_named_by_all(world, nics):
             left.all_reduce(array)
             return raised.value, array[0]
 
-    outcomes = made.run(work)
+    outcomes = job.run(work)
     for error, _ in outcomes:
         assert error.peer == 2
         assert error.status in ("HOST_LOST", "ABORTED")
@@ -41,15 +41,15 @@ def test_host_without_a_nic_is_named_by_all(world, nics):
 
 
 def test_killed_rank_is_a_lost_host(world):
-    """A rank whose process is gone answers no probe: the others are told whose it is, and go on without it."""
-    made = resilient(world, 3)
+    """A rank whose process is gone answers no probe: the others get an error that names it, and can continue."""
+    job = resilient(world, 3)
 
     def work(comm):
         summed(comm, 1000)
         comm.barrier()
         if comm.rank == 1:
-            for port in made.ports[1]:
-                made.network.remove(port)
+            for port in job.ports[1]:
+                job.network.remove(port)
             return None
         with pytest.raises(CollectiveError) as raised:
             keep_summing(comm)
@@ -57,14 +57,14 @@ def test_killed_rank_is_a_lost_host(world):
             summed(left, 1000)
         return raised.value.peer
 
-    assert made.run(work) == [1, None, 1]
+    assert job.run(work) == [1, None, 1]
 
 
 @pytest.mark.parametrize("kind", ["black hole", "down", "path"])
 def test_what_was_to_blame_is_found(world, kind):
-    """A NIC that reaches nobody is blamed as a NIC; a path between two NICs that reach others, as a path."""
-    made = resilient(world, 4)
-    storm = Storm(made)
+    """A NIC that reaches nobody is reported as a NIC; a path between two NICs that reach others as a path."""
+    job = resilient(world, 4)
+    storm = Storm(job)
 
     def work(comm):
         if at_work(comm):
@@ -72,11 +72,11 @@ def test_what_was_to_blame_is_found(world, kind):
         for _ in range(1000):
             summed(comm, 10_000)
             done = comm.resilience
-            said = np.array([done.died > 0, len(done.findings) > 0], np.int64)
-            comm.all_reduce(said)
-            if said[0] == said[1] > 0:
+            notified = np.array([done.died > 0, len(done.findings) > 0], np.int64)
+            comm.all_reduce(notified)
+            if notified[0] == notified[1] > 0:
                 break
         return comm.resilience.findings[:1]
 
-    found = {name for outcome in made.run(work) for finding in outcome for name in finding}
+    found = {name for outcome in job.run(work) for finding in outcome for name in finding}
     assert found == ({"path h1/0>h2/0", "path h2/0>h1/0"} if kind == "path" else {"nic h1/0"})

@@ -1,4 +1,4 @@
-"""When a rail is given up, and when it is used again."""
+"""When a rail is declared dead, and when it is used again."""
 
 import time
 
@@ -23,7 +23,7 @@ from c4bench.collective.resilient.rail import SendingRail
 @pytest.mark.parametrize("away_s", [0.05, 0.2])
 def test_idle_peer_is_not_a_dead_path(world, away_s):
     """A peer that computes, or is frozen, for much longer than any silence is allowed costs no rail."""
-    made = resilient(world, 3)
+    job = resilient(world, 3)
 
     def work(comm):
         summed(comm, 1000)
@@ -32,13 +32,13 @@ def test_idle_peer_is_not_a_dead_path(world, away_s):
         summed(comm, 50_000)
         return states(comm), comm.resilience.died
 
-    assert made.run(work) == [({"up": 4}, 0)] * 3
+    assert job.run(work) == [({"up": 4}, 0)] * 3
 
 
 def test_short_flap_is_left_to_retransmission(world):
     """A black hole that is over before the transport has tried again costs no rail."""
-    made = resilient(world, 2)
-    storm = Storm(made)
+    job = resilient(world, 2)
+    storm = Storm(job)
 
     def work(comm):
         if at_work(comm):
@@ -46,14 +46,14 @@ def test_short_flap_is_left_to_retransmission(world):
         summed(comm, 100_000)
         return states(comm), comm.resilience.died
 
-    assert made.run(work) == [({"up": 4}, 0)] * 2
+    assert job.run(work) == [({"up": 4}, 0)] * 2
     assert storm.struck == 1
 
 
 def test_lost_nic_comes_back(world):
     """A NIC that works again is used again, after it has proved itself; and its GID is looked up afresh."""
-    made = resilient(world, 3)
-    storm = Storm(made)
+    job = resilient(world, 3)
+    storm = Storm(job)
 
     def work(comm):
         if at_work(comm):
@@ -64,7 +64,7 @@ def test_lost_nic_comes_back(world):
         summed(comm, 100_000)
         return lost, states(comm), comm.resilience.returned
 
-    outcomes = unfailed(made, work)
+    outcomes = unfailed(job, work)
     assert storm.struck == 1
     for lost, found, _ in outcomes:
         assert set(lost) != {"up"}
@@ -74,8 +74,8 @@ def test_lost_nic_comes_back(world):
 
 def test_lost_nic_comes_back_in_short_operations(world):
     """A NIC that works again is used again though no operation is as long as a look at the state of the rails."""
-    made = resilient(world, 3, patience=msgspec.structs.replace(QUICK, tick_s=0.1))
-    storm = Storm(made)
+    job = resilient(world, 3, timeouts=msgspec.structs.replace(QUICK, tick_s=0.1))
+    storm = Storm(job)
 
     def work(comm):
         if at_work(comm, 100):
@@ -88,13 +88,13 @@ def test_lost_nic_comes_back_in_short_operations(world):
             comm.all_reduce(agreed, "min")
         return states(comm), comm.resilience.died > 0
 
-    assert made.run(work) == [({"up": 4}, True)] * 3
+    assert job.run(work) == [({"up": 4}, True)] * 3
 
 
 def test_flapping_nic_is_left_alone_longer_each_time(world):
     """A NIC that dies again soon after it came back waits twice as long before it is tried again."""
-    made = resilient(world, 2)
-    storm = Storm(made)
+    job = resilient(world, 2)
+    storm = Storm(job)
 
     def penalties(comm):
         rails = [rail for _, rail in comm._group._engine.edges.rails()]
@@ -110,5 +110,5 @@ def test_flapping_nic_is_left_alone_longer_each_time(world):
             all_up_again(comm, storm.heal)
         return seen
 
-    for seen in made.run(work):
+    for seen in job.run(work):
         assert seen == pytest.approx([QUICK.retry_s, 2 * QUICK.retry_s, 4 * QUICK.retry_s])

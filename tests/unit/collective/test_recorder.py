@@ -31,12 +31,12 @@ def test_records_come_back_as_written(tmp_path):
         op.awaiting(1, still=False)
         op.store()
         conn = recorder.connection(ConnName(index, 0, "h1/0", "h0/0", 17), 0xC123, 1_000_000_000)
-        conn.settle("credit", 0, 8, 2_000_000_000)
+        conn.set_state("credit", 0, 8, 2_000_000_000)
         for _ in range(3):
             conn.post(4_500_000_000)
         conn.acknowledge(40, 4_600_000_000)
         conn.acknowledge(60, 4_700_000_000)
-        conn.settle("transfer", 1, 5, 4_500_000_000)
+        conn.set_state("transfer", 1, 5, 4_500_000_000)
         arrivals = recorder.arrivals(ConnName(index, 0, "h0/0", "h1/0", 23))
         arrivals.arrived(7)
         arrivals.store()
@@ -56,16 +56,16 @@ def test_records_come_back_as_written(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("record", "told", "values"),
+    ("record", "format_", "values"),
     [
         (layout.CONN, "<QQqqqqqIIIIq9Q", range(1, 22)),
         (layout.TALLY, "<9Q", [(1 << 64) - at for at in range(1, 10)]),
         (layout.OP, "<QQqqq48s", (1, 1 << 63, -1, 2, 3, b"names")),
     ],
 )
-def test_records_lie_little_endian_without_gaps(record, told, values):
+def test_records_lie_little_endian_without_gaps(record, format_, values):
     """A record's bytes are the same however CPython is told to pack them."""
-    assert record.pack(*values) == struct.pack(told, *values)
+    assert record.pack(*values) == struct.pack(format_, *values)
 
 
 def test_interrupted_write_leaves_the_value_before():
@@ -105,11 +105,11 @@ def test_reader_never_sees_a_mixture_under_fire(tmp_path):
 
         thread = threading.Thread(target=write)
         thread.start()
-        seen = [read_telemetry_file(tmp_path / "r").conns[0] for _ in range(20)]
+        records = [read_telemetry_file(tmp_path / "r").conns[0] for _ in range(20)]
         stop.set()
         thread.join()
-    assert all(record.size_bytes == record.messages * 7 for record in seen)
-    assert [record.messages for record in seen] == sorted(record.messages for record in seen)
+    assert all(record.size_bytes == record.messages * 7 for record in records)
+    assert [record.messages for record in records] == sorted(record.messages for record in records)
 
 
 def test_file_of_a_killed_process_is_read(tmp_path):
@@ -175,10 +175,10 @@ def test_tables_that_are_full_say_so(tmp_path):
 
 def test_a_collective_fills_all_layers(world):
     """After an all-reduce every rank's file shows it finished, and its connection's messages, bytes and idle state."""
-    made = world(3, chunk_bytes=1024, staging_bytes=4096)
-    made.run(lambda comm: comm.all_reduce(np.zeros(3000, np.float32)))
+    job = world(3, chunk_bytes=1024, staging_bytes=4096)
+    job.run(lambda comm: comm.all_reduce(np.zeros(3000, np.float32)))
     for rank in range(3):
-        ring = read_telemetry_file(made.path(rank))
+        ring = read_telemetry_file(job.path(rank))
         (op,), (conn,) = ring.ops, ring.conns
         assert 0 < op.entered_s <= op.started_s <= op.finished_s
         assert (op.kind, op.algorithm, op.dtype, op.size_bytes, op.awaits) == (
@@ -196,9 +196,9 @@ def test_a_collective_fills_all_layers(world):
 
 def test_a_hang_shows_who_waits_for_whom(world):
     """With a rank missing, its left neighbour waits for its credit, its right one for its data, the rest behind."""
-    made = world(4, timeout_s=0.2)
-    made.run(lambda comm: comm.rank == 2 or comm.all_reduce(np.zeros(100, np.float32)))
-    rings = [read_telemetry_file(made.path(rank), now_s=2e10) for rank in range(4)]
+    job = world(4, timeout_s=0.2)
+    job.run(lambda comm: comm.rank == 2 or comm.all_reduce(np.zeros(100, np.float32)))
+    rings = [read_telemetry_file(job.path(rank), now_s=2e10) for rank in range(4)]
     assert rings[2].ops == ()
     assert (rings[1].conns[0].peer, rings[1].conns[0].state, rings[1].conns[0].owed) == (2, "credit", 6)
     assert rings[1].conns[0].wait_credit_s > 1e9

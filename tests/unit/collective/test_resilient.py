@@ -17,7 +17,7 @@ from storm import (
 )
 
 from c4bench.collective.rendezvous import EVERYBODY
-from c4bench.collective.resilient.messages import Fence, Fenced, Held, RailName, encode
+from c4bench.collective.resilient.messages import Fence, Fenced, RailName, ReceiveProgress, encode
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
@@ -35,8 +35,8 @@ def test_healthy_collectives_are_exact(world, size, nics):
         comm.reduce_scatter(part, whole)
         assert (part == size * comm.rank).all()
         given = np.repeat(np.arange(size) + 10 * comm.rank, 5000)
-        comm.all_to_all(taken := np.empty_like(given), given)
-        np.testing.assert_array_equal(taken, np.repeat(10 * np.arange(size) + comm.rank, 5000))
+        comm.all_to_all(received := np.empty_like(given), given)
+        np.testing.assert_array_equal(received, np.repeat(10 * np.arange(size) + comm.rank, 5000))
         comm.broadcast(whole, src=size - 1)
         comm.reduce(whole, dst=0)
         comm.barrier()
@@ -48,8 +48,8 @@ def test_healthy_collectives_are_exact(world, size, nics):
 @pytest.mark.parametrize("size", [2, 4])
 def test_nic_dies_in_mid_operation(world, size, kind):
     """A NIC that fails in the middle of an all-reduce costs time, and not an element; later ones avoid it."""
-    made = resilient(world, size)
-    storm = Storm(made)
+    job = resilient(world, size)
+    storm = Storm(job)
 
     def work(comm):
         if at_work(comm):
@@ -58,7 +58,7 @@ def test_nic_dies_in_mid_operation(world, size, kind):
             summed(comm, 40_000, step)
         return states(comm)
 
-    outcomes = unfailed(made, work)
+    outcomes = unfailed(job, work)
     assert storm.struck == 1
     assert "up" in outcomes[1]
     assert {"fenced", "down", "trial"} & set(outcomes[1])
@@ -80,9 +80,9 @@ def exact(comm, kind, count, step):
         np.testing.assert_array_equal(part, size * (np.arange(size * count) + step)[rank * count : (rank + 1) * count])
     elif kind == "all_to_all":
         given = (np.arange(size)[:, None] * 1000 + np.arange(count) + step + rank).reshape(-1)
-        comm.all_to_all(taken := np.empty_like(given), given)
+        comm.all_to_all(received := np.empty_like(given), given)
         np.testing.assert_array_equal(
-            taken.reshape(size, -1), rank * 1000 + np.arange(count) + step + np.arange(size)[:, None]
+            received.reshape(size, -1), rank * 1000 + np.arange(count) + step + np.arange(size)[:, None]
         )
     elif kind == "broadcast":
         array = np.arange(count) + step + rank
@@ -112,8 +112,8 @@ def test_any_troubles_while_one_nic_is_left(world, data):
         st.sampled_from([None, 0.004, 0.03, 0.1]),
     )
     troubles = data.draw(st.lists(trouble, min_size=1, max_size=4), label="troubles")
-    made = resilient(world, size, nics)
-    storm = Storm(made)
+    job = resilient(world, size, nics)
+    storm = Storm(job)
 
     def work(comm):
         for kind in set(kinds):
@@ -127,15 +127,15 @@ def test_any_troubles_while_one_nic_is_left(world, data):
         comm.barrier()
 
     try:
-        assert [outcome for outcome in made.run(work) if outcome is not None] == []
+        assert [outcome for outcome in job.run(work) if outcome is not None] == []
     finally:
-        made.close()
+        job.close()
 
 
 def test_acknowledgements_lost_as_the_receiver_leaves(world):
     """A sender whose last acknowledgements are lost reads in the ledger of a receiver that has gone on to compute."""
-    made = resilient(world, 2)
-    storm = Storm(made)
+    job = resilient(world, 2)
+    storm = Storm(job)
     sender_is_done = threading.Event()
 
     def work(comm):
@@ -151,45 +151,45 @@ def test_acknowledgements_lost_as_the_receiver_leaves(world):
         summed(comm, 1000)
         return computed
 
-    assert made.run(work) == [True, True]
+    assert job.run(work) == [True, True]
     assert storm.struck == 1
 
 
 def test_messages_between_two_ranks_outlive_a_nic(world):
     """Send and recv use rails too, and lose nothing with one."""
-    made = resilient(world, 3)
-    storm = Storm(made)
+    job = resilient(world, 3)
+    storm = Storm(job)
 
     def work(comm):
         if comm.rank == 1:
             comm.barrier()
             return
-        for turn in range(6):
-            array = np.arange(50_000) + turn if comm.rank == 0 else np.zeros(50_000, np.int64)
-            if turn == 1 and comm.rank == 0:
+        for step in range(6):
+            array = np.arange(50_000) + step if comm.rank == 0 else np.zeros(50_000, np.int64)
+            if step == 1 and comm.rank == 0:
                 storm.add("black hole", 0, 0, after=20)
             comm.send(array, 2) if comm.rank == 0 else comm.recv(array, 0)
-            np.testing.assert_array_equal(array, np.arange(50_000) + turn)
+            np.testing.assert_array_equal(array, np.arange(50_000) + step)
         comm.barrier()
 
-    unfailed(made, work)
+    unfailed(job, work)
 
 
 def test_words_of_an_earlier_life_are_ignored(world):
-    """Fences and answers that name a life of the rail that is over, or rails that do not exist, change nothing."""
-    made = resilient(world, 2)
+    """Control messages about an earlier life of a rail, or about rails that do not exist, are ignored."""
+    job = resilient(world, 2)
 
     def work(comm):
         summed(comm, 1000)
-        line = made.rendezvous.line("dp", 7 + comm.rank)
+        relay = job.rendezvous.relay("dp", 7 + comm.rank)
         for life in (0, 2):
-            held = (Held(9, 9, ()),) * 2
+            progress = (ReceiveProgress(9, 9, ()),) * 2
             for name in (RailName(0, 1, 0), RailName(1, 0, 1), RailName(5, 6, 7)):
-                line.tell(EVERYBODY, encode(Fence(name, life)))
-                line.tell(EVERYBODY, encode(Fenced(name, life, held)))
-        line.tell(EVERYBODY, b"nonsense")
+                relay.send(EVERYBODY, encode(Fence(name, life)))
+                relay.send(EVERYBODY, encode(Fenced(name, life, progress)))
+        relay.send(EVERYBODY, b"nonsense")
         for step in range(3):
             summed(comm, 50_000, step)
         return states(comm)
 
-    assert made.run(work) == [{"up": 4}] * 2
+    assert job.run(work) == [{"up": 4}] * 2

@@ -1,4 +1,4 @@
-"""A telemetry file that is read again and again."""
+"""Repeated reading of a telemetry file."""
 
 import tempfile
 from pathlib import Path
@@ -23,15 +23,15 @@ class Rank:
     def __init__(self, path):
         self.recorder = Recorder(path, "job", 0)
         self.now_ns = 10**18
-        self.made = 0
+        self.job = 0
         self.comms, self.running, self.sent, self.arrived = {}, [], [], []
 
     def do(self, step, what):
         """One step; `what` is a number that it takes as it likes."""
         self.now_ns += STEP_NS
         if step == "communicator" or not self.comms:
-            self.made += 1
-            self.comms[self.recorder.communicator(CommRecord(f"c{self.made}", "job", MEMBERS), 0)] = 0
+            self.job += 1
+            self.comms[self.recorder.communicator(CommRecord(f"c{self.job}", "job", MEMBERS), 0)] = 0
             return
         comm = sorted(self.comms)[what % len(self.comms)]
         getattr(self, step)(comm, what)
@@ -67,7 +67,7 @@ class Rank:
         for index, end in self.sent:
             if index == comm:
                 end.post(self.now_ns)
-                end.settle(STATES[what % len(STATES)], what % 9, 1, self.now_ns)
+                end.set_state(STATES[what % len(STATES)], what % 9, 1, self.now_ns)
         for index, end in self.arrived:
             if index == comm:
                 end.arrived(self.now_ns)
@@ -86,7 +86,7 @@ def untold(ring):
 
 @given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 2000), st.sampled_from((None, 0, 1, 3))), max_size=60))
 def test_what_was_read_before_changes_nothing(steps):
-    """A reader that decodes only what is new tells what a new reader tells, also once the clock was set back."""
+    """A reader that decodes only changes gives the same records as a new reader, also when the clock is set back."""
     with tempfile.TemporaryDirectory() as folder:
         rank = Rank(Path(folder) / "ring")
         kept = TelemetryReader(rank.recorder.path)
@@ -100,7 +100,7 @@ def test_what_was_read_before_changes_nothing(steps):
 
 
 def test_an_operation_may_await_the_last_rank_there_can_be(tmp_path):
-    """Whoever is awaited is told, and nobody else."""
+    """A record lists exactly the ranks that are waited for."""
     with Recorder(tmp_path / "r", "job", 0) as recorder:
         comm = recorder.communicator(CommRecord("c", "job", MEMBERS), 0)
         op = recorder.operation(comm, 0, "barrier", "ring", "uint8", 0, 1)

@@ -1,4 +1,4 @@
-"""Schedules executed on paper: complete, exact, free of deadlock."""
+"""Schedules, executed symbolically, are complete, exact and free of deadlock."""
 
 import math
 from collections import Counter, deque
@@ -48,16 +48,16 @@ def own(size, segments, chunks):
 def test_all_reduce_adds_every_contribution_once(size, chunks):
     """After a ring all-reduce every chunk on every rank holds each rank's contribution exactly once."""
     plans = [schedule.all_reduce(rank, size, chunks) for rank in range(size)]
-    for held in execute(plans, own(size, size, chunks)):
-        assert all(content == Counter(range(size)) for content in held.values())
+    for contents in execute(plans, own(size, size, chunks)):
+        assert all(content == Counter(range(size)) for content in contents.values())
 
 
 @given(sizes, chunk_counts)
 def test_reduce_scatter_completes_the_own_segment(size, chunks):
     """After reduce-scatter rank r holds the whole of segment r, and its last arrivals are marked final."""
     plans = [schedule.reduce_scatter(rank, size, chunks) for rank in range(size)]
-    for rank, held in enumerate(execute(plans, own(size, size, chunks))):
-        assert all(held[rank, chunk] == Counter(range(size)) for chunk in range(chunks))
+    for rank, contents in enumerate(execute(plans, own(size, size, chunks))):
+        assert all(contents[rank, chunk] == Counter(range(size)) for chunk in range(chunks))
         final = {(receive.segment, receive.chunk) for receive in plans[rank].receives if receive.final}
         assert final == {(rank, chunk) for chunk in range(chunks)}
 
@@ -67,16 +67,16 @@ def test_broadcast_reaches_all(size, chunks, data):
     """After a broadcast every rank holds the root's content."""
     root = data.draw(st.integers(0, size - 1))
     plans = [schedule.broadcast(rank, size, chunks, root=root) for rank in range(size)]
-    for held in execute(plans, own(size, 1, chunks)):
-        assert all(content == Counter([root]) for content in held.values())
+    for contents in execute(plans, own(size, 1, chunks)):
+        assert all(content == Counter([root]) for content in contents.values())
 
 
 @given(sizes, chunk_counts)
 def test_all_gather_spreads_each_segment(size, chunks):
     """After an all-gather segment s is rank s's everywhere."""
     plans = [schedule.all_gather(rank, size, chunks) for rank in range(size)]
-    for held in execute(plans, own(size, size, chunks)):
-        assert all(content == Counter([segment]) for (segment, _), content in held.items())
+    for contents in execute(plans, own(size, size, chunks)):
+        assert all(content == Counter([segment]) for (segment, _), content in contents.items())
 
 
 @given(sizes, st.data())
@@ -131,13 +131,14 @@ def test_no_chunk_exceeds_the_largest_message(count, parts, itemsize, blocks):
 
 @given(sizes, chunk_counts, st.data())
 def test_fold_adds_the_odd_one_once(size, chunks, data):
-    """Where all but one hold the others' sum, all hold the whole sum afterwards; only one rank reduces anything."""
-    odd = data.draw(st.integers(0, size - 1))
-    plans = [schedule.fold(rank, size, chunks, odd) for rank in range(size)]
-    others = Counter(set(range(size)) - {odd})
+    """Folding one degraded rank gives all ranks the whole sum, and only one rank reduces."""
+    degraded_rank = data.draw(st.integers(0, size - 1))
+    plans = [schedule.fold(rank, size, chunks, degraded_rank) for rank in range(size)]
+    others = Counter(set(range(size)) - {degraded_rank})
     state = [
-        {(0, c): Counter([odd]) if rank == odd else Counter(others) for c in range(chunks)} for rank in range(size)
+        {(0, c): Counter([degraded_rank]) if rank == degraded_rank else Counter(others) for c in range(chunks)}
+        for rank in range(size)
     ]
-    for held in execute(plans, state):
-        assert all(content == Counter(range(size)) for content in held.values())
+    for contents in execute(plans, state):
+        assert all(content == Counter(range(size)) for content in contents.values())
     assert sum(any(receive.reduce for receive in plan.receives) for plan in plans) == 1

@@ -24,9 +24,9 @@ class PlannedRendezvous(LocalRendezvous):
         self.exchanged = lambda *_: None
 
     def exchange(self, comm, key, rank, size, payload, timeout_s):
-        said = super().exchange(comm, key, rank, size, payload, timeout_s)
+        payloads = super().exchange(comm, key, rank, size, payload, timeout_s)
         self.exchanged(key, rank)
-        return said
+        return payloads
 
     def route(self, flows):
         self.asked.extend(flows)
@@ -72,8 +72,8 @@ class World:
     def open(self, rank, nic):
         """The first communicator gets the ports that tests look at."""
         port = self.ports[rank][nic.index]
-        port = LoopbackPort(self.network, f"rxe{nic.index}") if getattr(port, "place", None) else port
-        port.place = rank, nic.index
+        port = LoopbackPort(self.network, f"rxe{nic.index}") if getattr(port, "nic", None) else port
+        port.nic = rank, nic.index
         port.active = (rank, nic.index) not in self.down
         port.address = "" if (rank, nic.index) in self.nameless else port.address
         self.opened.append(port)
@@ -87,16 +87,16 @@ class World:
     def set_active(self, rank, index, active):
         """Have a NIC go down or up, for all that have opened it or will."""
         (self.down.discard if active else self.down.add)((rank, index))
-        for port in [port for port in self.opened if port.place == (rank, index)]:
+        for port in [port for port in self.opened if port.nic == (rank, index)]:
             port.active = active
             if not port.closed:
-                port.happen("PORT_ACTIVE" if active else "PORT_ERR")
+                port.raise_event("PORT_ACTIVE" if active else "PORT_ERR")
 
     def bring_up(self):
         """All NICs are up, and have an address."""
         self.nameless.clear()
         for port in self.opened:
-            self.set_active(*port.place, active=True)
+            self.set_active(*port.nic, active=True)
             port.address = port.address or "::1"
 
     def join(self, rank, **changed):

@@ -93,7 +93,7 @@ def run_hold(records, said, *, say_revert=False, close=True):
 )
 def test_a_fault_ends_when_told_when_left_alone_and_when_its_lease_does(place, tmp_path, how, reason):
     """The saved state comes back, the journal forgets, and the reason is told."""
-    Controls.open(tmp_path / "controls").turn("compute_factor", 1.5)
+    Controls.open(tmp_path / "controls").set("compute_factor", 1.5)
     said = []
     began_s = time.monotonic()
     run_hold(place, said, **how)
@@ -191,7 +191,7 @@ def test_every_action_of_a_revert_is_tried(place, tmp_path):
 
 def test_a_restart_of_the_host_has_undone_everything_itself(place, tmp_path):
     """An entry of an earlier boot is forgotten without touching the host."""
-    Controls.open(tmp_path / "controls").turn("compute_factor", 7.0)
+    Controls.open(tmp_path / "controls").set("compute_factor", 7.0)
     plan = Plan((), (), (SetKnob(str(tmp_path / "controls"), "compute_factor", 1.0),))
     with place.lock():
         place.write(
@@ -205,7 +205,7 @@ def test_a_restart_of_the_host_has_undone_everything_itself(place, tmp_path):
 def test_the_next_fault_sweeps_up_after_a_dead_watchdog(place, tmp_path):
     """An expired lease that nobody ended is ended before anything else begins."""
     plan = Plan(("pace",), (), (SetKnob(str(tmp_path / "controls"), "compute_factor", 1.0),))
-    Controls.open(tmp_path / "controls").turn("compute_factor", 7.0)
+    Controls.open(tmp_path / "controls").set("compute_factor", 7.0)
     with place.lock():
         place.write(
             Entry(fault_session.lease_of(REQUEST), TargetKind.PROCESS, plan, {}, time.monotonic() - 1, journal.boot())

@@ -22,7 +22,7 @@ SUBNETS = [Gid(0, PORT_GID, "IB"), Gid(1, ALIAS, "IB")]
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_gid_is_chosen_by_type_and_address(order):
-    """Whatever its index, the RoCE v2 entry of the address is chosen, for IPv4 and IPv6 addresses."""
+    """The RoCE v2 entry of an IPv4 or IPv6 address is chosen, at any index."""
     assert pick_gid(ROCE[::order], ETHERNET, "10.0.0.1") == ROCE[3]
     assert pick_gid(ROCE[::order], ETHERNET, LOCAL) == ROCE[1]
     assert pick_gid(ROCE[::order], ETHERNET, "10.0.0.2") is None

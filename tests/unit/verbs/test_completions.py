@@ -1,4 +1,4 @@
-"""What a work completion says, by name."""
+"""Work completions and events by their verbs names."""
 
 from types import SimpleNamespace
 
@@ -30,7 +30,7 @@ def test_failures_are_named(code, name):
 
 
 def test_a_status_without_a_name_is_its_number():
-    """A status that a newer library has is shown, not a crash."""
+    """A status unknown to this version is shown as a number."""
     assert _completion(wc(5, 99)).status == "99"
 
 

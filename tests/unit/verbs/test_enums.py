@@ -1,4 +1,4 @@
-"""Both generations of pyverbs behind one name."""
+"""The verbs constants with old and new versions of pyverbs."""
 
 import sys
 from types import ModuleType

@@ -41,7 +41,7 @@ def write(near, far, length=8, immediate=None, **changes):
 
 
 def test_a_write_copies_and_completes_at_both_ends(sides):
-    """The bytes are there when the write returns; the far end hears of it only with an immediate, for a receive."""
+    """The bytes have arrived when the write returns; the far end gets a completion only with an immediate."""
     near, far = sides
     near.memory.value = b"payload"
     assert write(near, far) == [""]
@@ -76,13 +76,13 @@ def test_a_peer_that_is_gone_does_not_answer(sides):
 
 
 def test_nothing_comes_from_a_port_that_is_closed(sides):
-    """What was not answered before is not tried again: its memory may be gone."""
+    """Reconnecting drops unacknowledged writes, since their memory may be freed."""
     near, far = sides
     near.memory.value = b"payload"
-    near.port.network.fate = lambda _, __: "lost"
+    near.port.network.delivery = lambda _, __: "lost"
     assert write(near, far) == []
     near.port.close()
-    near.port.network.fate = lambda _, __: ""
+    near.port.network.delivery = lambda _, __: ""
     assert not near.connection.retry(now_s=float("inf"))
     assert far.memory.value == b""
 

@@ -1,4 +1,4 @@
-"""Path knobs: arithmetic of source ports, and the knobs of NICs that are not here, on stand-ins for them."""
+"""Path controls: arithmetic of source ports, and the controls of hardware NICs on stand-ins."""
 
 import errno
 from contextlib import contextmanager
@@ -15,7 +15,8 @@ from c4bench.verbs.errors import VerbsError
 from c4bench.verbs.flow_label import FlowLabel
 from c4bench.verbs.lid_path_bits import PathBits
 from c4bench.verbs.mlx5 import LagPort, LiveSourcePort
-from c4bench.verbs.path import FIRST_PORT, LAST_PORT, NoPathControl, PathAttributes, ecmp_label, label_for, port_of
+from c4bench.verbs.path import FIRST_PORT, LAST_PORT, PathAttributes, ecmp_label, label_for, port_of
+from c4bench.verbs.path_control import NoPathControl
 from c4bench.verbs.path_controls import choose
 from c4bench.verbs.transport import Remote
 
@@ -39,7 +40,7 @@ def test_ecmp_port_follows_the_qp_numbers():
 
 @pytest.mark.parametrize("port", [4791, 0xBFFF, 0x10000])
 def test_ports_outside_the_dynamic_range_are_refused(port):
-    """A port no flow label can give is an error, not another port."""
+    """A port that no flow label gives is an error."""
     with pytest.raises(ValueError, match="outside"):
         label_for(port)
 
@@ -54,19 +55,19 @@ class Provider:
         self.Mlx5QP = self
         self.Mlx5DVContextAttr = SimpleNamespace
 
-    def _obey(self, *call):
+    def _call(self, *call):
         if self._refuses:
             raise PyverbsRDMAError("Failed to modify", self._refuses)
         self.calls.append(call)
 
     def modify_udp_sport(self, qp, port):
-        self._obey("sport", qp, port)
+        self._call("sport", qp, port)
 
     def modify_lag_port(self, qp, port):
-        self._obey("lag", qp, port)
+        self._call("lag", qp, port)
 
     def query_lag_port(self, qp):
-        self._obey("query", qp)
+        self._call("query", qp)
         return 0, 2
 
     @contextmanager
@@ -83,13 +84,13 @@ class Endpoint:
 
     def __init__(self, device=None):
         self.device = device or Device()
-        self.way = PathAttributes()
+        self.path = PathAttributes()
 
-    def connect_by(self, remote, way=None):
+    def connect_by(self, remote, path=None):
         pass
 
-    def readdress(self, way):
-        self.way = way
+    def readdress(self, path):
+        self.path = path
 
     def __enter__(self):
         return self
@@ -120,20 +121,20 @@ class Device:
 
 @pytest.fixture
 def provider(monkeypatch):
-    def install(**how):
-        made = Provider(**how)
-        monkeypatch.setattr(mlx5, "_provider", lambda: made)
-        return made
+    def install(**options):
+        installed = Provider(**options)
+        monkeypatch.setattr(mlx5, "_provider", lambda: installed)
+        return installed
 
     return install
 
 
 def test_firmware_that_obeys_gives_the_live_port(provider):
-    """Where the mlx5 verb works on a trial QP it is chosen, and moves a connection without readdressing it."""
+    """If the mlx5 verb works on a trial QP it is chosen, and moves a connection without changing its address vector."""
     calls = provider().calls
     control = choose(Device())
     endpoint = Endpoint()
-    control.settle(endpoint, 0)
+    control.after_connect(endpoint, 0)
     assert (type(control), [call[0] for call in calls]) == (LiveSourcePort, ["sport"])
     control.move(endpoint, 0xC777)
     assert (calls[-1], control.source_port(endpoint)) == (("sport", "qp", 0xC777), 0xC777)
@@ -142,7 +143,7 @@ def test_firmware_that_obeys_gives_the_live_port(provider):
 
 
 def test_other_nics_are_not_asked_for_mlx5_verbs(provider):
-    """A NIC of another family is told apart before anything is made on it."""
+    """A NIC of another family is rejected before any QP is made on it."""
     calls = provider().calls
     assert "mlx5 family" in LiveSourcePort().obstacle(Device(vendor=0x8086))
     assert "mlx5 family" in LagPort().obstacle(Device(vendor=0x8086))
@@ -150,25 +151,25 @@ def test_other_nics_are_not_asked_for_mlx5_verbs(provider):
 
 
 def test_firmware_that_refuses_leaves_the_label(provider, monkeypatch):
-    """Where firmware refuses, the flow label is next, on a kernel whose driver is known to heed it."""
+    """If firmware refuses the mlx5 verb, the flow label is used on a kernel whose driver supports it."""
     provider(refuses=errno.EOPNOTSUPP)
     monkeypatch.setattr(flow_label, "kernel_version", lambda: (5, 8))
     assert type(choose(Device())) is FlowLabel
 
 
 def test_a_bond_that_places_by_queue_pair_is_used(provider, monkeypatch):
-    """Where neither port knob works but the bond's does, its ports are the choices, and are set after connecting."""
+    """If only the LAG port control works, its ports are the choices, and are set after connecting."""
     installed = provider()
     monkeypatch.setattr(flow_label, "kernel_version", lambda: (5, 7))
     monkeypatch.setattr(LiveSourcePort, "obstacle", lambda *_: "refused")
     control = choose(Device())
     endpoint = Endpoint()
-    control.settle(endpoint, 0)
-    control.settle(endpoint, 2)
+    control.after_connect(endpoint, 0)
+    control.after_connect(endpoint, 2)
     assert (type(control), list(control.choices(Device()))) == (LagPort, [1, 2])
     # The trial asked where it goes and set just that; 0 set nothing.
     assert installed.calls == [("query", "qp"), ("lag", "qp", 2), ("lag", "qp", 2)]
-    assert control.way(2) == PathAttributes()
+    assert control.attributes(2) == PathAttributes()
 
 
 def test_infiniband_chooses_among_its_lids(provider):
@@ -176,44 +177,44 @@ def test_infiniband_chooses_among_its_lids(provider):
     provider()
     device = Device(INFINIBAND, lmc=2)
     control = choose(device)
-    assert (type(control), list(control.choices(device)), control.way(3)) == (
+    assert (type(control), list(control.choices(device)), control.attributes(3)) == (
         PathBits,
         [1, 2, 3],
         PathAttributes(path_bits=3),
     )
     endpoint = Endpoint(device)
     control.move(endpoint, 1)
-    assert (endpoint.way, control.source_port(endpoint)) == (PathAttributes(path_bits=1), 0)
-    with pytest.raises(ValueError, match="LMC"):
-        control.way(128)
+    assert (endpoint.path, control.source_port(endpoint)) == (PathAttributes(path_bits=1), 0)
+    with pytest.raises(ValueError, match="LID path bits"):
+        control.attributes(128)
 
 
 def test_without_a_knob_the_reasons_are_kept(provider):
-    """A NIC on which nothing works still connects by ECMP, and says why it can do no more."""
+    """A NIC without any path control connects by ECMP, and its errors have the reasons."""
     provider(refuses=errno.EPERM)
     control = choose(Device(INFINIBAND))
     assert type(control) is NoPathControl
-    assert (control.way(0), list(control.choices(Device()))) == (PathAttributes(), [])
+    assert (control.attributes(0), list(control.choices(Device()))) == (PathAttributes(), [])
     with pytest.raises(ValueError, match=r"FlowLabel: its link layer is InfiniBand; .*PathBits: its LMC is 0"):
-        control.way(0xC001)
+        control.attributes(0xC001)
     control.move(Endpoint(), 0)
     with pytest.raises(VerbsError, match="cannot be moved"):
         control.move(Endpoint(), 0xC001)
 
 
 @pytest.mark.parametrize(
-    ("vendor", "kernel", "said"),
+    ("vendor", "kernel", "obstacle"),
     [(MELLANOX, (5, 7), "since Linux 5.8"), (MELLANOX, (6, 1), ""), (0x14E4, (6, 1), "vendor 0x14e4")],
 )
-def test_hardware_goes_by_its_drivers_history(monkeypatch, vendor, kernel, said):
-    """The packets of a hardware NIC are seen by nobody: its driver and the kernel's version decide, or nothing does."""
+def test_hardware_goes_by_its_drivers_history(monkeypatch, vendor, kernel, obstacle):
+    """For a hardware NIC the driver and the kernel's version decide whether the flow label works."""
     monkeypatch.setattr(flow_label, "kernel_version", lambda: kernel)
-    assert said in FlowLabel().obstacle(Device(vendor=vendor))
-    assert bool(FlowLabel().obstacle(Device(vendor=vendor))) == bool(said)
+    assert obstacle in FlowLabel().obstacle(Device(vendor=vendor))
+    assert bool(FlowLabel().obstacle(Device(vendor=vendor))) == bool(obstacle)
 
 
 def test_a_driver_that_ignores_the_label_is_found_out(monkeypatch):
-    """A software NIC whose packet carries another port than the one asked for is caught by looking at the wire."""
+    """A software NIC whose packet has another source port than requested is detected by packet capture."""
 
     @contextmanager
     def tap(*_):

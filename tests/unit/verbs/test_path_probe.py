@@ -24,7 +24,7 @@ def error(origin, kind, code, offender):
 
 
 def test_answers_tell_expiry_from_refusal():
-    """Time exceeded goes on, unreachable ends, and a local error is no answer."""
+    """Time Exceeded continues a trace, Unreachable ends it, and a local error is no answer."""
     assert parse_answer(4, error(2, 11, 0, "172.16.0.2")) == Answer("172.16.0.2", expired=True)
     assert parse_answer(4, error(2, 3, 1, "172.16.0.2")) == Answer("172.16.0.2", expired=False)
     assert parse_answer(6, error(3, 3, 0, "fd00::2")) == Answer("fd00::2", expired=True)
@@ -38,7 +38,7 @@ def test_a_closed_destination_ends_every_trace():
 
 
 def test_silence_ends_a_trace_with_an_empty_hop():
-    """A destination that takes the probe without a word gives an empty hop after the time-out."""
+    """A destination that does not answer gives an empty hop after the timeout."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sink:
         sink.bind(("127.0.0.1", 4791))
         assert probe_paths(LOOPBACK, "127.0.0.1", [50000], 3, timeout_s=0.05) == {50000: ("",)}
@@ -71,7 +71,7 @@ def test_a_port_in_use_is_reported():
 
 
 def test_silent_hops_can_be_passed():
-    """With two silences allowed a trace goes one hop past the first."""
+    """With `silences=2` a trace continues one hop past the first silent one."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sink:
         sink.bind(("127.0.0.1", 4791))
         assert probe_paths(LOOPBACK, "127.0.0.1", [50000], 5, timeout_s=0.05, silences=2) == {50000: ("", "")}

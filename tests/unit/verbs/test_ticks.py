@@ -1,4 +1,4 @@
-"""Moments of the clock that do not depend on who waits for them, or since when."""
+"""Ticks of the clock, which do not depend on who waits or since when."""
 
 import asyncio
 import time

@@ -21,7 +21,7 @@ def readable(timer, within_s):
 
 
 def test_the_descriptor_is_readable_from_the_deadline_on(timer):
-    """Not before the time set, and until it is set again."""
+    """The timer expires at the time set, and stays readable until it is set again."""
     began = time.monotonic()
     timer.set(0.02)
     assert not readable(timer, 0.0)
@@ -33,6 +33,6 @@ def test_the_descriptor_is_readable_from_the_deadline_on(timer):
 
 @pytest.mark.parametrize("after_s", [0.0, -1.0])
 def test_a_deadline_that_is_past_goes_off_at_once(timer, after_s):
-    """No time at all does not mean never, as it would to the kernel."""
+    """A time of 0 expires at once, although the kernel would disarm the timer."""
     timer.set(after_s)
     assert readable(timer, 10.0)

@@ -64,7 +64,7 @@ def test_a_wait_ends_with_its_time(waiting, timeout_s):
 def test_events_and_other_descriptors_are_seen(waiting, ports, pipe):
     """A port's event and a watched descriptor are reported, the latter until it is read or no longer watched."""
     waiting.watch(pipe[0])
-    ports[1].happen("PORT_ERR")
+    ports[1].raise_event("PORT_ERR")
     os.write(pipe[1], b"x")
     assert waiting.wait(10.0) == Ready([], [PortEvent("port1", "PORT_ERR")], [pipe[0]])
     assert waiting.wait(0.0) == Ready([], [], [pipe[0]])
@@ -82,9 +82,9 @@ def test_what_was_polled_can_be_waited_for_later(ports):
 
 
 def test_a_busy_port_does_not_hide_events(ports):
-    """A polling waiter whose every look finds a completion still sees an event after so many looks."""
+    """A polling waiter that always finds completions still polls events regularly."""
     polling = BusyPolled(ports, spins_per_look=10)
-    ports[1].happen("DEVICE_FATAL")
+    ports[1].raise_event("DEVICE_FATAL")
     found = []
     for _ in range(10):
         ports[0].complete(DONE)
@@ -100,7 +100,7 @@ def test_polling_reads_the_clock_at_every_spin(ports):
 
 def test_an_unknown_mode_is_refused(ports):
     """The error names the modes there are."""
-    with pytest.raises(UsageError, match=r"'fast'.*events, polling"):
+    with pytest.raises(UsageError, match=r"'fast'.*events or polling"):
         waiter("fast", ports)
 
 
@@ -115,20 +115,20 @@ def test_asyncio_gets_every_completion(ports):
                 time.sleep(0.001)
 
     async def consume():
-        seen = []
+        ready = []
         async for completion in completions(ports[0]):
-            seen.append(completion.wr_id)
-            if len(seen) % 7 == 0:
+            ready.append(completion.wr_id)
+            if len(ready) % 7 == 0:
                 await asyncio.sleep(0)
-            if len(seen) == total:
+            if len(ready) == total:
                 break
-        return seen
+        return ready
 
     producer = threading.Thread(target=produce)
     producer.start()
-    seen = asyncio.run(asyncio.wait_for(consume(), 10.0))
+    ready = asyncio.run(asyncio.wait_for(consume(), 10.0))
     producer.join()
-    assert seen == list(range(total))
+    assert ready == list(range(total))
 
 
 def test_asyncio_gets_events_without_blocking_others(ports):
@@ -138,7 +138,7 @@ def test_asyncio_gets_events_without_blocking_others(ports):
         task = asyncio.create_task(anext(events(ports[0])))
         await asyncio.sleep(0.01)
         assert not task.done()
-        ports[0].happen("GID_CHANGE")
+        ports[0].raise_event("GID_CHANGE")
         return await asyncio.wait_for(task, 10.0)
 
     assert asyncio.run(both()) == PortEvent("port0", "GID_CHANGE")

@@ -1,4 +1,4 @@
-"""A checkpoint counts when all of it is on disk as it was written, and only then."""
+"""A checkpoint is valid only when it is complete and intact on disk."""
 
 import json
 import shutil
@@ -43,7 +43,7 @@ def test_the_newest_is_read_in_the_order_of_ranks(written):
 @settings(deadline=None, max_examples=60)
 @given(data=st.data())
 def test_whatever_is_spoilt_of_a_checkpoint_the_one_before_is_taken(tmp_path_factory, written, data):
-    """A file cut short, changed by a bit, emptied or gone, shard or manifest, makes the whole checkpoint not count."""
+    """A truncated, changed, empty or missing shard or manifest makes the checkpoint invalid."""
     folder = tmp_path_factory.mktemp("spoilt") / "checkpoints"
     shutil.copytree(written, folder)
     victim = data.draw(st.sampled_from(sorted((folder / "0000000030").iterdir())))
@@ -68,7 +68,7 @@ def test_whatever_is_spoilt_of_a_checkpoint_the_one_before_is_taken(tmp_path_fac
 
 
 def test_a_checkpoint_without_its_manifest_is_none(tmp_path):
-    """Shards of a step that not all ranks came to do not count, and are no trouble when it is written again."""
+    """Shards of an incomplete step are ignored, and can be written again."""
     kept = Checkpoints(tmp_path)
     assert kept.newest() is None
     kept.write(10, 0, SIZE, b"of an attempt that died")
@@ -79,7 +79,7 @@ def test_a_checkpoint_without_its_manifest_is_none(tmp_path):
 
 
 def test_a_shard_of_another_attempt_is_noticed(tmp_path):
-    """A straggler that overwrites a shard after the manifest was written spoils the checkpoint, unseen by none."""
+    """A shard overwritten after the manifest makes the checkpoint invalid."""
     write(tmp_path, 10)
     write(tmp_path, 20)
     Checkpoints(tmp_path).write(20, 1, SIZE, b"late")

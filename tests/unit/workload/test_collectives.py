@@ -42,7 +42,7 @@ class Solitude:
     def fail(self, comm, _failure):
         self.failures.append(comm)
 
-    def alarm(self, _comm):
+    def failure_signal(self, _comm):
         return Alarm()
 
     def route(self, flows):
@@ -95,7 +95,7 @@ def rank(tmp_path):
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int32", "int64"])
 @pytest.mark.parametrize("kind", ALONE)
 def test_every_array_of_a_call_is_checked_whole(rank, kind, dtype):
-    """All its elements and three on either side, of those it only reads too."""
+    """A call's check covers every element, inputs too, and three guards on either side."""
     outcome = rank(Call(kind, dtype, 1009))
     assert outcome.raised is None
     assert outcome.exact == outcome.checked
@@ -105,7 +105,7 @@ def test_every_array_of_a_call_is_checked_whole(rank, kind, dtype):
 
 @pytest.mark.parametrize("count", [0, 1, 1009])
 def test_an_item_written_beside_an_array_is_noticed(rank, count):
-    """A collective that writes past its array's end has one element less."""
+    """A write past an array's end is counted as a wrong element."""
     rank.kind = Overrun
     outcome = rank(Call("all_reduce", count=count))
     assert outcome.checked - outcome.exact == 1
@@ -119,7 +119,7 @@ def test_input_that_changed_and_output_that_is_missing_are_noticed(rank):
 
 
 def test_a_corrupted_element_is_noticed(rank):
-    """The self-test's change of one element is one element less, whatever the collective."""
+    """One corrupted element is counted as wrong, in every collective."""
     outcome = rank(Call("all_gather", "bfloat16", 127, corrupt=True))
     assert outcome.checked - outcome.exact == 1
 
@@ -144,7 +144,7 @@ def test_a_rank_outside_a_group_leaves_its_calls_out(rank):
 
 
 def test_a_failure_is_reported_told_and_over(rank):
-    """Whatever is raised comes back with its type, the members hear of it, and the next case starts anew."""
+    """An exception is returned with its type, the members are notified, and the next case starts fresh."""
     raised = rank(Call("all_reduce", "int8")).raised
     assert raised.type == "UsageError"
     assert "int8" in raised.message
@@ -154,7 +154,7 @@ def test_a_failure_is_reported_told_and_over(rank):
 
 
 def test_a_deviation_is_one_ranks_own(rank):
-    """Its calls replace the case's; another rank's deviation is nothing to it."""
+    """A rank's deviation replaces its calls; another rank's does not affect it."""
     for deviant, checked in ((0, 0), (1, 7)):
         assert rank(Call("all_reduce"), deviations={deviant: Deviation(calls=())}).checked == checked
 

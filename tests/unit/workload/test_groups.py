@@ -1,4 +1,4 @@
-"""Jobs of groups, and the unrest that is benign."""
+"""Jobs of groups, and benign noise."""
 
 import pytest
 
@@ -13,7 +13,7 @@ HOSTS = [Host(f"h{i}", "", (Nic(f"h{i}", 0, f"rxe{i}", "eth0", f"10.0.0.{i}", 1e
 
 
 def test_no_two_ranks_of_a_group_share_a_host():
-    """Sixteen ranks sit two to a host, and every communicator crosses the fabric."""
+    """Sixteen ranks run two on a host, and every communicator crosses the fabric."""
     job = traffic_job("job", "groups", HOSTS, seed=1)
     assert len(job.members) == 16
     assert len(job.nics) == 8
@@ -31,7 +31,7 @@ def test_groups_number_their_ranks():
 
 
 def test_unknown_collective_is_refused():
-    """A step that no communicator can do is a wrong job."""
+    """A step with an unsupported operation is a usage error."""
     with pytest.raises(UsageError, match="all_reduce"):
         call_of("all_to_some", None, 4096)
 

@@ -1,4 +1,4 @@
-"""What nccl-tests is asked, and what is understood of its answer."""
+"""The command line of nccl-tests, and the parser of its output."""
 
 import pytest
 
@@ -42,8 +42,8 @@ def test_labelled_lines_and_unchecked_collectives_are_read():
 
 @pytest.mark.parametrize("output", ["", HEAD, HEAD + ROWS, HEAD + TAIL, "mpirun: command not found\n"])
 def test_a_run_that_did_not_end_is_no_result(output):
-    """Half an output is an error with its last words, never a figure."""
-    with pytest.raises(UnhealthyError, match="it last said"):
+    """Truncated output is an error with its last line, never a figure."""
+    with pytest.raises(UnhealthyError, match="its last output"):
         read(output)
 
 

@@ -26,7 +26,7 @@ def given_by(payload, rank, count, dtype, first=0):
 
 @given(payloads, dtypes, counts, firsts, st.sampled_from(list(OPS)))
 def test_the_reduction_of_all_payloads_is_recognised_and_nothing_else(payload, dtype, count, first, op):
-    """What numpy makes of all ranks' items, in exact arithmetic, is exact; one changed element is one less."""
+    """The exact reduction of all ranks' items, by numpy, is accepted, and one changed element is detected."""
     everything = [given_by(payload, rank, count, dtype, first).astype(np.int64) for rank in range(payload.size)]
     reduced = OPS[op](everything, axis=0)
     assert np.array_equal(reduced, reduced.astype(np.int64))
@@ -47,26 +47,26 @@ def test_sums_stay_exact_on_the_way(payload, dtype, start):
 
 @given(payloads, dtypes)
 def test_no_item_is_zero(payload, dtype):
-    """Memory that nobody has written is never taken for a payload, nor for a reduction of it."""
+    """Unwritten memory is never accepted as a payload or a reduction."""
     nothing = np.zeros(20_000, dtype)
-    assert not any(payload.exact_given(nothing, rank) for rank in range(payload.size))
+    assert not any(payload.exact_input(nothing, rank) for rank in range(payload.size))
     assert not any(payload.exact_reduced(nothing, op) for op in OPS)
 
 
 @given(st.builds(Payload, st.integers(2, 16)), st.sampled_from([64, 4096, 1 << 16, 1 << 20]), st.data())
 def test_a_piece_from_elsewhere_shows(payload, distance, data):
-    """Items of another place, rank or step are mostly not what is wanted here."""
+    """Items of another index, rank or step mostly differ from the expected ones."""
     rank = data.draw(st.integers(0, payload.size - 1))
     own = given_by(payload, rank, 1000, "int32")
     other = (rank + 1) % payload.size
-    assert payload.exact_given(own, rank) == 1000
-    assert payload.exact_given(given_by(payload, rank, 1000, "int32", distance), rank) < 600
-    assert payload.exact_given(own, other) == 0
-    assert payload._replace(step=payload.step + 1).exact_given(own, rank) < 600
+    assert payload.exact_input(own, rank) == 1000
+    assert payload.exact_input(given_by(payload, rank, 1000, "int32", distance), rank) < 600
+    assert payload.exact_input(own, other) == 0
+    assert payload._replace(step=payload.step + 1).exact_input(own, rank) < 600
 
 
 def test_more_ranks_than_a_type_can_sum_are_refused():
     """Where sums would be rounded, the error says which type and how many ranks."""
     with pytest.raises(UsageError, match="64 ranks are not exact in bfloat16"):
         given_by(Payload(64), 0, 10, ml_dtypes.bfloat16)
-    assert Payload(64).exact_given(given_by(Payload(64), 5, 10, "float16"), 5) == 10
+    assert Payload(64).exact_input(given_by(Payload(64), 5, 10, "float16"), 5) == 10

@@ -22,12 +22,12 @@ def rendezvous(tmp_path):
     agent = socket.create_server(path, family=socket.AF_UNIX)
 
     def refuse():
-        line, _ = agent.accept()
-        with line:
-            while length := line.recv(4):
-                call = msgspec.msgpack.decode(line.recv(int.from_bytes(length)), type=Call)
+        connection, _ = agent.accept()
+        with connection:
+            while length := connection.recv(4):
+                call = msgspec.msgpack.decode(connection.recv(int.from_bytes(length)), type=Call)
                 refusal = Answer(call.id, msgspec.Raw(b"\xc0"), "the master cannot be reached")
-                line.sendall(frame(msgspec.msgpack.encode(refusal)))
+                connection.sendall(frame(msgspec.msgpack.encode(refusal)))
 
     answering = threading.Thread(target=refuse)
     answering.start()
@@ -39,14 +39,14 @@ def rendezvous(tmp_path):
 
 
 def test_flows_come_up_on_ecmp(rendezvous, capsys):
-    """They are left to ECMP, one line says so, and they are known, so that a master that is back can adopt them."""
+    """Flows are left to ECMP with a warning, and kept, so that a returning master can plan them."""
     assert rendezvous.route(FLOWS) == [0, 0]
     assert "the master cannot be reached); 2 flows run on ECMP until it does" in capsys.readouterr().err
     assert rendezvous.routed == {flow.id: (flow, 0) for flow in FLOWS}
 
 
 def test_connections_close(rendezvous):
-    """That nobody hears of their end is no error."""
+    """Releasing flows without a master is no error."""
     rendezvous.route(FLOWS)
     rendezvous.release([flow.id for flow in FLOWS])
     assert rendezvous.routed == {}

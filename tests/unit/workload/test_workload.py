@@ -37,11 +37,11 @@ while True:
 
 
 def test_a_knob_turned_by_one_process_is_seen_by_another(tmp_path):
-    """The rank and the injector look at the same memory, and each knob stands for itself."""
+    """The rank and the injector share the knobs' memory, and each knob is independent."""
     rank = Controls.create(tmp_path / "0.controls")
     assert [rank.read(knob) for knob in KNOBS] == [1.0, 0.0, 0.0, 0.0, 0.0]
     for value, knob in enumerate(KNOBS, 2):
-        Controls.open(tmp_path / "0.controls").turn(knob, value)
+        Controls.open(tmp_path / "0.controls").set(knob, value)
     assert [rank.read(knob) for knob in KNOBS] == [2.0, 3.0, 4.0, 5.0, 6.0]
 
 
@@ -63,21 +63,21 @@ def stands(ticked):
 
 
 def test_a_hang_keeps_every_thread_from_running_until_it_is_called_off(rank, tmp_path):
-    """The rank's other threads stand still too, and all go on afterwards."""
+    """A hang stops the rank's other threads too, and all continue afterwards."""
     _, controls = rank
     assert not stands(tmp_path / "ticked")
-    controls.turn("hang_until_s", time.monotonic() + 600)
+    controls.set("hang_until_s", time.monotonic() + 600)
     time.sleep(0.1)
     assert stands(tmp_path / "ticked")
-    controls.turn("hang_until_s", 0.0)
+    controls.set("hang_until_s", 0.0)
     assert not stands(tmp_path / "ticked")
 
 
 def test_a_hang_ends_at_its_time_without_anybody(rank, tmp_path):
-    """Whoever ordered it may be gone."""
+    """A hang ends by itself if the injector is gone."""
     _, controls = rank
     until_s = time.monotonic() + 0.8
-    controls.turn("hang_until_s", until_s)
+    controls.set("hang_until_s", until_s)
     time.sleep(0.1)
     assert stands(tmp_path / "ticked")
     time.sleep(max(0.0, until_s + 0.1 - time.monotonic()))
@@ -87,7 +87,7 @@ def test_a_hang_ends_at_its_time_without_anybody(rank, tmp_path):
 def test_a_rank_exits_with_the_code_it_is_ordered_to(rank):
     """Nothing in between changes it."""
     process, controls = rank
-    controls.turn("exit_code", 7)
+    controls.set("exit_code", 7)
     assert process.wait(10) == 7
 
 

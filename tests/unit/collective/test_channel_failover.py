@@ -1,4 +1,4 @@
-"""What each NIC and QP of a resilient communicator carries."""
+"""The load of each NIC and QP of a resilient communicator."""
 
 import time
 from collections import Counter
@@ -16,7 +16,7 @@ from storm import (
     summed,
 )
 
-from c4bench.collective.resilient.failover import ChannelFailover
+from c4bench.collective.resilient.send_endpoint import ChannelFailover
 from c4bench.collective.ring_reader import read_telemetry_file
 
 
@@ -37,14 +37,14 @@ class Channel:
 
 def pool(channels, *, spread=True):
     """These share one."""
-    made = ChannelFailover(spread=spread)
-    made.outlets += channels
-    return made
+    failover = ChannelFailover(spread=spread)
+    failover.senders += channels
+    return failover
 
 
 @given(data=st.data())
 def test_all_channels_share_what_is_left(data):
-    """Whoever sends, once a NIC is lost all others are done with their parts at the same time, but for a message."""
+    """After a loss all remaining NICs finish their load at the same time, within one message."""
     rates = data.draw(st.lists(st.integers(1, 4), min_size=2, max_size=8), label="rates")
     lost = data.draw(st.sets(st.integers(0, len(rates) - 1), min_size=1, max_size=len(rates) - 1), label="lost")
     channels = [Channel(at, rate, able=at not in lost) for at, rate in enumerate(rates)]
@@ -58,14 +58,14 @@ def test_all_channels_share_what_is_left(data):
 
 
 def test_channels_keep_to_their_own_nics_where_they_have_them():
-    """As long as every channel that an operation uses has its NIC, each goes by that."""
+    """As long as every channel in use has its NIC, each channel uses its own."""
     channels = [Channel(0, 1), Channel(1, 1, able=False, used=False), Channel(2, 3)]
     shared = pool(channels)
     assert all(shared.carrier(each, 1) is each for each in channels[::2] * 3)
 
 
 def test_one_nic_carries_all_that_another_carried():
-    """Where a loss is not to be spread, the next NIC that is left has it, and the others keep to their own."""
+    """Without `spread` the next NIC that is up carries the lost one's load, and the others carry only their own."""
     channels = [Channel(0, 1), Channel(1, 1), Channel(2, 1, able=False)]
     shared = pool(channels, spread=False)
     assert [shared.carrier(each, 1).channel for each in channels * 2] == [0, 1, 0, 0, 1, 0]
@@ -74,22 +74,22 @@ def test_one_nic_carries_all_that_another_carried():
 @pytest.mark.parametrize("resilience", [False, True])
 def test_unlike_nics_carry_by_their_rates(world, resilience):
     """A NIC of three times the rate carries three times the bytes, resilient or not, and every element is exact."""
-    made = world(3, 2, resilient=resilience, rates=(1e10, 3e10), **SMALL)
+    failover = world(3, 2, resilient=resilience, rates=(1e10, 3e10), **SMALL)
 
     def work(comm):
         for count in (1, 1001, 100_001):
             summed(comm, count)
-        conns = read_telemetry_file(made.path(comm.rank)).conns
+        conns = read_telemetry_file(failover.path(comm.rank)).conns
         return [sum(conn.size_bytes for conn in conns if conn.source.endswith(nic)) for nic in ("/0", "/1")]
 
-    for slow, fast in made.run(work):
+    for slow, fast in failover.run(work):
         assert fast / slow == pytest.approx(3, rel=0.05)
 
 
 def test_shares_follow_the_rates_of_what_is_left(world):
-    """What the lost NIC carried goes by the others in proportion to their rates."""
-    made = resilient(world, 2, 3, rates=(1e10, 1e10, 3e10))
-    storm = Storm(made)
+    """A lost NIC's load is shared by the others in proportion to their rates."""
+    failover = resilient(world, 2, 3, rates=(1e10, 1e10, 3e10))
+    storm = Storm(failover)
 
     def work(comm):
         if at_work(comm):
@@ -99,24 +99,24 @@ def test_shares_follow_the_rates_of_what_is_left(world):
         for step in range(5):
             summed(comm, 10_000, step)
         comm.barrier()
-        before = {conn.source: conn.size_bytes for conn in read_telemetry_file(made.path(comm.rank)).conns}
+        before = {conn.source: conn.size_bytes for conn in read_telemetry_file(failover.path(comm.rank)).conns}
         summed(comm, 150_000)
-        after = {conn.source: conn.size_bytes for conn in read_telemetry_file(made.path(comm.rank)).conns}
+        after = {conn.source: conn.size_bytes for conn in read_telemetry_file(failover.path(comm.rank)).conns}
         return [after[nic] - before[nic] for nic in sorted(after)]
 
-    for unused, slow, fast in made.run(work):
+    for unused, slow, fast in failover.run(work):
         assert unused == 0
         # Fifths by rate, of which the lost one is shared one to three.
         assert slow / fast == pytest.approx(1 / 3, rel=0.03)
 
 
 def test_several_qps_share_their_nic_until_it_dies(world):
-    """Weights hold among the QPs of a NIC that is up; when it dies, the other's QPs carry its part."""
-    made = resilient(world, 2, 2, qps=2)
-    storm = Storm(made)
+    """Weights apply among the QPs of a NIC that is up; when it dies, the other NIC's QPs carry its load."""
+    failover = resilient(world, 2, 2, qps=2)
+    storm = Storm(failover)
 
     def carried(comm):
-        conns = read_telemetry_file(made.path(comm.rank)).conns
+        conns = read_telemetry_file(failover.path(comm.rank)).conns
         return [sum(c.size_bytes for c in conns if c.qp == qp) for qp in sorted({c.qp for c in conns})]
 
     def work(comm):
@@ -133,7 +133,7 @@ def test_several_qps_share_their_nic_until_it_dies(world):
             summed(comm, 50_000, step)
         return shares.tolist()
 
-    for first, second, third, fourth in made.run(work):
+    for first, second, third, fourth in failover.run(work):
         assert first / second == pytest.approx(3, rel=0.05)
         assert third / fourth == pytest.approx(1, rel=0.05)
     assert storm.struck == 1

@@ -1,4 +1,4 @@
-"""Packets as they were on the wire, and packets that leave the loopback interface."""
+"""Packet capture: recorded packets, and packets on the loopback interface."""
 
 import socket
 
@@ -30,21 +30,21 @@ def test_ipv6_is_read():
     "data", [b"", RECORDED[:30], RECORDED[:9] + b"\x06" + RECORDED[10:], RECORDED[:22] + b"\x12\xb6" + RECORDED[24:]]
 )
 def test_anything_else_is_left_out(data):
-    """Nothing, a stump, TCP and another destination port are no RoCE packets."""
+    """Empty and truncated data, TCP and other destination ports are not RoCE packets."""
     assert parse(data) is None
 
 
 def test_what_leaves_an_interface_is_seen():
     """A packet sent on an interface is seen once, with the port it was sent from."""
     try:
-        tap = PacketCapture("lo")
+        capture = PacketCapture("lo")
     except C4Error as error:
         pytest.skip(f"no-capture: {error}")
-    with tap, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+    with capture, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         sender.bind(("127.0.0.1", 0))
         sender.sendto(RECORDED[28:], ("127.0.0.1", 4791))
-        assert tap.source_ports(17, 1.0) == {sender.getsockname()[1]}
-        assert tap.source_ports(17, 0.01) == set()
+        assert capture.source_ports(17, 1.0) == {sender.getsockname()[1]}
+        assert capture.source_ports(17, 0.01) == set()
 
 
 def test_a_missing_interface_is_reported():

@@ -14,7 +14,7 @@ from c4bench.verbs.transport import PATIENT, Remote
 
 
 @pytest.fixture
-def inlet():
+def receiver():
     port = LoopbackPort(Network())
     far = [port.connection(PATIENT, 8, 200) for _ in range(2)]
     near = [port.connection(PATIENT, 8, 200) for _ in range(2)]
@@ -24,13 +24,13 @@ def inlet():
     outbox, staging, mailbox = Buffer([port], MAILBOX_BYTES), Buffer([port], 4096), Buffer([port], MAILBOX_BYTES)
     end = SendingEnd([Remote("::1", one.qp_num) for one in far], mailbox.address, mailbox.region.rkey)
     records = [NullRecorder().arrivals(ConnName(0, 1, "a", "b", one.qp_num)) for one in far]
-    made = MultiQpReceiveEndpoint(1, list(near), outbox, staging, end, records)
-    made.staging = staging
-    yield made
+    job = MultiQpReceiveEndpoint(1, list(near), outbox, staging, end, records)
+    job.staging = staging
+    yield job
     port.close()
 
 
-def test_messages_that_overtake_are_used_in_order(inlet):
+def test_messages_that_overtake_are_used_in_order(receiver):
     """Later messages that arrive first on another QP wait for the earlier one; then all are reduced in order."""
     into = [np.zeros(2, np.int64) for _ in range(3)]
     order = []
@@ -41,21 +41,21 @@ def test_messages_that_overtake_are_used_in_order(inlet):
 
     cut = cut_staging(4096, 16)
     for index in range(3):
-        inlet.staging.bytes[index * cut.slot_bytes : index * cut.slot_bytes + 16].view(np.int64)[:] = index + 1
-    inlet.begin(Grant(5, 0, 0, 0, Signature("barrier", "", "", 0, 0)), [Arrival(a, apply) for a in into], cut)
-    first, second = (connection.qp_num for connection in inlet.connections)
-    assert inlet.arrived(second, 5 << 20 | 1, 0) == 0
-    assert inlet.arrived(second, 5 << 20 | 2, 0) == 0
-    assert inlet.arrived(first, 5 << 20 | 0, 0) == 3
+        receiver.staging.bytes[index * cut.slot_bytes : index * cut.slot_bytes + 16].view(np.int64)[:] = index + 1
+    receiver.begin(Grant(5, 0, 0, 0, Signature("barrier", "", "", 0, 0)), [Arrival(a, apply) for a in into], cut)
+    first, second = (connection.qp_num for connection in receiver.connections)
+    assert receiver.arrived(second, 5 << 20 | 1, 0) == 0
+    assert receiver.arrived(second, 5 << 20 | 2, 0) == 0
+    assert receiver.arrived(first, 5 << 20 | 0, 0) == 3
     assert order == [1, 2, 3]
-    assert inlet.complete
+    assert receiver.complete
 
 
 @pytest.mark.parametrize("wrong", [6 << 20, 5 << 20 | 1, 5 << 20 | 3, 5 << 20 | 0xFFFFF])
-def test_messages_that_were_never_granted_are_refused(inlet, wrong):
-    """Another operation's message, a repeated one and one beyond what was granted are told from a good one."""
+def test_messages_that_were_never_granted_are_refused(receiver, wrong):
+    """Messages of another operation, duplicates, and those beyond the grant are rejected."""
     arrivals = [Arrival(np.zeros(2, np.int64), None) for _ in range(3)]
-    inlet.begin(Grant(5, 0, 0, 0, Signature("barrier", "", "", 0, 0)), arrivals, cut_staging(4096, 16))
-    qp = inlet.connections[0].qp_num
-    assert inlet.arrived(qp, 5 << 20 | 1, 0) == 0
-    assert inlet.arrived(qp, wrong, 0) is None
+    receiver.begin(Grant(5, 0, 0, 0, Signature("barrier", "", "", 0, 0)), arrivals, cut_staging(4096, 16))
+    qp = receiver.connections[0].qp_num
+    assert receiver.arrived(qp, 5 << 20 | 1, 0) == 0
+    assert receiver.arrived(qp, wrong, 0) is None

@@ -1,4 +1,4 @@
-"""What a rank tells the others of a communicator when it cannot go on."""
+"""How a rank notifies the others of a communicator when it fails."""
 
 from c4bench.collective.errors import CollectiveError
 from c4bench.collective.failure_guard import FailureGuard
@@ -15,7 +15,7 @@ class Told:
         self.failures.append((comm, failure))
 
 
-def told(error):
+def notified(error):
     """What rank 2 of communicator `dp` tells of an error."""
     rendezvous = Told()
     FailureGuard("dp", 2, rendezvous).abandon(error)
@@ -28,13 +28,13 @@ def unanswered(comm, rank, peer, status="RETRY_EXC_ERR"):
 
 
 def test_whom_it_could_not_reach_is_told_in_the_communicators_own_ranks():
-    """A rank of another communicator is none of this one, and would accuse whoever has its number here."""
+    """An error of another communicator names no rank of this one, since its numbers differ."""
     own, other = unanswered("dp", 2, 5), unanswered("tp", 0, 1)
-    assert told(own) == [("dp", Failure(2, str(own), "RETRY_EXC_ERR", 5))]
-    assert told(other) == [("dp", Failure(2, str(other), "RETRY_EXC_ERR", -1))]
+    assert notified(own) == [("dp", Failure(2, str(own), "RETRY_EXC_ERR", 5))]
+    assert notified(other) == [("dp", Failure(2, str(other), "RETRY_EXC_ERR", -1))]
 
 
 def test_a_lost_host_is_told_of_as_its_own_rank():
-    """Who speaks of another rank's host blames that rank; of one in another communicator only that he cannot go on."""
-    assert [failure.rank for _, failure in told(unanswered("dp", 2, 5, "HOST_LOST"))] == [5]
-    assert [failure.rank for _, failure in told(unanswered("tp", 0, 1, "HOST_LOST"))] == [2]
+    """A HOST_LOST error blames the lost rank; one from another communicator blames only the rank that reports it."""
+    assert [failure.rank for _, failure in notified(unanswered("dp", 2, 5, "HOST_LOST"))] == [5]
+    assert [failure.rank for _, failure in notified(unanswered("tp", 0, 1, "HOST_LOST"))] == [2]

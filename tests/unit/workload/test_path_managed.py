@@ -13,7 +13,7 @@ from c4bench.collective.process import RankProcess
 from c4bench.collective.recorder import Recorder
 from c4bench.errors import UnhealthyError
 from c4bench.model.fabric import Nic
-from c4bench.model.qp_address import parse
+from c4bench.model.qp_address import QpAddress
 from c4bench.model.telemetry import Member
 from c4bench.verbs.errors import VerbsError
 from c4bench.verbs.loopback import LoopbackPort, Network
@@ -36,14 +36,14 @@ class Line:
         self._master.open.append(self)
 
     def say(self, steering):
-        self._said = steering
+        self._messages = steering
         self._theirs.send(b"x")
 
     def answer(self, _):
         self._ours.recv(1)
-        if self._said is None:
+        if self._messages is None:
             raise UnhealthyError("the agent closed the connection")
-        return self._said
+        return self._messages
 
     def fileno(self):
         return self._ours.fileno()
@@ -64,7 +64,7 @@ class Master(LocalRendezvous):
         super().__init__()
         self._shared = shared
         self.routed, self.questions, self.open = {}, [], []
-        self.exchange, self.fail, self.alarm = shared.exchange, shared.fail, shared.alarm
+        self.exchange, self.fail, self.failure_signal = shared.exchange, shared.fail, shared.failure_signal
 
     def route(self, flows):
         ports = [0xC100 + index for index in range(len(flows))]
@@ -75,7 +75,7 @@ class Master(LocalRendezvous):
         for flow in flows:
             self.routed.pop(flow)
 
-    def listen(self):
+    def open_link(self):
         return Line(self)
 
 
@@ -105,7 +105,7 @@ class Job:
         return all((array == RANKS * (RANKS + 1) // 2).all() for array in arrays)
 
     def ports(self, rank):
-        return [way.connection.source_port for way in self.comms[rank]._group.outlet(1 - rank, 0).ways]
+        return [qp.connection.source_port for qp in self.comms[rank]._group.sender(1 - rank, 0).qps]
 
     def close(self):
         for comm in self.comms:
@@ -129,11 +129,11 @@ def made(tmp_path):
 def flows(master):
     """The flows that the last question named, by their QPs."""
     question = master.questions[-1]
-    return [flow.id for flow in sorted(question.flows, key=parse)]
+    return [flow.id for flow in sorted(question.flows, key=QpAddress.parse)]
 
 
 def test_a_rank_moves_between_operations(made):
-    """What the master says is done before the next operation, sums stay exact, and the next question says so."""
+    """Guidance is applied before the next operation, sums stay exact, and the next request reports it."""
     job = made(qps=2)
     assert job.all_reduce()
     first, second = flows(job.masters[0])
@@ -149,7 +149,7 @@ def test_a_rank_moves_between_operations(made):
 
 
 def test_a_device_that_refuses_is_reported(made, monkeypatch):
-    """The connection stays where it is, the job goes on, and the next question says which flow and why."""
+    """If a move is refused the connection stays, the job continues, and the next request reports flow and reason."""
     job = made()
     assert job.all_reduce()
     (only,) = flows(job.masters[0])
@@ -157,14 +157,14 @@ def test_a_device_that_refuses_is_reported(made, monkeypatch):
     def refuse(*_):
         raise VerbsError("it has no knob", device="dev", qp=1)
 
-    monkeypatch.setattr(job.comms[0]._group.outlet(1, 0), "move", refuse)
+    monkeypatch.setattr(job.comms[0]._group.sender(1, 0), "move", refuse)
     job.masters[0].open[0].say(Guidance({only: 0xC555}))
     assert job.all_reduce()
     assert "it has no knob" in job.masters[0].questions[-1].refused[only]
 
 
 def test_without_a_master_the_job_goes_on(made):
-    """A line that breaks costs nothing; the next operation asks again."""
+    """After a broken link the next operation asks for guidance again."""
     job = made()
     assert job.all_reduce()
     job.masters[0].open[0].say(None)
@@ -175,19 +175,19 @@ def test_without_a_master_the_job_goes_on(made):
 
 
 def test_without_an_agent_the_job_goes_on(made, monkeypatch):
-    """Not even asking is possible: the operation runs all the same."""
+    """An operation runs even if guidance cannot be requested."""
     job = made()
 
     def refuse():
         raise ConnectionRefusedError
 
-    monkeypatch.setattr(job.masters[0], "listen", refuse)
+    monkeypatch.setattr(job.masters[0], "open_link", refuse)
     assert job.all_reduce()
     assert not job.masters[0].questions
 
 
 def test_split_and_messages_are_guided_too(made):
-    """A communicator made by split asks for itself; messages between two ranks are part of the question."""
+    """A communicator made by split requests its own guidance; connections of send and recv are included."""
     job = made()
     halves = list(job.pool.map(lambda comm: comm.split(0), job.comms))
     arrays = [np.full(10, rank, np.int64) for rank in range(RANKS)]
@@ -197,7 +197,7 @@ def test_split_and_messages_are_guided_too(made):
     sender.start()
     job.comms[1].recv(np.zeros(10, np.int64), 0)
     sender.join()
-    job.comms[0].heed()
+    job.comms[0].apply_guidance()
     assert any("/0>1/" in flow for flow in flows(job.masters[0]))
     for half in halves:
         half.close()

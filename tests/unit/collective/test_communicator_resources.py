@@ -1,4 +1,4 @@
-"""What a communicator holds while it lives: connections, shares, memory, a record."""
+"""A communicator's resources: connections, weights, memory and telemetry records."""
 
 import ml_dtypes  # noqa: F401  (makes numpy know bfloat16)
 import numpy as np
@@ -13,7 +13,7 @@ SMALL = {"chunk_bytes": 1024, "staging_bytes": 4096}
 @pytest.mark.parametrize("weights", [(1, 1, 1), (3, 1, 0)])
 def test_qps_share_a_connection_by_weight(world, weights):
     """Three QPs of a connection carry bytes in proportion to their weights, and the sum is exact."""
-    made = world(2, qps=3, **SMALL)
+    job = world(2, qps=3, **SMALL)
 
     def work(comm):
         comm.weigh(1 - comm.rank, 0, weights)
@@ -21,15 +21,15 @@ def test_qps_share_a_connection_by_weight(world, weights):
             array = np.arange(30000)
             comm.all_reduce(array)
             np.testing.assert_array_equal(array, 2 * np.arange(30000))
-        return [conn.size_bytes for conn in read_telemetry_file(made.path(comm.rank)).conns]
+        return [conn.size_bytes for conn in read_telemetry_file(job.path(comm.rank)).conns]
 
-    for carried in made.run(work):
+    for carried in job.run(work):
         total = sum(carried)
         assert [round(count / total, 2) for count in carried] == [round(w / sum(weights), 2) for w in weights]
 
 
 def test_weights_that_do_not_fit_are_refused(world):
-    """Too few weights, negative ones and all zeros leave the shares as they are."""
+    """Too few weights, negative ones and all zeros raise an error and change nothing."""
     comm = world(2, qps=2).comms[0]
     for wrong in ((1,), (1, -1), (0, 0)):
         with pytest.raises(ValueError, match="not 2 weights"):
@@ -38,48 +38,48 @@ def test_weights_that_do_not_fit_are_refused(world):
 
 def test_two_nics_share_a_large_array(world):
     """With two NICs each carries half of a large all-reduce, and the sum is exact."""
-    made = world(2, 2, **SMALL)
-    before = [port.regions for port in made.ports[0]]
+    job = world(2, 2, **SMALL)
+    before = [port.regions for port in job.ports[0]]
 
     def work(comm):
         array = np.arange(100001, dtype=np.float64)
         comm.all_reduce(array)
         np.testing.assert_array_equal(array, 2 * np.arange(100001))
-        return [port.regions for port in made.ports[0]]
+        return [port.regions for port in job.ports[0]]
 
-    used = made.run(work)[0]
+    used = job.run(work)[0]
     assert [after > start for after, start in zip(used, before, strict=True)] == [True, True]
 
 
 def test_planned_paths_come_from_the_rendezvous(world):
     """With planned paths each outgoing connection uses the source port the control plane answered."""
-    made = world(3, paths="planned")
-    asked = {(flow.source, flow.destination) for flow in made.rendezvous.asked}
+    job = world(3, paths="planned")
+    asked = {(flow.source, flow.destination) for flow in job.rendezvous.asked}
     assert asked == {("h0/0", "h1/0"), ("h1/0", "h2/0"), ("h2/0", "h0/0")}
-    assert {comm._group._connections.ring[0][0].connections[0].source_port for comm in made.comms} == {0xC100}
+    assert {comm._group._connections.ring[0][0].connections[0].source_port for comm in job.comms} == {0xC100}
 
 
 def test_a_connection_moves_between_operations(world):
     """A moved connection keeps working and records its new source port; one that does not exist is a LookupError."""
-    made = world(2)
+    job = world(2)
 
     def work(comm):
         comm.barrier()
         comm.move(1 - comm.rank, 0, 0xC777)
-        recorded = read_telemetry_file(made.path(comm.rank)).conns[0].source_port
+        recorded = read_telemetry_file(job.path(comm.rank)).conns[0].source_port
         comm.barrier()
         return recorded
 
-    assert made.run(work) == [0xC777, 0xC777]
+    assert job.run(work) == [0xC777, 0xC777]
     with pytest.raises(LookupError, match="rank 5"):
-        made.comms[0].move(5, 0, 0xC777)
+        job.comms[0].move(5, 0, 0xC777)
 
 
 def test_provided_memory_is_registered_once(world):
     """An array from `empty`, and views of it, need no registration of their own; it ends with the communicator."""
-    made = world(2, 2)
-    arrays = [comm.empty((200, 300), "float32") for comm in made.comms]
-    before = [port.regions for port in made.ports[0]]
+    job = world(2, 2)
+    arrays = [comm.empty((200, 300), "float32") for comm in job.comms]
+    before = [port.regions for port in job.ports[0]]
 
     def work(comm):
         arrays[comm.rank][:] = comm.rank + 1
@@ -87,44 +87,44 @@ def test_provided_memory_is_registered_once(world):
         comm.all_reduce(arrays[comm.rank][:100])
         return float(arrays[comm.rank].sum())
 
-    assert made.run(work) == [100 * 300 * (6 + 3)] * 2
-    assert [port.regions for port in made.ports[0]] == before
+    assert job.run(work) == [100 * 300 * (6 + 3)] * 2
+    assert [port.regions for port in job.ports[0]] == before
 
 
 def test_registration_ends_with_the_array(world):
     """Memory is registered once for repeated use, and deregistered when its owner dies."""
-    made = world(2)
+    job = world(2)
     arrays = [np.zeros(1000, np.float32) for _ in range(2)]
 
     def work(comm):
         comm.all_reduce(arrays[comm.rank])
         comm.all_reduce(arrays[comm.rank][:])
-        return made.ports[comm.rank][0].regions
+        return job.ports[comm.rank][0].regions
 
-    counts = made.run(work)
+    counts = job.run(work)
     arrays.clear()
-    assert [port.regions for (port,) in made.ports] == [count - 1 for count in counts]
+    assert [port.regions for (port,) in job.ports] == [count - 1 for count in counts]
 
 
 def test_recording_can_be_turned_off(world):
     """Without recording the results are the same and the file stays empty."""
-    made = world(2, record=False)
+    job = world(2, record=False)
 
     def work(comm):
         array = np.ones(10)
         comm.all_reduce(array)
         return float(array.sum())
 
-    assert made.run(work) == [20.0, 20.0]
-    assert read_telemetry_file(made.path(0)).comms == ()
+    assert job.run(work) == [20.0, 20.0]
+    assert read_telemetry_file(job.path(0)).comms == ()
 
 
 def test_what_comes_before_an_operation_comes_before_each(world):
-    """A rank is asked before it enters any operation, whatever its kind; what it raises there nobody takes for ours."""
+    """`before_operation` is called once before every operation, whatever its kind."""
     comms = world(2)
     asked = [0, 0]
     for comm in comms.comms:
-        comm._group._before = lambda rank=comm.rank: asked.__setitem__(rank, asked[rank] + 1)
+        comm._group._before_operation = lambda rank=comm.rank: asked.__setitem__(rank, asked[rank] + 1)
 
     def work(comm):
         array = np.ones(8, np.float32)
@@ -138,9 +138,9 @@ def test_what_comes_before_an_operation_comes_before_each(world):
 
 def test_close_releases_every_port_twice_safely(world):
     """Closing releases the ports, also a second time, and later calls fail with a reason."""
-    made = world(2)
-    made.comms[0].close()
-    made.comms[0].close()
-    assert made.ports[0][0].closed
+    job = world(2)
+    job.comms[0].close()
+    job.comms[0].close()
+    assert job.ports[0][0].closed
     with pytest.raises(CollectiveError, match="closed or has failed"):
-        made.comms[0].barrier()
+        job.comms[0].barrier()

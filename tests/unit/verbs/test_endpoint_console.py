@@ -1,4 +1,4 @@
-"""The console answers, whatever it is told."""
+"""The endpoint console answers every command."""
 
 import io
 import json
@@ -23,7 +23,7 @@ NIC = msgspec.json.encode(Nic("h0", 0, "nosuch_0", "lo", "127.0.0.1", 1e10)).dec
     ],
 )
 def test_errors_are_answers(line, said):
-    """A command that is none, and one that fails, are answered in one line, and the next one is taken."""
+    """An invalid command and a failing one are answered in one line, and the next command runs."""
     answers = io.StringIO()
     endpoint_console.main([NIC], io.StringIO(f"{line}\n{line}\n"), answers)
     found = [json.loads(answer) for answer in answers.getvalue().splitlines()]
@@ -32,6 +32,6 @@ def test_errors_are_answers(line, said):
 
 
 def test_the_nic_is_needed():
-    """Without a NIC the console says what to give."""
+    """Without a NIC the console's error names its arguments."""
     with pytest.raises(UsageError, match="as one argument"):
         endpoint_console.main([], io.StringIO(), io.StringIO())

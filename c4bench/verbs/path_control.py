@@ -1,0 +1,134 @@
+"""The interface of path controls, and of the devices and endpoints that they act on."""
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from c4bench.verbs.addressing import Gid, PortStatus
+from c4bench.verbs.errors import VerbsError
+from c4bench.verbs.path import DEFAULT_PATH, PathAttributes
+from c4bench.verbs.transport import Remote, TransportProfile
+
+
+class OpenEndpoint(Protocol):
+    """A reliable-connection QP; `raw` is the pyverbs object."""
+
+    device: "OpenDevice"
+    path: PathAttributes
+    qp_num: int
+    raw: Any
+
+    @property
+    def qps(self) -> tuple[int, int]:
+        """The QP numbers of both ends. Raises VerbsError before it is connected."""
+
+    def connect_by(self, remote: Remote, path: PathAttributes = DEFAULT_PATH, receives: int = 0) -> None:
+        """Connect with the given path attributes."""
+
+    def readdress(self, path: PathAttributes) -> None:
+        """Change the path attributes of a connected endpoint. Raises VerbsError where the device refuses."""
+
+    def probe(self, wr_id: int = 0) -> None:
+        """Write zero bytes."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class OpenDevice(Protocol):
+    """An opened RDMA device; `pd`, `cq` and `anchor` are its pyverbs objects."""
+
+    name: str
+    port_number: int
+    pd: Any
+    cq: Any
+    anchor: Any
+
+    @property
+    def vendor(self) -> int:
+        """The vendor id of ibv_query_device."""
+
+    @property
+    def paths(self) -> "PathControl":
+        """How the device's connections choose their paths."""
+
+    def status(self) -> PortStatus:
+        """The current state of the port."""
+
+    def resolve_gid(self) -> Gid:
+        """The GID that carries the device's address. Raises VerbsError if there is none."""
+
+    def here(self) -> Remote:
+        """The address of the port, with a QP of 0."""
+
+    def connection(self, profile: TransportProfile, sends: int, receives: int) -> OpenEndpoint:
+        """A new endpoint with queues of those depths."""
+
+
+class PathControl(Protocol):
+    """Chooses a connection's path by a number; 0 leaves the choice to the fabric.
+
+    `chooses` names what the numbers stand for.
+    """
+
+    chooses: str
+
+    def obstacle(self, device: OpenDevice) -> str:
+        """Why this has no effect on `device`, found by a trial where possible; empty where it works."""
+
+    def choices(self, device: OpenDevice) -> Sequence[int]:
+        """The valid numbers besides 0."""
+
+    def attributes(self, choice: int) -> PathAttributes:
+        """The path attributes to connect with. Raises ValueError for an invalid number."""
+
+    def after_connect(self, endpoint: OpenEndpoint, choice: int) -> None:
+        """Complete the choice on a newly connected endpoint."""
+
+    def move(self, endpoint: OpenEndpoint, choice: int) -> None:
+        """Move a connected endpoint that has nothing outstanding. Raises VerbsError where the device refuses."""
+
+    def source_port(self, endpoint: OpenEndpoint) -> int:
+        """The UDP source port of a connected endpoint's packets, 0 where there is none or it is unknown."""
+
+
+class NoPathControl:
+    """For devices on which no path control works; `reasons` explains why, for error messages."""
+
+    chooses = "nothing"
+
+    def __init__(self, reasons: str) -> None:
+        self.reasons = reasons
+
+    def obstacle(self, device: OpenDevice) -> str:  # noqa: ARG002
+        """Empty: it works on any device."""
+        return ""
+
+    def choices(self, device: OpenDevice) -> Sequence[int]:  # noqa: ARG002
+        """No choices."""
+        return ()
+
+    def attributes(self, choice: int) -> PathAttributes:
+        """The default path for 0. Raises ValueError for any other choice."""
+        if choice:
+            raise ValueError(f"no path can be chosen on this device: {self.reasons}")
+        return DEFAULT_PATH
+
+    def after_connect(self, endpoint: OpenEndpoint, choice: int) -> None:
+        """Nothing to do."""
+
+    def move(self, endpoint: OpenEndpoint, choice: int) -> None:
+        """Nothing to do for 0. Raises VerbsError for any other choice."""
+        if choice:
+            raise VerbsError(
+                f"QP {endpoint.qp_num} on {endpoint.device.name} cannot be moved: {self.reasons}",
+                device=endpoint.device.name,
+                qp=endpoint.qp_num,
+            )
+
+    def source_port(self, endpoint: OpenEndpoint) -> int:  # noqa: ARG002
+        """Unknown."""
+        return 0

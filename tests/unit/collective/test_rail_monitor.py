@@ -1,0 +1,103 @@
+"""When the rail monitor probes, with stand-ins for rails and edges."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from c4bench.collective.resilient.failure_broadcast import FailureBroadcast
+from c4bench.collective.resilient.messages import SilenceQuery
+from c4bench.collective.resilient.rail import State
+from c4bench.collective.resilient.rail_monitor import RailMonitor
+from c4bench.collective.resilient.timeouts import FailureTimeouts
+
+QUIET_NS = round(FailureTimeouts().quiet_s * 1e9)
+
+
+class Rail:
+    """Silent for `silence_ns`, until it is probed and for as long as nobody answers."""
+
+    def __init__(self, nic, silence_ns):
+        self.nic, self.silence_ns = nic, silence_ns
+        self.usable, self.probing, self.probes = True, False, 0
+
+    def silent_ns(self, _now_ns):
+        return self.silence_ns
+
+    def probe(self):
+        self.probes += not self.probing
+        self.probing = True
+
+
+@pytest.fixture
+def rails():
+    """One in use and silent for too long, one in use, one idle."""
+    return [Rail(0, 2 * QUIET_NS), Rail(1, 0), Rail(2, 0)]
+
+
+@pytest.fixture
+def sent():
+    """The ranks that are told, of eight."""
+    return []
+
+
+@pytest.fixture
+def monitor(rails, sent):
+    """It watches one sending edge of rank 6 with these rails."""
+    broadcast = FailureBroadcast(6, 8, lambda rank, announce: sent.append((rank, announce)))
+    edge = SimpleNamespace(rails=rails)
+    edges = SimpleNamespace(all=[edge], rails=lambda _=State.UP: [(edge, rail) for rail in rails])
+    return RailMonitor(edges, FailureTimeouts(), None, broadcast, [], [])
+
+
+def test_silence_is_asked_of_all_nics_at_once(monitor, rails):
+    """One silent NIC causes probes of all NICs at once, also of idle ones."""
+    monitor.tick(QUIET_NS)
+    assert [rail.probes for rail in rails] == [1, 1, 1]
+
+
+def test_who_is_asked_already_is_not_asked_again(monitor, rails):
+    """While the silent rail's probe is in flight, rails that have answered are not probed again."""
+    monitor.tick(QUIET_NS)
+    rails[1].probing = rails[2].probing = False
+    monitor.tick(QUIET_NS)
+    assert [rail.probes for rail in rails] == [1, 1, 1]
+
+
+def test_nobody_is_asked_while_all_are_heard(monitor, rails):
+    """Without silence there are no probes."""
+    rails[0].silence_ns = QUIET_NS // 2
+    monitor.tick(QUIET_NS)
+    assert [rail.probes for rail in rails] == [0, 0, 0]
+
+
+def test_silence_has_all_ranks_ask(monitor, sent):
+    """Silence is broadcast to ranks at doubling distances, and not again soon after."""
+    monitor.tick(QUIET_NS)
+    assert sent == [(7, SilenceQuery()), (0, SilenceQuery()), (2, SilenceQuery())]
+    monitor.tick(2 * QUIET_NS)
+    monitor.on_silence_query(3 * QUIET_NS)
+    assert len(sent) == 3
+
+
+def test_what_others_have_noticed_is_asked_and_passed_on(monitor, rails, sent):
+    """Another rank's broadcast causes probes of all NICs; a duplicate of it does nothing."""
+    rails[0].silence_ns = 0
+    monitor.on_silence_query(QUIET_NS)
+    assert ([rail.probes for rail in rails], [rank for rank, _ in sent]) == ([1, 1, 1], [7, 0, 2])
+    for rail in rails:
+        rail.probing = False
+    monitor.on_silence_query(QUIET_NS)
+    assert ([rail.probes for rail in rails], len(sent)) == ([1, 1, 1], 3)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 8, 13])
+def test_word_reaches_every_rank(size):
+    """Any rank's broadcast reaches all n ranks in log2(n) steps."""
+    ranks = [FailureBroadcast(rank, size, lambda to, _: step.add(to)) for rank in range(size)]
+    on_silence_query = {0}
+    step = set()
+    for _ in range(max(1, (size - 1).bit_length())):
+        for rank in sorted(on_silence_query):
+            ranks[rank].announce(0)
+        on_silence_query |= step
+    assert on_silence_query == set(range(size))

@@ -223,7 +223,7 @@ class Journal:
             finally:
                 os.close(descriptor)
         by = f" by {fields['by']}" if "by" in fields else ""
-        said = (lease.id, lease.request.where, event, by, who["user"] or "unknown", lease.request.lease_s)
+        arguments = (lease.id, lease.request.where, event, by, who["user"] or "unknown", lease.request.lease_s)
         known = {"lease": lease.id, "target": lease.request.where, "event": event} | who
         _logger.log(_level(event, fields), "%s on %s: %s%s (asked by %s, lease %g s)", *arguments, extra=known)
 

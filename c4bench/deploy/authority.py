@@ -57,22 +57,22 @@ def issue(directory: Path, hosts: Iterable[str], valid_from: datetime.datetime) 
 
 def rotate(directory: Path, names: Iterable[str], valid_from: datetime.datetime) -> None:
     """New keys and certificates for these names; from now on the old ones are refused. UsageError for unknown names."""
-    wanted = list(names)
-    revoke(directory, wanted, valid_from)
-    _issue_all(_load(directory), wanted, valid_from)
+    chosen = list(names)
+    revoke(directory, chosen, valid_from)
+    _issue_all(_load(directory), chosen, valid_from)
 
 
 def revoke(directory: Path, names: Iterable[str], valid_from: datetime.datetime) -> None:
     """From now on whoever holds these names' certificates is refused. UsageError for a name that has none."""
-    wanted, authority = list(names), _load(directory)
-    for name in wanted:
+    chosen, authority = list(names), _load(directory)
+    for name in chosen:
         if not (directory / f"{name}.pem").exists():
             known = sorted(path.stem for path in directory.glob("*.key") if path.stem != "ca")
             raise UsageError(f"{directory} has no certificate of {name!r}; it has those of {', '.join(known)}")
-    for name in wanted:
+    for name in chosen:
         authority.revoked[_certificate(directory / f"{name}.pem").serial_number] = valid_from
     _publish(authority, valid_from)
-    for name in wanted:
+    for name in chosen:
         for suffix in ("pem", "key"):
             (directory / f"{name}.{suffix}").unlink()
 

@@ -24,9 +24,9 @@ from c4bench.resources import resource
 
 REQUIRED = ("msgspec", "websockets", "PyYAML")
 OPTIONAL = ("numpy", "ml_dtypes")  # ranks compute with them; a host without ranks does without
-_UNWANTED_FOLDERS = {"__pycache__", "tests", "include", "f2py", "distutils", "_examples"}
-_UNWANTED_SUFFIXES = {".pyi", ".pyc", ".a", ".pxd", ".typed"}
-_UNWANTED_FILES = {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"}
+_EXCLUDED_FOLDERS = {"__pycache__", "tests", "include", "f2py", "distutils", "_examples"}
+_EXCLUDED_SUFFIXES = {".pyi", ".pyc", ".a", ".pxd", ".typed"}
+_EXCLUDED_FILES = {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"}
 _VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 PACKAGES = PurePath(f"lib/python{_VERSION}/site-packages")  # in the tarball, and in the agent's environment
 _INTERPRETER = f"""\
@@ -102,7 +102,7 @@ def _data(folder: str) -> Iterator[Entry]:
 def _packed(root: Path, paths: Iterable[PurePath]) -> Iterator[Entry]:
     for path in paths:
         source = root / path
-        if _wanted(path) and source.is_file():
+        if _included(path) and source.is_file():
             yield Entry(
                 name=str(PACKAGES / path),
                 content=source.read_bytes(),
@@ -110,12 +110,12 @@ def _packed(root: Path, paths: Iterable[PurePath]) -> Iterator[Entry]:
             )
 
 
-def _wanted(path: PurePath) -> bool:
+def _included(path: PurePath) -> bool:
     return not (
         path.parts[0] == ".."  # console scripts, which lie outside the packages
-        or _UNWANTED_FOLDERS & set(path.parts)
-        or path.suffix in _UNWANTED_SUFFIXES
-        or path.name in _UNWANTED_FILES
+        or _EXCLUDED_FOLDERS & set(path.parts)
+        or path.suffix in _EXCLUDED_SUFFIXES
+        or path.name in _EXCLUDED_FILES
     )
 
 

@@ -62,7 +62,7 @@ def playbook(
     """
     private = _new_folder(directory, name)
     events = _Events()
-    with _control_directory() as control, _own_signals():
+    with _control_directory() as control, _restoring_signals():
         runner = ansible_runner.run(
             private_data_dir=str(private),
             ident="run",
@@ -80,7 +80,7 @@ def playbook(
         raise KeyboardInterrupt
     kept = private / "artifacts" / "run"
     (kept / "command").unlink(missing_ok=True)  # it quotes our whole environment, and run directories are passed around
-    return _judged(name, hosts, events, runner.rc, kept / "stdout")
+    return _check(name, hosts, events, runner.rc, kept / "stdout")
 
 
 class _Events:
@@ -110,7 +110,7 @@ class _Events:
         return (max(self._times) - min(self._times)).total_seconds() if self._times else 0.0
 
 
-def _judged(name: str, hosts: Sequence[str], events: _Events, rc: int, log: Path) -> PlaybookResult:
+def _check(name: str, hosts: Sequence[str], events: _Events, rc: int, log: Path) -> PlaybookResult:
     if events.failures:
         raise UnhealthyError(f"{_failure(events.failures)} (playbook {name}; log: {log})")
     if rc != 0:
@@ -123,11 +123,11 @@ def _judged(name: str, hosts: Sequence[str], events: _Events, rc: int, log: Path
 
 def _failure(failures: Sequence[Mapping[str, Any]]) -> str:
     first = failures[0]
-    said = first.get("res", {})
-    words = str(said.get("stderr") or said.get("msg") or "no reason given").strip().splitlines()
+    result = first.get("res", {})
+    message = str(result.get("stderr") or result.get("msg") or "no reason given").strip().splitlines()
     also = sorted({failure["host"] for failure in failures} - {first["host"]})
     others = f"; also {', '.join(also)}" if also else ""
-    return f"{first['host']}: task {first.get('task', '')!r}: {words[-1].strip()}{others}"
+    return f"{first['host']}: task {first.get('task', '')!r}: {message[-1].strip()}{others}"
 
 
 def _complaint(log: Path) -> str:
@@ -201,7 +201,7 @@ def _control_directory() -> Iterator[Path]:
 
 
 @contextmanager
-def _own_signals() -> Iterator[None]:
+def _restoring_signals() -> Iterator[None]:
     """Ansible-runner takes these signals in the main thread and keeps them; give them back."""
     numbers = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
     before = {number: signal.getsignal(number) for number in numbers}

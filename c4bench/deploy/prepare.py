@@ -47,9 +47,9 @@ def main(argv: list[str] | None = None) -> int:
     except C4Error as error:
         sys.stderr.write(f"c4bench: {error}\n")
         return error.exit_code
-    given = shlex.join(word for name, value in variables.items() for word in ("-e", f"{name}={value}"))
+    arguments = shlex.join(word for name, value in variables.items() for word in ("-e", f"{name}={value}"))
     where = shlex.quote(str(options.inventory))
-    sys.stdout.write(f"ansible-playbook -i {where} playbooks/deploy.yml {given} -e c4_master=ADDRESS\n")
+    sys.stdout.write(f"ansible-playbook -i {where} playbooks/deploy.yml {arguments} -e c4_master=ADDRESS\n")
     return 0
 
 

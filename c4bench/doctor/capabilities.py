@@ -94,7 +94,7 @@ def unreachable(host: Host, problem: str) -> Report:
     return Report(host.name, (Capability("reachable", State.ABSENT, problem, mend, needed=True),))
 
 
-def judge(host: Host, found: HostSelfReport, clock: ClockOffset, ways: Sequence[MtuToPeer] = ()) -> Report:
+def evaluate(host: Host, found: HostSelfReport, clock: ClockOffset, mtus: Sequence[MtuToPeer] = ()) -> Report:
     """Everything a host can do, in the order of `NAMES`."""
     capabilities = (
         Capability("reachable", State.REAL, host.address),
@@ -104,7 +104,7 @@ def judge(host: Host, found: HostSelfReport, clock: ClockOffset, ways: Sequence[
         _link_layer(found, "rocev2"),
         _link_layer(found, "infiniband"),
         _paths(host, found),
-        _mtu(host, found, ways),
+        _mtu(host, found, mtus),
         _pfc(found),
         _ecn(found),
         _clock(clock),
@@ -180,10 +180,10 @@ def _paths(host: Host, found: HostSelfReport) -> Capability:
     return Capability("paths", State.ABSENT, stuck[0] if stuck else "c4.nics is empty", "see docs/lab-setup.md")
 
 
-def _mtu(host: Host, found: HostSelfReport, ways: Sequence[MtuToPeer]) -> Capability:
+def _mtu(host: Host, found: HostSelfReport, mtus: Sequence[MtuToPeer]) -> Capability:
     """The way is as wide as the NIC at its beginning; where nothing comes back, nothing is known."""
     own = {nic.name: _carried(found.netdevs[nic.netdev].mtu_bytes) for nic in host.nics if nic.netdev in found.netdevs}
-    for way in ways:
+    for way in mtus:
         if not way.mtu_bytes:
             detail = f"not known: no echo comes back from {way.peer} to {way.nic}"
             return Capability("mtu", State.ABSENT, detail, "let ICMP echo pass between the NICs")
@@ -192,7 +192,7 @@ def _mtu(host: Host, found: HostSelfReport, ways: Sequence[MtuToPeer]) -> Capabi
             mend = "give every switch port and NIC on the way the same MTU, 4200 or more"
             return Capability("mtu", State.ABSENT, detail, mend, needed=True)
     sizes = ", ".join(map(str, sorted(set(own.values()))))
-    tried = f"{len(ways)} ways tried" if ways else "no way tried"
+    tried = f"{len(mtus)} ways tried" if mtus else "no way tried"
     return _present("mtu", f"{sizes} ({tried})" if sizes else "", "no interface of c4.nics is here")
 
 

@@ -27,14 +27,14 @@ def look_at(inventory: Inventory, reach: Reach = connect) -> list[Report]:
     """Look at every host, in the order of the inventory; one that cannot be asked gets that one word only."""
     peers = ring(inventory.hosts)
 
-    def one(host: Host) -> Report:
+    def inspect(host: Host) -> Report:
         try:
             return _ask(host, inventory.access[host.name], peers[host.name], reach)
         except UnhealthyError as error:
             return capabilities.unreachable(host, str(error))
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        return list(pool.map(one, inventory.hosts))
+        return list(pool.map(inspect, inventory.hosts))
 
 
 def ring(hosts: Sequence[Host]) -> dict[str, list[tuple[Nic, Nic]]]:
@@ -57,8 +57,8 @@ def _ask(host: Host, access: Access, peers: Sequence[tuple[Nic, Nic]], reach: Re
         clock = offset(lambda: _clock(session))
         asked = {"python": access.python, "nics": [msgspec.to_builtins(nic) for nic in host.nics]}
         found = _convert(host, _answer(host, session, f"look {_json(asked)}"), HostSelfReport)
-        ways = [_way(host, session, nic, peer) for nic, peer in peers]
-    return capabilities.judge(host, found, clock, ways)
+        mtus = [_mtu_to_peer(host, session, nic, peer) for nic, peer in peers]
+    return capabilities.evaluate(host, found, clock, mtus)
 
 
 @contextmanager
@@ -75,7 +75,7 @@ def _clock(session: Session) -> float:
     return float(session.read_line(_TIMEOUT_S))
 
 
-def _way(host: Host, session: Session, nic: Nic, peer: Nic) -> MtuToPeer:
+def _mtu_to_peer(host: Host, session: Session, nic: Nic, peer: Nic) -> MtuToPeer:
     asked = {"nic": msgspec.to_builtins(nic), "peers": [peer.address]}
     passed = _convert(host, _answer(host, session, f"mtu {_json(asked)}"), dict[str, int])
     return MtuToPeer(nic.name, peer.name, passed.get(peer.address, 0))

@@ -203,34 +203,34 @@ def largest(nic: dict[str, Any], address: str) -> int:
 def echo(nic: dict[str, Any], address: str, size: int) -> bool:
     """Whether an echo request as long as a RoCE packet of `size`, not to be fragmented, is answered."""
     raw = os.geteuid() == 0
-    with socket.socket(socket.AF_INET, socket.SOCK_RAW if raw else socket.SOCK_DGRAM, socket.IPPROTO_ICMP) as line:
-        line.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_PROBE)
+    with socket.socket(socket.AF_INET, socket.SOCK_RAW if raw else socket.SOCK_DGRAM, socket.IPPROTO_ICMP) as sock:
+        sock.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_PROBE)
         if raw and nic["netdev"]:
-            line.setsockopt(socket.SOL_SOCKET, _SO_BINDTODEVICE, nic["netdev"].encode())
+            sock.setsockopt(socket.SOL_SOCKET, _SO_BINDTODEVICE, nic["netdev"].encode())
         if nic["address"]:
-            line.bind((nic["address"], 0))
+            sock.bind((nic["address"], 0))
         mark = os.urandom(8)
         header = struct.pack("!BBHHH", 8, 0, 0, os.getpid() & 0xFFFF, size)
         body = mark.ljust(size + _HEADERS - 20 - len(header), b"\0")
         try:
-            line.sendto(summed(header + body), (address, 0))
+            sock.sendto(with_checksum(header + body), (address, 0))
         except OSError:
             return False
-        return answered(line, mark)
+        return reply_arrived(sock, mark)
 
 
-def answered(line: socket.socket, mark: bytes) -> bool:
+def reply_arrived(sock: socket.socket, mark: bytes) -> bool:
     """Wait for an echo reply that holds the mark."""
     until = time.monotonic() + _ECHO_S
-    while select.select([line], [], [], max(0.0, until - time.monotonic()))[0]:
-        packet = line.recv(65536)
+    while select.select([sock], [], [], max(0.0, until - time.monotonic()))[0]:
+        packet = sock.recv(65536)
         kind = packet[(packet[0] & 15) * 4] if packet[0] >> 4 == 4 else packet[0]
         if kind == 0 and mark in packet:
             return True
     return False
 
 
-def summed(packet: bytes) -> bytes:
+def with_checksum(packet: bytes) -> bytes:
     """The packet with its Internet checksum (RFC 1071)."""
     words = struct.unpack(f"!{len(packet) // 2}H", packet)
     total = sum(words)

@@ -35,14 +35,14 @@ class SwitchReport(msgspec.Struct, frozen=True):
 def audit_all(inventory: Inventory, reach: Callable[[str, Access], Connection] = connect) -> list[SwitchReport]:
     """Look at every switch; it only reads."""
 
-    def one(name: str) -> SwitchReport:
+    def inspect(name: str) -> SwitchReport:
         try:
             return _ask(name, reach(name, inventory.access[name]))
         except UnhealthyError as error:
             return SwitchReport(name, audited=False, ports=0, problems=(str(error),))
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return list(pool.map(one, inventory.switches))
+        return list(pool.map(inspect, inventory.switches))
 
 
 def _ask(name: str, connection: Connection) -> SwitchReport:
@@ -60,9 +60,9 @@ def _ask(name: str, connection: Connection) -> SwitchReport:
     return SwitchReport(name, audited=True, ports=len(_ports(config)), problems=tuple(problems))
 
 
-def _json(name: str, said: bytes) -> Config:
+def _json(name: str, output: bytes) -> Config:
     """The object in what a command printed, past any words before it."""
-    text = said.decode(errors="replace")
+    text = output.decode(errors="replace")
     try:
         found: Config = json.loads(text[text.index("{") :])
     except ValueError:
@@ -87,22 +87,22 @@ def audit(config: Config) -> Iterator[str]:
         if not own.get("dscp_to_tc_map"):
             yield f"{port}: no dscp_to_tc_map, so DSCP chooses no lossless queue; set it in PORT_QOS_MAP"
         for number in lossless:
-            if not _marks(config, queues.get(f"{port}|{number}", {})):
+            if not _marks_ecn(config, queues.get(f"{port}|{number}", {})):
                 yield f"{port}: queue {number} is lossless and marks no ECN; give it a wred_profile with ecn"
         if port not in watched:
             yield f"{port}: no PFC watchdog; a storm of pauses would stop the fabric; add it to PFC_WD"
     if len(kinds) > 1:
-        told = "; ".join(f"{priorities} on {len(ports)} ports ({ports[0]})" for priorities, ports in kinds.items())
-        yield f"ports have different lossless priorities: {told}"
+        listed = "; ".join(f"{priorities} on {len(ports)} ports ({ports[0]})" for priorities, ports in kinds.items())
+        yield f"ports have different lossless priorities: {listed}"
 
 
 def errors(counters: Config) -> Iterator[str]:
     """Ports that have counted errors or drops."""
     for port, counts in sorted(counters.items()):
         found = {name: str(counts.get(name, "0")).replace(",", "") for name in _ERRORS}
-        told = [f"{name} {count}" for name, count in found.items() if count not in {"0", "N/A"}]
-        if told:
-            yield f"{port}: {', '.join(told)}; look at its cable and at the other end"
+        counted = [f"{name} {count}" for name, count in found.items() if count not in {"0", "N/A"}]
+        if counted:
+            yield f"{port}: {', '.join(counted)}; look at its cable and at the other end"
 
 
 def _ports(config: Config) -> dict[str, Mapping[str, Any]]:
@@ -118,6 +118,6 @@ def _by_port(table: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     return found
 
 
-def _marks(config: Config, queue: Mapping[str, Any]) -> bool:
+def _marks_ecn(config: Config, queue: Mapping[str, Any]) -> bool:
     profile = str(queue.get("wred_profile", "")).strip("[]").rpartition("|")[2]
     return str(config.get("WRED_PROFILE", {}).get(profile, {}).get("ecn", "ecn_none")) != "ecn_none"

@@ -8,7 +8,7 @@ from c4bench.doctor.capabilities import NAMES, Capability, Report, State
 from c4bench.doctor.switches import SwitchReport
 
 _SHOWN = 6
-_WORDS = {State.REAL: "real", State.EMULATED: "emulated", State.ABSENT: "-"}
+_STATE_TEXT = {State.REAL: "real", State.EMULATED: "emulated", State.ABSENT: "-"}
 
 
 def lines(reports: Sequence[Report]) -> list[str]:
@@ -16,7 +16,7 @@ def lines(reports: Sequence[Report]) -> list[str]:
     rows: dict[tuple[str, ...], list[str]] = {}
     for report in reports:
         rows.setdefault(_row(report), []).append(report.host)
-    names = [_some(hosts) for hosts in rows.values()]
+    names = [_abbreviate(hosts) for hosts in rows.values()]
     table = [("", *NAMES), *((name, *row) for name, row in zip(names, rows, strict=True))]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     page = ["  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip() for row in table]
@@ -32,13 +32,14 @@ def switch_lines(reports: Iterable[SwitchReport]) -> list[str]:
     for (audited, problems), names in alike.items():
         mark = ("BAD" if problems else "ok ") if audited else "?  "
         lines += [
-            f"{mark}  switch {_some(names)}: {problem}" for problem in problems or ("PFC, ECN, QoS as RoCE needs",)
+            f"{mark}  switch {_abbreviate(names)}: {problem}"
+            for problem in problems or ("PFC, ECN, QoS as RoCE needs",)
         ]
     return lines
 
 
 def _row(report: Report) -> tuple[str, ...]:
-    states = {one.name: "BAD" if one.bad else _WORDS[one.state] for one in report.capabilities}
+    states = {one.name: "BAD" if one.bad else _STATE_TEXT[one.state] for one in report.capabilities}
     return tuple(states.get(name, "?") for name in NAMES)
 
 
@@ -48,19 +49,19 @@ def _absences(reports: Iterable[Report]) -> list[str]:
     for report in reports:
         for one in report.capabilities:
             if one.state is State.ABSENT:
-                found.setdefault((not one.bad, one.name, one.mend, _said(one, report.host)), []).append(report.host)
+                found.setdefault((not one.bad, one.name, one.mend, _detail(one, report.host)), []).append(report.host)
     lines = []
     for (fine, name, mend), kind in groupby(sorted(found.items()), lambda item: item[0][:3]):
         rows = list(kind)
         rest = [host for _, hosts in rows[_SHOWN:] for host in hosts]
-        told = [(_some(hosts), detail) for (*_, detail), hosts in rows[:_SHOWN]]
-        told += [(_some(rest), "likewise")] if rest else []
+        groups = [(_abbreviate(hosts), detail) for (*_, detail), hosts in rows[:_SHOWN]]
+        groups += [(_abbreviate(rest), "likewise")] if rest else []
         mark, advice = "no " if fine else "BAD", f"  -> {mend}" if mend else ""
-        lines += [f"{mark}  {name}: {hosts}: {detail}{advice}" for hosts, detail in told]
+        lines += [f"{mark}  {name}: {hosts}: {detail}{advice}" for hosts, detail in groups]
     return lines
 
 
-def _said(one: Capability, host: str) -> str:
+def _detail(one: Capability, host: str) -> str:
     """Without the host's own name, so that hosts can be alike."""
     return re.sub(rf"(?<![\w.-]){re.escape(host)}/", "NIC ", one.detail.removeprefix(f"{host}: "))
 
@@ -74,6 +75,6 @@ def _clock(reports: Iterable[Report]) -> list[str]:
     return [f"clocks: {apart:.6f} s from ours at most, known to +-{worst:.6f} s at worst"]
 
 
-def _some(hosts: Sequence[str]) -> str:
+def _abbreviate(hosts: Sequence[str]) -> str:
     more = f" and {len(hosts) - _SHOWN} more" if len(hosts) > _SHOWN else ""
     return f"{', '.join(hosts[:_SHOWN])}{more}"

@@ -62,7 +62,7 @@ def _heal(*ids: str) -> None:
             known |= reverted is not None
             if reverted:
                 _print(reverted)
-        left = records.release()
+        left = records.recheck_quarantine()
         if left:
             raise UnhealthyError(f"{left.request.host} is still not as before {left.id}: {'; '.join(left.residue)}")
     if ids and not known:

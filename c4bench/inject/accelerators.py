@@ -49,10 +49,10 @@ def as_rank(request: FaultRequest) -> FaultRequest:
     found = next((rank for rank in _ranks(request) if _alive(rank)), None)
     if found is None:
         return msgspec.structs.replace(request, job="none", rank=0)
-    return msgspec.structs.replace(found, parameters={**request.parameters, "factor": slowing(request)})
+    return msgspec.structs.replace(found, parameters={**request.parameters, "factor": slowdown(request)})
 
 
-def slowing(request: FaultRequest) -> float:
+def slowdown(request: FaultRequest) -> float:
     """By how much computing takes longer: as the clock is lower, and power goes with the cube of the clock."""
     if "clock_mhz" in request.parameters:
         return CLOCK_MHZ / request.number("clock_mhz")

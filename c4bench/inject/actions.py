@@ -176,7 +176,7 @@ class ExhaustMemory(msgspec.Struct, frozen=True, tag="exhaust"):
         group = Path(self.group)
         child = os.fork()
         if child == 0:
-            _take_memory(group, self.limit_bytes)
+            _exhaust_memory(group, self.limit_bytes)
         os.waitpid(child, 0)
         try:
             events = (group / "memory.events").read_text().splitlines()
@@ -225,7 +225,7 @@ def together(*plans: Plan) -> Plan:
     )
 
 
-def _take_memory(group: Path, limit_bytes: int) -> NoReturn:
+def _exhaust_memory(group: Path, limit_bytes: int) -> NoReturn:
     try:
         # Out of its reach first: the kernel must not choose us.
         Path("/proc/self/oom_score_adj").write_text("-1000")
@@ -239,14 +239,14 @@ def _take_memory(group: Path, limit_bytes: int) -> NoReturn:
         os._exit(0)
 
 
-def run(argv: tuple[str, ...], netns: str | None, told: str = "") -> str:
+def run(argv: tuple[str, ...], netns: str | None, stdin: str = "") -> str:
     """What the command says to `told`, run in the network namespace at `netns`. UnhealthyError with its complaint."""
     try:
         # The journal's lock is inheritable on purpose: it must outlive a killed injector until its last command ends.
         with namespaces.network(netns):
             done = subprocess.run(
                 argv,
-                input=told,
+                input=stdin,
                 capture_output=True,
                 text=True,
                 check=False,

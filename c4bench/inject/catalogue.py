@@ -15,7 +15,7 @@ from c4bench.resources import resource
 
 LEASE_MAX_S = 3600.0
 # How to name a target of each kind, and what the request then holds.
-_NAMED = {
+_TARGET_MISSING = {
     TargetKind.NIC: "a NIC, and none is named; say which, such as h5/0",
     TargetKind.PORT: "a switch's port, and none is named; say which, such as leaf0/up1",
     TargetKind.PROCESS: "a process, and none is named; say whose, such as rank 2 of job train",
@@ -63,13 +63,15 @@ def schema() -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "A fault of the catalogue", **found}
 
 
-def values(spec: FaultSpec, given: Mapping[str, Value]) -> dict[str, Value]:
+def values(spec: FaultSpec, requested: Mapping[str, Value]) -> dict[str, Value]:
     """Every parameter's value, in its unit. Raises UsageError for one that the fault does not have, or out of range."""
-    unknown = sorted(given.keys() - spec.parameters.keys())
+    unknown = sorted(requested.keys() - spec.parameters.keys())
     if unknown:
         known = ", ".join(spec.parameters) or "none"
         raise UsageError(f"{spec.name} has no parameter {unknown[0]!r}; it has: {known}")
-    return {name: quantities.value(spec.name, name, knob, given.get(name)) for name, knob in spec.parameters.items()}
+    return {
+        name: quantities.value(spec.name, name, knob, requested.get(name)) for name, knob in spec.parameters.items()
+    }
 
 
 def _read(path: Path) -> FaultSpec:
@@ -95,7 +97,7 @@ def _check_target(spec: FaultSpec, request: FaultRequest) -> None:
         )
     superfluous = [kind for kind, is_given in given.items() if is_given and kind is not spec.target]
     if spec.target in given and not given[spec.target]:
-        raise UsageError(f"{spec.name} happens to {_NAMED[spec.target]}")
+        raise UsageError(f"{spec.name} happens to {_TARGET_MISSING[spec.target]}")
     if superfluous:
         raise UsageError(
             f"{spec.name} happens to a {spec.target}, not to a {superfluous[0]} such as {request.where}; leave that out"

@@ -21,8 +21,8 @@ from c4bench.remote.protocol import Connection, Session
 _logger = logging.getLogger(__name__)
 
 # Logging in, starting Python and a few commands, on a busy host; the witness's looks come on top.
-_PATIENCE_S = 60.0
-_LOOKS = 4
+_REPLY_TIMEOUT_S = 60.0
+_WITNESS_WINDOWS = 4
 _GONE_WITHIN_S = 5.0
 # A real host takes minutes to come up again.
 _BACK_WITHIN_S = 600.0
@@ -91,7 +91,7 @@ class Injector:
         request = place.request(name, dict(parameters or {}), lease_s, witness_s, last_nic=last_nic)
         spec, request = self._catalogue.resolve(request)
         self._refuse(spec, place.host, within)
-        self._note("fault_asked", time.time(), request, fault=name, lease_s=lease_s)
+        self._record_event("fault_asked", time.time(), request, fault=name, lease_s=lease_s)
         fields = {"fault": name, "target": request.where}
         _logger.info("%s on %s: requested, lease %g s", name, request.where, lease_s, extra=fields)
         with contextlib.closing(self._start("hold", request)) as session:
@@ -102,9 +102,9 @@ class Injector:
             except BaseException:
                 # What went wrong in the block matters more than what may go wrong here; the watchdog stands by.
                 with contextlib.suppress(UnhealthyError):
-                    self._ended(session, spec, applied, place.host, request)
+                    self._finish(session, spec, applied, place.host, request)
                 raise
-            healed = self._ended(session, spec, applied, place.host, request)
+            healed = self._finish(session, spec, applied, place.host, request)
         _check_healed(healed, request)
 
     @contextlib.contextmanager
@@ -128,15 +128,15 @@ class Injector:
             self._refuse(spec, place.host, within)
         began_s = time.monotonic()
         with contextlib.ExitStack() as stack:
-            found: list[Applied] = []
+            applied: list[Applied] = []
             for part in sorted(spec.parts, key=lambda part: part.after_s):
                 time.sleep(max(0.0, began_s + part.after_s - time.monotonic()))
                 place = targets[part.target]
-                given = {"lease_s": lease_s, "witness_s": witness_s}
-                held = self.apply_at(part.fault, place, part.parameters, **given, last_nic=last_nic, within=within)
-                found.append(stack.enter_context(held))
-                began_s = time.monotonic() if len(found) == 1 else began_s
-            yield found
+                times = {"lease_s": lease_s, "witness_s": witness_s}
+                fault = self.apply_at(part.fault, place, part.parameters, **times, last_nic=last_nic, within=within)
+                applied.append(stack.enter_context(fault))
+                began_s = time.monotonic() if len(applied) == 1 else began_s
+            yield applied
 
     def plan(self, name: str, place: Place, parameters: Mapping[str, Value] | None = None) -> Planned:
         """The exact commands that `apply_at` would run there; reads the host, and touches nothing."""
@@ -166,19 +166,19 @@ class Injector:
         try:
             reply = _read(session, request)
         except C4Error as error:
-            self._note("fault_refused", time.time(), request, fault=request.fault, error=str(error))
+            self._record_event("fault_refused", time.time(), request, fault=request.fault, error=str(error))
             raise
         if isinstance(reply, Leaving):
-            reply = self._gone(reply, host)
+            reply = self._wait_absent(reply, host)
         if not isinstance(reply, Applied):
             raise UnhealthyError(f"{request.host}: {request.fault} ended before it began: {reply}")
-        self._note("fault_applied", reply.onset_s, request, **applied_event(reply, request))
+        self._record_event("fault_applied", reply.onset_s, request, **applied_event(reply, request))
         level, seen = (logging.INFO, "effect seen") if reply.witness.seen else (logging.WARNING, "effect not seen")
         fields = {"fault": request.fault, "target": request.where, "lease": reply.id}
         _logger.log(level, "%s on %s: applied, %s; %s", request.fault, request.where, seen, reply.id, extra=fields)
         return reply
 
-    def _gone(self, leaving: Leaving, host: Host) -> Applied:
+    def _wait_absent(self, leaving: Leaving, host: Host) -> Applied:
         """What only we can witness."""
         gone = host_absence.wait_gone(host, self._reach, _GONE_WITHIN_S)
         witnessed = WitnessReport(
@@ -195,28 +195,28 @@ class Injector:
             witness=witnessed,
         )
 
-    def _ended(self, session: Session, spec: FaultSpec, applied: Applied, host: Host, request: FaultRequest) -> Healed:
+    def _finish(self, session: Session, spec: FaultSpec, applied: Applied, host: Host, request: FaultRequest) -> Healed:
         try:
             away = spec.witness == "absence" and applied.witness.seen
-            healed = self._back(applied, host, request) if away else self._end(session, request)
+            healed = self._wait_back(applied, host, request) if away else self._revert(session, request)
         except UnhealthyError as error:
-            self._keep_away(host.name, str(error))
+            self._quarantine(host.name, str(error))
             raise
         if healed.residue:
-            self._keep_away(host.name, "; ".join(healed.residue))
-        self._note("fault_healed", healed.healed_s, request, **healed_event(healed, applied, request))
-        said = (request.fault, request.where, healed.by, healed.reason, healed.id)
+            self._quarantine(host.name, "; ".join(healed.residue))
+        self._record_event("fault_healed", healed.healed_s, request, **healed_event(healed, applied, request))
+        arguments = (request.fault, request.where, healed.by, healed.reason, healed.id)
         fields = {"fault": request.fault, "target": request.where, "lease": healed.id, "by": healed.by}
-        _logger.info("%s on %s: healed by %s (%s); %s", *said, extra=fields)
+        _logger.info("%s on %s: healed by %s (%s); %s", *arguments, extra=fields)
         return healed
 
-    def _keep_away(self, host: str, reason: str) -> None:
+    def _quarantine(self, host: str, reason: str) -> None:
         self._quarantined[host] = reason
         _logger.error("%s is not clean after the fault, no further fault is applied there: %s", host, reason)
         if self._record:
             self._record.event(time.time(), "host_quarantined", host=host, reason=reason)
 
-    def _end(self, session: Session, request: FaultRequest) -> Healed:
+    def _revert(self, session: Session, request: FaultRequest) -> Healed:
         with contextlib.suppress(UnhealthyError):  # the lease may have ended it; it has said so then
             session.write_line(protocol.REVERT)
         reply = _read(session, request)
@@ -224,7 +224,7 @@ class Injector:
             raise UnhealthyError(f"{request.host}: {request.fault} did not end: {reply}")
         return reply
 
-    def _back(self, applied: Applied, host: Host, request: FaultRequest) -> Healed:
+    def _wait_back(self, applied: Applied, host: Host, request: FaultRequest) -> Healed:
         """Wait for the host, and have it say what is left of the fault there."""
         left_s = max(0.0, applied.expires_s - time.time()) + _BACK_WITHIN_S
         back_s = host_absence.wait_back(host, self._reach, left_s)
@@ -233,11 +233,11 @@ class Injector:
                 f"{host.name} does not answer {_BACK_WITHIN_S:g} s after {request.fault} should have ended"
             )
         with self._connect(host.name) as connection:
-            answer = connection.run([*self._command(host.name), "heal"], timeout_s=_PATIENCE_S, check=False)
+            answer = connection.run([*self._command(host.name), "heal"], timeout_s=_REPLY_TIMEOUT_S, check=False)
         residue = () if answer.code == 0 else (answer.stdout.decode(errors="replace").strip(),)
         return Healed(applied.id, "asked", "lease", back_s, True, {"answers": 1.0}, residue, ())
 
-    def _note(self, kind: str, time_s: float, request: FaultRequest, **fields: Field) -> None:
+    def _record_event(self, kind: str, time_s: float, request: FaultRequest, **fields: Field) -> None:
         if self._record:
             self._record.event(time_s, kind, **{"host": request.host, "where": request.where} | fields)
 
@@ -252,7 +252,7 @@ def check_targets(spec: FaultSpec, targets: Sequence[Place]) -> None:
 
 
 def _read(session: Session, request: FaultRequest) -> Reply:
-    reply = protocol.decode(session.read_line(_PATIENCE_S + _LOOKS * request.witness_s))
+    reply = protocol.decode(session.read_line(_REPLY_TIMEOUT_S + _WITNESS_WINDOWS * request.witness_s))
     if isinstance(reply, Refused):
         raise reply.raised(request.host)
     return reply
@@ -262,7 +262,7 @@ def _check_seen(applied: Applied, request: FaultRequest) -> None:
     if not applied.witness.seen:
         raise InconclusiveError(
             f"{request.fault} on {request.where} was applied and not seen to take effect "
-            f"(before {_shown(applied.witness.before)}; during {_shown(applied.witness.during)}); "
+            f"(before {_format(applied.witness.before)}; during {_format(applied.witness.during)}); "
             "is the target in use, and does the witness look long enough (witness_s)?"
         )
 
@@ -274,7 +274,7 @@ def _check_healed(healed: Healed, request: FaultRequest) -> None:
         )
     if healed.recovered is False:
         raise UnhealthyError(
-            f"{request.host}: {request.where} has not recovered from {request.fault} (now {_shown(healed.after)})"
+            f"{request.host}: {request.where} has not recovered from {request.fault} (now {_format(healed.after)})"
         )
     if healed.reason != "asked":
         raise InconclusiveError(
@@ -283,5 +283,5 @@ def _check_healed(healed: Healed, request: FaultRequest) -> None:
         )
 
 
-def _shown(values: dict[str, float]) -> str:
+def _format(values: dict[str, float]) -> str:
     return ", ".join(f"{name} {value:g}" for name, value in values.items())

@@ -21,11 +21,11 @@ from c4bench.inject.witness import ABSENCE, WITNESSES
 from c4bench.inject.witness.base import Aftermath, Values, Witness
 from c4bench.model.fault import FaultRequest, FaultSpec, Lease, WitnessReport
 
-Say = Callable[[protocol.Reply], None]
+Send = Callable[[protocol.Reply], None]
 
 
 # After its farewell the host may be gone at any moment; so long the word has time to get out.
-_FAREWELL_S = 0.05
+_ANNOUNCE_S = 0.05
 
 
 class Onset(NamedTuple):
@@ -43,88 +43,88 @@ class FaultSession:
         self.deadline_s = time.monotonic() + lease.request.lease_s
         self._records = records
         self._watchdog = lease_guards.arm(self.deadline_s, lease, lambda: records.revert(lease.id, "watchdog"))
-        self._beat: FlapScheduler | None = None
+        self._flapping: FlapScheduler | None = None
 
-    def begin(self, spec: FaultSpec, farewell: Callable[[], None] = lambda: None) -> Onset:
+    def begin(self, spec: FaultSpec, announce: Callable[[], None] = lambda: None) -> Onset:
         """Apply the fault. Raises UsageError when another one has hold of what it needs; then nothing was touched.
 
         `farewell` is called when all is prepared and nothing is done yet.
         """
         with self._records.lock():
             self._records.refuse_quarantined()
-            _sweep(self._records)
-            plan, found = _planned(spec, self.lease.request, self._records.entries())
-            safety.check(spec, self.lease.request, found, self._records.entries())
+            _revert_expired(self._records)
+            plan, listing = _plan(spec, self.lease.request, self._records.entries())
+            safety.check(spec, self.lease.request, listing, self._records.entries())
             _refuse_overlap(self._records, self.lease.request, plan)
-            before_all = self._records.found_before(found)
+            before_all = self._records.state_before(listing)
             self._records.write(Entry(self.lease, spec.target, plan, before_all, self.deadline_s, journal.boot()))
             self._records.audit("intent", self.lease, plan=[str(action) for action in plan.apply])
-            farewell()
+            announce()
             onset = _apply(plan)
             self._records.audit("applied", self.lease, onset_s=onset.time_s)
         if plan.rhythm:
-            self._beat = FlapScheduler(self._records, self.lease.id, plan, plan.rhythm)
+            self._flapping = FlapScheduler(self._records, self.lease.id, plan, plan.rhythm)
         return onset
 
     def wait(self, stdin: int) -> str:
         """Until there is a reason to end: `asked`, `closed` or `lease`."""
-        heard = b""
+        received = b""
         while (left_s := self.deadline_s - time.monotonic()) > 0:
             if not select.select([stdin], [], [], left_s)[0]:
                 break
             piece = os.read(stdin, 4096)
             if not piece:
                 return "closed"
-            heard += piece
-            if f"{protocol.REVERT}\n".encode() in heard:
+            received += piece
+            if f"{protocol.REVERT}\n".encode() in received:
                 return "asked"
         return "lease"
 
     def end(self) -> Reverted:
         """Put the host right, unless the watchdog or a `heal` has. Does no harm when nothing was applied."""
-        if self._beat:
-            self._beat.stop()
+        if self._flapping:
+            self._flapping.stop()
         reverted = self._records.revert(self.lease.id, "injector")
-        self._watchdog.stand_down()
+        self._watchdog.cancel()
         return reverted or Reverted(self.lease.id, "another", time.time())
 
 
-def hold(request: FaultRequest, catalogue: Catalogue, records: Journal, stdin: int, say: Say) -> None:
+def hold(request: FaultRequest, catalogue: Catalogue, records: Journal, stdin: int, send: Send) -> None:
     """Apply, tell, hold until told otherwise, revert, tell.
 
     Raises C4Error when the fault cannot be brought about; the host is then as it was.
     """
     spec, request = catalogue.resolve(request)
     if spec.witness == ABSENCE:
-        _hold_absent(spec, request, records, stdin, say)
+        _hold_absent(spec, request, records, stdin, send)
         return
     records.refuse_quarantined()
     witness = WITNESSES[spec.witness](request)
     before = witness.before()
-    held = FaultSession(records, lease_of(request))
+    session = FaultSession(records, lease_of(request))
     try:
-        onset = held.begin(spec)
-        say(_applied(spec, held.lease, onset, _witnessed(witness, before, onset)))
-        reason = held.wait(stdin)
+        onset = session.begin(spec)
+        send(_applied(spec, session.lease, onset, _observe(witness, before, onset)))
+        reason = session.wait(stdin)
     finally:
-        reverted = held.end()
-    say(_healed(reverted, reason, witness.after()))
+        reverted = session.end()
+    send(_healed(reverted, reason, witness.after()))
 
 
-def _hold_absent(spec: FaultSpec, request: FaultRequest, records: Journal, stdin: int, say: Say) -> None:
+def _hold_absent(spec: FaultSpec, request: FaultRequest, records: Journal, stdin: int, send: Send) -> None:
     """Say farewell, then apply: from here on nobody may hear us, and only the lease ends it."""
-    held = FaultSession(records, lease_of(request))
+    session = FaultSession(records, lease_of(request))
 
-    def farewell() -> None:
-        say(_leaving(spec, held.lease))
-        time.sleep(_FAREWELL_S)
+    def announce() -> None:
+        send(_leaving(spec, session.lease))
+        time.sleep(_ANNOUNCE_S)
 
     try:
-        held.begin(spec, farewell)
-        reason = held.wait(stdin)
+        session.begin(spec, announce)
+        reason = session.wait(stdin)
     finally:
-        reverted = held.end()
-    say(_healed(reverted, reason, Aftermath({}, None)))
+        reverted = session.end()
+    send(_healed(reverted, reason, Aftermath({}, None)))
 
 
 def lease_of(request: FaultRequest) -> Lease:
@@ -133,14 +133,14 @@ def lease_of(request: FaultRequest) -> Lease:
     return Lease(f"{request.fault}-{now_ns}-{os.getpid()}", request, now_ns / 1e9, now_ns / 1e9 + request.lease_s)
 
 
-def _sweep(records: Journal) -> None:
+def _revert_expired(records: Journal) -> None:
     """Undo what has outlived its lease: its watchdog was killed, or the host has restarted."""
     for entry in records.entries():
         if not entry.in_force or entry.deadline_s < time.monotonic():
             records.undo(entry.lease.id, "sweep")
 
 
-def _planned(spec: FaultSpec, request: FaultRequest, in_force: list[Entry]) -> tuple[Plan, dict[str, str]]:
+def _plan(spec: FaultSpec, request: FaultRequest, in_force: list[Entry]) -> tuple[Plan, dict[str, str]]:
     """The plan and the listing; a refusal says which other fault may be the reason."""
     try:
         return drivers.plan(spec, request)
@@ -170,7 +170,7 @@ def _apply(plan: Plan) -> Onset:
     return Onset(after_s, after_s - before_s)
 
 
-def _witnessed(witness: Witness, before: Values, onset: Onset) -> WitnessReport:
+def _observe(witness: Witness, before: Values, onset: Onset) -> WitnessReport:
     evidence = witness.during(onset.time_s)
     return WitnessReport(evidence.observed_s is not None, evidence.observed_s, before, evidence.values)
 

@@ -15,10 +15,10 @@ class FlapScheduler:
     Should we die between two beats, the fault stays as it is until the watchdog ends it.
     """
 
-    def __init__(self, records: Journal, fault_id: str, plan: Plan, rhythm: Schedule) -> None:
+    def __init__(self, records: Journal, fault_id: str, plan: Plan, schedule: Schedule) -> None:
         self._records, self._id, self._plan = records, fault_id, plan
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, args=(rhythm,), daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(schedule,), daemon=True)
         self._began_s = time.monotonic()
         self._thread.start()
 
@@ -27,15 +27,15 @@ class FlapScheduler:
         self._stopped.set()
         self._thread.join()
 
-    def _run(self, rhythm: Schedule) -> None:
-        for number in range(rhythm.count):
-            began_s = self._began_s + number * rhythm.period_s
-            if number and not self._do(began_s, self._plan.apply):
+    def _run(self, schedule: Schedule) -> None:
+        for number in range(schedule.count):
+            began_s = self._began_s + number * schedule.period_s
+            if number and not self._perform_at(began_s, self._plan.apply):
                 return
-            if not self._do(began_s + rhythm.duty * rhythm.period_s, self._plan.revert):
+            if not self._perform_at(began_s + schedule.duty * schedule.period_s, self._plan.revert):
                 return
 
-    def _do(self, at_s: float, actions: tuple[Action, ...]) -> bool:
+    def _perform_at(self, at_s: float, actions: tuple[Action, ...]) -> bool:
         """Whether the fault was still ours to turn at that time."""
         if self._stopped.wait(max(0.0, at_s - time.monotonic())):
             return False

@@ -44,13 +44,13 @@ def hardware() -> str:
 def examine(request: FaultRequest) -> GpuTarget:
     """Raises UsageError when the host has no such GPU, UnhealthyError without the vendor's tool."""
     text = run(("nvidia-smi", f"--query-gpu={','.join(_FIELDS)}", "--format=csv,noheader,nounits"), None)
-    found = read(text)
+    found = parse(text)
     if request.gpu not in found:
         raise UsageError(f"{request.host} has no GPU {request.gpu}; it has: {', '.join(map(str, found)) or 'none'}")
     return found[request.gpu]
 
 
-def read(text: str) -> dict[int, GpuTarget]:
+def parse(text: str) -> dict[int, GpuTarget]:
     """GPUs by index, from the tool's table. Raises UnhealthyError for a GPU that hides a figure (`[N/A]`)."""
     found = {}
     for line in text.splitlines():
@@ -63,7 +63,7 @@ def read(text: str) -> dict[int, GpuTarget]:
     return found
 
 
-def xid(text: str) -> float:
+def parse_xid(text: str) -> float:
     """The newest error's number in what `dcgmi dmon` prints; 0 for none."""
     rows = [line.split() for line in text.splitlines() if line.startswith("GPU")]
     return float(rows[-1][2]) if rows and rows[-1][2] != "N/A" else 0.0

@@ -42,8 +42,8 @@ class HostTarget(msgspec.Struct, frozen=True):
     @property
     def listing(self) -> dict[str, str]:
         """The NICs' and the management interface's sections, and the panic setting."""
-        ways = (*self.nics, *([self.management] if self.management else []))
-        return interfaces.join_listings(ways) | {"kernel.panic": self.panic}
+        interface_targets = (*self.nics, *([self.management] if self.management else []))
+        return interfaces.join_listings(interface_targets) | {"kernel.panic": self.panic}
 
 
 def examine(request: FaultRequest) -> HostTarget:

@@ -34,7 +34,7 @@ class Shaper(msgspec.Struct, frozen=True):
     limit_bytes: int
 
     @property
-    def words(self) -> tuple[str, ...]:
+    def tc_arguments(self) -> tuple[str, ...]:
         """`tbf rate ... burst ... limit ...`."""
         return (
             "tbf",
@@ -168,7 +168,7 @@ def listing(interface: Interface) -> dict[str, str]:
     """Everything a fault may disturb, one text a section; equal texts mean an equal state."""
     netdev, netns = interface.netdev, netns_of(interface)
     found = {
-        "address": json.dumps(_steady(json.loads(run(("ip", "-json", "address", "show", "dev", netdev), netns)))),
+        "address": json.dumps(_stable(json.loads(run(("ip", "-json", "address", "show", "dev", netdev), netns)))),
         "qdisc": run(("tc", "-raw", "-json", "qdisc", "show", "dev", netdev), netns),
         "filter": "",
     }
@@ -198,26 +198,26 @@ def difference(before: dict[str, str], after: dict[str, str]) -> tuple[str, ...]
     return tuple(found)
 
 
-def _steady(value: Any) -> Any:  # noqa: ANN401  (JSON)
+def _stable(value: Any) -> Any:  # noqa: ANN401  (JSON)
     if isinstance(value, list):
-        return [_steady(item) for item in value if not _by_itself(item)]
+        return [_stable(item) for item in value if not _assigned_by_kernel(item)]
     if isinstance(value, dict):
-        return {key: _steady(item) for key, item in value.items() if key not in _VOLATILE}
+        return {key: _stable(item) for key, item in value.items() if key not in _VOLATILE}
     return value
 
 
-def _by_itself(item: Any) -> bool:  # noqa: ANN401
+def _assigned_by_kernel(item: Any) -> bool:  # noqa: ANN401
     """An address that the kernel gives every link some time after it came up, as it does the routes to it."""
     return isinstance(item, dict) and item.get("family") == "inet6" and item.get("scope") == "link"
 
 
-def _routes(told: Iterable[str], netdev: str) -> dict[str, str]:
+def _routes(output: Iterable[str], netdev: str) -> dict[str, str]:
     """A route a line, by sort: those that lead out of `netdev` alone, and all of the host that have several ways.
 
     Of those of IPv6, which all have a router preference (RFC 4191), without what the kernel makes of addresses.
     """
     # What is said of a hop's health is not the route's own.
-    lines = [re.sub(r" (linkdown|dead)\b", "", line).strip() for line in told]
+    lines = [re.sub(r" (linkdown|dead)\b", "", line).strip() for line in output]
     version6 = {line for line in lines if " pref " in line}
     several = sorted(line for line in lines if " nexthop " in line and line not in version6)
     through = _through(lines, netdev)

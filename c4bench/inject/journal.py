@@ -27,9 +27,9 @@ _logger = logging.getLogger(__name__)
 STATE = Path("/var/lib/c4bench")
 _OF_SWITCHES = frozenset({TargetKind.PORT, TargetKind.SWITCH})
 # A link that trains, and duplicate address detection, take seconds.
-_SETTLE_S = 10.0
+_RESIDUE_TIMEOUT_S = 10.0
 # Each look costs several commands, so they come at longer and longer intervals.
-_SETTLE_FIRST_S = 0.02
+_RESIDUE_FIRST_POLL_S = 0.02
 # They revert a fault only where the injector has failed to.
 _NOT_ASKED = ("watchdog", "sweep")
 
@@ -99,7 +99,7 @@ class Journal:
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Nobody else changes the host within the block."""
-        with _on_disk(self._root):
+        with _require_writable(self._root):
             self._faults.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(self._root / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         os.set_inheritable(descriptor, True)  # see actions.run
@@ -122,14 +122,14 @@ class Journal:
 
     def write(self, entry: Entry) -> None:
         """Put the intent on disk, for good when this returns."""
-        _put(self._path(entry.lease.id), entry)
+        _write_atomically(self._path(entry.lease.id), entry)
         self._sync()
 
     def revert(self, fault_id: str, by: str) -> Reverted | None:
         """Undo a fault and forget it; None when somebody else has. The caller does not hold the lock."""
         with self.lock():
             undone = self.undo(fault_id, by)
-        return undone and self.settle(*undone)
+        return undone and self.check_residue(*undone)
 
     def undo(self, fault_id: str, by: str) -> tuple[Entry, Reverted] | None:
         """`revert` for a caller that holds the lock, without the look at what is left over."""
@@ -144,7 +144,7 @@ class Journal:
         self._sync()
         return entry, reverted
 
-    def settle(self, entry: Entry, reverted: Reverted) -> Reverted:
+    def check_residue(self, entry: Entry, reverted: Reverted) -> Reverted:
         """Look for what the fault left over, once the target has come to rest; a residue quarantines the host.
 
         What another fault in force disturbs too is not to be told yet; the last of them is compared with what was there
@@ -152,9 +152,9 @@ class Journal:
         """
         if not entry.in_force:
             return reverted
-        until_s = time.monotonic() + _SETTLE_S
-        step_s, residue = _SETTLE_FIRST_S, tuple[str, ...]()
-        while alone := self._alone(entry):
+        until_s = time.monotonic() + _RESIDUE_TIMEOUT_S
+        step_s, residue = _RESIDUE_FIRST_POLL_S, tuple[str, ...]()
+        while alone := self._undisturbed(entry):
             residue = self._residue(entry.kind, entry.lease.request, alone)
             if not residue or time.monotonic() > until_s:
                 break
@@ -165,13 +165,13 @@ class Journal:
             self._quarantine(entry, residue)
         return msgspec.structs.replace(reverted, residue=residue)
 
-    def found_before(self, found: dict[str, str]) -> dict[str, str]:
+    def state_before(self, found: dict[str, str]) -> dict[str, str]:
         """A listing as it was before all faults in force, as far as those have changed what it lists."""
         for entry in reversed(self.entries()):
             found = found | {section: text for section, text in entry.found.items() if section in found}
         return found
 
-    def _alone(self, entry: Entry) -> dict[str, str]:
+    def _undisturbed(self, entry: Entry) -> dict[str, str]:
         """What was found before a fault, without what others in force disturb."""
         others = {section for other in self.entries() for section in other.found if other.lease.id != entry.lease.id}
         return {section: text for section, text in entry.found.items() if section not in others}
@@ -191,7 +191,7 @@ class Journal:
                 "mend that, then let `heal` look again"
             )
 
-    def release(self) -> Quarantine | None:
+    def recheck_quarantine(self) -> Quarantine | None:
         """Look again at a quarantined host: what still holds of the quarantine, None when it is (now) over."""
         found = self.quarantine
         if found is None:
@@ -205,10 +205,10 @@ class Journal:
     def _quarantine(self, entry: Entry, residue: tuple[str, ...]) -> None:
         lease = entry.lease
         found = Quarantine(lease.id, entry.kind, lease.request, entry.found, residue, time.time())
-        _put(self._root / "quarantine.json", found)
+        _write_atomically(self._root / "quarantine.json", found)
 
     def _residue(self, kind: TargetKind, request: FaultRequest, found: dict[str, str]) -> tuple[str, ...]:
-        now = targets.look(kind, request).listing
+        now = targets.examine(kind, request).listing
         return interfaces.difference(found, {section: now.get(section, "") for section in found})
 
     def audit(self, event: str, lease: Lease, **fields: Any) -> None:  # noqa: ANN401  (whatever the event has to tell)
@@ -216,16 +216,16 @@ class Journal:
         who = {"user": os.environ.get("SUDO_USER") or os.environ.get("USER", ""), "pid": os.getpid()}
         what = {"time_s": time.time(), "event": event, "id": lease.id, "target": lease.request.where}
         line = msgspec.json.encode(what | fields | who) + b"\n"
-        with _on_disk(self._root):
+        with _require_writable(self._root):
             descriptor = os.open(self._root / "audit.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)
             try:
                 os.write(descriptor, line)
             finally:
                 os.close(descriptor)
         by = f" by {fields['by']}" if "by" in fields else ""
-        said = (lease.id, lease.request.where, event, by, who["user"] or "unknown", lease.request.lease_s)
+        arguments = (lease.id, lease.request.where, event, by, who["user"] or "unknown", lease.request.lease_s)
         known = {"lease": lease.id, "target": lease.request.where, "event": event} | who
-        _logger.log(_level(event, fields), "%s on %s: %s%s (asked by %s, lease %g s)", *said, extra=known)
+        _logger.log(_level(event, fields), "%s on %s: %s%s (asked by %s, lease %g s)", *arguments, extra=known)
 
     def _path(self, fault_id: str) -> Path:
         return self._faults / f"{checked_name('fault', fault_id)}.json"
@@ -251,10 +251,10 @@ def _level(event: str, fields: dict[str, Any]) -> int:
     return logging.WARNING if trouble else logging.INFO
 
 
-def _put(path: Path, what: Entry | Quarantine) -> None:
+def _write_atomically(path: Path, what: Entry | Quarantine) -> None:
     """The whole file or nothing of it, whatever happens meanwhile."""
     fresh = path.with_suffix(".new")
-    with _on_disk(path), fresh.open("wb") as file:
+    with _require_writable(path), fresh.open("wb") as file:
         file.write(msgspec.json.encode(what))
         file.flush()
         os.fsync(file.fileno())
@@ -262,7 +262,7 @@ def _put(path: Path, what: Entry | Quarantine) -> None:
 
 
 @contextmanager
-def _on_disk(path: Path) -> Iterator[None]:
+def _require_writable(path: Path) -> Iterator[None]:
     """What must be on disk before a host is touched is, or nothing is touched."""
     try:
         yield

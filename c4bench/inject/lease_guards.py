@@ -22,7 +22,7 @@ _TIMEOUT_S = 20.0
 class LeaseGuard(Protocol):
     """Something that will end the fault, until it is told that the fault is over."""
 
-    def stand_down(self) -> None:
+    def cancel(self) -> None:
         """The fault is over."""
 
 
@@ -40,10 +40,10 @@ class LeaseGuards:
     def __init__(self, guards: list[LeaseGuard]) -> None:
         self._guards = guards
 
-    def stand_down(self) -> None:
+    def cancel(self) -> None:
         """The fault is over."""
         for guard in self._guards:
-            guard.stand_down()
+            guard.cancel()
 
 
 class SystemdTimer:
@@ -60,7 +60,7 @@ class SystemdTimer:
         heal = (sys.executable, "-P", "-m", "c4bench.inject", "heal", lease.id)
         subprocess.run(("systemd-run", "--quiet", "--collect", *options, code, *heal), check=False, timeout=_TIMEOUT_S)
 
-    def stand_down(self) -> None:
+    def cancel(self) -> None:
         """Take the timer away; one that has run already is gone."""
         stop = ("systemctl", "--quiet", "stop", f"{self._unit}.timer")
         subprocess.run(stop, check=False, capture_output=True, timeout=_TIMEOUT_S)
@@ -81,7 +81,7 @@ class Watchdog:
         os.close(reader)
         os.waitpid(child, 0)
 
-    def stand_down(self) -> None:
+    def cancel(self) -> None:
         """The fault is over: end, without reverting."""
         with contextlib.suppress(BrokenPipeError):  # it has ended already
             os.write(self._writer, _DONE)
@@ -94,7 +94,7 @@ def _watch(reader: int, deadline_s: float, revert: Callable[[], object]) -> None
         if os.fork():
             os._exit(0)
         _detach(reader)
-        if not _stood_down(reader, deadline_s):
+        if not _cancelled(reader, deadline_s):
             revert()
     finally:
         os._exit(0)
@@ -113,7 +113,7 @@ def _detach(keep: int) -> None:
     os.chdir("/")
 
 
-def _stood_down(reader: int, deadline_s: float) -> bool:
+def _cancelled(reader: int, deadline_s: float) -> bool:
     """Wait for the word or the deadline. An end of file is our maker's death: the deadline stands."""
     ready, _, _ = select.select([reader], [], [], _left_s(deadline_s))
     if ready and os.read(reader, 1) == _DONE:

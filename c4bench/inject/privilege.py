@@ -25,7 +25,7 @@ def become_root(arguments: Sequence[str], *, needed: bool) -> None:
     if os.geteuid() == 0:
         return
     command = command_in(Path(sys.prefix))
-    obstacle = _obstacle(command)
+    obstacle = _missing(command)
     if not obstacle:
         os.execvp("sudo", ["sudo", "-n", str(command), *arguments])
     if needed:
@@ -37,7 +37,7 @@ def command_in(environment: Path) -> Path:
     return environment.resolve() / "bin" / "inject"
 
 
-def _obstacle(command: Path) -> str:
+def _missing(command: Path) -> str:
     user = pwd.getpwuid(os.geteuid()).pw_name
     if not command.is_file():
         return f"there is no {command} for {user} to call by sudo; deploy (playbooks/deploy.yml), or log in as root"

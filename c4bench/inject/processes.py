@@ -36,7 +36,7 @@ def find(request: FaultRequest) -> ProcessTarget:
     """The process of the request's rank. Raises UsageError when no such rank runs here."""
     job, rank = request.process
     checked_name("job", job)
-    places = _places()
+    places = _agent_config()
     ring = places.ring(job, rank)
     if not ring.exists():
         raise UsageError(f"rank {rank} of job {job} does not run on {request.host}: there is no {ring}")
@@ -52,10 +52,10 @@ def find(request: FaultRequest) -> ProcessTarget:
 
 def rings() -> Path:
     """Where this host's ranks write their telemetry, a folder for each job."""
-    return Path(_places().rings)
+    return Path(_agent_config().rings)
 
 
-def _places() -> AgentConfig:
+def _agent_config() -> AgentConfig:
     return load(AGENT_CONFIG) if AGENT_CONFIG.exists() else AgentConfig("", "", "")
 
 

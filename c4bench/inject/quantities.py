@@ -18,39 +18,41 @@ _SCALES: Mapping[str, Mapping[str, float]] = {
 _SHARE = {"%": 1e-2}
 
 
-def value(fault: str, name: str, knob: Parameter, given: Value | None) -> Value:
+def value(fault: str, name: str, parameter: Parameter, requested: Value | None) -> Value:
     """`given` (or the default) in the knob's unit. Raises UsageError that says what would do."""
-    if given is None:
-        given = knob.default
-    if given is None:
-        raise UsageError(f"{fault}: {name} is not given; say it, {allowed(knob)}")
-    if knob.type == "choice":
-        if given in knob.choices:
-            return given
+    if requested is None:
+        requested = parameter.default
+    if requested is None:
+        raise UsageError(f"{fault}: {name} is not given; say it, {allowed(parameter)}")
+    if parameter.type == "choice":
+        if requested in parameter.choices:
+            return requested
     else:
-        number = _number(fault, name, knob, given)
-        low, high = knob.minimum, knob.maximum
+        number = _number(fault, name, parameter, requested)
+        low, high = parameter.minimum, parameter.maximum
         if number is not None and (low is None or number >= low) and (high is None or number <= high):
             return number
-    raise UsageError(f"{fault}: {name} is {given!r}; it must be {allowed(knob)}")
+    raise UsageError(f"{fault}: {name} is {requested!r}; it must be {allowed(parameter)}")
 
 
-def allowed(knob: Parameter) -> str:
+def allowed(parameter: Parameter) -> str:
     """`at least 0.001 s and at most 0.1 s`, `tx or rx`."""
-    if knob.type == "choice":
-        return " or ".join(knob.choices)
-    bounds = [("at least", knob.minimum), ("at most", knob.maximum)]
-    return " and ".join(f"{word} {bound:g} {knob.unit}".rstrip() for word, bound in bounds if bound is not None)
+    if parameter.type == "choice":
+        return " or ".join(parameter.choices)
+    bounds = [("at least", parameter.minimum), ("at most", parameter.maximum)]
+    return " and ".join(f"{word} {bound:g} {parameter.unit}".rstrip() for word, bound in bounds if bound is not None)
 
 
-def _number(fault: str, name: str, knob: Parameter, given: Value) -> float | None:
-    if not isinstance(given, str):
-        return float(given)
-    match = _NUMBER.fullmatch(given)
+def _number(fault: str, name: str, parameter: Parameter, requested: Value) -> float | None:
+    if not isinstance(requested, str):
+        return float(requested)
+    match = _NUMBER.fullmatch(requested)
     if match is None:
         return None
-    scales = _SCALES.get(knob.unit, _SHARE if knob.unit.startswith("of ") else {})
+    scales = _SCALES.get(parameter.unit, _SHARE if parameter.unit.startswith("of ") else {})
     if match[2] and match[2] not in scales:
         known = ", ".join(scales) or "no unit at all"
-        raise UsageError(f"{fault}: {name} is {given!r}, whose unit is wrong; it is counted in {knob.unit}: {known}")
+        raise UsageError(
+            f"{fault}: {name} is {requested!r}, whose unit is wrong; it is counted in {parameter.unit}: {known}"
+        )
     return float(match[1]) * scales.get(match[2], 1.0)

@@ -13,7 +13,7 @@ from c4bench.model.fault import FaultRequest, TargetKind
 Target = InterfaceTarget | SwitchTarget | HostTarget | ProcessTarget | GpuTarget | AcceleratorTarget
 
 
-def look(kind: TargetKind, request: FaultRequest) -> Target:
+def examine(kind: TargetKind, request: FaultRequest) -> Target:
     """The target with everything that a fault may disturb, as text in its `listing`. Raises C4Error when not there."""
     match kind:
         case TargetKind.NIC | TargetKind.PORT:

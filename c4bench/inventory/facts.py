@@ -12,7 +12,7 @@ from c4bench.model.fabric import Nic
 
 DEFAULT_PYTHON = "/opt/c4bench/bin/python"
 _Count = Annotated[int, msgspec.Meta(ge=0)]
-_PLACE = re.compile(r" - at `(?:key in )?\$(.*)`$")
+_LOCATION = re.compile(r" - at `(?:key in )?\$(.*)`$")
 _STEP = re.compile(r"\[(\d+)\]|\.([^.\[]+)")
 _UNKNOWN = re.compile(r"unknown field `(.*)`")
 
@@ -68,20 +68,20 @@ def read(host: str, variable: Variable | None) -> tuple[HostFacts, tuple[Nic, ..
     try:
         facts = msgspec.convert(variable.value, HostFacts)
     except msgspec.ValidationError as error:
-        problem, below = _place(str(error))
+        problem, below = _locate(str(error))
         raise variable.error(f"{problem} (host {host})", below) from None
     nics = [_nic(host, variable, position, nic) for position, nic in enumerate(facts.nics)]
-    _refuse_twins(host, variable, nics)
+    _refuse_duplicates(host, variable, nics)
     return facts, tuple(nics)
 
 
-def _place(message: str) -> tuple[str, Keys]:
+def _locate(message: str) -> tuple[str, Keys]:
     """The validator's words as the problem, and the keys under `c4` it is about."""
-    place = _PLACE.search(message)
+    match = _LOCATION.search(message)
     steps: list[str | int] = []
-    for number, name in _STEP.findall(place[1] if place else ""):
+    for number, name in _STEP.findall(match[1] if match else ""):
         steps.append(name or int(number))
-    problem = _PLACE.sub("", message)
+    problem = _LOCATION.sub("", message)
     unknown = _UNKNOWN.search(problem)
     if unknown:
         known = _TABLES.get(next((step for step in steps if step in _TABLES), ""), HostFacts).__struct_fields__
@@ -105,7 +105,7 @@ def _nic(host: str, variable: Variable, position: int, facts: NicFacts) -> Nic:
     )
 
 
-def _refuse_twins(host: str, variable: Variable, nics: list[Nic]) -> None:
+def _refuse_duplicates(host: str, variable: Variable, nics: list[Nic]) -> None:
     seen: set[int] = set()
     for position, nic in enumerate(nics):
         if nic.index in seen:

@@ -69,7 +69,7 @@ class _Reader:
     def __init__(self, document: Document) -> None:
         self._document = document
         self._groups: dict[str, _Group] = {ALL: _Group()}
-        self._own: dict[str, Variables] = {}
+        self._host_variables: dict[str, Variables] = {}
 
     def read_group_table(self, table: object, keys: Keys, parent: str | None) -> None:
         for name, body in self._document.mapping(table, keys).items():
@@ -98,7 +98,7 @@ class _Reader:
             }
             for host in expand(pattern):
                 group.hosts[host] = None
-                self._own.setdefault(host, {}).update(own)
+                self._host_variables.setdefault(host, {}).update(own)
 
     def _ancestors(self, name: str) -> set[str]:
         found: set[str] = set()
@@ -119,12 +119,12 @@ class _Reader:
         above = {name: {name, ALL} | self._ancestors(name) for name in self._groups}
         order = sorted(self._groups, key=lambda name: (self._depth(name), name))
         files = {name: read_beside(self._document.path, "group_vars", name) for name in order}
-        member_of: dict[str, set[str]] = {host: set() for host in self._own}
+        member_of: dict[str, set[str]] = {host: set() for host in self._host_variables}
         for name, group in self._groups.items():
             for host in group.hosts:
                 member_of[host] |= above[name]
         hosts = {}
-        for host, own in self._own.items():
+        for host, own in self._host_variables.items():
             of = [name for name in order if name in member_of[host]]
             inherited = [self._groups[name].variables for name in of]
             beside = [files[name] for name in of]

@@ -96,8 +96,8 @@ def _access(host: str, variables: Variables, known: HostFacts) -> Access:
         port=_port(variables.get("ansible_port")),
         key_file=str(Path(key_file).expanduser()) if key_file else "",
         ssh_arguments=(
-            *_words(variables.get("ansible_ssh_common_args")),
-            *_words(variables.get("ansible_ssh_extra_args")),
+            *_split(variables.get("ansible_ssh_common_args")),
+            *_split(variables.get("ansible_ssh_extra_args")),
         ),
         python=known.python,
         netns=known.netns,
@@ -114,7 +114,7 @@ def _text(variable: Variable) -> str:
     return variable.value
 
 
-def _words(variable: Variable | None) -> list[str]:
+def _split(variable: Variable | None) -> list[str]:
     if variable is None:
         return []
     try:

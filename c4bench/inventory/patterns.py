@@ -15,16 +15,16 @@ def select(inventory: Inventory, pattern: str) -> tuple[Host, ...]:
     A pattern is a comma list of host names, group names (`all` is one) and globs; `!word` takes hosts away, `&word`
     keeps only those. Raises UsageError when any word, or the whole, matches nothing.
     """
-    words = [word.strip() for word in pattern.split(",") if word.strip()]
-    plain = [word for word in words if word[0] not in "!&"] or ["all"]
+    terms = [word.strip() for word in pattern.split(",") if word.strip()]
+    plain = [word for word in terms if word[0] not in "!&"] or ["all"]
     chosen = set().union(*(_matches(inventory, word) for word in plain))
-    for word in words:
+    for word in terms:
         if word[0] == "&":
             chosen &= _matches(inventory, word[1:])
         elif word[0] == "!":
             chosen -= _matches(inventory, word[1:])
     hosts = tuple(host for host in inventory.hosts if host.name in chosen)
-    if not words or not hosts:
+    if not terms or not hosts:
         raise UsageError(f"{inventory.path}: no host matches {pattern!r}; {_choices(inventory)}")
     return hosts
 

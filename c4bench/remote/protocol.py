@@ -74,11 +74,11 @@ class Connection(Protocol):
 def checked(host: str, argv: Sequence[str], completed: Completed, *, check: bool) -> Completed:
     """`completed`, or UnhealthyError with its last words."""
     if check and completed.code != 0:
-        raise UnhealthyError(f"{host}: {argv[0]} failed with code {completed.code}: {last_words(completed.stderr)}")
+        raise UnhealthyError(f"{host}: {argv[0]} failed with code {completed.code}: {last_line(completed.stderr)}")
     return completed
 
 
-def last_words(output: bytes) -> str:
+def last_line(output: bytes) -> str:
     """The last line of what a command complained, on one line."""
     lines = output.decode(errors="replace").strip().splitlines()
     return lines[-1].strip() if lines else "it said nothing"

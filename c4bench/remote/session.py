@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 
 from c4bench.errors import UnhealthyError
-from c4bench.remote.protocol import last_words
+from c4bench.remote.protocol import last_line
 
 _GRACE_S = 5.0
 _SSH_FAILED = 255  # ssh(1), EXIT STATUS
@@ -74,7 +74,7 @@ class ProcessSession:
             self._process.wait(_GRACE_S)
         size = self._stderr.seek(0, os.SEEK_END)
         self._stderr.seek(max(0, size - _SHOWN_BYTES))
-        words = last_words(self._stderr.read())
+        words = last_line(self._stderr.read())
         if self._by_ssh and self.exit_code == _SSH_FAILED:
             return UnhealthyError(f"{self._host}: no connection: {words}")
         return UnhealthyError(f"{self._what} ended (code {self.exit_code}): {words}")

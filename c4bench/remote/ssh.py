@@ -74,7 +74,7 @@ class SshConnection:
         with self._reporting(f"run {argv[0]}"):
             channel = self._transport().open_session(timeout=timeout_s)
             with channel, _deadline(channel, timeout_s) as expired:
-                completed = _converse(channel, shlex.join(argv), input)
+                completed = _exchange(channel, shlex.join(argv), input)
         if expired.is_set():
             raise UnhealthyError(f"{self._host}: {argv[0]} did not end within {timeout_s:g} s; is the host overloaded?")
         if completed.code == -1:
@@ -91,17 +91,17 @@ class SshConnection:
     def start(self, argv: Sequence[str]) -> Session:
         """Start a command to talk to."""
         access = self._access
-        words = ["ssh", *_SESSION_OPTIONS, *access.ssh_arguments]
-        words += ["-l", access.user] if access.user else []
-        words += ["-p", str(access.port)] if access.port else []
-        words += ["-i", access.key_file, "-o", "IdentitiesOnly=yes"] if access.key_file else []
-        return ProcessSession(self._host, argv[0], [*words, "--", access.address, shlex.join(argv)])
+        argv_words = ["ssh", *_SESSION_OPTIONS, *access.ssh_arguments]
+        argv_words += ["-l", access.user] if access.user else []
+        argv_words += ["-p", str(access.port)] if access.port else []
+        argv_words += ["-i", access.key_file, "-o", "IdentitiesOnly=yes"] if access.key_file else []
+        return ProcessSession(self._host, argv[0], [*argv_words, "--", access.address, shlex.join(argv)])
 
     def close(self) -> None:
         """Hang up."""
         if self._fabric is None:
             return
-        with _woken(self._fabric.transport):
+        with _waking_reader(self._fabric.transport):
             self._fabric.close()
         self._fabric = None
 
@@ -133,7 +133,7 @@ def _fabric_connection(access: Access) -> fabric.Connection:
         configuration.load_ssh_config()
     # With a key named, no other is tried: a server counts attempts.
     keys = {"key_filename": access.key_file, "allow_agent": False, "look_for_keys": False} if access.key_file else {}
-    made = fabric.Connection(
+    connection = fabric.Connection(
         access.address,
         user=access.user or None,
         port=access.port or None,
@@ -142,22 +142,22 @@ def _fabric_connection(access: Access) -> fabric.Connection:
         connect_timeout=_CONNECT_S,
         connect_kwargs=keys,
     )
-    made.client.set_missing_host_key_policy(paramiko.RejectPolicy())
+    connection.client.set_missing_host_key_policy(paramiko.RejectPolicy())
     for path in arguments.known_hosts:
         if path.exists():
-            made.client.load_system_host_keys(str(path))
-    return made
+            connection.client.load_system_host_keys(str(path))
+    return connection
 
 
 def _reason(error: Exception) -> str:
     for kind, reason in _REASONS:
         if isinstance(error, kind):
             return reason
-    said = " ".join(str(error).split())
-    return _UNKNOWN_KEY if "not found in known_hosts" in said else said or type(error).__name__
+    message = " ".join(str(error).split())
+    return _UNKNOWN_KEY if "not found in known_hosts" in message else message or type(error).__name__
 
 
-def _converse(channel: paramiko.Channel, command: str, data: bytes) -> Completed:
+def _exchange(channel: paramiko.Channel, command: str, data: bytes) -> Completed:
     """Feed and drain all three streams at once: any one of them left alone can stop the command."""
     channel.exec_command(command)
     with ThreadPoolExecutor(2, "c4bench-ssh") as pool:
@@ -196,17 +196,17 @@ def _deadline(channel: paramiko.Channel, timeout_s: float) -> Iterator[threading
         timer.join()
 
 
-def _tune(line: object) -> None:
+def _tune(sock: object) -> None:
     """For few and small messages; a proxy command's pipes have neither trouble."""
-    if isinstance(line, socket.socket):
+    if isinstance(sock, socket.socket):
         # The transport's reader wakes ten times a second to look whether it was closed; `_woken` tells it instead.
-        line.settimeout(_IDLE_WAKE_S)
+        sock.settimeout(_IDLE_WAKE_S)
         # A command's several small packets would wait for each other's acknowledgement, 40 ms.
-        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 @contextmanager
-def _woken(transport: paramiko.Transport | None) -> Iterator[None]:
+def _waking_reader(transport: paramiko.Transport | None) -> Iterator[None]:
     """After the block has closed `transport`, end the wait of its reader, which a closed descriptor does not."""
     if transport is None or not isinstance(transport.sock, socket.socket) or transport.sock.fileno() < 0:
         yield

@@ -17,34 +17,34 @@ import time
 from contextlib import suppress
 
 # Anybody may reserve: every user can open a file there, and a restart clears it.
-_PLACE = "/dev/shm/c4bench.reservation"
+_LOCK_FILE = "/dev/shm/c4bench.reservation"
 _HEALTH_S = 30
 
 
 def main(claim: dict[str, object]) -> None:
     """Take the host or say who has it; then keep it."""
-    descriptor = opened()
+    descriptor = open_lock_file()
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         holder = read(descriptor)
         # A machine may be in an inventory under two names.
         if holder.get("id") != claim["id"]:
-            say({"held": False, "by": holder})
+            send({"held": False, "by": holder})
             return
     else:
         write(descriptor, dict(claim, since_s=time.time()))
-    say({"held": True})
+    send({"held": True})
     serve(float(str(claim["ttl_s"])))
 
 
-def opened() -> int:
+def open_lock_file() -> int:
     """The file, made by whoever comes first; one in a shared folder may be opened by others, not created anew."""
     while True:
         with suppress(FileNotFoundError):
-            return os.open(_PLACE, os.O_RDWR | os.O_CLOEXEC)
+            return os.open(_LOCK_FILE, os.O_RDWR | os.O_CLOEXEC)
         with suppress(FileExistsError):
-            descriptor = os.open(_PLACE, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+            descriptor = os.open(_LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
             os.fchmod(descriptor, 0o666)
             return descriptor
 
@@ -70,7 +70,7 @@ def serve(ttl_s: float) -> None:
         word, _, rest = sys.stdin.readline().strip().partition(" ")
         if not word:
             return
-        say(health(rest) if word == "health" else {"time_s": time.time()})
+        send(health(rest) if word == "health" else {"time_s": time.time()})
 
 
 def health(python: str) -> dict[str, object]:
@@ -83,7 +83,7 @@ def health(python: str) -> dict[str, object]:
     return {"left": done.stdout.splitlines() if done.returncode == 0 else []}
 
 
-def say(answer: dict[str, object]) -> None:
+def send(answer: dict[str, object]) -> None:
     """One line."""
     sys.stdout.write(json.dumps(answer) + "\n")
     sys.stdout.flush()

@@ -61,13 +61,13 @@ class Reservation:
         with ExitStack() as undo:
             # Whoever wants the same hosts begins with the same one, so that of two users one gets them all.
             first, *others = sorted(hosts)
-            self._take([first], undo)
-            self._take(others, undo)
+            self._acquire([first], undo)
+            self._acquire(others, undo)
             self._undo = undo.pop_all()
         self._renewing = threading.Thread(target=self._renew, name="c4bench-reservation", daemon=True)
         self._renewing.start()
 
-    def _take(self, hosts: Sequence[str], undo: ExitStack) -> None:
+    def _acquire(self, hosts: Sequence[str], undo: ExitStack) -> None:
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             for host, session in zip(hosts, pool.map(self._keeper, hosts), strict=True):
                 self._sessions[host] = undo.enter_context(closing(session))
@@ -102,7 +102,7 @@ class Reservation:
         with self._lock:
             found = {}
             for host in self._sessions.keys() - self.lost.keys():
-                with self._watching(host):
+                with self._marking_lost(host):
                     found[host] = offset(partial(self._clock, host))
         return found
 
@@ -115,15 +115,15 @@ class Reservation:
         answers = {}
         with self._lock:
             for host, question in questions.items():
-                with self._watching(host):
+                with self._marking_lost(host):
                     self._sessions[host].write_line(question)
             for host in questions.keys() - self.lost.keys():
-                with self._watching(host):
+                with self._marking_lost(host):
                     answers[host] = _read(host, self._sessions[host])
         return answers
 
     @contextmanager
-    def _watching(self, host: str) -> Iterator[None]:
+    def _marking_lost(self, host: str) -> Iterator[None]:
         try:
             yield
         except UnhealthyError as error:

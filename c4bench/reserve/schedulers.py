@@ -13,7 +13,7 @@ import yaml
 from c4bench.errors import C4Error, UnhealthyError, UsageError
 
 _COMMAND_S = 900.0
-_LOOK_EVERY_S = 5.0
+_POLL_S = 5.0
 
 
 class Scheduler(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -64,26 +64,26 @@ def drained(known: Scheduler, hosts: Sequence[str]) -> Iterator[None]:
     Every one that was drained is given back, whatever happens. Raises UnhealthyError when the scheduler refuses, or a
     host is still busy after `within_s`.
     """
-    taken: list[str] = []
+    draining: list[str] = []
     try:
         for host in hosts:
-            taken.append(host)
+            draining.append(host)
             _run(known.drain, host)
         _wait_idle(known, hosts)
         yield
     except C4Error as error:
-        raise type(error)(f"{error}{_give_back(known, taken)}") from None
+        raise type(error)(f"{error}{_give_back(known, draining)}") from None
     except BaseException:
-        _give_back(known, taken)
+        _give_back(known, draining)
         raise
-    problems = _give_back(known, taken)
+    problems = _give_back(known, draining)
     if problems:
         raise UnhealthyError(problems.removeprefix("; "))
 
 
 def _give_back(known: Scheduler, hosts: Sequence[str]) -> str:
     """Resume every host; what to say of those for which that failed, "" for none."""
-    problems = [problem for host in hosts if (problem := _tried(known.resume, host))]
+    problems = [problem for host in hosts if (problem := _try(known.resume, host))]
     return f"; not given back to the scheduler, do it by hand: {', '.join(problems)}" if problems else ""
 
 
@@ -93,7 +93,7 @@ def _wait_idle(known: Scheduler, hosts: Sequence[str]) -> None:
     while waiting := [host for host in waiting if _run(known.busy, host).strip()]:
         if time.monotonic() > until_s:
             raise UnhealthyError(f"{', '.join(waiting)} still busy {known.within_s:g} s after they were drained")
-        time.sleep(min(_LOOK_EVERY_S, known.within_s / 10))
+        time.sleep(min(_POLL_S, known.within_s / 10))
 
 
 def _run(command: Sequence[str], host: str) -> str:
@@ -103,12 +103,12 @@ def _run(command: Sequence[str], host: str) -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UnhealthyError(f"{host}: cannot run `{shlex.join(argv)}`: {error}") from None
     if done.returncode:
-        said = (done.stderr or done.stdout).strip().splitlines() or [f"exit code {done.returncode}"]
-        raise UnhealthyError(f"{host}: `{shlex.join(argv)}` was refused: {said[-1]}")
+        output = (done.stderr or done.stdout).strip().splitlines() or [f"exit code {done.returncode}"]
+        raise UnhealthyError(f"{host}: `{shlex.join(argv)}` was refused: {output[-1]}")
     return done.stdout
 
 
-def _tried(command: Sequence[str], host: str) -> str:
+def _try(command: Sequence[str], host: str) -> str:
     try:
         _run(command, host)
     except UnhealthyError as error:

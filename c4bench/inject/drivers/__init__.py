@@ -50,7 +50,7 @@ DRIVERS: Mapping[str, Callable[[FaultRequest, Any], Plan]] = {
     "host.management_cut": host.management_cut,
     "host.memory": host.memory,
     "host.reboot": host.reboot,
-    "process.exit": process.leave,
+    "process.exit": process.exit_rank,
     "process.hang": process.hang,
     "process.intermittent": process.intermittent,
     "process.kill": process.kill,
@@ -83,7 +83,7 @@ def plan(spec: FaultSpec, request: FaultRequest) -> tuple[Plan, dict[str, str]]:
         raise UnhealthyError(
             f"{spec.name} has no driver for {kind} such as {request.where}; it can be done on: {choice}"
         )
-    target = targets.look(spec.target, request)
+    target = targets.examine(spec.target, request)
     return DRIVERS[driver](request, target), target.listing
 
 

@@ -14,39 +14,39 @@ def clock(request: FaultRequest, target: AcceleratorTarget) -> Plan:
     """Compute as much longer as the clock is lower than the highest."""
     if request.number("clock_mhz") >= accelerators.CLOCK_MHZ:
         raise UnhealthyError(f"{request.where} runs at {accelerators.CLOCK_MHZ:g} MHz at most; ask for a lower clock")
-    return _slowed(request, target)
+    return _slow_ranks(request, target)
 
 
 def power(request: FaultRequest, target: AcceleratorTarget) -> Plan:
     """Compute longer, as a clock does that draws no more than the limit."""
     if request.number("limit_w") >= accelerators.POWER_W:
         raise UnhealthyError(f"{request.where} draws {accelerators.POWER_W:g} W at most; ask for less")
-    return _slowed(request, target)
+    return _slow_ranks(request, target)
 
 
 def hang(request: FaultRequest, target: AcceleratorTarget) -> Plan:
     """A kernel does not return; by itself not beyond the lease, whatever becomes of us."""
-    return _turned(target, "running", "stuck_until_s", time.monotonic() + request.lease_s)
+    return _set_knob(target, "running", "stuck_until_s", time.monotonic() + request.lease_s)
 
 
 def error(request: FaultRequest, target: AcceleratorTarget) -> Plan:
     """The next kernel ends with an error, after which its rank cannot go on."""
-    return _turned(target, "life", "device_error", request.number("xid"))
+    return _set_knob(target, "life", "device_error", request.number("xid"))
 
 
-def _slowed(request: FaultRequest, target: AcceleratorTarget) -> Plan:
-    factor = accelerators.slowing(request)
+def _slow_ranks(request: FaultRequest, target: AcceleratorTarget) -> Plan:
+    factor = accelerators.slowdown(request)
     paths = [rank.controls for rank in target.ranks]
-    found = [Controls.open(path).read("compute_factor") for path in paths]
+    factors = [Controls.open(path).read("compute_factor") for path in paths]
     return Plan(
         tuple(f"pace of process {rank.pid}" for rank in target.ranks),
-        tuple(SetKnob(str(path), "compute_factor", was * factor) for path, was in zip(paths, found, strict=True)),
-        tuple(SetKnob(str(path), "compute_factor", was) for path, was in zip(paths, found, strict=True)),
+        tuple(SetKnob(str(path), "compute_factor", was * factor) for path, was in zip(paths, factors, strict=True)),
+        tuple(SetKnob(str(path), "compute_factor", was) for path, was in zip(paths, factors, strict=True)),
         sudden=len(paths),
     )
 
 
-def _turned(target: AcceleratorTarget, what: str, knob: Knob, value: float) -> Plan:
+def _set_knob(target: AcceleratorTarget, what: str, knob: Knob, value: float) -> Plan:
     paths = [str(rank.controls) for rank in target.ranks]
     return Plan(
         tuple(f"{what} of process {rank.pid}" for rank in target.ranks),

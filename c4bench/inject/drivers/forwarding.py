@@ -6,7 +6,7 @@ from c4bench.inject.interfaces import InterfaceTarget
 from c4bench.model.fault import FaultRequest
 
 # A locally administered address that no port has.
-_NOBODY = "02:c4:de:ad:00:00"
+_UNUSED_MAC = "02:c4:de:ad:00:00"
 _PREFERENCE = "7"
 _ROCE_PORT = "4791"
 # The base transport header's first byte (IBTA 9.2): acknowledgement of a reliable connection.
@@ -21,7 +21,7 @@ def ecmp_member(request: FaultRequest, target: InterfaceTarget) -> Plan:
     if not hop:
         raise UnhealthyError(f"{request.where} has no next hop; name a port that routes lead to")
     fixed = next((line for line in target.lines("neighbour") if line[0] == hop), None)
-    wrong = Run(("ip", "neighbour", "replace", hop, "lladdr", _NOBODY, "dev", netdev, "nud", "permanent"), netns)
+    wrong = Run(("ip", "neighbour", "replace", hop, "lladdr", _UNUSED_MAC, "dev", netdev, "nud", "permanent"), netns)
     if fixed:
         words = (*[word for word in fixed if word != "PERMANENT"], "dev", netdev, "nud", "permanent")
         right = Run(("ip", "neighbour", "replace", *words), netns)

@@ -17,15 +17,15 @@ _MEMORY_SPARED = 0.1
 def crash(request: FaultRequest, target: HostTarget) -> Plan:
     """Have the kernel restart by itself when the lease ends, then make it panic."""
     again = Write(str(hosts.PANIC), f"{math.ceil(request.lease_s)}")
-    return Plan(("power",), (again, _order(request, target, "c")), (Write(str(hosts.PANIC), target.panic),))
+    return Plan(("power",), (again, _sysrq(request, target, "c")), (Write(str(hosts.PANIC), target.panic),))
 
 
 def reboot(request: FaultRequest, target: HostTarget) -> Plan:
     """Restart at once."""
-    return Plan(("power",), (_order(request, target, "b"),), ())
+    return Plan(("power",), (_sysrq(request, target, "b"),), ())
 
 
-def _order(request: FaultRequest, target: HostTarget, letter: str) -> Write:
+def _sysrq(request: FaultRequest, target: HostTarget, letter: str) -> Write:
     """A letter to the kernel (Documentation/admin-guide/sysrq.rst)."""
     if not target.sysrq:
         raise UnhealthyError(f"{request.host} has no /proc/sysrq-trigger; its kernel was built without magic SysRq")
@@ -44,23 +44,23 @@ def clock_step(request: FaultRequest, target: HostTarget) -> Plan:
 
 def memory(request: FaultRequest, target: HostTarget) -> Plan:
     """Take memory by a file in memory: no process is needed to hold it, and deleting it gives all of it back."""
-    wanted, spare = int(request.number("bytes")), int(target.memory_available_bytes * _MEMORY_SPARED)
-    if wanted > target.memory_available_bytes - spare:
+    size_bytes, spare = int(request.number("bytes")), int(target.memory_available_bytes * _MEMORY_SPARED)
+    if size_bytes > target.memory_available_bytes - spare:
         raise UnhealthyError(
             f"{request.host} has {target.memory_available_bytes} bytes of memory available, of which {spare} stay; "
             "ask for fewer"
         )
     path = str(hosts.MEMORY / _FILLER)
-    return Plan(("memory",), (Fill(path, wanted),), (Delete(path),))
+    return Plan(("memory",), (Fill(path, size_bytes),), (Delete(path),))
 
 
 def disk_full(request: FaultRequest, target: HostTarget) -> Plan:
     """Take all room but what is to be left."""
-    wanted = target.disk_available_bytes - int(request.number("left_bytes"))
-    if wanted <= 0:
+    size_bytes = target.disk_available_bytes - int(request.number("left_bytes"))
+    if size_bytes <= 0:
         raise UnhealthyError(f"{request.host}: {hosts.LOGS} has only {target.disk_available_bytes} bytes left already")
     path = str(hosts.LOGS / _FILLER)
-    return Plan(("disk",), (Fill(path, wanted),), (Delete(path),))
+    return Plan(("disk",), (Fill(path, size_bytes),), (Delete(path),))
 
 
 def management_cut(request: FaultRequest, target: HostTarget) -> Plan:
@@ -83,4 +83,4 @@ def data_cut(request: FaultRequest, target: HostTarget) -> Plan:
     """Lose everything on every NIC."""
     if not target.nics:
         raise UnhealthyError(f"{request.host} has no NICs in the inventory (c4.nics is empty)")
-    return together(*(netdev.dead(nic) for nic in target.nics))
+    return together(*(netdev.blackhole_both(nic) for nic in target.nics))

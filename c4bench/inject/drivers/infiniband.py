@@ -15,17 +15,17 @@ _ENABLED = re.compile(r"Enabled Link Speed\s*:\s*0x[0-9a-f]+\s*\(([^)]*)\)")
 def speed(request: FaultRequest, target: InterfaceTarget) -> Plan:
     """Leave one speed enabled and train the link again; then enable what was, and train it again."""
     device = target.interface.device
-    wanted = _SPEEDS.get(request.choice("speed"))
+    requested = _SPEEDS.get(request.choice("speed"))
     enabled = enabled_speeds(run(("mlxlink", "-d", device), None))
-    if wanted not in enabled:
+    if requested not in enabled:
         raise UnhealthyError(
             f"{request.where} has {', '.join(enabled)} enabled, and {request.choice('speed')} is none of them"
         )
-    told = [
+    commands = [
         Run(("mlxlink", "-d", device, "--speeds", ",".join(speeds), "--port_state", "TG"))
-        for speeds in ([wanted], enabled)
+        for speeds in ([requested], enabled)
     ]
-    return Plan((f"link of {device}",), (told[0],), (told[1],))
+    return Plan((f"link of {device}",), (commands[0],), (commands[1],))
 
 
 def enabled_speeds(text: str) -> list[str]:

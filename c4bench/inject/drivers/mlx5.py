@@ -16,16 +16,18 @@ def speed(request: FaultRequest, target: InterfaceTarget) -> Plan:
     """Hold the link to one speed, without negotiation; then let it negotiate again, or hold it to what it was."""
     dev = target.interface.netdev
     text = run(("ethtool", dev), None)
-    wanted, found = int(request.choice("speed").removesuffix("G")) * 1000, _speed_mbps(text)
-    if wanted >= found:
-        raise UnhealthyError(f"{request.where} runs at {found} Mb/s, no more than {wanted}; ask for a lower speed")
-    if f"{wanted}base" not in " ".join(_modes(text, "Supported link modes")):
-        raise UnhealthyError(f"{request.where} does not support {wanted} Mb/s; see `ethtool {dev}`")
-    slower = Run(("ethtool", "-s", dev, "speed", f"{wanted}", "autoneg", "off"))
-    return Plan((f"link of {dev}",), (slower,), (Run(("ethtool", "-s", dev, *_again(request, text, found))),))
+    requested_mbps, current_mbps = int(request.choice("speed").removesuffix("G")) * 1000, _speed_mbps(text)
+    if requested_mbps >= current_mbps:
+        raise UnhealthyError(
+            f"{request.where} runs at {current_mbps} Mb/s, no more than {requested_mbps}; ask for a lower speed"
+        )
+    if f"{requested_mbps}base" not in " ".join(_modes(text, "Supported link modes")):
+        raise UnhealthyError(f"{request.where} does not support {requested_mbps} Mb/s; see `ethtool {dev}`")
+    slower = Run(("ethtool", "-s", dev, "speed", f"{requested_mbps}", "autoneg", "off"))
+    return Plan((f"link of {dev}",), (slower,), (Run(("ethtool", "-s", dev, *_restore(request, text, current_mbps))),))
 
 
-def _again(request: FaultRequest, text: str, found_mbps: int) -> tuple[str, ...]:
+def _restore(request: FaultRequest, text: str, found_mbps: int) -> tuple[str, ...]:
     if "Auto-negotiation: on" not in text:
         return ("speed", f"{found_mbps}", "autoneg", "off")
     if _modes(text, "Advertised link modes") != _modes(text, "Supported link modes"):
@@ -57,11 +59,13 @@ def _modes(text: str, title: str) -> list[str]:
 def qos(request: FaultRequest, target: InterfaceTarget) -> Plan:
     """Limit one traffic class in hardware; the tool takes all eight limits at once, so all eight are put back."""
     dev = target.interface.netdev
-    found = limits_gbps(run(("mlnx_qos", "-i", dev), None))
+    limits = limits_gbps(run(("mlnx_qos", "-i", dev), None))
     number, limit = int(request.number("traffic_class")), request.number("fraction") * _rate_bps(request) / 1e9
-    limited = [limit if index == number else old for index, old in enumerate(found)]
-    told = [Run(("mlnx_qos", "-i", dev, "-r", ",".join(f"{rate:g}" for rate in rates))) for rates in (limited, found)]
-    return Plan((f"traffic classes of {dev}",), (told[0],), (told[1],))
+    limited = [limit if index == number else old for index, old in enumerate(limits)]
+    commands = [
+        Run(("mlnx_qos", "-i", dev, "-r", ",".join(f"{rate:g}" for rate in rates))) for rates in (limited, limits)
+    ]
+    return Plan((f"traffic classes of {dev}",), (commands[0],), (commands[1],))
 
 
 def _rate_bps(request: FaultRequest) -> float:

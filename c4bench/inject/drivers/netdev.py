@@ -45,86 +45,90 @@ def rate(request: FaultRequest, target: InterfaceTarget) -> Plan:
     """Leave a share of the rate."""
     limited, shaper = limited_bps(request, target), target.shaper()
     slower = Shaper(limited, shaper.burst_bytes, shaper.limit_bytes) if shaper else shaper_for(limited)
-    return _directed(request, lambda: _shaped(request, target, slower), lambda: _received(target, slower.words))
+    return _by_direction(
+        request, lambda: _shape_egress(request, target, slower), lambda: _impair_ingress(target, slower.tc_arguments)
+    )
 
 
 def loss(request: FaultRequest, target: InterfaceTarget) -> Plan:
     """Drop packets at random; the rate in force stays."""
-    return _disturbed(request, target, "loss", _percent(request.number("probability")))
+    return _netem(request, target, "loss", _percent(request.number("probability")))
 
 
 def blackhole(request: FaultRequest, target: InterfaceTarget) -> Plan:
     """Drop every packet, with the link up."""
-    return _disturbed(request, target, "loss", _percent(1.0))
+    return _netem(request, target, "loss", _percent(1.0))
 
 
-def dead(target: InterfaceTarget) -> Plan:
+def blackhole_both(target: InterfaceTarget) -> Plan:
     """Drop every packet, both ways."""
     netem = ("netem", "limit", f"{_LIMIT_PACKETS}", "loss", _percent(1.0))
-    return together(_received(target, netem), _queued(target, netem))
+    return together(_impair_ingress(target, netem), _netem_egress(target, netem))
 
 
 def corrupt(request: FaultRequest, target: InterfaceTarget) -> Plan:
     """Turn over one bit of packets at random."""
-    return _disturbed(request, target, "corrupt", _percent(request.number("probability")))
+    return _netem(request, target, "corrupt", _percent(request.number("probability")))
 
 
 def delay(request: FaultRequest, target: InterfaceTarget) -> Plan:
     """Hold every packet back, each as long or not quite."""
     jitter_s = request.number("jitter_s")
-    return _disturbed(
-        request, target, "delay", _time(request.number("delay_s")), *([_time(jitter_s)] if jitter_s else [])
-    )
+    return _netem(request, target, "delay", _time(request.number("delay_s")), *([_time(jitter_s)] if jitter_s else []))
 
 
 def reorder(request: FaultRequest, target: InterfaceTarget) -> Plan:
     """Hold packets back, but for a random share that overtakes."""
     share = _percent(request.number("probability"))
-    return _disturbed(request, target, "delay", _time(request.number("delay_s")), "reorder", share)
+    return _netem(request, target, "delay", _time(request.number("delay_s")), "reorder", share)
 
 
 def down(request: FaultRequest, target: InterfaceTarget) -> Plan:  # noqa: ARG001  (the interface of a driver)
     """Set the link down, and say again afterwards what the kernel forgets with it."""
     links = [_run(target, f"ip link set dev {target.interface.netdev} {state}") for state in ("down", "up")]
-    return Plan((_claim(target, "link"),), (links[0],), (links[1], *_forgotten(target)))
+    return Plan((_claim(target, "link"),), (links[0],), (links[1], *_restore_after_link_down(target)))
 
 
 def flap(request: FaultRequest, target: InterfaceTarget) -> Plan:
     """Set the link down and up, again and again."""
-    return msgspec.structs.replace(down(request, target), rhythm=rhythm(request))
+    return msgspec.structs.replace(down(request, target), rhythm=schedule(request))
 
 
-def rhythm(request: FaultRequest) -> Schedule:
+def schedule(request: FaultRequest) -> Schedule:
     """The comings and goings that a request asks for."""
     return Schedule(request.number("period_s"), request.number("duty"), int(request.number("count")))
 
 
 def gid(request: FaultRequest, target: InterfaceTarget) -> Plan:
     """Take the address away, and give it back with the routes that went."""
-    dev, found = target.interface.netdev, target.addresses()
-    if len(found) != 1:
-        raise UnhealthyError(f"{request.where} has {len(found)} IPv4 addresses; this fault can put back exactly one")
-    address = f"{found[0]['local']}/{found[0]['prefixlen']}"
-    label = found[0].get("label", dev)
-    wide = ("broadcast", found[0]["broadcast"]) if "broadcast" in found[0] else ()
+    dev, addresses = target.interface.netdev, target.addresses()
+    if len(addresses) != 1:
+        raise UnhealthyError(
+            f"{request.where} has {len(addresses)} IPv4 addresses; this fault can put back exactly one"
+        )
+    address = f"{addresses[0]['local']}/{addresses[0]['prefixlen']}"
+    label = addresses[0].get("label", dev)
+    wide = ("broadcast", addresses[0]["broadcast"]) if "broadcast" in addresses[0] else ()
     again = _run(target, f"ip -4 address replace {address} dev {dev} label {label}", wide)
     lost = _run(target, f"ip -4 address del {address} dev {dev}")
     # A link that goes down or up meanwhile would forget, or be told, other routes.
-    return Plan((_claim(target, "address"), _claim(target, "link")), (lost,), (again, *_forgotten(target)))
+    return Plan(
+        (_claim(target, "address"), _claim(target, "link")), (lost,), (again, *_restore_after_link_down(target))
+    )
 
 
 def mtu(request: FaultRequest, target: InterfaceTarget) -> Plan:
     """A smaller MTU."""
-    wanted, found = int(request.number("mtu_bytes")), target.mtu_bytes
-    if wanted >= found:
+    requested, current = int(request.number("mtu_bytes")), target.mtu_bytes
+    if requested >= current:
         raise UnhealthyError(
-            f"{request.where} has an MTU of {found} bytes, no more than {wanted}; ask for a smaller one"
+            f"{request.where} has an MTU of {current} bytes, no more than {requested}; ask for a smaller one"
         )
-    sizes = [_run(target, f"ip link set dev {target.interface.netdev} mtu {size}") for size in (wanted, found)]
+    sizes = [_run(target, f"ip link set dev {target.interface.netdev} mtu {size}") for size in (requested, current)]
     return Plan((_claim(target, "MTU"),), (sizes[0],), (sizes[1],))
 
 
-def _directed(request: FaultRequest, sent: Callable[[], Plan], received: Callable[[], Plan]) -> Plan:
+def _by_direction(request: FaultRequest, sent: Callable[[], Plan], received: Callable[[], Plan]) -> Plan:
     match request.choice("direction"):
         case "tx":
             return sent()
@@ -133,15 +137,15 @@ def _directed(request: FaultRequest, sent: Callable[[], Plan], received: Callabl
     return together(received(), sent())
 
 
-def _disturbed(request: FaultRequest, target: InterfaceTarget, *words: str) -> Plan:
-    netem = ("netem", "limit", f"{_LIMIT_PACKETS}", *words)
-    return _directed(request, lambda: _queued(target, netem), lambda: _received(target, netem))
+def _netem(request: FaultRequest, target: InterfaceTarget, *netem_options: str) -> Plan:
+    netem = ("netem", "limit", f"{_LIMIT_PACKETS}", *netem_options)
+    return _by_direction(request, lambda: _netem_egress(target, netem), lambda: _impair_ingress(target, netem))
 
 
-def _shaped(request: FaultRequest, target: InterfaceTarget, slower: Shaper) -> Plan:
+def _shape_egress(request: FaultRequest, target: InterfaceTarget, slower: Shaper) -> Plan:
     shaper = target.shaper()
     if shaper is None:
-        return _fresh_root(target, slower.words)
+        return _replace_root(target, slower.tc_arguments)
     if shaper.rate_bps <= slower.rate_bps:
         raise UnhealthyError(
             f"{request.where} is shaped to {format_rate(shaper.rate_bps)} already, no more than "
@@ -150,10 +154,10 @@ def _shaped(request: FaultRequest, target: InterfaceTarget, slower: Shaper) -> P
     return Plan((_egress(target),), (_reshape(target, slower),), (_reshape(target, shaper),))
 
 
-def _queued(target: InterfaceTarget, netem: tuple[str, ...]) -> Plan:
+def _netem_egress(target: InterfaceTarget, netem: tuple[str, ...]) -> Plan:
     shaper = target.shaper()
     if shaper is None:
-        return _fresh_root(target, netem)
+        return _replace_root(target, netem)
     child = f"dev {target.interface.netdev} parent {target.root['handle']}1"
     # A shaper whose child is deleted has none and drops everything; told its parameters again, it makes a new one.
     undo = (_run(target, f"tc qdisc del {child}"), _reshape(target, shaper))
@@ -170,11 +174,13 @@ def _time(time_s: float) -> str:
 
 def _reshape(target: InterfaceTarget, shaper: Shaper) -> Run:
     return _run(
-        target, f"tc qdisc change dev {target.interface.netdev} root handle {target.root['handle']}", shaper.words
+        target,
+        f"tc qdisc change dev {target.interface.netdev} root handle {target.root['handle']}",
+        shaper.tc_arguments,
     )
 
 
-def _fresh_root(target: InterfaceTarget, words: tuple[str, ...]) -> Plan:
+def _replace_root(target: InterfaceTarget, qdisc: tuple[str, ...]) -> Plan:
     """A root in place of the kernel's default one, which comes back by itself when ours goes."""
     root = target.root
     # A root of our own is another fault's; the claims say which, and better than this could.
@@ -183,11 +189,11 @@ def _fresh_root(target: InterfaceTarget, words: tuple[str, ...]) -> Plan:
             f"{target.interface.name} has its own root qdisc {root['kind']}, which could not be put back exactly; "
             f"remove it first: tc qdisc del dev {target.interface.netdev} root"
         )
-    add = _run(target, f"tc qdisc add dev {target.interface.netdev} root handle {_OWN_HANDLE}", words)
+    add = _run(target, f"tc qdisc add dev {target.interface.netdev} root handle {_OWN_HANDLE}", qdisc)
     return Plan((_egress(target),), (add,), (_run(target, f"tc qdisc del dev {target.interface.netdev} root"),))
 
 
-def _received(target: InterfaceTarget, words: tuple[str, ...]) -> Plan:
+def _impair_ingress(target: InterfaceTarget, qdisc: tuple[str, ...]) -> Plan:
     """Everything received passes an intermediate device with `words` as its root, before any protocol sees it."""
     netdev, ifb = target.interface.netdev, target.ifb
     hook = any(qdisc["kind"] in {"ingress", "clsact"} for qdisc in target.qdiscs())
@@ -199,7 +205,7 @@ def _received(target: InterfaceTarget, words: tuple[str, ...]) -> Plan:
     make = [
         _run(target, f"ip link add name {ifb} type ifb"),
         _run(target, f"ip link set dev {ifb} addrgenmode none up"),
-        _run(target, f"tc qdisc add dev {ifb} root", words),
+        _run(target, f"tc qdisc add dev {ifb} root", qdisc),
         *([] if hook else [_run(target, f"tc qdisc add dev {netdev} ingress")]),
         _run(target, f"tc filter add {matched} action mirred egress redirect dev {ifb}"),
     ]
@@ -210,14 +216,14 @@ def _received(target: InterfaceTarget, words: tuple[str, ...]) -> Plan:
     return Plan((_claim(target, "ingress"),), tuple(make), tuple(undo))
 
 
-def _forgotten(target: InterfaceTarget) -> list[Run]:
+def _restore_after_link_down(target: InterfaceTarget) -> list[Run]:
     """What a link takes along when it goes down and does not bring back: IPv6 addresses, routes, fixed neighbours."""
     dev = f"dev {target.interface.netdev}"
     neighbours = [[word for word in line if word != "PERMANENT"] for line in target.lines("neighbour")]
     return [
         *(_run(target, f"ip -6 address replace {address} {dev} nodad") for address in _global_addresses(target)),
-        *(_run(target, "ip -4 route replace", tuple(route)) for route in _own(target.lines("route"))),
-        *(_run(target, "ip -6 route replace", tuple(route)) for route in _own(target.lines("route6"))),
+        *(_run(target, "ip -4 route replace", tuple(route)) for route in _configured_routes(target.lines("route"))),
+        *(_run(target, "ip -6 route replace", tuple(route)) for route in _configured_routes(target.lines("route6"))),
         *(_run(target, f"ip -4 route replace {route}") for route in target.multipath()),
         *(_run(target, "ip neighbour replace", (*words, *dev.split(), "nud", "permanent")) for words in neighbours),
     ]
@@ -233,7 +239,7 @@ def _global_addresses(target: InterfaceTarget) -> list[str]:
     ]
 
 
-def _own(routes: list[list[str]]) -> list[list[str]]:
+def _configured_routes(routes: list[list[str]]) -> list[list[str]]:
     """Routes that somebody configured, without the remarks about their state."""
     kept = [words for words in routes if not any(" ".join(words).find(f"proto {by}") >= 0 for by in ("kernel", "ra"))]
     return [[word for word in words if word not in {"linkdown", "dead"}] for words in kept]
@@ -248,5 +254,5 @@ def _claim(target: InterfaceTarget, part: str) -> str:
     return f"{part} of {target.interface.netdev}{where}"
 
 
-def _run(target: InterfaceTarget, command: str, words: tuple[str, ...] = ()) -> Run:
-    return Run((*command.split(), *words), target.netns)
+def _run(target: InterfaceTarget, command: str, arguments: tuple[str, ...] = ()) -> Run:
+    return Run((*command.split(), *arguments), target.netns)

@@ -14,17 +14,17 @@ def speed(request: FaultRequest, target: InterfaceTarget) -> Plan:
     """Lower the target speed and train the link again; then both with the speed that was."""
     device = run(("readlink", "-f", f"/sys/class/infiniband/{target.interface.device}/device"), None).strip()
     above = device.split("/")[-2]
-    found = int(run(("setpci", "-s", above, _TARGET), None).strip(), 16)
-    wanted = int(request.number("generation"))
-    if wanted >= found & _SPEED_BITS:
+    current = int(run(("setpci", "-s", above, _TARGET), None).strip(), 16)
+    requested = int(request.number("generation"))
+    if requested >= current & _SPEED_BITS:
         raise UnhealthyError(
-            f"{request.where} may run at generation {found & _SPEED_BITS} at most; ask for a lower one"
+            f"{request.where} may run at generation {current & _SPEED_BITS} at most; ask for a lower one"
         )
-    told = [
+    commands = [
         (
             Run(("setpci", "-s", above, f"{_TARGET}={value & _SPEED_BITS:x}:{_SPEED_BITS:x}")),
             Run(("setpci", "-s", above, _RETRAIN)),
         )
-        for value in (wanted, found)
+        for value in (requested, current)
     ]
-    return Plan((f"PCIe link of {above}",), told[0], told[1])
+    return Plan((f"PCIe link of {above}",), commands[0], commands[1])

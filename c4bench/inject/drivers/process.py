@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from c4bench.inject.actions import ExhaustMemory, Plan, Run, SetKnob, Signal, Write
-from c4bench.inject.drivers.netdev import rhythm
+from c4bench.inject.drivers.netdev import schedule
 from c4bench.inject.processes import ProcessTarget
 from c4bench.model.fault import FaultRequest
 from c4bench.workload.controls import Controls
@@ -36,23 +36,23 @@ def stop(request: FaultRequest, target: ProcessTarget) -> Plan:  # noqa: ARG001
 def slow(request: FaultRequest, target: ProcessTarget) -> Plan:
     """Let it compute longer, by the factor."""
     controls = str(target.controls)
-    found = Controls.open(target.controls).read("compute_factor")
-    turned = SetKnob(controls, "compute_factor", found * request.number("factor"))
-    return Plan((f"pace of process {target.pid}",), (turned,), (SetKnob(controls, "compute_factor", found),))
+    factor = Controls.open(target.controls).read("compute_factor")
+    slowed = SetKnob(controls, "compute_factor", factor * request.number("factor"))
+    return Plan((f"pace of process {target.pid}",), (slowed,), (SetKnob(controls, "compute_factor", factor),))
 
 
 def hang(request: FaultRequest, target: ProcessTarget) -> Plan:
     """Let it hold the interpreter's lock; by itself not beyond the lease, whatever becomes of us."""
     controls = str(target.controls)
-    held = SetKnob(controls, "hang_until_s", time.monotonic() + request.lease_s)
-    return Plan((f"running of process {target.pid}",), (held,), (SetKnob(controls, "hang_until_s", 0.0),))
+    hung = SetKnob(controls, "hang_until_s", time.monotonic() + request.lease_s)
+    return Plan((f"running of process {target.pid}",), (hung,), (SetKnob(controls, "hang_until_s", 0.0),))
 
 
-def leave(request: FaultRequest, target: ProcessTarget) -> Plan:
+def exit_rank(request: FaultRequest, target: ProcessTarget) -> Plan:
     """Let it exit; one that has not come to obey by the end of the lease lives on."""
     controls = str(target.controls)
-    ordered = SetKnob(controls, "exit_code", request.number("code"))
-    return Plan((f"life of process {target.pid}",), (ordered,), (SetKnob(controls, "exit_code", 0.0),))
+    exiting = SetKnob(controls, "exit_code", request.number("code"))
+    return Plan((f"life of process {target.pid}",), (exiting,), (SetKnob(controls, "exit_code", 0.0),))
 
 
 def memory(request: FaultRequest, target: ProcessTarget) -> Plan:  # noqa: ARG001
@@ -71,7 +71,7 @@ def memory(request: FaultRequest, target: ProcessTarget) -> Plan:  # noqa: ARG00
 
 def intermittent(request: FaultRequest, target: ProcessTarget) -> Plan:
     """Let it compute longer now and then."""
-    return msgspec.structs.replace(slow(request, target), rhythm=rhythm(request))
+    return msgspec.structs.replace(slow(request, target), rhythm=schedule(request))
 
 
 def _signal(target: ProcessTarget, number: signal.Signals) -> Signal:

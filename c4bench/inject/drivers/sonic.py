@@ -21,13 +21,15 @@ def speed(request: FaultRequest, target: InterfaceTarget) -> Plan:
     """The fastest speed of those that ports have that is no more than the share asked for; both ends must have it."""
     port = target.interface.netdev
     row = status(run(("show", "interfaces", "status", port), None), port)
-    found = int(row["Speed"].removesuffix("G")) * 1000
-    slower = [speed for speed in _SPEEDS_MBPS if speed <= found * request.number("fraction")]
+    current_mbps = int(row["Speed"].removesuffix("G")) * 1000
+    slower = [speed for speed in _SPEEDS_MBPS if speed <= current_mbps * request.number("fraction")]
     if not slower or request.choice("direction") != "both":
         raise UnhealthyError(
-            f"{request.where} runs at {found} Mb/s and has no lower speed for that, or not in one direction"
+            f"{request.where} runs at {current_mbps} Mb/s and has no lower speed for that, or not in one direction"
         )
-    return Plan((f"link of {port}",), (_config("speed", port, f"{slower[-1]}"),), (_config("speed", port, f"{found}"),))
+    return Plan(
+        (f"link of {port}",), (_config("speed", port, f"{slower[-1]}"),), (_config("speed", port, f"{current_mbps}"),)
+    )
 
 
 def status(text: str, port: str) -> dict[str, str]:

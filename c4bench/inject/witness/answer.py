@@ -14,21 +14,21 @@ from c4bench.inject.witness.base import Aftermath, Evidence, Values, Witness, wa
 from c4bench.inject.witness.probe import Prober
 from c4bench.model.fault import FaultRequest, Interface
 
-Asks = Callable[[], bool]
+PeerProbe = Callable[[], bool]
 # A real link trains for seconds, and a port that looks for loops first forwards nothing for thirty (IEEE 802.1D).
-_BACK_S = 40.0
+_RETURN_TIMEOUT_S = 40.0
 
 
-class Answered:
+class PeerReachable:
     """Sees what another witness sees; `answers`: over how many of the cables somebody does.
 
     The target is itself again when as many answer as did in health: so a cable that nobody answers over, or that cannot
     be asked over, is judged by the other witness alone. Waits for them for `back_s` at most.
     """
 
-    def __init__(self, witness: Witness, cables: Sequence[Asks], back_s: float = _BACK_S) -> None:
+    def __init__(self, witness: Witness, cables: Sequence[PeerProbe], back_s: float = _RETURN_TIMEOUT_S) -> None:
         self._witness, self._cables, self._back_s = witness, cables, back_s
-        self._healthy: list[Asks] = []
+        self._healthy: list[PeerProbe] = []
 
     def before(self) -> Values:
         """In health."""
@@ -50,39 +50,39 @@ class Answered:
         return all(asks() for asks in self._healthy)
 
 
-def link_state(request: FaultRequest) -> Answered:
+def link_state(request: FaultRequest) -> PeerReachable:
     """The state of a link."""
-    return Answered(link.LinkState(request), _cables([request.interface]))
+    return PeerReachable(link.LinkState(request), _peer_probes([request.interface]))
 
 
-def link_flaps(request: FaultRequest) -> Answered:
+def link_flaps(request: FaultRequest) -> PeerReachable:
     """How a link comes and goes."""
-    return Answered(link.LinkFlaps(request), _cables([request.interface]))
+    return PeerReachable(link.LinkFlaps(request), _peer_probes([request.interface]))
 
 
-def switch_state(request: FaultRequest) -> Answered:
+def switch_state(request: FaultRequest) -> PeerReachable:
     """How many of a switch's ports are up."""
-    return Answered(link.SwitchState(request), _cables(switches.ports(request)))
+    return PeerReachable(link.SwitchState(request), _peer_probes(switches.ports(request)))
 
 
-def gid_table(request: FaultRequest) -> Answered:
+def gid_table(request: FaultRequest) -> PeerReachable:
     """A NIC's GIDs."""
-    return Answered(figure.gid_table(request), _cables([request.interface]))
+    return PeerReachable(figure.gid_table(request), _peer_probes([request.interface]))
 
 
-def _cables(ends: Iterable[Interface]) -> list[Asks]:
-    found = []
+def _peer_probes(ends: Iterable[Interface]) -> list[PeerProbe]:
+    probes = []
     for end in ends:
         with contextlib.suppress(UnhealthyError):  # no address, or nobody known at the other end
-            found.append(_asking(Prober(interfaces.examine(end))))
-    return found
+            probes.append(_peer_probe(Prober(interfaces.examine(end))))
+    return probes
 
 
-def _asking(prober: Prober) -> Asks:
-    def asks() -> bool:
+def _peer_probe(prober: Prober) -> PeerProbe:
+    def probe() -> bool:
         try:
             return not prober.train(1).lost
         except OSError:  # its own address has gone with the link
             return False
 
-    return asks
+    return probe

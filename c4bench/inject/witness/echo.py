@@ -10,22 +10,22 @@ from c4bench.inject.witness.probe import Echoes, Prober
 from c4bench.model.fault import FaultRequest
 
 # So many losses are expected, within the limits, that their number says something.
-_LOSSES_WANTED, _PROBES_MIN, _PROBES_MAX = 20, 40, 50_000
+_LOSSES_EXPECTED, _PROBES_MIN, _PROBES_MAX = 20, 40, 50_000
 # Standard deviations of a binomial count that chance is allowed, and the share of probes a flipped bit does no harm to.
 _SIGMAS, _HARMLESS = 4.0, 0.02
 _PROBE_BYTES = 1024
 # Of what the fault would cost, so much may still be lost: probes on the way when it ended.
-_WELL = 0.05
+_RESIDUAL_LOSS = 0.05
 
 
 class EchoLoss:
     """`sent` and `lost` probes; seen when about as many are lost as asked for."""
 
     def __init__(self, request: FaultRequest) -> None:
-        one_way = float(request.parameters.get("probability", 1.0))
+        probability = float(request.parameters.get("probability", 1.0))
         both = request.parameters.get("direction") == "both"
-        self._probability = 1 - (1 - one_way) ** 2 if both else one_way
-        self._count = min(_PROBES_MAX, max(_PROBES_MIN, math.ceil(_LOSSES_WANTED / self._probability)))
+        self._probability = 1 - (1 - probability) ** 2 if both else probability
+        self._count = min(_PROBES_MAX, max(_PROBES_MIN, math.ceil(_LOSSES_EXPECTED / self._probability)))
         self._gap_s = request.witness_s / self._count
         self._prober = Prober(interfaces.examine(request.interface))
         self._lost_before = 0
@@ -46,7 +46,7 @@ class EchoLoss:
         """Recovered when about none is lost."""
         found = self._train()
         expected = self._count * self._probability
-        return Aftermath(_counts(found), found.lost <= max(self._lost_before, _WELL * expected))
+        return Aftermath(_counts(found), found.lost <= max(self._lost_before, _RESIDUAL_LOSS * expected))
 
     def _train(self) -> Echoes:
         return self._prober.train(self._count, _PROBE_BYTES, self._gap_s)
@@ -56,8 +56,8 @@ class EchoDelay:
     """`round_trip_s`, the median; seen when it has grown by at least half of what was asked for."""
 
     def __init__(self, request: FaultRequest) -> None:
-        ways = 2 if request.choice("direction") == "both" else 1
-        self._asked_s = request.number("delay_s") * ways
+        directions = 2 if request.choice("direction") == "both" else 1
+        self._asked_s = request.number("delay_s") * directions
         self._gap_s = request.witness_s / _PROBES_MIN
         self._prober = Prober(interfaces.examine(request.interface))
         self._before_s = math.inf
@@ -70,9 +70,9 @@ class EchoDelay:
     def during(self, onset_s: float) -> Evidence:  # noqa: ARG002
         """The first evidence is the sending of the first probe that was late."""
         found = self._train()
-        bar_s = self._before_s + self._asked_s / 2
-        late = [answer.sent_s for answer in found.answers if answer.arrived_s - answer.sent_s >= bar_s]
-        seen = bool(late) and _round_trip_s(found) >= bar_s
+        threshold_s = self._before_s + self._asked_s / 2
+        late = [answer.sent_s for answer in found.replies if answer.arrived_s - answer.sent_s >= threshold_s]
+        seen = bool(late) and _round_trip_s(found) >= threshold_s
         return Evidence({"round_trip_s": _round_trip_s(found)}, min(late) if seen else None)
 
     def after(self) -> Aftermath:
@@ -88,8 +88,8 @@ class EchoOrder:
     """`overtaken`: how many probes were answered before one that had been sent earlier; seen when some are."""
 
     def __init__(self, request: FaultRequest) -> None:
-        wanted = math.ceil(_LOSSES_WANTED / request.number("probability"))
-        self._count = max(_PROBES_MIN, wanted)
+        probes = math.ceil(_LOSSES_EXPECTED / request.number("probability"))
+        self._count = max(_PROBES_MIN, probes)
         # Many must be under way at once, or none can overtake.
         self._gap_s = request.number("delay_s") / 10
         self._prober = Prober(interfaces.examine(request.interface))
@@ -97,21 +97,21 @@ class EchoOrder:
 
     def before(self) -> Values:
         """In health there are none."""
-        self._before = overtakings(self._train())
+        self._before = count_overtaking(self._train())
         return {"overtaken": self._before}
 
     def during(self, onset_s: float) -> Evidence:  # noqa: ARG002
         """The first evidence is the arrival of the first that overtook."""
         found = self._train()
         first = next(
-            (later.arrived_s for earlier, later in pairwise(found.answers) if later.number > earlier.number + 1), None
+            (later.arrived_s for earlier, later in pairwise(found.replies) if later.number > earlier.number + 1), None
         )
-        count = overtakings(found)
+        count = count_overtaking(found)
         return Evidence({"overtaken": count}, first if count > self._before else None)
 
     def after(self) -> Aftermath:
         """Recovered when there are no more than before."""
-        left = overtakings(self._train())
+        left = count_overtaking(self._train())
         return Aftermath({"overtaken": left}, left <= self._before)
 
     def _train(self) -> Echoes:
@@ -160,20 +160,20 @@ class NicsDead:
 
     def before(self) -> Values:
         """In health all are answered."""
-        self._lost_before, _ = self._look()
+        self._lost_before, _ = self._measure()
         return {"lost": self._lost_before}
 
     def during(self, onset_s: float) -> Evidence:  # noqa: ARG002
         """The first evidence is the sending of the first probe that was lost."""
-        lost, first_s = self._look()
-        return Evidence({"lost": lost}, first_s if lost == 1.0 and self._lost_before < _WELL else None)
+        lost, first_s = self._measure()
+        return Evidence({"lost": lost}, first_s if lost == 1.0 and self._lost_before < _RESIDUAL_LOSS else None)
 
     def after(self) -> Aftermath:
         """Recovered when about all are answered again."""
-        lost, _ = self._look()
-        return Aftermath({"lost": lost}, lost <= self._lost_before + _WELL)
+        lost, _ = self._measure()
+        return Aftermath({"lost": lost}, lost <= self._lost_before + _RESIDUAL_LOSS)
 
-    def _look(self) -> tuple[float, float | None]:
+    def _measure(self) -> tuple[float, float | None]:
         trains = [prober.train(_PROBES_MIN, gap_s=self._gap_s) for prober in self._probers]
         lost = sum(train.lost for train in trains) / sum(len(train.sent_s) for train in trains)
         return lost, min((train.first_lost_s for train in trains if train.first_lost_s), default=None)
@@ -186,10 +186,10 @@ def plausible(lost: int, sent: int, probability: float) -> bool:
     return lost > 0 and expected * (1 - _HARMLESS) - spread <= lost <= expected + spread
 
 
-def overtakings(found: Echoes) -> int:
+def count_overtaking(found: Echoes) -> int:
     """How many answers came before that of a probe with a smaller number."""
     newest, count = -1, 0
-    for answer in found.answers:
+    for answer in found.replies:
         count += answer.number < newest
         newest = max(newest, answer.number)
     return count
@@ -207,5 +207,5 @@ def _shares(small: Echoes, full: Echoes) -> Values:
 
 
 def _round_trip_s(found: Echoes) -> float:
-    trips_s = [answer.arrived_s - answer.sent_s for answer in found.answers]
+    trips_s = [answer.arrived_s - answer.sent_s for answer in found.replies]
     return statistics.median(trips_s) if trips_s else math.inf

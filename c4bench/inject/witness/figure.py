@@ -19,9 +19,9 @@ class Figure:
     """`name` as `read` tells it; seen when `changed(before, now)`, recovered when about what it was."""
 
     def __init__(
-        self, name: str, look_s: float, read: Callable[[], float], changed: Callable[[float, float], bool]
+        self, name: str, window_s: float, read: Callable[[], float], changed: Callable[[float, float], bool]
     ) -> None:
-        self._name, self._look_s, self._read, self._changed = name, look_s, read, changed
+        self._name, self._window_s, self._read, self._changed = name, window_s, read, changed
         self._before = 0.0
 
     def before(self) -> Values:
@@ -31,12 +31,12 @@ class Figure:
 
     def during(self, onset_s: float) -> Evidence:  # noqa: ARG002  (a reading has no memory of its onset)
         """The first evidence is the first reading that is another."""
-        observed_s = wait_until(lambda: self._changed(self._before, self._read()), self._look_s)
+        observed_s = wait_until(lambda: self._changed(self._before, self._read()), self._window_s)
         return Evidence({self._name: self._read()}, observed_s)
 
     def after(self) -> Aftermath:
         """Recovered when it reads about as before."""
-        wait_until(self._recovered, self._look_s)
+        wait_until(self._recovered, self._window_s)
         return Aftermath({self._name: self._read()}, self._recovered())
 
     def _recovered(self) -> bool:
@@ -70,12 +70,12 @@ def memory_available(request: FaultRequest) -> Figure:
 def disk_available(request: FaultRequest) -> Figure:
     """What could still be written."""
     # A file system counts in blocks, and others write meanwhile.
-    bar = max(request.number("left_bytes") * 2, 1 << 20)
+    threshold_bytes = max(request.number("left_bytes") * 2, 1 << 20)
     return Figure(
         "available_bytes",
         request.witness_s,
         lambda: float(hosts.disk_available_bytes(hosts.LOGS)),
-        lambda before, now: now <= bar < before or now < before / 10,
+        lambda before, now: now <= threshold_bytes < before or now < before / 10,
     )
 
 
@@ -138,6 +138,6 @@ def gpu_xid(request: FaultRequest) -> Figure:
     def read() -> float:
         argv = ("dcgmi", "dmon", "-i", str(request.gpu), "-e", "230", "-c", "1")
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
-        return gpus.xid(done.stdout)
+        return gpus.parse_xid(done.stdout)
 
     return Figure("xid", request.witness_s, read, lambda _, now: now == request.number("xid"))

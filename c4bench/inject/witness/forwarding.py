@@ -20,8 +20,8 @@ _TRIES = 20
 _ANSWER_S = 5e-3
 _FLOWS = 64
 # What was queued before the routes changed leaves by all ports for so many looks at most: a full queue takes 7 ms.
-_LOOKS = 4
-_CROWDED = 0.95
+_MEASUREMENTS_MAX = 4
+_SHARE_MISROUTED = 0.95
 
 
 class AcksLost:
@@ -38,22 +38,22 @@ class AcksLost:
 
     def before(self) -> Values:
         """In health both arrive."""
-        found = self._look()
+        found = self._measure()
         self._healthy = found["acks"] == found["data"] == 1.0
         return found
 
     def during(self, onset_s: float) -> Evidence:  # noqa: ARG002  (every datagram is sent after it)
         """Seen when only data arrives; the look begins with an acknowledgement, so its beginning is the evidence."""
         began_s = time.time()
-        found = self._look()
+        found = self._measure()
         return Evidence(found, began_s if self._healthy and found == {"acks": 0.0, "data": 1.0} else None)
 
     def after(self) -> Aftermath:
         """Recovered when both arrive."""
-        found = self._look()
+        found = self._measure()
         return Aftermath(found, found["acks"] == found["data"] == 1.0)
 
-    def _look(self) -> Values:
+    def _measure(self) -> Values:
         return {
             "acks": arrived(self._target, _ACKNOWLEDGE) / _TRIES,
             "data": arrived(self._target, _SEND_ONLY) / _TRIES,
@@ -76,29 +76,29 @@ class PortShare:
 
     def before(self) -> Values:
         """In health a part of them."""
-        self._before = self._look()
+        self._before = self._measure()
         return {"share": self._before}
 
     def during(self, onset_s: float) -> Evidence:  # noqa: ARG002
         """The first evidence is the first flow, sent at once; what is still queued for the other ports leaves first."""
         began_s = time.time()
-        for _ in range(_LOOKS):
-            share = self._look()
-            if share >= _CROWDED:
+        for _ in range(_MEASUREMENTS_MAX):
+            share = self._measure()
+            if share >= _SHARE_MISROUTED:
                 break
-        return Evidence({"share": share}, began_s if self._before < _CROWDED <= share else None)
+        return Evidence({"share": share}, began_s if self._before < _SHARE_MISROUTED <= share else None)
 
     def after(self) -> Aftermath:
         """Recovered when it is a part again."""
-        share = self._look()
-        return Aftermath({"share": share}, share < _CROWDED)
+        share = self._measure()
+        return Aftermath({"share": share}, share < _SHARE_MISROUTED)
 
-    def _look(self) -> float:
+    def _measure(self) -> float:
         before = self._sent()
         with namespaces.network(self._target.netns):
             for _ in range(_FLOWS):  # each from another source port
-                with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as line:
-                    line.sendto(b"c4bench", (_some_address(self._network), _UNUSED_PORT))
+                with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+                    sock.sendto(b"c4bench", (_some_address(self._network), _UNUSED_PORT))
         time.sleep(_ANSWER_S)
         sent = {device: count - before[device] for device, count in self._sent().items()}
         return sent[self._target.interface.netdev] / max(1, sum(sent.values()))
@@ -111,16 +111,16 @@ def arrived(target: InterfaceTarget, opcode: int) -> int:
     """How many of some datagrams with this RoCE opcode are refused at the other end."""
     count = 0
     with namespaces.network(target.netns):
-        line = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    with line:
-        line.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, target.interface.netdev.encode())
-        line.setblocking(False)
-        line.connect((target.neighbour, _ROCE_PORT))
+        sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    with sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, target.interface.netdev.encode())
+        sock.setblocking(False)
+        sock.connect((target.neighbour, _ROCE_PORT))
         for _ in range(_TRIES):
             with contextlib.suppress(OSError):  # what an earlier one came to
-                line.send(bytes([opcode]) + bytes(15))
-            if select.select([line], [], [], _ANSWER_S)[0]:
-                count += line.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == errno.ECONNREFUSED
+                sock.send(bytes([opcode]) + bytes(15))
+            if select.select([sock], [], [], _ANSWER_S)[0]:
+                count += sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == errno.ECONNREFUSED
     return count
 
 

@@ -29,7 +29,7 @@ class LinkState:
     """`running` is 1 when the interface is up with a carrier; `port` is the RDMA port's state (1 down, 4 active)."""
 
     def __init__(self, request: FaultRequest) -> None:
-        self._interface, self._look_s = request.interface, request.witness_s
+        self._interface, self._window_s = request.interface, request.witness_s
         self._was_up = False
 
     def before(self) -> Values:
@@ -40,12 +40,12 @@ class LinkState:
 
     def during(self, onset_s: float) -> Evidence:  # noqa: ARG002  (a state has no memory of its onset)
         """Seen when what was up before is down altogether."""
-        observed_s = wait_until(lambda: _down(state(self._interface)), self._look_s)
+        observed_s = wait_until(lambda: _down(state(self._interface)), self._window_s)
         return Evidence(state(self._interface), observed_s if self._was_up else None)
 
     def after(self) -> Aftermath:
         """Recovered when up altogether."""
-        wait_until(lambda: _up(state(self._interface)), self._look_s)
+        wait_until(lambda: _up(state(self._interface)), self._window_s)
         found = state(self._interface)
         return Aftermath(found, _up(found) or not self._was_up)
 
@@ -56,7 +56,7 @@ class LinkFlaps:
     def __init__(self, request: FaultRequest) -> None:
         self._interface = request.interface
         self._down_s = request.number("period_s") * request.number("duty")
-        self._look_s = request.witness_s + self._down_s
+        self._window_s = request.witness_s + self._down_s
         self._was_up = False
 
     def before(self) -> Values:
@@ -66,14 +66,14 @@ class LinkFlaps:
 
     def during(self, onset_s: float) -> Evidence:  # noqa: ARG002
         """The first evidence is the first look that found it down."""
-        down_s = wait_until(lambda: not running([self._interface]), self._look_s)
-        up_s = wait_until(lambda: running([self._interface]) > 0, self._look_s)
+        down_s = wait_until(lambda: not running([self._interface]), self._window_s)
+        up_s = wait_until(lambda: running([self._interface]) > 0, self._window_s)
         values = {"down": float(down_s is not None), "up": float(up_s is not None)}
         return Evidence(values, down_s if self._was_up and up_s else None)
 
     def after(self) -> Aftermath:
         """Recovered when up, and still up a period's down time later."""
-        wait_until(lambda: running([self._interface]) > 0, self._look_s)
+        wait_until(lambda: running([self._interface]) > 0, self._window_s)
         time.sleep(self._down_s)
         found = running([self._interface]) > 0
         return Aftermath({"running": float(found)}, found)
@@ -84,7 +84,7 @@ class SwitchState:
 
     def __init__(self, request: FaultRequest) -> None:
         self._ports = [port for port in switches.ports(request) if running([port])]
-        self._look_s = request.witness_s
+        self._window_s = request.witness_s
 
     def before(self) -> Values:
         """All of them."""
@@ -92,12 +92,12 @@ class SwitchState:
 
     def during(self, onset_s: float) -> Evidence:  # noqa: ARG002
         """Seen when none is left."""
-        observed_s = wait_until(lambda: not running(self._ports), self._look_s)
+        observed_s = wait_until(lambda: not running(self._ports), self._window_s)
         return Evidence({"running": float(running(self._ports))}, observed_s if self._ports else None)
 
     def after(self) -> Aftermath:
         """Recovered when all are back."""
-        wait_until(lambda: running(self._ports) == len(self._ports), self._look_s)
+        wait_until(lambda: running(self._ports) == len(self._ports), self._window_s)
         return Aftermath({"running": float(running(self._ports))}, running(self._ports) == len(self._ports))
 
 
@@ -118,13 +118,13 @@ def carrier(interface: Interface) -> bool:
     """
     asked = ctypes.create_string_buffer(_ETHTOOL_VALUE.pack(_ETHTOOL_GLINK, 0), _ETHTOOL_VALUE.size)
     request = _REQUEST_POINTER.pack(interface.netdev.encode(), ctypes.addressof(asked))
-    with namespaces.network(netns_of(interface)), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as line:
+    with namespaces.network(netns_of(interface)), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         try:
-            fcntl.ioctl(line, _SIOCETHTOOL, request)
+            fcntl.ioctl(sock, _SIOCETHTOOL, request)
         except OSError as error:
             if error.errno != errno.EOPNOTSUPP:
                 raise
-            answer = fcntl.ioctl(line, _SIOCGIFFLAGS, _REQUEST.pack(interface.netdev.encode(), 0))
+            answer = fcntl.ioctl(sock, _SIOCGIFFLAGS, _REQUEST.pack(interface.netdev.encode(), 0))
             return bool(_REQUEST.unpack(answer)[1] & _IFF_RUNNING)
     return bool(_ETHTOOL_VALUE.unpack(asked.raw)[1])
 

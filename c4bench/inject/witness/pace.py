@@ -15,10 +15,10 @@ from c4bench.model.fault import FaultRequest
 from c4bench.model.telemetry import OpRecord
 
 _POLL_S = 5e-3
-_GAPS_WANTED = 2
+_GAPS_MIN = 2
 _COMPUTING_SHARE = 0.1
 # So many times the usual computing is no jitter any more.
-_STANDING = 5
+_STANDSTILL_FACTOR = 5
 
 
 class Gap(NamedTuple):
@@ -39,32 +39,32 @@ class ComputePace:
     def __init__(self, request: FaultRequest) -> None:
         self._ring = processes.find(request).ring
         self._factor = request.number("factor")
-        self._look_s = request.witness_s
+        self._window_s = request.witness_s
         self._gap_before_s = 0.0
 
     def before(self) -> Values:
         """`gap_s`, the usual one; 0 where it has no gap yet."""
-        self._gap_before_s = usual_gap_s(self._ring, self._look_s)
+        self._gap_before_s = usual_gap_s(self._ring, self._window_s)
         return {"gap_s": self._gap_before_s}
 
     def during(self, onset_s: float) -> Evidence:
         """`gap_s` of the gaps begun since; seen when at least half of the slowing asked for shows."""
         # A gap takes the factor longer now, and one in the middle at the onset does not count.
-        patience_s = self._look_s + (_GAPS_WANTED + 1) * self._gap_before_s * self._factor
-        wait_until(lambda: len(self.gaps_since(onset_s)) >= _GAPS_WANTED, patience_s, _POLL_S)
+        timeout_s = self._window_s + (_GAPS_MIN + 1) * self._gap_before_s * self._factor
+        wait_until(lambda: len(self.gaps_since(onset_s)) >= _GAPS_MIN, timeout_s, _POLL_S)
         found = self.gaps_since(onset_s)
-        slow = [gap for gap in found if gap.length_s >= self._bar_s]
-        seen = self._gap_before_s > 0 and _median_s(found) >= self._bar_s
-        return Evidence({"gap_s": _median_s(found)}, slow[0].began_s + self._bar_s if seen else None)
+        slow = [gap for gap in found if gap.length_s >= self._threshold_s]
+        seen = self._gap_before_s > 0 and _median_s(found) >= self._threshold_s
+        return Evidence({"gap_s": _median_s(found)}, slow[0].began_s + self._threshold_s if seen else None)
 
     def after(self) -> Aftermath:
         """`gap_s` of the newest gap; a short one is proof, a long one may have begun during the fault."""
         newest = self.gaps_since(0.0)[-1:]
         length_s = _median_s(newest)
-        return Aftermath({"gap_s": length_s}, True if 0 < length_s < self._bar_s else None)
+        return Aftermath({"gap_s": length_s}, True if 0 < length_s < self._threshold_s else None)
 
     @property
-    def _bar_s(self) -> float:
+    def _threshold_s(self) -> float:
         return self._gap_before_s * (1 + self._factor) / 2
 
     def gaps_since(self, since_s: float) -> list[Gap]:
@@ -78,7 +78,7 @@ class LateStep:
     def __init__(self, request: FaultRequest) -> None:
         self._pace = ComputePace(request)
         self._factor = request.number("factor")
-        self._patience_s = request.witness_s + 2 * request.number("period_s")
+        self._timeout_s = request.witness_s + 2 * request.number("period_s")
         self._usual_s = 0.0
 
     def before(self) -> Values:
@@ -89,17 +89,17 @@ class LateStep:
 
     def during(self, onset_s: float) -> Evidence:
         """The first evidence is the moment at which the first late one was later than usual."""
-        bar_s = self._usual_s * (1 + self._factor) / 2
-        wait_until(lambda: bool(self._late(onset_s, bar_s)), self._patience_s + bar_s, _POLL_S)
-        late = self._late(onset_s, bar_s)
-        return Evidence({"late": len(late)}, late[0].began_s + bar_s if late and self._usual_s > 0 else None)
+        threshold_s = self._usual_s * (1 + self._factor) / 2
+        wait_until(lambda: bool(self._late(onset_s, threshold_s)), self._timeout_s + threshold_s, _POLL_S)
+        late = self._late(onset_s, threshold_s)
+        return Evidence({"late": len(late)}, late[0].began_s + threshold_s if late and self._usual_s > 0 else None)
 
     def after(self) -> Aftermath:
         """A short newest one is proof."""
         return self._pace.after()
 
-    def _late(self, since_s: float, bar_s: float) -> list[Gap]:
-        return [gap for gap in self._pace.gaps_since(since_s) if gap.length_s >= bar_s]
+    def _late(self, since_s: float, threshold_s: float) -> list[Gap]:
+        return [gap for gap in self._pace.gaps_since(since_s) if gap.length_s >= threshold_s]
 
 
 class Standstill:
@@ -110,29 +110,31 @@ class Standstill:
 
     def __init__(self, request: FaultRequest) -> None:
         self._ring = processes.find(request).ring
-        self._look_s = request.witness_s
-        self._bar_s = 0.0
+        self._window_s = request.witness_s
+        self._threshold_s = 0.0
 
     def before(self) -> Values:
         """`gap_s`, the usual time of computing; 0 where it has none yet."""
-        usual_s = usual_gap_s(self._ring, self._look_s)
-        self._bar_s = _STANDING * usual_s
+        usual_s = usual_gap_s(self._ring, self._window_s)
+        self._threshold_s = _STANDSTILL_FACTOR * usual_s
         return {"gap_s": usual_s}
 
     def during(self, onset_s: float) -> Evidence:
         """The first evidence is the moment at which the next operation, of a rank in health, was long overdue."""
-        wait_until(lambda: time.time() >= self._overdue_s(onset_s), self._look_s + 2 * self._bar_s, _POLL_S)
+        wait_until(lambda: time.time() >= self._overdue_s(onset_s), self._window_s + 2 * self._threshold_s, _POLL_S)
         now_s, overdue_s = time.time(), self._overdue_s(onset_s)
-        return Evidence({"idle_s": self._idle_s(now_s)}, overdue_s if self._bar_s > 0 and overdue_s <= now_s else None)
+        return Evidence(
+            {"idle_s": self._idle_s(now_s)}, overdue_s if self._threshold_s > 0 and overdue_s <= now_s else None
+        )
 
     def after(self) -> Aftermath:
         """Recovered when an operation has begun again."""
-        wait_until(lambda: self._idle_s(time.time()) < self._bar_s, self._look_s, _POLL_S)
+        wait_until(lambda: self._idle_s(time.time()) < self._threshold_s, self._window_s, _POLL_S)
         idle_s = self._idle_s(time.time())
-        return Aftermath({"idle_s": idle_s}, idle_s < self._bar_s)
+        return Aftermath({"idle_s": idle_s}, idle_s < self._threshold_s)
 
     def _overdue_s(self, onset_s: float) -> float:
-        return max(onset_s, self._left_s()) + self._bar_s
+        return max(onset_s, self._left_s()) + self._threshold_s
 
     def _idle_s(self, now_s: float) -> float:
         return max(0.0, now_s - self._left_s())
@@ -142,10 +144,10 @@ class Standstill:
         return max((op.finished_s or math.inf for op in read_telemetry_file(self._ring).ops), default=math.inf)
 
 
-def usual_gap_s(ring: Path, look_s: float) -> float:
+def usual_gap_s(ring: Path, window_s: float) -> float:
     """How long the rank computes: by the times of this look, or by what the ring remembers; 0 where it has none yet."""
     now_s = time.time()
-    wait_until(lambda: len(gaps(read_telemetry_file(ring).ops, now_s)) >= _GAPS_WANTED, look_s, _POLL_S)
+    wait_until(lambda: len(gaps(read_telemetry_file(ring).ops, now_s)) >= _GAPS_MIN, window_s, _POLL_S)
     return _median_s(gaps(read_telemetry_file(ring).ops, now_s) or gaps(read_telemetry_file(ring).ops))
 
 

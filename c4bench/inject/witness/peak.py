@@ -49,12 +49,12 @@ class PeakRate:
 
     def before(self) -> Values:
         """`peak_bps`: what passes in health."""
-        self._peak_before_bps = self._peak(self._samples(self._health))
+        self._peak_before_bps = self._peak(self._samples(self._carried_bytes))
         return {"peak_bps": self._peak_before_bps}
 
     def during(self, onset_s: float) -> Evidence:  # noqa: ARG002  (the samples begin at the onset)
         """`peak_bps`, `limit_bps`; seen when traffic passed, never above the limit, and more than that before."""
-        found = self._samples(self._passed if self._receiving else self._health)
+        found = self._samples(self._shaped_bytes if self._receiving else self._carried_bytes)
         peak = self._peak(found)
         first = next((sample.end_s for sample in found if sample.rate_bps > 0), None)
         seen = peak <= _TOLERANCE * self._limited_bps and self._peak_before_bps > self._limited_bps
@@ -62,18 +62,18 @@ class PeakRate:
 
     def after(self) -> Aftermath:
         """`peak_bps`; above the limit is proof of recovery, below it says nothing about a job that pauses."""
-        peak = self._peak(self._samples(self._health))
+        peak = self._peak(self._samples(self._carried_bytes))
         return Aftermath({"peak_bps": peak}, True if peak > _TOLERANCE * self._limited_bps else None)
 
-    def _health(self) -> int:
+    def _carried_bytes(self) -> int:
         traffic = self._counters.read(self._netdev)
         return traffic.rx_bytes if self._receiving else traffic.tx_bytes
 
-    def _passed(self) -> int:
+    def _shaped_bytes(self) -> int:
         return self._counters.read(self._ifb).tx_bytes
 
     def _samples(self, count: Callable[[], int]) -> list[Sample]:
-        found = self._probed()
+        found = self._probe_train()
         last_s, last = time.monotonic(), count()
         for _ in range(self._windows):
             time.sleep(self._window_s)
@@ -82,20 +82,20 @@ class PeakRate:
             last_s, last = now_s, now
         return found
 
-    def _probed(self) -> list[Sample]:
+    def _probe_train(self) -> list[Sample]:
         if self._prober is None:
             return []
         count = _TRAIN_BYTES // self._probe_bytes
-        return answered(self._prober.train(count, self._probe_bytes), self._probe_bytes)
+        return reply_rate(self._prober.train(count, self._probe_bytes), self._probe_bytes)
 
     @staticmethod
     def _peak(samples: list[Sample]) -> float:
         return max(sample.rate_bps for sample in samples)
 
 
-def answered(found: Echoes, probe_bytes: int) -> list[Sample]:
+def reply_rate(found: Echoes, probe_bytes: int) -> list[Sample]:
     """The rate at which a train's answers arrived, once the first burst is through; nothing for too few answers."""
-    counted = found.answers[int(len(found.answers) * _FIRST_SKIPPED) :]
+    counted = found.replies[int(len(found.replies) * _FIRST_SKIPPED) :]
     if len(counted) < 2 or counted[-1].arrived_s <= counted[0].arrived_s:
         return []
     bits = (len(counted) - 1) * (probe_bytes + FRAME_BYTES - HEADERS_BYTES) * 8

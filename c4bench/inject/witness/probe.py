@@ -26,10 +26,10 @@ _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
 _IP_MTU_DISCOVER, _IP_PMTUDISC_PROBE = 10, 3
 _BUFFER_BYTES = 32 << 20
 _PACKET_MAX_BYTES = 1 << 16
-_PATIENCE_S = 0.25
+_REPLY_TIMEOUT_S = 0.25
 
 
-class Answer(NamedTuple):
+class EchoReply(NamedTuple):
     """A probe by number that came back: when it was sent and when its answer arrived (host's clock)."""
 
     number: int
@@ -41,17 +41,17 @@ class Echoes(NamedTuple):
     """What became of a train of probes; `answers` in order of arrival."""
 
     sent_s: Sequence[float]
-    answers: Sequence[Answer]
+    replies: Sequence[EchoReply]
 
     @property
     def lost(self) -> int:
         """Probes without an answer."""
-        return len(self.sent_s) - len({answer.number for answer in self.answers})
+        return len(self.sent_s) - len({answer.number for answer in self.replies})
 
     @property
     def first_lost_s(self) -> float | None:
         """When the first probe without an answer was sent."""
-        answered = {answer.number for answer in self.answers}
+        answered = {answer.number for answer in self.replies}
         return next((sent_s for number, sent_s in enumerate(self.sent_s) if number not in answered), None)
 
 
@@ -75,44 +75,44 @@ class Prober:
     def train(self, count: int, size_bytes: int = 64, gap_s: float = 0.0) -> Echoes:
         """Send `count` IP packets of `size_bytes`, one every `gap_s`; wait for the answers a while."""
         first, self._next = self._next, self._next + count
-        with _socket(self._interface, self._source) as line:
-            ear = _Ear(line, self._peer, self._identifier, first)
+        with _open_socket(self._interface, self._source) as sock:
+            receiver = _ReplyReceiver(sock, self._peer, self._identifier, first)
             padding = bytes(size_bytes - HEADERS_BYTES - 4)
             for number in range(first, first + count):
-                ear.sent_s.append(time.time())
-                self._send(line, number, padding)
-                ear.hear(gap_s)
-            until_s = time.monotonic() + _PATIENCE_S
-            while len(ear.answers) < count and (left_s := until_s - time.monotonic()) > 0:
-                ear.hear(left_s, enough=count)
-        return Echoes(ear.sent_s, ear.answers)
+                receiver.sent_s.append(time.time())
+                self._send(sock, number, padding)
+                receiver.receive(gap_s)
+            until_s = time.monotonic() + _REPLY_TIMEOUT_S
+            while len(receiver.replies) < count and (left_s := until_s - time.monotonic()) > 0:
+                receiver.receive(left_s, enough=count)
+        return Echoes(receiver.sent_s, receiver.replies)
 
-    def _send(self, line: socket.socket, number: int, padding: bytes) -> None:
+    def _send(self, sock: socket.socket, number: int, padding: bytes) -> None:
         fields = (_ECHO, 0, 0, self._identifier, number & 0xFFFF, number)
         header = _HEADER.pack(*fields[:2], checksum(_HEADER.pack(*fields)), *fields[3:])
         with contextlib.suppress(OSError):  # a full queue, too long for the link, link down: it is lost
-            line.sendto(header + padding, (self._peer, 0))
+            sock.sendto(header + padding, (self._peer, 0))
 
 
-class _Ear:
+class _ReplyReceiver:
     """Takes in the answers to one train."""
 
-    def __init__(self, line: socket.socket, peer: str, identifier: int, first: int) -> None:
+    def __init__(self, sock: socket.socket, peer: str, identifier: int, first: int) -> None:
         self.sent_s: list[float] = []
-        self.answers: list[Answer] = []
-        self._line, self._peer, self._identifier, self._first = line, peer, identifier, first
+        self.replies: list[EchoReply] = []
+        self._socket, self._peer, self._identifier, self._first = sock, peer, identifier, first
 
-    def hear(self, wait_s: float, enough: int | None = None) -> None:
+    def receive(self, wait_s: float, enough: int | None = None) -> None:
         """Take in what arrives within `wait_s`, or until there are `enough`."""
         until_s = time.monotonic() + wait_s
-        while wait_s > 0 and len(self.answers) != enough and select.select([self._line], [], [], wait_s)[0]:
-            self._take()
+        while wait_s > 0 and len(self.replies) != enough and select.select([self._socket], [], [], wait_s)[0]:
+            self._read_socket()
             wait_s = until_s - time.monotonic()
 
-    def _take(self) -> None:
+    def _read_socket(self) -> None:
         with contextlib.suppress(OSError):  # nothing more, or word of a probe that came to grief
             while True:
-                data, ancillary, _, (peer, _) = self._line.recvmsg(_PACKET_MAX_BYTES, 64)
+                data, ancillary, _, (peer, _) = self._socket.recvmsg(_PACKET_MAX_BYTES, 64)
                 offset = (data[0] & 0xF) * 4
                 kind, _, _, identifier, _, number = _HEADER.unpack_from(data, offset)
                 index = number - self._first
@@ -120,21 +120,21 @@ class _Ear:
                 # An answer that is not what was asked is none.
                 if ours and 0 <= index < len(self.sent_s) and not any(data[offset + _HEADER.size :]):
                     seconds, nanoseconds = _STAMP.unpack(ancillary[0][2][: _STAMP.size])
-                    self.answers.append(Answer(index, self.sent_s[index], seconds + nanoseconds / 1e9))
+                    self.replies.append(EchoReply(index, self.sent_s[index], seconds + nanoseconds / 1e9))
 
 
-def _socket(interface: Interface, source: str) -> socket.socket:
+def _open_socket(interface: Interface, source: str) -> socket.socket:
     with namespaces.network(netns_of(interface)):
-        line = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
-    line.setblocking(False)
-    line.setsockopt(socket.SOL_SOCKET, _SO_BINDTODEVICE, interface.netdev.encode())
-    line.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
-    line.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, _BUFFER_BYTES)
-    line.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER_BYTES)
+        sock = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
+    sock.setblocking(False)
+    sock.setsockopt(socket.SOL_SOCKET, _SO_BINDTODEVICE, interface.netdev.encode())
+    sock.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+    sock.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, _BUFFER_BYTES)
+    sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER_BYTES)
     # Never in fragments, and never shortened: what is too long for the way shall be lost.
-    line.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_PROBE)
-    line.bind((source, 0))
-    return line
+    sock.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_PROBE)
+    sock.bind((source, 0))
+    return sock
 
 
 def checksum(data: bytes) -> int:

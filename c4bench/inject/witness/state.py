@@ -13,7 +13,7 @@ class ProcessState:
 
     def __init__(self, expected: frozenset[str], request: FaultRequest) -> None:
         self._pid = processes.find(request).pid
-        self._look_s = request.witness_s
+        self._window_s = request.witness_s
         self._expected = expected
 
     def before(self) -> Values:
@@ -22,12 +22,12 @@ class ProcessState:
 
     def during(self, onset_s: float) -> Evidence:  # noqa: ARG002  (a state has no memory of its onset)
         """Seen when the process is in an expected state."""
-        observed_s = wait_until(lambda: processes.state(self._pid) in self._expected, self._look_s)
+        observed_s = wait_until(lambda: processes.state(self._pid) in self._expected, self._window_s)
         return Evidence(_values(processes.state(self._pid)), observed_s)
 
     def after(self) -> Aftermath:
         """Recovered when it runs; nothing recovers a process that has ended."""
-        wait_until(lambda: processes.state(self._pid) not in STOPPED, self._look_s)
+        wait_until(lambda: processes.state(self._pid) not in STOPPED, self._window_s)
         state = processes.state(self._pid)
         return Aftermath(_values(state), None if state in ENDED else state not in STOPPED)
 

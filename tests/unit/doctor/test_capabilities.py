@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from c4bench.doctor import State, table
-from c4bench.doctor.capabilities import NAMES, judge, unreachable
+from c4bench.doctor.capabilities import NAMES, evaluate, unreachable
 from c4bench.doctor.findings import Device, HostSelfReport, InjectorState, Knob, MtuToPeer, Netdev, Port
 from c4bench.doctor.look import priorities
 from c4bench.model.clocks import ClockOffset
@@ -33,7 +33,7 @@ WAY = MtuToPeer("n1/0", "n2/0", 4096)
 
 
 def states(found=FOUND, host=HOST, clock=CLOCK, ways=(WAY,)):
-    return {one.name: one for one in judge(host, found, clock, ways).capabilities}
+    return {one.name: one for one in evaluate(host, found, clock, ways).capabilities}
 
 
 def change(**fields):
@@ -50,7 +50,7 @@ def port(**fields):
 
 def test_a_host_with_everything_has_every_capability_but_infiniband():
     """Hardware that is set up right is real in every column, and nothing is bad."""
-    report = judge(HOST, FOUND, CLOCK, (WAY,))
+    report = evaluate(HOST, FOUND, CLOCK, (WAY,))
     assert [one.name for one in report.capabilities] == list(NAMES)
     assert {one.name for one in report.capabilities if one.state is not State.REAL} == {"infiniband"}
     assert report.bad == ()
@@ -114,7 +114,7 @@ def test_a_clock_is_off_only_beyond_its_error(offset_s, error_s, near):
 
 def test_hosts_that_are_alike_share_a_row_and_a_reason():
     """A page for 256 hosts is as short as what there is to say of them."""
-    reports = [judge(msgspec.structs.replace(HOST, name=f"n{n}"), FOUND, CLOCK) for n in range(255)]
+    reports = [evaluate(msgspec.structs.replace(HOST, name=f"n{n}"), FOUND, CLOCK) for n in range(255)]
     page = table.lines([*reports, unreachable(HOST, "n1: no route to host")])
     assert len(page) < 10
     assert any("255" not in line and "and 249 more" in line for line in page)
@@ -127,7 +127,7 @@ def test_what_differs_on_every_host_is_not_told_of_every_host():
     hosts = [msgspec.structs.replace(HOST, name=nic.host, nics=(nic,)) for nic in nics]
     ways = [[MtuToPeer(f"{host.name}/0", f"n{number + 1}/0", 0)] for number, host in enumerate(hosts)]
     found = msgspec.structs.replace(FOUND, knobs={"0": Knob("", "refused")})
-    page = table.lines([judge(host, found, CLOCK, own) for host, own in zip(hosts, ways, strict=True)])
+    page = table.lines([evaluate(host, found, CLOCK, own) for host, own in zip(hosts, ways, strict=True)])
     assert [line for line in page if "paths" in line and "refused" in line] == [
         "no   paths: n0, n1, n2, n3, n4, n5 and 58 more: NIC 0: refused  -> see docs/lab-setup.md"
     ]

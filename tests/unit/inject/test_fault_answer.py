@@ -1,6 +1,6 @@
 """What had a cable is itself again when somebody answers over it as in health."""
 
-from c4bench.inject.witness.answer import Answered
+from c4bench.inject.witness.answer import PeerReachable
 from c4bench.inject.witness.base import Aftermath, Evidence
 
 
@@ -25,7 +25,7 @@ def says(*words):
 
 def test_a_link_that_is_up_is_well_only_once_somebody_answers():
     """The aftermath is told when the neighbour has answered, however many questions before were in vain."""
-    witness = Answered(Link(), [says(True, False, False, False, True)])
+    witness = PeerReachable(Link(), [says(True, False, False, False, True)])
     assert witness.before() == {"running": 1.0, "answers": 1.0}
     assert witness.during(3.0) == Evidence({"running": 0.0}, 3.0)
     assert witness.after() == Aftermath({"running": 1.0, "answers": 1.0}, True)
@@ -33,14 +33,14 @@ def test_a_link_that_is_up_is_well_only_once_somebody_answers():
 
 def test_a_neighbour_that_stays_silent_is_no_recovery():
     """What answered in health and does not afterwards is said to be so, with the count, when the time is up."""
-    witness = Answered(Link(), [says(True), says(True, False)], back_s=0.0)
+    witness = PeerReachable(Link(), [says(True), says(True, False)], back_s=0.0)
     assert witness.before()["answers"] == 2.0
     assert witness.after() == Aftermath({"running": 1.0, "answers": 1.0}, False)
 
 
 def test_who_did_not_answer_in_health_is_not_waited_for():
     """A cable nobody answers over, or that cannot be asked over, is judged by its link alone."""
-    assert Answered(Link(), []).after().recovered
-    witness = Answered(Link(), [says(False)])
+    assert PeerReachable(Link(), []).after().recovered
+    witness = PeerReachable(Link(), [says(False)])
     assert witness.before()["answers"] == 0.0
     assert witness.after() == Aftermath({"running": 1.0, "answers": 0.0}, True)

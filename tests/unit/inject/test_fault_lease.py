@@ -341,7 +341,7 @@ def test_systemd_s_timer_finds_our_code_wherever_it_lies(monkeypatch):
     asked = []
     monkeypatch.setattr(lease_guards, "subprocess", SimpleNamespace(run=lambda argv, **_: asked.append(argv)))
     timer = lease_guards.SystemdTimer(time.monotonic() + 5.0, lease := fault_session.lease_of(REQUEST))
-    timer.stand_down()
+    timer.cancel()
     start, stop = asked
     command = start[start.index(sys.executable) :]
     code = next(word for word in start if word.startswith("--setenv=")).removeprefix("--setenv=")

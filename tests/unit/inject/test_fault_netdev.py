@@ -210,9 +210,9 @@ def test_a_host_that_is_not_as_before_is_quarantined_until_it_is(nic, tmp_path):
     with pytest.raises(UnhealthyError, match=r"h0 is quarantined since nic\.down-.*10\.77\.0\.1"):
         other.begin(spec)
     other.end()
-    assert records.release().residue
+    assert records.recheck_quarantine().residue
     shell("ip address del 10.77.0.1/24 dev nic0")
-    assert records.release() is None
+    assert records.recheck_quarantine() is None
     assert records.quarantine is None
 
 

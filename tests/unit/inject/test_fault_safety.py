@@ -104,7 +104,7 @@ def test_systemd_stands_behind_our_own_watchdog(tmp_path, monkeypatch):
     monkeypatch.setattr(subprocess, "run", lambda argv, **_: told.append(list(argv)))
     lease = fault_session.lease_of(nic_request("nic.down"))
     healed = threading.Event()
-    lease_guards.arm(time.monotonic() + 10.0, lease, healed.set).stand_down()
+    lease_guards.arm(time.monotonic() + 10.0, lease, healed.set).cancel()
     armed, stopped = told
     unit = f"c4bench-{lease.id.replace('.', '-')}"
     assert armed[0] == "systemd-run"

@@ -149,7 +149,7 @@ def test_a_sonic_port_that_is_not_there_or_shut_down_is_refused(tool):
 
 
 def gpu_plan(driver, fault, index, **parameters):
-    found = gpus.read(printed("nvidia-smi.txt"))
+    found = gpus.parse(printed("nvidia-smi.txt"))
     return plan(driver, FaultRequest(fault, "h5", gpu=index, parameters=parameters), found[index])
 
 
@@ -171,7 +171,7 @@ def test_a_gpu_is_held_back_and_let_go():
 def test_gpus_are_read_whole_or_not_at_all(monkeypatch):
     """A figure that a GPU hides is told, and so is a GPU that is not there."""
     with pytest.raises(UnhealthyError, match="no figure for every field"):
-        gpus.read("0, [N/A], 200.00, 700.00, 700.00, 1980, 1980\n")
+        gpus.parse("0, [N/A], 200.00, 700.00, 700.00, 1980, 1980\n")
     monkeypatch.setattr(gpus, "run", lambda *_: printed("nvidia-smi.txt"))
     assert gpus.examine(FaultRequest("gpu.power", "h5", gpu=1)).enforced_w == 650
     with pytest.raises(UsageError, match="h5 has no GPU 7; it has: 0, 1"):
@@ -181,4 +181,4 @@ def test_gpus_are_read_whole_or_not_at_all(monkeypatch):
 @pytest.mark.parametrize(("text", "number"), [(None, 79), ("#Entity   XIDER\nID\nGPU 0     N/A\n", 0), ("", 0)])
 def test_the_newest_error_of_a_gpu_is_read(text, number):
     """No error at all reads as none."""
-    assert gpus.xid(printed("dcgmi_dmon.txt") if text is None else text) == number
+    assert gpus.parse_xid(printed("dcgmi_dmon.txt") if text is None else text) == number

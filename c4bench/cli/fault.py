@@ -197,7 +197,7 @@ def _ask(inventory: Inventory, name: str, words: Sequence[str], arguments: argpa
         if not (words[0] == "heal" and "no fault" in line):
             sys.stdout.write(f"{line}\n" if arguments.json else f"{name}: {line}\n")
     if done.code and not done.stdout:
-        raise UnhealthyError(f"{name}: {remote.protocol.last_words(done.stderr)}")
+        raise UnhealthyError(f"{name}: {remote.protocol.last_line(done.stderr)}")
     return done.code
 
 

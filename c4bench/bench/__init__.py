@@ -1,1 +1,1 @@
-"""`c4bench bench`: what the data plane and the lab themselves cost and carry, so that a figure speaks of the fabric."""
+"""`c4bench bench`: the cost and throughput of the data plane, the agent and the lab itself."""

@@ -1,4 +1,4 @@
-"""What the agent costs its host: a real one on this machine, with ranks that record and do nothing else."""
+"""The agent's CPU and memory cost, measured with a real agent and ranks that only record telemetry."""
 
 import os
 import socket
@@ -37,14 +37,14 @@ _RSS_AT_MOST_BYTES = 60e6
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """`cpu_fraction` of one core that the agent's process took; the memory that it and its spawner held together."""
+    """`cpu_fraction` of one core used by the agent process; resident memory of agent and spawner together."""
 
     cpu_fraction: float
     resident_bytes: int
 
 
 def measure_agent(run: RunDirectory, *, quick: bool) -> None:
-    """Measure with one rank on the host and with eight; figures go into `run`."""
+    """Measure with one rank and with eight on the host; write the figures into `run`."""
 
     def write(name: str, value: float, ranks: int, **rest: Any) -> None:  # noqa: ANN401  (as `note` has it)
         note(run, "agent", name, value, clock=Clock.MACHINE, ranks=ranks, operations_per_s=_OPERATIONS_PER_S, **rest)
@@ -56,7 +56,7 @@ def measure_agent(run: RunDirectory, *, quick: bool) -> None:
 
 
 def agent_cost(ranks: int, seconds: float) -> Cost:
-    """Run an agent with so many ranks for a while, and read what the kernel has booked on it."""
+    """Run an agent with `ranks` ranks for `seconds`; read its CPU time and memory from /proc."""
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory(dir="/dev/shm") as memory:
         directory = Path(folder)
         authority.establish(directory, [_HOST], datetime.now(UTC) - timedelta(days=1))
@@ -67,7 +67,7 @@ def agent_cost(ranks: int, seconds: float) -> Cost:
         ):
             cluster.wait_hosts([_HOST], _WITHIN_S)
             time.sleep(_WARM_UP_S)
-            # Before there are ranks: those are forked from the spawner, and share its pages.
+            # Read before any rank starts: ranks are forked from the spawner and share its pages.
             idle_bytes, own_bytes = _combined_bytes(pid, _spawner(pid)), _resident_bytes(pid)
             job = cluster.start(_job(ranks))
             cluster.results(job, "ready", _WITHIN_S)
@@ -86,7 +86,7 @@ def _job(ranks: int) -> JobSpec:
 
 @contextmanager
 def _agent(directory: Path, memory: str, port: int) -> Iterator[int]:
-    """An agent as a process of its own, with its state in `place`; yields its process number."""
+    """Run an agent process with its state in `directory`; yield its PID."""
     for target, source in (("cert.pem", f"{_HOST}.pem"), ("key.pem", f"{_HOST}.key")):
         (directory / target).write_bytes((directory / source).read_bytes())
     config = AgentConfig(_HOST, "127.0.0.1", str(directory), (), port, state=str(directory), rings=memory)
@@ -116,9 +116,9 @@ def _resident_bytes(pid: int) -> int:
 
 
 def _combined_bytes(pid: int, child: int) -> int:
-    """Resident memory of two processes, one forked from the other: pages that both have count once.
+    """Resident memory of a process and its fork in bytes; shared pages count once.
 
-    Pages without a file that are shared are the ones from before the fork; of a file the larger part counts.
+    Shared anonymous pages date from before the fork. Of each mapped file, the larger resident part counts.
     """
     own, other = _mappings(pid), _mappings(child)
     extra = (
@@ -128,7 +128,7 @@ def _combined_bytes(pid: int, child: int) -> int:
 
 
 def _mappings(pid: int) -> dict[str, tuple[int, int]]:
-    """Bytes resident, and those that nobody shares, by the name of what is mapped (`smaps` of proc(5))."""
+    """Resident and private bytes by mapping name (`smaps`, proc(5))."""
     mappings: dict[str, tuple[int, int]] = {}
     name = ""
     for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():

@@ -1,4 +1,4 @@
-"""What a bench run consists of: labs to boot, and in each the cases to measure, in order."""
+"""Bench stages: the labs to boot, and the cases to measure in each, in order."""
 
 from typing import Literal
 
@@ -18,7 +18,7 @@ class LinkCase(msgspec.Struct, frozen=True, tag="link"):
 
 
 class PerftestCase(msgspec.Struct, frozen=True, tag="perftest"):
-    """Our link against perftest's, `rounds` times in turn. `tick_mhz` is what the machine says of its processor."""
+    """Our link against perftest's, alternating, `rounds` times. `tick_mhz` is the CPU clock from /proc/cpuinfo."""
 
     size_bytes: int
     messages: int
@@ -27,7 +27,7 @@ class PerftestCase(msgspec.Struct, frozen=True, tag="perftest"):
 
 
 class CollectiveCase(msgspec.Struct, frozen=True, tag="collective"):
-    """Bus bandwidth of a collective over the first `hosts`; `at_least` is its limit, as a share of the bound."""
+    """Bus bandwidth of a collective over the first `hosts` hosts; `at_least` is its limit as a share of the bound."""
 
     collective: Kind
     hosts: int
@@ -37,14 +37,14 @@ class CollectiveCase(msgspec.Struct, frozen=True, tag="collective"):
 
 
 class RecorderCase(msgspec.Struct, frozen=True, tag="recorder"):
-    """All-reduce with the recorder and without, `rounds` times in turn."""
+    """All-reduce with and without the recorder, alternating, `rounds` times."""
 
     size_bytes: int
     rounds: int
 
 
 class LoadCase(msgspec.Struct, frozen=True, tag="load"):
-    """Let `seconds` pass on the lab's clock with all hosts under that load; what it costs is measured outside."""
+    """Run all hosts under `load` for `seconds` of the lab's clock; the cost is measured outside the lab."""
 
     load: Load
     seconds: float

@@ -1,6 +1,6 @@
-"""What judging telemetry costs the master, by the size of a job; outside any lab, on the machine's clock.
+"""CPU and memory cost of the detector by job size, without a lab, on the machine's clock.
 
-A program of its own (`python -m c4bench.bench.detector_cost RANKS`), so that its memory is read whole.
+A program of its own (`python -m c4bench.bench.detector_cost RANKS`), so that its peak memory can be read.
 """
 
 import math
@@ -26,9 +26,9 @@ from c4bench.sim.model import SimJob
 
 _RANKS = {False: (1_000, 3_200, 10_000, 32_000, 100_000), True: (1_000, 3_200, 10_000)}
 _SECONDS = 36
-# By then every connection and communicator is known, and the detector has learnt all that it ever holds them against.
+# By then the detector knows every connection and communicator, and has learnt its baselines.
 _WARM_UP = 26
-# When C4P has learnt where all connections lead.
+# The round in which C4P reports the paths of all connections.
 _PLANNED = 2
 _HOSTS_PER_LEAF, _SPINES = 32, 16
 _NICS_PER_HOST = 8
@@ -42,9 +42,9 @@ _AT_MOST_S, _AT_MOST_BYTES = 1.0, 2 << 30
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """`judge_s`: processor time of one core a second of telemetry, usually and at worst.
+    """`judge_s`: CPU seconds per second of telemetry, median; `worst_s` the maximum.
 
-    `resident_bytes`: the most, simulator included.
+    `resident_bytes`: peak resident memory, simulator included.
     """
 
     ranks: int
@@ -55,7 +55,7 @@ class Cost(msgspec.Struct, frozen=True):
 
 
 def cost(ranks: int) -> Cost:
-    """Feed a detector a healthy job's windows, one a host and second, and judge after each round.
+    """Ingest a healthy job's windows, one per host and second, and evaluate after each round.
 
     C4P plans its connections.
     """
@@ -76,7 +76,7 @@ def cost(ranks: int) -> Cost:
 
 
 def _learnt_paths(windows: Iterable[Window]) -> Iterator[LearntPath]:
-    """Where connections lead in a leaf-spine fabric in which hosts have a leaf for each of their NICs."""
+    """Paths of the connections in a leaf-spine fabric where each NIC of a host has its own leaf."""
     for conn in (conn for window in windows for conn in window.conns):
         first, last = _leaf(conn.source), _leaf(conn.destination)
         spine = f"spine{conn.source_port % _SPINES}"
@@ -90,7 +90,7 @@ def _leaf(nic: str) -> str:
 
 
 def measure(run: RunDirectory, *, quick: bool) -> None:
-    """Judge jobs of several sizes, each in a process of its own, and say how the cost grows."""
+    """Measure jobs of several sizes, each in its own process, and how the cost grows."""
     costs = [_cost_in_subprocess(ranks) for ranks in _RANKS[quick]]
     for point in costs:
         largest = point is costs[-1] and not quick

@@ -1,6 +1,6 @@
-"""Small operations, many times, in a process of its own: to be watched from outside while it works.
+"""Run many small all-reduces in one process, to be profiled from outside.
 
-Prints, for each number of operations asked for, how much memory the process then holds.
+Prints the resident memory after each requested number of operations.
 """
 
 import argparse
@@ -25,7 +25,7 @@ _NEVER_S = 1e6
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """What the process held after that many operations."""
+    """Resident memory of the process after `operations` operations."""
 
     operations: int
     resident_bytes: int
@@ -37,9 +37,9 @@ def messages_per_operation() -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """All-reduce so many times altogether, reading the memory at each number named on the way."""
+    """Run the all-reduces; read the memory after each requested count."""
     parser = argparse.ArgumentParser(prog="python -m c4bench.bench.exercise")
-    parser.add_argument("operations", type=int, nargs="+", help="when to look, in rising order")
+    parser.add_argument("operations", type=int, nargs="+", help="operation counts at which to read memory, ascending")
     parser.add_argument("--silent", action="store_true", help="without the recorder")
     options = parser.parse_args(argv)
     recording = Options(record=not options.silent)
@@ -61,6 +61,6 @@ def _resident_bytes() -> int:
 
 
 if __name__ == "__main__":
-    # Ranks take turns only where they wait, not by the clock: the same instructions in every run.
+    # Ranks switch only where they block, not by time: every run executes the same instructions.
     sys.setswitchinterval(_NEVER_S)
     raise SystemExit(main())

@@ -1,6 +1,6 @@
-"""Made-up fabrics and jobs, for measuring and checking planners: leaf-spine, rails, two planes, missing links, rates.
+"""Synthetic fabrics and jobs to benchmark planners: leaf-spine, rails, two planes, missing links, mixed rates.
 
-Hops are named by what they are: `in:NIC>LEAF`, `up:LEAF>SPINE`, `down:SPINE>LEAF`, `out:NIC`.
+Hop names: `in:NIC>LEAF`, `up:LEAF>SPINE`, `down:SPINE>LEAF`, `out:NIC`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,7 +25,7 @@ class Fabric(NamedTuple):
     rates_bps: dict[str, float] = {}  # noqa: RUF012  (never changed)
 
     def hops(self, source: str, destination: str, spine: int) -> tuple[str, ...] | None:
-        """The links of a way; None where one is missing."""
+        """The links of a path by way of `spine`; None if one of them is missing."""
         first, last = self.leaf_of[source], self.leaf_of[destination]
         if first == last:
             return f"in:{source}>{first}", f"out:{destination}"
@@ -34,7 +34,7 @@ class Fabric(NamedTuple):
         return f"in:{source}>{first}", f"up:{first}>{spine}", f"down:{spine}>{last}", f"out:{destination}"
 
     def atlas(self, pairs: Iterable[tuple[str, str]]) -> Atlas:
-        """What probing these pairs finds; each pair has its own order of spines over the source ports."""
+        """The atlas that probing these pairs gives; each pair maps source ports to spines in its own order."""
         return Atlas.from_answers(
             PathTrace(source, destination, _FIRST_PORT + (spine + offset) % self.spines, hops)
             for offset, (source, destination) in enumerate(dict.fromkeys(pairs))
@@ -44,7 +44,7 @@ class Fabric(NamedTuple):
 
 
 def clos(hosts: int, hosts_per_leaf: int, spines: int) -> Fabric:
-    """Hosts of one NIC, so many to a leaf."""
+    """Hosts with one NIC, `hosts_per_leaf` to a leaf."""
     return Fabric({f"h{host}/0": host // hosts_per_leaf for host in range(hosts)}, spines)
 
 
@@ -68,7 +68,7 @@ class Instance(NamedTuple):
 
 
 def instance(seed: int) -> Instance:
-    """One of an endless row of problems: Clos, rails, two planes; links missing, unequal rates, other traffic."""
+    """A random problem for `seed`: Clos, rails or two planes; missing links, unequal rates, background traffic."""
     rng = np.random.default_rng(seed)
     fabric, bonds = _any_fabric(rng)
     ends = sorted(bonds) or sorted(fabric.leaf_of)

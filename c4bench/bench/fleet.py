@@ -1,7 +1,7 @@
-"""A large inventory, in a process of its own so that its memory can be read: looked at, planned for, reported on.
+"""Doctor, plan and report for a large inventory, in one process so that its memory can be read.
 
-The hosts are processes of this machine: each is asked in a session of its own and sends real echo requests to the next
-one's address, so what is left out is the network's and the login's time.
+Hosts are processes of this machine. Each has its own session and sends real echo requests to the next address; only
+network and login time are left out.
 """
 
 import argparse
@@ -35,7 +35,7 @@ Result = TypeVar("Result")
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """What a fleet of so many hosts took, in seconds and bytes.
+    """Time in seconds and peak memory in bytes for a fleet of `hosts` hosts.
 
     Of `doctor_s`, our own process computes for `doctor_own_cpu_s`; the hosts, which are processes here, for
     `doctor_hosts_cpu_s` together, each a share of it on a machine of its own.
@@ -52,7 +52,7 @@ class Reading(msgspec.Struct, frozen=True):
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Make an inventory of so many hosts in a folder, and measure."""
+    """Write an inventory of `hosts` hosts into a folder, and measure."""
     parser = argparse.ArgumentParser(prog="python -m c4bench.bench.fleet")
     parser.add_argument("hosts", type=int)
     parser.add_argument("folder", type=Path)
@@ -63,7 +63,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def measure(hosts: int, folder: Path) -> Reading:
-    """Raises UnhealthyError when a host could not be looked at, or a flow has no path."""
+    """Raises UnhealthyError when a host could not be checked, or a flow has no path."""
     path = write_inventory(hosts, folder)
     inventory, inventory_s = _timed(lambda: _checked(path))
     before = [_cpu_s(who) for who in _WHO]
@@ -80,7 +80,7 @@ def measure(hosts: int, folder: Path) -> Reading:
 
 
 def write_inventory(hosts: int, folder: Path) -> Path:
-    """So many hosts, each with a NIC that has an address of its own on the loopback interface."""
+    """Write `hosts` hosts, each with one NIC at its own loopback address."""
     lines = ["all:", "  vars: {ansible_connection: local}", "  hosts:"]
     for number in range(hosts):
         nic = f"{{netdev: lo, address: 127.{1 + number // 250}.0.{1 + number % 250}, rate: 100gbit}}"

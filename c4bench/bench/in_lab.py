@@ -1,4 +1,4 @@
-"""The part of a bench run that is in the lab: a master, the hosts' agents, and the cases of one stage."""
+"""Run one bench stage inside the lab: a master, the hosts' agents, and the stage's cases."""
 
 import argparse
 from pathlib import Path

@@ -1,7 +1,7 @@
-"""Instructions that the recorder takes for a message, counted by valgrind: a busy machine changes them little.
+"""Instructions the recorder executes per message, counted by valgrind; machine load hardly changes them.
 
-The ranks are threads over the loopback transport. Two runs of different length are subtracted, so that starting Python
-drops out, and then those without the recorder from those with it.
+Ranks are threads over the loopback transport. Subtracting two runs of different length removes the start of Python;
+subtracting runs without the recorder from runs with it leaves the recorder.
 """
 
 import os
@@ -20,14 +20,14 @@ _EXERCISE = (sys.executable, "-m", "c4bench.bench.exercise")
 
 
 class Instructions(NamedTuple):
-    """`per_message` of the recorder, and what `fraction` that is of all that ranks and transport execute."""
+    """Recorder instructions `per_message`, and as a `fraction` of all that ranks and transport execute."""
 
     per_message: float
     fraction: float
 
 
 def available() -> bool:
-    """Whether they can be counted here."""
+    """Whether valgrind is installed."""
     return shutil.which("valgrind") is not None
 
 
@@ -45,7 +45,7 @@ def compare(on: int, off: int, messages: int) -> Instructions:
 
 def _counted(operations: int, *options: str) -> int:
     tool = ("valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null")
-    # Hashing, and whose turn it is, would otherwise differ more from run to run.
+    # Fixed hashing and fair scheduling reduce the variation between runs.
     done = subprocess.run(
         [*tool, "--fair-sched=yes", *_EXERCISE, str(operations), *options],
         env=os.environ | {"PYTHONHASHSEED": "0"},
@@ -57,7 +57,7 @@ def _counted(operations: int, *options: str) -> int:
 
 
 def collected(output: str) -> int:
-    """Instructions by what callgrind says at its end. Raises UnhealthyError where it does not."""
+    """Parse the instruction count from callgrind's output. Raises UnhealthyError if there is none."""
     match = _COLLECTED.search(output)
     return int(match[1]) if match else _refuse(output)
 

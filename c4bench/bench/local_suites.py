@@ -1,4 +1,4 @@
-"""Suites that need no lab: what our own programs cost this machine, each in processes of its own."""
+"""Suites without a lab: the cost of our own programs on this machine, each in its own process."""
 
 import math
 import subprocess
@@ -26,7 +26,7 @@ class Suite(Protocol):
     """Measures into a run. Raises UnhealthyError when what it measures fails."""
 
     def __call__(self, run: RunDirectory, *, quick: bool) -> None:
-        """Measure; the quick form gives the same figures, less surely."""
+        """Measure; the quick form gives the same figures with more variance."""
 
 
 def _count_instructions(run: RunDirectory, *, quick: bool) -> None:
@@ -40,7 +40,7 @@ def _count_instructions(run: RunDirectory, *, quick: bool) -> None:
 
 
 def _soak(run: RunDirectory, *, quick: bool) -> None:  # noqa: ARG001  (growth shows in the long form only)
-    """Ranks in a process of their own, so that it is their memory which is read."""
+    """Measure memory growth of ranks in a subprocess."""
     done = subprocess.run(
         [sys.executable, "-m", "c4bench.bench.exercise", *map(str, _SOAK)], capture_output=True, text=True, check=False
     )
@@ -60,7 +60,7 @@ def _soak(run: RunDirectory, *, quick: bool) -> None:  # noqa: ARG001  (growth s
 
 
 def _fleet(run: RunDirectory, *, quick: bool) -> None:  # noqa: ARG001  (it is asked of so many hosts)
-    """As many hosts as an inventory is meant to hold, in a process of their own, so that it is theirs which is read."""
+    """Measure the largest supported inventory in a subprocess."""
     with tempfile.TemporaryDirectory(prefix="c4bench-fleet-") as folder:
         done = subprocess.run(
             [sys.executable, "-m", "c4bench.bench.fleet", str(_FLEET), folder],

@@ -1,4 +1,4 @@
-"""How each kind of case is measured, from inside the lab."""
+"""Measure each kind of case, inside the lab."""
 
 import math
 import time
@@ -21,7 +21,7 @@ _LOAD_TOKEN_BYTES = 64 << 10
 
 
 def measure(session: Session, case: Case) -> None:
-    """Measure a case and write its figures down. UnhealthyError for a transfer that fails or comes out wrong."""
+    """Measure a case and record its figures. Raises UnhealthyError if a transfer fails or its data are wrong."""
     match case:
         case LinkCase():
             _link(session, case)

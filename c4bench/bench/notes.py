@@ -1,4 +1,4 @@
-"""A figure of a bench: written down, and said as it is taken."""
+"""Record a bench figure and print it at once."""
 
 import sys
 
@@ -19,7 +19,7 @@ def note(
     at_most: float | None = None,
     **labels: str | float,
 ) -> Measurement:
-    """Hold a figure against its limit, if it has one, and write it into `run`."""
+    """Compare a figure with its limit, if any, record it in `run` and print it."""
     measurement = Ledger(run, f"bench.{suite}").measure(
         name,
         value,

@@ -1,4 +1,4 @@
-"""How near to the optimum the planner comes, and what it costs: outside the lab, on the machine's clock."""
+"""The planner's regret and cost, without a lab, on the machine's clock."""
 
 import math
 import time
@@ -26,7 +26,7 @@ _PROOF_S = 20.0
 
 
 def measure(run: RunDirectory, *, quick: bool) -> None:
-    """Regret against the proven optimum, time for many flows from nothing and for one job more, and how cost grows."""
+    """Measure regret against the proven optimum, time for a full and an incremental plan, and cost growth."""
     _regret(run, 50 if quick else 500)
     rounds = 1 if quick else 3
     sizes = [_FLOWS >> step for step in range(6 if quick else 8)][::-1]
@@ -49,7 +49,7 @@ def _regret(run: RunDirectory, count: int) -> None:
 
 
 def regret(seed: int) -> float | None:
-    """By how much the planner's worst link is above the proven optimum, as a fraction; None where none is proven."""
+    """Excess of the planner's worst link load over the proven optimum, as a fraction; None if unproven."""
     problem = instance(seed)
     planner = Planner(problem.atlas, problem.conditions)
     planner.add(problem.flows)
@@ -62,7 +62,7 @@ def regret(seed: int) -> float | None:
 
 
 def exponent(points: Sequence[tuple[float, float]]) -> float:
-    """The slope of the straight line through the points' logarithms: cost grows as size to that power."""
+    """Growth exponent: the slope of the line through the points' logarithms."""
     sizes, costs = np.log(np.array(points)).T
     return float(np.polyfit(sizes, costs, 1)[0])
 

@@ -1,4 +1,4 @@
-"""From the machine's side: run suites into a run directory, a lab for each stage."""
+"""Run suites into a run directory, one lab per stage."""
 
 import sys
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from c4bench.record import RunDirectory
 
 SUITES = ("link", "collectives", "perftest", *LOCAL_SUITES, "lab")
 _CPUINFO = Path("/proc/cpuinfo")
-_TICK_MHZ = 1000.0  # where the machine does not say; perftest then goes by what it measures itself
+_TICK_MHZ = 1000.0  # default if /proc/cpuinfo has none; perftest then measures it
 
 
 def check(names: Sequence[str]) -> None:
@@ -30,7 +30,7 @@ def check(names: Sequence[str]) -> None:
 
 
 def run_suites(names: Sequence[str], run: RunDirectory, *, quick: bool, seed: int) -> None:
-    """Run suites by name, all without a name, and write every figure into `run`, said as it is taken.
+    """Run the named suites, or all; record every figure in `run` and print it.
 
     Raises UnhealthyError when a lab does not come up or a transfer in it fails.
     """
@@ -86,7 +86,7 @@ def _boot(stage: Stage, run: RunDirectory, seed: int) -> None:
 
 
 def _measure_lab(stage: Stage, case: Case, ended: LabRun, run: RunDirectory) -> None:
-    """What a lab under load cost the machine."""
+    """Record what a lab under load cost the machine."""
     if not isinstance(case, LoadCase):
         return
     hosts, load = stage.topology.hosts.count, case.load

@@ -1,4 +1,4 @@
-"""What a case in a lab measures with."""
+"""The hosts, job runner and recorder a case measures with."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ _RESULTS_WITHIN_S = 3000.0
 
 
 class Session:
-    """Hosts, a way to run a job on them, and somewhere to write figures down."""
+    """Runs jobs on the lab's hosts and records their figures."""
 
     def __init__(self, stage: Stage, run: RunDirectory, cluster: Cluster, seed: int) -> None:
         self.stage, self.run = stage, run
@@ -45,5 +45,5 @@ class Session:
             return results
 
     def measure(self, suite: str, name: str, value: float, **rest: Any) -> None:  # noqa: ANN401  (as `note` has it)
-        """Write a figure down, timed on the stage's clock, and say it."""
+        """Record a figure on the stage's clock and print it."""
         note(self.run, suite, name, value, clock=Clock.VIRTUAL if self.stage.virtual else Clock.MACHINE, **rest)

@@ -1,4 +1,4 @@
-"""The suites: which labs each one boots and what it measures there. Pure; sizes, rates and limits stand here."""
+"""The suites: which labs each one boots and what it measures there. Pure; holds the sizes, rates and limits."""
 
 from collections.abc import Iterable, Mapping
 from itertools import chain
@@ -51,7 +51,7 @@ def link(*, quick: bool) -> list[Stage]:
 
 
 def perftest(*, quick: bool, tick_mhz: float) -> list[Stage]:
-    """Ours against `ib_write_bw` on the machine's clock, the shaper out of the way."""
+    """Our link against `ib_write_bw` on the machine's clock, without rate shaping."""
     case = PerftestCase(MIB, messages=200, rounds=3 if quick else 15, tick_mhz=tick_mhz)
     return [Stage(pair(100 * GIGA), virtual=False, cases=(case,))]
 

@@ -11,8 +11,8 @@ from c4bench.errors import UsageError
 from c4bench.model.measurement import Measurement, Outcome
 from c4bench.record import Provenance, RunDirectory
 from c4bench.report.headlines import format_limit, format_value, margin
-from c4bench.report.verdict import evaluate_run
 from c4bench.report.readme_rows import ROWS, Row
+from c4bench.report.verdict import evaluate_run
 
 BEGIN, END = "<!-- figures:begin -->", "<!-- figures:end -->"
 _LAB = "softroce"
@@ -119,13 +119,13 @@ def _tables(cells: Sequence[_Cell]) -> list[str]:
 
 
 def _line(cell: _Cell) -> str:
-    one = cell.worst
-    limits_text = format_value(one)
-    if {"low", "high"} <= one.labels.keys():
-        limits_text += f" ({float(one.labels['low']):.3g} to {float(one.labels['high']):.3g})"
-    if one.outcome is Outcome.FAIL:
-        limits_text = f"**{told}**, missed"
-    return f"| {cell.row.text} | {format_limit(one)} | {limits_text} |"
+    measurement = cell.worst
+    value_text = format_value(measurement)
+    if {"low", "high"} <= measurement.labels.keys():
+        value_text += f" ({float(measurement.labels['low']):.3g} to {float(measurement.labels['high']):.3g})"
+    if measurement.outcome is Outcome.FAIL:
+        value_text = f"**{value_text}**, missed"
+    return f"| {cell.row.text} | {format_limit(measurement)} | {value_text} |"
 
 
 def _source(used: Iterable[_Run]) -> str:

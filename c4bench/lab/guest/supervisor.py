@@ -22,7 +22,7 @@ import msgspec
 
 from c4bench.errors import C4Error, UnhealthyError, UsageError
 from c4bench.lab import topology as fabric_of
-from c4bench.lab.guest import fabric, hosts
+from c4bench.lab.guest import fabric, hosts, provision
 from c4bench.lab.guest.power import Power
 from c4bench.lab.guest.routing import Routing
 from c4bench.lab.spec import CONTROL_SOCKET, READY_MARK, LabResult, LabSpec
@@ -88,7 +88,7 @@ class Supervisor:
         self.power.apply_due()
 
     def _boot_hosts(self) -> None:
-        hosts.prepare(self.spec)
+        provision.prepare(self.spec)
         if self.spec.agents:
             _load_agents()
         # Every host is forked from here, and each page it writes to is copied: keep the collector from writing to all.

@@ -1,0 +1,59 @@
+"""What the lab's hosts have in common: SSH keys, shared storage and the Ansible inventory."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import yaml
+
+from c4bench.lab import topology as fabric_of
+from c4bench.lab.guest import fabric
+from c4bench.lab.spec import INVENTORY, LabSpec
+from c4bench.model.fabric import Host
+
+SSH = Path("/run/c4/ssh")
+SHARED = Path("/run/c4/shared")  # the storage that a cluster's hosts share
+AGENT_ID = 990
+
+
+def prepare(spec: LabSpec) -> None:
+    """Make the lab's SSH keys, shared storage and inventory file."""
+    SHARED.mkdir()
+    os.chown(SHARED, AGENT_ID, AGENT_ID)
+    SSH.mkdir()
+    for name in ("id", "host_key"):
+        path = str(SSH / name)
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", path], check=True)
+    public = (SSH / "host_key.pub").read_text().split()
+    known = [f"{host.address} {public[0]} {public[1]}\n" for host in fabric_of.hosts(spec.topology)]
+    (SSH / "known_hosts").write_text("".join(known))
+    Path(INVENTORY).write_text(yaml.safe_dump(inventory(spec), sort_keys=False))
+
+
+def inventory(spec: LabSpec) -> dict[str, object]:
+    """The lab as an Ansible inventory: all that the rest of c4bench knows of the lab."""
+    hosts = {host.name: {"ansible_host": host.address, "c4": _facts(host)} for host in fabric_of.hosts(spec.topology)}
+    common = {
+        "ansible_user": "root",
+        "ansible_ssh_private_key_file": str(SSH / "id"),
+        "ansible_ssh_common_args": f"-F none -o UserKnownHostsFile={SSH}/known_hosts -o ControlPath=/run/c4/%h",
+        "ansible_python_interpreter": "/usr/bin/python3",
+    }
+    ports = {
+        name: {
+            "ansible_connection": "local",
+            "c4": {"netns": f"/run/netns/{name}", "python": sys.executable, "disruptive": True},
+        }
+        for name in fabric.switch_namespaces(spec.topology)
+    }
+    return {"all": {"vars": common, "hosts": hosts, "children": {"switches": {"hosts": ports}}}}
+
+
+def _facts(host: Host) -> dict[str, object]:
+    nics = [msgspec.to_builtins(nic) for nic in host.nics]
+    for nic in nics:
+        del nic["host"]
+        nic["rate"] = f"{nic.pop('rate_bps') / 1e6:g}mbit"
+    return {"disruptive": host.disruptive, "python": sys.executable, "shared": str(SHARED), "nics": nics}

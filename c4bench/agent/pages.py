@@ -5,7 +5,7 @@ import gc
 
 
 def release_and_freeze() -> None:
-    """Give back what loading left free, and keep the collector, which writes to what it looks at, off what is there."""
+    """Return free memory, and exempt existing objects from garbage collection, which would write to shared pages."""
     gc.collect()
     gc.freeze()
     ctypes.CDLL(None).malloc_trim(0)

@@ -1,4 +1,4 @@
-"""How an agent that was started as root gives that up, before it does anything else, and for good.
+"""Drop root privileges permanently when the agent starts.
 
 What it needs of root's rights is memory that the NICs may hold, without limit, and CAP_NET_RAW, to probe paths and to
 see what leaves an interface (capabilities(7)). Its ranks inherit both. Everything else is the injector's.

@@ -1,4 +1,4 @@
-"""What systemd hears of the agent (sd_notify(3)): once that it serves, then that its event loop turns."""
+"""Notify systemd (sd_notify(3)): once when the agent serves, then as a watchdog of its event loop."""
 
 import asyncio
 import os
@@ -9,7 +9,7 @@ _LOOK_S = 0.02
 
 
 async def report(serves: Callable[[], bool]) -> None:
-    """Tell of an agent whose loop this runs in; returns at once where nobody has asked."""
+    """Notify for the agent in this event loop; return at once if NOTIFY_SOCKET is unset."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:
         return

@@ -1,4 +1,4 @@
-"""`c4bench bench`: what the data plane and the lab themselves carry and cost."""
+"""`c4bench bench`: measure throughput and cost of the data plane and the lab."""
 
 import argparse
 import sys

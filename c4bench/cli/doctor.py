@@ -1,4 +1,4 @@
-"""`c4bench doctor`: what this machine, or these hosts, can and cannot do, and the mend."""
+"""`c4bench doctor`: what this machine, or these hosts, can and cannot do, and how to fix it."""
 
 import argparse
 import sys
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def register(commands: "Commands") -> None:
     """Add the command."""
     parser = commands.add_parser(
-        "doctor", help="what this machine or these hosts can do, and how to mend what they cannot"
+        "doctor", help="what this machine or these hosts can do, and how to fix what they cannot"
     )
     parser.add_argument("--hosts", type=Path, metavar="INVENTORY", help="look at these hosts instead of this machine")
     parser.add_argument("--json", action="store_true", help="hosts: as reports/schema/doctor.schema.json")

@@ -160,7 +160,7 @@ def _heal(arguments: argparse.Namespace) -> int:
 
 
 def _ask_all(arguments: argparse.Namespace, words: Sequence[str], *, any_suffices: bool = False) -> int:
-    """Put a question to every host and print the answers; the exit code is the worst, or the best if one will do."""
+    """Run a command on every host and print the answers; return the worst exit code, or 0 if any suffices."""
     inventory = load(arguments.hosts)
     codes = []
     for name in _places_to_ask(inventory):
@@ -235,7 +235,7 @@ def _say(arguments: argparse.Namespace, reply: Any) -> None:  # noqa: ANN401  (a
 
 
 def _without_empty(value: Any) -> Any:  # noqa: ANN401  (JSON)
-    """Without what says nothing."""
+    """Drop empty values, recursively."""
     if isinstance(value, dict):
         return {key: _without_empty(item) for key, item in value.items() if item not in ("", [], {}, None, False)}
     return [_without_empty(item) for item in value] if isinstance(value, list) else value

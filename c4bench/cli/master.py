@@ -66,7 +66,7 @@ def register(commands: "Commands") -> None:
     _connection_arguments(parser)
     parser.set_defaults(run=_stop)
 
-    parser = commands.add_parser("put-back", help="put a mended host back into service")
+    parser = commands.add_parser("put-back", help="put a repaired host back into service")
     parser.add_argument("host", help="a host; or a job, for all hosts that were taken out for its sake")
     _connection_arguments(parser)
     parser.set_defaults(run=_put_back)

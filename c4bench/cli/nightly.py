@@ -1,4 +1,4 @@
-"""`c4bench nightly`: run the scenarios, say what got worse and since when, keep the last nights."""
+"""`c4bench nightly`: run the scenarios, report what got worse and since when, keep the last nights."""
 
 import argparse
 import shutil

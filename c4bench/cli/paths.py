@@ -1,4 +1,4 @@
-"""`c4bench paths HOST_A HOST_B --hosts INVENTORY`: which way each UDP source port takes, a RoCE-aware traceroute."""
+"""`c4bench paths HOST_A HOST_B --hosts INVENTORY`: the path of each UDP source port, a RoCE-aware traceroute."""
 
 import argparse
 import sys
@@ -26,7 +26,7 @@ _FIRST_PORT = 0xC001
 
 def register(commands: "Commands") -> None:
     """Add the command."""
-    parser = commands.add_parser("paths", help="which way each UDP source port takes between two hosts")
+    parser = commands.add_parser("paths", help="trace the path of each UDP source port between two hosts")
     parser.add_argument("a", metavar="HOST_A")
     parser.add_argument("b", metavar="HOST_B")
     parser.add_argument("--hosts", type=Path, required=True, metavar="INVENTORY", help="hosts with agents running")
@@ -89,7 +89,7 @@ def _miscabled(known: PathKnowledge, inventory: Inventory) -> list[str]:
 
 
 def table(known: PathKnowledge, pair: Pair, now_s: float) -> list[str]:
-    """Every way of a pair, with the source ports that take it, how old that is, and how sure."""
+    """Every path of a pair, with its source ports, age and confidence."""
     ports_by_path: dict[tuple[str, ...], list[int]] = defaultdict(list)
     for port, entry in sorted(known.entries(pair).items()):
         ports_by_path[entry.hops].append(port)

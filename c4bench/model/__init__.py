@@ -1,1 +1,1 @@
-"""The nouns of the house, frozen. No I/O here, and nothing here knows a backend."""
+"""Frozen data types shared by all packages. No I/O, no knowledge of a backend."""

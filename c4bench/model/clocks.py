@@ -1,4 +1,4 @@
-"""Two clocks side by side."""
+"""The offset between two clocks."""
 
 import msgspec
 

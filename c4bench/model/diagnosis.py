@@ -1,4 +1,4 @@
-"""What C4D says: which syndrome, which component, since when, how sure, and what would refute it."""
+"""A diagnosis of C4D: syndrome, component, onset, confidence, and what would refute it."""
 
 from enum import StrEnum
 

@@ -1,4 +1,4 @@
-"""What the master tells people, in order: its log, and what subscribers hear."""
+"""The master's events, in order: its log, and what subscribers receive."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""Measurements: declared with a name, a unit and a limit, judged apart from being taken."""
+"""Measurements with a name, a unit and a limit; evaluation is separate from measuring."""
 
 import math
 import operator
@@ -62,7 +62,7 @@ class Measurement(msgspec.Struct, frozen=True):
 
 
 def evaluate(value: float, limit: str, plus_minus: float = 0.0) -> Outcome:
-    """Hold `value` against a limit such as `">= 0.97"`; an empty limit is `info`, a NaN value is inconclusive.
+    """Compare `value` with a limit such as `">= 0.97"`; an empty limit is `info`, a NaN value is inconclusive.
 
     A limit is missed only where every value from `value` - `plus_minus` to `value` + `plus_minus` misses it.
     """

@@ -1,6 +1,6 @@
-"""What C4D hears of a job, in order: windows, and in their midst what else was told. A run keeps it.
+"""The telemetry of a job in order of arrival: windows and the other records that C4D ingests. A run keeps it.
 
-Heard again in the same order it makes the same diagnoses. Times are the master's.
+Replayed in the same order it gives the same diagnoses. Times are on the master's clock.
 """
 
 import msgspec
@@ -13,7 +13,7 @@ LearntPath = tuple[str, str, int, tuple[str, ...]]  # source, destination, sourc
 
 
 class FailureReported(msgspec.Struct, frozen=True, tag_field="record", tag="failure"):
-    """A member of a communicator has told the others that it cannot go on: a hint who was first, not a verdict."""
+    """A member of a communicator reported that it cannot continue: a hint at who failed first, not a verdict."""
 
     at_s: float
     job: str

@@ -1,4 +1,4 @@
-"""What a run leaves behind: its provenance, measurements, events and artefacts, in one folder."""
+"""Run directories: provenance, measurements, events and artefacts of a run in one folder."""
 
 from c4bench.record.begin import begin
 from c4bench.record.ledger import Ledger

@@ -1,4 +1,4 @@
-"""The start of a run: its directory, and what is known before anything is measured."""
+"""Start a run: make its directory and write its provenance."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -27,9 +27,9 @@ def begin(
     lab_mode: str = "",
     root: Path = ROOT,
 ) -> RunDirectory:
-    """The run directory `given`, or a new one under `root`; its provenance is written by whoever comes first.
+    """Return the run directory `path`, or a new one under `root`; write its provenance if it has none.
 
-    Raises UsageError where the run in `given` was started in another environment: its figures would mix.
+    Raises UsageError if the run in `path` was started in another environment: figures of two environments do not mix.
     """
     if path is None:
         run = RunDirectory.create(root, name)

@@ -13,7 +13,7 @@ T = TypeVar("T")
 def encode(value: Any) -> bytes:  # noqa: ANN401  (any struct, mapping or list that msgspec can encode)
     """One line of JSON without its newline: structs in field order, mappings by sorted key, floats shortest exact.
 
-    A float that is not finite has no JSON and becomes null.
+    NaN and infinities become null.
     """
     return msgspec.json.encode(value, order="deterministic")
 
@@ -27,6 +27,6 @@ def decode(data: bytes, kind: type[T], source: str) -> T:
 
 
 def finite(value: float) -> float:
-    """`value` as a float; what is not finite says nothing and becomes NaN, the value of an inconclusive measurement."""
+    """`value` as a float; infinities become NaN, the value of an inconclusive measurement."""
     number = float(value)
     return number if math.isfinite(number) else math.nan

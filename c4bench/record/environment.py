@@ -1,4 +1,4 @@
-"""What a run's figures depend on beside code, command and seed: the same of these gives the same bytes for a seed."""
+"""The environment that a run's figures depend on besides code, command and seed."""
 
 import hashlib
 import platform
@@ -12,7 +12,7 @@ import msgspec
 
 _CPUINFO = Path("/proc/cpuinfo")
 _RDMA_CORE = "libibverbs1"  # the package of rdma-core that every process with a NIC loads
-# By these the C library, numpy and OpenBLAS choose between ways to do the same; names as in /proc/cpuinfo.
+# CPU flags by which the C library, numpy and OpenBLAS select code paths; names as in /proc/cpuinfo.
 _CHOSEN_BY = re.compile(r"(amx|avx|bmi|fma|sse|ssse|xsave)\w*|abm|erms|f16c|fsrm|movbe|popcnt|rtm")
 _LISTED = 4
 
@@ -43,7 +43,7 @@ class Environment(msgspec.Struct, frozen=True):
 
 
 def gather(*, kernel: str = "", kernel_build: str = "", lab_mode: str = "") -> Environment:
-    """Look at this process's environment and at the machine."""
+    """Read the environment of this process and machine."""
     return Environment(
         python=platform.python_version(),
         packages=_packages(),
@@ -57,13 +57,13 @@ def gather(*, kernel: str = "", kernel_build: str = "", lab_mode: str = "") -> E
 
 
 def chosen_by(cpuinfo: str) -> tuple[str, ...]:
-    """The features of the first processor in `cpuinfo` that libraries choose their code by, sorted."""
+    """The CPU flags of the first processor in `cpuinfo` by which libraries select code paths, sorted."""
     flags = re.search(r"^flags\s*:(.*)$", cpuinfo, re.MULTILINE)
     return tuple(sorted(filter(_CHOSEN_BY.fullmatch, flags[1].split()))) if flags else ()
 
 
 def differences(then: Environment, now: Environment) -> str:
-    """What has changed of what counts, in one line; empty where figures of the two may be compared.
+    """List the relevant differences in one line; empty if figures of both environments compare.
 
     The build of the kernel does not count: it is made from the version's source by c4bench's own code.
     """
@@ -101,7 +101,7 @@ def _packages() -> dict[str, str]:
 
 
 def _normal(name: str) -> str:
-    """A distribution's name as the lock writes it, whatever its own metadata says."""
+    """Normalise a distribution name as the lock file does (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 

@@ -1,4 +1,4 @@
-"""Taking measurements: each is held against its limit and written down at once."""
+"""Record measurements: each is compared with its limit and written at once."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ class Ledger:
 
     @property
     def taken(self) -> tuple[Measurement, ...]:
-        """What this ledger has recorded, in order."""
+        """The measurements recorded so far, in order."""
         return tuple(self._taken)
 
     def measure(
@@ -34,11 +34,11 @@ class Ledger:
         plus_minus: float = 0.0,
         **labels: str | int | float,
     ) -> Measurement:
-        """Record `value` and how it stands against its one limit; a value that is not finite is inconclusive.
+        """Record `value` and its outcome against its limit; a value that is not finite is inconclusive.
 
-        `plus_minus` is how much it may be wrong by, as between clocks of two hosts; only beyond that is a limit missed.
+        `plus_minus` is the error of the value, such as between the clocks of two hosts; a limit is missed only beyond it.
 
-        Never raises for a missed limit: what that means is the caller's to say. Raises UsageError for two limits.
+        A missed limit raises nothing. Raises UsageError for two limits.
         """
         number, limit = finite(value), _limit(at_least, at_most, equals)
         outcome = evaluate(number, limit, plus_minus)

@@ -1,4 +1,4 @@
-"""A measurement as it stands in a file."""
+"""A measurement as a line of a file."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What was run, from which code, on what: enough to run it again."""
+"""Provenance of a run: command, code, seed, backend and environment, enough to repeat it."""
 
 import platform
 import subprocess
@@ -47,7 +47,7 @@ def collect(
     kernel_build: str = "",
     lab_mode: str = "",
 ) -> Provenance:
-    """Add to what the caller knows what this process can see: machine, environment and the checkout's state."""
+    """Collect provenance: the caller's facts, the machine, the environment and the state of the checkout."""
     commit, dirty = _checkout(Path(c4bench.__file__).parent)
     return Provenance(
         name=name,
@@ -74,7 +74,7 @@ def _checkout(folder: Path) -> tuple[str, bool]:
 
 
 def _git(folder: Path, *words: str) -> str:
-    """What git prints there; nothing where git is missing, slow or says no."""
+    """What git prints there; empty if git is missing, fails or takes over 10 s."""
     try:
         done = subprocess.run(
             ["git", "-C", str(folder), *words], capture_output=True, text=True, timeout=10, check=True

@@ -1,4 +1,4 @@
-"""A run directory: where everything that a run says about itself is kept."""
+"""Read and write a run directory."""
 
 import os
 import re
@@ -78,19 +78,19 @@ class RunDirectory:
         return tuple(self._lines("events.jsonl", dict[str, Any]))
 
     def finish_scenario(self, scenario: str, outcome: Outcome, reason: str = "", time_s: float = 0.0) -> None:
-        """Record how a scenario ended, apart from its measurements, so that a failed check fails the verdict too."""
+        """Record the outcome of a scenario itself, so that a failed assertion fails the verdict too."""
         self.event(time_s, "scenario", scenario=scenario, outcome=outcome.value, reason=reason)
 
     def lose_host(self, host: str, reason: str) -> None:
-        """Record that the run went on, or ended, without a host."""
+        """Record that the run continued, or ended, without a host."""
         self.event(0.0, "host_lost", host=host, reason=reason)
 
     def lost_hosts(self) -> dict[str, str]:
-        """The hosts that fell out of the run, and why."""
+        """The hosts that the run lost, and why."""
         return {event["host"]: event["reason"] for event in self.events() if event["kind"] == "host_lost"}
 
     def keep_scenarios(self, names: Collection[str]) -> None:
-        """Forget the measurements and endings of all other scenarios: they are about to be run again."""
+        """Drop the measurements and outcomes of all other scenarios, which are about to run again."""
         for file in ("measurements.jsonl", "timings.jsonl", "events.jsonl"):
             path = self.path / file
             if path.exists():
@@ -98,7 +98,7 @@ class RunDirectory:
                 _replace(path, lines)
 
     def save_telemetry(self, job: str, records: Iterable[Record]) -> None:
-        """Write what C4D has heard of a job to `telemetry/<job>.jsonl`, as `c4bench detect` reads it."""
+        """Write the telemetry of a job to `telemetry/<job>.jsonl`, as `c4bench detect` reads it."""
         path = self.path / "telemetry" / f"{slug(job)}.jsonl"
         path.parent.mkdir(exist_ok=True)
         _replace(path, to_lines(records))

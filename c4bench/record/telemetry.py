@@ -18,10 +18,10 @@ class _Tag(msgspec.Struct):
 
 
 class Recording:
-    """What has been heard of a job, in that order: the newest `most` records, or all.
+    """The telemetry records of a job in order of arrival: the newest `most`, or all.
 
-    All are kept compressed, since as records a job of some minutes takes more memory, in small pieces, than a process
-    of the lab may map; each is made anew when it is asked for.
+    If all are kept, each is stored compressed and decoded on iteration: as objects, a job of some minutes takes more
+    memory mappings than a process of the lab may have.
     """
 
     def __init__(self, most: int | None = None) -> None:
@@ -40,7 +40,7 @@ class Recording:
             self.append(record)
 
     def copy(self) -> "Recording":
-        """What has been heard so far."""
+        """A copy of the records so far."""
         other = Recording(self._kept.maxlen)
         other._kept.extend(self._kept)
         return other
@@ -52,7 +52,7 @@ def to_lines(records: Iterable[Record]) -> Iterator[bytes]:
 
 
 def read_telemetry(path: Path) -> tuple[list[Record], int]:
-    """What `to_lines` wrote to a file, and how many lines are torn. Raises UsageError where nothing can be read."""
+    """Read the records of a file that `to_lines` wrote, and count torn lines. Raises UsageError if none can be read."""
     try:
         lines = path.read_bytes().splitlines()
     except OSError as error:

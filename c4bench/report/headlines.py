@@ -1,4 +1,4 @@
-"""Which measurements stand at the top of the page, and how each is written."""
+"""Select the headline measurements of the report and format values."""
 
 import math
 import re
@@ -46,7 +46,7 @@ def margin(measurement: Measurement) -> float:
 
 
 def format_value(measurement: Measurement) -> str:
-    """The value with its unit, as people write it."""
+    """Format the value with its unit and error."""
     if math.isnan(measurement.value):
         return "no value"
     error = f" ± {format_quantity(measurement.plus_minus, measurement.unit)}" if measurement.plus_minus else ""
@@ -54,7 +54,7 @@ def format_value(measurement: Measurement) -> str:
 
 
 def format_limit(measurement: Measurement) -> str:
-    """The limit with its unit; empty without a limit."""
+    """Format the limit with its unit; empty without a limit."""
     if not measurement.limit:
         return ""
     sign, bound = measurement.limit.split()
@@ -69,7 +69,7 @@ def format_labels(measurement: Measurement) -> str:
 
 
 def sentence(measurement: Measurement) -> str:
-    """All of it on a line: `link.goodput_fraction = 0.9989 (≥ 0.99)  bytes 1048576 · rate 1e10`."""
+    """Format a measurement as one line: `link.goodput_fraction = 0.9989 (≥ 0.99)  bytes 1048576 · rate 1e10`."""
     limit, labels = format_limit(measurement), format_labels(measurement)
     suffix = f"{f' ({limit})' if limit else ''}{f'  {labels}' if labels else ''}"
     return f"{measurement.name} = {format_value(measurement)}{suffix}"

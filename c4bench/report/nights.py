@@ -1,4 +1,4 @@
-"""Tonight against the nights before: what got worse, since when, and what was not measured."""
+"""Compare tonight's figures with earlier nights: what got worse, since when, what was not measured."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ NIGHT = "night"
 # Of the whole page, not of each figure: with hundreds of figures some would else fall outside every night.
 _FALSE_ALARM = 0.05
 _NIGHTS_AT_LEAST = 3
-# What is told is at least this much: a difference that nobody would act on is no news, however sure.
+# Smallest relative change to report, however significant.
 _RELATIVE_MIN = 0.01
 _SMALLER_IS_BETTER = {"s", "s/s", "B"}
 
@@ -98,7 +98,7 @@ def nights(root: Path) -> list[Path]:
 def compare(tonight: NightFigures, before: Sequence[NightFigures], baseline: NightFigures | None = None) -> Comparison:
     """Hold tonight's figures against those of the nights before, oldest first, and against the baseline.
 
-    Nights of another environment are left out: what it changes is not the code's doing.
+    Nights of another environment are left out: their differences may not come from the code.
     """
     last = before[-1].figures if before else {}
     apart = _apart(tonight, [*before, baseline] if baseline else before)
@@ -156,7 +156,7 @@ def _since(now: Measurement, tonight: str, past: Sequence[tuple[str, float]], co
 def _from_baseline(
     now: Measurement, past: Sequence[tuple[str, float]], baseline: NightFigures | None, key: Key, confidence: float
 ) -> Change | None:
-    """A slow decline that no night shows: as far from the baseline as two single nights never are."""
+    """Detect a slow decline: further from the baseline than two single nights ever differ."""
     then = baseline.figures.get(key) if baseline else None
     if baseline is None or then is None or len(past) < _NIGHTS_AT_LEAST:
         return None

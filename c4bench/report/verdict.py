@@ -13,7 +13,7 @@ _EXIT = {Outcome.PASS: 0, Outcome.FAIL: 1, Outcome.INCONCLUSIVE: InconclusiveErr
 
 
 class Ending(msgspec.Struct, frozen=True):
-    """How a scenario ended: its last word, whatever its measurements say."""
+    """The outcome of a scenario, apart from its measurements."""
 
     scenario: str
     outcome: Outcome
@@ -21,9 +21,9 @@ class Ending(msgspec.Struct, frozen=True):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What the run comes to. `measurements` and `timings` carry outcomes held against their limits again.
+    """The verdict on a run. `measurements` and `timings` carry outcomes evaluated again.
 
-    `changed` counts those whose recorded outcome was another one: somebody edited a value, a limit or an outcome.
+    `changed` counts those whose recorded outcome differs: a value, limit or outcome was edited.
     """
 
     outcome: Outcome
@@ -43,7 +43,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 def evaluate_run(run_dir: Path) -> Verdict:
-    """Judge a run directory again, without hardware.
+    """Evaluate a run directory again, without hardware.
 
     One miss or failed scenario fails the run; else one inconclusive makes it inconclusive; a run in which nothing was
     held against a limit and no scenario ended well has proven nothing and is inconclusive too. Raises UsageError for

@@ -1,1 +1,1 @@
-"""How agents and master talk: typed calls and notes over mutually authenticated websockets; ranks go by the agent."""
+"""Typed calls and notes between agents and master over mutually authenticated websockets; agents relay for ranks."""

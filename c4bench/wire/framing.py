@@ -1,4 +1,4 @@
-"""How messages stand on a stream: each behind its length. Ranks and their spawner need no more of the wire."""
+"""Length-prefixed framing of messages on a stream; all that ranks and their spawner need of the protocol."""
 
 LENGTH_BYTES = 4
 

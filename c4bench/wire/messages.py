@@ -1,4 +1,4 @@
-"""What is said on the wire. Bodies are msgpack; unknown fields are ignored, so that versions can differ by one."""
+"""Messages of the protocol. Bodies are msgpack; unknown fields are ignored, so versions may differ by one."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ CHECK, PROBE = "check~", "probe~"
 
 
 class Call(msgspec.Struct, frozen=True, tag="call"):
-    """A question that wants an `Answer` with the same id."""
+    """A request; the `Answer` has the same id."""
 
     id: int
     method: str
@@ -23,7 +23,7 @@ class Call(msgspec.Struct, frozen=True, tag="call"):
 
 
 class Answer(msgspec.Struct, frozen=True, tag="answer"):
-    """The body asked for, or the reason there is none."""
+    """The reply to a `Call`: a body, or an error."""
 
     id: int
     body: msgspec.Raw = msgspec.Raw()
@@ -31,7 +31,7 @@ class Answer(msgspec.Struct, frozen=True, tag="answer"):
 
 
 class Note(msgspec.Struct, frozen=True, tag="note"):
-    """Something told, with no answer wanted."""
+    """A notification without a reply."""
 
     method: str
     body: msgspec.Raw
@@ -95,7 +95,7 @@ class LaunchJob(msgspec.Struct, frozen=True):
 
 
 class ReturnHost(msgspec.Struct, frozen=True):
-    """Operator to master: this host has been mended, put it back into service."""
+    """Operator to master: put this repaired host back into service."""
 
     host: str
 

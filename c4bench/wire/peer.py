@@ -17,7 +17,7 @@ encode = msgspec.msgpack.encode
 
 
 class LostError(UnhealthyError):
-    """The connection closed before the answer: whether the other side has acted is unknown."""
+    """The connection closed before the answer; whether the peer acted is unknown."""
 
 
 class Handler(msgspec.Struct, frozen=True):
@@ -94,7 +94,7 @@ class Peer:
         return await handler.function(msgspec.msgpack.decode(message.body, type=handler.body))
 
     async def call(self, method: str, body: object, answer: type[Body]) -> Body:
-        """Ask and wait. Raises UnhealthyError with the other side's words when it refuses, LostError when it goes."""
+        """Call and wait for the answer. Raises UnhealthyError with the peer's error, LostError if the connection closes."""
         return msgspec.msgpack.decode(await self.call_raw(method, encode(body)), type=answer)
 
     async def call_raw(self, method: str, body: bytes) -> bytes:
@@ -114,7 +114,7 @@ class Peer:
         return bytes(answered.body)
 
     async def note(self, method: str, body: object) -> None:
-        """Tell. Raises ChannelClosed."""
+        """Send a note. Raises ChannelClosed."""
         await self._channel.send(encode(Note(method, msgspec.Raw(encode(body)))))
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""A rank's line to its agent, and through it to the master: blocking, since a rank has nothing else to do meanwhile."""
+"""A rank's blocking connection to its agent, which relays to the master."""
 
 import itertools
 import socket
@@ -24,7 +24,7 @@ class RankLink:
         self._calling = threading.Lock()
 
     def call(self, method: str, body: object, answer: type[Body]) -> Body:
-        """Ask and wait. Raises UnhealthyError when it is refused, or when the agent or the master is gone.
+        """Send a call and wait for the answer. Raises UnhealthyError if it is refused or the agent or master is gone.
 
         Threads of a rank may call at once; each has its own answer.
         """
@@ -33,17 +33,17 @@ class RankLink:
             return self.answer(answer)
 
     def ask(self, method: str, body: object) -> None:
-        """Ask; `fileno` becomes readable when the answer comes, or when none will."""
+        """Send a call; `fileno` becomes readable when the answer arrives or the connection closes."""
         call = Call(next(self._numbers), method, msgspec.Raw(msgspec.msgpack.encode(body)))
         self._socket.sendall(frame(msgspec.msgpack.encode(call)))
 
     def note(self, method: str, body: object) -> None:
-        """Tell, with no answer wanted."""
+        """Send a note."""
         message = Note(method, msgspec.Raw(msgspec.msgpack.encode(body)))
         self._socket.sendall(frame(msgspec.msgpack.encode(message)))
 
     def answer(self, answer: type[Body]) -> Body:
-        """Wait for the answer to what was asked."""
+        """Wait for the answer to the last call."""
         answered = msgspec.msgpack.decode(self._receive(), type=Answer)
         if answered.error:
             raise UnhealthyError(answered.error)
@@ -66,5 +66,5 @@ class RankLink:
         return bytes(parts)
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._socket.close()

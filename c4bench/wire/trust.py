@@ -1,6 +1,6 @@
-"""Who may speak: TLS 1.3 on both sides, with certificates of one authority (made by `c4bench.deploy.authority`).
+"""Mutual TLS 1.3 with certificates of one authority (made by `c4bench.deploy.authority`).
 
-The authority's file holds its revocation list too, and a peer is refused that is on it.
+The authority's file also holds its revocation list; revoked peers are refused.
 """
 
 import ssl
@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 MASTER = "master"
-OPERATOR = "operator"  # may start and stop jobs, and hear everything
-OBSERVER = "observer"  # may only hear: watchers, Prometheus
+OPERATOR = "operator"  # may start and stop jobs, and receive every event
+OBSERVER = "observer"  # may only receive events: watchers, Prometheus
 
 
 def server_context(ca: Path, certificate: Path, key: Path) -> ssl.SSLContext:

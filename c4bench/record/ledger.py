@@ -36,7 +36,7 @@ class Ledger:
     ) -> Measurement:
         """Record `value` and its outcome against its limit; a value that is not finite is inconclusive.
 
-        `plus_minus` is the error of the value, such as between the clocks of two hosts; a limit is missed only beyond it.
+        `plus_minus` is the error of the value, such as between two hosts' clocks; a limit is missed only beyond it.
 
         A missed limit raises nothing. Raises UsageError for two limits.
         """

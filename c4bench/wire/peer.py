@@ -94,7 +94,7 @@ class Peer:
         return await handler.function(msgspec.msgpack.decode(message.body, type=handler.body))
 
     async def call(self, method: str, body: object, answer: type[Body]) -> Body:
-        """Call and wait for the answer. Raises UnhealthyError with the peer's error, LostError if the connection closes."""
+        """Call and wait for the answer. Raises UnhealthyError with the peer's error, LostError when it closes."""
         return msgspec.msgpack.decode(await self.call_raw(method, encode(body)), type=answer)
 
     async def call_raw(self, method: str, body: bytes) -> bytes:

@@ -20,7 +20,7 @@ import msgspec
 
 from c4bench import logs
 from c4bench.errors import C4Error, UnhealthyError, UsageError
-from c4bench.inject import catalogue, drivers, fault_session, protocol
+from c4bench.inject import catalogue, fault_session, planning, protocol
 from c4bench.inject.journal import Journal
 from c4bench.inject.privilege import become_root
 from c4bench.model.fault import FaultRequest
@@ -50,7 +50,7 @@ def _hold(text: str) -> None:
 
 def _plan(text: str) -> None:
     spec, resolved = catalogue.load().resolve(_request(text))
-    found, _ = drivers.plan(spec, resolved)
+    found, _ = planning.plan(spec, resolved)
     _print(protocol.Planned(tuple(map(str, found.apply)), tuple(map(str, found.revert)), found.rhythm))
 
 

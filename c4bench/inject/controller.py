@@ -197,7 +197,7 @@ class Injector:
 
     def _finish(self, session: Session, spec: FaultSpec, applied: Applied, host: Host, request: FaultRequest) -> Healed:
         try:
-            away = spec.witness == "absence" and applied.witness.seen
+            away = spec.witness == host_absence.ABSENCE and applied.witness.seen
             healed = self._wait_back(applied, host, request) if away else self._revert(session, request)
         except UnhealthyError as error:
             self._quarantine(host.name, str(error))

@@ -12,12 +12,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from c4bench.errors import UnhealthyError, UsageError
-from c4bench.inject import drivers, journal, lease_guards, protocol, safety
+from c4bench.inject import host_absence, journal, lease_guards, planning, protocol, safety
 from c4bench.inject.actions import Plan
 from c4bench.inject.catalogue import Catalogue
 from c4bench.inject.flap_scheduler import FlapScheduler
 from c4bench.inject.journal import Entry, Journal, Reverted
-from c4bench.inject.witness import ABSENCE, WITNESSES
+from c4bench.inject.registry import WITNESSES
 from c4bench.inject.witness.base import Aftermath, Values, Witness
 from c4bench.model.fault import FaultRequest, FaultSpec, Lease, WitnessReport
 
@@ -95,7 +95,7 @@ def hold(request: FaultRequest, catalogue: Catalogue, records: Journal, stdin: i
     Raises C4Error when the fault cannot be brought about; the host is then as it was.
     """
     spec, request = catalogue.resolve(request)
-    if spec.witness == ABSENCE:
+    if spec.witness == host_absence.ABSENCE:
         _hold_absent(spec, request, records, stdin, send)
         return
     records.refuse_quarantined()
@@ -143,7 +143,7 @@ def _revert_expired(records: Journal) -> None:
 def _plan(spec: FaultSpec, request: FaultRequest, in_force: list[Entry]) -> tuple[Plan, dict[str, str]]:
     """The plan and the listing; a refusal says which other fault may be the reason."""
     try:
-        return drivers.plan(spec, request)
+        return planning.plan(spec, request)
     except UnhealthyError as error:
         if not in_force:
             raise

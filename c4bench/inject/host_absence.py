@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 from c4bench.model.fabric import Host
 
+# The `witness` of a fault that takes the host away: the controller itself observes it.
+ABSENCE = "absence"
 Reach = Callable[[Host], bool]
 _SSH_PORT = 22
 _ANSWER_S = 0.25

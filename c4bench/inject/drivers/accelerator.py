@@ -6,10 +6,12 @@ from c4bench.errors import UnhealthyError
 from c4bench.inject import accelerators
 from c4bench.inject.accelerators import AcceleratorTarget
 from c4bench.inject.actions import Plan, SetKnob
+from c4bench.inject.registry import driver
 from c4bench.model.fault import FaultRequest
 from c4bench.workload.controls import Controls, Knob
 
 
+@driver("accelerator.clock")
 def clock(request: FaultRequest, target: AcceleratorTarget) -> Plan:
     """Compute as much longer as the clock is lower than the highest."""
     if request.number("clock_mhz") >= accelerators.CLOCK_MHZ:
@@ -17,6 +19,7 @@ def clock(request: FaultRequest, target: AcceleratorTarget) -> Plan:
     return _slow_ranks(request, target)
 
 
+@driver("accelerator.power")
 def power(request: FaultRequest, target: AcceleratorTarget) -> Plan:
     """Compute longer, as a clock does that draws no more than the limit."""
     if request.number("limit_w") >= accelerators.POWER_W:
@@ -24,11 +27,13 @@ def power(request: FaultRequest, target: AcceleratorTarget) -> Plan:
     return _slow_ranks(request, target)
 
 
+@driver("accelerator.hang")
 def hang(request: FaultRequest, target: AcceleratorTarget) -> Plan:
     """A kernel does not return; by itself not beyond the lease, whatever becomes of us."""
     return _set_knob(target, "running", "stuck_until_s", time.monotonic() + request.lease_s)
 
 
+@driver("accelerator.error")
 def error(request: FaultRequest, target: AcceleratorTarget) -> Plan:
     """The next kernel ends with an error, after which its rank cannot go on."""
     return _set_knob(target, "life", "device_error", request.number("xid"))

@@ -3,6 +3,7 @@
 from c4bench.errors import UnhealthyError
 from c4bench.inject.actions import Plan, Run
 from c4bench.inject.interfaces import InterfaceTarget
+from c4bench.inject.registry import driver
 from c4bench.model.fault import FaultRequest
 
 # A locally administered address that no port has.
@@ -15,6 +16,7 @@ _ACKNOWLEDGE = "0x11"
 _OPCODE_OFFSET = "28"
 
 
+@driver("forwarding.ecmp_member")
 def ecmp_member(request: FaultRequest, target: InterfaceTarget) -> Plan:
     """Give the next hop behind the port an address that is nobody's."""
     netdev, netns, hop = target.interface.netdev, target.netns, target.neighbour
@@ -30,6 +32,7 @@ def ecmp_member(request: FaultRequest, target: InterfaceTarget) -> Plan:
     return Plan((_claim(target, "neighbour"), _claim(target, "link")), (wrong,), (right,))
 
 
+@driver("forwarding.acks_lost")
 def acks_lost(request: FaultRequest, target: InterfaceTarget) -> Plan:
     """Drop what acknowledges when it leaves by the port, and nothing else."""
     netdev, netns = target.interface.netdev, target.netns
@@ -49,6 +52,7 @@ def acks_lost(request: FaultRequest, target: InterfaceTarget) -> Plan:
     return Plan((_claim(target, "ingress"),), apply, (Run(("tc", "qdisc", "del", "dev", netdev, "clsact"), netns),))
 
 
+@driver("forwarding.misrouted")
 def misrouted(request: FaultRequest, target: InterfaceTarget) -> Plan:
     """Leave only this port of every route that had several."""
     netdev, netns = target.interface.netdev, target.netns

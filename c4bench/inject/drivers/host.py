@@ -7,6 +7,7 @@ from c4bench.inject import hosts
 from c4bench.inject.actions import Delete, Fill, Plan, Run, StepClock, Write, together
 from c4bench.inject.drivers import netdev
 from c4bench.inject.hosts import HostTarget
+from c4bench.inject.registry import driver
 from c4bench.model.fault import FaultRequest
 
 _FILLER = "c4bench-fault"
@@ -14,12 +15,14 @@ _FILLER = "c4bench-fault"
 _MEMORY_SPARED = 0.1
 
 
+@driver("host.crash")
 def crash(request: FaultRequest, target: HostTarget) -> Plan:
     """Have the kernel restart by itself when the lease ends, then make it panic."""
     again = Write(str(hosts.PANIC), f"{math.ceil(request.lease_s)}")
     return Plan(("power",), (again, _sysrq(request, target, "c")), (Write(str(hosts.PANIC), target.panic),))
 
 
+@driver("host.reboot")
 def reboot(request: FaultRequest, target: HostTarget) -> Plan:
     """Restart at once."""
     return Plan(("power",), (_sysrq(request, target, "b"),), ())
@@ -32,6 +35,7 @@ def _sysrq(request: FaultRequest, target: HostTarget, letter: str) -> Write:
     return Write(target.sysrq, letter)
 
 
+@driver("host.clock_step")
 def clock_step(request: FaultRequest, target: HostTarget) -> Plan:
     """Put the clock off, and back on what it would have been by then."""
     if target.shared:
@@ -42,6 +46,7 @@ def clock_step(request: FaultRequest, target: HostTarget) -> Plan:
     return Plan(("clock",), (away,), (StepClock(target.time_s, target.monotonic_s, 0.0),))
 
 
+@driver("host.memory")
 def memory(request: FaultRequest, target: HostTarget) -> Plan:
     """Take memory by a file in memory: no process is needed to hold it, and deleting it gives all of it back."""
     size_bytes, spare = int(request.number("bytes")), int(target.memory_available_bytes * _MEMORY_SPARED)
@@ -54,6 +59,7 @@ def memory(request: FaultRequest, target: HostTarget) -> Plan:
     return Plan(("memory",), (Fill(path, size_bytes),), (Delete(path),))
 
 
+@driver("host.disk_full")
 def disk_full(request: FaultRequest, target: HostTarget) -> Plan:
     """Take all room but what is to be left."""
     size_bytes = target.disk_available_bytes - int(request.number("left_bytes"))
@@ -63,6 +69,7 @@ def disk_full(request: FaultRequest, target: HostTarget) -> Plan:
     return Plan(("disk",), (Fill(path, size_bytes),), (Delete(path),))
 
 
+@driver("host.management_cut")
 def management_cut(request: FaultRequest, target: HostTarget) -> Plan:
     """Drop everything on the interface of the default route."""
     if target.management is None:
@@ -79,6 +86,7 @@ def management_cut(request: FaultRequest, target: HostTarget) -> Plan:
     return Plan((f"ingress of {dev}",), (hooks, *drop), (undo,), sudden=len(drop))
 
 
+@driver("host.data_cut")
 def data_cut(request: FaultRequest, target: HostTarget) -> Plan:
     """Lose everything on every NIC."""
     if not target.nics:

@@ -5,6 +5,7 @@ import re
 from c4bench.errors import UnhealthyError
 from c4bench.inject.actions import Plan, Run, run
 from c4bench.inject.interfaces import InterfaceTarget
+from c4bench.inject.registry import driver
 from c4bench.model.fault import FaultRequest
 
 # What four lanes of each speed carry.
@@ -12,6 +13,7 @@ _SPEEDS = {"10G": "SDR", "40G": "QDR", "100G": "EDR", "200G": "HDR"}
 _ENABLED = re.compile(r"Enabled Link Speed\s*:\s*0x[0-9a-f]+\s*\(([^)]*)\)")
 
 
+@driver("infiniband.speed")
 def speed(request: FaultRequest, target: InterfaceTarget) -> Plan:
     """Leave one speed enabled and train the link again; then enable what was, and train it again."""
     device = target.interface.device

@@ -5,6 +5,7 @@ import re
 from c4bench.errors import UnhealthyError
 from c4bench.inject.actions import Plan, Run, run
 from c4bench.inject.interfaces import InterfaceTarget
+from c4bench.inject.registry import driver
 from c4bench.model.fault import FaultRequest
 
 _CLASSES = 8
@@ -12,6 +13,7 @@ _MODE = re.compile(r"\d+base\S+/\S+")
 _LIMIT = re.compile(r"^tc: (\d) ratelimit: (unlimited|([\d.]+) (Gbps|Mbps))", re.MULTILINE)
 
 
+@driver("mlx5.speed")
 def speed(request: FaultRequest, target: InterfaceTarget) -> Plan:
     """Hold the link to one speed, without negotiation; then let it negotiate again, or hold it to what it was."""
     dev = target.interface.netdev
@@ -56,6 +58,7 @@ def _modes(text: str, title: str) -> list[str]:
     return found
 
 
+@driver("mlx5.qos")
 def qos(request: FaultRequest, target: InterfaceTarget) -> Plan:
     """Limit one traffic class in hardware; the tool takes all eight limits at once, so all eight are put back."""
     dev = target.interface.netdev

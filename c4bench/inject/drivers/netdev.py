@@ -13,6 +13,7 @@ import msgspec
 from c4bench.errors import UnhealthyError
 from c4bench.inject.actions import Plan, Run, Schedule, together
 from c4bench.inject.interfaces import InterfaceTarget, Shaper
+from c4bench.inject.registry import driver
 from c4bench.model.fault import FaultRequest
 from c4bench.units import format_rate
 
@@ -41,6 +42,7 @@ def shaper_for(rate_bps: float) -> Shaper:
     return Shaper(rate_bps, max(_BURST_MIN_BYTES, math.ceil(rate_bps / 8 * _BURST_S)), _LIMIT_BYTES)
 
 
+@driver("netdev.rate")
 def rate(request: FaultRequest, target: InterfaceTarget) -> Plan:
     """Leave a share of the rate."""
     limited, shaper = limited_bps(request, target), target.shaper()
@@ -50,11 +52,13 @@ def rate(request: FaultRequest, target: InterfaceTarget) -> Plan:
     )
 
 
+@driver("netdev.loss")
 def loss(request: FaultRequest, target: InterfaceTarget) -> Plan:
     """Drop packets at random; the rate in force stays."""
     return _netem(request, target, "loss", _percent(request.number("probability")))
 
 
+@driver("netdev.blackhole")
 def blackhole(request: FaultRequest, target: InterfaceTarget) -> Plan:
     """Drop every packet, with the link up."""
     return _netem(request, target, "loss", _percent(1.0))
@@ -66,29 +70,34 @@ def blackhole_both(target: InterfaceTarget) -> Plan:
     return together(_impair_ingress(target, netem), _netem_egress(target, netem))
 
 
+@driver("netdev.corrupt")
 def corrupt(request: FaultRequest, target: InterfaceTarget) -> Plan:
     """Turn over one bit of packets at random."""
     return _netem(request, target, "corrupt", _percent(request.number("probability")))
 
 
+@driver("netdev.delay")
 def delay(request: FaultRequest, target: InterfaceTarget) -> Plan:
     """Hold every packet back, each as long or not quite."""
     jitter_s = request.number("jitter_s")
     return _netem(request, target, "delay", _time(request.number("delay_s")), *([_time(jitter_s)] if jitter_s else []))
 
 
+@driver("netdev.reorder")
 def reorder(request: FaultRequest, target: InterfaceTarget) -> Plan:
     """Hold packets back, but for a random share that overtakes."""
     share = _percent(request.number("probability"))
     return _netem(request, target, "delay", _time(request.number("delay_s")), "reorder", share)
 
 
+@driver("netdev.down")
 def down(request: FaultRequest, target: InterfaceTarget) -> Plan:  # noqa: ARG001  (the interface of a driver)
     """Set the link down, and say again afterwards what the kernel forgets with it."""
     links = [_run(target, f"ip link set dev {target.interface.netdev} {state}") for state in ("down", "up")]
     return Plan((_claim(target, "link"),), (links[0],), (links[1], *_restore_after_link_down(target)))
 
 
+@driver("netdev.flap")
 def flap(request: FaultRequest, target: InterfaceTarget) -> Plan:
     """Set the link down and up, again and again."""
     return msgspec.structs.replace(down(request, target), rhythm=schedule(request))
@@ -99,6 +108,7 @@ def schedule(request: FaultRequest) -> Schedule:
     return Schedule(request.number("period_s"), request.number("duty"), int(request.number("count")))
 
 
+@driver("netdev.gid")
 def gid(request: FaultRequest, target: InterfaceTarget) -> Plan:
     """Take the address away, and give it back with the routes that went."""
     dev, addresses = target.interface.netdev, target.addresses()
@@ -117,6 +127,7 @@ def gid(request: FaultRequest, target: InterfaceTarget) -> Plan:
     )
 
 
+@driver("netdev.mtu")
 def mtu(request: FaultRequest, target: InterfaceTarget) -> Plan:
     """A smaller MTU."""
     requested, current = int(request.number("mtu_bytes")), target.mtu_bytes

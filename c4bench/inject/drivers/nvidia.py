@@ -3,11 +3,13 @@
 from c4bench.errors import UnhealthyError
 from c4bench.inject.actions import Plan, Run
 from c4bench.inject.gpus import GpuTarget
+from c4bench.inject.registry import driver
 from c4bench.model.fault import FaultRequest
 
 _XID_FIELD = "230"  # DCGM_FI_DEV_XID_ERRORS
 
 
+@driver("nvidia.clock")
 def clock(request: FaultRequest, target: GpuTarget) -> Plan:
     """Lock the graphics clock. The tool does not tell an earlier lock: what comes back is no lock."""
     requested_mhz = request.number("clock_mhz")
@@ -17,6 +19,7 @@ def clock(request: FaultRequest, target: GpuTarget) -> Plan:
     return Plan((f"clock of GPU {target.index}",), (locked,), (_smi(target, "--reset-gpu-clocks"),))
 
 
+@driver("nvidia.power")
 def power(request: FaultRequest, target: GpuTarget) -> Plan:
     """Lower the power limit, then set it to what it was."""
     requested_w = request.number("limit_w")
@@ -29,6 +32,7 @@ def power(request: FaultRequest, target: GpuTarget) -> Plan:
     return Plan((f"power of GPU {target.index}",), (commands[0],), (commands[1],))
 
 
+@driver("nvidia.xid")
 def xid(request: FaultRequest, target: GpuTarget) -> Plan:
     """Put an error into the manager's books; an event is not taken back."""
     value = f"{request.number('xid'):g}"

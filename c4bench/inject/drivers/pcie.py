@@ -3,6 +3,7 @@
 from c4bench.errors import UnhealthyError
 from c4bench.inject.actions import Plan, Run, run
 from c4bench.inject.interfaces import InterfaceTarget
+from c4bench.inject.registry import driver
 from c4bench.model.fault import FaultRequest
 
 # Link Control 2, whose low four bits are the target speed, and Link Control, whose bit 5 trains the link again.
@@ -10,6 +11,7 @@ _TARGET, _SPEED_BITS = "CAP_EXP+30.w", 0xF
 _RETRAIN = "CAP_EXP+10.w=20:20"
 
 
+@driver("pcie.speed")
 def speed(request: FaultRequest, target: InterfaceTarget) -> Plan:
     """Lower the target speed and train the link again; then both with the speed that was."""
     device = run(("readlink", "-f", f"/sys/class/infiniband/{target.interface.device}/device"), None).strip()

@@ -9,6 +9,7 @@ import msgspec
 from c4bench.inject.actions import ExhaustMemory, Plan, Run, SetKnob, Signal, Write
 from c4bench.inject.drivers.netdev import schedule
 from c4bench.inject.processes import ProcessTarget
+from c4bench.inject.registry import driver
 from c4bench.model.fault import FaultRequest
 from c4bench.workload.controls import Controls
 
@@ -17,22 +18,26 @@ _GROUPS = Path("/sys/fs/cgroup")
 _LIMIT_BYTES = 4 << 20
 
 
+@driver("process.kill")
 def kill(request: FaultRequest, target: ProcessTarget) -> Plan:  # noqa: ARG001  (the interface of a driver)
     """End it without a word. Nothing can undo that; the job's restart does."""
     return Plan((f"life of process {target.pid}",), (_signal(target, signal.SIGKILL),), ())
 
 
+@driver("process.segfault")
 def segfault(request: FaultRequest, target: ProcessTarget) -> Plan:  # noqa: ARG001
     """End it as a wild pointer does."""
     return Plan((f"life of process {target.pid}",), (_signal(target, signal.SIGSEGV),), ())
 
 
+@driver("process.stop")
 def stop(request: FaultRequest, target: ProcessTarget) -> Plan:  # noqa: ARG001
     """Freeze it; its connections stay up, since the kernel or the NIC goes on acknowledging for it."""
     freeze, thaw = _signal(target, signal.SIGSTOP), _signal(target, signal.SIGCONT)
     return Plan((f"running of process {target.pid}",), (freeze,), (thaw,))
 
 
+@driver("process.slow")
 def slow(request: FaultRequest, target: ProcessTarget) -> Plan:
     """Let it compute longer, by the factor."""
     controls = str(target.controls)
@@ -41,6 +46,7 @@ def slow(request: FaultRequest, target: ProcessTarget) -> Plan:
     return Plan((f"pace of process {target.pid}",), (slowed,), (SetKnob(controls, "compute_factor", factor),))
 
 
+@driver("process.hang")
 def hang(request: FaultRequest, target: ProcessTarget) -> Plan:
     """Let it hold the interpreter's lock; by itself not beyond the lease, whatever becomes of us."""
     controls = str(target.controls)
@@ -48,6 +54,7 @@ def hang(request: FaultRequest, target: ProcessTarget) -> Plan:
     return Plan((f"running of process {target.pid}",), (hung,), (SetKnob(controls, "hang_until_s", 0.0),))
 
 
+@driver("process.exit")
 def exit_rank(request: FaultRequest, target: ProcessTarget) -> Plan:
     """Let it exit; one that has not come to obey by the end of the lease lives on."""
     controls = str(target.controls)
@@ -55,6 +62,7 @@ def exit_rank(request: FaultRequest, target: ProcessTarget) -> Plan:
     return Plan((f"life of process {target.pid}",), (exiting,), (SetKnob(controls, "exit_code", 0.0),))
 
 
+@driver("process.memory")
 def memory(request: FaultRequest, target: ProcessTarget) -> Plan:  # noqa: ARG001
     """Take memory in a group with it until the kernel ends it; it goes back to its own group should it live."""
     group = _GROUPS / f"c4bench-{target.pid}"
@@ -69,6 +77,7 @@ def memory(request: FaultRequest, target: ProcessTarget) -> Plan:  # noqa: ARG00
     return Plan((f"life of process {target.pid}",), apply, revert)
 
 
+@driver("process.intermittent")
 def intermittent(request: FaultRequest, target: ProcessTarget) -> Plan:
     """Let it compute longer now and then."""
     return msgspec.structs.replace(slow(request, target), rhythm=schedule(request))

@@ -3,11 +3,13 @@
 from c4bench.errors import UnhealthyError
 from c4bench.inject.actions import Plan, Run, run
 from c4bench.inject.interfaces import InterfaceTarget
+from c4bench.inject.registry import driver
 from c4bench.model.fault import FaultRequest
 
 _SPEEDS_MBPS = (10_000, 25_000, 40_000, 50_000, 100_000, 200_000, 400_000, 800_000)
 
 
+@driver("sonic.down")
 def down(request: FaultRequest, target: InterfaceTarget) -> Plan:
     """Shut the port down, and start it up."""
     port = target.interface.netdev
@@ -17,6 +19,7 @@ def down(request: FaultRequest, target: InterfaceTarget) -> Plan:
     return Plan((f"link of {port}",), (_config("shutdown", port),), (_config("startup", port),))
 
 
+@driver("sonic.speed")
 def speed(request: FaultRequest, target: InterfaceTarget) -> Plan:
     """The fastest speed of those that ports have that is no more than the share asked for; both ends must have it."""
     port = target.interface.netdev

@@ -3,10 +3,12 @@
 from c4bench.errors import UnhealthyError
 from c4bench.inject.actions import Plan, together
 from c4bench.inject.drivers import netdev
+from c4bench.inject.registry import driver
 from c4bench.inject.switches import SwitchTarget
 from c4bench.model.fault import FaultRequest
 
 
+@driver("switch.down")
 def down(request: FaultRequest, target: SwitchTarget) -> Plan:
     """Set every port down, then up again; a port's routes are said again when all are up."""
     if not target.ports:

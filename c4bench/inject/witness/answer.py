@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from c4bench.errors import UnhealthyError
 from c4bench.inject import interfaces, switches
+from c4bench.inject.registry import witness
 from c4bench.inject.witness import figure, link
 from c4bench.inject.witness.base import Aftermath, Evidence, Values, Witness, wait_until
 from c4bench.inject.witness.probe import Prober
@@ -50,21 +51,25 @@ class PeerReachable:
         return all(asks() for asks in self._healthy)
 
 
+@witness("link_state")
 def link_state(request: FaultRequest) -> PeerReachable:
     """The state of a link."""
     return PeerReachable(link.LinkState(request), _peer_probes([request.interface]))
 
 
+@witness("link_flaps")
 def link_flaps(request: FaultRequest) -> PeerReachable:
     """How a link comes and goes."""
     return PeerReachable(link.LinkFlaps(request), _peer_probes([request.interface]))
 
 
+@witness("switch_state")
 def switch_state(request: FaultRequest) -> PeerReachable:
     """How many of a switch's ports are up."""
     return PeerReachable(link.SwitchState(request), _peer_probes(switches.ports(request)))
 
 
+@witness("gid_table")
 def gid_table(request: FaultRequest) -> PeerReachable:
     """A NIC's GIDs."""
     return PeerReachable(figure.gid_table(request), _peer_probes([request.interface]))

@@ -5,6 +5,7 @@ import statistics
 from itertools import pairwise
 
 from c4bench.inject import interfaces
+from c4bench.inject.registry import witness
 from c4bench.inject.witness.base import Aftermath, Evidence, Values
 from c4bench.inject.witness.probe import Echoes, Prober
 from c4bench.model.fault import FaultRequest
@@ -18,6 +19,7 @@ _PROBE_BYTES = 1024
 _RESIDUAL_LOSS = 0.05
 
 
+@witness("echo_loss")
 class EchoLoss:
     """`sent` and `lost` probes; seen when about as many are lost as asked for."""
 
@@ -52,6 +54,7 @@ class EchoLoss:
         return self._prober.train(self._count, _PROBE_BYTES, self._gap_s)
 
 
+@witness("echo_delay")
 class EchoDelay:
     """`round_trip_s`, the median; seen when it has grown by at least half of what was asked for."""
 
@@ -84,6 +87,7 @@ class EchoDelay:
         return self._prober.train(_PROBES_MIN, gap_s=self._gap_s)
 
 
+@witness("echo_order")
 class EchoOrder:
     """`overtaken`: how many probes were answered before one that had been sent earlier; seen when some are."""
 
@@ -118,6 +122,7 @@ class EchoOrder:
         return self._prober.train(self._count, gap_s=self._gap_s)
 
 
+@witness("echo_size")
 class EchoSize:
     """`small` and `full`: shares of probes answered, short ones and ones of the MTU; seen when only short ones are."""
 
@@ -150,6 +155,7 @@ class EchoSize:
         return self._prober.train(_PROBES_MIN, gap_s=self._gap_s), full
 
 
+@witness("nics_dead")
 class NicsDead:
     """`lost`: share of probes lost over all NICs of the host; seen when none is answered on any."""
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from c4bench.inject import gpus, hosts, interfaces
+from c4bench.inject.registry import witness
 from c4bench.inject.witness.base import Aftermath, Evidence, Values, wait_until
 from c4bench.model.fault import FaultRequest
 
@@ -56,6 +57,7 @@ def gid_table(request: FaultRequest) -> Figure:
     return Figure("gids", request.witness_s, read, lambda before, now: before > 0 and now == 0)
 
 
+@witness("memory_available")
 def memory_available(request: FaultRequest) -> Figure:
     """What the kernel could still give."""
     taken = request.number("bytes")
@@ -67,6 +69,7 @@ def memory_available(request: FaultRequest) -> Figure:
     )
 
 
+@witness("disk_available")
 def disk_available(request: FaultRequest) -> Figure:
     """What could still be written."""
     # A file system counts in blocks, and others write meanwhile.
@@ -79,6 +82,7 @@ def disk_available(request: FaultRequest) -> Figure:
     )
 
 
+@witness("clock_offset")
 def clock_offset(request: FaultRequest) -> Figure:
     """The time of day against the clock that only goes on."""
     asked = request.number("offset_s")
@@ -90,12 +94,14 @@ def clock_offset(request: FaultRequest) -> Figure:
     )
 
 
+@witness("link_speed")
 def link_speed(request: FaultRequest) -> Figure:
     """What the kernel says the link has negotiated, Mbit/s."""
     speed = Path("/sys/class/net") / request.interface.netdev / "speed"
     return Figure("speed_mbps", request.witness_s, lambda: float(speed.read_text()), lambda before, now: now < before)
 
 
+@witness("pcie_speed")
 def pcie_speed(request: FaultRequest) -> Figure:
     """What the kernel says the PCIe link has trained to, GT/s."""
     speed = _INFINIBAND / request.interface.device / "device/current_link_speed"
@@ -107,6 +113,7 @@ def pcie_speed(request: FaultRequest) -> Figure:
     )
 
 
+@witness("port_rate")
 def port_rate(request: FaultRequest) -> Figure:
     """What the port's own counter says it sends, bit/s; it counts in words of four bytes (IBTA 16.1.3.5)."""
     counter = _INFINIBAND / request.interface.device / "ports/1/counters/port_xmit_data"
@@ -132,6 +139,7 @@ def gpu_power(request: FaultRequest) -> Figure:
     return Figure("limit_w", request.witness_s, lambda: gpus.examine(request).enforced_w, lambda _, now: now <= asked)
 
 
+@witness("gpu_xid")
 def gpu_xid(request: FaultRequest) -> Figure:
     """The newest XID in the books of the data centre GPU manager."""
 

@@ -10,6 +10,7 @@ from c4bench import namespaces
 from c4bench.errors import UnhealthyError
 from c4bench.inject import interfaces
 from c4bench.inject.interfaces import InterfaceTarget
+from c4bench.inject.registry import witness
 from c4bench.inject.witness.base import Aftermath, Counters, Evidence, Values
 from c4bench.model.fault import FaultRequest
 
@@ -24,6 +25,7 @@ _MEASUREMENTS_MAX = 4
 _SHARE_MISROUTED = 0.95
 
 
+@witness("acks_lost")
 class AcksLost:
     """`acks` and `data`: shares of RoCE datagrams that a switch at the other end refuses, having nobody to take them.
 
@@ -60,6 +62,7 @@ class AcksLost:
         }
 
 
+@witness("port_share")
 class PortShare:
     """`share` of our flows that leave by the port, of all that leave by an ECMP route; seen when about all do."""
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from c4bench.collective.ring_reader import read_telemetry_file
 from c4bench.inject import processes
+from c4bench.inject.registry import witness
 from c4bench.inject.witness.base import Aftermath, Evidence, Values, wait_until
 from c4bench.model.fault import FaultRequest
 from c4bench.model.telemetry import OpRecord
@@ -33,6 +34,7 @@ class Gap(NamedTuple):
         return self.ended_s - self.began_s
 
 
+@witness("compute_pace")
 class ComputePace:
     """`gap_s` is the typical time the rank computes: between the end of all operations and the entry of the next."""
 
@@ -72,6 +74,7 @@ class ComputePace:
         return gaps(read_telemetry_file(self._ring).ops, since_s)
 
 
+@witness("late_step")
 class LateStep:
     """`late`: how many of the rank's times of computing were as long as asked for; seen when one is."""
 
@@ -102,6 +105,7 @@ class LateStep:
         return [gap for gap in self._pace.gaps_since(since_s) if gap.length_s >= threshold_s]
 
 
+@witness("standstill")
 class Standstill:
     """`idle_s`: how long the rank has been in no operation; seen when that is far longer than it ever computes.
 

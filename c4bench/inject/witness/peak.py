@@ -11,6 +11,7 @@ from typing import NamedTuple
 from c4bench.errors import UnhealthyError
 from c4bench.inject import interfaces
 from c4bench.inject.drivers.netdev import limited_bps, shaper_for
+from c4bench.inject.registry import witness
 from c4bench.inject.witness.base import Aftermath, Counters, Evidence, Values
 from c4bench.inject.witness.probe import FRAME_BYTES, HEADERS_BYTES, Echoes, Prober
 from c4bench.model.fault import FaultRequest
@@ -31,6 +32,7 @@ class Sample(NamedTuple):
     rate_bps: float
 
 
+@witness("peak_rate")
 class PeakRate:
     """On the interface's own counters; for what it receives during the fault, on the intermediate device's."""
 

@@ -1,6 +1,7 @@
 """The witness of a stopped or killed process: what the kernel says of it."""
 
 from c4bench.inject import processes
+from c4bench.inject.registry import witness
 from c4bench.inject.witness.base import Aftermath, Evidence, Values, wait_until
 from c4bench.model.fault import FaultRequest
 
@@ -30,6 +31,18 @@ class ProcessState:
         wait_until(lambda: processes.state(self._pid) not in STOPPED, self._window_s)
         state = processes.state(self._pid)
         return Aftermath(_values(state), None if state in ENDED else state not in STOPPED)
+
+
+@witness("process_ended")
+def ended(request: FaultRequest) -> ProcessState:
+    """A process that has ended."""
+    return ProcessState(ENDED, request)
+
+
+@witness("process_stopped")
+def stopped(request: FaultRequest) -> ProcessState:
+    """A process that is stopped."""
+    return ProcessState(STOPPED, request)
 
 
 def _values(state: str) -> Values:

@@ -15,13 +15,13 @@ from fakes import rank_request
 
 from c4bench import inject, logs
 from c4bench.errors import UnhealthyError, UsageError
-from c4bench.inject import drivers, fault_session, journal, lease_guards, processes
+from c4bench.inject import fault_session, journal, lease_guards, planning, processes
 from c4bench.inject.actions import Plan, Run, SetKnob
 from c4bench.inject.catalogue import load
 from c4bench.inject.journal import Entry, Journal
 from c4bench.inject.processes import ProcessTarget
 from c4bench.inject.protocol import Applied, Healed
-from c4bench.inject.witness import WITNESSES
+from c4bench.inject.registry import DRIVERS, WITNESSES
 from c4bench.inject.witness.base import Aftermath, Evidence
 from c4bench.model.fault import TargetKind
 from c4bench.workload.controls import Controls
@@ -56,7 +56,8 @@ def make_place(root, monkeypatch):
     Controls.create(root / "controls")
     target = ProcessTarget(os.getpid(), 1, root / "ring", root / "controls")
     monkeypatch.setattr(processes, "find", lambda _: target)
-    monkeypatch.setitem(WITNESSES, "compute_pace", InstantWitness)
+    monkeypatch.setattr(fault_session, "WITNESSES", {**WITNESSES, "compute_pace": InstantWitness})
+    monkeypatch.setattr(planning, "DRIVERS", dict(DRIVERS))  # loaded here, not among the lines that are counted
     return Journal(root / "state")
 
 
@@ -162,7 +163,7 @@ def test_a_failing_apply_is_undone(place, tmp_path, monkeypatch):
     plan = Plan(
         ("x",), (SetKnob(controls, "compute_factor", 9.0), Run(("false",))), (SetKnob(controls, "compute_factor", 1.0),)
     )
-    monkeypatch.setitem(drivers.DRIVERS, "process.slow", lambda *_: plan)
+    monkeypatch.setattr(planning, "DRIVERS", {**DRIVERS, "process.slow": lambda *_: plan})
     with pytest.raises(UnhealthyError, match="`false` was refused"):
         run_hold(place, [])
     assert factor(tmp_path) == 1.0

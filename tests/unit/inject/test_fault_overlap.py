@@ -4,7 +4,7 @@ from hypothesis import given
 
 from c4bench.errors import UnhealthyError
 from c4bench.inject.catalogue import load
-from c4bench.inject.drivers import DRIVERS
+from c4bench.inject.registry import DRIVERS
 
 CATALOGUE = load()
 FAULTS = [

@@ -4,11 +4,11 @@ import pytest
 from fakes import NOQUEUE, TBF, nic_request, target
 
 from c4bench.errors import UnhealthyError
-from c4bench.inject import drivers, interfaces
+from c4bench.inject import interfaces, planning
 from c4bench.inject.actions import Run, Signal
 from c4bench.inject.catalogue import load
-from c4bench.inject.drivers import DRIVERS
 from c4bench.inject.interfaces import difference
+from c4bench.inject.registry import DRIVERS
 
 CATALOGUE = load()
 
@@ -109,7 +109,7 @@ def test_hardware_without_a_driver_is_refused_by_name(monkeypatch):
     monkeypatch.setattr(interfaces, "hardware", lambda _: "mlx5_core")
     spec, request = CATALOGUE.resolve(nic_request("nic.rate"))
     with pytest.raises(UnhealthyError, match=r"no driver for mlx5_core such as h5/0; .*: ethernet, rxe"):
-        drivers.plan(spec, request)
+        planning.plan(spec, request)
 
 
 def test_actions_print_as_they_would_be_typed():

@@ -9,8 +9,9 @@ from fakes import NIC, nic_request, target
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.inject import gpus
 from c4bench.inject.catalogue import load
-from c4bench.inject.drivers import DRIVERS, infiniband, mlx5, pcie, sonic
+from c4bench.inject.drivers import infiniband, mlx5, pcie, sonic
 from c4bench.inject.interfaces import InterfaceTarget
+from c4bench.inject.registry import DRIVERS
 from c4bench.model.fault import FaultRequest, SwitchPort
 
 CATALOGUE = load()

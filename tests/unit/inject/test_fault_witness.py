@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from c4bench.errors import UnhealthyError, UsageError
-from c4bench.inject import drivers, processes
+from c4bench.inject import planning, processes
 from c4bench.inject.actions import Signal
 from c4bench.inject.catalogue import load
-from c4bench.inject.witness import WITNESSES
+from c4bench.inject.registry import WITNESSES
 from c4bench.inject.witness.base import Counters
 from c4bench.inject.witness.echo import plausible
 from c4bench.inject.witness.pace import gaps
@@ -109,7 +109,7 @@ def test_a_signalled_rank_is_seen_in_its_new_state(rank, fault, letters, recover
     spec, request = CATALOGUE.resolve(rank_request(fault))
     witness = WITNESSES[spec.witness](request)
     assert witness.before()["running"] == 1.0
-    plan, _ = drivers.plan(spec, request)
+    plan, _ = planning.plan(spec, request)
     onset_s = time.time()
     for action in plan.apply:
         action.perform()
@@ -151,7 +151,7 @@ def test_a_slowed_rank_is_slowed_on_top_of_what_it_was():
     spec, request = CATALOGUE.resolve(rank_request("process.slow", factor=3))
     controls = Controls.open(processes.find(request).controls)
     controls.turn("compute_factor", 1.5)
-    plan, _ = drivers.plan(spec, request)
+    plan, _ = planning.plan(spec, request)
     plan.apply[0].perform()
     assert controls.read("compute_factor") == 4.5
     plan.revert[0].perform()

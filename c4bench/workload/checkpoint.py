@@ -69,7 +69,7 @@ class Checkpoints:
         try:
             manifest = msgspec.json.decode((self._step_folder(step) / _MANIFEST).read_bytes(), type=Manifest)
             shards = list(self._read(step, manifest))
-        except (OSError, msgspec.DecodeError):
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError):
             return None
         digests = tuple(hashlib.sha256(shard).hexdigest() for shard in shards)
         return shards if manifest.step == step and digests == manifest.digests else None

@@ -190,8 +190,8 @@ def _dtype(name: str) -> np.dtype[Any]:
     return np.dtype(name)
 
 
-def _options(encoded: dict[str, Any]) -> Options:
-    return Options(**encoded | ({"profile": PROFILES[encoded["profile"]]} if "profile" in encoded else {}))
+def _options(named: dict[str, Any]) -> Options:
+    return Options(**named | ({"profile": PROFILES[named["profile"]]} if "profile" in named else {}))
 
 
 @contextmanager

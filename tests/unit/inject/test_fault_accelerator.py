@@ -48,7 +48,7 @@ def performed(actions):
 )
 def test_a_slow_accelerator_slows_all_its_ranks_and_no_other(ranks, fault, parameters, factor):
     """The first rank of each job has accelerator 0; their pace is as clock or power say, then what it was."""
-    ranks["train", 2].turn("compute_factor", 1.5)
+    ranks["train", 2].set("compute_factor", 1.5)
     plan = planned(fault, **parameters)
     performed(plan.apply)
     found = {name: controls.read("compute_factor") for name, controls in ranks.items()}
@@ -64,7 +64,7 @@ def test_a_hanging_kernel_returns_when_the_fault_ends(ranks):
     assert ranks["train", 6].read("stuck_until_s") > time.monotonic()
     performed(plan.revert)
     assert ranks["train", 6].read("stuck_until_s") == 0.0
-    ranks["train", 6].turn("stuck_until_s", time.monotonic() + 0.1)
+    ranks["train", 6].set("stuck_until_s", time.monotonic() + 0.1)
     began_s = time.monotonic()
     ranks["train", 6].compute(0.0)
     assert time.monotonic() - began_s >= 0.1

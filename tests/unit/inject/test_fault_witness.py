@@ -150,7 +150,7 @@ def test_a_slowed_rank_is_slowed_on_top_of_what_it_was():
     """The factor multiplies the one found, and the one found comes back."""
     spec, request = CATALOGUE.resolve(rank_request("process.slow", factor=3))
     controls = Controls.open(processes.find(request).controls)
-    controls.turn("compute_factor", 1.5)
+    controls.set("compute_factor", 1.5)
     plan, _ = planning.plan(spec, request)
     plan.apply[0].perform()
     assert controls.read("compute_factor") == 4.5

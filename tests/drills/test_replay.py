@@ -101,7 +101,7 @@ def test_other_packages_are_another_environment(tmp_path):
     packages = []
     for name, variables in (("as-it-is", {}), ("with-more", more)):
         running = start(REPOSITORY, tmp_path / name, 7, ("--hosts=softroce", *EVENTS), variables=variables)
-        assert measurements(running, tmp_path / name)
+        passes(running, tmp_path / name)
         packages.append(msgspec.json.decode((tmp_path / name / "run.json").read_bytes())["environment"]["packages"])
     assert packages[1] == packages[0] | {"spare-part": "1.0"}
     mixed = start(REPOSITORY, tmp_path / "as-it-is", 7, ("--hosts=softroce", *EVENTS), variables=more)
@@ -173,7 +173,12 @@ def said(run_directory):
     return log(run_directory).read_text()[-3000:]
 
 
+def passes(running, run_directory):
+    """Wait for a run, which must pass."""
+    assert running.wait() == 0, said(run_directory)
+
+
 def measurements(running, run_directory):
     """The lines of `measurements.jsonl` once the run has passed."""
-    assert running.wait() == 0, said(run_directory)
+    passes(running, run_directory)
     return (run_directory / "measurements.jsonl").read_bytes().splitlines()

@@ -1,4 +1,4 @@
-"""Bring the agent to hosts and take it away again, with plain Ansible. The only user of ansible_runner."""
+"""Install and remove agents with Ansible. The only importer of ansible_runner."""
 
 from c4bench.deploy.playbooks import HostTally, PlaybookResult, playbook
 

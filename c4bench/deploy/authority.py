@@ -1,8 +1,8 @@
-"""An authority for one fabric, and a certificate for each host, for the master and for those who speak to it.
+"""A certificate authority for one fabric, with certificates for the hosts, the master and its clients.
 
-Ed25519 throughout (RFC 8410): signatures have one size, so a handshake takes the same bytes, hence the same virtual
-time, in every run. Who is no more to be trusted is in the revocation list (RFC 5280, section 5), which stands behind
-the authority's certificate in `ca.pem`: whoever has the one has the other, and both ends of a connection ask it.
+All keys are Ed25519 (RFC 8410): signatures have one size, so a handshake has the same bytes, hence the same virtual
+time, in every run. Revoked certificates are in the revocation list (RFC 5280, section 5), which follows the
+authority's certificate in `ca.pem`; both ends of a connection check it.
 """
 
 import datetime
@@ -34,7 +34,7 @@ def establish(directory: Path, hosts: Iterable[str], valid_from: datetime.dateti
     """Make a new authority in `directory`: `ca.pem` and `ca.key`, and a certificate for each name.
 
     The names are the master, every host, the operator and observers. A name's certificate is `NAME.pem`, its key
-    `NAME.key`. The authority's own key is wanted only to add, rotate and revoke, and never leaves the folder.
+    `NAME.key`. The authority's own key is used only to issue, rotate and revoke, and never leaves the folder.
     """
     directory.mkdir(parents=True, exist_ok=True)
     key = Ed25519PrivateKey.generate()
@@ -51,19 +51,19 @@ def establish(directory: Path, hosts: Iterable[str], valid_from: datetime.dateti
 
 
 def issue(directory: Path, hosts: Iterable[str], valid_from: datetime.datetime) -> None:
-    """Certificates for those hosts that have none yet."""
+    """Issue certificates for hosts that have none."""
     _issue_all(_load(directory), [name for name in hosts if not (directory / f"{name}.pem").exists()], valid_from)
 
 
 def rotate(directory: Path, names: Iterable[str], valid_from: datetime.datetime) -> None:
-    """New keys and certificates for these names; from now on the old ones are refused. UsageError for unknown names."""
+    """Replace the keys and certificates of these names and revoke the old ones. UsageError for unknown names."""
     chosen = list(names)
     revoke(directory, chosen, valid_from)
     _issue_all(_load(directory), chosen, valid_from)
 
 
 def revoke(directory: Path, names: Iterable[str], valid_from: datetime.datetime) -> None:
-    """From now on whoever holds these names' certificates is refused. UsageError for a name that has none."""
+    """Revoke and delete the certificates of these names. UsageError for a name without one."""
     chosen, authority = list(names), _load(directory)
     for name in chosen:
         if not (directory / f"{name}.pem").exists():
@@ -96,7 +96,7 @@ def _issue(authority: _Authority, name: str, valid_from: datetime.datetime, seri
 
 
 def _publish(authority: _Authority, valid_from: datetime.datetime) -> None:
-    """Write `ca.pem` whole: an agent may be reading it."""
+    """Replace `ca.pem` atomically: an agent may be reading it."""
     listed = (
         x509.CertificateRevocationListBuilder()
         .issuer_name(_NAME)
@@ -116,7 +116,9 @@ def _publish(authority: _Authority, valid_from: datetime.datetime) -> None:
 def _load(directory: Path) -> _Authority:
     secret = directory / "ca.key"
     if not secret.exists():
-        raise UnhealthyError(f"{secret} is not there, and without it nothing can be added or revoked; use a new folder")
+        raise UnhealthyError(
+            f"{secret} is missing, and certificates cannot be issued or revoked without it; use a new folder"
+        )
     key = load_pem_private_key(secret.read_bytes(), None)
     assert isinstance(key, Ed25519PrivateKey)
     listed = x509.load_pem_x509_crl((directory / "ca.pem").read_bytes())

@@ -1,8 +1,8 @@
-"""One tarball with all that an agent and its ranks need beside the host's own Python: hosts may have no way to the net.
+"""One tarball with all that an agent and its ranks need besides the host's Python, since hosts may be offline.
 
-It holds c4bench and the packages it runs on, copied from the environment we run in, where a virtual environment of the
-host's has them: deploy.yml makes one round it, with nothing but `venv` of the standard library (docs/adr/0022). The
-compiled parts tie it to our Python version and machine, and `bin/interpreter` refuses any other.
+It holds c4bench and its dependencies, copied from our own environment, laid out as in a virtual environment, which
+deploy.yml creates around it with the standard library's `venv` (docs/adr/0022). The compiled parts need our Python
+version and machine; `bin/interpreter` refuses any other.
 """
 
 import gzip
@@ -31,7 +31,7 @@ _VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 PACKAGES = PurePath(f"lib/python{_VERSION}/site-packages")  # in the tarball, and in the agent's environment
 _INTERPRETER = f"""\
 #!/bin/sh
-# Says where this host has the Python that the packages here are for.
+# Prints the path of the Python that these packages need.
 command -v python{_VERSION} || {{
   echo "c4bench: this agent is for python{_VERSION}; install it, or prepare on a machine with this host's version" >&2
   exit 3
@@ -41,7 +41,7 @@ command -v python{_VERSION} || {{
   exit 3
 }}
 """
-# Root's by a sudo rule: nothing of the caller's environment gets in but who he is and the way he came by.
+# Runs as root by a sudo rule: of the caller's environment it keeps only the user's name and the SSH connection.
 _INJECTOR = """\
 #!/bin/sh
 # c4bench's fault injector: the one command here that needs root (see playbooks/deploy.yml).
@@ -59,9 +59,9 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 def build(cache: Path, *, ranks: bool = True) -> Path:
-    """The bundle in `cache`, under a name that its content makes; made only when it is not there yet.
+    """Build the bundle in `cache`, named by the hash of its content, unless it is there already.
 
-    Without `ranks` it leaves out what only ranks compute with, which is most of its size. Raises UnhealthyError when a
+    Without `ranks` it omits the packages that only ranks use, which are most of its size. Raises UnhealthyError when a
     package is missing from our own environment.
     """
     entries = sorted(_entries((*REQUIRED, *OPTIONAL) if ranks else REQUIRED), key=lambda entry: entry.name)
@@ -88,12 +88,12 @@ def _entries(packages: Iterable[str]) -> Iterator[Entry]:
                 raise UnhealthyError(f"{name} is not installed here, and agents need it: pip install {name}") from None
             continue
         if distribution.files is None:
-            raise UnhealthyError(f"{name} here has no list of its files; install it with pip")
+            raise UnhealthyError(f"{name} here has no list of files; install it with pip")
         yield from _packed(Path(str(distribution.locate_file(""))), distribution.files)
 
 
 def _data(folder: str) -> Iterator[Entry]:
-    """Data files of ours that lie at the top of a checkout, where an installed package has them."""
+    """Data files at the top of a checkout, under the paths they have in an installed package."""
     for path in sorted(resource(folder).iterdir()):
         name = f"{PACKAGES}/c4bench/data/{folder}/{path.name}"
         yield Entry(name, path.read_bytes(), executable=False)
@@ -112,7 +112,7 @@ def _packed(root: Path, paths: Iterable[PurePath]) -> Iterator[Entry]:
 
 def _included(path: PurePath) -> bool:
     return not (
-        path.parts[0] == ".."  # console scripts, which lie outside the packages
+        path.parts[0] == ".."  # console scripts, outside the packages
         or _EXCLUDED_FOLDERS & set(path.parts)
         or path.suffix in _EXCLUDED_SUFFIXES
         or path.name in _EXCLUDED_FILES
@@ -128,7 +128,7 @@ def _digest(entries: Iterable[Entry]) -> str:
 
 
 def _write(path: Path, entries: Iterable[Entry]) -> None:
-    """The same bytes for the same entries: neither our file's name nor any file's time gets in."""
+    """Write the same bytes for the same entries: without the file's name and without times."""
     with (
         path.open("wb") as file,
         gzip.GzipFile("", "wb", 6, file, mtime=0) as packed,

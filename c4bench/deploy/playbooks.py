@@ -1,4 +1,4 @@
-"""Run one of our playbooks on hosts of an inventory, and believe it only where every host reports back."""
+"""Run a playbook on hosts of an inventory, and require a report from every host."""
 
 import datetime
 import os
@@ -27,7 +27,7 @@ _COUNTERS = {"ok": "ok", "changed": "changed", "failed": "failures", "unreachabl
 
 
 class HostTally(msgspec.Struct, frozen=True):
-    """How many of a host's tasks ended which way; `changed` ones are `ok` too."""
+    """A host's tasks by result; `changed` ones count as `ok` too."""
 
     ok: int = 0
     changed: int = 0
@@ -37,7 +37,7 @@ class HostTally(msgspec.Struct, frozen=True):
 
 
 class PlaybookResult(msgspec.Struct, frozen=True):
-    """A playbook that did what it should; `elapsed_s` is between Ansible's own first and last event."""
+    """A successful playbook; `elapsed_s` is the time from Ansible's first to its last event."""
 
     rc: int
     hosts: dict[str, HostTally]
@@ -53,12 +53,12 @@ def playbook(
     directory: Path,
     check: bool = False,
 ) -> PlaybookResult:
-    """Run `playbooks/NAME.yml` on `hosts`, with everything Ansible keeps in a new folder of `directory`.
+    """Run `playbooks/NAME.yml` on `hosts`, with Ansible's files in a new folder of `directory`.
 
-    With `check` nothing is changed: the result says what would be.
+    With `check` nothing is changed, and the result says what would be.
 
-    Raises UnhealthyError with host, task and message when a task fails or a host cannot be reached, and also when a
-    host did not take part: Ansible calls that a success.
+    Raises UnhealthyError with host, task and message when a task fails or a host is unreachable, and when a host took
+    no part, which Ansible counts as success.
     """
     private = _new_folder(directory, name)
     events = _Events()
@@ -79,12 +79,12 @@ def playbook(
     if runner.status == "canceled":
         raise KeyboardInterrupt
     kept = private / "artifacts" / "run"
-    (kept / "command").unlink(missing_ok=True)  # it quotes our whole environment, and run directories are passed around
+    (kept / "command").unlink(missing_ok=True)  # it contains our whole environment, and run directories are shared
     return _check(name, hosts, events, runner.rc, kept / "stdout")
 
 
 class _Events:
-    """What a run tells while it goes on."""
+    """Collects the events of a run."""
 
     def __init__(self) -> None:
         self.failures: list[dict[str, Any]] = []
@@ -92,7 +92,7 @@ class _Events:
         self._times: list[datetime.datetime] = []
 
     def add(self, event: dict[str, Any]) -> bool:
-        """Take one event; True keeps its file among the run's artefacts."""
+        """Add an event; True makes ansible-runner keep its file."""
         data = event.get("event_data", {})
         self._times.append(datetime.datetime.fromisoformat(event["created"]))
         if event["event"] in _FAILURES and not data.get("ignore_errors"):
@@ -133,7 +133,7 @@ def _failure(failures: Sequence[Mapping[str, Any]]) -> str:
 def _complaint(log: Path) -> str:
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines()] if log.exists() else []
     errors = [line for line in lines if line.startswith(("ERROR", "[ERROR]"))]
-    return (errors or [line for line in lines if line][-1:] or ["it said nothing"])[0]
+    return (errors or [line for line in lines if line][-1:] or ["it printed nothing"])[0]
 
 
 def _new_folder(directory: Path, name: str) -> Path:
@@ -157,10 +157,7 @@ def _search_path() -> str:
 
 
 def _environment(private: Path, control: Path) -> dict[str, str]:
-    """Settings for few, slow hosts: one login each, no fact gathering, modules through the pipe rather than as files.
-
-    Nothing may ask a question: there is a terminal, and nobody at it.
-    """
+    """Ansible's settings: one login per host, no fact gathering, pipelined modules, and no interactive prompts."""
     ssh = (
         "-o BatchMode=yes -o StrictHostKeyChecking=yes -o ControlMaster=auto -o ControlPersist=60s "
         "-o ServerAliveInterval=10 -o ServerAliveCountMax=3"
@@ -183,10 +180,10 @@ def _environment(private: Path, control: Path) -> dict[str, str]:
 
 @contextmanager
 def _control_directory() -> Iterator[Path]:
-    """A folder for the sockets of shared logins, which are ended with it.
+    """A folder for SSH control sockets, whose connections are closed at the end.
 
-    Socket paths are limited to 108 bytes and a lab's shared file system cannot hold sockets: `$C4BENCH_SOCKETS`, else
-    /run, else the temporary directory.
+    It is in `$C4BENCH_SOCKETS`, else /run, else the temporary directory: socket paths are limited to 108 bytes, and a
+    lab's shared file system cannot hold sockets.
     """
     candidates = [os.environ.get("C4BENCH_SOCKETS", ""), "/run", tempfile.gettempdir()]
     parent = next(path for path in candidates if path and os.access(path, os.W_OK | os.X_OK))
@@ -202,7 +199,7 @@ def _control_directory() -> Iterator[Path]:
 
 @contextmanager
 def _restoring_signals() -> Iterator[None]:
-    """Ansible-runner takes these signals in the main thread and keeps them; give them back."""
+    """Restore the signal handlers that ansible-runner replaces in the main thread."""
     numbers = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
     before = {number: signal.getsignal(number) for number in numbers}
     try:

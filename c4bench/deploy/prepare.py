@@ -1,4 +1,4 @@
-"""`python -m c4bench.deploy.prepare hosts.yml FOLDER`: make what playbooks/deploy.yml wants, keep its trust."""
+"""`python -m c4bench.deploy.prepare hosts.yml FOLDER`: make the bundle and certificates for playbooks/deploy.yml."""
 
 import argparse
 import datetime
@@ -10,13 +10,13 @@ from c4bench.deploy import authority, bundle
 from c4bench.errors import C4Error, UsageError
 from c4bench.inventory import Inventory, load
 
-_CLOCKS_APART = datetime.timedelta(days=1)  # a host whose clock is behind must not find its certificate too young
+_CLOCKS_APART = datetime.timedelta(days=1)  # on a host whose clock is behind, the certificate must be valid already
 
 
 def prepare(inventory: Inventory, directory: Path) -> dict[str, object]:
-    """Make the agent's bundle, and certificates for hosts that have none, in `directory`; the variables that name them.
+    """Make the bundle and missing certificates in `directory`, and return the variables for deploy.yml.
 
-    Raises UnhealthyError when a package that agents need is missing here, or the authority's key.
+    Raises UnhealthyError when a package that agents need, or the authority's key, is missing here.
     """
     trust, names = directory / "trust", [host.name for host in inventory.hosts]
     make = authority.issue if (trust / "ca.pem").exists() else authority.establish
@@ -25,12 +25,16 @@ def prepare(inventory: Inventory, directory: Path) -> dict[str, object]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Prepare, and say how to go on."""
+    """Prepare, and print the command that deploys."""
     parser = argparse.ArgumentParser(prog="python -m c4bench.deploy.prepare", description=__doc__)
     parser.add_argument("inventory", type=Path)
     parser.add_argument("directory", type=Path)
-    parser.add_argument("--rotate", nargs="+", default=[], metavar="NAME", help="new keys for hosts, or for `master`")
-    parser.add_argument("--revoke", nargs="+", default=[], metavar="NAME", help="refuse hosts that are gone or lost")
+    parser.add_argument(
+        "--rotate", nargs="+", default=[], metavar="NAME", help="replace the keys of hosts, or of `master`"
+    )
+    parser.add_argument(
+        "--revoke", nargs="+", default=[], metavar="NAME", help="revoke the certificates of removed or lost hosts"
+    )
     options = parser.parse_args(argv)
     try:
         inventory, trust = load(options.inventory), options.directory / "trust"
@@ -38,7 +42,7 @@ def main(argv: list[str] | None = None) -> int:
         if known & set(options.revoke):
             name = min(known & set(options.revoke))
             raise UsageError(
-                f"{name} is in {options.inventory} still; take it out before you revoke it, or --rotate it"
+                f"{name} is still in {options.inventory}; remove it there before you revoke it, or use --rotate"
             )
         for change, names in ((authority.rotate, options.rotate), (authority.revoke, options.revoke)):
             if names:

@@ -1,4 +1,4 @@
-"""What hosts can and cannot do, looked at before anything is put on them or asked of them."""
+"""Checks of what hosts can do, before anything is installed or run on them."""
 
 from c4bench.doctor.capabilities import Report, State
 from c4bench.doctor.hosts import look_at

@@ -1,4 +1,4 @@
-"""What a host can do, from what it says of itself. Pure."""
+"""A host's capabilities, from its own report. Pure."""
 
 import sys
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,7 @@ _MEMLOCK_AT_LEAST_BYTES = 1 << 30
 
 
 class State(StrEnum):
-    """How a host has a capability: of hardware, of software in its place, or not at all."""
+    """How a host provides a capability: in hardware, in software, or not at all."""
 
     REAL = "real"
     EMULATED = "emulated"
@@ -26,7 +26,7 @@ class State(StrEnum):
 
 
 class Capability(msgspec.Struct, frozen=True):
-    """One of them. A host that lacks a `needed` one is not healthy; what needs another is skipped there."""
+    """A capability and its state. A host without a `needed` one is unhealthy; without another, some scenarios skip it."""
 
     name: str
     state: State
@@ -41,7 +41,7 @@ class Capability(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """A host's capabilities, and its clock against ours where it could be asked."""
+    """A host's capabilities, and its clock offset from ours if it was reachable."""
 
     host: str
     capabilities: tuple[Capability, ...]
@@ -49,11 +49,11 @@ class Report(msgspec.Struct, frozen=True):
 
     @property
     def bad(self) -> tuple[Capability, ...]:
-        """What is wrong with it."""
+        """The missing capabilities that are needed."""
         return tuple(one for one in self.capabilities if one.bad)
 
     def lacks(self, name: str) -> Capability | None:
-        """The capability of that name where the host has it not; None where it has."""
+        """The capability of that name if the host lacks it, else None."""
         found = {one.name: one for one in self.capabilities}
         one = found.get(name) or found["reachable"]
         return one if one.state is State.ABSENT else None
@@ -77,7 +77,7 @@ NAMES = (
     "clean",
     "disruptive",
 )
-# What a scenario can use only through the hosts' agents.
+# Scenarios use these only through the hosts' agents.
 THROUGH_AGENTS = frozenset({"rdma", "rocev2", "infiniband", "paths"})
 
 
@@ -89,13 +89,13 @@ def check(names: Iterable[str]) -> None:
 
 
 def unreachable(host: Host, problem: str) -> Report:
-    """The report of a host that could not be asked: nothing is said about what could not be looked at."""
-    mend = "mend the access, then look again"
+    """The report of an unreachable host: nothing but that."""
+    mend = "repair the access, then run the check again"
     return Report(host.name, (Capability("reachable", State.ABSENT, problem, mend, needed=True),))
 
 
 def evaluate(host: Host, found: HostSelfReport, clock: ClockOffset, mtus: Sequence[MtuToPeer] = ()) -> Report:
-    """Everything a host can do, in the order of `NAMES`."""
+    """All capabilities of a host, in the order of `NAMES`."""
     capabilities = (
         Capability("reachable", State.REAL, host.address),
         _python(found),
@@ -134,7 +134,7 @@ def _python(found: HostSelfReport) -> Capability:
 
 def _agents(found: HostSelfReport) -> Capability:
     version = found.agent and f"version {found.agent}"
-    return _present("agents", version, "no c4bench there", "deploy it: playbooks/deploy.yml", needed=True)
+    return _present("agents", version, "c4bench is not installed", "install it: playbooks/deploy.yml", needed=True)
 
 
 def _rdma(host: Host, found: HostSelfReport) -> Capability:
@@ -181,18 +181,18 @@ def _paths(host: Host, found: HostSelfReport) -> Capability:
 
 
 def _mtu(host: Host, found: HostSelfReport, mtus: Sequence[MtuToPeer]) -> Capability:
-    """The way is as wide as the NIC at its beginning; where nothing comes back, nothing is known."""
+    """The path to each peer must carry the NIC's own MTU; without a reply it is unknown."""
     own = {nic.name: _carried(found.netdevs[nic.netdev].mtu_bytes) for nic in host.nics if nic.netdev in found.netdevs}
     for way in mtus:
         if not way.mtu_bytes:
-            detail = f"not known: no echo comes back from {way.peer} to {way.nic}"
-            return Capability("mtu", State.ABSENT, detail, "let ICMP echo pass between the NICs")
+            detail = f"unknown: no echo reply from {way.peer} to {way.nic}"
+            return Capability("mtu", State.ABSENT, detail, "permit ICMP echo between the NICs")
         if way.mtu_bytes < own.get(way.nic, 0):
-            detail = f"{way.nic} takes {own[way.nic]}, and only {way.mtu_bytes} passes to {way.peer}"
-            mend = "give every switch port and NIC on the way the same MTU, 4200 or more"
+            detail = f"{way.nic} has {own[way.nic]}, but only {way.mtu_bytes} reaches {way.peer}"
+            mend = "set the same MTU, 4200 or more, on every switch port and NIC of the path"
             return Capability("mtu", State.ABSENT, detail, mend, needed=True)
     sizes = ", ".join(map(str, sorted(set(own.values()))))
-    tried = f"{len(mtus)} ways tried" if mtus else "no way tried"
+    tried = f"{len(mtus)} paths tried" if mtus else "no path tried"
     return _present("mtu", f"{sizes} ({tried})" if sizes else "", "no interface of c4.nics is here")
 
 
@@ -209,7 +209,9 @@ def _pfc(found: HostSelfReport) -> Capability:
     if not known:
         return Capability("pfc", State.ABSENT, "no interface of c4.nics is here")
     untold = any(priorities is None for priorities in known.values())
-    return Capability("pfc", State.ABSENT, "no `dcb` or `mlnx_qos` can tell" if untold else "off on some interface")
+    return Capability(
+        "pfc", State.ABSENT, "neither `dcb` nor `mlnx_qos` reports it" if untold else "off on some interface"
+    )
 
 
 def _ecn(found: HostSelfReport) -> Capability:
@@ -226,14 +228,14 @@ def _clock(clock: ClockOffset) -> Capability:
     detail = f"{clock.offset_s:+.4f} s from ours (+-{clock.error_s:.4f} s)"
     near = abs(clock.offset_s) <= CLOCKS_APART_S + clock.error_s
     return _present(
-        "clock", detail if near else "", detail, "keep the hosts' clocks together: chrony or ptp4l", needed=True
+        "clock", detail if near else "", detail, "synchronise the hosts' clocks: chrony or ptp4l", needed=True
     )
 
 
 def _memlock(found: HostSelfReport) -> Capability:
     limit = found.memlock_bytes
     enough = found.root or limit < 0 or limit >= _MEMLOCK_AT_LEAST_BYTES
-    detail = "unlimited" if limit < 0 else f"{limit >> 10} KiB" + (" (root is not bound by it)" if found.root else "")
+    detail = "unlimited" if limit < 0 else f"{limit >> 10} KiB" + (" (root is exempt)" if found.root else "")
     return _present("memlock", detail if enough else "", detail, "raise it: limits.d, LimitMEMLOCK in the agent's unit")
 
 
@@ -244,7 +246,7 @@ def _root(found: HostSelfReport) -> Capability:
 
 
 def _clean(found: HostSelfReport) -> Capability:
-    """No fault in force, none left over; unknown where the injector cannot be asked, which `root` tells."""
+    """No fault in force and no residue; unknown where the injector cannot run, which `root` reports."""
     lines = found.injector.lines
-    left = f"{len(lines)} faults in force or left over: {lines[0][:160]}" if lines else ""
+    left = f"{len(lines)} faults in force or residues: {lines[0][:160]}" if lines else ""
     return _present("clean", "" if left else "nothing in force", left, "c4bench fault heal --hosts ...", needed=True)

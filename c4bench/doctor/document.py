@@ -1,4 +1,4 @@
-"""What `c4bench doctor --hosts` writes as JSON, and what a run keeps of it."""
+"""The JSON output of `c4bench doctor --hosts`, which a run directory keeps too."""
 
 import msgspec
 

@@ -1,10 +1,10 @@
-"""What `look` says of a host, read strictly: a host that answers something else is no host to trust."""
+"""The output of `look`, decoded strictly: any other answer is an error."""
 
 import msgspec
 
 
 class Port(msgspec.Struct, frozen=True):
-    """A port of an RDMA device; `subnet_manager_lid` is 0 where no subnet manager has spoken to it."""
+    """A port of an RDMA device; `subnet_manager_lid` is 0 without a subnet manager."""
 
     number: int
     link_layer: str
@@ -16,7 +16,7 @@ class Port(msgspec.Struct, frozen=True):
 
 
 class Device(msgspec.Struct, frozen=True):
-    """An RDMA device, of `software` or of hardware with its `firmware`."""
+    """An RDMA device, in `software` or in hardware with `firmware`."""
 
     name: str
     software: bool
@@ -26,7 +26,7 @@ class Device(msgspec.Struct, frozen=True):
 
 
 class Netdev(msgspec.Struct, frozen=True):
-    """An interface; `pfc` and `ecn` are priorities, `pfc` None where nothing could tell."""
+    """An interface; `pfc` and `ecn` are priorities, `pfc` is None where it is unknown."""
 
     mtu_bytes: int
     state: str
@@ -35,7 +35,7 @@ class Netdev(msgspec.Struct, frozen=True):
 
 
 class Knob(msgspec.Struct, frozen=True):
-    """The path control that works on a NIC, "" for none; and why."""
+    """The path control that works on a NIC, "" for none; and the reason."""
 
     name: str
     why: str
@@ -50,7 +50,7 @@ class InjectorState(msgspec.Struct, frozen=True):
 
 
 class HostSelfReport(msgspec.Struct, frozen=True):
-    """A host as it sees itself. `knobs` are by NIC index; `memlock_bytes` is -1 without a limit."""
+    """A host's own report. `knobs` are by NIC index; `memlock_bytes` is -1 without a limit."""
 
     python: str
     root: bool
@@ -65,7 +65,7 @@ class HostSelfReport(msgspec.Struct, frozen=True):
 
 
 class MtuToPeer(msgspec.Struct, frozen=True):
-    """What passes from a NIC of ours to a peer's address: the largest RDMA MTU, 0 where nothing comes back."""
+    """The largest RDMA MTU that passes from a NIC to a peer's address, 0 without a reply."""
 
     nic: str
     peer: str

@@ -1,4 +1,4 @@
-"""Ask every host, many at once; each in one session, which carries the looking and the clock."""
+"""Check every host, many in parallel, each in one session for the report and the clock."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +24,7 @@ Reach = Callable[[str, Access], Connection]
 
 
 def look_at(inventory: Inventory, reach: Reach = connect) -> list[Report]:
-    """Look at every host, in the order of the inventory; one that cannot be asked gets that one word only."""
+    """Check every host, in the order of the inventory; an unreachable one has only that in its report."""
     peers = ring(inventory.hosts)
 
     def inspect(host: Host) -> Report:
@@ -38,7 +38,7 @@ def look_at(inventory: Inventory, reach: Reach = connect) -> list[Report]:
 
 
 def ring(hosts: Sequence[Host]) -> dict[str, list[tuple[Nic, Nic]]]:
-    """By host, each of its NICs and the one on the next host that has one in the same plane: every NIC is met twice."""
+    """By host, each of its NICs with a peer: the NIC of the same plane on the next host. Every NIC is in two pairs."""
     found: dict[str, list[tuple[Nic, Nic]]] = {host.name: [] for host in hosts}
     planes: dict[int, list[Nic]] = {}
     for nic in (nic for host in hosts for nic in host.nics if nic.address):
@@ -85,15 +85,15 @@ def _answer(host: Host, session: Session, question: str) -> Any:  # noqa: ANN401
     session.write_line(question)
     answer = msgspec.json.decode(session.read_line(_TIMEOUT_S))
     if isinstance(answer, dict) and answer.keys() == {"error"}:
-        raise UnhealthyError(f"{host.name}: cannot be looked at: {answer['error']}")
+        raise UnhealthyError(f"{host.name}: cannot be checked: {answer['error']}")
     return answer
 
 
-def _convert(host: Host, answer: object, kind: Any) -> Any:  # noqa: ANN401  (the kind says)
+def _convert(host: Host, answer: object, kind: Any) -> Any:  # noqa: ANN401  (as `kind`)
     try:
         return msgspec.convert(answer, kind)
     except msgspec.ValidationError as error:
-        raise UnhealthyError(f"{host.name}: said something else than was asked: {error}") from None
+        raise UnhealthyError(f"{host.name}: sent an unexpected answer: {error}; is its Python supported?") from None
 
 
 def _json(value: object) -> str:

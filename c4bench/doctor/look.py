@@ -1,7 +1,7 @@
-"""What a host says of itself. It is sent there as text: it needs Python 3.8, and imports nothing of ours.
+"""A host's report about itself. It is sent to the host as text, so it needs Python 3.8 only and imports no c4bench.
 
-It answers lines: `clock` with the time of day, `look {...}` with everything, `mtu {...}` with what passes to a peer;
-and ends when its input does. It only reads, but for echo requests to the peers it is told of.
+It answers lines: `clock` with the time of day, `look {...}` with the report, `mtu {...}` with the MTU to a peer. It
+ends when its input does. It changes nothing and sends only echo requests to the given peers.
 """
 
 from __future__ import annotations
@@ -17,18 +17,16 @@ import struct
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import Any
 
 _COMMAND_S = 20
 _ECHO_S = 0.5
 _ECHO_TRIES = 2
 _IP_MTU_DISCOVER, _IP_PMTUDISC_PROBE = 10, 3
 _SO_BINDTODEVICE = 25
-# The RDMA MTUs, and what a packet of RoCE v2 carries beside its payload: IP, UDP, BTH, RETH, ICRC.
+# The RDMA MTUs, and the headers of a RoCE v2 packet, bytes: IP, UDP, BTH, RETH, ICRC.
 _MTUS = (4096, 2048, 1024, 512, 256)
 _HEADERS = 20 + 8 + 12 + 16 + 4
 _SYS = Path("/sys/class")
@@ -43,7 +41,7 @@ def read(path: Path) -> str:
 
 
 def run(*argv: str, text: str = "") -> tuple[int, str, str] | None:
-    """Exit code and output of a command, None where there is no such command or it takes too long."""
+    """Exit code, stdout and stderr of a command, None if it does not exist or times out."""
     if shutil.which(argv[0]) is None:
         return None
     try:
@@ -54,7 +52,7 @@ def run(*argv: str, text: str = "") -> tuple[int, str, str] | None:
 
 
 def look(asked: dict[str, Any]) -> dict[str, Any]:
-    """Everything, by name; `asked` holds the agent's `python` and the inventory's `nics`."""
+    """The whole report, by name; `asked` holds the agent's `python` and the inventory's `nics`."""
     return {
         "python": platform.python_version(),
         "root": os.geteuid() == 0,
@@ -76,7 +74,7 @@ def agent(python: str) -> str:
 
 
 def device(path: Path) -> dict[str, Any]:
-    """An RDMA device. One that hangs on no bus is made of software."""
+    """An RDMA device; one under /sys/devices/virtual is software."""
     return {
         "name": path.name,
         "software": "virtual" in path.resolve().parts,
@@ -87,7 +85,7 @@ def device(path: Path) -> dict[str, Any]:
 
 
 def port(path: Path) -> dict[str, Any]:
-    """A port of one. The type of a GID that is not in use cannot be read."""
+    """A port of a device. The type of an unused GID cannot be read."""
     types = {read(entry) for entry in path.glob("gid_attrs/types/*")}
     devices = [read(entry) for entry in sorted(path.glob("gid_attrs/ndevs/*"))]
     return {
@@ -102,7 +100,7 @@ def port(path: Path) -> dict[str, Any]:
 
 
 def uverbs() -> str:
-    """Why no RDMA device may be opened, "" when one may."""
+    """Why no RDMA device can be opened, "" if one can."""
     paths = list(Path("/dev/infiniband").glob("uverbs*"))
     if not paths:
         return "nothing in /dev/infiniband"
@@ -135,7 +133,7 @@ def ecn(folder: Path, end: str) -> list[int]:
 
 
 def pfc(name: str) -> list[int] | None:
-    """The priorities with flow control, None where nothing here can tell."""
+    """The priorities with PFC, None where no tool reports them."""
     done = run("dcb", "-j", "pfc", "show", "dev", name)
     if done and done[0] == 0:
         enabled = json.loads(done[1] or "{}").get("prio-pfc", [])
@@ -152,13 +150,16 @@ def priorities(text: str) -> list[int] | None:
 
 
 def knob(python: str, nic: dict[str, Any]) -> dict[str, str]:
-    """The path control that works on a NIC, tried on the device; with the reason where there is none."""
+    """The path control that works on a NIC, tried on the device, or the reason for none."""
     questions = '{"do": "open"}\n{"do": "state"}\n'
     done = (
         run(python, "-m", "c4bench.verbs.endpoint_console", json.dumps(nic), text=questions) if nic["device"] else None
     )
     if done is None or done[0]:
-        return {"name": "", "why": (done[2].strip().splitlines() or ["it said nothing"])[-1] if done else "not tried"}
+        return {
+            "name": "",
+            "why": (done[2].strip().splitlines() or ["it printed nothing"])[-1] if done else "not tried",
+        }
     answer = json.loads(done[1].splitlines()[-1])
     return {"name": answer.get("answer", {}).get("paths", ""), "why": answer.get("error", "")}
 
@@ -170,7 +171,7 @@ def gpus() -> list[str]:
 
 
 def injector(python: str) -> dict[str, Any]:
-    """Whether the injector may run as root, and what it says is in force or left over."""
+    """Whether the injector may run as root, and the faults and residues it lists."""
     asked, status = (run(python, "-m", "c4bench.inject", word) for word in ("may", "status"))
     lines = status[1].splitlines() if status and status[0] == 0 else []
     if asked is None or asked[0]:
@@ -179,7 +180,7 @@ def injector(python: str) -> dict[str, Any]:
 
 
 def refusal(asked: tuple[int, str, str] | None) -> str:
-    """Why the injector did not answer: its own word, or the last line of whatever went wrong."""
+    """Why the injector did not answer: its error, or the last line of output."""
     words = (asked[1] or asked[2]).strip().splitlines() if asked else []
     try:
         return str(json.loads(words[-1])["error"])
@@ -188,20 +189,20 @@ def refusal(asked: tuple[int, str, str] | None) -> str:
 
 
 def mtu(asked: dict[str, Any]) -> dict[str, int]:
-    """By peer's address, the largest RDMA MTU that reaches it from our NIC `nic`, 0 where no echo comes back."""
+    """The largest RDMA MTU from our NIC `nic` to each peer's address, 0 without a reply."""
     try:
         return {address: largest(asked["nic"], address) for address in asked["peers"]}
-    except OSError:  # no such interface: then nothing passes either
+    except OSError:  # no such interface, so nothing passes
         return dict.fromkeys(asked["peers"], 0)
 
 
 def largest(nic: dict[str, Any], address: str) -> int:
-    """The largest RDMA MTU whose packets come back from `address`."""
+    """The largest RDMA MTU at which `address` replies."""
     return next((size for size in _MTUS if any(echo(nic, address, size) for _ in range(_ECHO_TRIES))), 0)
 
 
 def echo(nic: dict[str, Any], address: str, size: int) -> bool:
-    """Whether an echo request as long as a RoCE packet of `size`, not to be fragmented, is answered."""
+    """Whether an unfragmented echo request as long as a RoCE packet of `size` is answered."""
     raw = os.geteuid() == 0
     with socket.socket(socket.AF_INET, socket.SOCK_RAW if raw else socket.SOCK_DGRAM, socket.IPPROTO_ICMP) as sock:
         sock.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_PROBE)

@@ -1,6 +1,6 @@
-"""Switches of the inventory's group `switches`: is what RoCE needs set on every port? SONiC only, so far.
+"""Check that the switches of the inventory's group `switches` have the settings that RoCE needs. SONiC only.
 
-Written against SONiC's documented tables and recorded output; not yet seen on hardware.
+Written from SONiC's documented tables and recorded output; never run on hardware.
 """
 
 import json
@@ -24,7 +24,7 @@ Config = Mapping[str, Mapping[str, Any]]
 
 
 class SwitchReport(msgspec.Struct, frozen=True):
-    """A switch: how many of its ports are up, and what is wrong; `audited` is false where it cannot be asked."""
+    """A switch: the number of ports that are up, and the problems. `audited` is false if it could not be read."""
 
     switch: str
     audited: bool
@@ -33,7 +33,7 @@ class SwitchReport(msgspec.Struct, frozen=True):
 
 
 def audit_all(inventory: Inventory, reach: Callable[[str, Access], Connection] = connect) -> list[SwitchReport]:
-    """Look at every switch; it only reads."""
+    """Check every switch; changes nothing."""
 
     def inspect(name: str) -> SwitchReport:
         try:
@@ -49,9 +49,7 @@ def _ask(name: str, connection: Connection) -> SwitchReport:
     with connection:
         known = connection.run(["sh", "-c", f"command -v {_CONFIGURATION[0]}"], timeout_s=_TIMEOUT_S, check=False)
         if known.code:
-            return SwitchReport(
-                name, audited=False, ports=0, problems=("no SONiC: its QoS settings are not looked at",)
-            )
+            return SwitchReport(name, audited=False, ports=0, problems=("not SONiC: its QoS settings are not checked",))
         config = _json(name, connection.run(_CONFIGURATION, timeout_s=_TIMEOUT_S).stdout)
         counters = connection.run(_COUNTERS, timeout_s=_TIMEOUT_S, check=False)
     problems = [*audit(config)]
@@ -61,23 +59,25 @@ def _ask(name: str, connection: Connection) -> SwitchReport:
 
 
 def _json(name: str, output: bytes) -> Config:
-    """The object in what a command printed, past any words before it."""
+    """The JSON object in a command's output, after any text before it."""
     text = output.decode(errors="replace")
     try:
         found: Config = json.loads(text[text.index("{") :])
     except ValueError:
-        raise UnhealthyError(f"{name}: printed no JSON: {text.strip()[:80]!r}; which version of SONiC is it?") from None
+        raise UnhealthyError(
+            f"{name}: printed no JSON: {text.strip()[:80]!r}; is this version of SONiC supported?"
+        ) from None
     return found
 
 
 def audit(config: Config) -> Iterator[str]:
-    """What of CONFIG_DB would let RoCE traffic be dropped, unmarked or fragmented, port by port."""
+    """Settings in CONFIG_DB that let RoCE packets be dropped, unmarked or fragmented, by port."""
     qos, queues, watched = (_by_port(config.get(table, {})) for table in ("PORT_QOS_MAP", "QUEUE", "PFC_WD"))
     kinds: dict[str, list[str]] = {}
     for port, settings in _ports(config).items():
         mtu = int(settings.get("mtu", 9100))
         if mtu < _MTU_AT_LEAST:
-            yield f"{port}: MTU {mtu}; give it {_MTU_AT_LEAST} or more"
+            yield f"{port}: MTU {mtu}; set {_MTU_AT_LEAST} or more"
         own = qos.get(port, {})
         lossless = [number for number in str(own.get("pfc_enable", "")).split(",") if number]
         if not lossless:
@@ -85,24 +85,24 @@ def audit(config: Config) -> Iterator[str]:
             continue
         kinds.setdefault(",".join(lossless), []).append(port)
         if not own.get("dscp_to_tc_map"):
-            yield f"{port}: no dscp_to_tc_map, so DSCP chooses no lossless queue; set it in PORT_QOS_MAP"
+            yield f"{port}: no dscp_to_tc_map, so DSCP does not select a lossless queue; set it in PORT_QOS_MAP"
         for number in lossless:
             if not _marks_ecn(config, queues.get(f"{port}|{number}", {})):
-                yield f"{port}: queue {number} is lossless and marks no ECN; give it a wred_profile with ecn"
+                yield f"{port}: queue {number} is lossless without ECN marking; set a wred_profile with ecn"
         if port not in watched:
-            yield f"{port}: no PFC watchdog; a storm of pauses would stop the fabric; add it to PFC_WD"
+            yield f"{port}: no PFC watchdog, so a pause storm could stop the fabric; add the port to PFC_WD"
     if len(kinds) > 1:
         listed = "; ".join(f"{priorities} on {len(ports)} ports ({ports[0]})" for priorities, ports in kinds.items())
         yield f"ports have different lossless priorities: {listed}"
 
 
 def errors(counters: Config) -> Iterator[str]:
-    """Ports that have counted errors or drops."""
+    """Ports with errors or drops in their counters."""
     for port, counts in sorted(counters.items()):
         found = {name: str(counts.get(name, "0")).replace(",", "") for name in _ERRORS}
         counted = [f"{name} {count}" for name, count in found.items() if count not in {"0", "N/A"}]
         if counted:
-            yield f"{port}: {', '.join(counted)}; look at its cable and at the other end"
+            yield f"{port}: {', '.join(counted)}; check the cable and the port at its other end"
 
 
 def _ports(config: Config) -> dict[str, Mapping[str, Any]]:
@@ -110,7 +110,7 @@ def _ports(config: Config) -> dict[str, Mapping[str, Any]]:
 
 
 def _by_port(table: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """A row may be for several ports, `Ethernet0,Ethernet4|3`."""
+    """The table by single port; a key may name several, as `Ethernet0,Ethernet4|3`."""
     found: dict[str, Mapping[str, Any]] = {}
     for key, row in table.items():
         ports, bar, rest = key.partition("|")

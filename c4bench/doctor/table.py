@@ -1,4 +1,4 @@
-"""Reports on a page: a row a host, hosts that are alike in one; below it what is missing and the mend."""
+"""Format reports: a row per group of equal hosts, below it what is missing and what to do."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -12,7 +12,7 @@ _STATE_TEXT = {State.REAL: "real", State.EMULATED: "emulated", State.ABSENT: "-"
 
 
 def lines(reports: Sequence[Report]) -> list[str]:
-    """The page, line by line."""
+    """The lines of the page."""
     rows: dict[tuple[str, ...], list[str]] = {}
     for report in reports:
         rows.setdefault(_row(report), []).append(report.host)
@@ -24,7 +24,7 @@ def lines(reports: Sequence[Report]) -> list[str]:
 
 
 def switch_lines(reports: Iterable[SwitchReport]) -> list[str]:
-    """A line for each switch, or for those that say the same; and one for each thing that is wrong with it."""
+    """A line for each problem and the switches that have it, or for the switches without one."""
     alike: dict[tuple[bool, tuple[str, ...]], list[str]] = {}
     for report in reports:
         alike.setdefault((report.audited, report.problems), []).append(report.switch)
@@ -33,7 +33,7 @@ def switch_lines(reports: Iterable[SwitchReport]) -> list[str]:
         mark = ("BAD" if problems else "ok ") if audited else "?  "
         lines += [
             f"{mark}  switch {_abbreviate(names)}: {problem}"
-            for problem in problems or ("PFC, ECN, QoS as RoCE needs",)
+            for problem in problems or ("PFC, ECN and QoS are set for RoCE",)
         ]
     return lines
 
@@ -44,7 +44,7 @@ def _row(report: Report) -> tuple[str, ...]:
 
 
 def _absences(reports: Iterable[Report]) -> list[str]:
-    """What is missing, what is wrong first; hosts that lack the same for the same reason together."""
+    """What is missing, needed capabilities first, grouped by capability and reason."""
     found: dict[tuple[bool, str, str, str], list[str]] = {}
     for report in reports:
         for one in report.capabilities:
@@ -62,7 +62,7 @@ def _absences(reports: Iterable[Report]) -> list[str]:
 
 
 def _detail(one: Capability, host: str) -> str:
-    """Without the host's own name, so that hosts can be alike."""
+    """The detail without the host's own name, so that equal hosts can be grouped."""
     return re.sub(rf"(?<![\w.-]){re.escape(host)}/", "NIC ", one.detail.removeprefix(f"{host}: "))
 
 
@@ -72,7 +72,7 @@ def _clock(reports: Iterable[Report]) -> list[str]:
         return []
     apart = max(abs(clock.offset_s) for clock in clocks)
     worst = max(clock.error_s for clock in clocks)
-    return [f"clocks: {apart:.6f} s from ours at most, known to +-{worst:.6f} s at worst"]
+    return [f"clocks: {apart:.6f} s from ours at most, known to within {worst:.6f} s"]
 
 
 def _abbreviate(hosts: Sequence[str]) -> str:

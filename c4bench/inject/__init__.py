@@ -1,4 +1,4 @@
-"""The fault injector: brings a fault about on a host, proves that it took effect, and puts the host right again.
+"""The fault injector: applies a fault on a host, proves that it took effect, and restores the host's state.
 
-What runs on the host (`python -m c4bench.inject`) needs neither numpy nor an event loop; `controller` is the other end.
+What runs on the host (`python -m c4bench.inject`) uses no numpy and no event loop; `controller` is the remote side.
 """

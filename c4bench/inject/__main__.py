@@ -1,11 +1,11 @@
-"""`python -m c4bench.inject`: the one privileged command on a host. Every answer is a line of JSON on stdout.
+"""`python -m c4bench.inject`: the only privileged command on a host. It answers in lines of JSON on stdout.
 
-hold REQUEST    apply a fault and hold it until a line `revert`, the end of the input, or its lease's end
-plan REQUEST    print the exact commands that `hold` would run, and those that undo them; touch nothing
-heal [ID]       undo what is still in force
-status          list what is in force
-may             say nothing if whoever asks may apply faults here, and what is missing if not; touch nothing
-schema [output] print the JSON Schema of a catalogue file, or of the answers
+hold REQUEST    apply a fault and hold it until a line `revert`, the end of the input, or the end of its lease
+plan REQUEST    print the commands that `hold` would run and those that revert them; change nothing
+heal [ID]       revert the faults in force
+status          list the faults in force
+may             succeed silently if the caller may apply faults here, otherwise say what is missing; change nothing
+schema [output] print the JSON Schema of a catalogue file, or of the output
 
 Before the command: --log-level debug|info|warning|error (default warning) and --log-format text|json, for stderr.
 """
@@ -27,7 +27,7 @@ from c4bench.model.fault import FaultRequest
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run one command; the exit code is that of the house."""
+    """Run one command; return its exit code (see `c4bench.errors`)."""
     signal.signal(signal.SIGTERM, _end)
     try:
         options = _options(arguments)
@@ -64,11 +64,11 @@ def _heal(*ids: str) -> None:
                 _print(reverted)
         left = records.recheck_quarantine()
         if left:
-            raise UnhealthyError(f"{left.request.host} is still not as before {left.id}: {'; '.join(left.residue)}")
+            raise UnhealthyError(
+                f"{left.request.host} is not yet in its state before {left.id}: {'; '.join(left.residue)}"
+            )
     if ids and not known:
-        raise UsageError(
-            f"no fault {ids[0]} is in force here: it was never there, or its lease has expired; see `status`"
-        )
+        raise UsageError(f"no fault {ids[0]} is in force here: the id is wrong or its lease has expired; see `status`")
 
 
 def _status() -> None:
@@ -81,7 +81,7 @@ def _status() -> None:
 
 
 def _may() -> None:
-    """Being here is the answer."""
+    """Do nothing: `become_root` has raised an error if the caller may not."""
 
 
 def _schema(of: str = "catalogue") -> None:

@@ -1,7 +1,7 @@
-"""The accelerator that ranks of this project compute on where there is no GPU: simulated, by the rank's own controls.
+"""The simulated accelerator of ranks on hosts without a GPU.
 
-A rank's computing is a sleep (see `workload.controls`), and the g-th rank of each job on a host has accelerator g. Its
-figures are those of an H100 SXM's data sheet.
+A rank computes by sleeping (see `workload.controls`). The g-th rank of each job on a host has accelerator g. Clock and
+power are those of the H100 SXM data sheet.
 """
 
 import re
@@ -20,32 +20,33 @@ _RING = re.compile(r"(\d+)\.ring")
 
 
 class AcceleratorTarget(msgspec.Struct, frozen=True):
-    """The ranks that compute on it."""
+    """The ranks that compute on accelerator `index`."""
 
     index: int
     ranks: tuple[ProcessTarget, ...]
 
     @property
     def listing(self) -> dict[str, str]:
-        """Nothing that outlives a fault."""
+        """Empty: no setting outlives a fault."""
         return {}
 
 
 def examine(request: FaultRequest) -> AcceleratorTarget:
-    """Raises UsageError when nobody computes on it."""
+    """Find the ranks that compute on it. Raises UsageError when there are none."""
     found = []
     for rank in _ranks(request):
         with suppress(UsageError):  # it has ended
             found.append(processes.find(rank))
     if not found:
         raise UsageError(
-            f"{request.host} has no GPU {request.gpu}: no nvidia-smi is there, and no rank computes on a simulated one"
+            f"{request.host} has no GPU {request.gpu}: nvidia-smi is not installed, and no rank computes on a "
+            "simulated GPU; start a job there"
         )
     return AcceleratorTarget(request.gpu or 0, tuple(found))
 
 
 def as_rank(request: FaultRequest) -> FaultRequest:
-    """The same for a rank that feels it, slowed by a `factor`: who looks at ranks can look at that one."""
+    """The request for a running rank on the accelerator, with its `factor`, so that a rank's witness can be used."""
     found = next((rank for rank in _ranks(request) if _alive(rank)), None)
     if found is None:
         return msgspec.structs.replace(request, job="none", rank=0)
@@ -53,7 +54,7 @@ def as_rank(request: FaultRequest) -> FaultRequest:
 
 
 def slowdown(request: FaultRequest) -> float:
-    """By how much computing takes longer: as the clock is lower, and power goes with the cube of the clock."""
+    """The factor by which computing takes longer. Power is taken to grow with the cube of the clock."""
     if "clock_mhz" in request.parameters:
         return CLOCK_MHZ / request.number("clock_mhz")
     if "limit_w" in request.parameters:
@@ -62,7 +63,7 @@ def slowdown(request: FaultRequest) -> float:
 
 
 def _ranks(request: FaultRequest) -> list[FaultRequest]:
-    """A request for each rank that has this accelerator, job by job."""
+    """A request for each rank on this accelerator, one per job."""
     found = []
     for job in sorted(path for path in processes.rings().glob("*") if path.is_dir()):
         numbers = sorted(int(match[1]) for path in job.iterdir() if (match := _RING.fullmatch(path.name)))

@@ -1,6 +1,6 @@
-"""The few things the injector ever does to a host: plain data, so that they can be printed, journaled and done again.
+"""Everything the injector can do to a host, as plain data that is printed, journaled and repeated.
 
-Every action is idempotent or harmless when repeated: a revert that is killed half-way is simply done once more.
+Every action is idempotent or harmless when repeated, so a revert that was killed is run again from the start.
 """
 
 import os
@@ -18,7 +18,7 @@ from c4bench.errors import UnhealthyError
 from c4bench.inject.processes import started_ticks
 from c4bench.workload.controls import Controls, Knob
 
-# `ip` and `tc` answer in milliseconds; one that does not has met a kernel that will not answer at all.
+# `ip` and `tc` finish in milliseconds; after this time the kernel hangs.
 _COMMAND_TIMEOUT_S = 20.0
 
 
@@ -33,7 +33,7 @@ class Run(msgspec.Struct, frozen=True, tag="run"):
         return shlex.join((*(["nsenter", f"--net={self.netns}"] if self.netns else []), *self.argv))
 
     def perform(self) -> None:
-        """Raises UnhealthyError with the command's own words when it fails."""
+        """Run it. Raises UnhealthyError with the command's error output."""
         run(self.argv, self.netns)
 
 
@@ -49,13 +49,13 @@ class Signal(msgspec.Struct, frozen=True, tag="signal"):
         return f"kill -{signal.Signals(self.number).name.removeprefix('SIG')} {self.pid}"
 
     def perform(self) -> None:
-        """Raises UnhealthyError when that process is no more."""
+        """Send it. Raises UnhealthyError when that process has ended."""
         try:
             descriptor = os.pidfd_open(self.pid)
         except ProcessLookupError:
             raise UnhealthyError(f"process {self.pid} has ended") from None
         try:
-            # Held by descriptor, the number can no longer pass to another process between this look and the signal.
+            # The pidfd keeps the PID from being reused between this check and the signal.
             if started_ticks(self.pid) != self.started_ticks:
                 raise UnhealthyError(f"process {self.pid} has ended")
             signal.pidfd_send_signal(descriptor, self.number)
@@ -64,7 +64,7 @@ class Signal(msgspec.Struct, frozen=True, tag="signal"):
 
 
 class SetKnob(msgspec.Struct, frozen=True, tag="turn"):
-    """One of a rank's knobs, set in its controls at `path` (see `workload.controls`)."""
+    """A value of a rank's shared controls at `path` (see `workload.controls`)."""
 
     path: str
     knob: Knob
@@ -75,12 +75,12 @@ class SetKnob(msgspec.Struct, frozen=True, tag="turn"):
         return f"set {self.knob} in {self.path} to {self.value:.9g}"
 
     def perform(self) -> None:
-        """Raises UsageError when no such rank runs here."""
+        """Set it. Raises UsageError when no such rank runs here."""
         Controls.open(Path(self.path)).set(self.knob, self.value)
 
 
 class Write(msgspec.Struct, frozen=True, tag="write"):
-    """Text into a file of the kernel's."""
+    """Text written to a file in /proc or /sys."""
 
     path: str
     text: str
@@ -90,9 +90,9 @@ class Write(msgspec.Struct, frozen=True, tag="write"):
         return f"echo {shlex.quote(self.text)} > {self.path}"
 
     def perform(self) -> None:
-        """Raises UnhealthyError when the kernel refuses it."""
+        """Write it. Raises UnhealthyError when the kernel refuses it."""
         try:
-            # No truncation: what the kernel offers is not a file to be made.
+            # Neither create nor truncate: these files belong to the kernel.
             descriptor = os.open(self.path, os.O_WRONLY)
             try:
                 os.write(descriptor, f"{self.text}\n".encode())
@@ -103,7 +103,7 @@ class Write(msgspec.Struct, frozen=True, tag="write"):
 
 
 class Fill(msgspec.Struct, frozen=True, tag="fill"):
-    """A file of `size_bytes` that takes its room at once, on a disk or in memory."""
+    """A file whose `size_bytes` are allocated at once, on a disk or in memory."""
 
     path: str
     size_bytes: int
@@ -113,7 +113,7 @@ class Fill(msgspec.Struct, frozen=True, tag="fill"):
         return f"fallocate --length {self.size_bytes} {self.path}"
 
     def perform(self) -> None:
-        """Raises UnhealthyError when there is no such room."""
+        """Allocate it. Raises UnhealthyError when there is not enough space."""
         try:
             descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
             try:
@@ -125,7 +125,7 @@ class Fill(msgspec.Struct, frozen=True, tag="fill"):
 
 
 class Delete(msgspec.Struct, frozen=True, tag="delete"):
-    """A file that a fault has made."""
+    """A file that a fault created."""
 
     path: str
 
@@ -134,14 +134,14 @@ class Delete(msgspec.Struct, frozen=True, tag="delete"):
         return f"rm -f {self.path}"
 
     def perform(self) -> None:
-        """Does nothing when it is gone."""
+        """Delete it, if it exists."""
         Path(self.path).unlink(missing_ok=True)
 
 
 class StepClock(msgspec.Struct, frozen=True, tag="step_clock"):
-    """The time of day, put `offset_s` away from where it would be had it gone on since `monotonic_s` read `time_s`.
+    """Set the time of day `offset_s` from undisturbed time: `time_s` plus the monotonic time since `monotonic_s`.
 
-    Said in this way it can be said twice.
+    Repeating it gives the same clock.
     """
 
     time_s: float
@@ -153,26 +153,28 @@ class StepClock(msgspec.Struct, frozen=True, tag="step_clock"):
         return f"set the clock {self.offset_s:+g} s from its own time"
 
     def perform(self) -> None:
-        """Raises UnhealthyError where the clock may not be set."""
+        """Set the clock. Raises UnhealthyError where that is not permitted."""
         now_s = self.time_s + (time.monotonic() - self.monotonic_s) + self.offset_s
         try:
             time.clock_settime(time.CLOCK_REALTIME, now_s)
         except OSError as error:
-            raise UnhealthyError(f"the clock does not let itself be set: {error.strerror}") from None
+            raise UnhealthyError(f"the clock cannot be set: {error.strerror}") from None
 
 
 class ExhaustMemory(msgspec.Struct, frozen=True, tag="exhaust"):
-    """Memory taken in the control group `group` by a child that cannot be killed for it, until somebody else is."""
+    """Exhaust the memory of the control group `group` from a protected child, until the kernel kills a process."""
 
     group: str
     limit_bytes: int
 
     def __str__(self) -> str:
         """As a person would say it."""
-        return f"in {self.group}: memory.max {self.limit_bytes}, and take memory until the kernel has killed somebody"
+        return (
+            f"in {self.group}: memory.max {self.limit_bytes}, and allocate memory until the kernel has killed a process"
+        )
 
     def perform(self) -> None:
-        """Raises UnhealthyError when nobody was killed."""
+        """Exhaust it. Raises UnhealthyError when no process was killed."""
         group = Path(self.group)
         child = os.fork()
         if child == 0:
@@ -180,19 +182,21 @@ class ExhaustMemory(msgspec.Struct, frozen=True, tag="exhaust"):
         os.waitpid(child, 0)
         try:
             events = (group / "memory.events").read_text().splitlines()
-            # Who is left there may have memory again.
+            # Processes that are left there may allocate again.
             (group / "memory.max").write_text("max")
         except OSError as error:
-            raise UnhealthyError(f"{self.group}: {error.strerror}; has the kernel the memory controller?") from None
+            raise UnhealthyError(
+                f"{self.group}: {error.strerror}; check that the kernel has the memory controller"
+            ) from None
         if "oom_kill 0" in events:
-            raise UnhealthyError(f"{self.group}: the kernel has killed nobody")
+            raise UnhealthyError(f"{self.group}: the kernel has killed no process")
 
 
 Action = Run | Signal | SetKnob | Write | Fill | Delete | StepClock | ExhaustMemory
 
 
 class Schedule(msgspec.Struct, frozen=True):
-    """A fault that comes and goes: in force for `duty` of each `period_s`, `count` times at most, from its onset on."""
+    """An intermittent fault: from its onset in force for `duty` of each `period_s`, at most `count` times."""
 
     period_s: float
     duty: float
@@ -200,10 +204,10 @@ class Schedule(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """How to bring a fault about and undo it. The effect begins within the last `sudden` actions of `apply`.
+    """How to apply a fault and revert it. The effect begins within the last `sudden` actions of `apply`.
 
-    `claims` are what it takes hold of: two faults with a claim in common cannot be in force together, since neither
-    could put back what it found. With a `rhythm` it is undone and done again while it lasts.
+    `claims` are the settings it changes. Two faults with a common claim cannot be in force together, since neither
+    could restore what it found. With a `rhythm` the fault is reverted and applied again while it lasts.
     """
 
     claims: tuple[str, ...]
@@ -214,7 +218,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def together(*plans: Plan) -> Plan:
-    """Plans as one: everything that prepares first, then what takes effect, as close together as can be."""
+    """Join plans: first all preparing actions, then those that take effect, as close together as possible."""
     prepare = [action for plan in plans for action in plan.apply[: -plan.sudden]]
     effects = [action for plan in plans for action in plan.apply[-plan.sudden :]]
     return Plan(
@@ -227,22 +231,22 @@ def together(*plans: Plan) -> Plan:
 
 def _exhaust_memory(group: Path, limit_bytes: int) -> NoReturn:
     try:
-        # Out of its reach first: the kernel must not choose us.
+        # Exempt this process from the out-of-memory killer.
         Path("/proc/self/oom_score_adj").write_text("-1000")
-        # Whoever is killed comes before us: at the limit the kernel tries again and again until it has ended.
+        # The process that is killed must run first: the kernel retries the allocation until that process has ended.
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
         (group / "cgroup.procs").write_text(str(os.getpid()))
         (group / "memory.max").write_text(str(limit_bytes))
-        # One call that fails and gives all back: whoever touched page by page would hang in a fault at the limit.
+        # One call, which fails and frees everything; touching page by page would block in a page fault at the limit.
         os.posix_fallocate(os.memfd_create("c4bench"), 0, 2 * limit_bytes)
     finally:
         os._exit(0)
 
 
 def run(argv: tuple[str, ...], netns: str | None, stdin: str = "") -> str:
-    """What the command says to `told`, run in the network namespace at `netns`. UnhealthyError with its complaint."""
+    """Run a command in the network namespace at `netns`; return its output. Raises UnhealthyError with its stderr."""
     try:
-        # The journal's lock is inheritable on purpose: it must outlive a killed injector until its last command ends.
+        # The journal's lock is inherited on purpose: if the injector is killed, its last command still holds it.
         with namespaces.network(netns):
             done = subprocess.run(
                 argv,

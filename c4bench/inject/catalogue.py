@@ -1,4 +1,4 @@
-"""The catalogue: one YAML file a fault, and the check of what is asked for against it."""
+"""The catalogue of faults, one YAML file each, and the check of requests against it."""
 
 import difflib
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from c4bench.model.fault import FaultRequest, FaultSpec, TargetKind, Value
 from c4bench.resources import resource
 
 LEASE_MAX_S = 3600.0
-# How to name a target of each kind, and what the request then holds.
+# What to write where a request names no target of the fault's kind.
 _TARGET_MISSING = {
     TargetKind.NIC: "a NIC, and none is named; say which, such as h5/0",
     TargetKind.PORT: "a switch's port, and none is named; say which, such as leaf0/up1",
@@ -30,23 +30,24 @@ class Catalogue:
         self.specs = dict(specs)
 
     def find(self, name: str) -> FaultSpec:
-        """The fault of that name. Raises UsageError with the near ones, or all of them."""
+        """The fault of that name. Raises UsageError that lists similar names, or all."""
         if name not in self.specs:
             near = difflib.get_close_matches(name, self.specs, cutoff=0.5)
             raise UsageError(
-                f"there is no fault {name!r}; {'near it' if near else 'known'}: {', '.join(near or self.specs)}"
+                f"there is no fault {name!r}; {'similar' if near else 'known'}: {', '.join(near or self.specs)}"
             )
         return self.specs[name]
 
     def resolve(self, request: FaultRequest) -> tuple[FaultSpec, FaultRequest]:
-        """The fault asked for, and the request with every default filled in. Raises UsageError where they clash."""
+        """The fault, and the request with all defaults filled in. Raises UsageError for a request that does not fit."""
         spec = self.find(request.fault)
         _check_target(spec, request)
         if not 0 < request.lease_s <= LEASE_MAX_S:
             raise UsageError(f"{spec.name}: a lease of {request.lease_s:g} s is not between 0 and {LEASE_MAX_S:g} s")
         if not 0 < request.witness_s < request.lease_s:
             raise UsageError(
-                f"{spec.name}: the witness looks for {request.witness_s:g} s, which is no part of the lease"
+                f"{spec.name}: a witness_s of {request.witness_s:g} s is not between 0 and the lease, "
+                f"{request.lease_s:g} s"
             )
         return spec, msgspec.structs.replace(request, parameters=values(spec, request.parameters))
 
@@ -58,13 +59,13 @@ def load(directory: Path | None = None) -> Catalogue:
 
 
 def schema() -> dict[str, Any]:
-    """The JSON Schema of a catalogue file, as editors and `faults/schema.json` want it."""
+    """The JSON Schema of a catalogue file, for editors and `faults/schema.json`."""
     found = msgspec.json.schema(FaultSpec)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "A fault of the catalogue", **found}
 
 
 def values(spec: FaultSpec, requested: Mapping[str, Value]) -> dict[str, Value]:
-    """Every parameter's value, in its unit. Raises UsageError for one that the fault does not have, or out of range."""
+    """Every parameter's value, in its unit. Raises UsageError for an unknown parameter or a value out of range."""
     unknown = sorted(requested.keys() - spec.parameters.keys())
     if unknown:
         known = ", ".join(spec.parameters) or "none"
@@ -100,5 +101,5 @@ def _check_target(spec: FaultSpec, request: FaultRequest) -> None:
         raise UsageError(f"{spec.name} happens to {_TARGET_MISSING[spec.target]}")
     if superfluous:
         raise UsageError(
-            f"{spec.name} happens to a {spec.target}, not to a {superfluous[0]} such as {request.where}; leave that out"
+            f"{spec.name} happens to a {spec.target}, not to a {superfluous[0]} such as {request.where}; leave it out"
         )

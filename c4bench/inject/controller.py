@@ -1,4 +1,4 @@
-"""The controller's end of the injector: a fault as a block of code."""
+"""The controller's side of the injector: a fault is a context manager."""
 
 import contextlib
 import logging
@@ -20,20 +20,20 @@ from c4bench.remote.protocol import Connection, Session
 
 _logger = logging.getLogger(__name__)
 
-# Logging in, starting Python and a few commands, on a busy host; the witness's looks come on top.
+# For logging in, starting Python and a few commands on a busy host; the witness's observations come on top.
 _REPLY_TIMEOUT_S = 60.0
 _WITNESS_WINDOWS = 4
 _GONE_WITHIN_S = 5.0
-# A real host takes minutes to come up again.
+# A real host takes minutes to restart.
 _BACK_WITHIN_S = 600.0
 
 
 class Injector:
     """Applies faults of the catalogue to hosts and switches.
 
-    `connect` gives a way to a host by name, `python` the interpreter there that has c4bench; the injector becomes root
-    there by itself (see `privilege`). Every fault leaves its asking, its onset and its end in the `record`. A host that
-    is not as it was after a fault is kept from further ones.
+    `connect` opens a connection to a host by name, `python` names the interpreter there that has c4bench. The injector
+    becomes root there by itself (see `privilege`). The request, onset and end of every fault are written to `record`. A
+    host whose state was not restored is quarantined: no further fault is applied there.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Injector:
         witness_s: float = 0.3,
         **parameters: Value,
     ) -> contextlib.AbstractContextManager[Applied]:
-        """`apply_at` for a place in parts; a switch is a host without NICs."""
+        """`apply_at` with the parts of a place as arguments; a switch is a host without NICs."""
         chosen = None if nic is None else places.nic(host, nic)
         place = Place(host, chosen, port, netns, gpu, job, rank)
         return self.apply_at(name, place, parameters, lease_s=lease_s, witness_s=witness_s)
@@ -81,12 +81,12 @@ class Injector:
         last_nic: bool = True,
         within: Radius = Radius.FABRIC,
     ) -> Iterator[Applied]:
-        """The fault is in force, and was witnessed, within the block; the host is as before after it.
+        """The fault is in force and was witnessed within the block; the host's state is restored after it.
 
-        Where the fault takes the host away, the block's end waits until the lease's end brings it back. Raises
-        UsageError for a request that does not fit the catalogue, the host or the radius `within`, UnhealthyError when
-        the host cannot do it or is not as it was found, InconclusiveError when the witness saw no effect or the lease
-        ended too early.
+        Where the fault makes the host unreachable, leaving the block waits until the host is back after the lease.
+        Raises UsageError for a request that does not fit the catalogue, the host or the radius `within`,
+        UnhealthyError when the host cannot apply it or its state was not restored, InconclusiveError when the witness
+        saw no effect or the lease ended too early.
         """
         request = place.request(name, dict(parameters or {}), lease_s, witness_s, last_nic=last_nic)
         spec, request = self._catalogue.resolve(request)
@@ -100,7 +100,7 @@ class Injector:
                 _check_seen(applied, request)
                 yield applied
             except BaseException:
-                # What went wrong in the block matters more than what may go wrong here; the watchdog stands by.
+                # Report the block's error, not one of the revert; the watchdog reverts if we fail.
                 with contextlib.suppress(UnhealthyError):
                     self._finish(session, spec, applied, place.host, request)
                 raise
@@ -118,7 +118,7 @@ class Injector:
         last_nic: bool = True,
         within: Radius = Radius.FABRIC,
     ) -> Iterator[list[Applied]]:
-        """All parts of a compound are in force within the block, each begun so long after the first at least.
+        """All parts of a compound are in force within the block, each applied at least `after_s` after the first.
 
         Raises UsageError for too few targets or a fault that is no compound, otherwise as `apply_at`.
         """
@@ -139,7 +139,7 @@ class Injector:
             yield applied
 
     def plan(self, name: str, place: Place, parameters: Mapping[str, Value] | None = None) -> Planned:
-        """The exact commands that `apply_at` would run there; reads the host, and touches nothing."""
+        """The commands that `apply_at` would run there. Reads the host and changes nothing."""
         _, request = self._catalogue.resolve(place.request(name, dict(parameters or {}), 30.0, 0.3, last_nic=True))
         with contextlib.closing(self._start("plan", request)) as session:
             reply = _read(session, request)
@@ -149,11 +149,18 @@ class Injector:
 
     def _refuse(self, spec: FaultSpec, host: Host, within: Radius) -> None:
         if not host.disruptive:
-            raise UsageError(f"{host.name} is not marked `disruptive: true` in the inventory; no fault goes there")
+            raise UsageError(
+                f"{host.name} is not marked `disruptive: true` in the inventory; choose another host or set it"
+            )
         if not spec.reach.within(within):
-            raise UsageError(f"{spec.name} reaches as far as the {spec.reach}, further than the {within} you allow")
+            raise UsageError(
+                f"{spec.name} affects the {spec.reach}, which is wider than the {within} you allow; "
+                "raise that limit or choose another fault"
+            )
         if host.name in self._quarantined:
-            raise UnhealthyError(f"{host.name} is quarantined: {self._quarantined[host.name]}; mend it first")
+            raise UnhealthyError(
+                f"{host.name} is quarantined: {self._quarantined[host.name]}; restore it, then run `c4bench fault heal`"
+            )
 
     def _start(self, what: str, request: FaultRequest) -> Session:
         text = msgspec.json.encode(request).decode()
@@ -179,7 +186,7 @@ class Injector:
         return reply
 
     def _wait_absent(self, leaving: Leaving, host: Host) -> Applied:
-        """What only we can witness."""
+        """Witness from here that the host does not answer."""
         gone = host_absence.wait_gone(host, self._reach, _GONE_WITHIN_S)
         witnessed = WitnessReport(
             gone is not None, gone.time_s if gone else None, {"answers": 1.0}, {"answers": float(not gone)}
@@ -225,7 +232,7 @@ class Injector:
         return reply
 
     def _wait_back(self, applied: Applied, host: Host, request: FaultRequest) -> Healed:
-        """Wait for the host, and have it say what is left of the fault there."""
+        """Wait until the host answers, and revert what is left of the fault there."""
         left_s = max(0.0, applied.expires_s - time.time()) + _BACK_WITHIN_S
         back_s = host_absence.wait_back(host, self._reach, left_s)
         if back_s is None:
@@ -263,7 +270,7 @@ def _check_seen(applied: Applied, request: FaultRequest) -> None:
         raise InconclusiveError(
             f"{request.fault} on {request.where} was applied and not seen to take effect "
             f"(before {_format(applied.witness.before)}; during {_format(applied.witness.during)}); "
-            "is the target in use, and does the witness look long enough (witness_s)?"
+            "check that the target is in use, or raise witness_s"
         )
 
 

@@ -1,8 +1,8 @@
-"""One fault from its intent to its end, on the host.
+"""One fault on the host, from the journal entry to the revert.
 
-The order is what makes it safe: the watchdog lives before the journal names the fault, and the journal names it, with
-all that is needed to undo it, before the host is touched. So death at any moment leaves either nothing to undo, or
-somebody who will.
+The order makes it safe. The watchdog starts before the journal has an entry, and the entry, with all that the revert
+needs, is written before the host is changed. Whenever the injector dies, either nothing has to be reverted or the
+watchdog reverts it.
 """
 
 import os
@@ -24,7 +24,7 @@ from c4bench.model.fault import FaultRequest, FaultSpec, Lease, WitnessReport
 Send = Callable[[protocol.Reply], None]
 
 
-# After its farewell the host may be gone at any moment; so long the word has time to get out.
+# Time for the announcement to leave the host before the fault makes it unreachable.
 _ANNOUNCE_S = 0.05
 
 
@@ -36,7 +36,7 @@ class Onset(NamedTuple):
 
 
 class FaultSession:
-    """A lease, the watchdog that guards it, and for a fault with a rhythm the thread that beats it."""
+    """A lease, its watchdog, and for an intermittent fault the thread that applies and reverts it."""
 
     def __init__(self, records: Journal, lease: Lease) -> None:
         self.lease = lease
@@ -46,9 +46,9 @@ class FaultSession:
         self._flapping: FlapScheduler | None = None
 
     def begin(self, spec: FaultSpec, announce: Callable[[], None] = lambda: None) -> Onset:
-        """Apply the fault. Raises UsageError when another one has hold of what it needs; then nothing was touched.
+        """Apply the fault. Raises UsageError, before any change, when another fault has claimed what it needs.
 
-        `farewell` is called when all is prepared and nothing is done yet.
+        `announce` is called after the preparation, before the first change.
         """
         with self._records.lock():
             self._records.refuse_quarantined()
@@ -67,7 +67,7 @@ class FaultSession:
         return onset
 
     def wait(self, stdin: int) -> str:
-        """Until there is a reason to end: `asked`, `closed` or `lease`."""
+        """Wait for a reason to end and return it: `asked`, `closed` (end of input) or `lease`."""
         received = b""
         while (left_s := self.deadline_s - time.monotonic()) > 0:
             if not select.select([stdin], [], [], left_s)[0]:
@@ -81,7 +81,7 @@ class FaultSession:
         return "lease"
 
     def end(self) -> Reverted:
-        """Put the host right, unless the watchdog or a `heal` has. Does no harm when nothing was applied."""
+        """Revert the fault, unless the watchdog or a `heal` has. Does nothing when nothing was applied."""
         if self._flapping:
             self._flapping.stop()
         reverted = self._records.revert(self.lease.id, "injector")
@@ -90,9 +90,9 @@ class FaultSession:
 
 
 def hold(request: FaultRequest, catalogue: Catalogue, records: Journal, stdin: int, send: Send) -> None:
-    """Apply, tell, hold until told otherwise, revert, tell.
+    """Apply the fault and send `Applied`, wait for its end, revert it and send `Healed`.
 
-    Raises C4Error when the fault cannot be brought about; the host is then as it was.
+    Raises C4Error when the fault cannot be applied; the host is then unchanged.
     """
     spec, request = catalogue.resolve(request)
     if spec.witness == host_absence.ABSENCE:
@@ -112,7 +112,7 @@ def hold(request: FaultRequest, catalogue: Catalogue, records: Journal, stdin: i
 
 
 def _hold_absent(spec: FaultSpec, request: FaultRequest, records: Journal, stdin: int, send: Send) -> None:
-    """Say farewell, then apply: from here on nobody may hear us, and only the lease ends it."""
+    """Announce the fault, then apply it: after that no message may arrive, and only the lease ends it."""
     session = FaultSession(records, lease_of(request))
 
     def announce() -> None:
@@ -128,26 +128,26 @@ def _hold_absent(spec: FaultSpec, request: FaultRequest, records: Journal, stdin
 
 
 def lease_of(request: FaultRequest) -> Lease:
-    """A lease from now on. Its id is never used again, so that a late watchdog cannot end another fault."""
+    """A lease that begins now. Its id is unique, so that a late watchdog cannot revert another fault."""
     now_ns = time.time_ns()
     return Lease(f"{request.fault}-{now_ns}-{os.getpid()}", request, now_ns / 1e9, now_ns / 1e9 + request.lease_s)
 
 
 def _revert_expired(records: Journal) -> None:
-    """Undo what has outlived its lease: its watchdog was killed, or the host has restarted."""
+    """Revert faults whose lease has expired: their watchdog was killed, or the host has restarted."""
     for entry in records.entries():
         if not entry.in_force or entry.deadline_s < time.monotonic():
             records.undo(entry.lease.id, "sweep")
 
 
 def _plan(spec: FaultSpec, request: FaultRequest, in_force: list[Entry]) -> tuple[Plan, dict[str, str]]:
-    """The plan and the listing; a refusal says which other fault may be the reason."""
+    """The plan and the target's listing; an error names a fault in force that may be its cause."""
     try:
         return planning.plan(spec, request)
     except UnhealthyError as error:
         if not in_force:
             raise
-        raise UnhealthyError(f"{error}; {in_force[0].lease.id} is in force there, end that one first") from None
+        raise UnhealthyError(f"{error}; {in_force[0].lease.id} is in force there; end that fault first") from None
 
 
 def _refuse_overlap(records: Journal, request: FaultRequest, plan: Plan) -> None:
@@ -155,7 +155,7 @@ def _refuse_overlap(records: Journal, request: FaultRequest, plan: Plan) -> None
         common = set(plan.claims) & set(entry.plan.claims)
         if common:
             raise UsageError(
-                f"{request.fault} needs the {min(common)}, which {entry.lease.id} has hold of; end that one first"
+                f"{request.fault} needs the {min(common)}, which {entry.lease.id} has claimed; end that fault first"
             )
 
 

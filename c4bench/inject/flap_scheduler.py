@@ -1,4 +1,4 @@
-"""A fault that comes and goes: the thread that undoes it and does it again, in its rhythm."""
+"""An intermittent fault: a thread reverts it and applies it again."""
 
 import contextlib
 import threading
@@ -10,9 +10,9 @@ from c4bench.inject.journal import Journal
 
 
 class FlapScheduler:
-    """Begins with the fault in force. Ends by itself after the last beat, or when the fault is over, whoever ended it.
+    """Starts with the fault in force. Ends after the last period, or when the fault has been reverted.
 
-    Should we die between two beats, the fault stays as it is until the watchdog ends it.
+    If the process dies between two changes, the fault stays as it is until the watchdog reverts it.
     """
 
     def __init__(self, records: Journal, fault_id: str, plan: Plan, schedule: Schedule) -> None:
@@ -23,7 +23,7 @@ class FlapScheduler:
         self._thread.start()
 
     def stop(self) -> None:
-        """No beat comes after this."""
+        """Stop; nothing is changed after this returns."""
         self._stopped.set()
         self._thread.join()
 
@@ -36,14 +36,14 @@ class FlapScheduler:
                 return
 
     def _perform_at(self, at_s: float, actions: tuple[Action, ...]) -> bool:
-        """Whether the fault was still ours to turn at that time."""
+        """Run the actions at `at_s` (monotonic clock). False if the fault was over by then."""
         if self._stopped.wait(max(0.0, at_s - time.monotonic())):
             return False
-        # Under the lock, and only while the journal names it: a healed host must never be hit again.
+        # Under the lock, and only while the journal has the fault: after the revert nothing may be applied again.
         with self._records.lock():
             if self._records.find(self._id) is None:
                 return False
             for action in actions:
-                with contextlib.suppress(C4Error):  # the revert will meet it again, and tell
+                with contextlib.suppress(C4Error):  # the revert meets the same error and reports it
                     action.perform()
         return True

@@ -1,4 +1,4 @@
-"""A GPU as found, by the words of `nvidia-smi`."""
+"""The state of a GPU, from `nvidia-smi`."""
 
 import shutil
 
@@ -37,12 +37,12 @@ class GpuTarget(msgspec.Struct, frozen=True):
 
 
 def hardware() -> str:
-    """`nvidia`, or `simulated` on a host without the vendor's tool."""
+    """`nvidia`, or `simulated` on a host without nvidia-smi."""
     return "nvidia" if shutil.which("nvidia-smi") else "simulated"
 
 
 def examine(request: FaultRequest) -> GpuTarget:
-    """Raises UsageError when the host has no such GPU, UnhealthyError without the vendor's tool."""
+    """Query it. Raises UsageError when the host has no such GPU, UnhealthyError without nvidia-smi."""
     text = run(("nvidia-smi", f"--query-gpu={','.join(_FIELDS)}", "--format=csv,noheader,nounits"), None)
     found = parse(text)
     if request.gpu not in found:
@@ -51,7 +51,7 @@ def examine(request: FaultRequest) -> GpuTarget:
 
 
 def parse(text: str) -> dict[int, GpuTarget]:
-    """GPUs by index, from the tool's table. Raises UnhealthyError for a GPU that hides a figure (`[N/A]`)."""
+    """GPUs by index, from the tool's table. Raises UnhealthyError for a GPU that lacks a value (`[N/A]`)."""
     found = {}
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.split(",")]
@@ -59,7 +59,9 @@ def parse(text: str) -> dict[int, GpuTarget]:
             index, *figures = int(cells[0]), *map(float, cells[1:])
             found[index] = GpuTarget(index, *figures)
         except (ValueError, TypeError):
-            raise UnhealthyError(f"nvidia-smi says {line!r}, which has no figure for every field") from None
+            raise UnhealthyError(
+                f"nvidia-smi printed {line!r}, which lacks a number for some field; this GPU is not supported"
+            ) from None
     return found
 
 

@@ -1,4 +1,4 @@
-"""The history of faults: what was asked, what took effect and what ended, a line each, in the telemetry's clock."""
+"""The history of faults: a line for each request, onset and end, on the telemetry's clock."""
 
 import os
 from pathlib import Path
@@ -13,7 +13,7 @@ Field = str | float | bool | None
 
 
 class History(Protocol):
-    """Where operations are noted; a run directory is one."""
+    """Where events are recorded; a run directory is one."""
 
     def event(self, time_s: float, kind: str, **fields: Field) -> None:
         """Add a line."""
@@ -27,7 +27,7 @@ class HistoryFile:
         path.parent.mkdir(parents=True, exist_ok=True)
 
     def event(self, time_s: float, kind: str, **fields: Field) -> None:
-        """Add a line, whole, whoever else writes."""
+        """Add a line, in one write, since others append to the file too."""
         line = msgspec.json.encode({"time_s": time_s, "kind": kind} | dict(sorted(fields.items()))) + b"\n"
         descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         try:
@@ -37,7 +37,7 @@ class HistoryFile:
 
 
 def applied_event(applied: Applied, request: FaultRequest) -> dict[str, Field]:
-    """What the history says of an onset, besides its time."""
+    """The fields of an onset, besides its time."""
     witness = applied.witness
     values = {f"before_{name}": value for name, value in witness.before.items()}
     values |= {f"during_{name}": value for name, value in witness.during.items()}
@@ -53,7 +53,7 @@ def applied_event(applied: Applied, request: FaultRequest) -> dict[str, Field]:
 
 
 def healed_event(healed: Healed, applied: Applied, request: FaultRequest) -> dict[str, Field]:
-    """What the history says of an end, besides its time."""
+    """The fields of an end, besides its time."""
     return {
         "fault": applied.fault,
         "host": request.host,

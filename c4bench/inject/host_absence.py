@@ -1,4 +1,4 @@
-"""Seeing from outside that a host does not answer, and that it does again."""
+"""Detect from outside that a host stops answering, and that it answers again."""
 
 import socket
 import time
@@ -16,14 +16,14 @@ _GONE_STEP_S, _BACK_STEP_S = 2e-3, 0.02
 
 
 class HostGone(NamedTuple):
-    """The host's last answer came at `last_s`; the first question without one was asked at `time_s`."""
+    """The last attempt with an answer began at `last_s`, the first without at `time_s` (our clock)."""
 
     last_s: float
     time_s: float
 
 
 def answers(host: Host) -> bool:
-    """Whether somebody accepts connections at the host's management address."""
+    """Whether the host's management address accepts connections."""
     try:
         with socket.create_connection((host.address, _SSH_PORT), timeout=_ANSWER_S):
             return True
@@ -32,7 +32,7 @@ def answers(host: Host) -> bool:
 
 
 def wait_gone(host: Host, reach: Reach, timeout_s: float) -> HostGone | None:
-    """When the host ceased to answer, None when it went on."""
+    """When the host stopped answering, None when it answered until the timeout."""
     until_s, last_s = time.monotonic() + timeout_s, time.time()
     while time.monotonic() < until_s:
         asked_s = time.time()
@@ -44,7 +44,7 @@ def wait_gone(host: Host, reach: Reach, timeout_s: float) -> HostGone | None:
 
 
 def wait_back(host: Host, reach: Reach, timeout_s: float) -> float | None:
-    """When the host answered again, None when it did not."""
+    """When the host answered again, None when it did not until the timeout."""
     until_s = time.monotonic() + timeout_s
     while time.monotonic() < until_s:
         if reach(host):

@@ -1,4 +1,4 @@
-"""A host as found: its NICs, its way to the outside, its memory and disk, its clock."""
+"""The state of a host: NICs, management interface, memory, disk and clock."""
 
 import json
 import os
@@ -15,18 +15,18 @@ from c4bench.model.fault import FaultRequest, SwitchPort
 LOGS = Path("/var/log")
 MEMORY = Path("/dev/shm")
 PANIC = Path("/proc/sys/kernel/panic")
-# A kernel without magic SysRq, as a user-mode one, may have its trigger offered in /run by whoever can pull the plug.
+# A user-mode kernel has no magic SysRq; the lab provides a trigger for it in /run.
 _SYSRQ = (Path("/proc/sysrq-trigger"), Path("/run/sysrq-trigger"))
 _DEFAULT_ROUTE = ("ip", "-4", "-json", "route", "show", "default", "table", "main")
-# What the kernel calls its first PID namespace (PROC_PID_INIT_INO).
+# Inode of the initial PID namespace (PROC_PID_INIT_INO).
 _FIRST_PID_NAMESPACE = 0xEFFFFFFC
 
 
 class HostTarget(msgspec.Struct, frozen=True):
     """`management` is the interface of the default route, None where there is none.
 
-    `shared` tells that the host is a container, whose clock is other hosts' clock too. `sysrq` is where the kernel
-    takes orders, "" for nowhere, `panic` the text of kernel.panic; the rest is in bytes and seconds.
+    `shared` is set for a container, which shares its clock with other hosts. `sysrq` is the path of the SysRq trigger,
+    "" for none, `panic` the text of kernel.panic; the rest is in bytes and seconds.
     """
 
     management: InterfaceTarget | None
@@ -47,7 +47,7 @@ class HostTarget(msgspec.Struct, frozen=True):
 
 
 def examine(request: FaultRequest) -> HostTarget:
-    """The host with everything that a fault of a whole host may disturb."""
+    """The state of the host that a fault of a whole host may change."""
     outside = management_interface(None)
     return HostTarget(
         management=interfaces.examine(SwitchPort(request.host, outside)) if outside else None,
@@ -69,12 +69,12 @@ def management_interface(netns: str | None) -> str:
 
 
 def memory_available_bytes() -> int:
-    """What could be allocated without swapping, as the kernel estimates it."""
+    """Memory that can be allocated without swapping (MemAvailable)."""
     lines = Path("/proc/meminfo").read_text().splitlines()
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
 
 
 def disk_available_bytes(path: Path) -> int:
-    """What is left for ordinary users on the file system of `path`."""
+    """Free space for unprivileged users on the file system of `path`."""
     found = os.statvfs(path)
     return found.f_bavail * found.f_frsize

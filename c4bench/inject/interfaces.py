@@ -1,4 +1,4 @@
-"""What a host says about a NIC, or a switch about a port: link, queueing, routes and neighbours, to compare later."""
+"""The state of a NIC or switch port: link, qdiscs, routes and neighbours, for comparison after a fault."""
 
 import json
 import math
@@ -18,16 +18,16 @@ from c4bench.model.fault import Interface, SwitchPort
 _INFINIBAND = Path("/sys/class/infiniband")
 _SONIC = Path("/etc/sonic/sonic_version.yml")
 IFB_PREFIX = "c4ifb"
-# The kernel counts a shaper's burst in ticks of 64 ns at its rate, and lists it so.
+# The kernel counts and lists a shaper's burst in ticks of 64 ns at its rate.
 _TICK_S = 64e-9
-# A process each is dear in a lab: what has a form that tells it apart is asked for at once.
+# One `ip -batch` process: processes are expensive in the lab, and the lines of these two can be told apart.
 _TEXTS = "neighbour show dev {} nud permanent\nroute show table all\n"
-# Count down, or say only how far duplicate address detection has come.
+# These count down, or show the progress of duplicate address detection.
 _VOLATILE = ("valid_life_time", "preferred_life_time", "tentative")
 
 
 class Shaper(msgspec.Struct, frozen=True):
-    """A token bucket filter: what `tc` must be told to have it again."""
+    """A token bucket filter, with the arguments of `tc` that restore it."""
 
     rate_bps: float
     burst_bytes: int
@@ -48,7 +48,7 @@ class Shaper(msgspec.Struct, frozen=True):
 
 
 class InterfaceTarget(msgspec.Struct, frozen=True):
-    """A NIC or port as found. `printed` holds what each tool said, by sort."""
+    """The state of a NIC or port. `printed` holds the output of the tools, by section."""
 
     interface: Interface
     index: int
@@ -61,7 +61,7 @@ class InterfaceTarget(msgspec.Struct, frozen=True):
 
     @property
     def listing(self) -> dict[str, str]:
-        """By section, under names that no other interface's sections have; routes over several ways are shared."""
+        """The sections, under names unique on the host; multipath routes are one section per network namespace."""
         where = f" in {self.netns}" if self.netns else ""
         own = {f"{self.interface.netdev}{where}: {sort}": text for sort, text in self.printed.items()}
         own[f"ECMP{where}"] = own.pop(f"{self.interface.netdev}{where}: multipath")
@@ -69,7 +69,7 @@ class InterfaceTarget(msgspec.Struct, frozen=True):
 
     @property
     def ifb(self) -> str:
-        """The intermediate device that faults on what this NIC receives may make."""
+        """The ifb device through which faults on received packets lead them."""
         return ifb_name(self.index)
 
     def qdiscs(self) -> list[dict[str, Any]]:
@@ -83,7 +83,7 @@ class InterfaceTarget(msgspec.Struct, frozen=True):
         return next((qdisc for qdisc in self.qdiscs() if qdisc.get("root")), {"kind": "noop", "handle": "0:"})
 
     def shaper(self) -> Shaper | None:
-        """The root, when it is a token bucket that can be told again exactly; None for any other kind."""
+        """The root, if it is a token bucket that can be restored exactly; None otherwise."""
         options = self.root.get("options", {})
         if self.root["kind"] != "tbf" or "peakrate" in options:
             return None
@@ -96,7 +96,7 @@ class InterfaceTarget(msgspec.Struct, frozen=True):
 
     @property
     def mtu_bytes(self) -> int:
-        """What fits into a packet, headers of IP included."""
+        """The MTU, IP headers included."""
         return int(self.links()[0]["mtu"])
 
     def addresses(self) -> list[dict[str, Any]]:
@@ -106,16 +106,16 @@ class InterfaceTarget(msgspec.Struct, frozen=True):
 
     @property
     def neighbour(self) -> str:
-        """Who answers at the other end: its routes' first gateway, or the first fixed neighbour; "" for nobody."""
+        """The peer's address: its routes' first gateway, or the first permanent neighbour; "" for none."""
         gateways = [words[words.index("via") + 1] for words in self.lines("route") if "via" in words]
         return next(iter((*gateways, *(words[0] for words in self.lines("neighbour") if "." in words[0]))), "")
 
     def multipath(self) -> list[str]:
-        """The routes over several ways of which it is one, as `ip route` must be told them."""
+        """The multipath routes that use it, as arguments of `ip route`."""
         return _through(self.printed["multipath"].splitlines(), self.interface.netdev)
 
     def lines(self, section: str) -> list[list[str]]:
-        """A textual section, as words."""
+        """The lines of a section, each split into words."""
         return [line.split() for line in self.printed[section].splitlines()]
 
 
@@ -155,17 +155,17 @@ def index_of(interface: Interface) -> int:
 
 
 def ifb_name(index: int) -> str:
-    """Unique by interface, and short enough whatever the NIC is called."""
+    """Unique by interface, and short enough for any NIC's name."""
     return f"{IFB_PREFIX}{index}"
 
 
 def examine(interface: Interface) -> InterfaceTarget:
-    """The NIC with everything a fault may disturb. Raises UsageError when it is not there."""
+    """The state of the NIC that a fault may change. Raises UsageError when it does not exist."""
     return InterfaceTarget(interface, index_of(interface), listing(interface))
 
 
 def listing(interface: Interface) -> dict[str, str]:
-    """Everything a fault may disturb, one text a section; equal texts mean an equal state."""
+    """Everything a fault may change, one text per section; equal texts mean an equal state."""
     netdev, netns = interface.netdev, netns_of(interface)
     found = {
         "address": json.dumps(_stable(json.loads(run(("ip", "-json", "address", "show", "dev", netdev), netns)))),
@@ -182,12 +182,12 @@ def listing(interface: Interface) -> dict[str, str]:
 
 
 def join_listings(targets: Iterable[InterfaceTarget]) -> dict[str, str]:
-    """The listings of several."""
+    """The listings of several, in one."""
     return {section: text for target in targets for section, text in target.listing.items()}
 
 
 def difference(before: dict[str, str], after: dict[str, str]) -> tuple[str, ...]:
-    """What is no longer as it was, a line each: `- ` lost, `+ ` left over."""
+    """The differences, a line each: `- ` missing, `+ ` left over, `~ ` reordered."""
     found = []
     for section in sorted(before.keys() | after.keys()):
         old, new = (side.get(section, "").splitlines() for side in (before, after))
@@ -207,16 +207,17 @@ def _stable(value: Any) -> Any:  # noqa: ANN401  (JSON)
 
 
 def _assigned_by_kernel(item: Any) -> bool:  # noqa: ANN401
-    """An address that the kernel gives every link some time after it came up, as it does the routes to it."""
+    """Whether it is a link-local address, which the kernel assigns some time after the link came up."""
     return isinstance(item, dict) and item.get("family") == "inet6" and item.get("scope") == "link"
 
 
 def _routes(output: Iterable[str], netdev: str) -> dict[str, str]:
-    """A route a line, by sort: those that lead out of `netdev` alone, and all of the host that have several ways.
+    """Routes by section, one a line: those through `netdev` alone, and all multipath routes of the host.
 
-    Of those of IPv6, which all have a router preference (RFC 4191), without what the kernel makes of addresses.
+    IPv6 routes, recognised by their router preference (RFC 4191), are listed without those the kernel derives from
+    addresses.
     """
-    # What is said of a hop's health is not the route's own.
+    # The state of a next hop is not part of the route.
     lines = [re.sub(r" (linkdown|dead)\b", "", line).strip() for line in output]
     version6 = {line for line in lines if " pref " in line}
     several = sorted(line for line in lines if " nexthop " in line and line not in version6)
@@ -234,7 +235,7 @@ def _through(routes: Iterable[str], netdev: str) -> list[str]:
 
 
 def _burst_bytes(options: dict[str, Any]) -> int:
-    """A burst that lists as the given one does: whole KiB, as people write it, where one fits."""
+    """A burst that the kernel lists with the same number of ticks: whole KiB where possible."""
     ticks, rate = int(options["burst_raw"], 16), int(options["rate"])
     low, high = math.ceil(ticks * _TICK_S * rate), math.ceil((ticks + 1) * _TICK_S * rate) - 1
     whole = high // 1024 * 1024

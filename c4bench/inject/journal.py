@@ -1,8 +1,8 @@
-"""What this host is suffering and how to undo it, on disk before anything is done; and the record of all that was done.
+"""The write-ahead journal of the faults on this host and how to revert them, and the audit log.
 
-One lock serialises every change to the host. Whoever reverts takes the lock, finds the entry, undoes, removes the
-entry: a second one finds none. The kernel drops a dead holder's lock with the entry still there, and the next one does
-it all again.
+One lock serialises all changes to the host. A revert takes the lock, reads the entry, undoes the fault and removes the
+entry, so a second revert finds none. The kernel releases the lock of a process that dies; its entry is still there,
+and the next revert repeats all of it.
 """
 
 import fcntl
@@ -28,17 +28,17 @@ STATE = Path("/var/lib/c4bench")
 _OF_SWITCHES = frozenset({TargetKind.PORT, TargetKind.SWITCH})
 # A link that trains, and duplicate address detection, take seconds.
 _RESIDUE_TIMEOUT_S = 10.0
-# Each look costs several commands, so they come at longer and longer intervals.
+# Each poll runs several commands, so the interval doubles.
 _RESIDUE_FIRST_POLL_S = 0.02
-# They revert a fault only where the injector has failed to.
+# These revert a fault only where the injector did not.
 _NOT_ASKED = ("watchdog", "sweep")
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """A fault in force. `found` lists by section what it may disturb, as it was before all faults that overlap.
+    """A fault in force. `found` lists by section the state it may change, as it was before all overlapping faults.
 
-    `deadline_s` is the lease's end on the monotonic clock: a fault may well step the other one. It means nothing after
-    a restart of the host, and neither does the fault, which `boot` tells.
+    `deadline_s` is the lease's end on the monotonic clock, since a fault may step the wall clock. `boot` is the boot
+    id: after a restart of the host the entry is void.
     """
 
     lease: Lease
@@ -50,15 +50,15 @@ class Entry(msgspec.Struct, frozen=True):
 
     @property
     def in_force(self) -> bool:
-        """Whether it is there to be undone: a restart of the host has ended what came before it."""
+        """Whether it must be reverted; a restart of the host ends all faults."""
         return self.boot == boot()
 
 
 class Reverted(msgspec.Struct, frozen=True, tag_field="state", tag="reverted"):
     """How a fault ended, at `time_s` (host's clock).
 
-    `residue` is what the host still has or lacks (see `interfaces.difference`); `problems` is what commands said that
-    had nothing left to undo.
+    `residue` is the difference that is left (see `interfaces.difference`); `problems` are the errors of commands that
+    had nothing to undo.
     """
 
     id: str
@@ -69,7 +69,7 @@ class Reverted(msgspec.Struct, frozen=True, tag_field="state", tag="reverted"):
 
 
 class Quarantine(msgspec.Struct, frozen=True, tag_field="state", tag="quarantined"):
-    """A host that could not be put right: what the fault `id` left over, and how the target was `found` before it."""
+    """A host whose state could not be restored: the residue of fault `id`, and the state `found` before it."""
 
     id: str
     kind: TargetKind
@@ -88,17 +88,17 @@ class Journal:
 
     @classmethod
     def of(cls, kind: TargetKind, host: str) -> Self:
-        """A host's own, or that of a switch, which the host that drives it keeps for it."""
+        """The journal of a host, or of a switch, kept on the host that controls it."""
         return cls(STATE / "switches" / checked_name("switch", host) if kind in _OF_SWITCHES else STATE)
 
     @classmethod
     def every(cls) -> list[Self]:
-        """The host's own, and those of the switches it drives."""
+        """The journal of this host, and those of the switches it controls."""
         return [cls(), *(cls(path) for path in sorted((STATE / "switches").glob("*")))]
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Nobody else changes the host within the block."""
+        """Hold the lock: nobody else changes the host within the block."""
         with _require_writable(self._root):
             self._faults.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(self._root / "lock", os.O_RDWR | os.O_CREAT, 0o600)
@@ -111,7 +111,7 @@ class Journal:
             os.close(descriptor)
 
     def entries(self) -> list[Entry]:
-        """Every fault that nobody has reverted, oldest first. Raises UsageError for a damaged file."""
+        """Every fault that has not been reverted, oldest first. Raises UsageError for a damaged file."""
         found = [self._read(path) for path in self._faults.glob("*.json")]
         return sorted(found, key=lambda entry: (entry.lease.started_s, entry.lease.id))
 
@@ -121,34 +121,34 @@ class Journal:
         return self._read(path) if path.exists() else None
 
     def write(self, entry: Entry) -> None:
-        """Put the intent on disk, for good when this returns."""
+        """Write the entry; it is on disk when this returns."""
         _write_atomically(self._path(entry.lease.id), entry)
         self._sync()
 
     def revert(self, fault_id: str, by: str) -> Reverted | None:
-        """Undo a fault and forget it; None when somebody else has. The caller does not hold the lock."""
+        """Revert a fault and remove its entry; None when it is gone already. The caller must not hold the lock."""
         with self.lock():
             undone = self.undo(fault_id, by)
         return undone and self.check_residue(*undone)
 
     def undo(self, fault_id: str, by: str) -> tuple[Entry, Reverted] | None:
-        """`revert` for a caller that holds the lock, without the look at what is left over."""
+        """`revert` for a caller that holds the lock, without the check for a residue."""
         entry = self.find(fault_id)
         if entry is None:
             return None
         problems = _undo(entry.plan) if entry.in_force else ()
         reverted = Reverted(fault_id, by, time.time(), problems=problems)
-        with suppress(UnhealthyError):  # a disk without room must not keep us from forgetting what is undone
+        with suppress(UnhealthyError):  # a full disk must not keep the entry from being removed
             self.audit("reverted", entry.lease, by=by, problems=problems)
         self._path(fault_id).unlink()
         self._sync()
         return entry, reverted
 
     def check_residue(self, entry: Entry, reverted: Reverted) -> Reverted:
-        """Look for what the fault left over, once the target has come to rest; a residue quarantines the host.
+        """Wait until the target's state is as before the fault; a residue quarantines the host.
 
-        What another fault in force disturbs too is not to be told yet; the last of them is compared with what was there
-        before the first.
+        Sections that another fault in force changes too are skipped; the last of overlapping faults is compared with
+        the state before the first.
         """
         if not entry.in_force:
             return reverted
@@ -166,33 +166,33 @@ class Journal:
         return msgspec.structs.replace(reverted, residue=residue)
 
     def state_before(self, found: dict[str, str]) -> dict[str, str]:
-        """A listing as it was before all faults in force, as far as those have changed what it lists."""
+        """The listing with the sections that faults in force have changed as they were before those faults."""
         for entry in reversed(self.entries()):
             found = found | {section: text for section, text in entry.found.items() if section in found}
         return found
 
     def _undisturbed(self, entry: Entry) -> dict[str, str]:
-        """What was found before a fault, without what others in force disturb."""
+        """The sections found before a fault, without those that other faults in force change."""
         others = {section for other in self.entries() for section in other.found if other.lease.id != entry.lease.id}
         return {section: text for section, text in entry.found.items() if section not in others}
 
     @property
     def quarantine(self) -> Quarantine | None:
-        """Why no fault is let loose here, None when nothing is wrong."""
+        """Why faults are refused here, None when they are not."""
         path = self._root / "quarantine.json"
         return msgspec.json.decode(path.read_bytes(), type=Quarantine) if path.exists() else None
 
     def refuse_quarantined(self) -> None:
-        """Raises UnhealthyError with what is wrong when the host was not put right after an earlier fault."""
+        """Raises UnhealthyError with the residue when an earlier fault left one."""
         found = self.quarantine
         if found:
             raise UnhealthyError(
                 f"{found.request.host} is quarantined since {found.id}: {'; '.join(found.residue)}; "
-                "mend that, then let `heal` look again"
+                "restore that, then run `heal`"
             )
 
     def recheck_quarantine(self) -> Quarantine | None:
-        """Look again at a quarantined host: what still holds of the quarantine, None when it is (now) over."""
+        """Check a quarantined host again: the quarantine with its present residue, None when it is over."""
         found = self.quarantine
         if found is None:
             return None
@@ -211,8 +211,8 @@ class Journal:
         now = targets.examine(kind, request).listing
         return interfaces.difference(found, {section: now.get(section, "") for section in found})
 
-    def audit(self, event: str, lease: Lease, **fields: Any) -> None:  # noqa: ANN401  (whatever the event has to tell)
-        """Add a line to `audit.jsonl`, and log it; nothing there is ever changed."""
+    def audit(self, event: str, lease: Lease, **fields: Any) -> None:  # noqa: ANN401  (any JSON)
+        """Add a line to `audit.jsonl`, and log it; lines are never changed."""
         who = {"user": os.environ.get("SUDO_USER") or os.environ.get("USER", ""), "pid": os.getpid()}
         what = {"time_s": time.time(), "event": event, "id": lease.id, "target": lease.request.where}
         line = msgspec.json.encode(what | fields | who) + b"\n"
@@ -234,7 +234,7 @@ class Journal:
         try:
             return msgspec.json.decode(path.read_bytes(), type=Entry)
         except msgspec.MsgspecError as error:
-            raise UsageError(f"{path}: {error}; undo by hand what it lists, and delete it") from None
+            raise UsageError(f"{path}: {error}; undo by hand what it lists, then delete it") from None
 
     def _sync(self) -> None:
         descriptor = os.open(self._faults, os.O_RDONLY)
@@ -252,7 +252,7 @@ def _level(event: str, fields: dict[str, Any]) -> int:
 
 
 def _write_atomically(path: Path, what: Entry | Quarantine) -> None:
-    """The whole file or nothing of it, whatever happens meanwhile."""
+    """Write the whole file or nothing."""
     fresh = path.with_suffix(".new")
     with _require_writable(path), fresh.open("wb") as file:
         file.write(msgspec.json.encode(what))
@@ -263,17 +263,17 @@ def _write_atomically(path: Path, what: Entry | Quarantine) -> None:
 
 @contextmanager
 def _require_writable(path: Path) -> Iterator[None]:
-    """What must be on disk before a host is touched is, or nothing is touched."""
+    """Turn an OSError into UnhealthyError: without a journal entry on disk no host is changed."""
     try:
         yield
     except OSError as error:
         raise UnhealthyError(
-            f"{path} cannot be written, and no fault begins without a record of it: {error.strerror}; make room there"
+            f"{path} cannot be written: {error.strerror}; no fault is applied without its record, free some space"
         ) from None
 
 
 def _undo(plan: Plan) -> tuple[str, ...]:
-    """Every action of the revert, whatever becomes of the others: a fault killed half-way has only some to undo."""
+    """Run every action of the revert, even after errors: a fault that was killed midway has only some to undo."""
     problems = []
     for action in plan.revert:
         try:
@@ -284,5 +284,5 @@ def _undo(plan: Plan) -> tuple[str, ...]:
 
 
 def boot() -> str:
-    """Which start of the host this is."""
+    """The kernel's boot id."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

@@ -1,4 +1,4 @@
-"""The processes that end a fault when its lease does, whatever has become of whoever asked for it."""
+"""Processes that revert a fault at the end of its lease, whether or not the injector is still alive."""
 
 import contextlib
 import os
@@ -20,14 +20,14 @@ _TIMEOUT_S = 20.0
 
 
 class LeaseGuard(Protocol):
-    """Something that will end the fault, until it is told that the fault is over."""
+    """Reverts the fault at the end of its lease unless cancelled."""
 
     def cancel(self) -> None:
         """The fault is over."""
 
 
 def arm(deadline_s: float, lease: Lease, revert: Callable[[], object]) -> LeaseGuard:
-    """A process of our own; and where systemd runs the host, its timer too, which outlives even a killed process."""
+    """Start a watchdog process, and on hosts with systemd a timer too, which survives if that process is killed."""
     guards: list[LeaseGuard] = [Watchdog(deadline_s, revert)]
     if _SYSTEMD.exists():
         guards.append(SystemdTimer(deadline_s, lease))
@@ -35,7 +35,7 @@ def arm(deadline_s: float, lease: Lease, revert: Callable[[], object]) -> LeaseG
 
 
 class LeaseGuards:
-    """Several, each for when the other fails."""
+    """Several guards, each a backup of the others."""
 
     def __init__(self, guards: list[LeaseGuard]) -> None:
         self._guards = guards
@@ -47,7 +47,7 @@ class LeaseGuards:
 
 
 class SystemdTimer:
-    """A transient timer unit (systemd-run(1)) that heals this one fault, half a second after our own watchdog."""
+    """A transient timer unit (systemd-run(1)) that heals this fault, half a second after the watchdog."""
 
     _AFTER_S = 0.5
 
@@ -55,21 +55,21 @@ class SystemdTimer:
         self._unit = f"c4bench-{lease.id.replace('.', '-')}"
         delay_s = max(0.0, deadline_s - time.monotonic()) + self._AFTER_S
         options = (f"--unit={self._unit}", f"--on-active={delay_s:.3f}", "--timer-property=AccuracySec=100ms")
-        # The unit gets nothing of our environment, and our code may lie beside the interpreter rather than in it.
+        # The unit does not inherit our environment, and c4bench may be outside the interpreter's own path.
         code = f"--setenv=PYTHONPATH={Path(c4bench.__file__).parents[1]}"
         heal = (sys.executable, "-P", "-m", "c4bench.inject", "heal", lease.id)
         subprocess.run(("systemd-run", "--quiet", "--collect", *options, code, *heal), check=False, timeout=_TIMEOUT_S)
 
     def cancel(self) -> None:
-        """Take the timer away; one that has run already is gone."""
+        """Stop the timer; one that has fired no longer exists."""
         stop = ("systemctl", "--quiet", "stop", f"{self._unit}.timer")
         subprocess.run(stop, check=False, capture_output=True, timeout=_TIMEOUT_S)
 
 
 class Watchdog:
-    """A detached process that calls `revert` at `deadline_s` (monotonic clock), unless stood down before.
+    """A detached process that calls `revert` at `deadline_s` (monotonic clock) unless cancelled before.
 
-    It belongs to no session and holds none of our files, so neither a closed SSH session nor our death reaches it.
+    It has its own session and none of our files, so it survives a closed SSH session and our death.
     """
 
     def __init__(self, deadline_s: float, revert: Callable[[], object]) -> None:
@@ -82,7 +82,7 @@ class Watchdog:
         os.waitpid(child, 0)
 
     def cancel(self) -> None:
-        """The fault is over: end, without reverting."""
+        """The fault is over: end without reverting."""
         with contextlib.suppress(BrokenPipeError):  # it has ended already
             os.write(self._writer, _DONE)
         os.close(self._writer)
@@ -114,7 +114,7 @@ def _detach(keep: int) -> None:
 
 
 def _cancelled(reader: int, deadline_s: float) -> bool:
-    """Wait for the word or the deadline. An end of file is our maker's death: the deadline stands."""
+    """Wait for the cancellation or the deadline. End of file means that our parent died: the deadline holds."""
     ready, _, _ = select.select([reader], [], [], _left_s(deadline_s))
     if ready and os.read(reader, 1) == _DONE:
         return True

@@ -1,4 +1,4 @@
-"""Where a fault shall happen, in the words people use, looked up in the inventory."""
+"""The target of a fault as written on the command line, looked up in the inventory."""
 
 import difflib
 import re
@@ -17,7 +17,7 @@ _FORMS = "HOST/NIC, SWITCH/PORT, HOST/gpuN, JOB:RANK@HOST, HOST or SWITCH"
 
 
 class Place(msgspec.Struct, frozen=True):
-    """A host, or a switch with the network namespace its ports live in; and which part of it, if not the whole."""
+    """A host, or a switch with the network namespace of its ports, and a part of it unless the whole is meant."""
 
     host: Host
     nic: Nic | None = None
@@ -63,7 +63,7 @@ def parse(word: str, inventory: Inventory) -> Place:
         return Place(host, gpu=int(part[3:]))
     if part.isdigit():
         return Place(host, nic=nic(host, int(part)))
-    raise UsageError(f"{word!r} names no target; write {_FORMS}")
+    raise UsageError(f"{word!r} is no target; write {_FORMS}")
 
 
 def nic(host: Host, index: int) -> Nic:
@@ -75,7 +75,7 @@ def nic(host: Host, index: int) -> Nic:
 
 
 def switch(name: str, inventory: Inventory) -> Host:
-    """A switch as a host without NICs; may faults go there, its variable `c4` tells."""
+    """A switch as a host without NICs; its variable `c4` says whether faults are permitted there."""
     known, _ = facts.read(name, resolve(Document(inventory.path)).hosts[name].get("c4"))
     return Host(name, inventory.access[name].address, disruptive=known.disruptive)
 
@@ -87,5 +87,5 @@ def _host(name: str, inventory: Inventory) -> Host:
     near = difflib.get_close_matches(name, [*known, *inventory.switches], cutoff=0.5)
     raise UsageError(
         f"{inventory.path} has no host or switch {name!r}; "
-        f"{'near it: ' + ', '.join(near) if near else f'a target is {_FORMS}'}"
+        f"{'similar: ' + ', '.join(near) if near else f'a target is {_FORMS}'}"
     )

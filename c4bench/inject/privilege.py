@@ -1,7 +1,7 @@
-"""How this command comes to be root's: by the one sudo rule that playbooks/deploy.yml installs, for it alone.
+"""How the injector becomes root: by the sudo rule that playbooks/deploy.yml installs for this one command.
 
-Whoever may call it as root chooses every word that it is given. So no word may lead it to a file of the caller's: names
-that become part of a path are checked, and its code lies where only root can change it.
+The caller chooses all arguments of a command that runs as root. So no argument may lead to a file of the caller's:
+names that become part of a path are checked, and the code is where only root can change it.
 """
 
 import os
@@ -18,9 +18,9 @@ _TIMEOUT_S = 20.0
 
 
 def become_root(arguments: Sequence[str], *, needed: bool) -> None:
-    """Go on as root, with these arguments; returns where we are root already, or need not be and may not.
+    """Run again as root with these arguments. Returns if we are root, or if root is neither `needed` nor permitted.
 
-    Raises UnhealthyError that says what is missing and the mend.
+    Raises UnhealthyError that says what is missing and what to do.
     """
     if os.geteuid() == 0:
         return
@@ -33,7 +33,7 @@ def become_root(arguments: Sequence[str], *, needed: bool) -> None:
 
 
 def command_in(environment: Path) -> Path:
-    """The command that the rule names: beside the Python of the agent's virtual environment."""
+    """The command that the rule permits, beside the Python of the agent's virtual environment."""
     return environment.resolve() / "bin" / "inject"
 
 
@@ -50,7 +50,7 @@ def _missing(command: Path) -> str:
 
 
 def checked_name(what: str, name: str) -> str:
-    """`name`, fit to be part of a path. Raises UsageError for one that could lead out of its folder."""
+    """Return `name` if it is safe as part of a path. Raises UsageError for one that could leave its folder."""
     if not name or name.startswith(".") or "/" in name or "\0" in name:
-        raise UsageError(f"{name!r} is no name of a {what}; it may not begin with a dot or have a slash in it")
+        raise UsageError(f"{name!r} is not the name of a {what}; it may not begin with a dot or contain a slash")
     return name

@@ -1,4 +1,4 @@
-"""Which process is a rank: by the telemetry file it writes, whoever started it."""
+"""Find the process of a rank by the telemetry file that it writes."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ AGENT_CONFIG = Path("/etc/c4bench/agent.yml")
 class ProcessTarget(msgspec.Struct, frozen=True):
     """A running rank, its two shared files, and its control group.
 
-    `started_ticks` tells it from a later process of the same number.
+    `started_ticks` distinguishes it from a later process with the same PID.
     """
 
     pid: int
@@ -28,7 +28,7 @@ class ProcessTarget(msgspec.Struct, frozen=True):
 
     @property
     def listing(self) -> dict[str, str]:
-        """Nothing that outlives a fault."""
+        """Empty: no setting outlives a fault."""
         return {}
 
 
@@ -39,19 +39,23 @@ def find(request: FaultRequest) -> ProcessTarget:
     places = _agent_config()
     ring = places.ring(job, rank)
     if not ring.exists():
-        raise UsageError(f"rank {rank} of job {job} does not run on {request.host}: there is no {ring}")
+        raise UsageError(
+            f"rank {rank} of job {job} does not run on {request.host}: there is no {ring}; check job and rank"
+        )
     pid = read_owner(ring).pid
     started = started_ticks(pid)
     if started is None:
-        raise UsageError(f"rank {rank} of job {job} on {request.host} has ended: there is no process {pid}")
+        raise UsageError(
+            f"rank {rank} of job {job} on {request.host} has ended: there is no process {pid}; start the job again"
+        )
     if ring.stat().st_uid != Path(f"/proc/{pid}").stat().st_uid:
-        # Whoever writes the ring says which process it is of; nobody has another user's hit by saying so.
+        # The ring's writer states the PID; it must not be able to aim a fault at another user's process.
         raise UnhealthyError(f"{ring} names process {pid}, which is another user's; stop job {job}")
     return ProcessTarget(pid, started, ring, places.controls(job, rank), _group(pid))
 
 
 def rings() -> Path:
-    """Where this host's ranks write their telemetry, a folder for each job."""
+    """The folder of this host's telemetry files, with a subfolder for each job."""
     return Path(_agent_config().rings)
 
 
@@ -60,13 +64,13 @@ def _agent_config() -> AgentConfig:
 
 
 def started_ticks(pid: int) -> int | None:
-    """When the process began, in clock ticks since boot; None for none or for one that has ended."""
+    """The start time of a process in clock ticks since boot; None if it does not exist or has ended."""
     fields = _stat(pid)
     return int(fields[19]) if fields and fields[0] not in "ZX" else None
 
 
 def state(pid: int) -> str:
-    """The letter of its state, as in proc(5); `X` for no process."""
+    """The letter of its state as in proc(5); `X` if it does not exist."""
     fields = _stat(pid)
     return fields[0] if fields else "X"
 

@@ -1,6 +1,6 @@
-"""What the injector on a host says to its controller: one JSON object a line, told apart by `state`.
+"""The messages from the injector on a host to its controller: one JSON object per line, tagged by `state`.
 
-In the other direction there is one line, `revert`; the end of the input means the same.
+The controller sends one line, `revert`; the end of its output means the same.
 """
 
 from typing import Any
@@ -17,10 +17,10 @@ REVERT = "revert"
 
 
 class Applied(msgspec.Struct, frozen=True, tag_field="state", tag="applied"):
-    """The fault is in force. Times are the host's clock; put on another, they may be off by `clock_error_s`.
+    """The fault is in force. Times are on the host's clock; on another clock, off by at most `clock_error_s`.
 
     The effect began within `onset_bound_s` before `onset_s`; the lease ends at `expires_s`. `target` and `syndrome` are
-    what a right diagnosis names, None where there is nothing to diagnose.
+    those of a correct diagnosis, None where there is nothing to diagnose.
     """
 
     id: str
@@ -35,14 +35,14 @@ class Applied(msgspec.Struct, frozen=True, tag_field="state", tag="applied"):
 
     @property
     def observed_s(self) -> float:
-        """When the effect first showed; the onset where nothing was seen."""
+        """When the effect was first observed; the onset where nothing was."""
         return self.onset_s if self.witness.observed_s is None else self.witness.observed_s
 
 
 class Leaving(msgspec.Struct, frozen=True, tag_field="state", tag="leaving"):
-    """The fault begins now, and takes the host away: only the controller can see its effect, until the lease ends.
+    """The fault begins now and makes the host unreachable; until the lease ends only the controller can observe it.
 
-    Fields as those of `Applied`.
+    Fields as in `Applied`.
     """
 
     id: str
@@ -56,8 +56,8 @@ class Leaving(msgspec.Struct, frozen=True, tag_field="state", tag="leaving"):
 class Healed(msgspec.Struct, frozen=True, tag_field="state", tag="healed"):
     """The fault is over, since `healed_s`.
 
-    `reason`: asked, closed (the controller went away) or lease; `by`: who reverted it. `recovered` is None where
-    nothing can tell, as on an idle NIC. `residue` is what differs from before on the host, and should be empty.
+    `reason`: asked, closed (the controller disconnected) or lease; `by`: who reverted it. `recovered` is None where it
+    cannot be known, as on an idle NIC. `residue` is the difference from the state before, and should be empty.
     """
 
     id: str
@@ -71,7 +71,7 @@ class Healed(msgspec.Struct, frozen=True, tag_field="state", tag="healed"):
 
 
 class Planned(msgspec.Struct, frozen=True, tag_field="state", tag="planned"):
-    """The exact commands that would bring the fault about, and those that would undo it, as they would be typed."""
+    """The commands that would apply the fault and those that would revert it."""
 
     apply: tuple[str, ...]
     revert: tuple[str, ...]
@@ -79,13 +79,13 @@ class Planned(msgspec.Struct, frozen=True, tag_field="state", tag="planned"):
 
 
 class Refused(msgspec.Struct, frozen=True, tag_field="state", tag="refused"):
-    """Nothing was done, or what was done was reverted."""
+    """Nothing was changed, or every change was reverted."""
 
     error: str
     exit_code: int
 
     def raised(self, host: str) -> C4Error:
-        """The error as the controller's side raises it."""
+        """The error for the controller to raise."""
         kinds = {kind.exit_code: kind for kind in (UsageError, UnhealthyError, InconclusiveError)}
         return kinds.get(self.exit_code, C4Error)(f"{host}: {self.error}")
 
@@ -94,7 +94,7 @@ Reply = Applied | Leaving | Healed | Planned | Refused
 
 
 def schema() -> dict[str, Any]:
-    """The JSON Schema of a line that the injector or `c4bench fault --json` says."""
+    """The JSON Schema of a line of the injector or of `c4bench fault --json`."""
     lines = (Applied, Leaving, Healed, Planned, Refused, Reverted, Quarantine, Lease, FaultSpec)
     refs, named = msgspec.json.schema_components(lines, ref_template="#/$defs/{name}")
     return {
@@ -106,14 +106,14 @@ def schema() -> dict[str, Any]:
 
 
 def encode(reply: Reply) -> str:
-    """One line, without its end."""
+    """Encode as one line, without a newline."""
     return msgspec.json.encode(reply).decode()
 
 
 def decode(line: str) -> Reply:
-    """A line's meaning. Raises UnhealthyError when it is none of ours."""
+    """Decode one line. Raises UnhealthyError for anything else."""
     try:
         reply: Reply = msgspec.json.decode(line, type=Reply)
     except msgspec.MsgspecError as error:
-        raise UnhealthyError(f"the injector said {line.strip()[:200]!r}: {error}") from None
+        raise UnhealthyError(f"the injector printed {line.strip()[:200]!r}: {error}") from None
     return reply

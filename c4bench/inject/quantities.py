@@ -1,4 +1,4 @@
-"""A parameter's value as people write it, in the unit that the catalogue states."""
+"""Parse a parameter's value, such as `2ms` or `25%`, into the unit of the catalogue."""
 
 import re
 from collections.abc import Mapping
@@ -19,11 +19,11 @@ _SHARE = {"%": 1e-2}
 
 
 def value(fault: str, name: str, parameter: Parameter, requested: Value | None) -> Value:
-    """`given` (or the default) in the knob's unit. Raises UsageError that says what would do."""
+    """`requested` (or the default) in the parameter's unit. Raises UsageError that says what is allowed."""
     if requested is None:
         requested = parameter.default
     if requested is None:
-        raise UsageError(f"{fault}: {name} is not given; say it, {allowed(parameter)}")
+        raise UsageError(f"{fault}: {name} is not given; give {allowed(parameter)}")
     if parameter.type == "choice":
         if requested in parameter.choices:
             return requested
@@ -53,6 +53,6 @@ def _number(fault: str, name: str, parameter: Parameter, requested: Value) -> fl
     if match[2] and match[2] not in scales:
         known = ", ".join(scales) or "no unit at all"
         raise UsageError(
-            f"{fault}: {name} is {requested!r}, whose unit is wrong; it is counted in {parameter.unit}: {known}"
+            f"{fault}: {name} is {requested!r}, whose unit is wrong; use one for {parameter.unit}: {known}"
         )
     return float(match[1]) * scales.get(match[2], 1.0)

@@ -1,4 +1,4 @@
-"""What is refused on a host although the request is well-formed: what would cut off more than was meant."""
+"""Refuse well-formed requests that would disconnect more than intended."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -15,9 +15,9 @@ _INTERFACES = frozenset({TargetKind.NIC, TargetKind.PORT})
 
 
 def check(spec: FaultSpec, request: FaultRequest, found: Mapping[str, str], in_force: Iterable[Entry]) -> None:
-    """Raises UsageError for a fault on the way that we came by, or on the last NIC that works.
+    """Raises UsageError for a fault on the interface of our own session, or on the last working NIC.
 
-    `found` is the target's listing, `in_force` are the faults that the host has already.
+    `found` is the target's listing, `in_force` are the host's present faults.
     """
     if spec.target in _INTERFACES:
         _refuse_management(request, found)
@@ -33,13 +33,11 @@ def _refuse_management(request: FaultRequest, found: Mapping[str, str]) -> None:
         )
     ours = (*os.environ.get("SSH_CONNECTION", "").split(), "", "", "")[2]
     if ours and any(f'"local": "{ours}"' in text for text in found.values()):
-        raise UsageError(f"{request.where} carries the session we came by ({ours}); name another NIC")
+        raise UsageError(f"{request.where} carries your own session ({ours}); name another NIC")
 
 
 def _refuse_last(request: FaultRequest, in_force: Iterable[Entry]) -> None:
     hit = {entry.lease.request.nic for entry in in_force} | {request.nic}
     others: list[Nic] = [nic for nic in request.nics if nic not in hit]
     if not running(others):
-        raise UsageError(
-            f"{request.where} is the last NIC of {request.host} that works; ask for it with --last-nic if you mean it"
-        )
+        raise UsageError(f"{request.where} is the last working NIC of {request.host}; add --last-nic to allow that")

@@ -1,4 +1,4 @@
-"""A switch as found: all its ports."""
+"""The state of a switch: all its ports."""
 
 import json
 
@@ -23,16 +23,18 @@ class SwitchTarget(msgspec.Struct, frozen=True):
 
 
 def examine(request: FaultRequest) -> SwitchTarget:
-    """Raises UsageError when the switch is not to be found here."""
+    """Examine its ports. Raises UsageError when the switch is not here."""
     return SwitchTarget(tuple(interfaces.examine(port) for port in ports(request)))
 
 
 def ports(request: FaultRequest) -> list[SwitchPort]:
-    """The ports that have a cable, by name: the far end of an Ethernet link is what makes a port one."""
+    """The Ethernet interfaces that are up, by name, without ifb devices."""
     try:
         found = json.loads(run(("ip", "-json", "link", "show", "up"), request.netns))
     except OSError:
-        raise UsageError(f"there is no switch {request.host} here: nothing at {request.netns}") from None
+        raise UsageError(
+            f"there is no switch {request.host} here: no network namespace {request.netns}; check the inventory's netns"
+        ) from None
     return [
         SwitchPort(request.host, link["ifname"], request.netns)
         for link in sorted(found, key=lambda link: str(link["ifname"]))

@@ -1,4 +1,4 @@
-"""What a fault befalls, as found: one look for each kind of target."""
+"""The state of a fault's target, examined for each kind of target."""
 
 from c4bench.errors import UsageError
 from c4bench.inject import accelerators, gpus, hosts, interfaces, processes, switches
@@ -14,7 +14,7 @@ Target = InterfaceTarget | SwitchTarget | HostTarget | ProcessTarget | GpuTarget
 
 
 def examine(kind: TargetKind, request: FaultRequest) -> Target:
-    """The target with everything that a fault may disturb, as text in its `listing`. Raises C4Error when not there."""
+    """The target; its `listing` is everything that a fault may change, as text. Raises C4Error when it is missing."""
     match kind:
         case TargetKind.NIC | TargetKind.PORT:
             return interfaces.examine(request.interface)
@@ -27,4 +27,4 @@ def examine(kind: TargetKind, request: FaultRequest) -> Target:
         case TargetKind.GPU:
             return gpus.examine(request) if gpus.hardware() == "nvidia" else accelerators.examine(request)
         case TargetKind.COMPOUND:
-            raise UsageError(f"{request.fault} is several faults; each has a target of its own")
+            raise UsageError(f"{request.fault} is a compound fault; name a target for each part")

@@ -1,4 +1,4 @@
-"""The user's Ansible inventory, read into the house's own nouns."""
+"""Read an Ansible inventory into the types of `c4bench.model`."""
 
 from c4bench.inventory.inventory import Access, Inventory, load
 from c4bench.inventory.patterns import select

@@ -1,6 +1,6 @@
-"""Inventories that only Ansible can read: INI, directories, scripts, plugins. `ansible-inventory` is asked for them.
+"""Inventories that only Ansible can read (INI, directories, scripts, plugins), through `ansible-inventory`.
 
-As a process, since ansible-core is GPL-3 and this package is not; and since only Ansible knows its plugins.
+It is run as a process, since only Ansible knows its plugins, and since ansible-core is GPL-3 and this package is not.
 """
 
 import json
@@ -24,19 +24,19 @@ _META = "_meta"
 
 
 class Listing:
-    """What `ansible-inventory --list` says of an inventory, and the words for what is wrong in it."""
+    """The output of `ansible-inventory --list`, and errors about it."""
 
     def __init__(self, path: Path, content: bytes) -> None:
         self.path, self.content = path, content
         self.data: dict[str, Any] = json.loads(content)
 
     def error(self, keys: Keys, problem: str) -> UsageError:
-        """The error to raise about what stands under `keys`; Ansible does not tell the file and the line."""
+        """The error about the value at `keys`; Ansible does not give file and line."""
         return UsageError(f"{self.path}: {dotted(keys)}: {problem}" if keys else f"{self.path}: {problem}")
 
 
 def listed(path: Path) -> Listing:
-    """Have Ansible read `path`. Raises UsageError with Ansible's own word when it cannot."""
+    """Read `path` with Ansible. Raises UsageError with Ansible's own message when it cannot."""
     if not path.exists():
         raise UsageError(f"{path}: no such file; give the path of an Ansible inventory")
     done = _ask(path)
@@ -46,7 +46,7 @@ def listed(path: Path) -> Listing:
 
 
 def needs_ansible(path: Path) -> bool:
-    """Whether `path` is more than the one YAML file that is read here, with lines to point at."""
+    """Whether `path` is anything but a plain YAML file, which is read here, with line numbers."""
     return path.is_dir() or (path.is_file() and (path.suffix not in _PLAIN or os.access(path, os.X_OK)))
 
 
@@ -63,8 +63,10 @@ def _ask(path: Path) -> "subprocess.CompletedProcess[bytes]":
     beside = Path(sys.executable).with_name("ansible-inventory")
     program = str(beside) if beside.exists() else shutil.which("ansible-inventory")
     if program is None:
-        raise UsageError(f"{path}: only Ansible can read this, and ansible-inventory is not here; install ansible-core")
-    # Without this a source that cannot be read is a warning, and an inventory without hosts.
+        raise UsageError(
+            f"{path}: only Ansible can read this, and ansible-inventory is not installed; install ansible-core"
+        )
+    # Without this an unreadable source is only a warning and gives an empty inventory.
     strict = {"ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED": "1", "ANSIBLE_NOCOLOR": "1"}
     argv = [program, "--inventory", str(path), "--list"]
     try:
@@ -89,7 +91,7 @@ def _members(data: Mapping[str, Any], name: str) -> Iterator[str]:
 def _variables(listing: Listing, host: str, own: Mapping[str, Any]) -> dict[str, Variable]:
     found = {key: Variable(value, (host, key), listing) for key, value in own.items()}
     if "c4" in found and isinstance(found["c4"].value, str):
-        # An INI file knows text only: there a mapping is written as one.
+        # INI files have text values only, so a mapping is written as text.
         found["c4"] = _parsed(found["c4"])
     return found
 

@@ -1,4 +1,4 @@
-"""A YAML file that can say on which line a key stands."""
+"""A YAML file with the line numbers of its keys."""
 
 from collections.abc import Hashable, Sequence
 from pathlib import Path
@@ -13,7 +13,7 @@ _MERGE = "tag:yaml.org,2002:merge"
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses a key given twice, where YAML in Python would silently keep the last."""
+    """Refuses a duplicate key, of which PyYAML would silently keep the last."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen = set()
@@ -28,12 +28,12 @@ def _opaque(_loader: _Loader, node: yaml.ScalarNode) -> str:
     return str(node.value)
 
 
-for _tag in ("!vault", "!unsafe"):  # Ansible's own tags: their values are none of our business
+for _tag in ("!vault", "!unsafe"):  # Ansible's own tags; their values are not needed here
     _Loader.add_constructor(_tag, _opaque)
 
 
 class Document:
-    """The data of a YAML file, and the words for what is wrong in it."""
+    """The data of a YAML file, and errors about it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -43,12 +43,12 @@ class Document:
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark
             where = f":{mark.line + 1}" if mark else ""
-            raise UsageError(f"{path}{where}: not valid YAML: {error.problem}; mend that line") from None
+            raise UsageError(f"{path}{where}: not valid YAML: {error.problem}; correct that line") from None
         except (yaml.YAMLError, ValueError) as error:
             raise UsageError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
 
     def mapping(self, value: object, keys: Keys = ()) -> dict[str, Any]:
-        """`value`, which stands under `keys`, as a mapping; nothing at all is an empty one. Raises UsageError."""
+        """`value`, found at `keys`, as a mapping; None is an empty one. Raises UsageError."""
         if value is None:
             return {}
         if not isinstance(value, dict):
@@ -58,7 +58,7 @@ class Document:
         return {str(key): below for key, below in value.items()}
 
     def error(self, keys: Keys, problem: str) -> UsageError:
-        """The error to raise about what stands under `keys`: file, line and key path, then the problem."""
+        """The error about the value at `keys`: file, line and key path, then the problem."""
         where = f"{self.path}:{self._line(keys)}: {dotted(keys)}" if keys else str(self.path)
         return UsageError(f"{where}: {problem}")
 
@@ -83,7 +83,7 @@ def _read(path: Path) -> bytes:
 
 
 def _child(node: yaml.Node | None, key: str | int) -> tuple[int, yaml.Node] | None:
-    """The line (from 0) and the node of what `key` leads to."""
+    """The line (from 0) and the node at `key`."""
     if isinstance(node, yaml.MappingNode):
         for name, value in node.value:
             if name.value == str(key):

@@ -1,4 +1,4 @@
-"""What an inventory tells about a host for us alone: the variable `c4`, checked against a schema."""
+"""The variable `c4` of a host in the inventory, checked against a schema."""
 
 import re
 from typing import Annotated
@@ -42,11 +42,11 @@ class GpuFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class HostFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The variable `c4` of a host: may faults be injected, which Python has c4bench, which NICs belong to the fabric.
+    """The variable `c4` of a host: whether faults are permitted, the Python that has c4bench, the NICs of the fabric.
 
-    `management` is the interface we come by, which is no NIC of the fabric. `netns` is where the ports of a switch are,
-    when not in its own network namespace. `shared` is a folder on storage that all hosts share, where jobs may keep
-    checkpoints. All of it may be left out; `playbooks/discover.yml` finds what a host can tell of itself.
+    `management` is the management interface, which is not a NIC of the fabric. `netns` is the network namespace of a
+    switch's ports, when not its own. `shared` is a folder on storage that all hosts share, for checkpoints. All keys
+    are optional; `playbooks/discover.yml` finds what a host can report.
     """
 
     disruptive: bool = False
@@ -76,7 +76,7 @@ def read(host: str, variable: Variable | None) -> tuple[HostFacts, tuple[Nic, ..
 
 
 def _locate(message: str) -> tuple[str, Keys]:
-    """The validator's words as the problem, and the keys under `c4` it is about."""
+    """Split the validator's message into the problem and the keys below `c4`."""
     match = _LOCATION.search(message)
     steps: list[str | int] = []
     for number, name in _STEP.findall(match[1] if match else ""):

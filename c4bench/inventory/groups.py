@@ -1,8 +1,8 @@
 """Groups and hosts of a YAML inventory, with the variables each host inherits, as Ansible resolves them.
 
 Precedence (Ansible's "Understanding variable precedence"): `all`, then groups by depth, then by name, then the host's
-own, each with the inventory's own words first and then the files in group_vars and host_vars beside it; a variable
-replaces the inherited one whole.
+own; for each first the inventory, then the files in group_vars and host_vars beside it. A variable replaces the
+inherited one as a whole.
 """
 
 import re
@@ -24,21 +24,21 @@ _RANGE = re.compile(r"\[(\d+|[A-Za-z]):(\d+|[A-Za-z])(?::(\d+))?\]")
 
 
 class Source(Protocol):
-    """Where variables stand."""
+    """The source of variables."""
 
     def error(self, keys: Keys, problem: str) -> UsageError:
-        """The error to raise about what stands under `keys`."""
+        """The error about the value at `keys`."""
 
 
 class Variable(msgspec.Struct, frozen=True):
-    """A value, and where it stands."""
+    """A value and its location."""
 
     value: Any
     keys: Keys
     document: Source
 
     def error(self, problem: str, below: Keys = ()) -> UsageError:
-        """The error to raise about it, or about what stands `below` in it."""
+        """The error about it, or about the value `below` it."""
         return self.document.error((*self.keys, *below), problem)
 
 
@@ -80,7 +80,7 @@ class _Reader:
         if parent is not None:
             group.parents[parent] = None
         if name in self._ancestors(name):
-            raise self._document.error(keys, "a group inside itself; take it out of one of the two")
+            raise self._document.error(keys, "a group inside itself; remove it from one of the two")
         parts = self._document.mapping(body, keys)
         for part in parts:
             if part not in _PARTS:
@@ -137,7 +137,7 @@ class _Reader:
 def read_beside(inventory: Path, folder: str, name: str) -> Variables:
     """The variables in `group_vars/NAME` or `host_vars/NAME` beside the inventory: a file or a folder of files.
 
-    Vaulted files are passed over: secrets are Ansible's.
+    Vaulted files are skipped: secrets are for Ansible only.
     """
     base = inventory.parent / folder / name
     files = [path for path in (base, Path(f"{base}.yml"), Path(f"{base}.yaml")) if path.is_file()]

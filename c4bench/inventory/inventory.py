@@ -1,4 +1,4 @@
-"""An inventory file as hosts, the ways to reach them, and a digest that says which file it was."""
+"""An inventory file as hosts, how to connect to them, and the file's digest."""
 
 import hashlib
 import shlex
@@ -52,7 +52,7 @@ class Inventory(msgspec.Struct, frozen=True):
 def load(path: Path) -> Inventory:
     """Read an Ansible inventory: one YAML file here, anything else through `ansible-inventory`.
 
-    Raises UsageError in one line: file, line and key where they are known, problem, mend.
+    Raises UsageError in one line: file, line and key where known, the problem, and what to do.
     """
     source, resolved, content = _read(path)
     if not resolved.hosts:
@@ -80,7 +80,7 @@ def _read(path: Path) -> tuple[Source, Resolved, bytes]:
 
 
 def _names_a_plugin(document: Document) -> bool:
-    """Whether the file tells an inventory plugin what to look for (`plugin: aws_ec2`), and names no hosts itself."""
+    """Whether the file configures an inventory plugin (`plugin: aws_ec2`) instead of listing hosts."""
     return isinstance(document.data, dict) and isinstance(document.data.get("plugin"), str)
 
 
@@ -120,7 +120,7 @@ def _split(variable: Variable | None) -> list[str]:
     try:
         return shlex.split(_text(variable))
     except ValueError as error:
-        raise variable.error(f"{error}; mend the quotes") from None
+        raise variable.error(f"{error}; correct the quotes") from None
 
 
 def _port(variable: Variable | None) -> int:

@@ -10,10 +10,10 @@ _SHOWN = 8
 
 
 def select(inventory: Inventory, pattern: str) -> tuple[Host, ...]:
-    """The hosts `pattern` names, in the order of the inventory.
+    """The hosts that `pattern` matches, in the order of the inventory.
 
-    A pattern is a comma list of host names, group names (`all` is one) and globs; `!word` takes hosts away, `&word`
-    keeps only those. Raises UsageError when any word, or the whole, matches nothing.
+    A pattern is a comma list of host names, group names (`all` is one) and globs; `!term` removes hosts, `&term`
+    keeps only those. Raises UsageError when a term, or the whole pattern, matches nothing.
     """
     terms = [word.strip() for word in pattern.split(",") if word.strip()]
     plain = [word for word in terms if word[0] not in "!&"] or ["all"]

@@ -1,4 +1,4 @@
-"""What an inventory says that cannot be true together, and what it leaves to be discovered. Pure."""
+"""Contradictions in an inventory, and what it leaves out. Pure."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -10,7 +10,7 @@ from c4bench.inventory.inventory import Inventory
 
 
 class Review(msgspec.Struct, frozen=True):
-    """`problems` have to be mended; `unsaid` names by host what the inventory leaves out."""
+    """`problems` must be corrected; `unsaid` has by host the keys that the inventory leaves out."""
 
     hosts: int
     switches: int
@@ -21,7 +21,7 @@ class Review(msgspec.Struct, frozen=True):
 
 
 def review(inventory: Inventory) -> Review:
-    """Look at all hosts together; each by itself was checked when it was loaded."""
+    """Check all hosts against each other; `load` has checked each by itself."""
     facts = {host.name: inventory.facts[host.name] for host in inventory.hosts}
     unsaid = {name: tuple(_unsaid(known)) for name, known in facts.items()}
     return Review(
@@ -48,20 +48,20 @@ def _nic_keys(nic: NicFacts) -> list[str]:
 
 
 def _shared(facts: dict[str, HostFacts]) -> Iterator[str]:
-    """An address, and a port of a switch, belong to one NIC."""
+    """Addresses and switch ports that several NICs share."""
     for key, what in (("address", "address"), ("leaf", "switch port")):
         users: dict[str, list[str]] = defaultdict(list)
         for host, known in facts.items():
             for position, nic in enumerate(known.nics):
                 users[getattr(nic, key)].append(f"{host} nics[{position}]")
         users.pop("", None)
-        yield from (f"{what} {value} is given to {_listed(of)}; keep it with one" for value, of in _twice(users))
+        yield from (f"{what} {value} is given to {_listed(of)}; give it to one only" for value, of in _twice(users))
 
 
 def _carrying_us(facts: dict[str, HostFacts]) -> Iterator[str]:
     for host, known in facts.items():
         if known.management and known.management in {nic.netdev for nic in known.nics}:
-            yield f"{host}: {known.management} is both its management interface and a NIC; take it out of c4.nics"
+            yield f"{host}: {known.management} is both its management interface and a NIC; remove it from c4.nics"
 
 
 def _unknown_gpu_nics(facts: dict[str, HostFacts]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Run commands on a host, over SSH or right here. The only importer of fabric."""
+"""Run commands on a host, over SSH or locally. The only importer of fabric."""
 
 from c4bench.remote.connect import connect
 from c4bench.remote.protocol import BARE_PYTHON, Completed, Connection, Session

@@ -1,4 +1,4 @@
-"""A host's clock against ours, by asking it the time."""
+"""The offset of a host's clock from ours."""
 
 import time
 from collections.abc import Callable
@@ -9,9 +9,9 @@ _EXCHANGES = 8
 
 
 def offset(ask: Callable[[], float], exchanges: int = _EXCHANGES) -> ClockOffset:
-    """What `ask`, which reads the clock at the other end, tells of it: the exchange with the shortest round trip.
+    """The offset of the clock that `ask` reads, from the exchange with the shortest round trip.
 
-    Half that round trip bounds the error, whatever the way there and the way back take each (RFC 5905, section 8).
+    Half of that round trip bounds the error, however asymmetric the delays are (RFC 5905, section 8).
     """
     return min((_exchange(ask) for _ in range(exchanges)), key=lambda one: one.error_s)
 

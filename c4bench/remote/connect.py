@@ -1,4 +1,4 @@
-"""From an inventory's word to a connection."""
+"""Choose the connection to a host."""
 
 from c4bench.inventory import Access
 from c4bench.remote.local import LocalConnection
@@ -7,5 +7,5 @@ from c4bench.remote.ssh import SshConnection
 
 
 def connect(host: str, access: Access) -> Connection:
-    """A way to `host`; nothing is opened before it is needed."""
+    """A connection to `host`, opened when first used."""
     return LocalConnection(host) if access.connection == "local" else SshConnection(host, access)

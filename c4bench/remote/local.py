@@ -1,4 +1,4 @@
-"""The machine we run on as a host, for `ansible_connection: local`."""
+"""The local machine as a host, for `ansible_connection: local`."""
 
 import shutil
 import subprocess
@@ -12,7 +12,7 @@ from c4bench.remote.session import ProcessSession
 
 
 class LocalConnection:
-    """Implements `Connection` with processes of our own."""
+    """Implements `Connection` with local processes."""
 
     def __init__(self, host: str) -> None:
         self._host = host
@@ -48,8 +48,8 @@ class LocalConnection:
             raise UnhealthyError(f"{self._host}: cannot copy {local} to {remote}: {error.strerror}") from None
 
     def start(self, argv: Sequence[str]) -> Session:
-        """Start a command to talk to."""
+        """Start an interactive command."""
         return ProcessSession(self._host, argv[0], argv)
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: no connection is open."""

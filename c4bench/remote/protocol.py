@@ -1,4 +1,4 @@
-"""What can be asked of a host, however it is reached."""
+"""The operations on a host, for all kinds of connections."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,13 +8,13 @@ import msgspec
 
 from c4bench.errors import UnhealthyError
 
-# Runs a program that is sent as text on whatever Python a host has: the standard library alone, neither the caller's
-# folder and variables nor what `site` would import, which is half of the start's cost.
+# Runs a program, sent as text, on the host's own Python with the standard library only. It ignores the caller's
+# folder and environment, and skips `site`, which is half of the start-up time.
 BARE_PYTHON = ("python3", "-I", "-S", "-u", "-c")
 
 
 class Completed(msgspec.Struct, frozen=True):
-    """A command that has ended."""
+    """The result of a command."""
 
     code: int
     stdout: bytes
@@ -22,9 +22,9 @@ class Completed(msgspec.Struct, frozen=True):
 
 
 class Session(Protocol):
-    """A command that goes on running and is talked to in lines.
+    """A running command with which lines are exchanged.
 
-    It must end by itself when its standard input does: over SSH nothing else tells it that we are gone.
+    It must end when its standard input does: over SSH nothing else shows that we have gone.
     """
 
     @property
@@ -32,19 +32,19 @@ class Session(Protocol):
         """The command's exit code, None while it runs."""
 
     def write_line(self, line: str) -> None:
-        """Say one line. Raises UnhealthyError when the command has ended."""
+        """Write one line. Raises UnhealthyError when the command has ended."""
 
     def read_line(self, timeout_s: float) -> str:
-        """Wait for one line and return it without its end. Raises UnhealthyError at the end of output or of time."""
+        """Wait for one line and return it without the newline. Raises UnhealthyError at end of file or on timeout."""
 
     def close(self) -> None:
-        """End the command's input, wait for it, and end it by force if it stays."""
+        """Close the command's input, wait for its end, and kill it if it does not end."""
 
 
 class Connection(Protocol):
-    """A way to one host, and a context manager that closes it.
+    """A connection to one host, and a context manager that closes it.
 
-    Every method raises UnhealthyError with host, failure and mend.
+    Every method raises UnhealthyError with the host, the failure and what to do.
     """
 
     def __enter__(self) -> Self: ...
@@ -65,20 +65,20 @@ class Connection(Protocol):
         """Copy a file to the host, with its mode."""
 
     def start(self, argv: Sequence[str]) -> Session:
-        """Start a command to talk to."""
+        """Start an interactive command."""
 
     def close(self) -> None:
-        """Hang up; what was started goes on until its own session is closed."""
+        """Close the connection; started commands run on until their own sessions are closed."""
 
 
 def checked(host: str, argv: Sequence[str], completed: Completed, *, check: bool) -> Completed:
-    """`completed`, or UnhealthyError with its last words."""
+    """Return `completed`. Raises UnhealthyError with the last line of stderr when the command failed."""
     if check and completed.code != 0:
         raise UnhealthyError(f"{host}: {argv[0]} failed with code {completed.code}: {last_line(completed.stderr)}")
     return completed
 
 
 def last_line(output: bytes) -> str:
-    """The last line of what a command complained, on one line."""
+    """The last line of a command's output."""
     lines = output.decode(errors="replace").strip().splitlines()
-    return lines[-1].strip() if lines else "it said nothing"
+    return lines[-1].strip() if lines else "it printed nothing"

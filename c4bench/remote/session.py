@@ -1,6 +1,6 @@
-"""A session on the pipes of a local process: the command itself, or the `ssh` that runs it elsewhere.
+"""A session with a local process: the command itself, or the `ssh` that runs it on a host.
 
-Reading waits in poll(2) and never wakes without cause, so that an idle session costs nothing on a virtual clock.
+Reading blocks in poll(2) without periodic wake-ups, so an idle session costs nothing on a virtual clock.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ class ProcessSession:
     def __init__(self, host: str, name: str, argv: Sequence[str]) -> None:
         self._host, self._what = host, f"{host}: {name}"
         self._by_ssh = argv[0] == "ssh"
-        # Complaints go to a file: a pipe nobody reads would stop the command when full.
+        # stderr goes to a file: a full pipe that nobody reads would block the command.
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the session)
         try:
             self._process = subprocess.Popen(
@@ -47,7 +47,7 @@ class ProcessSession:
         return self._process.poll()
 
     def write_line(self, line: str) -> None:
-        """Say one line. Raises UnhealthyError when the command has ended."""
+        """Write one line. Raises UnhealthyError when the command has ended."""
         left = memoryview(f"{line}\n".encode())
         try:
             while left:
@@ -56,7 +56,7 @@ class ProcessSession:
             raise self._ended() from None
 
     def read_line(self, timeout_s: float) -> str:
-        """Wait for one line and return it without its end. Raises UnhealthyError at the end of output or of time."""
+        """Wait for one line and return it without the newline. Raises UnhealthyError at end of file or on timeout."""
         deadline = time.monotonic() + timeout_s
         while b"\n" not in self._read:
             left_s = deadline - time.monotonic()
@@ -80,7 +80,7 @@ class ProcessSession:
         return UnhealthyError(f"{self._what} ended (code {self.exit_code}): {words}")
 
     def close(self) -> None:
-        """End the command's input, wait for it, and end it by force if it stays."""
+        """Close the command's input, wait for its end, and kill it if it does not end."""
         with contextlib.suppress(BrokenPipeError):
             self._stdin.close()
         try:

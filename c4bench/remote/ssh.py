@@ -1,7 +1,7 @@
 """Hosts over SSH.
 
-Single commands and copies go through fabric, on one login that stays open. A session is an `ssh` of its own: it lasts
-as long as a fault does, and waits without ever waking, which a paramiko transport with its polling thread cannot.
+Single commands and copies use fabric, on one connection that stays open. A session is an `ssh` process: it lasts as
+long as a fault and waits without wake-ups, unlike a paramiko transport with its polling thread.
 """
 
 import shlex
@@ -29,11 +29,11 @@ _SESSION_OPTIONS = ("-T", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=ye
 _REASONS: tuple[tuple[type[Exception], str], ...] = (
     (
         paramiko.BadHostKeyException,
-        "its host key is not the one in known_hosts; if it was set up anew, replace the line there",
+        "its host key is not the one in known_hosts; if it was reinstalled, replace the line there",
     ),
     (
         paramiko.AuthenticationException,
-        "it refuses our key; check ansible_user and ansible_ssh_private_key_file",
+        "it rejects our key; check ansible_user and ansible_ssh_private_key_file",
     ),
     (
         paramiko.ssh_exception.NoValidConnectionsError,
@@ -41,13 +41,13 @@ _REASONS: tuple[tuple[type[Exception], str], ...] = (
     ),
     (socket.gaierror, "its name does not resolve; set ansible_host"),
     (TimeoutError, "it does not answer; is it up, and does it run sshd?"),
-    (EOFError, "it has hung up; is it up, and does it run sshd?"),
+    (EOFError, "it closed the connection; is it up, and does it run sshd?"),
 )
-_UNKNOWN_KEY = "its host key is not in known_hosts; add it there (ssh-keyscan) once its fingerprint is confirmed"
+_UNKNOWN_KEY = "its host key is not in known_hosts; check its fingerprint and add it there (ssh-keyscan)"
 
 
 class SshConnection:
-    """Implements `Connection`; logs in when first needed."""
+    """Implements `Connection`; connects when first used."""
 
     def __init__(self, host: str, access: Access) -> None:
         self._host, self._access = host, access
@@ -69,7 +69,7 @@ class SshConnection:
     ) -> Completed:
         """Run a command to its end; with `check`, a non-zero exit code is an error.
 
-        One that outlives `timeout_s` loses its output and goes on: SSH has no way to end it.
+        After `timeout_s` the command runs on and its output is lost: SSH cannot kill it.
         """
         with self._reporting(f"run {argv[0]}"):
             channel = self._transport().open_session(timeout=timeout_s)
@@ -89,7 +89,7 @@ class SshConnection:
             self._fabric.put(str(local), remote=remote)
 
     def start(self, argv: Sequence[str]) -> Session:
-        """Start a command to talk to."""
+        """Start an interactive command."""
         access = self._access
         argv_words = ["ssh", *_SESSION_OPTIONS, *access.ssh_arguments]
         argv_words += ["-l", access.user] if access.user else []
@@ -98,7 +98,7 @@ class SshConnection:
         return ProcessSession(self._host, argv[0], [*argv_words, "--", access.address, shlex.join(argv)])
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         if self._fabric is None:
             return
         with _waking_reader(self._fabric.transport):
@@ -131,7 +131,7 @@ def _fabric_connection(access: Access) -> fabric.Connection:
     configuration = fabric.Config(lazy=True)
     if arguments.user_configuration:
         configuration.load_ssh_config()
-    # With a key named, no other is tried: a server counts attempts.
+    # With a key given, try no other: servers limit the attempts.
     keys = {"key_filename": access.key_file, "allow_agent": False, "look_for_keys": False} if access.key_file else {}
     connection = fabric.Connection(
         access.address,
@@ -158,7 +158,7 @@ def _reason(error: Exception) -> str:
 
 
 def _exchange(channel: paramiko.Channel, command: str, data: bytes) -> Completed:
-    """Feed and drain all three streams at once: any one of them left alone can stop the command."""
+    """Feed and drain all three streams in parallel: a full one would block the command."""
     channel.exec_command(command)
     with ThreadPoolExecutor(2, "c4bench-ssh") as pool:
         fed = pool.submit(_feed, channel, data)
@@ -169,7 +169,7 @@ def _exchange(channel: paramiko.Channel, command: str, data: bytes) -> Completed
 
 
 def _feed(channel: paramiko.Channel, data: bytes) -> None:
-    with suppress(OSError):  # the command may not want it all
+    with suppress(OSError):  # the command may not read all of it
         channel.sendall(data)
         channel.shutdown_write()
 
@@ -180,7 +180,7 @@ def _drain(receive: Callable[[int], bytes]) -> bytes:
 
 @contextmanager
 def _deadline(channel: paramiko.Channel, timeout_s: float) -> Iterator[threading.Event]:
-    """Close the channel after `timeout_s`, which ends every wait on it; the event tells that this happened."""
+    """Close the channel after `timeout_s`, which ends every wait on it, and set the event."""
     expired = threading.Event()
 
     def expire() -> None:
@@ -197,21 +197,21 @@ def _deadline(channel: paramiko.Channel, timeout_s: float) -> Iterator[threading
 
 
 def _tune(sock: object) -> None:
-    """For few and small messages; a proxy command's pipes have neither trouble."""
+    """Tune the TCP socket for few small messages; the pipes of a proxy command need no tuning."""
     if isinstance(sock, socket.socket):
-        # The transport's reader wakes ten times a second to look whether it was closed; `_woken` tells it instead.
+        # The transport's reader polls ten times a second whether it was closed; `_waking_reader` wakes it instead.
         sock.settimeout(_IDLE_WAKE_S)
-        # A command's several small packets would wait for each other's acknowledgement, 40 ms.
+        # Without this, small packets wait for acknowledgements (Nagle's algorithm), 40 ms.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 @contextmanager
 def _waking_reader(transport: paramiko.Transport | None) -> Iterator[None]:
-    """After the block has closed `transport`, end the wait of its reader, which a closed descriptor does not."""
+    """After the block has closed `transport`, wake its reader, which a closed descriptor does not."""
     if transport is None or not isinstance(transport.sock, socket.socket) or transport.sock.fileno() < 0:
         yield
         return
     with transport.sock.dup() as same:
         yield
-        with suppress(OSError):  # the host has hung up already
+        with suppress(OSError):  # the host has closed it already
             same.shutdown(socket.SHUT_RDWR)

@@ -1,4 +1,4 @@
-"""The part of ssh's command line that an inventory uses, as facts for a client that is not ssh."""
+"""Parse the part of ssh's command line that inventories use, for the paramiko client."""
 
 import getopt
 from collections.abc import Sequence
@@ -21,18 +21,18 @@ class SshArguments(msgspec.Struct, frozen=True):
 
 
 def parse(words: Sequence[str]) -> SshArguments:
-    """Read the words of `ansible_ssh_common_args`. Raises UsageError for an option ssh does not have."""
+    """Parse `ansible_ssh_common_args`. Raises UsageError for an option ssh does not have."""
     try:
         pairs, rest = getopt.getopt(list(words), _OPTIONS)
     except getopt.GetoptError as error:
         raise UsageError(f"ansible_ssh_common_args: {error}; see ssh(1)") from None
     if rest:
-        raise UsageError(f"ansible_ssh_common_args: {rest[0]!r} is no option; see ssh(1)")
+        raise UsageError(f"ansible_ssh_common_args: {rest[0]!r} is not an option; see ssh(1)")
     options: dict[str, str] = {}
     for _, text in (pair for pair in pairs if pair[0] == "-o"):
         key, _, value = text.replace("=", " ", 1).strip().partition(" ")
         options.setdefault(key.lower(), value.strip())
-    letters = dict(reversed(pairs))  # as in ssh, the first one given counts
+    letters = dict(reversed(pairs))  # as in ssh, the first occurrence counts
     jump = letters.get("-J") or options.get("proxyjump", "")
     known = options.get("userknownhostsfile", "~/.ssh/known_hosts ~/.ssh/known_hosts2").split()
     return SshArguments(

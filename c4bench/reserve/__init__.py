@@ -1,4 +1,4 @@
-"""One user of a set of hosts at a time: on the hosts themselves, and towards whatever schedules jobs on them."""
+"""Exclusive use of hosts: a lock on each host, and draining in the job scheduler."""
 
 from c4bench.reserve.reservation import Reservation
 from c4bench.reserve.schedulers import Scheduler, drained, scheduler

@@ -1,8 +1,8 @@
-"""Keeps a host for one user. It is sent there as text: it needs Python 3.8, and imports nothing of ours.
+"""Holds the reservation of a host. It is sent there as text, so it needs Python 3.8 only and imports no c4bench.
 
-The reservation is a lock on a file, so it ends with this process, whatever ends it: its input closing, which is how the
-loss of our side shows; a `renew` that does not come in time; the host's restart. It answers lines: `renew`, `clock`
-with the time of day, and `health PYTHON` with what the injector there says is in force or left over.
+The reservation is a file lock, so it ends with this process: when its input closes (the client has gone), when no line
+comes for the TTL, or when the host restarts. It answers lines: `renew` and `clock` with the time of day, and `health
+PYTHON` with the faults in force and residues that the injector lists.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ import sys
 import time
 from contextlib import suppress
 
-# Anybody may reserve: every user can open a file there, and a restart clears it.
+# Every user can open a file there, and a restart clears it.
 _LOCK_FILE = "/dev/shm/c4bench.reservation"
 _HEALTH_S = 30
 
 
 def main(claim: dict[str, object]) -> None:
-    """Take the host or say who has it; then keep it."""
+    """Reserve the host, or report who has it; then serve."""
     descriptor = open_lock_file()
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         holder = read(descriptor)
-        # A machine may be in an inventory under two names.
+        # One machine may be in an inventory under two names.
         if holder.get("id") != claim["id"]:
             send({"held": False, "by": holder})
             return
@@ -39,7 +39,7 @@ def main(claim: dict[str, object]) -> None:
 
 
 def open_lock_file() -> int:
-    """The file, made by whoever comes first; one in a shared folder may be opened by others, not created anew."""
+    """Open the lock file, or create it: in a sticky folder another user's file can be opened, but not with O_CREAT."""
     while True:
         with suppress(FileNotFoundError):
             return os.open(_LOCK_FILE, os.O_RDWR | os.O_CLOEXEC)
@@ -50,7 +50,7 @@ def open_lock_file() -> int:
 
 
 def read(descriptor: int) -> dict[str, object]:
-    """Who has the host; nothing where the file does not say."""
+    """Who has the host; empty if the file does not say."""
     try:
         found = json.loads(os.pread(descriptor, 65536, 0))
     except ValueError:
@@ -59,13 +59,13 @@ def read(descriptor: int) -> dict[str, object]:
 
 
 def write(descriptor: int, holder: dict[str, object]) -> None:
-    """Say so."""
+    """Write the holder into the lock file."""
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, json.dumps(holder).encode(), 0)
 
 
 def serve(ttl_s: float) -> None:
-    """Answer until the input ends or nothing has come for `ttl_s`."""
+    """Answer until the input ends or no line comes for `ttl_s`."""
     while select.select([sys.stdin], [], [], ttl_s)[0]:
         word, _, rest = sys.stdin.readline().strip().partition(" ")
         if not word:
@@ -74,7 +74,7 @@ def serve(ttl_s: float) -> None:
 
 
 def health(python: str) -> dict[str, object]:
-    """What the injector there says, line by line; nothing where it may not be asked."""
+    """The lines of the injector's `status`; none if it cannot run."""
     command = [python, "-m", "c4bench.inject", "status"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_HEALTH_S, check=False)
@@ -84,7 +84,7 @@ def health(python: str) -> dict[str, object]:
 
 
 def send(answer: dict[str, object]) -> None:
-    """One line."""
+    """Write one line."""
     sys.stdout.write(json.dumps(answer) + "\n")
     sys.stdout.flush()
 

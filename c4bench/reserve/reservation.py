@@ -1,4 +1,4 @@
-"""Our side of a reservation: a keeper on every host, renewed while we live; all of the hosts or none."""
+"""The client of a reservation: a keeper on every host, renewed periodically; all hosts or none."""
 
 import getpass
 import os
@@ -23,7 +23,7 @@ from c4bench.remote.clock import offset
 _KEEPER = Path(__file__).with_name("keeper.py")
 _AT_ONCE = 32
 _TIMEOUT_S = 60.0
-_RENEWALS = 3  # in a term: one that is late loses nothing
+_RENEWALS = 3  # per TTL, so that a late one does no harm
 Reach = Callable[[str, Access], Connection]
 
 
@@ -42,12 +42,12 @@ class _Answer(msgspec.Struct, frozen=True):
 
 
 class Reservation:
-    """Hosts that are ours until `close`, or until we have been silent for `ttl_s`; `lost` says which are no more."""
+    """Reserved hosts, until `close` or until `ttl_s` without a renewal; `lost` has those that ended early."""
 
     def __init__(
         self, inventory: Inventory, hosts: Sequence[str], command: str, *, ttl_s: float, reach: Reach = connect
     ) -> None:
-        """Take the hosts. Raises UnhealthyError that names who has one of them; then none is taken."""
+        """Reserve the hosts. Raises UnhealthyError that names the holder if one is reserved; then none is reserved."""
         self._inventory, self._reach, self._ttl_s = inventory, reach, ttl_s
         self._claim = {
             "id": os.urandom(8).hex(),
@@ -59,7 +59,7 @@ class Reservation:
         self._sessions: dict[str, Session] = {}
         self.lost: dict[str, str] = {}
         with ExitStack() as undo:
-            # Whoever wants the same hosts begins with the same one, so that of two users one gets them all.
+            # All users begin with the same host, so that one of two competing users gets all hosts.
             first, *others = sorted(hosts)
             self._acquire([first], undo)
             self._acquire(others, undo)
@@ -83,8 +83,8 @@ class Reservation:
         if not answer.held:
             since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(answer.by.since_s))
             raise UnhealthyError(
-                f"{host} is reserved by {answer.by.user} since {since} ({answer.by.command}); wait for its end: "
-                f"it is free {answer.by.ttl_s:g} s after they have gone, however they go"
+                f"{host} is reserved by {answer.by.user} since {since} ({answer.by.command}); wait for its end; "
+                f"it expires {answer.by.ttl_s:g} s after its client has gone"
             )
 
     def _renew(self) -> None:
@@ -92,13 +92,13 @@ class Reservation:
             self._ask(dict.fromkeys(self._sessions, "renew"))
 
     def dirty(self) -> dict[str, str]:
-        """By host, the first of what its injector says is in force or left over; or how we lost it."""
+        """By host, the first fault or residue that its injector lists, or how the reservation was lost."""
         python = {host: self._inventory.access[host].python for host in self._sessions}
         answers = self._ask({host: f"health {python[host]}" for host in self._sessions})
         return {host: answer.left[0] for host, answer in answers.items() if answer.left} | self.lost
 
     def clocks(self) -> dict[str, ClockOffset]:
-        """Each host's clock against ours, but for those that are lost."""
+        """The clock offset of each host that is not lost."""
         with self._lock:
             found = {}
             for host in self._sessions.keys() - self.lost.keys():
@@ -111,7 +111,7 @@ class Reservation:
         return _read(host, self._sessions[host]).time_s
 
     def _ask(self, questions: Mapping[str, str]) -> dict[str, _Answer]:
-        """Ask all keepers at once; a host whose keeper is gone is `lost` from then on."""
+        """Ask all keepers in parallel; a host whose keeper has ended becomes `lost`."""
         answers = {}
         with self._lock:
             for host, question in questions.items():
@@ -130,7 +130,7 @@ class Reservation:
             self.lost.setdefault(host, f"its reservation is lost: {error}")
 
     def close(self) -> None:
-        """Give the hosts back."""
+        """Release the hosts."""
         self._ended.set()
         self._renewing.join()
         self._undo.close()
@@ -147,4 +147,4 @@ def _read(host: str, session: Session) -> _Answer:
     try:
         return msgspec.json.decode(line, type=_Answer)
     except msgspec.MsgspecError as error:
-        raise UnhealthyError(f"{host}: its keeper said {line[:80]!r}: {error}") from None
+        raise UnhealthyError(f"{host}: its keeper sent {line[:80]!r}: {error}") from None

@@ -1,4 +1,4 @@
-"""Take hosts from whatever schedules jobs on them, and give them back: Slurm, Kubernetes, or any commands of yours."""
+"""Drain hosts in their job scheduler and resume them: Slurm, Kubernetes, or commands from a file."""
 
 import shlex
 import subprocess
@@ -19,8 +19,8 @@ _POLL_S = 5.0
 class Scheduler(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Commands, run here for each host, with `{host}` for its name in the inventory.
 
-    `busy` prints something as long as the host still works for others; it is asked until it prints nothing, for
-    `within_s` at most.
+    `busy` prints something while the host still runs jobs; it is polled until it prints nothing, for at most
+    `within_s`.
     """
 
     drain: tuple[str, ...]
@@ -43,7 +43,7 @@ KNOWN = {
 
 
 def scheduler(name: str) -> Scheduler:
-    """One of those known by name, or the one in a YAML file. Raises UsageError."""
+    """The scheduler of that name, or from that YAML file. Raises UsageError."""
     if name in KNOWN:
         return KNOWN[name]
     try:
@@ -51,7 +51,7 @@ def scheduler(name: str) -> Scheduler:
     except OSError as error:
         known = ", ".join(KNOWN)
         raise UsageError(
-            f"--c4-scheduler {name}: {error.strerror}; give {known}, or a file with drain, resume"
+            f"--c4-scheduler {name}: {error.strerror}; give {known}, or a file with drain and resume"
         ) from None
     except (yaml.YAMLError, msgspec.ValidationError) as error:
         raise UsageError(f"{name}: {' '.join(str(error).split())}; it has drain, resume, busy and within_s") from None
@@ -59,9 +59,9 @@ def scheduler(name: str) -> Scheduler:
 
 @contextmanager
 def drained(known: Scheduler, hosts: Sequence[str]) -> Iterator[None]:
-    """The hosts take no jobs, and have none, within the block.
+    """The hosts are drained within the block: they have no jobs and get none.
 
-    Every one that was drained is given back, whatever happens. Raises UnhealthyError when the scheduler refuses, or a
+    All of them are resumed at the end, also after an error. Raises UnhealthyError when the scheduler refuses, or a
     host is still busy after `within_s`.
     """
     draining: list[str] = []
@@ -82,9 +82,9 @@ def drained(known: Scheduler, hosts: Sequence[str]) -> Iterator[None]:
 
 
 def _give_back(known: Scheduler, hosts: Sequence[str]) -> str:
-    """Resume every host; what to say of those for which that failed, "" for none."""
+    """Resume every host; return the message about those for which that failed, "" for none."""
     problems = [problem for host in hosts if (problem := _try(known.resume, host))]
-    return f"; not given back to the scheduler, do it by hand: {', '.join(problems)}" if problems else ""
+    return f"; not resumed in the scheduler, resume by hand: {', '.join(problems)}" if problems else ""
 
 
 def _wait_idle(known: Scheduler, hosts: Sequence[str]) -> None:
@@ -92,7 +92,10 @@ def _wait_idle(known: Scheduler, hosts: Sequence[str]) -> None:
     waiting = [host for host in hosts if known.busy]
     while waiting := [host for host in waiting if _run(known.busy, host).strip()]:
         if time.monotonic() > until_s:
-            raise UnhealthyError(f"{', '.join(waiting)} still busy {known.within_s:g} s after they were drained")
+            raise UnhealthyError(
+                f"{', '.join(waiting)} still busy {known.within_s:g} s after they were drained; "
+                "raise within_s or end their jobs"
+            )
         time.sleep(min(_POLL_S, known.within_s / 10))
 
 

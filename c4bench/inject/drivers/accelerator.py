@@ -1,4 +1,4 @@
-"""The simulated accelerator: what befalls it befalls every rank that computes on it."""
+"""The simulated accelerator: a fault applies to every rank that computes on it."""
 
 import time
 
@@ -13,7 +13,7 @@ from c4bench.workload.controls import Controls, Knob
 
 @driver("accelerator.clock")
 def clock(request: FaultRequest, target: AcceleratorTarget) -> Plan:
-    """Compute as much longer as the clock is lower than the highest."""
+    """Lower the clock: computing takes longer by the ratio to the highest clock."""
     if request.number("clock_mhz") >= accelerators.CLOCK_MHZ:
         raise UnhealthyError(f"{request.where} runs at {accelerators.CLOCK_MHZ:g} MHz at most; ask for a lower clock")
     return _slow_ranks(request, target)
@@ -21,7 +21,7 @@ def clock(request: FaultRequest, target: AcceleratorTarget) -> Plan:
 
 @driver("accelerator.power")
 def power(request: FaultRequest, target: AcceleratorTarget) -> Plan:
-    """Compute longer, as a clock does that draws no more than the limit."""
+    """Cap the power: computing takes longer, as at the clock that draws no more than the limit."""
     if request.number("limit_w") >= accelerators.POWER_W:
         raise UnhealthyError(f"{request.where} draws {accelerators.POWER_W:g} W at most; ask for less")
     return _slow_ranks(request, target)
@@ -29,13 +29,13 @@ def power(request: FaultRequest, target: AcceleratorTarget) -> Plan:
 
 @driver("accelerator.hang")
 def hang(request: FaultRequest, target: AcceleratorTarget) -> Plan:
-    """A kernel does not return; by itself not beyond the lease, whatever becomes of us."""
+    """A kernel does not return. The rank ends the hang by itself when the lease ends, even if the injector dies."""
     return _set_knob(target, "running", "stuck_until_s", time.monotonic() + request.lease_s)
 
 
 @driver("accelerator.error")
 def error(request: FaultRequest, target: AcceleratorTarget) -> Plan:
-    """The next kernel ends with an error, after which its rank cannot go on."""
+    """The next kernel ends with an error, and its rank cannot continue."""
     return _set_knob(target, "life", "device_error", request.number("xid"))
 
 

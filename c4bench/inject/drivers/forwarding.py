@@ -1,4 +1,4 @@
-"""Faults of how a switch forwards: links, queues and counters are in order, packets go astray all the same."""
+"""Forwarding faults of a switch: links, queues and counters are healthy, but packets are lost or misrouted."""
 
 from c4bench.errors import UnhealthyError
 from c4bench.inject.actions import Plan, Run
@@ -6,39 +6,39 @@ from c4bench.inject.interfaces import InterfaceTarget
 from c4bench.inject.registry import driver
 from c4bench.model.fault import FaultRequest
 
-# A locally administered address that no port has.
+# A locally administered MAC address that no port has.
 _UNUSED_MAC = "02:c4:de:ad:00:00"
 _PREFERENCE = "7"
 _ROCE_PORT = "4791"
 # The base transport header's first byte (IBTA 9.2): acknowledgement of a reliable connection.
 _ACKNOWLEDGE = "0x11"
-# Behind an IPv4 header without options and the UDP header.
+# Offset after an IPv4 header without options and the UDP header, bytes.
 _OPCODE_OFFSET = "28"
 
 
 @driver("forwarding.ecmp_member")
 def ecmp_member(request: FaultRequest, target: InterfaceTarget) -> Plan:
-    """Give the next hop behind the port an address that is nobody's."""
+    """Give the port's next hop a MAC address that no device has."""
     netdev, netns, hop = target.interface.netdev, target.netns, target.neighbour
     if not hop:
-        raise UnhealthyError(f"{request.where} has no next hop; name a port that routes lead to")
+        raise UnhealthyError(f"{request.where} has no next hop; name a port that a route uses")
     fixed = next((line for line in target.lines("neighbour") if line[0] == hop), None)
     wrong = Run(("ip", "neighbour", "replace", hop, "lladdr", _UNUSED_MAC, "dev", netdev, "nud", "permanent"), netns)
     if fixed:
         words = (*[word for word in fixed if word != "PERMANENT"], "dev", netdev, "nud", "permanent")
         right = Run(("ip", "neighbour", "replace", *words), netns)
-    else:  # the kernel learns it again
+    else:  # the kernel resolves it again
         right = Run(("ip", "neighbour", "del", hop, "dev", netdev), netns)
     return Plan((_claim(target, "neighbour"), _claim(target, "link")), (wrong,), (right,))
 
 
 @driver("forwarding.acks_lost")
 def acks_lost(request: FaultRequest, target: InterfaceTarget) -> Plan:
-    """Drop what acknowledges when it leaves by the port, and nothing else."""
+    """Drop only the acknowledgements that leave by the port."""
     netdev, netns = target.interface.netdev, target.netns
     if any(qdisc["kind"] in {"ingress", "clsact"} for qdisc in target.qdiscs()):
         raise UnhealthyError(
-            f"{request.where} has filters of its own; remove them first: tc qdisc del dev {netdev} clsact"
+            f"{request.where} has its own filters; remove them first: tc qdisc del dev {netdev} clsact"
         )
     match = (
         *("protocol", "ip", "pref", _PREFERENCE, "u32"),
@@ -54,11 +54,13 @@ def acks_lost(request: FaultRequest, target: InterfaceTarget) -> Plan:
 
 @driver("forwarding.misrouted")
 def misrouted(request: FaultRequest, target: InterfaceTarget) -> Plan:
-    """Leave only this port of every route that had several."""
+    """Leave this port as the only next hop of every ECMP route that uses it."""
     netdev, netns = target.interface.netdev, target.netns
     routes = [line.split(" nexthop ") for line in target.multipath()]
     if not routes:
-        raise UnhealthyError(f"{request.where} is no member of any ECMP route; see `ip route` on the switch")
+        raise UnhealthyError(
+            f"{request.where} is in no ECMP route; choose a port that `ip route` on the switch lists as one of several"
+        )
     apply, revert, devices = [], [], set()
     for destination, *hops in routes:
         only = next(hop for hop in hops if f"dev {netdev} " in hop)
@@ -66,7 +68,7 @@ def misrouted(request: FaultRequest, target: InterfaceTarget) -> Plan:
         every = [word for hop in hops for word in ("nexthop", *hop.split())]
         revert.append(Run(("ip", "-4", "route", "replace", *destination.split(), *every), netns))
         devices |= {hop.split()[hop.split().index("dev") + 1] for hop in hops}
-    # A link that goes down or up rewrites the same routes.
+    # A link change rewrites the same routes.
     claims = tuple(_claim(target, "link", device) for device in sorted(devices))
     return Plan(claims, tuple(apply), tuple(revert), sudden=len(apply))
 

@@ -11,13 +11,13 @@ from c4bench.inject.registry import driver
 from c4bench.model.fault import FaultRequest
 
 _FILLER = "c4bench-fault"
-# Of what is available, this share stays: a host without any memory cannot heal itself.
+# Share of the available memory that stays free: without any the host cannot revert the fault.
 _MEMORY_SPARED = 0.1
 
 
 @driver("host.crash")
 def crash(request: FaultRequest, target: HostTarget) -> Plan:
-    """Have the kernel restart by itself when the lease ends, then make it panic."""
+    """Make the kernel panic, and restart by itself when the lease ends."""
     again = Write(str(hosts.PANIC), f"{math.ceil(request.lease_s)}")
     return Plan(("power",), (again, _sysrq(request, target, "c")), (Write(str(hosts.PANIC), target.panic),))
 
@@ -29,7 +29,7 @@ def reboot(request: FaultRequest, target: HostTarget) -> Plan:
 
 
 def _sysrq(request: FaultRequest, target: HostTarget, letter: str) -> Write:
-    """A letter to the kernel (Documentation/admin-guide/sysrq.rst)."""
+    """A magic SysRq command (Linux, Documentation/admin-guide/sysrq.rst)."""
     if not target.sysrq:
         raise UnhealthyError(f"{request.host} has no /proc/sysrq-trigger; its kernel was built without magic SysRq")
     return Write(target.sysrq, letter)
@@ -37,7 +37,7 @@ def _sysrq(request: FaultRequest, target: HostTarget, letter: str) -> Write:
 
 @driver("host.clock_step")
 def clock_step(request: FaultRequest, target: HostTarget) -> Plan:
-    """Put the clock off, and back on what it would have been by then."""
+    """Step the clock, and step it back to undisturbed time."""
     if target.shared:
         raise UnhealthyError(
             f"{request.host} shares its clock with other hosts of the same kernel; use a host of its own"
@@ -48,12 +48,12 @@ def clock_step(request: FaultRequest, target: HostTarget) -> Plan:
 
 @driver("host.memory")
 def memory(request: FaultRequest, target: HostTarget) -> Plan:
-    """Take memory by a file in memory: no process is needed to hold it, and deleting it gives all of it back."""
+    """Take memory with a file in tmpfs: no process has to hold it, and deleting it frees all of it."""
     size_bytes, spare = int(request.number("bytes")), int(target.memory_available_bytes * _MEMORY_SPARED)
     if size_bytes > target.memory_available_bytes - spare:
         raise UnhealthyError(
-            f"{request.host} has {target.memory_available_bytes} bytes of memory available, of which {spare} stay; "
-            "ask for fewer"
+            f"{request.host} has {target.memory_available_bytes} bytes of memory available, of which {spare} "
+            "must stay free; ask for less"
         )
     path = str(hosts.MEMORY / _FILLER)
     return Plan(("memory",), (Fill(path, size_bytes),), (Delete(path),))
@@ -61,10 +61,12 @@ def memory(request: FaultRequest, target: HostTarget) -> Plan:
 
 @driver("host.disk_full")
 def disk_full(request: FaultRequest, target: HostTarget) -> Plan:
-    """Take all room but what is to be left."""
+    """Allocate all free space but `left_bytes`."""
     size_bytes = target.disk_available_bytes - int(request.number("left_bytes"))
     if size_bytes <= 0:
-        raise UnhealthyError(f"{request.host}: {hosts.LOGS} has only {target.disk_available_bytes} bytes left already")
+        raise UnhealthyError(
+            f"{request.host}: {hosts.LOGS} has only {target.disk_available_bytes} bytes left; ask for fewer left_bytes"
+        )
     path = str(hosts.LOGS / _FILLER)
     return Plan(("disk",), (Fill(path, size_bytes),), (Delete(path),))
 
@@ -73,9 +75,11 @@ def disk_full(request: FaultRequest, target: HostTarget) -> Plan:
 def management_cut(request: FaultRequest, target: HostTarget) -> Plan:
     """Drop everything on the interface of the default route."""
     if target.management is None:
-        raise UnhealthyError(f"{request.host} has no default route, so nothing tells which its management network is")
+        raise UnhealthyError(f"{request.host} has no default route, so its management interface is unknown; add one")
     if any(qdisc["kind"] in {"ingress", "clsact"} for qdisc in target.management.qdiscs()):
-        raise UnhealthyError(f"{request.host}: its management interface has filters of its own; remove them first")
+        raise UnhealthyError(
+            f"{request.host}: its management interface has its own filters; remove them first: tc qdisc del"
+        )
     dev = target.management.interface.netdev
     drop = [
         Run(("tc", "filter", "add", "dev", dev, hook, "pref", "1", "matchall", "action", "drop"))
@@ -88,7 +92,7 @@ def management_cut(request: FaultRequest, target: HostTarget) -> Plan:
 
 @driver("host.data_cut")
 def data_cut(request: FaultRequest, target: HostTarget) -> Plan:
-    """Lose everything on every NIC."""
+    """Drop every packet on every NIC."""
     if not target.nics:
         raise UnhealthyError(f"{request.host} has no NICs in the inventory (c4.nics is empty)")
     return together(*(netdev.blackhole_both(nic) for nic in target.nics))

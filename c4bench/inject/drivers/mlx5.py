@@ -1,4 +1,4 @@
-"""ConnectX NICs: link speed by `ethtool`, rate by `mlnx_qos`. `tc` does not reach what the hardware sends by itself."""
+"""ConnectX NICs: link speed by `ethtool`, rate by `mlnx_qos`. `tc` does not affect what the hardware sends."""
 
 import re
 
@@ -15,7 +15,7 @@ _LIMIT = re.compile(r"^tc: (\d) ratelimit: (unlimited|([\d.]+) (Gbps|Mbps))", re
 
 @driver("mlx5.speed")
 def speed(request: FaultRequest, target: InterfaceTarget) -> Plan:
-    """Hold the link to one speed, without negotiation; then let it negotiate again, or hold it to what it was."""
+    """Fix the link at one speed; revert to negotiation, or to the fixed speed before."""
     dev = target.interface.netdev
     text = run(("ethtool", dev), None)
     requested_mbps, current_mbps = int(request.choice("speed").removesuffix("G")) * 1000, _speed_mbps(text)
@@ -34,7 +34,8 @@ def _restore(request: FaultRequest, text: str, found_mbps: int) -> tuple[str, ..
         return ("speed", f"{found_mbps}", "autoneg", "off")
     if _modes(text, "Advertised link modes") != _modes(text, "Supported link modes"):
         raise UnhealthyError(
-            f"{request.where} advertises fewer link modes than it supports, which could not be put back exactly"
+            f"{request.where} advertises fewer link modes than it supports, which cannot be restored exactly; "
+            "advertise all of them"
         )
     return ("autoneg", "on")
 
@@ -42,12 +43,12 @@ def _restore(request: FaultRequest, text: str, found_mbps: int) -> tuple[str, ..
 def _speed_mbps(text: str) -> int:
     match = re.search(r"Speed: (\d+)Mb/s", text)
     if match is None:
-        raise UnhealthyError("ethtool tells no speed; is the link up?")
+        raise UnhealthyError("ethtool reports no speed; check that the link is up")
     return int(match[1])
 
 
 def _modes(text: str, title: str) -> list[str]:
-    """The link modes under a title: the rest of its line, and the indented lines below that hold nothing else."""
+    """The link modes after a title: on the rest of its line, and on the indented lines below it."""
     _, _, rest = text.partition(f"{title}:")
     found: list[str] = []
     for line in rest.splitlines():
@@ -60,7 +61,7 @@ def _modes(text: str, title: str) -> list[str]:
 
 @driver("mlx5.qos")
 def qos(request: FaultRequest, target: InterfaceTarget) -> Plan:
-    """Limit one traffic class in hardware; the tool takes all eight limits at once, so all eight are put back."""
+    """Limit one traffic class in hardware. The tool sets all eight limits at once, so all eight are restored."""
     dev = target.interface.netdev
     limits = limits_gbps(run(("mlnx_qos", "-i", dev), None))
     number, limit = int(request.number("traffic_class")), request.number("fraction") * _rate_bps(request) / 1e9
@@ -73,7 +74,7 @@ def qos(request: FaultRequest, target: InterfaceTarget) -> Plan:
 
 def _rate_bps(request: FaultRequest) -> float:
     if request.nic is None or not request.nic.rate_bps:
-        raise UnhealthyError(f"the inventory does not tell the rate of {request.where}; say it, such as rate: 100gbit")
+        raise UnhealthyError(f"the inventory has no rate of {request.where}; add it, such as rate: 100gbit")
     return request.nic.rate_bps
 
 
@@ -84,5 +85,7 @@ def limits_gbps(text: str) -> list[float]:
         for number, limit, value, unit in _LIMIT.findall(text)
     }
     if sorted(found) != list(range(_CLASSES)):
-        raise UnhealthyError(f"mlnx_qos tells the limits of {len(found)} traffic classes, not of {_CLASSES}")
+        raise UnhealthyError(
+            f"mlnx_qos lists the limits of {len(found)} traffic classes, not {_CLASSES}; is its version supported?"
+        )
     return [found[number] for number in range(_CLASSES)]

@@ -1,7 +1,7 @@
-"""Faults of NICs and ports by `ip` and `tc`: they reach every packet that the kernel carries (rxe, plain Ethernet).
+"""Faults of NICs and ports with `ip` and `tc`. They affect every packet that the kernel carries (rxe, plain Ethernet).
 
-Sending is disturbed at the root of the NIC's own queueing. Receiving is disturbed by sending what arrives through an
-intermediate device (ifb) and disturbing that. Queues are deep throughout: go-back-N collapses on a shallow one.
+Sent packets are impaired by the root qdisc of the NIC. Received packets are redirected through an intermediate device
+(ifb) and impaired there. All queues are deep, since go-back-N collapses on a shallow one.
 """
 
 import math
@@ -20,20 +20,18 @@ from c4bench.units import format_rate
 _LIMIT_BYTES = 8 << 20
 _LIMIT_PACKETS = 20_000
 _BURST_MIN_BYTES = 16 << 10
-# Software shapers of real hosts wake late; a quarter of a millisecond's worth keeps them at their rate.
+# Software shapers wake late on real hosts; a burst of 0.25 ms keeps them at their rate.
 _BURST_S = 0.25e-3
 _FILTER_PREFERENCE = "1"
 _OWN_HANDLE = "c4:"
 
 
 def limited_bps(request: FaultRequest, target: InterfaceTarget) -> float:
-    """The rate that a rate fault leaves, bit/s. Raises UnhealthyError for a port whose rate nobody knows."""
+    """The rate that a rate fault leaves, bit/s. Raises UnhealthyError for a port whose rate is unknown."""
     shaper = target.shaper()
     full_bps = request.nic.rate_bps if request.nic else shaper.rate_bps if shaper else 0.0
     if not full_bps:
-        raise UnhealthyError(
-            f"nothing tells the rate of {request.where}; say it in the inventory, such as rate: 100gbit"
-        )
+        raise UnhealthyError(f"the rate of {request.where} is unknown; add it to the inventory, such as rate: 100gbit")
     return request.number("fraction") * full_bps
 
 
@@ -44,7 +42,7 @@ def shaper_for(rate_bps: float) -> Shaper:
 
 @driver("netdev.rate")
 def rate(request: FaultRequest, target: InterfaceTarget) -> Plan:
-    """Leave a share of the rate."""
+    """Limit the rate to a share of it."""
     limited, shaper = limited_bps(request, target), target.shaper()
     slower = Shaper(limited, shaper.burst_bytes, shaper.limit_bytes) if shaper else shaper_for(limited)
     return _by_direction(
@@ -54,7 +52,7 @@ def rate(request: FaultRequest, target: InterfaceTarget) -> Plan:
 
 @driver("netdev.loss")
 def loss(request: FaultRequest, target: InterfaceTarget) -> Plan:
-    """Drop packets at random; the rate in force stays."""
+    """Drop packets at random, at an unchanged rate."""
     return _netem(request, target, "loss", _percent(request.number("probability")))
 
 
@@ -65,63 +63,61 @@ def blackhole(request: FaultRequest, target: InterfaceTarget) -> Plan:
 
 
 def blackhole_both(target: InterfaceTarget) -> Plan:
-    """Drop every packet, both ways."""
+    """Drop every packet, sent and received."""
     netem = ("netem", "limit", f"{_LIMIT_PACKETS}", "loss", _percent(1.0))
     return together(_impair_ingress(target, netem), _netem_egress(target, netem))
 
 
 @driver("netdev.corrupt")
 def corrupt(request: FaultRequest, target: InterfaceTarget) -> Plan:
-    """Turn over one bit of packets at random."""
+    """Flip one bit of packets at random."""
     return _netem(request, target, "corrupt", _percent(request.number("probability")))
 
 
 @driver("netdev.delay")
 def delay(request: FaultRequest, target: InterfaceTarget) -> Plan:
-    """Hold every packet back, each as long or not quite."""
+    """Delay every packet, with jitter if asked for."""
     jitter_s = request.number("jitter_s")
     return _netem(request, target, "delay", _time(request.number("delay_s")), *([_time(jitter_s)] if jitter_s else []))
 
 
 @driver("netdev.reorder")
 def reorder(request: FaultRequest, target: InterfaceTarget) -> Plan:
-    """Hold packets back, but for a random share that overtakes."""
+    """Delay all packets except a random share, which overtakes."""
     share = _percent(request.number("probability"))
     return _netem(request, target, "delay", _time(request.number("delay_s")), "reorder", share)
 
 
 @driver("netdev.down")
 def down(request: FaultRequest, target: InterfaceTarget) -> Plan:  # noqa: ARG001  (the interface of a driver)
-    """Set the link down, and say again afterwards what the kernel forgets with it."""
+    """Set the link down; the revert restores the routes and addresses that the kernel drops with it."""
     links = [_run(target, f"ip link set dev {target.interface.netdev} {state}") for state in ("down", "up")]
     return Plan((_claim(target, "link"),), (links[0],), (links[1], *_restore_after_link_down(target)))
 
 
 @driver("netdev.flap")
 def flap(request: FaultRequest, target: InterfaceTarget) -> Plan:
-    """Set the link down and up, again and again."""
+    """Set the link down and up repeatedly."""
     return msgspec.structs.replace(down(request, target), rhythm=schedule(request))
 
 
 def schedule(request: FaultRequest) -> Schedule:
-    """The comings and goings that a request asks for."""
+    """The schedule of an intermittent fault."""
     return Schedule(request.number("period_s"), request.number("duty"), int(request.number("count")))
 
 
 @driver("netdev.gid")
 def gid(request: FaultRequest, target: InterfaceTarget) -> Plan:
-    """Take the address away, and give it back with the routes that went."""
+    """Remove the address; the revert restores it and the routes that went with it."""
     dev, addresses = target.interface.netdev, target.addresses()
     if len(addresses) != 1:
-        raise UnhealthyError(
-            f"{request.where} has {len(addresses)} IPv4 addresses; this fault can put back exactly one"
-        )
+        raise UnhealthyError(f"{request.where} has {len(addresses)} IPv4 addresses; this fault can restore exactly one")
     address = f"{addresses[0]['local']}/{addresses[0]['prefixlen']}"
     label = addresses[0].get("label", dev)
     wide = ("broadcast", addresses[0]["broadcast"]) if "broadcast" in addresses[0] else ()
     again = _run(target, f"ip -4 address replace {address} dev {dev} label {label}", wide)
     lost = _run(target, f"ip -4 address del {address} dev {dev}")
-    # A link that goes down or up meanwhile would forget, or be told, other routes.
+    # A link change meanwhile would drop, or restore, other routes.
     return Plan(
         (_claim(target, "address"), _claim(target, "link")), (lost,), (again, *_restore_after_link_down(target))
     )
@@ -170,7 +166,7 @@ def _netem_egress(target: InterfaceTarget, netem: tuple[str, ...]) -> Plan:
     if shaper is None:
         return _replace_root(target, netem)
     child = f"dev {target.interface.netdev} parent {target.root['handle']}1"
-    # A shaper whose child is deleted has none and drops everything; told its parameters again, it makes a new one.
+    # A shaper without a child qdisc drops everything; setting its parameters again creates one.
     undo = (_run(target, f"tc qdisc del {child}"), _reshape(target, shaper))
     return Plan((_egress(target),), (_run(target, f"tc qdisc add {child}", netem),), undo)
 
@@ -192,12 +188,12 @@ def _reshape(target: InterfaceTarget, shaper: Shaper) -> Run:
 
 
 def _replace_root(target: InterfaceTarget, qdisc: tuple[str, ...]) -> Plan:
-    """A root in place of the kernel's default one, which comes back by itself when ours goes."""
+    """Add a root qdisc. The kernel restores its default one when ours is deleted."""
     root = target.root
-    # A root of our own is another fault's; the claims say which, and better than this could.
+    # A root with our handle belongs to another fault; its claims give the better error.
     if root["handle"] not in {"0:", _OWN_HANDLE}:
         raise UnhealthyError(
-            f"{target.interface.name} has its own root qdisc {root['kind']}, which could not be put back exactly; "
+            f"{target.interface.name} has its own root qdisc {root['kind']}, which cannot be restored exactly; "
             f"remove it first: tc qdisc del dev {target.interface.netdev} root"
         )
     add = _run(target, f"tc qdisc add dev {target.interface.netdev} root handle {_OWN_HANDLE}", qdisc)
@@ -205,13 +201,13 @@ def _replace_root(target: InterfaceTarget, qdisc: tuple[str, ...]) -> Plan:
 
 
 def _impair_ingress(target: InterfaceTarget, qdisc: tuple[str, ...]) -> Plan:
-    """Everything received passes an intermediate device with `words` as its root, before any protocol sees it."""
+    """Redirect every received packet through an ifb device with the root `qdisc`, before any protocol sees it."""
     netdev, ifb = target.interface.netdev, target.ifb
     hook = any(qdisc["kind"] in {"ingress", "clsact"} for qdisc in target.qdiscs())
     matched = f"dev {netdev} ingress pref {_FILTER_PREFERENCE} protocol all matchall"
     if f'"pref":{_FILTER_PREFERENCE},' in target.printed.get("filter", ""):
         raise UnhealthyError(
-            f"{target.interface.name} has an ingress filter of preference {_FILTER_PREFERENCE} already; give it another"
+            f"{target.interface.name} has an ingress filter of preference {_FILTER_PREFERENCE}; change its preference"
         )
     make = [
         _run(target, f"ip link add name {ifb} type ifb"),
@@ -228,7 +224,7 @@ def _impair_ingress(target: InterfaceTarget, qdisc: tuple[str, ...]) -> Plan:
 
 
 def _restore_after_link_down(target: InterfaceTarget) -> list[Run]:
-    """What a link takes along when it goes down and does not bring back: IPv6 addresses, routes, fixed neighbours."""
+    """Restore what the kernel drops when a link goes down: IPv6 addresses, routes, permanent neighbours."""
     dev = f"dev {target.interface.netdev}"
     neighbours = [[word for word in line if word != "PERMANENT"] for line in target.lines("neighbour")]
     return [
@@ -241,7 +237,7 @@ def _restore_after_link_down(target: InterfaceTarget) -> list[Run]:
 
 
 def _global_addresses(target: InterfaceTarget) -> list[str]:
-    """Static IPv6 addresses; the link-local one comes back by itself, and so does what routers advertise."""
+    """Static IPv6 addresses; link-local and advertised ones come back by themselves."""
     found = chain.from_iterable(link.get("addr_info", ()) for link in target.links())
     return [
         f"{entry['local']}/{entry['prefixlen']}"
@@ -251,7 +247,7 @@ def _global_addresses(target: InterfaceTarget) -> list[str]:
 
 
 def _configured_routes(routes: list[list[str]]) -> list[list[str]]:
-    """Routes that somebody configured, without the remarks about their state."""
+    """Configured routes, without the flags of their state."""
     kept = [words for words in routes if not any(" ".join(words).find(f"proto {by}") >= 0 for by in ("kernel", "ra"))]
     return [[word for word in words if word not in {"linkdown", "dead"}] for words in kept]
 

@@ -1,4 +1,4 @@
-"""A device's PCIe link, by the registers of the port above it (PCI Express Base Specification 7.5.3)."""
+"""A device's PCIe link, through the registers of its upstream port (PCI Express Base Specification 7.5.3)."""
 
 from c4bench.errors import UnhealthyError
 from c4bench.inject.actions import Plan, Run, run
@@ -6,22 +6,20 @@ from c4bench.inject.interfaces import InterfaceTarget
 from c4bench.inject.registry import driver
 from c4bench.model.fault import FaultRequest
 
-# Link Control 2, whose low four bits are the target speed, and Link Control, whose bit 5 trains the link again.
+# Link Control 2, whose low four bits are the target speed, and Link Control, whose bit 5 retrains the link.
 _TARGET, _SPEED_BITS = "CAP_EXP+30.w", 0xF
 _RETRAIN = "CAP_EXP+10.w=20:20"
 
 
 @driver("pcie.speed")
 def speed(request: FaultRequest, target: InterfaceTarget) -> Plan:
-    """Lower the target speed and train the link again; then both with the speed that was."""
+    """Lower the target speed and retrain the link; the revert does the same with the speed before."""
     device = run(("readlink", "-f", f"/sys/class/infiniband/{target.interface.device}/device"), None).strip()
     above = device.split("/")[-2]
     current = int(run(("setpci", "-s", above, _TARGET), None).strip(), 16)
     requested = int(request.number("generation"))
     if requested >= current & _SPEED_BITS:
-        raise UnhealthyError(
-            f"{request.where} may run at generation {current & _SPEED_BITS} at most; ask for a lower one"
-        )
+        raise UnhealthyError(f"{request.where} runs at generation {current & _SPEED_BITS} at most; ask for a lower one")
     commands = [
         (
             Run(("setpci", "-s", above, f"{_TARGET}={value & _SPEED_BITS:x}:{_SPEED_BITS:x}")),

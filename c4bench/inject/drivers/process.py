@@ -1,4 +1,4 @@
-"""Faults of a rank's process: by signal, or by the knobs it reads from shared memory."""
+"""Faults of a rank's process, by signal or by the controls it reads from shared memory."""
 
 import signal
 import time
@@ -14,32 +14,32 @@ from c4bench.model.fault import FaultRequest
 from c4bench.workload.controls import Controls
 
 _GROUPS = Path("/sys/fs/cgroup")
-# Enough for a child that does nothing but take memory.
+# Enough for the child that exhausts the group.
 _LIMIT_BYTES = 4 << 20
 
 
 @driver("process.kill")
 def kill(request: FaultRequest, target: ProcessTarget) -> Plan:  # noqa: ARG001  (the interface of a driver)
-    """End it without a word. Nothing can undo that; the job's restart does."""
+    """Kill it with SIGKILL. Only a restart of the job reverts that."""
     return Plan((f"life of process {target.pid}",), (_signal(target, signal.SIGKILL),), ())
 
 
 @driver("process.segfault")
 def segfault(request: FaultRequest, target: ProcessTarget) -> Plan:  # noqa: ARG001
-    """End it as a wild pointer does."""
+    """Kill it with SIGSEGV, as an invalid pointer does."""
     return Plan((f"life of process {target.pid}",), (_signal(target, signal.SIGSEGV),), ())
 
 
 @driver("process.stop")
 def stop(request: FaultRequest, target: ProcessTarget) -> Plan:  # noqa: ARG001
-    """Freeze it; its connections stay up, since the kernel or the NIC goes on acknowledging for it."""
+    """Stop it. Its connections stay up, since the kernel or the NIC still acknowledges packets."""
     freeze, thaw = _signal(target, signal.SIGSTOP), _signal(target, signal.SIGCONT)
     return Plan((f"running of process {target.pid}",), (freeze,), (thaw,))
 
 
 @driver("process.slow")
 def slow(request: FaultRequest, target: ProcessTarget) -> Plan:
-    """Let it compute longer, by the factor."""
+    """Make its computing longer by the factor."""
     controls = str(target.controls)
     factor = Controls.open(target.controls).read("compute_factor")
     slowed = SetKnob(controls, "compute_factor", factor * request.number("factor"))
@@ -48,7 +48,7 @@ def slow(request: FaultRequest, target: ProcessTarget) -> Plan:
 
 @driver("process.hang")
 def hang(request: FaultRequest, target: ProcessTarget) -> Plan:
-    """Let it hold the interpreter's lock; by itself not beyond the lease, whatever becomes of us."""
+    """Make it hold Python's GIL. It stops by itself when the lease ends, even if the injector dies."""
     controls = str(target.controls)
     hung = SetKnob(controls, "hang_until_s", time.monotonic() + request.lease_s)
     return Plan((f"running of process {target.pid}",), (hung,), (SetKnob(controls, "hang_until_s", 0.0),))
@@ -56,7 +56,7 @@ def hang(request: FaultRequest, target: ProcessTarget) -> Plan:
 
 @driver("process.exit")
 def exit_rank(request: FaultRequest, target: ProcessTarget) -> Plan:
-    """Let it exit; one that has not come to obey by the end of the lease lives on."""
+    """Make it exit at its next step; if it has not done so by the end of the lease it continues."""
     controls = str(target.controls)
     exiting = SetKnob(controls, "exit_code", request.number("code"))
     return Plan((f"life of process {target.pid}",), (exiting,), (SetKnob(controls, "exit_code", 0.0),))
@@ -64,7 +64,7 @@ def exit_rank(request: FaultRequest, target: ProcessTarget) -> Plan:
 
 @driver("process.memory")
 def memory(request: FaultRequest, target: ProcessTarget) -> Plan:  # noqa: ARG001
-    """Take memory in a group with it until the kernel ends it; it goes back to its own group should it live."""
+    """Exhaust memory in a cgroup with it until the kernel kills it; if it survives it returns to its own cgroup."""
     group = _GROUPS / f"c4bench-{target.pid}"
     home = _GROUPS / target.group.lstrip("/")
     apply = (
@@ -79,7 +79,7 @@ def memory(request: FaultRequest, target: ProcessTarget) -> Plan:  # noqa: ARG00
 
 @driver("process.intermittent")
 def intermittent(request: FaultRequest, target: ProcessTarget) -> Plan:
-    """Let it compute longer now and then."""
+    """Make its computing longer from time to time."""
     return msgspec.structs.replace(slow(request, target), rhythm=schedule(request))
 
 

@@ -1,4 +1,4 @@
-"""SONiC switch ports, by the switch's own command line; the kernel's interface is only the ASIC's shadow."""
+"""SONiC switch ports, with the switch's own commands: the ASIC does not follow the kernel's interface."""
 
 from c4bench.errors import UnhealthyError
 from c4bench.inject.actions import Plan, Run, run
@@ -11,24 +11,25 @@ _SPEEDS_MBPS = (10_000, 25_000, 40_000, 50_000, 100_000, 200_000, 400_000, 800_0
 
 @driver("sonic.down")
 def down(request: FaultRequest, target: InterfaceTarget) -> Plan:
-    """Shut the port down, and start it up."""
+    """Shut the port down; the revert starts it."""
     port = target.interface.netdev
     row = status(run(("show", "interfaces", "status", port), None), port)
     if row["Admin"] != "up":
-        raise UnhealthyError(f"{request.where} is shut down already")
+        raise UnhealthyError(f"{request.where} is shut down already; choose a port that is up")
     return Plan((f"link of {port}",), (_config("shutdown", port),), (_config("startup", port),))
 
 
 @driver("sonic.speed")
 def speed(request: FaultRequest, target: InterfaceTarget) -> Plan:
-    """The fastest speed of those that ports have that is no more than the share asked for; both ends must have it."""
+    """Set the fastest speed at or below the requested share; both ends must support it."""
     port = target.interface.netdev
     row = status(run(("show", "interfaces", "status", port), None), port)
     current_mbps = int(row["Speed"].removesuffix("G")) * 1000
     slower = [speed for speed in _SPEEDS_MBPS if speed <= current_mbps * request.number("fraction")]
     if not slower or request.choice("direction") != "both":
         raise UnhealthyError(
-            f"{request.where} runs at {current_mbps} Mb/s and has no lower speed for that, or not in one direction"
+            f"{request.where} runs at {current_mbps} Mb/s and has no such lower speed, or not in one direction; "
+            "use direction both and another fraction"
         )
     return Plan(
         (f"link of {port}",), (_config("speed", port, f"{slower[-1]}"),), (_config("speed", port, f"{current_mbps}"),)
@@ -36,7 +37,7 @@ def speed(request: FaultRequest, target: InterfaceTarget) -> Plan:
 
 
 def status(text: str, port: str) -> dict[str, str]:
-    """The port's row by column. Columns are as wide as the dashes under their names."""
+    """The port's row by column. The dashes below the names give the columns' widths."""
     lines = text.splitlines()
     rule = next((index for index, line in enumerate(lines) if line.strip().startswith("---")), 0)
     for line in lines[rule + 1 :]:

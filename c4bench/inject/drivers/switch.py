@@ -10,9 +10,9 @@ from c4bench.model.fault import FaultRequest
 
 @driver("switch.down")
 def down(request: FaultRequest, target: SwitchTarget) -> Plan:
-    """Set every port down, then up again; a port's routes are said again when all are up."""
+    """Set every port down; the revert sets all up, then restores their routes."""
     if not target.ports:
-        raise UnhealthyError(f"{request.host} has no port that is up")
+        raise UnhealthyError(f"{request.host} has no port that is up; choose another switch")
     plans = [netdev.down(request, port) for port in target.ports]
     both = together(*plans)
     links = tuple(plan.revert[0] for plan in plans)

@@ -1,4 +1,4 @@
-"""Witnesses of a GPU's faults: by the vendor's tool, or for a simulated one by a rank that computes on it."""
+"""Witnesses of GPU faults: nvidia-smi, or for a simulated GPU a rank that computes on it."""
 
 from c4bench.inject import accelerators, gpus
 from c4bench.inject.registry import witness
@@ -10,25 +10,25 @@ from c4bench.model.fault import FaultRequest
 
 @witness("gpu_clock")
 def clock(request: FaultRequest) -> Witness:
-    """A low clock."""
+    """Witness of a low clock."""
     return figure.gpu_clock(request) if _real() else ComputePace(accelerators.as_rank(request))
 
 
 @witness("gpu_power")
 def power(request: FaultRequest) -> Witness:
-    """A low power limit."""
+    """Witness of a low power limit."""
     return figure.gpu_power(request) if _real() else ComputePace(accelerators.as_rank(request))
 
 
 @witness("gpu_standstill")
 def standstill(request: FaultRequest) -> Witness:
-    """A kernel that does not return."""
+    """Witness of a kernel that does not return."""
     return Standstill(accelerators.as_rank(request))
 
 
 @witness("gpu_ended")
 def ended(request: FaultRequest) -> Witness:
-    """A rank that cannot go on."""
+    """Witness of a rank that ended on an error."""
     return state.ended(accelerators.as_rank(request))
 
 

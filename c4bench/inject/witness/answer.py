@@ -1,7 +1,7 @@
-"""Witnesses of what has a cable, with one word more: whether somebody at the other end answers again.
+"""Witnesses of links that also check, after the revert, that the peer answers again.
 
-A link is up before packets pass: a switch may hold its port back a while, and resolves addresses anew, which after a
-question in vain takes a second. Who uses the target as soon as its link is up would take that for another fault.
+A link is up before packets pass: a switch may delay forwarding on a port, and after a failed ARP request the next one
+comes a second later. A user of the link would take that delay for another fault.
 """
 
 import contextlib
@@ -16,15 +16,15 @@ from c4bench.inject.witness.probe import Prober
 from c4bench.model.fault import FaultRequest, Interface
 
 PeerProbe = Callable[[], bool]
-# A real link trains for seconds, and a port that looks for loops first forwards nothing for thirty (IEEE 802.1D).
+# A real link trains for seconds, and with spanning tree a port forwards only after 30 s (IEEE 802.1D).
 _RETURN_TIMEOUT_S = 40.0
 
 
 class PeerReachable:
-    """Sees what another witness sees; `answers`: over how many of the cables somebody does.
+    """Adds to another witness `answers`: the number of cables over which the peer answers an echo request.
 
-    The target is itself again when as many answer as did in health: so a cable that nobody answers over, or that cannot
-    be asked over, is judged by the other witness alone. Waits for them for `back_s` at most.
+    The target has recovered when as many answer as before the fault. A cable without a peer, or that cannot be probed,
+    is left to the other witness. Waits at most `back_s`.
     """
 
     def __init__(self, witness: Witness, cables: Sequence[PeerProbe], back_s: float = _RETURN_TIMEOUT_S) -> None:
@@ -32,16 +32,16 @@ class PeerReachable:
         self._healthy: list[PeerProbe] = []
 
     def before(self) -> Values:
-        """In health."""
+        """The other witness's values, and how many peers answer."""
         self._healthy = [asks for asks in self._cables if asks()]
         return self._witness.before() | {"answers": float(len(self._healthy))}
 
     def during(self, onset_s: float) -> Evidence:
-        """The other witness's word."""
+        """The other witness's evidence."""
         return self._witness.during(onset_s)
 
     def after(self) -> Aftermath:
-        """The other witness's word, once all have answered."""
+        """The other witness's values, once all peers have answered."""
         wait_until(self._all_answer, self._back_s)
         values, recovered = self._witness.after()
         answers = sum(asks() for asks in self._healthy)
@@ -53,32 +53,32 @@ class PeerReachable:
 
 @witness("link_state")
 def link_state(request: FaultRequest) -> PeerReachable:
-    """The state of a link."""
+    """Witness of a link's state."""
     return PeerReachable(link.LinkState(request), _peer_probes([request.interface]))
 
 
 @witness("link_flaps")
 def link_flaps(request: FaultRequest) -> PeerReachable:
-    """How a link comes and goes."""
+    """Witness of a flapping link."""
     return PeerReachable(link.LinkFlaps(request), _peer_probes([request.interface]))
 
 
 @witness("switch_state")
 def switch_state(request: FaultRequest) -> PeerReachable:
-    """How many of a switch's ports are up."""
+    """Witness of a switch's ports."""
     return PeerReachable(link.SwitchState(request), _peer_probes(switches.ports(request)))
 
 
 @witness("gid_table")
 def gid_table(request: FaultRequest) -> PeerReachable:
-    """A NIC's GIDs."""
+    """Witness of a NIC's GIDs."""
     return PeerReachable(figure.gid_table(request), _peer_probes([request.interface]))
 
 
 def _peer_probes(ends: Iterable[Interface]) -> list[PeerProbe]:
     probes = []
     for end in ends:
-        with contextlib.suppress(UnhealthyError):  # no address, or nobody known at the other end
+        with contextlib.suppress(UnhealthyError):  # no address, or no known peer
             probes.append(_peer_probe(Prober(interfaces.examine(end))))
     return probes
 
@@ -87,7 +87,7 @@ def _peer_probe(prober: Prober) -> PeerProbe:
     def probe() -> bool:
         try:
             return not prober.train(1).lost
-        except OSError:  # its own address has gone with the link
+        except OSError:  # the address went with the link
             return False
 
     return probe

@@ -1,4 +1,4 @@
-"""What every witness does, and what several need."""
+"""The interface of a witness, and shared helpers."""
 
 import time
 from collections.abc import Callable
@@ -11,37 +11,37 @@ Values = dict[str, float]
 
 
 class Evidence(NamedTuple):
-    """What was measured during the fault, and when it first showed (host's clock); None where it did not."""
+    """The values during the fault, and when its effect was first observed (host's clock), None if it was not."""
 
     values: Values
     observed_s: float | None
 
 
 class Aftermath(NamedTuple):
-    """What was measured after the fault, and whether the target is itself again; None where nothing can tell."""
+    """The values after the fault, and whether the target has recovered; None where that cannot be known."""
 
     values: Values
     recovered: bool | None
 
 
 class Witness(Protocol):
-    """Looks at one target three times, in this order. Blocks for at most the request's `witness_s` each time.
+    """Measures one target three times, in this order, each time for at most the request's `witness_s`.
 
-    After the fault it may give what comes back by itself more.
+    `after` may take longer for what recovers by itself.
     """
 
     def before(self) -> Values:
-        """The target in health."""
+        """Measure before the fault."""
 
     def during(self, onset_s: float) -> Evidence:
-        """The target since the fault was applied at `onset_s`."""
+        """Measure during the fault, which was applied at `onset_s` (host's clock)."""
 
     def after(self) -> Aftermath:
-        """The target once the fault was reverted."""
+        """Measure after the revert."""
 
 
 class Traffic(NamedTuple):
-    """An interface's counters since it was made, as the kernel keeps them."""
+    """The kernel's counters of an interface since it was created."""
 
     rx_bytes: int
     rx_packets: int
@@ -50,13 +50,13 @@ class Traffic(NamedTuple):
 
 
 class Counters:
-    """The interface counters of a network namespace. They count what passes the device itself, below its queueing."""
+    """The interface counters of a network namespace. They count below the qdiscs, at the device."""
 
     def __init__(self, netns: str | None) -> None:
         self._netns = netns
 
     def read(self, interface: str) -> Traffic:
-        """The counters of `interface`; zeros when it is not there."""
+        """The counters of `interface`; zeros when it does not exist."""
         with namespaces.network(self._netns):
             lines = Path("/proc/thread-self/net/dev").read_text().splitlines()
         for line in lines:
@@ -68,7 +68,7 @@ class Counters:
 
 
 def wait_until(holds: Callable[[], bool], timeout_s: float, step_s: float = 0.001) -> float | None:
-    """When `holds` first held (host's clock), None if it did not within `timeout_s`."""
+    """When `holds` was first true (host's clock), None if it was not within `timeout_s`."""
     end_s = time.monotonic() + timeout_s
     while True:
         now_s = time.time()

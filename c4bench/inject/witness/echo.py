@@ -1,4 +1,4 @@
-"""Witnesses by probe: what becomes of echo requests sent out of the interface."""
+"""Witnesses by echo requests (ICMP) sent from the interface."""
 
 import math
 import statistics
@@ -10,18 +10,18 @@ from c4bench.inject.witness.base import Aftermath, Evidence, Values
 from c4bench.inject.witness.probe import Echoes, Prober
 from c4bench.model.fault import FaultRequest
 
-# So many losses are expected, within the limits, that their number says something.
+# The number of probes is chosen for about 20 expected losses, between a minimum and a maximum.
 _LOSSES_EXPECTED, _PROBES_MIN, _PROBES_MAX = 20, 40, 50_000
-# Standard deviations of a binomial count that chance is allowed, and the share of probes a flipped bit does no harm to.
+# Accepted deviation of a binomial count, in standard deviations; share of probes that a flipped bit does not damage.
 _SIGMAS, _HARMLESS = 4.0, 0.02
 _PROBE_BYTES = 1024
-# Of what the fault would cost, so much may still be lost: probes on the way when it ended.
+# After the revert this share of the fault's loss is accepted: probes in flight when it ended.
 _RESIDUAL_LOSS = 0.05
 
 
 @witness("echo_loss")
 class EchoLoss:
-    """`sent` and `lost` probes; seen when about as many are lost as asked for."""
+    """`sent` and `lost` probes. Seen when the loss fits the requested probability."""
 
     def __init__(self, request: FaultRequest) -> None:
         probability = float(request.parameters.get("probability", 1.0))
@@ -33,19 +33,19 @@ class EchoLoss:
         self._lost_before = 0
 
     def before(self) -> Values:
-        """In health about none is lost."""
+        """Count losses before the fault."""
         found = self._train()
         self._lost_before = found.lost
         return _counts(found)
 
-    def during(self, onset_s: float) -> Evidence:  # noqa: ARG002  (every probe is sent after it)
-        """The first evidence is the sending of the first probe that was lost."""
+    def during(self, onset_s: float) -> Evidence:  # noqa: ARG002  (every probe is sent after the onset)
+        """Observed when the first lost probe was sent."""
         found = self._train()
         fits = plausible(found.lost, len(found.sent_s), self._probability) and self._lost_before < found.lost / 2
         return Evidence(_counts(found), found.first_lost_s if fits else None)
 
     def after(self) -> Aftermath:
-        """Recovered when about none is lost."""
+        """Recovered when almost none is lost."""
         found = self._train()
         expected = self._count * self._probability
         return Aftermath(_counts(found), found.lost <= max(self._lost_before, _RESIDUAL_LOSS * expected))
@@ -56,7 +56,7 @@ class EchoLoss:
 
 @witness("echo_delay")
 class EchoDelay:
-    """`round_trip_s`, the median; seen when it has grown by at least half of what was asked for."""
+    """`round_trip_s`, the median. Seen when it has grown by at least half of the requested delay."""
 
     def __init__(self, request: FaultRequest) -> None:
         directions = 2 if request.choice("direction") == "both" else 1
@@ -66,12 +66,12 @@ class EchoDelay:
         self._before_s = math.inf
 
     def before(self) -> Values:
-        """In health."""
+        """Measure the round trip before the fault."""
         self._before_s = _round_trip_s(self._train())
         return {"round_trip_s": self._before_s}
 
     def during(self, onset_s: float) -> Evidence:  # noqa: ARG002
-        """The first evidence is the sending of the first probe that was late."""
+        """Observed when the first late probe was sent."""
         found = self._train()
         threshold_s = self._before_s + self._asked_s / 2
         late = [answer.sent_s for answer in found.replies if answer.arrived_s - answer.sent_s >= threshold_s]
@@ -79,7 +79,7 @@ class EchoDelay:
         return Evidence({"round_trip_s": _round_trip_s(found)}, min(late) if seen else None)
 
     def after(self) -> Aftermath:
-        """Recovered when less than half of the delay is left."""
+        """Recovered when less than half of the delay remains."""
         left_s = _round_trip_s(self._train())
         return Aftermath({"round_trip_s": left_s}, left_s < self._before_s + self._asked_s / 2)
 
@@ -89,23 +89,23 @@ class EchoDelay:
 
 @witness("echo_order")
 class EchoOrder:
-    """`overtaken`: how many probes were answered before one that had been sent earlier; seen when some are."""
+    """`overtaken`: replies that arrived before that of an earlier probe. Seen when there are more than before."""
 
     def __init__(self, request: FaultRequest) -> None:
         probes = math.ceil(_LOSSES_EXPECTED / request.number("probability"))
         self._count = max(_PROBES_MIN, probes)
-        # Many must be under way at once, or none can overtake.
+        # Many probes must be in flight at once, or none can overtake.
         self._gap_s = request.number("delay_s") / 10
         self._prober = Prober(interfaces.examine(request.interface))
         self._before = 0
 
     def before(self) -> Values:
-        """In health there are none."""
+        """Count reordering before the fault."""
         self._before = count_overtaking(self._train())
         return {"overtaken": self._before}
 
     def during(self, onset_s: float) -> Evidence:  # noqa: ARG002
-        """The first evidence is the arrival of the first that overtook."""
+        """Observed when the first overtaking reply arrived."""
         found = self._train()
         first = next(
             (later.arrived_s for earlier, later in pairwise(found.replies) if later.number > earlier.number + 1), None
@@ -124,7 +124,7 @@ class EchoOrder:
 
 @witness("echo_size")
 class EchoSize:
-    """`small` and `full`: shares of probes answered, short ones and ones of the MTU; seen when only short ones are."""
+    """`small` and `full`: shares of short and of MTU-sized probes answered. Seen when only short ones are."""
 
     def __init__(self, request: FaultRequest) -> None:
         target = interfaces.examine(request.interface)
@@ -134,13 +134,13 @@ class EchoSize:
         self._healthy = False
 
     def before(self) -> Values:
-        """In health both are."""
+        """Measure both before the fault."""
         small, full = self._trains()
         self._healthy = not small.lost and not full.lost
         return _shares(small, full)
 
     def during(self, onset_s: float) -> Evidence:  # noqa: ARG002
-        """The first evidence is the sending of the first full one that was lost."""
+        """Observed when the first lost full-size probe was sent."""
         small, full = self._trains()
         seen = self._healthy and not small.lost and full.lost == len(full.sent_s)
         return Evidence(_shares(small, full), full.first_lost_s if seen else None)
@@ -157,7 +157,7 @@ class EchoSize:
 
 @witness("nics_dead")
 class NicsDead:
-    """`lost`: share of probes lost over all NICs of the host; seen when none is answered on any."""
+    """`lost`: share of probes lost over all NICs of the host. Seen when none is answered."""
 
     def __init__(self, request: FaultRequest) -> None:
         self._gap_s = request.witness_s / _PROBES_MIN
@@ -165,17 +165,17 @@ class NicsDead:
         self._lost_before = 1.0
 
     def before(self) -> Values:
-        """In health all are answered."""
+        """Measure the loss before the fault."""
         self._lost_before, _ = self._measure()
         return {"lost": self._lost_before}
 
     def during(self, onset_s: float) -> Evidence:  # noqa: ARG002
-        """The first evidence is the sending of the first probe that was lost."""
+        """Observed when the first lost probe was sent."""
         lost, first_s = self._measure()
         return Evidence({"lost": lost}, first_s if lost == 1.0 and self._lost_before < _RESIDUAL_LOSS else None)
 
     def after(self) -> Aftermath:
-        """Recovered when about all are answered again."""
+        """Recovered when almost all are answered."""
         lost, _ = self._measure()
         return Aftermath({"lost": lost}, lost <= self._lost_before + _RESIDUAL_LOSS)
 
@@ -186,14 +186,14 @@ class NicsDead:
 
 
 def plausible(lost: int, sent: int, probability: float) -> bool:
-    """Whether losing each probe with `probability` explains the count; never for a count without losses."""
+    """Whether `probability` explains the number of losses; never for no loss."""
     expected = sent * probability
     spread = _SIGMAS * math.sqrt(expected * (1 - probability))
     return lost > 0 and expected * (1 - _HARMLESS) - spread <= lost <= expected + spread
 
 
 def count_overtaking(found: Echoes) -> int:
-    """How many answers came before that of a probe with a smaller number."""
+    """The number of replies that arrived after one with a larger number."""
     newest, count = -1, 0
     for answer in found.replies:
         count += answer.number < newest

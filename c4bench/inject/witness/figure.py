@@ -1,4 +1,4 @@
-"""Witnesses that read one figure: before, during and after are three readings of it."""
+"""Witnesses that read one value before, during and after the fault."""
 
 import ipaddress
 import subprocess
@@ -17,7 +17,7 @@ _NEAR = 0.05
 
 
 class Figure:
-    """`name` as `read` tells it; seen when `changed(before, now)`, recovered when about what it was."""
+    """The value `name` from `read`. Seen when `changed(before, now)`, recovered when within 5 % of the value before."""
 
     def __init__(
         self, name: str, window_s: float, read: Callable[[], float], changed: Callable[[float, float], bool]
@@ -26,17 +26,17 @@ class Figure:
         self._before = 0.0
 
     def before(self) -> Values:
-        """In health."""
+        """Read it before the fault."""
         self._before = self._read()
         return {self._name: self._before}
 
-    def during(self, onset_s: float) -> Evidence:  # noqa: ARG002  (a reading has no memory of its onset)
-        """The first evidence is the first reading that is another."""
+    def during(self, onset_s: float) -> Evidence:  # noqa: ARG002  (a reading does not depend on the onset)
+        """Observed at the first changed reading."""
         observed_s = wait_until(lambda: self._changed(self._before, self._read()), self._window_s)
         return Evidence({self._name: self._read()}, observed_s)
 
     def after(self) -> Aftermath:
-        """Recovered when it reads about as before."""
+        """Recovered when the reading is about as before."""
         wait_until(self._recovered, self._window_s)
         return Aftermath({self._name: self._read()}, self._recovered())
 
@@ -46,7 +46,7 @@ class Figure:
 
 
 def gid_table(request: FaultRequest) -> Figure:
-    """How many of the port's GIDs are the address's."""
+    """The number of the port's GIDs that hold the NIC's IPv4 address."""
     nic = request.interface
     table = _INFINIBAND / nic.device / "ports/1/gids"
     own = str(ipaddress.IPv6Address(f"::ffff:{interfaces.examine(nic).addresses()[0]['local']}").exploded)
@@ -59,7 +59,7 @@ def gid_table(request: FaultRequest) -> Figure:
 
 @witness("memory_available")
 def memory_available(request: FaultRequest) -> Figure:
-    """What the kernel could still give."""
+    """The memory that can be allocated, bytes."""
     taken = request.number("bytes")
     return Figure(
         "available_bytes",
@@ -71,8 +71,8 @@ def memory_available(request: FaultRequest) -> Figure:
 
 @witness("disk_available")
 def disk_available(request: FaultRequest) -> Figure:
-    """What could still be written."""
-    # A file system counts in blocks, and others write meanwhile.
+    """The free space of the log file system, bytes."""
+    # File systems allocate blocks, and other processes write meanwhile.
     threshold_bytes = max(request.number("left_bytes") * 2, 1 << 20)
     return Figure(
         "available_bytes",
@@ -84,7 +84,7 @@ def disk_available(request: FaultRequest) -> Figure:
 
 @witness("clock_offset")
 def clock_offset(request: FaultRequest) -> Figure:
-    """The time of day against the clock that only goes on."""
+    """The time of day against the monotonic clock, s."""
     asked = request.number("offset_s")
     return Figure(
         "offset_s",
@@ -96,14 +96,14 @@ def clock_offset(request: FaultRequest) -> Figure:
 
 @witness("link_speed")
 def link_speed(request: FaultRequest) -> Figure:
-    """What the kernel says the link has negotiated, Mbit/s."""
+    """The negotiated link speed that the kernel reports, Mbit/s."""
     speed = Path("/sys/class/net") / request.interface.netdev / "speed"
     return Figure("speed_mbps", request.witness_s, lambda: float(speed.read_text()), lambda before, now: now < before)
 
 
 @witness("pcie_speed")
 def pcie_speed(request: FaultRequest) -> Figure:
-    """What the kernel says the PCIe link has trained to, GT/s."""
+    """The PCIe link speed that the kernel reports, GT/s."""
     speed = _INFINIBAND / request.interface.device / "device/current_link_speed"
     return Figure(
         "gigatransfers",
@@ -115,7 +115,7 @@ def pcie_speed(request: FaultRequest) -> Figure:
 
 @witness("port_rate")
 def port_rate(request: FaultRequest) -> Figure:
-    """What the port's own counter says it sends, bit/s; it counts in words of four bytes (IBTA 16.1.3.5)."""
+    """The rate of the port's transmit counter, bit/s; it counts words of four bytes (IBTA 16.1.3.5)."""
     counter = _INFINIBAND / request.interface.device / "ports/1/counters/port_xmit_data"
     limit_bps = request.number("fraction") * (request.nic.rate_bps if request.nic else 0.0)
 
@@ -141,7 +141,7 @@ def gpu_power(request: FaultRequest) -> Figure:
 
 @witness("gpu_xid")
 def gpu_xid(request: FaultRequest) -> Figure:
-    """The newest XID in the books of the data centre GPU manager."""
+    """The newest XID that DCGM reports."""
 
     def read() -> float:
         argv = ("dcgmi", "dmon", "-i", str(request.gpu), "-e", "230", "-c", "1")

@@ -1,4 +1,4 @@
-"""Witnesses of a switch that forwards wrongly: datagrams of our own, and where they go."""
+"""Witnesses of forwarding faults of a switch: UDP datagrams and where they arrive."""
 
 import contextlib
 import errno
@@ -20,16 +20,17 @@ _ACKNOWLEDGE, _SEND_ONLY = 0x11, 0x04
 _TRIES = 20
 _ANSWER_S = 5e-3
 _FLOWS = 64
-# What was queued before the routes changed leaves by all ports for so many looks at most: a full queue takes 7 ms.
+# Packets queued before the route change still leave by all ports for at most this many measurements: a full queue
+# drains in 7 ms.
 _MEASUREMENTS_MAX = 4
 _SHARE_MISROUTED = 0.95
 
 
 @witness("acks_lost")
 class AcksLost:
-    """`acks` and `data`: shares of RoCE datagrams that a switch at the other end refuses, having nobody to take them.
+    """`acks` and `data`: shares of RoCE datagrams that reach the switch at the other end.
 
-    The refusal (ICMP port unreachable) is the proof that a datagram arrived. Ours are no part of any connection.
+    That switch answers with ICMP port unreachable, which proves the arrival. The datagrams belong to no connection.
     """
 
     def __init__(self, request: FaultRequest) -> None:
@@ -39,13 +40,13 @@ class AcksLost:
             raise UnhealthyError(f"{request.where} cannot be probed: it has no neighbour or no IPv4 address")
 
     def before(self) -> Values:
-        """In health both arrive."""
+        """Measure both before the fault."""
         found = self._measure()
         self._healthy = found["acks"] == found["data"] == 1.0
         return found
 
-    def during(self, onset_s: float) -> Evidence:  # noqa: ARG002  (every datagram is sent after it)
-        """Seen when only data arrives; the look begins with an acknowledgement, so its beginning is the evidence."""
+    def during(self, onset_s: float) -> Evidence:  # noqa: ARG002  (every datagram is sent after the onset)
+        """Seen when only data arrives, at the start of the measurement, which begins with an acknowledgement."""
         began_s = time.time()
         found = self._measure()
         return Evidence(found, began_s if self._healthy and found == {"acks": 0.0, "data": 1.0} else None)
@@ -64,13 +65,16 @@ class AcksLost:
 
 @witness("port_share")
 class PortShare:
-    """`share` of our flows that leave by the port, of all that leave by an ECMP route; seen when about all do."""
+    """`share` of the flows of an ECMP route that leave by the port. Seen when almost all do."""
 
     def __init__(self, request: FaultRequest) -> None:
         self._target = interfaces.examine(request.interface)
         routes = self._target.multipath()
         if not routes:
-            raise UnhealthyError(f"{request.where} is no member of any ECMP route; see `ip route` on the switch")
+            raise UnhealthyError(
+                f"{request.where} is in no ECMP route; choose a port that `ip route` on the switch lists "
+                "as one of several"
+            )
         destination, *hops = routes[0].split(" nexthop ")
         self._network = destination.split()[0]
         self._devices = [hop.split()[hop.split().index("dev") + 1] for hop in hops]
@@ -78,12 +82,12 @@ class PortShare:
         self._before = 1.0
 
     def before(self) -> Values:
-        """In health a part of them."""
+        """Measure the share before the fault."""
         self._before = self._measure()
         return {"share": self._before}
 
     def during(self, onset_s: float) -> Evidence:  # noqa: ARG002
-        """The first evidence is the first flow, sent at once; what is still queued for the other ports leaves first."""
+        """Observed at the first flow. Packets queued for other ports leave first, so the measurement is repeated."""
         began_s = time.time()
         for _ in range(_MEASUREMENTS_MAX):
             share = self._measure()
@@ -92,14 +96,14 @@ class PortShare:
         return Evidence({"share": share}, began_s if self._before < _SHARE_MISROUTED <= share else None)
 
     def after(self) -> Aftermath:
-        """Recovered when it is a part again."""
+        """Recovered when other ports carry flows again."""
         share = self._measure()
         return Aftermath({"share": share}, share < _SHARE_MISROUTED)
 
     def _measure(self) -> float:
         before = self._sent()
         with namespaces.network(self._target.netns):
-            for _ in range(_FLOWS):  # each from another source port
+            for _ in range(_FLOWS):  # a new source port each
                 with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
                     sock.sendto(b"c4bench", (_some_address(self._network), _UNUSED_PORT))
         time.sleep(_ANSWER_S)
@@ -111,7 +115,7 @@ class PortShare:
 
 
 def arrived(target: InterfaceTarget, opcode: int) -> int:
-    """How many of some datagrams with this RoCE opcode are refused at the other end."""
+    """How many of 20 datagrams with this RoCE opcode reach the other end."""
     count = 0
     with namespaces.network(target.netns):
         sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -120,7 +124,7 @@ def arrived(target: InterfaceTarget, opcode: int) -> int:
         sock.setblocking(False)
         sock.connect((target.neighbour, _ROCE_PORT))
         for _ in range(_TRIES):
-            with contextlib.suppress(OSError):  # what an earlier one came to
+            with contextlib.suppress(OSError):  # the error of an earlier datagram
                 sock.send(bytes([opcode]) + bytes(15))
             if select.select([sock], [], [], _ANSWER_S)[0]:
                 count += sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == errno.ECONNREFUSED

@@ -33,25 +33,25 @@ class LinkState:
         self._was_up = False
 
     def before(self) -> Values:
-        """The state in health."""
+        """Read the state before the fault."""
         found = state(self._interface)
         self._was_up = _up(found)
         return found
 
-    def during(self, onset_s: float) -> Evidence:  # noqa: ARG002  (a state has no memory of its onset)
-        """Seen when what was up before is down altogether."""
+    def during(self, onset_s: float) -> Evidence:  # noqa: ARG002  (a state does not depend on the onset)
+        """Seen when interface and port, up before, are down."""
         observed_s = wait_until(lambda: _down(state(self._interface)), self._window_s)
         return Evidence(state(self._interface), observed_s if self._was_up else None)
 
     def after(self) -> Aftermath:
-        """Recovered when up altogether."""
+        """Recovered when interface and port are up."""
         wait_until(lambda: _up(state(self._interface)), self._window_s)
         found = state(self._interface)
         return Aftermath(found, _up(found) or not self._was_up)
 
 
 class LinkFlaps:
-    """`down` and `up`: how often the link was seen to go each way; seen when it went down and came back."""
+    """`down` and `up`: whether the link was seen to go down and up. Seen when it did both."""
 
     def __init__(self, request: FaultRequest) -> None:
         self._interface = request.interface
@@ -60,12 +60,12 @@ class LinkFlaps:
         self._was_up = False
 
     def before(self) -> Values:
-        """The state in health."""
+        """Read the state before the fault."""
         self._was_up = running([self._interface]) > 0
         return {"running": float(self._was_up)}
 
     def during(self, onset_s: float) -> Evidence:  # noqa: ARG002
-        """The first evidence is the first look that found it down."""
+        """Observed when it was first down."""
         down_s = wait_until(lambda: not running([self._interface]), self._window_s)
         up_s = wait_until(lambda: running([self._interface]) > 0, self._window_s)
         values = {"down": float(down_s is not None), "up": float(up_s is not None)}
@@ -80,23 +80,23 @@ class LinkFlaps:
 
 
 class SwitchState:
-    """`running`: how many of the ports that were up are."""
+    """`running`: how many of the ports that were up are still up."""
 
     def __init__(self, request: FaultRequest) -> None:
         self._ports = [port for port in switches.ports(request) if running([port])]
         self._window_s = request.witness_s
 
     def before(self) -> Values:
-        """All of them."""
+        """Count the ports that are up."""
         return {"running": float(len(self._ports))}
 
     def during(self, onset_s: float) -> Evidence:  # noqa: ARG002
-        """Seen when none is left."""
+        """Seen when none is up."""
         observed_s = wait_until(lambda: not running(self._ports), self._window_s)
         return Evidence({"running": float(running(self._ports))}, observed_s if self._ports else None)
 
     def after(self) -> Aftermath:
-        """Recovered when all are back."""
+        """Recovered when all are up."""
         wait_until(lambda: running(self._ports) == len(self._ports), self._window_s)
         return Aftermath({"running": float(running(self._ports))}, running(self._ports) == len(self._ports))
 
@@ -111,10 +111,10 @@ def state(interface: Interface) -> Values:
 
 
 def carrier(interface: Interface) -> bool:
-    """Whether it is up with a carrier at this moment.
+    """Whether the interface is up with a carrier now.
 
-    The flag IFF_RUNNING says the same up to a second late (the kernel gathers such changes), so it is asked only where
-    the driver does not tell.
+    The kernel updates IFF_RUNNING up to a second late, so that flag is read only where the driver does not
+    support ethtool's link query.
     """
     asked = ctypes.create_string_buffer(_ETHTOOL_VALUE.pack(_ETHTOOL_GLINK, 0), _ETHTOOL_VALUE.size)
     request = _REQUEST_POINTER.pack(interface.netdev.encode(), ctypes.addressof(asked))

@@ -1,4 +1,4 @@
-"""The witnesses of a slow rank and of one that hangs: how long it is in no collective, from its own telemetry."""
+"""Witnesses of slow and hanging ranks: how long a rank is in no collective, from its telemetry."""
 
 import math
 import statistics
@@ -18,7 +18,7 @@ from c4bench.model.telemetry import OpRecord
 _POLL_S = 5e-3
 _GAPS_MIN = 2
 _COMPUTING_SHARE = 0.1
-# So many times the usual computing is no jitter any more.
+# A rank stands still after this many usual compute times.
 _STANDSTILL_FACTOR = 5
 
 
@@ -30,13 +30,13 @@ class Gap(NamedTuple):
 
     @property
     def length_s(self) -> float:
-        """How long the rank was in no operation."""
+        """The length of the gap, s."""
         return self.ended_s - self.began_s
 
 
 @witness("compute_pace")
 class ComputePace:
-    """`gap_s` is the typical time the rank computes: between the end of all operations and the entry of the next."""
+    """`gap_s`: the rank's median compute time, from the end of all operations to the start of the next."""
 
     def __init__(self, request: FaultRequest) -> None:
         self._ring = processes.find(request).ring
@@ -45,13 +45,13 @@ class ComputePace:
         self._gap_before_s = 0.0
 
     def before(self) -> Values:
-        """`gap_s`, the usual one; 0 where it has no gap yet."""
+        """`gap_s` before the fault; 0 where there is no gap yet."""
         self._gap_before_s = usual_gap_s(self._ring, self._window_s)
         return {"gap_s": self._gap_before_s}
 
     def during(self, onset_s: float) -> Evidence:
-        """`gap_s` of the gaps begun since; seen when at least half of the slowing asked for shows."""
-        # A gap takes the factor longer now, and one in the middle at the onset does not count.
+        """`gap_s` of the gaps since the onset. Seen when it has grown by at least half of the requested slowdown."""
+        # A gap is longer by the factor, and the one during the onset does not count.
         timeout_s = self._window_s + (_GAPS_MIN + 1) * self._gap_before_s * self._factor
         wait_until(lambda: len(self.gaps_since(onset_s)) >= _GAPS_MIN, timeout_s, _POLL_S)
         found = self.gaps_since(onset_s)
@@ -60,7 +60,7 @@ class ComputePace:
         return Evidence({"gap_s": _median_s(found)}, slow[0].began_s + self._threshold_s if seen else None)
 
     def after(self) -> Aftermath:
-        """`gap_s` of the newest gap; a short one is proof, a long one may have begun during the fault."""
+        """`gap_s` of the newest gap. A short one proves recovery; a long one may have begun during the fault."""
         newest = self.gaps_since(0.0)[-1:]
         length_s = _median_s(newest)
         return Aftermath({"gap_s": length_s}, True if 0 < length_s < self._threshold_s else None)
@@ -70,13 +70,13 @@ class ComputePace:
         return self._gap_before_s * (1 + self._factor) / 2
 
     def gaps_since(self, since_s: float) -> list[Gap]:
-        """Its times of computing that began since then."""
+        """The gaps that began since then."""
         return gaps(read_telemetry_file(self._ring).ops, since_s)
 
 
 @witness("late_step")
 class LateStep:
-    """`late`: how many of the rank's times of computing were as long as asked for; seen when one is."""
+    """`late`: how many compute times were as long as requested. Seen when one was."""
 
     def __init__(self, request: FaultRequest) -> None:
         self._pace = ComputePace(request)
@@ -85,20 +85,20 @@ class LateStep:
         self._usual_s = 0.0
 
     def before(self) -> Values:
-        """`gap_s`, the usual one."""
+        """`gap_s` before the fault."""
         found = self._pace.before()
         self._usual_s = found["gap_s"]
         return found
 
     def during(self, onset_s: float) -> Evidence:
-        """The first evidence is the moment at which the first late one was later than usual."""
+        """Observed when the first late gap exceeded the threshold."""
         threshold_s = self._usual_s * (1 + self._factor) / 2
         wait_until(lambda: bool(self._late(onset_s, threshold_s)), self._timeout_s + threshold_s, _POLL_S)
         late = self._late(onset_s, threshold_s)
         return Evidence({"late": len(late)}, late[0].began_s + threshold_s if late and self._usual_s > 0 else None)
 
     def after(self) -> Aftermath:
-        """A short newest one is proof."""
+        """A short newest gap proves recovery."""
         return self._pace.after()
 
     def _late(self, since_s: float, threshold_s: float) -> list[Gap]:
@@ -107,9 +107,9 @@ class LateStep:
 
 @witness("standstill")
 class Standstill:
-    """`idle_s`: how long the rank has been in no operation; seen when that is far longer than it ever computes.
+    """`idle_s`: how long the rank has been in no operation. Seen when that is far longer than it usually computes.
 
-    A rank whose peers keep it waiting is in an operation, and is not taken for one that stands still.
+    A rank that waits for its peers is in an operation and does not stand still.
     """
 
     def __init__(self, request: FaultRequest) -> None:
@@ -149,14 +149,14 @@ class Standstill:
 
 
 def usual_gap_s(ring: Path, window_s: float) -> float:
-    """How long the rank computes: by the times of this look, or by what the ring remembers; 0 where it has none yet."""
+    """The median compute time, from gaps within `window_s`, else from the ring's older ones; 0 where there are none."""
     now_s = time.time()
     wait_until(lambda: len(gaps(read_telemetry_file(ring).ops, now_s)) >= _GAPS_MIN, window_s, _POLL_S)
     return _median_s(gaps(read_telemetry_file(ring).ops, now_s) or gaps(read_telemetry_file(ring).ops))
 
 
 def gaps(ops: Sequence[OpRecord], since_s: float = 0.0) -> list[Gap]:
-    """The times since then in which no operation of any communicator was running; a running operation ends them."""
+    """The times since then in which no operation of any communicator was running."""
     merged: list[Gap] = []  # spans busy with operations
     for op in sorted(ops, key=lambda op: op.entered_s):
         ended_s = op.finished_s or float("inf")
@@ -169,7 +169,7 @@ def gaps(ops: Sequence[OpRecord], since_s: float = 0.0) -> list[Gap]:
 
 
 def _computing(found: list[Gap]) -> list[Gap]:
-    """Without the moments between operations called back to back, which are no computing."""
+    """Drop the short gaps between back-to-back operations, in which the rank does not compute."""
     longest_s = max((gap.length_s for gap in found), default=0.0)
     return [gap for gap in found if gap.length_s > _COMPUTING_SHARE * longest_s]
 

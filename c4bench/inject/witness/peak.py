@@ -1,7 +1,7 @@
-"""The witness of a lowered rate: the most that passes the point within any short while.
+"""The witness of a lowered rate: the peak rate over short windows.
 
-The peak, because traffic comes and goes with the job's rhythm and its mean says nothing about the ceiling. A train of
-full-size probes comes on top, so that an idle fabric shows its rate too: how fast their answers arrive.
+It uses the peak because a job's traffic is bursty, so its mean says nothing about the limit. A train of full-size
+probes shows the rate of an idle fabric too: how fast their replies arrive.
 """
 
 import time
@@ -18,15 +18,15 @@ from c4bench.model.fault import FaultRequest
 
 _WINDOW_MIN_S = 1e-3
 _TOLERANCE = 1.1
-# So long that one burst let through at once is well inside the tolerance.
+# Windows this long keep one burst well inside the tolerance.
 _BURSTS_PER_WINDOW = 20
-# Long against a shaper's burst, short against its queue.
+# Long compared with a shaper's burst, short compared with its queue.
 _TRAIN_BYTES = 1 << 20
 _FIRST_SKIPPED = 0.2
 
 
 class Sample(NamedTuple):
-    """What passed in one window, and when the window closed (host's clock)."""
+    """The rate in one window, and when it ended (host's clock)."""
 
     end_s: float
     rate_bps: float
@@ -34,7 +34,7 @@ class Sample(NamedTuple):
 
 @witness("peak_rate")
 class PeakRate:
-    """On the interface's own counters; for what it receives during the fault, on the intermediate device's."""
+    """Reads the interface's counters; for received packets during the fault, those of the ifb device."""
 
     def __init__(self, request: FaultRequest) -> None:
         target = interfaces.examine(request.interface)
@@ -50,12 +50,12 @@ class PeakRate:
         self._peak_before_bps = 0.0
 
     def before(self) -> Values:
-        """`peak_bps`: what passes in health."""
+        """`peak_bps` before the fault."""
         self._peak_before_bps = self._peak(self._samples(self._carried_bytes))
         return {"peak_bps": self._peak_before_bps}
 
-    def during(self, onset_s: float) -> Evidence:  # noqa: ARG002  (the samples begin at the onset)
-        """`peak_bps`, `limit_bps`; seen when traffic passed, never above the limit, and more than that before."""
+    def during(self, onset_s: float) -> Evidence:  # noqa: ARG002  (all samples are taken after the onset)
+        """`peak_bps`, `limit_bps`; seen when traffic passed below the limit, and above it before."""
         found = self._samples(self._shaped_bytes if self._receiving else self._carried_bytes)
         peak = self._peak(found)
         first = next((sample.end_s for sample in found if sample.rate_bps > 0), None)
@@ -63,7 +63,7 @@ class PeakRate:
         return Evidence({"peak_bps": peak, "limit_bps": self._limited_bps}, first if seen else None)
 
     def after(self) -> Aftermath:
-        """`peak_bps`; above the limit is proof of recovery, below it says nothing about a job that pauses."""
+        """`peak_bps`; above the limit it proves recovery, below it the job may just be pausing."""
         peak = self._peak(self._samples(self._carried_bytes))
         return Aftermath({"peak_bps": peak}, True if peak > _TOLERANCE * self._limited_bps else None)
 
@@ -96,7 +96,7 @@ class PeakRate:
 
 
 def reply_rate(found: Echoes, probe_bytes: int) -> list[Sample]:
-    """The rate at which a train's answers arrived, once the first burst is through; nothing for too few answers."""
+    """The rate at which a train's replies arrived, after the first burst; empty for too few replies."""
     counted = found.replies[int(len(found.replies) * _FIRST_SKIPPED) :]
     if len(counted) < 2 or counted[-1].arrived_s <= counted[0].arrived_s:
         return []
@@ -105,7 +105,7 @@ def reply_rate(found: Echoes, probe_bytes: int) -> list[Sample]:
 
 
 def _prober(target: interfaces.InterfaceTarget) -> Prober | None:
-    """None for an interface that cannot be probed: then only the traffic tells."""
+    """None for an interface that cannot be probed; then only the job's traffic is measured."""
     try:
         return Prober(target)
     except UnhealthyError:

@@ -1,4 +1,4 @@
-"""Echo requests (RFC 792) out of one interface: a flow of our own, so that a fault shows on an idle fabric too."""
+"""ICMP echo requests (RFC 792) from one interface, so that faults are seen on an idle fabric too."""
 
 import contextlib
 import os
@@ -18,7 +18,9 @@ HEADERS_BYTES = 28  # IPv4 without options, ICMP
 FRAME_BYTES = HEADERS_BYTES + 14
 MINIMUM_BYTES = 16
 _ECHO, _ECHO_REPLY = 8, 0
-_HEADER = struct.Struct("!BBHHHI")  # type, code, checksum, identifier, sequence, and our number, which never wraps
+_HEADER = struct.Struct(
+    "!BBHHHI"
+)  # type, code, checksum, identifier, sequence, and the probe's number, which never wraps
 _STAMP = struct.Struct("=qq")
 _SO_BINDTODEVICE = 25
 _SO_TIMESTAMPNS = 35
@@ -30,7 +32,7 @@ _REPLY_TIMEOUT_S = 0.25
 
 
 class EchoReply(NamedTuple):
-    """A probe by number that came back: when it was sent and when its answer arrived (host's clock)."""
+    """The reply to a probe: its number, when the probe was sent and when the reply arrived (host's clock)."""
 
     number: int
     sent_s: float
@@ -38,27 +40,27 @@ class EchoReply(NamedTuple):
 
 
 class Echoes(NamedTuple):
-    """What became of a train of probes; `answers` in order of arrival."""
+    """The result of a train of probes; `replies` in order of arrival."""
 
     sent_s: Sequence[float]
     replies: Sequence[EchoReply]
 
     @property
     def lost(self) -> int:
-        """Probes without an answer."""
+        """The number of probes without a reply."""
         return len(self.sent_s) - len({answer.number for answer in self.replies})
 
     @property
     def first_lost_s(self) -> float | None:
-        """When the first probe without an answer was sent."""
+        """When the first probe without a reply was sent."""
         answered = {answer.number for answer in self.replies}
         return next((sent_s for number, sent_s in enumerate(self.sent_s) if number not in answered), None)
 
 
 class Prober:
-    """Probes from an interface's own address to whoever is at the other end of its cable.
+    """Probes from an interface's own address to the peer at the other end of its cable.
 
-    Raises UnhealthyError when it has no IPv4 address, or nobody is known at the other end.
+    Raises UnhealthyError when it has no IPv4 address or no known peer.
     """
 
     def __init__(self, target: InterfaceTarget) -> None:
@@ -73,7 +75,7 @@ class Prober:
         self._next = 0
 
     def train(self, count: int, size_bytes: int = 64, gap_s: float = 0.0) -> Echoes:
-        """Send `count` IP packets of `size_bytes`, one every `gap_s`; wait for the answers a while."""
+        """Send `count` IP packets of `size_bytes`, one every `gap_s`; wait up to 0.25 s for the replies."""
         first, self._next = self._next, self._next + count
         with _open_socket(self._interface, self._source) as sock:
             receiver = _ReplyReceiver(sock, self._peer, self._identifier, first)
@@ -90,12 +92,12 @@ class Prober:
     def _send(self, sock: socket.socket, number: int, padding: bytes) -> None:
         fields = (_ECHO, 0, 0, self._identifier, number & 0xFFFF, number)
         header = _HEADER.pack(*fields[:2], checksum(_HEADER.pack(*fields)), *fields[3:])
-        with contextlib.suppress(OSError):  # a full queue, too long for the link, link down: it is lost
+        with contextlib.suppress(OSError):  # queue full, packet too long or link down: it counts as lost
             sock.sendto(header + padding, (self._peer, 0))
 
 
 class _ReplyReceiver:
-    """Takes in the answers to one train."""
+    """Receives the replies to one train."""
 
     def __init__(self, sock: socket.socket, peer: str, identifier: int, first: int) -> None:
         self.sent_s: list[float] = []
@@ -103,21 +105,21 @@ class _ReplyReceiver:
         self._socket, self._peer, self._identifier, self._first = sock, peer, identifier, first
 
     def receive(self, wait_s: float, enough: int | None = None) -> None:
-        """Take in what arrives within `wait_s`, or until there are `enough`."""
+        """Receive for `wait_s`, or until there are `enough` replies."""
         until_s = time.monotonic() + wait_s
         while wait_s > 0 and len(self.replies) != enough and select.select([self._socket], [], [], wait_s)[0]:
             self._read_socket()
             wait_s = until_s - time.monotonic()
 
     def _read_socket(self) -> None:
-        with contextlib.suppress(OSError):  # nothing more, or word of a probe that came to grief
+        with contextlib.suppress(OSError):  # nothing more to read, or an ICMP error
             while True:
                 data, ancillary, _, (peer, _) = self._socket.recvmsg(_PACKET_MAX_BYTES, 64)
                 offset = (data[0] & 0xF) * 4
                 kind, _, _, identifier, _, number = _HEADER.unpack_from(data, offset)
                 index = number - self._first
                 ours = kind == _ECHO_REPLY and (peer, identifier) == (self._peer, self._identifier)
-                # An answer that is not what was asked is none.
+                # A reply that differs from the request does not count.
                 if ours and 0 <= index < len(self.sent_s) and not any(data[offset + _HEADER.size :]):
                     seconds, nanoseconds = _STAMP.unpack(ancillary[0][2][: _STAMP.size])
                     self.replies.append(EchoReply(index, self.sent_s[index], seconds + nanoseconds / 1e9))
@@ -131,7 +133,7 @@ def _open_socket(interface: Interface, source: str) -> socket.socket:
     sock.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
     sock.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, _BUFFER_BYTES)
     sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER_BYTES)
-    # Never in fragments, and never shortened: what is too long for the way shall be lost.
+    # Never fragment: a packet larger than the path MTU must be lost.
     sock.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_PROBE)
     sock.bind((source, 0))
     return sock

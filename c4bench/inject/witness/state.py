@@ -1,4 +1,4 @@
-"""The witness of a stopped or killed process: what the kernel says of it."""
+"""The witness of a stopped or killed process: its state in /proc."""
 
 from c4bench.inject import processes
 from c4bench.inject.registry import witness
@@ -10,7 +10,7 @@ ENDED = frozenset("ZX")
 
 
 class ProcessState:
-    """`running`, `stopped`, `ended`: one of them is 1. The fault should bring about one of the states `expected`."""
+    """`running`, `stopped`, `ended`: one of them is 1. The fault should cause one of the states `expected`."""
 
     def __init__(self, expected: frozenset[str], request: FaultRequest) -> None:
         self._pid = processes.find(request).pid
@@ -18,10 +18,10 @@ class ProcessState:
         self._expected = expected
 
     def before(self) -> Values:
-        """The state in health."""
+        """The state before the fault."""
         return _values(processes.state(self._pid))
 
-    def during(self, onset_s: float) -> Evidence:  # noqa: ARG002  (a state has no memory of its onset)
+    def during(self, onset_s: float) -> Evidence:  # noqa: ARG002  (a state does not depend on the onset)
         """Seen when the process is in an expected state."""
         observed_s = wait_until(lambda: processes.state(self._pid) in self._expected, self._window_s)
         return Evidence(_values(processes.state(self._pid)), observed_s)
@@ -35,13 +35,13 @@ class ProcessState:
 
 @witness("process_ended")
 def ended(request: FaultRequest) -> ProcessState:
-    """A process that has ended."""
+    """Witness of a process that has ended."""
     return ProcessState(ENDED, request)
 
 
 @witness("process_stopped")
 def stopped(request: FaultRequest) -> ProcessState:
-    """A process that is stopped."""
+    """Witness of a stopped process."""
     return ProcessState(STOPPED, request)
 
 

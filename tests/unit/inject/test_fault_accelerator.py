@@ -83,7 +83,7 @@ def test_an_error_ends_the_computing_with_its_number(ranks):
 @pytest.mark.usefixtures("ranks")
 def test_what_a_simulated_one_cannot_do_is_refused():
     """No accelerator without a rank, no clock above the highest; the health monitor's books need a real one."""
-    with pytest.raises(UsageError, match="h5 has no GPU 2: no nvidia-smi is there, and no rank computes"):
+    with pytest.raises(UsageError, match="h5 has no GPU 2: nvidia-smi is not installed, and no rank computes"):
         planned("gpu.clock", gpu=2)
     with pytest.raises(UnhealthyError, match="1980 MHz at most"):
         planned("gpu.clock", clock_mhz=2500)

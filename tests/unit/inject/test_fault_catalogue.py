@@ -92,7 +92,7 @@ def test_a_file_must_bear_its_faults_name(tmp_path):
 @pytest.mark.parametrize(
     ("request_", "complaint"),
     [
-        (nic_request("nic.rat"), "near it: nic.rate"),
+        (nic_request("nic.rat"), "similar: nic.rate"),
         (nic_request("quux"), "known: .*nic.blackhole, nic.corrupt"),
         (
             nic_request("nic.rate", fraction=1.5),
@@ -111,7 +111,10 @@ def test_a_file_must_bear_its_faults_name(tmp_path):
         (FaultRequest("nic.down", "h5", NIC, "train", 2), "not to a process such as h5/0"),
         (FaultRequest("nic.down", "h5", NIC, lease_s=-1.0), "a lease of -1 s"),
         (FaultRequest("nic.down", "h5", NIC, lease_s=1e9), "a lease of 1e\\+09 s"),
-        (FaultRequest("nic.down", "h5", NIC, lease_s=1.0, witness_s=2.0), "no part of the lease"),
+        (
+            FaultRequest("nic.down", "h5", NIC, lease_s=1.0, witness_s=2.0),
+            "witness_s of 2 s is not between 0 and the lease, 1 s",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused_in_one_line(request_, complaint):

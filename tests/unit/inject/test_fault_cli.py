@@ -71,10 +71,10 @@ def test_a_compound_is_planned_part_by_part(hosts, capsys):
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["nic.dwon", "h0/0"], "near it: nic.down"),
+        (["nic.dwon", "h0/0"], "similar: nic.down"),
         (["nic.delay", "h0/0", "delay_s=1kg"], "whose unit is wrong; it is counted in s"),
         (["nic.rate", "h0/0", "fraction=7"], "at most 0.95 of the rate"),
-        (["nic.down", "h7/0"], "has no host or switch 'h7'; near it: h"),
+        (["nic.down", "h7/0"], "has no host or switch 'h7'; similar: h"),
         (["nic.down", "h0/3"], "h0 has no NIC 3; its NICs: h0/0"),
         (["nic.down", "h0/x"], "names no target; write HOST/NIC, SWITCH/PORT"),
         (["nic.down", "h0/0", "h1/0"], "happens to 1 target, 2 given"),
@@ -85,7 +85,7 @@ def test_a_compound_is_planned_part_by_part(hosts, capsys):
         (["link.down", "leaf1/up0"], "leaf1 is not marked `disruptive: true`"),
         (["nic.down", "h0/0", "--lease=5kg"], "unit is wrong"),
         (["nic.down", "h0/0", "--lease=2h"], "unit is wrong"),
-        (["switch.misrouted", "leaf0/up0"], "reaches as far as the fabric, further than the host you allow"),
+        (["switch.misrouted", "leaf0/up0"], "affects the fabric, which is wider than the host you allow"),
     ],
 )
 def test_wrong_words_are_refused_in_one_line(hosts, tmp_path, capsys, words, complaint):

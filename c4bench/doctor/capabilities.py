@@ -26,7 +26,7 @@ class State(StrEnum):
 
 
 class Capability(msgspec.Struct, frozen=True):
-    """A capability and its state. A host without a `needed` one is unhealthy; without another, some scenarios skip it."""
+    """A capability and its state. A host without a `needed` one is unhealthy; without others, scenarios skip it."""
 
     name: str
     state: State

@@ -150,7 +150,7 @@ def test_two_faults_cannot_hold_the_same_thing(place, tmp_path):
     """The second is refused by the name of the first, and neither disturbs the other."""
     first = fault_session.FaultSession(place, fault_session.lease_of(REQUEST))
     first.begin(CATALOGUE.find("process.slow"))
-    with pytest.raises(UsageError, match=rf"pace of process \d+, which {first.lease.id} has hold of"):
+    with pytest.raises(UsageError, match=rf"pace of process \d+, which {first.lease.id} has claimed"):
         run_hold(place, [])
     assert factor(tmp_path) == 3.0
     first.end()

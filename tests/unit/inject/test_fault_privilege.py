@@ -86,7 +86,7 @@ def test_a_name_stays_in_its_folder(name):
 
 def test_the_journal_asks(tmp_path):
     """An id and a switch become paths only as names."""
-    with pytest.raises(UsageError, match="no name of a fault"):
+    with pytest.raises(UsageError, match="is not the name of a fault"):
         Journal(tmp_path).find("../evil")
-    with pytest.raises(UsageError, match="no name of a switch"):
+    with pytest.raises(UsageError, match="is not the name of a switch"):
         Journal.of(TargetKind.PORT, "../evil")

@@ -40,7 +40,7 @@ def test_the_default_route_is_refused(monkeypatch):
 def test_the_interface_of_the_session_is_refused(monkeypatch):
     """The way we came by is known by its address, whatever routes say."""
     monkeypatch.setenv("SSH_CONNECTION", "10.1.1.9 50000 10.1.1.1 22")
-    with pytest.raises(UsageError, match=r"carries the session we came by \(10\.1\.1\.1\)"):
+    with pytest.raises(UsageError, match=r"carries your own session \(10\.1\.1\.1\)"):
         check(nic_request("nic.rate"), "nic.rate")
     monkeypatch.setenv("SSH_CONNECTION", "10.1.1.9 50000 10.77.1.1 22")
     check(nic_request("nic.rate"), "nic.rate")
@@ -63,7 +63,7 @@ def test_the_last_nic_is_cut_off_only_when_asked_for(monkeypatch, fault, last_ni
     if not refused:
         check(request, fault)
         return
-    with pytest.raises(UsageError, match="h5/0 is the last NIC of h5 that works"):
+    with pytest.raises(UsageError, match="h5/0 is the last working NIC of h5"):
         check(request, fault)
 
 

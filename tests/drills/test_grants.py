@@ -139,7 +139,7 @@ def test_an_operator_injects_without_being_root(host):
     assert "state UP" in host.root("ip link show nic0")
 
 
-def test_the_operator_s_own_way_in_is_still_refused(host):
+def test_a_fault_on_the_operators_own_session_is_still_refused(host):
     """The session's address gets past sudo: the NIC it came by cannot be taken down."""
     text = host.inventory.read_text()
     host.inventory.write_text(text.replace("nic0", "eth0"))
@@ -214,7 +214,7 @@ def test_a_rank_of_the_agent_s_user_is_stopped_and_goes_on(host):
         (f"mv {INJECT} {INJECT}.away", f"there is no {INJECT} for {OPERATOR} to call by sudo; deploy"),
     ],
 )
-def test_a_wrong_sudo_rule_is_one_line_and_nothing_is_touched(host, clean, wrong, says):
+def test_a_wrong_sudo_rule_gives_one_line_and_changes_nothing(host, clean, wrong, says):
     """Exit code 3, what is wrong and how to mend it; the host's log has no new line and its link is up."""
     before = host.audit()
     host.root("cp -a /etc/sudoers.d/c4bench /root/rule")

@@ -16,7 +16,7 @@ CATALOGUE = catalogue.load()
 
 
 # The faults the catalogue must have, in the words of whoever looks for one.
-WANTED = {
+REQUIRED = {
     "nic": "down flap rate loss corrupt delay reorder blackhole gid mtu speed pcie",
     "link": "down blackhole rate loss ecmp_member acks_lost",
     "port": "down",
@@ -30,8 +30,8 @@ WANTED = {
 
 def test_nothing_that_was_asked_for_is_missing():
     """The catalogue has every fault of the list."""
-    wanted = {f"{kind}.{name}" for kind, names in WANTED.items() for name in names.split()}
-    assert wanted <= set(CATALOGUE.specs)
+    required = {f"{kind}.{name}" for kind, names in REQUIRED.items() for name in names.split()}
+    assert required <= set(CATALOGUE.specs)
 
 
 @pytest.mark.parametrize("name", sorted(name for name, spec in CATALOGUE.specs.items() if spec.parts))
@@ -55,10 +55,12 @@ def test_hardware_is_never_offered_what_does_nothing_to_it():
             assert by_tc <= {"rxe", "ethernet"}, name
 
 
-@pytest.mark.parametrize(("file", "told"), [("schema.json", catalogue.schema), ("output.schema.json", protocol.schema)])
-def test_the_schema_files_are_current(file, told):
+@pytest.mark.parametrize(
+    ("file", "current"), [("schema.json", catalogue.schema), ("output.schema.json", protocol.schema)]
+)
+def test_the_schema_files_are_current(file, current):
     """They are what the code says; `python -m c4bench.inject schema [output]` writes them anew."""
-    assert json.loads(resource("faults", file).read_text()) == json.loads(msgspec.json.encode(told()))
+    assert json.loads(resource("faults", file).read_text()) == json.loads(msgspec.json.encode(current()))
 
 
 def test_the_schema_accepts_the_catalogue_and_refuses_a_misspelt_key():

@@ -92,8 +92,8 @@ def test_wrong_words_are_refused_in_one_line(hosts, tmp_path, capsys, words, com
     """Exit code 2, one line that says what would do, and no history of anything."""
     history = tmp_path / "history.jsonl"
     assert main(["fault", "apply", *words, hosts, f"--history={history}"]) == 2
-    told = capsys.readouterr()
-    assert complaint in told.err
-    assert len(told.err.splitlines()) == 1
-    assert told.out == ""
+    expected = capsys.readouterr()
+    assert complaint in expected.err
+    assert len(expected.err.splitlines()) == 1
+    assert expected.out == ""
     assert not history.exists()

@@ -50,7 +50,7 @@ def test_the_rule_is_used_with_the_same_words(operator):
         ("rule", "nobody may not call .*/bin/inject by sudo; deploy again with -e c4_operators=nobody"),
     ],
 )
-def test_what_is_missing_is_said_with_its_mend(operator, monkeypatch, missing, says):
+def test_the_error_names_what_is_missing_and_what_to_do(operator, monkeypatch, missing, says):
     """One line for each thing that can be wrong; what only looks goes on without root."""
     command, executed = operator
     match missing:

@@ -99,13 +99,13 @@ def test_an_answer_is_a_connection(monkeypatch):
 
 def test_systemd_stands_behind_our_own_watchdog(tmp_path, monkeypatch):
     """Where systemd runs the host, a timer that heals this very fault is armed before it, and taken away after it."""
-    told = []
+    commands = []
     monkeypatch.setattr(lease_guards, "_SYSTEMD", tmp_path)
-    monkeypatch.setattr(subprocess, "run", lambda argv, **_: told.append(list(argv)))
+    monkeypatch.setattr(subprocess, "run", lambda argv, **_: commands.append(list(argv)))
     lease = fault_session.lease_of(nic_request("nic.down"))
     healed = threading.Event()
     lease_guards.arm(time.monotonic() + 10.0, lease, healed.set).cancel()
-    armed, stopped = told
+    armed, stopped = commands
     unit = f"c4bench-{lease.id.replace('.', '-')}"
     assert armed[0] == "systemd-run"
     assert f"--unit={unit}" in armed

@@ -74,18 +74,18 @@ async def ask(kind, count):
 
 async def watch(count):
     """The first events that a watcher hears."""
-    heard = []
+    received = []
     async with dial(ADDRESS, TRUST, "observer") as master:
         async for event in master.follow(0):
-            heard.append(msgspec.to_builtins(event))
-            if len(heard) == count:
+            received.append(msgspec.to_builtins(event))
+            if len(received) == count:
                 break
-    return heard
+    return received
 
 
-def diagnoses(heard):
+def diagnoses(received):
     """The diagnoses among events."""
-    return [event["diagnosis"] for event in heard if event["event"] == "diagnosis"]
+    return [event["diagnosis"] for event in received if event["event"] == "diagnosis"]
 
 
 def steps(said):
@@ -118,7 +118,7 @@ async def start_job(hosts):
 
 def main():
     """The scene."""
-    told = {}
+    announced = {}
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     hosts = inventory.load(Path(INVENTORY)).hosts
     master = start_master()
@@ -129,28 +129,28 @@ def main():
     kill(master)
     time.sleep(OUTAGE_S)
     master = start_master()
-    told["steps_before"] = steps(asyncio.run(ask("losses", 4)))
+    announced["steps_before"] = steps(asyncio.run(ask("losses", 4)))
     health = json.loads(get("/health"))
-    told["agents"] = sum(agent["connected"] for agent in health["agents"].values())
-    told["restarts_by_outage"] = health["jobs"]["drill"]["restarts"]
+    announced["agents"] = sum(agent["connected"] for agent in health["agents"].values())
+    announced["restarts_by_outage"] = health["jobs"]["drill"]["restarts"]
     metrics = [line.rpartition(" ") for line in get("/metrics").splitlines() if line.startswith("c4bench_agent_up{")]
-    told["metrics"] = {"c4bench_agent_up": sum(float(value) for _, _, value in metrics)}
-    told["without_certificate"] = without_certificate()
+    announced["metrics"] = {"c4bench_agent_up": sum(float(value) for _, _, value in metrics)}
+    announced["without_certificate"] = without_certificate()
 
     fault = [sys.executable, "-m", "c4bench.cli.main", "fault", "apply", "process.kill", f"drill:1@{hosts[1].name}"]
     subprocess.Popen([*fault, f"--hosts={INVENTORY}", f"--history={RUN}/faults.jsonl"], stdout=subprocess.DEVNULL)
     until(lambda: [one for one in events("steering") if one["incident"]["isolated_s"]])
     kill(master)
-    told["killed_s"] = time.time()
-    told["found_before"] = diagnoses(map(json.loads, (STATE / "events.jsonl").read_text().splitlines()))
+    announced["killed_s"] = time.time()
+    announced["found_before"] = diagnoses(map(json.loads, (STATE / "events.jsonl").read_text().splitlines()))
     master = start_master()
     stages = until(lambda: [one["incident"] for one in events("steering") if one["incident"]["resumed_s"]])
-    told["stages"] = stages[-1]
-    told["steps_after"] = steps(asyncio.run(ask("losses", 1)))
-    told["found_after"] = diagnoses(asyncio.run(watch(len((STATE / "events.jsonl").read_text().splitlines()))))
+    announced["stages"] = stages[-1]
+    announced["steps_after"] = steps(asyncio.run(ask("losses", 1)))
+    announced["found_after"] = diagnoses(asyncio.run(watch(len((STATE / "events.jsonl").read_text().splitlines()))))
     state = json.loads((STATE / "state.json").read_text())["jobs"]["drill"]["spec"]
-    told["attempt"], told["hosts_after"] = state["id"], [member["host"] for member in state["members"]]
-    (RUN / "told.json").write_text(json.dumps(told))
+    announced["attempt"], announced["hosts_after"] = state["id"], [member["host"] for member in state["members"]]
+    (RUN / "told.json").write_text(json.dumps(announced))
     kill(master)
 
 

@@ -248,31 +248,31 @@ def _host_main(name: str, address: str, layers: Path, keys: Path, group: Path | 
     """Process 1 of a host: told where it is, make its root and network, serve SSH, reap for ever; or become systemd."""
     if group:
         netns_systemd.enter_group(group)
-    _tell("apart")
+    _notify("apart")
     sys.stdin.readline()
     socket.sethostname(name)
     _ip("link set lo up", "link set eth0 up", f"addr add {address}/24 dev eth0")
     root = _make_root(layers, netns_systemd.make_devices if group else _share_devices, disk)
     if not disk:
-        _settle(root, name, address, keys)
+        _wait_stable(root, name, address, keys)
     shutil.copy(keys / "id.pub", root / "run/authorized_keys")
     if group:
         netns_systemd.furnish(root, layers / "own", name)
     os.chroot(root)
     os.chdir("/")
     if group:
-        _tell("ready")
+        _notify("ready")
         netns_systemd.become()
     environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root"}
     null = subprocess.DEVNULL
     sshd = ["/usr/sbin/sshd", "-D", "-f", "/root/sshd_config"]
     subprocess.Popen(sshd, stdin=null, stdout=null, stderr=null, env=environment)
-    _tell("ready")
+    _notify("ready")
     while True:
         os.waitpid(-1, 0)
 
 
-def _settle(root: Path, name: str, address: str, keys: Path) -> None:
+def _wait_stable(root: Path, name: str, address: str, keys: Path) -> None:
     """What a host has on its disk from its first day."""
     shutil.copy(keys / "host_key", root / "root")
     (root / "root/sshd_config").write_text(_SSHD)
@@ -287,7 +287,7 @@ def _lines(path: Path) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-def _tell(word: str) -> None:
+def _notify(word: str) -> None:
     sys.stdout.write(f"{word}\n")
     sys.stdout.flush()
 
@@ -327,10 +327,17 @@ def _show(path: Path, root: Path) -> None:
 
 
 if __name__ == "__main__":
-    told = json.loads(sys.argv[1])
+    arguments = json.loads(sys.argv[1])
     try:
-        group = Path(told["group"]) if told["group"] else None
-        _host_main(told["name"], told["address"], Path(told["layers"]), Path(told["keys"]), group, told["disk"])
+        group = Path(arguments["group"]) if arguments["group"] else None
+        _host_main(
+            arguments["name"],
+            arguments["address"],
+            Path(arguments["layers"]),
+            Path(arguments["keys"]),
+            group,
+            arguments["disk"],
+        )
     except Exception as error:
-        _tell(f"{type(error).__name__}: {error}")
+        _notify(f"{type(error).__name__}: {error}")
         raise

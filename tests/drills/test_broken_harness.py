@@ -56,7 +56,7 @@ def broken(host):
 
 
 @pytest.mark.nightly
-def test_the_way_to_the_host_is_cut(host, under_a_fault, clean):
+def test_the_connection_to_the_host_is_cut(host, under_a_fault, clean):
     """The fault ends by its lease; the run says which host it has lost, and ends with code 3."""
     port = f"ip link set {host.made.name}"
     subprocess.run([*port.split(), "down"], check=True)

@@ -101,7 +101,7 @@ def test_a_host_that_cannot_be_healed_is_named_and_left_alone(host):
     assert refused.returncode == 3
     assert b"n1: n1 is quarantined since nic.down-" in complaint
     healing = host.fault("heal")
-    assert b"still not as before" in healing.communicate()[0]
+    assert b"not yet in its state before" in healing.communicate()[0]
     assert healing.returncode == 3
     host.run("ip address del 10.77.0.1/24 dev nic0")
     assert host.fault("heal").communicate() == (b"", b"")
@@ -113,10 +113,10 @@ def test_what_would_cut_the_host_off_is_refused(host):
     refused = host.fault("apply", "nic.down", "n1/0")
     _, complaint = refused.communicate()
     assert refused.returncode == 2
-    assert b"n1/0 is the last NIC of n1 that works" in complaint
+    assert b"n1/0 is the last working NIC of n1" in complaint
     text = host.inventory.read_text().replace("nic0", "eth0")
     host.inventory.write_text(text)
     refused = host.fault("apply", "nic.down", "n1/0", "--last-nic")
     _, complaint = refused.communicate()
     assert refused.returncode == 2
-    assert b"n1/0 carries the session we came by" in complaint
+    assert b"n1/0 carries your own session" in complaint

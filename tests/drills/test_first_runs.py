@@ -57,13 +57,13 @@ def test_a_run_that_is_killed_leaves_a_clean_host(host, clean):
 def test_nothing_is_run_on_a_host_under_somebodys_fault(host):
     """A fault in force, whoever holds it, is the one reason to skip everything, until it is over."""
     argv = [sys.executable, "-m", "c4bench.cli.main", "fault", "apply", "nic.down", "n1/0", "--last-nic"]
-    told = [f"--hosts={host.inventory}", "--lease=300s", "--json", f"--history={host.folder / 'history'}"]
-    with subprocess.Popen([*argv, *told], stdout=subprocess.PIPE, start_new_session=True) as holding:
+    printed = [f"--hosts={host.inventory}", "--lease=300s", "--json", f"--history={host.folder / 'history'}"]
+    with subprocess.Popen([*argv, *printed], stdout=subprocess.PIPE, start_new_session=True) as holding:
         holding.stdout.readline()
         code, said = host.pytest("--c4-allow-disruptive")
         os.killpg(holding.pid, signal.SIGINT)
     assert code == 3, said
-    assert "broken-host: n1: 1 faults in force or left over" in said
+    assert "broken-host: n1: 1 faults in force or residues" in said
     assert "c4bench fault heal" in said
     (host.folder / "go").touch()
     code, said = host.pytest("--c4-allow-disruptive")

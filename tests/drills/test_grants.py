@@ -139,14 +139,14 @@ def test_an_operator_injects_without_being_root(host):
     assert "state UP" in host.root("ip link show nic0")
 
 
-def test_the_operator_s_own_way_in_is_still_refused(host):
+def test_a_fault_on_the_operators_own_session_is_still_refused(host):
     """The session's address gets past sudo: the NIC it came by cannot be taken down."""
     text = host.inventory.read_text()
     host.inventory.write_text(text.replace("nic0", "eth0"))
     code, _, complaint = host.fault("apply", "nic.down", "n1/0", "--last-nic")
     host.inventory.write_text(text)
     assert code == 2
-    assert "n1/0 carries the session we came by" in complaint
+    assert "n1/0 carries your own session" in complaint
 
 
 def test_the_rule_is_good_for_nothing_else(host):
@@ -175,7 +175,7 @@ def test_no_word_leads_root_to_a_file_of_the_operator_s(host):
     for words in (["heal", "../../../../tmp/faults/evil"], ["hold", json.dumps(switch)], ["hold", json.dumps(rank)]):
         code, said = host.asked(f"sudo -n {INJECT} {shlex.join(words)}")
         assert code == 2, said
-        assert "may not begin with a dot or have a slash in it" in said
+        assert "may not begin with a dot or contain a slash" in said
     assert host.root("ls -d /root/caught /tmp/lock || true") == ""
 
 
@@ -214,7 +214,7 @@ def test_a_rank_of_the_agent_s_user_is_stopped_and_goes_on(host):
         (f"mv {INJECT} {INJECT}.away", f"there is no {INJECT} for {OPERATOR} to call by sudo; deploy"),
     ],
 )
-def test_a_wrong_sudo_rule_is_one_line_and_nothing_is_touched(host, clean, wrong, says):
+def test_a_wrong_sudo_rule_gives_one_line_and_changes_nothing(host, clean, wrong, says):
     """Exit code 3, what is wrong and how to mend it; the host's log has no new line and its link is up."""
     before = host.audit()
     host.root("cp -a /etc/sudoers.d/c4bench /root/rule")
@@ -281,7 +281,7 @@ def test_a_full_disk_lets_no_fault_begin_and_keeps_none(host, clean):
         host.root(fill)
         code, said, complaint = host.fault("apply", "nic.down", "n1/0", "--last-nic")
         assert (code, said) == (3, "")
-        assert "no fault begins without a record of it: No space left on device; make room there" in complaint
+        assert "cannot be written: No space left on device; no fault is applied without its record" in complaint
         assert complaint.count("\n") == 1
         assert "state UP" in host.root("ip link show nic0")
         host.root("rm /var/lib/c4bench/filler")

@@ -114,16 +114,16 @@ def test_a_source_that_the_patch_does_not_fit_is_refused(cache, tmp_path):
 def test_a_disk_that_becomes_full_is_named(cache, tmp_path):
     """In the middle of it, by whichever command; before it begins where that can be known."""
     large = source(tmp_path / "linux-source-7.3.tar.xz", (7, 3, 4), bytes(64 << 20))
-    told = {"more": f"mount -t tmpfs -o size=16m none {cache} &&", "C4BENCH_KERNEL_SOURCE": str(large)}
-    is_refused(setup(cache, **told), "MiB free and the build needs", str(cache), "set C4BENCH_CACHE")
-    is_refused(setup(cache, *SETUP_ANYWAY, **told), f"the disk of {cache} is full", "set C4BENCH_CACHE")
+    printed = {"more": f"mount -t tmpfs -o size=16m none {cache} &&", "C4BENCH_KERNEL_SOURCE": str(large)}
+    is_refused(setup(cache, **printed), "MiB free and the build needs", str(cache), "set C4BENCH_CACHE")
+    is_refused(setup(cache, *SETUP_ANYWAY, **printed), f"the disk of {cache} is full", "set C4BENCH_CACHE")
 
 
 def test_a_disk_that_becomes_full_while_compiling_is_named(cache, tmp_path):
     """The compiler's own word for it is in the log only; of the build nothing is left."""
     large = source(tmp_path / "linux-source-7.3.tar.xz", (7, 3, 4), LARGE, RULES)
-    told = {"more": f"mount -t tmpfs -o size=32m none {cache} &&", "C4BENCH_KERNEL_SOURCE": str(large)}
-    ended = setup(cache, *COMPILE_ANYWAY, **told)
+    printed = {"more": f"mount -t tmpfs -o size=32m none {cache} &&", "C4BENCH_KERNEL_SOURCE": str(large)}
+    ended = setup(cache, *COMPILE_ANYWAY, **printed)
     is_refused(ended, f"building the lab's kernel failed: the disk of {cache} is full", "set C4BENCH_CACHE")
 
 
@@ -134,7 +134,7 @@ def test_a_path_that_linux_cannot_be_built_in_is_refused(tmp_path):
     is_refused(ended, f"{tmp_path}/my cache", "a space or colon", "set C4BENCH_CACHE")
 
 
-def test_a_machine_without_a_network_is_told_the_way_by_hand(cache):
+def test_a_machine_without_a_network_gets_manual_instructions(cache):
     """The archive cannot be reached: which one, why, and what to give; the machine's package lists stay as they are."""
     before = listed()
     proxy = dict.fromkeys(("http_proxy", "https_proxy"), UNREACHABLE)

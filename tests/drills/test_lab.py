@@ -47,7 +47,7 @@ def test_only_the_run_directory_can_be_written(tmp_path):
     assert not (outside / "lost").exists()
 
 
-def test_a_process_whose_memory_is_in_too_many_pieces_is_told_of():
+def test_a_process_with_too_many_memory_maps_is_reported():
     """A page that was first touched apart from its neighbours is a piece; the machine allows a process so many."""
     most = int(Path("/proc/sys/vm/max_map_count").read_text())
     if most > 200_000:

@@ -34,7 +34,7 @@ drop drop-check --check; links 2; drop drop; links 3; drop drop-again
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory):
+def output(tmp_path_factory):
     """The folder in which a lab has left what it saw."""
     run = tmp_path_factory.mktemp("playbooks")
     (run / "hosts.yml").write_text(yaml.safe_dump(INVENTORY))
@@ -47,34 +47,34 @@ def told(tmp_path_factory):
     return run
 
 
-def changed(told, name):
+def changed(output, name):
     """How many tasks of a run changed something, or would have."""
-    return int(re.search(r"^here .* changed=(\d+) ", (told / f"{name}.log").read_text(), re.MULTILINE)[1])
+    return int(re.search(r"^here .* changed=(\d+) ", (output / f"{name}.log").read_text(), re.MULTILINE)[1])
 
 
-def devices(told, number):
+def devices(output, number):
     """The RDMA devices at that point."""
-    return [link["ifname"] for link in json.loads((told / f"{number}.links").read_text())]
+    return [link["ifname"] for link in json.loads((output / f"{number}.links").read_text())]
 
 
-def test_softroce_is_made_once_and_taken_away_once(told):
+def test_softroce_is_made_once_and_taken_away_once(output):
     """Tried only, nothing happens but the telling; then a device is there; the second run changes nothing.
 
     What is taken away are the inventory's devices, and since discovery these are all that the host has.
     """
-    there = devices(told, 0)
+    there = devices(output, 0)
     assert "soft0" not in there
-    assert [changed(told, f"make{which}") for which in ("-check", "", "-again")] == [1, 1, 0]
-    assert devices(told, 1) == devices(told, 2) == [*there, "soft0"]
-    assert [changed(told, f"drop{which}") for which in ("-check", "", "-again")] == [1, 1, 0]
+    assert [changed(output, f"make{which}") for which in ("-check", "", "-again")] == [1, 1, 0]
+    assert devices(output, 1) == devices(output, 2) == [*there, "soft0"]
+    assert [changed(output, f"drop{which}") for which in ("-check", "", "-again")] == [1, 1, 0]
     assert there
-    assert devices(told, 3) == []
+    assert devices(output, 3) == []
 
 
-def test_what_a_host_has_is_discovered(told):
+def test_what_a_host_has_is_discovered(output):
     """Every device is written with its interface, address and rate, for review; the second run leaves it alone."""
-    assert [changed(told, f"find{which}") for which in ("-check", "", "-again")] == [2, 2, 0]
-    found = yaml.safe_load((told / "host_vars/here/c4bench.yml").read_text())["c4"]
+    assert [changed(output, f"find{which}") for which in ("-check", "", "-again")] == [2, 2, 0]
+    found = yaml.safe_load((output / "host_vars/here/c4bench.yml").read_text())["c4"]
     assert not found["disruptive"]
     nics = {nic["device"]: nic for nic in found["nics"]}
     assert nics["h0r0"] == {"device": "h0r0", "netdev": "h0n0", "address": "10.0.0.1", "rate": "10gbit"}

@@ -44,7 +44,7 @@ deployed() { grep -h ^ansible-playbook "$run"/*.log | sed "s/=ADDRESS/=10.255.0.
 """
 
 
-class Told:
+class Output:
     """What a command of the guide said in the lab, and how it ended."""
 
     def __init__(self, folder, name):
@@ -75,7 +75,7 @@ def lines_of(run):
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory):
+def output(tmp_path_factory):
     """By command, what came of it."""
     run = tmp_path_factory.mktemp("guide")
     (run / "scene.sh").write_text("\n".join([f"run={run}", SCENE, *lines_of(run)]))
@@ -84,19 +84,19 @@ def told(tmp_path_factory):
         [*lab, "--", "bash", str(run / "scene.sh")], cwd=REPOSITORY, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    return {command: Told(run, f"{number:02}") for number, command in enumerate(commands())}, run
+    return {command: Output(run, f"{number:02}") for number, command in enumerate(commands())}, run
 
 
-def test_every_command_of_the_guide_does_what_it_says(told):
+def test_every_command_of_the_guide_does_what_it_says(output):
     """On four hosts with RDMA, over SSH, from nothing deployed to a night's page, and nothing of ours afterwards."""
-    by_command, _ = told
+    by_command, _ = output
     for command, found in by_command.items():
         assert found.code == 0, f"{command}: {found.said[-2000:]}"
 
 
-def test_each_run_is_what_the_guide_calls_it(told):
+def test_each_run_is_what_the_guide_calls_it(output):
     """The first degrades nothing; the next announces its faults; a resumed one runs the rest; a night has its page."""
-    by_command, run = told
+    by_command, run = output
     runs = [found.said for command, found in by_command.items() if "tests/scenarios" in command]
     reading, required, breaking, resumed, night = runs
     assert "nothing is degraded" in reading
@@ -111,13 +111,13 @@ def test_each_run_is_what_the_guide_calls_it(told):
     assert list((run / "nights").glob("*-night/night.md"))
 
 
-def test_what_was_discovered_is_what_the_hosts_have(told):
+def test_what_was_discovered_is_what_the_hosts_have(output):
     """The lab's devices and interfaces, each on its own host; what hosts cannot know is left to the reader."""
-    _, run = told
+    _, run = output
     facts = yaml.safe_load((run / "facts.yml").read_text())
     for name, known in facts.items():
         found = yaml.safe_load((run / "host_vars" / name / "c4bench.yml").read_text())["c4"]
         assert not found["disruptive"]
         assert found["management"] == "eth0"
-        told_of, real = found["nics"][0], known["nics"][0]
-        assert (told_of["device"], told_of["netdev"]) == (real["device"], real["netdev"])
+        reported, real = found["nics"][0], known["nics"][0]
+        assert (reported["device"], reported["netdev"]) == (real["device"], real["netdev"])

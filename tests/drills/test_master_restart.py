@@ -12,7 +12,7 @@ TOPOLOGY = Path(__file__).with_name("three.yml")
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory):
+def reported(tmp_path_factory):
     """What the scene in `master_scene.py`, played in a lab, has seen."""
     run = tmp_path_factory.mktemp("master")
     scene = [sys.executable, str(Path(__file__).with_name("master_scene.py")), str(run / "lab/trust"), str(run)]
@@ -31,30 +31,30 @@ def told(tmp_path_factory):
     return json.loads((run / "told.json").read_text())
 
 
-def test_a_job_goes_on_without_a_master_and_loses_no_step(told):
+def test_a_job_goes_on_without_a_master_and_loses_no_step(reported):
     """Ranks wait for the master where they must, and each step's loss is told once, those of the outage included."""
-    assert told["steps_before"] == list(range(len(told["steps_before"])))
-    assert len(told["steps_before"]) >= 40
-    assert told["restarts_by_outage"] == 0
+    assert reported["steps_before"] == list(range(len(reported["steps_before"])))
+    assert len(reported["steps_before"]) >= 40
+    assert reported["restarts_by_outage"] == 0
 
 
-def test_what_was_found_before_is_kept_and_nothing_is_found_twice(told):
+def test_what_was_found_before_is_kept_and_nothing_is_found_twice(reported):
     """A watcher hears the same diagnosis before and after the master's death, and no other."""
-    assert told["found_before"] == told["found_after"]
-    assert [found["component"]["name"] for found in told["found_after"]] == ["drill:1"]
+    assert reported["found_before"] == reported["found_after"]
+    assert [found["component"]["name"] for found in reported["found_after"]] == ["drill:1"]
 
 
-def test_a_restart_cut_short_is_finished_by_the_next_master(told):
+def test_a_restart_cut_short_is_finished_by_the_next_master(reported):
     """Killed between isolation and restart, it starts the attempt it had decided on, on the spare, and once only."""
-    assert told["stages"]["isolated_s"] < told["killed_s"] < told["stages"]["resumed_s"]
-    assert told["attempt"] == "drill~1"
-    assert told["stages"]["spare"] in told["hosts_after"]
-    assert told["stages"]["out"] not in told["hosts_after"]
-    assert told["steps_after"][0] == told["stages"]["resumed_step"]
+    assert reported["stages"]["isolated_s"] < reported["killed_s"] < reported["stages"]["resumed_s"]
+    assert reported["attempt"] == "drill~1"
+    assert reported["stages"]["spare"] in reported["hosts_after"]
+    assert reported["stages"]["out"] not in reported["hosts_after"]
+    assert reported["steps_after"][0] == reported["stages"]["resumed_step"]
 
 
-def test_the_pages_want_a_certificate(told):
+def test_the_pages_want_a_certificate(reported):
     """Health and metrics answer who shows a certificate of the authority, and nobody else."""
-    assert told["agents"] == 3
-    assert told["metrics"]["c4bench_agent_up"] == 3
-    assert told["without_certificate"] == "refused"
+    assert reported["agents"] == 3
+    assert reported["metrics"]["c4bench_agent_up"] == 3
+    assert reported["without_certificate"] == "refused"

@@ -153,10 +153,10 @@ def copied(place):
 
 def start(checkout, run_directory, seed, words, python=(sys.executable,), variables=None):
     """A run of pytest with these words, in a lab of its own; what it says goes to a file beside its directory."""
-    told = ("-m", "pytest", *words, f"--c4-seed={seed}", f"--c4-run-dir={run_directory}")
+    printed = ("-m", "pytest", *words, f"--c4-seed={seed}", f"--c4-run-dir={run_directory}")
     with log(run_directory).open("w") as output:
         return subprocess.Popen(
-            [*python, *told],
+            [*python, *printed],
             cwd=checkout,
             env=os.environ | {"PYTHONPATH": str(checkout)} | (variables or {}),
             stdout=output,

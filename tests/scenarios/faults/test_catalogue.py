@@ -94,7 +94,7 @@ def test_a_nic_is_healed_when_packets_reach_it(injector, place, hosts, on, unres
     assert "lladdr" in on(switch, f"ip neighbour show {address} dev {port}")
 
 
-def test_a_place_in_words(inject, up_and_across, hosts, measure):
+def test_a_target_from_the_command_line(inject, up_and_across, hosts, measure):
     """A scenario names any place as the command line does; no place and two places are refused."""
     with inject("link.rate", at=up_and_across[0], fraction=0.5) as fault:
         measure("faults.witnessed_fraction", float(fault.witness.seen), equals=1, clock=Clock.NONE, fault="link.rate")
@@ -151,10 +151,10 @@ def test_the_fabric_is_as_it_was(state, hosts, place, injector, measure):
 def test_compound(name, injector, hosts, place, measure, run_directory):
     """All parts of a compound are in force together, each begun when its time had come, and all end."""
     spec = CATALOGUE[name]
-    wanted = 1 + max(part.target for part in spec.parts)
-    if len(hosts) < wanted:
-        pytest.skip(f"unsupported: needs {wanted} hosts")
-    with injector.apply_compound(name, [place(f"{host.name}/0") for host in hosts[:wanted]]) as found:
+    expected = 1 + max(part.target for part in spec.parts)
+    if len(hosts) < expected:
+        pytest.skip(f"unsupported: needs {expected} hosts")
+    with injector.apply_compound(name, [place(f"{host.name}/0") for host in hosts[:expected]]) as found:
         seen = sum(fault.witness.seen for fault in found) / len(spec.parts)
         measure("faults.witnessed_fraction", seen, equals=1, clock=Clock.NONE, fault=name)
         spread_s = found[-1].onset_s - found[0].onset_s

@@ -146,7 +146,7 @@ def test_the_host_crashes(hosts, place, injector, on, command):
     assert finished(command("heal")) == (0, b"")
 
 
-def test_nothing_is_touched_by_a_wrong_word(hosts, command, on):
+def test_a_wrong_argument_changes_nothing(hosts, command, on):
     """Unknown faults, wrong units, targets that are not there: exit code 2, and the host's log has no new line."""
     before = on(hosts[0].name, AUDIT)
     target = f"{hosts[0].name}/0"

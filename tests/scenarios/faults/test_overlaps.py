@@ -129,16 +129,16 @@ def sequences(holders):
 
 def test_twenty_sequences(sequences, state, measure):
     """Twenty random sequences of overlapping faults leave nothing behind."""
-    judge(sequences, 20, state, measure)
+    check_state(sequences, 20, state, measure)
 
 
 @pytest.mark.nightly
 def test_two_hundred_sequences(sequences, state, measure):
     """Two hundred do neither."""
-    judge(sequences, 200, state, measure)
+    check_state(sequences, 200, state, measure)
 
 
-def judge(sequences, count, state, measure):
+def check_state(sequences, count, state, measure):
     """The journal's own word, and the fabric's."""
     before = state()
     tally = sequences(count)

@@ -115,5 +115,5 @@ def test_what_cannot_be_done_is_said(tmp_path):
         rotate(tmp_path, ["h1", "h9"], NOW)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
     (tmp_path / "ca.key").unlink()
-    with pytest.raises(UnhealthyError, match=r"ca\.key is not there"):
+    with pytest.raises(UnhealthyError, match=r"ca\.key is missing"):
         revoke(tmp_path, ["h1"], NOW)

@@ -67,7 +67,7 @@ def test_it_is_built_once_and_carries_no_tests(built):
     ("tools", "says"),
     [({}, "is for python"), ({"python": "exit 0", "uname": "echo riscv64"}, "is for x86_64|is for aarch64")],
 )
-def test_another_host_s_python_or_machine_is_refused_with_the_mend(home, tmp_path, tools, says):
+def test_another_python_or_machine_is_refused_with_what_to_do(home, tmp_path, tools, says):
     """On a host that the bundle is not for, it says so in one line."""
     for name, does in tools.items():
         tool = tmp_path / (name + (f"{sys.version_info.major}.{sys.version_info.minor}" if name == "python" else ""))

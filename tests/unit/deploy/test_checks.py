@@ -36,7 +36,7 @@ def refuse(*_):
         ("pyverbs", "_IMPORT_PYVERBS", "import no_such_pyverbs", "No module named 'no_such_pyverbs'"),
     ],
 )
-def test_what_is_missing_is_found_and_comes_with_a_mend(monkeypatch, name, target, replacement, detail):
+def test_what_is_missing_is_reported_with_what_to_do(monkeypatch, name, target, replacement, detail):
     """Each check turns bad by itself when its one thing is missing, and says what to do."""
     monkeypatch.setattr(f"c4bench.lab.machine.checks.{target}", replacement)
     check = verdict(name)

@@ -72,8 +72,8 @@ def test_nics_are_found_with_their_switch_ports_but_not_the_one_we_came_by(found
     """A NIC without an address or a neighbour that says its name goes without; management is told, and left out."""
     facts = found(SSH_CONNECTION="10.0.0.9 40000 10.0.0.5 22")
     assert facts.management == "eth0"
-    told = [(nic.device, nic.netdev, nic.address, nic.rate, nic.leaf) for nic in facts.nics]
-    assert told == [
+    output = [(nic.device, nic.netdev, nic.address, nic.rate, nic.leaf) for nic in facts.nics]
+    assert output == [
         ("mlx5_0", "eth2", "10.2.0.1", "400gbit", "leaf0/Ethernet0"),
         ("mlx5_1", "eth3", "", "400gbit", ""),
     ]

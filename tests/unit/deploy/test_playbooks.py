@@ -89,7 +89,7 @@ def test_a_playbook_that_cannot_be_read_says_why(run):
         run("- {hosts: all, task: []}", "a")
 
 
-def test_without_ansible_the_mend_is_named(run, monkeypatch):
+def test_without_ansible_the_error_says_what_to_install(run, monkeypatch):
     """A missing ansible-playbook is said before anything is tried."""
     monkeypatch.setattr("c4bench.deploy.playbooks.shutil.which", lambda *_, **__: None)
     with pytest.raises(UnhealthyError, match="pip install ansible-core"):

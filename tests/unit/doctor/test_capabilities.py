@@ -29,11 +29,11 @@ FOUND = HostSelfReport(
     injector=InjectorState(True, "", ()),
 )
 CLOCK = ClockOffset(0.0004, 0.001)
-WAY = MtuToPeer("n1/0", "n2/0", 4096)
+PEER_MTU = MtuToPeer("n1/0", "n2/0", 4096)
 
 
-def states(found=FOUND, host=HOST, clock=CLOCK, ways=(WAY,)):
-    return {one.name: one for one in evaluate(host, found, clock, ways).capabilities}
+def states(found=FOUND, host=HOST, clock=CLOCK, mtus=(PEER_MTU,)):
+    return {one.name: one for one in evaluate(host, found, clock, mtus).capabilities}
 
 
 def change(**fields):
@@ -50,7 +50,7 @@ def port(**fields):
 
 def test_a_host_with_everything_has_every_capability_but_infiniband():
     """Hardware that is set up right is real in every column, and nothing is bad."""
-    report = evaluate(HOST, FOUND, CLOCK, (WAY,))
+    report = evaluate(HOST, FOUND, CLOCK, (PEER_MTU,))
     assert [one.name for one in report.capabilities] == list(NAMES)
     assert {one.name for one in report.capabilities if one.state is not State.REAL} == {"infiniband"}
     assert report.bad == ()
@@ -68,7 +68,7 @@ def test_a_host_with_everything_has_every_capability_but_infiniband():
         ("paths", change(knobs={"0": Knob("Unsteered", "firmware refuses")}), "firmware refuses", False),
         ("paths", change(knobs={}), "c4.nics is empty", False),
         ("pfc", change(netdevs={"eth2": Netdev(9000, "up", (), (3,))}), "off", False),
-        ("pfc", change(netdevs={"eth2": Netdev(9000, "up", None, (3,))}), "can tell", False),
+        ("pfc", change(netdevs={"eth2": Netdev(9000, "up", None, (3,))}), "reports it", False),
         ("pfc", change(netdevs={}), "no interface", False),
         ("ecn", change(netdevs={"eth2": Netdev(9000, "up", (3,), ())}), "DCQCN", False),
         ("gpu", change(gpus=()), "nvidia-smi", False),
@@ -87,7 +87,7 @@ def test_each_thing_that_is_missing_is_absent_for_its_own_reason(name, found, wo
     assert one.mend or not bad
 
 
-def test_software_is_told_from_hardware():
+def test_software_and_hardware_are_distinguished():
     """An RDMA device that hangs on no bus is emulated, and so is all that is only as real as it is."""
     found = states(device(software=True))
     assert {name for name, one in found.items() if one.state is State.EMULATED} == {"rdma", "rocev2", "paths"}
@@ -99,9 +99,9 @@ def test_infiniband_needs_a_subnet_manager():
 
 
 @pytest.mark.parametrize(("passed", "bad"), [(4096, False), (1024, True), (0, False)])
-def test_a_way_narrower_than_its_nic_is_bad_and_a_silent_one_unknown(passed, bad):
+def test_a_path_mtu_below_the_nics_is_bad_and_one_without_reply_is_unknown(passed, bad):
     """A switch in between with a smaller MTU would drop RDMA silently; a peer that answers no echo proves nothing."""
-    one = states(ways=(MtuToPeer("n1/0", "n2/0", passed),))["mtu"]
+    one = states(mtus=(MtuToPeer("n1/0", "n2/0", passed),))["mtu"]
     assert one.bad is bad
     assert (one.state is State.ABSENT) == (passed < 4096)
 
@@ -121,19 +121,19 @@ def test_hosts_that_are_alike_share_a_row_and_a_reason():
     assert any(line.startswith("BAD  reachable: n1: no route to host  ->") for line in page)
 
 
-def test_what_differs_on_every_host_is_not_told_of_every_host():
+def test_equal_problems_of_many_hosts_are_grouped():
     """A reason that names the host's own NIC is one reason; of reasons that name each its peer, a few are told."""
     nics = [msgspec.structs.replace(NIC, host=f"n{n}") for n in range(64)]
     hosts = [msgspec.structs.replace(HOST, name=nic.host, nics=(nic,)) for nic in nics]
-    ways = [[MtuToPeer(f"{host.name}/0", f"n{number + 1}/0", 0)] for number, host in enumerate(hosts)]
+    mtus = [[MtuToPeer(f"{host.name}/0", f"n{number + 1}/0", 0)] for number, host in enumerate(hosts)]
     found = msgspec.structs.replace(FOUND, knobs={"0": Knob("", "refused")})
-    page = table.lines([evaluate(host, found, CLOCK, own) for host, own in zip(hosts, ways, strict=True)])
+    page = table.lines([evaluate(host, found, CLOCK, own) for host, own in zip(hosts, mtus, strict=True)])
     assert [line for line in page if "paths" in line and "refused" in line] == [
         "no   paths: n0, n1, n2, n3, n4, n5 and 58 more: NIC 0: refused  -> see docs/lab-setup.md"
     ]
     mtu = [line for line in page if line.startswith("no   mtu")]
     assert len(mtu) == 7
-    assert "no echo comes back from n1/0 to NIC 0" in mtu[0]
+    assert "no echo reply from n1/0 to NIC 0" in mtu[0]
     assert mtu[-1].startswith("no   mtu: n")
     assert "and 52 more: likewise" in mtu[-1]
 

@@ -35,11 +35,11 @@ def test_each_thing_is_looked_at_by_itself(inventory):
     assert states(other).keys() == found.keys()
 
 
-def test_the_mtu_of_the_way_is_tried(inventory):
+def test_the_path_mtu_is_probed(inventory):
     """Packets as long as RoCE's really go to the peer and come back: the loopback interface passes the largest."""
     report = look_at(inventory)[0]
     mtu = next(one for one in report.capabilities if one.name == "mtu")
-    assert (mtu.state, mtu.detail) == (State.REAL, "4096 (1 ways tried)")
+    assert (mtu.state, mtu.detail) == (State.REAL, "4096 (1 paths tried)")
 
 
 def test_a_nic_that_is_not_there_costs_only_what_needs_it(inventory):
@@ -61,7 +61,7 @@ def test_a_host_that_cannot_be_reached_gets_one_line(inventory):
     assert first.lacks("gpu").name == "reachable"
     assert states(second)["reachable"] is State.REAL
     page = table.lines([first, second])
-    assert any("refused" in line and "-> mend the access" in line for line in page)
+    assert any("refused" in line and "-> repair the access" in line for line in page)
 
 
 def test_every_nic_is_met_twice_in_its_own_plane(tmp_path):

@@ -47,7 +47,10 @@ def test_a_switch_that_is_set_up_for_roce_has_no_problem():
     ("config", "words"),
     [
         (GOOD | {"PORT_QOS_MAP": {"Ethernet0": QOS}}, ["Ethernet4: PFC is off"]),
-        (without("WRED_PROFILE", "AZURE_LOSSLESS"), ["Ethernet0: queue 3", "Ethernet4: queue 4", "marks no ECN"]),
+        (
+            without("WRED_PROFILE", "AZURE_LOSSLESS"),
+            ["Ethernet0: queue 3", "Ethernet4: queue 4", "without ECN marking"],
+        ),
         (without("PFC_WD", "Ethernet4"), ["Ethernet4: no PFC watchdog"]),
         (without("PORT_QOS_MAP", "Ethernet0,Ethernet4", "dscp_to_tc_map"), ["no dscp_to_tc_map"]),
         (GOOD | {"PORT": {"Ethernet0": {"admin_status": "up", "mtu": "1500"}}}, ["Ethernet0: MTU 1500"]),
@@ -67,7 +70,7 @@ def test_each_gap_is_named_with_its_port(config, words):
 def test_counted_errors_are_named():
     """Numbers with thousands separators and values a platform does not have, as `portstat -j` prints them."""
     assert list(errors(COUNTERS)) == [
-        "Ethernet0: RX_ERR 1,204".replace(",", "") + "; look at its cable and at the other end"
+        "Ethernet0: RX_ERR 1,204".replace(",", "") + "; check the cable and the port at its other end"
     ]
 
 
@@ -104,4 +107,4 @@ def test_a_switch_is_asked_and_one_of_another_make_says_so(tmp_path):
     assert not reports[1].audited
     page = table.switch_lines(reports)
     assert page[0].startswith("BAD  switch leaf0: Ethernet0: RX_ERR")
-    assert page[1].startswith("?    switch leaf1: no SONiC")
+    assert page[1].startswith("?    switch leaf1: not SONiC")

@@ -16,7 +16,7 @@ CATALOGUE = catalogue.load()
 
 
 # The faults the catalogue must have, in the words of whoever looks for one.
-WANTED = {
+REQUIRED = {
     "nic": "down flap rate loss corrupt delay reorder blackhole gid mtu speed pcie",
     "link": "down blackhole rate loss ecmp_member acks_lost",
     "port": "down",
@@ -30,8 +30,8 @@ WANTED = {
 
 def test_nothing_that_was_asked_for_is_missing():
     """The catalogue has every fault of the list."""
-    wanted = {f"{kind}.{name}" for kind, names in WANTED.items() for name in names.split()}
-    assert wanted <= set(CATALOGUE.specs)
+    required = {f"{kind}.{name}" for kind, names in REQUIRED.items() for name in names.split()}
+    assert required <= set(CATALOGUE.specs)
 
 
 @pytest.mark.parametrize("name", sorted(name for name, spec in CATALOGUE.specs.items() if spec.parts))
@@ -55,10 +55,12 @@ def test_hardware_is_never_offered_what_does_nothing_to_it():
             assert by_tc <= {"rxe", "ethernet"}, name
 
 
-@pytest.mark.parametrize(("file", "told"), [("schema.json", catalogue.schema), ("output.schema.json", protocol.schema)])
-def test_the_schema_files_are_current(file, told):
+@pytest.mark.parametrize(
+    ("file", "current"), [("schema.json", catalogue.schema), ("output.schema.json", protocol.schema)]
+)
+def test_the_schema_files_are_current(file, current):
     """They are what the code says; `python -m c4bench.inject schema [output]` writes them anew."""
-    assert json.loads(resource("faults", file).read_text()) == json.loads(msgspec.json.encode(told()))
+    assert json.loads(resource("faults", file).read_text()) == json.loads(msgspec.json.encode(current()))
 
 
 def test_the_schema_accepts_the_catalogue_and_refuses_a_misspelt_key():
@@ -101,13 +103,13 @@ def test_a_file_must_bear_its_faults_name(tmp_path):
         (nic_request("nic.rate", fraction="quick"), "fraction is 'quick'"),
         (nic_request("nic.rate", fraction=float("nan")), "fraction is nan"),
         (nic_request("nic.rate", direction="up"), "direction is 'up'; it must be tx or rx or both"),
-        (nic_request("nic.delay", delay_s="1km"), "delay_s is '1km', whose unit is wrong; it is counted in s: s, ms"),
+        (nic_request("nic.delay", delay_s="1km"), "delay_s is '1km', whose unit is wrong; use one for s: s, ms"),
         (nic_request("nic.loss", probability="3 s"), "probability is '3 s', whose unit is wrong; .*: %"),
         (nic_request("nic.delay", delay_s="1min"), "delay_s is '1min'; it must be at least 0.0001 s and at most 0.1 s"),
         (nic_request("nic.rate", speed=1), "no parameter 'speed'; it has: fraction, direction"),
         (FaultRequest("nic.down", "h5"), "none is named"),
         (FaultRequest("process.kill", "h5", job="train"), "whose, such as rank 2"),
-        (FaultRequest("process.kill", "h5", NIC, "train", 2), "not to a nic such as h5/0; leave that out"),
+        (FaultRequest("process.kill", "h5", NIC, "train", 2), "not to a nic such as h5/0; leave it out"),
         (FaultRequest("nic.down", "h5", NIC, "train", 2), "not to a process such as h5/0"),
         (FaultRequest("nic.down", "h5", NIC, lease_s=-1.0), "a lease of -1 s"),
         (FaultRequest("nic.down", "h5", NIC, lease_s=1e9), "a lease of 1e\\+09 s"),

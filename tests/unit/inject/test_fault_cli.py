@@ -72,11 +72,11 @@ def test_a_compound_is_planned_part_by_part(hosts, capsys):
     ("words", "complaint"),
     [
         (["nic.dwon", "h0/0"], "similar: nic.down"),
-        (["nic.delay", "h0/0", "delay_s=1kg"], "whose unit is wrong; it is counted in s"),
+        (["nic.delay", "h0/0", "delay_s=1kg"], "whose unit is wrong; use one for s"),
         (["nic.rate", "h0/0", "fraction=7"], "at most 0.95 of the rate"),
         (["nic.down", "h7/0"], "has no host or switch 'h7'; similar: h"),
         (["nic.down", "h0/3"], "h0 has no NIC 3; its NICs: h0/0"),
-        (["nic.down", "h0/x"], "names no target; write HOST/NIC, SWITCH/PORT"),
+        (["nic.down", "h0/x"], "is no target; write HOST/NIC, SWITCH/PORT"),
         (["nic.down", "h0/0", "h1/0"], "happens to 1 target, 2 given"),
         (["compound.two_nics", "h0/0"], "happens to 2 targets, 1 given"),
         (["compound.two_nics", "h0/0", "--plan"], "happens to 2 targets, 1 given"),
@@ -92,8 +92,8 @@ def test_wrong_words_are_refused_in_one_line(hosts, tmp_path, capsys, words, com
     """Exit code 2, one line that says what would do, and no history of anything."""
     history = tmp_path / "history.jsonl"
     assert main(["fault", "apply", *words, hosts, f"--history={history}"]) == 2
-    told = capsys.readouterr()
-    assert complaint in told.err
-    assert len(told.err.splitlines()) == 1
-    assert told.out == ""
+    expected = capsys.readouterr()
+    assert complaint in expected.err
+    assert len(expected.err.splitlines()) == 1
+    assert expected.out == ""
     assert not history.exists()

@@ -23,14 +23,14 @@ class ScriptedHost:
     """A connection, its session and the injector behind it: gives the answers it was made with."""
 
     def __init__(self, *replies):
-        self.replies, self.heard, self.argv, self.closed = list(replies), [], None, False
+        self.replies, self.received, self.argv, self.closed = list(replies), [], None, False
 
     def start(self, argv):
         self.argv = argv
         return self
 
     def write_line(self, line):
-        self.heard.append(line)
+        self.received.append(line)
 
     def read_line(self, timeout_s):
         assert timeout_s > 0
@@ -53,8 +53,8 @@ def test_the_fault_is_asked_for_witnessed_and_reverted(tmp_path):
     with apply(host, record) as fault:
         assert fault.target == Component("nic", "h5/0", "rx")
         assert (fault.onset_s, fault.observed_s) == (10.0, 10.5)
-        assert host.heard == []
-    assert host.heard == ["revert"]
+        assert host.received == []
+    assert host.received == ["revert"]
     assert host.closed
     assert host.argv[:4] == ["/opt/c4/python", "-m", "c4bench.inject", "hold"]
     asked = msgspec.json.decode(host.argv[4], type=FaultRequest)
@@ -77,7 +77,7 @@ def test_the_fault_is_asked_for_witnessed_and_reverted(tmp_path):
         ((Refused("no such NIC", 2),), UsageError, "h5: no such NIC"),
     ],
 )  # fmt: skip
-def test_what_goes_wrong_with_a_fault_is_told_apart(replies, error, complaint):
+def test_each_failure_of_a_fault_has_its_own_error(replies, error, complaint):
     """A fault that was not seen says nothing, a host that is not as before is unhealthy; the session ends."""
     host = ScriptedHost(*replies)
     with pytest.raises(error, match=complaint), apply(host):
@@ -106,7 +106,7 @@ def test_an_error_in_the_block_matters_more_than_one_of_the_revert():
     host = ScriptedHost(APPLIED)
     with pytest.raises(ZeroDivisionError), apply(host):
         _ = 1 / 0
-    assert host.heard == ["revert"]
+    assert host.received == ["revert"]
     assert host.closed
 
 

@@ -74,14 +74,14 @@ def events(root, kind):
     return [line for line in audited(root) if line["event"] == kind]
 
 
-def run_hold(records, said, *, say_revert=False, close=True):
+def run_hold(records, sent, *, say_revert=False, close=True):
     reader, writer = os.pipe()
     if say_revert:
         os.write(writer, b"revert\n")
     if close:
         os.close(writer)
     try:
-        fault_session.hold(REQUEST, CATALOGUE, records, reader, said.append)
+        fault_session.hold(REQUEST, CATALOGUE, records, reader, sent.append)
     finally:
         os.close(reader)
         if not close:
@@ -92,13 +92,13 @@ def run_hold(records, said, *, say_revert=False, close=True):
     ("how", "reason"),
     [({"say_revert": True}, "asked"), ({}, "closed"), ({"close": False}, "lease")],
 )
-def test_a_fault_ends_when_told_when_left_alone_and_when_its_lease_does(place, tmp_path, how, reason):
+def test_a_fault_ends_on_request_on_disconnect_and_when_its_lease_does(place, tmp_path, how, reason):
     """The saved state comes back, the journal forgets, and the reason is told."""
     Controls.open(tmp_path / "controls").set("compute_factor", 1.5)
-    said = []
+    sent = []
     began_s = time.monotonic()
-    run_hold(place, said, **how)
-    applied, healed = said
+    run_hold(place, sent, **how)
+    applied, healed = sent
     assert isinstance(applied, Applied)
     assert isinstance(healed, Healed)
     assert applied.witness.seen
@@ -116,20 +116,20 @@ def test_each_change_of_a_fault_is_logged_in_a_line_and_never_on_stdout(place, t
     plan = Plan(("pace",), (), (SetKnob(str(tmp_path / "controls"), "compute_factor", 1.0),))
     with place.lock():
         place.write(Entry(left_over, TargetKind.PROCESS, plan, {}, time.monotonic() - 1, journal.boot()))
-    said, written = [], io.StringIO()
+    sent, written = [], io.StringIO()
     logs.configure("info", "json", written)
-    run_hold(place, said)
+    run_hold(place, sent)
     assert capsys.readouterr().out == ""
     lines = [msgspec.json.decode(line) for line in written.getvalue().splitlines()]
-    told = [(line["level"], line["message"].replace(left_over.id, "OLD").replace(said[0].id, "ID")) for line in lines]
+    logged = [(line["level"], line["message"].replace(left_over.id, "OLD").replace(sent[0].id, "ID")) for line in lines]
     where = f"on {REQUEST.where}"
-    assert told == [
+    assert logged == [
         ("WARNING", f"OLD {where}: reverted by sweep (asked by alice, lease 0.6 s)"),
         ("INFO", f"ID {where}: intent (asked by alice, lease 0.6 s)"),
         ("INFO", f"ID {where}: applied (asked by alice, lease 0.6 s)"),
         ("INFO", f"ID {where}: reverted by injector (asked by alice, lease 0.6 s)"),
     ]
-    assert [(line["lease"], line["user"]) for line in lines[1:]] == [(said[0].id, "alice")] * 3
+    assert [(line["lease"], line["user"]) for line in lines[1:]] == [(sent[0].id, "alice")] * 3
 
 
 def test_the_fault_is_in_force_while_it_is_held(place, tmp_path):
@@ -150,7 +150,7 @@ def test_two_faults_cannot_hold_the_same_thing(place, tmp_path):
     """The second is refused by the name of the first, and neither disturbs the other."""
     first = fault_session.FaultSession(place, fault_session.lease_of(REQUEST))
     first.begin(CATALOGUE.find("process.slow"))
-    with pytest.raises(UsageError, match=rf"pace of process \d+, which {first.lease.id} has hold of"):
+    with pytest.raises(UsageError, match=rf"pace of process \d+, which {first.lease.id} has claimed"):
         run_hold(place, [])
     assert factor(tmp_path) == 3.0
     first.end()
@@ -275,8 +275,8 @@ def doomed_hold(records, kill_at):
     if child:
         os.close(writer)
         os.waitpid(child, 0)
-        with os.fdopen(reader) as told:
-            return int(told.read() or 0)
+        with os.fdopen(reader) as line_count:
+            return int(line_count.read() or 0)
     lines, home = count(1), os.getpid()
 
     def trace(frame, event, _):
@@ -317,7 +317,7 @@ def test_an_injector_killed_at_any_line_leaves_a_host_that_heals_in_time(tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "sent"),
     [
         (["hold"], 2, "is no command"),
         (["--log-level=loud", "status"], 2, "invalid choice: 'loud'"),
@@ -327,14 +327,14 @@ def test_an_injector_killed_at_any_line_leaves_a_host_that_heals_in_time(tmp_pat
         (["hold", '{"fault":"process.kill","host":"h5","job":"none","rank":0}'], 2, "does not run on h5"),
     ],
 )
-def test_the_command_refuses_in_one_json_line(arguments, code, said):
+def test_the_command_refuses_in_one_json_line(arguments, code, sent):
     """Whatever is wrong comes back as an answer, with the house's exit code."""
     if arguments[0] == "hold" and len(arguments[-1]) > 10 and os.geteuid() != 0:
         pytest.skip("needs root")
     done = subprocess.run([sys.executable, "-m", "c4bench.inject", *arguments], capture_output=True, check=False)
     answer = msgspec.json.decode(done.stdout)
     assert (done.returncode, answer["exit_code"]) == (code, code)
-    assert said in answer["error"]
+    assert sent in answer["error"]
 
 
 def test_systemd_s_timer_finds_our_code_wherever_it_lies(monkeypatch):

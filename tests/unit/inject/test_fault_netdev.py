@@ -158,13 +158,13 @@ def test_what_somebody_else_changed_meanwhile_is_a_residue(nic, tmp_path):
 
 def witnessed(nic, root, fault, **parameters):
     """What a whole hold says, with the controller gone from the first."""
-    said = []
+    sent = []
     reader, writer = os.pipe()
     os.close(writer)
     request = FaultRequest(fault, "h0", nic, parameters=parameters, witness_s=0.2)
-    fault_session.hold(request, CATALOGUE, Journal(root), reader, said.append)
+    fault_session.hold(request, CATALOGUE, Journal(root), reader, sent.append)
     os.close(reader)
-    return said
+    return sent
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ def plan(fault, found, **parameters):
     return [[" ".join(action.argv) for action in side] for side in (made.apply, made.revert)]
 
 
-def test_a_shaped_nic_is_reshaped_and_told_its_exact_parameters_again():
+def test_a_shaped_nic_gets_its_exact_shaper_back():
     """The root keeps its kind and handle; the burst, which the kernel lists in ticks, is told in bytes again."""
     assert plan("nic.rate", target(), fraction=0.25) == [
         ["tc qdisc change dev h5n0 root handle 8019: tbf rate 2500000000bit burst 16384 limit 8388608"],
@@ -91,7 +91,7 @@ def test_a_filter_of_the_same_preference_is_refused():
         plan("nic.rate", taken, direction="rx")
 
 
-def test_a_link_that_comes_up_is_told_what_the_kernel_forgot():
+def test_routes_and_addresses_are_restored_when_a_link_comes_up():
     """Configured routes, static IPv6 addresses and permanent neighbours are said again; the kernel's own are not."""
     assert plan("nic.down", target()) == [
         ["ip link set dev h5n0 down"],

@@ -50,7 +50,7 @@ def test_the_rule_is_used_with_the_same_words(operator):
         ("rule", "nobody may not call .*/bin/inject by sudo; deploy again with -e c4_operators=nobody"),
     ],
 )
-def test_what_is_missing_is_said_with_its_mend(operator, monkeypatch, missing, says):
+def test_the_error_names_what_is_missing_and_what_to_do(operator, monkeypatch, missing, says):
     """One line for each thing that can be wrong; what only looks goes on without root."""
     command, executed = operator
     match missing:
@@ -86,7 +86,7 @@ def test_a_name_stays_in_its_folder(name):
 
 def test_the_journal_asks(tmp_path):
     """An id and a switch become paths only as names."""
-    with pytest.raises(UsageError, match="no name of a fault"):
+    with pytest.raises(UsageError, match="is not the name of a fault"):
         Journal(tmp_path).find("../evil")
-    with pytest.raises(UsageError, match="no name of a switch"):
+    with pytest.raises(UsageError, match="is not the name of a switch"):
         Journal.of(TargetKind.PORT, "../evil")

@@ -40,7 +40,7 @@ def test_the_default_route_is_refused(monkeypatch):
 def test_the_interface_of_the_session_is_refused(monkeypatch):
     """The way we came by is known by its address, whatever routes say."""
     monkeypatch.setenv("SSH_CONNECTION", "10.1.1.9 50000 10.1.1.1 22")
-    with pytest.raises(UsageError, match=r"carries the session we came by \(10\.1\.1\.1\)"):
+    with pytest.raises(UsageError, match=r"carries your own session \(10\.1\.1\.1\)"):
         check(nic_request("nic.rate"), "nic.rate")
     monkeypatch.setenv("SSH_CONNECTION", "10.1.1.9 50000 10.77.1.1 22")
     check(nic_request("nic.rate"), "nic.rate")
@@ -63,7 +63,7 @@ def test_the_last_nic_is_cut_off_only_when_asked_for(monkeypatch, fault, last_ni
     if not refused:
         check(request, fault)
         return
-    with pytest.raises(UsageError, match="h5/0 is the last NIC of h5 that works"):
+    with pytest.raises(UsageError, match="h5/0 is the last working NIC of h5"):
         check(request, fault)
 
 
@@ -99,13 +99,13 @@ def test_an_answer_is_a_connection(monkeypatch):
 
 def test_systemd_stands_behind_our_own_watchdog(tmp_path, monkeypatch):
     """Where systemd runs the host, a timer that heals this very fault is armed before it, and taken away after it."""
-    told = []
+    commands = []
     monkeypatch.setattr(lease_guards, "_SYSTEMD", tmp_path)
-    monkeypatch.setattr(subprocess, "run", lambda argv, **_: told.append(list(argv)))
+    monkeypatch.setattr(subprocess, "run", lambda argv, **_: commands.append(list(argv)))
     lease = fault_session.lease_of(nic_request("nic.down"))
     healed = threading.Event()
     lease_guards.arm(time.monotonic() + 10.0, lease, healed.set).cancel()
-    armed, stopped = told
+    armed, stopped = commands
     unit = f"c4bench-{lease.id.replace('.', '-')}"
     assert armed[0] == "systemd-run"
     assert f"--unit={unit}" in armed

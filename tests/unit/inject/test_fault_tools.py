@@ -56,7 +56,7 @@ def port_plan(driver, fault, **parameters):
 
 
 @pytest.mark.usefixtures("tool")
-def test_an_ethernet_link_is_held_to_a_speed_and_negotiates_again():
+def test_an_ethernet_link_is_fixed_at_a_speed_and_negotiates_again():
     """What the link advertised is everything it supports, so negotiation on gives exactly that back."""
     assert nic_plan("mlx5.speed", "nic.speed", speed="25G") == [
         ["ethtool -s enp65s0f0np0 speed 25000 autoneg off"],
@@ -75,8 +75,8 @@ def test_a_fixed_speed_comes_back_fixed(tool):
     [
         (("", ""), "200G", "runs at 100000 Mb/s, no more than 200000"),
         (("25000baseCR/Full", "20000baseCR/Full"), "25G", "does not support 25000 Mb/s"),
-        (("Advertised link modes:  1000baseKX/Full", "Advertised link modes:  1000baseT/Full"), "25G", "not be put"),
-        (("Speed: 100000Mb/s", "Speed: Unknown!"), "25G", "tells no speed"),
+        (("Advertised link modes:  1000baseKX/Full", "Advertised link modes:  1000baseT/Full"), "25G", "be restored"),
+        (("Speed: 100000Mb/s", "Speed: Unknown!"), "25G", "reports no speed"),
     ],
 )  # fmt: skip
 def test_a_speed_that_could_not_be_had_or_put_back_is_refused(tool, change, speed, complaint):
@@ -95,10 +95,10 @@ def test_one_traffic_class_is_limited_and_all_eight_are_put_back():
     ]
 
 
-def test_traffic_classes_that_are_not_told_are_refused(tool):
+def test_unlisted_traffic_classes_are_refused(tool):
     """Half an answer would put back half the limits."""
     tool["mlnx_qos"] = tool["mlnx_qos"].partition("tc: 5")[0]
-    with pytest.raises(UnhealthyError, match="limits of 5 traffic classes, not of 8"):
+    with pytest.raises(UnhealthyError, match="limits of 5 traffic classes, not 8"):
         nic_plan("mlx5.qos", "nic.qos")
 
 
@@ -109,7 +109,7 @@ def test_an_infiniband_port_is_left_one_speed_and_given_all_again():
         ["mlxlink -d mlx5_0 --speeds EDR --port_state TG"],
         ["mlxlink -d mlx5_0 --speeds HDR,EDR,FDR,SDR --port_state TG"],
     ]
-    with pytest.raises(UnhealthyError, match="HDR, EDR, FDR, SDR enabled, and 25G is none of them"):
+    with pytest.raises(UnhealthyError, match="HDR, EDR, FDR, SDR enabled, not 25G"):
         nic_plan("infiniband.speed", "nic.speed", speed="25G")
 
 
@@ -125,7 +125,7 @@ def test_a_pcie_link_is_trained_at_a_lower_speed_by_the_port_above_it():
 
 
 @pytest.mark.usefixtures("tool")
-def test_a_sonic_port_is_told_by_the_switchs_own_commands():
+def test_a_sonic_port_is_set_with_the_switchs_own_commands():
     """The speed is one that ports have, and the row's own speed comes back."""
     assert port_plan("sonic.down", "link.down") == [
         ["config interface shutdown Ethernet48"],
@@ -165,13 +165,13 @@ def test_a_gpu_is_held_back_and_let_go():
         ["nvidia-smi -i 0 --reset-gpu-clocks"],
     ]
     assert gpu_plan("nvidia.xid", "gpu.xid", 0) == [["dcgmi test --inject --gpuid 0 -f 230 -v 79"], []]
-    with pytest.raises(UnhealthyError, match="can be held to 200 W at least; 100 W is not between"):
+    with pytest.raises(UnhealthyError, match="supports 200 W at least; 100 W is not between them"):
         gpu_plan("nvidia.power", "gpu.power", 0, limit_w=100)
 
 
 def test_gpus_are_read_whole_or_not_at_all(monkeypatch):
     """A figure that a GPU hides is told, and so is a GPU that is not there."""
-    with pytest.raises(UnhealthyError, match="no figure for every field"):
+    with pytest.raises(UnhealthyError, match="lacks a number for some field"):
         gpus.parse("0, [N/A], 200.00, 700.00, 700.00, 1980, 1980\n")
     monkeypatch.setattr(gpus, "run", lambda *_: printed("nvidia-smi.txt"))
     assert gpus.examine(FaultRequest("gpu.power", "h5", gpu=1)).enforced_w == 650

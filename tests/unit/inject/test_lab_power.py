@@ -45,7 +45,7 @@ def keeper(tmp_path, monkeypatch):
     ("letter", "panic", "done"),
     [("c", "0", ["crash"]), ("c", "0.05", ["crash", "boot"]), ("b", "0", ["crash", "boot"]), ("s", "0", [])],
 )
-def test_a_host_crashes_and_starts_again_as_it_was_told(keeper, letter, panic, done):
+def test_a_host_crashes_and_restarts_as_requested(keeper, letter, panic, done):
     """A crash without kernel.panic is for good; with it, and after a restart, the host comes back by itself."""
     machine, turn, button = keeper
     power.panic("h0").write_text(panic)

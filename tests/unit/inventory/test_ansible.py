@@ -59,12 +59,12 @@ def meaning(inventory):
 
 
 @pytest.fixture
-def wanted(tmp_path):
+def correct(tmp_path):
     return meaning(load(write(tmp_path / "wanted.yml", YAML)))
 
 
 @pytest.mark.parametrize("kind", ["ini", "folder", "script"])
-def test_any_inventory_of_ansible_means_what_the_same_in_yaml_means(tmp_path, wanted, kind):
+def test_any_inventory_of_ansible_means_what_the_same_in_yaml_means(tmp_path, correct, kind):
     """An INI file, a folder with host_vars, and a script come to the same hosts, switches, access and facts."""
     if kind == "ini":
         path = write(tmp_path / "hosts", INI)
@@ -72,7 +72,7 @@ def test_any_inventory_of_ansible_means_what_the_same_in_yaml_means(tmp_path, wa
         path = write(tmp_path / "hosts.sh", SCRIPT, 0o755)
     else:
         path = write(tmp_path / "lab" / "hosts.ini", INI).parent
-    assert meaning(load(path)) == wanted
+    assert meaning(load(path)) == correct
 
 
 def test_an_inventory_plugin_is_asked(tmp_path):
@@ -126,9 +126,9 @@ all:
 """
     found = review(load(write(tmp_path / "hosts.yml", text)))
     assert found.problems == (
-        "address 10.2.0.1 is given to a nics[0] and b nics[0]; keep it with one",
-        "switch port leaf0/p1 is given to a nics[0] and b nics[0]; keep it with one",
-        "b: e1 is both its management interface and a NIC; take it out of c4.nics",
+        "address 10.2.0.1 is given to a nics[0] and b nics[0]; give it to one only",
+        "switch port leaf0/p1 is given to a nics[0] and b nics[0]; give it to one only",
+        "b: e1 is both its management interface and a NIC; remove it from c4.nics",
         "b: gpus[1].nic is 4, and it has no NIC of that index; correct c4.gpus",
     )
     assert found.unsaid == {"b": ("nics[0].device", "nics[0].rate"), "c": ("nics", "management")}

@@ -120,7 +120,7 @@ def test_host_ranges_are_expanded():
         ("all: {hosts: {a: {ansible_port: ssh}}}", ["all.hosts.a.ansible_port", "'ssh' is not a port"]),
         ("all: {hosts: {a: {ansible_host: '{{ ip }}'}}}", ["ansible_host", "templates are not evaluated"]),
         ("all: {hosts: {a: {ansible_connection: winrm}}}", ["'winrm' is not supported"]),
-        ('all: {hosts: {a: {ansible_ssh_common_args: "-o \'x"}}}', ["mend the quotes"]),
+        ('all: {hosts: {a: {ansible_ssh_common_args: "-o \'x"}}}', ["correct the quotes"]),
         ("all:\n  hosts:\n    a:\n      c4:\n        disruptve: true\n", [":5:", "a.c4.disruptve", "unknown key"]),
         ("all:\n  vars:\n    c4:\n      python: 3\n  hosts: {a: }\n", [":4:", "all.vars.c4.python", "`str`", "host a"]),
         (
@@ -175,10 +175,10 @@ def test_ansible_itself_resolves_the_same(write, tmp_path):
         (tmp_path / name).write_text(text)
     ansible = Path(sys.executable).with_name("ansible-inventory")
     said = subprocess.run([ansible, "-i", path, "--list"], capture_output=True, check=True, cwd=tmp_path).stdout
-    wanted = json.loads(said)["_meta"]["hostvars"]
+    correct = json.loads(said)["_meta"]["hostvars"]
     resolved = resolve(Document(path))
     found = {host: {key: variable.value for key, variable in own.items()} for host, own in resolved.hosts.items()}
-    assert found == wanted
+    assert found == correct
 
 
 def test_a_missing_file_is_refused(tmp_path):

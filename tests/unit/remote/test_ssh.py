@@ -37,7 +37,7 @@ def test_commands_run_over_one_login_with_bytes_in_and_out(host, hosts):
     assert sum("sshd: root" in words for words in hosts.hosts[0].processes()) == 1
 
 
-def test_failure_and_lateness_are_told_apart(host):
+def test_failure_and_timeout_have_different_errors(host):
     """A code, a missing command and a command that does not end each have their own words."""
     with pytest.raises(UnhealthyError, match="n1: sh failed with code 3: no luck"):
         host.run(["sh", "-c", "echo no luck >&2; exit 3"], timeout_s=20)
@@ -100,12 +100,12 @@ def test_a_wrong_host_key_is_refused(access, tmp_path, hosts):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"key_file": "host_key"}, "it refuses our key"),
+        ({"key_file": "host_key"}, "it rejects our key"),
         ({"port": 23}, "it cannot be connected to"),
         ({"address": "no-such-host.invalid"}, "its name does not resolve"),
     ],
 )
-def test_ways_not_to_get_in_have_their_own_words(access, hosts, change, words):
+def test_each_kind_of_failed_login_has_its_own_error(access, hosts, change, words):
     """The mend is different, so the message is."""
     if "key_file" in change:
         change = {"key_file": str(hosts.inventory.parent / change["key_file"])}

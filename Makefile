@@ -88,8 +88,10 @@ lint: venv
 type: venv
 	$(BIN)/mypy
 
+# With COVERAGE=1 the share of c4bench's lines that run is printed too; tests that compute take twice as long then.
 unit: venv
-	$(BIN)/pytest tests/unit -m "not nightly"
+	$(if $(COVERAGE),$(BIN)/coverage run -m pytest,$(BIN)/pytest) tests/unit -m "not nightly"
+	$(if $(COVERAGE),@echo "c4bench: unit tests run $$($(BIN)/coverage report --format=total) % of the lines")
 
 drills: $(SETUP)
 	$(BIN)/pytest tests/drills -m "not nightly"
@@ -145,4 +147,4 @@ doctor: venv
 	$(BIN)/c4bench doctor
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
+	rm -rf $(VENV) .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis dist

@@ -1,0 +1,49 @@
+"""What is in the wheel, and which Pythons it names."""
+
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+import yaml
+
+import c4bench
+
+ROOT = Path(__file__).parents[2]
+BUILD = "import sys, hatchling.build; hatchling.build.build_wheel(sys.argv[1])"
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """The wheel of this checkout."""
+    folder = tmp_path_factory.mktemp("wheel")
+    subprocess.run([sys.executable, "-c", BUILD, str(folder)], cwd=ROOT, check=True)
+    with zipfile.ZipFile(next(folder.glob("*.whl"))) as opened:
+        yield opened
+
+
+def test_the_wheel_holds_types_and_data(wheel):
+    """Type checkers find `py.typed`; faults, playbooks, templates and schemas are where `resource` looks for them."""
+    names = set(wheel.namelist())
+    data = {path.relative_to(ROOT) for folder in ("faults", "playbooks") for path in (ROOT / folder).glob("*.yml")}
+    data |= {path.relative_to(ROOT) for path in (ROOT / "reports/schema").iterdir()}
+    assert len(data) > 50
+    assert {"c4bench/py.typed", *(f"c4bench/data/{path}" for path in data)} <= names
+    assert not [name for name in names if name.startswith("tests/")]
+
+
+def test_the_version_is_that_of_the_code(wheel):
+    """`c4bench.__version__` is the one place where the version stands."""
+    (metadata,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
+    assert f"\nVersion: {c4bench.__version__}\n" in wheel.read(metadata).decode()
+
+
+def test_every_python_that_the_package_names_is_tested():
+    """The classifiers are the versions of the workflow's matrix, and begin with the oldest that may install it."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    named = [text.rpartition(" :: ")[2] for text in project["classifiers"] if text.startswith("Programming Language")]
+    workflow = yaml.safe_load((ROOT / ".github/workflows/test.yml").read_text())
+    assert named == workflow["jobs"]["python"]["strategy"]["matrix"]["python"]
+    assert project["requires-python"] == f">={named[0]}"

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from c4bench.c4d.cell_index import CellIndex
-from c4bench.c4d.nic_utilisation import NicUtilisation
+from c4bench.c4d.network.cell_index import CellIndex
+from c4bench.c4d.network.nic_utilisation import NicUtilisation
 from c4bench.c4d.thresholds import BASELINE_SETTLED_SPANS
 from c4bench.model.diagnosis import Component
 

@@ -10,8 +10,7 @@ from c4bench.c4d.hang.stalls import connections_given_up, network_finding, stall
 from c4bench.c4d.hang.stuck_ranks import fully_entered_comms, members_not_reading, ranks_stuck_inside
 from c4bench.c4d.hang.wait_for_graph import WaitForGraph, least_progress, wait_graph
 from c4bench.c4d.ingest.clocks import HostClocks
-from c4bench.c4d.ingest.comm_view import CommView
-from c4bench.c4d.ingest.job_view import JobView
+from c4bench.c4d.ingest.job_view import CommView, JobView
 from c4bench.model.diagnosis import Cause, Component, OperationSide, Syndrome
 
 # Two windows: less may be two hosts' windows lying differently.

@@ -5,9 +5,8 @@ from collections.abc import Collection, Iterable, Mapping
 from c4bench.c4d.diagnosis import Finding
 from c4bench.c4d.ingest.clocks import HostClocks
 from c4bench.c4d.ingest.job_view import JobView
-from c4bench.c4d.ingest.known_paths import PathLinks
+from c4bench.c4d.ingest.known_paths import PathLinks, switches
 from c4bench.c4d.ingest.nic_counters import OFF, NicView
-from c4bench.c4d.ingest.switches import switches
 from c4bench.model.diagnosis import Cause, Component, Syndrome
 
 # A window tells of what happened up to one before.

@@ -9,9 +9,8 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from c4bench.c4d.ingest.comm_view import CommView
 from c4bench.c4d.ingest.connections import ConnKey
-from c4bench.c4d.ingest.job_view import JobView
+from c4bench.c4d.ingest.job_view import CommView, JobView
 from c4bench.model.telemetry import OpRecord
 
 Node = int | ConnKey

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from c4bench.c4d.ingest.batch import Batch
-from c4bench.c4d.ingest.comm_view import CommView
 from c4bench.c4d.ingest.connections import Arrivals, Connections, ConnView
 from c4bench.c4d.ingest.known_paths import KnownPaths
 from c4bench.c4d.ingest.members import Members
@@ -16,9 +15,37 @@ from c4bench.c4d.ingest.operations import INTERVALS_KEPT, Finished, Operations
 from c4bench.c4d.ingest.rank_mapping import RankMapping
 from c4bench.c4d.ingest.record_validator import RecordValidator
 from c4bench.c4d.localise import Cell, Links
-from c4bench.c4d.thresholds import MIN_PERIOD_SAMPLES
-from c4bench.model.telemetry import CommRecord, Failure, RankRecord
+from c4bench.model.telemetry import CommRecord, Failure, OpRecord, RankRecord
 
+
+class CommView:
+    """Its members are numbered within it; `seats` has their ranks in the job. `number` is its own in the job."""
+
+    def __init__(self, record: CommRecord, ranks: dict[int, int], number: int, first: int, ops: Operations) -> None:
+        self.record = record
+        self.ranks = ranks
+        self.hosts = {member.rank: member.host for member in record.members}
+        # Members that have closed it: no record of theirs will ever say how their last operation ended.
+        self.closed: set[int] = set()
+        self.number = number
+        self._first = first
+        self._ops = ops
+
+    def latest(self, member: int) -> OpRecord | None:
+        """The newest record of a member."""
+        return self._ops.newest(self._first + member)
+
+    def uncompleted(self, member: int) -> OpRecord | None:
+        """The first operation that a member has entered and not completed."""
+        return None if member in self.closed else self._ops.uncompleted(self.number, self._first + member)
+
+    def records_of(self, seq: int) -> dict[int, OpRecord]:
+        """The records of an operation that not all members have completed, by member."""
+        return self._ops.records_of(self.number, seq)
+
+
+# Intervals that show a period, and the latest ones that show a job that has slowed down.
+_MIN_PERIOD_SAMPLES = 3
 _LATEST_INTERVALS = 8
 _UNANSWERED = "RETRY_EXC_ERR"  # InfiniBand's "transport retry counter exceeded"
 
@@ -63,7 +90,7 @@ class JobView:
 
     def period_s(self) -> float | None:
         """Median time between two operations of the same communicator, kind and size; None until it has shown."""
-        if len(self._intervals_s) < MIN_PERIOD_SAMPLES:
+        if len(self._intervals_s) < _MIN_PERIOD_SAMPLES:
             return None
         return statistics.median(self._intervals_s)
 

@@ -1,6 +1,7 @@
 """Where ways lead, as far as C4P has learnt it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
 
 from c4bench.model.recording import Way
 
@@ -19,3 +20,23 @@ class KnownPaths(dict[tuple[str, str, int], tuple[str, ...]]):
         """C4P has learnt where these lead."""
         self.update((way[:3], way[3]) for way in paths)
         self.learnt += 1
+
+
+class Switch(NamedTuple):
+    """The addresses that a switch answers by, and what is cabled to it."""
+
+    addresses: frozenset[str]
+    cabled: frozenset[str]
+
+
+def switches(before: Mapping[str, Collection[str]]) -> list[Switch]:
+    """The switches that ends of cables lead from, by the addresses that answered last `before` each: all of one."""
+    found: list[Switch] = []
+    for end, addresses in sorted(before.items()):
+        joined = [switch for switch in found if not switch.addresses.isdisjoint(addresses)]
+        merged = Switch(
+            frozenset(addresses).union(*(switch.addresses for switch in joined)),
+            frozenset({end}).union(*(switch.cabled for switch in joined)),
+        )
+        found = [*(switch for switch in found if switch not in joined), merged]
+    return found

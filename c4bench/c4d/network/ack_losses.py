@@ -8,9 +8,9 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from c4bench.c4d.localise import Cell, Links, localise
-from c4bench.c4d.network.evidence import SLIGHT
 from c4bench.c4d.network.packet_loss import PacketLoss
-from c4bench.c4d.thresholds import CHANCE, NAME_SPANS
+from c4bench.c4d.network.thresholds import NAME_SPANS, SLIGHT
+from c4bench.c4d.thresholds import CHANCE
 
 _KEPT_SPANS = 24
 

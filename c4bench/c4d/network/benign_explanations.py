@@ -7,7 +7,10 @@ from typing import NamedTuple
 from c4bench.c4d.ingest.job_view import JobView
 from c4bench.c4d.ingest.shared_fabric import SharedFabric
 from c4bench.c4d.localise import Blame, Cell, Links
-from c4bench.c4d.network.missing_links import BEYOND_SHARING, missing_links_behind
+from c4bench.c4d.network.evidence import Weights
+from c4bench.c4d.network.missing_links import missing_links_behind
+from c4bench.c4d.network.thresholds import ALARM_SPANS
+from c4bench.c4d.thresholds import BEYOND_SHARING
 from c4bench.model.fabric import MissingLink
 
 _REROUTES_KEPT = 32
@@ -39,6 +42,16 @@ class BenignExplanations:
             self._fabric.arrivals.add(self._view.job, opened_s, closed_s, came, links)
         if rerouted:
             self._reroutes.append(_Reroute(opened_s, closed_s, rerouted))
+
+    def explain(
+        self, blames: Iterable[Blame], weights: Weights, links: Links
+    ) -> tuple[list[Blame], dict[Blame, list[MissingLink]]]:
+        """The lasting blames that something benign explains; of those, the missing links that are behind some."""
+        lasting = [blame for blame in blames if weights.spans(blame) >= ALARM_SPANS]
+        onsets_s = {blame: weights.onset_s(blame) for blame in lasting}
+        behind = {blame: self.missing_links(blame, onset_s) for blame, onset_s in onsets_s.items()}
+        explained = [one for one in lasting if behind[one] or self.met_traffic(one, onsets_s[one], links)]
+        return explained, {blame: found for blame, found in behind.items() if found}
 
     def missing_links(self, blame: Blame, onset_s: float) -> list[MissingLink]:
         """The missing links for want of which something is slower since `onset_s`."""

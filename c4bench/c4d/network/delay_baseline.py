@@ -1,27 +1,100 @@
 """What cells of the delay matrix cost in health, and how far a span departs from that."""
 
+import bisect
+import itertools
 import math
 import statistics
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from c4bench.c4d.columns import Ints, Table
 from c4bench.c4d.localise import Cell, Links
 from c4bench.c4d.network.cell_index import CellIndex, CellValues
-from c4bench.c4d.network.healthy_departures import HealthyDepartures
-from c4bench.c4d.network.matrix_slices import MatrixSlice, slice_departures
-from c4bench.c4d.thresholds import BASELINE_MAX_SPANS, BASELINE_MIN_SPANS, BASELINE_SETTLED_SPANS, PEER_RATIO
+from c4bench.c4d.network.evidence import MatrixSlice, slice_departures
+from c4bench.c4d.network.thresholds import (
+    BASELINE_MAX_SPANS,
+    BASELINE_MIN_SPANS,
+    BASELINE_SETTLED_SPANS,
+    SAMPLED_NICS,
+    SPANS_PER_FLOOR,
+)
+from c4bench.c4d.thresholds import PEER_RATIO, TAIL_POWER
 
-# The cells of so many NICs tell how all behave, or of fewer that have so many cells.
-_SAMPLED_NICS = 128
+# Departures below this are a clock's resolution; so many of them tell enough of how healthy cells depart.
+_RESOLUTION = 1e-3
+_POOL = 4096
+_HIGH = 0.8
+
+
+class HealthyDepartures:
+    """How far healthy suspects depart, and for how long, from what they did in consecutive spans."""
+
+    def __init__(self, spans: Sequence[Mapping[Any, float]]) -> None:
+        self._own: dict[Any, list[float]] = {}
+        for span in spans:
+            for suspect, value in span.items():
+                bisect.insort(self._own.setdefault(suspect, []), value)
+        self._pool = sorted(itertools.islice((value for span in spans for value in span.values()), _POOL))
+        self._persistence = _persistence(spans, self._quantile(_HIGH))
+
+    @property
+    def seen(self) -> int:
+        """How many departures are known."""
+        return len(self._pool)
+
+    @property
+    def high(self) -> float:
+        """What four in five departures do not reach."""
+        return self._quantile(_HIGH)
+
+    @property
+    def middle(self) -> float:
+        """The usual departure."""
+        return self._quantile(0.5)
+
+    def _quantile(self, share: float) -> float:
+        return self._pool[int(share * (len(self._pool) - 1))] if self._pool else 0.0
+
+    def chance(self, suspect: Hashable, departure: float, spans: int) -> float:
+        """The chance to depart by `departure` (> 0) or more `spans` times in a row; 1 before anything is known.
+
+        Beyond all that was seen the chance is taken to fall with a power, a heavy tail, to be safe. Transfers that meet
+        once go on meeting, so it is persistence and not the chance to begin that each further span costs; or, where
+        that is more, how often `suspect` departs so far: transfers meet more often on one link than on another.
+        """
+        if not self._pool:
+            return 1.0
+        beyond = len(self._pool) - bisect.bisect_left(self._pool, departure)
+        rarity = min(1.0, max(self._pool[-1], _RESOLUTION) / departure) ** TAIL_POWER
+        begun = (beyond + 1) / (len(self._pool) + 1)
+        again = max(begun, self._persistence, self._habit(suspect, departure))
+        return rarity**spans * begun * again ** (spans - 1)
+
+    def _habit(self, suspect: Hashable, departure: float) -> float:
+        """How often it departs so far; 0 where nothing is known of it."""
+        own = self._own.get(suspect)
+        return (len(own) - bisect.bisect_left(own, departure) + 1) / (len(own) + 2) if own else 0.0
+
+
+def _persistence(spans: Sequence[Mapping[Any, float]], high: float) -> float:
+    """How often what was high in one span is so in the next."""
+    followed = [
+        after[suspect] >= high
+        for before, after in itertools.pairwise(spans)
+        for suspect, value in before.items()
+        if value >= high and suspect in after
+    ]
+    return min(0.9, (sum(followed) + 1) / (len(followed) + 2)) if followed else 0.5
+
+
+# Fewer NICs than `SAMPLED_NICS` are enough if they have this many cells.
 _SAMPLED_CELLS = 4096
-# The floor is what one span in so many undercuts: among as many as are kept of a cell, one of the least.
-_SPANS_TO_ONE = 10
 # So many departures of sides of few cells tell how often these depart.
 _TELLING = 64
-_LEAST = tuple(f"least_{number}" for number in range(BASELINE_MAX_SPANS // _SPANS_TO_ONE + 1))
+_LEAST = tuple(f"least_{number}" for number in range(BASELINE_MAX_SPANS // SPANS_PER_FLOOR + 1))
 
 
 class DelayBaseline:
@@ -51,7 +124,7 @@ class DelayBaseline:
         for name, values in zip(_LEAST, least, strict=False):
             costs[name][rows] = values
         spans = costs["spans"][rows] = costs["spans"][rows] + 1
-        floors = least[spans // _SPANS_TO_ONE, np.arange(len(rows))]
+        floors = least[spans // SPANS_PER_FLOOR, np.arange(len(rows))]
         # What meets others since something came to its way meets them less in a span or two in which little was sent.
         enough = np.where(costs["anew"][rows], BASELINE_MAX_SPANS, BASELINE_MIN_SPANS)
         costs["floor"][rows] = np.where(spans >= enough, floors, math.nan)
@@ -78,7 +151,7 @@ class DelayBaseline:
         sampled, names = self._costs.used("sampled"), self._index.nics
         ends = self._index.ends
         for nic in dict.fromkeys(ends[0, cells.rows].tolist()):
-            if len(self._sampled) == _SAMPLED_NICS or np.count_nonzero(sampled) >= _SAMPLED_CELLS:
+            if len(self._sampled) == SAMPLED_NICS or np.count_nonzero(sampled) >= _SAMPLED_CELLS:
                 return
             if names[nic] not in self._sampled:
                 self._sampled |= {names[nic]}

@@ -5,9 +5,9 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from c4bench.c4d.diagnosis import Finding
-from c4bench.c4d.ingest.switches import switches
+from c4bench.c4d.ingest.known_paths import switches
 from c4bench.c4d.localise import Blame, Links
-from c4bench.c4d.thresholds import PEER_RATIO
+from c4bench.c4d.thresholds import BEYOND_SHARING
 from c4bench.model.diagnosis import Cause, Component, Syndrome
 from c4bench.model.fabric import MissingLink
 
@@ -15,8 +15,6 @@ from c4bench.model.fabric import MissingLink
 _MOVED_SPANS = 2
 # Into a switch between others there lead two links, or more.
 _LINKS_INTO_SWITCH = 2
-# Transfers that share links with others become no slower than this.
-BEYOND_SHARING = math.log(PEER_RATIO)
 
 
 class MissingLinkDetector:

@@ -14,10 +14,16 @@ import numpy as np
 from c4bench.c4d.columns import Bools, Floats
 from c4bench.c4d.localise import Blame, Links
 from c4bench.c4d.network.cell_index import CellIndex, CellValues
+from c4bench.c4d.network.delay_baseline import HealthyDepartures
 from c4bench.c4d.network.diagnosis_gate import Case
-from c4bench.c4d.network.evidence import SLIGHT, Evidence
-from c4bench.c4d.network.healthy_departures import HealthyDepartures
-from c4bench.c4d.thresholds import BASELINE_MAX_SPANS, BASELINE_SETTLED_SPANS
+from c4bench.c4d.network.evidence import Evidence
+from c4bench.c4d.network.thresholds import (
+    BASELINE_MAX_SPANS,
+    BASELINE_SETTLED_SPANS,
+    SAMPLED_NICS,
+    SLIGHT,
+    SPANS_PER_FLOOR,
+)
 from c4bench.model.diagnosis import Component
 
 # A side of fewer cells may be one path's doing; so may the worst of more, which is left out.
@@ -25,9 +31,7 @@ _CELLS = 3
 # What is left of others' once a NIC's cells are left out stays below this share of its own; so does the side of a NIC
 # that is well.
 _SPILL = 0.5
-_SPANS_TO_ONE = 10
-# So many NICs tell how all behave, and of so many, the busiest, it is remembered how long they have been.
-_SAMPLED_NICS = 128
+# Of this many NICs, the busiest, it is remembered how long they have been.
 _FOLLOWED = 16
 
 
@@ -148,9 +152,9 @@ class NicUtilisation:
             wide = [np.pad(span, ((0, 0), (0, count - span.shape[1])), constant_values=np.nan) for span in self._learnt]
             costs = np.sort(np.stack(wide), axis=0)  # nan comes last
             spans = (~np.isnan(costs)).sum(axis=0)
-            floors = np.take_along_axis(costs, (spans // _SPANS_TO_ONE)[np.newaxis], axis=0)[0]
+            floors = np.take_along_axis(costs, (spans // SPANS_PER_FLOOR)[np.newaxis], axis=0)[0]
             totals = [_above(span, floors).sum(axis=0) for span in wide]
-            healthy = HealthyDepartures([dict(enumerate(span[:_SAMPLED_NICS].tolist())) for span in totals])
+            healthy = HealthyDepartures([dict(enumerate(span[:SAMPLED_NICS].tolist())) for span in totals])
             self._usual = _Usual(floors, healthy, float(max(span.max(initial=0.0) for span in totals)))
         return self._usual
 

@@ -5,7 +5,6 @@ The counters are the NICs', whatever the way, so a cell is only suspected when b
 matters if its transfers also take longer than they did.
 """
 
-import math
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
@@ -19,11 +18,11 @@ from c4bench.c4d.ingest.job_view import JobView
 from c4bench.c4d.ingest.nic_counters import Counts
 from c4bench.c4d.localise import Blame, Cell, Links, localise
 from c4bench.c4d.network.cell_index import CellValues
-from c4bench.c4d.thresholds import CHANCE, NAME_SPANS, SLIGHT_RATIO
+from c4bench.c4d.network.thresholds import NAME_SPANS, SLIGHT
+from c4bench.c4d.thresholds import CHANCE
 from c4bench.chance import binomial_tail
 from c4bench.model.diagnosis import Cause, Syndrome
 
-_SLIGHT = math.log(SLIGHT_RATIO)
 _RECENT_SPANS = 8
 # What waits for lost packets is slower by times; by so much of that, any way may be by what it meets.
 _HARDLY = 0.1
@@ -115,7 +114,7 @@ class PacketLossDetector:
         """Whether a cell has since been slow more often without having lost anything: that is not what slows it."""
         lost = [cell in cells for cells in counted]
         first = lost.index(True)
-        slow = [span.departures.get(cell, 0.0) > max(span.usual, _SLIGHT) for span in self._recent]
+        slow = [span.departures.get(cell, 0.0) > max(span.usual, SLIGHT) for span in self._recent]
         without = sum(was_slow and not had_lost for was_slow, had_lost in zip(slow[first:], lost[first:], strict=True))
         return without > sum(lost)
 
@@ -134,13 +133,13 @@ class PacketLossDetector:
         # Acknowledgements come back another way, which nobody has planned; and NICs of what is hardly slower may have
         # counted on other ways, so that it is neither well nor ill; nor is what waits for others since something loses
         # packets. Of such ways nothing is said.
-        hardly = max(_SLIGHT, _HARDLY * max(excess.values(), default=0.0))
+        hardly = max(SLIGHT, _HARDLY * max(excess.values(), default=0.0))
         silent = (self.concerned() - lossy) | {cell for cell in lossy & excess.keys() if excess[cell] <= hardly}
         silent |= excess.keys() - lossy - self._carried()
         explained = {cell for cell in excess if self._explained(links.get(cell, ()))}
         lead = max((excess[cell] for cell in explained), default=0.0)
         excess = {cell: slowed for cell, slowed in excess.items() if cell not in silent | explained}
-        blames = _beside(_explaining(localise(excess, _SLIGHT, links, lead), lossy), lossy)
+        blames = _beside(_explaining(localise(excess, SLIGHT, links, lead), lossy), lossy)
         found = [loss for loss in map(self._loss, blames) if loss]
         sure = [loss.blame for loss in found if loss.blame.component.kind == "link"]
         self._guilty.update(one.name for blame in sure for one in (blame.component, *blame.alternatives))

@@ -6,9 +6,6 @@ import numpy as np
 
 from c4bench.c4d.columns import Bools, Floats, Ints
 
-# Of a stretch that computes for this share of a period there are few in an iteration, so that runs are of some.
-INTERVAL_SHARE = 1 / 8
-
 
 class ComputeInterval(NamedTuple):
     """Computing of members (columns) up to an operation of theirs, a row for each communicator that has enough.

@@ -3,11 +3,10 @@
 import numpy as np
 
 from c4bench.c4d.columns import Bools, Floats, Ints
-from c4bench.c4d.thresholds import CHANCE, MATERIAL_SHARE, SIGMAS, TAIL_POWER
+from c4bench.c4d.straggler.thresholds import ITERATION_SHARE, MATERIAL_SHARE, SIGMAS
+from c4bench.c4d.thresholds import CHANCE, TAIL_POWER
 
 _TINY = 1e-9
-# Operations that are less than this share of a period apart are of one iteration.
-_ITERATION_SHARE = 0.9
 
 
 class EmpiricalNull:
@@ -43,7 +42,7 @@ class EmpiricalNull:
 
 def operations_per_iteration(entered_s: Floats, period_s: float) -> int:
     """How many operations (newest first) an iteration has: so many come in most periods, however long some are."""
-    enough_s = _ITERATION_SHARE * period_s
+    enough_s = ITERATION_SHARE * period_s
     counts = range(1, len(entered_s))
     return next((n for n in counts if np.median(entered_s[:-n] - entered_s[n:]) >= enough_s), len(entered_s))
 

@@ -10,11 +10,13 @@ import numpy as np
 
 from c4bench.c4d.columns import Bools, Floats, Index, Ints, Table
 from c4bench.c4d.ingest.operations import Finished
-from c4bench.c4d.straggler.compute_intervals import INTERVAL_SHARE, ComputeIntervals, usual_s
+from c4bench.c4d.straggler.compute_intervals import ComputeIntervals, usual_s
 from c4bench.c4d.straggler.empirical_null import EmpiricalNull, operations_per_iteration
 from c4bench.c4d.straggler.intermittent_stragglers import IntermittentStragglers
-from c4bench.c4d.thresholds import (
+from c4bench.c4d.straggler.thresholds import (
+    BEARING_SHARE,
     FIRST_HISTORY_OPS,
+    INTERVAL_SHARE,
     LAWFUL_SKEW_SHARE,
     MATERIAL_SHARE,
     MAX_RUN_OPS,
@@ -22,12 +24,9 @@ from c4bench.c4d.thresholds import (
     MIN_RUN_OPS,
     MIN_RUN_PERIODS,
     SETTLE_OPS,
-    benign_stall_s,
 )
+from c4bench.c4d.thresholds import benign_stall_s
 
-# An operation after less computing than this share of the usual long gap tells nothing about computing, such as a
-# collective called right behind another.
-_BEARING_SHARE = 0.2
 _GAPS_KEPT = 64
 _HISTORY_OPS = 256
 # What is usual changes slowly once it is known.
@@ -133,7 +132,7 @@ class StragglerDetector:
         seen = self._table["seen"][rows]
         self._gaps_s[rows, seen % _GAPS_KEPT] = middle_s
         self._table["seen"][rows] = seen + 1
-        bears = (seen >= SETTLE_OPS) & (middle_s > _BEARING_SHARE * self._long(rows))
+        bears = (seen >= SETTLE_OPS) & (middle_s > BEARING_SHARE * self._long(rows))
         rows, ops = rows[bears], ops.pick(bears)
         awaited_s = np.sort(ops.duration_s, axis=1)[:, [self._size // 2]] - ops.duration_s
         told = self._intervals.add(rows, awaited_s, ops.gap_s, ops.entered_s, INTERVAL_SHARE * period_s)

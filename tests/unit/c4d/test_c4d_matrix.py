@@ -10,11 +10,10 @@ from c4d_telemetry import comm, conn, file
 from c4bench.c4d.ingest.job_view import JobView
 from c4bench.c4d.ingest.known_paths import KnownPaths
 from c4bench.c4d.network.cell_index import CellIndex
-from c4bench.c4d.network.delay_baseline import DelayBaseline
+from c4bench.c4d.network.delay_baseline import DelayBaseline, HealthyDepartures
 from c4bench.c4d.network.delay_matrix import DelayMatrix, matrix_table
-from c4bench.c4d.network.healthy_departures import HealthyDepartures
-from c4bench.c4d.network.matrix_slices import MatrixSlice, slice_departures
-from c4bench.c4d.thresholds import BASELINE_MAX_SPANS, BASELINE_MIN_SPANS
+from c4bench.c4d.network.evidence import MatrixSlice, slice_departures
+from c4bench.c4d.network.thresholds import BASELINE_MAX_SPANS, BASELINE_MIN_SPANS
 from c4bench.model.diagnosis import Component
 
 

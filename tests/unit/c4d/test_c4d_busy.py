@@ -28,7 +28,7 @@ def _taught(ways, seed=1, spans=2 * BASELINE_SETTLED_SPANS):
 
 
 def _measured(ways, costs):
-    return ways.measured({(*pair, "1"): cost for pair, cost in costs.items()})
+    return ways.values_of({(*pair, "1"): cost for pair, cost in costs.items()})
 
 
 def _slow(costs, nic, sending, receiving):

@@ -174,7 +174,7 @@ def test_what_slows_all_cells_alike_blames_none():
 def test_without_history_peers_are_the_measure():
     """A cell four times its peers is strange from the first span; one of twice its peers is not."""
     cells = {("a", "b"): 1.0, ("a", "c"): 1.0, ("b", "a"): 2.0, ("b", "c"): 1.0, ("c", "a"): 4.0}
-    assert _Costs().strange(cells) == {("c", "a"): pytest.approx(math.log(4))}
+    assert _Costs().without_history(cells) == {("c", "a"): pytest.approx(math.log(4))}
 
 
 def test_floor_is_what_a_transfer_takes_that_meets_no_other():

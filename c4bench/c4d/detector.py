@@ -4,21 +4,22 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 
-from c4bench.c4d.clocks import HostClocks
-from c4bench.c4d.finding import Finding, rank_component
-from c4bench.c4d.hangs import Standstill, hang_findings, secondary_findings, standstills
-from c4bench.c4d.intermittent_stragglers import IntermittentStragglers
-from c4bench.c4d.job_view import JobView
+from c4bench.c4d.diagnosis import Finding, rank_component
+from c4bench.c4d.hang.hangs import Standstill, hang_findings, secondary_findings, standstills
+from c4bench.c4d.hang.process_exits import exit_findings
+from c4bench.c4d.ingest.clocks import HostClocks
+from c4bench.c4d.ingest.job_view import JobView
+from c4bench.c4d.ingest.record_validator import RecordValidator
+from c4bench.c4d.ingest.shared_fabric import SharedFabric
+from c4bench.c4d.ingest.telemetry_store import TelemetryStore
 from c4bench.c4d.localise import Cell
-from c4bench.c4d.network_slowness import NetworkSlownessDetector
-from c4bench.c4d.probes import deciding_probes
-from c4bench.c4d.process_exits import exit_findings
-from c4bench.c4d.record_validator import RecordValidator
-from c4bench.c4d.reported_losses import RankReportedLosses
-from c4bench.c4d.shared_fabric import SharedFabric
-from c4bench.c4d.stragglers import Straggler, StragglerDetector
-from c4bench.c4d.telemetry_store import TelemetryStore
-from c4bench.c4d.thresholds import benign_stall_s, hung_after_s, span_s
+from c4bench.c4d.network.pipeline import NetworkSlownessDetector
+from c4bench.c4d.network.reported_losses import RankReportedLosses
+from c4bench.c4d.network.thresholds import span_s
+from c4bench.c4d.probing.probes import deciding_probes
+from c4bench.c4d.straggler.intermittent_stragglers import IntermittentStragglers
+from c4bench.c4d.straggler.stragglers import Straggler, StragglerDetector
+from c4bench.c4d.thresholds import benign_stall_s, hung_after_s
 from c4bench.model.diagnosis import Cause, Component, Diagnosis, NetworkLoss, Syndrome
 from c4bench.model.recording import Evaluated, FailureReported, LossReported, ProbeSweep, Record
 from c4bench.model.telemetry import Failure, Window

@@ -5,14 +5,13 @@ The fewest components that explain the bad cells without being contradicted by g
 over links, where it is known which cells cross them.
 """
 
-import math
 import statistics
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 
 import msgspec
 
-from c4bench.c4d.thresholds import PEER_RATIO
+from c4bench.c4d.thresholds import BEYOND_SHARING
 from c4bench.model.diagnosis import Component
 
 # Source NIC and destination NIC; and the source port, where several ways between them are told apart.
@@ -27,8 +26,6 @@ _COMPARABLE = 0.6
 _WHOLE_CELLS = 3
 _COMPARABLE_WHOLE = 0.1
 _SPILL = 0.5
-# Healthy transfers that meet others become no slower than this.
-_BEYOND_MEETING = math.log(PEER_RATIO)
 _TWO = 2
 _SIDES = ("tx", "rx")  # of the NICs at the ends of a cell
 
@@ -80,7 +77,7 @@ def shared_links(points: Sequence[Blame], links: Links, returning: Callable[[Cel
     `returning` are the links that acknowledgements of a cell may take. None where there is no such link, where their
     data share one, or where they are no slower than transfers that run into a few others: nothing is wrong with that.
     """
-    if len(points) != _TWO or any(point.excess < _BEYOND_MEETING for point in points):
+    if len(points) != _TWO or any(point.excess < BEYOND_SHARING for point in points):
         return None
     one, other = (point.cells[0] for point in points)
     if not set(links.get(one, ())).isdisjoint(links.get(other, ())):

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from c4bench.c4d.delay_matrix import MatrixTable, matrix_table
+from c4bench.c4d.network.delay_matrix import MatrixTable, matrix_table
 from c4bench.c4p.atlas import Atlas
 from c4bench.c4p.path_knowledge import PathKnowledge
 from c4bench.c4p.policy import PathPolicy

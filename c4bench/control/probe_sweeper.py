@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from c4bench.c4d.sweep import plan_sweep, unexplained
+from c4bench.c4d.probing.sweep import plan_sweep, unexplained
 from c4bench.control import probe_jobs
 from c4bench.control.job_registry import name_of
 from c4bench.errors import UnhealthyError

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
-from c4bench.c4d.probes import probe_outcomes, remaining_suspects
+from c4bench.c4d.probing.probes import probe_outcomes, remaining_suspects
 from c4bench.model.diagnosis import Cause, Component, Diagnosis, Syndrome
 from c4bench.model.fabric import Nic
 

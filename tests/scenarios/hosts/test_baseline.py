@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from c4bench.c4d.pre_run_suspects import find_suspects
-from c4bench.c4d.sweep import tournament
+from c4bench.c4d.probing.pre_run_suspects import find_suspects
+from c4bench.c4d.probing.sweep import tournament
 from c4bench.c4p.planner import Planner
 from c4bench.model.fabric import Flow
 from c4bench.model.measurement import Clock

@@ -1,8 +1,8 @@
 """Driving the detector with simulated and hand-made telemetry."""
 
-from c4bench.c4d.batch import Batch
 from c4bench.c4d.detector import Detector
-from c4bench.c4d.record_validator import RecordValidator
+from c4bench.c4d.ingest.batch import Batch
+from c4bench.c4d.ingest.record_validator import RecordValidator
 from c4bench.model.step import StepOp
 from c4bench.model.telemetry import CommRecord, ConnRecord, Member, OpRecord, Window
 from c4bench.sim.job import simulate

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from c4bench.c4d.cell_index import CellIndex
-from c4bench.c4d.nic_utilisation import NicUtilisation
-from c4bench.c4d.thresholds import BASELINE_SETTLED_SPANS
+from c4bench.c4d.network.cell_index import CellIndex
+from c4bench.c4d.network.nic_utilisation import NicUtilisation
+from c4bench.c4d.network.thresholds import BASELINE_SETTLED_SPANS
 from c4bench.model.diagnosis import Component
 
 NICS = [f"h{host}/0" for host in range(8)]
@@ -28,7 +28,7 @@ def _taught(ways, seed=1, spans=2 * BASELINE_SETTLED_SPANS):
 
 
 def _measured(ways, costs):
-    return ways.measured({(*pair, "1"): cost for pair, cost in costs.items()})
+    return ways.values_of({(*pair, "1"): cost for pair, cost in costs.items()})
 
 
 def _slow(costs, nic, sending, receiving):

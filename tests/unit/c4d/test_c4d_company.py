@@ -3,12 +3,11 @@
 import pytest
 from c4d_telemetry import MIX, comm, conn, file
 
-from c4bench.c4d.cell_index import CellIndex
-from c4bench.c4d.delay_matrix import DelayMatrix
 from c4bench.c4d.detector import Detector
-from c4bench.c4d.job_view import JobView
-from c4bench.c4d.shared_fabric import SharedFabric
-from c4bench.c4d.traffic_arrivals import TrafficArrivals
+from c4bench.c4d.ingest.job_view import JobView
+from c4bench.c4d.ingest.shared_fabric import SharedFabric, TrafficArrivals
+from c4bench.c4d.network.cell_index import CellIndex
+from c4bench.c4d.network.delay_matrix import DelayMatrix
 from c4bench.sim.job import simulate
 from c4bench.sim.model import SimFault, SimFaultKind, SimJob
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from c4bench.c4d.detector import Detector
-from c4bench.c4d.record_validator import RecordValidator
+from c4bench.c4d.ingest.record_validator import RecordValidator
 from c4bench.sim.job import simulate
 from c4bench.sim.model import SimJob
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from c4d_telemetry import drive
 
-from c4bench.c4d.intermittent_stragglers import IntermittentStragglers
-from c4bench.c4d.operations import Finished
-from c4bench.c4d.stragglers import StragglerDetector
+from c4bench.c4d.ingest.operations import Finished
+from c4bench.c4d.straggler.intermittent_stragglers import IntermittentStragglers
+from c4bench.c4d.straggler.stragglers import StragglerDetector
 from c4bench.model.diagnosis import Syndrome
 from c4bench.model.step import StepOp
 from c4bench.sim.model import SimFault, SimFaultKind, SimJob

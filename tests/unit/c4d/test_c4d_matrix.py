@@ -7,14 +7,13 @@ import msgspec
 import pytest
 from c4d_telemetry import comm, conn, file
 
-from c4bench.c4d.cell_index import CellIndex
-from c4bench.c4d.delay_baseline import DelayBaseline
-from c4bench.c4d.delay_matrix import DelayMatrix, matrix_table
-from c4bench.c4d.healthy_departures import HealthyDepartures
-from c4bench.c4d.job_view import JobView
-from c4bench.c4d.known_paths import KnownPaths
-from c4bench.c4d.matrix_slices import MatrixSlice, slice_departures
-from c4bench.c4d.thresholds import BASELINE_MAX_SPANS, BASELINE_MIN_SPANS
+from c4bench.c4d.ingest.job_view import JobView
+from c4bench.c4d.ingest.known_paths import KnownPaths
+from c4bench.c4d.network.cell_index import CellIndex
+from c4bench.c4d.network.delay_baseline import DelayBaseline, HealthyDepartures
+from c4bench.c4d.network.delay_matrix import DelayMatrix, matrix_table
+from c4bench.c4d.network.evidence import MatrixSlice, slice_departures
+from c4bench.c4d.network.thresholds import BASELINE_MAX_SPANS, BASELINE_MIN_SPANS
 from c4bench.model.diagnosis import Component
 
 
@@ -175,7 +174,7 @@ def test_what_slows_all_cells_alike_blames_none():
 def test_without_history_peers_are_the_measure():
     """A cell four times its peers is strange from the first span; one of twice its peers is not."""
     cells = {("a", "b"): 1.0, ("a", "c"): 1.0, ("b", "a"): 2.0, ("b", "c"): 1.0, ("c", "a"): 4.0}
-    assert _Costs().strange(cells) == {("c", "a"): pytest.approx(math.log(4))}
+    assert _Costs().without_history(cells) == {("c", "a"): pytest.approx(math.log(4))}
 
 
 def test_floor_is_what_a_transfer_takes_that_meets_no_other():

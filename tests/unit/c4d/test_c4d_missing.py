@@ -5,9 +5,9 @@ import pytest
 from c4d_telemetry import MIX
 
 from c4bench.c4d.detector import Detector
+from c4bench.c4d.ingest.shared_fabric import SharedFabric
 from c4bench.c4d.localise import Blame
-from c4bench.c4d.missing_links import MissingLinkDetector, failed_together, missing_links_behind
-from c4bench.c4d.shared_fabric import SharedFabric
+from c4bench.c4d.network.missing_links import MissingLinkDetector, failed_together, missing_links_behind
 from c4bench.model.diagnosis import Cause, Component
 from c4bench.model.fabric import MissingLink
 from c4bench.model.recording import LinksMissing

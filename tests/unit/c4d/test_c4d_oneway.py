@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from c4bench.c4d.one_way_delays import OneWayDelays
+from c4bench.c4d.network.one_way_delays import OneWayDelays
 from c4bench.model.telemetry import ArrivalRecord, ConnRecord
 
 NICS = ("h0/0", "h1/0", "h2/0", "h3/0")

@@ -4,9 +4,9 @@ import msgspec
 import pytest
 from c4d_telemetry import comm, conn, file
 
-from c4bench.c4d.clocks import HostClocks
-from c4bench.c4d.in_flight import in_flight_costs
-from c4bench.c4d.job_view import JobView
+from c4bench.c4d.ingest.clocks import HostClocks
+from c4bench.c4d.ingest.job_view import JobView
+from c4bench.c4d.network.delay_matrix import in_flight_costs
 
 # The host's clock is ahead of the master's.
 AHEAD_S, NOW_S, SINCE_S = 5.0, 20.0, 19.2

@@ -7,7 +7,7 @@ import jsonschema
 import pytest
 
 from c4bench.c4d.offline import detect
-from c4bench.c4d.sweep import plan_sweep
+from c4bench.c4d.probing.sweep import plan_sweep
 from c4bench.control.detection import Detection
 from c4bench.control.jobs import Job
 from c4bench.model.diagnosis import Component, NetworkLoss

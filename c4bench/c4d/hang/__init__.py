@@ -1,0 +1,1 @@
+"""Hangs: operations that stand still, and processes that ended."""

@@ -1,0 +1,263 @@
+"""Hangs: an operation stands still because a rank does not take part, or because the network does not deliver."""
+
+import msgspec
+
+from c4bench.c4d.diagnosis import Finding, rank_component
+from c4bench.c4d.hang.mismatch import mismatch_finding, side
+from c4bench.c4d.hang.port_failures import port_findings, ports_down
+from c4bench.c4d.hang.silent_hosts import silent_host_finding, silent_hosts
+from c4bench.c4d.hang.stalls import connections_given_up, network_finding, stalled, waiting_for_credit
+from c4bench.c4d.hang.stuck_ranks import fully_entered_comms, members_not_reading, ranks_stuck_inside
+from c4bench.c4d.hang.wait_for_graph import WaitForGraph, least_progress, wait_graph
+from c4bench.c4d.ingest.clocks import HostClocks
+from c4bench.c4d.ingest.job_view import CommView, JobView
+from c4bench.model.diagnosis import Cause, Component, OperationSide, Syndrome
+
+# Two windows: less may be two hosts' windows lying differently.
+DISTINCT_CADENCES = 2.0
+_NEVER = -float("inf")
+
+
+class Standstill(msgspec.Struct, frozen=True):
+    """A communicator in whose running operation nothing has happened since `since_s`, seen until `observed_s`."""
+
+    comm: str
+    since_s: float
+    observed_s: float
+
+
+def standstills(job: JobView, clocks: HostClocks, at_least_s: float) -> list[Standstill]:
+    """Communicators with a rank inside an operation and no progress of any member for `at_least_s`, oldest first.
+
+    Counted up to the latest window of the waiting ranks, not up to now: a master that hears nothing knows nothing.
+    """
+    moved_s = job.members.progress_s(clocks)
+    if not (quiet := clocks.latest_heard_s() - moved_s >= at_least_s).any():
+        return []
+    found = [
+        Standstill(name, float(moved_s[comm.number]), _observed_s(comm, clocks))
+        for name, comm in job.comms.items()
+        if quiet[comm.number]
+    ]
+    return sorted((s for s in found if s.observed_s - s.since_s >= at_least_s), key=lambda s: (s.since_s, s.comm))
+
+
+def _observed_s(comm: CommView, clocks: HostClocks) -> float:
+    """Up to when members inside an operation were heard; never, if none is."""
+    inside = (comm.hosts[member] for member in comm.hosts if comm.uncompleted(member) is not None)
+    return max(map(clocks.last_heard_s, inside), default=_NEVER)
+
+
+def hang_findings(job: JobView, clocks: HostClocks, stills: list[Standstill]) -> list[Finding]:
+    """Who is to blame for what stands still; empty when those waited for are themselves still moving.
+
+    A bug of the job explains everything. Then come processes that do not run, hosts that do not report and ports that
+    are down; beside them, connections that stand still between others. Only where none of these is found are running
+    ranks suspected.
+    """
+    case = _Case(job, clocks, stills)
+    bug = mismatch_finding(job, case.graph, case.since_s)
+    if bug:
+        return [bug]
+    down = case.halted() + case.silent() + port_findings(job, clocks, case.fallen)
+    if job.process:
+        return [*down, *case.network(), *case.absent_ranks()] or case.inside()
+    return down or case.absent_ranks() or case.frozen() or case.network() or case.inside()
+
+
+def secondary_findings(job: JobView, clocks: HostClocks, stills: list[Standstill]) -> list[Finding]:
+    """What is to blame beside processes that ended: stopped ones, and connections between ranks that are up."""
+    if not stills:
+        return []
+    case = _Case(job, clocks, stills)
+    return [verdict for verdict in case.halted() if verdict.cause is Cause.PROCESS_STOPPED] + case.network()
+
+
+class _Case:
+    """One look at a job that stands still."""
+
+    def __init__(self, job: JobView, clocks: HostClocks, stills: list[Standstill]) -> None:
+        self.job, self.clocks = job, clocks
+        self.graph: WaitForGraph = wait_graph(job)
+        self.since_s, self.observed_s = stills[0].since_s, max(still.observed_s for still in stills)
+        self.still = {still.comm for still in stills}
+        self.silent_hosts = self._silent_hosts()
+        self.fallen = ports_down(job, clocks)
+        self.absent = [rank for rank in self.graph.absent() if not self._moving(rank)]
+
+    def _moving(self, rank: int) -> bool:
+        """Whether a rank did something well after the standstill began: it has work elsewhere, and is awaited there."""
+        acted_s = self.job.members.acted_s(rank) + self.clocks.offset_s(self.job.mapping.host(rank))
+        return acted_s > self.since_s + (self.observed_s - self.since_s) / 2
+
+    def _down(self) -> set[int]:
+        return {rank for rank in self.job.process if process_stopped(self.job, rank)}
+
+    def halted(self) -> list[Finding]:
+        """Ranks whose process does not run: neither waiting nor absent is an excuse."""
+        return [self._halted(rank) for rank in sorted(self._down()) if self._matters(rank)]
+
+    def _matters(self, rank: int) -> bool:
+        """Whether somebody waits for a rank: a process that ended after its last operation holds nobody up."""
+        if rank in self.graph.pending:
+            return True
+        return any(rank in targets for targets in set(self.graph.edges.values()))
+
+    def _halted(self, rank: int) -> Finding:
+        state = self.job.process[rank].state
+        cause = Cause.PROCESS_STOPPED if state == "stopped" else Cause.PROCESS_ENDED
+        evidence = (*self._standing(rank), f"its process is {state}")
+        return self._rank(rank, cause, 0.95, evidence)
+
+    def _standing(self, rank: int) -> tuple[str, ...]:
+        if rank in self.graph.pending:
+            op = self.graph.pending[rank]
+            return (f"rank {rank} is inside {op.kind} #{op.seq} of {op.comm} and does not even wait",)
+        waiting = self.graph.waiting_for(rank)
+        return (f"rank {rank} has not entered the operation in which {waiting} ranks wait",)
+
+    def silent(self) -> list[Finding]:
+        """Hosts whose agents fell silent when the standstill began, as long as they are few."""
+        return [
+            silent_host_finding(host, self.clocks, self.since_s, self.observed_s) for host in sorted(self.silent_hosts)
+        ]
+
+    def _silent_hosts(self) -> set[str]:
+        hosts = {host for comm in self.still for host in self.job.comms[comm].hosts.values()}
+        return silent_hosts(hosts, self.clocks, (self.since_s + self.observed_s) / 2)
+
+    def _cut_off(self) -> set[int]:
+        """Ranks that have said why they reach nobody, or of which nothing is heard."""
+        users = self.job.users() if self.fallen else {}
+        return self._unheard().union(*(users[nic] for nic in self.fallen))
+
+    def _unheard(self) -> set[int]:
+        """All ranks on silent hosts, also where they are awaited since a little later."""
+        return {
+            rank
+            for comm in self.job.comms.values()
+            for member, rank in comm.ranks.items()
+            if comm.hosts[member] in self.silent_hosts
+        }
+
+    def network(self) -> list[Finding]:
+        """What stands still between ranks that are up."""
+        beside = {*self._down(), *self.absent, *self._cut_off()}
+        stuck = stalled(self.job, self.clocks, self.graph, self.since_s, beside)
+        credit = waiting_for_credit(self.job, self.clocks, self.graph, self.since_s, beside)
+        if not (stuck or credit):
+            return []
+        suspects = self._quiet_receivers(stuck[0].record.comm) if stuck and not self.job.process else []
+        if len(suspects) == 1:
+            evidence = (f"rank {suspects[0]} sent least and acknowledges nothing; there is no process information",)
+            return [self._rank(suspects[0], Cause.STUCK_INSIDE, 0.6, evidence)]
+        return network_finding(self.job, self.clocks, self.graph, stuck, self.since_s, credit)
+
+    def _quiet_receivers(self, comm: str) -> list[int]:
+        """Ranks that others send to and that themselves have sent least."""
+        view = self.job.comms[comm]
+        least = set(least_progress(self.job, comm, view.hosts))
+        stuck = stalled(self.job, self.clocks, self.graph, self.since_s, ())
+        return sorted({view.ranks[conn.record.peer] for conn in stuck if conn.record.peer in least})
+
+    def absent_ranks(self) -> list[Finding]:
+        """Ranks that did not come to the operation the others are in."""
+        beside = self._cut_off()
+        running = [rank for rank in self.absent if not process_stopped(self.job, rank) and rank not in beside]
+        return [self._rank(rank, Cause.NOT_ENTERED, 0.9, self._standing(rank)) for rank in running]
+
+    def frozen(self) -> list[Finding]:
+        """Without word of processes: ranks whose records stopped changing while those of others, who wait, go on."""
+        for comm in fully_entered_comms(self.graph, self.job):
+            if comm in self.still and (found := self._frozen(comm)):
+                return found
+        return []
+
+    def _frozen(self, comm: str) -> list[Finding]:
+        """The first to freeze; the network, if that rank gave up on a connection that had stood still before."""
+        view = self.job.comms[comm]
+        moved_s = {member: self._moved_s(view.ranks[member]) for member in view.hosts}
+        if max(moved_s.values()) < self.observed_s - DISTINCT_CADENCES * self.clocks.cadence_s():
+            return []
+        middle_s = (self.since_s + self.observed_s) / 2
+        frozen = {member: time_s for member, time_s in moved_s.items() if time_s < middle_s}
+        if not frozen:
+            return []
+        first_s = min(frozen.values()) + self.clocks.cadence_s()
+        least = least_progress(self.job, comm, [member for member, time_s in frozen.items() if time_s <= first_s])
+        rank = view.ranks[least[0]]
+        patience_s = DISTINCT_CADENCES * self.clocks.cadence_s()
+        end_s = self.job.members.moved_s(rank, 0.0)
+        left = connections_given_up(self.job, self.graph, rank, end_s, patience_s)
+        if left:
+            return network_finding(self.job, self.clocks, self.graph, left, self.since_s)
+        confidence = 0.9 if len(least) == 1 else 0.6
+        return [self._rank(rank, Cause.STUCK_INSIDE, confidence, self._standing(rank))]
+
+    def _moved_s(self, rank: int) -> float:
+        host = self.job.mapping.host(rank)
+        return self.job.members.moved_s(rank) + self.clocks.offset_s(host)
+
+    def inside(self) -> list[Finding]:
+        """A rank that hangs inside an operation though its process runs."""
+        for comm in fully_entered_comms(self.graph, self.job):
+            if comm in self.still and (found := self._inside(comm)):
+                return found
+        return []
+
+    def _inside(self, comm: str) -> list[Finding]:
+        view = self.job.comms[comm]
+        unseen = members_not_reading(self.job, comm)
+        if len(unseen) == 1:
+            ((member, messages),) = unseen.items()
+            evidence = (f"{messages} messages have reached rank {view.ranks[member]}, which has not looked at them",)
+            figures = {"unseen_messages": float(messages)}
+            return [self._rank(view.ranks[member], Cause.COMPLETION_NOT_SEEN, 0.9, evidence, figures)]
+        stuck = ranks_stuck_inside(self.job, self.graph, comm)
+        if not stuck:
+            return []
+        evidence = (f"all are inside {comm}, nothing is under way, and this rank owes the next step",)
+        confidence = 0.8 if len(stuck) == 1 else 0.6
+        return [self._rank(view.ranks[member], Cause.STUCK_INSIDE, confidence, evidence) for member in stuck]
+
+    def _rank(
+        self,
+        rank: int,
+        cause: Cause,
+        confidence: float,
+        evidence: tuple[str, ...],
+        figures: dict[str, float] | None = None,
+    ) -> Finding:
+        """A verdict on one rank, with the operation in which the others wait."""
+        waiting = [(other, op) for other, op in self.graph.pending.items() if other != rank]
+        figures = {"waiting_ranks": float(len(waiting)), "stood_still_s": self.observed_s - self.since_s} | (
+            figures or {}
+        )
+        operations: tuple[OperationSide, ...] = ()
+        if waiting:
+            oldest = min((op for _, op in waiting), key=lambda op: op.entered_s)
+            same = [other for other, op in waiting if (op.comm, op.seq) == (oldest.comm, oldest.seq)]
+            operations = (side(oldest, same),)
+        component = rank_component(self.job.job, rank) if rank >= 0 else Component("host", self.job.mapping.host(rank))
+        refuted_by = f"{component} entering or finishing an operation"
+        verdict = _hang(component, cause, self.since_s, confidence, evidence, refuted_by, figures)
+        return msgspec.structs.replace(verdict, operations=operations)
+
+
+def process_stopped(job: JobView, rank: int) -> bool:
+    """Whether a rank's process is known and not running."""
+    record = job.process.get(rank)
+    return record is not None and record.state != "running"
+
+
+def _hang(
+    component: Component,
+    cause: Cause,
+    onset_s: float,
+    confidence: float,
+    evidence: tuple[str, ...],
+    refuted_by: str,
+    figures: dict[str, float],
+) -> Finding:
+    syndrome = Syndrome.NON_COMMUNICATION_HANG
+    return Finding(syndrome, cause, component, onset_s, confidence, evidence, refuted_by, figures)

@@ -1,0 +1,69 @@
+"""Bugs of the job that look like hangs: ranks call different collectives, or the same ones in different order."""
+
+from collections.abc import Iterable
+
+from c4bench.c4d.diagnosis import Finding
+from c4bench.c4d.hang.wait_for_graph import WaitForGraph
+from c4bench.c4d.ingest.job_view import JobView
+from c4bench.model.diagnosis import Cause, Component, OperationSide, Syndrome
+from c4bench.model.telemetry import OpRecord
+
+
+def side(op: OpRecord, ranks: Iterable[int]) -> OperationSide:
+    """An operation that `ranks` of the job have entered."""
+    return OperationSide(op.comm, op.seq, op.kind, op.dtype, op.size_bytes, "started", tuple(sorted(ranks)))
+
+
+def mismatch_finding(job: JobView, graph: WaitForGraph, since_s: float) -> Finding | None:
+    """What the ranks disagree about; None if they agree."""
+    return _different(job, graph, since_s) or _reordered(job, graph, since_s)
+
+
+def _different(job: JobView, graph: WaitForGraph, since_s: float) -> Finding | None:
+    """Members of one communicator that give the same number to different operations."""
+    for comm, seq in sorted({(op.comm, op.seq) for op in graph.pending.values()}):
+        view = job.comms[comm]
+        sides: dict[tuple[str, str, int], list[OpRecord]] = {}
+        for op in view.records_of(seq).values():
+            sides.setdefault((op.kind, op.dtype, op.size_bytes), []).append(op)
+        if len(sides) > 1:
+            called = sorted(sides.values(), key=len)
+            operations = [side(ops[0], (view.ranks[op.rank] for op in ops)) for ops in called]
+            return _verdict(job, _cause([ops[0] for ops in called]), operations, since_s)
+    return None
+
+
+def _cause(ops: list[OpRecord]) -> Cause:
+    if len({op.kind for op in ops}) > 1:
+        return Cause.COLLECTIVE_TYPE_MISMATCH
+    if len({op.dtype for op in ops}) > 1:
+        return Cause.COLLECTIVE_DTYPE_MISMATCH
+    return Cause.SIZE_OR_SYNTAX_MISMATCH
+
+
+def _reordered(job: JobView, graph: WaitForGraph, since_s: float) -> Finding | None:
+    """Ranks that have each entered first what the next has not yet entered: no timing could untie that."""
+    ranks = graph.cycle()
+    if not ranks:
+        return None
+    operations = [side(graph.pending[rank], (rank,)) for rank in ranks]
+    return _verdict(job, Cause.COLLECTIVE_ORDER_MISMATCH, operations, since_s)
+
+
+def _verdict(job: JobView, cause: Cause, operations: list[OperationSide], since_s: float) -> Finding:
+    called = [
+        f"ranks {', '.join(map(str, op.ranks[:8]))} called {op.profiling_name} #{op.collective_seq_id} "
+        f"({op.dtype}, {op.size_bytes} bytes) of {op.pg_name}"
+        for op in operations
+    ]
+    return Finding(
+        Syndrome.NON_COMMUNICATION_HANG,
+        cause,
+        Component("job", job.job),
+        since_s,
+        0.95,
+        tuple(called),
+        "the same program ending well on the same ranks",
+        {"sides": float(len(operations))},
+        operations=tuple(operations),
+    )

@@ -1,0 +1,74 @@
+"""Hangs for want of a port: NICs that have said themselves that theirs went down, and the switch that they share."""
+
+from collections.abc import Collection, Iterable, Mapping
+
+from c4bench.c4d.diagnosis import Finding
+from c4bench.c4d.ingest.clocks import HostClocks
+from c4bench.c4d.ingest.job_view import JobView
+from c4bench.c4d.ingest.known_paths import PathLinks, switches
+from c4bench.c4d.ingest.nic_counters import OFF, NicView
+from c4bench.model.diagnosis import Cause, Component, Syndrome
+
+# A window tells of what happened up to one before.
+_SEEN_CADENCES = 2.0
+
+
+def ports_down(job: JobView, clocks: HostClocks) -> dict[str, NicView]:
+    """The job's NICs whose ports went down and whose ranks have done nothing since.
+
+    A rank that went on had other NICs, or its port came back in time.
+    """
+    slack_s = _SEEN_CADENCES * clocks.cadence_s()
+    fell = {nic: (view, view.fell_s) for nic, view in job.devices.items() if view.fell_s is not None}
+    if not fell:
+        return {}
+    users = job.users()
+    return {
+        nic: view
+        for nic, (view, fell_s) in sorted(fell.items())
+        if nic in users and all(job.members.acted_s(rank, fell_s) <= fell_s + slack_s for rank in users[nic])
+    }
+
+
+def port_findings(job: JobView, clocks: HostClocks, fell: Mapping[str, NicView]) -> list[Finding]:
+    """A switch, where all of its ports that the job uses fell; else what each NIC's port ends at."""
+    verdicts, single = [], dict(fell)
+    for switch, below in _switches(job.paths, job.users()).items():
+        hosts = {fell[nic].host for nic in below if nic in single}
+        if len(hosts) > 1 and below <= single.keys():
+            verdicts.append(_verdict(clocks, {nic: single.pop(nic) for nic in sorted(below)}, [switch]))
+    return verdicts + [_verdict(clocks, {nic: view}, _ends(job.paths, nic, view)) for nic, view in single.items()]
+
+
+def _switches(ways: PathLinks, nics: Collection[str]) -> dict[Component, frozenset[str]]:
+    """The switches that NICs are cabled to, by the least of the addresses that answered last before them."""
+    before: dict[str, set[str]] = {}
+    for (_, destination, _), hops in ways.items():
+        if len(hops) > 1 and destination in nics:
+            before.setdefault(destination, set()).add(hops[-2])
+    return {Component("switch", min(one.addresses)): one.cabled for one in switches(before)}
+
+
+def _ends(ways: PathLinks, nic: str, view: NicView) -> list[Component]:
+    """What a port's word can be about: the NIC that was switched off, or any part of its link."""
+    if view.fell_to == OFF:
+        return [Component("nic", nic)]
+    links = sorted({hops[-1] for (_, destination, _), hops in ways.items() if destination == nic and hops})
+    return [*(Component("link", link) for link in links), Component("nic", nic)]
+
+
+def _verdict(clocks: HostClocks, fell: Mapping[str, NicView], suspects: Iterable[Component]) -> Finding:
+    component, *others = suspects
+    onset_s = min(view.fell_s + clocks.offset_s(view.host) for view in fell.values() if view.fell_s is not None)
+    evidence = tuple(f"{nic} says that its port went down ({view.fell_to})" for nic, view in fell.items())
+    return Finding(
+        Syndrome.COMMUNICATION_HANG,
+        Cause.PORT_DOWN,
+        component,
+        onset_s - clocks.cadence_s(),
+        0.6 if others else 0.95,
+        evidence,
+        f"a rank that goes on by {', '.join(fell)}",
+        {"ports_down": float(len(fell))},
+        tuple(others),
+    )

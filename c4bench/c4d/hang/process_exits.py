@@ -1,0 +1,166 @@
+"""Processes that ended: whose end came first, and what drove it to it.
+
+When a rank fails the others hear of it within milliseconds and end with an error as well. The culprit is the first,
+or what the first gave up on; its victims are not to blame.
+"""
+
+from c4bench.c4d.diagnosis import Finding, rank_component
+from c4bench.c4d.hang.hangs import DISTINCT_CADENCES
+from c4bench.c4d.hang.mismatch import mismatch_finding
+from c4bench.c4d.hang.port_failures import port_findings, ports_down
+from c4bench.c4d.hang.silent_hosts import silent_host_finding, silent_hosts
+from c4bench.c4d.hang.stalls import connections_given_up, network_finding, unanswered, unanswered_credit
+from c4bench.c4d.hang.wait_for_graph import WaitForGraph, wait_graph
+from c4bench.c4d.ingest.clocks import HostClocks
+from c4bench.c4d.ingest.connections import progress_s
+from c4bench.c4d.ingest.job_view import JobView, ProcessExit
+from c4bench.model.diagnosis import Cause, Component, Syndrome
+from c4bench.model.telemetry import Failure
+
+# What windows tell lies whole cadences apart, give or take what clocks are off: a bar lies in the middle between two.
+_BETWEEN_CADENCES = 0.5
+# Somebody asks a job to end by SIGINT or SIGTERM; nothing breaks by them.
+_ASKED = (-2, -15)
+# Completion statuses by which a NIC says that it cannot send itself, whatever the far end does. Flushed work is a queue
+# pair's first error only where its own NIC has ended it: rxe of Linux 7.3 does not give the reason.
+_OWN_NIC = ("LOC_QP_OP_ERR", "WR_FLUSH_ERR", "DEVICE_FATAL")
+
+
+def first_exit_s(job: JobView, clocks: HostClocks) -> float | None:
+    """When the first process was seen dead, on the master's clock; None if none is."""
+    return min((_seen_s(clocks, death) for death in job.exits.values()), default=None)
+
+
+def exit_findings(job: JobView, clocks: HostClocks, *, known: bool = False) -> list[Finding]:
+    """What ended the processes that ended first, once two more windows have shown that it is not the job that ends.
+
+    Where a cause is `known` already, ranks that exit with an error are its victims.
+    """
+    first_s = first_exit_s(job, clocks)
+    between_s = _BETWEEN_CADENCES * clocks.cadence_s()
+    distinct_s = DISTINCT_CADENCES * clocks.cadence_s()
+    if first_s is None or _heard_s(job, clocks) < first_s + distinct_s - between_s:
+        return []
+    deaths = sorted(job.exits.values(), key=lambda death: (_seen_s(clocks, death), death.rank))
+    early = [death for death in deaths if _seen_s(clocks, death) <= first_s + distinct_s + between_s]
+    whole = len(early) > 1 and len(early) == len(job.process)
+    killed = [death for death in early if death.state == "killed" and death.exit_code not in _ASKED]
+    if killed and not (whole and len(killed) == len(early)):
+        return [_ended(job, clocks, death, len(deaths), 0.95) for death in killed]
+    if known:
+        return []
+    fell = ports_down(job, clocks)
+    if fell:
+        return port_findings(job, clocks, fell)
+    # Windows show when a process was gone, to a cadence; who told of its failure before was not later than others.
+    told = job.first_failure.rank if job.first_failure is not None else None
+    tied = [d for d in early if d.rank == told or _seen_s(clocks, d) <= first_s + clocks.cadence_s() + between_s]
+    return _of_exits(job, clocks, tied, first_s, whole=whole)
+
+
+def _of_exits(
+    job: JobView, clocks: HostClocks, tied: list[ProcessExit], first_s: float, *, whole: bool
+) -> list[Finding]:
+    """Who or what is behind ranks that ended with an error, or were asked to end, at the same time."""
+    graph = wait_graph(job)
+    bug = mismatch_finding(job, graph, first_s)
+    if bug:
+        return [bug]
+    patience_s = (DISTINCT_CADENCES + _BETWEEN_CADENCES) * clocks.cadence_s()
+    gone = silent_hosts({record.host for record in job.process.values()}, clocks, first_s - patience_s)
+    if gone:
+        return [silent_host_finding(host, clocks, clocks.last_heard_s(host), first_s) for host in sorted(gone)]
+    exited = [death for death in tied if death.state == "exited"]
+    if left := _given_up(job, clocks, graph, exited):
+        return left
+    if (
+        job.first_failure is not None
+        and job.first_failure.status in _OWN_NIC
+        and job.first_failure.rank in {death.rank for death in exited}
+    ):
+        return _own_nic(job, job.first_failure, first_s)
+    foremost = _foremost(job, graph, tied)
+    if whole and len(foremost) > 1:
+        failed = all(death.state == "exited" for death in foremost)
+        return [_all_ended(job, tied, first_s)] if failed else []
+    confidence = 0.95 if len(tied) == 1 else 0.8 if len(foremost) == 1 else 0.5
+    return [_ended(job, clocks, foremost[0], len(job.exits), confidence)]
+
+
+def _given_up(job: JobView, clocks: HostClocks, graph: WaitForGraph, exited: list[ProcessExit]) -> list[Finding]:
+    """What stood still, carrying bytes or credit, and was given up."""
+    patience_s = DISTINCT_CADENCES * clocks.cadence_s()
+    left = unanswered(job)
+    left += [v for d in exited for v in connections_given_up(job, graph, d.rank, d.seen_s, patience_s) if v not in left]
+    credit = unanswered_credit(job, graph)
+    since_s = min((progress_s(clocks, view) for view in [*left, *credit]), default=0.0)
+    return network_finding(job, clocks, graph, left, since_s, credit) if left or credit else []
+
+
+def _own_nic(job: JobView, told: Failure, first_s: float) -> list[Finding]:
+    """A rank whose work requests its own NIC refuses: no connection of it ever stood still."""
+    nics = [Component("nic", nic) for nic in job.nics(told.rank)]
+    if not nics:
+        return []
+    return [
+        Finding(
+            Syndrome.COMMUNICATION_HANG,
+            Cause.CONNECTION_STALLED,
+            nics[0],
+            first_s,
+            0.9 if len(nics) == 1 else 0.5,
+            (f"rank {told.rank} ended because its NIC refused its work: {told.reason}",),
+            f"{nics[0]} taking a work request",
+            {"status_" + told.status.lower(): 1.0},
+            tuple(nics[1:]),
+        )
+    ]
+
+
+def _all_ended(job: JobView, tied: list[ProcessExit], first_s: float) -> Finding:
+    codes = sorted({str(death.exit_code) for death in tied})
+    return Finding(
+        Syndrome.NON_COMMUNICATION_HANG,
+        Cause.PROCESS_ENDED,
+        Component("job", job.job),
+        first_s,
+        0.5,
+        (f"all {len(tied)} processes exited at once, with code {', '.join(codes)}; nothing tells which was first",),
+        "the word of a rank that failed before the others",
+        {"processes_ended": float(len(tied))},
+    )
+
+
+def _foremost(job: JobView, graph: WaitForGraph, tied: list[ProcessExit]) -> list[ProcessExit]:
+    """Of deaths that cannot be told apart by time: the one that said so first, else those whom most others wait for."""
+    told = [death for death in tied if job.first_failure is not None and death.rank == job.first_failure.rank]
+    if told or len(tied) == 1:
+        return told or tied
+    awaited = {death.rank: graph.waiting_for(death.rank) for death in tied}
+    most = max(awaited.values())
+    return sorted((d for d in tied if awaited[d.rank] == most), key=lambda d: d.state != "killed")
+
+
+def _ended(job: JobView, clocks: HostClocks, death: ProcessExit, deaths: int, confidence: float) -> Finding:
+    how = f"exited with code {death.exit_code}" if death.state == "exited" else death.state
+    evidence = [f"process of rank {death.rank} on {death.host} {how}, first of {deaths}"]
+    if job.first_failure is not None and job.first_failure.rank == death.rank:
+        evidence.append(f"it said: {job.first_failure.reason}")
+    return Finding(
+        Syndrome.NON_COMMUNICATION_HANG,
+        Cause.PROCESS_ENDED,
+        rank_component(job.job, death.rank),
+        _seen_s(clocks, death),
+        confidence,
+        tuple(evidence),
+        f"rank {death.rank} entering or finishing an operation",
+        {"processes_ended": float(deaths)},
+    )
+
+
+def _seen_s(clocks: HostClocks, death: ProcessExit) -> float:
+    return death.seen_s + clocks.offset_s(death.host)
+
+
+def _heard_s(job: JobView, clocks: HostClocks) -> float:
+    return max((clocks.last_heard_s(record.host) for record in job.process.values()), default=-float("inf"))

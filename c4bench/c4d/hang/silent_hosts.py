@@ -1,0 +1,35 @@
+"""Hosts that fell silent: neither their agent nor their ranks are heard of."""
+
+from collections.abc import Iterable
+
+from c4bench.c4d.diagnosis import Finding
+from c4bench.c4d.ingest.clocks import HostClocks
+from c4bench.model.diagnosis import Cause, Component, Syndrome
+
+# One in so many hosts may be silent at once and still be named for it.
+_SILENT_SHARE = 4
+
+
+def silent_hosts(hosts: Iterable[str], clocks: HostClocks, since_s: float) -> set[str]:
+    """Those of `hosts` not heard of since `since_s` (master's clock).
+
+    When many are silent it is the way to the master that is broken, and nothing is known of them.
+    """
+    every = set(hosts)
+    silent = {host for host in every if clocks.last_heard_s(host) < since_s}
+    return silent if len(silent) <= max(1, len(every) // _SILENT_SHARE) else set()
+
+
+def silent_host_finding(host: str, clocks: HostClocks, since_s: float, observed_s: float) -> Finding:
+    """A host that is on neither network while its ranks are awaited: its data network carries nothing either."""
+    heard_s = clocks.last_heard_s(host)
+    return Finding(
+        Syndrome.COMMUNICATION_HANG,
+        Cause.HOST_SILENT,
+        Component("host", host),
+        since_s,
+        0.8,
+        (f"no telemetry from {host} since {heard_s:.3f} s while its ranks are awaited",),
+        f"a window from {host}",
+        {"silent_s": observed_s - heard_s},
+    )

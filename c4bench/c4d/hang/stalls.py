@@ -1,0 +1,217 @@
+"""Communication hangs: connections that carry bytes nobody acknowledges, and what they share."""
+
+from collections.abc import Collection, Iterable, Sequence
+
+import msgspec
+
+from c4bench.c4d.diagnosis import Finding, rank_component
+from c4bench.c4d.hang.mismatch import side
+from c4bench.c4d.hang.wait_for_graph import WaitForGraph
+from c4bench.c4d.ingest.clocks import HostClocks
+from c4bench.c4d.ingest.connections import ConnView, cell_of, progress_s
+from c4bench.c4d.ingest.job_view import JobView
+from c4bench.c4d.localise import Blame, Cell, Links, localise
+from c4bench.c4d.network.packet_loss import nic_loss_counts, stalled_loss_finding, unanswered_packets
+from c4bench.model.diagnosis import Cause, Component, Syndrome
+
+
+def stalled(
+    job: JobView, clocks: HostClocks, graph: WaitForGraph, since_s: float, excluded: Collection[int]
+) -> list[ConnView]:
+    """Connections of operations that stand still whose bytes nobody takes, but for those `beside` the ranks given.
+
+    Bytes that have arrived and still come again since `since_s` miss their acknowledgement; if they do not, it is the
+    sender that does not look.
+    """
+    counts = nic_loss_counts(job, clocks, since_s)
+    found = [job.conns[name] for name in graph.stuck]
+    return [
+        view
+        for view in found
+        if job.sender(view) not in excluded
+        and job.receiver(view) not in excluded
+        and (not _delivered(job, view) or unanswered_packets(_cell(view), counts))
+    ]
+
+
+def connections_given_up(job: JobView, graph: WaitForGraph, rank: int, end_s: float, still_s: float) -> list[ConnView]:
+    """Connections of `rank` that had stood still, carrying bytes, for `patience_s` when it ended (its own clock)."""
+    op = graph.pending.get(rank)
+    if op is None:
+        return []
+    return [
+        view
+        for view in job.conns.values()
+        if view.record.outstanding > 0
+        and job.sender(view) == rank
+        and max(op.entered_s, view.record.last_progress_s) < end_s - still_s
+    ]
+
+
+def unanswered(job: JobView) -> list[ConnView]:
+    """Connections with bytes under way whose senders gave them up for want of an acknowledgement, as they have said."""
+    views = (view for view in job.conns.values() if view.record.outstanding)
+    return [view for view in views if (job.sender(view), job.receiver(view)) in job.unanswered]
+
+
+def unanswered_credit(job: JobView, graph: WaitForGraph) -> list[ConnView]:
+    """Connections whose receivers granted credit, and have said that nobody acknowledged it.
+
+    They speak of the operation they are inside of; and where they have bytes under way to the same peer, of those.
+    """
+    under_way = {(job.sender(view), job.receiver(view)) for view in job.conns.values() if view.record.outstanding}
+    words = job.unanswered - under_way
+    return [
+        view
+        for view in job.conns.values()
+        if view.record.messages
+        and (job.receiver(view), job.sender(view)) in words
+        and ((op := graph.pending.get(job.receiver(view))) is None or op.comm == view.record.comm)
+    ]
+
+
+def waiting_for_credit(
+    job: JobView, clocks: HostClocks, graph: WaitForGraph, since_s: float, excluded: Collection[int]
+) -> list[ConnView]:
+    """Connections that wait for credit though their receivers, who await them, granted it, but for those `beside`.
+
+    That a receiver sends again, as its NIC counts since `since_s`, though no bytes are under way from there, tells so.
+    """
+    again = {nic for nic, counts in nic_loss_counts(job, clocks, since_s).items() if counts.retransmits}
+    if not again:
+        return []
+    views = list(job.conns.values())
+    again -= {view.record.source for view in views if view.record.outstanding}
+    waiting = [v for v in views if v.record.state == "credit" and not v.record.outstanding]
+    return [
+        view
+        for view in waiting
+        if view.record.destination in again
+        and not {job.sender(view), job.receiver(view)}.intersection(excluded)
+        and (op := graph.pending.get(job.receiver(view))) is not None
+        and op.comm == view.record.comm
+        and view.record.rank in op.awaits
+    ]
+
+
+def _delivered(job: JobView, view: ConnView) -> bool:
+    """Whether everything posted has arrived."""
+    arrived = job.arrivals.messages(view.record)
+    return arrived is not None and arrived >= view.record.messages + view.record.outstanding
+
+
+def network_finding(
+    job: JobView,
+    clocks: HostClocks,
+    graph: WaitForGraph,
+    stuck: Sequence[ConnView],
+    since_s: float,
+    credit: Sequence[ConnView] = (),
+) -> list[Finding]:
+    """The paths, NICs or links that stuck connections share, given those that worked after these had stopped.
+
+    Of `credit` are connections whose receivers granted it in vain. Where packets still arrive, the network is not dead:
+    it loses some, or only what comes back.
+    """
+    if stuck and (lost := stalled_loss_finding(job, clocks, stuck, since_s)):
+        return lost
+    counts = nic_loss_counts(job, clocks, since_s)
+    arriving = [view for view in stuck if unanswered_packets(_cell(view), counts)]
+    dead = {_cell(view): view for view in stuck if view not in arriving}
+    came = (view for view in credit if view.record.state != "credit")
+    returned = [view for view in came if unanswered_packets(_return_cell(view), counts)]
+    # Where credit came, its acknowledgements are missing, and those come by the connection's own way.
+    granted = {_cell(view) if view in returned else _return_cell(view): view for view in credit}
+    cells = granted | (dead or {_return_cell(view): view for view in arriving})
+    working = _working(job, clocks, stuck, arriving) if dead else set()
+    excess = dict.fromkeys(working, 0.0) | dict.fromkeys(cells, 1.0)
+    links = job.links() | job.crossable(cells)
+    blames = [_with_credit_links(blame, granted, working, links) for blame in localise(excess, links=links)]
+    shared = [blame for blame in blames if blame.component.kind != "path"] if dead else []
+    well = _working_sides(working, [*map(_cell, arriving), *map(_return_cell, returned)])
+    # Acknowledgements come back another way, which nobody has planned: what else stands still may miss only those.
+    return [
+        _finding(job, graph, _with_known_side(blame, well), [cells[cell] for cell in blame.cells], since_s)
+        for blame in shared or blames
+    ]
+
+
+def _with_credit_links(blame: Blame, granted: Collection[Cell], working: Iterable[Cell], links: Links) -> Blame:
+    """With the links that all credit to a NIC, or all from it, may have crossed: which it did nobody has planned.
+
+    A cable that carries nothing either way leaves credit in vain in both, whose only NIC in common is well.
+    """
+    nic = blame.component
+    if nic.kind != "nic" or nic.side or not set(blame.cells) <= set(granted):
+        return blame
+    well = {hop for cell in working for hop in links.get(cell, ())}
+    ways = [[cell for cell in blame.cells if cell[end] == nic.name] for end in (0, 1)]
+    common = [set.intersection(*(set(links.get(cell, ())) for cell in cells)) - well for cells in ways if cells]
+    others = dict.fromkeys(Component("link", hop) for hops in common for hop in sorted(hops))
+    return msgspec.structs.replace(blame, alternatives=tuple(dict.fromkeys((*blame.alternatives, *others))))
+
+
+def _working(job: JobView, clocks: HostClocks, stuck: Sequence[ConnView], arriving: Sequence[ConnView]) -> set[Cell]:
+    """The cells that carried something after all that is stuck had stopped."""
+    stopped_s = max(_posted_s(clocks, view) for view in stuck if view not in arriving)
+    moved = (view for view in job.conns.values() if progress_s(clocks, view) > stopped_s + clocks.cadence_s())
+    return {_cell(view) for view in moved if view not in arriving}
+
+
+def _working_sides(working: Iterable[Cell], arriving: Iterable[Cell]) -> set[Component]:
+    """The sides of NICs that are known to work: of both ends, or one way only."""
+    ways = [way for cell in working for way in (cell, cell[1::-1])] + list(arriving)
+    return {Component("nic", way[0], "tx") for way in ways} | {Component("nic", way[1], "rx") for way in ways}
+
+
+def _with_known_side(blame: Blame, well: Collection[Component]) -> Blame:
+    """A NIC has its side where the other one is known to work: else the whole of it may be dead."""
+    whole, *others = (
+        component if _other_side(component) in well else Component(component.kind, component.name)
+        for component in (blame.component, *blame.alternatives)
+    )
+    return msgspec.structs.replace(blame, component=whole, alternatives=tuple(dict.fromkeys(others)))
+
+
+def _other_side(component: Component) -> Component:
+    return Component(component.kind, component.name, {"tx": "rx", "rx": "tx"}.get(component.side, ""))
+
+
+def _cell(view: ConnView) -> Cell:
+    return cell_of(view.record)
+
+
+def _return_cell(view: ConnView) -> Cell:
+    """What comes back over a connection's other end, by any way."""
+    return (view.record.destination, view.record.source)
+
+
+def _finding(job: JobView, graph: WaitForGraph, blame: Blame, own: Sequence[ConnView], since_s: float) -> Finding:
+    outstanding = sum(view.record.outstanding for view in own)
+    unknown = sorted({job.sender(view) for view in own if job.sender(view) not in job.process})
+    others = (*blame.alternatives, *(rank_component(job.job, rank) for rank in unknown))
+    in_vain = sum(not view.record.outstanding for view in own)
+    evidence = [f"{outstanding} messages unacknowledged on {len(own) - in_vain} connections"] if outstanding else []
+    if in_vain:
+        evidence.append(f"credit granted in vain on {in_vain} connections")
+    if others:
+        evidence.append("could equally be " + " or ".join(map(str, others)))
+    waiting = {job.sender(view): graph.pending.get(job.sender(view)) for view in own}
+    return Finding(
+        Syndrome.COMMUNICATION_HANG,
+        Cause.CONNECTION_STALLED,
+        blame.component,
+        since_s,
+        0.6 if others else 0.9,
+        tuple(evidence),
+        f"a probe that crosses {blame.component}",
+        {"outstanding_messages": float(outstanding), "connections": float(len(own))},
+        others,
+        tuple(side(op, (rank,)) for rank, op in waiting.items() if op is not None),
+    )
+
+
+def _posted_s(clocks: HostClocks, view: ConnView) -> float:
+    """When what stands still was posted, as near as can be told: what others moved before that proves nothing."""
+    since_s = view.record.state_since_s if view.record.state == "transfer" else 0.0
+    return max(view.record.last_progress_s, since_s) + clocks.offset_s(view.host)

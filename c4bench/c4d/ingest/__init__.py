@@ -1,0 +1,1 @@
+"""Ingest: what agents and ranks report, validated and filed by job."""

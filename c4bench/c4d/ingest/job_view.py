@@ -1,0 +1,229 @@
+"""What is known of a job: the newest record of every rank, operation and connection, and when each last moved."""
+
+import statistics
+from collections import deque
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from c4bench.c4d.ingest.batch import Batch
+from c4bench.c4d.ingest.connections import Arrivals, Connections, ConnView
+from c4bench.c4d.ingest.known_paths import KnownPaths
+from c4bench.c4d.ingest.members import Members
+from c4bench.c4d.ingest.nic_counters import NicView
+from c4bench.c4d.ingest.operations import INTERVALS_KEPT, Finished, Operations
+from c4bench.c4d.ingest.rank_mapping import RankMapping
+from c4bench.c4d.ingest.record_validator import RecordValidator
+from c4bench.c4d.localise import Cell, Links
+from c4bench.model.telemetry import CommRecord, Failure, OpRecord, RankRecord
+
+
+class CommView:
+    """Its members are numbered within it; `seats` has their ranks in the job. `number` is its own in the job."""
+
+    def __init__(self, record: CommRecord, ranks: dict[int, int], number: int, first: int, ops: Operations) -> None:
+        self.record = record
+        self.ranks = ranks
+        self.hosts = {member.rank: member.host for member in record.members}
+        # Members that have closed it: no record of theirs will ever say how their last operation ended.
+        self.closed: set[int] = set()
+        self.number = number
+        self._first = first
+        self._ops = ops
+
+    def latest(self, member: int) -> OpRecord | None:
+        """The newest record of a member."""
+        return self._ops.newest(self._first + member)
+
+    def uncompleted(self, member: int) -> OpRecord | None:
+        """The first operation that a member has entered and not completed."""
+        return None if member in self.closed else self._ops.uncompleted(self.number, self._first + member)
+
+    def records_of(self, seq: int) -> dict[int, OpRecord]:
+        """The records of an operation that not all members have completed, by member."""
+        return self._ops.records_of(self.number, seq)
+
+
+# Intervals that show a period, and the latest ones that show a job that has slowed down.
+_MIN_PERIOD_SAMPLES = 3
+_LATEST_INTERVALS = 8
+_UNANSWERED = "RETRY_EXC_ERR"  # InfiniBand's "transport retry counter exceeded"
+
+
+class ProcessExit(msgspec.Struct, frozen=True):
+    """A rank's process was first seen in `state` by the window of `host` that ended at `seen_s` (its clock)."""
+
+    rank: int
+    host: str
+    state: str
+    exit_code: int | None
+    seen_s: float
+
+
+class JobView:
+    """Everything the detector keeps about one job.
+
+    Ranks are the job's, not a communicator's. `told` is what the rank said that first could not go on; `unanswered` are
+    those who got no acknowledgement, and from whom, while both were alive. `ways` is read anew each time: what is
+    planned later is known then. `devices` are the NICs of all jobs.
+    """
+
+    def __init__(self, job: str, paths: KnownPaths | None = None, devices: Mapping[str, NicView] | None = None) -> None:
+        self.job = job
+        self.paths = KnownPaths() if paths is None else paths
+        self.devices = {} if devices is None else devices
+        self.mapping = RankMapping()
+        self.comms: dict[str, CommView] = {}
+        self.numbered: list[CommView] = []
+        self.members = Members(self.mapping)
+        self.conns = Connections(self.members)
+        self.arrivals = Arrivals(self.members)
+        self._ops = Operations(self.members)
+        self.process: dict[int, RankRecord] = {}
+        self.exits: dict[int, ProcessExit] = {}
+        self.first_failure: Failure | None = None
+        self.unanswered: set[tuple[int, int]] = set()
+        self._intervals_s: deque[float] = deque(maxlen=INTERVALS_KEPT)
+        self._links: dict[Cell, tuple[str, ...]] = {}
+        self._links_of = (0, 0)
+        self._unrouted: list[Cell] = []
+
+    def period_s(self) -> float | None:
+        """Median time between two operations of the same communicator, kind and size; None until it has shown."""
+        if len(self._intervals_s) < _MIN_PERIOD_SAMPLES:
+            return None
+        return statistics.median(self._intervals_s)
+
+    def pace_s(self) -> float | None:
+        """The period, or the latest few intervals' where those are longer: a job that has just slowed down."""
+        period_s = self.period_s()
+        if period_s is None:
+            return None
+        return max(period_s, statistics.median(list(self._intervals_s)[-_LATEST_INTERVALS:]))
+
+    def add_comm(self, record: CommRecord) -> None:
+        """A communicator of the job."""
+        seating = self.mapping.add_comm(record)
+        number, first = self.members.add_comm(record, seating)
+        self._ops.add_comm(record.comm, first, len(record.members))
+        self.comms[record.comm] = CommView(record, seating, number, first, self._ops)
+        self.numbered.append(self.comms[record.comm])
+
+    def ingest(self, batch: Batch, validator: RecordValidator) -> None:
+        """File a round of windows."""
+        self._intervals_s.extend(self._ops.ingest(batch, validator))
+        self.conns.ingest(batch, validator)
+        self.arrivals.ingest(batch, validator)
+
+    def finished(self) -> list[Finished]:
+        """Operations that every member has finished, each once; those of one communicator in order."""
+        return self._ops.finished()
+
+    def ingest_process(self, rank: RankRecord, host_end_s: float) -> None:
+        """Take in a process record; a process with a new id is a new life."""
+        if self.process.get(rank.rank) == rank and not self.exits:
+            return
+        self.mapping.add_process(rank.rank, rank.host)
+        before, mourned = self.process.get(rank.rank), bool(self.exits)
+        self.process[rank.rank] = rank
+        if rank.state == "running" or (before is not None and before.pid != rank.pid):
+            self.exits.pop(rank.rank, None)
+        if _failed(rank):
+            death = ProcessExit(rank.rank, rank.host, rank.state, rank.exit_code, host_end_s)
+            self.exits.setdefault(rank.rank, death)
+        if mourned and not self.exits:
+            self.first_failure = None
+            self.unanswered.clear()
+
+    def ingest_failure(self, comm: str, failure: Failure) -> None:
+        """A member of a communicator cannot go on; the first word is remembered until all ranks run again."""
+        view = self.comms.get(comm)
+        if view is None or failure.rank not in view.ranks:
+            return
+        rank, peer = view.ranks[failure.rank], view.ranks.get(failure.peer, -1)
+        if self.first_failure is None:
+            self.first_failure = msgspec.structs.replace(failure, rank=rank, peer=peer)
+        # Who has ended answers nobody, on the best of networks.
+        if failure.status == _UNANSWERED and peer in self.process and peer not in self.exits:
+            self.unanswered.add((rank, peer))
+
+    def sender(self, view: ConnView) -> int:
+        """The job's rank that sends on a connection."""
+        return self.comms[view.record.comm].ranks[view.record.rank]
+
+    def receiver(self, view: ConnView) -> int:
+        """The job's rank that receives on a connection."""
+        return self.comms[view.record.comm].ranks[view.record.peer]
+
+    def nics(self, rank: int) -> tuple[str, ...]:
+        """The NICs that a rank uses in any of its communicators."""
+        found: dict[str, None] = {}
+        for comm in self.comms.values():
+            own = (member for member in comm.record.members if comm.ranks[member.rank] == rank)
+            found.update((nic, None) for member in own for nic in member.nics)
+        return tuple(found)
+
+    def users(self) -> dict[str, set[int]]:
+        """The ranks that use each NIC, in any of their communicators."""
+        found: dict[str, set[int]] = {}
+        for comm in self.comms.values():
+            for member in comm.record.members:
+                for nic in member.nics:
+                    found.setdefault(nic, set()).add(comm.ranks[member.rank])
+        return found
+
+    def links(self) -> dict[Cell, tuple[str, ...]]:
+        """The links that connections cross, as far as their ways are known; the same object until there is news."""
+        news = self.paths.learnt, self.conns.moves
+        if news != self._links_of:
+            cells = self.conns.table.used("cell").tolist() if self.paths else ()
+            ways = ((cell, (cell[0], cell[1], int(cell[2]))) for cell in cells if cell)
+            self._links_of, self._links = news, {cell: self.paths.get(way, ()) for cell, way in ways}
+            self._unrouted = [cell for cell, hops in self._links.items() if not hops]
+        return self._links
+
+    def suspect_links(self, bad: Iterable[Cell]) -> Links:
+        """The links that connections cross, also where their ways are not known.
+
+        What is bad may be so by any link that it may cross. What is good clears only those that it is sure to cross:
+        the links of its NICs.
+        """
+        links = self.links()
+        suspects = [cell for cell in bad if not links.get(cell)] if self.paths else []
+        if not suspects and not self._unrouted:
+            return links
+        return {**links, **self._access_links(self._unrouted), **self.crossable(suspects)}
+
+    def _access_links(self, cells: Iterable[Cell]) -> dict[Cell, tuple[str, ...]]:
+        """The first and the last link of every way that these cells may take, as far as any way of their NICs tells."""
+        first = {way[0]: hops[:1] for way, hops in self.paths.items()}
+        last = {way[1]: hops[-1:] for way, hops in self.paths.items()}
+        return {cell: (*first.get(cell[0], ()), *last.get(cell[1], ())) for cell in cells}
+
+    def return_links(self, cell: Cell) -> frozenset[str]:
+        """The links that acknowledgements of a cell may take, as far as ways back are known."""
+        back = (cell[1], cell[0])
+        return frozenset(hop for way, hops in self.paths.items() if way[:2] == back for hop in hops)
+
+    def crossable(self, cells: Iterable[Cell]) -> dict[Cell, tuple[str, ...]]:
+        """The links of each of these cells' ways; where that one is not known, those of any between the same ends.
+
+        Pairs of NICs that have links in common beyond their own are between the same ends, and may be better known.
+        """
+        every: dict[Cell, set[tuple[str, ...]]] = {}
+        for (source, destination, _), hops in self.paths.items():
+            every.setdefault((source, destination), set()).add(hops)
+        between = {pair: {hops[1:-1] for hops in found} for pair, found in every.items()}
+        crossed: dict[Cell, tuple[str, ...]] = {}
+        for cell in cells:
+            own = self.paths.get((cell[0], cell[1], int(cell[2]))) if len(cell) > 2 else None
+            known = every.get(cell[:2], set())
+            inner = {hops[1:-1] for hops in known}
+            alike = [hops for found in between.values() if not inner.isdisjoint(found) for hops in found]
+            crossed[cell] = own or tuple(sorted({hop for hops in [*known, *alike] for hop in hops}))
+        return crossed
+
+
+def _failed(rank: RankRecord) -> bool:
+    """A process that is gone and did not end well; a clean exit is a fault only if somebody still waits for it."""
+    return rank.state == "killed" or (rank.state == "exited" and rank.exit_code != 0)

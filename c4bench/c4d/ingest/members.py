@@ -1,0 +1,141 @@
+"""The members of a job's communicators, one row each, and what is known of the ranks that they are."""
+
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
+
+import numpy as np
+
+from c4bench.c4d.columns import Bools, Floats, Index, Ints, Table, columns
+from c4bench.c4d.ingest.batch import Batch
+from c4bench.c4d.ingest.clocks import HostClocks
+from c4bench.c4d.ingest.rank_mapping import RankMapping
+from c4bench.model.telemetry import CommRecord, OpRecord
+
+_COMM = attrgetter("comm")
+_NEVER = -float("inf")
+# What stands for a row where a communicator has no such member, and where there is no such communicator.
+FOREIGN, UNKNOWN = -1, -2
+
+
+class Members:
+    """Rows of `table` are members, by (communicator, number in it); those of one communicator lie together.
+
+    `acts` has a row for each (communicator, host), `ranks` one for each rank of the job. Times are the hosts' own.
+    """
+
+    def __init__(self, mapping: RankMapping) -> None:
+        self.table = Table(comm=0, place=0, host=0, acts=0)
+        self.acts = Table(comm=0, host=0, moved_s=_NEVER)
+        self.ranks = Table(number=0, moved_s=_NEVER, acted_s=_NEVER, event_s=float("nan"))
+        self._hosts = Index()
+        self._host_names: list[str] = []
+        self._numbers = Index()
+        self._comms = Table(first=0, size=0)
+        self._mapping = mapping
+        self._ranks_of_comms: list[dict[int, int]] = []
+        self._rank_rows = Index()
+        self._rank_rows_of_members: Ints = np.empty(0, np.int64)
+        self._mapped_at = -1
+
+    def add_comm(self, record: CommRecord, ranks: dict[int, int]) -> tuple[int, int]:
+        """A communicator, whose members' ranks `seating` follows: its number, and the row of its first member."""
+        number = self._numbers[record.comm] = self._comms.add()
+        self._ranks_of_comms.append(ranks)
+        self._mapped_at = -1
+        first = self.table.add(len(record.members))
+        self._comms["first"][number], self._comms["size"][number] = first, len(record.members)
+        acts: dict[int, int] = {}
+        for row, member in enumerate(record.members, start=first):
+            host = self._host(member.host)
+            if host not in acts:
+                acts[host] = self.acts.add()
+                self.acts["comm"][acts[host]], self.acts["host"][acts[host]] = number, host
+            for name, value in (("comm", number), ("place", member.rank), ("host", host), ("acts", acts[host])):
+                self.table[name][row] = value
+        return number, first
+
+    def _host(self, name: str) -> int:
+        if name not in self._hosts:
+            self._hosts[name] = len(self._host_names)
+            self._host_names.append(name)
+        return self._hosts[name]
+
+    def row(self, comm: str, member: int) -> int:
+        """The row of a member, FOREIGN or UNKNOWN."""
+        number = self._numbers.get(comm, UNKNOWN)
+        if number == UNKNOWN:
+            return UNKNOWN
+        return int(self._comms["first"][number]) + member if 0 <= member < self._comms["size"][number] else FOREIGN
+
+    def rows(self, records: Sequence[OpRecord]) -> Ints:
+        """The rows of the members that wrote records, FOREIGN or UNKNOWN."""
+        numbers = self._numbers.rows(map(_COMM, records), len(records))
+        (places,) = columns(records, "rank")
+        known = (numbers >= 0) & (places >= 0) & (places < self._comms["size"][numbers])
+        rows = np.where(numbers < 0, UNKNOWN, FOREIGN)
+        rows[known] = self._comms["first"][numbers[known]] + places[known].astype(np.int64)
+        return rows
+
+    def host(self, row: int) -> str:
+        """The host that a member is on."""
+        return self._host_names[int(self.table["host"][row])]
+
+    def on_host(self, rows: Ints, batch: Batch, windows: Ints) -> Bools:
+        """Whether members are on the hosts that wrote these windows."""
+        writers = self._hosts.rows(batch.hosts, len(batch.hosts))[windows]
+        here: Bools = self.table["host"][rows] == writers
+        return here
+
+    def rank_rows(self) -> Ints:
+        """Each member's row in `ranks`, as they are seated now."""
+        if self._mapped_at != self._mapping.changes:
+            ranks = [rank for seating in self._ranks_of_comms for _, rank in sorted(seating.items())]
+            self._rank_rows_of_members = np.asarray([self._rank_row(rank) for rank in ranks], np.int64)
+            self._mapped_at = self._mapping.changes
+        return self._rank_rows_of_members
+
+    def rank_of(self, rows: Ints) -> Ints:
+        """The ranks in the job that members are."""
+        found: Ints = self.ranks["number"][self.rank_rows()[rows]]
+        return found
+
+    def _rank_row(self, rank: int) -> int:
+        if rank not in self._rank_rows:
+            self._rank_rows[rank] = self.ranks.add()
+            self.ranks["number"][self._rank_rows[rank]] = rank
+        return self._rank_rows[rank]
+
+    def moved_s(self, rank: int, default_s: float = _NEVER) -> float:
+        """End of the last window in which anything of a rank changed."""
+        return self._of(rank, "moved_s", default_s)
+
+    def acted_s(self, rank: int, default_s: float = _NEVER) -> float:
+        """When a rank last entered or left an operation or had a message acknowledged."""
+        return self._of(rank, "acted_s", default_s)
+
+    def _of(self, rank: int, name: str, default_s: float) -> float:
+        found = float(self.ranks[name][self._rank_rows[rank]]) if rank in self._rank_rows else _NEVER
+        return found if found > _NEVER else default_s
+
+    def note_progress(self, rows: Ints, acted_s: Floats, ends_s: Floats) -> None:
+        """That members acted at these times, as windows say that ended at `ends_s`."""
+        self.ranks["moved_s"][self.rank_rows()[rows]] = ends_s
+        self.note_acts(rows, acted_s)
+
+    def note_acts(self, rows: Ints, acted_s: Floats) -> None:
+        """The same where it may have been known before."""
+        np.maximum.at(self.ranks["acted_s"], self.rank_rows()[rows], acted_s)
+        np.maximum.at(self.acts["moved_s"], self.table["acts"][rows], acted_s)
+
+    def progress_s(self, clocks: HostClocks) -> Floats:
+        """When any member of each communicator, by its number, last acted, on the master's clock; -inf for never."""
+        latest_s = np.full(self._comms.count, _NEVER)
+        acts = self.acts
+        moved_s = acts.used("moved_s") + offsets_s(clocks, self._host_names)[acts.used("host")]
+        np.maximum.at(latest_s, acts.used("comm"), moved_s)
+        return latest_s
+
+
+def offsets_s(clocks: HostClocks, hosts: Iterable[str]) -> Floats:
+    """What to add to times of these hosts to have them on the master's clock."""
+    return np.fromiter(map(clocks.offset_s, hosts), np.float64)

@@ -1,0 +1,302 @@
+"""A job's operations: the newest record of every member, and those that not all members have finished yet."""
+
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from c4bench.c4d.columns import Bools, Floats, Index, Ints, Table, columns, objects, rounds
+from c4bench.c4d.ingest.batch import Batch
+from c4bench.c4d.ingest.members import UNKNOWN, Members
+from c4bench.c4d.ingest.record_validator import RecordValidator, operation_times_ordered
+from c4bench.model.telemetry import OpRecord
+
+# So many times between two operations tell a job's period.
+INTERVALS_KEPT = 512
+_OPS_KEPT = 128
+_NONE = -1.0
+_UNSEEN = float("nan")
+_MEMBER_BITS = 32
+_OPERATION = attrgetter("comm", "seq")
+_LIKENESS = attrgetter("kind", "size_bytes")
+_NUMBERS = ("seq", "entered_s", "started_s", "finished_s")
+
+
+class Finished(NamedTuple):
+    """Operations that all members have finished, one of each communicator (by its number), all of one size.
+
+    Shape (operations, members): the members' ranks in the job, how long they were inside, after how much computing
+    (nan: unseen), and since when (their own clocks).
+    """
+
+    comms: Ints
+    ranks: Ints
+    duration_s: Floats
+    gap_s: Floats
+    entered_s: Floats
+
+    def pick(self, which: Ints | Bools) -> "Finished":
+        """Some of them."""
+        return Finished._make(values[which] for values in self)
+
+
+class _Ops(NamedTuple):
+    """Records as columns: the rows of their members, of the ranks that those are, and where they are kept (or -1)."""
+
+    members: Ints
+    ranks: Ints
+    kept: Ints
+    seq: Floats
+    entered_s: Floats
+    started_s: Floats
+    finished_s: Floats
+    ends_s: Floats
+    judged: Bools
+    records: NDArray[Any]
+
+    def pick(self, which: Ints | Bools) -> "_Ops":
+        return _Ops._make(values[which] for values in self)
+
+
+class Operations:
+    """Rows of `_newest` are members', see `Members`.
+
+    An operation is open from its first record until all members have finished it; its members' records are kept in
+    consecutive rows of `_kept` until then.
+    """
+
+    def __init__(self, members: Members) -> None:
+        self._members = members
+        self._newest = Table(
+            seq=_NONE, entered_s=0.0, started_s=0.0, finished_s=0.0, record=None, done=_NONE, unbroken=0.0
+        )
+        # Of each communicator also the newest operation, and where it is kept.
+        self._comms = Table(first=0, size=0, judged=_NONE, seq=_NONE, start=0)
+        self._names: list[str] = []
+        self._open: list[dict[int, int]] = []
+        self._starts = Index()
+        self._operation: dict[int, tuple[int, int]] = {}
+        self._free: dict[int, list[int]] = {}
+        self._kept = Table(
+            comm=0, seq=_NONE, known=False, entered_s=0.0, finished_s=0.0, gap_s=_UNSEEN, record=None, touched=False
+        )
+        self._kinds = Index()
+        self._like = Index()
+        self._entries = Table(seq=_NONE, entered_s=0.0)
+
+    def add_comm(self, name: str, first: int, size: int) -> None:
+        """The next communicator: its members' rows."""
+        row = self._comms.add()
+        self._comms["first"][row], self._comms["size"][row] = first, size
+        self._names.append(name)
+        self._newest.add(size)
+        self._open.append({})
+
+    def newest(self, member: int) -> OpRecord | None:
+        """The newest record of a member."""
+        record: OpRecord | None = self._newest["record"][member]
+        return record
+
+    def records_of(self, comm: int, seq: int) -> dict[int, OpRecord]:
+        """The records of an operation of a communicator that not all members have completed, by member."""
+        start = self._open[comm].get(seq)
+        if start is None:
+            return {}
+        records = self._kept["record"][start : start + self._comms["size"][comm]].tolist()
+        return {place: record for place, record in enumerate(records) if record is not None}
+
+    def uncompleted(self, comm: int, member: int) -> OpRecord | None:
+        """The first operation that a member has entered and not completed; those of a communicator end in order."""
+        newest = self.newest(member)
+        if newest is None or newest.finished_s > 0.0:
+            return None
+        place, done = member - self._comms["first"][comm], self._newest["done"][member]
+        kept = {seq: self._kept["record"][start + place] for seq, start in self._open[comm].items() if seq > done}
+        entered = [seq for seq, record in kept.items() if record is not None]
+        return kept[min(entered)] if entered else newest
+
+    def ingest(self, batch: Batch, validator: RecordValidator) -> list[float]:
+        """File what a round of windows says of them: the latest times between two alike."""
+        records, windows = batch.ops.records, batch.ops.windows()
+        members = self._members.rows(records)
+        which = np.flatnonzero(members > UNKNOWN)
+        own = (members >= 0) & self._members.on_host(members, batch, windows)
+        which = validator.filter("foreign operation", which, own[which], batch.hosts, windows)
+        numbers = dict(zip(_NUMBERS, columns(records, *_NUMBERS), strict=True))
+        ends_s = batch.ends_s(windows)
+        which = validator.filter(
+            "torn operation", which, operation_times_ordered(numbers, ends_s)[which], batch.hosts, windows
+        )
+        held, members = objects(records)[which], members[which]
+        seq, *times_s = (values[which] for values in numbers.values())
+        judged = seq <= self._comms["judged"][self._members.table["comm"][members]]
+        kept = self._kept_at(held, members, seq, judged)
+        ranks = self._members.rank_rows()[members]
+        ops = _Ops._make((members, ranks, kept, seq, *times_s, ends_s[which], judged, held))
+        order = np.lexsort((ops.seq, ops.entered_s, ops.ranks))
+        found = [(turn, self._file(ops.pick(turn))) for turn in rounds(ops.ranks, order)]
+        return _in_order(ops, windows[which], found)
+
+    def _kept_at(self, records: NDArray[Any], members: Ints, seq: Floats, judged: Bools) -> Ints:
+        """Where records are kept: -1 for operations that have been judged, or are too far behind."""
+        comms, newest = self._members.table["comm"][members], self._comms
+        todo = np.flatnonzero(~judged)
+        while len(later := todo[seq[todo] > newest["seq"][comms[todo]]]):
+            one = np.full(self._comms.count, -1)
+            one[comms[later]] = later
+            one = one[one >= 0]
+            self._begin(comms[one], [record.seq for record in records[one]])
+        starts = np.full(len(records), -1)
+        latest = seq[todo] == newest["seq"][comms[todo]]
+        starts[todo[latest]] = newest["start"][comms[todo[latest]]]
+        others = todo[~latest]
+        for index in others[self._starts_of(records[others]) < 0].tolist():
+            if (_OPERATION(records[index])) not in self._starts:
+                self._begin(comms[[index]], [records[index].seq])
+        starts[others] = self._starts_of(records[others])
+        kept: Ints = np.where(starts < 0, -1, starts + self._members.table["place"][members])
+        self._kept["touched"][starts[starts >= 0]] = True
+        return kept
+
+    def _starts_of(self, records: NDArray[Any]) -> Ints:
+        return self._starts.rows(map(_OPERATION, records), len(records))
+
+    def _begin(self, comms: Ints, seqs: list[int]) -> None:
+        """Make room for the records of operations, one of each communicator."""
+        sizes = self._comms["size"][comms]
+        for size in np.unique(sizes).tolist():
+            of_size = np.flatnonzero(sizes == size).tolist()
+            self._begin_sized(size, comms[of_size].tolist(), [seqs[index] for index in of_size])
+
+    def _begin_sized(self, size: int, comms: list[int], seqs: list[int]) -> None:
+        free = self._free.setdefault(size, [])
+        if lacking := max(0, len(comms) - len(free)):
+            first = self._kept.add(lacking * size)
+            free += range(first, first + lacking * size, size)
+        starts = free[-len(comms) :]
+        del free[-len(comms) :]
+        self._kept["comm"][starts], self._kept["seq"][starts] = comms, seqs
+        self._operation.update(zip(starts, zip(comms, seqs, strict=True), strict=True))
+        for comm, seq, start in zip(comms, seqs, starts, strict=True):
+            self._open[comm][seq] = self._starts[self._names[comm], seq] = start
+            if len(self._open[comm]) > _OPS_KEPT:
+                self._end(size, [self._open[comm][min(self._open[comm])]])
+        newer = self._kept["seq"][starts] > self._comms["seq"][comms]
+        self._comms["seq"][np.asarray(comms)[newer]] = self._kept["seq"][starts][newer]
+        self._comms["start"][np.asarray(comms)[newer]] = np.asarray(starts)[newer]
+
+    def _end(self, size: int, starts: list[int]) -> None:
+        """Keep no records of operations of communicators of `size` any more."""
+        rows = np.add.outer(np.asarray(starts, np.int64), np.arange(size))
+        for name, blank in (("known", False), ("finished_s", 0.0), ("gap_s", _UNSEEN), ("record", None)):
+            self._kept[name][rows] = blank
+        self._kept["touched"][rows] = False
+        self._free.setdefault(size, []).extend(starts)
+        for comm, seq in map(self._operation.pop, starts):
+            del self._starts[self._names[comm], seq]
+            del self._open[comm][seq]
+
+    def _file(self, ops: _Ops) -> Floats:
+        """File records of as many ranks: the time since the last one alike for each that is new, else nan."""
+        newest, ranks = self._newest, self._members.ranks
+        before = newest["seq"][ops.members]
+        fresh = ~(ops.judged | ((ops.kept >= 0) & self._kept["known"][ops.kept]))
+        ranks["moved_s"][ops.ranks] = np.where(
+            fresh | self._changed(ops, before), ops.ends_s, ranks["moved_s"][ops.ranks]
+        )
+        follows = (before >= 0) & (before == ops.seq - 1)
+        computed_s = np.maximum(0.0, ops.entered_s - ranks["event_s"][ops.ranks])
+        gap_s = np.where(follows & (newest["finished_s"][ops.members] != 0.0), computed_s, _UNSEEN)
+        self._keep(ops, gap_s, fresh)
+        later = ops.pick(ops.seq >= before)
+        for name in _NUMBERS:
+            newest[name][later.members] = getattr(later, name)
+        newest["record"][later.members] = later.records
+        done = ops.pick(ops.finished_s > 0.0)
+        newest["done"][done.members] = np.maximum(newest["done"][done.members], done.seq)
+        since_s = self._since_alike(ops, fresh, follows)
+        event_s = np.minimum(np.maximum(ops.entered_s, ops.finished_s), ops.ends_s)
+        self._members.note_acts(ops.members, event_s)
+        ranks["event_s"][ops.ranks] = np.fmax(event_s, ranks["event_s"][ops.ranks])
+        return since_s
+
+    def _changed(self, ops: _Ops, before: Floats) -> Bools:
+        """Whether records differ from the newest of their members."""
+        newest = self._newest
+        changed: Bools = ops.seq != before
+        for name in ("entered_s", "started_s", "finished_s"):
+            changed |= getattr(ops, name) != newest[name][ops.members]
+        for index in np.flatnonzero(~changed).tolist():
+            changed[index] = newest["record"][ops.members[index]] != ops.records[index]
+        return changed
+
+    def _keep(self, ops: _Ops, gap_s: Floats, fresh: Bools) -> None:
+        open_ = (ops.kept >= 0) & ~ops.judged
+        rows = ops.kept[open_]
+        for name, values in (("entered_s", ops.entered_s), ("finished_s", ops.finished_s), ("record", ops.records)):
+            self._kept[name][rows] = values[open_]
+        self._kept["known"][rows] = True
+        first = open_ & fresh
+        self._kept["gap_s"][ops.kept[first]] = gap_s[first]
+
+    def _since_alike(self, ops: _Ops, fresh: Bools, follows: Bools) -> Floats:
+        """Times since the last operation of the same member, kind and size, unless records between were lost."""
+        broken = fresh & ~follows
+        self._newest["unbroken"][ops.members[broken]] = ops.seq[broken]
+        new, since_s = ops.pick(fresh), np.full(len(fresh), _UNSEEN)
+        rows = self._alike(new)
+        seq, entered_s = self._entries["seq"][rows], self._entries["entered_s"][rows]
+        told = (seq >= 0) & (seq >= self._newest["unbroken"][new.members]) & (new.entered_s > entered_s)
+        since_s[fresh] = np.where(told, new.entered_s - entered_s, _UNSEEN)
+        self._entries["seq"][rows], self._entries["entered_s"][rows] = new.seq, new.entered_s
+        return since_s
+
+    def _alike(self, ops: _Ops) -> Ints:
+        """The rows in `_entries` of operations, all of different members, that are alike."""
+        kinds = self._kinds.rows(map(_LIKENESS, ops.records), len(ops.records))
+        for index in np.flatnonzero(kinds < 0).tolist():
+            kinds[index] = self._kinds.setdefault(_LIKENESS(ops.records[index]), len(self._kinds))
+        keys = (ops.members + (kinds << _MEMBER_BITS)).tolist()
+        rows = self._like.rows(keys, len(keys))
+        new = np.flatnonzero(rows < 0)
+        rows[new] = self._entries.add(len(new)) + np.arange(len(new))
+        self._like.update(zip((keys[index] for index in new.tolist()), rows[new].tolist(), strict=True))
+        return rows
+
+    def finished(self) -> list[Finished]:
+        """Operations that every member has finished, each once; those of one communicator in order."""
+        starts = np.flatnonzero(self._kept.used("touched"))
+        self._kept["touched"][starts] = False
+        sizes = self._comms["size"][self._kept["comm"][starts]]
+        found: list[Finished] = []
+        for size in np.unique(sizes).tolist():
+            found += self._finished(size, starts[sizes == size])
+        return found
+
+    def _finished(self, size: int, starts: Ints) -> list[Finished]:
+        rows = np.add.outer(starts, np.arange(size))
+        whole = (self._kept["finished_s"][rows] > 0.0).all(axis=1)
+        starts, rows = starts[whole], rows[whole]
+        comms, seqs = self._kept["comm"][starts], self._kept["seq"][starts]
+        entered_s, gap_s = self._kept["entered_s"][rows], self._kept["gap_s"][rows]
+        inside_s = self._kept["finished_s"][rows] - entered_s
+        np.maximum.at(self._comms["judged"], comms, seqs)
+        self._end(size, starts.tolist())
+        members = np.add.outer(self._comms["first"][comms], np.arange(size))
+        ops = Finished(comms, self._members.rank_of(members), inside_s, gap_s, entered_s)
+        return [ops.pick(turn) for turn in rounds(comms, np.lexsort((seqs, comms)))]
+
+
+def _in_order(ops: _Ops, windows: Ints, found: list[tuple[Ints, Floats]]) -> list[float]:
+    """The latest times found, in the order of windows and, in each, of operations."""
+    if not found:
+        return []
+    which, since_s = np.concatenate([turn for turn, _ in found]), np.concatenate([times for _, times in found])
+    told = ~np.isnan(since_s)
+    if told.sum() > INTERVALS_KEPT:
+        told &= windows[which] >= np.partition(windows[which[told]], -INTERVALS_KEPT)[-INTERVALS_KEPT]
+    which, since_s = which[told], since_s[told]
+    order = np.lexsort((ops.seq[which], ops.entered_s[which], windows[which]))
+    times: list[float] = since_s[order].tolist()
+    return times

@@ -1,0 +1,79 @@
+"""What the detectors of all jobs on a fabric share: where paths lead, what is missing, and who else is there."""
+
+from collections import deque
+from collections.abc import Collection
+
+from c4bench.c4d.ingest.known_paths import KnownPaths, PathLinks
+from c4bench.c4d.localise import Cell, Links
+from c4bench.model.fabric import MissingLink
+from c4bench.model.recording import LinksMissing, PathsLearnt, TrafficArrival
+
+_KEPT = 64
+
+
+class TrafficArrivals:
+    """When connections of which job began to carry, or did so again after a while; shared by all jobs' detectors."""
+
+    def __init__(self) -> None:
+        self._arrivals: deque[TrafficArrival] = deque(maxlen=_KEPT)
+        self._unpolled: deque[TrafficArrival] = deque(maxlen=_KEPT)
+
+    def add(self, job: str, opened_s: float, closed_s: float, cells: Collection[Cell], links: Links) -> None:
+        """Cells of a job have begun to carry in a span of its delay matrix."""
+        if cells:
+            nics = frozenset(nic for cell in cells for nic in cell[:2])
+            hops = frozenset(hop for cell in cells for hop in links.get(cell, ()))
+            known = all(links.get(cell) for cell in cells)
+            self._unpolled.append(TrafficArrival(job, opened_s, closed_s, nics, hops, known))
+            self.ingest(self._unpolled[-1])
+
+    def ingest(self, arrival: TrafficArrival) -> None:
+        """Somebody has seen connections of a job begin to carry."""
+        self._arrivals.append(arrival)
+
+    def poll(self) -> list[TrafficArrival]:
+        """What has come since this was last asked."""
+        news = list(self._unpolled)
+        self._unpolled.clear()
+        return news
+
+    def explains(self, job: str, cells: Collection[Cell], links: Links, since_s: float, until_s: float) -> bool:
+        """Whether all these cells of a job met what came, of another job, when they became slow."""
+        # A connection is seen to carry once a message has arrived, which others feel before.
+        others = [
+            one
+            for one in self._arrivals
+            if one.job != job and since_s <= one.closed_s and until_s >= 2 * one.opened_s - one.closed_s
+        ]
+        return all(any(_meet(cell, links.get(cell, ()), one) for one in others) for cell in cells)
+
+
+def _meet(cell: Cell, links: Collection[str], arrival: TrafficArrival) -> bool:
+    """At a NIC or on a link; where it is not known which links either crosses, they may."""
+    if not (links and arrival.known):
+        return True
+    return not arrival.nics.isdisjoint(cell[:2]) or not arrival.links.isdisjoint(links)
+
+
+class SharedFabric:
+    """As far as C4P has learnt it by now; without C4P nothing is known of paths, and nothing is missing."""
+
+    def __init__(self, paths: PathLinks | None = None, arrivals: TrafficArrivals | None = None) -> None:
+        self.paths = KnownPaths(paths)
+        self.missing: tuple[MissingLink, ...] = ()
+        self.arrivals = arrivals or TrafficArrivals()
+
+    def ingest(self, record: PathsLearnt | LinksMissing | TrafficArrival) -> None:
+        """C4P has learnt something, or another job has come."""
+        match record:
+            case PathsLearnt():
+                self.paths.learn(record.ways)
+            case LinksMissing():
+                self.missing = record.links
+            case TrafficArrival():
+                self.arrivals.ingest(record)
+
+    def snapshot(self, now_s: float, nics: Collection[str]) -> tuple[PathsLearnt, LinksMissing]:
+        """All that somebody who begins now has to hear, if these NICs are all that matter."""
+        ways = tuple((*way, hops) for way, hops in sorted(self.paths.items()) if way[1] in nics)
+        return PathsLearnt(now_s, ways), LinksMissing(now_s, self.missing)

@@ -1,0 +1,111 @@
+"""What agents report, filed by job."""
+
+import msgspec
+
+from c4bench.c4d.ingest.batch import Batch
+from c4bench.c4d.ingest.clocks import HostClocks
+from c4bench.c4d.ingest.job_view import JobView
+from c4bench.c4d.ingest.known_paths import KnownPaths
+from c4bench.c4d.ingest.nic_counters import NicView
+from c4bench.c4d.ingest.record_validator import RecordValidator
+from c4bench.model.telemetry import CommRecord, RankRecord, Window
+
+
+class TelemetryStore:
+    """All jobs, and the clocks and NICs of the hosts they run on.
+
+    Who and what there is, is filed at once; operations and connections, which are many, wait until `settle`.
+    """
+
+    def __init__(self, validator: RecordValidator, paths: KnownPaths | None = None) -> None:
+        self._paths = KnownPaths() if paths is None else paths
+        self.jobs: dict[str, JobView] = {}
+        self.devices: dict[str, NicView] = {}
+        self.clocks = HostClocks()
+        self._validator = validator
+        self._job_of: dict[str, JobView] = {}
+        self._on_host: dict[str, dict[str, tuple[int, ...]]] = {}
+        # What hosts wrote last, where it has been filed and would be filed again to no effect.
+        self._listed: dict[str, list[str]] = {}
+        self._processes: dict[str, tuple[RankRecord, ...]] = {}
+        self._waiting: dict[str, Window] = {}
+
+    def ingest(self, window: Window) -> None:
+        """File an admitted window."""
+        if window.host in self._waiting:
+            self.flush()
+        self._waiting[window.host] = window
+        self.clocks.arrived(window.host, window.start_s, window.end_s)
+        listed = [record.comm for record in window.comms]
+        if listed != self._listed.get(window.host):
+            self._ingest_comms(window, listed)
+        if window.ranks != self._processes.get(window.host) or any(job.exits for job in self.jobs.values()):
+            self._ingest_processes(window)
+        self._ingest_nics(window)
+
+    def flush(self) -> None:
+        """File what waits."""
+        jobs = [job for job in self.jobs.values() if job.comms] if self._waiting else []
+        for job in jobs:
+            batch = Batch()
+            for window in self._waiting.values():
+                batch.add(window if len(jobs) == 1 else _of_job(window, job))
+            job.ingest(batch, self._validator)
+        self._waiting.clear()
+
+    def _ingest_comms(self, window: Window, listed: list[str]) -> None:
+        for record in window.comms:
+            if record.comm not in self._job_of and self._validator.admit_comm(record, window.host):
+                self._add_comm(record)
+        self._note_closed(window)
+        if set(listed) == self._on_host.get(window.host, {}).keys():
+            self._listed[window.host] = listed
+
+    def _add_comm(self, record: CommRecord) -> None:
+        self._job_of[record.comm] = self._job(record.job)
+        self._job_of[record.comm].add_comm(record)
+        members: dict[str, list[int]] = {}
+        for member in record.members:
+            members.setdefault(member.host, []).append(member.rank)
+        for host, own in members.items():
+            self._on_host.setdefault(host, {})[record.comm] = tuple(own)
+            self._listed.pop(host, None)
+
+    def _note_closed(self, window: Window) -> None:
+        """A communicator that a host no longer lists has been closed by those of its members that run there."""
+        listed = {record.comm for record in window.comms}
+        for name, here in self._on_host.get(window.host, {}).items():
+            job = self._job_of[name]
+            comm = job.comms[name]
+            if comm.closed:
+                comm.closed.difference_update(here)
+            if name not in listed:
+                running = {rank.rank for rank in window.ranks if rank.job == job.job and rank.state == "running"}
+                comm.closed.update(member for member in here if comm.ranks[member] in running)
+
+    def _ingest_processes(self, window: Window) -> None:
+        admitted = [rank for rank in window.ranks if self._validator.admit_rank(rank, window.host)]
+        for rank in admitted:
+            self._job(rank.job).ingest_process(rank, window.end_s)
+        if len(admitted) == len(window.ranks):
+            self._processes[window.host] = window.ranks
+
+    def _ingest_nics(self, window: Window) -> None:
+        for nic in window.nics:
+            if self._validator.admit_nic(nic, window.host):
+                self.devices.setdefault(nic.nic, NicView(window.host)).ingest(nic, window.end_s)
+
+    def _job(self, name: str) -> JobView:
+        if name not in self.jobs:
+            self.jobs[name] = JobView(name, self._paths, self.devices)
+        return self.jobs[name]
+
+
+def _of_job(window: Window, job: JobView) -> Window:
+    """A window with the operations and connections of one job only."""
+    return msgspec.structs.replace(
+        window,
+        ops=tuple(op for op in window.ops if op.comm in job.comms),
+        conns=tuple(conn for conn in window.conns if conn.comm in job.comms),
+        arrivals=tuple(end for end in window.arrivals if end.comm in job.comms),
+    )

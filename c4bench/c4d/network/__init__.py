@@ -1,0 +1,1 @@
+"""The network: slow transfers, lost packets, missing links."""

@@ -1,0 +1,85 @@
+"""What makes ways slower that are well: what has come to them, what the fabric lacks, and links that are to blame."""
+
+from collections import deque
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
+
+from c4bench.c4d.ingest.job_view import JobView
+from c4bench.c4d.ingest.shared_fabric import SharedFabric
+from c4bench.c4d.localise import Blame, Cell, Links
+from c4bench.c4d.network.evidence import Weights
+from c4bench.c4d.network.missing_links import missing_links_behind
+from c4bench.c4d.network.thresholds import ALARM_SPANS
+from c4bench.c4d.thresholds import BEYOND_SHARING
+from c4bench.model.fabric import MissingLink
+
+_REROUTES_KEPT = 32
+
+
+class _Reroute(NamedTuple):
+    """The cells that connections came to in a span."""
+
+    opened_s: float
+    closed_s: float
+    cells: frozenset[Cell]
+
+
+class BenignExplanations:
+    """Of one job, span by span; `fabric` knows what other jobs do."""
+
+    def __init__(self, view: JobView, fabric: SharedFabric) -> None:
+        self._view = view
+        self._fabric = fabric
+        self._lasted_s = 0.0
+        self._reroutes: deque[_Reroute] = deque(maxlen=_REROUTES_KEPT)
+
+    def add_span(
+        self, opened_s: float, closed_s: float, rerouted: frozenset[Cell], came: Collection[Cell], links: Links
+    ) -> None:
+        """In a span connections of the job have moved to cells, and others begun to carry, which all jobs hear of."""
+        self._lasted_s = closed_s - opened_s
+        if came:
+            self._fabric.arrivals.add(self._view.job, opened_s, closed_s, came, links)
+        if rerouted:
+            self._reroutes.append(_Reroute(opened_s, closed_s, rerouted))
+
+    def explain(
+        self, blames: Iterable[Blame], weights: Weights, links: Links
+    ) -> tuple[list[Blame], dict[Blame, list[MissingLink]]]:
+        """The lasting blames that something benign explains; of those, the missing links that are behind some."""
+        lasting = [blame for blame in blames if weights.spans(blame) >= ALARM_SPANS]
+        onsets_s = {blame: weights.onset_s(blame) for blame in lasting}
+        behind = {blame: self.missing_links(blame, onset_s) for blame, onset_s in onsets_s.items()}
+        explained = [one for one in lasting if behind[one] or self.met_traffic(one, onsets_s[one], links)]
+        return explained, {blame: found for blame, found in behind.items() if found}
+
+    def missing_links(self, blame: Blame, onset_s: float) -> list[MissingLink]:
+        """The missing links for want of which something is slower since `onset_s`."""
+        missing = self._fabric.missing
+        crossed = self._view.crossable(blame.cells) if missing else {}
+        return missing_links_behind(blame, crossed, onset_s, self._lasted_s, missing)
+
+    def met_traffic(self, blame: Blame, onset_s: float, links: Links) -> bool:
+        """Whether something became slow as another job came there, or as a connection of its own did.
+
+        What has moved meets a path between other NICs on its way, or its acknowledgements on theirs, which no plan
+        knows of; or it shares a link now. Connections of a job that have a NIC in common met there before.
+        """
+        if self.met_other_job(blame, onset_s, links):
+            return True
+        came = [cell for one in self._reroutes if one.opened_s <= onset_s <= one.closed_s for cell in one.cells]
+        if blame.component.kind == "link" and blame.excess <= BEYOND_SHARING:
+            return not set(came).isdisjoint(blame.cells)
+        ends = set(blame.cells[0][:2])
+        return blame.component.kind == "path" and any(ends.isdisjoint(cell) for cell in came)
+
+    def met_other_job(self, blame: Blame, onset_s: float, links: Links) -> bool:
+        """Whether something became slow as another job came there."""
+        until_s = onset_s + self._lasted_s
+        return self._fabric.arrivals.explains(self._view.job, blame.cells, links, onset_s, until_s)
+
+    def blocked_cells(self, cells: Iterable[Cell], slow: Collection[str], links: Links) -> set[Cell]:
+        """Which cells these slow links hold up, or their acknowledgements."""
+        hops = set(slow)
+        answered = {(way[1], way[0]) for way, crossed in self._view.paths.items() if not hops.isdisjoint(crossed)}
+        return {cell for cell in cells if cell[:2] in answered or not hops.isdisjoint(links.get(cell, ()))}

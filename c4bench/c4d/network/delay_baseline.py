@@ -1,0 +1,263 @@
+"""What cells of the delay matrix cost in health, and how far a span departs from that."""
+
+import bisect
+import itertools
+import math
+import statistics
+from collections import deque
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from c4bench.c4d.columns import Ints, Table
+from c4bench.c4d.localise import Cell, Links
+from c4bench.c4d.network.cell_index import CellIndex, CellValues
+from c4bench.c4d.network.evidence import MatrixSlice, slice_departures
+from c4bench.c4d.network.thresholds import (
+    BASELINE_MAX_SPANS,
+    BASELINE_MIN_SPANS,
+    BASELINE_SETTLED_SPANS,
+    SAMPLED_NICS,
+    SPANS_PER_FLOOR,
+)
+from c4bench.c4d.thresholds import PEER_RATIO, TAIL_POWER
+
+# Departures below this are a clock's resolution; so many of them tell enough of how healthy cells depart.
+_RESOLUTION = 1e-3
+_POOL = 4096
+_HIGH = 0.8
+
+
+class HealthyDepartures:
+    """How far healthy suspects depart, and for how long, from what they did in consecutive spans."""
+
+    def __init__(self, spans: Sequence[Mapping[Any, float]]) -> None:
+        self._own: dict[Any, list[float]] = {}
+        for span in spans:
+            for suspect, value in span.items():
+                bisect.insort(self._own.setdefault(suspect, []), value)
+        self._pool = sorted(itertools.islice((value for span in spans for value in span.values()), _POOL))
+        self._persistence = _persistence(spans, self._quantile(_HIGH))
+
+    @property
+    def seen(self) -> int:
+        """How many departures are known."""
+        return len(self._pool)
+
+    @property
+    def high(self) -> float:
+        """What four in five departures do not reach."""
+        return self._quantile(_HIGH)
+
+    @property
+    def middle(self) -> float:
+        """The usual departure."""
+        return self._quantile(0.5)
+
+    def _quantile(self, share: float) -> float:
+        return self._pool[int(share * (len(self._pool) - 1))] if self._pool else 0.0
+
+    def chance(self, suspect: Hashable, departure: float, spans: int) -> float:
+        """The chance to depart by `departure` (> 0) or more `spans` times in a row; 1 before anything is known.
+
+        Beyond all that was seen the chance is taken to fall with a power, a heavy tail, to be safe. Transfers that meet
+        once go on meeting, so it is persistence and not the chance to begin that each further span costs; or, where
+        that is more, how often `suspect` departs so far: transfers meet more often on one link than on another.
+        """
+        if not self._pool:
+            return 1.0
+        beyond = len(self._pool) - bisect.bisect_left(self._pool, departure)
+        rarity = min(1.0, max(self._pool[-1], _RESOLUTION) / departure) ** TAIL_POWER
+        begun = (beyond + 1) / (len(self._pool) + 1)
+        again = max(begun, self._persistence, self._habit(suspect, departure))
+        return rarity**spans * begun * again ** (spans - 1)
+
+    def _habit(self, suspect: Hashable, departure: float) -> float:
+        """How often it departs so far; 0 where nothing is known of it."""
+        own = self._own.get(suspect)
+        return (len(own) - bisect.bisect_left(own, departure) + 1) / (len(own) + 2) if own else 0.0
+
+
+def _persistence(spans: Sequence[Mapping[Any, float]], high: float) -> float:
+    """How often what was high in one span is so in the next."""
+    followed = [
+        after[suspect] >= high
+        for before, after in itertools.pairwise(spans)
+        for suspect, value in before.items()
+        if value >= high and suspect in after
+    ]
+    return min(0.9, (sum(followed) + 1) / (len(followed) + 2)) if followed else 0.5
+
+
+# Fewer NICs than `SAMPLED_NICS` are enough if they have this many cells.
+_SAMPLED_CELLS = 4096
+# So many departures of sides of few cells tell how often these depart.
+_TELLING = 64
+_LEAST = tuple(f"least_{number}" for number in range(BASELINE_MAX_SPANS // SPANS_PER_FLOOR + 1))
+
+
+class DelayBaseline:
+    """What each cell costs in health: its floor over the job's first healthy spans, and how far all depart from theirs.
+
+    The floor, which one span in ten undercuts, is what a transfer takes that meets no other. Departures are log ratios
+    to it; those of all cells in all healthy spans tell how often a healthy cell departs by how much, and those of whole
+    rows and columns, whose cells meet in the same queue, how often a healthy NIC does.
+    """
+
+    def __init__(self, index: CellIndex) -> None:
+        self._index = index
+        # By the cell's number: how many healthy spans it has, the least of their logs, the floor (nan: none yet);
+        # whether it is held against no past, not of other ways either.
+        self._costs = Table(spans=0, floor=math.nan, sampled=False, anew=False, **dict.fromkeys(_LEAST, math.inf))
+        self._sampled: frozenset[str] = frozenset()
+        self._samples: deque[Mapping[Cell, float]] = deque(maxlen=BASELINE_MAX_SPANS)
+        self._links: Links = {}
+        self._healthy: tuple[HealthyDepartures, HealthyDepartures, HealthyDepartures] | None = None
+
+    def learn(self, cells: CellValues, links: Links | None = None) -> None:
+        """Remember a healthy span, until so many are known; a way that is new has its own number to go."""
+        costs = self._all_costs()
+        young = cells.pick((cells.figures > 0) & (costs["spans"][cells.rows] < BASELINE_MAX_SPANS))
+        rows = young.rows
+        least = np.sort(np.stack([np.log(young.figures), *(costs[name][rows] for name in _LEAST)]), axis=0)
+        for name, values in zip(_LEAST, least, strict=False):
+            costs[name][rows] = values
+        spans = costs["spans"][rows] = costs["spans"][rows] + 1
+        floors = least[spans // SPANS_PER_FLOOR, np.arange(len(rows))]
+        # What meets others since something came to its way meets them less in a span or two in which little was sent.
+        enough = np.where(costs["anew"][rows], BASELINE_MAX_SPANS, BASELINE_MIN_SPANS)
+        costs["floor"][rows] = np.where(spans >= enough, floors, math.nan)
+        # What shows anew what it costs takes what it did before out of the samples.
+        if len(cells) and (len(self._samples) < BASELINE_MAX_SPANS or costs["sampled"][rows].any()):
+            self._sample(cells, links or {})
+
+    def _all_costs(self) -> Table:
+        """What is known of all ways, with rows for those that are new."""
+        names = self._index.cells
+        first = self._costs.add(len(names) - self._costs.count)
+        self._costs["sampled"][first : len(names)] = [not self._sampled.isdisjoint(cell) for cell in names[first:]]
+        return self._costs
+
+    def _sample(self, cells: CellValues, links: Links) -> None:
+        self._sample_nics(cells)
+        own = cells.pick((cells.figures > 0) & self._costs["sampled"][cells.rows])
+        self._samples.append({cell: math.log(value) for cell, value in own.items()})
+        self._links = links
+        self._healthy = None
+
+    def _sample_nics(self, cells: CellValues) -> None:
+        """Have enough NICs to tell how all behave; not all need to send in the first span."""
+        sampled, names = self._costs.used("sampled"), self._index.nics
+        ends = self._index.ends
+        for nic in dict.fromkeys(ends[0, cells.rows].tolist()):
+            if len(self._sampled) == SAMPLED_NICS or np.count_nonzero(sampled) >= _SAMPLED_CELLS:
+                return
+            if names[nic] not in self._sampled:
+                self._sampled |= {names[nic]}
+                sampled |= (ends == nic).any(axis=0)
+
+    def departures(self, cells: CellValues) -> CellValues:
+        """The log ratio of each known cell to its floor, less what all have slowed by beyond what is usual.
+
+        A way without a history is held against what other ways between its NICs have shown.
+        """
+        cells = cells.pick(cells.figures > 0)
+        floors = self._all_costs()["floor"][cells.rows]
+        lacking = np.flatnonzero(np.isnan(floors) & ~self._costs["anew"][cells.rows])
+        if len(lacking):
+            floors[lacking] = self._pair_floors(cells.rows[lacking])
+        logs = np.log(cells.figures) - floors
+        known = ~np.isnan(logs)
+        own = CellValues(self._index, cells.rows[known], logs[known])
+        if len(own) < 2:
+            return own
+        common = max(0.0, float(np.median(own.figures)) - self._learnt()[0].middle)
+        return CellValues(self._index, own.rows, own.figures - common)
+
+    def _pair_floors(self, fresh: Ints) -> list[float]:
+        """The floors of other ways between the NICs of new ones, nan where there are none."""
+        names, floor = self._index.cells, self._costs["floor"]
+        floors = {names[row][:2]: float(floor[row]) for row in self._known().tolist()}
+        return [floors.get(names[row][:2], math.nan) for row in fresh.tolist()]
+
+    def _known(self) -> Ints:
+        return np.flatnonzero(~np.isnan(self._costs.used("floor")))
+
+    def high(self) -> float:
+        """How far all but a few healthy cells depart at most."""
+        return self._learnt()[0].high
+
+    def _above_floor(self, logs: Mapping[Cell, float]) -> dict[Cell, float]:
+        floors = self._costs["floor"][self._index.rows(logs)].tolist()
+        above = {cell: value - floor for (cell, value), floor in zip(logs.items(), floors, strict=True)}
+        return {cell: value for cell, value in above.items() if not math.isnan(value)}
+
+    def cell_chance(self, cell: Cell, departure: float, spans: int) -> float:
+        """The chance that a healthy cell departs by `departure` (> 0) or more in so many spans in a row."""
+        return self._learnt()[0].chance(cell, departure, spans)
+
+    def side_chance(self, side: MatrixSlice, departure: float, spans: int) -> float:
+        """The same of a row, column or link, see `sides`; those of few cells are held against their like.
+
+        Where there have hardly been any, they are held against single cells, which depart more often.
+        """
+        cells, few, many = self._learnt()
+        few = few if few.seen >= _TELLING else cells
+        return (many if side.many else few).chance(side, departure, spans)
+
+    def _learnt(self) -> tuple[HealthyDepartures, HealthyDepartures, HealthyDepartures]:
+        if self._healthy is None:
+            spans = _beside_all([self._above_floor(span) for span in self._samples])
+            whole = [self._whole(span) for span in spans]
+            few = [{side: value for side, value in span.items() if not side.many} for span in whole]
+            many = [{side: value for side, value in span.items() if side.many} for span in whole]
+            self._healthy = HealthyDepartures(spans), HealthyDepartures(few), HealthyDepartures(many)
+        return self._healthy
+
+    def _whole(self, span: Mapping[Cell, float]) -> dict[MatrixSlice, float]:
+        """The links, and the sampled NICs' rows and columns: of the others not all cells are kept."""
+        found = slice_departures(span, self._links)
+        return {
+            s: value for s, value in found.items() if s.component.kind == "link" or s.component.name in self._sampled
+        }
+
+    def without_history(self, cells: CellValues) -> dict[Cell, float]:
+        """Cells without history that are far above the median of all, by log ratio: peers are all there is to go by."""
+        cells = cells.pick(cells.figures > 0)
+        if len(cells) < 3:
+            return {}
+        middle = float(np.median(cells.figures))
+        far = cells.pick(cells.figures > PEER_RATIO * middle)
+        known = {cell[:2] for cell in self.known()} if far else set()
+        return {cell: math.log(value / middle) for cell, value in far.items() if cell[:2] not in known}
+
+    def forget(self, cell: Cell) -> None:
+        """The cell shows anew what it costs: the plan around it has changed."""
+        row = self._index.row(cell)
+        blanks = {"spans": 0, "floor": math.nan, "anew": True} | dict.fromkeys(_LEAST, math.inf)
+        for name, blank in blanks.items():
+            self._all_costs()[name][row] = blank
+        self._healthy = None
+
+    def knows(self, cell: Cell) -> bool:
+        """Whether the cell has enough healthy history to be held against."""
+        return not math.isnan(self._all_costs()["floor"][self._index.row(cell)])
+
+    def settled(self) -> bool:
+        """Whether there is so much history that learning can wait until it is sure that a span was healthy."""
+        return len(self._samples) >= BASELINE_SETTLED_SPANS
+
+    def known(self) -> list[Cell]:
+        """All cells with enough healthy history."""
+        return [self._index.cells[row] for row in self._known().tolist()]
+
+
+def _beside_all(spans: Sequence[Mapping[Cell, float]]) -> list[dict[Cell, float]]:
+    """What cells did in these spans, less what all had slowed by beyond the usual: see `DelayBaseline.departures`."""
+    middles = [statistics.median(span.values()) if len(span) > 1 else 0.0 for span in spans]
+    usual = statistics.median(middles) if middles else 0.0
+    return [
+        {cell: value - max(0.0, middle - usual) for cell, value in span.items()}
+        for span, middle in zip(spans, middles, strict=True)
+    ]

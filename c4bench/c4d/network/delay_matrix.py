@@ -1,0 +1,140 @@
+"""The delay matrix of C4: transfer seconds per byte, rows the sending NICs, columns the receiving ones.
+
+The seconds are a connection's shares of its NIC's, so that transfers which wait for each other there look no slower.
+Cells are differences of cumulative counters over a span, so waiting for a peer's credit or for local data does not
+count, and a lost window costs nothing but resolution. A slow path is a point, a slow transmitter a row, a slow
+receiver a column.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from c4bench.c4d.columns import Ints, Table
+from c4bench.c4d.ingest.clocks import HostClocks
+from c4bench.c4d.ingest.connections import Connections, cell_of
+from c4bench.c4d.ingest.job_view import JobView
+from c4bench.c4d.localise import Cell
+from c4bench.c4d.network.cell_index import CellIndex, CellValues
+
+# Bytes count when acknowledged, seconds as they pass: a difference taken in the middle of a message is off by up to
+# one message, so it is taken when nothing is under way, or when one message in so many does not matter.
+_MESSAGES_THAT_DILUTE = 8
+# Messages this much smaller than usual take as long as the way is, and tell nothing of how fast it is. What is usual
+# follows a job that goes over to small ones, span by span.
+_SMALL = 0.25
+_FOLLOWS = 0.9
+# What has carried nothing in so many spans comes anew when it does.
+_ABSENT_SPANS = 8
+
+
+class Span(NamedTuple):
+    """Seconds per byte of the cells that moved bytes; cells that connections were moved to; that began to carry."""
+
+    cells: CellValues
+    rerouted: frozenset[Cell]
+    arrived: frozenset[Cell]
+
+
+class DelayMatrix:
+    """Accumulates transfer time and bytes of each way between two NICs over the current span."""
+
+    def __init__(self, index: CellIndex) -> None:
+        self._index = index
+        # By the connection's row: the counters at its mark, and the way it took then.
+        self._marks = Table(way=-1, source_port=0.0, messages=0.0, size_bytes=0.0, shared_s=0.0)
+        self._sums = Table(shared_s=0.0, size_bytes=0.0, messages=0.0)
+        # By the way: the usual message, bytes, and the last span that carried any.
+        self._past = Table(message_bytes=0.0, carried=-math.inf)
+        self._spans = 0
+        self._rerouted: set[Cell] = set()
+
+    def add(self, conns: Connections) -> None:
+        """Take in connections' newest counters; the first sight of a connection on its way only sets its mark."""
+        table, marks = conns.table, self._marks
+        marks.add(table.count - marks.count)
+        now = {name: table.used(name) for name in ("source_port", "messages", "size_bytes", "shared_s")}
+        known = now["messages"] >= 0
+        first = marks.used("way") < 0
+        moved = known & (first | (now["source_port"] != marks.used("source_port")))
+        for row in np.flatnonzero(moved).tolist():
+            marks["way"][row] = self._index.row(table["cell"][row])
+        self._rerouted |= {self._index.cells[row] for row in marks.used("way")[moved & ~first].tolist()}
+        fresh = len(self._index.cells) - self._sums.count
+        self._sums.add(fresh)
+        self._past.add(fresh)
+        messages = now["messages"] - marks.used("messages")
+        told = ((table.used("outstanding") == 0) & (messages > 0)) | (messages >= _MESSAGES_THAT_DILUTE)
+        told &= known & ~moved & (now["size_bytes"] > marks.used("size_bytes"))
+        for name in ("shared_s", "size_bytes", "messages"):
+            np.add.at(self._sums[name], marks.used("way")[told], (now[name] - marks.used(name))[told])
+        for name, values in now.items():
+            marks[name][: marks.count][moved | told] = values[moved | told]
+
+    def close_span(self) -> Span:
+        """What the span has shown of ways that carried messages of the usual size, and a new span."""
+        rows = np.flatnonzero(self._sums.used("size_bytes"))
+        message_bytes = self._sums["size_bytes"][rows] / self._sums["messages"][rows]
+        usual_bytes = self._past["message_bytes"][rows]
+        self._past["message_bytes"][rows] = np.maximum(message_bytes, _FOLLOWS * usual_bytes)
+        told = rows[message_bytes > _SMALL * usual_bytes]
+        cells = CellValues(self._index, told, self._sums["shared_s"][told] / self._sums["size_bytes"][told])
+        span = Span(cells, frozenset(self._rerouted), self._arrived(rows))
+        for name in ("shared_s", "size_bytes", "messages"):
+            self._sums[name][:] = 0.0
+        self._rerouted.clear()
+        return span
+
+    def _arrived(self, rows: Ints) -> frozenset[Cell]:
+        """Those that carry now, and have carried nothing for a while."""
+        self._spans += 1
+        last = self._past["carried"][rows]
+        self._past["carried"][rows] = self._spans
+        return frozenset(self._index.cells[row] for row in rows[self._spans - last > _ABSENT_SPANS].tolist())
+
+    def message_bytes(self) -> dict[Cell, float]:
+        """The usual message of each cell that has carried any."""
+        sizes = self._past.used("message_bytes").tolist()
+        return {cell: size for cell, size in zip(self._index.cells, sizes, strict=False) if size > 0}
+
+    def current(self) -> set[Cell]:
+        """The cells that connections are in now and have carried something: of others nothing can be said."""
+        ways = self._marks.used("way")
+        rows = np.unique(ways[ways >= 0])
+        return {self._index.cells[row] for row in rows[self._past["carried"][rows] > 0].tolist()}
+
+
+class MatrixTable(msgspec.Struct, frozen=True):
+    """The delay matrix as plain data: `cells[i][j]` is seconds per byte from `nics[i]` to `nics[j]`, or null."""
+
+    nics: list[str]
+    cells: list[list[float | None]]
+
+
+def matrix_table(cells: Mapping[Cell, float]) -> MatrixTable:
+    """The matrix for a report: every NIC that sends or receives, in name order, rows source, columns destination."""
+    nics = sorted({nic for cell in cells for nic in cell[:2]})
+    return MatrixTable(nics, [[cells.get((source, destination)) for destination in nics] for source in nics])
+
+
+def in_flight_costs(job: JobView, clocks: HostClocks, message_bytes: Mapping[Cell, float]) -> dict[Cell, float]:
+    """Seconds per byte, at least, of each cell with messages under way of which none has been acknowledged for a while.
+
+    `message_bytes` are a cell's usual message. All connections that a rank has on the NIC may share its time.
+    """
+    views = list(job.conns.values())
+    sharing = Counter((view.record.comm, view.record.rank, view.record.source) for view in views)
+    found: dict[Cell, float] = {}
+    for view in views:
+        conn, cell = view.record, cell_of(view.record)
+        size = conn.outstanding * message_bytes.get(cell, 0.0)
+        if size > 0:
+            told_s = clocks.last_heard_s(view.host) - clocks.offset_s(view.host)
+            lasted_s = told_s - max(conn.state_since_s, conn.last_progress_s)
+            least = lasted_s / sharing[conn.comm, conn.rank, conn.source] / size
+            found[cell] = max(least, found.get(cell, 0.0))
+    return found

@@ -1,0 +1,187 @@
+"""Which NIC is slow, by how long each is busy for a byte, whatever the order of transfers.
+
+Where a rank sends to several peers, which transfers meet changes from span to span, and for good when a rank becomes
+late. Yet a NIC's shares of its time add up to how long it was busy, and a slow one is busy longer in any order: sending
+and, since its acknowledgements wait with its data, receiving. Others are busy longer for what they exchange with it,
+and no longer than usual once that is left out.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from c4bench.c4d.columns import Bools, Floats
+from c4bench.c4d.localise import Blame, Links
+from c4bench.c4d.network.cell_index import CellIndex, CellValues
+from c4bench.c4d.network.delay_baseline import HealthyDepartures
+from c4bench.c4d.network.diagnosis_gate import Case
+from c4bench.c4d.network.evidence import Evidence
+from c4bench.c4d.network.thresholds import (
+    BASELINE_MAX_SPANS,
+    BASELINE_SETTLED_SPANS,
+    SAMPLED_NICS,
+    SLIGHT,
+    SPANS_PER_FLOOR,
+)
+from c4bench.model.diagnosis import Component
+
+# A side of fewer cells may be one path's doing; so may the worst of more, which is left out.
+_CELLS = 3
+# What is left of others' once a NIC's cells are left out stays below this share of its own; so does the side of a NIC
+# that is well.
+_SPILL = 0.5
+# Of this many NICs, the busiest, it is remembered how long they have been.
+_FOLLOWED = 16
+
+
+class _Usual(NamedTuple):
+    """What each side costs that meets nobody, how far NICs were beyond that in even spans, and how far at most."""
+
+    floors: Floats
+    healthy: HealthyDepartures
+    highest: float
+
+
+class _Slow(NamedTuple):
+    """A NIC by its number, how far its sides are beyond their floors together, and each that is not well."""
+
+    nic: int
+    total: float
+    beyond: Floats
+
+    @property
+    def ill(self) -> int:
+        """How many of its sides."""
+        return int(np.count_nonzero(self.beyond))
+
+
+class NicUtilisation:
+    """Learns in even spans how long each side of each NIC is busy for a byte, and judges spans by it.
+
+    Costs are logs of seconds per byte, of shape (2, NICs): sending and receiving; nan for sides of few cells.
+    """
+
+    def __init__(self, index: CellIndex) -> None:
+        self._index = index
+        self._learnt: list[Floats] = []
+        self._usual: _Usual | None = None
+        self._evidence: Evidence[int] = Evidence(self._chance)
+        self._runs: dict[int, Case] = {}
+
+    def learn(self, cells: CellValues) -> None:
+        """Remember an even span (seconds per byte), until so many are known."""
+        if len(cells) and len(self._learnt) < BASELINE_MAX_SPANS:
+            self._learnt.append(self._costs(cells))
+            self._usual = None
+
+    def forget(self) -> None:
+        """All show anew how long they are busy."""
+        self._learnt.clear()
+        self._evidence.clear()
+        self._runs.clear()
+
+    def evaluate(self, cells: CellValues, opened_s: float, links: Links) -> list[Case]:
+        """The NICs that spans show to be slow up to the one opened at `opened_s`, the worst first: chance does not."""
+        self._runs.clear()
+        slow, left = self._slow(cells)
+        near = np.argsort(-left, kind="stable")[:_FOLLOWED]
+        beyond = dict.fromkeys(self._evidence.departing(), 0.0) | dict(
+            zip(near.tolist(), left[near].tolist(), strict=True)
+        )
+        self._evidence.add(beyond | {one.nic: one.total for one in slow}, {}, opened_s)
+        weights, found = self._evidence.weights(), []
+        for one in slow:
+            weight = weights[one.nic]
+            if weight.of_enough >= 1:
+                least = weight.least / one.ill
+                found.append(Case(self._blame(one, cells, links), weight.onset_s, least, weight.spans))
+        return found
+
+    def evaluate_uneven(self, cells: CellValues, opened_s: float, links: Links) -> list[Case]:
+        """The same of spans while a rank is late, whose order of transfers stays as it is and proves nothing.
+
+        They are busier than any NIC was in even spans.
+        """
+        self._evidence.clear()
+        before, self._runs = self._runs, {}
+        for one in self._slow(cells)[0]:
+            if one.total <= self._known().highest:
+                break
+            blame = self._blame(one, cells, links)
+            _, onset_s, least, spans = before.get(one.nic, Case(blame, opened_s, math.inf, 0))
+            self._runs[one.nic] = Case(blame, onset_s, min(least, one.total / one.ill), spans + 1)
+        return list(self._runs.values())
+
+    def _slow(self, cells: CellValues) -> tuple[list[_Slow], Floats]:
+        """The NICs without whose cells, and those of the ones before, no other is half as busy, the worst first.
+
+        And how far all others are beyond their floors.
+        """
+        found: list[_Slow] = []
+        if len(self._learnt) < BASELINE_SETTLED_SPANS:
+            return found, np.empty(0)
+        beyond = self._beyond(cells)
+        while beyond.size and (total := beyond.sum(axis=0)).max() > SLIGHT:
+            nic = int(np.argmax(total))
+            cells = cells.pick(~self._touching(cells, nic))
+            without = self._beyond(cells)
+            if without.sum(axis=0).max() > _SPILL * total[nic]:
+                break
+            sides, beyond = beyond[:, nic], without
+            found.append(_Slow(nic, float(total[nic]), np.where(sides < _SPILL * sides.max(), 0.0, sides)))
+        return found, beyond.sum(axis=0)
+
+    def _blame(self, slow: _Slow, cells: CellValues, links: Links) -> Blame:
+        """The NIC, or its side where the other is as usual; with the links that only this side crosses."""
+        side = {(True, False): "tx", (False, True): "rx"}.get(tuple((slow.beyond > 0).tolist()), "")
+        end = dict(zip(("tx", "rx"), self._index.ends, strict=True)).get(side)
+        which = self._touching(cells, slow.nic) if end is None else end[cells.rows] == slow.nic
+        own = tuple(sorted(cells.pick(which)))
+        hops = set.intersection(*(set(links.get(cell, ())) for cell in own)) if side else set()
+        elsewhere = {hop for cell in cells.pick(~which) for hop in links.get(cell, ())} if hops else set()
+        others = tuple(Component("link", hop) for hop in sorted(hops - elsewhere))
+        return Blame(Component("nic", self._index.nics[slow.nic], side), own, float(slow.beyond.max()), others)
+
+    def _chance(self, nic: int, beyond: float, spans: int) -> float:
+        return self._known().healthy.chance(nic, beyond, spans)
+
+    def _known(self) -> _Usual:
+        if self._usual is None:
+            count = len(self._index.nics)
+            wide = [np.pad(span, ((0, 0), (0, count - span.shape[1])), constant_values=np.nan) for span in self._learnt]
+            costs = np.sort(np.stack(wide), axis=0)  # nan comes last
+            spans = (~np.isnan(costs)).sum(axis=0)
+            floors = np.take_along_axis(costs, (spans // SPANS_PER_FLOOR)[np.newaxis], axis=0)[0]
+            totals = [_above(span, floors).sum(axis=0) for span in wide]
+            healthy = HealthyDepartures([dict(enumerate(span[:SAMPLED_NICS].tolist())) for span in totals])
+            self._usual = _Usual(floors, healthy, float(max(span.max(initial=0.0) for span in totals)))
+        return self._usual
+
+    def _beyond(self, cells: CellValues) -> Floats:
+        """How far both sides of each NIC are beyond their floors."""
+        return _above(self._costs(cells), self._known().floors)
+
+    def _costs(self, cells: CellValues) -> Floats:
+        """The log of each side's mean cost, but for its worst cell."""
+        every = self._index.ends
+        count = len(self._index.nics)
+        costs = np.full((2, count), np.nan)
+        for side, ends in enumerate(every[:, cells.rows]):
+            number = np.bincount(ends, minlength=count) - 1
+            worst = np.zeros(count)
+            np.maximum.at(worst, ends, cells.figures)
+            sums = np.bincount(ends, cells.figures, minlength=count) - worst
+            many = (number >= _CELLS - 1) & (sums > 0)
+            costs[side, many] = np.log(sums[many] / number[many])
+        return costs
+
+    def _touching(self, cells: CellValues, nic: int) -> Bools:
+        touching: Bools = (self._index.ends[:, cells.rows] == nic).any(axis=0)
+        return touching
+
+
+def _above(costs: Floats, floors: Floats) -> Floats:
+    """By how much sides are beyond their floors, as far as both are known."""
+    above: Floats = np.nan_to_num(np.maximum(costs[:, : floors.shape[1]] - floors[:, : costs.shape[1]], 0.0))
+    return above

@@ -1,0 +1,239 @@
+"""Network slowness of one job: each span of its delay matrix passes once through the steps below.
+
+measure -> missing links -> packet loss -> weigh -> learn -> localise -> explain -> select -> name
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from c4bench.c4d.columns import Floats
+from c4bench.c4d.diagnosis import Finding
+from c4bench.c4d.ingest.clocks import HostClocks
+from c4bench.c4d.ingest.job_view import JobView
+from c4bench.c4d.ingest.shared_fabric import SharedFabric
+from c4bench.c4d.localise import Blame, Cell, Links, localise
+from c4bench.c4d.network.ack_losses import AckLossDetector
+from c4bench.c4d.network.benign_explanations import BenignExplanations
+from c4bench.c4d.network.cell_index import CellIndex, CellValues
+from c4bench.c4d.network.delay_baseline import DelayBaseline
+from c4bench.c4d.network.delay_matrix import DelayMatrix, in_flight_costs
+from c4bench.c4d.network.diagnosis_gate import Case, DiagnosisGate
+from c4bench.c4d.network.evidence import MatrixEvidence, Weights
+from c4bench.c4d.network.learning import SpanLearner
+from c4bench.c4d.network.missing_links import MissingLinkDetector
+from c4bench.c4d.network.nic_utilisation import NicUtilisation
+from c4bench.c4d.network.one_way_delays import OneWayDelays
+from c4bench.c4d.network.packet_loss import PacketLossDetector, loss_finding, nic_loss_counts
+from c4bench.c4d.network.selection import BlameSelection
+from c4bench.c4d.network.thresholds import CLEAN, EARLY_S, LEANING, WARM_UP_SPANS
+from c4bench.c4d.probing.sweep import slow_nics
+from c4bench.c4d.thresholds import benign_stall_s
+from c4bench.model.diagnosis import Component
+from c4bench.model.recording import ProbeSweep
+
+# A finding, and when its alarm was raised (s, master's clock).
+Alarmed = tuple[Finding, float]
+
+
+class _Span(NamedTuple):
+    """A closed span: its cells (seconds per byte), its bounds (s, master's clock), the links that cells cross."""
+
+    cells: CellValues
+    opened_s: float
+    closed_s: float
+    links: Links
+
+
+class NetworkSlownessDetector:
+    """Follows one job's delay matrix, on a `fabric` with other jobs."""
+
+    def __init__(self, view: JobView, clocks: HostClocks, fabric: SharedFabric) -> None:
+        self._view = view
+        self._clocks = clocks
+        self._fabric = fabric
+        self._index = CellIndex()
+        self._matrix = DelayMatrix(self._index)
+        self._baseline = DelayBaseline(self._index)
+        self._evidence = MatrixEvidence(self._baseline.cell_chance, self._baseline.side_chance)
+        self._utilisation = NicUtilisation(self._index)
+        self._learner = SpanLearner(self._baseline, self._utilisation)
+        self._losses = PacketLossDetector()
+        self._ack_losses = AckLossDetector(self._baseline.cell_chance)
+        self._benign = BenignExplanations(view, fabric)
+        self._missing = MissingLinkDetector()
+        self._one_way = OneWayDelays()
+        self._gate = DiagnosisGate(self._one_way)
+        self._newest: Floats = np.empty(0)
+        self._opened_s: float | None = None
+        self._spans = 0
+
+    @property
+    def cells(self) -> dict[Cell, float]:
+        """The newest delay matrix, seconds per byte."""
+        rows = np.flatnonzero(~np.isnan(self._newest))
+        return dict(CellValues(self._index, rows, self._newest[rows]))
+
+    def ingest_delays(self, now_s: float) -> None:
+        """Add the newest one-way delays, whether or not they will be needed."""
+        self._one_way.add(self._view.conns.records(), self._view.arrivals.records(), now_s)
+
+    def ingest_sweep(self, sweep: ProbeSweep) -> list[Finding]:
+        """New findings on NICs after all have been probed, except NICs that are named already."""
+        findings = slow_nics(sweep, self._gate.nics)
+        fresh = self._gate.new_in_sweep(finding.component for finding in findings)
+        return [finding for finding in findings if finding.component in fresh]
+
+    def note_named(self, components: Iterable[Component], now_s: float) -> None:
+        """Note components that any stage has named: links among them are not reported as missing."""
+        self._missing.note_named(components, now_s)
+
+    def evaluate(self, now_s: float, span_s: float, *, disturbed: bool, uneven: bool = False) -> list[Alarmed]:
+        """New findings with the time of their alarm, once every `span_s`.
+
+        In a `disturbed` span (a rank has just become late, an operation stood still) transfers collide that otherwise
+        do not: it is neither evaluated nor learnt from. While a known straggler makes all spans `uneven`, only NICs
+        are evaluated, as wholes.
+        """
+        span = self._measure(now_s, span_s)
+        if span is None:
+            return []
+        missing = self._report_missing_links(span)
+        self._spans += bool(span.cells)
+        if not span.cells or disturbed or self._spans <= WARM_UP_SPANS:
+            return missing
+        self._keep_newest(span.cells)
+        departures = self._baseline.departures(span.cells)
+        lost, suspected = self._find_losses(span, departures)
+        if uneven:
+            return missing + lost + self._evaluate_uneven(span)
+        weights, without_history = self._weigh(span, departures)
+        self._learn(span, weights, without_history.keys() | suspected)
+        blames, lacking = self._explain(self._localise(weights), weights, span)
+        blames = self._select(blames, weights, suspected, span)
+        return missing + lost + lacking + self._name(blames, weights, suspected, span)
+
+    def _measure(self, now_s: float, span_s: float) -> _Span | None:
+        """Close the span if it has lasted `span_s`, and note the traffic that moved or arrived in it."""
+        self._matrix.add(self._view.conns)
+        if self._opened_s is None:
+            self._opened_s = now_s
+        if now_s - self._opened_s < span_s - EARLY_S:
+            return None
+        opened_s, self._opened_s = self._opened_s, now_s
+        cells, rerouted, arrived = self._matrix.close_span()
+        links = self._view.links()
+        self._benign.add_span(opened_s, now_s, rerouted, arrived, links)
+        return _Span(cells, opened_s, now_s, links)
+
+    def _report_missing_links(self, span: _Span) -> list[Alarmed]:
+        """Findings on links that the job's paths crossed and that are missing for longer than a benign stall."""
+        self._missing.update(self._fabric.missing, span.links)
+        findings = self._missing.lasting(span.closed_s, benign_stall_s(self._view.period_s()))
+        return [(finding, span.closed_s) for finding in findings]
+
+    def _keep_newest(self, cells: CellValues) -> None:
+        self._newest = np.concatenate([self._newest, np.full(len(self._index.cells) - len(self._newest), np.nan)])
+        self._newest[cells.rows] = cells.figures
+
+    def _find_losses(self, span: _Span, departures: CellValues) -> tuple[list[Alarmed], set[Cell]]:
+        """Findings on what loses packets, each once until it heals; the cells that losses may have made slow."""
+        counts = nic_loss_counts(self._view, self._clocks, span.opened_s)
+        current = self._matrix.current() if counts else ()
+        waiting = self._waiting(span.cells) if counts else {}
+        self._losses.add(departures, self._baseline.high(), counts, span.opened_s, current, waiting)
+        self._ack_losses.add(departures, self._losses.unanswered(), span.opened_s)
+        suspected = self._losses.concerned()
+        if not (suspected or self._ack_losses):
+            return [], suspected
+        losses = self._losses.find(self._matrix.current(), self._view.suspect_links)
+        losses = losses or self._ack_losses.find(self._view.return_links)
+        fresh = self._gate.note_new(loss.blame.component for loss in losses)
+        lost = [(loss_finding(loss), span.closed_s) for loss in losses if loss.blame.component in fresh]
+        return lost, suspected
+
+    def _waiting(self, measured: CellValues) -> dict[Cell, float]:
+        """How far cells that were not measured depart at least, by their transfers in flight (log ratio)."""
+        least = in_flight_costs(self._view, self._clocks, self._matrix.message_bytes())
+        waiting = {cell: cost for cell, cost in least.items() if cell not in measured}
+        departures = self._baseline.departures(self._index.values_of({**measured, **waiting}))
+        return {cell: value for cell, value in departures.items() if cell in waiting}
+
+    def _evaluate_uneven(self, span: _Span) -> list[Alarmed]:
+        """Evaluate NICs as wholes: with another order of transfers the cells' past in even spans does not apply."""
+        self._evidence.clear()
+        return self._gate.name(
+            self._utilisation.evaluate_uneven(span.cells, span.opened_s, span.links), span.cells, span.closed_s
+        )
+
+    def _weigh(self, span: _Span, departures: CellValues) -> tuple[Weights, dict[Cell, float]]:
+        """The evidence against cells; how far those without history depart from their peers (log ratio)."""
+        if not self._baseline.settled():
+            # Few spans make no floor: a cell above it from the first on would stay above it for good.
+            departures = departures.pick(np.zeros(len(departures), np.bool_))
+        without_history = self._baseline.without_history(span.cells)
+        weights = self._evidence.add(departures, without_history, span.opened_s, span.links)
+        return weights, without_history
+
+    def _learn(self, span: _Span, weights: Weights, suspected: set[Cell]) -> None:
+        doubted = {cell for cell, weight in weights.cells.items() if weight.of_enough >= CLEAN} | suspected
+        self._learner.learn(span.cells, doubted, span.links)
+
+    def _localise(self, weights: Weights) -> list[Blame]:
+        """The components to blame; of cells no longer in use nothing can be said."""
+        leaning = weights.above(LEANING)
+        if not leaning:
+            return []
+        current = self._matrix.current()
+        known = {**dict.fromkeys(self._baseline.known(), 0.0), **leaning}
+        excess = {cell: value for cell, value in known.items() if cell in current}
+        return localise(excess, links=self._view.suspect_links(leaning))
+
+    def _explain(self, blames: list[Blame], weights: Weights, span: _Span) -> tuple[list[Blame], list[Alarmed]]:
+        """The blames without a benign explanation; findings on the missing links that explain others.
+
+        Explained cells learn anew what they cost.
+        """
+        explained, lacking = self._benign.explain(blames, weights, span.links)
+        cells = {cell for blame in explained for cell in blame.cells}
+        for cell in cells:
+            self._baseline.forget(cell)
+        self._evidence.forget(cells)
+        self._learner.forget(cells)
+        onset_s = min((weights.onset_s(blame) for blame in lacking), default=span.closed_s)
+        findings = self._missing.explaining(lacking, onset_s)
+        return [blame for blame in blames if blame not in explained], [(one, span.closed_s) for one in findings]
+
+    def _select(self, blames: list[Blame], weights: Weights, suspected: set[Cell], span: _Span) -> list[Blame]:
+        """The blames that the evidence supports, except those that lost packets may be behind."""
+        selection = BlameSelection(
+            weights,
+            span.closed_s - span.opened_s,
+            self._evidence.slices,
+            self._baseline.knows,
+            self._view.return_links,
+        )
+        blames = selection.select(blames, weights.above(LEANING), span.links)
+        return [blame for blame in blames if suspected.isdisjoint(blame.cells)]
+
+    def _name(self, blames: list[Blame], weights: Weights, suspected: set[Cell], span: _Span) -> list[Alarmed]:
+        """New findings; of a busy NIC more is known than what its cells show one by one."""
+        busy = self._busy_nics(blames, suspected, span)
+        nics = {one.blame.component.name for one in busy}
+        blames = [blame for blame in blames if any(nics.isdisjoint(cell) for cell in blame.cells)]
+        self._gate.heal([*blames, *(one.blame for one in busy)])
+        cases = [Case(one, weights.onset_s(one), weights.least(one), weights.spans(one)) for one in blames]
+        return self._gate.name([*busy, *cases], span.cells, span.closed_s)
+
+    def _busy_nics(self, blames: list[Blame], suspected: set[Cell], span: _Span) -> list[Case]:
+        """NICs that are busy longer with what crosses no slow link, unless another job has just arrived there."""
+        slow = self._gate.links | {blame.component.name for blame in blames if blame.component.kind == "link"}
+        cells = span.cells
+        if slow:
+            cells = cells.pick(~cells.among(self._benign.blocked_cells(cells, slow, span.links)))
+        found = self._utilisation.evaluate(cells, span.opened_s, span.links)
+        if any(self._benign.met_other_job(one.blame, one.onset_s, span.links) for one in found):
+            self._utilisation.forget()
+            return []
+        return [one for one in found if suspected.isdisjoint(one.blame.cells)]

@@ -1,0 +1,91 @@
+"""Parts of the network that a resilient job goes on without, as its ranks have found them themselves.
+
+All ranks that used the part say so. It is one finding until something is acknowledged over it again; and while it is
+lost, its host's other NICs carry its share, so that their slowness is no finding of its own.
+"""
+
+from c4bench.c4d.diagnosis import Finding
+from c4bench.c4d.ingest.clocks import HostClocks
+from c4bench.c4d.ingest.connections import progress_s
+from c4bench.c4d.ingest.job_view import JobView
+from c4bench.model.diagnosis import Cause, Component, Diagnosis, NetworkLoss, Syndrome
+
+
+class RankReportedLosses:
+    """Of one job."""
+
+    def __init__(self, view: JobView, clocks: HostClocks) -> None:
+        self._view = view
+        self._clocks = clocks
+        self._pending: list[tuple[str, NetworkLoss]] = []
+        self._standing: dict[Component, float] = {}
+        self._back_s: dict[str, float] = {}
+
+    def ingest(self, comm: str, loss: NetworkLoss) -> None:
+        """A member of a communicator has lost something."""
+        if comm in self._view.comms and loss.rank in self._view.comms[comm].ranks:
+            self._pending.append((comm, loss))
+
+    def evaluate(self, now_s: float) -> list[Diagnosis]:
+        """What is newly lost; what carries bytes again is forgotten."""
+        for one in [one for one, since_s in self._standing.items() if self._carries(one, since_s)]:
+            del self._standing[one]
+            self._back_s.update(dict.fromkeys(_nics(one), now_s))
+        found = []
+        for comm, loss in self._pending:
+            if self._is_over(comm, loss):
+                continue
+            known = {nic for one in self._standing for nic in _nics(one)}
+            if known.isdisjoint(_nics(loss.component)):
+                found.append(self._finding(comm, loss).stamped(self._view.job, now_s, now_s))
+            self._standing.setdefault(loss.component, now_s)
+        self._pending.clear()
+        return found
+
+    def _is_over(self, comm: str, loss: NetworkLoss) -> bool:
+        """Whether it is word of a loss that is over."""
+        onset_s = self._onset_s(comm, loss)
+        return any(onset_s < self._back_s.get(nic, onset_s) for nic in _nics(loss.component))
+
+    def _onset_s(self, comm: str, loss: NetworkLoss) -> float:
+        """On the master's clock."""
+        return loss.onset_s + self._clocks.offset_s(self._view.comms[comm].hosts[loss.rank])
+
+    def explains(self, component: Component) -> bool:
+        """Whether a NIC or path is slow because its host has lost another."""
+        hosts = {_host(nic) for one in self._standing for nic in _nics(one)}
+        return any(_host(nic) in hosts for nic in _nics(component))
+
+    def _carries(self, component: Component, since_s: float) -> bool:
+        """Whether a message has been acknowledged by way of a component since then."""
+        ends = set(_nics(component))
+        return any(
+            progress_s(self._clocks, view) > since_s
+            for view in self._view.conns.values()
+            if ends <= {view.record.source, view.record.destination}
+        )
+
+    def _finding(self, comm: str, loss: NetworkLoss) -> Finding:
+        view = self._view.comms[comm]
+        evidence = [f"rank {view.ranks[loss.rank]} and those it shares it with go on without it"]
+        if loss.alternatives:
+            evidence.append("their probes cannot tell it from " + " or ".join(map(str, loss.alternatives)))
+        return Finding(
+            Syndrome.COMMUNICATION_SLOW,
+            Cause.CONNECTION_LOST,
+            loss.component,
+            self._onset_s(comm, loss),
+            0.5 if loss.alternatives else 0.9,
+            tuple(evidence),
+            f"a message that crosses {loss.component}",
+            alternatives=loss.alternatives,
+        )
+
+
+def _nics(component: Component) -> tuple[str, ...]:
+    """The NICs that a component is, or joins."""
+    return tuple(component.name.split(">")) if component.kind in ("nic", "path") else ()
+
+
+def _host(nic: str) -> str:
+    return nic.rpartition("/")[0]

@@ -1,0 +1,209 @@
+"""Which suspects the traffic cannot tell apart, and the fewest probe flows that can.
+
+A probe between two NICs fails, or is slow, if it crosses the faulty component, and may if its acknowledgements do. So a
+set of probes tells two suspects apart if one of its flows crosses one of them and has nothing to do with the other:
+NIC, link and switch port are triangulated with a third NIC that shares neither suspect (R2CCL, arXiv 2512.25059, does
+so with probe QPs).
+"""
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from c4bench.c4d.ingest.job_view import JobView
+from c4bench.c4d.ingest.known_paths import PathLinks
+from c4bench.model.diagnosis import Component, ProbeFlow
+
+Flow = tuple[str, str, int]  # source NIC, destination NIC, source port; 0 leaves the path to the fabric
+Pair = tuple[str, str]
+
+# Probes take at most this share of a NIC, all of a request together, for as long as tells 5 % apart.
+_POLITE_SHARE = 0.01
+_PROBE_S = 0.5
+# So many NICs are enough to find one that shares neither suspect.
+_THIRD_PARTIES = 32
+_CARRIERS = ("nic", "path", "link", "switch")
+
+
+class FlowComponents(NamedTuple):
+    """The components that a flow's data cross, and those that only its acknowledgements do."""
+
+    crossed: frozenset[Component]
+    returned: frozenset[Component]
+
+    def among(self, suspects: frozenset[Component]) -> "FlowComponents":
+        """As far as it concerns these."""
+        return FlowComponents(self.crossed & suspects, self.returned & suspects)
+
+    def splits(self, one: Component, other: Component) -> bool:
+        """Whether such a flow is bad for one of two suspects and good for the other."""
+        sure = (one in self.crossed) != (other in self.crossed)
+        return sure and not self.returned & {one, other}
+
+
+class ProbePlan(msgspec.Struct, frozen=True):
+    """`flows` to send; groups of suspects that no flow at all can tell apart."""
+
+    flows: tuple[ProbeFlow, ...]
+    inseparable: tuple[frozenset[Component], ...]
+
+
+class ProbePaths:
+    """What flows touch.
+
+    `ways` are the links of flows as far as they are known; without them only NICs and paths are told apart. `used` are
+    the source ports by which pairs send: what is said of a pair's path is said of these.
+    """
+
+    def __init__(self, paths: PathLinks | None = None, used: Mapping[Pair, Collection[int]] | None = None) -> None:
+        self._paths = paths or {}
+        self._used = used or {}
+        self._known: dict[Pair, list[int]] = {}
+        for source, destination, port in self._paths:
+            self._known.setdefault((source, destination), []).append(port)
+
+    def flows(self, pair: Pair) -> list[Flow]:
+        """The flows that are worth a thought from one NIC to another."""
+        ports = self._used.get(pair) or self._known.get(pair) or (0,)
+        return [(*pair, port) for port in sorted(ports)]
+
+    def touched(self, flow: Flow) -> FlowComponents:
+        """Its source's transmitter, its destination's receiver, both NICs, its path, its links; the NICs' other sides.
+
+        And the switches that its links lead to, by the same addresses.
+
+        Which links acknowledgements take is not known; they are small enough not to mind a link's rate.
+        """
+        source, destination, port = flow
+        found = {Component("nic", source, "tx"), Component("nic", destination, "rx")}
+        found |= {Component("nic", source), Component("nic", destination)}
+        if port in self._used.get((source, destination), (port,)):
+            found.add(Component("path", f"{source}>{destination}"))
+        found |= {Component(kind, hop) for hop in self._paths.get(flow, ()) for kind in ("link", "switch")}
+        back = {Component("nic", source, "rx"), Component("nic", destination, "tx")}
+        return FlowComponents(frozenset(found), frozenset(back))
+
+
+def deciding_probes(job: JobView, suspects: Collection[Component]) -> tuple[ProbeFlow, ...]:
+    """What would tell suspects apart; NICs are as fast as the best of the job's connections has been."""
+    carriers = [suspect for suspect in suspects if suspect.kind in _CARRIERS]
+    if len(carriers) < 2:
+        return ()
+    used: dict[Pair, set[int]] = {}
+    conns = [view.record for view in job.conns.values()]
+    for conn in conns:
+        used.setdefault((conn.source, conn.destination), set()).add(conn.source_port)
+    rates = [8 * conn.size_bytes / conn.shared_s for conn in conns if conn.shared_s > 0]
+    nics = {nic for pair in used for nic in pair}
+    return plan_probes(carriers, nics, ProbePaths(job.paths, used), max(rates, default=0.0)).flows
+
+
+def plan_probes(
+    suspects: Collection[Component],
+    nics: Iterable[str],
+    paths: ProbePaths,
+    rate_bps: float,
+    *,
+    avoid: Collection[str] = (),
+) -> ProbePlan:
+    """The fewest flows, chosen greedily, that tell `suspects` apart as far as any flow between `nics` can.
+
+    All flows together take `rate_bps` (of one NIC) times 1 %. `avoid` are NICs that are not to be third parties, like
+    those with findings of their own. Greedy choice of the flow that splits most pairs needs no more than
+    1 + ln(pairs) times the optimum (set cover).
+    """
+    wanted = sorted(set(suspects), key=str)
+    flows = _useful(wanted, [nic for nic in nics if nic not in avoid], paths)
+    together = {(a, b) for i, a in enumerate(wanted) for b in wanted[i + 1 :]}
+    chosen: list[Flow] = []
+    while together and flows:
+        best = max(flows, key=lambda flow: (sum(flows[flow].splits(*pair) for pair in together), flow))
+        split = {pair for pair in together if flows[best].splits(*pair)}
+        if not split:
+            break
+        chosen.append(best)
+        together -= split
+    if chosen and any(all(suspect in flows[flow].crossed for flow in chosen) for suspect in wanted):
+        chosen += _apart(flows)
+    each_bps = rate_bps * _POLITE_SHARE / max(1, len(chosen))
+    probes = [_probe(flow, flows[flow], each_bps) for flow in chosen]
+    return ProbePlan(tuple(probes), _groups(wanted, together))
+
+
+def _probe(flow: Flow, touched: FlowComponents, rate_bps: float) -> ProbeFlow:
+    crosses, returns = (tuple(sorted(part, key=str)) for part in touched)
+    return ProbeFlow(*flow, rate_bps, _PROBE_S, crosses, returns)
+
+
+def probe_outcomes(shares: Sequence[float], times: float) -> tuple[bool | None, ...]:
+    """Whether each probe was bad, by the share of its NICs' rate that it came to (0 if it failed); None: cannot tell.
+
+    What is sought makes transfers `times` as long. A probe is bad if it is nearer to that than to the best of all, and
+    nothing is told while even the best shares its way with so much else that it looks no better.
+    """
+    best, bar = max(shares, default=0.0), 1 / math.sqrt(times)
+    return tuple(share < bar * best if best > bar else None for share in shares)
+
+
+def remaining_suspects(
+    suspects: Iterable[Component], probes: Iterable[ProbeFlow], bad: Iterable[bool | None]
+) -> frozenset[Component]:
+    """The suspects that agree with what each probe showed; None where one had no answer, which refutes nobody.
+
+    Empty when no single suspect explains it.
+    """
+    left = frozenset(suspects)
+    for probe, shown in zip(probes, bad, strict=True):
+        if shown is not None:
+            left = left & {*probe.crosses, *probe.returns} if shown else left - set(probe.crosses)
+    return left
+
+
+def _useful(suspects: Sequence[Component], nics: Sequence[str], paths: ProbePaths) -> dict[Flow, FlowComponents]:
+    """What flows have to do with suspects: one flow of each kind, the first by name, since others tell the same."""
+    wanted = frozenset(suspects)
+    involved = sorted({nic for suspect in suspects for nic in _nics_of(suspect)})
+    others = [nic for nic in sorted(nics) if nic not in involved][:_THIRD_PARTIES]
+    kinds: dict[FlowComponents, Flow] = {}
+    for flow in (flow for pair in _pairs(involved, others) for flow in paths.flows(pair)):
+        kinds.setdefault(paths.touched(flow).among(wanted), flow)
+    return {flow: touched for touched, flow in kinds.items()}
+
+
+def _apart(flows: Mapping[Flow, FlowComponents]) -> list[Flow]:
+    """A flow that has nothing to do with any suspect, to hold the others against; none where all have."""
+    return [flow for flow, touched in flows.items() if not any(touched)][:1]
+
+
+def _pairs(involved: Sequence[str], others: Sequence[str]) -> list[Pair]:
+    """Flows between hosts; first those with one end at a host that no suspect is on: they cross fewest suspects."""
+    suspected = {_host(nic) for nic in involved}
+    ends = [*involved, *others]
+    flows = [(source, destination) for source in ends for destination in ends if _host(source) != _host(destination)]
+    return sorted(flows, key=lambda flow: len({_host(nic) for nic in flow} & suspected) != 1)
+
+
+def _host(nic: str) -> str:
+    return nic.partition("/")[0]
+
+
+def _nics_of(suspect: Component) -> tuple[str, ...]:
+    if suspect.kind == "nic":
+        return (suspect.name,)
+    return tuple(suspect.name.split(">")) if suspect.kind == "path" else ()
+
+
+def _groups(
+    suspects: Sequence[Component], together: Collection[tuple[Component, Component]]
+) -> tuple[frozenset[Component], ...]:
+    """Suspects that stay together, each in exactly one group; those told apart from all others are alone."""
+    groups: list[set[Component]] = []
+    for suspect in suspects:
+        home = next((g for g in groups if all((other, suspect) in together for other in g)), None)
+        if home is None:
+            groups.append({suspect})
+        else:
+            home.add(suspect)
+    return tuple(frozenset(group) for group in groups)

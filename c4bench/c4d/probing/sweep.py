@@ -1,0 +1,135 @@
+"""Once something has been found slow, what else is: transfers on their own between all of a job's NICs.
+
+A NIC that is hardly slower than others hides behind what a job does: beside a late rank transfers take as long as they
+please, and where operations are short and seldom a healthy NIC is busy longer or shorter as chance will have it.
+"""
+
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence, Set
+from itertools import chain, zip_longest
+
+from c4bench.c4d.diagnosis import Finding
+from c4bench.c4d.localise import Cell
+from c4bench.model.diagnosis import Cause, Component, ProbeFlow, Syndrome
+from c4bench.model.fabric import Nic
+from c4bench.model.recording import ProbeSweep
+
+Step = tuple[ProbeFlow, ...]
+
+# Each NIC meets so many others, in either direction: one of them may be bad as well.
+_PARTNERS = 3
+# A NIC sends in half of the steps, and gives 1 % of its time while the sweep lasts.
+_SHARE = 0.02
+_STEP_S = 0.25
+# C4D promises a tenth; a way over more hops is a few hundredths slower, since messages go alone.
+_SLOW_TIMES = 1.08
+# With fewer it is another job that is in the way.
+_WELL = 0.5
+_CONFIDENCE = 0.9
+
+
+def tournament(hosts: Sequence[str]) -> list[list[tuple[str, str]]]:
+    """Rounds in which each host meets one other, until each has met all (circle method); with an odd number one rests.
+
+    Whoever sends in a round receives in the one that follows it, so that both directions are met.
+    """
+    seats: list[str | None] = [*hosts, *([None] if len(hosts) % 2 else [])]
+    rounds = []
+    for _ in range(len(seats) - 1):
+        half = len(seats) // 2
+        met = [(a, b) for a, b in zip(seats[:half], reversed(seats[half:]), strict=True) if a and b]
+        rounds += [met, [(b, a) for a, b in met]]
+        seats = [seats[0], seats[-1], *seats[1:-1]]
+    return rounds
+
+
+def plan_sweep(nics: Iterable[Nic]) -> tuple[Step, ...]:
+    """Steps in which no NIC is twice; every NIC meets some of its kind on other hosts, each way.
+
+    Empty where there are too few of a kind, which is a NIC's number in its host and its plane.
+    """
+    kinds: dict[tuple[int, int], dict[str, Nic]] = {}
+    for nic in nics:
+        kinds.setdefault((nic.plane, nic.index), {})[nic.name] = nic
+    steps = [_steps(alike) for alike in kinds.values() if len(alike) > _PARTNERS]
+    return tuple(tuple(chain(*parts)) for parts in zip_longest(*steps, fillvalue=()))
+
+
+def _steps(nics: Mapping[str, Nic]) -> list[Step]:
+    # Of an odd number one rests in each round.
+    rounds = tournament(sorted(nics))[: 2 * (_PARTNERS + len(nics) % 2)]
+    return [tuple(_probe(nics[source], nics[destination]) for source, destination in step) for step in rounds]
+
+
+def _probe(source: Nic, destination: Nic) -> ProbeFlow:
+    rate_bps = _SHARE * min(source.rate_bps, destination.rate_bps)
+    crosses = (Component("nic", source.name, "tx"), Component("nic", destination.name, "rx"))
+    return ProbeFlow(source.name, destination.name, 0, rate_bps, _STEP_S, crosses)
+
+
+def slow_nics(sweep: ProbeSweep, known: Set[str] = frozenset()) -> list[Finding]:
+    """The NICs, or sides of NICs, whose probes took longer than others', whomever they met; but for those `known`.
+
+    Probes that failed tell nothing of slowness. None of them do where hardly half came to what the best quarter did.
+    """
+    longer = _longer(sweep, known)
+    return [_verdict(component, cells, longer, sweep.at_s) for component, cells in _to_blame(longer).items()]
+
+
+def unexplained(sweep: ProbeSweep) -> bool:
+    """Whether a probe was slow, and no NIC is to blame for it: something may have begun while others were sent."""
+    longer = _longer(sweep)
+    explained = {cell for cells in _to_blame(longer).values() for cell in cells}
+    return not _slow(longer) <= explained
+
+
+def _longer(sweep: ProbeSweep, known: Set[str] = frozenset()) -> dict[Cell, float]:
+    """How many times as long as usual probes took; empty where that cannot be told."""
+    times: dict[Cell, float] = {
+        (probe.source, probe.destination): 1 / share
+        for probe, share in zip(sweep.probes, sweep.shares, strict=True)
+        if share > 0 and known.isdisjoint((probe.source, probe.destination))
+    }
+    if len(times) < _PARTNERS:
+        return {}
+    usual = statistics.quantiles(times.values(), n=4)[0]
+    longer = {cell: value / usual for cell, value in times.items()}
+    return longer if len(_slow(longer)) <= _WELL * len(longer) else {}
+
+
+def _slow(longer: Mapping[Cell, float]) -> set[Cell]:
+    return {cell for cell, value in longer.items() if value > _SLOW_TIMES}
+
+
+def _to_blame(longer: Mapping[Cell, float]) -> dict[Component, list[Cell]]:
+    """The sides all of whose cells are slow, one of them by nothing else; a NIC where that is so of both its sides."""
+    slow = _slow(longer)
+    sides: dict[tuple[str, str], list[Cell]] = {}
+    for cell in sorted(longer):
+        for end in zip(cell, ("tx", "rx"), strict=True):
+            sides.setdefault(end, []).append(cell)
+    suspects = {end: own for end, own in sides.items() if len(own) > 1 and slow >= set(own)}
+    explained = Counter(cell for own in suspects.values() for cell in own)
+    nics: dict[str, dict[str, list[Cell]]] = {}
+    for (nic, side), own in suspects.items():
+        if any(explained[cell] == 1 for cell in own):
+            nics.setdefault(nic, {})[side] = own
+    return {
+        Component("nic", nic, "" if len(found) > 1 else next(iter(found))): list(chain.from_iterable(found.values()))
+        for nic, found in nics.items()
+    }
+
+
+def _verdict(component: Component, cells: Sequence[Cell], longer: Mapping[Cell, float], at_s: float) -> Finding:
+    went = ", ".join(f"{'>'.join(cell)} {1 / longer[cell]:.0%}" for cell in cells)
+    return Finding(
+        Syndrome.COMMUNICATION_SLOW,
+        Cause.TRANSFER_SLOW,
+        component,
+        at_s,
+        _CONFIDENCE,
+        (f"transfers on their own, beside those of other NICs: {went}",),
+        f"a probe at full rate across {component}",
+        {"slow_cells": float(len(cells)), "times_as_long": statistics.median(longer[cell] for cell in cells)},
+    )

@@ -1,0 +1,54 @@
+"""How late the members of a communicator are in health, and which runs of lateness that cannot be."""
+
+import numpy as np
+
+from c4bench.c4d.columns import Bools, Floats, Ints
+from c4bench.c4d.straggler.thresholds import ITERATION_SHARE, MATERIAL_SHARE, SIGMAS
+from c4bench.c4d.thresholds import CHANCE, TAIL_POWER
+
+_TINY = 1e-9
+
+
+class EmpiricalNull:
+    """Shares by which members were late (any shape), as far as they were taken for healthy."""
+
+    def __init__(self, shares: Floats) -> None:
+        self._sorted = np.sort(shares, axis=None)
+        self._sigma = float(self._sorted.std())
+
+    def forbids(self, least: Floats, mean: Floats, ops: Ints) -> Bools:
+        """Whether so many operations in a row, by no less and on average by so much, are more than jitter and chance.
+
+        Beyond all that was ever seen the chance is taken to fall with a power (`TAIL_POWER`).
+        """
+        beyond = len(self._sorted) - np.searchsorted(self._sorted, least, side="left")
+        rarity = np.clip(max(self._sorted[-1], _TINY) / np.maximum(least, _TINY), 0.0, 1.0) ** TAIL_POWER
+        unlikely = (rarity * (beyond + 1) / (len(self._sorted) + 1)) ** ops < CHANCE
+        strong = mean > np.maximum(MATERIAL_SHARE, SIGMAS * self._sigma / np.sqrt(ops))
+        return np.asarray(unlikely & strong)
+
+    def longest(self, runs: Ints, shares: Floats, iteration: int) -> int:
+        """The longest of `runs` (of so many operations, newest first) that tells without its worst iteration, or 0.
+
+        One uneven iteration, which is benign, makes several operations late: beside a few that are late by chance it
+        would pass for a run. An `iteration` has so many operations.
+        """
+        for run in runs[::-1].tolist():
+            rest = _but_worst(shares[:run], iteration)
+            if self.forbids(rest.min(), rest.mean(), np.asarray(len(rest))):
+                return int(run)
+        return 0
+
+
+def operations_per_iteration(entered_s: Floats, period_s: float) -> int:
+    """How many operations (newest first) an iteration has: so many come in most periods, however long some are."""
+    enough_s = ITERATION_SHARE * period_s
+    counts = range(1, len(entered_s))
+    return next((n for n in counts if np.median(entered_s[:-n] - entered_s[n:]) >= enough_s), len(entered_s))
+
+
+def _but_worst(shares: Floats, ops: int) -> Floats:
+    """All but the so many operations in a row that have most."""
+    worst = int(np.argmax(np.convolve(shares, np.ones(ops), "valid")))
+    rest: Floats = np.delete(shares, slice(worst, worst + ops))
+    return rest

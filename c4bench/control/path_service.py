@@ -237,8 +237,8 @@ class PathService:
         self.controller.feed(window.conns, window.end_s)
         await self._tell(TUNING)
 
-    async def heed(self, diagnosis: Diagnosis) -> None:
-        """What C4D blames is not used for a time."""
+    async def apply_diagnosis(self, diagnosis: Diagnosis) -> None:
+        """Stop using, for a time, the links that C4D names."""
         self.controller.blame(diagnosis, time.time())
         await self._tell(f"diagnosis of {diagnosis.component}")
 

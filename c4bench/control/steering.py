@@ -76,7 +76,7 @@ class Steering:
             # Path planning has heard the first of it, and left alone what was not sure.
             for one in settled:
                 if one != found:
-                    await self._master.routing.heed(one)
+                    await self._master.routing.apply_diagnosis(one)
             sure += settled
         del self._deciding[name]
         decision = decide(name, sure, running.policy, self._fleet(running))

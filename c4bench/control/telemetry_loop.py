@@ -50,7 +50,7 @@ class TelemetryLoop:
                     for diagnosis in found:
                         _log_diagnosis(diagnosis)
                         self._log.tell(Diagnosed(now_s, diagnosis))
-                        await self._routing.heed(diagnosis)
+                        await self._routing.apply_diagnosis(diagnosis)
                     act(attempt, found)
                 for event in self._roll.judge(now_s, busy()):
                     said = "agent of %s missing for %.0f s; its ranks: %s"

@@ -80,12 +80,12 @@ def _obstacle_on_wire(device: OpenDevice) -> str:
 def _obstacle_by_kernel(vendor: int) -> str:
     supported_since = _LINUX_SINCE.get(vendor)
     if supported_since is None:
-        return f"it is not known whether the driver of vendor {vendor:#x} heeds the flow label"
+        return f"it is not known whether the driver of vendor {vendor:#x} honours the flow label"
     running = kernel_version()
     return (
         ""
         if running >= supported_since
-        else f"its driver heeds the flow label since Linux {supported_since[0]}.{supported_since[1]}"
+        else f"its driver honours the flow label since Linux {supported_since[0]}.{supported_since[1]}"
     )
 
 

@@ -100,7 +100,7 @@ def test_plans_and_replans_are_logged_with_their_reasons(caplog):
         scene.routing.plan(HOSTS, PORTS)
         await scene.routing.route(Route("j", (flow(0, 2), flow(0, 2, qp=1))))
         running = asyncio.create_task(scene.routing.run())
-        await scene.routing.heed(blamed)
+        await scene.routing.apply_diagnosis(blamed)
         while "diagnosis" not in caplog.text:
             await asyncio.sleep(0.05)
         running.cancel()

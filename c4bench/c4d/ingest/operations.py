@@ -269,10 +269,7 @@ class Operations:
         starts = np.flatnonzero(self._kept.used("touched"))
         self._kept["touched"][starts] = False
         sizes = self._comms["size"][self._kept["comm"][starts]]
-        found: list[Finished] = []
-        for size in np.unique(sizes).tolist():
-            found += self._finished(size, starts[sizes == size])
-        return found
+        return [ops for size in np.unique(sizes).tolist() for ops in self._finished(size, starts[sizes == size])]
 
     def _finished(self, size: int, starts: Ints) -> list[Finished]:
         rows = np.add.outer(starts, np.arange(size))

@@ -67,7 +67,7 @@ def localise(
         if blame is None or blame.excess < _comparable(blame) * (found[0].excess if found else lead):
             break
         found.append(blame)
-        suspects.take(blame.cells)
+        suspects.remove(blame.cells)
     return sorted(found, key=lambda blame: -blame.excess)
 
 
@@ -122,7 +122,7 @@ class _Suspects:
         self._gone = Counter[Component]()
         self._weigh(self._bad_of)
 
-    def take(self, cells: Collection[Cell]) -> None:
+    def remove(self, cells: Collection[Cell]) -> None:
         """These are explained: what else they are part of goes by what is left."""
         self._bad_of.subtract(part for cell in cells if cell in self.bad for part in self._parts(cell))
         gone = Counter(part for cell in cells for part in self._parts(cell))
@@ -171,9 +171,9 @@ class _Suspects:
 
         Where the latter go nobody plans, or knows.
         """
-        ways = sorted(cells, key=lambda cell: -self._known[cell])
-        hops = dict.fromkeys(hop for cell in ways for hop in self._links[cell])
-        return [path_component(cell) for cell in ways] + self._own(hops, cells)
+        by_excess = sorted(cells, key=lambda cell: -self._known[cell])
+        hops = dict.fromkeys(hop for cell in by_excess for hop in self._links[cell])
+        return [path_component(cell) for cell in by_excess] + self._own(hops, cells)
 
     def worst_point(self) -> Blame | None:
         """The worst cell, if the rest of its row and column are clearly better; otherwise more evidence is needed."""

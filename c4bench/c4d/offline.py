@@ -45,8 +45,8 @@ def detect(records: Iterable[Record], detector: Detector | None = None) -> list[
     afterwards.
     """
     judge, kept = detector or Detector(), list(records)
-    told_when = any(isinstance(record, Evaluated) for record in kept)
-    return [found for record in (kept if told_when else _timed(kept)) for found in judge.ingest(record)]
+    timed = any(isinstance(record, Evaluated) for record in kept)
+    return [found for record in (kept if timed else _timed(kept)) for found in judge.ingest(record)]
 
 
 def _timed(records: Iterable[Record]) -> Iterator[Record]:

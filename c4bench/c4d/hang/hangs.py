@@ -186,9 +186,9 @@ class _Case:
         first_s = min(frozen.values()) + self.clocks.cadence_s()
         least = least_progress(self.job, comm, [member for member, time_s in frozen.items() if time_s <= first_s])
         rank = view.ranks[least[0]]
-        patience_s = DISTINCT_CADENCES * self.clocks.cadence_s()
+        still_s = DISTINCT_CADENCES * self.clocks.cadence_s()
         end_s = self.job.members.moved_s(rank, 0.0)
-        left = connections_given_up(self.job, self.graph, rank, end_s, patience_s)
+        left = connections_given_up(self.job, self.graph, rank, end_s, still_s)
         if left:
             return network_finding(self.job, self.clocks, self.graph, left, self.since_s)
         confidence = 0.9 if len(least) == 1 else 0.6

@@ -40,20 +40,20 @@ def port_findings(job: JobView, clocks: HostClocks, fell: Mapping[str, NicView])
     return verdicts + [_verdict(clocks, {nic: view}, _ends(job.paths, nic, view)) for nic, view in single.items()]
 
 
-def _switches(ways: PathLinks, nics: Collection[str]) -> dict[Component, frozenset[str]]:
+def _switches(paths: PathLinks, nics: Collection[str]) -> dict[Component, frozenset[str]]:
     """The switches that NICs are cabled to, by the least of the addresses that answered last before them."""
     before: dict[str, set[str]] = {}
-    for (_, destination, _), hops in ways.items():
+    for (_, destination, _), hops in paths.items():
         if len(hops) > 1 and destination in nics:
             before.setdefault(destination, set()).add(hops[-2])
     return {Component("switch", min(one.addresses)): one.cabled for one in switches(before)}
 
 
-def _ends(ways: PathLinks, nic: str, view: NicView) -> list[Component]:
+def _ends(paths: PathLinks, nic: str, view: NicView) -> list[Component]:
     """What a port's word can be about: the NIC that was switched off, or any part of its link."""
     if view.fell_to == OFF:
         return [Component("nic", nic)]
-    links = sorted({hops[-1] for (_, destination, _), hops in ways.items() if destination == nic and hops})
+    links = sorted({hops[-1] for (_, destination, _), hops in paths.items() if destination == nic and hops})
     return [*(Component("link", link) for link in links), Component("nic", nic)]
 
 

@@ -53,8 +53,8 @@ def exit_findings(job: JobView, clocks: HostClocks, *, known: bool = False) -> l
     if fell:
         return port_findings(job, clocks, fell)
     # Windows show when a process was gone, to a cadence; who told of its failure before was not later than others.
-    told = job.first_failure.rank if job.first_failure is not None else None
-    tied = [d for d in early if d.rank == told or _seen_s(clocks, d) <= first_s + clocks.cadence_s() + between_s]
+    first_rank = job.first_failure.rank if job.first_failure is not None else None
+    tied = [d for d in early if d.rank == first_rank or _seen_s(clocks, d) <= first_s + clocks.cadence_s() + between_s]
     return _of_exits(job, clocks, tied, first_s, whole=whole)
 
 
@@ -66,8 +66,8 @@ def _of_exits(
     bug = mismatch_finding(job, graph, first_s)
     if bug:
         return [bug]
-    patience_s = (DISTINCT_CADENCES + _BETWEEN_CADENCES) * clocks.cadence_s()
-    gone = silent_hosts({record.host for record in job.process.values()}, clocks, first_s - patience_s)
+    still_s = (DISTINCT_CADENCES + _BETWEEN_CADENCES) * clocks.cadence_s()
+    gone = silent_hosts({record.host for record in job.process.values()}, clocks, first_s - still_s)
     if gone:
         return [silent_host_finding(host, clocks, clocks.last_heard_s(host), first_s) for host in sorted(gone)]
     exited = [death for death in tied if death.state == "exited"]
@@ -89,17 +89,17 @@ def _of_exits(
 
 def _given_up(job: JobView, clocks: HostClocks, graph: WaitForGraph, exited: list[ProcessExit]) -> list[Finding]:
     """What stood still, carrying bytes or credit, and was given up."""
-    patience_s = DISTINCT_CADENCES * clocks.cadence_s()
+    still_s = DISTINCT_CADENCES * clocks.cadence_s()
     left = unanswered(job)
-    left += [v for d in exited for v in connections_given_up(job, graph, d.rank, d.seen_s, patience_s) if v not in left]
+    left += [v for d in exited for v in connections_given_up(job, graph, d.rank, d.seen_s, still_s) if v not in left]
     credit = unanswered_credit(job, graph)
     since_s = min((progress_s(clocks, view) for view in [*left, *credit]), default=0.0)
     return network_finding(job, clocks, graph, left, since_s, credit) if left or credit else []
 
 
-def _own_nic(job: JobView, told: Failure, first_s: float) -> list[Finding]:
+def _own_nic(job: JobView, failure: Failure, first_s: float) -> list[Finding]:
     """A rank whose work requests its own NIC refuses: no connection of it ever stood still."""
-    nics = [Component("nic", nic) for nic in job.nics(told.rank)]
+    nics = [Component("nic", nic) for nic in job.nics(failure.rank)]
     if not nics:
         return []
     return [
@@ -109,9 +109,9 @@ def _own_nic(job: JobView, told: Failure, first_s: float) -> list[Finding]:
             nics[0],
             first_s,
             0.9 if len(nics) == 1 else 0.5,
-            (f"rank {told.rank} ended because its NIC refused its work: {told.reason}",),
+            (f"rank {failure.rank} ended because its NIC refused its work: {failure.reason}",),
             f"{nics[0]} taking a work request",
-            {"status_" + told.status.lower(): 1.0},
+            {"status_" + failure.status.lower(): 1.0},
             tuple(nics[1:]),
         )
     ]
@@ -133,9 +133,9 @@ def _all_ended(job: JobView, tied: list[ProcessExit], first_s: float) -> Finding
 
 def _foremost(job: JobView, graph: WaitForGraph, tied: list[ProcessExit]) -> list[ProcessExit]:
     """Of deaths that cannot be told apart by time: the one that said so first, else those whom most others wait for."""
-    told = [death for death in tied if job.first_failure is not None and death.rank == job.first_failure.rank]
-    if told or len(tied) == 1:
-        return told or tied
+    first = [death for death in tied if job.first_failure is not None and death.rank == job.first_failure.rank]
+    if first or len(tied) == 1:
+        return first or tied
     awaited = {death.rank: graph.waiting_for(death.rank) for death in tied}
     most = max(awaited.values())
     return sorted((d for d in tied if awaited[d.rank] == most), key=lambda d: d.state != "killed")

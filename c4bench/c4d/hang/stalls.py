@@ -60,12 +60,12 @@ def unanswered_credit(job: JobView, graph: WaitForGraph) -> list[ConnView]:
     They speak of the operation they are inside of; and where they have bytes under way to the same peer, of those.
     """
     under_way = {(job.sender(view), job.receiver(view)) for view in job.conns.values() if view.record.outstanding}
-    words = job.unanswered - under_way
+    refused = job.unanswered - under_way
     return [
         view
         for view in job.conns.values()
         if view.record.messages
-        and (job.receiver(view), job.sender(view)) in words
+        and (job.receiver(view), job.sender(view)) in refused
         and ((op := graph.pending.get(job.receiver(view))) is None or op.comm == view.record.comm)
     ]
 
@@ -145,8 +145,8 @@ def _with_credit_links(blame: Blame, granted: Collection[Cell], working: Iterabl
     if nic.kind != "nic" or nic.side or not set(blame.cells) <= set(granted):
         return blame
     well = {hop for cell in working for hop in links.get(cell, ())}
-    ways = [[cell for cell in blame.cells if cell[end] == nic.name] for end in (0, 1)]
-    common = [set.intersection(*(set(links.get(cell, ())) for cell in cells)) - well for cells in ways if cells]
+    by_end = [[cell for cell in blame.cells if cell[end] == nic.name] for end in (0, 1)]
+    common = [set.intersection(*(set(links.get(cell, ())) for cell in cells)) - well for cells in by_end if cells]
     others = dict.fromkeys(Component("link", hop) for hops in common for hop in sorted(hops))
     return msgspec.structs.replace(blame, alternatives=tuple(dict.fromkeys((*blame.alternatives, *others))))
 
@@ -160,8 +160,8 @@ def _working(job: JobView, clocks: HostClocks, stuck: Sequence[ConnView], arrivi
 
 def _working_sides(working: Iterable[Cell], arriving: Iterable[Cell]) -> set[Component]:
     """The sides of NICs that are known to work: of both ends, or one way only."""
-    ways = [way for cell in working for way in (cell, cell[1::-1])] + list(arriving)
-    return {Component("nic", way[0], "tx") for way in ways} | {Component("nic", way[1], "rx") for way in ways}
+    sides = [cell for cell in working for cell in (cell, cell[1::-1])] + list(arriving)
+    return {Component("nic", cell[0], "tx") for cell in sides} | {Component("nic", cell[1], "rx") for cell in sides}
 
 
 def _with_known_side(blame: Blame, well: Collection[Component]) -> Blame:

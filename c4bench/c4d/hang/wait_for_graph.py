@@ -52,14 +52,14 @@ class WaitForGraph(msgspec.Struct, frozen=True):
         """Ranks that wait for one another in a circle, in which nobody is to blame but the order; empty if none do."""
         known: set[int] = set()
         for first in self.pending:
-            way: dict[int, None] = {}
+            walked: dict[int, None] = {}
             rank: int | None = first
-            while rank is not None and rank not in way and rank not in known:
-                way[rank] = None
+            while rank is not None and rank not in walked and rank not in known:
+                walked[rank] = None
                 rank = self._next_rank(rank)
-            if rank is not None and rank in way:
-                return list(way)[list(way).index(rank) :]
-            known.update(way)
+            if rank is not None and rank in walked:
+                return list(walked)[list(walked).index(rank) :]
+            known.update(walked)
         return []
 
     def _next_rank(self, rank: int) -> int | None:

@@ -174,11 +174,11 @@ class JobView:
 
     def links(self) -> dict[Cell, tuple[str, ...]]:
         """The links that connections cross, as far as their ways are known; the same object until there is news."""
-        news = self.paths.learnt, self.conns.moves
-        if news != self._links_of:
+        version = self.paths.learnt, self.conns.moves
+        if version != self._links_of:
             cells = self.conns.table.used("cell").tolist() if self.paths else ()
-            ways = ((cell, (cell[0], cell[1], int(cell[2]))) for cell in cells if cell)
-            self._links_of, self._links = news, {cell: self.paths.get(way, ()) for cell, way in ways}
+            paths = ((cell, (cell[0], cell[1], int(cell[2]))) for cell in cells if cell)
+            self._links_of, self._links = version, {cell: self.paths.get(path, ()) for cell, path in paths}
             self._unrouted = [cell for cell, hops in self._links.items() if not hops]
         return self._links
 
@@ -196,14 +196,14 @@ class JobView:
 
     def _access_links(self, cells: Iterable[Cell]) -> dict[Cell, tuple[str, ...]]:
         """The first and the last link of every way that these cells may take, as far as any way of their NICs tells."""
-        first = {way[0]: hops[:1] for way, hops in self.paths.items()}
-        last = {way[1]: hops[-1:] for way, hops in self.paths.items()}
+        first = {path[0]: hops[:1] for path, hops in self.paths.items()}
+        last = {path[1]: hops[-1:] for path, hops in self.paths.items()}
         return {cell: (*first.get(cell[0], ()), *last.get(cell[1], ())) for cell in cells}
 
     def return_links(self, cell: Cell) -> frozenset[str]:
         """The links that acknowledgements of a cell may take, as far as ways back are known."""
         back = (cell[1], cell[0])
-        return frozenset(hop for way, hops in self.paths.items() if way[:2] == back for hop in hops)
+        return frozenset(hop for path, hops in self.paths.items() if path[:2] == back for hop in hops)
 
     def crossable(self, cells: Iterable[Cell]) -> dict[Cell, tuple[str, ...]]:
         """The links of each of these cells' ways; where that one is not known, those of any between the same ends.

@@ -18,7 +18,7 @@ class KnownPaths(dict[tuple[str, str, int], tuple[str, ...]]):
 
     def learn(self, paths: Iterable[LearntPath]) -> None:
         """C4P has learnt where these lead."""
-        self.update((way[:3], way[3]) for way in paths)
+        self.update((path[:3], path[3]) for path in paths)
         self.learnt += 1
 
 

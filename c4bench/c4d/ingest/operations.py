@@ -247,8 +247,8 @@ class Operations:
         new, since_s = ops.pick(fresh), np.full(len(fresh), _UNSEEN)
         rows = self._alike(new)
         seq, entered_s = self._entries["seq"][rows], self._entries["entered_s"][rows]
-        told = (seq >= 0) & (seq >= self._newest["unbroken"][new.members]) & (new.entered_s > entered_s)
-        since_s[fresh] = np.where(told, new.entered_s - entered_s, _UNSEEN)
+        usable = (seq >= 0) & (seq >= self._newest["unbroken"][new.members]) & (new.entered_s > entered_s)
+        since_s[fresh] = np.where(usable, new.entered_s - entered_s, _UNSEEN)
         self._entries["seq"][rows], self._entries["entered_s"][rows] = new.seq, new.entered_s
         return since_s
 
@@ -269,10 +269,7 @@ class Operations:
         starts = np.flatnonzero(self._kept.used("touched"))
         self._kept["touched"][starts] = False
         sizes = self._comms["size"][self._kept["comm"][starts]]
-        found: list[Finished] = []
-        for size in np.unique(sizes).tolist():
-            found += self._finished(size, starts[sizes == size])
-        return found
+        return [ops for size in np.unique(sizes).tolist() for ops in self._finished(size, starts[sizes == size])]
 
     def _finished(self, size: int, starts: Ints) -> list[Finished]:
         rows = np.add.outer(starts, np.arange(size))
@@ -293,10 +290,10 @@ def _in_order(ops: _Ops, windows: Ints, found: list[tuple[Ints, Floats]]) -> lis
     if not found:
         return []
     which, since_s = np.concatenate([turn for turn, _ in found]), np.concatenate([times for _, times in found])
-    told = ~np.isnan(since_s)
-    if told.sum() > INTERVALS_KEPT:
-        told &= windows[which] >= np.partition(windows[which[told]], -INTERVALS_KEPT)[-INTERVALS_KEPT]
-    which, since_s = which[told], since_s[told]
+    usable = ~np.isnan(since_s)
+    if usable.sum() > INTERVALS_KEPT:
+        usable &= windows[which] >= np.partition(windows[which[usable]], -INTERVALS_KEPT)[-INTERVALS_KEPT]
+    which, since_s = which[usable], since_s[usable]
     order = np.lexsort((ops.seq[which], ops.entered_s[which], windows[which]))
     times: list[float] = since_s[order].tolist()
     return times

@@ -45,8 +45,8 @@ class RecordValidator:
     def admit_comm(self, record: CommRecord, host: str) -> bool:
         """Whether a communicator numbers its members from 0, seats them apart, and has one on `host`."""
         numbered = [member.rank for member in record.members] == list(range(len(record.members)))
-        seats = [member.seat for member in record.members if member.seat >= 0]
-        apart = len(seats) == len(set(seats)) and len(seats) in {0, len(record.members)}
+        ranks = [member.seat for member in record.members if member.seat >= 0]
+        apart = len(ranks) == len(set(ranks)) and len(ranks) in {0, len(record.members)}
         here = any(member.host == host for member in record.members)
         return self._check("torn communicator", host, ok=numbered and apart and here)
 

@@ -33,9 +33,9 @@ class TrafficArrivals:
 
     def poll(self) -> list[TrafficArrival]:
         """What has come since this was last asked."""
-        news = list(self._unpolled)
+        unpolled = list(self._unpolled)
         self._unpolled.clear()
-        return news
+        return unpolled
 
     def explains(self, job: str, cells: Collection[Cell], links: Links, since_s: float, until_s: float) -> bool:
         """Whether all these cells of a job met what came, of another job, when they became slow."""
@@ -75,5 +75,5 @@ class SharedFabric:
 
     def snapshot(self, now_s: float, nics: Collection[str]) -> tuple[PathsLearnt, LinksMissing]:
         """All that somebody who begins now has to hear, if these NICs are all that matter."""
-        ways = tuple((*way, hops) for way, hops in sorted(self.paths.items()) if way[1] in nics)
-        return PathsLearnt(now_s, ways), LinksMissing(now_s, self.missing)
+        paths = tuple((*path, hops) for path, hops in sorted(self.paths.items()) if path[1] in nics)
+        return PathsLearnt(now_s, paths), LinksMissing(now_s, self.missing)

@@ -81,5 +81,5 @@ class BenignExplanations:
     def blocked_cells(self, cells: Iterable[Cell], slow: Collection[str], links: Links) -> set[Cell]:
         """Which cells these slow links hold up, or their acknowledgements."""
         hops = set(slow)
-        answered = {(way[1], way[0]) for way, crossed in self._view.paths.items() if not hops.isdisjoint(crossed)}
+        answered = {(path[1], path[0]) for path, crossed in self._view.paths.items() if not hops.isdisjoint(crossed)}
         return {cell for cell in cells if cell[:2] in answered or not hops.isdisjoint(links.get(cell, ()))}

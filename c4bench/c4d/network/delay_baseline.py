@@ -70,10 +70,10 @@ class HealthyDepartures:
         beyond = len(self._pool) - bisect.bisect_left(self._pool, departure)
         rarity = min(1.0, max(self._pool[-1], _RESOLUTION) / departure) ** TAIL_POWER
         begun = (beyond + 1) / (len(self._pool) + 1)
-        again = max(begun, self._persistence, self._habit(suspect, departure))
+        again = max(begun, self._persistence, self._own_chance(suspect, departure))
         return rarity**spans * begun * again ** (spans - 1)
 
-    def _habit(self, suspect: Hashable, departure: float) -> float:
+    def _own_chance(self, suspect: Hashable, departure: float) -> float:
         """How often it departs so far; 0 where nothing is known of it."""
         own = self._own.get(suspect)
         return (len(own) - bisect.bisect_left(own, departure) + 1) / (len(own) + 2) if own else 0.0

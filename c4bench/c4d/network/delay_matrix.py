@@ -46,7 +46,7 @@ class DelayMatrix:
     def __init__(self, index: CellIndex) -> None:
         self._index = index
         # By the connection's row: the counters at its mark, and the way it took then.
-        self._marks = Table(way=-1, source_port=0.0, messages=0.0, size_bytes=0.0, shared_s=0.0)
+        self._marks = Table(cell=-1, source_port=0.0, messages=0.0, size_bytes=0.0, shared_s=0.0)
         self._sums = Table(shared_s=0.0, size_bytes=0.0, messages=0.0)
         # By the way: the usual message, bytes, and the last span that carried any.
         self._past = Table(message_bytes=0.0, carried=-math.inf)
@@ -59,21 +59,21 @@ class DelayMatrix:
         marks.add(table.count - marks.count)
         now = {name: table.used(name) for name in ("source_port", "messages", "size_bytes", "shared_s")}
         known = now["messages"] >= 0
-        first = marks.used("way") < 0
+        first = marks.used("cell") < 0
         moved = known & (first | (now["source_port"] != marks.used("source_port")))
         for row in np.flatnonzero(moved).tolist():
-            marks["way"][row] = self._index.row(table["cell"][row])
-        self._rerouted |= {self._index.cells[row] for row in marks.used("way")[moved & ~first].tolist()}
+            marks["cell"][row] = self._index.row(table["cell"][row])
+        self._rerouted |= {self._index.cells[row] for row in marks.used("cell")[moved & ~first].tolist()}
         fresh = len(self._index.cells) - self._sums.count
         self._sums.add(fresh)
         self._past.add(fresh)
         messages = now["messages"] - marks.used("messages")
-        told = ((table.used("outstanding") == 0) & (messages > 0)) | (messages >= _MESSAGES_THAT_DILUTE)
-        told &= known & ~moved & (now["size_bytes"] > marks.used("size_bytes"))
+        usable = ((table.used("outstanding") == 0) & (messages > 0)) | (messages >= _MESSAGES_THAT_DILUTE)
+        usable &= known & ~moved & (now["size_bytes"] > marks.used("size_bytes"))
         for name in ("shared_s", "size_bytes", "messages"):
-            np.add.at(self._sums[name], marks.used("way")[told], (now[name] - marks.used(name))[told])
+            np.add.at(self._sums[name], marks.used("cell")[usable], (now[name] - marks.used(name))[usable])
         for name, values in now.items():
-            marks[name][: marks.count][moved | told] = values[moved | told]
+            marks[name][: marks.count][moved | usable] = values[moved | usable]
 
     def close_span(self) -> Span:
         """What the span has shown of ways that carried messages of the usual size, and a new span."""
@@ -81,8 +81,8 @@ class DelayMatrix:
         message_bytes = self._sums["size_bytes"][rows] / self._sums["messages"][rows]
         usual_bytes = self._past["message_bytes"][rows]
         self._past["message_bytes"][rows] = np.maximum(message_bytes, _FOLLOWS * usual_bytes)
-        told = rows[message_bytes > _SMALL * usual_bytes]
-        cells = CellValues(self._index, told, self._sums["shared_s"][told] / self._sums["size_bytes"][told])
+        usable = rows[message_bytes > _SMALL * usual_bytes]
+        cells = CellValues(self._index, usable, self._sums["shared_s"][usable] / self._sums["size_bytes"][usable])
         span = Span(cells, frozenset(self._rerouted), self._arrived(rows))
         for name in ("shared_s", "size_bytes", "messages"):
             self._sums[name][:] = 0.0
@@ -103,8 +103,8 @@ class DelayMatrix:
 
     def current(self) -> set[Cell]:
         """The cells that connections are in now and have carried something: of others nothing can be said."""
-        ways = self._marks.used("way")
-        rows = np.unique(ways[ways >= 0])
+        current = self._marks.used("cell")
+        rows = np.unique(current[current >= 0])
         return {self._index.cells[row] for row in rows[self._past["carried"][rows] > 0].tolist()}
 
 
@@ -133,8 +133,8 @@ def in_flight_costs(job: JobView, clocks: HostClocks, message_bytes: Mapping[Cel
         conn, cell = view.record, cell_of(view.record)
         size = conn.outstanding * message_bytes.get(cell, 0.0)
         if size > 0:
-            told_s = clocks.last_heard_s(view.host) - clocks.offset_s(view.host)
-            lasted_s = told_s - max(conn.state_since_s, conn.last_progress_s)
+            reported_s = clocks.last_heard_s(view.host) - clocks.offset_s(view.host)
+            lasted_s = reported_s - max(conn.state_since_s, conn.last_progress_s)
             least = lasted_s / sharing[conn.comm, conn.rank, conn.source] / size
             found[cell] = max(least, found.get(cell, 0.0))
     return found

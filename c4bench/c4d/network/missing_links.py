@@ -40,9 +40,9 @@ class MissingLinkDetector:
         self._missing = missing
         names = {one.name for one in missing}
         if links is not self._links:
-            self._links, known = links, [tuple(way) for way in links.values() if way]
-            self._between = {hop for way in known for hop in way[1:-1]}
-            self._ends = {hop for way in known for hop in (way[0], way[-1])}
+            self._links, known = links, [tuple(path) for path in links.values() if path]
+            self._between = {hop for path in known for hop in path[1:-1]}
+            self._ends = {hop for path in known for hop in (path[0], path[-1])}
         self._used = self._between | (self._used & names)
         self._own = self._ends | (self._own & names)
         self._reported = [one for one in self._reported if one.name in names]

@@ -51,7 +51,7 @@ class _Slow(NamedTuple):
     beyond: Floats
 
     @property
-    def ill(self) -> int:
+    def slow_sides(self) -> int:
         """How many of its sides."""
         return int(np.count_nonzero(self.beyond))
 
@@ -94,7 +94,7 @@ class NicUtilisation:
         for one in slow:
             weight = weights[one.nic]
             if weight.of_enough >= 1:
-                least = weight.least / one.ill
+                least = weight.least / one.slow_sides
                 found.append(Case(self._blame(one, cells, links), weight.onset_s, least, weight.spans))
         return found
 
@@ -110,7 +110,7 @@ class NicUtilisation:
                 break
             blame = self._blame(one, cells, links)
             _, onset_s, least, spans = before.get(one.nic, Case(blame, opened_s, math.inf, 0))
-            self._runs[one.nic] = Case(blame, onset_s, min(least, one.total / one.ill), spans + 1)
+            self._runs[one.nic] = Case(blame, onset_s, min(least, one.total / one.slow_sides), spans + 1)
         return list(self._runs.values())
 
     def _slow(self, cells: CellValues) -> tuple[list[_Slow], Floats]:

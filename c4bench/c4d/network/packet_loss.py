@@ -50,10 +50,11 @@ class _Span(msgspec.Struct, frozen=True):
 
     def witnesses(self, rows: Ints) -> tuple[int, int]:
         """How many NICs at either end of these ways have counted something, of how many."""
-        ways = self.departures.index
-        sides = ways.sides(rows)
+        index = self.departures.index
+        sides = index.sides(rows)
         met = [
-            (sides[:, ways.nic_numbers[nic]], self.counts[nic]) for nic in ways.nic_numbers.keys() & self.counts.keys()
+            (sides[:, index.nic_numbers[nic]], self.counts[nic])
+            for nic in index.nic_numbers.keys() & self.counts.keys()
         ]
         sent_again = sum(bool(from_it) and count.retransmits > 0 for (from_it, _), count in met)
         early = sum(bool(to_it) and count.out_of_sequence > 0 for (_, to_it), count in met)

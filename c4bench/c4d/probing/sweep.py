@@ -34,13 +34,13 @@ def tournament(hosts: Sequence[str]) -> list[list[tuple[str, str]]]:
 
     Whoever sends in a round receives in the one that follows it, so that both directions are met.
     """
-    seats: list[str | None] = [*hosts, *([None] if len(hosts) % 2 else [])]
+    places: list[str | None] = [*hosts, *([None] if len(hosts) % 2 else [])]
     rounds = []
-    for _ in range(len(seats) - 1):
-        half = len(seats) // 2
-        met = [(a, b) for a, b in zip(seats[:half], reversed(seats[half:]), strict=True) if a and b]
+    for _ in range(len(places) - 1):
+        half = len(places) // 2
+        met = [(a, b) for a, b in zip(places[:half], reversed(places[half:]), strict=True) if a and b]
         rounds += [met, [(b, a) for a, b in met]]
-        seats = [seats[0], seats[-1], *seats[1:-1]]
+        places = [places[0], places[-1], *places[1:-1]]
     return rounds
 
 

@@ -47,11 +47,11 @@ class ComputeIntervals:
         self._sums_s[:, rows] += [awaited_s, gap_s - middle_s, since_s - self._sums_s[2, rows]]
         self._middle_s[rows] += middle_s
         full = self._middle_s[rows, 0] >= enough_s
-        told = rows[full]
-        awaited, longer, _ = self._sums_s[:, told]
+        complete = rows[full]
+        awaited, longer, _ = self._sums_s[:, complete]
         lasted_s = np.where(begins, gap_s, entered_s - since_s)[full]
-        stretch = ComputeInterval(full, awaited, longer, self._middle_s[told], lasted_s)
-        self._sums_s[:, told], self._middle_s[told] = 0.0, 0.0
+        stretch = ComputeInterval(full, awaited, longer, self._middle_s[complete], lasted_s)
+        self._sums_s[:, complete], self._middle_s[complete] = 0.0, 0.0
         return stretch
 
 

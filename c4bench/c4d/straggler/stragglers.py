@@ -135,10 +135,10 @@ class StragglerDetector:
         bears = (seen >= SETTLE_OPS) & (middle_s > BEARING_SHARE * self._long(rows))
         rows, ops = rows[bears], ops.pick(bears)
         awaited_s = np.sort(ops.duration_s, axis=1)[:, [self._size // 2]] - ops.duration_s
-        told = self._intervals.add(rows, awaited_s, ops.gap_s, ops.entered_s, INTERVAL_SHARE * period_s)
-        rows, ops = rows[told.rows], ops.pick(told.rows)._replace(gap_s=told.lasted_s)
-        self._table["lawful"][rows] = LAWFUL_SKEW_SHARE * np.maximum(1.0, period_s / told.middle_s[:, 0])
-        return rows, ops, np.minimum(told.awaited_s, told.longer_s) / told.middle_s
+        interval = self._intervals.add(rows, awaited_s, ops.gap_s, ops.entered_s, INTERVAL_SHARE * period_s)
+        rows, ops = rows[interval.rows], ops.pick(interval.rows)._replace(gap_s=interval.lasted_s)
+        self._table["lawful"][rows] = LAWFUL_SKEW_SHARE * np.maximum(1.0, period_s / interval.middle_s[:, 0])
+        return rows, ops, np.minimum(interval.awaited_s, interval.longer_s) / interval.middle_s
 
     def _long(self, rows: Ints) -> Floats:
         """The usual long gap: nine in ten are no longer."""
@@ -193,8 +193,8 @@ class StragglerDetector:
         if not (means[MIN_RUN_OPS - 1 :] > MATERIAL_SHARE).any():
             return []
         taught = min(int(self._table["taught"][row]), _HISTORY_OPS)
-        habit = EmpiricalNull(self._history[row, :, :taught].T - skew)
-        hit = habit.forbids(np.minimum.accumulate(recent, axis=0), means, runs) & (runs >= MIN_RUN_OPS)
+        null = EmpiricalNull(self._history[row, :, :taught].T - skew)
+        hit = null.forbids(np.minimum.accumulate(recent, axis=0), means, runs) & (runs >= MIN_RUN_OPS)
         if not hit.any():
             return []
         entered_s = self._newest_first(row, self._entered_s)
@@ -202,7 +202,7 @@ class StragglerDetector:
         hit &= runs > MIN_RUN_PERIODS * iteration
         comm = int(self._table["comm"][row])
         runs_of = {place: np.flatnonzero(hit[:, place]) + 1 for place in np.flatnonzero(hit.any(axis=0)).tolist()}
-        longest = {place: habit.longest(of, recent[:, place], iteration) for place, of in runs_of.items()}
+        longest = {place: null.longest(of, recent[:, place], iteration) for place, of in runs_of.items()}
         return [
             Straggler(comm, place, float(means[run - 1, place]), run, float(entered_s[run - 1, place]))
             for place, run in longest.items()

@@ -124,7 +124,7 @@ class _Costs:
     def forget(self, cell):
         self._baseline.forget(cell)
 
-    def strange(self, cells):
+    def without_history(self, cells):
         return self._baseline.without_history(self._ways.values_of(cells))
 
 

@@ -1,4 +1,4 @@
-"""Many records at once: what they hold as columns of numbers, and tables whose rows are found by a key."""
+"""Many records at once: their numbers as columns, and tables whose rows are found by key."""
 
 import sys
 from collections.abc import Hashable, Iterable, Iterator, Sequence
@@ -18,7 +18,7 @@ _LARGEST = int(sys.float_info.max)
 
 
 def columns(records: Sequence[object], *names: str) -> list[Floats]:
-    """The numbers that the records call by these names; what no float can hold becomes the largest that one can."""
+    """The records' numbers by these names; numbers too large for a float become the largest float."""
     # Records lie far apart in memory, so each is visited once for all its numbers.
     found: Iterable[Any] = map(attrgetter(*names), records)
     values: Iterable[float] = chain.from_iterable(found) if len(names) > 1 else found
@@ -36,9 +36,9 @@ def objects(records: Sequence[object]) -> NDArray[Any]:
 
 
 def rounds(rows: Ints, order: Ints | None = None) -> Iterator[Ints]:
-    """Where each row is met for the first time, then for the second time, and so on: no round holds a row twice.
+    """Indices of each row's first occurrence, then its second, and so on: no round holds a row twice.
 
-    They are met in `order`, which keeps equal rows together; without one, in the order of `rows`.
+    `order` sorts them and keeps equal rows together; the default is the order of `rows`.
     """
     if order is None:
         order = np.argsort(rows, kind="stable")
@@ -51,7 +51,7 @@ def rounds(rows: Ints, order: Ints | None = None) -> Iterator[Ints]:
 
 
 class Table:
-    """Columns of one length; a new row holds the `blanks` until it is written to."""
+    """Columns of one length; a new row holds the `blanks` until it is written."""
 
     def __init__(self, **blanks: float | str | None) -> None:
         self.count = 0

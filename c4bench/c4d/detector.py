@@ -1,4 +1,4 @@
-"""The detector's state machine: windows in, diagnoses out, each once until it heals."""
+"""The detector's state machine: windows in, diagnoses out, each once until its fault heals."""
 
 import math
 from collections import Counter, defaultdict
@@ -24,14 +24,14 @@ from c4bench.model.diagnosis import Cause, Component, Diagnosis, NetworkLoss, Sy
 from c4bench.model.recording import Evaluated, FailureReported, LossReported, ProbeSweep, Record
 from c4bench.model.telemetry import Failure, Window
 
-# What is seen of the component itself, so that no other fault can make it look so.
+# Causes seen at the component itself, which no other fault can imitate.
 _INDEPENDENT = frozenset({Cause.PROCESS_STOPPED, Cause.PROCESS_ENDED, Cause.CONNECTION_STALLED, Cause.PORT_DOWN})
 
 
 class JobDetector:
-    """Follows one job. A hang silences the slowness judgements: whatever is slow then is slow because of it.
+    """Follows one job. A hang suppresses findings of slowness: what is slow then is slow because of it.
 
-    So does a standstill that is too long already, and not long enough yet to be a hang.
+    So does a standstill that may still become a hang.
     """
 
     def __init__(self, view: JobView, clocks: HostClocks, fabric: SharedFabric) -> None:
@@ -43,17 +43,17 @@ class JobDetector:
         self._intermittent = IntermittentStragglers()
         self._alarmed_s: float | None = None
         self._unsure = False
-        # What is to blame for the present hang; and all that was, since anything stood still that does.
+        # Components to blame for the present hang, and for all hangs since the present standstill began.
         self._hung: set[Component] = set()
         self._reported: set[Component] = set()
         self._hang_named_s = 0.0
-        # When the job moved again after that: not all connections do so at once, and each has its time anew.
+        # When the job moved again: connections do not all resume at once, and each standstill is timed from here.
         self._resumed_s = -math.inf
         self._sweep: ProbeSweep | None = None
 
     @property
     def cells(self) -> Mapping[Cell, float]:
-        """The newest delay matrix, seconds per byte; of several ways between two NICs the slowest."""
+        """The newest delay matrix, seconds per byte; of several paths between two NICs the slowest."""
         found: dict[Cell, float] = {}
         for cell, value in self._network.cells.items():
             found[cell[:2]] = max(value, found.get(cell[:2], value))
@@ -73,16 +73,16 @@ class JobDetector:
         return lost + self._evaluate_stragglers(now_s) + self._evaluate_network(now_s) + self._evaluate_sweep(now_s)
 
     def ingest_failure(self, comm: str, failure: Failure) -> None:
-        """A member of `comm` has said that it cannot go on."""
+        """Note that a member of `comm` cannot go on."""
         self._view.ingest_failure(comm, failure)
 
     def ingest_loss(self, comm: str, loss: NetworkLoss) -> None:
-        """A member of `comm` goes on without a part of the network."""
+        """Note that a member of `comm` goes on without a part of the network."""
         self._reported_losses.ingest(comm, loss)
 
-    def ingest_sweep(self, swept: ProbeSweep) -> None:
-        """All the job's NICs have been probed."""
-        self._sweep = swept
+    def ingest_sweep(self, sweep: ProbeSweep) -> None:
+        """Keep a sweep of all the job's NICs until the next evaluation without a hang."""
+        self._sweep = sweep
 
     def _evaluate_hangs(self, now_s: float) -> list[Diagnosis]:
         period_s = self._view.period_s()
@@ -113,14 +113,14 @@ class JobDetector:
         return [self._diagnosis(verdict, self._alarmed_s, now_s) for verdict in fresh]
 
     def _hang_findings(self, stills: list[Standstill]) -> list[Finding]:
-        """A process that ended explains every standstill but those between others."""
+        """Attribute standstills to processes that ended, except those between other ranks."""
         if self._view.exits:
             ended = exit_findings(self._view, self._clocks, known=bool(self._hung))
             return ended + secondary_findings(self._view, self._clocks, stills) if ended or self._hung else []
         return hang_findings(self._view, self._clocks, stills) if stills else []
 
     def _fresh(self, verdicts: list[Finding]) -> list[Finding]:
-        """Verdicts on what cannot be what is named already; beside that only those that no other fault brings about."""
+        """Findings that share no suspect with a named one; during a hang only those that no other fault causes."""
         fresh = [v for v in verdicts if self._reported.isdisjoint((v.component, *v.alternatives))]
         return [verdict for verdict in fresh if verdict.cause in _INDEPENDENT] if self._hung else fresh
 
@@ -144,7 +144,7 @@ class JobDetector:
         return found
 
     def _known_stragglers(self) -> set[int]:
-        """Ranks that have been found to be late, and may show it again, in this or another of their communicators."""
+        """Ranks that are named as stragglers, which may be late again in any of their communicators."""
         comms = self._view.numbered
         standing = (one for lateness in self._stragglers.values() for one in lateness.standing)
         return {comms[number].ranks[member] for number, member in standing} | self._intermittent.standing
@@ -176,10 +176,10 @@ class JobDetector:
         return [self._diagnosis(verdict, alarmed_s, now_s) for verdict, alarmed_s in unexplained]
 
     def _evaluate_sweep(self, now_s: float) -> list[Diagnosis]:
-        """What a sweep shows besides what is known: it is judged once, at the first moment without a hang."""
-        swept, self._sweep = self._sweep, None
+        """Evaluate a sweep once, at the first moment without a hang; report only what is new."""
+        sweep, self._sweep = self._sweep, None
         return (
-            [self._diagnosis(verdict, now_s, now_s) for verdict in self._network.ingest_sweep(swept)] if swept else []
+            [self._diagnosis(verdict, now_s, now_s) for verdict in self._network.ingest_sweep(sweep)] if sweep else []
         )
 
     def _diagnosis(self, verdict: Finding, alarmed_s: float, now_s: float) -> Diagnosis:
@@ -197,8 +197,7 @@ def _how_late(late: Straggler) -> str:
 class Detector:
     """C4D for all jobs whose windows it is fed.
 
-    Detectors that are fed jobs of one `fabric` share it. What is not believed is counted in `dropped`, by host and by
-    why.
+    Detectors of jobs on one `fabric` share it. Rejected records are counted in `dropped`, by host and reason.
     """
 
     def __init__(
@@ -216,12 +215,12 @@ class Detector:
 
     @property
     def dropped_by_reason(self) -> Counter[str]:
-        """How many windows and records were not believed, by why; for the health page."""
+        """The number of rejected windows and records by reason, for the health page."""
         self._store.flush()
         return sum(self._validator.dropped.values(), Counter())
 
     def ingest(self, record: Record) -> list[Diagnosis]:
-        """Take in the next record of a recording, or of what is about to be one; new findings where it is judged."""
+        """Ingest the next record of a recording, live or stored; return new findings at each evaluation."""
         match record:
             case Window():
                 self.ingest_window(record)
@@ -234,7 +233,7 @@ class Detector:
         return []
 
     def ingest_window(self, window: Window) -> None:
-        """Take in one agent's window; never raises for what a window holds."""
+        """Ingest one agent's window; never raises for what a window holds."""
         if self._validator.admit(window):
             self._store.ingest(window)
 

@@ -14,13 +14,13 @@ import msgspec
 from c4bench.c4d.thresholds import BEYOND_SHARING
 from c4bench.model.diagnosis import Component
 
-# Source NIC and destination NIC; and the source port, where several ways between them are told apart.
+# Source NIC and destination NIC; and the source port, where several paths between them are told apart.
 Cell = tuple[str, ...]
 Links = Mapping[Cell, Collection[str]]
 
-# A component that shares its bad cells with this many good ones is not what makes them bad.
+# A component explains bad cells only if at least this share of its cells is bad.
 _PURITY = 0.75
-# What a leading fault drags along (skewed schedules make transfers overlap) stays below this share of its excess.
+# Side effects of a fault (skewed schedules make transfers overlap) stay below this share of its excess.
 _COMPARABLE = 0.6
 # A whole row, column or link is never dragged along by so much of its cells that it would look like one of its own.
 _WHOLE_CELLS = 3
@@ -52,13 +52,13 @@ def localise(
     `excess` holds every *measured* cell and how far it is beyond normal, on a scale where twice the number is twice the
     evidence (a log ratio, a count); a cell is bad above `bar`. A point whose row or column holds no other measured cell
     cannot be told from that row or column: they are named as alternatives, and so are the `links` (by the address of
-    their far end) that no other measured cell crosses. Of a bad cell whose way is not known `links` has all that it may
-    cross. The bad ways of one pair of NICs are a point together. What a fault drags along is not blamed; nor what a
+    their far end) that no other measured cell crosses. Of a bad cell whose path is not known `links` has all it may
+    cross. The bad cells of one pair of NICs are a point together. What a fault drags along is not blamed; nor what a
     known one does, whose cells are left out and go as far as `lead` beyond normal.
     """
     bad = {cell: value for cell, value in excess.items() if value > bar}
     links = links or {}
-    # What others do, however many they are, decides nothing.
+    # Cells that share no part with a bad one decide nothing.
     known = neighbouring_cells(excess, {part for cell in bad for part in parts_of(cell, links)}, links)
     suspects = _Suspects(known, bad, links)
     found: list[Blame] = []
@@ -72,7 +72,7 @@ def localise(
 
 
 def shared_links(points: Sequence[Blame], links: Links, returning: Callable[[Cell], Collection[str]]) -> Blame | None:
-    """What two bad paths have in common: links with the data of one and, it may be, acknowledgements of the other.
+    """The links that two bad paths may share: they carry data of one and possibly acknowledgements of the other.
 
     `returning` are the links that acknowledgements of a cell may take. None where there is no such link, where their
     data share one, or where they are no slower than transfers that run into a few others: nothing is wrong with that.
@@ -123,7 +123,7 @@ class _Suspects:
         self._weigh(self._bad_of)
 
     def remove(self, cells: Collection[Cell]) -> None:
-        """These are explained: what else they are part of goes by what is left."""
+        """Remove explained cells, and weigh the other parts of theirs anew."""
         self._bad_of.subtract(part for cell in cells if cell in self.bad for part in self._parts(cell))
         gone = Counter(part for cell in cells for part in self._parts(cell))
         self._gone.update(gone)
@@ -141,7 +141,7 @@ class _Suspects:
                     self._blames[part] = blame
 
     def _may_explain(self, part: Component) -> bool:
-        """By numbers alone: most parts of a bad cell have many good ones, which need not be looked at."""
+        """Decide by counts alone: most parts of a bad cell have many good cells, which need no closer look."""
         bad, left = self._bad_of[part], len(self._groups[part]) - self._gone[part]
         return bad >= _TWO and bad >= _PURITY * left
 
@@ -167,16 +167,16 @@ class _Suspects:
         return msgspec.structs.replace(best, alternatives=tuple(twins))
 
     def _elsewhere(self, cells: tuple[Cell, ...]) -> list[Component]:
-        """Where else a NIC's only way in and its only way out may meet, data of one and acknowledgements of the other.
+        """Where else a NIC's only inbound and only outbound path may meet: data of one, acknowledgements of the other.
 
-        Where the latter go nobody plans, or knows.
+        The path of acknowledgements is not known.
         """
         by_excess = sorted(cells, key=lambda cell: -self._known[cell])
         hops = dict.fromkeys(hop for cell in by_excess for hop in self._links[cell])
         return [path_component(cell) for cell in by_excess] + self._own(hops, cells)
 
     def worst_point(self) -> Blame | None:
-        """The worst cell, if the rest of its row and column are clearly better; otherwise more evidence is needed."""
+        """The worst cell, if the rest of its row and column are clearly better; None if that is undecided."""
         cell = max(self.bad, key=lambda key: (self.bad[key], key))
         worst = self.bad[cell]
         point = tuple(sorted(c for c, value in self.bad.items() if c[:2] == cell[:2] and value > _SPILL * worst))
@@ -218,7 +218,7 @@ def _explains(
     component: Component, cells: list[Cell], known: Mapping[Cell, float], bad: Mapping[Cell, float]
 ) -> Blame | None:
     explained = [cell for cell in cells if cell in bad]
-    # Several ways between the same two NICs are one path yet.
+    # Several cells between the same two NICs are one path.
     if len({cell[:2] for cell in explained}) < _TWO or len(explained) < _PURITY * len(cells):
         return None
     values = sorted(bad[cell] for cell in explained)

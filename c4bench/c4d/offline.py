@@ -1,4 +1,4 @@
-"""Judge what was recorded: the same detector hears the same, and judges when the live one did."""
+"""Run the detector on a recording: it ingests the same records and evaluates at the same times as the live one."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -8,7 +8,7 @@ from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.recording import Evaluated, Record
 from c4bench.model.telemetry import Window
 
-# A window further ahead of all others than this is a clock that was set, not time that passed.
+# A window further ahead of all others than this (s) shows a clock that was set, not time that passed.
 _LEAP_S = 10.0
 
 
@@ -40,13 +40,13 @@ class _Clock:
 def detect(records: Iterable[Record], detector: Detector | None = None) -> list[Diagnosis]:
     """Every finding in `records`, which are given in the order of arrival.
 
-    They are judged when the live detector judged. Where they do not say when that was, they are each time the clock
-    moves, so the windows of one round are judged together. Give a `detector` to read its counters and matrices
+    Evaluates when the live detector did. Recordings that do not hold these times are evaluated each time the clock
+    moves, so the windows of one round are evaluated together. Give a `detector` to read its counters and matrices
     afterwards.
     """
-    judge, kept = detector or Detector(), list(records)
+    target, kept = detector or Detector(), list(records)
     timed = any(isinstance(record, Evaluated) for record in kept)
-    return [found for record in (kept if timed else _timed(kept)) for found in judge.ingest(record)]
+    return [found for record in (kept if timed else _timed(kept)) for found in target.ingest(record)]
 
 
 def _timed(records: Iterable[Record]) -> Iterator[Record]:

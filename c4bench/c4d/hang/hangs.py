@@ -13,7 +13,7 @@ from c4bench.c4d.ingest.clocks import HostClocks
 from c4bench.c4d.ingest.job_view import CommView, JobView
 from c4bench.model.diagnosis import Cause, Component, OperationSide, Syndrome
 
-# Two windows: less may be two hosts' windows lying differently.
+# Two windows: less may be an offset between two hosts' windows (cadences).
 DISTINCT_CADENCES = 2.0
 _NEVER = -float("inf")
 
@@ -29,7 +29,7 @@ class Standstill(msgspec.Struct, frozen=True):
 def standstills(job: JobView, clocks: HostClocks, at_least_s: float) -> list[Standstill]:
     """Communicators with a rank inside an operation and no progress of any member for `at_least_s`, oldest first.
 
-    Counted up to the latest window of the waiting ranks, not up to now: a master that hears nothing knows nothing.
+    Counted up to the latest window of the waiting ranks, not up to now: without telemetry nothing is known.
     """
     moved_s = job.members.progress_s(clocks)
     if not (quiet := clocks.latest_heard_s() - moved_s >= at_least_s).any():
@@ -43,17 +43,16 @@ def standstills(job: JobView, clocks: HostClocks, at_least_s: float) -> list[Sta
 
 
 def _observed_s(comm: CommView, clocks: HostClocks) -> float:
-    """Up to when members inside an operation were heard; never, if none is."""
+    """The latest window (s, master's clock) of members inside an operation; minus infinity if there are none."""
     inside = (comm.hosts[member] for member in comm.hosts if comm.uncompleted(member) is not None)
     return max(map(clocks.last_heard_s, inside), default=_NEVER)
 
 
 def hang_findings(job: JobView, clocks: HostClocks, stills: list[Standstill]) -> list[Finding]:
-    """Who is to blame for what stands still; empty when those waited for are themselves still moving.
+    """Find the causes of standstills; empty while the awaited ranks still move.
 
-    A bug of the job explains everything. Then come processes that do not run, hosts that do not report and ports that
-    are down; beside them, connections that stand still between others. Only where none of these is found are running
-    ranks suspected.
+    A bug of the job explains everything. Next come stopped processes, silent hosts and ports that are down; and
+    besides, stalled connections between other ranks. Running ranks are suspected only if none of these is found.
     """
     case = _Case(job, clocks, stills)
     bug = mismatch_finding(job, case.graph, case.since_s)
@@ -66,7 +65,7 @@ def hang_findings(job: JobView, clocks: HostClocks, stills: list[Standstill]) ->
 
 
 def secondary_findings(job: JobView, clocks: HostClocks, stills: list[Standstill]) -> list[Finding]:
-    """What is to blame beside processes that ended: stopped ones, and connections between ranks that are up."""
+    """Causes besides processes that ended: stopped processes, and stalled connections between running ranks."""
     if not stills:
         return []
     case = _Case(job, clocks, stills)
@@ -74,7 +73,7 @@ def secondary_findings(job: JobView, clocks: HostClocks, stills: list[Standstill
 
 
 class _Case:
-    """One look at a job that stands still."""
+    """A job that stands still, at one moment."""
 
     def __init__(self, job: JobView, clocks: HostClocks, stills: list[Standstill]) -> None:
         self.job, self.clocks = job, clocks
@@ -86,7 +85,7 @@ class _Case:
         self.absent = [rank for rank in self.graph.absent() if not self._moving(rank)]
 
     def _moving(self, rank: int) -> bool:
-        """Whether a rank did something well after the standstill began: it has work elsewhere, and is awaited there."""
+        """Whether a rank acted well after the standstill began: it works in another communicator."""
         acted_s = self.job.members.acted_s(rank) + self.clocks.offset_s(self.job.mapping.host(rank))
         return acted_s > self.since_s + (self.observed_s - self.since_s) / 2
 
@@ -94,11 +93,11 @@ class _Case:
         return {rank for rank in self.job.process if process_stopped(self.job, rank)}
 
     def halted(self) -> list[Finding]:
-        """Ranks whose process does not run: neither waiting nor absent is an excuse."""
+        """Ranks whose process does not run, whether they wait or are awaited."""
         return [self._halted(rank) for rank in sorted(self._down()) if self._matters(rank)]
 
     def _matters(self, rank: int) -> bool:
-        """Whether somebody waits for a rank: a process that ended after its last operation holds nobody up."""
+        """Whether any rank waits for this one: a process that ended after its last operation blocks nobody."""
         if rank in self.graph.pending:
             return True
         return any(rank in targets for targets in set(self.graph.edges.values()))
@@ -127,12 +126,12 @@ class _Case:
         return silent_hosts(hosts, self.clocks, (self.since_s + self.observed_s) / 2)
 
     def _cut_off(self) -> set[int]:
-        """Ranks that have said why they reach nobody, or of which nothing is heard."""
+        """Ranks on silent hosts, and ranks whose ports are down."""
         users = self.job.users() if self.fallen else {}
         return self._unheard().union(*(users[nic] for nic in self.fallen))
 
     def _unheard(self) -> set[int]:
-        """All ranks on silent hosts, also where they are awaited since a little later."""
+        """All ranks on silent hosts."""
         return {
             rank
             for comm in self.job.comms.values()
@@ -141,7 +140,7 @@ class _Case:
         }
 
     def network(self) -> list[Finding]:
-        """What stands still between ranks that are up."""
+        """Stalled connections between ranks that are up."""
         beside = {*self._down(), *self.absent, *self._cut_off()}
         stuck = stalled(self.job, self.clocks, self.graph, self.since_s, beside)
         credit = waiting_for_credit(self.job, self.clocks, self.graph, self.since_s, beside)
@@ -154,27 +153,27 @@ class _Case:
         return network_finding(self.job, self.clocks, self.graph, stuck, self.since_s, credit)
 
     def _quiet_receivers(self, comm: str) -> list[int]:
-        """Ranks that others send to and that themselves have sent least."""
+        """Receivers of stalled connections that have sent least themselves."""
         view = self.job.comms[comm]
         least = set(least_progress(self.job, comm, view.hosts))
         stuck = stalled(self.job, self.clocks, self.graph, self.since_s, ())
         return sorted({view.ranks[conn.record.peer] for conn in stuck if conn.record.peer in least})
 
     def absent_ranks(self) -> list[Finding]:
-        """Ranks that did not come to the operation the others are in."""
+        """Ranks that did not enter the operation the others wait in."""
         beside = self._cut_off()
         running = [rank for rank in self.absent if not process_stopped(self.job, rank) and rank not in beside]
         return [self._rank(rank, Cause.NOT_ENTERED, 0.9, self._standing(rank)) for rank in running]
 
     def frozen(self) -> list[Finding]:
-        """Without word of processes: ranks whose records stopped changing while those of others, who wait, go on."""
+        """Without process records: ranks whose telemetry stopped changing while that of waiting ranks goes on."""
         for comm in fully_entered_comms(self.graph, self.job):
             if comm in self.still and (found := self._frozen(comm)):
                 return found
         return []
 
     def _frozen(self, comm: str) -> list[Finding]:
-        """The first to freeze; the network, if that rank gave up on a connection that had stood still before."""
+        """The first rank to freeze; the network, if that rank gave up a connection that had stalled before."""
         view = self.job.comms[comm]
         moved_s = {member: self._moved_s(view.ranks[member]) for member in view.hosts}
         if max(moved_s.values()) < self.observed_s - DISTINCT_CADENCES * self.clocks.cadence_s():
@@ -228,7 +227,7 @@ class _Case:
         evidence: tuple[str, ...],
         figures: dict[str, float] | None = None,
     ) -> Finding:
-        """A verdict on one rank, with the operation in which the others wait."""
+        """A finding on one rank, with the operation in which the others wait."""
         waiting = [(other, op) for other, op in self.graph.pending.items() if other != rank]
         figures = {"waiting_ranks": float(len(waiting)), "stood_still_s": self.observed_s - self.since_s} | (
             figures or {}

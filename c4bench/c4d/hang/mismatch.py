@@ -15,12 +15,12 @@ def side(op: OpRecord, ranks: Iterable[int]) -> OperationSide:
 
 
 def mismatch_finding(job: JobView, graph: WaitForGraph, since_s: float) -> Finding | None:
-    """What the ranks disagree about; None if they agree."""
+    """The finding on a mismatch between ranks; None if they agree."""
     return _different(job, graph, since_s) or _reordered(job, graph, since_s)
 
 
 def _different(job: JobView, graph: WaitForGraph, since_s: float) -> Finding | None:
-    """Members of one communicator that give the same number to different operations."""
+    """Members of one communicator that call different operations with one sequence number."""
     for comm, seq in sorted({(op.comm, op.seq) for op in graph.pending.values()}):
         view = job.comms[comm]
         sides: dict[tuple[str, str, int], list[OpRecord]] = {}
@@ -42,7 +42,7 @@ def _cause(ops: list[OpRecord]) -> Cause:
 
 
 def _reordered(job: JobView, graph: WaitForGraph, since_s: float) -> Finding | None:
-    """Ranks that have each entered first what the next has not yet entered: no timing could untie that."""
+    """Ranks that wait for one another in a cycle: each has entered first what the next has not entered."""
     ranks = graph.cycle()
     if not ranks:
         return None

@@ -1,4 +1,4 @@
-"""Hangs for want of a port: NICs that have said themselves that theirs went down, and the switch that they share."""
+"""Hangs by ports that are down: NICs that report it, and the switch that they share."""
 
 from collections.abc import Collection, Iterable, Mapping
 
@@ -9,7 +9,7 @@ from c4bench.c4d.ingest.known_paths import PathLinks, switches
 from c4bench.c4d.ingest.nic_counters import OFF, NicView
 from c4bench.model.diagnosis import Cause, Component, Syndrome
 
-# A window tells of what happened up to one before.
+# A window reports what happened up to one cadence before (cadences).
 _SEEN_CADENCES = 2.0
 
 
@@ -31,7 +31,7 @@ def ports_down(job: JobView, clocks: HostClocks) -> dict[str, NicView]:
 
 
 def port_findings(job: JobView, clocks: HostClocks, fell: Mapping[str, NicView]) -> list[Finding]:
-    """A switch, where all of its ports that the job uses fell; else what each NIC's port ends at."""
+    """A switch if all of its ports that the job uses went down; else the suspects of each NIC's port."""
     verdicts, single = [], dict(fell)
     for switch, below in _switches(job.paths, job.users()).items():
         hosts = {fell[nic].host for nic in below if nic in single}
@@ -41,7 +41,7 @@ def port_findings(job: JobView, clocks: HostClocks, fell: Mapping[str, NicView])
 
 
 def _switches(paths: PathLinks, nics: Collection[str]) -> dict[Component, frozenset[str]]:
-    """The switches that NICs are cabled to, by the least of the addresses that answered last before them."""
+    """The switches that NICs are cabled to, named by their lowest address."""
     before: dict[str, set[str]] = {}
     for (_, destination, _), hops in paths.items():
         if len(hops) > 1 and destination in nics:
@@ -50,7 +50,7 @@ def _switches(paths: PathLinks, nics: Collection[str]) -> dict[Component, frozen
 
 
 def _ends(paths: PathLinks, nic: str, view: NicView) -> list[Component]:
-    """What a port's word can be about: the NIC that was switched off, or any part of its link."""
+    """The suspects of a port that is down: the NIC if it was switched off, else any part of its link."""
     if view.fell_to == OFF:
         return [Component("nic", nic)]
     links = sorted({hops[-1] for (_, destination, _), hops in paths.items() if destination == nic and hops})

@@ -1,7 +1,7 @@
-"""Processes that ended: whose end came first, and what drove it to it.
+"""Processes that ended: which ended first, and why.
 
-When a rank fails the others hear of it within milliseconds and end with an error as well. The culprit is the first,
-or what the first gave up on; its victims are not to blame.
+When a rank fails, the others learn of it within milliseconds and end with an error as well. The first is to blame, or
+what the first gave up on; the others are victims.
 """
 
 from c4bench.c4d.diagnosis import Finding, rank_component
@@ -17,9 +17,9 @@ from c4bench.c4d.ingest.job_view import JobView, ProcessExit
 from c4bench.model.diagnosis import Cause, Component, Syndrome
 from c4bench.model.telemetry import Failure
 
-# What windows tell lies whole cadences apart, give or take what clocks are off: a bar lies in the middle between two.
+# Windows are whole cadences apart, give or take clock offsets: thresholds lie halfway between two (cadences).
 _BETWEEN_CADENCES = 0.5
-# Somebody asks a job to end by SIGINT or SIGTERM; nothing breaks by them.
+# Exit codes of SIGINT and SIGTERM: somebody asked the job to end.
 _ASKED = (-2, -15)
 # Completion statuses by which a NIC says that it cannot send itself, whatever the far end does. Flushed work is a queue
 # pair's first error only where its own NIC has ended it: rxe of Linux 7.3 does not give the reason.
@@ -32,7 +32,7 @@ def first_exit_s(job: JobView, clocks: HostClocks) -> float | None:
 
 
 def exit_findings(job: JobView, clocks: HostClocks, *, known: bool = False) -> list[Finding]:
-    """What ended the processes that ended first, once two more windows have shown that it is not the job that ends.
+    """Why the first processes ended, once two more windows have shown that the job itself does not end.
 
     Where a cause is `known` already, ranks that exit with an error are its victims.
     """
@@ -52,7 +52,7 @@ def exit_findings(job: JobView, clocks: HostClocks, *, known: bool = False) -> l
     fell = ports_down(job, clocks)
     if fell:
         return port_findings(job, clocks, fell)
-    # Windows show when a process was gone, to a cadence; who told of its failure before was not later than others.
+    # Windows show an exit to a cadence; the rank that reported its failure first was not later than others.
     first_rank = job.first_failure.rank if job.first_failure is not None else None
     tied = [d for d in early if d.rank == first_rank or _seen_s(clocks, d) <= first_s + clocks.cadence_s() + between_s]
     return _of_exits(job, clocks, tied, first_s, whole=whole)
@@ -61,7 +61,7 @@ def exit_findings(job: JobView, clocks: HostClocks, *, known: bool = False) -> l
 def _of_exits(
     job: JobView, clocks: HostClocks, tied: list[ProcessExit], first_s: float, *, whole: bool
 ) -> list[Finding]:
-    """Who or what is behind ranks that ended with an error, or were asked to end, at the same time."""
+    """The cause of ranks that ended with an error, or were asked to end, at the same time."""
     graph = wait_graph(job)
     bug = mismatch_finding(job, graph, first_s)
     if bug:
@@ -88,7 +88,7 @@ def _of_exits(
 
 
 def _given_up(job: JobView, clocks: HostClocks, graph: WaitForGraph, exited: list[ProcessExit]) -> list[Finding]:
-    """What stood still, carrying bytes or credit, and was given up."""
+    """Stalled connections, with bytes or credit in flight, that were given up."""
     still_s = DISTINCT_CADENCES * clocks.cadence_s()
     left = unanswered(job)
     left += [v for d in exited for v in connections_given_up(job, graph, d.rank, d.seen_s, still_s) if v not in left]
@@ -98,7 +98,7 @@ def _given_up(job: JobView, clocks: HostClocks, graph: WaitForGraph, exited: lis
 
 
 def _own_nic(job: JobView, failure: Failure, first_s: float) -> list[Finding]:
-    """A rank whose work requests its own NIC refuses: no connection of it ever stood still."""
+    """A rank whose own NIC refuses its work requests: none of its connections stalled."""
     nics = [Component("nic", nic) for nic in job.nics(failure.rank)]
     if not nics:
         return []
@@ -132,7 +132,7 @@ def _all_ended(job: JobView, tied: list[ProcessExit], first_s: float) -> Finding
 
 
 def _foremost(job: JobView, graph: WaitForGraph, tied: list[ProcessExit]) -> list[ProcessExit]:
-    """Of deaths that cannot be told apart by time: the one that said so first, else those whom most others wait for."""
+    """Of simultaneous exits: the rank that reported its failure first, else those that most others wait for."""
     first = [death for death in tied if job.first_failure is not None and death.rank == job.first_failure.rank]
     if first or len(tied) == 1:
         return first or tied

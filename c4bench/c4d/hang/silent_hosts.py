@@ -1,4 +1,4 @@
-"""Hosts that fell silent: neither their agent nor their ranks are heard of."""
+"""Silent hosts: neither their agent nor their ranks send telemetry."""
 
 from collections.abc import Iterable
 
@@ -6,14 +6,14 @@ from c4bench.c4d.diagnosis import Finding
 from c4bench.c4d.ingest.clocks import HostClocks
 from c4bench.model.diagnosis import Cause, Component, Syndrome
 
-# One in so many hosts may be silent at once and still be named for it.
+# At most one in this many hosts may be silent at once; else the network to the master is suspect.
 _SILENT_SHARE = 4
 
 
 def silent_hosts(hosts: Iterable[str], clocks: HostClocks, since_s: float) -> set[str]:
     """Those of `hosts` not heard of since `since_s` (master's clock).
 
-    When many are silent it is the way to the master that is broken, and nothing is known of them.
+    Empty when many are silent: then the network to the master is broken, and nothing is known of them.
     """
     every = set(hosts)
     silent = {host for host in every if clocks.last_heard_s(host) < since_s}
@@ -21,7 +21,7 @@ def silent_hosts(hosts: Iterable[str], clocks: HostClocks, since_s: float) -> se
 
 
 def silent_host_finding(host: str, clocks: HostClocks, since_s: float, observed_s: float) -> Finding:
-    """A host that is on neither network while its ranks are awaited: its data network carries nothing either."""
+    """The finding on a host that reports nothing while its ranks are awaited."""
     heard_s = clocks.last_heard_s(host)
     return Finding(
         Syndrome.COMMUNICATION_HANG,

@@ -1,4 +1,4 @@
-"""Communication hangs: connections that carry bytes nobody acknowledges, and what they share."""
+"""Communication hangs: connections with unacknowledged bytes, and what they share."""
 
 from collections.abc import Collection, Iterable, Sequence
 
@@ -18,7 +18,7 @@ from c4bench.model.diagnosis import Cause, Component, Syndrome
 def stalled(
     job: JobView, clocks: HostClocks, graph: WaitForGraph, since_s: float, excluded: Collection[int]
 ) -> list[ConnView]:
-    """Connections of operations that stand still whose bytes nobody takes, but for those `beside` the ranks given.
+    """Connections of stalled operations whose bytes are not acknowledged, except those of `excluded` ranks.
 
     Bytes that have arrived and still come again since `since_s` miss their acknowledgement; if they do not, it is the
     sender that does not look.
@@ -35,7 +35,7 @@ def stalled(
 
 
 def connections_given_up(job: JobView, graph: WaitForGraph, rank: int, end_s: float, still_s: float) -> list[ConnView]:
-    """Connections of `rank` that had stood still, carrying bytes, for `patience_s` when it ended (its own clock)."""
+    """Connections of `rank` that had stood still, carrying bytes, for `still_s` when it ended (its own clock)."""
     op = graph.pending.get(rank)
     if op is None:
         return []
@@ -49,15 +49,15 @@ def connections_given_up(job: JobView, graph: WaitForGraph, rank: int, end_s: fl
 
 
 def unanswered(job: JobView) -> list[ConnView]:
-    """Connections with bytes under way whose senders gave them up for want of an acknowledgement, as they have said."""
+    """Connections with bytes in flight whose senders reported that nothing was acknowledged."""
     views = (view for view in job.conns.values() if view.record.outstanding)
     return [view for view in views if (job.sender(view), job.receiver(view)) in job.unanswered]
 
 
 def unanswered_credit(job: JobView, graph: WaitForGraph) -> list[ConnView]:
-    """Connections whose receivers granted credit, and have said that nobody acknowledged it.
+    """Connections whose receivers granted credit and reported that it was not acknowledged.
 
-    They speak of the operation they are inside of; and where they have bytes under way to the same peer, of those.
+    They mean the operation they are inside; if they have bytes in flight to the same peer, they mean those.
     """
     under_way = {(job.sender(view), job.receiver(view)) for view in job.conns.values() if view.record.outstanding}
     refused = job.unanswered - under_way
@@ -73,9 +73,9 @@ def unanswered_credit(job: JobView, graph: WaitForGraph) -> list[ConnView]:
 def waiting_for_credit(
     job: JobView, clocks: HostClocks, graph: WaitForGraph, since_s: float, excluded: Collection[int]
 ) -> list[ConnView]:
-    """Connections that wait for credit though their receivers, who await them, granted it, but for those `beside`.
+    """Connections that wait for credit that their waiting receivers granted, except those of `excluded` ranks.
 
-    That a receiver sends again, as its NIC counts since `since_s`, though no bytes are under way from there, tells so.
+    Inferred from receivers' retransmissions since `since_s` with no data in flight from there.
     """
     again = {nic for nic, counts in nic_loss_counts(job, clocks, since_s).items() if counts.retransmits}
     if not again:
@@ -120,7 +120,7 @@ def network_finding(
     dead = {_cell(view): view for view in stuck if view not in arriving}
     came = (view for view in credit if view.record.state != "credit")
     returned = [view for view in came if unanswered_packets(_return_cell(view), counts)]
-    # Where credit came, its acknowledgements are missing, and those come by the connection's own way.
+    # Where credit arrived, its acknowledgements are missing, and those take the connection's own path.
     granted = {_cell(view) if view in returned else _return_cell(view): view for view in credit}
     cells = granted | (dead or {_return_cell(view): view for view in arriving})
     working = _working(job, clocks, stuck, arriving) if dead else set()
@@ -129,7 +129,7 @@ def network_finding(
     blames = [_with_credit_links(blame, granted, working, links) for blame in localise(excess, links=links)]
     shared = [blame for blame in blames if blame.component.kind != "path"] if dead else []
     well = _working_sides(working, [*map(_cell, arriving), *map(_return_cell, returned)])
-    # Acknowledgements come back another way, which nobody has planned: what else stands still may miss only those.
+    # Acknowledgements return by another path, which is not planned: other stalled connections may miss only those.
     return [
         _finding(job, graph, _with_known_side(blame, well), [cells[cell] for cell in blame.cells], since_s)
         for blame in shared or blames
@@ -137,9 +137,9 @@ def network_finding(
 
 
 def _with_credit_links(blame: Blame, granted: Collection[Cell], working: Iterable[Cell], links: Links) -> Blame:
-    """With the links that all credit to a NIC, or all from it, may have crossed: which it did nobody has planned.
+    """Add the links that all credit to a NIC, or all from it, may have crossed: the path of credit is not planned.
 
-    A cable that carries nothing either way leaves credit in vain in both, whose only NIC in common is well.
+    A cable that is dead in both directions stops credit in both, and the NIC that they share is healthy.
     """
     nic = blame.component
     if nic.kind != "nic" or nic.side or not set(blame.cells) <= set(granted):
@@ -152,20 +152,20 @@ def _with_credit_links(blame: Blame, granted: Collection[Cell], working: Iterabl
 
 
 def _working(job: JobView, clocks: HostClocks, stuck: Sequence[ConnView], arriving: Sequence[ConnView]) -> set[Cell]:
-    """The cells that carried something after all that is stuck had stopped."""
+    """The cells that carried something after all stalled connections had stopped."""
     stopped_s = max(_posted_s(clocks, view) for view in stuck if view not in arriving)
     moved = (view for view in job.conns.values() if progress_s(clocks, view) > stopped_s + clocks.cadence_s())
     return {_cell(view) for view in moved if view not in arriving}
 
 
 def _working_sides(working: Iterable[Cell], arriving: Iterable[Cell]) -> set[Component]:
-    """The sides of NICs that are known to work: of both ends, or one way only."""
+    """The sides of NICs that are known to work."""
     sides = [cell for cell in working for cell in (cell, cell[1::-1])] + list(arriving)
     return {Component("nic", cell[0], "tx") for cell in sides} | {Component("nic", cell[1], "rx") for cell in sides}
 
 
 def _with_known_side(blame: Blame, well: Collection[Component]) -> Blame:
-    """A NIC has its side where the other one is known to work: else the whole of it may be dead."""
+    """Name a NIC's side only if its other side is known to work; else the whole NIC may be dead."""
     whole, *others = (
         component if _other_side(component) in well else Component(component.kind, component.name)
         for component in (blame.component, *blame.alternatives)
@@ -182,7 +182,7 @@ def _cell(view: ConnView) -> Cell:
 
 
 def _return_cell(view: ConnView) -> Cell:
-    """What comes back over a connection's other end, by any way."""
+    """The cell of what a connection's receiver sends back, by any path."""
     return (view.record.destination, view.record.source)
 
 
@@ -212,6 +212,6 @@ def _finding(job: JobView, graph: WaitForGraph, blame: Blame, own: Sequence[Conn
 
 
 def _posted_s(clocks: HostClocks, view: ConnView) -> float:
-    """When what stands still was posted, as near as can be told: what others moved before that proves nothing."""
+    """When the stalled messages were posted, at the latest: what others moved before proves nothing."""
     since_s = view.record.state_since_s if view.record.state == "transfer" else 0.0
     return max(view.record.last_progress_s, since_s) + clocks.offset_s(view.host)

@@ -1,11 +1,11 @@
-"""A rank that hangs inside an operation: all have entered, the network has delivered, and one does not go on."""
+"""Ranks that hang inside an operation that all have entered, although the network has delivered."""
 
 from c4bench.c4d.hang.wait_for_graph import WaitForGraph, least_progress
 from c4bench.c4d.ingest.job_view import JobView
 
 
 def members_not_reading(job: JobView, comm: str) -> dict[int, int]:
-    """Members that have not looked at messages which reached their memory long ago, and how many.
+    """Members that have not read messages which reached their memory long ago, and how many.
 
     The network acknowledged them to the sender, and the receiver does not count them as arrived; or they have arrived,
     and the sender does not see the acknowledgement although other messages reach it unseen as well.
@@ -20,7 +20,7 @@ def members_not_reading(job: JobView, comm: str) -> dict[int, int]:
 
 
 def ranks_stuck_inside(job: JobView, graph: WaitForGraph, comm: str) -> list[int]:
-    """Members of `comm` that the others inside wait for and that wait for nothing lawful themselves.
+    """Members of `comm` that the others inside wait for and that wait for nobody themselves.
 
     A sender without credit waits for its receiver. A receiver without data waits for its sender, unless that one waits
     for its credit: whoever lacks data has granted room for it, or does not act. A member that is still inside after all

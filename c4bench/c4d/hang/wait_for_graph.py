@@ -1,4 +1,4 @@
-"""The wait-for graph over the job's ranks and connections, and the sink everybody waits for.
+"""The wait-for graph over the job's ranks and connections; its sinks are what everybody waits for.
 
 A rank inside an operation waits for the members that have not entered it; once all have entered, for the connections
 of that operation that carry unacknowledged bytes. A rank may be in several operations of overlapping communicators; it
@@ -49,7 +49,7 @@ class WaitForGraph(msgspec.Struct, frozen=True):
         return sum(isinstance(other, int) for other in seen - {node})
 
     def cycle(self) -> list[int]:
-        """Ranks that wait for one another in a circle, in which nobody is to blame but the order; empty if none do."""
+        """Ranks that wait for one another in a cycle, by the order of their calls; empty if there is none."""
         known: set[int] = set()
         for first in self.pending:
             walked: dict[int, None] = {}

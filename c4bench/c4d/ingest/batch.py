@@ -1,4 +1,4 @@
-"""What the windows of one round hold for one job: at most one window a host, filed all at once."""
+"""The records of one job in one round of windows: at most one window per host."""
 
 from collections.abc import Sequence
 from typing import Generic, TypeVar

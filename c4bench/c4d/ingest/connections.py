@@ -83,7 +83,7 @@ class Connections(Mapping[ConnKey, ConnView]):
         return [record for record in self.table.used("record").tolist() if record is not None]
 
     def ingest(self, batch: Batch, validator: RecordValidator) -> None:
-        """File what a round of windows says of them."""
+        """File a round of windows."""
         records, windows = batch.conns.records, batch.conns.windows()
         rows = self._rows.rows(map(_KEY, records), len(records))
         for index in np.flatnonzero(rows < 0).tolist():
@@ -110,7 +110,7 @@ class Connections(Mapping[ConnKey, ConnView]):
             self._members.note_progress(self.table["member"][rows[put]], acted_s, ends_s[put])
 
     def _set_cells(self, rows: Ints) -> None:
-        """These are new, or have been moved to another way."""
+        """Set the cells of connections that are new or have moved to another path."""
         self.moves += bool(len(rows))
         for row in rows.tolist():
             self.table["cell"][row] = cell_of(self.table["record"][row])
@@ -156,7 +156,7 @@ class Arrivals:
         return None if record is None else record.messages
 
     def ingest(self, batch: Batch, validator: RecordValidator) -> None:
-        """File what a round of windows says of them."""
+        """File a round of windows."""
         records, windows = batch.arrivals.records, batch.arrivals.windows()
         rows = self._rows.rows(map(_END_KEY, records), len(records))
         for index in np.flatnonzero(rows < 0).tolist():

@@ -1,4 +1,4 @@
-"""What is known of a job: the newest record of every rank, operation and connection, and when each last moved."""
+"""The state of a job: the newest record of every rank, operation and connection, and when each last progressed."""
 
 import statistics
 from collections import deque
@@ -19,7 +19,7 @@ from c4bench.model.telemetry import CommRecord, Failure, OpRecord, RankRecord
 
 
 class CommView:
-    """Its members are numbered within it; `seats` has their ranks in the job. `number` is its own in the job."""
+    """Its members are numbered within it; `ranks` has their ranks in the job. `number` is its own in the job."""
 
     def __init__(self, record: CommRecord, ranks: dict[int, int], number: int, first: int, ops: Operations) -> None:
         self.record = record
@@ -63,8 +63,8 @@ class ProcessExit(msgspec.Struct, frozen=True):
 class JobView:
     """Everything the detector keeps about one job.
 
-    Ranks are the job's, not a communicator's. `told` is what the rank said that first could not go on; `unanswered` are
-    those who got no acknowledgement, and from whom, while both were alive. `ways` is read anew each time: what is
+    Ranks are the job's, not a communicator's. `first_failure` is the first one that a rank reported; `unanswered` are
+    those who got no acknowledgement, and from whom, while both were alive. `paths` is read anew each time: what is
     planned later is known then. `devices` are the NICs of all jobs.
     """
 
@@ -103,10 +103,10 @@ class JobView:
 
     def add_comm(self, record: CommRecord) -> None:
         """A communicator of the job."""
-        seating = self.mapping.add_comm(record)
-        number, first = self.members.add_comm(record, seating)
+        ranks = self.mapping.add_comm(record)
+        number, first = self.members.add_comm(record, ranks)
         self._ops.add_comm(record.comm, first, len(record.members))
-        self.comms[record.comm] = CommView(record, seating, number, first, self._ops)
+        self.comms[record.comm] = CommView(record, ranks, number, first, self._ops)
         self.numbered.append(self.comms[record.comm])
 
     def ingest(self, batch: Batch, validator: RecordValidator) -> None:
@@ -143,7 +143,7 @@ class JobView:
         rank, peer = view.ranks[failure.rank], view.ranks.get(failure.peer, -1)
         if self.first_failure is None:
             self.first_failure = msgspec.structs.replace(failure, rank=rank, peer=peer)
-        # Who has ended answers nobody, on the best of networks.
+        # A process that has ended answers nobody, however good the network.
         if failure.status == _UNANSWERED and peer in self.process and peer not in self.exits:
             self.unanswered.add((rank, peer))
 
@@ -173,7 +173,7 @@ class JobView:
         return found
 
     def links(self) -> dict[Cell, tuple[str, ...]]:
-        """The links that connections cross, as far as their ways are known; the same object until there is news."""
+        """The links that connections cross, as far as paths are known; the same object until either changes."""
         version = self.paths.learnt, self.conns.moves
         if version != self._links_of:
             cells = self.conns.table.used("cell").tolist() if self.paths else ()
@@ -183,10 +183,10 @@ class JobView:
         return self._links
 
     def suspect_links(self, bad: Iterable[Cell]) -> Links:
-        """The links that connections cross, also where their ways are not known.
+        """The links that connections cross, also where their paths are not known.
 
-        What is bad may be so by any link that it may cross. What is good clears only those that it is sure to cross:
-        the links of its NICs.
+        A bad cell accuses every link that it may cross. A good cell clears only links that it is sure to cross: those
+        of its NICs.
         """
         links = self.links()
         suspects = [cell for cell in bad if not links.get(cell)] if self.paths else []
@@ -195,18 +195,18 @@ class JobView:
         return {**links, **self._access_links(self._unrouted), **self.crossable(suspects)}
 
     def _access_links(self, cells: Iterable[Cell]) -> dict[Cell, tuple[str, ...]]:
-        """The first and the last link of every way that these cells may take, as far as any way of their NICs tells."""
+        """The first and the last link of every path of these cells, as far as any path of their NICs shows."""
         first = {path[0]: hops[:1] for path, hops in self.paths.items()}
         last = {path[1]: hops[-1:] for path, hops in self.paths.items()}
         return {cell: (*first.get(cell[0], ()), *last.get(cell[1], ())) for cell in cells}
 
     def return_links(self, cell: Cell) -> frozenset[str]:
-        """The links that acknowledgements of a cell may take, as far as ways back are known."""
+        """The links that acknowledgements of a cell may cross, as far as return paths are known."""
         back = (cell[1], cell[0])
         return frozenset(hop for path, hops in self.paths.items() if path[:2] == back for hop in hops)
 
     def crossable(self, cells: Iterable[Cell]) -> dict[Cell, tuple[str, ...]]:
-        """The links of each of these cells' ways; where that one is not known, those of any between the same ends.
+        """The links of each of these cells' paths; where that is not known, those of any between the same ends.
 
         Pairs of NICs that have links in common beyond their own are between the same ends, and may be better known.
         """
@@ -225,5 +225,5 @@ class JobView:
 
 
 def _failed(rank: RankRecord) -> bool:
-    """A process that is gone and did not end well; a clean exit is a fault only if somebody still waits for it."""
+    """Whether a process was killed or failed; a clean exit is a fault only if somebody still waits for the rank."""
     return rank.state == "killed" or (rank.state == "exited" and rank.exit_code != 0)

@@ -1,23 +1,23 @@
-"""Where ways lead, as far as C4P has learnt it."""
+"""The links of each path, as far as C4P has learnt them, and the switches they lead to."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from c4bench.model.recording import LearntPath
 
-# The far addresses of a way's links, by its source, destination and source port.
+# The far addresses of a path's links, by its source, destination and source port.
 PathLinks = Mapping[tuple[str, str, int], tuple[str, ...]]
 
 
 class KnownPaths(dict[tuple[str, str, int], tuple[str, ...]]):
-    """Ways that become more; `learnt` is another number whenever something has been learnt."""
+    """The links by path; `learnt` changes whenever something has been learnt."""
 
     def __init__(self, paths: PathLinks | None = None) -> None:
         super().__init__(paths or {})
         self.learnt = 0
 
     def learn(self, paths: Iterable[LearntPath]) -> None:
-        """C4P has learnt where these lead."""
+        """Add the links of these paths."""
         self.update((path[:3], path[3]) for path in paths)
         self.learnt += 1
 

@@ -1,4 +1,4 @@
-"""The members of a job's communicators, one row each, and what is known of the ranks that they are."""
+"""The members of a job's communicators, one row each, and the state of their ranks."""
 
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
@@ -13,7 +13,7 @@ from c4bench.model.telemetry import CommRecord, OpRecord
 
 _COMM = attrgetter("comm")
 _NEVER = -float("inf")
-# What stands for a row where a communicator has no such member, and where there is no such communicator.
+# In place of a row: the communicator has no such member; there is no such communicator.
 FOREIGN, UNKNOWN = -1, -2
 
 
@@ -38,7 +38,7 @@ class Members:
         self._mapped_at = -1
 
     def add_comm(self, record: CommRecord, ranks: dict[int, int]) -> tuple[int, int]:
-        """A communicator, whose members' ranks `seating` follows: its number, and the row of its first member."""
+        """A communicator, whose members' ranks `ranks` follows: its number, and the row of its first member."""
         number = self._numbers[record.comm] = self._comms.add()
         self._ranks_of_comms.append(ranks)
         self._mapped_at = -1
@@ -87,9 +87,9 @@ class Members:
         return here
 
     def rank_rows(self) -> Ints:
-        """Each member's row in `ranks`, as they are seated now."""
+        """Each member's row in `ranks`, as they are mapped now."""
         if self._mapped_at != self._mapping.changes:
-            ranks = [rank for seating in self._ranks_of_comms for _, rank in sorted(seating.items())]
+            ranks = [rank for mapped in self._ranks_of_comms for _, rank in sorted(mapped.items())]
             self._rank_rows_of_members = np.asarray([self._rank_row(rank) for rank in ranks], np.int64)
             self._mapped_at = self._mapping.changes
         return self._rank_rows_of_members
@@ -118,12 +118,12 @@ class Members:
         return found if found > _NEVER else default_s
 
     def note_progress(self, rows: Ints, acted_s: Floats, ends_s: Floats) -> None:
-        """That members acted at these times, as windows say that ended at `ends_s`."""
+        """Note that members acted at these times, by windows that ended at `ends_s`."""
         self.ranks["moved_s"][self.rank_rows()[rows]] = ends_s
         self.note_acts(rows, acted_s)
 
     def note_acts(self, rows: Ints, acted_s: Floats) -> None:
-        """The same where it may have been known before."""
+        """Note that members acted at these times, which may be known already."""
         np.maximum.at(self.ranks["acted_s"], self.rank_rows()[rows], acted_s)
         np.maximum.at(self.acts["moved_s"], self.table["acts"][rows], acted_s)
 

@@ -1,4 +1,4 @@
-"""What NICs say of themselves: ports that went down, packets that were lost on the way."""
+"""NIC telemetry: port states and counters of lost packets."""
 
 from collections import deque
 from typing import NamedTuple, Self
@@ -12,7 +12,7 @@ OFF = "disabled"
 
 
 class Counts(NamedTuple):
-    """Occasions of sending again, packets that came too early, and packets that came again."""
+    """Retransmissions, packets that arrived out of sequence, and duplicates."""
 
     retransmits: int = 0
     out_of_sequence: int = 0
@@ -24,13 +24,13 @@ class Counts(NamedTuple):
         return cls(record.retransmits or 0, record.out_of_sequence or 0, record.duplicates or 0)
 
     def since(self, before: "Counts") -> "Counts":
-        """What has come since; counters that a driver has begun anew count from 0."""
+        """The increase since `before`; counters that a driver has reset count from 0."""
         pairs = zip(self, before, strict=True)
         return Counts(*(now - then if now >= then else now for now, then in pairs))
 
 
 class NicView:
-    """A NIC's latest word and its past; times are those of `host`.
+    """A NIC's latest record and its history; times are those of `host`.
 
     `fell_s` is when it was last seen to go down, `fell_to` the state it was in then, `grew_s` when it was last seen to
     have counted something.
@@ -45,7 +45,7 @@ class NicView:
         self._past: deque[tuple[float, Counts]] = deque(maxlen=_KEPT)
 
     def ingest(self, record: NicRecord, end_s: float) -> None:
-        """Its word at the end of a window."""
+        """Ingest a record at the end of a window."""
         if record.state not in ("", _UP) and self.state in ("", _UP):
             self.fell_s, self.fell_to = end_s, record.state
         self.state = record.state
@@ -55,7 +55,7 @@ class NicView:
         self._past.append((end_s, counts))
 
     def grown(self, since_s: float) -> Counts:
-        """What it has counted since the last word up to `since_s`."""
+        """The increase since the last record up to `since_s`."""
         before = next((counts for end_s, counts in reversed(self._past) if end_s <= since_s), self._first())
         return self._past[-1][1].since(before) if self._past else Counts()
 

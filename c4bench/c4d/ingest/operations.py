@@ -12,7 +12,7 @@ from c4bench.c4d.ingest.members import UNKNOWN, Members
 from c4bench.c4d.ingest.record_validator import RecordValidator, operation_times_ordered
 from c4bench.model.telemetry import OpRecord
 
-# So many times between two operations tell a job's period.
+# The number of intervals between operations from which a job's period is taken.
 INTERVALS_KEPT = 512
 _OPS_KEPT = 128
 _NONE = -1.0
@@ -52,7 +52,7 @@ class _Ops(NamedTuple):
     started_s: Floats
     finished_s: Floats
     ends_s: Floats
-    judged: Bools
+    evaluated: Bools
     records: NDArray[Any]
 
     def pick(self, which: Ints | Bools) -> "_Ops":
@@ -72,7 +72,7 @@ class Operations:
             seq=_NONE, entered_s=0.0, started_s=0.0, finished_s=0.0, record=None, done=_NONE, unbroken=0.0
         )
         # Of each communicator also the newest operation, and where it is kept.
-        self._comms = Table(first=0, size=0, judged=_NONE, seq=_NONE, start=0)
+        self._comms = Table(first=0, size=0, evaluated=_NONE, seq=_NONE, start=0)
         self._names: list[str] = []
         self._open: list[dict[int, int]] = []
         self._starts = Index()
@@ -117,7 +117,7 @@ class Operations:
         return kept[min(entered)] if entered else newest
 
     def ingest(self, batch: Batch, validator: RecordValidator) -> list[float]:
-        """File what a round of windows says of them: the latest times between two alike."""
+        """File a round of windows; return the latest times (s) between two operations alike."""
         records, windows = batch.ops.records, batch.ops.windows()
         members = self._members.rows(records)
         which = np.flatnonzero(members > UNKNOWN)
@@ -130,18 +130,18 @@ class Operations:
         )
         held, members = objects(records)[which], members[which]
         seq, *times_s = (values[which] for values in numbers.values())
-        judged = seq <= self._comms["judged"][self._members.table["comm"][members]]
-        kept = self._kept_at(held, members, seq, judged)
+        evaluated = seq <= self._comms["evaluated"][self._members.table["comm"][members]]
+        kept = self._kept_at(held, members, seq, evaluated)
         ranks = self._members.rank_rows()[members]
-        ops = _Ops._make((members, ranks, kept, seq, *times_s, ends_s[which], judged, held))
+        ops = _Ops._make((members, ranks, kept, seq, *times_s, ends_s[which], evaluated, held))
         order = np.lexsort((ops.seq, ops.entered_s, ops.ranks))
         found = [(turn, self._file(ops.pick(turn))) for turn in rounds(ops.ranks, order)]
         return _in_order(ops, windows[which], found)
 
-    def _kept_at(self, records: NDArray[Any], members: Ints, seq: Floats, judged: Bools) -> Ints:
-        """Where records are kept: -1 for operations that have been judged, or are too far behind."""
+    def _kept_at(self, records: NDArray[Any], members: Ints, seq: Floats, evaluated: Bools) -> Ints:
+        """Where records are kept: -1 for operations that are evaluated, or are too far behind."""
         comms, newest = self._members.table["comm"][members], self._comms
-        todo = np.flatnonzero(~judged)
+        todo = np.flatnonzero(~evaluated)
         while len(later := todo[seq[todo] > newest["seq"][comms[todo]]]):
             one = np.full(self._comms.count, -1)
             one[comms[later]] = later
@@ -201,7 +201,7 @@ class Operations:
         """File records of as many ranks: the time since the last one alike for each that is new, else nan."""
         newest, ranks = self._newest, self._members.ranks
         before = newest["seq"][ops.members]
-        fresh = ~(ops.judged | ((ops.kept >= 0) & self._kept["known"][ops.kept]))
+        fresh = ~(ops.evaluated | ((ops.kept >= 0) & self._kept["known"][ops.kept]))
         ranks["moved_s"][ops.ranks] = np.where(
             fresh | self._changed(ops, before), ops.ends_s, ranks["moved_s"][ops.ranks]
         )
@@ -232,7 +232,7 @@ class Operations:
         return changed
 
     def _keep(self, ops: _Ops, gap_s: Floats, fresh: Bools) -> None:
-        open_ = (ops.kept >= 0) & ~ops.judged
+        open_ = (ops.kept >= 0) & ~ops.evaluated
         rows = ops.kept[open_]
         for name, values in (("entered_s", ops.entered_s), ("finished_s", ops.finished_s), ("record", ops.records)):
             self._kept[name][rows] = values[open_]
@@ -278,7 +278,7 @@ class Operations:
         comms, seqs = self._kept["comm"][starts], self._kept["seq"][starts]
         entered_s, gap_s = self._kept["entered_s"][rows], self._kept["gap_s"][rows]
         inside_s = self._kept["finished_s"][rows] - entered_s
-        np.maximum.at(self._comms["judged"], comms, seqs)
+        np.maximum.at(self._comms["evaluated"], comms, seqs)
         self._end(size, starts.tolist())
         members = np.add.outer(self._comms["first"][comms], np.arange(size))
         ops = Finished(comms, self._members.rank_of(members), inside_s, gap_s, entered_s)

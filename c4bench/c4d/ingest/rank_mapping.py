@@ -17,9 +17,9 @@ _CANDIDATES = 8
 
 
 class RankMapping:
-    """Seats all members known so far; what arrives later may seat them anew, and is counted in `changes`.
+    """Maps all known members to ranks; later records may change the mapping, which `changes` counts.
 
-    A member that cannot be told from others on its host gets a negative number, the same in all communicators.
+    A member that is indistinguishable from others on its host gets a negative number, the same in all communicators.
     """
 
     def __init__(self) -> None:
@@ -36,9 +36,9 @@ class RankMapping:
         self.changes = 0
 
     def add_comm(self, record: CommRecord) -> _Ranks:
-        """Seat the members of a communicator; the mapping returned follows later changes."""
+        """Map the members of a communicator; the returned mapping follows later changes."""
         self._records[record.comm] = record
-        seating = self._ranks.setdefault(record.comm, {})
+        ranks = self._ranks.setdefault(record.comm, {})
         hosts = _by_host(record.members)
         for host, members in hosts.items():
             self._on_host.setdefault(host, {})[record.comm] = members
@@ -49,10 +49,10 @@ class RankMapping:
         if self._anchor is None and self._spans(record):
             self._anchor = record
         self._map_hosts(before, hosts)
-        return seating
+        return ranks
 
     def add_process(self, rank: int, host: str) -> None:
-        """A process of the job was seen on `host`."""
+        """Note a process of the job on `host`."""
         if self._process_host.get(rank) == host:
             return
         self._process_host[rank] = host
@@ -68,7 +68,7 @@ class RankMapping:
         return self._process_host.get(rank) or self._host_of.get(rank, "")
 
     def _map_hosts(self, before: CommRecord | None, touched: Iterable[str]) -> None:
-        """Seat the members on hosts that were touched; on all, if the anchor is another one than before."""
+        """Map the members on touched hosts; on all hosts if the anchor has changed."""
         self.changes += 1
         if self._anchor is not before:
             self._anchored = _by_host(self._anchor.members) if self._anchor else {}
@@ -83,7 +83,7 @@ class RankMapping:
         return not any(_other_host(record, rank, host) for rank, host in self._process_host.items())
 
     def _map_host(self, host: str) -> None:
-        """Seat the members on one host."""
+        """Map the members on one host."""
         ranks_of = self._ranks_by_nics(host)
         for comm, members in self._on_host.get(host, {}).items():
             taken: dict[Nics, int] = {}
@@ -107,7 +107,7 @@ class RankMapping:
         nics = sorted({member.nics for members in comms for member in members})
         if len(ranks) == 1 or len(nics) == 1:
             return dict.fromkeys(nics, ranks)
-        # Launchers give NICs out in the order of ranks.
+        # Launchers assign NICs in the order of ranks.
         return {own: (rank,) for own, rank in zip(nics, ranks, strict=True)} if len(nics) == len(ranks) else {}
 
     def _placeholder(self, host: str, nics: Nics) -> int:

@@ -1,6 +1,6 @@
-"""Read-side checks: what is duplicated, reordered, late or torn is dropped and counted, never believed.
+"""Read-side checks: records that are duplicated, reordered, late or torn are dropped and counted.
 
-An agent speaks for its own host only: records of ranks elsewhere are dropped, whoever signs them.
+An agent reports its own host only: records of ranks on other hosts are dropped.
 """
 
 from collections import Counter, defaultdict
@@ -23,7 +23,7 @@ _MOST = 2.0**64
 
 
 class RecordValidator:
-    """Decides which windows and records may be believed; `dropped` counts those that may not, by host and by why."""
+    """Decides which windows and records are valid; `dropped` counts the others by host and reason."""
 
     def __init__(self, dropped: defaultdict[str, Counter[str]] | None = None) -> None:
         self.dropped = defaultdict(Counter) if dropped is None else dropped
@@ -61,7 +61,7 @@ class RecordValidator:
         return self._check("foreign NIC", host, ok=counted and nic.nic.startswith(f"{host}/"))
 
     def filter(self, reason: str, which: Ints, ok: Bools, hosts: Sequence[str], windows: Ints) -> Ints:
-        """Those of the records `which` that may be believed; others are counted by the hosts of their windows."""
+        """Keep the records `which` that are `ok`; count the others by the hosts of their windows."""
         if ok.all():
             return which
         for window in windows[which[~ok]].tolist():

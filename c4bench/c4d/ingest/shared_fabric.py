@@ -1,4 +1,4 @@
-"""What the detectors of all jobs on a fabric share: where paths lead, what is missing, and who else is there."""
+"""State that the detectors of all jobs on a fabric share: paths, missing links, arrivals of traffic."""
 
 from collections import deque
 from collections.abc import Collection
@@ -19,7 +19,7 @@ class TrafficArrivals:
         self._unpolled: deque[TrafficArrival] = deque(maxlen=_KEPT)
 
     def add(self, job: str, opened_s: float, closed_s: float, cells: Collection[Cell], links: Links) -> None:
-        """Cells of a job have begun to carry in a span of its delay matrix."""
+        """Note cells of a job that began to carry in a span of its delay matrix."""
         if cells:
             nics = frozenset(nic for cell in cells for nic in cell[:2])
             hops = frozenset(hop for cell in cells for hop in links.get(cell, ()))
@@ -28,17 +28,17 @@ class TrafficArrivals:
             self.ingest(self._unpolled[-1])
 
     def ingest(self, arrival: TrafficArrival) -> None:
-        """Somebody has seen connections of a job begin to carry."""
+        """Note that connections of a job began to carry."""
         self._arrivals.append(arrival)
 
     def poll(self) -> list[TrafficArrival]:
-        """What has come since this was last asked."""
+        """Return the arrivals since the last call."""
         unpolled = list(self._unpolled)
         self._unpolled.clear()
         return unpolled
 
     def explains(self, job: str, cells: Collection[Cell], links: Links, since_s: float, until_s: float) -> bool:
-        """Whether all these cells of a job met what came, of another job, when they became slow."""
+        """Whether all these cells of a job met arriving traffic of another job when they became slow."""
         # A connection is seen to carry once a message has arrived, which others feel before.
         others = [
             one
@@ -49,14 +49,14 @@ class TrafficArrivals:
 
 
 def _meet(cell: Cell, links: Collection[str], arrival: TrafficArrival) -> bool:
-    """At a NIC or on a link; where it is not known which links either crosses, they may."""
+    """Whether they meet at a NIC or on a link; assumed where the links of either are not known."""
     if not (links and arrival.known):
         return True
     return not arrival.nics.isdisjoint(cell[:2]) or not arrival.links.isdisjoint(links)
 
 
 class SharedFabric:
-    """As far as C4P has learnt it by now; without C4P nothing is known of paths, and nothing is missing."""
+    """What C4P has learnt so far; without C4P no path is known and no link is missing."""
 
     def __init__(self, paths: PathLinks | None = None, arrivals: TrafficArrivals | None = None) -> None:
         self.paths = KnownPaths(paths)
@@ -64,7 +64,7 @@ class SharedFabric:
         self.arrivals = arrivals or TrafficArrivals()
 
     def ingest(self, record: PathsLearnt | LinksMissing | TrafficArrival) -> None:
-        """C4P has learnt something, or another job has come."""
+        """Ingest what C4P has learnt, or the arrival of another job."""
         match record:
             case PathsLearnt():
                 self.paths.learn(record.ways)
@@ -74,6 +74,6 @@ class SharedFabric:
                 self.arrivals.ingest(record)
 
     def snapshot(self, now_s: float, nics: Collection[str]) -> tuple[PathsLearnt, LinksMissing]:
-        """All that somebody who begins now has to hear, if these NICs are all that matter."""
+        """All that a new job's recording needs to begin with, for these NICs."""
         paths = tuple((*path, hops) for path, hops in sorted(self.paths.items()) if path[1] in nics)
         return PathsLearnt(now_s, paths), LinksMissing(now_s, self.missing)

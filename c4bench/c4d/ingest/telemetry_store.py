@@ -1,4 +1,4 @@
-"""What agents report, filed by job."""
+"""Telemetry by job: files what agents report."""
 
 import msgspec
 
@@ -12,9 +12,9 @@ from c4bench.model.telemetry import CommRecord, RankRecord, Window
 
 
 class TelemetryStore:
-    """All jobs, and the clocks and NICs of the hosts they run on.
+    """All jobs, and the clocks and NICs of their hosts.
 
-    Who and what there is, is filed at once; operations and connections, which are many, wait until `settle`.
+    Communicators, processes and NICs are filed at once; operations and connections, which are many, wait for `flush`.
     """
 
     def __init__(self, validator: RecordValidator, paths: KnownPaths | None = None) -> None:
@@ -25,7 +25,7 @@ class TelemetryStore:
         self._validator = validator
         self._job_of: dict[str, JobView] = {}
         self._on_host: dict[str, dict[str, tuple[int, ...]]] = {}
-        # What hosts wrote last, where it has been filed and would be filed again to no effect.
+        # The communicators and processes each host listed last: filing them again would change nothing.
         self._listed: dict[str, list[str]] = {}
         self._processes: dict[str, tuple[RankRecord, ...]] = {}
         self._waiting: dict[str, Window] = {}
@@ -44,7 +44,7 @@ class TelemetryStore:
         self._ingest_nics(window)
 
     def flush(self) -> None:
-        """File what waits."""
+        """File the operations and connections of all waiting windows."""
         jobs = [job for job in self.jobs.values() if job.comms] if self._waiting else []
         for job in jobs:
             batch = Batch()
@@ -72,7 +72,7 @@ class TelemetryStore:
             self._listed.pop(host, None)
 
     def _note_closed(self, window: Window) -> None:
-        """A communicator that a host no longer lists has been closed by those of its members that run there."""
+        """Note communicators that a host no longer lists: its members on that host have closed them."""
         listed = {record.comm for record in window.comms}
         for name, here in self._on_host.get(window.host, {}).items():
             job = self._job_of[name]

@@ -1,7 +1,7 @@
-"""Acknowledgements that are lost now and then: what is to blame lies on the way back.
+"""Acknowledgements that are lost now and then: the cause lies on the return path.
 
-The sender waits until it sends again, and what it sends comes a second time. In between the way is well, so that spans
-in which none was lost clear it of nothing.
+The sender waits, then retransmits what has arrived. In between the path is healthy, so spans without loss clear
+nothing.
 """
 
 from collections import deque
@@ -16,22 +16,22 @@ _KEPT_SPANS = 24
 
 
 class AckLossDetector:
-    """Follows a job's cells span by span; `chance` tells how likely a healthy one departs so far in so many spans."""
+    """Follows a job's cells span by span; `chance` returns how likely a healthy one departs so far in so many spans."""
 
     def __init__(self, chance: Callable[[Cell, float, int], float]) -> None:
         self._chance = chance
         self._spans: deque[tuple[float, Mapping[Cell, float]]] = deque(maxlen=_KEPT_SPANS)
 
     def add(self, departures: Mapping[Cell, float], missed: Iterable[Cell], opened_s: float) -> None:
-        """Take in how far cells depart in a span that opened at `opened_s`, and which `missed` acknowledgements."""
+        """Add a span that opened at `opened_s`: departures (log ratios), cells that `missed` acknowledgements."""
         self._spans.append((opened_s, {cell: departures[cell] for cell in missed if cell in departures}))
 
     def __bool__(self) -> bool:
-        """Whether any was missed in the last few spans."""
+        """Whether any acknowledgement was missed in the last few spans."""
         return any(cells for _, cells in self._spans)
 
     def find(self, return_links: Callable[[Cell], Collection[str]]) -> list[PacketLoss]:
-        """What loses acknowledgements; `returning` are the links that those of a cell may take."""
+        """The components that lose acknowledgements; `return_links` are the links that those of a cell may cross."""
         slowed: dict[Cell, list[tuple[float, float]]] = {}
         for opened_s, cells in self._spans:
             for cell, departure in cells.items():

@@ -1,4 +1,4 @@
-"""What makes ways slower that are well: what has come to them, what the fabric lacks, and links that are to blame."""
+"""Benign explanations of slow paths: traffic that arrived, links that are missing, other links that are to blame."""
 
 from collections import deque
 from collections.abc import Collection, Iterable
@@ -17,7 +17,7 @@ _REROUTES_KEPT = 32
 
 
 class _Reroute(NamedTuple):
-    """The cells that connections came to in a span."""
+    """The cells that connections moved to in a span."""
 
     opened_s: float
     closed_s: float
@@ -25,7 +25,7 @@ class _Reroute(NamedTuple):
 
 
 class BenignExplanations:
-    """Of one job, span by span; `fabric` knows what other jobs do."""
+    """The explanations for one job, span by span; `fabric` has the traffic of other jobs."""
 
     def __init__(self, view: JobView, fabric: SharedFabric) -> None:
         self._view = view
@@ -36,7 +36,7 @@ class BenignExplanations:
     def add_span(
         self, opened_s: float, closed_s: float, rerouted: frozenset[Cell], came: Collection[Cell], links: Links
     ) -> None:
-        """In a span connections of the job have moved to cells, and others begun to carry, which all jobs hear of."""
+        """Note connections of the job that moved in a span, and those that began to carry, which all jobs learn of."""
         self._lasted_s = closed_s - opened_s
         if came:
             self._fabric.arrivals.add(self._view.job, opened_s, closed_s, came, links)
@@ -54,16 +54,16 @@ class BenignExplanations:
         return explained, {blame: found for blame, found in behind.items() if found}
 
     def missing_links(self, blame: Blame, onset_s: float) -> list[MissingLink]:
-        """The missing links for want of which something is slower since `onset_s`."""
+        """The missing links that explain a blame since `onset_s`."""
         missing = self._fabric.missing
         crossed = self._view.crossable(blame.cells) if missing else {}
         return missing_links_behind(blame, crossed, onset_s, self._lasted_s, missing)
 
     def met_traffic(self, blame: Blame, onset_s: float, links: Links) -> bool:
-        """Whether something became slow as another job came there, or as a connection of its own did.
+        """Whether something became slow as another job's traffic arrived, or as a connection of its own moved there.
 
-        What has moved meets a path between other NICs on its way, or its acknowledgements on theirs, which no plan
-        knows of; or it shares a link now. Connections of a job that have a NIC in common met there before.
+        A moved connection may meet a path between other NICs, or its acknowledgements, whose path is not known; or it
+        shares a link now. Connections of a job that have a NIC in common met there before.
         """
         if self.met_other_job(blame, onset_s, links):
             return True
@@ -74,12 +74,12 @@ class BenignExplanations:
         return blame.component.kind == "path" and any(ends.isdisjoint(cell) for cell in came)
 
     def met_other_job(self, blame: Blame, onset_s: float, links: Links) -> bool:
-        """Whether something became slow as another job came there."""
+        """Whether something became slow as another job's traffic arrived."""
         until_s = onset_s + self._lasted_s
         return self._fabric.arrivals.explains(self._view.job, blame.cells, links, onset_s, until_s)
 
     def blocked_cells(self, cells: Iterable[Cell], slow: Collection[str], links: Links) -> set[Cell]:
-        """Which cells these slow links hold up, or their acknowledgements."""
+        """The cells whose data or acknowledgements cross these slow links."""
         hops = set(slow)
         answered = {(path[1], path[0]) for path, crossed in self._view.paths.items() if not hops.isdisjoint(crossed)}
         return {cell for cell in cells if cell[:2] in answered or not hops.isdisjoint(links.get(cell, ()))}

@@ -1,4 +1,4 @@
-"""The ways between NICs that a job's connections take, numbered, and figures of many of them at once."""
+"""Cells of the delay matrix by number, and figures of many cells at once."""
 
 from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
@@ -21,7 +21,7 @@ class CellIndex:
 
     @property
     def ends(self) -> Ints:
-        """The numbers of the NICs that each way is from and to, shape (2, ways)."""
+        """The numbers of the source and destination NICs of each cell, shape (2, cells)."""
         fresh = self.cells[self._ends.shape[1] :]
         if fresh:
             ends = [[self.nic_numbers.setdefault(cell[end], len(self.nic_numbers)) for cell in fresh] for end in (0, 1)]
@@ -30,7 +30,7 @@ class CellIndex:
         return self._ends
 
     def sides(self, rows: Ints) -> Bools:
-        """Whether any of these ways is from each NIC, and whether any is to it; shape (2, NICs)."""
+        """Whether any of these cells is from each NIC, and whether any is to it; shape (2, NICs)."""
         ends = self.ends[:, rows]
         return np.stack([np.bincount(side, minlength=len(self.nics)) > 0 for side in ends])
 
@@ -53,7 +53,7 @@ class CellIndex:
 
 
 class CellValues(Mapping[Cell, float]):
-    """A figure of each of some cells: `values`, by `rows`, their numbers, each once."""
+    """One figure for each of some cells: `figures`, by `rows`, the cells' numbers, each once."""
 
     def __init__(self, index: CellIndex, rows: Ints, values: Floats) -> None:
         self.index = index

@@ -1,4 +1,4 @@
-"""What cells of the delay matrix cost in health, and how far a span departs from that."""
+"""The healthy cost of each cell of the delay matrix, and how far a span departs from it."""
 
 import bisect
 import itertools
@@ -23,14 +23,15 @@ from c4bench.c4d.network.thresholds import (
 )
 from c4bench.c4d.thresholds import PEER_RATIO, TAIL_POWER
 
-# Departures below this are a clock's resolution; so many of them tell enough of how healthy cells depart.
+# Departures (log ratio) below this are a clock's resolution. A pool of this many is enough to know how healthy cells
+# depart. This share of them counts as not high.
 _RESOLUTION = 1e-3
 _POOL = 4096
 _HIGH = 0.8
 
 
 class HealthyDepartures:
-    """How far healthy suspects depart, and for how long, from what they did in consecutive spans."""
+    """How far and for how long healthy suspects depart, learnt from consecutive spans."""
 
     def __init__(self, spans: Sequence[Mapping[Any, float]]) -> None:
         self._own: dict[Any, list[float]] = {}
@@ -47,7 +48,7 @@ class HealthyDepartures:
 
     @property
     def high(self) -> float:
-        """What four in five departures do not reach."""
+        """The departure that four in five do not reach."""
         return self._quantile(_HIGH)
 
     @property
@@ -61,9 +62,9 @@ class HealthyDepartures:
     def chance(self, suspect: Hashable, departure: float, spans: int) -> float:
         """The chance to depart by `departure` (> 0) or more `spans` times in a row; 1 before anything is known.
 
-        Beyond all that was seen the chance is taken to fall with a power, a heavy tail, to be safe. Transfers that meet
-        once go on meeting, so it is persistence and not the chance to begin that each further span costs; or, where
-        that is more, how often `suspect` departs so far: transfers meet more often on one link than on another.
+        Beyond all departures seen, the chance falls with a power: a heavy tail, to be safe. Transfers that meet once go
+        on meeting, so each further span multiplies the chance by the persistence, or by how often `suspect` departs
+        so far if that is more: transfers meet more often on one link than on another.
         """
         if not self._pool:
             return 1.0
@@ -80,7 +81,7 @@ class HealthyDepartures:
 
 
 def _persistence(spans: Sequence[Mapping[Any, float]], high: float) -> float:
-    """How often what was high in one span is so in the next."""
+    """How often a departure that was high in one span is high in the next."""
     followed = [
         after[suspect] >= high
         for before, after in itertools.pairwise(spans)
@@ -98,17 +99,17 @@ _LEAST = tuple(f"least_{number}" for number in range(BASELINE_MAX_SPANS // SPANS
 
 
 class DelayBaseline:
-    """What each cell costs in health: its floor over the job's first healthy spans, and how far all depart from theirs.
+    """The healthy cost of each cell: its floor over the job's first healthy spans, and how far all depart from theirs.
 
     The floor, which one span in ten undercuts, is what a transfer takes that meets no other. Departures are log ratios
-    to it; those of all cells in all healthy spans tell how often a healthy cell departs by how much, and those of whole
-    rows and columns, whose cells meet in the same queue, how often a healthy NIC does.
+    to it. Those of all cells in all healthy spans show how often a healthy cell departs by how much; those of whole
+    rows and columns, whose cells meet in the same queue, show the same of a healthy NIC.
     """
 
     def __init__(self, index: CellIndex) -> None:
         self._index = index
         # By the cell's number: how many healthy spans it has, the least of their logs, the floor (nan: none yet);
-        # whether it is held against no past, not of other ways either.
+        # whether it has no past to compare with, not of other paths either.
         self._costs = Table(spans=0, floor=math.nan, sampled=False, anew=False, **dict.fromkeys(_LEAST, math.inf))
         self._sampled: frozenset[str] = frozenset()
         self._samples: deque[Mapping[Cell, float]] = deque(maxlen=BASELINE_MAX_SPANS)
@@ -116,7 +117,7 @@ class DelayBaseline:
         self._healthy: tuple[HealthyDepartures, HealthyDepartures, HealthyDepartures] | None = None
 
     def learn(self, cells: CellValues, links: Links | None = None) -> None:
-        """Remember a healthy span, until so many are known; a way that is new has its own number to go."""
+        """Learn a healthy span, up to `BASELINE_MAX_SPANS` of each cell."""
         costs = self._all_costs()
         young = cells.pick((cells.figures > 0) & (costs["spans"][cells.rows] < BASELINE_MAX_SPANS))
         rows = young.rows
@@ -125,15 +126,15 @@ class DelayBaseline:
             costs[name][rows] = values
         spans = costs["spans"][rows] = costs["spans"][rows] + 1
         floors = least[spans // SPANS_PER_FLOOR, np.arange(len(rows))]
-        # What meets others since something came to its way meets them less in a span or two in which little was sent.
+        # A cell that shares its path anew may meet others less in a span or two in which little was sent.
         enough = np.where(costs["anew"][rows], BASELINE_MAX_SPANS, BASELINE_MIN_SPANS)
         costs["floor"][rows] = np.where(spans >= enough, floors, math.nan)
-        # What shows anew what it costs takes what it did before out of the samples.
+        # A cell that learns anew what it costs drops its earlier samples.
         if len(cells) and (len(self._samples) < BASELINE_MAX_SPANS or costs["sampled"][rows].any()):
             self._sample(cells, links or {})
 
     def _all_costs(self) -> Table:
-        """What is known of all ways, with rows for those that are new."""
+        """The costs of all cells, with rows for those that are new."""
         names = self._index.cells
         first = self._costs.add(len(names) - self._costs.count)
         self._costs["sampled"][first : len(names)] = [not self._sampled.isdisjoint(cell) for cell in names[first:]]
@@ -147,7 +148,7 @@ class DelayBaseline:
         self._healthy = None
 
     def _sample_nics(self, cells: CellValues) -> None:
-        """Have enough NICs to tell how all behave; not all need to send in the first span."""
+        """Sample enough NICs to know how all behave; not all need to send in the first span."""
         sampled, names = self._costs.used("sampled"), self._index.nics
         ends = self._index.ends
         for nic in dict.fromkeys(ends[0, cells.rows].tolist()):
@@ -158,9 +159,9 @@ class DelayBaseline:
                 sampled |= (ends == nic).any(axis=0)
 
     def departures(self, cells: CellValues) -> CellValues:
-        """The log ratio of each known cell to its floor, less what all have slowed by beyond what is usual.
+        """The log ratio of each known cell to its floor, less the unusual part of what all have slowed by.
 
-        A way without a history is held against what other ways between its NICs have shown.
+        A path without history is compared with other paths between its NICs.
         """
         cells = cells.pick(cells.figures > 0)
         floors = self._all_costs()["floor"][cells.rows]
@@ -176,7 +177,7 @@ class DelayBaseline:
         return CellValues(self._index, own.rows, own.figures - common)
 
     def _pair_floors(self, fresh: Ints) -> list[float]:
-        """The floors of other ways between the NICs of new ones, nan where there are none."""
+        """The floors of other paths between the same NICs, nan where there are none."""
         names, floor = self._index.cells, self._costs["floor"]
         floors = {names[row][:2]: float(floor[row]) for row in self._known().tolist()}
         return [floors.get(names[row][:2], math.nan) for row in fresh.tolist()]
@@ -185,7 +186,7 @@ class DelayBaseline:
         return np.flatnonzero(~np.isnan(self._costs.used("floor")))
 
     def high(self) -> float:
-        """How far all but a few healthy cells depart at most."""
+        """The departure that all but a few healthy cells stay below (log ratio)."""
         return self._learnt()[0].high
 
     def _above_floor(self, logs: Mapping[Cell, float]) -> dict[Cell, float]:
@@ -198,9 +199,9 @@ class DelayBaseline:
         return self._learnt()[0].chance(cell, departure, spans)
 
     def side_chance(self, side: MatrixSlice, departure: float, spans: int) -> float:
-        """The same of a row, column or link, see `sides`; those of few cells are held against their like.
+        """The same of a row, column or link, see `MatrixSlice`; slices of few cells are compared with each other.
 
-        Where there have hardly been any, they are held against single cells, which depart more often.
+        While few of these are known, they are compared with single cells, which depart more often.
         """
         cells, few, many = self._learnt()
         few = few if few.seen >= _TELLING else cells
@@ -223,7 +224,7 @@ class DelayBaseline:
         }
 
     def without_history(self, cells: CellValues) -> dict[Cell, float]:
-        """Cells without history that are far above the median of all, by log ratio: peers are all there is to go by."""
+        """Cells without history that are far above the median of all cells (log ratios to it)."""
         cells = cells.pick(cells.figures > 0)
         if len(cells) < 3:
             return {}
@@ -233,7 +234,7 @@ class DelayBaseline:
         return {cell: math.log(value / middle) for cell, value in far.items() if cell[:2] not in known}
 
     def forget(self, cell: Cell) -> None:
-        """The cell shows anew what it costs: the plan around it has changed."""
+        """Learn anew what a cell costs: the traffic around it has changed."""
         row = self._index.row(cell)
         blanks = {"spans": 0, "floor": math.nan, "anew": True} | dict.fromkeys(_LEAST, math.inf)
         for name, blank in blanks.items():
@@ -245,7 +246,7 @@ class DelayBaseline:
         return not math.isnan(self._all_costs()["floor"][self._index.row(cell)])
 
     def settled(self) -> bool:
-        """Whether there is so much history that learning can wait until it is sure that a span was healthy."""
+        """Whether enough is known to learn a span only after it has proved healthy."""
         return len(self._samples) >= BASELINE_SETTLED_SPANS
 
     def known(self) -> list[Cell]:
@@ -254,7 +255,7 @@ class DelayBaseline:
 
 
 def _beside_all(spans: Sequence[Mapping[Cell, float]]) -> list[dict[Cell, float]]:
-    """What cells did in these spans, less what all had slowed by beyond the usual: see `DelayBaseline.departures`."""
+    """Departures of these spans less the unusual part of what all had slowed by: see `DelayBaseline.departures`."""
     middles = [statistics.median(span.values()) if len(span) > 1 else 0.0 for span in spans]
     usual = statistics.median(middles) if middles else 0.0
     return [

@@ -1,6 +1,6 @@
 """The delay matrix of C4: transfer seconds per byte, rows the sending NICs, columns the receiving ones.
 
-The seconds are a connection's shares of its NIC's, so that transfers which wait for each other there look no slower.
+The seconds are a connection's share of its NIC's time, so that transfers which share a NIC look no slower.
 Cells are differences of cumulative counters over a span, so waiting for a peer's credit or for local data does not
 count, and a lost window costs nothing but resolution. A slow path is a point, a slow transmitter a row, a slow
 receiver a column.
@@ -22,18 +22,18 @@ from c4bench.c4d.localise import Cell
 from c4bench.c4d.network.cell_index import CellIndex, CellValues
 
 # Bytes count when acknowledged, seconds as they pass: a difference taken in the middle of a message is off by up to
-# one message, so it is taken when nothing is under way, or when one message in so many does not matter.
+# one message, so it is taken when nothing is in flight, or when one message in so many does not matter.
 _MESSAGES_THAT_DILUTE = 8
-# Messages this much smaller than usual take as long as the way is, and tell nothing of how fast it is. What is usual
-# follows a job that goes over to small ones, span by span.
+# Messages below this share of the usual size measure latency, not rate. The usual size follows a job that turns to
+# smaller messages by this factor a span.
 _SMALL = 0.25
 _FOLLOWS = 0.9
-# What has carried nothing in so many spans comes anew when it does.
+# A cell that has carried nothing for this many spans arrives anew when it carries.
 _ABSENT_SPANS = 8
 
 
 class Span(NamedTuple):
-    """Seconds per byte of the cells that moved bytes; cells that connections were moved to; that began to carry."""
+    """Seconds per byte of the cells that moved bytes; cells that connections moved to; cells that began to carry."""
 
     cells: CellValues
     rerouted: frozenset[Cell]
@@ -41,20 +41,20 @@ class Span(NamedTuple):
 
 
 class DelayMatrix:
-    """Accumulates transfer time and bytes of each way between two NICs over the current span."""
+    """Accumulates transfer time and bytes of each cell over the current span."""
 
     def __init__(self, index: CellIndex) -> None:
         self._index = index
-        # By the connection's row: the counters at its mark, and the way it took then.
+        # By the connection's row: the counters at its mark, and the cell it was in then.
         self._marks = Table(cell=-1, source_port=0.0, messages=0.0, size_bytes=0.0, shared_s=0.0)
         self._sums = Table(shared_s=0.0, size_bytes=0.0, messages=0.0)
-        # By the way: the usual message, bytes, and the last span that carried any.
+        # By cell: the usual message (bytes), and the last span that carried any.
         self._past = Table(message_bytes=0.0, carried=-math.inf)
         self._spans = 0
         self._rerouted: set[Cell] = set()
 
     def add(self, conns: Connections) -> None:
-        """Take in connections' newest counters; the first sight of a connection on its way only sets its mark."""
+        """Add connections' newest counters; the first sight of a connection on a path only sets its mark."""
         table, marks = conns.table, self._marks
         marks.add(table.count - marks.count)
         now = {name: table.used(name) for name in ("source_port", "messages", "size_bytes", "shared_s")}
@@ -76,7 +76,7 @@ class DelayMatrix:
             marks[name][: marks.count][moved | usable] = values[moved | usable]
 
     def close_span(self) -> Span:
-        """What the span has shown of ways that carried messages of the usual size, and a new span."""
+        """Close the span: return the cells that carried messages of the usual size, and open a new one."""
         rows = np.flatnonzero(self._sums.used("size_bytes"))
         message_bytes = self._sums["size_bytes"][rows] / self._sums["messages"][rows]
         usual_bytes = self._past["message_bytes"][rows]
@@ -90,7 +90,7 @@ class DelayMatrix:
         return span
 
     def _arrived(self, rows: Ints) -> frozenset[Cell]:
-        """Those that carry now, and have carried nothing for a while."""
+        """The cells that carry now and have carried nothing for a while."""
         self._spans += 1
         last = self._past["carried"][rows]
         self._past["carried"][rows] = self._spans
@@ -102,7 +102,7 @@ class DelayMatrix:
         return {cell: size for cell, size in zip(self._index.cells, sizes, strict=False) if size > 0}
 
     def current(self) -> set[Cell]:
-        """The cells that connections are in now and have carried something: of others nothing can be said."""
+        """The cells that connections are in now and that have carried something."""
         current = self._marks.used("cell")
         rows = np.unique(current[current >= 0])
         return {self._index.cells[row] for row in rows[self._past["carried"][rows] > 0].tolist()}
@@ -122,7 +122,7 @@ def matrix_table(cells: Mapping[Cell, float]) -> MatrixTable:
 
 
 def in_flight_costs(job: JobView, clocks: HostClocks, message_bytes: Mapping[Cell, float]) -> dict[Cell, float]:
-    """Seconds per byte, at least, of each cell with messages under way of which none has been acknowledged for a while.
+    """The least seconds per byte of each cell with messages in flight of which none has been acknowledged for a while.
 
     `message_bytes` are a cell's usual message. All connections that a rank has on the NIC may share its time.
     """

@@ -1,4 +1,4 @@
-"""When what speaks against components is enough to alarm and to name them, each once until it heals."""
+"""When blames last long enough to alarm and to name a component, each once until it heals."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -12,7 +12,7 @@ from c4bench.model.diagnosis import Cause, Component, Syndrome
 
 
 class Case(NamedTuple):
-    """What is to blame, since when (s), by how much at least (log ratio), and in how many spans."""
+    """A blame, since when (s, master's clock), by how much at least (log ratio), and in how many spans."""
 
     blame: Blame
     onset_s: float
@@ -21,15 +21,15 @@ class Case(NamedTuple):
 
 
 class DiagnosisGate:
-    """Follows the cases of one job, span by span; one-way delays tell the sides of NICs."""
+    """Follows the cases of one job, span by span; one-way delays decide between the sides of a NIC."""
 
     def __init__(self, oneway: OneWayDelays) -> None:
         self._oneway = oneway
         self._alarmed_s: float | None = None
         self._before: set[Component] = set()
-        # What is named, and for how many spans nothing has been to blame.
+        # Named components, and for how many spans nothing has been to blame.
         self._standing: dict[Component, int] = {}
-        # What the last sweep has shown.
+        # The components that the last sweep found slow.
         self._in_last_sweep: set[Component] = set()
 
     @property
@@ -50,7 +50,7 @@ class DiagnosisGate:
         lasting = [case for case in cases if case.spans >= ALARM_SPANS]
         self._alarmed_s = (self._alarmed_s or now_s) if lasting else None
         before, self._before = self._before, {case.blame.component for case in lasting}
-        # Where many slow at once and get well again, one is the last to: what is a point has been one before.
+        # Where many slow at once and recover, one is last: a point must have been a point in the span before too.
         steady = [case for case in lasting if not _point(case.blame) or case.blame.component in before]
         seen = [case for case in steady if cells.keys() & set(case.blame.cells)]
         sure = [case for case in seen if case.spans >= _spans_to_name(case.blame)]
@@ -59,21 +59,21 @@ class DiagnosisGate:
         return [(self._finding(case, cells), self._alarmed_s or now_s) for case in fresh]
 
     def note_new(self, components: Iterable[Component]) -> set[Component]:
-        """Those of these, which something else shows to be slow, that have not been named; from now on they have."""
+        """Note components that other evidence shows to be slow; return those not named before."""
         found = set(components)
         fresh = found - self._standing.keys()
         self._set_standing(found)
         return fresh
 
     def new_in_sweep(self, components: Iterable[Component]) -> set[Component]:
-        """Those of these, which a sweep of all NICs shows to be slow, that are news: until the next they are known."""
+        """Note components that a sweep shows to be slow, until the next sweep; return those not known before."""
         found = set(components)
         fresh = {component for component in found if not self._known(component)}
         self._in_last_sweep = found
         return fresh
 
     def heal(self, blames: list[Blame]) -> None:
-        """A component is well again after as many clean spans as it took to name it."""
+        """Heal components after as many clean spans as it took to name them."""
         clean = {component: 0 if blames else spans + 1 for component, spans in self._standing.items()}
         self._standing = {component: spans for component, spans in clean.items() if spans < NAME_SPANS}
 
@@ -111,16 +111,16 @@ class DiagnosisGate:
         )
 
     def _sided(self, component: Component, onset_s: float) -> Component:
-        """The side of a NIC that one-way delays accuse: round trips, which the matrix holds, show both sides slow."""
+        """The side of a NIC that one-way delays accuse: round trips, as in the matrix, show both sides slow."""
         side = self._oneway.side(component.name, onset_s) if component.kind == "nic" else ""
         return Component(component.kind, component.name, side) if side else component
 
 
 def _point(blame: Blame) -> bool:
-    """Whether a single path is to blame for sure; with alternatives it may be a whole NIC, and no schedule's doing."""
+    """Whether only a path can be to blame; with alternatives it may be a whole NIC, which no schedule slows."""
     return blame.component.kind == "path" and not blame.alternatives
 
 
 def _spans_to_name(blame: Blame) -> int:
-    """How often a component must be to blame."""
+    """The number of spans in which a component must be to blame before it is named."""
     return POINT_SPANS if _point(blame) else NAME_SPANS

@@ -1,4 +1,4 @@
-"""Links that C4P misses: others carry what they did, and are well, whether or not anything is slower for that."""
+"""Missing links: C4P's probes cross them no more, and other links carry their traffic."""
 
 import math
 from collections import Counter
@@ -11,24 +11,24 @@ from c4bench.c4d.thresholds import BEYOND_SHARING
 from c4bench.model.diagnosis import Cause, Component, Syndrome
 from c4bench.model.fabric import MissingLink
 
-# Connections are moved before their next operation, and share links from then on.
+# Connections move to other links before their next operation (spans).
 _MOVED_SPANS = 2
-# Into a switch between others there lead two links, or more.
+# At least this many links lead into a switch between others.
 _LINKS_INTO_SWITCH = 2
 
 
 class MissingLinkDetector:
-    """Follows which of the missing links a job has lost, and says each once until it is back.
+    """Follows which of the missing links a job has lost, and reports each once until it is back.
 
-    That is at once where something is slower for want of it, and else when it has been missing for longer than a flap.
+    A link that explains a slowdown is reported at once, any other after it has been missing for longer than a flap.
     """
 
     def __init__(self) -> None:
         self._missing: Collection[MissingLink] = ()
-        # The links between switches that the job's ways lead over, and its NICs' own; also those that went missing.
+        # The links between switches that the job's paths cross, and its NICs' own; also those that went missing.
         self._used: set[str] = set()
         self._own: set[str] = set()
-        # Both as the ways are now, by these links.
+        # Both by the present paths.
         self._between: set[str] = set()
         self._ends: set[str] = set()
         self._links: Links = {}
@@ -36,7 +36,7 @@ class MissingLinkDetector:
         self._named_s: dict[str, float] = {}
 
     def update(self, missing: Collection[MissingLink], links: Links) -> None:
-        """What is missing now, and the `links` of the ways that the job uses, another object where they are others."""
+        """Set what is missing now, and the `links` that the job's cells cross: another object when they change."""
         self._missing = missing
         names = {one.name for one in missing}
         if links is not self._links:
@@ -48,24 +48,24 @@ class MissingLinkDetector:
         self._reported = [one for one in self._reported if one.name in names]
 
     def note_named(self, components: Iterable[Component], now_s: float) -> None:
-        """These are findings of the job already, for whatever reason."""
+        """Note components that are named already, by any stage."""
         self._named_s |= {one.name: now_s for one in components if one.kind == "link"}
 
     def explaining(self, wanting: Mapping[Blame, list[MissingLink]], onset_s: float) -> list[Finding]:
-        """On what is missing where something is slower for want of it, since `onset_s`."""
+        """Findings on missing links that explain slow components since `onset_s`."""
         times = Counter(one for found in wanting.values() for one in found if self._is_new(one))
         return self._report([one for one, _ in times.most_common()], wanting, onset_s)
 
     def lasting(self, now_s: float, flap_s: float) -> list[Finding]:
-        """On what the job's ways led over and has been missing for longer than `flap_s`."""
+        """Findings on links that the job's paths crossed and that are missing for longer than `flap_s`."""
         gone = (one for one in self._missing if one.name in self._used and now_s - one.missed_s > flap_s)
         lost = [one for one in gone if self._is_new(one)]
         return self._report(lost, (), min((one.heard_s for one in lost), default=now_s))
 
     def _is_new(self, one: MissingLink) -> bool:
-        """Whether neither it nor what went with it has been said, or named since it was last heard.
+        """Whether neither it nor a link that failed with it has been reported, or named since it was last seen.
 
-        Nobody goes round a NIC's own links: what went with them is the NIC, its host or its leaf, and shows by itself.
+        A NIC's own links cannot be bypassed: their failure is that of the NIC, its host or its leaf, found elsewhere.
         """
         named = (other for other in self._missing if self._named_s.get(other.name, -math.inf) >= other.heard_s)
         own = (other for other in self._missing if other.name in self._own)
@@ -82,9 +82,9 @@ class MissingLinkDetector:
 def missing_links_behind(
     blame: Blame, links: Links, onset_s: float, span_s: float, missing: Collection[MissingLink]
 ) -> list[MissingLink]:
-    """The missing links for want of which what a blame names became slower at `onset_s`; none where something else is.
+    """The missing links that explain why a blame's cells became slower at `onset_s`; empty if they do not.
 
-    All of it has to cross what carries their traffic now, and to have slowed down as that came there.
+    All its cells must cross links that carry the missing links' traffic, and have slowed down as it moved there.
     """
     if blame.excess > BEYOND_SHARING:
         return []
@@ -96,18 +96,18 @@ def missing_links_behind(
 
 
 def failed_together(one: MissingLink, others: Iterable[MissingLink]) -> bool:
-    """Whether a link may have gone with another, as those of a cable's two directions do."""
+    """Whether a link may have failed together with another, as the two directions of a cable do."""
     return any(one.heard_s <= other.missed_s and other.heard_s <= one.missed_s for other in others)
 
 
 def missing_links_finding(
     together: Sequence[MissingLink], lost: Sequence[MissingLink], slower: Collection[Blame], onset_s: float
 ) -> Finding:
-    """The finding on links that were missed `together`, of which a job `lacked` some, and may be `slower` for that.
+    """The finding on links that went missing `together`, of which a job `lost` some, and may be `slower` for it.
 
-    Others are missed with one that is silent because nothing leads beyond it. Where none was heard to be, nothing tells
-    which it was; and where one link carries all of it now, a switch may be sending everything there. A switch that has
-    died has all of its links missed, and so has one that two others were joined by, whose link to either has.
+    A silent link takes links beyond it with it. If none is silent, any of the lost ones may have failed; and where one
+    link carries all their traffic, a switch may be sending everything there. A dead switch misses all of its links,
+    and so does a switch between two others if its link to either is dead.
     """
     silent = [one for one in together if one.silent]
     first, *others = silent or lost
@@ -134,9 +134,9 @@ def missing_links_finding(
 
 
 def _dead_switches(together: Sequence[MissingLink], silent: Collection[MissingLink]) -> list[Component]:
-    """The switches for want of which all these links may be missed, by the least of their addresses.
+    """The switches whose failure would explain all these missing links, by their lowest addresses.
 
-    Nothing leads on from one; and no link is silent beyond it, as it would have answered before that.
+    No link leads on from such a switch, and no link beyond it is silent, as the switch would have answered first.
     """
     names = {one.name for one in together}
     leading = [one for one in together if one.onward and names.issuperset(one.onward)]

@@ -1,9 +1,9 @@
-"""Which NIC is slow, by how long each is busy for a byte, whatever the order of transfers.
+"""Slow NICs, by how long each is busy per byte, whatever the order of transfers.
 
 Where a rank sends to several peers, which transfers meet changes from span to span, and for good when a rank becomes
-late. Yet a NIC's shares of its time add up to how long it was busy, and a slow one is busy longer in any order: sending
-and, since its acknowledgements wait with its data, receiving. Others are busy longer for what they exchange with it,
-and no longer than usual once that is left out.
+late. The shares of a NIC's time still add up to how long it was busy, and a slow NIC is busy longer in any order:
+sending and, as its acknowledgements wait with its data, receiving. Other NICs are busy longer only with what they
+exchange with it.
 """
 
 import math
@@ -26,17 +26,16 @@ from c4bench.c4d.network.thresholds import (
 )
 from c4bench.model.diagnosis import Component
 
-# A side of fewer cells may be one path's doing; so may the worst of more, which is left out.
+# With fewer cells a side's cost may be a single path's; the worst cell of more is left out for the same reason.
 _CELLS = 3
-# What is left of others' once a NIC's cells are left out stays below this share of its own; so does the side of a NIC
-# that is well.
+# Without a slow NIC's cells, the excess of others is below this share of its own; so is that of its healthy side.
 _SPILL = 0.5
 # Of this many NICs, the busiest, it is remembered how long they have been.
 _FOLLOWED = 16
 
 
 class _Usual(NamedTuple):
-    """What each side costs that meets nobody, how far NICs were beyond that in even spans, and how far at most."""
+    """The floor of each side, how far NICs departed from theirs in even spans, and how far at most."""
 
     floors: Floats
     healthy: HealthyDepartures
@@ -44,7 +43,7 @@ class _Usual(NamedTuple):
 
 
 class _Slow(NamedTuple):
-    """A NIC by its number, how far its sides are beyond their floors together, and each that is not well."""
+    """A NIC by its number, how far its sides are beyond their floors together, and how far each slow side is."""
 
     nic: int
     total: float
@@ -52,12 +51,12 @@ class _Slow(NamedTuple):
 
     @property
     def slow_sides(self) -> int:
-        """How many of its sides."""
+        """The number of slow sides."""
         return int(np.count_nonzero(self.beyond))
 
 
 class NicUtilisation:
-    """Learns in even spans how long each side of each NIC is busy for a byte, and judges spans by it.
+    """Learns in even spans how long each side of each NIC is busy per byte, and evaluates spans by it.
 
     Costs are logs of seconds per byte, of shape (2, NICs): sending and receiving; nan for sides of few cells.
     """
@@ -70,19 +69,19 @@ class NicUtilisation:
         self._runs: dict[int, Case] = {}
 
     def learn(self, cells: CellValues) -> None:
-        """Remember an even span (seconds per byte), until so many are known."""
+        """Learn an even span (seconds per byte), up to `BASELINE_MAX_SPANS`."""
         if len(cells) and len(self._learnt) < BASELINE_MAX_SPANS:
             self._learnt.append(self._costs(cells))
             self._usual = None
 
     def forget(self) -> None:
-        """All show anew how long they are busy."""
+        """Drop all that was learnt: NICs learn anew how long they are busy."""
         self._learnt.clear()
         self._evidence.clear()
         self._runs.clear()
 
     def evaluate(self, cells: CellValues, opened_s: float, links: Links) -> list[Case]:
-        """The NICs that spans show to be slow up to the one opened at `opened_s`, the worst first: chance does not."""
+        """The NICs that the spans up to the one opened at `opened_s` show to be slow, the worst first."""
         self._runs.clear()
         slow, left = self._slow(cells)
         near = np.argsort(-left, kind="stable")[:_FOLLOWED]
@@ -99,9 +98,9 @@ class NicUtilisation:
         return found
 
     def evaluate_uneven(self, cells: CellValues, opened_s: float, links: Links) -> list[Case]:
-        """The same of spans while a rank is late, whose order of transfers stays as it is and proves nothing.
+        """The same for spans while a rank is late, in which the order of transfers does not vary.
 
-        They are busier than any NIC was in even spans.
+        A NIC must be busier than any NIC was in even spans.
         """
         self._evidence.clear()
         before, self._runs = self._runs, {}
@@ -114,9 +113,9 @@ class NicUtilisation:
         return list(self._runs.values())
 
     def _slow(self, cells: CellValues) -> tuple[list[_Slow], Floats]:
-        """The NICs without whose cells, and those of the ones before, no other is half as busy, the worst first.
+        """Greedily remove the busiest NIC; it is slow if every other NIC's excess then falls to half its own or less.
 
-        And how far all others are beyond their floors.
+        Returns the slow NICs, the worst first, and how far all others are beyond their floors.
         """
         found: list[_Slow] = []
         if len(self._learnt) < BASELINE_SETTLED_SPANS:
@@ -133,7 +132,7 @@ class NicUtilisation:
         return found, beyond.sum(axis=0)
 
     def _blame(self, slow: _Slow, cells: CellValues, links: Links) -> Blame:
-        """The NIC, or its side where the other is as usual; with the links that only this side crosses."""
+        """The NIC, or its slow side if the other is healthy; with the links that only this side crosses."""
         side = {(True, False): "tx", (False, True): "rx"}.get(tuple((slow.beyond > 0).tolist()), "")
         end = dict(zip(("tx", "rx"), self._index.ends, strict=True)).get(side)
         which = self._touching(cells, slow.nic) if end is None else end[cells.rows] == slow.nic
@@ -159,7 +158,7 @@ class NicUtilisation:
         return self._usual
 
     def _beyond(self, cells: CellValues) -> Floats:
-        """How far both sides of each NIC are beyond their floors."""
+        """How far both sides of each NIC are beyond their floors (log ratios)."""
         return _above(self._costs(cells), self._known().floors)
 
     def _costs(self, cells: CellValues) -> Floats:
@@ -182,6 +181,6 @@ class NicUtilisation:
 
 
 def _above(costs: Floats, floors: Floats) -> Floats:
-    """By how much sides are beyond their floors, as far as both are known."""
+    """How far sides are beyond their floors, as far as both are known."""
     above: Floats = np.nan_to_num(np.maximum(costs[:, : floors.shape[1]] - floors[:, : costs.shape[1]], 0.0))
     return above

@@ -22,10 +22,10 @@ _Sums = dict[int, int]  # messages -> sum of times, ns
 _SNAPSHOTS_KEPT = 32
 _DELAYS_KEPT = 64
 _WRAP = 1 << 64
-# How much more one side must have slowed than the other before it alone is blamed: where both are late they slow
-# alike; where one is, every other message of the other side may wait for the acknowledgement of the one before it.
+# The ratio by which one side must have slowed more than the other before it alone is blamed: if both are slow they slow
+# alike; if one is, every other message of the other side may wait for the acknowledgement of the one before it.
 _CLEAR = math.sqrt(2)
-# And how many times as much as delays elsewhere have changed, one way or the other: that is what chance does.
+# The ratio to the change of delays elsewhere, up or down, which is what chance does.
 _BEYOND_CHANCE = 2.0
 
 
@@ -66,7 +66,7 @@ class OneWayDelays:
         self._pairings: dict[_End, _Pairing] = {}
 
     def add(self, conns: Iterable[ConnRecord], arrivals: Iterable[ArrivalRecord], now_s: float) -> None:
-        """Take in the newest counters of both ends."""
+        """Add the newest counters of both ends."""
         touched = set()
         for conn in conns:
             if not conn.posted:

@@ -1,7 +1,7 @@
-"""Packets lost or overtaken on the way, as NICs count them: which component loses them.
+"""Packet loss and reordering, as NICs count them: which component loses packets.
 
-A lost or late packet shows at both ends of a way: the sender sends again, and packets come to the receiver too early.
-The counters are the NICs', whatever the way, so a cell is only suspected when both of its ends count; and it only
+A lost or late packet shows at both ends of a path: the sender retransmits, and packets reach the receiver out of
+sequence. Counters are per NIC, not per path, so a cell is only suspected when both of its ends count; and it only
 matters if its transfers also take longer than they did.
 """
 
@@ -24,15 +24,15 @@ from c4bench.chance import binomial_tail
 from c4bench.model.diagnosis import Cause, Syndrome
 
 _RECENT_SPANS = 8
-# What waits for lost packets is slower by times; by so much of that, any way may be by what it meets.
+# Waiting for lost packets slows a cell several times over; by this share of that, any cell may be slowed by others.
 _HARDLY = 0.1
 _NONE = Counts()
 
 
 class PacketLoss(msgspec.Struct, frozen=True):
-    """A component that loses packets since `onset_s`; `early` packets came too early where it matters.
+    """A component that loses packets since `onset_s`; `early` packets arrived out of sequence behind it.
 
-    Where none did, it loses acknowledgements.
+    If none did, it loses acknowledgements.
     """
 
     blame: Blame
@@ -49,7 +49,7 @@ class _Span(msgspec.Struct, frozen=True):
     unanswered: frozenset[Cell]
 
     def witnesses(self, rows: Ints) -> tuple[int, int]:
-        """How many NICs at either end of these ways have counted something, of how many."""
+        """How many NICs at either end of these cells have counted something, and of how many."""
         index = self.departures.index
         sides = index.sides(rows)
         met = [
@@ -62,12 +62,12 @@ class _Span(msgspec.Struct, frozen=True):
 
 
 class PacketLossDetector:
-    """Follows a job's cells span by span; how often healthy NICs count something is learnt from what is long past."""
+    """Follows a job's cells span by span; how often healthy NICs count something is learnt from older spans."""
 
     def __init__(self) -> None:
         self._recent: deque[_Span] = deque()
         self._past_counted = self._past = 0
-        # The links that were found to lose packets, as long as ways do that cross them.
+        # Links found to lose packets, as long as cells that cross them do.
         self._guilty: set[str] = set()
 
     def add(
@@ -79,10 +79,10 @@ class PacketLossDetector:
         current: Collection[Cell],
         waiting: Mapping[Cell, float] = {},
     ) -> None:
-        """Take in how far cells depart in a span, and healthy ones at most, and what NICs have counted in it.
+        """Add a span: departures (log ratios), the `usual` maximum of healthy cells, and what NICs have counted.
 
-        Of the `current` cells, in use, those may lose so much that nothing arrives in a span that could be measured:
-        they depart at least as far as what is under way has been `waiting`.
+        A cell in use (`current`) may lose so much that a span measures nothing of it: it departs at least as far as its
+        transfers in flight have been `waiting`.
         Each end has windows of its own: what one counts now the other may have counted in the span before.
         """
         before = self._recent[-1].counts if self._recent else {}
@@ -102,17 +102,17 @@ class PacketLossDetector:
             self._past += nics
 
     def unanswered(self) -> frozenset[Cell]:
-        """The cells that may have lost acknowledgements in the newest span, where nothing else may be lost."""
+        """The cells that may have lost acknowledgements in the newest span; empty while any may have lost data."""
         newest = self._recent[-1]
         return frozenset() if any(span.lossy for span in self._recent) else newest.unanswered
 
     def concerned(self) -> set[Cell]:
-        """The cells that may be slow because they lost data or acknowledgements: what else is said of them can wait."""
+        """The cells that may be slow because they lost data or acknowledgements; no other cause is named for them."""
         counted = [span.lossy | span.unanswered for span in self._recent]
         return {cell for cell in set().union(*counted) if not self._slow_without(cell, counted)}
 
     def _slow_without(self, cell: Cell, counted: Sequence[Collection[Cell]]) -> bool:
-        """Whether a cell has since been slow more often without having lost anything: that is not what slows it."""
+        """Whether a cell has since been slow more often without loss than it lost: then loss is not the cause."""
         lost = [cell in cells for cells in counted]
         first = lost.index(True)
         slow = [span.departures.get(cell, 0.0) > max(span.usual, SLIGHT) for span in self._recent]
@@ -122,7 +122,7 @@ class PacketLossDetector:
     def find(self, current: Iterable[Cell], suspect_links: Callable[[Iterable[Cell]], Links]) -> list[PacketLoss]:
         """The components that lose packets, more than by chance; `current` are the cells in use.
 
-        `suspect` says which links they cross, given the cells that may have lost some, as `JobView.suspect_links` does.
+        `suspect_links`: see `JobView.suspect_links`; it is given the cells that may have lost packets.
         A link is found once, and explains whatever crosses it, or may for all that is known, until that loses no more.
         """
         lossy = set().union(*(span.lossy for span in self._recent))
@@ -131,9 +131,9 @@ class PacketLossDetector:
         if not lossy:
             return []
         excess = {cell: self._slowed(cell) if cell in lossy else 0.0 for cell in current}
-        # Acknowledgements come back another way, which nobody has planned; and NICs of what is hardly slower may have
-        # counted on other ways, so that it is neither well nor ill; nor is what waits for others since something loses
-        # packets. Of such ways nothing is said.
+        # Leave out cells of which nothing is known: acknowledgements return by a path that is not planned; NICs of
+        # cells that are hardly slower may have counted for other paths; and cells that carry nothing since something
+        # loses packets wait for others.
         hardly = max(SLIGHT, _HARDLY * max(excess.values(), default=0.0))
         silent = (self.concerned() - lossy) | {cell for cell in lossy & excess.keys() if excess[cell] <= hardly}
         silent |= excess.keys() - lossy - self._carried()
@@ -147,7 +147,7 @@ class PacketLossDetector:
         return found
 
     def _carried(self) -> set[Cell]:
-        """The cells that have carried something since the span in which something began to lose packets."""
+        """The cells that have carried something since the span in which losses began."""
         first = next(place for place, span in enumerate(self._recent) if span.lossy)
         return set().union(*(span.departures for span in list(self._recent)[first + 1 :]))
 
@@ -167,7 +167,7 @@ class PacketLossDetector:
         return PacketLoss(blame, spans[0].opened_s, early)
 
     def _chance(self, cells: Collection[Cell]) -> float:
-        """The chance that healthy NICs at the ends of these count as often as they did in the recent spans."""
+        """The chance that healthy NICs at the ends of these cells count as often as in the recent spans."""
         share = (self._past_counted + 1) / (self._past + 2)
         heard = [span.witnesses(span.departures.index.rows(cells)) for span in self._recent]
         counted, total = sum(count for count, _ in heard), sum(nics for _, nics in heard)
@@ -175,16 +175,16 @@ class PacketLossDetector:
 
 
 def _together(before: Mapping[str, Counts], now: Mapping[str, Counts]) -> dict[str, Counts]:
-    """What NICs have counted in two spans."""
+    """The NICs' counts of two spans together."""
     pairs = ((nic, before.get(nic, _NONE), now.get(nic, _NONE)) for nic in before.keys() | now.keys())
     return {nic: Counts(*map(sum, zip(then, since, strict=True))) for nic, then, since in pairs}
 
 
 def stalled_loss_finding(job: JobView, clocks: HostClocks, stuck: Iterable[ConnView], since_s: float) -> list[Finding]:
-    """What loses packets, where connections stand still since `since_s` though some of their packets still arrive.
+    """Findings on what loses packets, where connections stand still since `since_s` though some packets still arrive.
 
-    Ways that have carried nothing since then are neither well nor ill. Counts do not tell which of several ways between
-    two NICs has lost packets: these are judged as one, which crosses what any of them does.
+    Nothing is known of paths that have carried nothing since then. Counts do not show which of several paths between
+    two NICs has lost packets: these count as one, which crosses all their links.
     """
     counts = nic_loss_counts(job, clocks, since_s)
     if not counts or not all(_lost(cell_of(view.record), counts) for view in stuck):
@@ -197,7 +197,7 @@ def stalled_loss_finding(job: JobView, clocks: HostClocks, stuck: Iterable[ConnV
     known = {pair: most for pair, most in pairs.items() if most or not unanswered_packets(pair, counts)}
     lossy = {pair for pair, most in known.items() if most}
     whole = [blame for blame in localise(known, links=_links_of_pairs(cells, links)) if lossy <= set(blame.cells)]
-    # Where no one component explains all that was counted, only what stands still is sure: others may have been lucky.
+    # If no single component explains all counts, only the stalled connections are sure.
     blames = whole or localise({cell_of(view.record): 1.0 for view in stuck}, links=links)
     return [loss_finding(PacketLoss(blame, since_s, early)) for blame in blames]
 
@@ -211,7 +211,7 @@ def _links_of_pairs(cells: Iterable[Cell], links: Links) -> dict[Cell, set[str]]
 
 
 def _explaining(blames: list[Blame], lossy: Collection[Cell]) -> list[Blame]:
-    """Without a single path, unless it ends wherever packets came too early: others are then counted as its own."""
+    """Drop single paths, unless they end wherever packets arrived out of sequence: NICs count for all paths."""
     ends = {cell[1] for cell in lossy}
     return [
         blame
@@ -221,9 +221,9 @@ def _explaining(blames: list[Blame], lossy: Collection[Cell]) -> list[Blame]:
 
 
 def _beside(blames: list[Blame], lossy: Collection[Cell]) -> list[Blame]:
-    """Without NICs whose ways all are between NICs that exchange packets with one that loses most.
+    """Drop NICs whose cells are all between partners of the NIC that loses most.
 
-    NICs count for all of their ways together: both ends have sent again, or got too early, what was lost elsewhere.
+    NICs count for all of their paths together: what was lost at that NIC is counted at its partners too.
     """
     nics = [blame for blame in blames if blame.component.kind == "nic"]
     if not nics:
@@ -241,7 +241,7 @@ def _ends(cells: Iterable[Cell]) -> set[str]:
 
 
 def loss_finding(loss: PacketLoss) -> Finding:
-    """The verdict on a component that loses packets or lets them overtake one another."""
+    """The finding on a component that loses or reorders packets."""
     blame = loss.blame
     early = f"{loss.early} packets came too early and were sent again, on {len(blame.cells)} ways that cross it"
     evidence = [early if loss.early else "packets were sent again that had arrived, and ways are slower by that"]
@@ -261,7 +261,7 @@ def loss_finding(loss: PacketLoss) -> Finding:
 
 
 def nic_loss_counts(job: JobView, clocks: HostClocks, since_s: float) -> dict[str, Counts]:
-    """What the NICs that counted anything since `since_s` (master's clock) have counted."""
+    """The counts of the NICs that counted anything since `since_s` (s, master's clock)."""
     restless = (
         (nic, view, since_s - clocks.offset_s(view.host))
         for nic, view in job.devices.items()
@@ -273,10 +273,10 @@ def nic_loss_counts(job: JobView, clocks: HostClocks, since_s: float) -> dict[st
 
 
 def _lost(cell: Cell, counts: Mapping[str, Counts]) -> float:
-    """How many losses of data a cell can have had at most, by what its ends have counted."""
+    """The most data packets that a cell can have lost, by the counts of its ends."""
     return float(min(counts.get(cell[0], _NONE).retransmits, counts.get(cell[1], _NONE).out_of_sequence))
 
 
 def unanswered_packets(cell: Cell, counts: Mapping[str, Counts]) -> float:
-    """How many packets a cell can have sent again, at most, although they had arrived."""
+    """The most packets that a cell can have retransmitted although they had arrived."""
     return float(min(counts.get(cell[0], _NONE).retransmits, counts.get(cell[1], _NONE).duplicates))

@@ -1,7 +1,7 @@
-"""Parts of the network that a resilient job goes on without, as its ranks have found them themselves.
+"""Parts of the network that a resilient job goes on without, as its ranks report them.
 
-All ranks that used the part say so. It is one finding until something is acknowledged over it again; and while it is
-lost, its host's other NICs carry its share, so that their slowness is no finding of its own.
+All ranks that used the part report it. It is one finding until something is acknowledged over it again; until then
+its host's other NICs carry its share, and their slowness is no finding.
 """
 
 from c4bench.c4d.diagnosis import Finding
@@ -12,7 +12,7 @@ from c4bench.model.diagnosis import Cause, Component, Diagnosis, NetworkLoss, Sy
 
 
 class RankReportedLosses:
-    """Of one job."""
+    """Tracks network losses reported by one job's ranks."""
 
     def __init__(self, view: JobView, clocks: HostClocks) -> None:
         self._view = view
@@ -22,12 +22,12 @@ class RankReportedLosses:
         self._back_s: dict[str, float] = {}
 
     def ingest(self, comm: str, loss: NetworkLoss) -> None:
-        """A member of a communicator has lost something."""
+        """Ingest a loss reported by a member of a communicator."""
         if comm in self._view.comms and loss.rank in self._view.comms[comm].ranks:
             self._pending.append((comm, loss))
 
     def evaluate(self, now_s: float) -> list[Diagnosis]:
-        """What is newly lost; what carries bytes again is forgotten."""
+        """New findings; parts that carry bytes again are dropped."""
         for one in [one for one, since_s in self._standing.items() if self._carries(one, since_s)]:
             del self._standing[one]
             self._back_s.update(dict.fromkeys(_nics(one), now_s))
@@ -43,12 +43,12 @@ class RankReportedLosses:
         return found
 
     def _is_over(self, comm: str, loss: NetworkLoss) -> bool:
-        """Whether it is word of a loss that is over."""
+        """Whether the reported loss is over already."""
         onset_s = self._onset_s(comm, loss)
         return any(onset_s < self._back_s.get(nic, onset_s) for nic in _nics(loss.component))
 
     def _onset_s(self, comm: str, loss: NetworkLoss) -> float:
-        """On the master's clock."""
+        """The onset on the master's clock (s)."""
         return loss.onset_s + self._clocks.offset_s(self._view.comms[comm].hosts[loss.rank])
 
     def explains(self, component: Component) -> bool:
@@ -57,7 +57,7 @@ class RankReportedLosses:
         return any(_host(nic) in hosts for nic in _nics(component))
 
     def _carries(self, component: Component, since_s: float) -> bool:
-        """Whether a message has been acknowledged by way of a component since then."""
+        """Whether a message has been acknowledged over a component since then."""
         ends = set(_nics(component))
         return any(
             progress_s(self._clocks, view) > since_s

@@ -1,4 +1,4 @@
-"""What is already bad before anything is broken: the NIC, the side of it, or the path, from all pairs' figures."""
+"""Suspects before a run: the NIC, its side or the path that a survey of all pairs shows to be bad."""
 
 import math
 import statistics
@@ -22,7 +22,7 @@ class Suspect(msgspec.Struct, frozen=True):
     alternatives: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """As a person would say it."""
+        """A line for reports."""
         much = "dead" if self.times >= _DEAD / 2 else f"{self.times:.2f} times the others'"
         other = f" (or {', '.join(self.alternatives)})" if self.alternatives else ""
         return f"{self.component}{other}: {self.kind} {much}, in {self.transfers} transfers"

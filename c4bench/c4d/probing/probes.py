@@ -2,8 +2,8 @@
 
 A probe between two NICs fails, or is slow, if it crosses the faulty component, and may if its acknowledgements do. So a
 set of probes tells two suspects apart if one of its flows crosses one of them and has nothing to do with the other:
-NIC, link and switch port are triangulated with a third NIC that shares neither suspect (R2CCL, arXiv 2512.25059, does
-so with probe QPs).
+NIC, link and switch port are triangulated with a third NIC that shares neither suspect, as R2CCL (arXiv 2512.25059)
+does with probe QPs.
 """
 
 import math
@@ -19,10 +19,10 @@ from c4bench.model.diagnosis import Component, ProbeFlow
 Flow = tuple[str, str, int]  # source NIC, destination NIC, source port; 0 leaves the path to the fabric
 Pair = tuple[str, str]
 
-# Probes take at most this share of a NIC, all of a request together, for as long as tells 5 % apart.
+# All probes of a request together take at most this share of a NIC, for as long (s) as shows a difference of 5 %.
 _POLITE_SHARE = 0.01
 _PROBE_S = 0.5
-# So many NICs are enough to find one that shares neither suspect.
+# This many NICs are enough to find one that shares neither suspect.
 _THIRD_PARTIES = 32
 _CARRIERS = ("nic", "path", "link", "switch")
 
@@ -34,7 +34,7 @@ class FlowComponents(NamedTuple):
     returned: frozenset[Component]
 
     def among(self, suspects: frozenset[Component]) -> "FlowComponents":
-        """As far as it concerns these."""
+        """Only these components."""
         return FlowComponents(self.crossed & suspects, self.returned & suspects)
 
     def splits(self, one: Component, other: Component) -> bool:
@@ -51,9 +51,9 @@ class ProbePlan(msgspec.Struct, frozen=True):
 
 
 class ProbePaths:
-    """What flows touch.
+    """The components that flows cross.
 
-    `ways` are the links of flows as far as they are known; without them only NICs and paths are told apart. `used` are
+    `paths` are the links of flows as far as they are known; without them only NICs and paths are told apart. `used` are
     the source ports by which pairs send: what is said of a pair's path is said of these.
     """
 
@@ -65,7 +65,7 @@ class ProbePaths:
             self._known.setdefault((source, destination), []).append(port)
 
     def flows(self, pair: Pair) -> list[Flow]:
-        """The flows that are worth a thought from one NIC to another."""
+        """The candidate flows from one NIC to another."""
         ports = self._used.get(pair) or self._known.get(pair) or (0,)
         return [(*pair, port) for port in sorted(ports)]
 
@@ -74,7 +74,7 @@ class ProbePaths:
 
         And the switches that its links lead to, by the same addresses.
 
-        Which links acknowledgements take is not known; they are small enough not to mind a link's rate.
+        The links that acknowledgements cross are not known; they are too small for a link's rate to matter.
         """
         source, destination, port = flow
         found = {Component("nic", source, "tx"), Component("nic", destination, "rx")}
@@ -141,7 +141,7 @@ def probe_outcomes(shares: Sequence[float], times: float) -> tuple[bool | None, 
     """Whether each probe was bad, by the share of its NICs' rate that it came to (0 if it failed); None: cannot tell.
 
     What is sought makes transfers `times` as long. A probe is bad if it is nearer to that than to the best of all, and
-    nothing is told while even the best shares its way with so much else that it looks no better.
+    no outcome is known while even the best shares its path with so much else that it looks no better.
     """
     best, bar = max(shares, default=0.0), 1 / math.sqrt(times)
     return tuple(share < bar * best if best > bar else None for share in shares)
@@ -173,7 +173,7 @@ def _useful(suspects: Sequence[Component], nics: Sequence[str], paths: ProbePath
 
 
 def _apart(flows: Mapping[Flow, FlowComponents]) -> list[Flow]:
-    """A flow that has nothing to do with any suspect, to hold the others against; none where all have."""
+    """A flow that touches no suspect, as a reference for the others; empty if there is none."""
     return [flow for flow, touched in flows.items() if not any(touched)][:1]
 
 

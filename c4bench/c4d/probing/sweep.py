@@ -1,7 +1,7 @@
-"""Once something has been found slow, what else is: transfers on their own between all of a job's NICs.
+"""A sweep of a job's NICs once something has been found slow: transfers on their own between all of them.
 
-A NIC that is hardly slower than others hides behind what a job does: beside a late rank transfers take as long as they
-please, and where operations are short and seldom a healthy NIC is busy longer or shorter as chance will have it.
+A NIC that is only a little slower than others is hidden by a job's own pattern: a late rank changes the times of
+transfers, and with short, rare operations the busy time of a healthy NIC varies by chance.
 """
 
 import statistics
@@ -22,9 +22,9 @@ _PARTNERS = 3
 # A NIC sends in half of the steps, and gives 1 % of its time while the sweep lasts.
 _SHARE = 0.02
 _STEP_S = 0.25
-# C4D promises a tenth; a way over more hops is a few hundredths slower, since messages go alone.
+# C4D promises to find a slowdown of a tenth; a path over more hops is a few hundredths slower for single messages.
 _SLOW_TIMES = 1.08
-# With fewer it is another job that is in the way.
+# If a smaller share of probes is as fast as usual, another job shares the network.
 _WELL = 0.5
 _CONFIDENCE = 0.9
 
@@ -45,7 +45,7 @@ def tournament(hosts: Sequence[str]) -> list[list[tuple[str, str]]]:
 
 
 def plan_sweep(nics: Iterable[Nic]) -> tuple[Step, ...]:
-    """Steps in which no NIC is twice; every NIC meets some of its kind on other hosts, each way.
+    """Steps in which no NIC is twice; every NIC meets some of its kind on other hosts, in both directions.
 
     Empty where there are too few of a kind, which is a NIC's number in its host and its plane.
     """
@@ -78,7 +78,7 @@ def slow_nics(sweep: ProbeSweep, known: Set[str] = frozenset()) -> list[Finding]
 
 
 def unexplained(sweep: ProbeSweep) -> bool:
-    """Whether a probe was slow, and no NIC is to blame for it: something may have begun while others were sent."""
+    """Whether a probe was slow and no NIC is to blame: a fault may have begun during the sweep."""
     longer = _longer(sweep)
     explained = {cell for cells in _to_blame(longer).values() for cell in cells}
     return not _slow(longer) <= explained

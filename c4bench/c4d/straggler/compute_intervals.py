@@ -1,4 +1,4 @@
-"""Operations added up until they tell of computing: one of many small ones in an iteration is lost in jitter."""
+"""Operations summed up to intervals of enough computing: a single small operation is lost in jitter."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ class ComputeInterval(NamedTuple):
     """Computing of members (columns) up to an operation of theirs, a row for each communicator that has enough.
 
     `rows` are those of what was added; by member how long others waited for it at the ends, how much longer than
-    `middle_s`, which is usual, it computed, and how long the stretch lasted; all in seconds.
+    `middle_s`, which is usual, it computed, and how long the interval lasted; all in seconds.
     """
 
     rows: Bools
@@ -22,11 +22,11 @@ class ComputeInterval(NamedTuple):
 
 
 class ComputeIntervals:
-    """The stretches that have not yet enough computing, by a communicator's row, of `size` members each."""
+    """The intervals that have not enough computing yet, by communicator row, of `size` members each."""
 
     def __init__(self, size: int) -> None:
         self._size = size
-        # Awaited, longer, and since when, by member; and the usual time, which is nothing where a stretch begins.
+        # Awaited, longer and start times by member (s); and the usual time (s), 0 where an interval begins.
         self._sums_s = np.zeros((3, 0, size))
         self._middle_s = np.zeros((0, 1))
 
@@ -39,7 +39,7 @@ class ComputeIntervals:
     def add(self, rows: Ints, awaited_s: Floats, gap_s: Floats, entered_s: Floats, enough_s: float) -> ComputeInterval:
         """Add an operation of each of these rows, after gaps between operations in which its members computed.
 
-        What then has computed for `enough_s` is told, and begins anew.
+        Intervals that have computed for `enough_s` are returned and start again.
         """
         middle_s = usual_s(gap_s)
         begins = self._middle_s[rows] == 0
@@ -50,9 +50,9 @@ class ComputeIntervals:
         complete = rows[full]
         awaited, longer, _ = self._sums_s[:, complete]
         lasted_s = np.where(begins, gap_s, entered_s - since_s)[full]
-        stretch = ComputeInterval(full, awaited, longer, self._middle_s[complete], lasted_s)
+        interval = ComputeInterval(full, awaited, longer, self._middle_s[complete], lasted_s)
         self._sums_s[:, complete], self._middle_s[complete] = 0.0, 0.0
-        return stretch
+        return interval
 
 
 def usual_s(gap_s: Floats) -> Floats:

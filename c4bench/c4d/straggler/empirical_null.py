@@ -1,4 +1,4 @@
-"""How late the members of a communicator are in health, and which runs of lateness that cannot be."""
+"""The healthy lateness of a communicator's members, and runs of lateness that it cannot explain."""
 
 import numpy as np
 
@@ -10,14 +10,14 @@ _TINY = 1e-9
 
 
 class EmpiricalNull:
-    """Shares by which members were late (any shape), as far as they were taken for healthy."""
+    """The distribution of shares (any shape) by which healthy members were late."""
 
     def __init__(self, shares: Floats) -> None:
         self._sorted = np.sort(shares, axis=None)
         self._sigma = float(self._sorted.std())
 
     def forbids(self, least: Floats, mean: Floats, ops: Ints) -> Bools:
-        """Whether so many operations in a row, by no less and on average by so much, are more than jitter and chance.
+        """Whether runs of `ops` operations, late by `least` at least and `mean` on average, exceed jitter and chance.
 
         Beyond all that was ever seen the chance is taken to fall with a power (`TAIL_POWER`).
         """

@@ -1,11 +1,10 @@
-"""Stragglers that come and go: late in some operations and in time in most, but always the same rank.
+"""Intermittent stragglers: always the same rank is late, in some operations only.
 
-Uneven work, collections of garbage and slow reads befall one rank of a job as well as another. That most of them befall
-the same one by chance has a probability, and below one in ten million it is that rank's doing. Groups of a few ranks
-would need many more times to tell, so the whole job's are counted together.
+Uneven work, garbage collection and slow reads hit all ranks alike. If one rank has so many episodes that chance would
+give them to it less than once in ten million, that rank is the cause. The whole job's episodes are counted together,
+as a group of a few ranks would need many more.
 
-What makes a rank late in an operation may do so in the next ones as well, and is one episode; but what outlasts any
-benign stall is another.
+Lateness in consecutive operations is one episode; what outlasts any benign stall begins another.
 """
 
 import math
@@ -17,7 +16,7 @@ from c4bench.c4d.thresholds import CHANCE
 from c4bench.chance import binomial_tail
 
 _EPISODES = 64
-# What is as rare as this, in operations of all members, tells nothing of now.
+# Episodes older than this, in operations of all members, say nothing about the present.
 _MEMORY_OPS = 512
 _WELL_OPS = 64
 
@@ -35,13 +34,13 @@ class IntermittentStragglers:
 
     @property
     def standing(self) -> frozenset[int]:
-        """Members that were found and have been late again not long ago."""
+        """Named members that have been late again recently."""
         return frozenset(self._last)
 
     def evaluate(
         self, late: Mapping[int, tuple[float, float]], members: Collection[int], stall_s: float
     ) -> dict[int, int]:
-        """Take in an operation of these members; those newly found, by how many episodes tell.
+        """Add an operation of these members; return those newly found with their number of episodes.
 
         Of those that were late it is known since when they had computed, and when they came (s). No benign stall lasts
         longer than `stall_s`.
@@ -62,7 +61,7 @@ class IntermittentStragglers:
         return self._found() if began else {}
 
     def skip(self, members: Ints) -> None:
-        """Take in operations in which nobody was late, of members known before, shape (operations, members)."""
+        """Add operations in which nobody was late, of members known before; shape (operations, members)."""
         if self._late:
             for op in members.tolist():
                 self.evaluate({}, op, math.inf)
@@ -81,6 +80,6 @@ class IntermittentStragglers:
         return found
 
     def _by_chance(self, count: int, total: int) -> float:
-        """The probability that some member has `count` or more of `total` episodes that befall all alike."""
+        """The probability that some member has `count` or more of `total` episodes that hit all alike."""
         members = len(self._members)
         return members * binomial_tail(count, total, 1 / members)

@@ -1,4 +1,4 @@
-"""Non-communication slowness: the rank the others wait for, operation after operation.
+"""Non-communication slowness: the rank that the others wait for, operation after operation.
 
 In each operation the rank that waits least, the one with the shortest time inside, is the last to come (C4D's
 receiver-driven wait analysis). It is late by its own doing only if it also computed longer before. Both times are
@@ -29,7 +29,7 @@ from c4bench.c4d.thresholds import benign_stall_s
 
 _GAPS_KEPT = 64
 _HISTORY_OPS = 256
-# What is usual changes slowly once it is known.
+# Operations between two updates of a member's usual lateness, which changes slowly.
 _SKEW_EVERY = 8
 
 
@@ -51,7 +51,7 @@ class Straggler(msgspec.Struct, frozen=True):
 class StragglerDetector:
     """Follows a job's communicators of `size` members; shares are of the median compute time before the same operation.
 
-    Every array has a row for each communicator. `wandering` counts the whole job's stragglers that come and go.
+    Every array has a row for each communicator. `intermittent` counts the whole job's stragglers that come and go.
     """
 
     def __init__(self, size: int, intermittent: IntermittentStragglers) -> None:
@@ -79,14 +79,14 @@ class StragglerDetector:
         return bool((self._worst > LAWFUL_SKEW_SHARE).any())
 
     def evaluate(self, ops: Finished, period_s: float) -> list[Straggler]:
-        """Members that operations show to be late, each once until it keeps up again."""
+        """Members that these operations show to be late, each once until it keeps up again."""
         rows, ops, shares = self._shares(ops, period_s)
         if not len(rows):
             return []
         self._remember(rows, shares, ops.entered_s)
         beyond = shares - self._skew(rows)
         taught = self._table["taught"][rows]
-        # Most operations show nobody late, and are done with here.
+        # Most operations show nobody late and go no further.
         telling = np.flatnonzero((taught >= MIN_HISTORY_OPS) & (beyond.max(axis=1) > MATERIAL_SHARE)).tolist()
         found = {index: late for index in telling if (late := self._late(int(rows[index]), period_s))}
         passing = np.setdiff1d(np.flatnonzero(taught >= MIN_HISTORY_OPS), list(found))
@@ -163,7 +163,7 @@ class StragglerDetector:
         return newest_first
 
     def _skew(self, rows: Ints) -> Floats:
-        """The lateness each member always had, as far as it is small enough to be how the job is built."""
+        """Each member's usual lateness, as far as it is small enough to be how the job is built."""
         taught, usual_of = self._table["taught"][rows], self._table["usual_of"][rows]
         due = (usual_of < 0) | (taught % _SKEW_EVERY == 0) | (taught <= FIRST_HISTORY_OPS)
         due &= (taught > 0) & (usual_of != taught)
@@ -185,7 +185,7 @@ class StragglerDetector:
         self._table["taught"][rows] = taught + 1
 
     def _late(self, row: int, period_s: float) -> list[Straggler]:
-        """Members whose last few operations were all late, more than jitter and habit allow."""
+        """Members whose latest operations were all late, by more than jitter and their usual lateness."""
         skew = self._skew(np.asarray([row]))[0]
         recent = self._newest_first(row, self._recent) - skew
         runs = np.arange(1, len(recent) + 1)[:, None]
@@ -212,7 +212,7 @@ class StragglerDetector:
     def _intermittent_late(
         self, rows: Ints, ops: Finished, beyond: Floats, passing: Ints, stall_s: float
     ) -> dict[int, list[Straggler]]:
-        """Members that are late again and again, though no run of theirs tells; in the order of operations."""
+        """Members that are late again and again without a run that is long enough; in the order of operations."""
         table, found = self._table, {}
         late = beyond[passing] > table["lawful"][rows[passing], None]
         odd = late.any(axis=1) | ~table["counted"][rows[passing]]
@@ -242,7 +242,7 @@ class StragglerDetector:
         ]
 
     def _name(self, row: int, found: list[Straggler]) -> list[Straggler]:
-        """Those found that were not known; who keeps up again is not known any more."""
+        """Those found that were not named; members that keep up again are no longer named."""
         standing = self._heal(row)
         fresh = [late for late in found if late.member not in standing]
         standing |= {late.member for late in fresh if late.lasting}

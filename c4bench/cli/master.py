@@ -13,7 +13,7 @@ import yaml
 
 from c4bench import inventory, logs
 from c4bench.control.client import dial
-from c4bench.control.master import Master
+from c4bench.control.master import Master, Parts
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.event import Diagnosed, Event
 from c4bench.model.fabric import Host
@@ -92,7 +92,7 @@ def _master(arguments: argparse.Namespace) -> int:
 
 
 async def _serve(arguments: argparse.Namespace, address: str, port: int) -> None:
-    master = Master(arguments.trust, address, port, arguments.state)
+    master = Master(Parts(arguments.state), arguments.trust, address, port)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, master.leave)
     try:

@@ -12,7 +12,7 @@ from c4bench.c4p.cabling import infer, misplaced
 from c4bench.c4p.coverage import gaps
 from c4bench.c4p.path_knowledge import Pair, PathKnowledge
 from c4bench.control.cluster import Cluster
-from c4bench.control.saved_paths import SavedPaths
+from c4bench.control.store import SavedPaths
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.inventory import Inventory, load, select
 from c4bench.model.fabric import Host
@@ -93,7 +93,7 @@ def table(known: PathKnowledge, pair: Pair, now_s: float) -> list[str]:
     ports_by_path: dict[tuple[str, ...], list[int]] = defaultdict(list)
     for port, entry in sorted(known.entries(pair).items()):
         ports_by_path[entry.hops].append(port)
-    lines = [f"{pair[0]} > {pair[1]}: {len(ports_by_path)} ways over {len(known.entries(pair))} source ports"]
+    lines = [f"{pair[0]} > {pair[1]}: {len(ports_by_path)} paths over {len(known.entries(pair))} source ports"]
     for hops, ports in sorted(ports_by_path.items()):
         entries = [known.entries(pair)[port] for port in ports]
         age_s = now_s - min(entry.confirmed_s for entry in entries)

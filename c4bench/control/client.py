@@ -1,4 +1,4 @@
-"""A line to a master that runs elsewhere, for an operator or an observer."""
+"""A connection to a running master, for an operator or an observer."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -20,13 +20,13 @@ _OPEN_WITHIN_S = 10.0
 
 
 class Client:
-    """What may be asked of a master; an observer only gets to `follow`."""
+    """The requests that a master answers; an observer may only `follow`."""
 
     def __init__(self, peer: Peer, events: "asyncio.Queue[Event]", lost: "asyncio.Task[None]") -> None:
         self._peer, self._events, self._lost = peer, events, lost
 
     async def start(self, launch: LaunchJob) -> None:
-        """Start a job. Raises UnhealthyError with the master's words."""
+        """Start a job. Raises UnhealthyError with the master's reason."""
         await self._peer.call("launch", launch, Empty)
 
     async def stop(self, job: str) -> None:
@@ -34,15 +34,15 @@ class Client:
         await self._peer.call("stop", StopRanks(job), Empty)
 
     async def put_back(self, host: str) -> None:
-        """Put a mended host back into service."""
+        """Put a repaired host back into service."""
         await self._peer.call("restore", ReturnHost(host), Empty)
 
     async def ask(self, request: QueryResults) -> list[dict[str, Any]]:
-        """Results of a job's ranks. Raises UnhealthyError when they do not come."""
+        """Results of a job's ranks. Raises UnhealthyError if they do not arrive."""
         return await self._peer.call("ask", request, list[dict[str, Any]])
 
     async def follow(self, first: int = 0) -> AsyncIterator[Event]:
-        """Events from number `first` on, until the line is lost."""
+        """Events from number `first` on, until the connection is lost."""
         await self._peer.call("subscribe", Subscribe(first), Empty)
         while True:
             event = asyncio.ensure_future(self._events.get())
@@ -55,9 +55,9 @@ class Client:
 
 @asynccontextmanager
 async def dial(master: str, trust: Path, name: str) -> AsyncIterator[Client]:
-    """A line to the master at `HOST[:PORT]`, as `name` whose certificate is in `trust`.
+    """Connect to the master at `HOST[:PORT]`, as `name` whose certificate is in `trust`.
 
-    Raises UsageError without that certificate, UnhealthyError when there is no master or it does not let us in.
+    Raises UsageError without that certificate, UnhealthyError if there is no master or it refuses the certificate.
     """
     host, _, port = master.partition(":")
     if not (trust / f"{name}.pem").exists():
@@ -66,11 +66,11 @@ async def dial(master: str, trust: Path, name: str) -> AsyncIterator[Client]:
     uri = f"wss://{host}:{port or PORT}"
     events: asyncio.Queue[Event] = asyncio.Queue()
     try:
-        line = await connect(uri, ssl=tls, server_hostname=MASTER, compression=None, open_timeout=_OPEN_WITHIN_S)
+        connection = await connect(uri, ssl=tls, server_hostname=MASTER, compression=None, open_timeout=_OPEN_WITHIN_S)
     except (OSError, WebSocketException, TimeoutError) as error:
         raise UnhealthyError(f"no master answers at {master}: {error}; start one with c4bench master") from None
-    async with line:
-        peer = Peer(WebSocketChannel(line), {"event": Handler(Event, events.put)})
+    async with connection:
+        peer = Peer(WebSocketChannel(connection), {"event": Handler(Event, events.put)})
         serving = asyncio.create_task(peer.serve())
         try:
             yield Client(peer, events, serving)

@@ -1,4 +1,4 @@
-"""The master with a blocking face: what a test, which is not a coroutine, holds in its hand."""
+"""A master with blocking calls, for tests and benchmarks."""
 
 import asyncio
 import concurrent.futures
@@ -15,7 +15,7 @@ from c4bench.c4p.path_knowledge import PathKnowledge
 from c4bench.c4p.policy import PathPolicy
 from c4bench.control.job_registry import name_of
 from c4bench.control.jobs import Job
-from c4bench.control.master import Master
+from c4bench.control.master import Master, Parts
 from c4bench.control.switches import Switches
 from c4bench.errors import UnhealthyError
 from c4bench.model.diagnosis import Diagnosis
@@ -31,19 +31,22 @@ Answer = TypeVar("Answer")
 
 
 class Cluster:
-    """Hosts with agents, and the master they are connected to; a context manager."""
+    """Hosts with agents and the master they connect to, which runs on a thread of its own; a context manager."""
 
     def __init__(self, hosts: Sequence[Host], trust: Path, address: str, port: int) -> None:
         self.hosts = tuple(hosts)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="c4bench-master", daemon=True)
         self._thread.start()
-        self._master = self._call_soon(lambda: Master(trust, address, port))
+        parts = self._call_soon(Parts)
+        self._agents, self._jobs, self._log = parts.agents, parts.jobs, parts.log
+        self._detection, self._paths, self._rendezvous = parts.detection, parts.paths, parts.rendezvous
+        self._server = self._call_soon(lambda: Master(parts, trust, address, port))
         self._serving = self._serve()
 
     def _serve(self) -> "concurrent.futures.Future[None]":
         opened = threading.Event()
-        serving = asyncio.run_coroutine_threadsafe(self._master.run(opened.set), self._loop)
+        serving = asyncio.run_coroutine_threadsafe(self._server.run(opened.set), self._loop)
         while not opened.wait(0.05):
             if serving.done():
                 serving.result()
@@ -53,10 +56,10 @@ class Cluster:
         async def call() -> Answer:
             return make()
 
-        return self._ask(call())
+        return self._wait(call())
 
-    def _ask(self, question: Coroutine[Any, Any, Answer]) -> Answer:
-        return asyncio.run_coroutine_threadsafe(question, self._loop).result()
+    def _wait(self, call: Coroutine[Any, Any, Answer]) -> Answer:
+        return asyncio.run_coroutine_threadsafe(call, self._loop).result()
 
     def __enter__(self) -> Self:
         return self
@@ -68,7 +71,7 @@ class Cluster:
 
     def close(self) -> None:
         """Stop every job and the master."""
-        self._ask(self._master.close())
+        self._wait(self._server.close())
         self._serving.result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -77,123 +80,124 @@ class Cluster:
     def wait_hosts(self, names: Iterable[str], timeout_s: float) -> dict[str, Hello]:
         """Wait for these hosts' agents. Raises UnhealthyError naming the missing ones."""
         wanted = set(names)
-        self._ask(self._master.lines.wait_for(lambda: wanted <= set(self._master.lines.agents), timeout_s))
-        missing = sorted(wanted - set(self._master.lines.agents))
+        connected = self._agents.by_host
+        self._wait(self._agents.wait_for(lambda: wanted <= set(connected), timeout_s))
+        missing = sorted(wanted - set(connected))
         if missing:
             raise UnhealthyError(f"no agent answers on {', '.join(missing)} after {timeout_s:g} s (c4bench doctor)")
-        return {name: self._master.lines.agents[name].hello for name in sorted(wanted)}
+        return {name: connected[name].hello for name in sorted(wanted)}
 
     def start(self, spec: JobSpec, policy: Policy | None = None, spares: Sequence[Host] = ()) -> Job:
-        """Start a job, steered by `policy`; without one it is only looked at."""
-        return self._ask(self._master.start(LaunchJob(spec, policy or Policy(), tuple(spares))))
+        """Start a job, steered by `policy`; without one nothing is done about diagnoses."""
+        return self._wait(self._jobs.start(LaunchJob(spec, policy or Policy(), tuple(spares))))
 
     def job(self, name: str) -> Job:
         """The present attempt of a job by its name."""
-        return self._call_soon(lambda: self._master.jobs[self._master.register.running(name).spec.id])
+        return self._call_soon(lambda: self._jobs.present(name))
 
     def events(self) -> list[Event]:
-        """Everything the master has told so far."""
-        return self._call_soon(lambda: list(self._master.log.events))
+        """Every published event so far."""
+        return self._call_soon(lambda: list(self._log.events))
 
     def wait_event(self, holds: Callable[[Event], bool], timeout_s: float, since: int = 0) -> Event | None:
         """The first event from number `since` on of which `holds` is true, None if there is none within `timeout_s`."""
-        return self._ask(self._master.log.first(holds, timeout_s, since))
+        return self._wait(self._log.first(holds, timeout_s, since))
 
     def incidents(self, name: str) -> list[Incident]:
-        """What became of each diagnosis of a job, as far as it has come."""
-        told = [
+        """The newest state of each incident of a job."""
+        incidents = [
             event.incident for event in self.events() if isinstance(event, SteeringStage) and event.incident.job == name
         ]
-        return list({(one.diagnosis.job, one.diagnosis.component): one for one in told}.values())
+        return list({(known.diagnosis.job, known.diagnosis.component): known for known in incidents}.values())
 
     def results(self, job: Job, kind: str, timeout_s: float, *, each: int = 1) -> list[dict[str, Any]]:
         """`each` results of that kind from every rank, in rank order; UnhealthyError when they do not come."""
-        return self._ask(job.wait(kind, each * len(job.spec.members), timeout_s))
+        return self._wait(job.wait(kind, each * len(job.spec.members), timeout_s))
 
     def stop(self, job: str) -> None:
         """End a job."""
-        self._ask(self._master.stop(job))
+        self._wait(self._jobs.stop(job))
 
     def put_back(self, job: str) -> list[str]:
-        """Put every host back into service that was taken out for that job's sake, unchecked; which these were."""
-        return self._call_soon(lambda: self._master.put_back(job))
+        """Put every host back into service that a job has isolated, without a test; return which."""
+        return self._call_soon(lambda: self._jobs.return_hosts(job))
 
     def meet(
         self, place: str, key: str, rank: int, size: int, payload: bytes = b"", timeout_s: float = 300.0
     ) -> tuple[bytes, ...]:
-        """Take part in a meeting of ranks, and get what each has brought (see `workload.context.RankContext.meet`)."""
-        return self._ask(self._master.meet(Exchange(place, "", key, rank, size, payload, timeout_s)))
+        """Join a meeting of ranks; return the payload of each (see `workload.context.RankContext.meet`)."""
+        return self._wait(self._rendezvous.gather(Exchange(place, "", key, rank, size, payload, timeout_s)))
 
     def learn_paths(self, source_ports: Sequence[int]) -> Atlas:
         """Probe all pairs of NICs and keep the atlas for planning."""
-        return self._ask(self._master.routing.learn(self.hosts, source_ports))
+        return self._wait(self._paths.learn(self.hosts, source_ports))
 
     def plan_paths(self, source_ports: Sequence[int]) -> None:
-        """Have C4P plan from here on, and learn the paths of a pair of NICs when a flow first asks for one."""
-        self._call_soon(lambda: self._master.routing.plan(self.hosts, source_ports))
+        """Have C4P plan from now on, and learn the paths of a pair of NICs when a flow first needs one."""
+        self._call_soon(lambda: self._paths.plan(self.hosts, source_ports))
 
     def count_paths(self, switches: Switches) -> None:
-        """Have C4P learn paths by these switches' counters where probes are not answered."""
-        self._call_soon(lambda: self._master.routing.count_by(switches.ports))
+        """Have C4P learn paths by these switches' counters if probes are not answered."""
+        self._call_soon(lambda: self._paths.count_by(switches.ports))
 
     def plan_by(self, policy: PathPolicy) -> None:
-        """Have C4P plan by this policy from here on, and learn the fabric anew.
+        """Have C4P plan by this policy from now on, and learn the fabric again.
 
         Raises UsageError while there are planned connections.
         """
-        self._call_soon(lambda: self._master.routing.plan_by(policy))
+        self._call_soon(lambda: self._paths.plan_by(policy))
 
     @contextmanager
     def background_watched(self, switches: Switches, every_s: float = 1.0) -> Iterator[None]:
-        """Have C4P measure the traffic of others on the switches' ports, and plan around it, meanwhile."""
-        watching = asyncio.run_coroutine_threadsafe(self._master.routing.watch(switches.ports, every_s), self._loop)
+        """Have C4P measure other traffic on the switches' ports, and plan around it, within this context."""
+        watching = asyncio.run_coroutine_threadsafe(self._paths.watch(switches.ports, every_s), self._loop)
         try:
             yield
         finally:
             watching.cancel()
 
     def known_paths(self) -> PathKnowledge:
-        """All that probing has found so far, port by port."""
-        return self._call_soon(lambda: self._master.routing.controller.knowledge)
+        """Every path that is known so far, port by port."""
+        return self._call_soon(lambda: self._paths.controller.knowledge)
 
     def send_bursts(self, pairs: Mapping[tuple[Nic, Nic], Sequence[Burst]]) -> None:
-        """Send packets with the 5-tuples of data flows, for switches to count; all NICs side by side."""
+        """Send packets with the 5-tuples of data flows, for switches to count; all NICs at the same time."""
 
         async def send() -> None:
-            survey = self._master.routing.survey
+            survey = self._paths.survey
             await asyncio.gather(*(survey.burst(pair, bursts) for pair, bursts in pairs.items()))
 
-        self._ask(send())
+        self._wait(send())
 
     def remarks(self) -> list[str]:
-        """What C4P could not do, or not as asked, in words."""
-        return self._call_soon(lambda: list(self._master.routing.controller.remarks))
+        """Remarks of C4P on requests that it could not fulfil."""
+        return self._call_soon(lambda: list(self._paths.controller.remarks))
 
     def placed(self, job: str) -> dict[Flow, FabricPath]:
-        """Where C4P has put a running job's flows, those of communicators already closed included."""
-        return self._call_soon(lambda: dict(self._master.jobs[job].placed))
+        """The paths of a running job's flows, including those of closed communicators."""
+        return self._call_soon(lambda: dict(self._jobs.by_attempt(job).placed))
 
     def wait_diagnosis(self, job: str, timeout_s: float) -> Diagnosis | None:
         """The job's first diagnosis, None when there is none within `timeout_s`."""
-        found = self.wait_event(lambda event: isinstance(event, Diagnosed) and event.diagnosis.job == job, timeout_s)
-        return found.diagnosis if isinstance(found, Diagnosed) else None
+        event = self.wait_event(lambda event: isinstance(event, Diagnosed) and event.diagnosis.job == job, timeout_s)
+        return event.diagnosis if isinstance(event, Diagnosed) else None
 
     def diagnoses(self, job: str) -> list[Diagnosis]:
-        """Everything C4D has said about a job, in all its attempts."""
-        return self._call_soon(lambda: [d for d in self._master.log.diagnoses if name_of(d.job) == name_of(job)])
+        """Every diagnosis of a job, in all its attempts."""
+        return self._call_soon(lambda: [d for d in self._log.diagnoses if name_of(d.job) == name_of(job)])
 
     def delay_matrix(self, job: str) -> MatrixTable:
         """The newest delay matrix of a running job."""
-        return self._call_soon(lambda: matrix_table(self._master.cells(job)))
+        return self._call_soon(lambda: matrix_table(self._detection.cells(job)))
 
     def windows(self, job: str) -> list[Window]:
         """The telemetry received from a running job so far."""
         return [record for record in self.recording(job) if isinstance(record, Window)]
 
     def recording(self, job: str) -> Recording:
-        """What C4D has heard of a running job so far."""
-        return self._call_soon(self._master.jobs[job].recording.copy)
+        """The records of a running job that C4D has ingested so far."""
+        return self._call_soon(self._jobs.by_attempt(job).recording.copy)
 
     def recordings(self, name: str) -> dict[str, Recording]:
-        """What C4D has heard of each attempt of a running job so far."""
-        return self._call_soon(lambda: {one.spec.id: one.recording.copy() for one in self._master.attempts_of(name)})
+        """The records of each attempt of a running job that C4D has ingested so far."""
+        return self._call_soon(lambda: {job.spec.id: job.recording.copy() for job in self._jobs.attempts_of(name)})

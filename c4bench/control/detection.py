@@ -1,4 +1,4 @@
-"""C4D at work for every running job: what is heard goes in and is kept, findings come out."""
+"""C4D at work for each running job: records are ingested and kept, diagnoses come out."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
@@ -20,16 +20,16 @@ class _Followed(msgspec.Struct):
     job: Job
     detector: Detector
 
-    def hear(self, record: Record) -> list[Diagnosis]:
-        """Whatever the detector hears is on record, in the same order."""
+    def ingest(self, record: Record) -> list[Diagnosis]:
+        """Pass a record to the detector; the recording has all of them in the same order."""
         self.job.recording.append(record)
         return self.detector.ingest(record)
 
 
 class Detection:
-    """A detector for each attempt that is followed; what comes of any other is not looked at.
+    """A detector for each followed attempt; records of other attempts are ignored.
 
-    `windows` and `dropped` count what came of each host, and what of that was not believed.
+    `windows` and `dropped` count the windows of each host, and the rejected records by reason.
     """
 
     def __init__(self) -> None:
@@ -39,41 +39,44 @@ class Detection:
         self.dropped: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
     def follow(self, job: Job, now_s: float) -> None:
-        """Judge this attempt's telemetry from now on."""
+        """Evaluate this attempt's telemetry from now on."""
         self._followed[job.spec.id] = _Followed(job, Detector(self._fabric, self.dropped))
         job.recording.extend(self._fabric.snapshot(now_s, {nic.name for nic in job.spec.nics}))
 
     def forget(self, attempt: str) -> None:
-        """The attempt is over."""
+        """Drop the detector of an attempt that has ended."""
         self._followed.pop(attempt, None)
 
-    def hear(self, attempt: str, record: Record) -> None:
-        """Take in the part of a host's window that belongs to an attempt, or what one of its ranks has told."""
+    def ingest(self, attempt: str, record: Record) -> None:
+        """Ingest a record of an attempt: its part of a host's window, or what one of its ranks reports."""
         if attempt in self._followed:
-            self._followed[attempt].hear(record)
+            self._followed[attempt].ingest(record)
 
-    def learn(self, news: PathsLearnt | LinksMissing) -> None:
-        """C4P has learnt something of the fabric, which all share."""
-        self._fabric.ingest(news)
+    def ingest_fabric(self, record: PathsLearnt | LinksMissing) -> None:
+        """Ingest what path planning has learnt about the fabric, for all attempts."""
+        self._fabric.ingest(record)
         for followed in self._followed.values():
-            followed.job.recording.append(news)
+            followed.job.recording.append(record)
 
-    def judge(self, now_s: float) -> dict[str, list[Diagnosis]]:
-        """New findings by attempt."""
-        found = {attempt: self._judge(followed, now_s) for attempt, followed in self._followed.items()}
-        return {attempt: diagnoses for attempt, diagnoses in found.items() if diagnoses}
+    def evaluate(self, now_s: float) -> dict[str, list[Diagnosis]]:
+        """New diagnoses by attempt."""
+        diagnoses = {attempt: self._evaluate(followed, now_s) for attempt, followed in self._followed.items()}
+        return {attempt: new for attempt, new in diagnoses.items() if new}
 
-    def _judge(self, followed: _Followed, now_s: float) -> list[Diagnosis]:
-        """What is seen of a job to come goes on record for all others; their detectors have it from the fabric."""
-        found = followed.hear(Evaluated(now_s))
+    def _evaluate(self, followed: _Followed, now_s: float) -> list[Diagnosis]:
+        """Evaluate one attempt, and record the traffic that arrives for it in the recordings of all others.
+
+        Their detectors read the same traffic from the shared fabric.
+        """
+        diagnoses = followed.ingest(Evaluated(now_s))
         for arrival in self._fabric.arrivals.poll():
             for other in self._followed.values():
                 if other is not followed:
                     other.job.recording.append(arrival)
-        return found
+        return diagnoses
 
     def cells(self, attempt: str) -> Mapping[Cell, float]:
-        """The newest delay matrix of an attempt, seconds per byte; empty before there is one."""
+        """The newest delay matrix of an attempt, seconds per byte; empty before the first."""
         followed = self._followed.get(attempt)
         return followed.detector.cells(attempt) if followed else {}
 

@@ -1,4 +1,4 @@
-"""What the master has told people, and telling it to those who listen."""
+"""Every event that the master has published, and those who follow them."""
 
 import asyncio
 import contextlib
@@ -12,22 +12,22 @@ from c4bench.model.event import Diagnosed, Event
 
 
 class EventLog:
-    """Every event since the log began, an earlier master's included; numbered from 0."""
+    """Events numbered from 0, including those of earlier masters with the same state folder."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self.events: list[Event] = store.events()
         self._more = asyncio.Event()
 
-    def tell(self, event: Event) -> None:
-        """Write an event down, then let those who follow have it."""
+    def publish(self, event: Event) -> None:
+        """Write an event to disk, then pass it to those who follow."""
         self._store.log(event)
         self.events.append(event)
         self._more.set()
         self._more = asyncio.Event()
 
     async def follow(self, first: int) -> AsyncIterator[Event]:
-        """Events from number `first` on, for ever; a negative one stands for those to come."""
+        """Events from number `first` on, without end; only new ones if `first` is negative."""
         number = len(self.events) if first < 0 else first
         while True:
             while number < len(self.events):
@@ -46,12 +46,12 @@ class EventLog:
 
     @property
     def diagnoses(self) -> list[Diagnosis]:
-        """What C4D has found, in order."""
+        """Every published diagnosis, in order."""
         return [event.diagnosis for event in self.events if isinstance(event, Diagnosed)]
 
     def counts(self) -> dict[str, Counter[str]]:
-        """How many findings of each syndrome there were, by job."""
-        found: dict[str, Counter[str]] = {}
+        """How many diagnoses of each syndrome there were, by job."""
+        counts: dict[str, Counter[str]] = {}
         for diagnosis in self.diagnoses:
-            found.setdefault(name_of(diagnosis.job), Counter())[diagnosis.syndrome] += 1
-        return found
+            counts.setdefault(name_of(diagnosis.job), Counter())[diagnosis.syndrome] += 1
+        return counts

@@ -1,4 +1,4 @@
-"""Attempts of jobs: begun on their hosts, known wherever something is told of them, ended everywhere."""
+"""Attempts of jobs: start their ranks, register them with the parts that need them, and end them everywhere."""
 
 import asyncio
 import logging
@@ -19,72 +19,72 @@ _logger = logging.getLogger(__name__)
 
 
 class JobAttempts:
-    """Those that run, in `jobs` by their ids; all others who know of an attempt are told of it here."""
+    """Running attempts are in `jobs`, by ID."""
 
     def __init__(
         self,
         jobs: dict[str, Job],
-        lines: AgentConnections,
+        agents: AgentConnections,
         store: Store,
-        register: JobRegistry,
-        board: RendezvousService,
+        registry: JobRegistry,
+        rendezvous: RendezvousService,
         detection: Detection,
-        routing: PathService,
+        paths: PathService,
     ) -> None:
-        self._jobs, self._lines, self._store, self._register = jobs, lines, store, register
-        self._board, self._detection, self._routing = board, detection, routing
-        # By the job's name, what came before its present attempt; a master that lives on does not keep it.
+        self._jobs, self._agents, self._store, self._registry = jobs, agents, store, registry
+        self._rendezvous, self._detection, self._paths = rendezvous, detection, paths
+        # Earlier attempts by the job's name. A master that runs for long does not keep them.
         self.replaced: dict[str, list[Job]] = {}
 
     def busy(self) -> set[str]:
         """The hosts that attempts have ranks on."""
         return {member.host for job in self._jobs.values() for member in job.spec.members}
 
-    def take_up(self, spec: JobSpec, *, followed: bool) -> Job:
-        """Know an attempt, with all that an earlier master has written down of it."""
+    def admit(self, spec: JobSpec, *, followed: bool) -> Job:
+        """Register an attempt, with everything that an earlier master has saved about it."""
         if spec.id not in self._jobs:
-            before = self._store.entries(spec.id)
-            self._jobs[spec.id] = Job(spec, self._store, before)
-            self._board.admit(spec.id, before)
+            saved = self._store.entries(spec.id)
+            self._jobs[spec.id] = Job(spec, self._store, saved)
+            self._rendezvous.admit(spec.id, saved)
             if followed:
                 self._detection.follow(self._jobs[spec.id], time.time())
         return self._jobs[spec.id]
 
-    async def begin(self, spec: JobSpec, *, followed: bool) -> Job:
-        """Start an attempt's ranks, all but those that run already; C4D judges it when it is `followed`.
+    async def start(self, spec: JobSpec, *, followed: bool) -> Job:
+        """Start the ranks of an attempt that do not run yet; C4D evaluates its telemetry if it is `followed`.
 
-        Raises AbsentHostsError for hosts whose agents are not there or do not answer, UnhealthyError when one refuses.
+        Raises AbsentHostsError for hosts whose agents are absent or do not answer, UnhealthyError if one refuses.
         """
-        job = self.take_up(spec, followed=followed)
+        job = self.admit(spec, followed=followed)
         by_host: dict[str, list[int]] = {}
         for member in spec.members:
             by_host.setdefault(member.host, []).append(member.rank)
-        lines = self._lines.agents
-        asked = [start_on(lines.get(host), StartRanks(spec, tuple(ranks))) for host, ranks in by_host.items()]
-        answered = await asyncio.gather(*asked)
+        agents = self._agents.by_host
+        requests = [start_on(agents.get(host), StartRanks(spec, tuple(ranks))) for host, ranks in by_host.items()]
+        answered = await asyncio.gather(*requests)
         if absent := [host for host, there in zip(by_host, answered, strict=True) if not there]:
             raise AbsentHostsError(absent, "no agent answers; is it deployed and started? (c4bench doctor)")
         ranks = f"{len(spec.members)} ranks on {', '.join(by_host)}"
         _logger.log(_level(spec.id), "%s started: %s", spec.id, ranks, extra={"attempt": spec.id, "hosts": [*by_host]})
         return job
 
-    async def end(self, attempt: str, gone: Collection[str] = ()) -> None:
-        """End an attempt's ranks wherever their agents can be reached, and forget its flows and findings.
+    async def end(self, attempt: str, unreachable: Collection[str] = ()) -> None:
+        """End an attempt's ranks on all hosts that can be reached, and forget its flows and findings.
 
-        A host that cannot be reached, as those in `gone` are known not to be, is told when its agent is back.
+        Hosts that cannot be reached, including those in `unreachable`, are told when their agents connect again.
         """
-        known = self._jobs.pop(attempt, None)
-        self._register.over(attempt)
-        if known and not self._store.durable and name_of(attempt) in self._store.state.jobs:
-            self.replaced.setdefault(name_of(attempt), []).append(known)
-        members = known.spec.members if known else ()
-        hosts = {member.host: None for member in members if member.host not in gone}
-        await asyncio.gather(*(stop_on(self._lines.agents.get(host), attempt) for host in hosts))
-        await self._routing.forget(attempt)
+        job = self._jobs.pop(attempt, None)
+        self._registry.end_attempt(attempt)
+        if job and not self._store.durable and name_of(attempt) in self._registry.jobs():
+            self.replaced.setdefault(name_of(attempt), []).append(job)
+        members = job.spec.members if job else ()
+        hosts = {member.host: None for member in members if member.host not in unreachable}
+        await asyncio.gather(*(stop_on(self._agents.by_host.get(host), attempt) for host in hosts))
+        await self._paths.forget(attempt)
         self._detection.forget(attempt)
-        self._board.forget(attempt)
+        self._rendezvous.forget(attempt)
         self._store.forget(attempt)
-        if known:
+        if job:
             _logger.log(_level(attempt), "%s ended", attempt, extra={"attempt": attempt})
 
 

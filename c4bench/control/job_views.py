@@ -1,4 +1,4 @@
-"""C4D's findings about one job, and what steering does about them, as a test asks for them."""
+"""Diagnoses of one job, and what steering does about them, with blocking calls for tests."""
 
 import time
 from collections.abc import Callable
@@ -11,26 +11,26 @@ from c4bench.model.event import AgentBack, AgentMissing, Event, HostReturned, St
 from c4bench.model.steering import Incident
 from c4bench.wire.messages import JobSpec
 
-Told = TypeVar("Told", AgentMissing, AgentBack, HostReturned)
+HostEvent = TypeVar("HostEvent", AgentMissing, AgentBack, HostReturned)
 _LOOK_EVERY_S = 0.1
 
 
 class C4D:
-    """The detector's view of one job."""
+    """The diagnoses of one job."""
 
     def __init__(self, cluster: Cluster, job: JobSpec) -> None:
         self._cluster, self._job = cluster, job
 
-    def settle(self, duration_s: float) -> None:
-        """Let the job run undisturbed, so that the detector learns what normal is."""
+    def learn_baseline(self, duration_s: float) -> None:
+        """Let the job run undisturbed, so that C4D learns its baseline."""
         time.sleep(duration_s)
 
     def wait(self, timeout_s: float) -> Diagnosis:
-        """The first diagnosis. Raises UnhealthyError when there is none within `timeout_s`."""
-        found = self._cluster.wait_diagnosis(self._job.id, timeout_s)
-        if found is None:
-            raise UnhealthyError(f"C4D said nothing about {self._job.id} for {timeout_s:g} s")
-        return found
+        """The first diagnosis. Raises UnhealthyError if there is none within `timeout_s`."""
+        diagnosis = self._cluster.wait_diagnosis(self._job.id, timeout_s)
+        if diagnosis is None:
+            raise UnhealthyError(f"C4D published no diagnosis of {self._job.id} for {timeout_s:g} s")
+        return diagnosis
 
     def all(self) -> list[Diagnosis]:
         """Every diagnosis so far."""
@@ -50,11 +50,11 @@ class SteeredJob:
         return self._cluster.job(self.spec.id).spec
 
     def incidents(self) -> list[Incident]:
-        """What became of each diagnosis, as far as it has come."""
+        """The newest state of each incident."""
         return self._cluster.incidents(self.spec.id)
 
     def wait_resumed(self, timeout_s: float) -> Incident:
-        """The first incident after which the job trains again. Raises UnhealthyError with all that is known."""
+        """The first incident after which the job trains again. Raises UnhealthyError with all known incidents."""
         return self._wait(lambda incident: incident.resumed_s is not None, timeout_s, "does not train again")
 
     def wait_decided(self, timeout_s: float, after: Incident | None = None) -> Incident:
@@ -63,28 +63,29 @@ class SteeredJob:
         return self._wait(lambda incident: incident.diagnosis.job > before, timeout_s, "has had no such incident")
 
     def _wait(self, holds: Callable[[Incident], bool], timeout_s: float, otherwise: str) -> Incident:
-        def is_it(event: Event) -> bool:
+        def matches(event: Event) -> bool:
             return isinstance(event, SteeringStage) and event.incident.job == self.spec.id and holds(event.incident)
 
-        found = self._cluster.wait_event(is_it, timeout_s, self._since)
-        if isinstance(found, SteeringStage):
-            return found.incident
+        event = self._cluster.wait_event(matches, timeout_s, self._since)
+        if isinstance(event, SteeringStage):
+            return event.incident
         raise UnhealthyError(f"{self.spec.id} {otherwise} within {timeout_s:g} s; incidents: {self.incidents()}")
 
-    def told(self, kind: type[Told], host: str, timeout_s: float) -> Told | None:
-        """The first event of that kind about a host since the job was started, None if there is none in time."""
+    def wait_host_event(self, kind: type[HostEvent], host: str, timeout_s: float) -> HostEvent | None:
+        """The first event of that kind about a host since the job was started, None after `timeout_s`."""
 
-        def is_it(event: Event) -> bool:
+        def matches(event: Event) -> bool:
             return isinstance(event, kind) and event.host == host
 
-        found = self._cluster.wait_event(is_it, timeout_s, self._since)
-        return found if isinstance(found, kind) else None
+        event = self._cluster.wait_event(matches, timeout_s, self._since)
+        return event if isinstance(event, kind) else None
 
     def losses(self) -> dict[int, float]:
         """The loss of each step that the present attempt has reported so far."""
-        said = [result.body for result in self._cluster.job(self.spec.id).results if result.body["kind"] == "losses"]
+        results = self._cluster.job(self.spec.id).results
+        reports = [result.body for result in results if result.body["kind"] == "losses"]
         return {
-            body["first"] + index: float.fromhex(loss) for body in said for index, loss in enumerate(body["losses"])
+            body["first"] + index: float.fromhex(loss) for body in reports for index, loss in enumerate(body["losses"])
         }
 
     def wait_step(self, step: int, timeout_s: float) -> None:

@@ -1,4 +1,4 @@
-"""Jobs as the master sees them: where their ranks are, what they report."""
+"""An attempt of a job as the master sees it: where its ranks are and what they report."""
 
 import asyncio
 import logging
@@ -14,70 +14,71 @@ from c4bench.wire.messages import JobSpec, Result, is_check
 
 _logger = logging.getLogger(__name__)
 
-_RECORDS_KEPT = 1000  # of a master that lives on; a test wants all of its job's
+_RECORDS_KEPT = 1000  # if the master runs for long; a test keeps all records of its job
 _ENDED = ("exited", "killed")
 
 
 class Job:
-    """An attempt of a job that runs: results its ranks have sent, what C4D has heard of it, flows that C4P has placed.
+    """A running attempt: results of its ranks, records that C4D has ingested, and paths of its flows.
 
-    `before` is what an earlier master has written down of it.
+    `saved` is what an earlier master has saved about the attempt.
     """
 
-    def __init__(self, spec: JobSpec, store: Store | None = None, before: Iterable[Entry] = ()) -> None:
+    def __init__(self, spec: JobSpec, store: Store | None = None, saved: Iterable[Entry] = ()) -> None:
         self.spec = spec
         self._store = store or Store(None)
-        self.results = [entry.result for entry in before if isinstance(entry, RankResult)]
-        self._heard = {(result.rank, result.number) for result in self.results}
+        self.results = [entry.result for entry in saved if isinstance(entry, RankResult)]
+        self._received = {(result.rank, result.number) for result in self.results}
         self.recording = Recording(_RECORDS_KEPT if self._store.durable else None)
         self.placed: dict[Flow, Path] = {}
         self._ended: dict[int, RankRecord] = {}
-        self._news = asyncio.Condition()
+        self._changed = asyncio.Condition()
 
     async def add(self, result: Result) -> None:
-        """A rank reports; perhaps once more, since it had no answer. Number 0 is no number."""
-        if result.number and (result.rank, result.number) in self._heard:
+        """Add a rank's result. A rank without an answer sends it again, so repeated numbers are ignored, except 0."""
+        if result.number and (result.rank, result.number) in self._received:
             return
-        self._heard.add((result.rank, result.number))
+        self._received.add((result.rank, result.number))
         self._store.append(self.spec.id, RankResult(result))
         if result.body.get("kind") == "error":
-            said = (self.spec.id, result.rank, result.body.get("error"))
-            _logger.warning("%s: rank %d failed: %s", *said, extra={"attempt": self.spec.id, "rank": result.rank})
-        async with self._news:
+            values = (self.spec.id, result.rank, result.body.get("error"))
+            _logger.warning("%s: rank %d failed: %s", *values, extra={"attempt": self.spec.id, "rank": result.rank})
+        async with self._changed:
             self.results.append(result)
-            self._news.notify_all()
+            self._changed.notify_all()
 
     async def note_ranks(self, records: Iterable[RankRecord]) -> None:
-        """How an agent sees ranks of the job."""
+        """Note the states of ranks' processes, as an agent reports them."""
         ended = {record.rank: record for record in records if record.state in _ENDED}
         if new := ended.keys() - self._ended.keys():
             for rank in sorted(new):
                 self._log_end(ended[rank])
-            async with self._news:
+            async with self._changed:
                 self._ended |= ended
-                self._news.notify_all()
+                self._changed.notify_all()
 
     def _log_end(self, rank: RankRecord) -> None:
-        well = logging.DEBUG if is_check(self.spec.id) else logging.INFO
-        said = (self.spec.id, rank.rank, rank.state, rank.host, rank.exit_code)
+        normal = logging.DEBUG if is_check(self.spec.id) else logging.INFO
+        level = logging.WARNING if rank.exit_code else normal
+        values = (self.spec.id, rank.rank, rank.state, rank.host, rank.exit_code)
         fields = {"attempt": self.spec.id, "rank": rank.rank, "host": rank.host, "exit_code": rank.exit_code}
-        _logger.log(logging.WARNING if rank.exit_code else well, "%s: rank %d %s on %s, code %s", *said, extra=fields)
+        _logger.log(level, "%s: rank %d %s on %s, code %s", *values, extra=fields)
 
     async def wait(self, kind: str, count: int, timeout_s: float) -> list[dict[str, Any]]:
-        """The first `count` results whose `kind` is that, in rank order.
+        """The first `count` results of this `kind`, in rank order.
 
-        Raises UnhealthyError when a rank reports an error instead, when one has ended without, or after `timeout_s`.
+        Raises UnhealthyError if a rank reports an error, if a rank ends without such a result, or after `timeout_s`.
         """
         try:
-            async with asyncio.timeout(timeout_s), self._news:
-                await self._news.wait_for(
+            async with asyncio.timeout(timeout_s), self._changed:
+                await self._changed.wait_for(
                     lambda: len(self._of(kind)) >= count or self._failures() or self._ended_without(kind)
                 )
         except TimeoutError:
-            found = self._of(kind)
-            heard = sorted({result.rank for result in found})
+            results = self._of(kind)
+            ranks = sorted({result.rank for result in results})
             raise UnhealthyError(
-                f"job {self.spec.id}: {len(found)} of {count} {kind!r} results in {timeout_s:g} s, from ranks {heard}"
+                f"job {self.spec.id}: {len(results)} of {count} {kind!r} results in {timeout_s:g} s, from ranks {ranks}"
             ) from None
         if failures := self._failures():
             first = failures[0]
@@ -86,7 +87,7 @@ class Job:
             gone = self._ended_without(kind)[0]
             raise UnhealthyError(
                 f"job {self.spec.id}, rank {gone.rank}: {gone.state} on {gone.host} with code {gone.exit_code} "
-                f"before it said {kind!r}; its log is in the agent's state directory there"
+                f"before it sent a result {kind!r}; see its log in the agent's state directory there"
             )
         return [result.body for result in sorted(self._of(kind)[:count], key=lambda result: result.rank)]
 
@@ -94,8 +95,8 @@ class Job:
         return [result for result in self.results if result.body.get("kind") == kind]
 
     def _ended_without(self, kind: str) -> list[RankRecord]:
-        heard = {result.rank for result in self._of(kind)}
-        return [record for rank, record in sorted(self._ended.items()) if rank not in heard]
+        ranks = {result.rank for result in self._of(kind)}
+        return [record for rank, record in sorted(self._ended.items()) if rank not in ranks]
 
     def _failures(self) -> list[Result]:
         return self._of("error")

@@ -1,10 +1,12 @@
-"""Real transfers between NICs: how well they carry, or whether they do at all."""
+"""Short jobs that transfer data between NICs, to measure how fast they are or whether they work at all."""
 
 import asyncio
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from c4bench.control.job_attempts import JobAttempts
+from c4bench.control.job_registry import JobRegistry
 from c4bench.errors import UnhealthyError
 from c4bench.model.diagnosis import ProbeFlow
 from c4bench.model.fabric import Host, Nic
@@ -12,59 +14,92 @@ from c4bench.model.telemetry import Member
 from c4bench.units import payload_bound
 from c4bench.wire.messages import CHECK, PROBE, JobSpec
 
-if TYPE_CHECKING:
-    from c4bench.control.master import Master
-
 _MESSAGE_BYTES = 256 << 10
 _LONG_BYTES = 16 << 20
 _SHORT_BYTES = 1 << 20
 _WITHIN_S = 20.0
-# Of so many at least one meets nothing else, and each is long beside what hops add to it.
+# Of this many, at least one meets no other traffic, and each takes long beside the latency of the hops.
 _PROBE_MESSAGES = 10
 _numbers = itertools.count(1)
 
 
-async def worst_fraction(master: "Master", host: Host, partner: Host) -> float:
-    """Goodput of the worst NIC of `host` in its worse direction, as a share of the payload bound.
+class ProbeJobs:
+    """Runs transfers as attempts of their own, which C4D does not evaluate."""
 
-    Raises UnhealthyError when a transfer fails.
-    """
-    found = []
-    for nic, other in zip(host.nics, itertools.cycle(partner.nics), strict=False):
-        found += [await _fraction(master, nic, other), await _fraction(master, other, nic)]
-    return min(found)
+    def __init__(self, registry: JobRegistry, attempts: JobAttempts) -> None:
+        self._registry, self._attempts = registry, attempts
 
+    async def worst_fraction(self, host: Host, partner: Host) -> float:
+        """Goodput of the worst NIC of `host` in its worse direction, as a share of the payload bound.
 
-async def failing(master: "Master", pairs: Sequence[tuple[Nic, Nic]]) -> list[tuple[Nic, Nic]]:
-    """Those pairs that do not carry in both directions; all are tried at once, with little."""
-    carried = await asyncio.gather(*(_carries(master, *pair) for pair in pairs))
-    return [pair for pair, well in zip(pairs, carried, strict=True) if not well]
+        Raises UnhealthyError if a transfer fails.
+        """
+        fractions = []
+        for nic, other in zip(host.nics, itertools.cycle(partner.nics), strict=False):
+            fractions += [await self._fraction(nic, other), await self._fraction(other, nic)]
+        return min(fractions)
 
+    async def failing(self, pairs: Sequence[tuple[Nic, Nic]]) -> list[tuple[Nic, Nic]]:
+        """The pairs that fail to transfer a little data in both directions; all are tried at once."""
+        working = await asyncio.gather(*(self._works(*pair) for pair in pairs))
+        return [pair for pair, works in zip(pairs, working, strict=True) if not works]
 
-async def shares(master: "Master", steps: Sequence[Sequence[ProbeFlow]], nics: Mapping[str, Nic]) -> list[float]:
-    """What each probe comes to, as a share of the payload bound of its NICs; 0 where it fails.
+    async def shares(self, steps: Sequence[Sequence[ProbeFlow]], nics: Mapping[str, Nic]) -> list[float]:
+        """The rate of each probe as a share of the payload bound of its NICs; 0 if it fails.
 
-    Those of a step, in which no NIC is twice, are sent at once. Raises UnhealthyError when they cannot be sent.
-    """
-    said = await _run(master, _probing(steps, nics), "pairs")
-    rates = {
-        (one["source"], one["destination"], one["source_port"]): float(one["rate_bps"])
-        for told in said
-        for one in told["found"]
-    }
-    probes = list(itertools.chain.from_iterable(steps))
-    bounds = [payload_bound(min(nics[one.source].rate_bps, nics[one.destination].rate_bps)) for one in probes]
-    flows = [(one.source, one.destination, one.source_port) for one in probes]
-    return [rates[flow] / bound for flow, bound in zip(flows, bounds, strict=True)]
+        The probes of a step, each with NICs of its own, run at once. Raises UnhealthyError if they cannot be sent.
+        """
+        reports = await self._run(_probing(steps, nics), "pairs")
+        rates = {
+            (row["source"], row["destination"], row["source_port"]): float(row["rate_bps"])
+            for report in reports
+            for row in report["found"]
+        }
+        probes = list(itertools.chain.from_iterable(steps))
+        bounds = [payload_bound(min(nics[flow.source].rate_bps, nics[flow.destination].rate_bps)) for flow in probes]
+        flows = [(flow.source, flow.destination, flow.source_port) for flow in probes]
+        return [rates[flow] / bound for flow, bound in zip(flows, bounds, strict=True)]
+
+    async def _works(self, nic: Nic, other: Nic) -> bool:
+        try:
+            await self._fraction(nic, other, _SHORT_BYTES)
+            await self._fraction(other, nic, _SHORT_BYTES)
+        except UnhealthyError:
+            return False
+        return True
+
+    async def _fraction(self, source: Nic, destination: Nic, total_bytes: int = _LONG_BYTES) -> float:
+        ends = (source, destination)
+        spec = JobSpec(
+            id=f"{CHECK}{next(_numbers)}",
+            program="link",
+            members=tuple(Member(rank, nic.host, (nic.name,)) for rank, nic in enumerate(ends)),
+            nics=ends,
+            parameters={"sizes_bytes": [_MESSAGE_BYTES], "total_bytes": total_bytes, "profile": "brisk"},
+        )
+        (sent,) = (await self._run(spec, "link"))[0]["sent"]
+        moved_bits = sent["size_bytes"] * sent["messages"] * 8
+        duration_s = sent["ended_s"] - sent["began_s"]
+        return float(moved_bits / duration_s / payload_bound(min(nic.rate_bps for nic in ends)))
+
+    async def _run(self, spec: JobSpec, kind: str) -> list[dict[str, Any]]:
+        """Run a short job, and return the results of its ranks."""
+        # Registered as ended first: if this master dies, the next one ends the ranks that it finds.
+        self._registry.end_attempt(spec.id)
+        try:
+            job = await self._attempts.start(spec, followed=False)
+            return await job.wait(kind, len(spec.members), _WITHIN_S)
+        finally:
+            await self._attempts.end(spec.id)
 
 
 def _probing(steps: Sequence[Sequence[ProbeFlow]], nics: Mapping[str, Nic]) -> JobSpec:
-    """A rank for each NIC, since a rank takes part in one transfer after another."""
+    """A job with a rank for each NIC, which makes its transfers one after the other."""
     probes = list(itertools.chain.from_iterable(steps))
     used = list(dict.fromkeys(nics[name] for probe in probes for name in (probe.source, probe.destination)))
     total_bytes = int(min(probe.rate_bps * probe.duration_s for probe in probes) / 8)
     transfers = [
-        [{"source": one.source, "destination": one.destination, "source_port": one.source_port} for one in step]
+        [{"source": flow.source, "destination": flow.destination, "source_port": flow.source_port} for flow in step]
         for step in steps
     ]
     return JobSpec(
@@ -79,37 +114,3 @@ def _probing(steps: Sequence[Sequence[ProbeFlow]], nics: Mapping[str, Nic]) -> J
             "gap_s": probes[0].duration_s / _PROBE_MESSAGES,
         },
     )
-
-
-async def _carries(master: "Master", nic: Nic, other: Nic) -> bool:
-    try:
-        await _fraction(master, nic, other, _SHORT_BYTES)
-        await _fraction(master, other, nic, _SHORT_BYTES)
-    except UnhealthyError:
-        return False
-    return True
-
-
-async def _fraction(master: "Master", source: Nic, destination: Nic, total_bytes: int = _LONG_BYTES) -> float:
-    ends = (source, destination)
-    spec = JobSpec(
-        id=f"{CHECK}{next(_numbers)}",
-        program="link",
-        members=tuple(Member(rank, nic.host, (nic.name,)) for rank, nic in enumerate(ends)),
-        nics=ends,
-        parameters={"sizes_bytes": [_MESSAGE_BYTES], "total_bytes": total_bytes, "profile": "brisk"},
-    )
-    (sent,) = (await _run(master, spec, "link"))[0]["sent"]
-    moved_bits = sent["size_bytes"] * sent["messages"] * 8
-    return float(moved_bits / (sent["ended_s"] - sent["began_s"]) / payload_bound(min(nic.rate_bps for nic in ends)))
-
-
-async def _run(master: "Master", spec: JobSpec, kind: str) -> list[dict[str, Any]]:
-    """Run a short job of our own, and return what its ranks have reported."""
-    # Should we be gone before it ends, whoever comes after us will end it.
-    master.register.over(spec.id)
-    try:
-        job = await master.attempts.begin(spec, followed=False)
-        return await job.wait(kind, len(spec.members), _WITHIN_S)
-    finally:
-        await master.attempts.end(spec.id)

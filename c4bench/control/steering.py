@@ -1,277 +1,236 @@
-"""The hands of steering: what `steer.decide` has decided is done here, and every stage stamped."""
+"""Carries out what `steer.decide` decides about diagnoses, and records the time of each stage."""
 
 import asyncio
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
-from c4bench.control import probe_jobs
-from c4bench.control.job_registry import host_of, name_of
+from c4bench.control.agent_connections import AgentConnections
+from c4bench.control.event_log import EventLog
+from c4bench.control.fleet_state import FleetState
+from c4bench.control.job_attempts import JobAttempts
+from c4bench.control.job_registry import JobRegistry, host_of, name_of
 from c4bench.control.jobs import Job
+from c4bench.control.path_service import PathService
+from c4bench.control.probe_jobs import ProbeJobs
 from c4bench.control.store import RunningJob
 from c4bench.errors import AbsentHostsError, UnhealthyError
 from c4bench.model.diagnosis import Cause, Diagnosis, Syndrome
-from c4bench.model.event import HostReturned, SteeringStage
+from c4bench.model.event import SteeringStage
 from c4bench.model.fabric import Host
 from c4bench.model.steering import Action, Incident
-from c4bench.steer.decide import Decision, Fleet, decide
-from c4bench.steer.suspects import broken, doubtful, narrowed, pairs, settled
+from c4bench.steer.decide import Decision, decide
+from c4bench.steer.suspects import after_probes, after_trials, broken_nics, needs_trials, ring_pairs
 from c4bench.workload.learning import RESUMED
-
-if TYPE_CHECKING:
-    from c4bench.control.master import Master
 
 _logger = logging.getLogger(__name__)
 
-_LOOK_EVERY_S = 1.0
-# After the master has come back its agents need as long as that to be there too.
+# After a restart of the master its agents need as long as this to connect again.
 _AGENTS_WITHIN_S = 10.0
 
 
 class Steering:
-    """One task for each job that is being steered, and one that looks at hosts out of service."""
+    """At most one decision and one restart at a time for each job."""
 
-    def __init__(self, master: "Master") -> None:
-        self._master = master
-        self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._thinking: dict[str, asyncio.Task[None]] = {}
-        self._deciding: dict[str, list[Diagnosis]] = {}
-        self._checked_s: dict[str, float] = {}
+    def __init__(
+        self,
+        registry: JobRegistry,
+        agents: AgentConnections,
+        attempts: JobAttempts,
+        fleet: FleetState,
+        probes: ProbeJobs,
+        paths: PathService,
+        log: EventLog,
+    ) -> None:
+        self._registry, self._agents, self._attempts, self._fleet = registry, agents, attempts, fleet
+        self._probes, self._paths, self._log = probes, paths, log
+        self._restarts: dict[str, asyncio.Task[None]] = {}
+        self._decisions: dict[str, asyncio.Task[None]] = {}
+        self._undecided: dict[str, list[Diagnosis]] = {}
 
-    async def run(self) -> None:
-        """Go on with what an earlier master left unfinished; then look after hosts out of service, for ever."""
-        for name, running in self._master.store.state.jobs.items():
+    def resume(self) -> None:
+        """Continue the restarts that an earlier master has left unfinished."""
+        for name, running in self._registry.jobs().items():
             if running.open:
-                self._tasks[name] = asyncio.create_task(self._go_on(name, running.open))
-        try:
-            while True:
-                await asyncio.sleep(_LOOK_EVERY_S)
-                await self._look_after()
-        finally:
-            for task in (*self._thinking.values(), *self._tasks.values()):
-                task.cancel()
+                self._restarts[name] = asyncio.create_task(self._continue_restart(name, running.open))
 
-    def consider(self, attempt: str, found: Sequence[Diagnosis]) -> None:
-        """Begin to act on an attempt's findings of one moment, and on those that come before it is decided."""
-        running = self._master.register.present(attempt)
+    def cancel(self) -> None:
+        """Stop acting on all jobs; an unfinished restart is left to the next master."""
+        for task in (*self._decisions.values(), *self._restarts.values()):
+            task.cancel()
+
+    def consider(self, attempt: str, diagnoses: Sequence[Diagnosis]) -> None:
+        """Begin to act on an attempt's new diagnoses, together with those that arrive before the decision."""
+        running = self._registry.by_attempt(attempt)
         if running is None:
             return
         name = name_of(attempt)
-        if name in self._deciding:
-            self._deciding[name] += found
+        if name in self._undecided:
+            self._undecided[name] += diagnoses
             return
-        self._deciding[name] = list(found)
-        self._thinking[name] = asyncio.create_task(self._handle(name, running))
+        self._undecided[name] = list(diagnoses)
+        self._decisions[name] = asyncio.create_task(self._decide(name, running))
 
-    async def _handle(self, name: str, running: RunningJob) -> None:
-        """Look into what is doubtful, decide, and act."""
+    async def _decide(self, name: str, running: RunningJob) -> None:
+        """Test what is doubtful, decide, and act."""
         attempt = running.spec.id
-        sure: list[Diagnosis] = []
-        while self._deciding[name]:
-            found = self._deciding[name].pop(0)
-            settled = await self._settled(found, running)
-            # Path planning has heard the first of it, and left alone what was not sure.
-            for one in settled:
-                if one != found:
-                    await self._master.routing.apply_diagnosis(one)
-            sure += settled
-        del self._deciding[name]
-        decision = decide(name, sure, running.policy, self._fleet(running))
+        tested: list[Diagnosis] = []
+        while self._undecided[name]:
+            diagnosis = self._undecided[name].pop(0)
+            refined = await self._refine(diagnosis, running)
+            # Path planning has already applied the unrefined diagnosis, as far as it was sure.
+            for new in refined:
+                if new != diagnosis:
+                    await self._paths.apply_diagnosis(new)
+            tested += refined
+        del self._undecided[name]
+        decision = decide(name, tested, running.policy, self._fleet.fleet(running))
         for incident in decision.incidents:
-            said = (attempt, incident.diagnosis.component, incident.action, incident.reason)
-            _logger.info("%s: %s: %s, %s", *said, extra={"job": name, "action": incident.action})
-            self._take_out(incident, running)
-        self._tell([self._looked_on(incident) for incident in decision.incidents])
-        thinking = self._thinking.pop(name)
+            values = (attempt, incident.diagnosis.component, incident.action, incident.reason)
+            _logger.info("%s: %s: %s, %s", *values, extra={"job": name, "action": incident.action})
+            self._isolate(incident, running)
+        self._publish([_decided(incident) for incident in decision.incidents])
+        task = self._decisions.pop(name)
         if decision.restart:
-            if name in self._tasks:
-                self._tasks[name].cancel()  # it waits for this very attempt to train, which has failed
-            self._tasks[name] = thinking
+            if name in self._restarts:
+                self._restarts[name].cancel()  # it waits for the attempt that has failed
+            self._restarts[name] = task
             await self._restart(name, attempt, decision)
 
-    async def _settled(self, found: Diagnosis, running: RunningJob) -> Sequence[Diagnosis]:
-        """What probes or trials make of a diagnosis that somebody would act on."""
-        if found.syndrome is Syndrome.COMMUNICATION_SLOW:
-            return (await self._narrowed(found, running),)
-        if running.policy.hang is Action.OBSERVE or not doubtful(found):
-            return (found,)
-        idle = [nic for spare in self._fleet(running).spares[:1] for nic in spare.nics]
-        tried = pairs((*running.spec.nics, *idle))
-        failed = broken(await probe_jobs.failing(self._master, tried))
-        return settled(found, failed, [nic.name for nic in running.spec.nics if tried])
+    async def _refine(self, diagnosis: Diagnosis, running: RunningJob) -> Sequence[Diagnosis]:
+        """The diagnosis after probes or trials of NICs, if the policy would act on it."""
+        if diagnosis.syndrome is Syndrome.COMMUNICATION_SLOW:
+            return (await self._probe(diagnosis, running),)
+        if running.policy.hang is Action.OBSERVE or not needs_trials(diagnosis):
+            return (diagnosis,)
+        idle = [nic for spare in self._fleet.idle_spares(running)[:1] for nic in spare.nics]
+        pairs = ring_pairs((*running.spec.nics, *idle))
+        broken = broken_nics(await self._probes.failing(pairs))
+        return after_trials(diagnosis, broken, [nic.name for nic in running.spec.nics if pairs])
 
-    async def _narrowed(self, found: Diagnosis, running: RunningJob) -> Diagnosis:
-        """Send the probes that a diagnosis asks for, beside the job."""
+    async def _probe(self, diagnosis: Diagnosis, running: RunningJob) -> Diagnosis:
+        """Send the probes that a diagnosis asks for, while the job runs."""
         nics = {nic.name: nic for nic in running.spec.nics}
-        if running.policy.slow is Action.OBSERVE or not found.probes:
-            return found
+        if running.policy.slow is Action.OBSERVE or not diagnosis.probes:
+            return diagnosis
         try:
-            return narrowed(found, await probe_jobs.shares(self._master, [[probe] for probe in found.probes], nics))
+            shares = await self._probes.shares([[probe] for probe in diagnosis.probes], nics)
         except UnhealthyError as error:
-            said = (running.spec.id, error, found.component)
-            _logger.warning("%s: probes not sent: %s; the diagnosis stays %s", *said)
-            return found
+            values = (running.spec.id, error, diagnosis.component)
+            _logger.warning("%s: probes not sent: %s; the diagnosis stays %s", *values)
+            return diagnosis
+        return after_probes(diagnosis, shares)
 
-    async def let_go(self, name: str) -> None:
-        """Steer a job no more."""
-        self._deciding.pop(name, None)
-        tasks = [task for kept in (self._thinking, self._tasks) if (task := kept.pop(name, None))]
+    async def release(self, name: str) -> None:
+        """Stop steering a job."""
+        self._undecided.pop(name, None)
+        tasks = [task for kept in (self._decisions, self._restarts) if (task := kept.pop(name, None))]
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
 
-    def _take_out(self, incident: Incident, running: RunningJob) -> None:
-        out = {known.host for known in self._master.register.out()}
+    def _isolate(self, incident: Incident, running: RunningJob) -> None:
+        out = {isolated.host for isolated in self._registry.isolated()}
         if incident.out and incident.component and incident.out not in out:
             host = host_of(incident.out, running)
-            self._master.register.take_out(host, incident.component, incident.job, time.time())
+            self._registry.isolate(host, incident.component, incident.job, time.time())
             fields = {"host": host.name, "component": incident.component, "job": incident.job}
             _logger.warning("%s taken out of service: %s", host.name, incident.component, extra=fields)
 
-    def _looked_on(self, incident: Incident) -> Incident:
-        """An incident that ends here: the host, if any, has been taken out already."""
-        ends = incident.out and incident.action is not Action.RESTART
-        return msgspec.structs.replace(incident, isolated_s=time.time()) if ends else incident
-
     async def _restart(self, name: str, attempt: str, decision: Decision) -> None:
-        """End the attempt everywhere, and start the next one elsewhere."""
-        acted_on = [incident for incident in decision.incidents if incident.action is Action.RESTART]
-        self._next(name, decision.moves, acted_on)
-        gone = [incident.out for incident in acted_on if incident.diagnosis.cause is Cause.HOST_SILENT]
-        await self._master.attempts.end(attempt, gone)
+        """End the attempt everywhere, and start the next one."""
+        incidents = [incident for incident in decision.incidents if incident.action is Action.RESTART]
+        self._register_next(name, decision.moves, incidents)
+        silent = [incident.out for incident in incidents if incident.diagnosis.cause is Cause.HOST_SILENT]
+        await self._attempts.end(attempt, silent)
         isolated_s = time.time()
-        incidents = [msgspec.structs.replace(incident, isolated_s=isolated_s) for incident in acted_on]
-        self._stand(name, incidents)
-        await self._start(name, incidents)
+        isolated = [msgspec.structs.replace(incident, isolated_s=isolated_s) for incident in incidents]
+        self._record(name, isolated)
+        await self._start(name, isolated)
 
-    def _next(self, name: str, moves: Mapping[str, Host | None], incidents: Sequence[Incident]) -> None:
+    def _register_next(self, name: str, moves: Mapping[str, Host | None], incidents: Sequence[Incident]) -> None:
         """Register the next attempt of a job, in which `moves` replaces hosts."""
-        spec = self._master.register.restart(name, moves, incidents, time.time())
+        spec = self._registry.restart(name, moves, incidents, time.time())
         moved = [f"{to.name if to else 'nothing'} in place of {host}" for host, to in moves.items()]
-        said = (name, spec.id, ", ".join(moved) or "on the same hosts")
-        _logger.info("job %s restarts as %s: %s", *said, extra={"job": name, "attempt": spec.id})
+        values = (name, spec.id, ", ".join(moved) or "on the same hosts")
+        _logger.info("job %s restarts as %s: %s", *values, extra={"job": name, "attempt": spec.id})
 
-    async def _go_on(self, name: str, incidents: Sequence[Incident]) -> None:
-        """Take up a restart in whose midst an earlier master ended; what it had done already is not done twice."""
+    async def _continue_restart(self, name: str, incidents: Sequence[Incident]) -> None:
+        """Continue the restart of an earlier master; completed stages keep their times."""
         _logger.info("job %s: continuing the restart of an earlier master", name, extra={"job": name})
-        hosts = {member.host for member in self._master.register.running(name).spec.members}
-        await self._master.lines.wait_for(lambda: hosts <= set(self._master.lines.agents), _AGENTS_WITHIN_S)
+        hosts = {member.host for member in self._registry.running(name).spec.members}
+        await self._agents.wait_for(lambda: hosts <= set(self._agents.by_host), _AGENTS_WITHIN_S)
         now_s = time.time()
-        reached = [msgspec.structs.replace(one, isolated_s=one.isolated_s or now_s) for one in incidents]
-        await self._start(name, reached)
+        await self._start(name, [msgspec.structs.replace(i, isolated_s=i.isolated_s or now_s) for i in incidents])
 
     async def _start(self, name: str, incidents: Sequence[Incident]) -> None:
-        """Start the present attempt; where a host fails at that, the next one, without it."""
-        running = self._master.register.running(name)
+        """Start the present attempt; if hosts are absent, start another one without them."""
+        running = self._registry.running(name)
         try:
-            job = await self._master.attempts.begin(running.spec, followed=True)
+            job = await self._attempts.start(running.spec, followed=True)
         except AbsentHostsError as error:
-            await self._without(name, error, incidents)
+            await self._replace_absent(name, error, incidents)
             return
         except UnhealthyError as error:
-            self._end(name, incidents, str(error))
+            self._close(name, incidents, str(error))
             return
-        restarted_s = time.time()
-        reached = [msgspec.structs.replace(one, restarted_s=one.restarted_s or restarted_s) for one in incidents]
-        self._stand(name, reached)
-        await self._resumed(name, job, running, reached)
+        now_s = time.time()
+        restarted = [msgspec.structs.replace(i, restarted_s=i.restarted_s or now_s) for i in incidents]
+        self._record(name, restarted)
+        await self._wait_resumed(name, job, running, restarted)
 
-    async def _resumed(self, name: str, job: Job, running: RunningJob, incidents: Sequence[Incident]) -> None:
+    async def _wait_resumed(self, name: str, job: Job, running: RunningJob, incidents: Sequence[Incident]) -> None:
         try:
-            said = await job.wait(RESUMED, len(job.spec.members), running.policy.resume_within_s)
+            results = await job.wait(RESUMED, len(job.spec.members), running.policy.resume_within_s)
         except UnhealthyError as error:
-            self._end(name, incidents, str(error))
+            self._close(name, incidents, str(error))
         else:
-            now_s, step = time.time(), min(int(one["step"]) for one in said)
-            took_s = now_s - min(one.diagnosis.alarmed_s for one in incidents)
-            told = (job.spec.id, step, took_s)
-            _logger.info("%s trains from step %d, %.1f s after the alarm", *told, extra={"job": name, "step": step})
-            self._end(name, [msgspec.structs.replace(one, resumed_s=now_s, resumed_step=step) for one in incidents])
+            now_s, step = time.time(), min(int(result["step"]) for result in results)
+            duration_s = now_s - min(incident.diagnosis.alarmed_s for incident in incidents)
+            values = (job.spec.id, step, duration_s)
+            _logger.info("%s trains from step %d, %.1f s after the alarm", *values, extra={"job": name, "step": step})
+            self._close(name, [msgspec.structs.replace(i, resumed_s=now_s, resumed_step=step) for i in incidents])
 
-    def _end(self, name: str, incidents: Sequence[Incident], problem: str = "") -> None:
-        """Nothing more is done about these, as the job trains again or because of a `problem`."""
+    def _close(self, name: str, incidents: Sequence[Incident], problem: str = "") -> None:
+        """Close incidents, because the job trains again or because of a `problem`."""
         if problem:
             _logger.error("job %s: restart failed: %s", name, problem, extra={"job": name})
-        why = f"; {problem}" if problem else ""
-        self._tell([msgspec.structs.replace(one, reason=one.reason + why) for one in incidents])
-        self._master.register.stand(name, ())
-        self._tasks.pop(name, None)
+        suffix = f"; {problem}" if problem else ""
+        self._publish([msgspec.structs.replace(i, reason=i.reason + suffix) for i in incidents])
+        self._registry.save_incidents(name, ())
+        self._restarts.pop(name, None)
 
-    async def _without(self, name: str, error: AbsentHostsError, incidents: Sequence[Incident]) -> None:
-        """Members' agents have gone since they were chosen: take other hosts, or give up and say so."""
-        running = self._master.register.running(name)
+    async def _replace_absent(self, name: str, error: AbsentHostsError, incidents: Sequence[Incident]) -> None:
+        """Replace hosts whose agents are gone by spares and start again; fail if there are too few."""
+        running = self._registry.running(name)
         attempt, absent = running.spec.id, error.hosts
         _logger.warning("%s cannot start: %s", attempt, error, extra={"job": name, "hosts": absent})
-        spares = [spare for spare in self._fleet(running).spares if spare.name not in absent]
+        spares = [spare for spare in self._fleet.idle_spares(running) if spare.name not in absent]
         if len(absent) > len(spares):
-            self._end(name, incidents, str(error))
+            self._close(name, incidents, str(error))
             return
         moves: dict[str, Host | None] = dict(zip(absent, spares, strict=False))
-        again = [msgspec.structs.replace(one, spare=_moved(one.spare, moves)) for one in incidents]
-        self._next(name, moves, again)
-        await self._master.attempts.end(attempt, absent)
+        again = [msgspec.structs.replace(i, spare=_moved(i.spare, moves)) for i in incidents]
+        self._register_next(name, moves, again)
+        await self._attempts.end(attempt, absent)
         await self._start(name, again)
 
-    def _stand(self, name: str, incidents: Sequence[Incident]) -> None:
-        self._master.register.stand(name, incidents)
-        self._tell(incidents)
+    def _record(self, name: str, incidents: Sequence[Incident]) -> None:
+        self._registry.save_incidents(name, incidents)
+        self._publish(incidents)
 
-    def _tell(self, incidents: Sequence[Incident]) -> None:
+    def _publish(self, incidents: Sequence[Incident]) -> None:
         for incident in incidents:
-            self._master.log.tell(SteeringStage(time.time(), incident))
+            self._log.publish(SteeringStage(time.time(), incident))
 
-    def _fleet(self, running: RunningJob) -> Fleet:
-        state = self._master.store.state
-        return Fleet(
-            now_s=time.time(),
-            members=running.spec.members,
-            wanted=running.wanted,
-            spares=tuple(spare for spare in running.spares if self._fit(spare.name)),
-            taken_s=tuple(state.taken_s),
-            restarts_s=tuple(running.restarts_s),
-        )
 
-    def _fit(self, host: str) -> bool:
-        """Whether a host could take ranks now."""
-        known = self._master.lines.agents.get(host)
-        in_service = host not in self._master.store.state.out and host not in self._master.attempts.busy()
-        return known is not None and not known.hello.rdma and in_service
-
-    async def _look_after(self) -> None:
-        """Try hosts that are out of service against one that is idle, and put back those that do well."""
-        state = self._master.store.state
-        for out in self._master.register.out():
-            running = state.jobs.get(out.job)
-            idle = [spare for spare in running.spares if self._fit(spare.name)] if running else []
-            known = self._master.lines.agents.get(out.host)
-            if (
-                running is None
-                or known is None
-                or known.hello.rdma
-                or not idle
-                or out.host in self._master.attempts.busy()
-            ):
-                continue
-            last_s = self._checked_s.get(out.host, out.since_s)
-            if time.time() - last_s >= running.policy.check_every_s:
-                self._checked_s[out.host] = time.time()
-                await self._check(state.nics[out.host], idle[0], running.policy.healthy_fraction)
-
-    async def _check(self, host: Host, partner: Host, healthy_fraction: float) -> None:
-        try:
-            fraction = await probe_jobs.worst_fraction(self._master, host, partner)
-        except UnhealthyError:
-            return
-        still_out = any(out.host == host.name for out in self._master.register.out())
-        if fraction >= healthy_fraction and still_out:
-            self._master.register.put_back(host.name)
-            self._master.log.tell(HostReturned(time.time(), host.name, fraction))
-            fields = {"host": host.name, "fraction": fraction}
-            _logger.info("%s put back into service: %.2f of the payload bound", host.name, fraction, extra=fields)
+def _decided(incident: Incident) -> Incident:
+    """An incident after the decision; without a restart it ends here, and its host has been isolated already."""
+    ends = incident.out and incident.action is not Action.RESTART
+    return msgspec.structs.replace(incident, isolated_s=time.time()) if ends else incident
 
 
 def _moved(spare: str, moves: dict[str, Host | None]) -> str:

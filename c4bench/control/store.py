@@ -1,19 +1,20 @@
-"""What the master keeps on disk, so that it can be killed at any moment and go on where it was.
+"""What the master keeps on disk, so that it can be killed at any moment and continue later; and saved paths.
 
-A folder: `state.json` is replaced whole; `jobs/JOB.log` has a line for each answer given to an attempt's ranks and each
-result they sent; `events.jsonl` is the log of what was said to people. Each is on disk before anybody hears of it. A
-line that a crash has cut short had not been acted on, and is dropped. `paths.json` are the fabric's paths as learnt
-last, which cost little to learn anew.
+The state folder: `state.json` is replaced as a whole. `jobs/ATTEMPT.log` has a line for each answer to an attempt's
+ranks and each result they sent. `events.jsonl` has the published events. Each is on disk before it is sent. A line that
+a crash has cut short was not sent, and is dropped. `paths.json` has the fabric's paths, which can be learnt again.
 """
 
 import fcntl
+import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
+from c4bench.c4p.path_knowledge import PathKnowledge
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.event import Event
 from c4bench.model.fabric import Host
@@ -24,10 +25,10 @@ Kind = TypeVar("Kind")
 
 
 class RunningJob(msgspec.Struct):
-    """A job that runs: the present attempt, what it may be steered by, and what happened to it before.
+    """A running job: its present attempt, the policy and spares for steering, and its history.
 
-    `wanted` is how many ranks it was started with, `restarts_s` when it was restarted. `open` are the incidents that
-    the present attempt is to end, and that it has not ended yet.
+    `wanted` is how many ranks it was started with, `restarts_s` when it was restarted. `open` are the incidents for
+    which the present attempt was started and which are not closed yet.
     """
 
     spec: JobSpec
@@ -39,10 +40,10 @@ class RunningJob(msgspec.Struct):
 
 
 class State(msgspec.Struct):
-    """The master's memory: jobs by name, attempts that are over, and hosts.
+    """The master's saved state: jobs by name, attempts that have ended (`over`), and hosts.
 
-    `roll` are the hosts whose agents are expected, `out` those out of service with `nics` to try them by, and `taken_s`
-    is when hosts were taken out.
+    `roll` are the hosts whose agents are expected, `out` those out of service with `nics` to test them by. `taken_s` is
+    when hosts were taken out of service.
     """
 
     jobs: dict[str, RunningJob] = {}
@@ -54,7 +55,7 @@ class State(msgspec.Struct):
 
 
 class FinishedExchange(msgspec.Struct, frozen=True, tag="answered"):
-    """An exchange of a job's communicator that is over, and how."""
+    """A finished exchange of a communicator, and its answer."""
 
     comm: str
     key: str
@@ -68,7 +69,7 @@ class CommunicatorFailure(msgspec.Struct, frozen=True, tag="failed"):
 
 
 class RelayedMessage(msgspec.Struct, frozen=True, tag="said"):
-    """What one rank had to say to others; how many words there have been is what ranks count by."""
+    """A message from one rank to others. Ranks address messages by their position, so all are kept."""
 
     word: RelayMessage
 
@@ -83,9 +84,9 @@ Entry = FinishedExchange | CommunicatorFailure | RelayedMessage | RankResult
 
 
 class Store:
-    """The folder, or nothing at all where `directory` is None: a master that lives as long as its process.
+    """The state folder; with `directory` None nothing is kept after the process ends.
 
-    Raises UnhealthyError when another master uses the folder, UsageError when what is in it cannot be read.
+    Raises UnhealthyError if another master uses the folder, UsageError if a file in it cannot be read.
     """
 
     def __init__(self, directory: Path | None) -> None:
@@ -100,11 +101,11 @@ class Store:
 
     @property
     def durable(self) -> bool:
-        """Whether anything is kept: whoever keeps it may live for months."""
+        """Whether anything is kept on disk."""
         return self._directory is not None
 
     def save(self) -> None:
-        """Write `state` down, whole or not at all."""
+        """Write `state` to disk, completely or not at all."""
         if self._directory is None:
             return
         fresh = self._directory / "state.json.new"
@@ -116,36 +117,36 @@ class Store:
         _sync_directory(self._directory)
 
     def save_paths(self, paths: bytes) -> None:
-        """Write down what is known of the fabric's paths, whole or not at all."""
+        """Write the fabric's paths to disk, completely or not at all."""
         if self._directory is not None:
             fresh = self._directory / "paths.json.new"
             fresh.write_bytes(paths)
             fresh.replace(self._directory / "paths.json")
 
     def paths(self) -> bytes | None:
-        """What was known of the fabric's paths; None where nothing was."""
+        """The fabric's paths as saved last; None if there are none."""
         path = self._directory / "paths.json" if self._directory else None
         return path.read_bytes() if path and path.exists() else None
 
     def append(self, attempt: str, entry: Entry) -> None:
-        """Add to what is known of an attempt's ranks."""
+        """Add an entry to an attempt's file."""
         self._append(f"jobs/{attempt}.log", entry)
 
     def entries(self, attempt: str) -> list[Entry]:
-        """What was known of an attempt's ranks."""
+        """All entries of an attempt's file."""
         return self._lines(f"jobs/{attempt}.log", msgspec.json.Decoder(Entry).decode)
 
     def forget(self, attempt: str) -> None:
-        """The attempt is over."""
+        """Remove the file of an attempt that has ended."""
         if self._directory is not None:
             (self._directory / f"jobs/{attempt}.log").unlink(missing_ok=True)
 
     def log(self, event: Event) -> None:
-        """Add to the log."""
+        """Add an event to the event log."""
         self._append("events.jsonl", event)
 
     def events(self) -> list[Event]:
-        """Everything in the log."""
+        """Every event of the event log."""
         return self._lines("events.jsonl", msgspec.json.Decoder(Event).decode)
 
     def _append(self, name: str, record: msgspec.Struct) -> None:
@@ -159,7 +160,7 @@ class Store:
             os.close(descriptor)
 
     def _lines(self, name: str, decode: Callable[[bytes], Any]) -> list[Any]:
-        """Every line of a file; the tail of one that was cut short is taken off, so that the next begins a line."""
+        """Every line of a file; an incomplete last line is removed, so that the next entry begins a new line."""
         path = self._directory / name if self._directory else None
         if path is None or not path.exists():
             return []
@@ -170,12 +171,35 @@ class Store:
         try:
             return [decode(line) for line in whole.splitlines()]
         except msgspec.DecodeError as error:
-            raise UsageError(f"{path} is damaged ({error}); move it away to go on without") from None
+            raise UsageError(f"{path} is damaged ({error}); move it away to continue without it") from None
 
     def close(self) -> None:
-        """Let another master have the folder."""
+        """Unlock the folder for another master."""
         if self._directory is not None:
             os.close(self._lock)
+
+
+class SavedPaths:
+    """The saved paths of the fabric of these hosts, in a file of `folder` named by a hash of all NIC addresses."""
+
+    def __init__(self, folder: Path, hosts: Iterable[Host]) -> None:
+        addresses = sorted(nic.address for host in hosts for nic in host.nics)
+        self.path = folder / f"{hashlib.sha256(' '.join(addresses).encode()).hexdigest()[:16]}.json"
+
+    def load(self) -> PathKnowledge:
+        """The paths as saved last, none if there is no file. Raises UsageError if the file is damaged."""
+        try:
+            return PathKnowledge.from_json(self.path.read_bytes()) if self.path.exists() else PathKnowledge()
+        except UsageError as error:
+            raise UsageError(f"{self.path}: {error}") from None
+
+    def save(self, known: PathKnowledge) -> None:
+        """Save these paths, and keep those of other pairs; completely or not at all."""
+        known.recall(self.load())
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = self.path.with_suffix(".new")
+        fresh.write_bytes(known.to_json())
+        fresh.replace(self.path)
 
 
 def _lock(directory: Path) -> int:
@@ -184,7 +208,7 @@ def _lock(directory: Path) -> int:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
-        raise UnhealthyError(f"another master uses {directory}; end it, or give this one a folder of its own") from None
+        raise UnhealthyError(f"another master uses {directory}; end it, or use another folder") from None
     return descriptor
 
 
@@ -192,7 +216,7 @@ def _decode(path: Path, kind: type[Kind]) -> Kind:
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)
     except msgspec.DecodeError as error:
-        raise UsageError(f"{path} is damaged ({error}); move it away to start without what the master knew") from None
+        raise UsageError(f"{path} is damaged ({error}); move it away to start without its jobs") from None
 
 
 def _sync_directory(path: Path) -> None:

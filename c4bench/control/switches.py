@@ -1,7 +1,7 @@
-"""What the switches themselves count: bytes by port, and the fabric as their addresses tell it.
+"""The switches' own packet counters by port, and the fabric drawn from their addresses.
 
 A hop of the atlas is the address of a switch's ingress interface, so a port's received bytes are what crossed that
-link. Switches are Linux hosts of the inventory's `switches` group (SONiC and the embedded lab are), asked with `ip`.
+link. Switches are Linux hosts of the inventory's `switches` group (such as SONiC), which are read with `ip`.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -46,7 +46,7 @@ class PortCount(msgspec.Struct, frozen=True):
 
 
 class Switches:
-    """The inventory's switches, and the connections to them."""
+    """The inventory's switches; `connect` opens a connection to one."""
 
     def __init__(self, inventory: Inventory, connect: Callable[[str], Connection]) -> None:
         self._inventory, self._connect = inventory, connect
@@ -57,7 +57,7 @@ class Switches:
         return bool(self._inventory.switches)
 
     def ports(self) -> dict[str, PortCount]:
-        """Every addressed port of every switch, by address. Raises UnhealthyError when a switch does not answer."""
+        """Every port with an address, by address. Raises UnhealthyError if a switch does not answer."""
         return {address: count for switch in self._inventory.switches for address, count in self._ports_of(switch)}
 
     def _ports_of(self, switch: str) -> list[tuple[str, PortCount]]:
@@ -83,7 +83,7 @@ def carried_packets(before: Mapping[str, PortCount], after: Mapping[str, PortCou
 
 
 def drawn(hosts: Iterable[Host], atlas: Atlas, ports: Mapping[str, PortCount]) -> Fabric:
-    """The fabric as probing found it, with the switches' names where they are known, for the report to draw."""
+    """The fabric as probing found it, with the known names of switches, for the report's drawing."""
     names = {hop: port.switch for hop, port in ports.items()}
     nics = {nic.address: nic for host in hosts for nic in host.nics}
     rates = {nic.name: nic.rate_bps for nic in nics.values()}

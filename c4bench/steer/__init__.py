@@ -1,1 +1,1 @@
-"""The brain of steering: a diagnosis, a policy and the state of the fleet in, a decision out. No I/O, no clock."""
+"""Decides what to do about diagnoses, from a policy and the state of the fleet. No I/O, no clock."""

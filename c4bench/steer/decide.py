@@ -1,4 +1,4 @@
-"""What to do about findings of one moment: what to isolate, which spare to take, whether to restart."""
+"""Decide what to do about new diagnoses: what to isolate, which spare replaces it, whether to restart."""
 
 from collections.abc import Sequence
 
@@ -15,10 +15,11 @@ _FABRIC = ("path", "link", "switch")
 
 
 class Fleet(msgspec.Struct, frozen=True):
-    """What can be had at `now_s` (master's clock).
+    """The state of hosts and limits at `now_s` (master's clock).
 
-    `spares` answer, are not out and run nothing, the first choice first. `taken_s` is when hosts were taken out, those
-    put back since included, `restarts_s` when the job was restarted, `wanted` how many ranks it was started with.
+    `spares` are connected, in service and idle, in the order of choice. `taken_s` is when hosts were taken out of
+    service, including those put back since; `restarts_s` when the job was restarted; `wanted` how many ranks it was
+    started with.
     """
 
     now_s: float
@@ -30,32 +31,32 @@ class Fleet(msgspec.Struct, frozen=True):
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """An incident for each finding, before anything is done. `moves` is who takes a host's place, None for nobody."""
+    """An incident for each diagnosis. `moves` maps each removed host to its replacement, None if there is none."""
 
     incidents: tuple[Incident, ...]
     moves: dict[str, Host | None]
 
     @property
     def restart(self) -> bool:
-        """Whether the job is to be restarted."""
+        """Whether the job must be restarted."""
         return any(incident.action is Action.RESTART for incident in self.incidents)
 
 
-def decide(job: str, found: Sequence[Diagnosis], policy: Policy, fleet: Fleet) -> Decision:
-    """What to do about `found`, all of the attempt of `job` that runs; the surest first, each under all limits.
+def decide(job: str, diagnoses: Sequence[Diagnosis], policy: Policy, fleet: Fleet) -> Decision:
+    """Decide about diagnoses of the present attempt of `job`, the most confident first, each within all limits.
 
-    A bug of the job isolates nothing, since no other host would cure it; a link or a path isolates nothing, since
-    path planning goes around it. A rank that hangs or ended takes its host with it where there is a spare, and is
-    otherwise restarted in place: its end says little about the host.
+    A bug of the job isolates nothing, because no other host would fix it. A link or a path isolates nothing, because
+    path planning avoids it. If a rank hangs or has ended, its host is replaced if there is a spare; otherwise the job
+    restarts on the same hosts, because the end of a rank says little about its host.
     """
-    case = _Case(job, policy, fleet)
-    surest = sorted(found, key=lambda diagnosis: -diagnosis.confidence)
-    incidents = tuple(case.judge(diagnosis) for diagnosis in surest)
-    return Decision(incidents, case.moves)
+    decisions = _Decisions(job, policy, fleet)
+    ordered = sorted(diagnoses, key=lambda diagnosis: -diagnosis.confidence)
+    incidents = tuple(decisions.decide(diagnosis) for diagnosis in ordered)
+    return Decision(incidents, decisions.moves)
 
 
-class _Case:
-    """Decisions of one moment, each of which leaves less for the next."""
+class _Decisions:
+    """Decides one diagnosis after another; each decision leaves fewer spares and less of the limits for the next."""
 
     def __init__(self, job: str, policy: Policy, fleet: Fleet) -> None:
         self._job, self._policy, self._fleet = job, policy, fleet
@@ -66,76 +67,77 @@ class _Case:
         self._restarts = policy.restarts_per_hour - _recent(fleet.restarts_s, fleet.now_s)
         self.moves: dict[str, Host | None] = {}
 
-    def judge(self, found: Diagnosis) -> Incident:
-        """What to do about one finding."""
-        wish = self._policy.slow if found.syndrome in _SLOW else self._policy.hang
-        if why := self._hindrance(found, wish):
-            return self._observe(found, why)
-        if found.component.kind in _FABRIC:
-            return self._around(found, wish)
-        host = self._host(found.component)
+    def decide(self, diagnosis: Diagnosis) -> Incident:
+        """Decide about one diagnosis."""
+        wish = self._policy.slow if diagnosis.syndrome in _SLOW else self._policy.hang
+        if why := self._hindrance(diagnosis, wish):
+            return self._observe(diagnosis, why)
+        if diagnosis.component.kind in _FABRIC:
+            return self._reroute(diagnosis, wish)
+        host = self._host(diagnosis.component)
         if not host:
-            return self._observe(found, f"{found.component} is on no host of the job")
-        return self._take(found, host, wish)
+            return self._observe(diagnosis, f"{diagnosis.component} is on no host of the job")
+        return self._isolate(diagnosis, host, wish)
 
-    def _hindrance(self, found: Diagnosis, wish: Action) -> str:
-        """Why nothing is done whatever the component; empty when something may be."""
-        if found.component.kind == "job":
-            return "a bug of the job, which no other host would cure"
-        if found.confidence < self._policy.min_confidence:
-            return f"sure to {found.confidence:.0%} only"
+    def _hindrance(self, diagnosis: Diagnosis, wish: Action) -> str:
+        """Why nothing is done, whatever the component; empty if something may be done."""
+        if diagnosis.component.kind == "job":
+            return "a bug of the job, which no other host would fix"
+        if diagnosis.confidence < self._policy.min_confidence:
+            least = self._policy.min_confidence
+            return f"confidence {diagnosis.confidence:.0%} is below the policy's minimum of {least:.0%}"
         if wish is Action.OBSERVE:
-            return "the policy is to look on"
+            return "the policy is to observe"
         if wish is Action.RESTART and self._restarts <= 0:
-            return f"restarted {self._policy.restarts_per_hour} times within the hour already"
+            return f"restarted {self._policy.restarts_per_hour} times within the last hour"
         return ""
 
-    def _around(self, found: Diagnosis, wish: Action) -> Incident:
-        """A part of the fabric is not a host's: path planning is told, and what hangs begins again on other paths."""
-        again = wish is Action.RESTART and found.syndrome not in _SLOW
-        reason = "path planning is told" + (", and the job begins again on other paths" if again else "")
-        return Incident(self._job, found, Action.RESTART if again else Action.OBSERVE, reason)
+    def _reroute(self, diagnosis: Diagnosis, wish: Action) -> Incident:
+        """Leave a part of the fabric to path planning; a job that hangs restarts on other paths."""
+        again = wish is Action.RESTART and diagnosis.syndrome not in _SLOW
+        reason = "path planning avoids it" + (", and the job restarts on other paths" if again else "")
+        return Incident(self._job, diagnosis, Action.RESTART if again else Action.OBSERVE, reason)
 
-    def _take(self, found: Diagnosis, host: str, wish: Action) -> Incident:
-        """Take a host out of service, and its ranks elsewhere."""
+    def _isolate(self, diagnosis: Diagnosis, host: str, wish: Action) -> Incident:
+        """Take a host out of service, and move its ranks if the policy is to restart."""
         if host in self.moves:
-            return Incident(self._job, found, wish, f"{host} is being replaced", found.component, host)
+            return Incident(self._job, diagnosis, wish, f"{host} is being replaced", diagnosis.component, host)
         if self._left <= 0:
-            limit = f"{self._policy.hosts_per_hour} hosts were taken out within the hour already"
-            return self._in_place(found, wish, limit)
+            limit = f"{self._policy.hosts_per_hour} hosts were taken out of service within the last hour"
+            return self._in_place(diagnosis, wish, limit)
         if wish is Action.ISOLATE:
             self._left -= 1
-            return Incident(self._job, found, wish, "no new ranks are placed there", found.component, host)
+            return Incident(self._job, diagnosis, wish, "no new ranks are placed there", diagnosis.component, host)
         spare = self._spare(host)
-        return self._replace(found, host, spare) if spare else self._drop(found, host)
+        return self._replace(diagnosis, host, spare) if spare else self._drop(diagnosis, host)
 
-    def _replace(self, found: Diagnosis, host: str, spare: Host) -> Incident:
+    def _replace(self, diagnosis: Diagnosis, host: str, spare: Host) -> Incident:
         self._left -= 1
         self._spares.remove(spare)
         self.moves[host] = spare
-        takes = f"{spare.name} takes its place"
-        return Incident(self._job, found, Action.RESTART, takes, found.component, host, spare.name)
+        reason = f"{spare.name} takes its place"
+        return Incident(self._job, diagnosis, Action.RESTART, reason, diagnosis.component, host, spare.name)
 
-    def _drop(self, found: Diagnosis, host: str) -> Incident:
-        """Go on without a host, if the job may be that small."""
+    def _drop(self, diagnosis: Diagnosis, host: str) -> Incident:
+        """Continue without a host, if enough ranks remain."""
         left = self._ranks - sum(member.host == host for member in self._fleet.members)
         if left >= self._least:
             self._left -= 1
             self._ranks = left
             self.moves[host] = None
-            go_on = f"no spare; {left} ranks go on"
-            return Incident(self._job, found, Action.RESTART, go_on, found.component, host)
+            reason = f"no spare; {left} ranks continue"
+            return Incident(self._job, diagnosis, Action.RESTART, reason, diagnosis.component, host)
         few = f"no spare, and {left} ranks are fewer than the job's minimum of {self._least}"
-        return self._in_place(found, Action.RESTART, few)
+        return self._in_place(diagnosis, Action.RESTART, few)
 
-    def _in_place(self, found: Diagnosis, wish: Action, why: str) -> Incident:
-        """Begin again where it is, if what failed was a process that hangs or ended; a broken part would fail again."""
-        if wish is Action.RESTART and found.component.kind == "rank" and found.syndrome not in _SLOW:
-            return Incident(self._job, found, wish, f"{why}; restarted where it is")
-        return self._observe(found, why)
+    def _in_place(self, diagnosis: Diagnosis, wish: Action, why: str) -> Incident:
+        """Restart on the same hosts if a process hangs or has ended; a broken component would fail again."""
+        if wish is Action.RESTART and diagnosis.component.kind == "rank" and diagnosis.syndrome not in _SLOW:
+            return Incident(self._job, diagnosis, wish, f"{why}; restarted on the same hosts")
+        return self._observe(diagnosis, why)
 
-    def _observe(self, found: Diagnosis, reason: str) -> Incident:
-        return Incident(self._job, found, Action.OBSERVE, reason)
+    def _observe(self, diagnosis: Diagnosis, reason: str) -> Incident:
+        return Incident(self._job, diagnosis, Action.OBSERVE, reason)
 
     def _spare(self, host: str) -> Host | None:
         """The first spare with as many NICs as the host's ranks use."""
@@ -143,7 +145,7 @@ class _Case:
         return next((spare for spare in self._spares if len(spare.nics) >= len(used)), None)
 
     def _host(self, component: Component) -> str:
-        """The host of the job that a rank, a NIC or a host stands for; empty when there is none."""
+        """The host of a rank, a NIC or a host component of the job; empty if it has none."""
         if component.kind == "rank":
             rank = int(component.name.rpartition(":")[2])
             return next((member.host for member in self._fleet.members if member.rank == rank), "")

@@ -1,9 +1,8 @@
-"""Whether a diagnosis is to be looked into before it is acted on, and what trials of the job's NICs make of it.
+"""Which diagnoses need more evidence before steering acts, and what trials or probes of the job's NICs add to them.
 
-When a connection dies, the ranks at both its ends exit within milliseconds and all others with them: who went first
-says little. Transfers between neighbours of a ring of all the job's NICs, with an idle host's if there is one, tell
-more: a NIC that carries with neither neighbour is broken, whoever complained. What is only slow is told apart by the
-probes that C4D has asked for.
+When a connection dies, the ranks at both ends exit within milliseconds and all others follow, so the first to exit
+says little about the cause. Therefore neighbours in a ring of all the job's NICs, with an idle host's if there is one,
+transfer data: a NIC that fails with both neighbours is broken. If something is only slow, C4D's probes decide.
 """
 
 from collections import Counter
@@ -17,85 +16,85 @@ from c4bench.model.fabric import Nic
 
 _SURE = 0.9
 _TRIED = 0.95
-# How much longer transfers are at least where a diagnosis does not say.
+# The least slowdown of transfers, if a diagnosis does not state one.
 _TIMES = 1.1
-# What was seen of the component itself.
-_SEEN = (Cause.HOST_SILENT, Cause.PROCESS_STOPPED)
+# Causes that were observed on the component itself.
+_OBSERVED = (Cause.HOST_SILENT, Cause.PROCESS_STOPPED)
 _HANGS = (Syndrome.COMMUNICATION_HANG, Syndrome.NON_COMMUNICATION_HANG)
 
 
-def doubtful(found: Diagnosis) -> bool:
-    """Whether it could be another component as well, and transfers could tell."""
-    if found.syndrome not in _HANGS or found.component.kind == "job" or found.cause in _SEEN:
+def needs_trials(diagnosis: Diagnosis) -> bool:
+    """Whether another component may be to blame, and trial transfers could show which."""
+    if diagnosis.syndrome not in _HANGS or diagnosis.component.kind == "job" or diagnosis.cause in _OBSERVED:
         return False
-    return bool(found.alternatives) or found.confidence < _SURE
+    return bool(diagnosis.alternatives) or diagnosis.confidence < _SURE
 
 
-def pairs(nics: Iterable[Nic]) -> list[tuple[Nic, Nic]]:
-    """Neighbours of a ring of NICs, one ring for each index, since rails need not be connected with each other."""
+def ring_pairs(nics: Iterable[Nic]) -> list[tuple[Nic, Nic]]:
+    """Neighbours in rings of NICs, one ring for each rail, because rails need not be connected to each other."""
     rings: dict[int, list[Nic]] = {}
     for nic in nics:
         rings.setdefault(nic.index, []).append(nic)
     return [pair for ring in rings.values() if len(ring) > 2 for pair in zip(ring, ring[1:] + ring[:1], strict=True)]
 
 
-def broken(failed: Iterable[tuple[Nic, Nic]]) -> set[str]:
-    """NICs that carried with neither neighbour."""
-    seen = Counter(nic.name for pair in failed for nic in pair)
-    return {name for name, times in seen.items() if times > 1}
+def broken_nics(failed: Iterable[tuple[Nic, Nic]]) -> set[str]:
+    """NICs whose trials with both neighbours failed."""
+    failures = Counter(nic.name for pair in failed for nic in pair)
+    return {name for name, count in failures.items() if count > 1}
 
 
-def settled(found: Diagnosis, failed: Collection[str], tried: Collection[str]) -> tuple[Diagnosis, ...]:
-    """The diagnosis after NICs were tried, of which some failed: one for each that did; as it was where none decides.
+def after_trials(diagnosis: Diagnosis, broken: Collection[str], tried: Collection[str]) -> tuple[Diagnosis, ...]:
+    """The diagnosis after trials of NICs: one for each broken NIC, or the same if the trials do not decide.
 
-    When most have failed it is the fabric, and nothing is learnt.
+    If most NICs are broken the fabric is to blame, and the diagnosis stays.
     """
-    if not tried or 2 * len(failed) > len(tried):
-        return (found,)
-    if not failed:
-        went = f"trials of all {len(tried)} NICs went through"
-        left = tuple(part for part in (found.component, *found.alternatives) if part.kind != "nic")
-        component, others = (left[0], left[1:]) if left else (found.component, found.alternatives)
-        return (_changed(found, component, others, found.confidence, went),)
-    nics = [Component("nic", name) for name in tried if name in failed]
-    went = f"trials of {len(tried)} NICs: all went through but those of {', '.join(nic.name for nic in nics)}"
-    return tuple(_changed(found, nic, (), max(found.confidence, _TRIED), went) for nic in nics)
+    if not tried or 2 * len(broken) > len(tried):
+        return (diagnosis,)
+    if not broken:
+        evidence = f"trials of all {len(tried)} NICs succeeded"
+        left = tuple(part for part in (diagnosis.component, *diagnosis.alternatives) if part.kind != "nic")
+        component, others = (left[0], left[1:]) if left else (diagnosis.component, diagnosis.alternatives)
+        return (_changed(diagnosis, component, others, diagnosis.confidence, evidence),)
+    nics = [Component("nic", name) for name in tried if name in broken]
+    evidence = f"trials of {len(tried)} NICs: all succeeded but those of {', '.join(nic.name for nic in nics)}"
+    return tuple(_changed(diagnosis, nic, (), max(diagnosis.confidence, _TRIED), evidence) for nic in nics)
 
 
-def narrowed(found: Diagnosis, shares: Sequence[float]) -> Diagnosis:
-    """The diagnosis after its probes, which came to these shares of their NICs' rates; as it was where none decides.
+def after_probes(diagnosis: Diagnosis, shares: Sequence[float]) -> Diagnosis:
+    """The diagnosis after its probes, which reached these shares of their NICs' rates; the same if they do not decide.
 
-    What is left besides the component no transfer can tell from it.
+    The remaining alternatives are those that no transfer can tell from the component.
     """
-    suspects = (found.component, *found.alternatives)
-    bad = probe_outcomes(shares, found.figures.get("times_as_long", _TIMES))
-    left = remaining_suspects(suspects, found.probes, bad)
+    suspects = (diagnosis.component, *diagnosis.alternatives)
+    bad = probe_outcomes(shares, diagnosis.figures.get("times_as_long", _TIMES))
+    left = remaining_suspects(suspects, diagnosis.probes, bad)
     if not left or len(left) == len(suspects):
-        return found
+        return diagnosis
     component, *others = (suspect for suspect in suspects if suspect in left)
-    went = "probes, beside the best of them: " + ", ".join(
+    evidence = "probes, relative to the best of them: " + ", ".join(
         f"{probe.source}>{probe.destination} {share / max(shares):.0%}"
-        for probe, share in zip(found.probes, shares, strict=True)
+        for probe, share in zip(diagnosis.probes, shares, strict=True)
     )
     return msgspec.structs.replace(
-        found,
+        diagnosis,
         component=component,
         alternatives=tuple(others),
-        confidence=max(found.confidence, _TRIED),
-        evidence=(*found.evidence, went),
+        confidence=max(diagnosis.confidence, _TRIED),
+        evidence=(*diagnosis.evidence, evidence),
         refuted_by=f"a probe at full rate across {component}",
     )
 
 
 def _changed(
-    found: Diagnosis, component: Component, alternatives: tuple[Component, ...], confidence: float, went: str
+    diagnosis: Diagnosis, component: Component, alternatives: tuple[Component, ...], confidence: float, evidence: str
 ) -> Diagnosis:
-    syndrome = Syndrome.COMMUNICATION_HANG if component.kind in ("nic", "path") else found.syndrome
+    syndrome = Syndrome.COMMUNICATION_HANG if component.kind in ("nic", "path") else diagnosis.syndrome
     return msgspec.structs.replace(
-        found,
+        diagnosis,
         syndrome=syndrome,
         component=component,
         alternatives=alternatives,
         confidence=confidence,
-        evidence=(*found.evidence, went),
+        evidence=(*diagnosis.evidence, evidence),
     )

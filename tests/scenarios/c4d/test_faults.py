@@ -45,7 +45,7 @@ def verdict(c4d, job, replayed, measure, save):
 @pytest.mark.needs(hosts=8)
 def test_slow_receiver(job, rdma_hosts, inject, c4d, verdict, cluster, save):
     """A NIC that receives at a quarter of its rate is named, as a receiver, within two seconds."""
-    c4d.settle(HEALTHY_S)
+    c4d.learn_baseline(HEALTHY_S)
     victim = rdma_hosts[5].name
     healthy = cluster.delay_matrix(job.id)
     with inject("nic.rate", host=victim, nic=0, direction="rx", fraction=0.25) as fault:
@@ -58,7 +58,7 @@ def test_slow_receiver(job, rdma_hosts, inject, c4d, verdict, cluster, save):
 @pytest.mark.needs(hosts=8)
 def test_killed_rank(job, inject, c4d, verdict):
     """A rank whose process is killed is named, and not the neighbours whose connections die after it."""
-    c4d.settle(HEALTHY_S)
+    c4d.learn_baseline(HEALTHY_S)
     victim = job.members[3]
     with inject("process.kill", host=victim.host, job=job.id, rank=victim.rank) as fault:
         verdict("process.kill", fault, Syndrome.NON_COMMUNICATION_HANG, alarm_within_s=1.0, name_within_s=2.0)
@@ -68,7 +68,7 @@ def test_killed_rank(job, inject, c4d, verdict):
 @pytest.mark.needs(hosts=8)
 def test_slow_rank(job, inject, c4d, verdict):
     """A rank that computes twice as long is named as the one the others wait for."""
-    c4d.settle(HEALTHY_S)
+    c4d.learn_baseline(HEALTHY_S)
     victim = job.members[6]
     with inject("process.slow", host=victim.host, job=job.id, rank=victim.rank, factor=2.0) as fault:
         verdict("process.slow", fault, Syndrome.NON_COMMUNICATION_SLOW, alarm_within_s=2.0, name_within_s=2.0)

@@ -94,9 +94,9 @@ def test_crashed_host(steer, inject, resumed):
     with inject("host.crash", host=victim, lease_s=20.0) as fault:
         incident = resumed("host.crash", job, fault)
         assert incident.out == victim
-        assert job.told(AgentMissing, victim, PATIENCE_S).ranks == "none"
-    assert job.told(AgentBack, victim, PATIENCE_S)
-    assert job.told(HostReturned, victim, PATIENCE_S).fraction >= RESTART.healthy_fraction
+        assert job.wait_host_event(AgentMissing, victim, PATIENCE_S).ranks == "none"
+    assert job.wait_host_event(AgentBack, victim, PATIENCE_S)
+    assert job.wait_host_event(HostReturned, victim, PATIENCE_S).fraction >= RESTART.healthy_fraction
 
 
 @pytest.mark.needs(hosts=8)
@@ -108,8 +108,8 @@ def test_dead_nic(steer, inject, resumed):
     with inject("nic.blackhole", host=victim, nic=0, lease_s=60.0) as fault:
         incident = resumed("nic.blackhole", job, fault)
         assert incident.diagnosis.component == Component("nic", f"{victim}/0")
-        assert job.told(HostReturned, victim, 12.0) is None
-    assert job.told(HostReturned, victim, PATIENCE_S)
+        assert job.wait_host_event(HostReturned, victim, 12.0) is None
+    assert job.wait_host_event(HostReturned, victim, PATIENCE_S)
 
 
 @pytest.mark.needs(hosts=8)
@@ -150,8 +150,8 @@ def test_lost_agent(steer, inject):
     job.wait_step(HEALTHY_STEP, PATIENCE_S)
     victim = job.spec.members[3].host
     with inject("host.management_cut", host=victim, lease_s=20.0):
-        assert job.told(AgentMissing, victim, PATIENCE_S).ranks == "moving"
-    assert job.told(AgentBack, victim, PATIENCE_S)
+        assert job.wait_host_event(AgentMissing, victim, PATIENCE_S).ranks == "moving"
+    assert job.wait_host_event(AgentBack, victim, PATIENCE_S)
     assert all(incident.action is Action.OBSERVE for incident in job.incidents())
     assert job.attempt.id == job.spec.id
 

@@ -36,7 +36,7 @@ while not select.select([sys.stdin], [], [], 0.01)[0]:
 @pytest.mark.needs(hosts=2)
 def test_faults_that_pass(job, c4d, injector, place, measure, healed):
     """A rank that is slow, stalls, has uneven work, stands still or hangs is seen to, and is itself again."""
-    c4d.settle(STABLE_S)
+    c4d.learn_baseline(STABLE_S)
     victim = job.members[0]
     target = place(f"{job.id}:{victim.rank}@{victim.host}")
     gpu = place(f"{victim.host}/gpu0")

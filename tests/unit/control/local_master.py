@@ -1,4 +1,4 @@
-"""A master on this machine, as a user starts it, and lines to it."""
+"""A master on this machine, started as a user would, and connections to it."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ from c4bench.wire.trust import MASTER, client_context
 
 
 async def agree(_request):
-    """What a bare agent answers to everything."""
+    """The answer of a bare agent to every request."""
     return Empty()
 
 
@@ -38,21 +38,21 @@ class Scene:
         words = ["master", f"--trust={self.trust}", f"--listen={self.address}", f"--state={self.folder / 'state'}"]
         command = [sys.executable, "-m", "c4bench.cli.main", *words, "--log-format=json"]
         self.master = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        said = self.master.stdout.readline()
-        assert said.startswith("listening"), said + self.master.stderr.read()
+        line = self.master.stdout.readline()
+        assert line.startswith("listening"), line + self.master.stderr.read()
         return self.master
 
     def kill(self):
-        """End it at once; what it has logged."""
+        """Kill it; return its log."""
         self.master.send_signal(signal.SIGKILL)
         return self.logged()
 
     def logged(self):
-        """The lines of its log, once it has ended."""
+        """The lines of its log, after it has ended."""
         return [json.loads(line) for line in self.master.communicate()[1].splitlines()]
 
     def config(self, name):
-        """A host's agent, as deployment would set it up."""
+        """The configuration of a host's agent, as deployment would write it."""
         home = self.folder / name
         home.mkdir(exist_ok=True)
         for target, source in (("ca.pem", "ca.pem"), ("cert.pem", f"{name}.pem"), ("key.pem", f"{name}.key")):
@@ -65,11 +65,11 @@ class Scene:
 
     @contextlib.asynccontextmanager
     async def agent(self, name):
-        """A bare line to the master with a host's certificate."""
+        """A bare connection to the master with a host's certificate."""
         uri = f"wss://{self.address}"
-        async with connect(uri, ssl=self.tls(name), server_hostname=MASTER, compression=None) as line:
+        async with connect(uri, ssl=self.tls(name), server_hostname=MASTER, compression=None) as connection:
             peer = Peer(
-                WebSocketChannel(line), {"start": Handler(StartRanks, agree), "stop": Handler(StopRanks, agree)}
+                WebSocketChannel(connection), {"start": Handler(StartRanks, agree), "stop": Handler(StopRanks, agree)}
             )
             serving = asyncio.create_task(peer.serve())
             yield peer

@@ -24,18 +24,18 @@ from c4bench.wire.messages import JobSpec
 
 RANKS, ONSET_S, UNTIL_S = 8, 4.1, 8.0
 STEP = (StepOp("all_reduce", 4 << 20, 0.02), StepOp("all_to_all", 4 << 20, 0.0))
-# The master judges at moments of its own, and its clock is not the hosts'.
+# The master evaluates at its own times, and its clock differs from the hosts'.
 LATE_S, AHEAD_S = 0.037, 1000.0
 AT_S = AHEAD_S + ONSET_S
 NICS = tuple(Nic(f"h{rank}", 0, "", "", "", 1e10) for rank in range(RANKS))
 
-WAYS = tuple(
+PATHS = tuple(
     (a.name, b.name, port, (f"from {a.name}", "up", f"to {b.name}"))
     for a, b, port in product(NICS, NICS, range(0xC000, 0xC000 + RANKS))
     if a != b
 )
 LEARNT = (
-    PathsLearnt(AHEAD_S + 1.0, WAYS),
+    PathsLearnt(AHEAD_S + 1.0, PATHS),
     LinksMissing(AT_S + 0.3, (MissingLink("gone", AT_S - 0.5, AT_S + 0.3, ("up",)),)),
 )
 PATH = SimFault(SimFaultKind.PATH_RATE, 2, ONSET_S, factor=0.6, peer=6)
@@ -43,57 +43,57 @@ RAISED = SimFault(SimFaultKind.RAISED, 5, ONSET_S)
 REFUSED = FailureReported(AT_S, "job", "job.world", Failure(5, "sending failed", "LOC_QP_OP_ERR"))
 PROBES = tuple(probe for step in plan_sweep(NICS) for probe in step)
 SWEPT = ProbeSweep(
-    AT_S, "job", PROBES, tuple(0.8 if "h4/0" in (one.source, one.destination) else 1.0 for one in PROBES)
+    AT_S, "job", PROBES, tuple(0.8 if "h4/0" in (probe.source, probe.destination) else 1.0 for probe in PROBES)
 )
 LOST = LossReported(AT_S, "job", "job.world", NetworkLoss(2, Component("nic", "h2/0"), ONSET_S))
 
 
-def live(fault, *, told=(), learnt=(), beside=False):
-    """A job while its ranks tell, or C4P learns, or another job comes; it, and what is found."""
-    detection, found = Detection(), []
+def live(fault, *, reports=(), learnt=(), beside=False):
+    """Run a job while its ranks report, C4P learns, or another job starts; return it and its diagnoses."""
+    detection, diagnoses = Detection(), []
     job, other = (Job(JobSpec(name, "", (), NICS)) for name in ("job", "other"))
     detection.follow(job, AHEAD_S)
     others = simulate(SimJob(RANKS, STEP, name="other", seed=2), (), UNTIL_S)
-    heard_s = 0.0
+    last_s = 0.0
     for tick in simulate(SimJob(RANKS, STEP, seed=1), [fault], UNTIL_S):
         now_s = AHEAD_S + tick.time_s + LATE_S
         for window in tick.windows:
-            detection.hear("job", window)
+            detection.ingest("job", window)
         if beside and tick.time_s >= ONSET_S:
-            if heard_s < AT_S:
+            if last_s < AT_S:
                 detection.follow(other, now_s)
             for window in next(iter(others)).windows:
-                detection.hear("other", window)
-        for record in (one for one in told if heard_s < one.at_s <= now_s):
-            detection.hear("job", record)
-        for record in (one for one in learnt if heard_s < one.at_s <= now_s):
-            detection.learn(record)
-        found += detection.judge(now_s).get("job", [])
-        heard_s = now_s
-    return job, found
+                detection.ingest("other", window)
+        for record in (record for record in reports if last_s < record.at_s <= now_s):
+            detection.ingest("job", record)
+        for record in (record for record in learnt if last_s < record.at_s <= now_s):
+            detection.ingest_fabric(record)
+        diagnoses += detection.evaluate(now_s).get("job", [])
+        last_s = now_s
+    return job, diagnoses
 
 
 @pytest.mark.parametrize(
     ("fault", "more", "named"),
     [
-        (RAISED, {"told": (REFUSED,)}, ["nic h5/0"]),
-        # It carries on, so it is not lost for long.
-        (PATH, {"told": (LOST,)}, ["nic h2/0", "path h2/0>h6/0"]),
+        (RAISED, {"reports": (REFUSED,)}, ["nic h5/0"]),
+        # The NIC still carries data, so it is not lost for long.
+        (PATH, {"reports": (LOST,)}, ["nic h2/0", "path h2/0>h6/0"]),
         (PATH, {"learnt": LEARNT}, ["link gone"]),
-        (PATH, {"told": (SWEPT,)}, ["nic h4/0", "path h2/0>h6/0"]),
+        (PATH, {"reports": (SWEPT,)}, ["nic h4/0", "path h2/0>h6/0"]),
         (PATH, {"beside": True}, []),
         (PATH, {}, ["path h2/0>h6/0"]),
     ],
     ids=["failure", "loss", "missing link", "sweep", "neighbour", "nothing"],
 )
-def test_the_recording_says_what_was_said_live(fault, more, named, tmp_path):
-    """What ranks have told, what C4P has learnt and who came beside count offline as they did; times are the same."""
-    job, found = live(fault, **more)
-    assert [str(one.component) for one in found] == named
+def test_a_recording_gives_the_same_diagnoses(fault, more, named, tmp_path):
+    """Detection on the recording finds the same as live, including reports of ranks, links of C4P and other jobs."""
+    job, diagnoses = live(fault, **more)
+    assert [str(diagnosis.component) for diagnosis in diagnoses] == named
     RunDirectory(tmp_path).save_telemetry("job", job.recording)
     path = tmp_path / "telemetry/job.jsonl"
     records, torn = read_telemetry(path)
-    assert (detect(records), torn) == (found, 0)
+    assert (detect(records), torn) == (diagnoses, 0)
     schema = jsonschema.Draft202012Validator(json.loads(schemas()["telemetry.schema.json"]))
     for line in path.read_bytes().splitlines()[:: len(records) // 50]:
         schema.validate(json.loads(line))

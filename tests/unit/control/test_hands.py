@@ -1,4 +1,4 @@
-"""Steering at work in a real master, with agents that do as the test says."""
+"""Steering in a real master, with agents that the test controls."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ EVERY_S = 0.1
 
 @pytest.fixture
 def scene(tmp_path):
-    """A master, and certificates of four hosts."""
+    """A master and certificates of four hosts."""
     authority.establish(tmp_path / "trust", NAMES, datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1))
     made = Scene(tmp_path / "trust", tmp_path)
     yield made
@@ -35,15 +35,15 @@ def scene(tmp_path):
 
 
 class FakeHost:
-    """An agent whose ranks are what it says they are; a deaf one never answers that it has started any."""
+    """An agent that reports ranks without starting any; a silent one never answers a request to start ranks."""
 
-    def __init__(self, name, deaf=False):
-        self.name, self.deaf = name, deaf
+    def __init__(self, name, silent=False):
+        self.name, self.silent = name, silent
         self.jobs, self.killed = {}, set()
         self.started = []
 
     async def _start(self, request):
-        if self.deaf:
+        if self.silent:
             await asyncio.Event().wait()
         self.jobs[request.job.id] = (request.job, request.ranks)
         self.started.append(request.job.id)
@@ -106,11 +106,11 @@ STORY = [
 
 
 def test_a_spare_that_does_not_start_ranks_is_replaced_by_the_next(scene):
-    """The first spare is deaf: the attempt there is given up, and the one after it runs on the second.
+    """If the first spare does not answer, the next attempt runs on the second spare.
 
     The log has one line for each agent that connects, and for each change of the job's state, in order.
     """
-    hosts = [FakeHost(name, deaf=name == "h2") for name in NAMES]
+    hosts = [FakeHost(name, silent=name == "h2") for name in NAMES]
     members = tuple(Member(rank, f"h{rank}", (f"h{rank}/0",)) for rank in range(2))
     spec = JobSpec("j", "learning", members, nics("h0", "h1"))
     spares = tuple(Host(name, "", nics(name)) for name in ("h2", "h3"))
@@ -139,6 +139,6 @@ def test_a_spare_that_does_not_start_ranks_is_replaced_by_the_next(scene):
     scene.master.terminate()
     logged = scene.logged()
     assert sorted(line["host"] for line in logged if line["message"].endswith(" connected, version 1")) == [*NAMES]
-    told = [f"{line['level']} {line['message']}" for line in logged if {"job", "attempt"} & line.keys()]
-    assert [line for line, wanted in zip(told, STORY, strict=True) if not fnmatchcase(line, wanted)] == []
+    story = [f"{line['level']} {line['message']}" for line in logged if {"job", "attempt"} & line.keys()]
+    assert [line for line, wanted in zip(story, STORY, strict=True) if not fnmatchcase(line, wanted)] == []
     assert "shutting down; 1 jobs continue without a master" in [line["message"] for line in logged]

@@ -1,4 +1,4 @@
-"""What the master knows of a job, and what it tells those who wait for results."""
+"""Results of a job's ranks, for those that wait for them."""
 
 import asyncio
 
@@ -17,7 +17,7 @@ def ended(rank, state="killed", code=-9):
 
 
 def scene(*steps):
-    """Wait for two `done` results while these steps happen."""
+    """Wait for two `done` results while these steps run."""
 
     async def play():
         job = Job(SPEC)
@@ -30,23 +30,23 @@ def scene(*steps):
     return asyncio.run(asyncio.wait_for(play(), 10))
 
 
-def says(rank, kind="done", **rest):
+def sends(rank, kind="done", **rest):
     return lambda job: job.add(Result("j", rank, {"kind": kind, "from": rank} | rest))
 
 
 def test_results_come_in_rank_order():
-    """Whoever reports first, results are in the order of ranks; a rank that then exits is none of their concern."""
-    found = scene(says(1), lambda job: job.note_ranks([ended(1, "exited", 0)]), says(0))
-    assert [result["from"] for result in found] == [0, 1]
+    """Results are in rank order whichever rank reports first, even if a rank exits afterwards."""
+    results = scene(sends(1), lambda job: job.note_ranks([ended(1, "exited", 0)]), sends(0))
+    assert [result["from"] for result in results] == [0, 1]
 
 
-def test_a_rank_that_dies_silently_is_named_at_once():
-    """A rank whose process is gone before it reported is an error with its host and code, not a time-out."""
-    with pytest.raises(UnhealthyError, match="rank 1: killed on h1 with code -9 before it said 'done'"):
-        scene(says(0), lambda job: job.note_ranks([ended(1)]))
+def test_a_rank_that_ends_without_a_result_is_named_at_once():
+    """A rank whose process ends before its result is an error with host and exit code, not a timeout."""
+    with pytest.raises(UnhealthyError, match="rank 1: killed on h1 with code -9 before it sent a result 'done'"):
+        scene(sends(0), lambda job: job.note_ranks([ended(1)]))
 
 
-def test_a_reported_error_is_told_in_the_ranks_words():
-    """What a rank says of its own failure comes before the fact that it is gone."""
+def test_a_reported_error_is_raised_in_the_ranks_words():
+    """An error that a rank reports is raised instead of the end of its process."""
     with pytest.raises(UnhealthyError, match="rank 0: no NIC"):
-        scene(says(0, "error", error="no NIC"), lambda job: job.note_ranks([ended(0, "exited", 2)]))
+        scene(sends(0, "error", error="no NIC"), lambda job: job.note_ranks([ended(0, "exited", 2)]))

@@ -43,7 +43,7 @@ WITHIN_S = 30.0
 
 @pytest.fixture(scope="module")
 def trust(tmp_path_factory):
-    """Certificates of one fabric, and of another that knows nothing of it."""
+    """Certificates of one fabric, and of another with its own authority."""
     now = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1)
     places = [tmp_path_factory.mktemp(name) for name in ("ours", "theirs")]
     for place in places:
@@ -53,7 +53,7 @@ def trust(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def scene(trust, tmp_path_factory):
-    """A master on this machine, and what stands around it."""
+    """A master on this machine."""
     made = Scene(trust[0], tmp_path_factory.mktemp("scene"))
     yield made
     made.kill()
@@ -61,7 +61,7 @@ def scene(trust, tmp_path_factory):
 
 @pytest.fixture
 def mortal(trust, tmp_path):
-    """The same, for a test that kills the master."""
+    """A master for a test that kills it."""
     made = Scene(trust[0], tmp_path)
     yield made
     made.kill()
@@ -71,8 +71,8 @@ def hello(name):
     return Hello(name, "1", "", "no RDMA device")
 
 
-def test_a_stranger_gets_nothing(scene, trust):
-    """A certificate of another authority, and none at all, are refused; and a host cannot speak for another."""
+def test_strangers_are_refused(scene, trust):
+    """A certificate of another authority, no certificate, and another host's name are refused."""
 
     async def knock(tls):
         async with connect(f"wss://{scene.address}", ssl=tls, server_hostname=MASTER) as line:
@@ -93,8 +93,8 @@ def test_a_stranger_gets_nothing(scene, trust):
     assert not any(agent["connected"] for agent in scene.health()["agents"].values())
 
 
-def test_an_observer_may_only_look(scene):
-    """Pages and events are for it; jobs are the operator's, and neither speaks for a host."""
+def test_an_observer_may_only_read(scene):
+    """An observer cannot start jobs, and an operator cannot introduce itself as a host."""
 
     async def try_to_start():
         async with dial(scene.address, scene.trust, "observer") as master:
@@ -118,8 +118,8 @@ def test_an_observer_may_only_look(scene):
         scene.page("/secrets")
 
 
-def test_noise_and_foreign_windows_are_counted_by_host(scene):
-    """What an agent says that is not as agreed, or not its own, is dropped, and the health page says whose it was."""
+def test_malformed_messages_and_foreign_windows_are_counted_by_host(scene):
+    """Malformed messages and windows of other hosts are dropped and counted on the health page."""
 
     async def babble():
         async with scene.agent("h0") as peer:
@@ -141,7 +141,7 @@ def test_noise_and_foreign_windows_are_counted_by_host(scene):
 
 
 def test_answers_outlive_the_master(mortal):
-    """A completed exchange, a failure and a result are known to the next master: to ask or tell again is harmless."""
+    """The next master knows completed exchanges, failures and results, so repeated requests are harmless."""
     members = tuple(Member(rank, host, ()) for rank, host in enumerate(HOSTS))
     spec = JobSpec("j", "none", members, ())
 
@@ -163,22 +163,22 @@ def test_answers_outlive_the_master(mortal):
         async with mortal.agent("h1") as peer, dial(mortal.address, mortal.trust, "operator") as master:
             await peer.call("result", Result("j", 0, {"kind": "done"}, 1), Empty)
             await peer.call("result", Result("j", 1, {"kind": "done"}, 1), Empty)
-            told = await master.ask(QueryResults("j", "done", 5.0))
+            results = await master.ask(QueryResults("j", "done", 5.0))
             failure = await peer.call("watch", Watch("j", "other"), Failure)
-            return await exchange(peer, 1), told, failure
+            return await exchange(peer, 1), results, failure
 
     answers = asyncio.run(before())
     mortal.kill()
     mortal.start()
-    again, told, failure = asyncio.run(after())
+    again, results, failure = asyncio.run(after())
     assert answers == [again, again]
     assert again.payloads == (b"0", b"1")
-    assert len(told) == 2
+    assert len(results) == 2
     assert failure == Failure(0, "why")
 
 
 def rank_main(config, go, job, rank):
-    """A rank that meets the others twice, the second time when told to, and says what it was given."""
+    """A rank that meets the others twice, the second time on request, and reports the payloads."""
     link = RankLink(config.socket)
 
     def meet(key):
@@ -196,7 +196,7 @@ def rank_main(config, go, job, rank):
 
 
 def test_ranks_wait_for_a_master_that_was_killed(mortal):
-    """With one rank's question unanswered the master dies; the next one has all ranks, and answers."""
+    """A rank whose exchange was pending when the master was killed gets its answer from the next master."""
     go = mortal.folder / "go"
     configs = [mortal.config(name) for name in HOSTS]
     spawners = [start_spawner(lambda config=config: partial(rank_main, config, go)) for config in configs]
@@ -217,18 +217,18 @@ def test_ranks_wait_for_a_master_that_was_killed(mortal):
             await asyncio.sleep(0.7)
             await asyncio.to_thread(mortal.start)
             async with dial(mortal.address, mortal.trust, "operator") as master:
-                told = await master.ask(QueryResults("j", "done", WITHIN_S))
+                results = await master.ask(QueryResults("j", "done", WITHIN_S))
                 await master.stop("j")
             for task in serving:
                 task.cancel()
-        return told
+        return results
 
     try:
-        told = asyncio.run(asyncio.wait_for(play(), 60))
+        results = asyncio.run(asyncio.wait_for(play(), 60))
     finally:
         for spawner in spawners:
             spawner.close()
-    assert told[0]["met"] == told[1]["met"]
+    assert results[0]["met"] == results[1]["met"]
     assert mortal.health()["jobs"] == {}
 
 
@@ -243,8 +243,8 @@ def wait_for(holds):
         time.sleep(0.05)
 
 
-def test_two_masters_do_not_share_a_memory(scene):
-    """The second is refused in one line, and the first goes on."""
+def test_two_masters_do_not_share_a_state_folder(scene):
+    """A second master with the same folder is refused in one line, and the first continues."""
     words = ["master", f"--trust={scene.trust}", "--listen=127.0.0.1:0", f"--state={scene.folder / 'state'}"]
     done = subprocess.run(
         [sys.executable, "-m", "c4bench.cli.main", *words], capture_output=True, text=True, check=False

@@ -1,13 +1,13 @@
-"""The log lines of path planning: what changed, and why."""
+"""The log lines of path planning name the changes and their reasons."""
 
-from c4bench.control.plan_log import TUNING, PlanLog
+from c4bench.control.path_service import TUNING, PlanLog
 
 
-def said(caplog):
-    """What was logged since the last time."""
-    found = [(record.levelname, record.getMessage()) for record in caplog.records]
+def logged(caplog):
+    """The records since the last call."""
+    records = [(record.levelname, record.getMessage()) for record in caplog.records]
     caplog.clear()
-    return found
+    return records
 
 
 def test_changes_are_counted_once_and_by_reason(caplog):
@@ -17,13 +17,13 @@ def test_changes_are_counted_once_and_by_reason(caplog):
     for changes, why in ((4, "new flows of a"), (4, "a ended"), (6, "new flows of a"), (7, TUNING)):
         log.note(changes, why)
     log.report([])
-    assert said(caplog) == [
+    assert logged(caplog) == [
         ("INFO", "6 changes of paths or weights: new flows of a"),
         ("DEBUG", f"1 changes of paths or weights: {TUNING}"),
     ]
     log.note(7, "a ended")
     log.report([])
-    assert said(caplog) == []
+    assert logged(caplog) == []
 
 
 def test_a_remark_is_logged_as_a_warning_once(caplog):
@@ -31,4 +31,4 @@ def test_a_remark_is_logged_as_a_warning_once(caplog):
     log = PlanLog()
     for remarks in (["100 %s"], ["100 %s"], ["100 %s", "more"]):
         log.report(remarks)
-    assert said(caplog) == [("WARNING", "100 %s"), ("WARNING", "more")]
+    assert logged(caplog) == [("WARNING", "100 %s"), ("WARNING", "more")]

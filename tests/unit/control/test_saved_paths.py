@@ -1,10 +1,10 @@
-"""Paths learnt before."""
+"""Saved paths: kept by fabric, and printed by `c4bench paths --saved`."""
 
 import pytest
 
 from c4bench.c4p.path_knowledge import PathKnowledge
 from c4bench.cli.main import main
-from c4bench.control.saved_paths import SavedPaths
+from c4bench.control.store import SavedPaths
 from c4bench.errors import UsageError
 from c4bench.inventory import load
 
@@ -40,8 +40,8 @@ def learnt(now_s=0.0):
     return known
 
 
-def test_a_fabric_is_known_again(inventory, tmp_path):
-    """The same NICs find what was saved, others nothing; what is saved later adds to it."""
+def test_paths_are_kept_by_fabric(inventory, tmp_path):
+    """Saved paths are found by the same NICs only, and later ones are added to them."""
     hosts = load(inventory).hosts
     saved = SavedPaths(tmp_path / "kept", hosts)
     assert saved.load().pairs == ()
@@ -58,7 +58,7 @@ def test_a_fabric_is_known_again(inventory, tmp_path):
 
 @pytest.fixture
 def paths(inventory, tmp_path, capsys):
-    """`c4bench paths`: its exit code and what it said."""
+    """Run `c4bench paths`; return its exit code and output."""
 
     def run(*words):
         code = main(["paths", *words, "--hosts", str(inventory), "--keep", str(tmp_path / "kept")])
@@ -68,14 +68,14 @@ def paths(inventory, tmp_path, capsys):
 
 
 def test_saved_paths_are_printed_with_their_age_and_held_against_the_inventory(paths, inventory, tmp_path):
-    """Without asking any host: every way, how old it is, and the NIC that is not on the leaf it should be on."""
-    code, _, said = paths("a", "d", "--saved")
+    """Saved paths are printed with their age without contacting hosts, and a NIC on another leaf is reported."""
+    code, _, errors = paths("a", "d", "--saved")
     assert code == 3
-    assert "leave out --saved to learn it" in said
+    assert "leave out --saved to learn it" in errors
     SavedPaths(tmp_path / "kept", load(inventory).hosts).save(learnt())
-    code, found, said = paths("a", "d", "--saved")
-    assert code == 0, said
-    assert "a/0 > d/0: 1 ways over 1 source ports" in found
-    assert " s old" in found
-    assert "b/0" not in found
-    assert "d/0 is cabled to leaf1, declared is leaf0; check the cable or the inventory" in said
+    code, output, errors = paths("a", "d", "--saved")
+    assert code == 0, errors
+    assert "a/0 > d/0: 1 paths over 1 source ports" in output
+    assert " s old" in output
+    assert "b/0" not in output
+    assert "d/0 is cabled to leaf1, declared is leaf0; check the cable or the inventory" in errors

@@ -1,4 +1,4 @@
-"""What the master writes down is there after a crash at any byte; what is damaged is refused by name."""
+"""Saved state survives a crash at any byte, and a damaged file is refused by name."""
 
 import asyncio
 
@@ -32,7 +32,7 @@ def hello(*starts, host="h0"):
 
 @pytest.fixture
 def again(tmp_path):
-    """A store, and the same one as the next master finds it."""
+    """Open the store; a second call opens it as the next master would."""
     held = []
 
     def open_again():
@@ -46,12 +46,12 @@ def again(tmp_path):
         held.pop().close()
 
 
-def test_jobs_and_hosts_out_are_known_to_the_next_master(again):
-    """Its attempt, policy, spares and incidents' times among them."""
-    register = JobRegistry(again(), adopt=True)
-    register.enter(LaunchJob(spec(), Policy(hang=Action.RESTART), (spare("s0"),)))
-    register.take_out(spare("h1"), Component("nic", "h1/0"), "j", 5.0)
-    attempt = register.restart("j", {"h1": spare("s0")}, (), 6.0)
+def test_the_next_master_knows_jobs_and_isolated_hosts(again):
+    """Jobs with attempt, policy, spares and restarts, and isolated hosts, survive a restart of the master."""
+    registry = JobRegistry(again(), adopt=True)
+    registry.add(LaunchJob(spec(), Policy(hang=Action.RESTART), (spare("s0"),)))
+    registry.isolate(spare("h1"), Component("nic", "h1/0"), "j", 5.0)
+    attempt = registry.restart("j", {"h1": spare("s0")}, (), 6.0)
     state = again().state
     assert state.jobs["j"].spec == attempt
     assert (attempt.id, [member.host for member in attempt.members]) == ("j~1", ["h0", "s0"])
@@ -62,7 +62,7 @@ def test_jobs_and_hosts_out_are_known_to_the_next_master(again):
 @settings(deadline=None, max_examples=40)
 @given(data=st.data())
 def test_a_log_cut_short_anywhere_loses_its_last_line_and_no_more(tmp_path_factory, data):
-    """A crash in the midst of a write leaves what was written before, and what is written next is whole."""
+    """After a crash during a write, the entries before it are read, and the next entry is complete."""
     folder = tmp_path_factory.mktemp("state")
     store = Store(folder)
     entries = [FinishedExchange("c", f"k{n}", Exchanged((b"x" * n,))) for n in range(3)]
@@ -80,8 +80,8 @@ def test_a_log_cut_short_anywhere_loses_its_last_line_and_no_more(tmp_path_facto
     store.close()
 
 
-def test_what_is_damaged_is_named_and_left_as_it_is(again, tmp_path):
-    """Neither a torn state nor a foreign line is guessed at."""
+def test_a_damaged_file_is_named_and_not_changed(again, tmp_path):
+    """A damaged state or event file is an error that names it, and the file stays as it is."""
     again().save()
     (tmp_path / "state.json").write_bytes(b'{"jobs": 7}')
     with pytest.raises(UsageError, match=r"state.json is damaged"):
@@ -94,7 +94,7 @@ def test_what_is_damaged_is_named_and_left_as_it_is(again, tmp_path):
 
 
 def test_a_folder_has_one_master(tmp_path):
-    """The second is told so, and can have it when the first is gone."""
+    """A second master is refused until the first has closed the folder."""
     first = Store(tmp_path)
     with pytest.raises(UnhealthyError, match="another master"):
         Store(tmp_path)
@@ -102,24 +102,24 @@ def test_a_folder_has_one_master(tmp_path):
     Store(tmp_path).close()
 
 
-def test_a_host_that_comes_back_late_is_told_what_is_over(again):
-    """Ranks of an attempt that was replaced or ended are to end; those of the present one go on."""
-    register = JobRegistry(again(), adopt=True)
-    register.enter(LaunchJob(spec()))
-    assert register.welcome(hello(StartRanks(spec(), (0,)))) == ([], [])
-    register.restart("j", {}, (), 1.0)
-    assert register.welcome(hello(StartRanks(spec(), (0,)))) == ([], ["j"])
-    register.over("k")
-    assert register.welcome(hello(StartRanks(spec("k"), (0,)))) == ([], ["k"])
+def test_a_late_agent_must_end_old_attempts(again):
+    """When an agent connects, ranks of replaced or ended attempts must end, and those of the present one continue."""
+    registry = JobRegistry(again(), adopt=True)
+    registry.add(LaunchJob(spec()))
+    assert registry.add_agent(hello(StartRanks(spec(), (0,)))) == ([], [])
+    registry.restart("j", {}, (), 1.0)
+    assert registry.add_agent(hello(StartRanks(spec(), (0,)))) == ([], ["j"])
+    registry.end_attempt("k")
+    assert registry.add_agent(hello(StartRanks(spec("k"), (0,)))) == ([], ["k"])
 
 
-def test_a_master_without_memory_adopts_or_ends_what_it_finds(again):
-    """With a folder of its own it adopts, from the agents' words; one that lives as long as a test ends it."""
-    register = JobRegistry(again(), adopt=True)
-    assert register.welcome(hello(StartRanks(spec("j~3"), (0,)))) == ([spec("j~3")], [])
-    assert register.running("j").spec.id == "j~3"
-    assert register.restart("j", {}, (), 1.0).id == "j~4"
-    assert JobRegistry(Store(None), adopt=False).welcome(hello(StartRanks(spec(), (0,)))) == ([], ["j"])
+def test_a_new_master_adopts_or_ends_unknown_jobs(again):
+    """A master with a state folder adopts unknown jobs that agents report, and one without a folder ends them."""
+    registry = JobRegistry(again(), adopt=True)
+    assert registry.add_agent(hello(StartRanks(spec("j~3"), (0,)))) == ([spec("j~3")], [])
+    assert registry.running("j").spec.id == "j~3"
+    assert registry.restart("j", {}, (), 1.0).id == "j~4"
+    assert JobRegistry(Store(None), adopt=False).add_agent(hello(StartRanks(spec(), (0,)))) == ([], ["j"])
 
 
 @pytest.mark.parametrize(
@@ -132,39 +132,39 @@ def test_a_master_without_memory_adopts_or_ends_what_it_finds(again):
         (LaunchJob(spec("k", ranks=4)), "h3 is out of service"),
     ],
 )
-def test_what_cannot_be_started_is_refused_and_changes_nothing(again, launch, words):
-    """In one line that says what is wrong."""
-    register = JobRegistry(again(), adopt=True)
-    register.enter(LaunchJob(spec()))
-    register.take_out(spare("h3"), Component("host", "h3"), "j", 1.0)
-    before = register.jobs()
+def test_a_job_that_cannot_start_is_refused(again, launch, words):
+    """An invalid job is refused with its reason, and nothing changes."""
+    registry = JobRegistry(again(), adopt=True)
+    registry.add(LaunchJob(spec()))
+    registry.isolate(spare("h3"), Component("host", "h3"), "j", 1.0)
+    before = registry.health()
     with pytest.raises(UsageError, match=words):
-        register.enter(launch)
-    assert register.jobs() == before
+        registry.add(launch)
+    assert registry.health() == before
 
 
 def test_a_host_put_back_is_a_spare_of_its_job(again):
-    """It has left the job's members, and stands by from now on."""
-    register = JobRegistry(again(), adopt=True)
-    register.enter(LaunchJob(spec()))
-    register.take_out(spare("h1"), Component("host", "h1"), "j", 1.0)
-    register.put_back("h1")
+    """A host that is put back becomes a spare of the job that it was taken from."""
+    registry = JobRegistry(again(), adopt=True)
+    registry.add(LaunchJob(spec()))
+    registry.isolate(spare("h1"), Component("host", "h1"), "j", 1.0)
+    registry.return_host("h1")
     assert [host.name for host in again().state.jobs["j"].spares] == ["h1"]
-    assert register.out() == ()
+    assert registry.isolated() == ()
 
 
-def test_answers_of_a_running_job_are_remembered_up_to_a_bound(again):
-    """The latest thousand; a job that is over is forgotten with its file."""
+def test_a_limited_number_of_answers_is_kept(again):
+    """The latest 1024 answers of a job are kept in memory, and its file is removed when it ends."""
     store = again()
-    board = RendezvousService(store)
-    board.admit("j")
+    rendezvous = RendezvousService(store)
+    rendezvous.admit("j")
 
     async def fill():
         for number in range(1030):
-            await board.exchange(Exchange("j", "c", f"k{number}", 0, 1, b"x", 1.0))
+            await rendezvous.exchange(Exchange("j", "c", f"k{number}", 0, 1, b"x", 1.0))
 
     asyncio.run(fill())
-    assert len(board._answered["j"]) == 1024
+    assert len(rendezvous._answered["j"]) == 1024
     assert len(store.entries("j")) == 1030
     store.forget("j")
     assert store.entries("j") == []

@@ -1,11 +1,10 @@
-"""When a job's NICs are swept, and what becomes of it; the probes themselves are the lab's."""
+"""When a job's NICs are swept, and what C4D gets; the lab tests the probes themselves."""
 
 import asyncio
 from types import SimpleNamespace
 
 import pytest
 
-from c4bench.control import probe_jobs
 from c4bench.control.probe_sweeper import ProbeSweeper
 from c4bench.errors import UnhealthyError
 from c4bench.model.diagnosis import Component, Diagnosis, Syndrome
@@ -22,40 +21,39 @@ def finding(syndrome):
 
 
 @pytest.fixture
-def attempt(monkeypatch):
-    """Tell sweeps of findings one after another; how often probes were sent, and what C4D heard."""
+def attempt():
+    """Pass diagnoses to a sweeper one after another; return the probes it sent and the records C4D got."""
 
     def run(policy, syndromes, *, present=True, fails=False, late=False):
-        asked, heard = [], []
+        sent, ingested = [], []
 
-        async def shares(_master, steps, _nics):
-            asked.append(steps)
+        async def shares(steps, _nics):
+            sent.append(steps)
             if fails:
                 raise UnhealthyError("an agent is gone")
             return [0.5 if late and step is steps[-1] else 1.0 for step in steps for _ in step]
 
         async def scene():
             running = SimpleNamespace(spec=SPEC, policy=policy)
-            register = SimpleNamespace(present=lambda _: running if present else None)
-            detection = SimpleNamespace(hear=lambda attempt, record: heard.append((attempt, record)))
-            sweeps = ProbeSweeper(SimpleNamespace(register=register, detection=detection))
+            registry = SimpleNamespace(by_attempt=lambda _: running if present else None)
+            detection = SimpleNamespace(ingest=lambda attempt, record: ingested.append((attempt, record)))
+            sweeper = ProbeSweeper(registry, detection, SimpleNamespace(shares=shares))
             for syndrome in syndromes:
-                sweeps.consider("job~2", [finding(syndrome)])
+                sweeper.consider("job~2", [finding(syndrome)])
                 await asyncio.sleep(0)
-            await sweeps.let_go("job")
+            await sweeper.release("job")
 
-        monkeypatch.setattr(probe_jobs, "shares", shares)
         asyncio.run(scene())
-        return asked, heard
+        return sent, ingested
 
     return run
 
 
-def test_a_slow_finding_has_all_nics_swept_once(attempt):
-    """What comes soon after is the same fault; each probe has a share, and C4D hears of both together."""
-    asked, heard = attempt(Policy(sweep=True), [Syndrome.COMMUNICATION_SLOW, Syndrome.NON_COMMUNICATION_SLOW])
-    ((name, swept),) = heard
-    assert (len(asked), name, swept.job) == (1, "job~2", "job~2")
+def test_a_slow_diagnosis_causes_one_sweep_of_all_nics(attempt):
+    """Several slow diagnoses within seconds cause one sweep, and C4D gets each probe with its share."""
+    sent, ingested = attempt(Policy(sweep=True), [Syndrome.COMMUNICATION_SLOW, Syndrome.NON_COMMUNICATION_SLOW])
+    ((name, swept),) = ingested
+    assert (len(sent), name, swept.job) == (1, "job~2", "job~2")
     assert {probe.source for probe in swept.probes} == {nic.name for nic in NICS}
     assert len(swept.shares) == len(swept.probes)
 
@@ -69,18 +67,18 @@ def test_a_slow_finding_has_all_nics_swept_once(attempt):
     ],
     ids=["not allowed", "a hang", "an attempt that is over"],
 )
-def test_nothing_is_sent_for_anything_else(attempt, policy, syndrome, present):
-    """Probes share a fabric that a job runs on: they are sent where its owner allows it, and for slowness only."""
+def test_other_diagnoses_cause_no_sweep(attempt, policy, syndrome, present):
+    """Probes are sent only if the job's policy allows them, and only for slowness of a running attempt."""
     assert attempt(policy, [syndrome], present=present) == ([], [])
 
 
-def test_probes_that_cannot_be_sent_tell_nothing(attempt):
-    """The job goes on as if there had been no sweep."""
-    asked, heard = attempt(Policy(sweep=True), [Syndrome.COMMUNICATION_SLOW], fails=True)
-    assert (len(asked), heard) == (1, [])
+def test_probes_that_cannot_be_sent_change_nothing(attempt):
+    """If probes cannot be sent, C4D gets nothing and the job continues."""
+    sent, ingested = attempt(Policy(sweep=True), [Syndrome.COMMUNICATION_SLOW], fails=True)
+    assert (len(sent), ingested) == (1, [])
 
 
-def test_what_begins_meanwhile_is_looked_at_once_more(attempt):
-    """Probes that are slow in the last step only are nobody's fault yet; a third sweep would tell no more."""
-    asked, heard = attempt(Policy(sweep=True), [Syndrome.COMMUNICATION_SLOW], late=True)
-    assert (len(asked), len(heard)) == (2, 2)
+def test_a_fault_during_the_sweep_causes_a_second_sweep(attempt):
+    """If only the last step is slow, a fault may have begun meanwhile, and there is one more sweep."""
+    sent, ingested = attempt(Policy(sweep=True), [Syndrome.COMMUNICATION_SLOW], late=True)
+    assert (len(sent), len(ingested)) == (2, 2)

@@ -1,4 +1,4 @@
-"""What is done about findings: by policy, under limits, and never below what the job needs."""
+"""Decisions about diagnoses follow the policy, stay within its limits, and leave the job enough ranks."""
 
 import pytest
 from hypothesis import given
@@ -9,7 +9,7 @@ from c4bench.model.fabric import Host, Nic
 from c4bench.model.steering import Action, Policy
 from c4bench.model.telemetry import Member
 from c4bench.steer.decide import Fleet, decide
-from c4bench.steer.reseat import reseat
+from c4bench.steer.move_ranks import move_ranks
 
 RESTART = Policy(hang=Action.RESTART, slow=Action.RESTART)
 NOW_S = 1e6
@@ -24,25 +24,26 @@ def fleet(ranks=4, spares=1, **rest):
     return Fleet(NOW_S, members, rest.pop("wanted", ranks), tuple(host(f"s{i}") for i in range(spares)), **rest)
 
 
-def found(kind, name, syndrome=Syndrome.COMMUNICATION_HANG, confidence=0.9, cause=None):
+def diagnosis_of(kind, name, syndrome=Syndrome.COMMUNICATION_HANG, confidence=0.9, cause=None):
     return Diagnosis("j", syndrome, Component(kind, name), 1.0, 2.0, 3.0, confidence, ("why",), "not", cause)
 
 
-NIC, RANK = found("nic", "h1/0"), found("rank", "j:2", Syndrome.NON_COMMUNICATION_HANG)
+NIC, RANK = diagnosis_of("nic", "h1/0"), diagnosis_of("rank", "j:2", Syndrome.NON_COMMUNICATION_HANG)
 
 
-def one(diagnosis, policy=RESTART, **rest):
+def decide_about(diagnosis, policy=RESTART, **rest):
     decision = decide("j", [diagnosis], policy, fleet(**rest))
     (incident,) = decision.incidents
     return decision, incident
 
 
 @pytest.mark.parametrize(
-    ("diagnosis", "out"), [(NIC, "h1"), (RANK, "h2"), (found("host", "h3"), "h3"), (found("nic", "h0/0"), "h0")]
+    ("diagnosis", "out"),
+    [(NIC, "h1"), (RANK, "h2"), (diagnosis_of("host", "h3"), "h3"), (diagnosis_of("nic", "h0/0"), "h0")],
 )
-def test_a_component_takes_its_host_along_and_the_spare_takes_its_place(diagnosis, out):
-    """Rank, NIC and host stand for the host they are on; the component itself is kept in the record."""
-    decision, incident = one(diagnosis)
+def test_a_spare_replaces_the_host_of_a_component(diagnosis, out):
+    """A rank, a NIC and a host isolate their host, and the incident keeps the component."""
+    decision, incident = decide_about(diagnosis)
     assert decision.restart
     assert {name: spare.name for name, spare in decision.moves.items()} == {out: "s0"}
     assert (incident.action, incident.out, incident.spare) == (Action.RESTART, out, "s0")
@@ -50,81 +51,81 @@ def test_a_component_takes_its_host_along_and_the_spare_takes_its_place(diagnosi
 
 
 def test_a_bug_of_the_job_isolates_nothing():
-    """No other host would cure it."""
-    decision, incident = one(found("job", "j", confidence=1.0))
+    """A bug of the job is only observed, because no other host would fix it."""
+    decision, incident = decide_about(diagnosis_of("job", "j", confidence=1.0))
     assert (incident.action, incident.out, decision.moves) == (Action.OBSERVE, "", {})
 
 
 @pytest.mark.parametrize("kind", ["path", "link", "switch"])
 @pytest.mark.parametrize("policy", [Policy(), RESTART])
 def test_a_part_of_the_fabric_isolates_no_host(kind, policy):
-    """Whatever the policy, it is left to path planning; what hangs begins again where it was."""
-    decision, incident = one(found(kind, "h0/0>h1/0"), policy)
+    """A link or a path is left to path planning under any policy, and a job that hangs restarts on the same hosts."""
+    decision, incident = decide_about(diagnosis_of(kind, "h0/0>h1/0"), policy)
     assert (incident.out, decision.moves) == ("", {})
     assert decision.restart == (policy is RESTART)
 
 
 def test_a_slow_path_is_no_reason_to_restart():
-    """It is planned around while the job runs."""
-    decision, _ = one(found("path", "h0/0>h1/0", Syndrome.COMMUNICATION_SLOW))
+    """A slow path is avoided while the job runs."""
+    decision, _ = decide_about(diagnosis_of("path", "h0/0>h1/0", Syndrome.COMMUNICATION_SLOW))
     assert not decision.restart
 
 
 @pytest.mark.parametrize("syndrome", list(Syndrome))
 def test_a_policy_is_for_a_kind_of_syndrome(syndrome):
-    """With `hang` alone at restart, slowness is looked at; isolating takes the host out and leaves the job alone."""
+    """A policy for hangs only observes slowness, and a policy to isolate does not restart the job."""
     slow = syndrome in (Syndrome.COMMUNICATION_SLOW, Syndrome.NON_COMMUNICATION_SLOW)
-    _, incident = one(found("nic", "h1/0", syndrome), Policy(hang=Action.RESTART))
+    _, incident = decide_about(diagnosis_of("nic", "h1/0", syndrome), Policy(hang=Action.RESTART))
     assert incident.action is (Action.OBSERVE if slow else Action.RESTART)
-    decision, incident = one(found("nic", "h1/0", syndrome), Policy(Action.ISOLATE, Action.ISOLATE))
+    decision, incident = decide_about(diagnosis_of("nic", "h1/0", syndrome), Policy(Action.ISOLATE, Action.ISOLATE))
     assert (incident.action, incident.out, decision.moves, decision.restart) == (Action.ISOLATE, "h1", {}, False)
 
 
-def test_a_doubtful_finding_is_looked_at():
-    """Below the policy's confidence nothing is touched."""
-    _, incident = one(found("nic", "h1/0", confidence=0.4))
-    assert (incident.action, incident.reason) == (Action.OBSERVE, "sure to 40% only")
+def test_an_uncertain_diagnosis_is_observed():
+    """A diagnosis below the policy's confidence changes nothing."""
+    _, incident = decide_about(diagnosis_of("nic", "h1/0", confidence=0.4))
+    assert (incident.action, incident.reason) == (Action.OBSERVE, "confidence 40% is below the policy's minimum of 50%")
 
 
-def test_without_a_spare_a_rank_begins_again_where_it_is():
-    """A process that ended says little about its host; a NIC that died would die again."""
-    decision, incident = one(RANK, spares=0)
+def test_without_a_spare_a_rank_restarts_on_its_host():
+    """Without a spare the job restarts for a rank that ended, but not for a NIC, which would fail again."""
+    decision, incident = decide_about(RANK, spares=0)
     assert (incident.action, incident.out, decision.moves) == (Action.RESTART, "", {})
-    _, incident = one(NIC, spares=0)
+    _, incident = decide_about(NIC, spares=0)
     assert (incident.action, incident.out) == (Action.OBSERVE, "")
     assert "fewer than the job's minimum of 4" in incident.reason
 
 
 def test_a_job_shrinks_to_its_minimum_and_no_further():
-    """With a minimum of three of four ranks the first loss is borne, the second is not."""
+    """With a minimum of three of four ranks, the job continues after the first loss but not after the second."""
     policy = Policy(hang=Action.RESTART, min_ranks=3)
-    decision, incident = one(NIC, policy, spares=0)
+    decision, incident = decide_about(NIC, policy, spares=0)
     assert (decision.moves, incident.out) == ({"h1": None}, "h1")
-    two = decide("j", [NIC, found("host", "h3")], policy, fleet(spares=0))
+    two = decide("j", [NIC, diagnosis_of("host", "h3")], policy, fleet(spares=0))
     assert [incident.action for incident in two.incidents] == [Action.RESTART, Action.OBSERVE]
     assert len(two.moves) == 1
 
 
-def test_a_second_fault_gets_the_second_spare_and_a_third_none():
-    """Each finding of one moment leaves less for the next, the surest first."""
-    faults = [found("host", f"h{i}", confidence=0.6 + i / 10) for i in range(3)]
+def test_a_second_fault_gets_the_second_spare_and_a_third_ndecide_about():
+    """Diagnoses of the same time share the spares, the most confident first."""
+    faults = [diagnosis_of("host", f"h{i}", confidence=0.6 + i / 10) for i in range(3)]
     decision = decide("j", faults, Policy(hang=Action.RESTART, hosts_per_hour=9), fleet(spares=2))
     assert [(incident.out, incident.spare) for incident in decision.incidents] == [("h2", "s0"), ("h1", "s1"), ("", "")]
 
 
 def test_hosts_per_hour_and_restarts_per_hour_are_kept():
-    """What was taken out or restarted within the hour counts, also when it was put back; what is older does not."""
+    """Only hosts taken out and restarts within the last hour count, including hosts that were put back."""
     policy = Policy(hang=Action.RESTART, hosts_per_hour=2)
-    _, incident = one(NIC, policy, taken_s=(NOW_S - 10, NOW_S - 3000))
+    _, incident = decide_about(NIC, policy, taken_s=(NOW_S - 10, NOW_S - 3000))
     assert (incident.action, incident.out) == (Action.OBSERVE, "")
     assert "2 hosts were taken out" in incident.reason
-    assert one(NIC, policy, taken_s=(NOW_S - 10, NOW_S - 3700))[1].out == "h1"
+    assert decide_about(NIC, policy, taken_s=(NOW_S - 10, NOW_S - 3700))[1].out == "h1"
     often = Policy(hang=Action.RESTART, restarts_per_hour=1)
-    assert one(NIC, often, restarts_s=(NOW_S - 5,))[1].action is Action.OBSERVE
+    assert decide_about(NIC, often, restarts_s=(NOW_S - 5,))[1].action is Action.OBSERVE
 
 
 def test_a_spare_must_have_as_many_nics():
-    """A rank that uses two NICs does not fit on a host with one."""
+    """A rank that uses two NICs is not moved to a host with one."""
     members = (Member(0, "h0", ("h0/0", "h0/1")), Member(1, "h1", ("h1/0", "h1/1")))
     small = Fleet(NOW_S, members, 2, (host("s0"), host("s1", 2)))
     assert decide("j", [NIC], RESTART, small).moves["h1"].name == "s1"
@@ -160,34 +161,34 @@ POLICIES = st.builds(
 
 
 @given(FINDINGS, POLICIES, st.integers(0, 3), st.lists(st.floats(NOW_S - 7200, NOW_S), max_size=4))
-def test_whatever_is_found_no_limit_is_broken_and_nobody_healthy_moves(diagnoses, policy, spares, taken_s):
-    """Hosts taken out stay under the hourly limit and are those of a named component; the job keeps its minimum."""
+def test_no_limit_is_broken_and_no_healthy_host_is_replaced(diagnoses, policy, spares, taken_s):
+    """Isolated hosts stay within the hourly limit and belong to a named component, and the job keeps its minimum."""
     seen = fleet(6, spares, taken_s=tuple(taken_s))
     decision = decide("j", diagnoses, policy, seen)
     outs = {incident.out for incident in decision.incidents if incident.out}
     recent = sum(NOW_S - time_s < 3600 for time_s in taken_s)
     assert not outs or len(outs) + recent <= policy.hosts_per_hour
     assert set(decision.moves) <= outs
-    named = {found.component.name.partition("/")[0].replace("j:", "h") for found in diagnoses}
+    named = {diagnosis.component.name.partition("/")[0].replace("j:", "h") for diagnosis in diagnoses}
     assert outs <= named
     given_up = sum(spare is None for spare in decision.moves.values())
     assert not given_up or 6 - given_up >= (policy.min_ranks or 6)
     used = [spare.name for spare in decision.moves.values() if spare]
     assert len(used) == len(set(used)) <= spares
     assert len(decision.incidents) == len(diagnoses)
-    members, nics = reseat(seen.members, [host(f"h{i}").nics[0] for i in range(6)], decision.moves)
+    members, nics = move_ranks(seen.members, [host(f"h{i}").nics[0] for i in range(6)], decision.moves)
     assert [member.rank for member in members] == list(range(6 - given_up))
     assert {nic for member in members for nic in member.nics} == {nic.name for nic in nics}
     assert not {member.host for member in members} & set(decision.moves)
 
 
 def test_ranks_keep_their_order_on_other_hosts():
-    """The spare's NICs take the places of those before; two ranks of one host move together."""
+    """Moved ranks keep their order and use the spare's NICs in the order of the old host's."""
     members = tuple(Member(rank, f"h{rank // 2}", (f"h{rank // 2}/{rank % 2}",)) for rank in range(6))
     nics = [nic for name in ("h0", "h1", "h2") for nic in host(name, 2).nics]
-    moved, kept = reseat(members, nics, {"h1": host("s0", 2)})
+    moved, kept = move_ranks(members, nics, {"h1": host("s0", 2)})
     assert [(m.rank, m.host, m.nics) for m in moved[2:4]] == [(2, "s0", ("s0/0",)), (3, "s0", ("s0/1",))]
     assert [moved[i] for i in (0, 1, 4, 5)] == [members[i] for i in (0, 1, 4, 5)]
     assert [nic.name for nic in kept] == ["h0/0", "h0/1", "h2/0", "h2/1", "s0/0", "s0/1"]
-    fewer, _ = reseat(members, nics, {"h1": None})
+    fewer, _ = move_ranks(members, nics, {"h1": None})
     assert [(m.rank, m.host) for m in fewer] == [(0, "h0"), (1, "h0"), (2, "h2"), (3, "h2")]

@@ -1,4 +1,4 @@
-"""Who sits where after hosts have been replaced."""
+"""Moves the ranks of a job from hosts to their replacements."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,13 +8,13 @@ from c4bench.model.fabric import Host, Nic
 from c4bench.model.telemetry import Member
 
 
-def reseat(
+def move_ranks(
     members: Sequence[Member], nics: Sequence[Nic], moves: Mapping[str, Host | None]
 ) -> tuple[tuple[Member, ...], tuple[Nic, ...]]:
-    """Members and NICs of a job after `moves` from hosts to hosts; ranks of a host that nobody replaces are gone.
+    """Members and NICs of a job after `moves` from host to host; without a replacement a host's ranks are removed.
 
-    Ranks keep their order, so that sums over the ring are taken in the same order as before; a rank that used a host's
-    n-th NIC uses the new host's n-th. Ranks are numbered from 0 again where some are gone.
+    Ranks keep their order, so sums over the ring are added in the same order as before. A rank that used a host's n-th
+    NIC uses the new host's n-th. If ranks are removed, the others are numbered from 0 again.
     """
     own = {host: [nic.name for nic in nics if nic.host == host] for host in moves}
     renamed: dict[str, str] = {}
@@ -24,8 +24,8 @@ def reseat(
             new = spare.nics[: len(own[host])]
             renamed |= {old: nic.name for old, nic in zip(own[host], new, strict=True)}
             kept += new
-    seated = [_moved(member, moves, renamed) for member in members if moves.get(member.host, member) is not None]
-    return tuple(msgspec.structs.replace(member, rank=rank) for rank, member in enumerate(seated)), tuple(kept)
+    remaining = [_moved(member, moves, renamed) for member in members if moves.get(member.host, member) is not None]
+    return tuple(msgspec.structs.replace(member, rank=rank) for rank, member in enumerate(remaining)), tuple(kept)
 
 
 def _moved(member: Member, moves: Mapping[str, Host | None], renamed: Mapping[str, str]) -> Member:

@@ -1,0 +1,91 @@
+"""The connection of an agent: its introduction, its windows, its end, and the requests of its ranks."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+
+from websockets.asyncio.server import ServerConnection
+
+from c4bench.control.agent_connections import AgentConnection, AgentConnections, log_connected
+from c4bench.control.agent_liveness import AgentLiveness
+from c4bench.control.event_log import EventLog
+from c4bench.control.job_attempts import JobAttempts
+from c4bench.control.job_registry import JobRegistry
+from c4bench.control.telemetry_loop import TelemetryLoop
+from c4bench.errors import UnhealthyError
+from c4bench.model.telemetry import Window
+from c4bench.wire.channel import Channel
+from c4bench.wire.messages import Empty, Hello, StopRanks
+from c4bench.wire.peer import Handler, Peer
+
+_logger = logging.getLogger(__name__)
+
+_ORDERLY_CLOSE = (1000, 1001)
+
+
+class AgentSessions:
+    """Serves every agent; `rank_handlers` answer what ranks ask through their agents."""
+
+    def __init__(
+        self,
+        agents: AgentConnections,
+        liveness: AgentLiveness,
+        registry: JobRegistry,
+        attempts: JobAttempts,
+        telemetry: TelemetryLoop,
+        rank_handlers: Mapping[str, Handler],
+        log: EventLog,
+    ) -> None:
+        self._agents, self._liveness, self._registry, self._attempts = agents, liveness, registry, attempts
+        self._telemetry, self._rank_handlers, self._log = telemetry, rank_handlers, log
+
+    async def serve(self, connection: ServerConnection, channel: Channel, name: str, closing: asyncio.Event) -> None:
+        """Serve the agent of the host that its certificate names, until the connection closes."""
+        self._agents.refused.setdefault(name, 0)
+        peer: Peer
+
+        async def introduce(hello: Hello) -> Empty:
+            if hello.host != name:
+                raise UnhealthyError(f"the certificate says {name!r}, the agent {hello.host!r}")
+            await self._introduce(hello, peer)
+            return Empty()
+
+        async def ingest(window: Window) -> None:
+            await self._telemetry.ingest(name, window)
+
+        own = {"hello": Handler(Hello, introduce), "window": Handler(Window, ingest)}
+        peer = Peer(channel, own | dict(self._rank_handlers))
+        try:
+            await peer.serve()
+        finally:
+            self._agents.refused[name] += peer.refused
+            if self._agents.remove(name, peer):
+                self._disconnect(name, connection.close_code, closing=closing.is_set())
+                await self._agents.announce()
+
+    async def _introduce(self, hello: Hello, peer: Peer) -> None:
+        self._agents.add(AgentConnection(hello, peer))
+        log_connected(hello)
+        event = self._liveness.connected(hello.host, time.time())
+        if event:
+            self._log.publish(event)
+        adopted, ended = self._registry.add_agent(hello)
+        for spec in adopted:
+            _logger.info("%s adopted: ranks found on %s", spec.id, hello.host, extra={"attempt": spec.id})
+            self._attempts.admit(spec, followed=True)
+        for attempt in ended:
+            _logger.info("%s has ended; stopping its ranks on %s", attempt, hello.host, extra={"attempt": attempt})
+            await peer.note("stop", StopRanks(attempt))
+        await self._agents.announce()
+
+    def _disconnect(self, host: str, code: int | None, *, closing: bool) -> None:
+        """Stop expecting an agent that closes its connection and leaves no rank; any other is expected back."""
+        if code in _ORDERLY_CLOSE and host not in self._attempts.busy():
+            _logger.info("agent of %s disconnected", host, extra={"host": host})
+            self._liveness.left(host)
+            self._registry.remove_agent(host)
+        else:
+            level = logging.INFO if closing else logging.WARNING
+            _logger.log(level, "agent of %s lost (close code %s)", host, code, extra={"host": host, "code": code})
+            self._liveness.lost(host, time.time())

@@ -1,0 +1,43 @@
+"""The path of a diagnosis to all that use it: log, event log and its followers, path planning, steering, probes."""
+
+import logging
+from collections.abc import Callable, Sequence
+
+from c4bench.control.event_log import EventLog
+from c4bench.control.path_service import PathService
+from c4bench.model.diagnosis import Diagnosis
+from c4bench.model.event import Diagnosed
+
+_logger = logging.getLogger(__name__)
+
+# Begins to act on an attempt's new diagnoses.
+Consumer = Callable[[str, Sequence[Diagnosis]], None]
+
+
+class DiagnosisDispatch:
+    """Publishes each diagnosis to `log` and `paths`, then an attempt's new diagnoses together to the `consumers`."""
+
+    def __init__(self, log: EventLog, paths: PathService, consumers: Sequence[Consumer]) -> None:
+        self._log, self._paths, self._consumers = log, paths, consumers
+
+    async def publish(self, attempt: str, diagnoses: Sequence[Diagnosis], now_s: float) -> None:
+        """Publish an attempt's new diagnoses."""
+        for diagnosis in diagnoses:
+            _log_diagnosis(diagnosis)
+            self._log.publish(Diagnosed(now_s, diagnosis))
+            await self._paths.apply_diagnosis(diagnosis)
+        for consume in self._consumers:
+            consume(attempt, diagnoses)
+
+
+def _log_diagnosis(diagnosis: Diagnosis) -> None:
+    cause = f", {diagnosis.cause}" if diagnosis.cause else ""
+    others = f"; or {', '.join(map(str, diagnosis.alternatives))}" if diagnosis.alternatives else ""
+    values = (diagnosis.job, diagnosis.syndrome, diagnosis.component, cause, diagnosis.confidence, others)
+    fields = {
+        "attempt": diagnosis.job,
+        "syndrome": diagnosis.syndrome,
+        "component": diagnosis.component,
+        "cause": diagnosis.cause,
+    }
+    _logger.warning("%s: %s: %s%s, confidence %.2f%s", *values, extra=fields)

@@ -1,0 +1,46 @@
+"""The health of the master's agents and jobs, as plain data."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from c4bench.model.event import AgentMissing
+from c4bench.model.steering import IsolatedHost
+from c4bench.wire.messages import Hello
+
+
+class AgentHealth(msgspec.Struct, frozen=True):
+    """One host's agent. `dropped` counts rejected records by reason, `refused` counts malformed messages."""
+
+    connected: bool
+    version: str
+    rdma: str
+    windows: int
+    dropped: Mapping[str, int]
+    refused: int
+
+
+class JobHealth(msgspec.Struct, frozen=True):
+    """One job: the attempt that runs, its ranks, and how often it has been restarted."""
+
+    attempt: str
+    ranks: int
+    restarts: int
+
+
+class Health(msgspec.Struct, frozen=True):
+    """The health of everything that the master knows. `diagnoses` are counted by job and syndrome."""
+
+    agents: dict[str, AgentHealth]
+    jobs: dict[str, JobHealth]
+    missing: tuple[AgentMissing, ...]
+    out: tuple[IsolatedHost, ...]
+    diagnoses: Mapping[str, Mapping[str, int]]
+
+
+def agent_health(
+    hello: Hello | None, *, connected: bool, windows: int, dropped: Mapping[str, int], refused: int
+) -> AgentHealth:
+    """The health of one agent; `hello` is the newest that it sent, None if it has sent none."""
+    version, rdma = (hello.version, hello.rdma) if hello else ("", "")
+    return AgentHealth(connected, version, rdma, windows, dict(dropped), refused)

@@ -1,0 +1,60 @@
+"""The master's health as Prometheus metrics."""
+
+from collections.abc import Iterable, Sequence
+
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+
+from c4bench.control.health import Health
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+_Samples = Sequence[tuple[tuple[str, ...], float]]
+
+
+def render(health: Health) -> bytes:
+    """The metrics in Prometheus's text format."""
+    registry = CollectorRegistry()
+    registry.register(_Collector(health))
+    return generate_latest(registry)
+
+
+class _Collector:
+    def __init__(self, health: Health) -> None:
+        self._health = health
+
+    def collect(self) -> Iterable[Metric]:
+        """Each metric with its samples."""
+        health = self._health
+        agents, jobs = sorted(health.agents.items()), sorted(health.jobs.items())
+        dropped = [((host, why), n) for host, agent in agents for why, n in sorted(agent.dropped.items())]
+        diagnoses = [
+            ((job, what), n) for job, kinds in sorted(health.diagnoses.items()) for what, n in sorted(kinds.items())
+        ]
+        up = [((host,), agent.connected) for host, agent in agents]
+        yield _gauge("agent_up", "1 while the host's agent is connected", ["host"], up)
+        windows = [((host,), agent.windows) for host, agent in agents]
+        yield _count("windows", "telemetry windows received", ["host"], windows)
+        yield _count("dropped", "rejected telemetry windows and records", ["host", "reason"], dropped)
+        refused = [((host,), agent.refused) for host, agent in agents]
+        yield _count("refused", "malformed messages", ["host"], refused)
+        yield _gauge("host_out", "1 for a host out of service", ["host"], [((out.host,), 1) for out in health.out])
+        ranks = [((name,), job.ranks) for name, job in jobs]
+        yield _gauge("job_ranks", "ranks of a running job", ["job"], ranks)
+        restarts = [((name,), job.restarts) for name, job in jobs]
+        yield _count("restarts", "restarts of a running job", ["job"], restarts)
+        yield _count("diagnoses", "diagnoses of C4D", ["job", "syndrome"], diagnoses)
+
+
+def _gauge(name: str, summary: str, labels: list[str], samples: _Samples) -> Metric:
+    family = GaugeMetricFamily(f"c4bench_{name}", summary, labels=labels)
+    for values, value in samples:
+        family.add_metric(values, value)
+    return family
+
+
+def _count(name: str, summary: str, labels: list[str], samples: _Samples) -> Metric:
+    family = CounterMetricFamily(f"c4bench_{name}", summary, labels=labels)
+    for values, value in samples:
+        family.add_metric(values, value)
+    return family

@@ -1,0 +1,77 @@
+"""What ranks ask of the master through their agents: exchanges, messages, failures, paths and results."""
+
+import logging
+import time
+from collections.abc import Mapping
+
+from c4bench.control.detection import Detection
+from c4bench.control.jobs import Job
+from c4bench.control.path_service import PathService
+from c4bench.control.rendezvous import RendezvousService
+from c4bench.model.recording import FailureReported, LossReported
+from c4bench.model.telemetry import Failure
+from c4bench.wire.messages import (
+    Empty,
+    Exchange,
+    Fail,
+    FollowGuidance,
+    NetworkLost,
+    PollInbox,
+    RelayMessage,
+    Release,
+    Result,
+    Route,
+    Watch,
+)
+from c4bench.wire.peer import Handler
+
+_logger = logging.getLogger(__name__)
+
+
+class RankRequests:
+    """Passes each request to the part of the master that answers it."""
+
+    def __init__(
+        self, jobs: Mapping[str, Job], rendezvous: RendezvousService, detection: Detection, paths: PathService
+    ) -> None:
+        self._jobs, self._rendezvous, self._detection, self._paths = jobs, rendezvous, detection, paths
+
+    def handlers(self) -> dict[str, Handler]:
+        """The handler of each request."""
+        return {
+            "exchange": Handler(Exchange, self._rendezvous.exchange),
+            "fail": Handler(Fail, self._fail),
+            "lost": Handler(NetworkLost, self._lost),
+            "watch": Handler(Watch, self._watch),
+            "word": Handler(RelayMessage, self._relay),
+            "news": Handler(PollInbox, self._rendezvous.poll),
+            "route": Handler(Route, self._paths.route),
+            "release": Handler(Release, self._paths.release),
+            "follow": Handler(FollowGuidance, self._paths.follow),
+            "result": Handler(Result, self._result),
+        }
+
+    async def _fail(self, request: Fail) -> Empty:
+        self._rendezvous.fail(request)
+        record = FailureReported(time.time(), request.job, request.comm, request.failure)
+        self._detection.ingest(request.job, record)
+        return Empty()
+
+    async def _lost(self, request: NetworkLost) -> Empty:
+        values, fields = (request.job, request.loss.rank, request.loss.component), {"attempt": request.job}
+        _logger.warning("%s: rank %d continues without %s", *values, extra=fields)
+        self._detection.ingest(request.job, LossReported(time.time(), request.job, request.comm, request.loss))
+        return Empty()
+
+    async def _relay(self, request: RelayMessage) -> Empty:
+        self._rendezvous.relay(request)
+        return Empty()
+
+    async def _watch(self, request: Watch) -> Failure:
+        return await self._rendezvous.watch(request.job, request.comm)
+
+    async def _result(self, result: Result) -> Empty:
+        job = self._jobs.get(result.job)
+        if job is not None:
+            await job.add(result)
+        return Empty()

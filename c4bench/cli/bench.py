@@ -4,20 +4,17 @@ import argparse
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from c4bench.bench.runner import SUITES, check, run_suites
+from c4bench.cli import Commands
 from c4bench.lab.machine import kernel
 from c4bench.lab.machine.modes import lab_mode
 from c4bench.record import RunDirectory, begin
 from c4bench.record.encoding import encode
 from c4bench.report import evaluate_run, render
 
-if TYPE_CHECKING:
-    from c4bench.cli import Commands
 
-
-def register(commands: "Commands") -> None:
+def register(commands: Commands) -> None:
     """Add the command."""
     parser = commands.add_parser("bench", help="measure the data plane and the lab themselves (docs/bench.md)")
     parser.add_argument("suites", nargs="*", metavar="SUITE", help=f"of {', '.join(SUITES)} (default: all)")

@@ -5,7 +5,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 from statistics import mean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import yaml
@@ -13,17 +13,15 @@ import yaml
 from c4bench.c4d.detector import Detector
 from c4bench.c4d.downtime import Faults, Row, downtime_table
 from c4bench.c4d.offline import detect
+from c4bench.cli import Commands
 from c4bench.errors import UsageError
 from c4bench.model.diagnosis import Diagnosis
 from c4bench.record import RunDirectory
 from c4bench.record.artefacts import Faults as Timelines
 from c4bench.record.telemetry import read_telemetry
 
-if TYPE_CHECKING:
-    from c4bench.cli import Commands
 
-
-def register(commands: "Commands") -> None:
+def register(commands: Commands) -> None:
     """Add the commands."""
     parser = commands.add_parser(
         "detect",

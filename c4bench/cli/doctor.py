@@ -3,10 +3,10 @@
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from c4bench.cli import Commands
 from c4bench.doctor import look_at, table
 from c4bench.doctor.document import Document
 from c4bench.doctor.switches import audit_all
@@ -14,11 +14,8 @@ from c4bench.errors import UnhealthyError
 from c4bench.inventory import load
 from c4bench.lab.machine.checks import local_checks
 
-if TYPE_CHECKING:
-    from c4bench.cli import Commands
 
-
-def register(commands: "Commands") -> None:
+def register(commands: Commands) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "doctor", help="what this machine or these hosts can do, and how to fix what they cannot"

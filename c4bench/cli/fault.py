@@ -8,12 +8,13 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import yaml
 
 from c4bench import logs, remote
+from c4bench.cli import Commands
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.inject import catalogue, places, quantities
 from c4bench.inject.controller import Injector, check_targets
@@ -23,15 +24,12 @@ from c4bench.inject.protocol import Applied
 from c4bench.inventory import Access, Inventory, load
 from c4bench.model.fault import BlastRadius, FaultSpec, Parameter, TargetKind, Value
 
-if TYPE_CHECKING:
-    from c4bench.cli import Commands
-
 _TIMEOUT_S = 60.0
 _TIME = Parameter("", "number", unit="s", minimum=1e-3, maximum=catalogue.LEASE_MAX_S)
 _EXAMPLE = "c4bench fault apply nic.rate h5/0 fraction=25% direction=rx --hosts hosts.yml"
 
 
-def register(commands: "Commands") -> None:
+def register(commands: Commands) -> None:
     """Add the command."""
     parser = commands.add_parser("fault", help="the fault catalogue, and faults by hand")
     actions = parser.add_subparsers(required=True, metavar="ACTION")

@@ -3,21 +3,18 @@
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from c4bench.cli import Commands
 from c4bench.errors import UsageError
 from c4bench.inventory import load
 from c4bench.inventory.review import Review, review
 
-if TYPE_CHECKING:
-    from c4bench.cli import Commands
-
 _SHOWN = 8
 
 
-def register(commands: "Commands") -> None:
+def register(commands: Commands) -> None:
     """Add the command."""
     parser = commands.add_parser("inventory", help="check an inventory, without touching its hosts")
     actions = parser.add_subparsers(required=True, metavar="ACTION")

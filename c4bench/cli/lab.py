@@ -6,17 +6,14 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from c4bench import logs
+from c4bench.cli import Commands
 from c4bench.lab import topology
 from c4bench.lab.machine.launch import launch
 
-if TYPE_CHECKING:
-    from c4bench.cli import Commands
 
-
-def register(commands: "Commands") -> None:
+def register(commands: Commands) -> None:
     """Add the command."""
     parser = commands.add_parser("lab", help="run something in the embedded SoftRoCE lab")
     actions = parser.add_subparsers(required=True, metavar="ACTION")

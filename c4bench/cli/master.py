@@ -6,12 +6,13 @@ import contextlib
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import yaml
 
 from c4bench import inventory, logs
+from c4bench.cli import Commands
 from c4bench.control.client import dial
 from c4bench.control.master import Master, Parts
 from c4bench.errors import UnhealthyError, UsageError
@@ -22,9 +23,6 @@ from c4bench.record.encoding import encode
 from c4bench.wire.messages import PORT, LaunchJob
 from c4bench.wire.trust import OBSERVER, OPERATOR
 from c4bench.workload.jobs import job, place
-
-if TYPE_CHECKING:
-    from c4bench.cli import Commands
 
 _TRUST = Path.home() / ".config/c4bench/trust"
 _AGAIN_S = 0.5
@@ -42,7 +40,7 @@ class JobFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seed: int = 0
 
 
-def register(commands: "Commands") -> None:
+def register(commands: Commands) -> None:
     """Add the commands."""
     parser = commands.add_parser("master", help="run the master; it may be killed and started again, jobs go on")
     parser.add_argument("--listen", default=f"0.0.0.0:{PORT}", metavar="ADDRESS:PORT")

@@ -5,8 +5,8 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from c4bench.cli import Commands
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.measurement import Outcome
 from c4bench.record import RunDirectory
@@ -14,14 +14,11 @@ from c4bench.record.begin import ROOT
 from c4bench.report import Verdict, evaluate_run
 from c4bench.report.nights import NIGHT, Comparison, compare, nights, prune, read
 
-if TYPE_CHECKING:
-    from c4bench.cli import Commands
-
 _BASELINE = "baseline"
 _SHOWN = 20
 
 
-def register(commands: "Commands") -> None:
+def register(commands: Commands) -> None:
     """Add the command."""
     parser = commands.add_parser("nightly", help="run the scenarios and compare with the nights before")
     parser.add_argument("--hosts", required=True, metavar="INVENTORY|softroce")

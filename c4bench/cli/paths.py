@@ -6,25 +6,22 @@ import time
 from collections import defaultdict
 from itertools import permutations
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from c4bench.c4p.cabling import infer, misplaced
 from c4bench.c4p.coverage import gaps
 from c4bench.c4p.path_knowledge import Pair, PathKnowledge
+from c4bench.cli import Commands
 from c4bench.control.cluster import Cluster
 from c4bench.control.store import SavedPaths
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.inventory import Inventory, load, select
 from c4bench.model.fabric import Host
 
-if TYPE_CHECKING:
-    from c4bench.cli import Commands
-
 _AGENTS_WITHIN_S = 10.0
 _FIRST_PORT = 0xC001
 
 
-def register(commands: "Commands") -> None:
+def register(commands: Commands) -> None:
     """Add the command."""
     parser = commands.add_parser("paths", help="trace the path of each UDP source port between two hosts")
     parser.add_argument("a", metavar="HOST_A")

@@ -4,7 +4,7 @@ import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import msgspec
 import yaml
@@ -16,12 +16,10 @@ from c4bench.c4p.exact import least_worst_load
 from c4bench.c4p.idle_qps import assign_idle_qps
 from c4bench.c4p.planner import ECMP, Planner
 from c4bench.c4p.shortfalls import no_route, shortages
+from c4bench.cli import Commands
 from c4bench.errors import UsageError
 from c4bench.model.fabric import Flow
 from c4bench.model.fabric import Path as FabricPath
-
-if TYPE_CHECKING:
-    from c4bench.cli import Commands
 
 T = TypeVar("T")
 
@@ -36,7 +34,7 @@ class _Placed(msgspec.Struct, frozen=True):
     share: float
 
 
-def register(commands: "Commands") -> None:
+def register(commands: Commands) -> None:
     """Add the command."""
     parser = commands.add_parser("plan", help="place flows on a learnt fabric")
     parser.add_argument(

@@ -3,17 +3,14 @@
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from c4bench.cli import Commands
 from c4bench.report import evaluate_run, render, rewrite
-
-if TYPE_CHECKING:
-    from c4bench.cli import Commands
 
 _BEST_FIRST = (0, 4, 1)
 
 
-def register(commands: "Commands") -> None:
+def register(commands: Commands) -> None:
     """Add the command."""
     parser = commands.add_parser("report", help="judge run directories again and write their report.html")
     parser.add_argument("run_directories", type=Path, nargs="+", metavar="RUN_DIR", help="such as reports/runs/latest")

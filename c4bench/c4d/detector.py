@@ -4,6 +4,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 
+from c4bench.attribution.localise import Cell
 from c4bench.c4d.diagnosis import Finding, rank_component
 from c4bench.c4d.hang.hangs import Standstill, hang_findings, secondary_findings, standstills
 from c4bench.c4d.hang.process_exits import exit_findings
@@ -12,7 +13,6 @@ from c4bench.c4d.ingest.job_view import JobView
 from c4bench.c4d.ingest.record_validator import RecordValidator
 from c4bench.c4d.ingest.shared_fabric import SharedFabric
 from c4bench.c4d.ingest.telemetry_store import TelemetryStore
-from c4bench.c4d.localise import Cell
 from c4bench.c4d.network.pipeline import NetworkSlownessDetector
 from c4bench.c4d.network.reported_losses import RankReportedLosses
 from c4bench.c4d.network.thresholds import span_s

@@ -7,7 +7,7 @@ chunks for one degraded rank, directly to all healthy ranks for several (`two_le
 different NICs, each set of such ranks has a fraction of its own, and all are reduced at the same time.
 
 A reordered ring is a second ring, in which neighbours share more NICs. The cost model chooses (`degraded_planner`,
-`sim.degraded`). All ranks first agree on what is lost, so that they make the same choice.
+`cost.degraded`). All ranks first agree on what is lost, so that they make the same choice.
 """
 
 import zlib

@@ -10,7 +10,7 @@ from itertools import combinations, pairwise
 from operator import itemgetter
 from typing import NamedTuple
 
-from c4bench.sim.degraded import Ring, cheapest_strategy, nest
+from c4bench.cost.degraded import Ring, cheapest_strategy, nest
 
 # The channels that each rank has lost.
 Lost = Sequence[frozenset[int]]
@@ -80,7 +80,7 @@ def _without_one(lost: Lost, weights: Sequence[int], hurt: tuple[int, ...]) -> t
     """The cheapest split for one degraded rank, and its relative cost; no levels if no split pays."""
     whole = sum(weights)
     cost = cheapest_strategy([sum(weights[channel] for channel in channels) / whole for channels in lost], FOLD_CHUNKS)
-    levels = (SplitLevel(hurt, lost[hurt[0]], cost.y),) if cost.way == "split" else ()
+    levels = (SplitLevel(hurt, lost[hurt[0]], cost.y),) if cost.strategy == "split" else ()
     return SplitReduce(levels, direct=False), cost.relative
 
 

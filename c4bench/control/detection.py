@@ -5,9 +5,9 @@ from collections.abc import Mapping
 
 import msgspec
 
+from c4bench.attribution.localise import Cell
 from c4bench.c4d.detector import Detector
 from c4bench.c4d.ingest.shared_fabric import SharedFabric
-from c4bench.c4d.localise import Cell
 from c4bench.control.jobs import Job
 from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.recording import Evaluated, LinksMissing, PathsLearnt, Record

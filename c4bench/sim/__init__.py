@@ -1,1 +1,1 @@
-"""Flow-level simulator of jobs: the same telemetry as real ranks, from a seed, without hosts."""
+"""A flow-level simulator of jobs. It emits the same telemetry as real ranks, from a seed and without hosts."""

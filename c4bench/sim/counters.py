@@ -1,4 +1,4 @@
-"""Cumulative connection counters out of traces, for all ranks at once, at any moment."""
+"""Cumulative connection counters of all ranks at any time, computed from traces."""
 
 import msgspec
 import numpy as np
@@ -9,9 +9,9 @@ from c4bench.sim.world import Floats
 
 
 class Counters(msgspec.Struct):
-    """The counters of every rank's connection `shift` places on; each array has shape (ranks,).
+    """The counters of every rank's connection to the rank `shift` positions on; each array has shape (ranks,).
 
-    `arrived` are the messages from the rank as many places back.
+    `arrived` counts the messages from the rank `shift` positions back.
     """
 
     messages: Floats
@@ -26,18 +26,18 @@ class Counters(msgspec.Struct):
 
     @classmethod
     def zero(cls, ranks: int) -> "Counters":
-        """Nothing sent yet."""
+        """The counters before anything is sent."""
         return cls(*(np.zeros(ranks) for _ in cls.__struct_fields__))
 
     def plus(self, other: "Counters") -> "Counters":
-        """These and what `other` adds; progress is the later one."""
+        """The sum of these and `other`; the time of the last progress is the later one."""
         total = Counters(*(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__))
         total.last_progress_s = np.maximum(self.last_progress_s, other.last_progress_s)
         return total
 
 
 def op_counters(trace: OpTrace, shift: int, seen_s: Floats) -> Counters:
-    """What `trace` adds to the connections of `shift` by the moment `seen_s` of each rank."""
+    """The counters that `trace` adds to the connections of `shift` by the time `seen_s` of each rank."""
     steps = np.flatnonzero(np.asarray(trace.shifts) == shift)
     free, ready, start, end = (array[steps] for array in (trace.free, trace.ready, trace.start, trace.end))
     done = end <= seen_s

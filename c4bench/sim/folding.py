@@ -1,4 +1,4 @@
-"""What simulated agents ship: the state of a moment, folded into one window a host."""
+"""The windows of simulated agents: the state at one time, combined into one window for each host."""
 
 from collections.abc import Sequence
 
@@ -18,7 +18,7 @@ _ALGORITHM = {"all_to_all": "linear_shift", "send": "direct"}
 
 
 class Seen(msgspec.Struct):
-    """What shared memory shows at `time_s`: each rank up to `seen_s`, counters in the order of the connections."""
+    """The content of shared memory at `time_s`: each rank up to `seen_s`, counters in the order of the connections."""
 
     world: FaultState
     time_s: float
@@ -29,7 +29,7 @@ class Seen(msgspec.Struct):
 
 
 class Folder:
-    """Makes the windows of a job whose ranks have connections `shift` places on in `places`."""
+    """Makes the windows of a job; `connections` are pairs of communicators and the shift to the receiving rank."""
 
     def __init__(self, job: SimJob, connections: Sequence[tuple[Places, int]]) -> None:
         self._job = job
@@ -44,7 +44,7 @@ class Folder:
         return np.repeat(offsets, self._job.ranks_per_host)[: self._job.ranks]
 
     def windows(self, sequence: int, seen: Seen) -> tuple[Window, ...]:
-        """One window of every host."""
+        """One window for each host."""
         since_s = seen.time_s - self._job.window_s
         ops = self._op_records(seen, since_s)
         processes = self._processes(seen)

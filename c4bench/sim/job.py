@@ -1,4 +1,4 @@
-"""The simulated job: iterations of computing and collectives, and what its agents see of them."""
+"""The simulated job: iterations of computing and collectives, and the windows of its agents."""
 
 from collections.abc import Iterator, Sequence
 
@@ -14,27 +14,27 @@ from c4bench.sim.places import Places
 from c4bench.sim.trace import OpTrace, run_op, shifts_of
 from c4bench.sim.world import FaultState, Floats
 
-_TOLD_AFTER_S = 0.001
+_NOTIFIED_AFTER_S = 0.001
 
 
 class Tick(msgspec.Struct, frozen=True):
-    """The windows that all agents ship at `time_s` of the master's clock."""
+    """The windows that all agents send at `time_s` of the master's clock."""
 
     time_s: float
     windows: tuple[Window, ...]
 
 
 def simulate(job: SimJob, faults: Sequence[SimFault] = (), duration_s: float = 10.0) -> Iterator[Tick]:
-    """Play `job` for `duration_s`, one tick every `job.window_s`; the same arguments give the same windows.
+    """Simulate `job` for `duration_s`, one tick every `job.window_s`; the same arguments give the same windows.
 
-    Raises ValueError for ranks that cannot be cut into the groups asked for.
+    Raises ValueError if the ranks cannot be divided into the groups of an operation.
     """
-    play = _Play(job, faults)
+    simulation = _Simulation(job, faults)
     for sequence in range(1, int(duration_s / job.window_s) + 1):
-        yield play.tick(sequence)
+        yield simulation.tick(sequence)
 
 
-class _Play:
+class _Simulation:
     def __init__(self, job: SimJob, faults: Sequence[SimFault]) -> None:
         self._job = job
         self._world = FaultState(job, faults)
@@ -52,7 +52,7 @@ class _Play:
         self._folder = Folder(job, list(self._total))
 
     def tick(self, sequence: int) -> Tick:
-        """Advance to the tick's end and fold what each rank's shared memory then shows."""
+        """Advance to the end of the tick, and make windows of what each rank's shared memory then contains."""
         end_s = sequence * self._job.window_s
         self._world.forget(end_s - self._job.window_s)
         while self._clock.min() <= end_s:
@@ -77,7 +77,7 @@ class _Play:
         self._ops += 1
 
     def _exits_s(self) -> Floats:
-        """When each rank gives up because a message of its own will never be acknowledged, or because another did."""
+        """When each rank exits: a message of its own is never acknowledged, or another rank has notified it."""
         exits_s: Floats = np.full(self._job.ranks, np.inf)
         ended_s = self._world.ended_s
         for trace in self._running:
@@ -86,18 +86,18 @@ class _Play:
                 peer_ended_s = ended_s[trace.places.peer(shift)]
                 since_s = np.where(np.isfinite(peer_ended_s), np.maximum(start, peer_ended_s), start)
                 exits_s = np.where(stuck, np.minimum(exits_s, since_s + self._job.exit_after_s), exits_s)
-        if self._job.told:
-            exits_s = np.minimum(exits_s, self._first_told_s(exits_s) + _TOLD_AFTER_S)
+        if self._job.notify_failure:
+            exits_s = np.minimum(exits_s, self._first_notified_s(exits_s) + _NOTIFIED_AFTER_S)
         return exits_s
 
-    def _first_told_s(self, exits_s: Floats) -> float:
-        """When the first rank told the others that it cannot go on; a killed one tells nobody."""
+    def _first_notified_s(self, exits_s: Floats) -> float:
+        """When the first rank notified the others of its failure; a killed rank notifies nobody."""
         raised_s = (self._world.ended_s[rank] for rank in self._world.raised)
         mismatches = [trace.entered[self._world.mismatched(trace.entered)] for trace in self._running]
         return float(min(exits_s.min(), *raised_s, np.inf, *(times.min(initial=np.inf) for times in mismatches)))
 
     def _commit(self, seen_s: Floats) -> None:
-        """Fold traces that everybody has finished into the totals."""
+        """Add traces that all ranks have finished to the totals."""
         done = [trace for trace in self._running if (trace.finished <= seen_s).all()]
         for trace in done:
             for shift in set(trace.shifts):

@@ -1,4 +1,4 @@
-"""What is simulated: a job, what its ranks do each iteration, and the faults that befall them."""
+"""The input of a simulation: a job and its faults."""
 
 import math
 from enum import StrEnum
@@ -12,11 +12,10 @@ class SimJob(msgspec.Struct, frozen=True):
     """A job of `ranks` ranks, `ranks_per_host` on each host, rank r with a NIC of its own.
 
     Rank r is on host `hR`, R = r // ranks_per_host, with NIC `hR/I`, I = r % ranks_per_host. `jitter` is the relative
-    standard deviation of computing. With `credits` a sender waits until its receiver has come to the same step;
-    without, messages for a receiver queue at its NIC. `clock_offsets_s` are added to what each host writes.
-    `exit_after_s` is how long after its message got stuck a rank gives up with a transport error; with `told` every
-    other rank then exits a millisecond later, as those of a communicator do that hear of a failure. Without
-    `process_info` the agents do not report processes.
+    standard deviation of computing. With `credits` a sender waits until its receiver has reached the same step;
+    without, messages for a receiver queue at its NIC. `clock_offsets_s` are added to the times that each host writes.
+    A rank exits with a transport error `exit_after_s` after its message got stuck. With `notify_failure` every other
+    rank exits a millisecond later, as in a communicator. Without `process_info` agents do not report processes.
     """
 
     ranks: int
@@ -31,11 +30,11 @@ class SimJob(msgspec.Struct, frozen=True):
     exit_after_s: float = math.inf
     process_info: bool = True
     ranks_per_host: int = 1
-    told: bool = False
+    notify_failure: bool = False
 
 
 class SimFaultKind(StrEnum):
-    """What can befall a job."""
+    """The kinds of simulated faults."""
 
     NIC_RATE = "nic_rate"
     PATH_RATE = "path_rate"
@@ -51,9 +50,9 @@ class SimFault(msgspec.Struct, frozen=True):
     """A fault of `rank` from `at_s` until `until_s`.
 
     `factor` multiplies the rate of the NIC's `side` (nic_rate) or of the path to `peer` (path_rate), or the time to
-    compute (compute). What is sent over a rate of zero is carried at `until_s`. A stopped or hung rank goes on at
-    `until_s` (only the stopped one's process says so); a killed one never does, nor one that raised an error of its
-    own. With mismatch the rank calls another collective than its peers.
+    compute (compute). A message over a rate of zero is sent at `until_s`. A stopped or hung rank continues at
+    `until_s` (only the process of the stopped rank shows as stopped); a rank that is killed or has raised an error
+    does not. With mismatch the rank calls another collective than its peers.
     """
 
     kind: SimFaultKind

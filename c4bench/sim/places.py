@@ -1,4 +1,4 @@
-"""Where each rank stands in the communicators that a job is cut into."""
+"""The position of each rank in the communicators of a job."""
 
 import numpy as np
 
@@ -12,18 +12,20 @@ class Places:
     """The communicators of one group; arrays are indexed by the job's rank."""
 
     def __init__(self, job: SimJob, group: RankGroup | None) -> None:
-        found = group or RankGroup("world", job.ranks)
-        if job.ranks % (found.size * found.stride):
-            raise ValueError(f"{job.ranks} ranks cannot be cut into groups of {found.size} with stride {found.stride}")
+        chosen = group or RankGroup("world", job.ranks)
+        if job.ranks % (chosen.size * chosen.stride):
+            raise ValueError(
+                f"{job.ranks} ranks cannot be divided into groups of {chosen.size} with stride {chosen.stride}"
+            )
         ranks: Ints = np.arange(job.ranks)
-        self.size, self._stride = found.size, found.stride
-        self.position: Ints = ranks // found.stride % found.size
-        self._first: Ints = ranks - self.position * found.stride
-        self.comms = self._records(job, found)
+        self.size, self._stride = chosen.size, chosen.stride
+        self.position: Ints = ranks // chosen.stride % chosen.size
+        self._first: Ints = ranks - self.position * chosen.stride
+        self.comms = self._records(job, chosen)
         self._peers: dict[int, Ints] = {}
 
     def peer(self, shift: int) -> Ints:
-        """The rank `shift` places on from each rank in its communicator."""
+        """The rank `shift` positions on from each rank in its communicator."""
         if shift not in self._peers:
             self._peers[shift] = self._first + (self.position + shift) % self.size * self._stride
         return self._peers[shift]

@@ -1,7 +1,7 @@
-"""One collective, step by step: when every rank was ready, began and ended each message.
+"""One collective, step by step: when each rank was ready for, began and ended each message.
 
-In step k every rank sends one message to the rank `shift[k]` places on in its communicator and needs the one sent to
-it before step k + 1; a ring repeats shift 1, the linear-shift all-to-all uses 1 to n - 1. Rank is the last axis.
+In step k every rank sends one message to the rank `shift[k]` positions on in its communicator. It needs the one sent
+to it before step k + 1; a ring repeats shift 1, the linear-shift all-to-all uses 1 to n - 1. Rank is the last axis.
 """
 
 import msgspec
@@ -33,7 +33,7 @@ class OpTrace(msgspec.Struct, frozen=True):
 
 
 class ReceiverQueues:
-    """The receivers of all NICs: what comes to a busy one queues behind what came before it."""
+    """The receivers of all NICs; messages to a busy receiver queue."""
 
     def __init__(self, world: FaultState) -> None:
         self._world = world
@@ -43,12 +43,12 @@ class ReceiverQueues:
     def deliver(self, peer: Ints, start: Floats, message_bytes: int) -> Floats:
         """When messages that start at `start`, one from each rank to its `peer`, are acknowledged; shape (ranks,).
 
-        A message is through when its sender's side and its receiver have both carried it; what is under way to or
-        from a rank when it is killed is never acknowledged. Steps come in order, not times: a message that starts
-        before one of an earlier step does not queue behind it.
+        A message ends when both its sender and its receiver have carried it. A message to or from a rank that is killed
+        meanwhile is never acknowledged. Calls are in order of steps, not of times: a message that starts before one of
+        an earlier step does not queue behind it.
         """
         world = self._world
-        posted, start = start, world.carried(peer, start)
+        posted, start = start, world.sendable(peer, start)
         queued = np.where(start >= self._latest[peer], np.maximum(start, self._free[peer]), start)
         with np.errstate(divide="ignore"):
             sent: Floats = start + message_bytes / world.sending_rates(peer, start)
@@ -61,7 +61,7 @@ class ReceiverQueues:
 
 
 def shifts_of(kind: str, ranks: int) -> tuple[int, ...]:
-    """How many places on each step of a collective sends; KeyError for a kind that is not simulated."""
+    """The shift of each step of a collective. Raises KeyError for a kind that is not simulated."""
     return {
         "all_reduce": (1,) * (2 * (ranks - 1)),
         "all_gather": (1,) * (ranks - 1),
@@ -71,11 +71,11 @@ def shifts_of(kind: str, ranks: int) -> tuple[int, ...]:
 
 
 def run_op(world: FaultState, op: StepOp, places: Places, seq: int, entered: Floats) -> OpTrace:
-    """Play one collective, in all communicators of its group, whose ranks enter it at `entered`."""
+    """Simulate one collective in all communicators of its group, whose ranks enter it at `entered`."""
     shifts = shifts_of(op.kind, places.size)
     message_bytes = op.size_bytes // (1 if op.kind == "send" else places.size)
     rows: list[tuple[Floats, Floats, Floats, Floats]] = []
-    free, ready = entered, world.agreed(entered)
+    free, ready = entered, world.joined(entered)
     queues = ReceiverQueues(world)
     for shift in shifts:
         peer = places.peer(shift)

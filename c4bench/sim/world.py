@@ -1,4 +1,4 @@
-"""What faults do to rates and to ranks, at any time, for all ranks at once."""
+"""The effects of faults on rates and ranks at any time, for all ranks at once."""
 
 from collections.abc import Iterable, Sequence
 
@@ -10,12 +10,12 @@ from c4bench.sim.model import SimFault, SimFaultKind, SimJob
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 
-# Faults that begin later than this after all that is asked for are not looked at.
+# Faults that begin later than this after the requested time are not examined.
 _AHEAD_S = 1.0
 
 
 class FaultState:
-    """The job's surroundings; every array is indexed by rank."""
+    """The faults of a job; every array is indexed by rank."""
 
     def __init__(self, job: SimJob, faults: Sequence[SimFault]) -> None:
         self.job = job
@@ -30,7 +30,7 @@ class FaultState:
         self.raised = {fault.rank for fault in faults if fault.kind is SimFaultKind.RAISED}
 
     def forget(self, before_s: float) -> None:
-        """Faults that were over by then play no part any more; nothing earlier will be asked for."""
+        """Drop faults that have ended by then; later calls ask only for later times."""
         self._faults = [fault for fault in self._faults if fault.until_s > before_s]
         self._near = [fault for fault in self._near if fault.until_s > before_s]
 
@@ -42,7 +42,7 @@ class FaultState:
         return share * (self.job.rate_bps / 8)
 
     def receiving_rates(self, peer: Ints, time_s: Floats) -> Floats:
-        """Bytes/s the receiver of each rank's `peer` takes from `time_s` on; shape (ranks,)."""
+        """Bytes/s the receiver of each rank's `peer` accepts from `time_s` on; shape (ranks,)."""
         return self._nic_share("rx", peer, time_s) * (self.job.rate_bps / 8)
 
     def compute_factor(self, time_s: Floats) -> Floats:
@@ -53,38 +53,38 @@ class FaultState:
         return factor
 
     def acts(self, time_s: Floats) -> Floats:
-        """When each rank really does what it would do at `time_s`: later if stopped, never if killed."""
+        """When each rank acts that would act at `time_s`: later if it is stopped, never if it is killed."""
         acts_s: Floats = np.where(time_s >= self.ended_s, np.inf, time_s)
         for fault in self._of(time_s, SimFaultKind.STOPPED, SimFaultKind.HUNG):
             acts_s = np.where((self.ranks == fault.rank) & _during(fault, acts_s), fault.until_s, acts_s)
         return acts_s
 
     def seen(self, time_s: float) -> Floats:
-        """The moment each rank's shared memory shows at `time_s`: it stands still while the rank does."""
+        """The time up to which each rank's shared memory is written at `time_s`: it stops while the rank is stopped."""
         seen_s: Floats = np.minimum(np.full(self.job.ranks, time_s), self.ended_s)
         for fault in self._of(np.asarray([time_s]), SimFaultKind.STOPPED, SimFaultKind.HUNG):
             if fault.at_s <= time_s < fault.until_s:
                 seen_s[fault.rank] = min(seen_s[fault.rank], fault.at_s)
         return seen_s
 
-    def agreed(self, entered: Floats) -> Floats:
-        """When each rank that enters a collective can take part in it: never, if it has called another one."""
+    def joined(self, entered: Floats) -> Floats:
+        """When each rank that enters a collective joins it: never, if it calls another one."""
         return np.where(self.mismatched(entered), np.inf, entered)
 
     def mismatched(self, entered: Floats) -> NDArray[np.bool_]:
         """Which ranks call another collective than their peers when they enter at `entered`."""
-        found = np.zeros(len(entered), dtype=np.bool_)
+        mismatched = np.zeros(len(entered), dtype=np.bool_)
         for fault in self._of(entered, SimFaultKind.MISMATCH):
-            found |= (self.ranks == fault.rank) & _during(fault, entered)
-        return found
+            mismatched |= (self.ranks == fault.rank) & _during(fault, entered)
+        return mismatched
 
-    def carried(self, peer: Ints, start: Floats) -> Floats:
-        """When messages posted at `start` get a way at all: later where one does not carry anything for a while."""
-        carried_s = start
+    def sendable(self, peer: Ints, start: Floats) -> Floats:
+        """When messages posted at `start` can be sent: later if a link has no rate for a while."""
+        sendable_s = start
         for fault in self._of(start, SimFaultKind.PATH_RATE, SimFaultKind.NIC_RATE):
             if fault.factor == 0 and np.isfinite(fault.until_s):
-                carried_s = np.where(self._hit(fault, peer, carried_s), fault.until_s, carried_s)
-        return carried_s
+                sendable_s = np.where(self._hit(fault, peer, sendable_s), fault.until_s, sendable_s)
+        return sendable_s
 
     def _hit(self, fault: SimFault, peer: Ints, start: Floats) -> NDArray[np.bool_]:
         ends = self.ranks if fault.side != "rx" else peer
@@ -113,7 +113,7 @@ class FaultState:
         return (fault for fault in self._near if fault.kind in kinds)
 
     def _look_ahead(self, until_s: float) -> None:
-        """Have at hand what begins by then and a little later, or while some of that holds a rank or a message up."""
+        """Collect the faults that begin by then or a little later, or while such a fault delays a rank or a message."""
         until_s = max(self._near_until_s, until_s + _AHEAD_S)
         near = self._begun(until_s)
         while (held_s := max((fault.until_s for fault in near if np.isfinite(fault.until_s)), default=0.0)) > until_s:

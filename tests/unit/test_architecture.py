@@ -16,6 +16,8 @@ ORDER = (
     "resources",
     "chance",
     "model",
+    "cost",
+    "attribution",
     "c4d",
     "c4p",
     "steer",
@@ -40,7 +42,7 @@ ORDER = (
     "cli",
 )
 ONLY_IN = {"pyverbs": "verbs", "fabric": "remote", "paramiko": "remote", "ansible_runner": "deploy", "highspy": "c4p"}
-BRAINS = ("c4d", "c4p", "steer", "sim")
+PURE = ("cost", "attribution", "c4d", "c4p", "steer", "sim")
 IMPURE = {"os", "socket", "subprocess", "asyncio", "threading", "time", "pathlib", "random"}
 
 
@@ -88,7 +90,7 @@ def test_one_importer(package, room):
     assert {own for own, top, _, _ in IMPORTS if top == package} <= {room}
 
 
-@pytest.mark.parametrize("room", BRAINS)
-def test_brains_are_pure(room):
-    """What thinks neither reads a clock nor touches a file, a process or a network."""
+@pytest.mark.parametrize("room", PURE)
+def test_pure_rooms_do_no_io(room):
+    """A pure room imports no module that reads a clock or does input or output."""
     assert {f"{file} imports {top}" for own, top, _, file in IMPORTS if own == room and top in IMPURE} == set()

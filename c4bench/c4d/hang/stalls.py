@@ -4,13 +4,13 @@ from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
+from c4bench.attribution.localise import Blame, Cell, Links, localise
 from c4bench.c4d.diagnosis import Finding, rank_component
 from c4bench.c4d.hang.mismatch import side
 from c4bench.c4d.hang.wait_for_graph import WaitForGraph
 from c4bench.c4d.ingest.clocks import HostClocks
 from c4bench.c4d.ingest.connections import ConnView, cell_of, progress_s
 from c4bench.c4d.ingest.job_view import JobView
-from c4bench.c4d.localise import Blame, Cell, Links, localise
 from c4bench.c4d.network.packet_loss import nic_loss_counts, stalled_loss_finding, unanswered_packets
 from c4bench.model.diagnosis import Cause, Component, Syndrome
 

@@ -7,12 +7,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from c4bench.attribution.localise import Cell
 from c4bench.c4d.columns import Bools, Index, Ints, Table, columns, objects, rounds
 from c4bench.c4d.ingest.batch import Batch
 from c4bench.c4d.ingest.clocks import HostClocks
 from c4bench.c4d.ingest.members import FOREIGN, UNKNOWN, Members
 from c4bench.c4d.ingest.record_validator import Columns, RecordValidator, counters_finite, counters_monotonic
-from c4bench.c4d.localise import Cell
 from c4bench.model.telemetry import ArrivalRecord, ConnRecord
 
 ConnKey = tuple[str, int, int, str, str, int]

@@ -3,8 +3,8 @@
 from collections import deque
 from collections.abc import Collection
 
+from c4bench.attribution.localise import Cell, Links
 from c4bench.c4d.ingest.known_paths import KnownPaths, PathLinks
-from c4bench.c4d.localise import Cell, Links
 from c4bench.model.fabric import MissingLink
 from c4bench.model.recording import LinksMissing, PathsLearnt, TrafficArrival
 

@@ -7,7 +7,7 @@ nothing.
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from c4bench.c4d.localise import Cell, Links, localise
+from c4bench.attribution.localise import Cell, Links, localise
 from c4bench.c4d.network.packet_loss import PacketLoss
 from c4bench.c4d.network.thresholds import NAME_SPANS, SLIGHT
 from c4bench.c4d.thresholds import CHANCE

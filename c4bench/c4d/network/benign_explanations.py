@@ -4,9 +4,9 @@ from collections import deque
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
+from c4bench.attribution.localise import Blame, Cell, Links
 from c4bench.c4d.ingest.job_view import JobView
 from c4bench.c4d.ingest.shared_fabric import SharedFabric
-from c4bench.c4d.localise import Blame, Cell, Links
 from c4bench.c4d.network.evidence import Weights
 from c4bench.c4d.network.missing_links import missing_links_behind
 from c4bench.c4d.network.thresholds import ALARM_SPANS

@@ -5,8 +5,8 @@ from functools import cached_property
 
 import numpy as np
 
+from c4bench.attribution.localise import Cell
 from c4bench.c4d.columns import Bools, Floats, Index, Ints
-from c4bench.c4d.localise import Cell
 
 
 class CellIndex:

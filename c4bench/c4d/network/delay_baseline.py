@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from c4bench.attribution.localise import Cell, Links
 from c4bench.c4d.columns import Ints, Table
-from c4bench.c4d.localise import Cell, Links
 from c4bench.c4d.network.cell_index import CellIndex, CellValues
 from c4bench.c4d.network.evidence import MatrixSlice, slice_departures
 from c4bench.c4d.network.thresholds import (

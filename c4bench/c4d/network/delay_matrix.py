@@ -14,11 +14,11 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from c4bench.attribution.localise import Cell
 from c4bench.c4d.columns import Ints, Table
 from c4bench.c4d.ingest.clocks import HostClocks
 from c4bench.c4d.ingest.connections import Connections, cell_of
 from c4bench.c4d.ingest.job_view import JobView
-from c4bench.c4d.localise import Cell
 from c4bench.c4d.network.cell_index import CellIndex, CellValues
 
 # Bytes count when acknowledged, seconds as they pass: a difference taken in the middle of a message is off by up to

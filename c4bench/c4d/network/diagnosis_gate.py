@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from c4bench.attribution.localise import Blame, Cell
 from c4bench.c4d.diagnosis import Finding
-from c4bench.c4d.localise import Blame, Cell
 from c4bench.c4d.network.one_way_delays import OneWayDelays
 from c4bench.c4d.network.thresholds import ALARM_SPANS, NAME_SPANS, POINT_SPANS
 from c4bench.model.diagnosis import Cause, Component, Syndrome

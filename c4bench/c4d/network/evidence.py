@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
-from c4bench.c4d.localise import Blame, Cell, Links, neighbouring_cells, parts_of
+from c4bench.attribution.localise import Blame, Cell, Links, neighbouring_cells, parts_of
 from c4bench.c4d.network.cell_index import CellValues
 from c4bench.c4d.network.thresholds import NAME_SPANS, SLIGHT
 from c4bench.c4d.thresholds import CHANCE

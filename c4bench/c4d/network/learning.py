@@ -2,7 +2,7 @@
 
 from collections import deque
 
-from c4bench.c4d.localise import Cell, Links
+from c4bench.attribution.localise import Cell, Links
 from c4bench.c4d.network.cell_index import CellValues
 from c4bench.c4d.network.delay_baseline import DelayBaseline
 from c4bench.c4d.network.nic_utilisation import NicUtilisation

@@ -4,9 +4,9 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from c4bench.attribution.localise import Blame, Links
 from c4bench.c4d.diagnosis import Finding
 from c4bench.c4d.ingest.known_paths import switches
-from c4bench.c4d.localise import Blame, Links
 from c4bench.c4d.thresholds import BEYOND_SHARING
 from c4bench.model.diagnosis import Cause, Component, Syndrome
 from c4bench.model.fabric import MissingLink

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from c4bench.attribution.localise import Blame, Links
 from c4bench.c4d.columns import Bools, Floats
-from c4bench.c4d.localise import Blame, Links
 from c4bench.c4d.network.cell_index import CellIndex, CellValues
 from c4bench.c4d.network.delay_baseline import HealthyDepartures
 from c4bench.c4d.network.diagnosis_gate import Case

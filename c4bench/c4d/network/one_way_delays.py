@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from c4bench.c4d.localise import Cell
+from c4bench.attribution.localise import Cell
 from c4bench.model.telemetry import ArrivalRecord, ConnRecord
 
 _End = tuple[str, str, str, int]  # communicator, source, destination, QP of the sending end

@@ -10,13 +10,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
+from c4bench.attribution.localise import Blame, Cell, Links, localise
 from c4bench.c4d.columns import Ints
 from c4bench.c4d.diagnosis import Finding
 from c4bench.c4d.ingest.clocks import HostClocks
 from c4bench.c4d.ingest.connections import ConnView, cell_of, progress_s
 from c4bench.c4d.ingest.job_view import JobView
 from c4bench.c4d.ingest.nic_counters import Counts
-from c4bench.c4d.localise import Blame, Cell, Links, localise
 from c4bench.c4d.network.cell_index import CellValues
 from c4bench.c4d.network.thresholds import NAME_SPANS, SLIGHT
 from c4bench.c4d.thresholds import CHANCE

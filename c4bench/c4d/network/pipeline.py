@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from c4bench.attribution.localise import Blame, Cell, Links, localise
 from c4bench.c4d.columns import Floats
 from c4bench.c4d.diagnosis import Finding
 from c4bench.c4d.ingest.clocks import HostClocks
 from c4bench.c4d.ingest.job_view import JobView
 from c4bench.c4d.ingest.shared_fabric import SharedFabric
-from c4bench.c4d.localise import Blame, Cell, Links, localise
 from c4bench.c4d.network.ack_losses import AckLossDetector
 from c4bench.c4d.network.benign_explanations import BenignExplanations
 from c4bench.c4d.network.cell_index import CellIndex, CellValues

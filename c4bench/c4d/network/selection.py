@@ -4,8 +4,9 @@ import statistics
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cached_property
 
-from c4bench.c4d.localise import Blame, Cell, Links, shared_links
+from c4bench.attribution.localise import Blame, Cell, Links
 from c4bench.c4d.network.evidence import Weights
+from c4bench.c4d.network.shared_links import shared_links
 from c4bench.model.diagnosis import Component
 
 # The evidence that supports a blame, on the scale of `Weight.of_enough`.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from c4bench.c4d.localise import Blame, Cell, localise
+from c4bench.attribution.localise import Blame, Cell, localise
 
 # A transfer that never ended is so much worse than others: finite, so that medians can be taken.
 _DEAD = 1000.0

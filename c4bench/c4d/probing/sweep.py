@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from itertools import chain, zip_longest
 
+from c4bench.attribution.localise import Cell
 from c4bench.c4d.diagnosis import Finding
-from c4bench.c4d.localise import Cell
 from c4bench.model.diagnosis import Cause, Component, ProbeFlow, Syndrome
 from c4bench.model.fabric import Nic
 from c4bench.model.recording import ProbeSweep

@@ -1,13 +1,13 @@
 """Attribute a dead rail to a NIC, the remote NIC or the path between, by probes (R2CCL, arXiv 2512.25059).
 
 When a rail dies, both ends probe the other rails of its NICs and send the results to their peers. With the results of
-both ends a rank can tell a NIC that reaches nobody from a path between two NICs that reach others (`c4d.localise`).
-With only two hosts there is no third one to probe, and several components stay possible.
+both ends a rank can tell a NIC that reaches nobody from a path between two NICs that reach others
+(`attribution.localise`). With only two hosts there is no third one to probe, and several components stay possible.
 """
 
 from collections.abc import Callable, Sequence
 
-from c4bench.c4d.localise import Cell, localise
+from c4bench.attribution.localise import Cell, localise
 from c4bench.collective.resilient.messages import ControlMessage, RailDeath
 from c4bench.collective.resilient.peer_rails import PeerRails
 from c4bench.collective.resilient.rail import State

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from rates import default_split
 
-from c4bench.sim.degraded import Ring, balance, cheapest_strategy, nest
+from c4bench.cost.degraded import Ring, balance, cheapest_strategy, nest
 from c4bench.workload.trials import Trial
 
 NEVER = 1 << 40

@@ -33,7 +33,7 @@ def _job(seed, **changes):
 def test_rank_is_named_in_the_jobs_numbers(kind, seed):
     """A rank that stops, hangs or dies is one finding, by its rank in the job, whichever communicator feels it."""
     rank = random.Random(f"{kind}{seed}").randrange(16)
-    (found,) = drive(_job(seed, told=True), [SimFault(kind, rank, _ONSET_S)], 4.5)
+    (found,) = drive(_job(seed, notify_failure=True), [SimFault(kind, rank, _ONSET_S)], 4.5)
     assert (found.syndrome, found.component) == (Syndrome.NON_COMMUNICATION_HANG, Component("rank", f"job:{rank}"))
     assert found.alarmed_s <= _ONSET_S + 1.3
 
@@ -42,7 +42,7 @@ def test_rank_is_named_in_the_jobs_numbers(kind, seed):
 @pytest.mark.parametrize("told", [False, True])
 def test_black_hole_in_one_group_is_the_paths(group, told):
     """A path that swallows everything is named, though its sender gives up and others end because of it."""
-    job = _job(5, told=told)
+    job = _job(5, notify_failure=told)
     peer = int(Places(job, group).peer(1)[6])
     fault = SimFault(SimFaultKind.PATH_RATE, 6, _ONSET_S, factor=0.0, peer=peer)
     (found,) = drive(job, [fault], 4.5)
@@ -59,15 +59,15 @@ def test_rank_that_calls_another_collective_is_the_jobs_bug():
     assert len({op.profiling_name for op in found.operations}) == 2
 
 
-def _raise(rank, *, told):
+def _raise(rank, *, notify_failure):
     """What is said of a rank that raises an error, upon which all others end within a millisecond."""
-    job = _job(4, told=True)
+    job = _job(4, notify_failure=True)
     places = Places(job, _TENSOR)
     detector, found = Detector(), []
     for tick in simulate(job, [SimFault(SimFaultKind.RAISED, rank, _ONSET_S)], 4.0):
         for window in tick.windows:
             detector.ingest_window(window)
-        if told and tick.time_s >= _ONSET_S:
+        if notify_failure and tick.time_s >= _ONSET_S:
             failure = Failure(int(places.position[rank]), "out of memory")
             detector.ingest(FailureReported(tick.time_s, "job", places.comms[rank].comm, failure))
         found += detector.evaluate(tick.time_s)
@@ -76,14 +76,14 @@ def _raise(rank, *, told):
 
 def test_first_to_fail_is_named_and_not_those_who_heard_of_it():
     """Of sixteen processes that exit at once, the one that said so first is the culprit, with its reason."""
-    (found,) = _raise(11, told=True)
+    (found,) = _raise(11, notify_failure=True)
     assert found.component == Component("rank", "job:11")
     assert "out of memory" in " ".join(found.evidence)
 
 
 def test_nobody_is_picked_from_equals():
     """Without that word the job's end is reported and no rank is blamed for it."""
-    (found,) = _raise(11, told=False)
+    (found,) = _raise(11, notify_failure=False)
     assert found.component == Component("job", "job")
     assert found.confidence <= 0.5
 
@@ -105,7 +105,7 @@ def test_dead_rank_and_dead_path_are_both_named():
 
 def test_nic_that_refuses_work_is_named_and_not_the_rank_that_says_so():
     """A NIC whose link is down fails its rank at once: no connection ever stands still, only the status tells."""
-    job, detector, found = _job(2, told=True), Detector(), []
+    job, detector, found = _job(2, notify_failure=True), Detector(), []
     for tick in simulate(job, [SimFault(SimFaultKind.RAISED, 5, _ONSET_S)], 4.5):
         for window in tick.windows:
             detector.ingest_window(window)

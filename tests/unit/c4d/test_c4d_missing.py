@@ -4,9 +4,9 @@ import msgspec
 import pytest
 from c4d_telemetry import MIX
 
+from c4bench.attribution.localise import Blame
 from c4bench.c4d.detector import Detector
 from c4bench.c4d.ingest.shared_fabric import SharedFabric
-from c4bench.c4d.localise import Blame
 from c4bench.c4d.network.missing_links import MissingLinkDetector, failed_together, missing_links_behind
 from c4bench.model.diagnosis import Cause, Component
 from c4bench.model.fabric import MissingLink

@@ -1,4 +1,4 @@
-"""The simulator obeys the arithmetic of the network and of telemetry."""
+"""The simulator follows the arithmetic of the network and of telemetry."""
 
 import math
 
@@ -16,30 +16,30 @@ _SHIFT = (StepOp("all_to_all", 8_000_000, 0.02),)
 
 
 def _windows(job, faults=(), duration_s=2.0):
-    return [one for tick in simulate(job, faults, duration_s) for one in tick.windows]
+    return [window for tick in simulate(job, faults, duration_s) for window in tick.windows]
 
 
 def _ops(windows):
     """The newest record of each (rank, operation)."""
-    return {(one.rank, one.seq): one for window in windows for one in window.ops}
+    return {(op.rank, op.seq): op for window in windows for op in window.ops}
 
 
 def _last_conns(windows):
-    return {(one.rank, one.peer): one for window in windows for one in window.conns}
+    return {(conn.rank, conn.peer): conn for window in windows for conn in window.conns}
 
 
 def test_ring_takes_two_n_minus_one_steps_of_a_share():
     """An undisturbed ring over n ranks takes 2(n-1)/n of the payload at line rate."""
     ops = _ops(_windows(SimJob(8, _RING, jitter=0.0)))
-    done = [one.finished_s - one.entered_s for one in ops.values() if one.finished_s > 0]
+    done = [op.finished_s - op.entered_s for op in ops.values() if op.finished_s > 0]
     assert done == pytest.approx([14 * 1_000_000 * 8 / 10e9] * len(done))
 
 
 @pytest.mark.parametrize("granted", [True, False])
 def test_shift_takes_n_minus_one_steps_of_a_share(granted):
-    """In lockstep no two messages of a linear shift meet at a receiver, with credits or without."""
+    """A linear shift takes (n-1)/n of the payload at line rate, with credits or without."""
     ops = _ops(_windows(SimJob(8, _SHIFT, jitter=0.0, credits=granted)))
-    done = [one.finished_s - one.entered_s for one in ops.values() if one.finished_s > 0]
+    done = [op.finished_s - op.entered_s for op in ops.values() if op.finished_s > 0]
     assert done == pytest.approx([7 * 1_000_000 * 8 / 10e9] * len(done))
 
 
@@ -54,7 +54,7 @@ def test_nic_rate_stretches_only_its_own_transfers(side, hit):
 
 
 def test_same_seed_same_windows():
-    """A run is a function of its arguments."""
+    """The same arguments give the same windows, and another seed gives others."""
     job = SimJob(5, _RING + _SHIFT, jitter=0.03, seed=9)
     assert _windows(job) == _windows(job)
     assert _windows(job) != _windows(msgspec.structs.replace(job, seed=10))
@@ -62,8 +62,8 @@ def test_same_seed_same_windows():
 
 @settings(max_examples=20, deadline=None, derandomize=True)
 @given(st.integers(2, 9), st.booleans(), st.integers(0, 99), st.sampled_from(SimFaultKind), st.floats(0.3, 1.5))
-def test_counters_never_run_backwards(ranks, granted, seed, kind, at_s):
-    """Whatever happens, cumulative counters only grow and times stay finite."""
+def test_counters_never_decrease(ranks, granted, seed, kind, at_s):
+    """Under any fault cumulative counters only grow and times stay finite."""
     fault = SimFault(kind, ranks - 1, at_s, at_s + 0.3, factor=0.3, side="rx", peer=0)
     before = {}
     for window in _windows(SimJob(ranks, _RING + _SHIFT, credits=granted, seed=seed, exit_after_s=0.28), [fault]):
@@ -75,15 +75,15 @@ def test_counters_never_run_backwards(ranks, granted, seed, kind, at_s):
 
 
 def test_frozen_rank_writes_nothing_while_others_wait():
-    """The frozen rank's records stand still; its neighbours' waiting goes on growing."""
+    """The records of a stopped rank do not change, and the waiting times of the others keep growing."""
     windows = _windows(SimJob(4, _RING), [SimFault(SimFaultKind.STOPPED, 2, 1.0)], 3.0)
     of = {rank: [w.conns for w in windows if w.host == f"h{rank}" and w.end_s > 1.5] for rank in range(4)}
     assert len(set(of[2])) == 1
     assert all(len(set(of[rank])) == len(of[rank]) for rank in (0, 1, 3))
 
 
-def test_neighbour_of_a_killed_rank_gives_up_later():
-    """The sender to a killed rank exits with an error after the transport's patience; the killed one is first."""
+def test_neighbour_of_a_killed_rank_exits_later():
+    """The sender to a killed rank exits with an error only after the transport's timeout."""
     job = SimJob(4, _RING, exit_after_s=0.28)
     windows = _windows(job, [SimFault(SimFaultKind.KILLED, 2, 1.01)], 2.0)
     states = {}
@@ -95,13 +95,13 @@ def test_neighbour_of_a_killed_rank_gives_up_later():
     assert (0, "exited") not in states
 
 
-def test_clock_offsets_move_what_a_host_writes():
-    """A host's clock shows in its windows and operations, not in its durations."""
+def test_clock_offsets_shift_a_hosts_times():
+    """A host's clock offset shifts the times of its windows and operations, but no durations."""
     plain = _ops(_windows(SimJob(3, _RING)))
     moved = _ops(_windows(SimJob(3, _RING, clock_offsets_s=(0.0, 5.0, 50.0))))
-    for (rank, seq), one in plain.items():
+    for (rank, seq), op in plain.items():
         offset_s = (0.0, 5.0, 50.0)[rank]
-        assert moved[rank, seq].entered_s == pytest.approx(one.entered_s + offset_s)
+        assert moved[rank, seq].entered_s == pytest.approx(op.entered_s + offset_s)
 
 
 _TENSOR, _DATA = RankGroup("tensor", 2, 1), RankGroup("data", 3, 2)
@@ -120,49 +120,50 @@ def test_groups_number_their_members_and_keep_to_themselves():
 
 
 def test_group_collective_takes_the_time_of_its_own_size():
-    """A ring over three of six ranks takes 2(3-1)/3 of the payload at line rate, in all groups side by side."""
+    """A ring over three of six ranks takes 2(3-1)/3 of the payload at line rate, in all groups at the same time."""
     ops = [op for window in _windows(SimJob(6, _GROUPS, jitter=0.0)) for op in window.ops if op.kind == "all_reduce"]
-    done = [one.finished_s - one.entered_s for one in ops if one.finished_s > 0]
+    done = [op.finished_s - op.entered_s for op in ops if op.finished_s > 0]
     assert done == pytest.approx([4 * 2_000_000 * 8 / 10e9] * len(done))
 
 
 def test_ranks_that_do_not_divide_into_groups_are_refused():
-    """Seven ranks cannot be cut into pairs."""
+    """Seven ranks that must form pairs are an error."""
     with pytest.raises(ValueError, match="7 ranks"):
         _windows(SimJob(7, _GROUPS))
 
 
-def test_what_a_flapping_link_holds_back_is_carried_when_it_returns():
-    """A message over a link without rate ends after the link is back, and nothing is lost."""
+def test_messages_over_a_flapping_link_end_after_it_returns():
+    """A message over a link without rate ends after the link is back, and no message is lost."""
     flap = SimFault(SimFaultKind.NIC_RATE, 1, 0.5, 0.7, factor=0.0, side="rx")
     ops = _ops(_windows(SimJob(4, _RING, jitter=0.0), [flap]))
-    longest = max((one for one in ops.values() if one.finished_s), key=lambda one: one.finished_s - one.entered_s)
+    longest = max((op for op in ops.values() if op.finished_s), key=lambda op: op.finished_s - op.entered_s)
     assert longest.entered_s < 0.7 < longest.finished_s
     assert longest.finished_s - longest.entered_s <= 0.2 + 6 * 2_000_000 * 8 / 10e9 + 1e-9
 
 
-def test_hung_process_runs_and_its_arrivals_go_uncounted():
-    """A hung rank's process says running; what its receivers' memory gets it no longer counts."""
-    last = {one.host: one for one in _windows(SimJob(4, _SHIFT), [SimFault(SimFaultKind.HUNG, 2, 1.0)], 3.0)}
+def test_hung_process_runs_and_counts_no_arrivals():
+    """The process of a hung rank is running, and the rank no longer counts what arrives."""
+    last = {window.host: window for window in _windows(SimJob(4, _SHIFT), [SimFault(SimFaultKind.HUNG, 2, 1.0)], 3.0)}
     assert last["h2"].ranks[0].state == "running"
     assert {op.finished_s for op in last["h1"].ops} == {0.0}
-    sent = sum(conn.messages for one in last.values() for conn in one.conns if conn.peer == 2)
-    assert sum(end.messages for end in last["h2"].arrivals) <= sent
+    sent = sum(conn.messages for window in last.values() for conn in window.conns if conn.peer == 2)
+    assert sum(record.messages for record in last["h2"].arrivals) <= sent
 
 
-def test_ranks_that_are_told_end_within_a_millisecond():
-    """When one rank raises an error all others exit at once; without word they go on waiting."""
+def test_notified_ranks_exit_within_a_millisecond():
+    """When one rank raises an error all notified ranks exit at once; without notification they keep waiting."""
     fault = [SimFault(SimFaultKind.RAISED, 2, 1.01)]
-    told = {one.host: one.ranks[0].state for one in _windows(SimJob(4, _RING, told=True), fault, 1.1)}
-    alone = {one.host: one.ranks[0].state for one in _windows(SimJob(4, _RING), fault, 1.1)}
-    assert set(told.values()) == {"exited"}
+    job = SimJob(4, _RING, notify_failure=True)
+    notified = {window.host: window.ranks[0].state for window in _windows(job, fault, 1.1)}
+    alone = {window.host: window.ranks[0].state for window in _windows(SimJob(4, _RING), fault, 1.1)}
+    assert set(notified.values()) == {"exited"}
     assert alone == {"h0": "running", "h1": "running", "h2": "exited", "h3": "running"}
 
 
 def test_mismatched_rank_records_another_collective():
-    """The peers' operation of the same number is another kind, and neither side finishes."""
+    """A mismatched rank records another kind of operation with the same number, and no rank finishes."""
     windows = _windows(SimJob(3, _RING), [SimFault(SimFaultKind.MISMATCH, 1, 1.0)], 2.0)
-    last = {one.host: one.ops[-1] for one in windows}
+    last = {window.host: window.ops[-1] for window in windows}
     assert {op.seq for op in last.values()} == {last["h0"].seq}
     assert [last[f"h{rank}"].kind for rank in range(3)] == ["all_reduce", "barrier", "all_reduce"]
     assert {op.finished_s for op in last.values()} == {0.0}

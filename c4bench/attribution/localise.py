@@ -1,4 +1,4 @@
-"""Which component is to blame, from which cells of a source x destination matrix are bad.
+"""Localises faults: which components are to blame for the bad cells of a source x destination matrix.
 
 The fewest components that explain the bad cells without being contradicted by good ones: greedy set cover over rows
 (a NIC's transmitter), columns (its receiver), crosses (the whole NIC) and points (a path), as in C4's delay matrix; and
@@ -7,11 +7,10 @@ over links, where it is known which cells cross them.
 
 import statistics
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 
 import msgspec
 
-from c4bench.c4d.thresholds import BEYOND_SHARING
 from c4bench.model.diagnosis import Component
 
 # Source NIC and destination NIC; and the source port, where several paths between them are told apart.
@@ -69,28 +68,6 @@ def localise(
         found.append(blame)
         suspects.remove(blame.cells)
     return sorted(found, key=lambda blame: -blame.excess)
-
-
-def shared_links(points: Sequence[Blame], links: Links, returning: Callable[[Cell], Collection[str]]) -> Blame | None:
-    """The links that two bad paths may share: they carry data of one and possibly acknowledgements of the other.
-
-    `returning` are the links that acknowledgements of a cell may take. None where there is no such link, where their
-    data share one, or where they are no slower than transfers that run into a few others: nothing is wrong with that.
-    """
-    if len(points) != _TWO or any(point.excess < BEYOND_SHARING for point in points):
-        return None
-    one, other = (point.cells[0] for point in points)
-    if not set(links.get(one, ())).isdisjoint(links.get(other, ())):
-        return None
-    elsewhere = {hop for cell, hops in links.items() if cell not in (one, other) for hop in hops}
-    shared = [
-        Component("link", hop)
-        for sent, answered in ((one, returning(other)), (other, returning(one)))
-        for hop in links.get(sent, ())
-        if hop in answered and hop not in elsewhere
-    ]
-    excess = min(point.excess for point in points)
-    return Blame(shared[0], (one, other), excess, tuple(shared[1:])) if shared else None
 
 
 def parts_of(cell: Cell, links: Links) -> tuple[str, ...]:

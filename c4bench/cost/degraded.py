@@ -1,13 +1,14 @@
 """What lost NICs cost an all-reduce and a training step: the cost model of R2CCL (arXiv 2512.25059), flow by flow.
 
-Servers form a ring; a server that has lost the fraction X of its NICs has the bandwidth (1 - X) B. The ways to go on:
+Servers form a ring. A server that has lost the fraction X of its NICs has the bandwidth (1 - X) B. The strategies:
 
-`balance`: the ring as it is, so all go at the pace of the slowest server: T/T0 = 1 / (1 - X).
-`repair`: the lost NIC's flows all go by one other NIC, which carries twice its share: T/T0 = 2.
-`split` (the paper's R2-AllReduce): all reduce the fraction 1 - Y together, while the healthy ones reduce the rest among
-themselves; then the degraded ones' part is folded in and the result sent back, pipelined in K chunks. With Y = X and
-one degraded server T/T0 = 1 + n X (1 + 1/K) / (2 (n - 1) (1 - X)).
-`nest` (its recursion): where servers have lost different parts, a ring without each set of them that has lost the same.
+`balance`: the ring stays, and all servers are as slow as the slowest: T/T0 = 1 / (1 - X).
+`repair`: one other NIC carries all flows of the lost NIC, twice its share: T/T0 = 2.
+`split` (the paper's R2-AllReduce): all servers reduce the fraction 1 - Y, while the healthy ones reduce the rest among
+themselves. Then the degraded servers' values are folded in and the result is sent back, pipelined in K chunks. With
+Y = X and one degraded server T/T0 = 1 + n X (1 + 1/K) / (2 (n - 1) (1 - X)).
+`nest` (the paper's recursion): servers have lost different fractions, and there is a ring without each set of servers
+that have lost the same.
 
 Times are in units of D/B: what one server needs to send its whole array once.
 """
@@ -20,56 +21,56 @@ _STEPS = 400
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """A way to go on: its name, its time relative to the healthy ring, and the part `y` that it splits off."""
+    """A strategy: its name, its time relative to the healthy ring, and the fraction `y` that it splits off."""
 
-    way: str
+    strategy: str
     relative: float
     y: float = 0.0
 
 
 class Ring(msgspec.Struct, frozen=True):
-    """All but `without` servers, two at least, by the part `by` of a server's bandwidth, which those have lost."""
+    """A ring of all but `without` servers (at least 2), over the fraction `by` of bandwidth that those have lost."""
 
     without: int
     by: float
 
 
 class Nest(msgspec.Struct, frozen=True):
-    """What rings beside each other come to: the time relative to the healthy ring, and the part each ring reduces."""
+    """The cost of several rings at the same time: relative to the healthy ring, and the fraction that each reduces."""
 
     relative: float
     parts: tuple[float, ...]
 
 
 def healthy(servers: int) -> float:
-    """A ring all-reduce's time."""
+    """The time of a ring all-reduce without losses."""
     return 2 * (servers - 1) / servers
 
 
 def balance(lost: Sequence[float]) -> float:
-    """Relative time of the ring at the slowest server's pace; `lost` is the fraction that each server has lost."""
+    """Relative time of the ring, as slow as its slowest server; `lost` is the fraction that each server has lost."""
     _check(lost)
     return 1 / (1 - max(lost))
 
 
 def repair(lost: Sequence[float]) -> float:
-    """Relative time where nothing is spread: one NIC carries its own flows and a lost one's."""
+    """Relative time if one NIC carries its own flows and those of a lost NIC."""
     _check(lost)
     return 2.0 if max(lost) else 1.0
 
 
 def split(lost: Sequence[float], y: float, chunks: int = 4) -> float:
-    """Relative time of the split at `y`, both parts' flows sharing what bandwidth each server has.
+    """Relative time of the split at `y`; the flows of both parts share each server's bandwidth.
 
-    The second stage waits for the first and is pipelined: its first chunk's way comes on top.
+    The second stage waits for the first and is pipelined, so the time of its first chunk is added.
     """
     _check(lost)
     servers = len(lost)
-    well = sum(not each for each in lost)
+    unaffected = sum(not each for each in lost)
     together = healthy(servers) * (1 - y)
-    if well < 2:
+    if unaffected < 2:
         return balance(lost) if not y else float("inf")
-    among = healthy(well) * y
+    among = healthy(unaffected) * y
     slowest = 1 - max(lost)
     first = max(together + among, together / slowest)
     second = y / slowest * (1 + 1 / chunks) if max(lost) else 0.0
@@ -82,18 +83,18 @@ def paper(servers: int, x: float, chunks: int) -> float:
 
 
 def cheapest_strategy(lost: Sequence[float], chunks: int = 4) -> Cost:
-    """The cheapest way for this state of the fabric."""
-    ways = [Cost("balance", balance(lost))]
-    ways += [Cost("split", split(lost, step / _STEPS, chunks), step / _STEPS) for step in range(1, _STEPS)]
-    return min(ways, key=lambda cost: cost.relative)
+    """The cheapest strategy for this state of the fabric."""
+    costs = [Cost("balance", balance(lost))]
+    costs += [Cost("split", split(lost, step / _STEPS, chunks), step / _STEPS) for step in range(1, _STEPS)]
+    return min(costs, key=lambda cost: cost.relative)
 
 
 def nest(servers: int, left: float, rings: Sequence[Ring], chunks: int) -> Nest:
-    """Split where several servers have lost NICs: beside the ring of all, by the part `left` of the bandwidth.
+    """The split if several servers have lost NICs; the ring of all servers has the fraction `left` of the bandwidth.
 
-    All rings are done with their parts at the same time; those beside only scatter their sums. Then, ring by ring, the
-    servers it went without send theirs, while everybody is given the result. The more these are, the more each of the
-    others has to give. Without `rings` it is balance.
+    All rings finish their parts at the same time; those without some servers only reduce-scatter. Then, ring by ring,
+    the excluded servers send their values, while all servers get the result. The more servers are excluded, the more
+    each of the others must send. Without `rings` this is `balance`.
     """
     paces = [left / healthy(servers), *(2 * ring.by / healthy(servers - ring.without) for ring in rings)]
     given = [(servers - 1) / (servers - ring.without) / left * (1 + 1 / chunks) for ring in rings]
@@ -104,7 +105,7 @@ def nest(servers: int, left: float, rings: Sequence[Ring], chunks: int) -> Nest:
 
 
 def spread(failures: Sequence[int], servers: int, nics: int) -> list[float]:
-    """The fraction that each server has lost, when the numbered NICs (server x `nics` + NIC) have failed."""
+    """The fraction that each server has lost if the numbered NICs (server x `nics` + NIC) have failed."""
     lost = [0.0] * servers
     for failure in set(failures):
         lost[failure // nics] += 1 / nics
@@ -114,8 +115,8 @@ def spread(failures: Sequence[int], servers: int, nics: int) -> list[float]:
 def step_overhead(relative: float, communication: float, exposed: float) -> float:
     """How much longer a training step takes, relative to a healthy one.
 
-    `communication` is the all-reduces' share of a healthy step's time, of which the part `exposed` is not hidden behind
-    compute; what the slower all-reduce adds is hidden as long as there is compute left to hide it.
+    `communication` is the all-reduces' share of a healthy step's time. The fraction `exposed` of it does not overlap
+    with computing. The time that slower all-reduces add is hidden while there is computing left to overlap with.
     """
     hidden = communication * (1 - exposed)
     compute = 1 - communication * exposed

@@ -1,11 +1,10 @@
 """Which component a pattern of bad cells names."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from c4bench.c4d import localise as localising
-from c4bench.c4d.localise import Blame, localise, path_component, shared_links
+from c4bench.attribution import localise as localising
+from c4bench.attribution.localise import localise
 from c4bench.model.diagnosis import Component
 
 
@@ -176,34 +175,6 @@ def test_bad_ways_of_one_pair_are_one_path():
     cells = {(*cell, "1"): value for cell, value in _all_to_all(["a", "b", "c", "d"], lambda *_: False).items()}
     (blame,) = localise(cells | {("a", "b", "1"): 2.0, ("a", "b", "2"): 2.1})
     assert (blame.component, len(blame.cells)) == (Component("path", "a>b"), 2)
-
-
-ONE, OTHER = ("a", "c", "1"), ("d", "b", "1")
-
-
-@pytest.mark.parametrize(
-    ("ways", "named"),
-    [
-        ({ONE: ("up1", "down1"), OTHER: ("up2", "down2")}, ["link up1", "link down1"]),
-        ({ONE: ("up1", "down1"), OTHER: ("up2", "down2"), ("e", "f", "1"): ("up1",)}, ["link down1"]),
-        ({ONE: ("up1", "down1"), OTHER: ("down1",)}, []),
-        ({ONE: ("up3", "down3"), OTHER: ("up2", "down2")}, []),
-        ({}, []),
-    ],
-    ids=["acknowledgements", "but for what others cross", "their data meet", "nowhere", "unknown"],
-)
-def test_two_paths_may_have_a_link_in_common(ways, named):
-    """A slow link delays what it carries, and the acknowledgements of what goes the other way."""
-    points = [Blame(path_component(cell), (cell,), 1.4) for cell in (ONE, OTHER)]
-    found = shared_links(points, ways, lambda cell: {"up1", "down1"} if cell == OTHER else ())
-    assert [str(part) for part in (found.component, *found.alternatives)] == named if found else not named
-    assert shared_links(points[:1], ways, lambda _: {"up1"}) is None
-
-
-def test_two_paths_that_are_no_slower_than_a_meeting_makes_them_have_none():
-    """Twice as long is what sharing with another does."""
-    points = [Blame(path_component(cell), (cell,), 0.7) for cell in (ONE, OTHER)]
-    assert shared_links(points, {ONE: ("up1",), OTHER: ("up2",)}, lambda _: {"up1"}) is None
 
 
 def test_looking_for_many_faults_costs_each_its_share(monkeypatch):

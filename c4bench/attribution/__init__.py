@@ -1,0 +1,1 @@
+"""Which component explains observations: pure functions, shared by C4D and by ranks."""

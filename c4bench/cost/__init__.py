@@ -1,0 +1,1 @@
+"""Cost models that ranks choose by, shared by collectives and simulations: pure functions."""

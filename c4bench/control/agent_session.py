@@ -12,7 +12,7 @@ from c4bench.control.agent_liveness import AgentLiveness
 from c4bench.control.event_log import EventLog
 from c4bench.control.job_attempts import JobAttempts
 from c4bench.control.job_registry import JobRegistry
-from c4bench.control.telemetry_loop import TelemetryLoop
+from c4bench.control.telemetry import TelemetryLoop
 from c4bench.errors import UnhealthyError
 from c4bench.model.telemetry import Window
 from c4bench.wire.channel import Channel

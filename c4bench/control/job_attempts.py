@@ -6,12 +6,12 @@ import time
 from collections.abc import Collection
 
 from c4bench.control.agent_connections import AgentConnections, start_on, stop_on
-from c4bench.control.detection import Detection
 from c4bench.control.job_registry import JobRegistry, name_of
 from c4bench.control.jobs import Job
 from c4bench.control.path_service import PathService
 from c4bench.control.rendezvous import RendezvousService
 from c4bench.control.store import Store
+from c4bench.control.telemetry import Detection
 from c4bench.errors import AbsentHostsError
 from c4bench.wire.messages import JobSpec, StartRanks, is_check
 

@@ -12,7 +12,6 @@ from c4bench.c4p.path_knowledge import PathKnowledge
 from c4bench.control.agent_connections import AgentConnections
 from c4bench.control.agent_liveness import AgentLiveness
 from c4bench.control.agent_session import AgentSessions
-from c4bench.control.detection import Detection
 from c4bench.control.diagnosis_dispatch import DiagnosisDispatch
 from c4bench.control.event_log import EventLog
 from c4bench.control.fleet_state import FleetState
@@ -31,7 +30,7 @@ from c4bench.control.rank_requests import RankRequests
 from c4bench.control.rendezvous import RendezvousService
 from c4bench.control.steering import Steering
 from c4bench.control.store import Store
-from c4bench.control.telemetry_loop import TelemetryLoop
+from c4bench.control.telemetry import Detection, TelemetryLoop
 from c4bench.wire.channel import WebSocketChannel
 from c4bench.wire.trust import MASTER, peer_name, server_context
 

@@ -7,9 +7,9 @@ import time
 from collections.abc import Sequence
 
 from c4bench.c4d.probing.sweep import plan_sweep, unexplained
-from c4bench.control.detection import Detection
 from c4bench.control.job_registry import JobRegistry, name_of
 from c4bench.control.probe_jobs import ProbeJobs
+from c4bench.control.telemetry import Detection
 from c4bench.errors import UnhealthyError
 from c4bench.model.diagnosis import Diagnosis, Syndrome
 from c4bench.model.recording import ProbeSweep

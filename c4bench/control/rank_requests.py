@@ -4,10 +4,10 @@ import logging
 import time
 from collections.abc import Mapping
 
-from c4bench.control.detection import Detection
 from c4bench.control.jobs import Job
 from c4bench.control.path_service import PathService
 from c4bench.control.rendezvous import RendezvousService
+from c4bench.control.telemetry import Detection
 from c4bench.model.recording import FailureReported, LossReported
 from c4bench.model.telemetry import Failure
 from c4bench.wire.messages import (

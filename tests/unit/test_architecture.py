@@ -1,13 +1,17 @@
-"""The dependency rule of docs/architecture.md, held against the code."""
+"""The drawing, the table and the dependency rules of docs/architecture.md agree with the imports of the code."""
 
 import ast
+import re
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parents[2] / "c4bench"
+REPOSITORY = Path(__file__).parents[2]
+PACKAGE = REPOSITORY / "c4bench"
+DOCUMENT = (REPOSITORY / "docs/architecture.md").read_text()
 
-# Lowest first: a room may import only from rooms before it.
+# Lowest first: a package may import only from packages before it.
 ORDER = (
     "errors",
     "logs",
@@ -41,14 +45,16 @@ ORDER = (
     "pytest_plugin",
     "cli",
 )
+# All packages may import these, so the table does not list them.
+BASE = ORDER[: ORDER.index("model") + 1]
 ONLY_IN = {"pyverbs": "verbs", "fabric": "remote", "paramiko": "remote", "ansible_runner": "deploy", "highspy": "c4p"}
 PURE = ("cost", "attribution", "c4d", "c4p", "steer", "sim")
 IMPURE = {"os", "socket", "subprocess", "asyncio", "threading", "time", "pathlib", "random"}
 
 
 def imports():
-    """(room, imported top-level module, imported room of ours or empty, file) for every import of the package."""
-    found = []
+    """(package, imported top-level module, imported package of ours or "", file) of every import statement."""
+    statements = []
     for path in sorted(PACKAGE.rglob("*.py")):
         parts = path.relative_to(PACKAGE).with_suffix("").parts
         for node in ast.walk(ast.parse(path.read_text())):
@@ -60,37 +66,82 @@ def imports():
                 continue
             for module in modules:
                 top, _, rest = module.partition(".")
-                found.append((parts[0], top, rest.partition(".")[0] if top == "c4bench" else "", "/".join(parts)))
-    return found
+                statements.append((parts[0], top, rest.partition(".")[0] if top == "c4bench" else "", "/".join(parts)))
+    return statements
 
 
 IMPORTS = imports()
+EDGES = {(own, other) for own, _, other, _ in IMPORTS if own in ORDER and other in ORDER and own != other}
 
 
-def test_arrows_point_down():
-    """No room imports from a room above it."""
-    rank = {room: index for index, room in enumerate(ORDER)}
+def table():
+    """The table's packages in order, each with its last column."""
+    rows = [line.split("|") for line in DOCUMENT.splitlines() if line.startswith("| `")]
+    packages = [(re.findall(r"`(\w+)(?:/|\.py)`", row[1]), re.findall(r"`(\w+)`", row[3])) for row in rows]
+    return {names[0]: tuple(imported) for names, imported in packages if names and names[0] in ORDER}
+
+
+def drawing():
+    """The drawing's groups by package, and its arrows between groups."""
+    block = DOCUMENT.partition("```mermaid")[2].partition("```")[0]
+    groups = {name: name for name in re.findall(r"^  (?!end$)(\w+)(?:\[.*\])?$", block, re.MULTILINE)}
+    for name, nodes in re.findall(r"subgraph (\w+).*\n\s+(.*)\n", block):
+        groups |= dict.fromkeys(nodes.split(" & "), name)
+    arrows = set()
+    for line in block.splitlines():
+        steps = [step.strip().split(" & ") for step in line.split("-->")]
+        arrows |= {(a, b) for here, there in pairwise(steps) for a in here for b in there}
+    return groups, arrows
+
+
+def reachable(start, arrows):
+    """The groups that arrows lead to from a group, directly or over others."""
+    groups = {start}
+    while more := {b for a, b in arrows if a in groups} - groups:
+        groups |= more
+    return groups
+
+
+def test_imports_point_down():
+    """No package imports from a package above it."""
+    rank = {package: index for index, package in enumerate(ORDER)}
     upward = {
-        f"{file} imports {room}"
-        for own, _, room, file in IMPORTS
-        if room in rank and own in rank and rank[room] > rank[own]
+        f"{file} imports {other}"
+        for own, _, other, file in IMPORTS
+        if other in rank and own in rank and rank[other] > rank[own]
     }
     assert upward == set()
 
 
-def test_every_room_has_its_place():
-    """A new room has to be put into the order before it can be built."""
-    rooms = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
-    assert rooms - {"__init__"} == set(ORDER)
+def test_every_package_has_its_place():
+    """A new package must be put into the order."""
+    packages = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    assert packages - {"__init__"} == set(ORDER)
 
 
-@pytest.mark.parametrize(("package", "room"), ONLY_IN.items())
-def test_one_importer(package, room):
-    """A library with a price is imported by one room only."""
-    assert {own for own, top, _, _ in IMPORTS if top == package} <= {room}
+def test_the_table_lists_every_import():
+    """The table has every package in order, and its last column has exactly the packages that it imports."""
+    real = {own: tuple(other for other in ORDER if (own, other) in EDGES and other not in BASE) for own in ORDER}
+    assert list(table()) == list(ORDER)
+    assert table() == real
 
 
-@pytest.mark.parametrize("room", PURE)
-def test_pure_rooms_do_no_io(room):
-    """A pure room imports no module that reads a clock or does input or output."""
-    assert {f"{file} imports {top}" for own, top, _, file in IMPORTS if own == room and top in IMPURE} == set()
+def test_the_drawing_has_every_import():
+    """Every package is drawn, every import follows arrows, and every arrow stands for an import."""
+    groups, arrows = drawing()
+    assert set(groups) == set(ORDER)
+    drawn = {(groups[own], groups[other]) for own, other in EDGES if groups[own] != groups[other]}
+    assert {(a, b) for a, b in drawn if b not in reachable(a, arrows)} == set()
+    assert arrows - drawn == set()
+
+
+@pytest.mark.parametrize(("library", "package"), ONLY_IN.items())
+def test_one_importer(library, package):
+    """A library with a price is imported by one package only."""
+    assert {own for own, top, _, _ in IMPORTS if top == library} <= {package}
+
+
+@pytest.mark.parametrize("package", PURE)
+def test_pure_packages_do_no_io(package):
+    """A pure package imports no module that reads a clock or does input or output."""
+    assert {f"{file} imports {top}" for own, top, _, file in IMPORTS if own == package and top in IMPURE} == set()

@@ -8,8 +8,8 @@ import pytest
 
 from c4bench.c4d.offline import detect
 from c4bench.c4d.probing.sweep import plan_sweep
-from c4bench.control.detection import Detection
 from c4bench.control.jobs import Job
+from c4bench.control.telemetry import Detection
 from c4bench.model.diagnosis import Component, NetworkLoss
 from c4bench.model.fabric import MissingLink, Nic
 from c4bench.model.recording import FailureReported, LinksMissing, LossReported, PathsLearnt, ProbeSweep

@@ -1,4 +1,4 @@
-"""The host daemon (C4a in the C4 paper): starts ranks, reads their telemetry rings, ships windows, answers probes.
+"""The host daemon (C4a in the C4 paper): starts ranks, reads their telemetry, sends windows to the master, and probes.
 
-Unprivileged by design: it opens no raw socket and changes nothing on the host; breaking things is `inject`'s business.
+It is unprivileged and changes nothing on the host; only `inject` breaks things.
 """

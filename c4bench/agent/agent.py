@@ -1,4 +1,4 @@
-"""The agent's event loop: one connection to the master, one socket for its ranks, one line to the spawner."""
+"""The agent's event loop: a connection to the master, a socket for its ranks, and a socket to the spawner."""
 
 import asyncio
 import contextlib
@@ -32,12 +32,12 @@ from c4bench.wire.trust import MASTER
 _logger = logging.getLogger(__name__)
 
 _RECONNECT_S = 0.5
-# A line that a cut has left half open is noticed by these.
+# By these the agent notices a connection that was cut without being closed.
 _PING_EVERY_S = 5.0
 _PING_WITHIN_S = 10.0
-# What ranks ask of the master, and wait for.
+# Requests of ranks that wait until the master answers.
 _RELAYED = ("exchange", "fail", "lost", "watch", "word", "news", "release", "result", "follow")
-_AT_ONCE = ("route",)  # what they would rather do without than wait for
+_AT_ONCE = ("route",)  # requests that fail at once without a master
 
 
 class Agent:
@@ -58,8 +58,8 @@ class Agent:
         Path(self._config.state).mkdir(parents=True, exist_ok=True)
         Path(self._config.socket).unlink(missing_ok=True)
         server = await asyncio.start_unix_server(self._serve_rank, self._config.socket)
-        said = (self._config.name, self._config.socket, self._config.master, self._config.port)
-        _logger.info("agent of %s listens for ranks on %s; master %s:%d", *said)
+        values = (self._config.name, self._config.socket, self._config.master, self._config.port)
+        _logger.info("agent of %s listens for ranks on %s; master %s:%d", *values)
         if problem := rdma_problem():
             _logger.warning("ranks cannot run on this host: %s", problem)
         async with server, asyncio.TaskGroup() as tasks:
@@ -90,8 +90,8 @@ class Agent:
         """Log a failed connection once, not at every retry."""
         if why != self._trouble:
             self._trouble = why
-            said = (self._config.master, self._config.port, why, _RECONNECT_S)
-            _logger.warning("no connection to the master %s:%d: %s; retrying every %g s", *said)
+            values = (self._config.master, self._config.port, why, _RECONNECT_S)
+            _logger.warning("no connection to the master %s:%d: %s; retrying every %g s", *values)
 
     def _handlers(self) -> dict[str, Handler]:
         return {
@@ -117,7 +117,7 @@ class Agent:
             serving.cancel()
 
     async def _start(self, request: StartRanks) -> Empty:
-        """Start what does not run yet: a master that has come back may ask again."""
+        """Start the ranks that do not run yet; a restarted master may repeat the request."""
         for rank in self._ranks.admit(request):
             self._config.ring(request.job.id, rank).parent.mkdir(parents=True, exist_ok=True)
             log = str(Path(self._config.state) / f"{request.job.id}-{rank}.log")
@@ -193,18 +193,18 @@ class Agent:
         return msgspec.Raw(await self._master.call_raw(method, bytes(body)))
 
     async def _relay(self, method: str, body: msgspec.Raw) -> msgspec.Raw:
-        """Ask the master, and ask again what it left unanswered: losing it is no failure of the job's."""
+        """Ask the master, and repeat the request when it was lost: the job does not fail because of that."""
         while True:
             await self._connected.wait()
             if self._master is not None:
                 with contextlib.suppress(LostError):
                     return msgspec.Raw(await self._master.call_raw(method, bytes(body)))
-            # The line may be known as lost here before whoever serves it has heard so.
+            # The loss may be known here before the task that serves the connection has noticed.
             await asyncio.sleep(_RECONNECT_S)
 
 
 def rdma_problem() -> str:
-    """Why no RDMA device can be used here, "" when one can."""
+    """Why no RDMA device can be used here; empty if one can."""
     devices = Path("/dev/infiniband")
     if not any(devices.glob("uverbs*")):
         return "no RDMA device: nothing in /dev/infiniband"

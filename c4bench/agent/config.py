@@ -1,4 +1,4 @@
-"""Reading `agent.yml`, what an agent is told by the host it runs on."""
+"""Reads `agent.yml`, the agent's configuration."""
 
 from pathlib import Path
 
@@ -14,6 +14,6 @@ def load(path: Path) -> AgentConfig:
     try:
         return msgspec.convert(yaml.safe_load(path.read_text()), AgentConfig)
     except FileNotFoundError:
-        raise UsageError(f"{path} is not there; deploy the agent (playbooks/deploy.yml), or give --config") from None
+        raise UsageError(f"{path} does not exist; deploy the agent (playbooks/deploy.yml), or give --config") from None
     except (OSError, yaml.YAMLError, msgspec.ValidationError) as error:
         raise UsageError(f"{path}: {' '.join(str(error).split())}") from None

@@ -1,7 +1,7 @@
-"""A process that outlives the command that started it, and can be found and ended again.
+"""A background process that can be found and ended again.
 
-What counts is a lock on the pid file, not the number in it: the lock is shared by everything forked from the daemon.
-While it is held part of the daemon lives, once it is free nothing does; and a pid file left by a crash is harmless.
+A lock on the pid file shows whether it runs, not the number in it. Everything forked from the daemon shares the lock:
+while it is held, a part of the daemon lives. So a pid file that a crash has left is harmless.
 """
 
 import fcntl
@@ -18,16 +18,16 @@ _POLL_S = 0.02
 
 
 class Daemon:
-    """A daemon known by `directory`, which holds its pid file and its log."""
+    """A daemon whose pid file and log are in `directory`."""
 
     def __init__(self, directory: Path) -> None:
         self._pid_file = directory / "agent.pid"
         self._log = directory / "agent.log"
 
     def start(self, main: Callable[[], int], ready: Callable[[], bool], timeout_s: float) -> None:
-        """Run `main` in the background and return once `ready()` holds; the background process never returns from here.
+        """Run `main` in the background, and return in the caller once `ready()` is true.
 
-        Raises UnhealthyError when one runs already, or when it ends or is not ready within `timeout_s`.
+        Raises UnhealthyError if one runs already, or if it ends or is not ready within `timeout_s`.
         """
         self._pid_file.parent.mkdir(parents=True, exist_ok=True)
         lock = os.open(self._pid_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -37,7 +37,7 @@ class Daemon:
         middle = os.fork()
         if middle == 0:
             os.setsid()
-            # The second fork gives up the session's leadership: no terminal can become ours again.
+            # After the second fork this is no session leader, so it cannot get a controlling terminal.
             if os.fork():
                 os._exit(0)
             self._become(lock, main)
@@ -45,7 +45,7 @@ class Daemon:
         os.waitpid(middle, 0)
         _wait(lambda: ready() or not self.running, timeout_s)
         if not self.running:
-            raise UnhealthyError(f"the agent ended at once: {self._last_words()} (log: {self._log})")
+            raise UnhealthyError(f"the agent ended at once: {self._last_line()} (log: {self._log})")
         if not ready():
             raise UnhealthyError(f"the agent is not ready after {timeout_s:g} s (log: {self._log})")
 
@@ -61,7 +61,7 @@ class Daemon:
             os.ftruncate(lock, 0)
             os.write(lock, f"{os.getpid()}\n".encode())
             code = main()
-        except BaseException:  # in its log, whatever it is; `start` quotes the last line
+        except BaseException:  # written to the log; `start` quotes the last line
             sys.excepthook(*sys.exc_info())
         finally:
             sys.stdout.flush()
@@ -69,9 +69,9 @@ class Daemon:
             os._exit(code)
 
     def stop(self, timeout_s: float) -> None:
-        """End the daemon and wait until nothing of it is left; does nothing when none runs.
+        """End the daemon and wait until all its processes have ended; do nothing if none runs.
 
-        After `timeout_s` it is killed. Raises UnhealthyError when even that leaves something behind.
+        After `timeout_s` it is killed. Raises UnhealthyError if a process remains even then.
         """
         for number in (signal.SIGTERM, signal.SIGKILL):
             if not self.running:
@@ -84,7 +84,7 @@ class Daemon:
 
     @property
     def running(self) -> bool:
-        """Whether the daemon, or anything it started, lives."""
+        """Whether the daemon or a process that it started lives."""
         try:
             lock = os.open(self._pid_file, os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -103,12 +103,12 @@ class Daemon:
         try:
             if pid:
                 os.kill(pid, number)
-        except ProcessLookupError:  # it is gone, and what it started is about to follow
+        except ProcessLookupError:  # it has ended, and the processes that it started are about to end
             return
 
-    def _last_words(self) -> str:
+    def _last_line(self) -> str:
         lines = self._log.read_text(errors="replace").strip().splitlines() if self._log.exists() else []
-        return lines[-1] if lines else "it said nothing"
+        return lines[-1] if lines else "without a message"
 
 
 def _try_lock(lock: int) -> bool:

@@ -1,11 +1,11 @@
-"""`python -m c4bench.agent.main --config agent.yml`: run the host daemon until it is told to stop."""
+"""`python -m c4bench.agent.main --config agent.yml`: run the host daemon until SIGTERM."""
 
 import argparse
 import sys
 from pathlib import Path
 
 import c4bench.collective.ring_reader
-import c4bench.verbs.probe  # noqa: F401  (what agent and spawner both need is loaded before they part, and held once)
+import c4bench.verbs.probe  # noqa: F401  (loaded before the fork, so agent and spawner share the memory)
 from c4bench import logs
 from c4bench.agent import privileges
 from c4bench.agent.config import load
@@ -38,34 +38,34 @@ def main(argv: list[str] | None = None) -> int:
         else:
             return _serve(config, options)
     except C4Error as error:
-        print(f"c4bench-agent: {error}", file=sys.stderr)  # noqa: T201  (what a command line says)
+        print(f"c4bench-agent: {error}", file=sys.stderr)  # noqa: T201  (output of the command line)
         return error.exit_code
     return 0
 
 
 def _detach(config: AgentConfig, daemon: Daemon, options: argparse.Namespace) -> None:
-    """Says whether it was `started`, so that a playbook can tell that it has changed something."""
+    """Start the agent in the background; print `started` if it was not running, which shows a playbook a change."""
     socket = Path(config.socket)
     if daemon.running and socket.exists():
         return
     if not daemon.running:
-        socket.unlink(missing_ok=True)  # what a crash left behind would pass for a ready agent
+        socket.unlink(missing_ok=True)  # a socket left by a crash would look like a ready agent
     daemon.start(lambda: _serve(config, options), socket.exists, _START_S)
     print("started")  # noqa: T201
 
 
 def _serve(config: AgentConfig, options: argparse.Namespace) -> int:
     def load() -> RankMain:
-        # numpy and pyverbs are for ranks, not the agent.
+        # Ranks need numpy and pyverbs; the agent does not.
         import c4bench.verbs.device  # noqa: F401, PLC0415
         from c4bench.workload.rank import rank_main  # noqa: PLC0415
 
         return lambda job, rank: rank_main(job, rank, config)
 
-    # The spawner is forked first: from a process without threads, and without what only the event loop needs.
+    # The spawner is forked first, from a process without threads and without the modules of the event loop.
     spawner = start(load)
-    logs.configure(options.log_level, options.log_format)  # a rank's stderr is its own log
-    from c4bench.agent.serving import serve  # noqa: PLC0415  (the event loop, TLS, websockets: none of a rank's)
+    logs.configure(options.log_level, options.log_format)  # after the fork, because a rank's stderr is its own log
+    from c4bench.agent.serving import serve  # noqa: PLC0415  (ranks need no event loop, TLS or websockets)
 
     serve(config, spawner)
     return 0

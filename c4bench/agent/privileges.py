@@ -1,7 +1,7 @@
 """Drop root privileges permanently when the agent starts.
 
-What it needs of root's rights is memory that the NICs may hold, without limit, and CAP_NET_RAW, to probe paths and to
-see what leaves an interface (capabilities(7)). Its ranks inherit both. Everything else is the injector's.
+The agent keeps unlimited locked memory for the NICs, and CAP_NET_RAW (capabilities(7)) to probe paths and to capture
+what leaves an interface. Its ranks inherit both. Only the injector needs more rights.
 """
 
 import ctypes
@@ -17,7 +17,7 @@ from pathlib import Path
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.agent import AgentConfig
 
-# linux/capability.h: the names that an agent may be given.
+# linux/capability.h: the capabilities that an agent may keep.
 _NUMBERS = {"dac_read_search": 2, "net_raw": 13}
 _VERSION_3 = 0x20080522
 _PR_SET_KEEPCAPS, _PR_SET_NO_NEW_PRIVS = 8, 38
@@ -25,9 +25,9 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def drop(config: AgentConfig) -> None:
-    """Become the configuration's user, its own folders made; does nothing for one who is not root, or is to stay it.
+    """Create the agent's folders and become the configured user; do nothing if not root, or if no user is configured.
 
-    Raises UsageError for a user or a capability that does not exist, UnhealthyError for a folder that is not ours.
+    Raises UsageError for an unknown user or capability, UnhealthyError for a folder that belongs to somebody else.
     """
     if os.geteuid() != 0 or not config.user:
         return
@@ -44,7 +44,7 @@ def drop(config: AgentConfig) -> None:
 
 
 def _own(folder: Path, user: pwd.struct_passwd) -> None:
-    """Make the folder the user's. In a place where anybody may write, somebody else could have made it first."""
+    """Create the folder for the user. Where anybody may write, somebody else could have created it first."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     try:
         folder.mkdir(mode=0o755)
@@ -58,12 +58,14 @@ def _own(folder: Path, user: pwd.struct_passwd) -> None:
 def _mask(names: Iterable[str]) -> int:
     unknown = sorted(set(names) - _NUMBERS.keys())
     if unknown:
-        raise UsageError(f"agent.yml: {unknown[0]!r} is no capability of an agent's; there are {', '.join(_NUMBERS)}")
+        raise UsageError(
+            f"agent.yml: {unknown[0]!r} is no capability that an agent may keep; there are {', '.join(_NUMBERS)}"
+        )
     return sum(1 << _NUMBERS[name] for name in set(names))
 
 
 def _become(user: pwd.struct_passwd, mask: int) -> None:
-    """Keep `mask` and nothing else; no program that we start can gain more, set-user-ID or not."""
+    """Keep only the capabilities of `mask`; no program started from here can gain more, not even a set-user-ID one."""
     _check(_libc.prctl(_PR_SET_KEEPCAPS, 1, 0, 0, 0), "PR_SET_KEEPCAPS")
     os.initgroups(user.pw_name, user.pw_gid)
     os.setresgid(user.pw_gid, user.pw_gid, user.pw_gid)

@@ -1,4 +1,4 @@
-"""The ranks an agent has started, and the telemetry window they make together."""
+"""The ranks that an agent has started, and their telemetry as a window."""
 
 import itertools
 import logging
@@ -20,7 +20,7 @@ from c4bench.wire.messages import JobSpec, StartRanks, is_check
 
 _logger = logging.getLogger(__name__)
 
-_STAT_BYTES = 512  # what is behind it is not looked at
+_STAT_BYTES = 512  # the state is well before this
 
 
 class _Rank(msgspec.Struct):
@@ -32,7 +32,7 @@ class _Rank(msgspec.Struct):
     stat: int = -1
 
     def state(self) -> str:
-        """`running`, `stopped` or `exited`; the file is kept open, and tells when its process is gone."""
+        """`running`, `stopped` or `exited`. Reading the open file fails when the process is gone."""
         try:
             if self.stat < 0:
                 self.stat = os.open(f"/proc/{self.pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
@@ -41,7 +41,7 @@ class _Rank(msgspec.Struct):
             return "exited"
 
     def close(self) -> None:
-        """Look at it no more."""
+        """Close the file."""
         if self.stat >= 0:
             os.close(self.stat)
 
@@ -55,28 +55,28 @@ class Ranks:
         self._jobs: dict[str, JobSpec] = {}
         self._sequence = itertools.count()
         self._gauges = {nic.name: PortReader(nic.device) for nic in config.nics}
-        self.unreadable = 0  # rings that were not there yet, or not as agreed
+        self.unreadable = 0  # telemetry files that did not exist yet or were damaged
 
     def admit(self, request: StartRanks) -> list[int]:
-        """Note the job; which of the ranks asked for are not here yet."""
+        """Note the job; return the requested ranks that do not run here yet."""
         self._jobs[request.job.id] = request.job
         here = {rank.rank for rank in self._ranks if rank.job == request.job.id}
         return [rank for rank in request.ranks if rank not in here]
 
     def alive(self) -> tuple[StartRanks, ...]:
-        """The jobs that have ranks here, and those that live."""
+        """The jobs that have ranks here, each with those that live."""
         alive = {job: tuple(r.rank for r in self._ranks if r.job == job and r.code is None) for job in self._jobs}
         return tuple(StartRanks(self._jobs[job], ranks) for job, ranks in alive.items() if ranks)
 
     def started(self, report: Started) -> None:
-        """The spawner has started a rank."""
+        """Note that the spawner has started a rank."""
         self._ranks.append(_Rank(report.job, report.rank, report.pid))
         fields = {"attempt": report.job, "rank": report.rank, "pid": report.pid}
         level = _level(report.job)
         _logger.log(level, "%s: rank %d runs as process %d", report.job, report.rank, report.pid, extra=fields)
 
     def exited(self, report: Exited) -> None:
-        """A rank's process has ended; it stays listed, as a finding."""
+        """Note that a rank's process has ended; it stays in the windows, so that C4D sees its end."""
         for rank in self._ranks:
             if rank.pid == report.pid:
                 rank.code = report.code
@@ -85,10 +85,10 @@ class Ranks:
                 _logger.log(level, "%s: rank %d ended with code %d", rank.job, rank.rank, report.code, extra=fields)
 
     def stop(self, job: str) -> None:
-        """Kill the job's ranks and drop what they left in memory."""
+        """Kill the job's ranks and remove their files in shared memory."""
         for rank in self._ranks:
             if rank.job == job and rank.code is None:
-                # It may have ended by itself just now.
+                # It may just have ended by itself.
                 with suppress(ProcessLookupError):
                     os.kill(rank.pid, signal.SIGKILL)
         mine = [rank for rank in self._ranks if rank.job == job]
@@ -102,7 +102,7 @@ class Ranks:
         shutil.rmtree(Path(self._config.rings) / job, ignore_errors=True)
 
     def window(self, start_s: float, end_s: float) -> Window:
-        """Fold the rings into what the master wants to know about this interval."""
+        """Combine the records of all ranks into the window of this interval."""
         comms: list[CommRecord] = []
         ops: list[OpRecord] = []
         conns: list[ConnRecord] = []
@@ -129,7 +129,7 @@ class Ranks:
         )
 
     def _read(self, rank: _Rank, start_s: float, end_s: float) -> TelemetrySnapshot | None:
-        """What a rank has recorded; None where its file is not there yet, or not as agreed."""
+        """The records of a rank; None if its file does not exist yet or is damaged."""
         try:
             if rank.reader is None:
                 rank.reader = TelemetryReader(self._config.ring(rank.job, rank.rank))
@@ -146,7 +146,7 @@ class Ranks:
 
     @property
     def any(self) -> bool:
-        """Whether there is anything to report."""
+        """Whether there are ranks to report."""
         return bool(self._ranks)
 
 

@@ -1,4 +1,4 @@
-"""The agent's process once its spawner is forked: an event loop, until the agent is told to stop."""
+"""The agent's process after the fork of its spawner: an event loop until SIGTERM."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ def serve(config: AgentConfig, spawner: socket.socket) -> None:
     pages.release_and_freeze()
     with contextlib.suppress(asyncio.CancelledError):
         asyncio.run(_run(Agent(config, tls, spawner), Path(config.socket)))
-    _logger.info("agent of %s stopped, and its ranks with it", config.name)
+    _logger.info("agent of %s stopped with its ranks", config.name)
 
 
 async def _run(agent: Agent, socket: Path) -> None:

@@ -1,7 +1,7 @@
-"""Starts ranks by fork from a small process that has their modules loaded already.
+"""Starts ranks by fork from a small process that has loaded their modules.
 
-The agent itself is an event loop and must not fork; and importing numpy and pyverbs anew costs each rank a second that
-a fork does not. The spawner is one thread on one socket: requests in, process numbers and exits out.
+The agent itself is an event loop and must not fork. Importing numpy and pyverbs takes a second, which a fork saves. The
+spawner is one thread on one socket: requests come in, process numbers and exits go out.
 """
 
 import os
@@ -21,7 +21,7 @@ from c4bench.wire.messages import JobSpec
 
 
 class Spawn(msgspec.Struct, frozen=True, tag="spawn"):
-    """Start one rank; its output goes to `log`."""
+    """A request to start one rank, with its output in `log`."""
 
     job: JobSpec
     rank: int
@@ -37,7 +37,7 @@ class Started(msgspec.Struct, frozen=True, tag="started"):
 
 
 class Exited(msgspec.Struct, frozen=True, tag="exited"):
-    """Process `pid` ended; negative codes are signals."""
+    """Process `pid` has ended; negative codes are signals."""
 
     pid: int
     code: int
@@ -48,10 +48,10 @@ RankMain = Callable[[JobSpec, int], int]
 
 
 def start(load: Callable[[], RankMain]) -> socket.socket:
-    """Fork the spawner and return our end of its socket; it ends when that end closes.
+    """Fork the spawner and return this end of its socket; the spawner ends when it closes.
 
-    `load` is called in the spawner: what a rank needs is imported there, once, and never in the agent. Where something
-    is not installed the agent still answers, and ranks end with the reason in their logs.
+    `load` is called in the spawner, so that the modules of ranks are imported there and not in the agent. If one is not
+    installed, the agent still answers, and ranks end with the reason in their logs.
     """
     ours, theirs = socket.socketpair()
     pages.release_and_freeze()
@@ -127,12 +127,12 @@ class _Spawner:
         log = os.open(request.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         os.dup2(log, 1)
         os.dup2(log, 2)
-        # Whatever our parents had put in their place, a rank's own are the log.
+        # Parents may have replaced these; a rank writes to its log.
         sys.stdout, sys.stderr = (os.fdopen(number, "w", buffering=1, closefd=False) for number in (1, 2))
         code = 1
         try:
             code = self._rank_main(request.job, request.rank)
-        except BaseException:  # the rank's own failure: in its log, and in its exit code
+        except BaseException:  # a failure of the rank: its log and exit code show it
             sys.excepthook(*sys.exc_info())
         finally:
             sys.stdout.flush()
@@ -165,6 +165,6 @@ def process_state(pid: int) -> str:
 
 
 def state_in(stat: bytes) -> str:
-    """The same from what /proc/PID/stat says: the state stands behind the name, which is in brackets."""
+    """The same from the content of /proc/PID/stat, in which the state follows the name in brackets."""
     state = stat[stat.rindex(b")") + 2 : stat.rindex(b")") + 3]
     return "stopped" if state in b"Tt" else "exited" if state in b"ZX" else "running"

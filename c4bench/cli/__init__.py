@@ -1,4 +1,4 @@
-"""The command line: thin, every command in its own module."""
+"""The command line: one thin module for each command."""
 
 import argparse
 from typing import TypeAlias

@@ -16,13 +16,15 @@ from c4bench.report import evaluate_run, render
 
 def register(commands: Commands) -> None:
     """Add the command."""
-    parser = commands.add_parser("bench", help="measure the data plane and the lab themselves (docs/bench.md)")
+    parser = commands.add_parser("bench", help="measure the data plane and the lab (docs/bench.md)")
     parser.add_argument("suites", nargs="*", metavar="SUITE", help=f"of {', '.join(SUITES)} (default: all)")
     parser.add_argument("--quick", action="store_true", help="fewer sizes, rates, hosts and rounds")
     parser.add_argument(
         "--json", action="store_true", help="measurements as JSON (reports/schema/measurement.schema.json)"
     )
-    parser.add_argument("--run-dir", type=Path, help="where to write (default: a new one under reports/runs)")
+    parser.add_argument(
+        "--run-dir", type=Path, help="the run directory to write (default: a new one under reports/runs)"
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.set_defaults(run=_run)
 

@@ -1,4 +1,4 @@
-"""`c4bench detect TELEMETRY`: C4D on recorded telemetry. `c4bench downtime FAULTS.yml`: what faults cost a cluster."""
+"""`c4bench detect TELEMETRY`: C4D on recorded telemetry. `c4bench downtime FAULTS.yml`: the cost of faults."""
 
 import argparse
 import sys
@@ -25,14 +25,14 @@ def register(commands: Commands) -> None:
     """Add the commands."""
     parser = commands.add_parser(
         "detect",
-        help="run C4D on recorded telemetry (a file of a run's telemetry folder), as it ran live",
+        help="run C4D on recorded telemetry (a file of a run's telemetry folder); the result is the same as live",
     )
     parser.add_argument("telemetry", type=Path)
     parser.add_argument(
-        "--json", action="store_true", help="a list of diagnoses, each as in reports/schema/diagnosis.schema.json"
+        "--json", action="store_true", help="print a list of diagnoses, each as in reports/schema/diagnosis.schema.json"
     )
     parser.set_defaults(run=_detect)
-    parser = commands.add_parser("downtime", help="the downtime table of C4 for your own fault rates and stage times")
+    parser = commands.add_parser("downtime", help="print C4's downtime table for your fault rates and stage times")
     parser.add_argument(
         "faults",
         type=Path,
@@ -44,7 +44,7 @@ def register(commands: Commands) -> None:
         "--measured",
         type=Path,
         metavar="RUN_DIR",
-        help="what `after` leaves out is taken from this run, where a fault has the name of the kind",
+        help="take stages that `after` leaves out from this run's faults of the same name",
     )
     parser.add_argument("--json", action="store_true")
     parser.set_defaults(run=_downtime)
@@ -55,7 +55,7 @@ def _detect(arguments: argparse.Namespace) -> int:
     records, torn = read_telemetry(arguments.telemetry)
     diagnoses = detect(records, detector)
     for reason, count in sorted((detector.dropped_by_reason + Counter({"torn line": torn})).items()):
-        sys.stderr.write(f"c4bench: {arguments.telemetry}: {count} x {reason}, not believed\n")
+        sys.stderr.write(f"c4bench: {arguments.telemetry}: {count} x {reason}, dropped\n")
     if arguments.json:
         sys.stdout.write(msgspec.json.encode(diagnoses).decode() + "\n")
     else:
@@ -65,10 +65,10 @@ def _detect(arguments: argparse.Namespace) -> int:
 
 def _lines(diagnosis: Diagnosis) -> list[str]:
     cause = f" ({diagnosis.cause})" if diagnosis.cause else ""
-    what = f"{diagnosis.syndrome}{cause}, {diagnosis.component}, sure to {diagnosis.confidence:.0%}"
+    what = f"{diagnosis.syndrome}{cause}, {diagnosis.component}, confidence {diagnosis.confidence:.0%}"
     head = f"{diagnosis.named_s:.3f} s  {diagnosis.job}: {what}\n"
     body = [*diagnosis.evidence, f"refuted by {diagnosis.refuted_by}"]
-    body += [f"a probe from {flow.source} to {flow.destination} would tell more" for flow in diagnosis.probes]
+    body += [f"a probe from {flow.source} to {flow.destination} would narrow this down" for flow in diagnosis.probes]
     return [head, *(f"    {line}\n" for line in body)]
 
 
@@ -93,9 +93,9 @@ def _table(path: Path, measured: dict[str, dict[str, float]]) -> tuple[Row, ...]
 
 
 def _measured(run: RunDirectory) -> dict[str, dict[str, float]]:
-    """The mean stages of each kind of fault that a run has seen to the end, by the names that FAULTS.yml has for them.
+    """The mean duration of each stage by kind of fault, of faults that reached all stages, with keys as in FAULTS.yml.
 
-    From the witness to the alarm, from there to isolation, from there to the first good iteration.
+    The stages are: from the witness to the alarm, to isolation, and to the first good iteration.
     """
     stages: dict[str, list[tuple[float, float, float]]] = {}
     for saved in run.load_all("faults", Timelines).values():

@@ -1,4 +1,4 @@
-"""`c4bench doctor`: what this machine, or these hosts, can and cannot do, and how to fix it."""
+"""`c4bench doctor`: check what this machine or the given hosts can do, and how to fix what they cannot."""
 
 import argparse
 import sys
@@ -18,10 +18,12 @@ from c4bench.lab.machine.checks import local_checks
 def register(commands: Commands) -> None:
     """Add the command."""
     parser = commands.add_parser(
-        "doctor", help="what this machine or these hosts can do, and how to fix what they cannot"
+        "doctor", help="check what this machine or the given hosts can do, and how to fix what they cannot"
     )
-    parser.add_argument("--hosts", type=Path, metavar="INVENTORY", help="look at these hosts instead of this machine")
-    parser.add_argument("--json", action="store_true", help="hosts: as reports/schema/doctor.schema.json")
+    parser.add_argument("--hosts", type=Path, metavar="INVENTORY", help="check these hosts instead of this machine")
+    parser.add_argument(
+        "--json", action="store_true", help="print JSON; for hosts as in reports/schema/doctor.schema.json"
+    )
     parser.set_defaults(run=_run)
 
 

@@ -1,4 +1,4 @@
-"""`c4bench fault list|show|apply|status|heal`: the catalogue, and faults by hand."""
+"""`c4bench fault list|show|apply|status|heal`: the fault catalogue, and faults applied by hand."""
 
 import argparse
 import os
@@ -31,22 +31,22 @@ _EXAMPLE = "c4bench fault apply nic.rate h5/0 fraction=25% direction=rx --hosts 
 
 def register(commands: Commands) -> None:
     """Add the command."""
-    parser = commands.add_parser("fault", help="the fault catalogue, and faults by hand")
+    parser = commands.add_parser("fault", help="show the fault catalogue, and apply faults by hand")
     actions = parser.add_subparsers(required=True, metavar="ACTION")
-    listing = actions.add_parser("list", help="every fault, one a line")
+    listing = actions.add_parser("list", help="list every fault, one on each line")
     listing.set_defaults(run=_list)
-    show = actions.add_parser("show", help="what a fault does, needs and should lead to")
+    show = actions.add_parser("show", help="show what a fault does, needs and should cause")
     show.add_argument("fault")
     show.set_defaults(run=_show)
-    apply = actions.add_parser("apply", help="bring a fault about until its lease ends, or Ctrl-C", epilog=_EXAMPLE)
+    apply = actions.add_parser("apply", help="apply a fault until its lease ends or Ctrl-C", epilog=_EXAMPLE)
     _apply_arguments(apply)
-    status = actions.add_parser("status", help="the faults in force, and the hosts in quarantine")
+    status = actions.add_parser("status", help="list the faults in force and the hosts in quarantine")
     status.set_defaults(run=_status)
-    heal = actions.add_parser("heal", help="end faults now, and look again at hosts in quarantine")
-    heal.add_argument("id", nargs="?", help="one fault only, as `status` names it")
+    heal = actions.add_parser("heal", help="heal faults now, and check hosts in quarantine again")
+    heal.add_argument("id", nargs="?", help="heal only this fault, as `status` names it")
     heal.set_defaults(run=_heal)
     for action in (listing, show, apply, status, heal):
-        action.add_argument("--json", action="store_true", help="lines of JSON (faults/output.schema.json)")
+        action.add_argument("--json", action="store_true", help="print lines of JSON (faults/output.schema.json)")
     for action in (apply, status, heal):
         action.add_argument(
             "--hosts", type=Path, required=True, metavar="INVENTORY", help="an Ansible inventory in YAML"
@@ -58,17 +58,21 @@ def _apply_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "words", nargs="+", metavar="TARGET|NAME=VALUE", help="h5/0, leaf0/up1, h5/gpu0, train:2@h5, h5 or leaf0"
     )
-    parser.add_argument("--plan", action="store_true", help="print the exact commands and touch nothing")
-    parser.add_argument("--lease", default="30s", metavar="TIME", help="the host ends it by itself after this (30s)")
-    parser.add_argument("--look", default="300ms", metavar="TIME", help="how long the witness looks (300ms)")
-    parser.add_argument("--last-nic", action="store_true", help="even if the host has no other NIC that works")
+    parser.add_argument("--plan", action="store_true", help="print the exact commands and change nothing")
+    parser.add_argument(
+        "--lease", default="30s", metavar="TIME", help="the host heals the fault by itself after this time (30s)"
+    )
+    parser.add_argument("--look", default="300ms", metavar="TIME", help="how long the witness measures (300ms)")
+    parser.add_argument(
+        "--last-nic", action="store_true", help="apply the fault even if the host has no other working NIC"
+    )
     parser.add_argument(
         "--within",
         choices=list(BlastRadius),
         default=BlastRadius.HOST,
-        help="refuse what reaches further than this (host)",
+        help="refuse faults with a larger blast radius than this (host)",
     )
-    parser.add_argument("--history", type=Path, help="where it is noted (~/.local/state/c4bench/faults.jsonl)")
+    parser.add_argument("--history", type=Path, help="the file that records it (~/.local/state/c4bench/faults.jsonl)")
     logs.add_options(parser, "warning")
     parser.set_defaults(run=_apply)
 
@@ -106,14 +110,14 @@ def _apply(arguments: argparse.Namespace) -> int:
     check_targets(spec, targets)
     if arguments.plan:
         for place, name, values in _parts(spec, targets, parameters):
-            _say(arguments, injector.plan(name, place, values))
+            _write(arguments, injector.plan(name, place, values))
         return 0
     # Blocked, not caught: Ctrl-C reaches every process of the terminal, and must not end the sessions to the hosts.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     with _applied(injector, spec, targets, parameters, arguments) as applied:
         for fault in applied:
-            _say(arguments, fault)
-        # A little before the hosts do it themselves, so that they can still tell us how it ended.
+            _write(arguments, fault)
+        # Slightly before the hosts heal it by themselves, so that they can still report the result.
         left_s = min(fault.expires_s for fault in applied) - time.time() - 1.0
         signal.sigtimedwait({signal.SIGINT}, max(0.0, left_s))
     return 0
@@ -142,7 +146,7 @@ def _applied(
 def _parts(
     spec: FaultSpec, targets: Sequence[Place], parameters: dict[str, Value]
 ) -> Iterator[tuple[Place, str, dict[str, Value]]]:
-    """What is to be planned: one fault, or each of a compound's."""
+    """The faults to plan: the fault itself, or each part of a compound."""
     if spec.target is not TargetKind.COMPOUND:
         yield targets[0], spec.name, parameters
     for part in spec.parts:
@@ -169,13 +173,13 @@ def _ask_all(arguments: argparse.Namespace, words: Sequence[str], *, any_suffice
             codes.append(error.exit_code)
     if any_suffices and 0 not in codes:
         raise UsageError(
-            f"no fault {words[-1]} is in force: it was never there, or its lease has expired; see `status`"
+            f"no fault {words[-1]} is in force: it was never applied, or its lease has ended; see `status`"
         )
     return 0 if any_suffices else max(codes)
 
 
 def _places_to_ask(inventory: Inventory) -> list[str]:
-    """Every host; and of the switches driven from one machine, which answers for all, one."""
+    """Every host, and one switch for each machine that drives switches, which answers for all of them."""
     driven = {
         inventory.access[name].address if _remote(inventory.access[name]) else "": name for name in inventory.switches
     }
@@ -224,7 +228,7 @@ def _time(arguments: argparse.Namespace, option: str) -> float:
     return float(quantities.value("--" + option, "time", _TIME, getattr(arguments, option)))
 
 
-def _say(arguments: argparse.Namespace, reply: Any) -> None:  # noqa: ANN401  (any reply of the protocol)
+def _write(arguments: argparse.Namespace, reply: Any) -> None:  # noqa: ANN401  (any reply of the protocol)
     if arguments.json:
         _write_json(reply)
         return

@@ -1,4 +1,4 @@
-"""`c4bench inventory check INVENTORY`: whether an inventory can be used, and what it leaves to be discovered."""
+"""`c4bench inventory check INVENTORY`: check an inventory, and list what it leaves to be discovered."""
 
 import argparse
 import sys
@@ -16,11 +16,11 @@ _SHOWN = 8
 
 def register(commands: Commands) -> None:
     """Add the command."""
-    parser = commands.add_parser("inventory", help="check an inventory, without touching its hosts")
+    parser = commands.add_parser("inventory", help="check an inventory without contacting its hosts")
     actions = parser.add_subparsers(required=True, metavar="ACTION")
-    check = actions.add_parser("check", help="read it, look for what cannot be true, and name what is left out")
+    check = actions.add_parser("check", help="report contradictions and what is left out")
     check.add_argument("inventory", type=Path, help="any Ansible inventory: YAML, INI, directory, script, plugin")
-    check.add_argument("--json", action="store_true", help="as reports/schema/inventory.schema.json")
+    check.add_argument("--json", action="store_true", help="print JSON as in reports/schema/inventory.schema.json")
     check.set_defaults(run=_check)
 
 
@@ -44,7 +44,7 @@ def _lines(report: Review) -> list[str]:
         by_gap.setdefault(left, []).append(host)
     lines += [f"left out  {', '.join(left)}  ({_some(tuple(hosts))})" for left, hosts in by_gap.items()]
     if by_gap:
-        lines.append("what is left out is found by playbooks/discover.yml, which writes host_vars for you to review")
+        lines.append("playbooks/discover.yml finds what is left out, and writes host_vars for you to review")
     return lines
 
 

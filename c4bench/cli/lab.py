@@ -1,4 +1,4 @@
-"""`c4bench lab run -- CMD` and `c4bench lab shell`: a fresh embedded lab around a command."""
+"""`c4bench lab run -- CMD` and `c4bench lab shell`: run a command in a new embedded lab."""
 
 import argparse
 import sys
@@ -15,20 +15,20 @@ from c4bench.lab.machine.launch import launch
 
 def register(commands: Commands) -> None:
     """Add the command."""
-    parser = commands.add_parser("lab", help="run something in the embedded SoftRoCE lab")
+    parser = commands.add_parser("lab", help="run a command in the embedded SoftRoCE lab")
     actions = parser.add_subparsers(required=True, metavar="ACTION")
-    run = actions.add_parser("run", help="run CMD inside a fresh lab, in virtual time")
+    run = actions.add_parser("run", help="run CMD in a new lab, in virtual time")
     run.add_argument("--time", choices=("virtual", "real"), default="virtual")
     run.add_argument("command", nargs="+", metavar="CMD", help="the command, after --")
     run.set_defaults(run=_run)
-    shell = actions.add_parser("shell", help="an interactive shell inside a fresh lab, in real time")
+    shell = actions.add_parser("shell", help="open an interactive shell in a new lab, in real time")
     shell.set_defaults(run=_shell)
     for action in (run, shell):
         action.add_argument("--topology", default="clos-2x4", help=f"one of {', '.join(topology.names())}, or a .yml")
         action.add_argument("--seed", type=int, default=1)
-        action.add_argument("--bare", action="store_true", help="hosts without agents, which come up sooner")
+        action.add_argument("--bare", action="store_true", help="start hosts without agents, which is faster")
         action.add_argument(
-            "--run-dir", type=Path, help="the one directory the lab may write to (default: none is kept)"
+            "--run-dir", type=Path, help="the only directory that the lab may write to (default: a temporary one)"
         )
         logs.add_options(action, "warning")
 

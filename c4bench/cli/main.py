@@ -1,4 +1,4 @@
-"""`c4bench`: parse, run one command, turn errors into one line and an exit code."""
+"""`c4bench`: parse the command line, run one command, and report an error in one line with an exit code."""
 
 import argparse
 import sys
@@ -11,7 +11,7 @@ _COMMANDS = (doctor, inventory, nightly, lab, fault, paths, plan, detect, master
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command line; returns 0 pass, 1 fail, 2 usage, 3 lab or host unhealthy, 4 inconclusive."""
+    """Run the command line; return 0 pass, 1 fail, 2 usage, 3 lab or host unhealthy, 4 inconclusive."""
     arguments = _parser().parse_args(argv)
     logs.configure(arguments.log_level, arguments.log_format)
     try:
@@ -25,8 +25,8 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="c4bench", description="Testbed for RDMA fabrics that train.")
-    parser.set_defaults(log_level="warning", log_format="text")  # of commands without these options
+    parser = argparse.ArgumentParser(prog="c4bench", description="Test bed for RDMA fabrics of training clusters.")
+    parser.set_defaults(log_level="warning", log_format="text")  # for commands without these options
     parser.add_argument("--version", action="version", version=f"c4bench {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for command in _COMMANDS:

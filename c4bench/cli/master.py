@@ -1,4 +1,4 @@
-"""`c4bench master`: the master as a process of its own. `c4bench watch`: what it finds. `c4bench job`: what it runs."""
+"""`c4bench master`: run the master. `c4bench watch`: follow its events. `c4bench job`: start and stop jobs."""
 
 import argparse
 import asyncio
@@ -29,7 +29,7 @@ _AGAIN_S = 0.5
 
 
 class JobFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`JOB.yml`: ranks go to `hosts` of the inventory, all but the `spares` by default, neighbours far apart."""
+    """`JOB.yml`. Ranks are placed on `hosts` of the inventory (default: all but the `spares`), neighbours far apart."""
 
     name: str
     program: str = "learning"
@@ -42,15 +42,19 @@ class JobFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def register(commands: Commands) -> None:
     """Add the commands."""
-    parser = commands.add_parser("master", help="run the master; it may be killed and started again, jobs go on")
+    parser = commands.add_parser("master", help="run the master; jobs continue while it is restarted")
     parser.add_argument("--listen", default=f"0.0.0.0:{PORT}", metavar="ADDRESS:PORT")
-    parser.add_argument("--state", type=Path, required=True, help="a folder of its own for what it must not forget")
+    parser.add_argument(
+        "--state", type=Path, required=True, help="the master's own folder, from which it continues after a restart"
+    )
     _trust(parser)
     logs.add_options(parser, "info")
     parser.set_defaults(run=_master)
     parser = commands.add_parser("watch", help="print diagnoses as JSON lines (reports/schema/diagnosis.schema.json)")
     parser.add_argument("--events", action="store_true", help="print every event (reports/schema/event.schema.json)")
-    parser.add_argument("--first", type=int, default=0, help="begin with this event; -1 for those to come (default 0)")
+    parser.add_argument(
+        "--first", type=int, default=0, help="begin with this event; -1 for new events only (default 0)"
+    )
     _connection_arguments(parser)
     parser.set_defaults(run=_watch)
     actions = commands.add_parser("job", help="start and stop jobs").add_subparsers(required=True, metavar="ACTION")
@@ -65,7 +69,7 @@ def register(commands: Commands) -> None:
     parser.set_defaults(run=_stop)
 
     parser = commands.add_parser("put-back", help="put a repaired host back into service")
-    parser.add_argument("host", help="a host; or a job, for all hosts that were taken out for its sake")
+    parser.add_argument("host", help="a host, or a job for all hosts that were isolated because of it")
     _connection_arguments(parser)
     parser.set_defaults(run=_put_back)
 
@@ -94,7 +98,7 @@ async def _serve(arguments: argparse.Namespace, address: str, port: int) -> None
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, master.leave)
     try:
-        await master.run(lambda: _say(f"listening on {address}:{port}"))
+        await master.run(lambda: _write_line(f"listening on {address}:{port}"))
     except OSError as error:
         raise UnhealthyError(f"--listen {arguments.listen}: {error.strerror}") from None
 
@@ -106,27 +110,27 @@ def _watch(arguments: argparse.Namespace) -> int:
 
 
 async def _follow(arguments: argparse.Namespace) -> None:
-    """Print events; when the master goes, wait for it and go on after the last that was printed."""
-    number, once = arguments.first, False
+    """Print events; when the connection is lost, wait for the master and continue after the last printed event."""
+    number, connected = arguments.first, False
     while True:
         try:
             async with dial(arguments.master, arguments.trust, OBSERVER) as master:
-                once = True
+                connected = True
                 async for event in master.follow(number):
                     number += number >= 0
                     _print(event, whole=arguments.events)
         except UnhealthyError:
-            if not once:
+            if not connected:
                 raise
         await asyncio.sleep(_AGAIN_S)
 
 
 def _print(event: Event, *, whole: bool) -> None:
     if whole or isinstance(event, Diagnosed):
-        _say(encode(event if whole else event.diagnosis).decode())  # type: ignore[union-attr]
+        _write_line(encode(event if whole else event.diagnosis).decode())  # type: ignore[union-attr]
 
 
-def _say(line: str) -> None:
+def _write_line(line: str) -> None:
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
 
@@ -161,7 +165,7 @@ def _put_back(arguments: argparse.Namespace) -> int:
 
 
 def _launch(path: Path, hosts: tuple[Host, ...]) -> LaunchJob:
-    """What JOB.yml asks for. Raises UsageError naming the file and what is wrong."""
+    """The launch that JOB.yml describes. Raises UsageError that names the file and the problem."""
     try:
         job_file = msgspec.convert(yaml.safe_load(path.read_bytes()), JobFile)
     except OSError as error:

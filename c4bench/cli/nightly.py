@@ -1,4 +1,4 @@
-"""`c4bench nightly`: run the scenarios, report what got worse and since when, keep the last nights."""
+"""`c4bench nightly`: run the scenarios, report what got worse and since when, and keep the last nights."""
 
 import argparse
 import shutil
@@ -20,10 +20,10 @@ _SHOWN = 20
 
 def register(commands: Commands) -> None:
     """Add the command."""
-    parser = commands.add_parser("nightly", help="run the scenarios and compare with the nights before")
+    parser = commands.add_parser("nightly", help="run the scenarios and compare with earlier nights")
     parser.add_argument("--hosts", required=True, metavar="INVENTORY|softroce")
     parser.add_argument("--runs", type=Path, default=ROOT, help=f"where the nights are kept (default {ROOT})")
-    parser.add_argument("--keep", type=int, default=30, metavar="N", help="how many nights (default 30)")
+    parser.add_argument("--keep", type=int, default=30, metavar="N", help="how many nights to keep (default 30)")
     parser.add_argument("--accept", action="store_true", help="make tonight the baseline, if it passes")
     parser.add_argument("pytest", nargs="*", default=["tests/scenarios"], help="pytest's own arguments, after --")
     parser.set_defaults(run=_run)
@@ -32,13 +32,13 @@ def register(commands: Commands) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     root: Path = arguments.runs
     if arguments.keep < 1:
-        raise UsageError("--keep: at least one night has to be kept; give 1 or more")
+        raise UsageError("--keep: at least one night must be kept; give 1 or more")
     before = nights(root)[-arguments.keep :]
     run = RunDirectory.create(root, NIGHT)
     command = [sys.executable, "-m", "pytest", f"--hosts={arguments.hosts}", f"--c4-run-dir={run.path}"]
     ended = subprocess.run([*command, *arguments.pytest], check=False).returncode
     if not run.started:
-        run.path.rmdir()  # nothing has run: a word on the command line was wrong
+        run.path.rmdir()  # nothing has run, because an argument was wrong
         return ended
     verdict = evaluate_run(run.path)
     baseline = (root / _BASELINE).resolve() if (root / _BASELINE).exists() else None
@@ -57,7 +57,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _exit_code(ended: int, verdict: Verdict, comparison: Comparison) -> int:
-    """Pytest's own where it could not do its work; else that of the verdict, and 1 where something got worse."""
+    """Pytest's exit code if it could not run the tests; else the verdict's, and at least 1 if something got worse."""
     if ended not in {0, 1}:
         return ended
     return max(ended, 1) if comparison.of("worse") else ended or (verdict.exit_code if verdict.measurements else 0)
@@ -71,7 +71,7 @@ def _accept(root: Path, night: Path) -> None:
 
 
 def _page(path: Path, ended: int, verdict: Verdict, comparison: Comparison) -> str:
-    """One page: what to act on first."""
+    """One page, with the most urgent results first."""
     missed = [item for item in (*verdict.measurements, *verdict.timings) if item.outcome is Outcome.FAIL]
     failed = [item for item in verdict.scenarios if item.outcome is not Outcome.PASS]
     lines = [

@@ -1,4 +1,4 @@
-"""`c4bench paths HOST_A HOST_B --hosts INVENTORY`: the path of each UDP source port, a RoCE-aware traceroute."""
+"""`c4bench paths HOST_A HOST_B --hosts INVENTORY`: the path of each UDP source port, like traceroute for RoCE."""
 
 import argparse
 import sys
@@ -31,9 +31,9 @@ def register(commands: Commands) -> None:
     parser.add_argument("--listen", default="0.0.0.0:7447", metavar="ADDRESS:PORT", help="where agents connect to")
     parser.add_argument("--ports", type=int, default=24, help="how many source ports to trace")
     parser.add_argument(
-        "--keep", type=Path, default=Path.home() / ".local/state/c4bench/paths", help="where paths are kept, by fabric"
+        "--keep", type=Path, default=Path.home() / ".local/state/c4bench/paths", help="the folder of saved paths"
     )
-    parser.add_argument("--saved", action="store_true", help="what was learnt last, without asking the hosts")
+    parser.add_argument("--saved", action="store_true", help="print saved paths without contacting the hosts")
     parser.add_argument("--json", action="store_true")
     parser.set_defaults(run=_run)
 
@@ -54,7 +54,7 @@ def _run(arguments: argparse.Namespace) -> int:
         sys.stdout.writelines(line + "\n" for pair in known.pairs for line in table(known, pair, time.time()))
     sys.stderr.writelines(f"{remark}\n" for remark in [*gaps(known.atlas()), *_miscabled(saved.load(), inventory)])
     if not known.pairs and arguments.saved:
-        raise UnhealthyError(f"nothing is saved of these hosts in {saved.path}; leave out --saved to learn it")
+        raise UnhealthyError(f"no paths of these hosts are saved in {saved.path}; leave out --saved to learn them")
     expected = {(a.name, b.name) for x, y in permutations(ends) for a in x.nics for b in y.nics}
     if expected - set(known.pairs):
         raise UnhealthyError("no switch answered; do they send ICMP time exceeded, and is the NIC's link up?")
@@ -62,7 +62,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _learn(arguments: argparse.Namespace, ends: list[Host], saved: SavedPaths) -> PathKnowledge:
-    """Have the agents trace, and keep what they find."""
+    """Have the agents trace the paths, and save them."""
     address, _, port = arguments.listen.rpartition(":")
     with Cluster(ends, arguments.trust, address, int(port)) as cluster:
         cluster.wait_hosts([host.name for host in ends], _AGENTS_WITHIN_S)
@@ -73,7 +73,7 @@ def _learn(arguments: argparse.Namespace, ends: list[Host], saved: SavedPaths) -
 
 
 def _miscabled(known: PathKnowledge, inventory: Inventory) -> list[str]:
-    """NICs that are not where the inventory says (`c4.nics[].leaf`), by all paths that are known."""
+    """NICs on another leaf than the inventory declares (`c4.nics[].leaf`), by all known paths."""
     stated = {
         nic.name: facts.leaf.partition("/")[0]
         for host in inventory.hosts
@@ -94,9 +94,9 @@ def table(known: PathKnowledge, pair: Pair, now_s: float) -> list[str]:
     for hops, ports in sorted(ports_by_path.items()):
         entries = [known.entries(pair)[port] for port in ports]
         age_s = now_s - min(entry.confirmed_s for entry in entries)
-        sure = min(entry.confidence for entry in entries)
+        confidence = min(entry.confidence for entry in entries)
         listed = " ".join(map(str, ports[:6])) + (" ..." if len(ports) > 6 else "")
         lines.append(
-            f"  {' '.join(hops)}  ports {listed}  by {entries[0].how}, {age_s:.0f} s old, confidence {sure:.2f}"
+            f"  {' '.join(hops)}  ports {listed}  by {entries[0].how}, {age_s:.0f} s old, confidence {confidence:.2f}"
         )
     return lines

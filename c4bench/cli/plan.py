@@ -1,4 +1,4 @@
-"""`c4bench plan FLOWS.yml --atlas ATLAS.json [--conditions CONDITIONS.yml]`: C4P's planner, offline."""
+"""`c4bench plan FLOWS.yml --atlas ATLAS.json [--conditions CONDITIONS.yml]`: run C4P's planner offline."""
 
 import argparse
 import sys
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class _Placed(msgspec.Struct, frozen=True):
-    """A flow in the answer: its path, the ports at its ends, and its share of its connection's load."""
+    """A placed flow: its path, its NICs, and its share of its connection's load."""
 
     flow: str
     path: FabricPath
@@ -36,7 +36,7 @@ class _Placed(msgspec.Struct, frozen=True):
 
 def register(commands: Commands) -> None:
     """Add the command."""
-    parser = commands.add_parser("plan", help="place flows on a learnt fabric")
+    parser = commands.add_parser("plan", help="place flows on the paths of an atlas")
     parser.add_argument(
         "flows", type=Path, metavar="FLOWS.yml", help="a list of {id, job, source, destination, demand_bps}"
     )
@@ -71,7 +71,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _placed(planner: Planner, flows: Sequence[Flow]) -> list[_Placed]:
-    """The answer in the order of the flows; those without a route are left to ECMP."""
+    """The placed flows in the order of the input; flows without a route are left to ECMP."""
     parts = assign_idle_qps(planner.divide(), flows)
     assignments = {assignment.flow: assignment for assignment in planner.assignments()}
     return [
@@ -88,7 +88,7 @@ def _format_placed(flow: _Placed) -> str:
 
 
 def _remarks(planner: Planner, placed: Sequence[_Placed], atlas: Atlas, conditions: Conditions) -> list[str]:
-    """What the plan cannot give, and what the atlas does not reach."""
+    """Flows without a route, links without enough capacity, and paths that the atlas does not reach."""
     flows = {flow.id: flow for flow in planner.flows}
     remarks = [no_route(flows[flow.flow], atlas, conditions) for flow in placed if flow.path == ECMP]
     if conditions.capacities is not None:

@@ -1,4 +1,4 @@
-"""`c4bench report RUN_DIR...`: judge finished runs again, without hardware, and write their HTML."""
+"""`c4bench report RUN_DIR...`: evaluate finished runs again, without hardware, and write their HTML."""
 
 import argparse
 import sys
@@ -12,10 +12,10 @@ _BEST_FIRST = (0, 4, 1)
 
 def register(commands: Commands) -> None:
     """Add the command."""
-    parser = commands.add_parser("report", help="judge run directories again and write their report.html")
+    parser = commands.add_parser("report", help="evaluate run directories again and write their report.html")
     parser.add_argument("run_directories", type=Path, nargs="+", metavar="RUN_DIR", help="such as reports/runs/latest")
     parser.add_argument(
-        "--readme", type=Path, metavar="FILE", help="rewrite the figures in this README from the runs, and nothing else"
+        "--readme", type=Path, metavar="FILE", help="only rewrite the figures in this README from the runs"
     )
     parser.set_defaults(run=_run)
 

@@ -183,12 +183,12 @@ def _paths(host: Host, found: HostSelfReport) -> Capability:
 def _mtu(host: Host, found: HostSelfReport, mtus: Sequence[MtuToPeer]) -> Capability:
     """The path to each peer must carry the NIC's own MTU; without a reply it is unknown."""
     own = {nic.name: _carried(found.netdevs[nic.netdev].mtu_bytes) for nic in host.nics if nic.netdev in found.netdevs}
-    for way in mtus:
-        if not way.mtu_bytes:
-            detail = f"unknown: no echo reply from {way.peer} to {way.nic}"
+    for measured in mtus:
+        if not measured.mtu_bytes:
+            detail = f"unknown: no echo reply from {measured.peer} to {measured.nic}"
             return Capability("mtu", State.ABSENT, detail, "permit ICMP echo between the NICs")
-        if way.mtu_bytes < own.get(way.nic, 0):
-            detail = f"{way.nic} has {own[way.nic]}, but only {way.mtu_bytes} reaches {way.peer}"
+        if measured.mtu_bytes < own.get(measured.nic, 0):
+            detail = f"{measured.nic} has {own[measured.nic]}, but only {measured.mtu_bytes} reaches {measured.peer}"
             mend = "set the same MTU, 4200 or more, on every switch port and NIC of the path"
             return Capability("mtu", State.ABSENT, detail, mend, needed=True)
     sizes = ", ".join(map(str, sorted(set(own.values()))))

@@ -1,4 +1,4 @@
-"""What an agent logs: its connection to the master, and the starts and ends of its ranks."""
+"""An agent logs its connection to the master, and the starts and ends of its ranks."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ def said(caplog):
 
 
 def test_an_unreachable_master_is_logged_once(tmp_path, caplog, monkeypatch):
-    """The first failed connection is a warning with address and reason; retries that fail alike are not logged."""
+    """The first failed connection is logged as a warning with address and reason; equal failures are not."""
     monkeypatch.setattr(module, "_RECONNECT_S", 0.01)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -40,7 +40,7 @@ def test_an_unreachable_master_is_logged_once(tmp_path, caplog, monkeypatch):
 
 @pytest.mark.parametrize(("job", "level"), [("train~1", "INFO"), ("check~1", "DEBUG")])
 def test_starts_and_ends_of_ranks_are_logged(tmp_path, caplog, job, level):
-    """Ranks of the master's own checks are logged at DEBUG; a non-zero exit code is a warning in any job."""
+    """Ranks of the master's own checks are logged at DEBUG, and a non-zero exit code is always a warning."""
     caplog.set_level("DEBUG", "c4bench")
     ranks = Ranks(AgentConfig("h0", "10.0.0.1", str(tmp_path), rings=str(tmp_path)))
     ranks.admit(StartRanks(JobSpec(job, "p", (), ()), (0, 1)))

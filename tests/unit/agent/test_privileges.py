@@ -1,4 +1,4 @@
-"""An agent that was started as root."""
+"""An agent that was started as root gives up its rights."""
 
 import os
 import pwd
@@ -22,7 +22,7 @@ def config(root, **changes):
 
 
 def settled(settings, look):
-    """What `look` says in a process that has settled."""
+    """What `look` returns in a process that has dropped its privileges."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -41,13 +41,13 @@ def settled(settings, look):
 
 
 def status():
-    """The lines of our own status that tell of rights."""
+    """The lines of /proc/self/status on rights."""
     lines = dict(line.split(":\t", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return {name: lines[name].split() for name in ("Uid", "Gid", "CapPrm", "CapEff", "CapInh", "NoNewPrivs")}
 
 
 def test_it_becomes_its_user_with_one_capability(tmp_path):
-    """All its ids are the user's, no right is left but the ones named, and none can be gained."""
+    """After dropping privileges all IDs are the user's, and only the configured capabilities are left and possible."""
     mask = [f"{1 << 13:016x}"]
     user, group, none = [str(NOBODY.pw_uid)] * 4, [str(NOBODY.pw_gid)] * 4, [f"{0:016x}"]
     expected = {"Uid": user, "Gid": group, "CapPrm": mask, "CapEff": mask, "CapInh": none, "NoNewPrivs": ["1"]}
@@ -55,7 +55,7 @@ def test_it_becomes_its_user_with_one_capability(tmp_path):
 
 
 def test_its_folders_are_its_own(tmp_path):
-    """State and rings are made for it, and it may write there; memory may be locked as far as we may say so."""
+    """Folders for state and rings are created for the user, and the limit of locked memory is lifted if possible."""
     settings = config(tmp_path)
     hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
 
@@ -66,8 +66,8 @@ def test_its_folders_are_its_own(tmp_path):
     assert {Path(folder).stat().st_uid for folder in (settings.state, settings.rings)} == {NOBODY.pw_uid}
 
 
-def test_without_a_user_it_stays_what_it_is(tmp_path):
-    """A configuration that names none changes nothing."""
+def test_without_a_user_nothing_is_dropped(tmp_path):
+    """A configuration without a user changes nothing."""
     assert settled(config(tmp_path, user=""), os.geteuid) == "0"
     assert list(tmp_path.iterdir()) == []
 
@@ -76,18 +76,18 @@ def test_without_a_user_it_stays_what_it_is(tmp_path):
     ("changes", "says"),
     [
         ({"user": "no-such-user"}, "there is no user 'no-such-user'"),
-        ({"capabilities": ("net_row",)}, "'net_row' is no capability of an agent's"),
+        ({"capabilities": ("net_row",)}, "'net_row' is no capability that an agent may keep"),
     ],
 )
-def test_a_wrong_word_is_named(tmp_path, changes, says):
-    """Before anything is made or given up."""
+def test_an_unknown_user_or_capability_is_named(tmp_path, changes, says):
+    """An unknown user or capability is an error that names it, before anything is created or dropped."""
     with pytest.raises(UsageError, match=says):
         privileges.drop(config(tmp_path, **changes))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_somebody_else_has_made_is_refused(tmp_path):
-    """In /dev/shm anybody could have put a link where ours should be."""
+def test_a_folder_of_somebody_else_is_refused(tmp_path):
+    """A folder or link that somebody else has created, as anybody may in /dev/shm, is refused."""
     (tmp_path / "rings").symlink_to("/etc")
     with pytest.raises(UnhealthyError, match="rings belongs to somebody else"):
         privileges.drop(config(tmp_path))

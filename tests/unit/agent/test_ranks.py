@@ -1,4 +1,4 @@
-"""The ranks of a host, as its agent knows them."""
+"""The ranks that an agent keeps for its host."""
 
 import subprocess
 import sys
@@ -8,8 +8,8 @@ from c4bench.agent.spawner import Exited, Started
 from c4bench.model.agent import AgentConfig
 
 
-def test_a_rank_that_has_just_ended_does_not_keep_the_others_from_being_stopped(tmp_path):
-    """Between a rank's end and word of it, stopping its job still ends the other ranks."""
+def test_stopping_a_job_survives_a_rank_that_has_just_ended(tmp_path):
+    """Stopping a job ends its ranks even if one has ended and its exit is not reported yet."""
     ranks = Ranks(AgentConfig("h0", "10.0.0.1", str(tmp_path), rings=str(tmp_path)))
     gone, there = (subprocess.Popen([sys.executable, "-c", code]) for code in ("", "import time; time.sleep(60)"))
     gone.wait()

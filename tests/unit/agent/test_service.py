@@ -1,4 +1,4 @@
-"""What a service manager hears of the agent."""
+"""The agent's notifications to a service manager."""
 
 import asyncio
 import socket
@@ -10,7 +10,7 @@ from c4bench.agent import service
 
 @pytest.fixture
 def manager(tmp_path, monkeypatch):
-    """Systemd's end of the line."""
+    """Systemd's end of the socket."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line:
         line.bind(str(tmp_path / "notify"))
         line.setblocking(False)
@@ -25,8 +25,8 @@ def heard(line):
         return b""
 
 
-def test_it_is_ready_when_it_serves_and_lives_while_its_loop_turns(manager, monkeypatch):
-    """Nothing before it serves, then readiness once, then a sign of life at half the watchdog's time."""
+def test_readiness_once_then_the_watchdog(manager, monkeypatch):
+    """The agent reports readiness once, when it serves, and then notifies the watchdog at half its time."""
     monkeypatch.setenv("WATCHDOG_USEC", "40000")
     serving = False
 
@@ -46,7 +46,7 @@ def test_it_is_ready_when_it_serves_and_lives_while_its_loop_turns(manager, monk
     assert len([sign for sign in signs if sign == b"WATCHDOG=1"]) >= 2
 
 
-def test_without_a_manager_nothing_is_said(monkeypatch):
-    """An agent in the foreground, in the lab, or by its own daemon has nobody to tell."""
+def test_without_a_manager_nothing_is_sent(monkeypatch):
+    """Without NOTIFY_SOCKET the agent notifies nobody."""
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
     asyncio.run(asyncio.wait_for(service.report(lambda: False), 5))

@@ -1,4 +1,4 @@
-"""Ranks are forked, their ends reported, and none outlives the agent."""
+"""The spawner forks ranks and reports their ends, and no rank outlives the agent."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ JOB = JobSpec("job", "test", (), ())
 
 @pytest.fixture
 def spawner(request):
-    """A spawner whose ranks do what the test says."""
+    """A spawner whose ranks run a function of the test."""
     line = start(lambda: request.param)
     yield line
     line.close()
@@ -50,7 +50,7 @@ def fail(*_):
 
 @pytest.mark.parametrize("spawner", [speak], indirect=True)
 def test_ranks_are_started_and_their_ends_reported(spawner, tmp_path):
-    """Each request is answered with a process number, each end with the exit code; output is in the rank's log."""
+    """Each request is answered with a process number, each exit is reported with its code, and output is in the log."""
     ask(spawner, 3, tmp_path / "3.log")
     started = hear(spawner)
     assert (started.job, started.rank) == ("job", 3)
@@ -60,7 +60,7 @@ def test_ranks_are_started_and_their_ends_reported(spawner, tmp_path):
 
 @pytest.mark.parametrize("spawner", [fail], indirect=True)
 def test_a_failing_rank_leaves_its_traceback(spawner, tmp_path):
-    """An exception in a rank is in its log and in its exit code, and the spawner lives on."""
+    """An exception in a rank is in its log and its exit code, and the spawner continues."""
     for _ in range(2):
         ask(spawner, 0, tmp_path / "0.log")
         started = hear(spawner)
@@ -70,7 +70,7 @@ def test_a_failing_rank_leaves_its_traceback(spawner, tmp_path):
 
 @pytest.mark.parametrize("spawner", [sleep], indirect=True)
 def test_a_killed_rank_is_reported_with_its_signal(spawner, tmp_path):
-    """A signal is a negative code, and a stopped process is seen as such."""
+    """A rank that ends by a signal is reported with a negative code, and a stopped one shows as stopped."""
     ask(spawner, 0, tmp_path / "0.log")
     started = hear(spawner)
     os.kill(started.pid, signal.SIGSTOP)
@@ -83,8 +83,8 @@ def test_a_killed_rank_is_reported_with_its_signal(spawner, tmp_path):
 
 
 @pytest.mark.parametrize("spawner", [sleep], indirect=True)
-def test_no_rank_outlives_the_line_to_its_agent(spawner, tmp_path):
-    """When the agent is gone, however it went, its ranks go too."""
+def test_no_rank_outlives_its_agent(spawner, tmp_path):
+    """When the agent's end of the socket closes, all ranks are killed."""
     ask(spawner, 0, tmp_path / "0.log")
     started = hear(spawner)
     assert isinstance(started, Started)
@@ -95,8 +95,8 @@ def test_no_rank_outlives_the_line_to_its_agent(spawner, tmp_path):
     assert not Path(f"/proc/{started.pid}").exists() or process_state(started.pid) == "exited"
 
 
-def test_a_host_without_what_ranks_need_says_so(tmp_path):
-    """The spawner serves on, and each rank ends with the reason in its log."""
+def test_a_missing_package_is_named_in_the_ranks_log(tmp_path):
+    """If a package that ranks need is missing, the spawner continues, and each rank's log has the reason."""
 
     def missing():
         raise ModuleNotFoundError("No module named 'numpy'")
@@ -109,8 +109,8 @@ def test_a_host_without_what_ranks_need_says_so(tmp_path):
     line.close()
 
 
-def test_what_is_for_one_program_or_for_the_event_loop_is_not_in_every_rank():
-    """Ranks are forked with the collectives loaded, and without what only the agent or some of them need."""
+def test_ranks_load_only_what_all_of_them_need():
+    """Ranks are forked with the collectives loaded, and without modules that only the agent or some ranks need."""
     others = {"asyncio", "ssl", "websockets", "numpy.random", "c4bench.collective.resilient.backend"}
     program = (
         f"import sys; sys.path[:0] = {sys.path!r}; import c4bench.agent.main, c4bench.workload.rank;"

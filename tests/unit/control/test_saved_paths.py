@@ -71,7 +71,7 @@ def test_saved_paths_are_printed_with_their_age_and_held_against_the_inventory(p
     """Saved paths are printed with their age without contacting hosts, and a NIC on another leaf is reported."""
     code, _, errors = paths("a", "d", "--saved")
     assert code == 3
-    assert "leave out --saved to learn it" in errors
+    assert "leave out --saved to learn them" in errors
     SavedPaths(tmp_path / "kept", load(inventory).hosts).save(learnt())
     code, output, errors = paths("a", "d", "--saved")
     assert code == 0, errors

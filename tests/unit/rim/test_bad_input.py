@@ -1,4 +1,4 @@
-"""What is wrong, on the command line or on the machine, is said in one line with the mend, and nothing is left."""
+"""Bad input and unusable machines are reported in one line with the fix, and leave nothing behind."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ REPOSITORY = Path(__file__).parents[3]
 
 
 def run(*arguments, cwd=REPOSITORY, **environment):
-    """A command line of ours, as a user would give it."""
+    """Run a command line as a user would."""
     return subprocess.run(
         [sys.executable, "-m", *map(str, arguments)],
         cwd=cwd,
@@ -23,7 +23,7 @@ def run(*arguments, cwd=REPOSITORY, **environment):
 
 
 def one_line(done, code, *words):
-    """Exit code, and a single line on standard error that holds the words."""
+    """Check the exit code, and that standard error is one line with these words."""
     assert done.returncode == code, done.stdout + done.stderr
     lines = done.stderr.strip().splitlines()
     assert len(lines) == 1, done.stderr
@@ -32,7 +32,7 @@ def one_line(done, code, *words):
 
 
 def runs():
-    """The run directories there are."""
+    """The existing run directories."""
     place = REPOSITORY / "reports/runs"
     return sorted(entry.name for entry in place.iterdir()) if place.is_dir() else []
 
@@ -52,7 +52,7 @@ MISSPELT = "all:\n  hosts:\n    h0:\n      c4:\n        nic: []\n"
     ],
 )
 def test_a_wrong_inventory_is_refused(tmp_path, content, words):
-    """A missing, empty, torn or misspelt inventory ends the run before it begins, naming file, line and key."""
+    """A missing, empty, torn or misspelt inventory is refused before the run, with file, line and key."""
     if content is not None:
         (tmp_path / "hosts.yml").write_text(content)
     before = runs()
@@ -61,7 +61,7 @@ def test_a_wrong_inventory_is_refused(tmp_path, content, words):
 
 
 def test_a_path_elsewhere_after_a_space_is_refused(tmp_path):
-    """Pytest would take such a path for a test and lose its own settings; the mend is the equals sign."""
+    """`--hosts PATH` without an equals sign is refused, because pytest would treat the path as a test."""
     path = tmp_path / "hosts.yml"
     path.write_text("all:\n  hosts:\n    h0: {}\n")
     one_line(run("pytest", "--hosts", path), 2, f"write --hosts={path}")
@@ -78,7 +78,7 @@ def test_a_path_elsewhere_after_a_space_is_refused(tmp_path):
 )
 @pytest.mark.parametrize("hosts", ["softroce", "inventory"])
 def test_an_option_about_hosts_that_means_nothing_is_refused(tmp_path, hosts, option, words):
-    """Before a lab boots or a host is asked, and no run directory is made."""
+    """Bad options are refused before a lab boots or a host is contacted, and no run directory is created."""
     path = tmp_path / "hosts.yml"
     path.write_text("all: {hosts: {here: {ansible_connection: local}}}")
     before = runs()
@@ -88,7 +88,7 @@ def test_an_option_about_hosts_that_means_nothing_is_refused(tmp_path, hosts, op
 
 
 def test_an_unknown_topology_is_refused():
-    """The known ones are listed, and no run directory is made."""
+    """An unknown suite is refused with a list of the known ones, and no run directory is created."""
     before = runs()
     done = run("pytest", "--hosts=softroce", "--c4-topology=moebius")
     one_line(done, 2, "moebius", "clos-2x4")
@@ -106,12 +106,12 @@ def test_an_unknown_topology_is_refused():
     ],
 )
 def test_commands_refuse_what_is_not_there(arguments, code, words):
-    """A wrong name or path is one line and the usage exit code."""
+    """A wrong name or path is reported in one line with the usage exit code."""
     one_line(run("c4bench.cli.main", *arguments), code, *words)
 
 
 def test_a_lab_without_a_kernel_says_how_to_get_one(tmp_path):
-    """Before `make setup` the lab does not start, and says what to run."""
+    """Without a kernel the lab does not start, and the error names `make setup`."""
     done = run("c4bench.cli.main", "lab", "run", "--", "true", C4BENCH_CACHE=tmp_path)
     one_line(done, 3, "make setup")
     assert list(tmp_path.iterdir()) == []
@@ -129,7 +129,7 @@ def test_a_lab_without_a_kernel_says_how_to_get_one(tmp_path):
     ],
 )
 def test_a_machine_that_cannot_build_says_why(tmp_path, patch, words):
-    """No compiler, a full disk, another processor, no source: one line with the mend, and no half-built kernel."""
+    """A machine that cannot build the kernel is reported in one line, and no partial kernel is left."""
     code = f"from c4bench.lab.machine.kernel import build; {patch}; build.main()"
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -146,7 +146,7 @@ def test_a_machine_that_cannot_build_says_why(tmp_path, patch, words):
 
 
 def test_collecting_needs_no_hosts():
-    """`--collect-only` works without hosts, and a run without them skips every scenario with the reason."""
+    """Without hosts `--collect-only` works, and a run skips every scenario with the reason."""
     assert run("pytest", "--collect-only", "-q", "tests/scenarios").returncode == 0
     done = run("pytest", "-q", "-rs", "tests/scenarios/collective")
     assert done.returncode == 0

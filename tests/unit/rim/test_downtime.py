@@ -1,4 +1,4 @@
-"""`c4bench downtime --measured RUN_DIR`: the table from stages that a run has measured."""
+"""`c4bench downtime --measured RUN_DIR` uses the stages that a run has measured."""
 
 import json
 
@@ -31,7 +31,7 @@ def timeline(name, observed_s, alarmed_s, isolated_s, resumed_s):
 
 @pytest.fixture
 def run(tmp_path):
-    """A run in which one kind of fault was seen to the end twice, and once not."""
+    """A run in which two faults of a kind reached all stages, and one did not."""
     run = RunDirectory.create(tmp_path, "run")
     kills = (timeline("process.kill", 1.0, 2.0, 3.0, 9.0), timeline("process.kill", 1.0, 4.0, 5.0, 10.0))
     Ledger(run, "a").save("faults", Faults(kills))
@@ -47,7 +47,7 @@ def table(tmp_path, capsys, *more):
 
 
 def test_measured_stages_fill_in_what_is_not_given(run, tmp_path, capsys):
-    """Means over the faults of that name that were seen to the end; a number in the file goes before."""
+    """Measured stages are means over faults that reached all stages, and numbers in the file take precedence."""
     code, said = table(tmp_path, capsys, f"--measured={run}")
     assert code == 0
     rows = {row["name"]: row["after"] * 30 * 86400 / 30 for row in json.loads(said.out)}
@@ -58,7 +58,7 @@ def test_measured_stages_fill_in_what_is_not_given(run, tmp_path, capsys):
 
 
 def test_without_a_run_what_is_missing_is_said(tmp_path, capsys):
-    """One line that names file and field."""
+    """A bad file is reported in one line with file and field."""
     code, said = table(tmp_path, capsys)
     assert code == 2
     assert said.err.count("\n") == 1

@@ -1,4 +1,4 @@
-"""`c4bench master`, `watch`, `job` and `put-back`: what is wrong is said in one line, before anything is touched."""
+"""`c4bench master`, `watch`, `job` and `put-back` report bad input in one line before they change anything."""
 
 import pytest
 
@@ -9,7 +9,7 @@ INVENTORY = "all:\n  hosts:\n    h0: {}\n    h1: {}\n"
 
 @pytest.fixture
 def job(tmp_path, capsys):
-    """`c4bench job start` with this JOB.yml; the exit code and what was said."""
+    """Run `c4bench job start` with this JOB.yml; return the exit code and the output."""
 
     def start(text):
         (tmp_path / "hosts.yml").write_text(INVENTORY)
@@ -35,7 +35,7 @@ def job(tmp_path, capsys):
     ],
 )
 def test_a_wrong_job_is_refused(job, text, words):
-    """File, place and what there is; and without a certificate nobody is asked."""
+    """A bad JOB.yml is reported with file, place and valid values, and nothing is sent without a certificate."""
     code, said = job(text)
     assert code == 2
     assert said.count("\n") == 1
@@ -43,7 +43,7 @@ def test_a_wrong_job_is_refused(job, text, words):
 
 
 def test_a_master_wants_certificates_and_an_address(tmp_path, capsys):
-    """It does not listen without authentication."""
+    """The master does not listen without certificates."""
     state = f"--state={tmp_path / 'state'}"
     assert main(["master", state, f"--trust={tmp_path}"]) == 2
     assert "no certificates" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""`c4bench nightly` as a timer starts it: run, compare, say it on one page, keep the last nights."""
+"""`c4bench nightly`, as a timer starts it: run, compare, write one page, keep the last nights."""
 
 import json
 import os
@@ -43,7 +43,7 @@ def runs(place):
 
 
 def earlier(place, count):
-    """Nights of the past, copied from a real one."""
+    """Earlier nights, copied from a real one."""
     first = place / "runs" / runs(place)[0]
     for number in range(count):
         path = place / "runs" / f"20200101T{number:06}Z-night"
@@ -53,7 +53,7 @@ def earlier(place, count):
 
 
 def test_a_night_is_run_compared_told_and_kept(place):
-    """The first is accepted; a slower one later is worse, dated, and exits 1 though within its limit; old ones go."""
+    """A night that is slower than the accepted one exits 1 although within its limit, and old nights are removed."""
     code, said = nightly(place, "--accept")
     assert code == 0, said
     assert "pass, 0 worse" in said
@@ -73,7 +73,7 @@ def test_a_night_is_run_compared_told_and_kept(place):
 
 
 def test_what_is_wrong_on_the_command_line_leaves_no_night(place):
-    """A missing inventory is a usage error of the run itself, and no night is kept for it."""
+    """A missing inventory is a usage error, and no night is kept for it."""
     (place / "hosts.yml").unlink()
     code, _ = nightly(place)
     assert code == 2
@@ -82,7 +82,7 @@ def test_what_is_wrong_on_the_command_line_leaves_no_night(place):
 
 
 def test_a_night_without_a_host_says_which_and_why(place):
-    """Hosts that could not be used are the page's first word, whether the others were used or not."""
+    """The page begins with the hosts that could not be used, whether the others were used or not."""
     (place / "hosts.yml").write_text(
         "all: {hosts: {here: {ansible_connection: local}, gone: {ansible_host: 127.0.0.1, ansible_port: 1}}}"
     )

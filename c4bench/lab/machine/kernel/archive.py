@@ -177,10 +177,10 @@ class Apt:
     def _run(self, what: str, *argv: str) -> list[str]:
         """Run apt-get, with its progress shown as ours; return what it complained about."""
         reader, writer = os.pipe()
-        told = [f"--config-file={self._configuration}", "-q", "-o", f"APT::Status-Fd={writer}"]
+        options = [f"--config-file={self._configuration}", "-q", "-o", f"APT::Status-Fd={writer}"]
         with tempfile.TemporaryFile("w+") as complaints, os.fdopen(reader) as status, Progress(what) as progress:
             with subprocess.Popen(
-                [*argv, *told],
+                [*argv, *options],
                 cwd=self._folder,
                 stdin=subprocess.DEVNULL,
                 stdout=complaints,

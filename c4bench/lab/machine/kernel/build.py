@@ -126,9 +126,9 @@ def main() -> None:
     """`python -m c4bench.lab.machine.kernel [--began=SECONDS]`: what `make setup` calls."""
     parser = argparse.ArgumentParser(prog="python -m c4bench.lab.machine.kernel", description="Build the lab's kernel.")
     parser.add_argument("--began", type=float, help="when a set-up from nothing began, in seconds since 1970")
-    told = parser.parse_args()
+    arguments = parser.parse_args()
     try:
-        built = build(told.began)
+        built = build(arguments.began)
     except C4Error as error:
         sys.stderr.write(f"c4bench: {error}\n")
         sys.exit(error.exit_code)

@@ -40,8 +40,8 @@ class Steps:
         }
         self._said: list[str] = []
 
-    def run(self, what: str, argv: Sequence[str], hear: Callable[[str], None] = lambda _: None) -> str:
-        """Run one command and return what it said; `hear` is called with each line as it comes. Raises UnhealthyError.
+    def run(self, what: str, argv: Sequence[str], each_line: Callable[[str], None] = lambda _: None) -> str:
+        """Run one command and return its output; `each_line` is called with each line. Raises UnhealthyError.
 
         `what` names the step in the message.
         """
@@ -59,7 +59,7 @@ class Steps:
                 assert process.stdout is not None
                 for line in process.stdout:
                     self._said.append(line)
-                    hear(line)
+                    each_line(line)
         except OSError as error:
             raise StepError(what, f"{argv[0]}: {error.strerror}") from None
         said = self._said[begin:]

@@ -135,6 +135,16 @@ def test_the_drawing_has_every_import():
     assert arrows - drawn == set()
 
 
+def test_parts_of_the_master_do_not_import_it():
+    """Only what starts a master imports it; its parts are given what they need."""
+    importers = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in PACKAGE.rglob("*.py")
+        if "c4bench.control.master import" in path.read_text()
+    }
+    assert importers == {"control/cluster.py", "cli/master.py"}
+
+
 @pytest.mark.parametrize(("library", "package"), ONLY_IN.items())
 def test_one_importer(library, package):
     """A library with a price is imported by one package only."""

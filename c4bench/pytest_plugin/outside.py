@@ -28,7 +28,6 @@ LAB = "softroce"
 
 def prepare(config: pytest.Config) -> int | None:
     """None to go on in this process with real hosts; the exit code when the lab has run everything already."""
-    _refuse_moved_root(config)
     capabilities.check(config.option.c4_require)
     if config.option.c4_resume and config.option.c4_run_dir is None:
         raise UsageError("--c4-resume: which run? name it with --c4-run-dir, such as reports/runs/latest")
@@ -39,6 +38,7 @@ def prepare(config: pytest.Config) -> int | None:
     if config.option.hosts == LAB:
         return _run_in_lab(config)
     loaded = inventory.load(Path(config.option.hosts))
+    capabilities.check(loaded.requires)
     if not _continues_in_lab(config.option.c4_run_dir):
         config.option.c4_run_dir = _run(config, "hosts", "", "machine", inventory_digest=loaded.digest).path
     config.stash[TENANCY] = Tenancy(config.option, loaded, shlex.join(["pytest", *_arguments(config)]))
@@ -48,17 +48,6 @@ def prepare(config: pytest.Config) -> int | None:
 def _continues_in_lab(given: Path | None) -> bool:
     """Whether we are in a lab, and whoever has booted it has begun the run: what that saw of the machine stays."""
     return IN_LAB and given is not None and given.is_dir() and RunDirectory(given).started
-
-
-def _refuse_moved_root(config: pytest.Config) -> None:
-    """`--hosts PATH` with a space, PATH elsewhere: pytest has taken PATH for a test and lost its own configuration."""
-    arguments = _arguments(config)
-    if "--hosts" not in arguments[:-1]:
-        return
-    value = arguments[arguments.index("--hosts") + 1]
-    path = Path(value)
-    if value != LAB and path.exists() and not path.resolve().is_relative_to(config.invocation_params.dir.resolve()):
-        raise UsageError(f"--hosts {value}: pytest would take its settings from there; write --hosts={value}")
 
 
 def _arguments(config: pytest.Config) -> list[str]:

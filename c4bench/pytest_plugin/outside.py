@@ -12,7 +12,7 @@ from c4bench.errors import UsageError
 from c4bench.lab import topology as topologies
 from c4bench.lab.machine import kernel, launch
 from c4bench.lab.machine.modes import lab_mode
-from c4bench.lab.machine.run import LabRun
+from c4bench.lab.machine.run import LabRun, require_open_files
 from c4bench.lab.places import RUN
 from c4bench.lab.spec import INVENTORY
 from c4bench.model.measurement import Clock
@@ -72,6 +72,7 @@ def _run_in_lab(config: pytest.Config) -> int:
     option = config.option
     topology = topologies.load(option.c4_topology)
     built = kernel.require()
+    require_open_files(len(topologies.hosts(topology)))
     time = option.c4_time or "virtual"
     built_as = {"kernel": built.version, "kernel_build": built.build, "lab_mode": lab_mode()}
     run = _run(config, LAB, topology.name, time, **built_as)

@@ -24,6 +24,8 @@ from c4bench.report import render
 from c4bench.reserve import scheduler
 
 LAB = "softroce"
+# Held as long as the session lasts.
+_RUN = pytest.StashKey[RunDirectory]()
 
 
 def prepare(config: pytest.Config) -> int | None:
@@ -40,7 +42,8 @@ def prepare(config: pytest.Config) -> int | None:
     loaded = inventory.load(Path(config.option.hosts))
     capabilities.check(loaded.requires)
     if not _continues_in_lab(config.option.c4_run_dir):
-        config.option.c4_run_dir = _run(config, "hosts", "", "machine", inventory_digest=loaded.digest).path
+        config.stash[_RUN] = _run(config, "hosts", "", "machine", inventory_digest=loaded.digest)
+        config.option.c4_run_dir = config.stash[_RUN].path
     config.stash[TENANCY] = Tenancy(config.option, loaded, shlex.join(["pytest", *_arguments(config)]))
     return None
 

@@ -99,7 +99,8 @@ class Tenancy:
         for host in self.inventory.hosts if wanted else ():
             missing = _missing(self.reports()[host.name], wanted)
             if missing:
-                return f"no-{missing.name}: {len(self.capable(wanted))} of {hosts} hosts have it ({host.name}: {missing.detail})"
+                count = len(self.capable(wanted))
+                return f"no-{missing.name}: {count} of {hosts} hosts have it ({host.name}: {missing.detail})"
         return f"too-few-hosts: {len(able)} of {hosts}"
 
     def recheck(self) -> None:

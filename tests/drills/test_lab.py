@@ -68,7 +68,7 @@ for page in order: memory[page * 4096] = 1
 
 
 @pytest.mark.parametrize("most", [256, 1000])
-def test_too_few_open_files_are_refused(tmp_path, most):
+def test_too_few_open_files_are_refused(most):
     """A machine that allows too few open files refuses the lab at once, in one line, and makes no run directory."""
     command = f"ulimit -n {most}; exec {sys.executable} -m pytest --hosts=softroce tests/scenarios/verbs"
     began = set((REPOSITORY / "reports/runs").glob("*"))
@@ -76,9 +76,8 @@ def test_too_few_open_files_are_refused(tmp_path, most):
     assert done.returncode == 3, done.stdout
     assert f"this machine allows {most} open files, and a lab of 8 hosts needs 2560" in done.stderr
     assert set((REPOSITORY / "reports/runs").glob("*")) == began
-    done = lab(
-        "--topology=pair", "--", "true", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (most,) * 2)
-    )
+    few = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))}
+    done = lab("--topology=pair", "--", "true", **few)
     assert done.returncode == 3
     assert done.stderr.count("\n") == 1
 

@@ -7,11 +7,12 @@ import sys
 from pathlib import Path
 
 from c4bench.cli import Commands
-from c4bench.errors import UnhealthyError, UsageError
+from c4bench.errors import InconclusiveError, UnhealthyError, UsageError
 from c4bench.model.measurement import Outcome
 from c4bench.record import RunDirectory
 from c4bench.record.begin import ROOT
 from c4bench.report import Verdict, evaluate_run
+from c4bench.report.headlines import short
 from c4bench.report.nights import NIGHT, Comparison, compare, nights, prune, read
 
 _BASELINE = "baseline"
@@ -57,10 +58,17 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _exit_code(ended: int, verdict: Verdict, comparison: Comparison) -> int:
-    """Pytest's exit code if it could not run the tests; else the verdict's, and at least 1 if something got worse."""
-    if ended not in {0, 1}:
+    """Pytest's exit code if it could not run the tests; 1 if something failed or got worse; else the verdict's.
+
+    A night that ran fewer scenarios than the one before is inconclusive at best.
+    """
+    if ended not in {0, 1, InconclusiveError.exit_code}:
         return ended
-    return max(ended, 1) if comparison.of("worse") else ended or (verdict.exit_code if verdict.measurements else 0)
+    if ended == 1 or comparison.of("worse"):
+        return 1
+    if ended or comparison.not_run:
+        return InconclusiveError.exit_code
+    return verdict.exit_code if verdict.measurements else 0
 
 
 def _accept(root: Path, night: Path) -> None:
@@ -73,11 +81,13 @@ def _accept(root: Path, night: Path) -> None:
 def _page(path: Path, ended: int, verdict: Verdict, comparison: Comparison) -> str:
     """One page, with the most urgent results first."""
     missed = [item for item in (*verdict.measurements, *verdict.timings) if item.outcome is Outcome.FAIL]
-    failed = [item for item in verdict.scenarios if item.outcome is not Outcome.PASS]
+    failed = [item for item in verdict.scenarios if item.outcome not in {Outcome.PASS, Outcome.SKIP}]
+    skipped = verdict.scenario_counts.get(Outcome.SKIP, 0)
     lines = [
         f"# {path.name}: {_headline(ended, verdict, comparison)}",
         "",
-        f"{len(verdict.scenarios)} scenarios, {len(failed)} did not pass; {len(missed)} figures missed their limits; "
+        f"{len(verdict.scenarios)} scenarios, {len(failed)} did not pass, {skipped} were skipped; "
+        f"{len(missed)} figures missed their limits; "
         f"{comparison.compared} figures compared with {comparison.nights} nights.",
     ]
     lost = RunDirectory(path).lost_hosts()
@@ -85,6 +95,8 @@ def _page(path: Path, ended: int, verdict: Verdict, comparison: Comparison) -> s
     lines += _section("Nights not compared", list(comparison.apart))
     lines += _section("Worse", [str(change) for change in comparison.of("worse")])
     lines += _section("Did not pass", [f"{item.scenario}: {item.reason or item.outcome}" for item in failed])
+    lines += _section("Skipped", [f"{count} scenarios: {reason}" for reason, count in verdict.skips.items()])
+    lines += _section("Ran last night, not tonight", [short(scenario) for scenario in comparison.not_run])
     lines += _section("Not measured tonight", list(comparison.lost))
     lines += _section("Changed", [str(change) for change in comparison.of("changed")])
     lines += _section("Better", [str(change) for change in comparison.of("better")])
@@ -94,9 +106,10 @@ def _page(path: Path, ended: int, verdict: Verdict, comparison: Comparison) -> s
 def _headline(ended: int, verdict: Verdict, comparison: Comparison) -> str:
     if ended == UnhealthyError.exit_code:
         return "hosts or lab unhealthy"
-    if ended not in {0, 1}:
+    if ended not in {0, 1, InconclusiveError.exit_code}:
         return f"pytest ended with {ended}"
-    return f"{verdict.outcome}, {len(comparison.of('worse'))} worse"
+    outcome = Outcome.INCONCLUSIVE if verdict.outcome is Outcome.PASS and comparison.not_run else verdict.outcome
+    return f"{outcome}, {len(comparison.of('worse'))} worse"
 
 
 def _section(title: str, lines: list[str]) -> list[str]:

@@ -45,14 +45,16 @@ class HostFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The variable `c4` of a host: whether faults are permitted, the Python that has c4bench, the NICs of the fabric.
 
     `management` is the management interface, which is not a NIC of the fabric. `netns` is the network namespace of a
-    switch's ports, when not its own. `shared` is a folder on storage that all hosts share, for checkpoints. All keys
-    are optional; `playbooks/discover.yml` finds what a host can report.
+    switch's ports, when not its own. `shared` is a folder on storage that all hosts share, for checkpoints. `requires`
+    are the capabilities (`c4bench doctor`) that the host is meant to have: a scenario that misses one fails instead of
+    being skipped. All keys are optional; `playbooks/discover.yml` finds what a host can report.
     """
 
     disruptive: bool = False
     python: str = DEFAULT_PYTHON
     netns: str = ""
     shared: str = ""
+    requires: tuple[str, ...] = ()
     nics: tuple[NicFacts, ...] = ()
     gpus: tuple[GpuFacts, ...] = ()
     management: str = ""

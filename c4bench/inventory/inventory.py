@@ -48,6 +48,11 @@ class Inventory(msgspec.Struct, frozen=True):
     digest: str
     facts: dict[str, HostFacts] = {}
 
+    @property
+    def requires(self) -> frozenset[str]:
+        """The capabilities that some host is meant to have."""
+        return frozenset(name for known in self.facts.values() for name in known.requires)
+
 
 def load(path: Path) -> Inventory:
     """Read an Ansible inventory: one YAML file here, anything else through `ansible-inventory`.

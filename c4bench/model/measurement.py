@@ -21,12 +21,16 @@ _COMPARE: dict[str, Callable[[float, float], bool]] = {
 
 
 class Outcome(StrEnum):
-    """How a measurement stands against its limit; `info` has none."""
+    """How a measurement stands against its limit, or how a scenario ended.
+
+    `info` is a measurement without a limit; `skip` is a scenario that did not run.
+    """
 
     PASS = "pass"  # noqa: S105  (the word, not a password)
     FAIL = "fail"
     INCONCLUSIVE = "inconclusive"
     INFO = "info"
+    SKIP = "skip"
 
 
 class Clock(StrEnum):

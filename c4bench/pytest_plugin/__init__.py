@@ -1,22 +1,66 @@
-"""The pytest plugin: `pytest --hosts inventory.yml` or `pytest --hosts softroce`.
+"""The pytest plugin: `pytest --hosts=inventory.yml` or `pytest --hosts=softroce`.
 
-Inert without `--hosts`: then scenarios are skipped with the reason `no-hosts`. What is imported here is imported by
-every pytest run of every project that has c4bench installed, so only this much is; the rest follows when hosts are
-named.
+A project asks for it in its pytest settings with `c4_fixtures = true`. Without that, the plugin adds neither options
+nor fixtures, so that it disturbs no other project of an environment that has c4bench. Without `--hosts`, scenarios are
+skipped with the reason `no-hosts`. Every pytest run of such an environment imports this module, so it imports little;
+the rest follows when it is needed.
 """
 
+import argparse
 import sys
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
 LAB = "softroce"
+_ASKED = "c4_fixtures"
+_USAGE_ERROR = 2
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Everything but `--hosts` carries a prefix, so as not to meet another plugin's options."""
+    """Declare the setting by which a project asks for c4bench."""
+    parser.addini(_ASKED, "offer c4bench's options and fixtures to this project's tests", type="bool", default=False)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_load_initial_conftests(
+    early_config: pytest.Config, parser: pytest.Parser, args: list[str]
+) -> Generator[None, object, object]:
+    """Add the options, after those of all other plugins and conftest files.
+
+    All but `--hosts` carry a prefix. `--hosts` is shared with a plugin that has it already.
+    """
+    result = yield
     group = parser.getgroup("c4bench", "c4bench: hosts, the embedded lab, faults")
-    group.addoption("--hosts", metavar="INVENTORY|softroce", help="an Ansible inventory, or the embedded lab")
+    if early_config.getini(_ASKED):
+        _add_hosts(group)
+        _add_options(group)
+    elif any(arg.split("=")[0] == "--hosts" for arg in args) and _add_hosts(group):
+        sys.stderr.write(f"c4bench: --hosts: {_why_not_asked(early_config, args)}\n")
+        raise SystemExit(_USAGE_ERROR)
+    return result
+
+
+def _why_not_asked(config: pytest.Config, args: list[str]) -> str:
+    """Name the settings that lack ours. After `--hosts PATH` pytest takes PATH for a test and settings from there."""
+    value = args[args.index("--hosts") + 1] if "--hosts" in args[:-1] else ""
+    if value and Path(value).exists():
+        return f"pytest takes its settings from {config.rootpath}; write --hosts={value}"
+    where = config.inipath or config.rootpath / "pytest.ini"
+    return f"these tests do not ask for c4bench; write `{_ASKED} = true` in {where}"
+
+
+def _add_hosts(group: pytest.OptionGroup) -> bool:
+    """Whether `--hosts` is ours; another plugin may have added it."""
+    try:
+        group.addoption("--hosts", metavar="INVENTORY|softroce", help="an Ansible inventory, or the embedded lab")
+    except (ValueError, argparse.ArgumentError):
+        return False
+    return True
+
+
+def _add_options(group: pytest.OptionGroup) -> None:
     group.addoption("--c4-seed", type=int, default=1, help="the lab's seed: same seed, same bytes (default 1)")
     group.addoption("--c4-time", choices=("virtual", "real"), help="the lab's clock (default virtual)")
     group.addoption("--c4-limit", type=float, default=1.0, metavar="HOURS", help="how long a lab may run (1)")
@@ -30,18 +74,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="append",
         default=[],
         metavar="CAPABILITY",
-        help="fail what would be skipped for want of this (c4bench doctor shows them); may be repeated",
+        help="fail scenarios that would be skipped for want of this (c4bench doctor shows them); may be repeated",
     )
-    group.addoption("--c4-allow-partial", action="store_true", help="go on without the hosts that are broken")
+    group.addoption("--c4-allow-partial", action="store_true", help="continue without broken hosts")
     group.addoption(
-        "--c4-resume", action="store_true", help="leave out what has passed already in the run at --c4-run-dir"
+        "--c4-resume", action="store_true", help="leave out what has already passed in the run at --c4-run-dir"
     )
     group.addoption(
         "--c4-reserve",
         type=float,
         default=60.0,
         metavar="SECONDS",
-        help="nobody else uses the hosts meanwhile, nor for so long after we vanish (default 60; 0: no reservation)",
+        help="reserve the hosts for this run, and for so long after it disappears (default 60; 0: no reservation)",
     )
     group.addoption(
         "--c4-scheduler", metavar="slurm|kubernetes|FILE", help="drain the hosts first, and give them back afterwards"
@@ -49,11 +93,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Bring in fixtures: real ones where there are hosts, else such that skip."""
+    """Register the fixtures: real ones where there are hosts, else ones that skip."""
+    if not config.getini(_ASKED):
+        return
     config.addinivalue_line(
         "markers",
-        "needs(*capabilities, hosts=N): what a scenario wants of its hosts (c4bench doctor), and of how many; "
-        "skipped where that is missing",
+        "needs(*capabilities, hosts=N): the capabilities a scenario needs (c4bench doctor), and on how many hosts; "
+        "it is skipped where they are missing",
     )
     if not config.option.hosts:
         from c4bench.pytest_plugin import absent  # noqa: PLC0415  (see the module's first lines)
@@ -69,8 +115,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> int | None:
-    """Check what was asked for; with the embedded lab, run this same command inside it."""
-    if not config.option.hosts or config.option.help or config.option.collectonly:
+    """Check the command line; with the embedded lab, run this same command inside it."""
+    option = config.option
+    if not config.getini(_ASKED) or not option.hosts or option.help or option.collectonly:
         return None
     from c4bench.errors import C4Error  # noqa: PLC0415
     from c4bench.pytest_plugin import outside  # noqa: PLC0415
@@ -83,7 +130,7 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    """Say what this run is on."""
-    if not config.option.hosts:
+    """Name the hosts, the seed and the run directory."""
+    if not config.getini(_ASKED) or not config.option.hosts:
         return []
     return [f"c4bench: hosts {config.option.hosts}, seed {config.option.c4_seed}, run {config.option.c4_run_dir}"]

@@ -21,6 +21,7 @@ from c4bench.model.fabric import Host
 from c4bench.model.measurement import Clock, Measurement
 from c4bench.model.steering import Policy
 from c4bench.pytest_plugin.clocks import Clocks
+from c4bench.pytest_plugin.scope import needs
 from c4bench.pytest_plugin.tenancy import TENANCY
 from c4bench.pytest_plugin.verdicts import LEDGER, scenario_name
 from c4bench.record import Ledger, RunDirectory
@@ -86,13 +87,13 @@ def cluster(
 @pytest.fixture
 def rdma_hosts(request: pytest.FixtureRequest, hosts: tuple[Host, ...], cluster: Cluster) -> tuple[Host, ...]:
     """The hosts whose agents can open an RDMA device; as many as the scenario's `needs(hosts=N)` says, or a skip."""
-    marker = request.node.get_closest_marker("needs")
-    needed = marker.kwargs.get("hosts", 2) if marker else 2
+    capabilities, needed = needs(request.node)
+    needed = needed or 2
     try:
         answers = cluster.wait_hosts([host.name for host in hosts], _AGENTS_WITHIN_S)
     except UnhealthyError as error:
         pytest.skip(f"no-agents: {error}")
-    capable = request.config.stash[TENANCY].capable(marker.args if marker else ())
+    capable = request.config.stash[TENANCY].capable(capabilities)
     usable = tuple(host for host in hosts if not answers[host.name].rdma and host.nics and host.name in capable)
     if len(usable) < needed:
         reasons = {host.name: answers[host.name].rdma or ("" if host.nics else "c4.nics is empty") for host in hosts}
@@ -152,13 +153,11 @@ def clocks(pytestconfig: pytest.Config) -> Clocks:
 
 
 @pytest.fixture
-def inject(pytestconfig: pytest.Config, inventory: Inventory, run_directory: RunDirectory, clocks: Clocks) -> Inject:
+def inject(inventory: Inventory, run_directory: RunDirectory, clocks: Clocks) -> Inject:
     """Break something, bounded and witnessed, for as long as a `with` block takes; its times are on our clock.
 
     Where is said in words, `inject("link.down", at="leaf0/up1")`, or in parts, `inject("nic.down", host="h5", nic=0)`.
     """
-    if not pytestconfig.option.c4_allow_disruptive:
-        pytest.skip("disruptive-not-allowed: give --c4-allow-disruptive to let faults loose on these hosts")
     injector = Injector(
         connect=lambda host: remote.connect(host, inventory.access[host]),
         python=lambda host: inventory.access[host].python,

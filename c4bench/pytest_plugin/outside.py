@@ -12,7 +12,7 @@ from c4bench.errors import UsageError
 from c4bench.lab import topology as topologies
 from c4bench.lab.machine import kernel, launch
 from c4bench.lab.machine.modes import lab_mode
-from c4bench.lab.machine.run import LabRun
+from c4bench.lab.machine.run import LabRun, require_open_files
 from c4bench.lab.places import RUN
 from c4bench.lab.spec import INVENTORY
 from c4bench.model.measurement import Clock
@@ -24,11 +24,12 @@ from c4bench.report import render
 from c4bench.reserve import scheduler
 
 LAB = "softroce"
+# Held as long as the session lasts.
+_RUN = pytest.StashKey[RunDirectory]()
 
 
 def prepare(config: pytest.Config) -> int | None:
     """None to go on in this process with real hosts; the exit code when the lab has run everything already."""
-    _refuse_moved_root(config)
     capabilities.check(config.option.c4_require)
     if config.option.c4_resume and config.option.c4_run_dir is None:
         raise UsageError("--c4-resume: which run? name it with --c4-run-dir, such as reports/runs/latest")
@@ -39,8 +40,10 @@ def prepare(config: pytest.Config) -> int | None:
     if config.option.hosts == LAB:
         return _run_in_lab(config)
     loaded = inventory.load(Path(config.option.hosts))
+    capabilities.check(loaded.requires)
     if not _continues_in_lab(config.option.c4_run_dir):
-        config.option.c4_run_dir = _run(config, "hosts", "", "machine", inventory_digest=loaded.digest).path
+        config.stash[_RUN] = _run(config, "hosts", "", "machine", inventory_digest=loaded.digest)
+        config.option.c4_run_dir = config.stash[_RUN].path
     config.stash[TENANCY] = Tenancy(config.option, loaded, shlex.join(["pytest", *_arguments(config)]))
     return None
 
@@ -48,17 +51,6 @@ def prepare(config: pytest.Config) -> int | None:
 def _continues_in_lab(given: Path | None) -> bool:
     """Whether we are in a lab, and whoever has booted it has begun the run: what that saw of the machine stays."""
     return IN_LAB and given is not None and given.is_dir() and RunDirectory(given).started
-
-
-def _refuse_moved_root(config: pytest.Config) -> None:
-    """`--hosts PATH` with a space, PATH elsewhere: pytest has taken PATH for a test and lost its own configuration."""
-    arguments = _arguments(config)
-    if "--hosts" not in arguments[:-1]:
-        return
-    value = arguments[arguments.index("--hosts") + 1]
-    path = Path(value)
-    if value != LAB and path.exists() and not path.resolve().is_relative_to(config.invocation_params.dir.resolve()):
-        raise UsageError(f"--hosts {value}: pytest would take its settings from there; write --hosts={value}")
 
 
 def _arguments(config: pytest.Config) -> list[str]:
@@ -83,6 +75,7 @@ def _run_in_lab(config: pytest.Config) -> int:
     option = config.option
     topology = topologies.load(option.c4_topology)
     built = kernel.require()
+    require_open_files(len(topologies.hosts(topology)))
     time = option.c4_time or "virtual"
     built_as = {"kernel": built.version, "kernel_build": built.build, "lab_mode": lab_mode()}
     run = _run(config, LAB, topology.name, time, **built_as)

@@ -11,7 +11,7 @@ from c4bench.doctor.capabilities import THROUGH_AGENTS
 from c4bench.errors import C4Error, UnhealthyError
 from c4bench.inject import catalogue
 from c4bench.pytest_plugin.tenancy import TENANCY, Tenancy
-from c4bench.pytest_plugin.verdicts import scenario_name
+from c4bench.pytest_plugin.verdicts import scenario_name, skip_reason
 from c4bench.record import RunDirectory
 
 _ENDED = "ended"
@@ -68,6 +68,8 @@ class Scope:
             tenancy.recheck()
         if tenancy.refusal:
             pytest.skip(tenancy.refusal)
+        if is_disruptive(item) and not self._config.option.c4_allow_disruptive:
+            pytest.skip("disruptive-not-allowed: give --c4-allow-disruptive to allow faults on these hosts")
         reason = lacking(item, tenancy)
         if reason:
             pytest.skip(reason)
@@ -80,15 +82,19 @@ class Scope:
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Fail a skip that `--c4-require` forbids, and note what has ended, for a run that resumes this one."""
         report = yield
-        if report.skipped and required(report, self._config.option.c4_require):
+        if report.skipped and required(report, self._required()):
             report.outcome = "failed"
-            report.longrepr = f"required, and missing: {_skip_reason(report)}"
+            report.longrepr = f"required, and missing: {skip_reason(report)}"
         if report.failed and not (call.excinfo and call.excinfo.errisinstance(UnhealthyError)):
             self._real_failure = True
         if report.when == "call" or report.failed:
             what = {"node": item.nodeid, "scenario": scenario_name(item)}
             self._run.event(0.0, _ENDED, **what, passed=report.passed, duration_s=report.duration)
         return report
+
+    def _required(self) -> set[str]:
+        tenancy = self._config.stash.get(TENANCY, None)
+        return {*self._config.option.c4_require, *(tenancy.inventory.requires if tenancy else ())}
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -124,7 +130,7 @@ def announcement(items: Iterable[pytest.Item], config: pytest.Config, past: dict
     """
     tenancy = config.stash[TENANCY]
     chosen = [item for item in items if not lacking(item, tenancy)]
-    disruptive = [item for item in chosen if "inject" in getattr(item, "fixturenames", ())]
+    disruptive = [item for item in chosen if is_disruptive(item)]
     if not config.option.c4_allow_disruptive:
         left = f"; {len(disruptive)} scenarios would, and are skipped (--c4-allow-disruptive)" if disruptive else ""
         reading = [item for item in chosen if item not in disruptive]
@@ -141,10 +147,23 @@ def announcement(items: Iterable[pytest.Item], config: pytest.Config, past: dict
     ]
 
 
+def is_disruptive(item: pytest.Item) -> bool:
+    """Whether a scenario injects faults."""
+    return "inject" in getattr(item, "fixturenames", ()) or "disruptive" in needs(item)[0]
+
+
+def needs(item: pytest.Item) -> tuple[frozenset[str], int]:
+    """The capabilities that a scenario and its module are marked to need, and on how many hosts; 0 without a mark."""
+    markers = list(item.iter_markers("needs"))
+    capabilities = frozenset(name for marker in markers for name in marker.args)
+    return capabilities, max((marker.kwargs.get("hosts", 1) for marker in markers), default=0)
+
+
 def lacking(item: pytest.Item, tenancy: Tenancy) -> str:
-    """What a scenario is marked to need and these hosts have not, as a reason to skip it; "" where they have it."""
-    marker = item.get_closest_marker("needs")
-    return tenancy.shortage(marker.args, marker.kwargs.get("hosts", 1)) if marker else ""
+    """What a scenario needs and these hosts lack, as a reason to skip it; "" if they have it."""
+    capabilities, hosts = needs(item)
+    implied = ("rdma",) if "rdma_hosts" in getattr(item, "fixturenames", ()) else ()
+    return tenancy.shortage(sorted(capabilities), hosts, implied)
 
 
 def faults_of(item: pytest.Item) -> set[str]:
@@ -178,13 +197,8 @@ def _untimed(items: Sequence[pytest.Item], past: Mapping[str, float]) -> str:
     return f" ({new} never timed here, taken as {_UNTIMED_S:g} s each)" if new else ""
 
 
-def _skip_reason(report: pytest.TestReport) -> str:
-    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
-    return reason.removeprefix("Skipped: ")
-
-
 def required(report: pytest.TestReport, names: Iterable[str]) -> bool:
     """Whether a skip is for want of one of these capabilities, or of the agents through which it would be used."""
-    reason = _skip_reason(report)
+    reason = skip_reason(report)
     capabilities = {*names, *(("agents",) if THROUGH_AGENTS.intersection(names) else ())}
     return any(reason.startswith((f"no-{name}:", f"{name}-not-allowed:")) for name in capabilities)

@@ -86,16 +86,21 @@ class Tenancy:
         names = (host.name for host in self.inventory.hosts if host.name not in self.broken)
         return frozenset(name for name in names if not required or not _missing(self.reports()[name], required))
 
-    def shortage(self, capabilities: Iterable[str], hosts: int) -> str:
-        """Why fewer than so many hosts have all of these, as a reason to skip; "" where enough do."""
+    def shortage(self, capabilities: Iterable[str], hosts: int, implied: Iterable[str] = ()) -> str:
+        """Why fewer than so many hosts have all of these, as a reason to skip; "" where enough do.
+
+        A missing capability, also one that is only `implied` by a scenario's fixtures, is a reason before the count is.
+        """
         required = tuple(capabilities)
         able = self.capable(required)
         if len(able) >= hosts:
             return ""
-        for host in self.inventory.hosts if required else ():
-            missing = _missing(self.reports()[host.name], required)
+        wanted = (*required, *implied)
+        for host in self.inventory.hosts if wanted else ():
+            missing = _missing(self.reports()[host.name], wanted)
             if missing:
-                return f"no-{missing.name}: {len(able)} of {hosts} hosts have it ({host.name}: {missing.detail})"
+                count = len(self.capable(wanted))
+                return f"no-{missing.name}: {count} of {hosts} hosts have it ({host.name}: {missing.detail})"
         return f"too-few-hosts: {len(able)} of {hosts}"
 
     def recheck(self) -> None:

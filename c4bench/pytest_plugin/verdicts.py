@@ -4,12 +4,13 @@ import os
 import time
 from collections.abc import Generator
 
+import msgspec
 import pytest
 
 from c4bench.errors import InconclusiveError
 from c4bench.model.measurement import Outcome
 from c4bench.record import Ledger, RunDirectory
-from c4bench.report import render
+from c4bench.report import evaluate_run, render
 from c4bench.report.headlines import sentence
 
 IN_LAB = "C4BENCH_IN_LAB" in os.environ
@@ -21,6 +22,11 @@ def scenario_name(item: pytest.Item) -> str:
     """`c4d.slow_receiver` for tests/scenarios/c4d/test_c4d.py::test_slow_receiver."""
     module = item.path.stem.removeprefix("test_")
     return f"{module}.{item.name.removeprefix('test_')}"
+
+
+def is_scenario(item: pytest.Item) -> bool:
+    """Whether a test uses hosts or records measurements."""
+    return bool({"inventory", "run_directory"} & set(getattr(item, "fixturenames", ())))
 
 
 class Verdicts:
@@ -67,9 +73,18 @@ class Verdicts:
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Write down how each scenario ended, so that the run can be judged again from its directory."""
         report = yield
-        if LEDGER in item.stash and (report.when == "call" or report.failed):
+        if is_scenario(item) and (report.when == "call" or not report.passed):
             self._run.finish_scenario(scenario_name(item), _outcome(report, call), _reason(report))
         return report
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Count the scenarios in `run.json`; a run that skipped most of them exits as inconclusive, never as passed."""
+        verdict = evaluate_run(self._run.path)
+        counted = {"scenarios": verdict.scenario_counts, "skips": verdict.skips}
+        self._run.write_provenance(msgspec.structs.replace(self._run.provenance(), **counted))
+        if verdict.mostly_skipped and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = InconclusiveError.exit_code
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """One line a measurement. In the lab, what the machine's clock told is void."""
@@ -88,8 +103,18 @@ def _outcome(report: pytest.TestReport, call: pytest.CallInfo[None]) -> Outcome:
     unseen = call.excinfo is not None and (
         call.excinfo.errisinstance(InconclusiveError) or str(call.excinfo.value).startswith("inconclusive:")
     )
-    return Outcome.INCONCLUSIVE if unseen or report.skipped else Outcome.FAIL
+    if report.skipped:
+        return Outcome.SKIP
+    return Outcome.INCONCLUSIVE if unseen else Outcome.FAIL
+
+
+def skip_reason(report: pytest.TestReport) -> str:
+    """Why a test was skipped, such as `no-rdma: ...`."""
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    return reason.removeprefix("Skipped: ")
 
 
 def _reason(report: pytest.TestReport) -> str:
+    if report.skipped:
+        return skip_reason(report)
     return "" if report.passed else report.longreprtext.strip().splitlines()[-1][:300]

@@ -29,13 +29,15 @@ def begin(
 ) -> RunDirectory:
     """Return the run directory `path`, or a new one under `root`; write its provenance if it has none.
 
-    Raises UsageError if the run in `path` was started in another environment: figures of two environments do not mix.
+    The run holds the directory as long as the returned object lives. Raises UsageError if another run holds it, or if
+    the run in `path` was started in another environment: figures of two runs or two environments do not mix.
     """
     if path is None:
         run = RunDirectory.create(root, name)
     else:
         path.mkdir(parents=True, exist_ok=True)
         run = RunDirectory(path)
+    run.hold()
     provenance = collect(
         name=run.path.name,
         started_at=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",

@@ -15,7 +15,8 @@ class Provenance(msgspec.Struct, frozen=True):
     """The content of `run.json`.
 
     `command` is the command line word by word; `inventory_digest` is the SHA-256 of the inventory (empty for the lab);
-    `git_commit` is empty outside a checkout.
+    `git_commit` is empty outside a checkout. `scenarios` counts the scenarios of a run that has ended by their outcome,
+    and `skips` those that were skipped by their reason.
     """
 
     name: str
@@ -31,6 +32,8 @@ class Provenance(msgspec.Struct, frozen=True):
     clock: str
     inventory_digest: str = ""
     environment: Environment = Environment()
+    scenarios: dict[str, int] = {}
+    skips: dict[str, int] = {}
 
 
 def collect(

@@ -1,7 +1,9 @@
 """Read and write a run directory."""
 
+import fcntl
 import os
 import re
+import weakref
 from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -42,6 +44,18 @@ class RunDirectory:
         path = _fresh(root, f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{slug(name)}")
         _point(root / "latest", path.name)
         return cls(path)
+
+    def hold(self) -> None:
+        """Keep every other run out of the directory until this process ends, or this object does.
+
+        Raises UsageError if another run holds it.
+        """
+        descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        weakref.finalize(self, os.close, descriptor)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError(f"{self.path} is in use by another run; give this one a directory of its own") from None
 
     def write_provenance(self, provenance: Provenance) -> None:
         """Write `run.json`."""

@@ -10,7 +10,7 @@ from c4bench.units import format_rate, format_size, format_time
 
 _MOST = 12
 _TEST = re.compile(r"::|\.py-")
-_RANK = {Outcome.FAIL: 0, Outcome.INCONCLUSIVE: 1, Outcome.PASS: 2, Outcome.INFO: 3}
+_RANK = {Outcome.FAIL: 0, Outcome.INCONCLUSIVE: 1, Outcome.PASS: 2, Outcome.INFO: 3, Outcome.SKIP: 4}
 _FORMATS: dict[str, Callable[[float], str]] = {
     "s": format_time,
     "bit/s": format_rate,

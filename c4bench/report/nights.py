@@ -7,11 +7,12 @@ from pathlib import Path
 import msgspec
 
 from c4bench.errors import UsageError
-from c4bench.model.measurement import PLUS_MINUS, Measurement
+from c4bench.model.measurement import PLUS_MINUS, Measurement, Outcome
 from c4bench.record import RunDirectory
 from c4bench.record.environment import Environment, differences
 from c4bench.report.headlines import format_quantity, short
 from c4bench.report.statistics import Interval, median, prediction_interval
+from c4bench.report.verdict import evaluate_run
 
 NIGHT = "night"
 # Of the whole page, not of each figure: with hundreds of figures some would else fall outside every night.
@@ -56,7 +57,8 @@ class Change(msgspec.Struct, frozen=True):
 class Comparison(msgspec.Struct, frozen=True):
     """Tonight's page: `compared` figures, of which these changed; `lost` were measured last night and not tonight.
 
-    `apart` names the nights that were left out, and what in their environment was not as it is tonight.
+    `not_run` are the scenarios that ran last night and did not run tonight. `apart` names the nights that were left
+    out, and what in their environment differs from tonight's.
     """
 
     night: str
@@ -65,6 +67,7 @@ class Comparison(msgspec.Struct, frozen=True):
     changes: tuple[Change, ...]
     lost: tuple[str, ...]
     apart: tuple[str, ...] = ()
+    not_run: tuple[str, ...] = ()
 
     def of(self, kind: str) -> tuple[Change, ...]:
         """The changes of a kind."""
@@ -72,22 +75,24 @@ class Comparison(msgspec.Struct, frozen=True):
 
 
 class NightFigures(msgspec.Struct, frozen=True):
-    """A run's figures by what they are of: the median where one was taken several times."""
+    """A run's figures by what they are of: the median where one was taken several times; and which scenarios ran."""
 
     name: str
     figures: dict[Key, Measurement]
     environment: Environment = Environment()
+    ran: frozenset[str] = frozenset()
 
 
 def read(path: Path) -> NightFigures:
     """A night's run directory. Raises UsageError when it is none, or is damaged."""
-    run = RunDirectory(path)
+    run, verdict = RunDirectory(path), evaluate_run(path)
     taken: dict[Key, list[Measurement]] = {}
-    for measurement in (*run.measurements(), *run.timings()):
+    for measurement in (*verdict.measurements, *verdict.timings):
         if math.isfinite(measurement.value):
             taken.setdefault(_key(measurement), []).append(measurement)
     figures = {key: _median_of(repeats) for key, repeats in taken.items()}
-    return NightFigures(path.name, figures, run.provenance().environment)
+    ran = frozenset(ending.scenario for ending in verdict.scenarios if ending.outcome is not Outcome.SKIP)
+    return NightFigures(path.name, figures, run.provenance().environment, ran)
 
 
 def nights(root: Path) -> list[Path]:
@@ -100,7 +105,7 @@ def compare(tonight: NightFigures, before: Sequence[NightFigures], baseline: Nig
 
     Nights of another environment are left out: their differences may not come from the code.
     """
-    last = before[-1].figures if before else {}
+    last, ran = (before[-1].figures, before[-1].ran) if before else ({}, frozenset())
     apart = _apart(tonight, [*before, baseline] if baseline else before)
     before = [night for night in before if night.name not in apart]
     baseline = None if baseline and baseline.name in apart else baseline
@@ -113,7 +118,8 @@ def compare(tonight: NightFigures, before: Sequence[NightFigures], baseline: Nig
         change = _since(now, tonight.name, past, confidence) or _from_baseline(now, past, baseline, key, confidence)
         changes += [change] if change else []
     lost = sorted({f"{short(key[0])}: {key[1]}" for key in last.keys() - tonight.figures.keys()})
-    return Comparison(tonight.name, len(before), compared, tuple(changes), tuple(lost), _reasons(apart))
+    not_run = tuple(sorted(ran - tonight.ran))
+    return Comparison(tonight.name, len(before), compared, tuple(changes), tuple(lost), _reasons(apart), not_run)
 
 
 def _apart(tonight: NightFigures, others: Iterable[NightFigures]) -> dict[str, str]:

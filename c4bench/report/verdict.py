@@ -1,6 +1,7 @@
 """The verdict on a run, from its directory alone."""
 
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -10,6 +11,8 @@ from c4bench.model.measurement import Measurement, Outcome, evaluate
 from c4bench.record import RunDirectory
 
 _EXIT = {Outcome.PASS: 0, Outcome.FAIL: 1, Outcome.INCONCLUSIVE: InconclusiveError.exit_code}
+# A run that skipped a larger share of its scenarios says too little about the hosts to pass.
+_SKIPPED_AT_MOST = 0.5
 
 
 class Ending(msgspec.Struct, frozen=True):
@@ -41,13 +44,29 @@ class Verdict(msgspec.Struct, frozen=True):
         """How many measurements and timings have that outcome."""
         return Counter(measurement.outcome for measurement in (*self.measurements, *self.timings))[outcome]
 
+    @property
+    def scenario_counts(self) -> dict[str, int]:
+        """How many scenarios ended how, such as `{"pass": 5, "skip": 2}`."""
+        return dict(Counter(ending.outcome.value for ending in self.scenarios))
+
+    @property
+    def skips(self) -> dict[str, int]:
+        """How many scenarios were skipped for each reason, the most frequent first."""
+        reasons = Counter(ending.reason for ending in self.scenarios if ending.outcome is Outcome.SKIP)
+        return dict(reasons.most_common())
+
+    @property
+    def mostly_skipped(self) -> bool:
+        """Whether more than half of the scenarios were skipped."""
+        return _mostly_skipped(self.scenarios)
+
 
 def evaluate_run(run_dir: Path) -> Verdict:
     """Evaluate a run directory again, without hardware.
 
-    One miss or failed scenario fails the run; else one inconclusive makes it inconclusive; a run in which nothing was
-    held against a limit and no scenario ended well has proven nothing and is inconclusive too. Raises UsageError for
-    what is not a run directory, or is damaged.
+    One miss or failed scenario fails the run. Otherwise the run is inconclusive if a measurement or scenario is, if
+    more than half of its scenarios were skipped, or if no limit was checked and no scenario passed. Raises UsageError
+    if `run_dir` is not a run directory or is damaged.
     """
     run = RunDirectory(run_dir)
     recorded = run.measurements(), run.timings()
@@ -56,8 +75,15 @@ def evaluate_run(run_dir: Path) -> Verdict:
     before = [measurement.outcome for group in recorded for measurement in group]
     after = [measurement.outcome for measurement in (*measurements, *timings)]
     changed = sum(old is not new for old, new in zip(before, after, strict=True))
-    worst = _worst({*after, *(ending.outcome for ending in scenarios)})
-    return Verdict(worst, measurements, timings, scenarios, changed)
+    outcomes = {*after, *(ending.outcome for ending in scenarios)}
+    if _mostly_skipped(scenarios):
+        outcomes.add(Outcome.INCONCLUSIVE)
+    return Verdict(_worst(outcomes), measurements, timings, scenarios, changed)
+
+
+def _mostly_skipped(scenarios: Iterable[Ending]) -> bool:
+    skipped = [ending.outcome is Outcome.SKIP for ending in scenarios]
+    return sum(skipped) > _SKIPPED_AT_MOST * len(skipped)
 
 
 def _evaluate_again(recorded: Measurement) -> Measurement:

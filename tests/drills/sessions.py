@@ -50,7 +50,7 @@ class Deployed:
         self.loaded = load(made.inventory)
         self.variables = prepare(self.loaded, folder / "conf") | {"c4_master": netns_hosts.CONTROLLER}
         (folder / "test_it.py").write_text(scenario)
-        (folder / "pytest.ini").write_text("[pytest]\n")
+        (folder / "pytest.ini").write_text("[pytest]\nc4_fixtures = true\n")
         self.play("deploy")
         self.run(NIC)
 

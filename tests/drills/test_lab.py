@@ -1,15 +1,17 @@
 """The embedded lab from outside: exit codes, every topology, and a lab that hangs."""
 
 import re
+import resource
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from c4bench.errors import UnhealthyError
 from c4bench.lab import topology
-from c4bench.lab.machine import watchdog
+from c4bench.lab.machine import run, watchdog
 from c4bench.lab.machine.launch import launch
 
 REPOSITORY = Path(__file__).parents[2]
@@ -63,6 +65,37 @@ for page in order: memory[page * 4096] = 1
     assert done.returncode == 3, done.stdout
     assert done.stderr.count("\n") == 1
     assert f"more pieces than the {most} that this machine allows; run less in one lab" in done.stderr
+
+
+@pytest.mark.parametrize("most", [256, 1000])
+def test_too_few_open_files_are_refused(most):
+    """A machine that allows too few open files refuses the lab at once, in one line, and makes no run directory."""
+    command = f"ulimit -n {most}; exec {sys.executable} -m pytest --hosts=softroce tests/scenarios/verbs"
+    began = set((REPOSITORY / "reports/runs").glob("*"))
+    done = subprocess.run(["bash", "-c", command], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert done.returncode == 3, done.stdout
+    assert f"this machine allows {most} open files, and a lab of 8 hosts needs 2560" in done.stderr
+    assert set((REPOSITORY / "reports/runs").glob("*")) == began
+    few = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))}
+    done = lab("--topology=pair", "--", "true", **few)
+    assert done.returncode == 3
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_first_program_that_fails_ends_the_lab(tmp_path, monkeypatch):
+    """A lab whose first program fails ends with what that said, long before a standstill would be noticed."""
+    monkeypatch.setattr(watchdog, "_START_S", 3.0)
+    monkeypatch.setattr(run, "_write_init", failing_init)
+    began = time.monotonic()
+    with pytest.raises(UnhealthyError, match="the lab's first program failed: no such module"):
+        launch(topology.load("pair"), ["true"], tmp_path, seed=1)
+    assert time.monotonic() - began < 30
+
+
+def failing_init(home):
+    """Write a first program that prints an error and exits."""
+    (home / "init").write_text("#!/bin/sh\necho no such module >&2; exit 7\n")
+    (home / "init").chmod(0o755)
 
 
 # Scenarios boot these, in every run or at night.

@@ -1,5 +1,6 @@
 """The scenarios of the lab, unchanged, on hosts that are no lab's and have no RDMA."""
 
+import json
 import os
 import subprocess
 import sys
@@ -12,26 +13,49 @@ from c4bench.record import RunDirectory
 
 REPOSITORY = Path(__file__).parents[2]
 REASON = netns_hosts.missing()
+pytestmark = pytest.mark.skipif(bool(REASON), reason=REASON)
 
 
-@pytest.mark.skipif(bool(REASON), reason=REASON)
-def test_the_same_scenarios_run_and_skip_what_needs_rdma(tmp_path):
-    """Deployment passes on plain SSH hosts; what needs RDMA or GPUs is skipped, with that reason."""
-    run = tmp_path / "run"
-    with netns_hosts.netns_hosts(2, tmp_path, {}) as made:
-        command = [sys.executable, "-m", "pytest", f"--hosts={made.inventory}", f"--c4-run-dir={run}", "-rs"]
+def scenarios(folder, *words):
+    """All scenarios of `make test` on two plain hosts: the run, the exit code and the output."""
+    run = folder / "run"
+    with netns_hosts.netns_hosts(2, folder, {}) as made:
+        command = [sys.executable, "-m", "pytest", f"--hosts={made.inventory}", f"--c4-run-dir={run}", "-rs", *words]
         done = subprocess.run(
-            [*command, f"--c4-trust={tmp_path / 'none'}", "tests/scenarios/hosts", "tests/scenarios/verbs"],
+            [*command, "-m", "not nightly", f"--c4-trust={folder / 'none'}", "tests/scenarios"],
             cwd=REPOSITORY,
             env=os.environ | {"COLUMNS": "200"},
             capture_output=True,
             text=True,
             check=False,
         )
-    assert done.returncode == 0, done.stdout[-3000:]
-    assert "1 passed, 16 skipped" in done.stdout
-    assert "no-rdma: no RDMA device on any host" in done.stdout
-    assert "no-gpu: 0 of 2 hosts have it" in done.stdout
-    assert "c4bench: nothing is degraded; 1 scenarios would, and are skipped" in done.stdout
-    names = [measurement.name for measurement in RunDirectory(run).measurements()]
-    assert names == ["deploy.hosts_answering_fraction", "deploy.idempotent"]
+    return RunDirectory(run), done.returncode, done.stdout
+
+
+def test_scenarios_that_need_rdma_are_skipped_and_the_run_is_inconclusive(tmp_path):
+    """Deployment passes on plain SSH hosts; the rest is skipped with its reason, and the exit code is 4, not 0."""
+    run, code, output = scenarios(tmp_path)
+    assert code == 4, output[-3000:]
+    assert "no-rdma: no RDMA device on any host" in output
+    assert "no-gpu: 0 of 2 hosts have it" in output
+    assert "c4bench: nothing is degraded; " in output
+    assert [measurement.name for measurement in run.measurements()] == [
+        "deploy.hosts_answering_fraction",
+        "deploy.idempotent",
+    ]
+    counted = json.loads((run.path / "run.json").read_text())
+    assert counted["scenarios"].keys() == {"pass", "skip"}
+    assert sum(counted["skips"].values()) == counted["scenarios"]["skip"] > 100
+    page = (run.path / "report.html").read_text()
+    assert "<h1>Inconclusive</h1>" in page
+    assert "skipped: no-rdma: no RDMA device on any host" in page
+
+
+def test_required_capabilities_fail_instead(tmp_path):
+    """With `--c4-require`, what is skipped for want of RDMA fails, whatever else the hosts are too few for."""
+    run, code, output = scenarios(tmp_path, "--c4-require=rdma", "--c4-allow-disruptive")
+    assert code == 1
+    counted = json.loads((run.path / "run.json").read_text())
+    assert counted["scenarios"]["fail"] > 50, counted
+    assert not [reason for reason in counted["skips"] if reason.startswith(("no-rdma", "no-agents"))]
+    assert "Traceback" not in output

@@ -44,7 +44,7 @@ class User:
         folder.mkdir()
         (folder / "test_a.py").write_text(SCENARIOS)
         (folder / "test_b.py").write_text(LATER)
-        (folder / "pytest.ini").write_text("[pytest]\n")
+        (folder / "pytest.ini").write_text("[pytest]\nc4_fixtures = true\n")
 
     def start(self, *words):
         return start_pytest(self.folder, self.inventory, f"--c4-run-dir={self.folder / 'run'}", *words)

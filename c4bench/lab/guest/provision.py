@@ -56,4 +56,10 @@ def _facts(host: Host) -> dict[str, object]:
     for nic in nics:
         del nic["host"]
         nic["rate"] = f"{nic.pop('rate_bps') / 1e6:g}mbit"
-    return {"disruptive": host.disruptive, "python": sys.executable, "shared": str(SHARED), "nics": nics}
+    return {
+        "disruptive": host.disruptive,
+        "requires": ["agents", "rdma"],  # in a lab, whose absence is a defect of the lab
+        "python": sys.executable,
+        "shared": str(SHARED),
+        "nics": nics,
+    }

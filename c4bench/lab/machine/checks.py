@@ -14,7 +14,7 @@ from c4bench.lab.machine import kernel, modes
 from c4bench.lab.machine.containment import contained, in_container
 from c4bench.lab.machine.kernel import archive, build, source
 from c4bench.lab.machine.modes import Mode
-from c4bench.lab.machine.run import MEMORY_BYTES, memory_directory
+from c4bench.lab.machine.run import MEMORY_BYTES, memory_directory, open_files_needed
 from c4bench.model.check import Check
 
 __all__ = ["Check", "local_checks"]
@@ -23,7 +23,7 @@ _PYTHON = (3, 11)
 _IMPORT_PYVERBS = "import pyverbs.device; print(pyverbs.__path__[0])"
 _MEMINFO = Path("/proc/meminfo")
 _RUN_BYTES = 1 << 30
-_OPEN_FILES = 8192  # a lab of eight hosts has opened 1,400
+_LAB_HOSTS = 8  # of the default topology
 
 
 def local_checks() -> list[Check]:
@@ -108,8 +108,9 @@ def _memory() -> Check:
 
 def _open_files() -> Check:
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    detail = f"{most} allowed, {_OPEN_FILES} needed"
-    return Check("open files", most >= _OPEN_FILES, detail, "raise the hard limit (ulimit -Hn)")
+    needed = open_files_needed(_LAB_HOSTS)
+    detail = f"{most} allowed, {needed} needed for {_LAB_HOSTS} hosts"
+    return Check("open files", most >= needed, detail, "raise the hard limit (ulimit -Hn)")
 
 
 def _disk() -> Check:

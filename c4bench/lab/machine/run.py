@@ -87,7 +87,7 @@ def run(program: Kernel, spec: LabSpec, home: Path, *, virtual: bool = True, lim
     ):
         watch = Watchdog(process, program.landmarks, limit_s, MEMORY_BYTES, virtual=virtual)
         with _raw_terminal(spec.interactive):
-            ready_at = _carry_output(process) if process.stdout else None
+            ready_at = _carry_output(process, watch) if process.stdout else None
             process.wait()
         watch.stop()
     if watch.verdict:
@@ -134,6 +134,21 @@ def _start(program: Kernel, spec: LabSpec, home: Path, log: int, *, virtual: boo
     )
 
 
+def open_files_needed(hosts: int) -> int:
+    """The open files that a lab may need: a lab of eight hosts has opened 1,400."""
+    return 512 + 256 * hosts
+
+
+def require_open_files(hosts: int) -> None:
+    """Raises UnhealthyError if this machine allows too few open files for a lab of so many hosts: it would hang."""
+    allowed, needed = resource.getrlimit(resource.RLIMIT_NOFILE)[1], open_files_needed(hosts)
+    if allowed < needed:
+        raise UnhealthyError(
+            f"this machine allows {allowed} open files, and a lab of {hosts} hosts needs {needed}: "
+            "raise the hard limit (ulimit -Hn)"
+        )
+
+
 def _before_exec() -> None:
     """The kernel holds a file of ours open for each that the guest's processes do: a login's 1,024 are too few."""
     containment.die_with_parent()
@@ -178,7 +193,7 @@ def _raw_terminal(wanted: bool) -> Iterator[None]:
         termios.tcsetattr(0, termios.TCSADRAIN, before)
 
 
-def _carry_output(process: "subprocess.Popen[bytes]") -> float | None:
+def _carry_output(process: "subprocess.Popen[bytes]", watch: Watchdog) -> float | None:
     """Copy the console to our output until it closes; return when the lab said it was up.
 
     A lab stands still until its output is taken, and whoever reads ours may take their time: a thread takes it in.
@@ -193,8 +208,10 @@ def _carry_output(process: "subprocess.Popen[bytes]") -> float | None:
         if ready_at is None:
             held += chunk
             if READY_MARK not in held:
+                watch.note_output(held.decode(errors="replace"))
                 continue
             ready_at = time.monotonic()
+            watch.note_output("")
             _logger.info("lab ready")
             chunk, held = held.replace(READY_MARK, b""), b""
         output.write(chunk)

@@ -9,6 +9,10 @@ from pathlib import Path
 from c4bench.lab.machine.autopsy import Autopsy, Landmarks
 
 _STALL_S = 120.0
+# A lab that has printed something and is not up so long after the start has lost its first program: until that sleeps,
+# the clock stands, and such a kernel spins.
+_START_S = 30.0
+_STARTING_S = 0.001
 _POLL_S = 1.0
 
 
@@ -32,9 +36,14 @@ class Watchdog:
         self._process, self._landmarks, self._virtual = process, landmarks, virtual
         self._memory_bytes = memory_bytes
         self._limit_s, self._end = limit_s, time.monotonic() + limit_s
+        self._complaint = ""
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="lab-watchdog", daemon=True)
         self._thread.start()
+
+    def note_output(self, text: str) -> None:
+        """What the lab has printed before it was up; "" once it is up."""
+        self._complaint = text.strip()
 
     def stop(self) -> None:
         """The lab has ended."""
@@ -42,14 +51,16 @@ class Watchdog:
         self._thread.join()
 
     def _watch(self) -> None:
-        last_s, moved_at = -1.0, time.monotonic()
+        last_s, moved_at = -1.0, (began := time.monotonic())
         while not self._stopped.wait(_POLL_S):
             now = time.monotonic()
             clock_s = self._clock_s()
             self.peak_memory_bytes = max(self.peak_memory_bytes, self._held_bytes())
             if clock_s != last_s or clock_s < 0:
                 last_s, moved_at = clock_s, now
-            if now - moved_at > _STALL_S:
+            if self._complaint and clock_s < _STARTING_S and now - began > _START_S:
+                self._end_lab(f"the lab's first program failed: {self._complaint.splitlines()[-1]}")
+            elif now - moved_at > _STALL_S:
                 self._end_lab(f"the lab stood still at {clock_s:g} virtual s for {_STALL_S:g} s{self._full()}")
             elif now > self._end:
                 self._end_lab(f"the lab ran past its limit of {self._limit_s / 3600:g} h (with pytest: --c4-limit)")

@@ -101,13 +101,16 @@ def test_crashed_host(steer, inject, resumed):
 
 @pytest.mark.needs(hosts=8)
 def test_dead_nic(steer, inject, resumed):
-    """A NIC that died takes its host out, which is not put back before the NIC works again."""
+    """A NIC that sends nothing takes its host out, which is not put back before the NIC works again.
+
+    Its side is named if something still reached it; the side that works never is.
+    """
     job = steer(RESTART, spares=SPARES, ranks=RANKS, **SMALL)
     job.wait_step(HEALTHY_STEP, PATIENCE_S)
     victim = job.spec.members[2].host
-    with inject("nic.blackhole", host=victim, nic=0, lease_s=60.0) as fault:
+    with inject("nic.blackhole", host=victim, nic=0, direction="tx", lease_s=60.0) as fault:
         incident = resumed("nic.blackhole", job, fault)
-        assert incident.diagnosis.component == Component("nic", f"{victim}/0")
+        assert incident.diagnosis.component in {Component("nic", f"{victim}/0", side) for side in ("", "tx")}
         assert job.wait_host_event(HostReturned, victim, 12.0) is None
     assert job.wait_host_event(HostReturned, victim, PATIENCE_S)
 

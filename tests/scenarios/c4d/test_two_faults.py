@@ -81,5 +81,6 @@ def test_two_faults_at_once(attempt, measure, run_directory, pytestconfig):
         for first, second in pairs(pytestconfig.option.c4_seed, PAIRS)
     }
     tried = [verdict for verdict in once(run_directory.path / "pairs.jsonl", runs) if "refused" not in verdict]
+    measure("campaign.pairs", len(tried), at_least=0.8 * PAIRS, clock=Clock.NONE)
     both = sum(all(verdict["named"]) for verdict in tried)
     measure("campaign.pairs_correct_fraction", both / len(tried), at_least=0.95, clock=Clock.NONE)

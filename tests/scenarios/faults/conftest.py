@@ -17,10 +17,30 @@ OURS = "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' ' | grep -o 'c4bench.i
 
 
 @pytest.fixture
-def injector(pytestconfig, inventory, run_directory):
+def fault_hosts(hosts):
+    """The hosts on which faults are permitted."""
+    return [host for host in hosts if host.disruptive]
+
+
+@pytest.fixture
+def nic_hosts(fault_hosts):
+    """The hosts with a NIC on which faults are permitted."""
+    if not (found := [host for host in fault_hosts if host.nics]):
+        pytest.skip("no-rdma: no host that permits faults has a NIC (c4.nics is empty)")
+    return found
+
+
+@pytest.fixture
+def switch_names(inventory):
+    """The switches that c4bench can put faults on."""
+    if not (found := [name for name in inventory.switches if inventory.facts[name].disruptive]):
+        pytest.skip("no-switches: no switch of the inventory permits faults (c4.disruptive)")
+    return found
+
+
+@pytest.fixture
+def injector(inventory, run_directory):
     """Faults for hosts and switches of the inventory."""
-    if not pytestconfig.option.c4_allow_disruptive:
-        pytest.skip("disruptive-not-allowed: give --c4-allow-disruptive to let faults loose on these hosts")
     return Injector(
         connect=lambda host: remote.connect(host, inventory.access[host]),
         python=lambda host: inventory.access[host].python,

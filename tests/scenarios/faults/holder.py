@@ -21,16 +21,16 @@ class Holder:
         self._catalogue, self._records, self._held = catalogue.load(), Journal(root), {}
 
     def begin(self, text):
-        """The new fault's id, None where it is refused."""
+        """The new fault's id as `[id, ""]`; or `["", reason]` if it is refused."""
         spec, request = self._catalogue.resolve(msgspec.json.decode(text, type=FaultRequest))
         held = FaultSession(self._records, lease_of(request))
         try:
             held.begin(spec)
-        except C4Error:
+        except C4Error as error:
             held.end()
-            return None
+            return "", str(error)
         self._held[held.lease.id] = held
-        return held.lease.id
+        return held.lease.id, ""
 
     def end(self, fault_id):
         """What is not as it was before, a line each."""

@@ -9,6 +9,7 @@ from c4bench.model.fault import TargetKind
 from c4bench.model.measurement import Clock
 
 CATALOGUE = catalogue.load().specs
+pytestmark = pytest.mark.needs("disruptive", "root")
 HOSTS_GONE = [name for name, spec in CATALOGUE.items() if spec.witness == "absence"]
 PARAMETERS = {
     "nic.flap": {"period_s": 0.2, "duty": 0.3, "count": 3},
@@ -44,10 +45,10 @@ def prove(injector, measure, healed):
 
 
 @pytest.fixture
-def up_and_across(inventory, hosts, on):
+def up_and_across(switch_names, hosts, on):
     """A link between two switches, and a port towards a host, by their neighbours: `leaf0/up1`, `leaf0/p0`."""
     ours = {nic.address for host in hosts for nic in host.nics}
-    switch = inventory.switches[0]
+    switch = switch_names[0]
     words = [line.split() for line in on(switch, "ip neighbour show").splitlines()]
     ports = {line[0]: line[line.index("dev") + 1] for line in words if "." in line[0]}
     if not ports:
@@ -58,9 +59,9 @@ def up_and_across(inventory, hosts, on):
 
 
 @pytest.mark.parametrize("name", of(TargetKind.NIC))
-def test_nic_fault(name, hosts, place, prove):
+def test_nic_fault(name, nic_hosts, place, prove):
     """A NIC fault is seen by its witness, and the NIC is itself again when it ends."""
-    prove(name, place(f"{hosts[0].name}/0"))
+    prove(name, place(f"{nic_hosts[0].name}/0"))
 
 
 @pytest.mark.parametrize("name", of(TargetKind.PORT))
@@ -73,10 +74,10 @@ def test_link_fault(name, up_and_across, place, prove, on):
 
 
 @pytest.fixture
-def unresolved(hosts, up_and_across, on):
+def unresolved(nic_hosts, up_and_across, on):
     """Within it a switch resolves the address of the first host's NIC anew; the switch, its port and the address."""
     switch, port = up_and_across[1].split("/")
-    address = hosts[0].nics[0].address
+    address = nic_hosts[0].nics[0].address
     fixed = on(switch, f"ip neighbour show {address} dev {port} nud permanent").split()
     if not fixed:
         pytest.skip(f"unsupported: {switch} knows {address} by no fixed neighbour that could be taken away")
@@ -85,10 +86,10 @@ def unresolved(hosts, up_and_across, on):
     on(switch, f"ip neighbour replace {address} lladdr {fixed[fixed.index('lladdr') + 1]} dev {port} nud permanent")
 
 
-def test_a_nic_is_healed_when_packets_reach_it(injector, place, hosts, on, unresolved):
+def test_a_nic_is_healed_when_packets_reach_it(injector, place, nic_hosts, on, unresolved):
     """A NIC is healed when somebody answers, not when its link is up and its switch is still asking for it."""
     switch, port, address = unresolved
-    with injector.apply_at("nic.down", place(f"{hosts[0].name}/0"), lease_s=20.0):
+    with injector.apply_at("nic.down", place(f"{nic_hosts[0].name}/0"), lease_s=20.0):
         # In vain, and from now on asked again once a second only.
         on(switch, f"bash -c 'echo > /dev/udp/{address}/9'")
     assert "lladdr" in on(switch, f"ip neighbour show {address} dev {port}")
@@ -103,25 +104,25 @@ def test_a_target_from_the_command_line(inject, up_and_across, hosts, measure):
             inject("nic.down", **places)
 
 
-def test_switch_fault(inventory, place, prove):
+def test_switch_fault(switch_names, place, prove):
     """A switch that is down has no port that is up, and has them all again."""
-    prove("switch.down", place(inventory.switches[-1]))
+    prove("switch.down", place(switch_names[-1]))
 
 
 @pytest.mark.parametrize("name", of(TargetKind.HOST))
-def test_host_fault(name, hosts, place, prove):
+def test_host_fault(name, fault_hosts, place, prove):
     """A fault of a whole host is seen on it, and the host is itself again when it ends."""
-    prove(name, place(hosts[0].name))
+    prove(name, place(fault_hosts[0].name))
 
 
 @pytest.mark.parametrize("name", HOSTS_GONE)
-def test_host_that_goes_away(name, injector, hosts, place, measure, healed, state, inventory):
+def test_host_that_goes_away(name, injector, nic_hosts, place, measure, healed, state, inventory):
     """A host that does not answer comes back by itself when its lease ends, and nothing is left of the fault.
 
     Neither on the host nor at the switches' ends of its cables.
     """
     lease_s, before = 4.0, state()
-    with injector.apply_at(name, place(hosts[-1].name), lease_s=lease_s) as fault:
+    with injector.apply_at(name, place(nic_hosts[-1].name), lease_s=lease_s) as fault:
         measure("faults.witnessed_fraction", float(fault.witness.seen), equals=1, clock=Clock.NONE, fault=name)
         measure("faults.onset_error_s", fault.onset_bound_s, unit="s", at_most=0.010, fault=name)
     end = healed()
@@ -133,10 +134,10 @@ def test_host_that_goes_away(name, injector, hosts, place, measure, healed, stat
     assert not left
 
 
-def test_the_fabric_is_as_it_was(state, hosts, place, injector, measure):
+def test_the_fabric_is_as_it_was(state, nic_hosts, place, injector, measure):
     """Faults on all tiers at once leave every queue, route, link, address, neighbour and process as it was."""
     before = state()
-    nic, host = place(f"{hosts[0].name}/0"), place(f"{hosts[-1].name}/0")
+    nic, host = place(f"{nic_hosts[0].name}/0"), place(f"{nic_hosts[-1].name}/0")
     with (
         injector.apply_at("nic.rate", nic, {"direction": "both"}),
         injector.apply_at("nic.down", host),
@@ -148,13 +149,13 @@ def test_the_fabric_is_as_it_was(state, hosts, place, injector, measure):
 
 
 @pytest.mark.parametrize("name", sorted(name for name, spec in CATALOGUE.items() if spec.parts))
-def test_compound(name, injector, hosts, place, measure, run_directory):
+def test_compound(name, injector, nic_hosts, place, measure, run_directory):
     """All parts of a compound are in force together, each begun when its time had come, and all end."""
     spec = CATALOGUE[name]
     expected = 1 + max(part.target for part in spec.parts)
-    if len(hosts) < expected:
-        pytest.skip(f"unsupported: needs {expected} hosts")
-    with injector.apply_compound(name, [place(f"{host.name}/0") for host in hosts[:expected]]) as found:
+    if len(nic_hosts) < expected:
+        pytest.skip(f"too-few-hosts: {len(nic_hosts)} of {expected} have a NIC and permit faults")
+    with injector.apply_compound(name, [place(f"{host.name}/0") for host in nic_hosts[:expected]]) as found:
         seen = sum(fault.witness.seen for fault in found) / len(spec.parts)
         measure("faults.witnessed_fraction", seen, equals=1, clock=Clock.NONE, fault=name)
         spread_s = found[-1].onset_s - found[0].onset_s

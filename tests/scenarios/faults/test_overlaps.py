@@ -15,6 +15,7 @@ from c4bench import remote
 from c4bench.lab.spec import CONTROL_SOCKET
 from c4bench.model.measurement import Clock
 
+pytestmark = pytest.mark.needs("disruptive", "root")
 HOLDER = Path(__file__).with_name("holder.py")
 ANSWER_WITHIN_S = 30.0
 NIC_FAULTS = [
@@ -36,6 +37,8 @@ PORT_FAULTS = [
     ("switch.misrouted", {}),
 ]
 STEPS = 3
+# What a fault is told that contradicts one in force.
+REFUSAL = "end that fault first"
 
 
 class Holder:
@@ -45,7 +48,7 @@ class Holder:
         self._place, self._faults, self._session = place, faults, session
 
     def begin(self, which):
-        """The id of the fault, None where it is refused."""
+        """The id of the fault and "", or "" and why it is refused."""
         name, parameters = self._faults[which % len(self._faults)]
         request = self._place.request(name, dict(parameters), 600.0, 0.1, last_nic=True)
         return self._ask(f"begin {msgspec.json.encode(request).decode()}")
@@ -60,14 +63,12 @@ class Holder:
 
 
 @pytest.fixture
-def holders(hosts, inventory, place, pytestconfig):
+def holders(nic_hosts, switch_names, inventory, place):
     """On two NICs and on an uplink: no journal but their own stands between their faults."""
-    if not pytestconfig.option.c4_allow_disruptive:
-        pytest.skip("disruptive-not-allowed: give --c4-allow-disruptive to let faults loose on these hosts")
     if not Path(CONTROL_SOCKET).exists():
         pytest.skip("unsupported: these hosts are not a lab's, where whoever comes by SSH is root")
-    places = [(place(f"{host.name}/0"), NIC_FAULTS) for host in hosts[:2]]
-    places += [(place(f"{switch}/up0"), PORT_FAULTS) for switch in inventory.switches[:1]]
+    places = [(place(f"{host.name}/0"), NIC_FAULTS) for host in nic_hosts[:2]]
+    places += [(place(f"{switch}/up0"), PORT_FAULTS) for switch in switch_names[:1]]
     with ExitStack() as stack:
         yield [Holder(where, faults, holding(where.host.name, inventory, stack)) for where, faults in places]
 
@@ -84,7 +85,7 @@ def sequences(holders):
     """Run so many random sequences; what they did comes back."""
 
     def run(count):
-        tally = {"applied": 0, "refused": 0, "residue": 0}
+        tally = {"applied": 0, "refused": 0, "broken": [], "residue": 0}
 
         class Overlaps(RuleBasedStateMachine):
             """Faults come and go in any order; contradictions are refused."""
@@ -95,10 +96,14 @@ def sequences(holders):
 
             @rule(where=st.integers(0, len(holders) - 1), which=st.integers(0, 7))
             def apply(self, where, which):
-                fault_id = holders[where].begin(which)
-                tally["refused" if fault_id is None else "applied"] += 1
-                if fault_id is not None:
+                fault_id, reason = holders[where].begin(which)
+                if fault_id:
+                    tally["applied"] += 1
                     self.held.append((holders[where], fault_id))
+                elif REFUSAL in reason:
+                    tally["refused"] += 1
+                else:
+                    tally["broken"].append(reason)
 
             @precondition(lambda self: len(self.held) > 1)
             @rule(which=st.integers(0, 7))
@@ -146,4 +151,5 @@ def check_state(sequences, count, state, measure):
     measure("faults.residue", tally["residue"] + len(left), at_most=0, clock=Clock.NONE, sequences=count)
     measure("faults.applied", tally["applied"], at_least=count // 2, clock=Clock.NONE)
     measure("faults.refused", tally["refused"], clock=Clock.NONE)
+    assert tally["broken"] == [], "a fault failed for another reason than a contradiction"
     assert not left

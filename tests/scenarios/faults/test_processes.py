@@ -5,6 +5,7 @@ import pytest
 from c4bench import remote
 from c4bench.model.measurement import Clock
 
+pytestmark = pytest.mark.needs("disruptive", "root", "agents")
 STABLE_S = 1.5
 LEASE_S = 30.0
 PASSING = {
@@ -51,9 +52,9 @@ def test_faults_that_pass(job, c4d, injector, place, measure, healed):
 
 
 @pytest.fixture
-def doomed(inventory, hosts):
+def doomed(inventory, fault_hosts):
     """A rank on the first host that nobody will miss."""
-    host = hosts[0].name
+    host = fault_hosts[0].name
     with remote.connect(host, inventory.access[host]) as connection:
         session = connection.start([inventory.access[host].python, "-c", RANK])
         try:
@@ -65,12 +66,12 @@ def doomed(inventory, hosts):
 
 
 @pytest.mark.parametrize("name", ["process.kill", "process.segfault", "process.memory", "process.exit", "gpu.ecc"])
-def test_faults_that_kill(name, doomed, injector, place, on, hosts, measure):
+def test_faults_that_kill(name, doomed, injector, place, on, fault_hosts, measure):
     """A rank that is killed or exits is seen to have ended, and nothing else of the fault stays on the host."""
-    where = place(f"{hosts[0].name}/gpu0" if name.startswith("gpu") else doomed)
+    where = place(f"{fault_hosts[0].name}/gpu0" if name.startswith("gpu") else doomed)
     with injector.apply_at(name, where, lease_s=LEASE_S) as fault:
         measure("faults.witnessed_fraction", float(fault.witness.seen), equals=1, clock=Clock.NONE, fault=name)
         measure("faults.onset_error_s", fault.onset_bound_s, unit="s", at_most=0.010, fault=name)
-    groups = on(hosts[0].name, "ls -d /sys/fs/cgroup/c4bench-* 2>/dev/null || true")
+    groups = on(fault_hosts[0].name, "ls -d /sys/fs/cgroup/c4bench-* 2>/dev/null || true")
     measure("faults.residue", len(groups.split()), at_most=0, clock=Clock.NONE, fault=name)
     assert groups == ""

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from c4bench.errors import UsageError
 from c4bench.model.measurement import Clock, Outcome
-from c4bench.record import Ledger, RunDirectory
+from c4bench.record import Ledger, RunDirectory, begin
 from c4bench.record.artefacts import DelayMatrices, DelayMatrix
 from c4bench.record.encoding import decode, encode
 from c4bench.record.provenance import collect
@@ -163,3 +163,13 @@ def test_provenance_round_trip(run):
     assert run.provenance() == made
     assert (made.environment.kernel, made.environment.kernel_build) == ("7.3.4", "kernel-0123")
     assert json.loads((run.path / "run.json").read_text())["command"] == ["pytest", "--hosts", "softroce"]
+
+
+def test_a_run_directory_serves_one_run_at_a_time(tmp_path):
+    """A second run is refused in one line while the first holds the directory, and may have it afterwards."""
+    rest = {"command": ["pytest"], "seed": 1, "backend": "hosts", "topology": "", "clock": "machine"}
+    first = begin(tmp_path / "run", "main", **rest)
+    with pytest.raises(UsageError, match="is in use by another run; give this one a directory of its own"):
+        begin(tmp_path / "run", "main", **rest)
+    del first
+    begin(tmp_path / "run", "main", **rest)

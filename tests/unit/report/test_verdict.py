@@ -61,6 +61,36 @@ def test_scenario_endings_count(run, outcome):
     assert evaluate_run(run.path).outcome is outcome
 
 
+@pytest.mark.parametrize(
+    ("passed", "skipped", "outcome", "code"),
+    [
+        (0, 3, Outcome.INCONCLUSIVE, 4),
+        (1, 17, Outcome.INCONCLUSIVE, 4),
+        (2, 2, Outcome.PASS, 0),
+        (3, 1, Outcome.PASS, 0),
+    ],
+)
+def test_skips_are_a_result(run, passed, skipped, outcome, code):
+    """Skips are counted with their reasons, and a run that skipped more than half of its scenarios does not pass."""
+    Ledger(run, "s").measure("a", 1.0, "1", at_least=1.0)
+    for number in range(passed):
+        run.finish_scenario(f"p{number}", Outcome.PASS)
+    for number in range(skipped):
+        run.finish_scenario(f"s{number}", Outcome.SKIP, "no-rdma: 0 of 2" if number else "no-gpu: none")
+    verdict = evaluate_run(run.path)
+    assert (verdict.outcome, verdict.exit_code) == (outcome, code)
+    assert verdict.scenario_counts == {word: n for word, n in (("pass", passed), ("skip", skipped)) if n}
+    assert verdict.skips == {word: n for word, n in (("no-rdma: 0 of 2", skipped - 1), ("no-gpu: none", 1)) if n}
+
+
+def test_a_miss_outweighs_skips(run):
+    """A run that missed a limit fails however many scenarios it skipped."""
+    Ledger(run, "s").measure("a", 0.0, "1", at_least=1.0)
+    for number in range(5):
+        run.finish_scenario(f"s{number}", Outcome.SKIP, "no-rdma: 0 of 2")
+    assert verdict(run) == (Outcome.FAIL, 1)
+
+
 def test_edited_values_are_judged_again(run):
     """A verdict follows value and limit, not the outcome that stands in the file, and says that they differ."""
     Ledger(run, "s").measure("a", 1.0, "1", at_least=0.9)

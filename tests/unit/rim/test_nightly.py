@@ -18,7 +18,7 @@ def test_speed(measure):
 def place(tmp_path):
     (tmp_path / "hosts.yml").write_text("all: {hosts: {here: {ansible_connection: local}}}")
     (tmp_path / "test_it.py").write_text(SCENARIO)
-    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nc4_fixtures = true\n")
     (tmp_path / "speed").write_text("1.0")
     return tmp_path
 
@@ -57,7 +57,7 @@ def test_a_night_is_run_compared_told_and_kept(place):
     code, said = nightly(place, "--accept")
     assert code == 0, said
     assert "pass, 0 worse" in said
-    assert "1 scenarios, 0 did not pass" in said
+    assert "1 scenarios, 0 did not pass, 0 were skipped" in said
     accepted = runs(place)[0]
     earlier(place, 4)
     (place / "speed").write_text("2.0")
@@ -93,3 +93,21 @@ def test_a_night_without_a_host_says_which_and_why(place):
         page = said[said.index("# 2") :]
         assert "## Without these hosts\n\n- gone: " in page
         assert "Connection refused" in page
+
+
+def test_a_night_that_runs_less_is_inconclusive(place):
+    """A scenario that ran last night and is skipped tonight is named with its reason, and the exit code is 4."""
+    more = 'import pytest\ndef test_other(measure): measure("other_s", 1.0, unit="s", at_most=5.0)\n'
+    (place / "test_it.py").write_text(SCENARIO + more)
+    assert nightly(place)[0] == 0
+    (place / "test_it.py").write_text(SCENARIO + more.replace(' measure("', ' pytest.skip("no-gpu: none"); measure("'))
+    code, said = nightly(place)
+    assert code == 4, said
+    assert "inconclusive, 0 worse" in said
+    assert "## Skipped\n\n- 1 scenarios: no-gpu: none" in said
+    assert "## Ran last night, not tonight\n\n- it.other" in said
+    (place / "test_it.py").write_text(more.replace(' measure("', ' pytest.skip("no-gpu: none"); measure("'))
+    code, said = nightly(place)
+    assert code == 4, said
+    run = json.loads((place / "runs/latest/run.json").read_text())
+    assert (run["scenarios"], run["skips"]) == ({"skip": 1}, {"no-gpu: none": 1})

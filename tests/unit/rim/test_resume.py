@@ -8,7 +8,7 @@ def test_a_run_with_nothing_left_over_is_a_good_one(tmp_path):
     """All has passed already, so nothing is run and the exit code is 0; pytest's 5 where nothing was chosen."""
     (tmp_path / "hosts.yml").write_text("all: {hosts: {here: {ansible_connection: local}}}")
     (tmp_path / "test_it.py").write_text("def test_it(measure): measure('speed', 1.0, unit='1', at_least=1)\n")
-    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nc4_fixtures = true\n")
 
     def run(*words):
         argv = [sys.executable, "-m", "pytest", f"--hosts={tmp_path / 'hosts.yml'}", "--c4-run-dir=run", *words]

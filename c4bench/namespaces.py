@@ -1,9 +1,11 @@
 """Linux namespaces and mounts by system call: Python 3.11 wraps none of them, and a process each is dear in a lab."""
 
 import ctypes
+import fcntl
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 CLONE_NEWNS = 0x00020000
 CLONE_NEWCGROUP = 0x02000000
@@ -17,7 +19,15 @@ MS_BIND = 0x1000
 MS_REC = 0x4000
 MS_PRIVATE = 0x40000
 
+# linux/magic.h, linux/nsfs.h; struct statfs is 120 bytes on 64-bit Linux.
+_NSFS_MAGIC = 0x6E736673
+_NS_GET_USERNS = 0xB701
+_NS_GET_NSTYPE = 0xB703
+_STATFS_LONGS = 32
+
 _libc = ctypes.CDLL(None, use_errno=True)
+# Descriptors of the namespaces that `pinned` holds open, by path.
+_pinned: dict[str, int] = {}
 
 
 def _check(result: int, what: str) -> None:
@@ -53,17 +63,79 @@ def enter(path: str, kind: int) -> None:
 
 @contextmanager
 def network(path: str | None) -> Iterator[None]:
-    """Run the block with the calling thread in the network namespace at `path` (None: where it is)."""
+    """Run the block with the calling thread in the network namespace at `path` (None: where it is).
+
+    A namespace that is `pinned` is entered by its descriptor. Raises OSError, also for what is not a network namespace
+    of our own user namespace; it never blocks.
+    """
     if path is None:
         yield
         return
-    home = f"/proc/self/task/{_libc.gettid()}/ns/net"
-    descriptor = os.open(home, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        enter(path, CLONE_NEWNET)
+    with ExitStack() as stack:
+        there = _pinned.get(path)
+        if there is None:
+            there = _open_network(path)
+            stack.callback(os.close, there)
+        home = os.open(f"/proc/self/task/{_libc.gettid()}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        stack.callback(os.close, home)
+        _check(_libc.setns(there, CLONE_NEWNET), f"setns {path}")
         try:
             yield
         finally:
-            _check(_libc.setns(descriptor, CLONE_NEWNET), "setns back")
-    finally:
+            _check(_libc.setns(home, CLONE_NEWNET), "setns back")
+
+
+@contextmanager
+def pinned(inodes: Mapping[str, int]) -> Iterator[dict[str, int]]:
+    """Open the network namespaces at these paths once, for every `network` within the block; yields their inodes.
+
+    Nobody can exchange a namespace in the meantime. Raises OSError if one is missing, or has another inode than given;
+    0 stands for any.
+    """
+    with ExitStack() as stack:
+        for path, inode in inodes.items():
+            descriptor = _open_network(path)
+            stack.callback(os.close, descriptor)
+            if inode not in (0, os.fstat(descriptor).st_ino):
+                raise OSError(f"{path} is another network namespace than before")
+            before = _pinned.get(path)
+            _pinned[path] = descriptor
+            stack.callback(_unpin, path, before)
+        yield {path: os.fstat(_pinned[path]).st_ino for path in inodes}
+
+
+def unpin_all() -> None:
+    """Forget what is pinned: in a child process that has closed its parent's descriptors."""
+    _pinned.clear()
+
+
+def _unpin(path: str, before: int | None) -> None:
+    if before is None:
+        del _pinned[path]
+    else:
+        _pinned[path] = before
+
+
+def _open_network(path: str) -> int:
+    # A FIFO in its place is not waited for.
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        _require_our_network(descriptor, path)
+    except BaseException:
         os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _require_our_network(descriptor: int, path: str) -> None:
+    """Raises OSError unless it is a network namespace that belongs to our user namespace (ioctl_ns(2))."""
+    status = (ctypes.c_long * _STATFS_LONGS)()
+    _check(_libc.fstatfs(descriptor, status), f"fstatfs {path}")
+    if status[0] != _NSFS_MAGIC or fcntl.ioctl(descriptor, _NS_GET_NSTYPE) != CLONE_NEWNET:
+        raise OSError(f"{path} is not a network namespace")
+    owner = fcntl.ioctl(descriptor, _NS_GET_USERNS)
+    try:
+        if os.fstat(owner).st_ino != Path("/proc/self/ns/user").stat().st_ino:
+            raise OSError(f"{path} is a network namespace of another user namespace")
+    finally:
+        os.close(owner)

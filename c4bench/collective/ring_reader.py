@@ -2,6 +2,7 @@
 
 import math
 import mmap
+import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -155,9 +156,9 @@ class _Ends:
         return mark
 
 
-def read_owner(path: Path) -> Owner:
-    """The process that writes the file at `path`. Raises UsageError as `read_telemetry_file` does."""
-    raw_owner = record(_load(path), path, layout.HEADER_BYTES, layout.PROCESS_BYTES)
+def read_owner(path: Path, descriptor: int) -> Owner:
+    """The process that writes the file at `path`, open as `descriptor`. Raises as `read_telemetry_file` does."""
+    raw_owner = record(_map(path, descriptor), path, layout.HEADER_BYTES, layout.PROCESS_BYTES)
     if raw_owner is None:
         raise UsageError(f"{path} has no owner record; it was not written by a c4bench recorder")
     return msgspec.msgpack.decode(raw_owner, type=Owner)
@@ -165,8 +166,19 @@ def read_owner(path: Path) -> Owner:
 
 def _load(path: Path) -> mmap.mmap:
     try:
-        with path.open("rb") as file:
-            memory = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+        # Ranks own these files, and root reads them: a link is not followed, and a FIFO not waited for.
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read as telemetry: {error}") from error
+    try:
+        return _map(path, descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _map(path: Path, descriptor: int) -> mmap.mmap:
+    try:
+        memory = mmap.mmap(descriptor, 0, prot=mmap.PROT_READ)
     except (OSError, ValueError) as error:
         raise UsageError(f"{path} cannot be read as telemetry: {error}") from error
     if len(memory) != layout.FILE_BYTES:

@@ -11,19 +11,23 @@ Before the command: --log-level debug|info|warning|error (default warning) and -
 """
 
 import argparse
+import logging
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import NoReturn
 
 import msgspec
 
-from c4bench import logs
+from c4bench import logs, namespaces
 from c4bench.errors import C4Error, UnhealthyError, UsageError
-from c4bench.inject import catalogue, fault_session, planning, protocol
+from c4bench.inject import catalogue, fault_session, permitted, planning, protocol
 from c4bench.inject.journal import Journal
 from c4bench.inject.privilege import become_root
 from c4bench.model.fault import FaultRequest
+
+_logger = logging.getLogger(__name__)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -45,28 +49,32 @@ def main(arguments: Sequence[str]) -> int:
 def _hold(text: str) -> None:
     request, known = _request(text), catalogue.load()
     records = Journal.of(known.find(request.fault).target, request.host)
-    fault_session.hold(request, known, records, sys.stdin.fileno(), _print)
+    with _pinned(request) as inodes:
+        fault_session.hold(request, known, records, sys.stdin.fileno(), _print, inodes)
 
 
 def _plan(text: str) -> None:
     spec, resolved = catalogue.load().resolve(_request(text))
-    found, _ = planning.plan(spec, resolved)
+    with _pinned(resolved):
+        found, _ = planning.plan(spec, resolved)
     _print(protocol.Planned(tuple(map(str, found.apply)), tuple(map(str, found.revert)), found.rhythm))
 
 
 def _heal(*ids: str) -> None:
-    known = False
+    known, left = False, list[str]()
     for records in Journal.every():
         for fault_id in ids or [entry.lease.id for entry in records.entries()]:
             reverted = records.revert(fault_id, "heal")
             known |= reverted is not None
             if reverted:
                 _print(reverted)
-        left = records.recheck_quarantine()
-        if left:
-            raise UnhealthyError(
-                f"{left.request.host} is not yet in its state before {left.id}: {'; '.join(left.residue)}"
-            )
+        left += records.damaged()
+        quarantine = records.recheck_quarantine()
+        if quarantine:
+            residue = "; ".join(quarantine.residue)
+            left.append(f"{quarantine.request.host} is not yet in its state before {quarantine.id}: {residue}")
+    if left:
+        raise UnhealthyError("; ".join(left))
     if ids and not known:
         raise UsageError(f"no fault {ids[0]} is in force here: the id is wrong or its lease has expired; see `status`")
 
@@ -78,6 +86,8 @@ def _status() -> None:
                 _print(entry.lease)
         if records.quarantine:
             _print(records.quarantine)
+        for damage in records.damaged():
+            _logger.error(damage)
 
 
 def _may() -> None:
@@ -131,9 +141,21 @@ def _command(arguments: Sequence[str]) -> Callable[..., None]:
 
 def _request(text: str) -> FaultRequest:
     try:
-        return msgspec.json.decode(text, type=FaultRequest)
-    except msgspec.MsgspecError as error:
+        request = msgspec.json.decode(text, type=FaultRequest)
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise UsageError(f"the request is not one: {error}") from None
+    return permitted.restrict(request, permitted.load())
+
+
+@contextmanager
+def _pinned(request: FaultRequest) -> Iterator[dict[str, int]]:
+    """Open the switch's network namespace once; its inode by path. Raises UsageError where there is none."""
+    with ExitStack() as stack:
+        try:
+            inodes = stack.enter_context(namespaces.pinned({request.netns: 0} if request.netns else {}))
+        except OSError as error:
+            raise UsageError(f"{request.host}: {error}; correct the inventory's netns") from None
+        yield inodes
 
 
 def _print(reply: object) -> None:

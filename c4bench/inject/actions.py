@@ -6,6 +6,7 @@ Every action is idempotent or harmless when repeated, so a revert that was kille
 import os
 import shlex
 import signal
+import stat
 import subprocess
 import time
 from pathlib import Path
@@ -15,7 +16,7 @@ import msgspec
 
 from c4bench import namespaces
 from c4bench.errors import UnhealthyError
-from c4bench.inject.processes import started_ticks
+from c4bench.inject.processes import started_ticks, user_of
 from c4bench.workload.controls import Controls, Knob
 
 # `ip` and `tc` finish in milliseconds; after this time the kernel hangs.
@@ -38,10 +39,11 @@ class Run(msgspec.Struct, frozen=True, tag="run"):
 
 
 class Signal(msgspec.Struct, frozen=True, tag="signal"):
-    """A signal to process `pid`, if it is still the one that began `started_ticks` after boot."""
+    """A signal to process `pid`, if it still is the one that began `started_ticks` after boot, and still `user`'s."""
 
     pid: int
     started_ticks: int
+    user: int
     number: int
 
     def __str__(self) -> str:
@@ -58,6 +60,8 @@ class Signal(msgspec.Struct, frozen=True, tag="signal"):
             # The pidfd keeps the PID from being reused between this check and the signal.
             if started_ticks(self.pid) != self.started_ticks:
                 raise UnhealthyError(f"process {self.pid} has ended")
+            if user_of(self.pid) != self.user:
+                raise UnhealthyError(f"process {self.pid} has become another user's")
             signal.pidfd_send_signal(descriptor, self.number)
         finally:
             os.close(descriptor)
@@ -103,7 +107,7 @@ class Write(msgspec.Struct, frozen=True, tag="write"):
 
 
 class Fill(msgspec.Struct, frozen=True, tag="fill"):
-    """A file whose `size_bytes` are allocated at once, on a disk or in memory."""
+    """A file of root's whose `size_bytes` are allocated at once, on a disk or in memory."""
 
     path: str
     size_bytes: int
@@ -115,8 +119,10 @@ class Fill(msgspec.Struct, frozen=True, tag="fill"):
     def perform(self) -> None:
         """Allocate it. Raises UnhealthyError when there is not enough space."""
         try:
-            descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+            # Others may write to the folder: what they have put there is neither followed, waited for nor filled.
+            descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
             try:
+                _require_own_file(descriptor, self.path)
                 os.posix_fallocate(descriptor, 0, self.size_bytes)
             finally:
                 os.close(descriptor)
@@ -125,7 +131,7 @@ class Fill(msgspec.Struct, frozen=True, tag="fill"):
 
 
 class Delete(msgspec.Struct, frozen=True, tag="delete"):
-    """A file that a fault created."""
+    """A file that a fault created. On a disk it outlives a restart of the host."""
 
     path: str
 
@@ -136,6 +142,11 @@ class Delete(msgspec.Struct, frozen=True, tag="delete"):
     def perform(self) -> None:
         """Delete it, if it exists."""
         Path(self.path).unlink(missing_ok=True)
+
+    @property
+    def left(self) -> bool:
+        """Whether it is still there."""
+        return os.path.lexists(self.path)
 
 
 class StepClock(msgspec.Struct, frozen=True, tag="step_clock"):
@@ -190,6 +201,12 @@ class ExhaustMemory(msgspec.Struct, frozen=True, tag="exhaust"):
             ) from None
         if "oom_kill 0" in events:
             raise UnhealthyError(f"{self.group}: the kernel has killed no process")
+
+
+def _require_own_file(descriptor: int, path: str) -> None:
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_nlink > 1:
+        raise UnhealthyError(f"{path} is not c4bench's; remove it")
 
 
 Action = Run | Signal | SetKnob | Write | Fill | Delete | StepClock | ExhaustMemory

@@ -8,7 +8,7 @@ watchdog reverts it.
 import os
 import select
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from c4bench.errors import UnhealthyError, UsageError
@@ -38,8 +38,9 @@ class Onset(NamedTuple):
 class FaultSession:
     """A lease, its watchdog, and for an intermittent fault the thread that applies and reverts it."""
 
-    def __init__(self, records: Journal, lease: Lease) -> None:
+    def __init__(self, records: Journal, lease: Lease, namespaces: Mapping[str, int] = {}) -> None:
         self.lease = lease
+        self._namespaces = dict(namespaces)
         self.deadline_s = time.monotonic() + lease.request.lease_s
         self._records = records
         self._watchdog = lease_guards.arm(self.deadline_s, lease, lambda: records.revert(lease.id, "watchdog"))
@@ -57,7 +58,7 @@ class FaultSession:
             safety.check(spec, self.lease.request, listing, self._records.entries())
             _refuse_overlap(self._records, self.lease.request, plan)
             before_all = self._records.state_before(listing)
-            self._records.write(Entry(self.lease, spec.target, plan, before_all, self.deadline_s, journal.boot()))
+            self._records.write(self._entry(spec, plan, before_all))
             self._records.audit("intent", self.lease, plan=[str(action) for action in plan.apply])
             announce()
             onset = _apply(plan)
@@ -65,6 +66,9 @@ class FaultSession:
         if plan.rhythm:
             self._flapping = FlapScheduler(self._records, self.lease.id, plan, plan.rhythm)
         return onset
+
+    def _entry(self, spec: FaultSpec, plan: Plan, found: dict[str, str]) -> Entry:
+        return Entry(self.lease, spec.target, plan, found, self.deadline_s, journal.boot(), self._namespaces)
 
     def wait(self, stdin: int) -> str:
         """Wait for a reason to end and return it: `asked`, `closed` (end of input) or `lease`."""
@@ -89,19 +93,27 @@ class FaultSession:
         return reverted or Reverted(self.lease.id, "another", time.time())
 
 
-def hold(request: FaultRequest, catalogue: Catalogue, records: Journal, stdin: int, send: Send) -> None:
+def hold(
+    request: FaultRequest,
+    catalogue: Catalogue,
+    records: Journal,
+    stdin: int,
+    send: Send,
+    namespaces: Mapping[str, int] = {},
+) -> None:
     """Apply the fault and send `Applied`, wait for its end, revert it and send `Healed`.
 
-    Raises C4Error when the fault cannot be applied; the host is then unchanged.
+    `namespaces` are the inodes of the network namespaces it acts in, by path. Raises C4Error when the fault cannot be
+    applied; the host is then unchanged.
     """
     spec, request = catalogue.resolve(request)
     if spec.witness == host_absence.ABSENCE:
-        _hold_absent(spec, request, records, stdin, send)
+        _hold_absent(spec, FaultSession(records, lease_of(request), namespaces), stdin, send)
         return
     records.refuse_quarantined()
     witness = WITNESSES[spec.witness](request)
     before = witness.before()
-    session = FaultSession(records, lease_of(request))
+    session = FaultSession(records, lease_of(request), namespaces)
     try:
         onset = session.begin(spec)
         send(_applied(spec, session.lease, onset, _observe(witness, before, onset)))
@@ -111,9 +123,8 @@ def hold(request: FaultRequest, catalogue: Catalogue, records: Journal, stdin: i
     send(_healed(reverted, reason, witness.after()))
 
 
-def _hold_absent(spec: FaultSpec, request: FaultRequest, records: Journal, stdin: int, send: Send) -> None:
+def _hold_absent(spec: FaultSpec, session: FaultSession, stdin: int, send: Send) -> None:
     """Announce the fault, then apply it: after that no message may arrive, and only the lease ends it."""
-    session = FaultSession(records, lease_of(request))
 
     def announce() -> None:
         send(_leaving(spec, session.lease))

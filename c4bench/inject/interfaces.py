@@ -112,11 +112,27 @@ class InterfaceTarget(msgspec.Struct, frozen=True):
 
     def multipath(self) -> list[str]:
         """The multipath routes that use it, as arguments of `ip route`."""
-        return _through(self.printed["multipath"].splitlines(), self.interface.netdev)
+        return _through(lines(self.printed["multipath"]), self.interface.netdev)
 
     def lines(self, section: str) -> list[list[str]]:
         """The lines of a section, each split into words."""
-        return [line.split() for line in self.printed[section].splitlines()]
+        return [words(line) for line in lines(self.printed[section])]
+
+
+def lines(text: str) -> list[str]:
+    """The lines that `ip` has printed; a name may contain what Unicode takes for the end of one."""
+    return [line for line in text.split("\n") if line]
+
+
+def words(line: str) -> list[str]:
+    """The words of a line that `ip` has printed: apart by spaces and tabs, and by nothing else of Unicode's."""
+    return [word for word in re.split(r"[ \t]+", line) if word]
+
+
+def device_of(hop: str) -> str:
+    """The interface of a route's next hop."""
+    found = words(hop)
+    return found[found.index("dev") + 1]
 
 
 def netns_of(interface: Interface) -> str | None:
@@ -172,7 +188,7 @@ def listing(interface: Interface) -> dict[str, str]:
         "qdisc": run(("tc", "-raw", "-json", "qdisc", "show", "dev", netdev), netns),
         "filter": "",
     }
-    texts = run(("ip", "-batch", "-"), netns, _TEXTS.format(netdev)).replace("\n\t", " ").splitlines()
+    texts = lines(run(("ip", "-batch", "-"), netns, _TEXTS.format(netdev)).replace("\n\t", " "))
     neighbours = [line for line in texts if " lladdr " in line]
     found["neighbour"] = "".join(f"{line}\n" for line in neighbours)
     found |= _routes([line for line in texts if line not in neighbours], netdev)
@@ -190,7 +206,7 @@ def difference(before: dict[str, str], after: dict[str, str]) -> tuple[str, ...]
     """The differences, a line each: `- ` missing, `+ ` left over, `~ ` reordered."""
     found = []
     for section in sorted(before.keys() | after.keys()):
-        old, new = (side.get(section, "").splitlines() for side in (before, after))
+        old, new = (lines(side.get(section, "")) for side in (before, after))
         if old != new:
             found += [f"- {section}: {line}" for line in old if line not in new]
             found += [f"+ {section}: {line}" for line in new if line not in old]

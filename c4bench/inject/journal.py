@@ -9,16 +9,17 @@ import fcntl
 import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import msgspec
 
-from c4bench.errors import C4Error, UnhealthyError, UsageError
+from c4bench import namespaces
+from c4bench.errors import C4Error, UnhealthyError
 from c4bench.inject import interfaces, targets
-from c4bench.inject.actions import Plan
+from c4bench.inject.actions import Action, Delete, Plan
 from c4bench.inject.privilege import checked_name
 from c4bench.model.fault import FaultRequest, Lease, TargetKind
 
@@ -38,7 +39,8 @@ class Entry(msgspec.Struct, frozen=True):
     """A fault in force. `found` lists by section the state it may change, as it was before all overlapping faults.
 
     `deadline_s` is the lease's end on the monotonic clock, since a fault may step the wall clock. `boot` is the boot
-    id: after a restart of the host the entry is void.
+    id: a restart of the host ends all of a fault but the files it has made on a disk. `namespaces` are the inodes of
+    the network namespaces in which it acts, by path.
     """
 
     lease: Lease
@@ -47,11 +49,22 @@ class Entry(msgspec.Struct, frozen=True):
     found: dict[str, str]
     deadline_s: float
     boot: str
+    namespaces: dict[str, int] = {}
 
     @property
     def in_force(self) -> bool:
-        """Whether it must be reverted; a restart of the host ends all faults."""
+        """Whether the host has not restarted since."""
         return self.boot == boot()
+
+    @property
+    def revert(self) -> tuple[Action, ...]:
+        """What is left to undo: after a restart, the files that the fault has made."""
+        return self.plan.revert if self.in_force else self.files
+
+    @property
+    def files(self) -> tuple[Delete, ...]:
+        """Every file that the fault has made."""
+        return tuple(action for action in self.plan.revert if isinstance(action, Delete))
 
 
 class Reverted(msgspec.Struct, frozen=True, tag_field="state", tag="reverted"):
@@ -77,6 +90,10 @@ class Quarantine(msgspec.Struct, frozen=True, tag_field="state", tag="quarantine
     found: dict[str, str]
     residue: tuple[str, ...]
     since_s: float
+    namespaces: dict[str, int] = {}
+
+
+Record = TypeVar("Record", Entry, Quarantine)
 
 
 class Journal:
@@ -111,14 +128,25 @@ class Journal:
             os.close(descriptor)
 
     def entries(self) -> list[Entry]:
-        """Every fault that has not been reverted, oldest first. Raises UsageError for a damaged file."""
-        found = [self._read(path) for path in self._faults.glob("*.json")]
-        return sorted(found, key=lambda entry: (entry.lease.started_s, entry.lease.id))
+        """Every fault that has not been reverted, oldest first. Damaged files are left out; see `damaged`."""
+        found = [_read(path, Entry) for path in self._faults.glob("*.json")]
+        known = [entry for entry in found if isinstance(entry, Entry)]
+        return sorted(known, key=lambda entry: (entry.lease.started_s, entry.lease.id))
+
+    def damaged(self) -> list[str]:
+        """What is to be done about each file of the journal that cannot be read, a line each."""
+        entries = [(path, _read(path, Entry)) for path in sorted(self._faults.glob("*.json"))]
+        quarantines = [(path, _read(path, Quarantine)) for path in self._root.glob("quarantine.json")]
+        return [
+            f"{path} is damaged ({problem}); undo by hand what it lists, then delete it"
+            for path, problem in (*entries, *quarantines)
+            if isinstance(problem, str)
+        ]
 
     def find(self, fault_id: str) -> Entry | None:
         """The fault of that id, None when it is over."""
-        path = self._path(fault_id)
-        return self._read(path) if path.exists() else None
+        found = _read(self._path(fault_id), Entry)
+        return found if isinstance(found, Entry) else None
 
     def write(self, entry: Entry) -> None:
         """Write the entry; it is on disk when this returns."""
@@ -136,7 +164,7 @@ class Journal:
         entry = self.find(fault_id)
         if entry is None:
             return None
-        problems = _undo(entry.plan) if entry.in_force else ()
+        problems = _undo(entry)
         reverted = Reverted(fault_id, by, time.time(), problems=problems)
         with suppress(UnhealthyError):  # a full disk must not keep the entry from being removed
             self.audit("reverted", entry.lease, by=by, problems=problems)
@@ -151,7 +179,9 @@ class Journal:
         the state before the first.
         """
         if not entry.in_force:
-            return reverted
+            return msgspec.structs.replace(
+                reverted, residue=tuple(f"+ {file.path}" for file in entry.files if file.left)
+            )
         until_s = time.monotonic() + _RESIDUE_TIMEOUT_S
         step_s, residue = _RESIDUE_FIRST_POLL_S, tuple[str, ...]()
         while alone := self._undisturbed(entry):
@@ -179,12 +209,17 @@ class Journal:
     @property
     def quarantine(self) -> Quarantine | None:
         """Why faults are refused here, None when they are not."""
-        path = self._root / "quarantine.json"
-        return msgspec.json.decode(path.read_bytes(), type=Quarantine) if path.exists() else None
+        found = _read(self._root / "quarantine.json", Quarantine)
+        return found if isinstance(found, Quarantine) else None
 
     def refuse_quarantined(self) -> None:
         """Raises UnhealthyError with the residue when an earlier fault left one."""
-        found = self.quarantine
+        found = _read(self._root / "quarantine.json", Quarantine)
+        if isinstance(found, str):
+            raise UnhealthyError(
+                f"{self._root}/quarantine.json is damaged ({found}): an earlier fault left something here; "
+                "compare the host with its configuration, then delete that file"
+            )
         if found:
             raise UnhealthyError(
                 f"{found.request.host} is quarantined since {found.id}: {'; '.join(found.residue)}; "
@@ -196,7 +231,8 @@ class Journal:
         found = self.quarantine
         if found is None:
             return None
-        residue = self._residue(found.kind, found.request, found.found)
+        # With its network namespace went all that was left in it.
+        residue = () if _vanished(found.namespaces) else self._residue(found.kind, found.request, found.found)
         if residue:
             return msgspec.structs.replace(found, residue=residue)
         (self._root / "quarantine.json").unlink()
@@ -204,7 +240,9 @@ class Journal:
 
     def _quarantine(self, entry: Entry, residue: tuple[str, ...]) -> None:
         lease = entry.lease
-        found = Quarantine(lease.id, entry.kind, lease.request, entry.found, residue, time.time())
+        found = Quarantine(
+            lease.id, entry.kind, lease.request, entry.found, residue, time.time(), dict(entry.namespaces)
+        )
         _write_atomically(self._root / "quarantine.json", found)
 
     def _residue(self, kind: TargetKind, request: FaultRequest, found: dict[str, str]) -> tuple[str, ...]:
@@ -229,12 +267,6 @@ class Journal:
 
     def _path(self, fault_id: str) -> Path:
         return self._faults / f"{checked_name('fault', fault_id)}.json"
-
-    def _read(self, path: Path) -> Entry:
-        try:
-            return msgspec.json.decode(path.read_bytes(), type=Entry)
-        except msgspec.MsgspecError as error:
-            raise UsageError(f"{path}: {error}; undo by hand what it lists, then delete it") from None
 
     def _sync(self) -> None:
         descriptor = os.open(self._faults, os.O_RDONLY)
@@ -272,15 +304,47 @@ def _require_writable(path: Path) -> Iterator[None]:
         ) from None
 
 
-def _undo(plan: Plan) -> tuple[str, ...]:
-    """Run every action of the revert, even after errors: a fault that was killed midway has only some to undo."""
+def _read(path: Path, kind: type[Record]) -> Record | str | None:
+    """The content of a file, what is wrong with it, or None where there is none."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except FileNotFoundError:
+        return None
+    except (msgspec.MsgspecError, RecursionError, OSError) as error:
+        return str(error)
+
+
+def _undo(entry: Entry) -> tuple[str, ...]:
+    """Run every action of the revert, even after errors: a fault that was killed midway has only some to undo.
+
+    Nothing is done in another network namespace than the fault was applied in.
+    """
+    if not entry.in_force:
+        return _perform(entry.revert)
+    try:
+        with namespaces.pinned(entry.namespaces):
+            return _perform(entry.revert)
+    except OSError as error:
+        return (*_perform(entry.files), f"{error}: nothing was reverted there")
+
+
+def _perform(actions: Iterable[Action]) -> tuple[str, ...]:
     problems = []
-    for action in plan.revert:
+    for action in actions:
         try:
             action.perform()
         except C4Error as error:
             problems.append(str(error))
     return tuple(problems)
+
+
+def _vanished(inodes: Mapping[str, int]) -> bool:
+    """Whether one of the network namespaces does not exist any more, or another has its place."""
+    try:
+        with namespaces.pinned(inodes):
+            return False
+    except OSError:
+        return True
 
 
 def boot() -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 import c4bench
+from c4bench import namespaces
 from c4bench.model.fault import Lease
 
 _DONE = b"."
@@ -107,6 +108,7 @@ def _detach(keep: int) -> None:
         if descriptor != keep:
             with contextlib.suppress(OSError):  # the listing's own
                 os.close(descriptor)
+    namespaces.unpin_all()
     null = os.open(os.devnull, os.O_RDWR)
     for descriptor in range(3):
         os.dup2(null, descriptor)

@@ -61,8 +61,12 @@ class Controls:
     def open(cls, path: Path) -> Self:
         """Open a rank's file. Raises UsageError if it is not one."""
         try:
-            with path.open("r+b") as file:
-                memory = mmap.mmap(file.fileno(), _BYTES)
+            # As root, for the injector: a link is not followed, and a FIFO not waited for.
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+            try:
+                memory = mmap.mmap(descriptor, _BYTES)
+            finally:
+                os.close(descriptor)
         except (OSError, ValueError) as error:
             raise UsageError(f"{path}: no such rank is running here ({error})") from None
         if memory[: len(_MAGIC)] != _MAGIC:

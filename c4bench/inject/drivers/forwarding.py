@@ -2,7 +2,7 @@
 
 from c4bench.errors import UnhealthyError
 from c4bench.inject.actions import Plan, Run
-from c4bench.inject.interfaces import InterfaceTarget
+from c4bench.inject.interfaces import InterfaceTarget, device_of, words
 from c4bench.inject.registry import driver
 from c4bench.model.fault import FaultRequest
 
@@ -64,17 +64,17 @@ def misrouted(request: FaultRequest, target: InterfaceTarget) -> Plan:
     apply, revert, devices = [], [], set()
     for destination, *hops in routes:
         only = next(hop for hop in hops if f"dev {netdev} " in hop)
-        apply.append(Run(("ip", "-4", "route", "replace", *destination.split(), *_unweighted(only)), netns))
-        every = [word for hop in hops for word in ("nexthop", *hop.split())]
-        revert.append(Run(("ip", "-4", "route", "replace", *destination.split(), *every), netns))
-        devices |= {hop.split()[hop.split().index("dev") + 1] for hop in hops}
+        apply.append(Run(("ip", "-4", "route", "replace", *words(destination), *_unweighted(only)), netns))
+        every = [word for hop in hops for word in ("nexthop", *words(hop))]
+        revert.append(Run(("ip", "-4", "route", "replace", *words(destination), *every), netns))
+        devices |= {device_of(hop) for hop in hops}
     # A link change rewrites the same routes.
     claims = tuple(_claim(target, "link", device) for device in sorted(devices))
     return Plan(claims, tuple(apply), tuple(revert), sudden=len(apply))
 
 
 def _unweighted(hop: str) -> list[str]:
-    return hop.partition(" weight ")[0].split()
+    return words(hop.partition(" weight ")[0])
 
 
 def _claim(target: InterfaceTarget, part: str, netdev: str = "") -> str:

@@ -12,7 +12,7 @@ import msgspec
 
 from c4bench.errors import UnhealthyError
 from c4bench.inject.actions import Plan, Run, Schedule, together
-from c4bench.inject.interfaces import InterfaceTarget, Shaper
+from c4bench.inject.interfaces import InterfaceTarget, Shaper, words
 from c4bench.inject.registry import driver
 from c4bench.model.fault import FaultRequest
 from c4bench.units import format_rate
@@ -91,7 +91,7 @@ def reorder(request: FaultRequest, target: InterfaceTarget) -> Plan:
 @driver("netdev.down")
 def down(request: FaultRequest, target: InterfaceTarget) -> Plan:  # noqa: ARG001  (the interface of a driver)
     """Set the link down; the revert restores the routes and addresses that the kernel drops with it."""
-    links = [_run(target, f"ip link set dev {target.interface.netdev} {state}") for state in ("down", "up")]
+    links = [_run(target, "ip", "link", "set", "dev", target.interface.netdev, state) for state in ("down", "up")]
     return Plan((_claim(target, "link"),), (links[0],), (links[1], *_restore_after_link_down(target)))
 
 
@@ -115,8 +115,8 @@ def gid(request: FaultRequest, target: InterfaceTarget) -> Plan:
     address = f"{addresses[0]['local']}/{addresses[0]['prefixlen']}"
     label = addresses[0].get("label", dev)
     wide = ("broadcast", addresses[0]["broadcast"]) if "broadcast" in addresses[0] else ()
-    again = _run(target, f"ip -4 address replace {address} dev {dev} label {label}", wide)
-    lost = _run(target, f"ip -4 address del {address} dev {dev}")
+    again = _run(target, "ip", "-4", "address", "replace", address, "dev", dev, "label", label, *wide)
+    lost = _run(target, "ip", "-4", "address", "del", address, "dev", dev)
     # A link change meanwhile would drop, or restore, other routes.
     return Plan(
         (_claim(target, "address"), _claim(target, "link")), (lost,), (again, *_restore_after_link_down(target))
@@ -131,7 +131,8 @@ def mtu(request: FaultRequest, target: InterfaceTarget) -> Plan:
         raise UnhealthyError(
             f"{request.where} has an MTU of {current} bytes, no more than {requested}; ask for a smaller one"
         )
-    sizes = [_run(target, f"ip link set dev {target.interface.netdev} mtu {size}") for size in (requested, current)]
+    dev = target.interface.netdev
+    sizes = [_run(target, "ip", "link", "set", "dev", dev, "mtu", f"{size}") for size in (requested, current)]
     return Plan((_claim(target, "MTU"),), (sizes[0],), (sizes[1],))
 
 
@@ -165,10 +166,10 @@ def _netem_egress(target: InterfaceTarget, netem: tuple[str, ...]) -> Plan:
     shaper = target.shaper()
     if shaper is None:
         return _replace_root(target, netem)
-    child = f"dev {target.interface.netdev} parent {target.root['handle']}1"
+    child = ("dev", target.interface.netdev, "parent", f"{target.root['handle']}1")
     # A shaper without a child qdisc drops everything; setting its parameters again creates one.
-    undo = (_run(target, f"tc qdisc del {child}"), _reshape(target, shaper))
-    return Plan((_egress(target),), (_run(target, f"tc qdisc add {child}", netem),), undo)
+    undo = (_run(target, "tc", "qdisc", "del", *child), _reshape(target, shaper))
+    return Plan((_egress(target),), (_run(target, "tc", "qdisc", "add", *child, *netem),), undo)
 
 
 def _percent(share: float) -> str:
@@ -180,11 +181,8 @@ def _time(time_s: float) -> str:
 
 
 def _reshape(target: InterfaceTarget, shaper: Shaper) -> Run:
-    return _run(
-        target,
-        f"tc qdisc change dev {target.interface.netdev} root handle {target.root['handle']}",
-        shaper.tc_arguments,
-    )
+    root = ("dev", target.interface.netdev, "root", "handle", target.root["handle"])
+    return _run(target, "tc", "qdisc", "change", *root, *shaper.tc_arguments)
 
 
 def _replace_root(target: InterfaceTarget, qdisc: tuple[str, ...]) -> Plan:
@@ -196,43 +194,49 @@ def _replace_root(target: InterfaceTarget, qdisc: tuple[str, ...]) -> Plan:
             f"{target.interface.name} has its own root qdisc {root['kind']}, which cannot be restored exactly; "
             f"remove it first: tc qdisc del dev {target.interface.netdev} root"
         )
-    add = _run(target, f"tc qdisc add dev {target.interface.netdev} root handle {_OWN_HANDLE}", qdisc)
-    return Plan((_egress(target),), (add,), (_run(target, f"tc qdisc del dev {target.interface.netdev} root"),))
+    place = ("dev", target.interface.netdev, "root")
+    add = _run(target, "tc", "qdisc", "add", *place, "handle", _OWN_HANDLE, *qdisc)
+    return Plan((_egress(target),), (add,), (_run(target, "tc", "qdisc", "del", *place),))
 
 
 def _impair_ingress(target: InterfaceTarget, qdisc: tuple[str, ...]) -> Plan:
     """Redirect every received packet through an ifb device with the root `qdisc`, before any protocol sees it."""
     netdev, ifb = target.interface.netdev, target.ifb
     hook = any(qdisc["kind"] in {"ingress", "clsact"} for qdisc in target.qdiscs())
-    matched = f"dev {netdev} ingress pref {_FILTER_PREFERENCE} protocol all matchall"
+    matched = ("dev", netdev, "ingress", "pref", _FILTER_PREFERENCE, "protocol", "all", "matchall")
     if f'"pref":{_FILTER_PREFERENCE},' in target.printed.get("filter", ""):
         raise UnhealthyError(
             f"{target.interface.name} has an ingress filter of preference {_FILTER_PREFERENCE}; change its preference"
         )
     make = [
-        _run(target, f"ip link add name {ifb} type ifb"),
-        _run(target, f"ip link set dev {ifb} addrgenmode none up"),
-        _run(target, f"tc qdisc add dev {ifb} root", qdisc),
-        *([] if hook else [_run(target, f"tc qdisc add dev {netdev} ingress")]),
-        _run(target, f"tc filter add {matched} action mirred egress redirect dev {ifb}"),
+        _run(target, "ip", "link", "add", "name", ifb, "type", "ifb"),
+        _run(target, "ip", "link", "set", "dev", ifb, "addrgenmode", "none", "up"),
+        _run(target, "tc", "qdisc", "add", "dev", ifb, "root", *qdisc),
+        *([] if hook else [_run(target, "tc", "qdisc", "add", "dev", netdev, "ingress")]),
+        _run(target, "tc", "filter", "add", *matched, "action", "mirred", "egress", "redirect", "dev", ifb),
     ]
     undo = [
-        _run(target, f"tc filter del {matched}" if hook else f"tc qdisc del dev {netdev} ingress"),
-        _run(target, f"ip link del dev {ifb}"),
+        _run(target, "tc", "filter", "del", *matched)
+        if hook
+        else _run(target, "tc", "qdisc", "del", "dev", netdev, "ingress"),
+        _run(target, "ip", "link", "del", "dev", ifb),
     ]
     return Plan((_claim(target, "ingress"),), tuple(make), tuple(undo))
 
 
 def _restore_after_link_down(target: InterfaceTarget) -> list[Run]:
     """Restore what the kernel drops when a link goes down: IPv6 addresses, routes, permanent neighbours."""
-    dev = f"dev {target.interface.netdev}"
+    dev = ("dev", target.interface.netdev)
     neighbours = [[word for word in line if word != "PERMANENT"] for line in target.lines("neighbour")]
+    routes = [
+        *(("-4", route) for route in _configured_routes(target.lines("route"))),
+        *(("-6", route) for route in _configured_routes(target.lines("route6"))),
+        *(("-4", words(route)) for route in target.multipath()),
+    ]
     return [
-        *(_run(target, f"ip -6 address replace {address} {dev} nodad") for address in _global_addresses(target)),
-        *(_run(target, "ip -4 route replace", tuple(route)) for route in _configured_routes(target.lines("route"))),
-        *(_run(target, "ip -6 route replace", tuple(route)) for route in _configured_routes(target.lines("route6"))),
-        *(_run(target, f"ip -4 route replace {route}") for route in target.multipath()),
-        *(_run(target, "ip neighbour replace", (*words, *dev.split(), "nud", "permanent")) for words in neighbours),
+        *(_run(target, "ip", "-6", "address", "replace", ip, *dev, "nodad") for ip in _global_addresses(target)),
+        *(_run(target, "ip", version, "route", "replace", *route) for version, route in routes),
+        *(_run(target, "ip", "neighbour", "replace", *line, *dev, "nud", "permanent") for line in neighbours),
     ]
 
 
@@ -261,5 +265,5 @@ def _claim(target: InterfaceTarget, part: str) -> str:
     return f"{part} of {target.interface.netdev}{where}"
 
 
-def _run(target: InterfaceTarget, command: str, arguments: tuple[str, ...] = ()) -> Run:
-    return Run((*command.split(), *arguments), target.netns)
+def _run(target: InterfaceTarget, *argv: str) -> Run:
+    return Run(argv, target.netns)

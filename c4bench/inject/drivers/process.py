@@ -84,4 +84,4 @@ def intermittent(request: FaultRequest, target: ProcessTarget) -> Plan:
 
 
 def _signal(target: ProcessTarget, number: signal.Signals) -> Signal:
-    return Signal(target.pid, target.started_ticks, number)
+    return Signal(target.pid, target.started_ticks, target.user, number)

@@ -9,7 +9,7 @@ import time
 from c4bench import namespaces
 from c4bench.errors import UnhealthyError
 from c4bench.inject import interfaces
-from c4bench.inject.interfaces import InterfaceTarget
+from c4bench.inject.interfaces import InterfaceTarget, device_of, words
 from c4bench.inject.registry import witness
 from c4bench.inject.witness.base import Aftermath, Counters, Evidence, Values
 from c4bench.model.fault import FaultRequest
@@ -76,8 +76,8 @@ class PortShare:
                 "as one of several"
             )
         destination, *hops = routes[0].split(" nexthop ")
-        self._network = destination.split()[0]
-        self._devices = [hop.split()[hop.split().index("dev") + 1] for hop in hops]
+        self._network = words(destination)[0]
+        self._devices = [device_of(hop) for hop in hops]
         self._counters = Counters(self._target.netns)
         self._before = 1.0
 

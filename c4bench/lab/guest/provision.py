@@ -3,11 +3,13 @@
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 import yaml
 
+from c4bench.inject.permitted import Permitted, PermittedHost
 from c4bench.lab import topology as fabric_of
 from c4bench.lab.guest import fabric
 from c4bench.lab.spec import INVENTORY, LabSpec
@@ -29,7 +31,16 @@ def prepare(spec: LabSpec) -> None:
     public = (SSH / "host_key.pub").read_text().split()
     known = [f"{host.address} {public[0]} {public[1]}\n" for host in fabric_of.hosts(spec.topology)]
     (SSH / "known_hosts").write_text("".join(known))
+    permit((), fabric.switch_namespaces(spec.topology), Path("/etc/c4bench"))
     Path(INVENTORY).write_text(yaml.safe_dump(inventory(spec), sort_keys=False))
+
+
+def permit(hosts: Iterable[Host], switches: Iterable[str], folder: Path) -> None:
+    """Write what faults may be injected into from where `folder` is: these hosts, and these switches' ports."""
+    known = {host.name: PermittedHost(host.disruptive, host.nics) for host in hosts}
+    known |= {name: PermittedHost(disruptive=True, netns=f"/run/netns/{name}") for name in switches}
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "targets.json").write_bytes(msgspec.json.encode(Permitted(known)))
 
 
 def inventory(spec: LabSpec) -> dict[str, object]:

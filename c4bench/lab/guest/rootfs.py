@@ -10,7 +10,7 @@ import yaml
 from c4bench import namespaces
 from c4bench.lab import topology as fabric_of
 from c4bench.lab.guest import naming, power
-from c4bench.lab.guest.provision import AGENT_ID, SHARED, SSH
+from c4bench.lab.guest.provision import AGENT_ID, SHARED, SSH, permit
 from c4bench.lab.spec import MACHINE_ROOT, LabSpec
 from c4bench.model.fabric import Host
 
@@ -123,6 +123,7 @@ def _write_files(host: Host, spec: LabSpec, root: Path) -> None:
     shutil.copy(SSH / "host_key", ssh / "host_key")
     if spec.agents:
         _provision_agent(host, Path(spec.trust), etc / "c4bench")
+    permit([host], (), etc / "c4bench")
 
 
 def _provision_agent(host: Host, trust: Path, target: Path) -> None:

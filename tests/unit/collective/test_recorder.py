@@ -52,7 +52,8 @@ def test_records_come_back_as_written(tmp_path):
     assert (record.posted, record.posted_sum_ns, record.last_progress_s) == (3, 13_500_000_000, 4.7)
     assert running.conns[0].transfer_s == 0.5
     assert [(end.source, end.qp, end.messages, end.arrived_sum_ns) for end in ring.arrivals] == [("h0/0", 23, 1, 7)]
-    assert read_owner(tmp_path / "r").rank == 4
+    with (tmp_path / "r").open("rb") as file:
+        assert read_owner(tmp_path / "r", file.fileno()).rank == 4
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ def ranks(tmp_path, monkeypatch):
     monkeypatch.setattr(gpus.shutil, "which", lambda _: None)
     config = tmp_path / "agent.yml"
     config.write_text(f"{{name: h5, master: m, trust: t, rings: {tmp_path}/rings}}")
-    monkeypatch.setattr(processes, "AGENT_CONFIG", config)
+    monkeypatch.setattr(processes, "configuration", lambda: tmp_path)
     places = AgentConfig("h5", "m", "t", rings=f"{tmp_path}/rings")
     made = {}
     for job, rank in (("train", 2), ("train", 6), ("other", 0)):

@@ -54,7 +54,7 @@ def place(tmp_path, monkeypatch):
 def make_place(root, monkeypatch):
     root.mkdir(exist_ok=True)
     Controls.create(root / "controls")
-    target = ProcessTarget(os.getpid(), 1, root / "ring", root / "controls")
+    target = ProcessTarget(os.getpid(), 1, os.geteuid(), root / "ring", root / "controls")
     monkeypatch.setattr(processes, "find", lambda _: target)
     monkeypatch.setattr(fault_session, "WITNESSES", {**WITNESSES, "compute_pace": InstantWitness})
     monkeypatch.setattr(planning, "DRIVERS", dict(DRIVERS))  # loaded here, not among the lines that are counted

@@ -116,7 +116,7 @@ def test_actions_print_as_they_would_be_typed():
     """What `plan` shows can be pasted into a shell."""
     assert str(Run(("tc", "qdisc", "show"), "/run/netns/leaf0")) == "nsenter --net=/run/netns/leaf0 tc qdisc show"
     assert str(Run(("echo", "a b"))) == "echo 'a b'"
-    assert str(Signal(17, 1, signal.SIGSTOP)) == "kill -STOP 17"
+    assert str(Signal(17, 1, 0, signal.SIGSTOP)) == "kill -STOP 17"
 
 
 def test_the_difference_names_what_is_lost_left_and_moved():

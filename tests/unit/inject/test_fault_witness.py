@@ -87,7 +87,7 @@ def rank(tmp_path, monkeypatch):
     """A process that is rank 2 of job train, as far as its two files tell."""
     config = tmp_path / "agent.yml"
     config.write_text(f"{{name: h5, master: m, trust: t, rings: {tmp_path}}}")
-    monkeypatch.setattr(processes, "AGENT_CONFIG", config)
+    monkeypatch.setattr(processes, "configuration", lambda: tmp_path)
     places = AgentConfig("h5", "m", "t", rings=str(tmp_path))
     places.ring("train", 2).parent.mkdir()
     script = (
@@ -131,7 +131,7 @@ def test_a_state_that_does_not_come_is_not_seen():
 def test_a_number_that_another_process_has_now_is_left_alone(rank):
     """A signal is for the process that was found, not for whoever has its number."""
     with pytest.raises(UnhealthyError, match="has ended"):
-        Signal(rank.pid, processes.started_ticks(rank.pid) + 1, signal.SIGKILL).perform()
+        Signal(rank.pid, processes.started_ticks(rank.pid) + 1, os.geteuid(), signal.SIGKILL).perform()
     assert rank.poll() is None
 
 

@@ -140,8 +140,11 @@ class Delete(msgspec.Struct, frozen=True, tag="delete"):
         return f"rm -f {self.path}"
 
     def perform(self) -> None:
-        """Delete it, if it exists."""
-        Path(self.path).unlink(missing_ok=True)
+        """Delete it, if it exists. Raises UnhealthyError when that is refused."""
+        try:
+            Path(self.path).unlink(missing_ok=True)
+        except OSError as error:
+            raise UnhealthyError(f"{self.path} cannot be deleted: {error.strerror}") from None
 
     @property
     def left(self) -> bool:

@@ -4,119 +4,35 @@ import json
 import shlex
 import shutil
 import subprocess
-import sys
 import tarfile
-from contextlib import contextmanager
 
 import netns_hosts
 import pytest
 import yaml
+from operator_host import INJECT, OPERATOR, RANK, operated
 
 from c4bench import remote
 from c4bench.deploy import playbook
 from c4bench.deploy.bundle import PACKAGES
-from c4bench.deploy.prepare import prepare
 from c4bench.errors import UnhealthyError
 from c4bench.inventory import load
 
 REASON = netns_hosts.missing("sudo", "visudo")
 pytestmark = pytest.mark.skipif(bool(REASON), reason=REASON)
-OPERATOR = netns_hosts.OPERATOR
-INJECT = "/opt/c4bench/bin/inject"
 CODE = f"/opt/c4bench/{PACKAGES}/c4bench"
-NIC = """
-ip link add nic0 type veth peer name far0
-ip link set nic0 up; ip link set far0 up
-ip address add 10.9.0.1/24 dev nic0
-"""
-# A rank of the agent's user: a process that writes its telemetry where ranks do.
-RANK = """
-import sys, time
-from pathlib import Path
-from c4bench.collective.recorder import Recorder
-from c4bench.model.agent import AgentConfig
-from c4bench.workload.controls import Controls
-places = AgentConfig("", "", "")
-places.ring("trial", 0).parent.mkdir(parents=True)
-Recorder(places.ring("trial", 0), "trial", 0)
-Controls.create(places.controls("trial", 0))
-print("ready", flush=True)
-time.sleep(600)
-"""
 
 
 @pytest.fixture(scope="module")
 def host(tmp_path_factory):
     """A host with the agent on it, and an operator who is not root."""
-    directory = tmp_path_factory.mktemp("grants")
-    facts = {"disruptive": True, "nics": [{"netdev": "nic0", "rate": "1gbit"}]}
-    with netns_hosts.netns_hosts(1, directory, facts) as made:
-        inventory = load(made.inventory)
-        variables = prepare(inventory, directory) | {"c4_master": netns_hosts.CONTROLLER, "c4_operators": OPERATOR}
-        playbook("deploy", inventory, hosts=["n1"], variables=variables, directory=directory)
-        yield Host(made, directory, variables)
+    with operated(tmp_path_factory.mktemp("grants")) as host:
+        yield host
 
 
 @pytest.fixture
 def play(host):
     """Run one of our playbooks on the host, as root; how many of its tasks changed something."""
-
-    def run(name, **variables):
-        found = playbook(
-            name,
-            load(host.directory / "hosts.yml"),
-            hosts=["n1"],
-            variables={"c4_operators": OPERATOR} | variables,
-            directory=host.directory,
-        )
-        return found.hosts["n1"].changed
-
-    return run
-
-
-class Host:
-    """The one host: reached as root, and as the operator."""
-
-    def __init__(self, made, directory, variables):
-        self.directory, self.variables = directory, variables
-        self.access = load(made.inventory).access["n1"]
-        self.inventory = directory / "operator.yml"
-        self.inventory.write_text(made.inventory.read_text().replace("ansible_user: root", f"ansible_user: {OPERATOR}"))
-        self.operator = load(self.inventory).access["n1"]
-        self.root(NIC)
-
-    def root(self, command):
-        return self._run(self.access, command).stdout.decode().strip()
-
-    def asked(self, command):
-        """What the operator gets: exit code, and all that is said."""
-        done = self._run(self.operator, command)
-        return done.code, (done.stdout + done.stderr).decode()
-
-    def fault(self, *words):
-        done = subprocess.run(self._argv(words), capture_output=True, text=True, check=False)
-        return done.returncode, done.stdout, done.stderr
-
-    @contextmanager
-    def held(self, *words):
-        """A fault that is in force within the block, and must end by itself after it."""
-        process = subprocess.Popen(self._argv(("apply", *words)), stdout=subprocess.PIPE, text=True)
-        with process:
-            assert json.loads(process.stdout.readline())["witness"]["seen"]
-            yield
-        assert process.returncode == 0
-
-    def _argv(self, words):
-        argv = [sys.executable, "-m", "c4bench.cli.main", "fault", *words, f"--hosts={self.inventory}", "--json"]
-        return [*argv, *([f"--history={self.directory}/faults.jsonl"] if words[0] == "apply" else [])]
-
-    def audit(self):
-        return [json.loads(line) for line in self.root("cat /var/lib/c4bench/audit.jsonl || true").splitlines()]
-
-    @staticmethod
-    def _run(access, command):
-        with remote.connect("n1", access) as connection:
-            return connection.run(["sh", "-c", command], timeout_s=30.0, check=False)
+    return host.play
 
 
 def test_the_agent_and_what_it_starts_run_without_root(host):
@@ -141,10 +57,10 @@ def test_an_operator_injects_without_being_root(host):
 
 def test_a_fault_on_the_operators_own_session_is_still_refused(host):
     """The session's address gets past sudo: the NIC it came by cannot be taken down."""
-    text = host.inventory.read_text()
-    host.inventory.write_text(text.replace("nic0", "eth0"))
+    targets = "/etc/c4bench/targets.json"
+    host.root(f"cp -a {targets} /root/targets; sed -i s/nic0/eth0/ {targets}")
     code, _, complaint = host.fault("apply", "nic.down", "n1/0", "--last-nic")
-    host.inventory.write_text(text)
+    host.root(f"mv /root/targets {targets}")
     assert code == 2
     assert "n1/0 carries your own session" in complaint
 
@@ -172,10 +88,14 @@ def test_no_word_leads_root_to_a_file_of_the_operator_s(host):
     host.asked(f"mkdir -p /tmp/faults; echo {shlex.quote(json.dumps(planted))} > /tmp/faults/evil.json")
     switch = {"fault": "link.down", "host": "../../../../tmp", "port": "x"}
     rank = {"fault": "process.kill", "host": "n1", "job": "../../tmp", "rank": 0}
-    for words in (["heal", "../../../../tmp/faults/evil"], ["hold", json.dumps(switch)], ["hold", json.dumps(rank)]):
+    for words, says in (
+        (["heal", "../../../../tmp/faults/evil"], "may not begin with a dot or contain a slash"),
+        (["hold", json.dumps(switch)], "is not a host or switch in /etc/c4bench/targets.json"),
+        (["hold", json.dumps(rank)], "may not begin with a dot or contain a slash"),
+    ):
         code, said = host.asked(f"sudo -n {INJECT} {shlex.join(words)}")
         assert code == 2, said
-        assert "may not begin with a dot or contain a slash" in said
+        assert says in said
     assert host.root("ls -d /root/caught /tmp/lock || true") == ""
 
 

@@ -1,0 +1,221 @@
+"""Attacks on the injector by an operator, by the agent's user and by any other user of a host: each is refused."""
+
+import json
+import shlex
+import tarfile
+import time
+
+import netns_hosts
+import pytest
+from operator_host import INJECT, RANK, operated
+
+from c4bench import remote
+from c4bench.model.measurement import Clock, Outcome
+from c4bench.record import Ledger
+
+REASON = netns_hosts.missing("sudo", "visudo", "runuser")
+pytestmark = pytest.mark.skipif(bool(REASON), reason=REASON)
+NIC = {"host": "n1", "index": 0, "device": "", "netdev": "nic0", "address": "", "rate_bps": 1e9}
+AS_AGENT = "runuser -u c4bench --"
+TARGETS = "/etc/c4bench/targets.json"
+FILLER = "/var/log/c4bench-fault"
+QUICKLY_S = 20.0
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory):
+    """A host with the agent on it, and an operator who is not root."""
+    with operated(tmp_path_factory.mktemp("attacks")) as host:
+        yield host
+
+
+@pytest.fixture
+def refused(host, drills, request):
+    """Record at the end of an attack that it was refused, and that the host is as it was before."""
+    before = state(host)
+
+    def judge(how, holds):
+        whole = state(host) == before
+        ledger = Ledger(drills, request.node.nodeid)
+        found = [
+            ledger.measure("attack.refused_fraction", float(holds), "1", equals=1, clock=Clock.NONE, how=how),
+            ledger.measure("hosts.clean_after_drill_fraction", float(whole), "1", equals=1, clock=Clock.NONE, how=how),
+        ]
+        assert all(measurement.outcome is Outcome.PASS for measurement in found), how
+
+    return judge
+
+
+def state(host):
+    """The links, queues and faults of the host."""
+    return host.root(f"ip -o link | sort; tc qdisc show; {INJECT} status; ls /var/lib/c4bench/faults 2>/dev/null")
+
+
+def inject(host, *words):
+    """What the operator gets from the injector by sudo: exit code, output, and whether it came soon."""
+    began = time.monotonic()
+    code, output = host.asked(f"timeout 40 sudo -n {INJECT} {shlex.join(words)} </dev/null")
+    return code, output, time.monotonic() - began < QUICKLY_S
+
+
+def asked(fault, **fields):
+    """A request as an operator may write it by hand."""
+    return json.dumps({"fault": fault, "host": "n1", "lease_s": 3.0, "witness_s": 0.1} | fields)
+
+
+def test_a_link_among_the_logs_leads_to_no_secret(host, refused):
+    """`collect.yml` brings home only the agent's own regular files, waits for no FIFO, and keeps them private."""
+    host.root("echo secret > /root/secret; chmod 600 /root/secret")
+    host.root(f"{AS_AGENT} sh -c 'cd /run/c4bench; ln -s /root/secret a.log; mkfifo b.log; echo mine > c.log'")
+    began = time.monotonic()
+    host.play("collect", c4_collected=str(host.directory / "collected"))
+    archive = host.directory / "collected/n1.tar.gz"
+    with tarfile.open(archive) as found:
+        names = found.getnames()
+        texts = [found.extractfile(name).read() for name in names]
+    host.root("cd /run/c4bench; rm a.log b.log c.log")
+    assert "c.log" in names
+    holds = not {"a.log", "b.log"} & set(names) and not any(b"secret" in text for text in texts)
+    holds = holds and archive.stat().st_mode & 0o777 == 0o600 and time.monotonic() - began < 60
+    refused("link and FIFO among the logs", holds and host.root("ls -d /tmp/c4bench-collected* || true") == "")
+
+
+@pytest.mark.parametrize("netdev", ["d0\x85netns\x851", "eth0", "lo", "-force", "nic0 netns 1"])
+def test_a_callers_interface_is_not_believed(host, refused, netdev):
+    """The commands name the interface of root's file, whatever name the caller gives to the NIC with that number."""
+    code, output, _ = inject(host, "plan", asked("nic.down", nic=NIC | {"netdev": netdev}))
+    assert code == 0, output
+    refused(f"interface {netdev!r}", json.loads(output)["apply"] == ["ip link set dev nic0 down"])
+
+
+def test_a_port_cannot_be_several_words(host, refused):
+    """A port's name that a tool could take for options is refused."""
+    code, output, _ = inject(host, "plan", asked("link.down", port="nic0\x85netns\x851"))
+    refused("port of several words", code == 2 and "is not the name of an interface" in output)
+
+
+@pytest.mark.parametrize("kind", ["fifo", "own"])
+def test_a_callers_namespace_is_not_entered(host, refused, kind):
+    """A path of the caller's is ignored: a FIFO holds up no lock, and no command runs in the caller's namespace."""
+    place = f"/tmp/{kind}"
+    host.asked(f"mkfifo {place}" if kind == "fifo" else f"touch {place}; unshare -rn sleep 60 & echo $! > /tmp/pid")
+    path = place if kind == "fifo" else f"/proc/{host.asked('cat /tmp/pid')[1].strip()}/ns/net"
+    code, output, soon = inject(host, "plan", asked("nic.down", nic=NIC, netns=path))
+    held = inject(host, "hold", asked("nic.rate", nic=NIC, netns=path, parameters={"fraction": 0.5}))
+    free = inject(host, "heal")
+    host.asked("rm -f /tmp/fifo /tmp/own; pkill sleep")
+    holds = code == 0 and "nsenter" not in output and soon and held[2] and free[0] == 0 and free[2]
+    refused(f"namespace: {kind}", holds)
+
+
+def test_other_nics_and_hosts_without_leave_are_refused(host, refused):
+    """A NIC that is not in root's file is refused, and so is every fault on a host that is not `disruptive` there."""
+    other, output, _ = inject(host, "hold", asked("nic.down", nic=NIC | {"index": 1, "netdev": "eth0"}))
+    assert "n1 has no NIC 1 in /etc/c4bench/targets.json" in output
+    host.root(f"cp -a {TARGETS} /root/targets; sed -i s/true/false/ {TARGETS}")
+    codes = [
+        inject(host, "hold", asked(name, **rest))[0] for name, rest in (("nic.down", {"nic": NIC}), ("host.crash", {}))
+    ]
+    host.root(f"mv /root/targets {TARGETS}")
+    refused("NIC not in the file, host not disruptive", other == 2 and codes == [2, 2])
+
+
+def test_a_file_of_targets_that_others_can_write_is_refused(host, refused):
+    """The file is believed only while nobody but root can have written it."""
+    host.root(f"chmod o+w {TARGETS}")
+    code, output, _ = inject(host, "hold", asked("nic.down", nic=NIC))
+    host.root(f"chmod o-w {TARGETS}")
+    refused("writable targets.json", code == 3 and "is not a file that only root can write" in output)
+
+
+def test_a_ring_aims_no_fault_at_a_process_of_roots(host, refused):
+    """A ring that is a link or a FIFO, or lies in a stranger's folder, aims no fault at another user's process."""
+    host.root("sleep 600 >/dev/null 2>&1 & echo $! > /root/pid")
+    pid = host.root("cat /root/pid")
+    code = RANK.replace("trial", "lure").replace('print("ready", flush=True)\n', "").replace("time.sleep(600)\n", "")
+    host.root("mkdir /root/rings; touch /root/rings/0.ring")
+    found = []
+    with remote.connect("n1", host.access) as connection:
+        ring = "/dev/shm/c4bench/lure/0.ring"
+        connection.run([*AS_AGENT.split(), "/opt/c4bench/bin/python", "-c", code], timeout_s=60.0)
+        for wrong in (f"ln -sf /root/rings/0.ring {ring}", f"rm {ring}; mkfifo {ring}"):
+            host.root(f"{AS_AGENT} sh -c {shlex.quote(wrong)}")
+            found.append(inject(host, "hold", asked("process.kill", job="lure", rank=0)))
+        host.root(f"rm -r /dev/shm/c4bench/lure; {AS_AGENT} ln -s /root/rings /dev/shm/c4bench/lure")
+        found.append(inject(host, "hold", asked("process.kill", job="lure", rank=0)))
+        host.root("rm /dev/shm/c4bench/lure; mv /dev/shm/c4bench /dev/shm/aside; chmod 1777 /dev/shm")
+        host.asked("mkdir -p /dev/shm/c4bench/lure; touch /dev/shm/c4bench/lure/0.ring")
+        found.append(inject(host, "hold", asked("process.kill", job="lure", rank=0)))
+        host.root("rm -r /dev/shm/c4bench; mv /dev/shm/aside /dev/shm/c4bench")
+    alive = host.root(f"kill -0 {pid} && echo alive; kill {pid}; rm -r /root/rings /root/pid") == "alive"
+    says = [any(word in output for word in ("is not a file of its own", "another user")) for _, output, _ in found]
+    assert all(says), found
+    refused("rings", alive and all(code == 3 and soon for code, _, soon in found))
+
+
+def test_controls_that_are_a_fifo_hold_no_lock(host, refused):
+    """A rank whose controls are a FIFO is refused at once, and the next fault finds the lock free."""
+    with remote.connect("n1", host.access) as connection:
+        session = connection.start([*AS_AGENT.split(), "/opt/c4bench/bin/python", "-c", RANK])
+        assert session.read_line(30.0) == "ready"
+        controls = "/dev/shm/c4bench/trial/0.controls"
+        host.root(f"{AS_AGENT} sh -c 'rm {controls}; mkfifo {controls}'")
+        fault = inject(host, "hold", asked("process.slow", job="trial", rank=0, parameters={"factor": 2}))
+        free = inject(host, "heal")
+        host.root("pkill -u c4bench -f recorder; rm -r /dev/shm/c4bench/trial")
+        session.close()
+    refused("controls are a FIFO", fault[0] == 2 and fault[2] and free[0] == 0 and free[2])
+
+
+def entry(host, name, boot):
+    """The journal's entry of a fault of an earlier boot that has filled the disk, and its file."""
+    lease = {"id": name, "request": json.loads(asked("host.disk_full")), "started_s": 1.0, "expires_s": 2.0}
+    plan = {
+        "claims": ["disk"],
+        "apply": [],
+        "revert": [{"type": "delete", "path": FILLER}],
+        "sudden": 1,
+        "rhythm": None,
+    }
+    whole = {"lease": lease, "kind": "host", "plan": plan, "found": {}, "deadline_s": 0.0, "boot": boot}
+    host.root(f"mkdir -p /var/lib/c4bench/faults; echo {shlex.quote(json.dumps(whole))} > {journal(name)}")
+
+
+def journal(name):
+    return f"/var/lib/c4bench/faults/{name}.json"
+
+
+def test_a_file_that_outlived_a_restart_is_removed(host, refused):
+    """`heal`, which a unit runs at boot, deletes the file that fills the disk, and says so only once it is gone."""
+    entry(host, "host.disk_full-1-1", "an earlier boot")
+    host.root(f"mkdir {FILLER}")  # a folder cannot be deleted as a file
+    code, output, _ = inject(host, "heal")
+    stuck = f"+ {FILLER}" in output
+    host.root(f"rmdir {FILLER}; rm -f /var/lib/c4bench/quarantine.json")
+    entry(host, "host.disk_full-1-2", "an earlier boot")
+    host.root(f"echo full > {FILLER}")
+    code, output, _ = inject(host, "heal")
+    gone = host.root(f"ls {FILLER} 2>/dev/null || echo gone") == "gone"
+    refused("disk full over a restart", stuck and code == 0 and gone and json.loads(output)["residue"] == [])
+
+
+def test_a_damaged_file_stops_nobody_else(host, refused):
+    """With a damaged entry in the journal, faults begin and end, `status` works, and `heal` names the file."""
+    host.root(f"mkdir -p /var/lib/c4bench/faults; echo '{{' > {journal('bad')}; : > {journal('empty')}")
+    held = inject(host, "hold", asked("nic.down", nic=NIC))
+    status, heal = inject(host, "status"), inject(host, "heal")
+    host.root(f"rm {journal('bad')} {journal('empty')}")
+    assert held[0] == 0, held
+    holds = status[0] == 0 and heal[0] == 3 and "bad.json is damaged" in heal[1] and "empty.json is damaged" in heal[1]
+    refused("damaged entries", holds and "Traceback" not in status[1] + heal[1])
+
+
+def test_an_empty_quarantine_is_a_line(host, refused):
+    """A quarantine that cannot be read refuses faults in one line that says what to do."""
+    host.root(": > /var/lib/c4bench/quarantine.json")
+    held, heal = inject(host, "hold", asked("nic.down", nic=NIC)), inject(host, "heal")
+    host.root("rm /var/lib/c4bench/quarantine.json")
+    holds = (
+        held[0] == heal[0] == 3 and "quarantine.json is damaged" in held[1] and "quarantine.json is damaged" in heal[1]
+    )
+    refused("empty quarantine", holds and "Traceback" not in held[1] + heal[1])

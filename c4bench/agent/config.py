@@ -5,6 +5,7 @@ from pathlib import Path
 import msgspec
 import yaml
 
+from c4bench.decoding import from_yaml
 from c4bench.errors import UsageError
 from c4bench.model.agent import AgentConfig
 
@@ -12,7 +13,7 @@ from c4bench.model.agent import AgentConfig
 def load(path: Path) -> AgentConfig:
     """Read `agent.yml`. Raises UsageError naming the file and the key."""
     try:
-        return msgspec.convert(yaml.safe_load(path.read_text()), AgentConfig)
+        return msgspec.convert(from_yaml(path.read_bytes()), AgentConfig)
     except FileNotFoundError:
         raise UsageError(f"{path} does not exist; deploy the agent (playbooks/deploy.yml), or give --config") from None
     except (OSError, yaml.YAMLError, msgspec.ValidationError) as error:

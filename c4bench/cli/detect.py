@@ -14,6 +14,7 @@ from c4bench.c4d.detector import Detector
 from c4bench.c4d.downtime import Faults, Row, downtime_table
 from c4bench.c4d.offline import detect
 from c4bench.cli import Commands
+from c4bench.decoding import from_yaml
 from c4bench.errors import UsageError
 from c4bench.model.diagnosis import Diagnosis
 from c4bench.record import RunDirectory
@@ -84,7 +85,7 @@ def _downtime(arguments: argparse.Namespace) -> int:
 
 def _table(path: Path, measured: dict[str, dict[str, float]]) -> tuple[Row, ...]:
     try:
-        document = msgspec.convert(yaml.safe_load(_bytes(path)), dict[str, dict[str, Any]])
+        document = msgspec.convert(from_yaml(_bytes(path)), dict[str, dict[str, Any]])
         for kind in document.keys() & measured.keys():
             document[kind]["after"] = measured[kind] | (document[kind].get("after") or {})
         return downtime_table(msgspec.convert(document, dict[str, Faults]))

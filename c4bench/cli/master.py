@@ -15,6 +15,7 @@ from c4bench import inventory, logs
 from c4bench.cli import Commands
 from c4bench.control.client import dial
 from c4bench.control.master import Master, Parts
+from c4bench.decoding import from_yaml
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.event import Diagnosed, Event
 from c4bench.model.fabric import Host
@@ -167,7 +168,7 @@ def _put_back(arguments: argparse.Namespace) -> int:
 def _launch(path: Path, hosts: tuple[Host, ...]) -> LaunchJob:
     """The launch that JOB.yml describes. Raises UsageError that names the file and the problem."""
     try:
-        job_file = msgspec.convert(yaml.safe_load(path.read_bytes()), JobFile)
+        job_file = msgspec.convert(from_yaml(path.read_bytes()), JobFile)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}; give a file that can be read") from None
     except (yaml.YAMLError, msgspec.ValidationError) as error:

@@ -17,6 +17,7 @@ from c4bench.c4p.idle_qps import assign_idle_qps
 from c4bench.c4p.planner import ECMP, Planner
 from c4bench.c4p.shortfalls import no_route, shortages
 from c4bench.cli import Commands
+from c4bench.decoding import from_yaml
 from c4bench.errors import UsageError
 from c4bench.model.fabric import Flow
 from c4bench.model.fabric import Path as FabricPath
@@ -108,7 +109,7 @@ def _comparison(planner: Planner, flows: Sequence[Flow], atlas: Atlas, condition
 
 def _read(path: Path, kind: type[T]) -> T:
     try:
-        return msgspec.convert(yaml.safe_load(_bytes(path)), kind)
+        return msgspec.convert(from_yaml(_bytes(path)), kind)
     except (yaml.YAMLError, msgspec.ValidationError) as error:
         raise UsageError(f"{path}: {error}") from None
 

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from c4bench.c4p.path_knowledge import PathKnowledge
+from c4bench.decoding import from_json
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.event import Event
 from c4bench.model.fabric import Host
@@ -214,7 +215,7 @@ def _lock(directory: Path) -> int:
 
 def _decode(path: Path, kind: type[Kind]) -> Kind:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
+        return from_json(path.read_bytes(), kind)
     except msgspec.DecodeError as error:
         raise UsageError(f"{path} is damaged ({error}); move it away to start without its jobs") from None
 

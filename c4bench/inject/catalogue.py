@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import yaml
 
+from c4bench.decoding import from_yaml
 from c4bench.errors import UsageError
 from c4bench.inject import quantities
 from c4bench.model.fault import FaultRequest, FaultSpec, TargetKind, Value
@@ -77,7 +78,7 @@ def values(spec: FaultSpec, requested: Mapping[str, Value]) -> dict[str, Value]:
 
 def _read(path: Path) -> FaultSpec:
     try:
-        spec = msgspec.convert(yaml.safe_load(path.read_text()), FaultSpec)
+        spec = msgspec.convert(from_yaml(path.read_bytes()), FaultSpec)
     except (OSError, yaml.YAMLError, msgspec.ValidationError) as error:
         raise UsageError(f"{path}: {' '.join(str(error).split())}") from None
     if spec.name != path.stem:

@@ -17,6 +17,7 @@ from typing import Any, Self, TypeVar
 import msgspec
 
 from c4bench import namespaces
+from c4bench.decoding import from_json
 from c4bench.errors import C4Error, UnhealthyError
 from c4bench.inject import interfaces, targets
 from c4bench.inject.actions import Action, Delete, Plan
@@ -307,10 +308,10 @@ def _require_writable(path: Path) -> Iterator[None]:
 def _read(path: Path, kind: type[Record]) -> Record | str | None:
     """The content of a file, what is wrong with it, or None where there is none."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
+        return from_json(path.read_bytes(), kind)
     except FileNotFoundError:
         return None
-    except (msgspec.MsgspecError, RecursionError, OSError) as error:
+    except (msgspec.DecodeError, OSError) as error:
         return str(error)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from c4bench.decoding import from_json
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.inject.files import read_roots
 from c4bench.model.fabric import Nic
@@ -49,10 +50,10 @@ def load() -> Permitted | None:
     if os.geteuid() != 0 and not os.access(path, os.R_OK):
         return None
     try:
-        return msgspec.json.decode(read_roots(path, _BYTES_AT_MOST), type=Permitted)
+        return from_json(read_roots(path, _BYTES_AT_MOST), Permitted)
     except FileNotFoundError:
         return None
-    except msgspec.MsgspecError as error:
+    except msgspec.DecodeError as error:
         raise UnhealthyError(f"{path} is damaged ({error}); deploy again") from None
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from c4bench.decoding import from_json
 from c4bench.errors import C4Error, InconclusiveError, UnhealthyError, UsageError
 from c4bench.inject.actions import Schedule
 from c4bench.inject.journal import Quarantine, Reverted
@@ -113,7 +114,7 @@ def encode(reply: Reply) -> str:
 def decode(line: str) -> Reply:
     """Decode one line. Raises UnhealthyError for anything else."""
     try:
-        reply: Reply = msgspec.json.decode(line, type=Reply)
-    except msgspec.MsgspecError as error:
+        reply: Reply = from_json(line, Reply)  # type: ignore[arg-type]
+    except msgspec.DecodeError as error:
         raise UnhealthyError(f"the injector printed {line.strip()[:200]!r}: {error}") from None
     return reply

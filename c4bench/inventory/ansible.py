@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from c4bench.decoding import from_yaml
 from c4bench.errors import UsageError
 from c4bench.inventory.document import Keys, dotted
 from c4bench.inventory.groups import ALL, Resolved, Variable
@@ -98,6 +99,6 @@ def _variables(listing: Listing, host: str, own: Mapping[str, Any]) -> dict[str,
 
 def _parsed(variable: Variable) -> Variable:
     try:
-        return Variable(yaml.safe_load(variable.value), variable.keys, variable.document)
+        return Variable(from_yaml(variable.value), variable.keys, variable.document)
     except yaml.YAMLError as error:
         raise variable.error(f"not valid JSON or YAML: {' '.join(str(error).split())}") from None

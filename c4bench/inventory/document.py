@@ -44,6 +44,8 @@ class Document:
             mark = error.problem_mark
             where = f":{mark.line + 1}" if mark else ""
             raise UsageError(f"{path}{where}: not valid YAML: {error.problem}; correct that line") from None
+        except RecursionError:
+            raise UsageError(f"{path}: not valid YAML: it is nested too deeply") from None
         except (yaml.YAMLError, ValueError) as error:
             raise UsageError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
 

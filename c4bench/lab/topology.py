@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import yaml
 
+from c4bench.decoding import from_yaml
 from c4bench.errors import UsageError
 from c4bench.model.fabric import Host, Nic
 from c4bench.units import parse_rate
@@ -120,16 +121,16 @@ def load(name_or_path: str) -> Topology:
     """Read a named topology or a file. Raises UsageError naming file, line and key when it is not a valid one."""
     path = Path(name_or_path) if name_or_path.endswith((".yml", ".yaml")) else DIRECTORY / f"{name_or_path}.yml"
     try:
-        text = path.read_text()
+        text = path.read_bytes()
     except FileNotFoundError:
         raise UsageError(f"unknown topology {name_or_path!r}: one of {', '.join(names())}, or a .yml file") from None
     return parse(text, str(path))
 
 
-def parse(text: str, where: str) -> Topology:
+def parse(text: str | bytes, where: str) -> Topology:
     """Parse and check topology YAML; `where` names it in errors."""
     try:
-        topology = msgspec.convert(yaml.safe_load(text), Topology)
+        topology = msgspec.convert(from_yaml(text), Topology)
         problem = _problem(topology)
     except yaml.YAMLError as error:
         raise UsageError(f"{where}: {_yaml_place(error)}: not YAML; check quoting and indentation") from None

@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from c4bench.decoding import from_json
 from c4bench.errors import UsageError
 
 T = TypeVar("T")
@@ -21,8 +22,8 @@ def encode(value: Any) -> bytes:  # noqa: ANN401  (any struct, mapping or list t
 def decode(data: bytes, kind: type[T], source: str) -> T:
     """The `kind` in `data`. Raises UsageError that names `source` when it is something else."""
     try:
-        return msgspec.json.decode(data, type=kind)
-    except msgspec.MsgspecError as error:
+        return from_json(data, kind)
+    except msgspec.DecodeError as error:
         raise UsageError(f"{source} is not what c4bench records ({error}); restore it or run again") from None
 
 

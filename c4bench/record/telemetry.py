@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from c4bench.decoding import from_json
 from c4bench.errors import UsageError
 from c4bench.model.recording import Record, TaggedRecord
 from c4bench.model.telemetry import Window
@@ -69,7 +70,7 @@ def read_telemetry(path: Path) -> tuple[list[Record], int]:
 
 
 def _record(line: bytes) -> Record:
-    if msgspec.json.decode(line, type=_Tag).record:
-        record: TaggedRecord = msgspec.json.decode(line, type=TaggedRecord)
+    if from_json(line, _Tag).record:
+        record: TaggedRecord = from_json(line, TaggedRecord)  # type: ignore[arg-type]
         return record
-    return msgspec.json.decode(line, type=Window)
+    return from_json(line, Window)

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import yaml
 
+from c4bench.decoding import from_yaml
 from c4bench.errors import C4Error, UnhealthyError, UsageError
 
 _COMMAND_S = 900.0
@@ -47,7 +48,7 @@ def scheduler(name: str) -> Scheduler:
     if name in KNOWN:
         return KNOWN[name]
     try:
-        return msgspec.convert(yaml.safe_load(Path(name).read_text()), Scheduler)
+        return msgspec.convert(from_yaml(Path(name).read_bytes()), Scheduler)
     except OSError as error:
         known = ", ".join(KNOWN)
         raise UsageError(

@@ -36,7 +36,7 @@ def test_a_run_that_is_killed_leaves_a_clean_host(host, clean):
     """Read-only at first; then announced; killed with a fault in force, which is over by its lease's end."""
     before = host.listing()
     code, said = host.pytest()
-    assert code == 0, said
+    assert code == 4, said  # all is skipped, which proves nothing
     assert "nothing is degraded; 1 scenarios would, and are skipped (--c4-allow-disruptive)" in said
     assert "disruptive-not-allowed" in said
     running = host.start("--c4-allow-disruptive")

@@ -1,12 +1,19 @@
-"""Property tests draw the same examples in every run, and are not timed: the machine's clock judges nothing here."""
+"""Property tests draw the same examples in every run, and are not timed: the machine's clock judges nothing here.
+
+With `C4BENCH_FRESH_EXAMPLES` set, as at night, they draw other examples each time, and keep those that fail in
+`.hypothesis`, where later runs find them.
+"""
 
 import logging
+import os
 
 import pytest
 from hypothesis import settings
 
-settings.register_profile("c4bench", derandomize=True, deadline=None)
-settings.load_profile("c4bench")
+FRESH = "C4BENCH_FRESH_EXAMPLES" in os.environ
+settings.register_profile("same", derandomize=True, deadline=None)
+settings.register_profile("fresh", deadline=None, print_blob=True)
+settings.load_profile("fresh" if FRESH else "same")
 
 
 @pytest.fixture(autouse=True)

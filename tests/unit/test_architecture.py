@@ -17,6 +17,7 @@ ORDER = (
     "logs",
     "units",
     "namespaces",
+    "decoding",
     "resources",
     "chance",
     "model",

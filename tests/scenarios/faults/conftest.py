@@ -74,6 +74,20 @@ def place(inventory):
 
 
 @pytest.fixture
+def up_and_across(switch_names, hosts, on):
+    """A link between two switches, and a port towards a host, by their neighbours: `leaf0/up1`, `leaf0/p0`."""
+    ours = {nic.address for host in hosts for nic in host.nics}
+    switch = switch_names[0]
+    words = [line.split() for line in on(switch, "ip neighbour show").splitlines()]
+    ports = {line[0]: line[line.index("dev") + 1] for line in words if "." in line[0]}
+    if not ports:
+        pytest.skip(f"unsupported: {switch} knows no neighbours")
+    across = next(port for address, port in sorted(ports.items()) if address not in ours)
+    towards = next(port for address, port in sorted(ports.items()) if address in ours)
+    return f"{switch}/{across}", f"{switch}/{towards}"
+
+
+@pytest.fixture
 def state(on, inventory, hosts):
     """The whole fabric, as text by place: two of them are equal when nothing is different."""
 

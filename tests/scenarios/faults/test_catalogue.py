@@ -44,20 +44,6 @@ def prove(injector, measure, healed):
     return proved
 
 
-@pytest.fixture
-def up_and_across(switch_names, hosts, on):
-    """A link between two switches, and a port towards a host, by their neighbours: `leaf0/up1`, `leaf0/p0`."""
-    ours = {nic.address for host in hosts for nic in host.nics}
-    switch = switch_names[0]
-    words = [line.split() for line in on(switch, "ip neighbour show").splitlines()]
-    ports = {line[0]: line[line.index("dev") + 1] for line in words if "." in line[0]}
-    if not ports:
-        pytest.skip(f"unsupported: {switch} knows no neighbours")
-    across = next(port for address, port in sorted(ports.items()) if address not in ours)
-    towards = next(port for address, port in sorted(ports.items()) if address in ours)
-    return f"{switch}/{across}", f"{switch}/{towards}"
-
-
 @pytest.mark.parametrize("name", of(TargetKind.NIC))
 def test_nic_fault(name, nic_hosts, place, prove):
     """A NIC fault is seen by its witness, and the NIC is itself again when it ends."""

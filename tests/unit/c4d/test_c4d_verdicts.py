@@ -12,7 +12,7 @@ from c4bench.model.diagnosis import Component, Syndrome
 from c4bench.model.step import StepOp
 from c4bench.sim.model import SimFault, SimFaultKind, SimJob
 
-_SAMPLED = settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+_SAMPLED = settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 _HEALTHY_S = 2.5
 
 

@@ -1,0 +1,62 @@
+"""Witnesses of faults that never come see nothing: a fault is proven by its effect, not by having been asked for."""
+
+import json
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+import pytest
+from test_catalogue import CATALOGUE, PARAMETERS, of
+
+from c4bench import remote
+from c4bench.model.fault import TargetKind
+from c4bench.model.measurement import Clock
+
+pytestmark = pytest.mark.needs("disruptive", "root")
+ONLOOKER = Path(__file__).with_name("onlooker.py")
+ANSWER_WITHIN_S = 60.0
+
+
+@pytest.fixture
+def watch(inventory, measure):
+    """Have the witnesses of these faults look at a healthy target, one after the other."""
+
+    def look(names, target):
+        access = inventory.access[target.host.name]
+        with (
+            remote.connect(target.host.name, access) as connection,
+            closing(connection.start([access.python, "-c", ONLOOKER.read_text()])) as session,
+        ):
+            for name in names:
+                request = target.request(name, dict(PARAMETERS.get(name, {})), 30.0, 0.3, last_nic=True)
+                session.write_line(msgspec.json.encode(request).decode())
+                answer = json.loads(session.read_line(ANSWER_WITHIN_S))
+                witness = CATALOGUE[name].witness
+                measure(
+                    "faults.seen_without_fault",
+                    float(answer["seen"]),
+                    at_most=0,
+                    clock=Clock.NONE,
+                    fault=name,
+                    witness=witness,
+                )
+
+    return look
+
+
+def test_a_healthy_nic_shows_no_fault(nic_hosts, place, watch):
+    """No witness of a NIC fault sees one on a healthy NIC without traffic."""
+    watch(of(TargetKind.NIC), place(f"{nic_hosts[0].name}/0"))
+
+
+def test_a_healthy_port_shows_no_fault(switch_names, place, up_and_across, watch):
+    """No witness of a link fault sees one at a healthy port of a switch."""
+    across, towards = up_and_across
+    watch([name for name in of(TargetKind.PORT) if name != "port.down"], place(across))
+    watch(["port.down"], place(towards))
+    watch(["switch.down"], place(switch_names[-1]))
+
+
+def test_a_healthy_host_shows_no_fault(fault_hosts, place, watch):
+    """No witness of a host's fault sees one on a healthy host."""
+    watch(of(TargetKind.HOST), place(fault_hosts[0].name))

@@ -27,8 +27,8 @@ BEGAN    := $(if $(wildcard $(VENV)/.ready),,$(shell date +%s.%N))
 # Each is a lab of its own, which uses one processor.
 SCENARIOS := campaign detection fabric faults resilience
 
-.PHONY: setup packages venv lock kernel lab test lint type unit scenarios drills ablation accuracy bench report figures \
-        doctor clean $(SCENARIOS)
+.PHONY: setup packages venv lock kernel lab test lint type unit properties scenarios drills ablation accuracy \
+        every-topology bench report figures doctor clean $(SCENARIOS)
 
 setup: packages venv kernel
 
@@ -96,6 +96,10 @@ unit: venv
 	$(if $(COVERAGE),$(BIN)/coverage run -m pytest,$(BIN)/pytest) tests/unit -m "not nightly"
 	$(if $(COVERAGE),@echo "c4bench: unit tests run $$($(BIN)/coverage report --format=total) % of the lines")
 
+# Property tests with examples that nobody has tried; those that fail are kept in .hypothesis and tried again.
+properties: setup
+	C4BENCH_FRESH_EXAMPLES=1 $(BIN)/pytest tests/unit -m hypothesis
+
 drills: $(SETUP)
 	$(BIN)/pytest tests/drills -m "not nightly"
 
@@ -134,6 +138,14 @@ accuracy: setup
 	@for seed in $(SEEDS); do mkdir -p $(ACCURACY)/$$seed; \
 	  $(LAB) $(CAMPAIGN) --c4-seed $$seed --c4-run-dir $(ACCURACY)/$$seed || failed=1; \
 	done; $(BIN)/python tests/scenarios/c4d/accuracy.py $(ACCURACY)/*; exit $${failed:-0}
+
+# Every scenario of `make test` on every topology (exit code 4: most are skipped there). One that none carries is an error.
+TOPOLOGIES ?= $(basename $(notdir $(wildcard c4bench/lab/topologies/*.yml)))
+EVERY      ?= reports/runs/every-topology
+every-topology: setup
+	@for topology in $(TOPOLOGIES); do mkdir -p $(EVERY)/$$topology; \
+	  $(LAB) tests/scenarios --c4-topology $$topology --c4-run-dir $(EVERY)/$$topology || [ $$? = 4 ] || failed=1; \
+	done; $(BIN)/python tests/scenarios/every_topology.py $(EVERY)/* && exit $${failed:-0}
 
 bench: setup
 	$(BIN)/c4bench bench

@@ -5,11 +5,9 @@ from types import MappingProxyType
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
+from c4bench.c4p.arrays import Array
 from c4bench.errors import UsageError
-
-Array = npt.NDArray[np.float64]
 
 
 class Conditions(msgspec.Struct, frozen=True):

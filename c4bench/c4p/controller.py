@@ -4,16 +4,15 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from zlib import crc32
 
-from c4bench.c4p.atlas import Atlas, Probe
-from c4bench.c4p.background import Background
-from c4bench.c4p.link_health import LinkHealth
-from c4bench.c4p.live_flows import LiveFlows
-from c4bench.c4p.missing_links import MissingLinks
-from c4bench.c4p.path_knowledge import PROBES, Pair, PathKnowledge, Trace
-from c4bench.c4p.plans import Plans
+from c4bench.c4p.guidance.live_flows import LiveFlows
+from c4bench.c4p.guidance.plans import Plans
+from c4bench.c4p.knowledge.atlas import Atlas, Probe
+from c4bench.c4p.knowledge.background_traffic import Background
+from c4bench.c4p.knowledge.link_state import LinkHealth, MissingLinks
+from c4bench.c4p.knowledge.path_knowledge import PROBES, Pair, PathKnowledge, Trace
+from c4bench.c4p.knowledge.retrace_scheduler import RetraceScheduler
 from c4bench.c4p.policy import PathPolicy
-from c4bench.c4p.retrace_scheduler import RetraceScheduler
-from c4bench.c4p.weight_tuner import WeightTuner
+from c4bench.c4p.weights.tuning import WeightTuner
 from c4bench.model.diagnosis import Component, Diagnosis, Syndrome
 from c4bench.model.fabric import Flow, MissingLink, Path
 from c4bench.model.qp_address import connection_key

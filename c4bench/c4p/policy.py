@@ -4,7 +4,17 @@ from typing import Literal
 
 import msgspec
 
-from c4bench.c4p.link_health import HoldDown
+
+class HoldDown(msgspec.Struct, frozen=True):
+    """How long a link that is back has to stay before it is used: `calm_s`, doubled with each loss within `memory_s`.
+
+    Never more than `most_s`. A blamed link is tried again after `blame_s`.
+    """
+
+    calm_s: float = 0.2
+    memory_s: float = 60.0
+    most_s: float = 30.0
+    blame_s: float = 60.0
 
 
 class PathPolicy(msgspec.Struct, frozen=True):

@@ -6,10 +6,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from c4bench.c4p.atlas import Atlas
 from c4bench.c4p.controller import PathController
-from c4bench.c4p.coverage import gaps
-from c4bench.c4p.path_knowledge import COUNTERS, Pair, PathKnowledge
+from c4bench.c4p.evaluation.shortfalls import gaps
+from c4bench.c4p.knowledge.atlas import Atlas
+from c4bench.c4p.knowledge.path_knowledge import COUNTERS, Pair, PathKnowledge
 from c4bench.c4p.policy import PathPolicy
 from c4bench.control.jobs import Job
 from c4bench.control.path_survey import PathSurvey, Read, count_paths

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from c4bench.c4p.atlas import Atlas, PathTrace
+from c4bench.c4p.knowledge.atlas import Atlas, PathTrace
 from c4bench.errors import UsageError
 from c4bench.model.fabric import Path
 

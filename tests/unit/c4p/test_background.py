@@ -2,7 +2,7 @@
 
 import pytest
 
-from c4bench.c4p.background import Background
+from c4bench.c4p.knowledge.background_traffic import Background
 
 
 def test_what_is_not_ours_is_others():

@@ -5,13 +5,13 @@ import pytest
 
 from c4bench.bench.fabrics import clos
 from c4bench.c4p.controller import PathController
-from c4bench.c4p.link_health import HoldDown, LinkHealth
-from c4bench.c4p.policy import PathPolicy
+from c4bench.c4p.knowledge.link_state import LinkHealth
+from c4bench.c4p.policy import HoldDown, PathPolicy
 from c4bench.model.diagnosis import Component, Diagnosis, ProbeFlow, Syndrome
 from c4bench.model.fabric import Flow
 from c4bench.model.qp_address import QpAddress
 from c4bench.model.telemetry import ConnRecord
-from c4bench.steer.suspects import narrowed
+from c4bench.steer.suspects import after_probes
 
 RATE = 10e9
 PORTS = range(49153, 49153 + 24)
@@ -189,7 +189,7 @@ def test_a_path_that_probes_have_left_alone_is_avoided():
     before = controller.path(live[0].id).hops[1]
     controller.blame(doubted, 1.0)
     assert controller.path(live[0].id).hops[1] == before
-    controller.blame(narrowed(doubted, [1.0, 1.0]), 2.0)
+    controller.blame(after_probes(doubted, [1.0, 1.0]), 2.0)
     assert controller.path(live[0].id).hops[1] != before
 
 

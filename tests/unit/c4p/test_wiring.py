@@ -1,12 +1,11 @@
 import pytest
 
 from c4bench.bench.fabrics import clos, planes
-from c4bench.c4p.atlas import Atlas, PathTrace
-from c4bench.c4p.cabling import Link, Miscabling, compare, infer, misplaced, tiers
 from c4bench.c4p.conditions import Conditions
-from c4bench.c4p.coverage import Gap, gaps
-from c4bench.c4p.metrics import evenness, link_loads, optimum_fraction
-from c4bench.c4p.shortfalls import no_route, shortages
+from c4bench.c4p.evaluation.metrics import evenness, link_loads, optimum_fraction
+from c4bench.c4p.evaluation.shortfalls import Gap, gaps, no_route, shortages
+from c4bench.c4p.knowledge.atlas import Atlas, PathTrace
+from c4bench.c4p.knowledge.cabling import Link, Miscabling, compare, infer, misplaced, tiers
 from c4bench.model.fabric import Flow, Path, Placement
 
 

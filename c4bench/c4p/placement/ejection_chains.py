@@ -10,9 +10,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from c4bench.c4p.conditions import Array
-from c4bench.c4p.ecmp_groups import Links
-from c4bench.c4p.link_load_table import LinkLoadTable
+from c4bench.c4p.arrays import Array, IndexArray
+from c4bench.c4p.placement.link_load_table import LinkLoadTable
 
 _SLACK = 1e-9
 _TINY = 1e-300
@@ -77,7 +76,7 @@ def _hopeless(board: LinkLoadTable, link: int, easing: float) -> bool:
     return least >= float(board.load[link]) * easing
 
 
-def _lifted(board: LinkLoadTable, links: Links) -> tuple[Array, Array, Array]:
+def _lifted(board: LinkLoadTable, links: IndexArray) -> tuple[Array, Array, Array]:
     """Of each link: its load with a quantum more, its capacity, and what it carries; nothing of closed links."""
     weight, load = board.weight[links], board.load[links]
     open_ = np.isfinite(load)
@@ -137,7 +136,7 @@ class _Chain:
                     return
                 yield int(slots[index // ways]), index % ways
 
-    def _after(self, slots: Links, link: int) -> Array:
+    def _after(self, slots: IndexArray, link: int) -> Array:
         """The load of each link of each way of each flow if the flow took it; infinite on ways over `link`."""
         board = self._board
         table = board.fans.table[board.fan[slots]]

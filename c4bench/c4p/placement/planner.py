@@ -5,14 +5,14 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 import numpy as np
 
-from c4bench.c4p import greedy, restarts, search
-from c4bench.c4p.atlas import Atlas
 from c4bench.c4p.conditions import Conditions
-from c4bench.c4p.ecmp_groups import EcmpGroups
-from c4bench.c4p.flow_placement import Assignment, FlowPlacement, PlacedFlow
-from c4bench.c4p.link_load_table import UNPLACED, LinkLoadTable
-from c4bench.c4p.path_choices import PathChoices
-from c4bench.c4p.weights import shares
+from c4bench.c4p.knowledge.atlas import Atlas
+from c4bench.c4p.placement.ejection_chains import improve
+from c4bench.c4p.placement.flow_placement import Assignment, FlowPlacement, PlacedFlow
+from c4bench.c4p.placement.initial_placement import place, restart
+from c4bench.c4p.placement.link_load_table import UNPLACED, LinkLoadTable
+from c4bench.c4p.placement.path_choices import EcmpGroups, PathChoices
+from c4bench.c4p.weights.shares import shares
 from c4bench.errors import UsageError
 from c4bench.model.fabric import Flow, Path
 from c4bench.model.qp_address import connection_key
@@ -183,12 +183,12 @@ class Planner:
         board, live = self._board, len(self._seating.by_slot)
         before = board.way.copy()
         slots = self._seating.sit(placed)
-        greedy.place(board, slots)
-        search.improve(board, frozenset(slots.tolist()), _BUDGET if not live else _LIVE_BUDGET)
+        place(board, slots)
+        improve(board, frozenset(slots.tolist()), _BUDGET if not live else _LIVE_BUDGET)
         if len(slots) and len(self._seating.by_slot) <= _FEW:
-            restarts.restart(board, slots, _RESTARTS, _RESTART_BUDGET)
+            restart(board, slots, _RESTARTS, _RESTART_BUDGET)
         if gain is not None and live:
-            search.improve(board, None, _LIVE_BUDGET, gain)
+            improve(board, None, _LIVE_BUDGET, gain)
         moved = np.flatnonzero((before != UNPLACED) & (before != board.way[: len(before)])).tolist()
         return Change(
             tuple([self._seating.assignment(seat) for seat in placed]),

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from c4bench.c4p.atlas import Atlas
-from c4bench.c4p.conditions import Array, Conditions
-from c4bench.c4p.ecmp_groups import EcmpGroups
-from c4bench.c4p.path_choices import PathChoice, PathChoices
+from c4bench.c4p.arrays import Array
+from c4bench.c4p.conditions import Conditions
+from c4bench.c4p.knowledge.atlas import Atlas
+from c4bench.c4p.placement.path_choices import EcmpGroups, PathChoice, PathChoices
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.fabric import Flow
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 from itertools import islice
 
-from c4bench.c4p.link_health import LinkHealth
-from c4bench.c4p.path_knowledge import Pair, PathKnowledge
+from c4bench.c4p.knowledge.link_state import LinkHealth
+from c4bench.c4p.knowledge.path_knowledge import Pair, PathKnowledge
 from c4bench.c4p.policy import PathPolicy
 
 

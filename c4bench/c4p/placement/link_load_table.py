@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from c4bench.c4p.atlas import Way
-from c4bench.c4p.conditions import Array
-from c4bench.c4p.ecmp_groups import EcmpGroups, Links
+from c4bench.c4p.arrays import Array, IndexArray
+from c4bench.c4p.knowledge.atlas import Way
+from c4bench.c4p.placement.path_choices import EcmpGroups
 
 _FIRST_SLOTS = 64
 UNPLACED = -1
@@ -38,15 +38,15 @@ class LinkLoadTable:
         self.weight = np.where(np.isfinite(self.open_weight), self.open_weight, 0.0)
         self.load = np.where(np.isfinite(self.open_weight), self.bps * self.weight, np.inf)
         self.members: list[dict[int, None]] = [{} for _ in self.bps]
-        self.fan: Links = np.zeros(_FIRST_SLOTS, dtype=np.intp)
-        self.way: Links = np.full(_FIRST_SLOTS, UNPLACED, dtype=np.intp)
+        self.fan: IndexArray = np.zeros(_FIRST_SLOTS, dtype=np.intp)
+        self.way: IndexArray = np.full(_FIRST_SLOTS, UNPLACED, dtype=np.intp)
         self.demand: Array = np.zeros(_FIRST_SLOTS)
         # The greatest common divisor of all demands: what is moved from link to link comes in multiples of it.
         self.quantum = 0
         self._free: list[int] = []
         self._used = 0
 
-    def seat(self, fans: Sequence[int], demands: Sequence[float], common: Sequence[Way]) -> Links:
+    def seat(self, fans: Sequence[int], demands: Sequence[float], common: Sequence[Way]) -> IndexArray:
         """Slots for new flows, not placed yet; what they put on the links they cannot avoid counts."""
         slots = self._slots(len(fans))
         self.fan[slots], self.demand[slots], self.way[slots] = fans, demands, UNPLACED
@@ -86,7 +86,7 @@ class LinkLoadTable:
         for link in links:
             self.members[link][slot] = None
 
-    def put_all(self, slots: Links, ways: Links) -> None:
+    def put_all(self, slots: IndexArray, ways: IndexArray) -> None:
         """Place many flows that are not placed."""
         self.way[slots] = ways
         links = self.fans.table[self.fan[slots], ways]
@@ -144,11 +144,11 @@ class LinkLoadTable:
             self.bps[link] += bps
             self.load[link] += bps * self.weight[link]
 
-    def _load(self, links: Links, bps: Array) -> None:
+    def _load(self, links: IndexArray, bps: Array) -> None:
         np.add.at(self.bps, links, bps)
         np.add.at(self.load, links, bps * self.weight[links])
 
-    def _slots(self, count: int) -> Links:
+    def _slots(self, count: int) -> IndexArray:
         while len(self.way) < self._used + count:
             self._grow()
         reused = [self._free.pop() for _ in range(min(count, len(self._free)))]

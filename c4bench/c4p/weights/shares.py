@@ -1,13 +1,14 @@
-"""How a connection's load is shared among its QPs: planned from the links' loads, corrected by completion times."""
+"""How a connection's load is divided among its QPs: weights for given paths, over few QPs, and QPs without load."""
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from c4bench.c4p.conditions import Array, Conditions
-from c4bench.c4p.sparse_weights import fewest
-from c4bench.errors import UsageError
+from c4bench.c4p.arrays import Array, IndexArray
+from c4bench.c4p.conditions import Conditions
 from c4bench.model.fabric import Flow, Path
 from c4bench.model.qp_address import connection_key
 
@@ -132,27 +133,90 @@ class _Problem:
         return float((self._demand * self._cheapest(cost)).sum() + (price * self._background).sum())
 
 
-def reweigh(
-    weights: Sequence[float], completion_s: Sequence[float | None], calm: float = 0.05, least: float = 0.01
-) -> tuple[float, ...]:
-    """New weights for a connection's QPs, from how long each took for its share of an operation; they sum to 1.
+# Each column is solved against all that were kept; beyond this that costs more than it spares.
+_MOST = 512
+_NOTHING = 1e-9
 
-    None where a QP did not finish: it is spared. A QP of weight 0 stays at 0 until it is given some. With rates as
-    they were, all QPs would finish together after this one step. The weights stay as they are while the operation
-    would become faster by less than the fraction `calm`. A slow QP keeps the share `least`, so that its recovery shows.
 
-    Raises UsageError where the lists do not fit or a time is not positive, and when no QP has finished.
+def fewest(share: Array, of: IndexArray, links: IndexArray, demand: Array, count: int) -> Array:
+    """Shares with the same sum in each connection and the same load on each of `count` links, most of them 0.
+
+    QP i belongs to connection `of[i]` and crosses `links[i]`. What these QPs put on links is a point of a polytope; by
+    Caratheodory's theorem as many QPs as there are independent connections and links suffice. Where every connection
+    fits on one link that is one QP each (Birkhoff, von Neumann). Many QPs are left as they are.
     """
-    if len(weights) != len(completion_s) or any(time is not None and not time > 0 for time in completion_s):
-        raise UsageError("give each QP's weight and its completion time in seconds, above zero, or None")
-    total = sum(weights)
-    pairs = [(weight / total if total else 0.0, time) for weight, time in zip(weights, completion_s, strict=True)]
-    rates = [weight / time if time is not None else 0.0 for weight, time in pairs]
-    if not any(rates):
-        raise UsageError("no QP of the connection has finished; move it to other paths before sharing its load anew")
-    carrying = [time for weight, time in pairs if weight]
-    slowest = max((time for time in carrying if time is not None), default=0.0)
-    if None not in carrying and slowest * sum(rates) <= 1 + calm:
-        return tuple(weight for weight, _ in pairs)
-    raised = [max(rate / sum(rates), least) if rate else 0.0 for rate in rates]
-    return tuple(rate / sum(raised) for rate in raised)
+    if len(share) > _MOST:
+        return share
+    found = share.copy()
+    columns = _columns(of, links, demand, count)
+    kept: list[int] = []
+    for qp in np.argsort(-share, kind="stable").tolist():
+        if found[qp] <= _NOTHING:
+            continue
+        kept.append(qp)
+        _reduce(found, columns, kept)
+    found[found <= _NOTHING] = 0.0
+    return found
+
+
+def _columns(of: IndexArray, links: IndexArray, demand: Array, count: int) -> Array:
+    """What a share of 1 of each QP adds to its connection's sum, and to each link."""
+    groups = len(demand)
+    columns = np.zeros((groups + count, len(of)))
+    columns[of, np.arange(len(of))] = 1.0
+    scale = demand / (demand.max() or 1.0)
+    for qp, crossed in enumerate(links.tolist()):
+        for link in crossed:
+            if link < count:
+                columns[groups + link, qp] += scale[of[qp]]
+    return columns
+
+
+def _reduce(found: Array, columns: Array, kept: list[int]) -> None:
+    """Shift load from a QP that the others can stand in for, until one of them is left with nothing."""
+    *others, last = kept
+    if not others:
+        return
+    weights, *_ = np.linalg.lstsq(columns[:, others], columns[:, last], rcond=None)
+    if np.abs(columns[:, others] @ weights - columns[:, last]).max() > _NOTHING:
+        return
+    # Taking `step` from the last one adds `weights` times that to the others; either way is open.
+    steps = [found[last]] + [found[qp] / -weight for qp, weight in zip(others, weights, strict=True) if weight < -1e-7]
+    step = min(steps)
+    found[others] += step * weights
+    found[last] -= step
+    np.clip(found, 0.0, None, out=found)
+    kept[:] = [qp for qp in kept if found[qp] > _NOTHING]
+
+
+class QpShare(NamedTuple):
+    """Whose path a flow takes, which may be its own, and the share of its connection's load that it carries there."""
+
+    leader: str
+    share: float
+
+
+def assign_idle_qps(shares: Mapping[str, float], flows: Iterable[Flow]) -> dict[str, QpShare]:
+    """The part of each flow by id: those without a share take the path of one of their connection's that has one.
+
+    All who take a path carry the same; the crews are such that the largest part that any has to carry is least. Flows
+    without an entry in `shares`, and connections without a share, are left out.
+    """
+    found: dict[str, QpShare] = {}
+    for members in _by_connection(shares, flows).values():
+        sizes = Counter(flow for flow in members if shares[flow] > 0)
+        leaders = dict(zip(sizes, sizes, strict=True))
+        for flow in members if sizes else ():
+            if flow not in leaders:
+                leaders[flow] = max(sizes, key=lambda one: shares[one] / sizes[one])
+                sizes[leaders[flow]] += 1
+        found |= {flow: QpShare(leader, shares[leader] / sizes[leader]) for flow, leader in leaders.items()}
+    return found
+
+
+def _by_connection(shares: Mapping[str, float], flows: Iterable[Flow]) -> dict[tuple[str, str, str], list[str]]:
+    found: dict[tuple[str, str, str], list[str]] = defaultdict(list)
+    for flow in sorted(flows, key=lambda flow: flow.id):
+        if flow.id in shares:
+            found[connection_key(flow)].append(flow.id)
+    return found

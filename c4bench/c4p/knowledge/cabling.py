@@ -12,8 +12,8 @@ from types import MappingProxyType
 
 import msgspec
 
-from c4bench.c4p.atlas import Atlas
 from c4bench.c4p.disjoint_sets import DisjointSets
+from c4bench.c4p.knowledge.atlas import Atlas
 
 
 class Link(msgspec.Struct, frozen=True, order=True):

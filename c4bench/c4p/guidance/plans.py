@@ -3,14 +3,14 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from c4bench.c4p.atlas import Atlas
 from c4bench.c4p.conditions import Conditions
-from c4bench.c4p.idle_qps import assign_idle_qps
-from c4bench.c4p.link_health import LinkHealth
-from c4bench.c4p.live_flows import LiveFlow, LiveFlows
-from c4bench.c4p.planner import Planner
+from c4bench.c4p.evaluation.shortfalls import no_route
+from c4bench.c4p.guidance.live_flows import LiveFlow, LiveFlows
+from c4bench.c4p.knowledge.atlas import Atlas
+from c4bench.c4p.knowledge.link_state import LinkHealth
+from c4bench.c4p.placement.planner import Planner
 from c4bench.c4p.policy import PathPolicy
-from c4bench.c4p.shortfalls import no_route
+from c4bench.c4p.weights.shares import assign_idle_qps
 from c4bench.model.fabric import Flow
 
 _SLACK = 0.01

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
-from c4bench.c4p.atlas import Atlas, PathTrace, Probe
+from c4bench.c4p.knowledge.atlas import Atlas, PathTrace, Probe
 from c4bench.errors import UsageError
 from c4bench.model.fabric import Path
 

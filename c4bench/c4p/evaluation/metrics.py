@@ -7,7 +7,7 @@ from types import MappingProxyType
 import msgspec
 import numpy as np
 
-from c4bench.c4p.cabling import Link, tiers
+from c4bench.c4p.knowledge.cabling import Link, tiers
 from c4bench.errors import UsageError
 from c4bench.model.fabric import Flow, Placement
 from c4bench.model.qp_address import connection_key

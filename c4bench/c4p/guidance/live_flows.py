@@ -5,10 +5,10 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from c4bench.c4p.flow_placement import Assignment
-from c4bench.c4p.path_knowledge import Pair, PathKnowledge
-from c4bench.c4p.planner import ECMP
-from c4bench.c4p.weight_tuner import Connection
+from c4bench.c4p.knowledge.path_knowledge import Pair, PathKnowledge
+from c4bench.c4p.placement.flow_placement import Assignment
+from c4bench.c4p.placement.planner import ECMP
+from c4bench.c4p.weights.tuning import Connection
 from c4bench.model.fabric import Flow, Path
 from c4bench.model.qp_address import QpAddress
 

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from c4bench.c4p.ecmp_groups import Links
-from c4bench.c4p.link_load_table import UNPLACED, LinkLoadTable
-from c4bench.c4p.path_choices import PathChoice, PathChoices
+from c4bench.c4p.arrays import IndexArray
+from c4bench.c4p.placement.link_load_table import UNPLACED, LinkLoadTable
+from c4bench.c4p.placement.path_choices import PathChoice, PathChoices
 from c4bench.model.fabric import Flow, Path
 
 
@@ -49,7 +49,7 @@ class FlowPlacement:
                 if openings.admit(option.fan, option.common):
                     seat.option, seat.crossing = option, crossing
 
-    def sit(self, seats: Sequence[PlacedFlow]) -> Links:
+    def sit(self, seats: Sequence[PlacedFlow]) -> IndexArray:
         """Slots for flows that have something to choose from; they are not placed yet."""
         options = [seat.option for seat in seats if seat.option]
         demands = [seat.demand_bps for seat in seats]

@@ -1,4 +1,4 @@
-"""C4P, path planning for training traffic (C4, arXiv 2406.04594): atlas and flows in, placements out. Pure."""
+"""C4P, path planning for training traffic (C4, arXiv 2406.04594). Pure: no I/O, no clock."""
 
 from c4bench.c4p.conditions import Conditions
 from c4bench.c4p.knowledge.atlas import Atlas

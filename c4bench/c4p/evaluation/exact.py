@@ -1,4 +1,4 @@
-"""The least possible worst link load, by mathematical programming: the oracle that the fast planner is held to."""
+"""The lowest possible worst link load, by mathematical programming: the reference for the heuristic planner."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -9,12 +9,12 @@ import numpy as np
 
 from c4bench.c4p.arrays import Array
 from c4bench.c4p.conditions import Conditions
-from c4bench.c4p.knowledge.atlas import Atlas
-from c4bench.c4p.placement.path_choices import EcmpGroups, PathChoice, PathChoices
+from c4bench.c4p.knowledge.atlas import Atlas, LinkPath
+from c4bench.c4p.placement.path_choices import EcmpGroupTable, PathChoice, PathChoices
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.fabric import Flow
 
-# Below the solver's tolerances, which refuses smaller coefficients.
+# Loads as a fraction of the scale; the solver refuses coefficients below its tolerances.
 _NEGLIGIBLE = 1e-8
 
 
@@ -26,12 +26,12 @@ def least_worst_load(
     divisible: bool = False,
     time_limit_s: float = 60.0,
 ) -> float:
-    """The worst link load of the best placement, in bit/s, or a fraction where the conditions have capacities.
+    """The worst link load of the best placement, in bit/s, or a fraction if the conditions have capacities.
 
-    Flows take one path each; `divisible` lets each spread over all its paths as it likes, which is the bound of linear
-    programming for any number of QPs a connection. Flows without a usable path do not count.
+    Each flow uses one path; with `divisible` each may spread over all its paths, which is the lower bound of linear
+    programming for any number of QPs. Flows without a usable path do not count.
 
-    Raises UsageError when highspy is not installed, UnhealthyError when the optimum is not proven in time.
+    Raises UsageError if highspy is not installed, UnhealthyError if the optimum is not proven in `time_limit_s`.
     """
     problem = _Problem(flows, atlas, conditions or Conditions())
     # The solver's tolerances are absolute: loads are scaled so that the unknown is of the order of one.
@@ -39,13 +39,13 @@ def least_worst_load(
     solver = _solver(time_limit_s)
     worst = solver.addVariable(lb=float(problem.load.max(initial=0.0)) / scale, obj=1.0)
     usage: dict[int, Any] = {}
-    for demand, ways, count in problem.choices:
-        # Flows that choose alike are one variable a way: how many of them go there.
+    for demand, paths, count in problem.choices:
+        # Flows with the same choice and demand share variables: the number of them on each path.
         variable = solver.addVariable if divisible else solver.addIntegral
-        taken = [variable(lb=0, ub=count) for _ in ways]
-        solver.addConstr(sum(taken) == count)
-        for number, way in zip(taken, ways, strict=True):
-            for link in way:
+        numbers = [variable(lb=0, ub=count) for _ in paths]
+        solver.addConstr(sum(numbers) == count)
+        for number, path in zip(numbers, paths, strict=True):
+            for link in path:
                 if (added := demand * problem.weight[link] / scale) > _NEGLIGIBLE:
                     usage[link] = usage.get(link, 0.0) + number * added
     for link, used in usage.items():
@@ -54,36 +54,36 @@ def least_worst_load(
 
 
 class _Problem:
-    """What loads the links in any case, and which flows choose between which ways: (demand, ways, how many)."""
+    """The links' background load, and the flows' choices: (demand in bit/s, paths, number of such flows)."""
 
     def __init__(self, flows: Sequence[Flow], atlas: Atlas, conditions: Conditions) -> None:
         conditions.check(atlas.hops)
         weight = conditions.weights(atlas.hops)
-        self._shut = frozenset(np.flatnonzero(np.isinf(weight)).tolist())
+        self._closed = frozenset(np.flatnonzero(np.isinf(weight)).tolist())
         self.weight: Array = np.append(np.where(np.isinf(weight), 0.0, weight), 0.0)
         self.load: Array = np.append(conditions.background(atlas.hops), 0.0) * self.weight
-        fans = EcmpGroups(len(atlas.hops))
-        lanes = PathChoices(atlas, fans, conditions.bonds)
-        counts: Counter[tuple[float, tuple[tuple[int, ...], ...]]] = Counter()
+        path_choices = PathChoices(atlas, EcmpGroupTable(len(atlas.hops)), conditions.bonds)
+        counts: Counter[tuple[float, tuple[LinkPath, ...]]] = Counter()
         for flow in flows:
             demand = flow.demand_bps * conditions.shares.get(flow.job, 1.0)
-            counts[demand, self._ways(lanes, flow)] += 1
-        self.choices = [(demand, ways, count) for (demand, ways), count in counts.items() if ways]
-        asked = sum(demand * count for demand, _, count in self.choices)
-        used = sorted({link for _, ways, _ in self.choices for way in ways for link in way})
-        self.ceiling = float(self.load[used].max(initial=0.0) + self.weight[used].max(initial=0.0) * asked)
+            counts[demand, self._open_paths(path_choices, flow)] += 1
+        self.choices = [(demand, paths, count) for (demand, paths), count in counts.items() if paths]
+        total_bps = sum(demand * count for demand, _, count in self.choices)
+        used = sorted({link for _, paths, _ in self.choices for path in paths for link in path})
+        self.ceiling = float(self.load[used].max(initial=0.0) + self.weight[used].max(initial=0.0) * total_bps)
 
-    def _ways(self, lanes: PathChoices, flow: Flow) -> tuple[tuple[int, ...], ...]:
-        """The open ways of a flow, crossing planes only where there is no other."""
+    def _open_paths(self, path_choices: PathChoices, flow: Flow) -> tuple[LinkPath, ...]:
+        """The open paths of a flow; those that cross planes only if there is no other."""
         for crossing in (False, True):
-            (option,) = lanes.options([(flow.source, flow.destination)], crossing)
-            if ways := tuple(way for way in _all(option) if self._shut.isdisjoint(way)):
-                return ways
+            (choice,) = path_choices.between([(flow.source, flow.destination)], crossing)
+            if paths := tuple(path for path in _all_paths(choice) if self._closed.isdisjoint(path)):
+                return paths
         return ()
 
 
-def _all(option: PathChoice) -> list[tuple[int, ...]]:
-    return [lane.routes.hops(way) for lane in option.lanes for way in range(len(lane.routes.source_ports))]
+def _all_paths(choice: PathChoice) -> list[LinkPath]:
+    pairs = [pair.paths for pair in choice.port_pairs]
+    return [paths.hops(index) for paths in pairs for index in range(len(paths.source_ports))]
 
 
 def _solver(time_limit_s: float) -> Any:  # noqa: ANN401  (highspy ships no types)

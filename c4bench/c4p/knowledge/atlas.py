@@ -1,4 +1,4 @@
-"""Which UDP source port takes which way through the fabric, as probing found it."""
+"""The atlas: which UDP source port takes which path through the fabric, as probing found it."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, Self
@@ -8,12 +8,14 @@ import msgspec
 from c4bench.errors import UsageError
 from c4bench.model.fabric import Path
 
+# Source NIC, destination NIC, source port.
 Probe = tuple[str, str, int]
-Way = tuple[int, ...]
+# The links of a path in order, as indices into `Atlas.hops`.
+LinkPath = tuple[int, ...]
 
 
 class PathTrace(msgspec.Struct, frozen=True):
-    """What one source port's probes heard: `hops` in order, `None` where a TTL stayed silent."""
+    """The answers to one source port's probes: `hops` in order, `None` for each TTL that nobody answered."""
 
     source: str
     destination: str
@@ -22,32 +24,32 @@ class PathTrace(msgspec.Struct, frozen=True):
 
 
 class EcmpGroup(NamedTuple):
-    """A choice that many pairs share, such as all those between two leaves.
+    """An ECMP group: paths that flows choose among. Many pairs share it, such as all those between two leaves.
 
-    `ways[i]` are the links (indices into `Atlas.hops`) that way i does not have in common with all others, `places`
-    their positions among the hops. `number` is the fan's index in `Atlas.fans`.
+    `paths[i]` are the links of path i that not all paths cross; `positions` are their places among the hops. `number`
+    is the group's index in `Atlas.groups`.
     """
 
     number: int
-    places: tuple[int, ...]
-    ways: tuple[Way, ...]
+    positions: tuple[int, ...]
+    paths: tuple[LinkPath, ...]
 
 
 class PairPaths(NamedTuple):
-    """The distinct ways between two NICs: way i of `fan` is reached by `source_ports[i]`.
+    """The distinct paths between two NICs: source port `source_ports[i]` takes path i of `group`.
 
-    `common` are the links that every way crosses.
+    `common` are the links that every path crosses.
     """
 
     source_ports: tuple[int, ...]
-    common: Way
-    fan: EcmpGroup
+    common: LinkPath
+    group: EcmpGroup
 
-    def hops(self, way: int) -> Way:
-        """All links of a way, in the order in which they are crossed."""
+    def hops(self, index: int) -> LinkPath:
+        """All links of a path, in the order in which they are crossed."""
         links = list(self.common)
-        for place, link in zip(self.fan.places, self.fan.ways[way], strict=True):
-            links.insert(place, link)
+        for position, link in zip(self.group.positions, self.group.paths[index], strict=True):
+            links.insert(position, link)
         return tuple(links)
 
 
@@ -55,29 +57,29 @@ class _Document(msgspec.Struct, frozen=True):
     """The atlas as JSON."""
 
     hops: tuple[str, ...]
-    pairs: tuple[tuple[str, str, tuple[tuple[int, Way], ...]], ...]
+    pairs: tuple[tuple[str, str, tuple[tuple[int, LinkPath], ...]], ...]
     incomplete: int
 
 
 class Atlas:
     """The paths between NICs, distinct by hops, each with the lowest source port that takes it.
 
-    `hops` are all addresses seen, in sorted order; `fans` the distinct choices between them; `incomplete` counts the
-    answers that were left out because a hop stayed silent, or because they were shorter than the pair's others. Build
+    `hops` are all addresses that answered, sorted. `groups` are the distinct ECMP groups. `incomplete` counts traces
+    that were left out because a hop did not answer, or because they were shorter than the pair's others. Build an atlas
     with `from_answers`.
     """
 
     def __init__(
         self,
         hops: tuple[str, ...],
-        fans: tuple[EcmpGroup, ...],
-        routes: Mapping[tuple[str, str], PairPaths],
+        groups: tuple[EcmpGroup, ...],
+        paths: Mapping[tuple[str, str], PairPaths],
         incomplete: int,
     ) -> None:
         self.hops = hops
-        self.fans = fans
+        self.groups = groups
         self.incomplete = incomplete
-        self._routes = dict(routes)
+        self._paths = dict(paths)
 
     @classmethod
     def from_answers(cls, answers: Mapping[Probe, tuple[str | None, ...]] | Iterable[PathTrace]) -> Self:
@@ -86,44 +88,44 @@ class Atlas:
             answers = (
                 PathTrace(source, destination, port, hops) for (source, destination, port), hops in answers.items()
             )
-        heard = list(answers)
+        traces = list(answers)
         lengths: dict[tuple[str, str], int] = {}
-        for answer in heard:
-            pair = answer.source, answer.destination
-            lengths[pair] = max(lengths.get(pair, 1), len(answer.hops))
-        lowest: dict[tuple[str, str], dict[tuple[str, ...], int]] = {pair: {} for pair in sorted(lengths)}
+        for trace in traces:
+            pair = trace.source, trace.destination
+            lengths[pair] = max(lengths.get(pair, 1), len(trace.hops))
+        lowest_ports: dict[tuple[str, str], dict[tuple[str, ...], int]] = {pair: {} for pair in sorted(lengths)}
         incomplete = 0
-        for answer in heard:
-            pair, hops = (answer.source, answer.destination), _complete(answer.hops)
+        for trace in traces:
+            pair, hops = (trace.source, trace.destination), _complete(trace.hops)
             if len(hops) < lengths[pair]:
                 incomplete += 1
                 continue
-            ports = lowest[pair]
-            ports[hops] = min(ports.get(hops, answer.source_port), answer.source_port)
-        return cls(*_index(lowest), incomplete)
+            ports = lowest_ports[pair]
+            ports[hops] = min(ports.get(hops, trace.source_port), trace.source_port)
+        return cls(*_index(lowest_ports), incomplete)
 
     @property
     def pairs(self) -> tuple[tuple[str, str], ...]:
-        """Every (source, destination) that was probed, in sorted order; some may have no complete path."""
-        return tuple(self._routes)
+        """Every (source, destination) that was probed, sorted; some may have no complete path."""
+        return tuple(self._paths)
 
     def paths(self, source: str, destination: str) -> tuple[Path, ...]:
         """The known paths of a pair in order of their hops; none for a pair that was not probed or never answered."""
-        routes = self.routes(source, destination)
-        return tuple(self.path(routes, way) for way in range(len(routes.source_ports)))
+        paths = self.pair_paths(source, destination)
+        return tuple(self.path(paths, index) for index in range(len(paths.source_ports)))
 
-    def path(self, routes: PairPaths, way: int) -> Path:
-        """One way of a pair's routes, by the hops' addresses."""
+    def path(self, paths: PairPaths, index: int) -> Path:
+        """Path `index` of a pair, by the hops' addresses."""
         names = self.hops
-        return Path(routes.source_ports[way], tuple([names[hop] for hop in routes.hops(way)]))
+        return Path(paths.source_ports[index], tuple([names[hop] for hop in paths.hops(index)]))
 
-    def routes(self, source: str, destination: str) -> PairPaths:
-        """The same as indices, for a planner's inner loop."""
-        return self._routes.get((source, destination), NOWHERE)
+    def pair_paths(self, source: str, destination: str) -> PairPaths:
+        """The known paths of a pair as indices, for the planner's inner loop."""
+        return self._paths.get((source, destination), NO_PATHS)
 
     def to_json(self) -> bytes:
         """A document that `from_json` reads; equal atlases give equal bytes."""
-        pairs = tuple((*pair, tuple(_numbered(routes))) for pair, routes in self._routes.items())
+        pairs = tuple((*pair, tuple(_by_port(paths))) for pair, paths in self._paths.items())
         return msgspec.json.encode(_Document(self.hops, pairs, self.incomplete))
 
     @classmethod
@@ -131,50 +133,52 @@ class Atlas:
         """Read what `to_json` wrote. Raises UsageError for anything else."""
         try:
             document = msgspec.json.decode(data, type=_Document)
-            lowest = {
-                (source, destination): {tuple(document.hops[hop] for hop in hops): port for port, hops in ways}
-                for source, destination, ways in document.pairs
+            lowest_ports = {
+                (source, destination): {tuple(document.hops[hop] for hop in hops): port for port, hops in paths}
+                for source, destination, paths in document.pairs
             }
         except (msgspec.MsgspecError, IndexError) as error:
             raise UsageError(f"this is not an atlas ({error}); write one with Atlas.to_json") from None
-        return cls(*_index(lowest), document.incomplete)
+        return cls(*_index(lowest_ports), document.incomplete)
 
 
-NOWHERE = PairPaths((), (), EcmpGroup(-1, (), ()))
+NO_PATHS = PairPaths((), (), EcmpGroup(-1, (), ()))
 
 
 def _complete(hops: tuple[str | None, ...]) -> tuple[str, ...]:
-    """The hops when every one answered, else nothing."""
-    heard = tuple(hop for hop in hops if hop is not None)
-    return heard if len(heard) == len(hops) else ()
+    """The hops if every one answered, else nothing."""
+    answered = tuple(hop for hop in hops if hop is not None)
+    return answered if len(answered) == len(hops) else ()
 
 
-def _numbered(routes: PairPaths) -> Iterator[tuple[int, Way]]:
-    return ((port, routes.hops(way)) for way, port in enumerate(routes.source_ports))
+def _by_port(paths: PairPaths) -> Iterator[tuple[int, LinkPath]]:
+    return ((port, paths.hops(index)) for index, port in enumerate(paths.source_ports))
 
 
 def _index(
-    lowest: Mapping[tuple[str, str], Mapping[tuple[str, ...], int]],
+    lowest_ports: Mapping[tuple[str, str], Mapping[tuple[str, ...], int]],
 ) -> tuple[tuple[str, ...], tuple[EcmpGroup, ...], dict[tuple[str, str], PairPaths]]:
-    names = tuple(sorted({hop for ways in lowest.values() for hops in ways for hop in hops}))
+    """Number hops and ECMP groups; `lowest_ports` are the lowest source port by pair and hops."""
+    names = tuple(sorted({hop for ports in lowest_ports.values() for hops in ports for hop in hops}))
     number = {name: index for index, name in enumerate(names)}
-    fans: dict[tuple[Way, tuple[Way, ...]], EcmpGroup] = {}
-    routes = {}
-    for pair, ways in lowest.items():
-        ordered = sorted((tuple([number[hop] for hop in hops]), port) for hops, port in ways.items())
-        common, places, rest = _split([hops for hops, _ in ordered])
-        fan = fans.setdefault((places, rest), EcmpGroup(len(fans), places, rest)) if ordered else NOWHERE.fan
-        routes[pair] = PairPaths(tuple([port for _, port in ordered]), common, fan)
-    return names, tuple(fans.values()), routes
+    groups: dict[tuple[LinkPath, tuple[LinkPath, ...]], EcmpGroup] = {}
+    paths = {}
+    for pair, ports in lowest_ports.items():
+        ordered = sorted((tuple([number[hop] for hop in hops]), port) for hops, port in ports.items())
+        common, positions, rest = _split([hops for hops, _ in ordered])
+        group = EcmpGroup(len(groups), positions, rest)
+        group = groups.setdefault((positions, rest), group) if ordered else NO_PATHS.group
+        paths[pair] = PairPaths(tuple([port for _, port in ordered]), common, group)
+    return names, tuple(groups.values()), paths
 
 
-def _split(ways: list[Way]) -> tuple[Way, Way, tuple[Way, ...]]:
-    """What all ways have in common; where they differ; and the rest of each.
+def _split(paths: list[LinkPath]) -> tuple[LinkPath, tuple[int, ...], tuple[LinkPath, ...]]:
+    """The links that all paths cross, the positions at which paths differ, and the links of each path there.
 
-    All routes of a pair have the same length, and a link has its place: what is common fills a whole column.
+    All paths of a pair have the same length, and a link has one position: a common link fills a whole column.
     """
-    columns = list(zip(*ways, strict=True))
-    places = tuple([place for place, column in enumerate(columns) if len(set(column)) > 1])
-    common = tuple([column[0] for place, column in enumerate(columns) if place not in places])
-    varying = [columns[place] for place in places]
-    return common, places, tuple(zip(*varying, strict=True)) or ((),) * len(ways)
+    columns = list(zip(*paths, strict=True))
+    positions = tuple([position for position, column in enumerate(columns) if len(set(column)) > 1])
+    common = tuple([column[0] for position, column in enumerate(columns) if position not in positions])
+    varying = [columns[position] for position in positions]
+    return common, positions, tuple(zip(*varying, strict=True)) or ((),) * len(paths)

@@ -8,165 +8,179 @@ from c4bench.c4p.arrays import Array, IndexArray
 from c4bench.c4p.placement.ejection_chains import improve
 from c4bench.c4p.placement.link_load_table import LinkLoadTable
 
+# Weight of a path's total load against its worst link: it only decides between equal worst links.
+_TIE_BREAK = 1e-7
+# Rounds over all flows in which single moves are tried; usually two are enough.
+_ROUNDS = 8
+# Loads are compared to so many decimals, as fractions of the worst, so that rounding errors cause no moves.
+_DIGITS = 9
+# Relative: a placement this close to the lower bound cannot be improved.
 _SLACK = 1e-9
-_MOST_UNITS = 20_000
+# Entries of the array that the lower bound sorts; beyond this a weaker bound is used.
+_MAX_UNITS = 20_000
 
 
-def restart(board: LinkLoadTable, slots: IndexArray, times: int, budget: int) -> None:
-    """Place `slots` again from up to `times` random orders, and keep the best plan, which may be the present one."""
-    polish(board, slots.tolist())
-    best, ways = _levels(board), board.way[slots]
-    goal = bound(board) * (1 + _SLACK)
+def place_greedily(loads: LinkLoadTable, slots: IndexArray) -> None:
+    """Place flows that have a usable path, the largest first; equal flows are placed in order of `slots`.
+
+    Each goes to the path whose worst link is least loaded with the flow on it.
+    """
+    for batch in _batches(loads, slots):
+        group = int(loads.group[batch[0]])
+        if len(batch) > 1 and not loads.groups.shares_links[group]:
+            loads.place_all(batch, _best_for_all(loads, group, float(loads.demand[batch[0]]), len(batch)))
+        else:
+            _place_in_order(loads, batch.tolist())
+
+
+def restart(loads: LinkLoadTable, slots: IndexArray, times: int, budget: int) -> None:
+    """Place `slots` again in up to `times` other orders and keep the best placement, which may be the present one.
+
+    `budget` limits `ejection_chains.improve` in each order.
+    """
+    _move_singly(loads, slots.tolist())
+    best, paths = _sorted_loads(loads), loads.path[slots]
+    goal = _lower_bound(loads) * (1 + _SLACK)
     for order in _orders(slots.tolist(), times):
         if best[0] <= goal:
             break
         for slot in order:
-            board.lift(slot)
-        place_in_order(board, order)
-        improve(board, frozenset(order), budget)
-        if float(board.load[np.isfinite(board.load)].max()) <= best[0]:
-            polish(board, order)
-        if (levels := _levels(board)) < best:
-            best, ways = levels, board.way[slots]
-    _put(board, slots, ways)
-
-
-def bound(board: LinkLoadTable) -> float:
-    """No placement has a lower worst load: what each group of links carries in all has to fit below it."""
-    load = board.load[: board.fans.floor]
-    given = load[(board.fans.group_of[: board.fans.floor] < 0) & np.isfinite(load)]
-    floors = [_least(board, group) for group in board.fans.groups if board.fans.floor not in group]
-    return max([float(given.max(initial=0.0)), *floors])
-
-
-def _least(board: LinkLoadTable, group: IndexArray) -> float:
-    """The lowest level below which a group's flows fit, in multiples of the quantum beside what cannot move."""
-    group = group[np.isfinite(board.load[group])]
-    if not len(group) or not board.quantum:
-        return 0.0
-    carried = np.array([sum(board.demand[slot] for slot in board.members[link]) for link in group.tolist()])
-    weight, rest = board.weight[group], board.bps[group] - carried
-    units = round(float(carried.sum()) / board.quantum)
-    if units * len(group) > _MOST_UNITS:
-        return float(board.bps[group].sum() / (1 / weight).sum())
-    return max(float((rest * weight).max()), _fill_level(rest, weight, board.quantum, units))
-
-
-def _fill_level(rest: Array, weight: Array, quantum: int, units: int) -> float:
-    """The level after giving out units one by one, each where it lifts the least: the cost of the last one."""
-    turn = np.arange(1, units + 1)
-    levels = (rest[:, None] + turn[None, :] * quantum) * weight[:, None]
-    return float(np.partition(levels, units - 1, axis=None)[units - 1]) if units else 0.0
-
-
-def _levels(board: LinkLoadTable) -> list[float]:
-    """The loads of the open links, the most loaded first."""
-    load = board.load[: board.fans.floor]
-    found: list[float] = np.sort(load[np.isfinite(load)])[::-1].tolist()
-    return found
-
-
-def _orders(slots: list[int], times: int) -> Iterator[list[int]]:
-    for turn in range(times):
-        # Multiplicative hashing scatters neighbours, each odd factor in another way, and the same way everywhere.
-        factor = 2654435761 * (2 * turn + 1)
-        yield sorted(slots, key=lambda slot: ((slot + 1) * factor) % 2**32)
-
-
-def _put(board: LinkLoadTable, slots: IndexArray, ways: IndexArray) -> None:
+            loads.unplace(slot)
+        _place_in_order(loads, order)
+        improve(loads, frozenset(order), budget)
+        if float(loads.load[np.isfinite(loads.load)].max()) <= best[0]:
+            _move_singly(loads, order)
+        if (levels := _sorted_loads(loads)) < best:
+            best, paths = levels, loads.path[slots]
     for slot in slots.tolist():
-        board.lift(slot)
-    board.put_all(slots, ways)
+        loads.unplace(slot)
+    loads.place_all(slots, paths)
 
 
-# Of ways whose worst link is the same, the one that is less loaded in all.
-_RATHER = 1e-7
+# Greedy placement
 
 
-def place(board: LinkLoadTable, slots: IndexArray) -> None:
-    """Place flows that have a usable way and are not placed yet; equal flows in order of their slots in `slots`."""
-    for batch in _batches(board, slots):
-        fan = int(board.fan[batch[0]])
-        if len(batch) > 1 and not board.fans.shares_links[fan]:
-            board.put_all(batch, _fill_group(board, fan, float(board.demand[batch[0]]), len(batch)))
-        else:
-            place_in_order(board, batch.tolist())
-
-
-def place_in_order(board: LinkLoadTable, slots: Iterable[int]) -> None:
-    """Place flows that have a usable way and are not placed yet, one by one."""
+def _place_in_order(loads: LinkLoadTable, slots: Iterable[int]) -> None:
     for slot in slots:
-        board.put(slot, _best(board, int(board.fan[slot]), float(board.demand[slot])))
+        loads.place(slot, _best(loads, int(loads.group[slot]), float(loads.demand[slot])))
 
 
-def _batches(board: LinkLoadTable, slots: IndexArray) -> Iterator[IndexArray]:
-    """The flows of one fan and one demand at a time, larger demands first."""
-    order = slots[np.lexsort((board.fan[slots], -board.demand[slots]))]
-    fan, demand = board.fan[order], board.demand[order]
-    cuts = np.flatnonzero((np.diff(fan) != 0) | (np.diff(demand) != 0)) + 1
+def _batches(loads: LinkLoadTable, slots: IndexArray) -> Iterator[IndexArray]:
+    """The flows of one ECMP group and one demand at a time, larger demands first."""
+    order = slots[np.lexsort((loads.group[slots], -loads.demand[slots]))]
+    group, demand = loads.group[order], loads.demand[order]
+    cuts = np.flatnonzero((np.diff(group) != 0) | (np.diff(demand) != 0)) + 1
     yield from np.split(order, cuts) if len(order) else ()
 
 
-def _best(board: LinkLoadTable, fan: int, demand: float) -> int:
-    """The way whose worst link is least loaded with the flow on it."""
-    table = board.fans.table[fan]
-    after = board.load[table] + demand * board.weight[table]
-    return int((after.max(axis=1, initial=0.0) + _RATHER * after.sum(axis=1)).argmin())
+def _best(loads: LinkLoadTable, group: int, demand: float) -> int:
+    """The path whose worst link is least loaded with the flow on it."""
+    table = loads.groups.table[group]
+    after = loads.load[table] + demand * loads.weight[table]
+    return int((after.max(axis=1, initial=0.0) + _TIE_BREAK * after.sum(axis=1)).argmin())
 
 
-def _fill_group(board: LinkLoadTable, fan: int, demand: float, count: int) -> IndexArray:
-    """Ways for `count` equal flows of a fan whose ways share no link, as if each went to the best in turn."""
-    table = board.fans.table[fan]
-    turn = np.arange(1, count + 1)
-    after = board.load[table] + (demand * turn)[:, None, None] * board.weight[table]
-    # Row t is what the worst link of each way would carry with t + 1 of the flows: rising down each column.
-    level = after.max(axis=2, initial=0.0) + _RATHER * after.sum(axis=2)
+def _best_for_all(loads: LinkLoadTable, group: int, demand: float, count: int) -> IndexArray:
+    """Paths for `count` equal flows as if each took the best in turn; the group's paths must not share links."""
+    table = loads.groups.table[group]
+    number = np.arange(1, count + 1)
+    after = loads.load[table] + (demand * number)[:, None, None] * loads.weight[table]
+    # Row t is the load of each path's worst link with t + 1 of the flows; it rises down each column.
+    level = after.max(axis=2, initial=0.0) + _TIE_BREAK * after.sum(axis=2)
     chosen = np.argsort(level, axis=None, kind="stable")[:count]
-    ways: IndexArray = chosen % table.shape[0]
-    return ways
+    paths: IndexArray = chosen % table.shape[0]
+    return paths
 
 
-_ROUNDS = 8
-_DIGITS = 9
+# Single moves
 
 
-def polish(board: LinkLoadTable, slots: Iterable[int]) -> None:
-    """Move flows one at a time as long as that helps: also sideways at the top, for the sake of the links below."""
+def _move_singly(loads: LinkLoadTable, slots: Iterable[int]) -> None:
+    """Move one flow at a time while that makes the sorted loads lexicographically lower.
+
+    This finds moves that keep the worst load and lower a load below it, which ejection chains do not look for.
+    """
     order = sorted(slots)
     for _ in range(_ROUNDS):
-        # Counted, so that every flow has its turn in every round.
-        if not sum(_move_once(board, slot) for slot in order):
+        # The sum calls `_move` for every flow, also after one has moved.
+        if not sum(_move(loads, slot) for slot in order):
             return
 
 
-def _move_once(board: LinkLoadTable, slot: int) -> bool:
-    """Put the flow on the way with the lowest sorted loads, if that is lower than where it is."""
-    here = int(board.way[slot])
-    levels = _levels_by_path(board, slot)
-    best = min(range(len(levels)), key=lambda way: (levels[way], way != here, way))
-    if best == here or levels[best] >= levels[here]:
+def _move(loads: LinkLoadTable, slot: int) -> bool:
+    """Move the flow to the path with the lowest sorted loads; return whether it moved."""
+    current = int(loads.path[slot])
+    levels = _sorted_loads_by_path(loads, slot)
+    best = min(range(len(levels)), key=lambda path: (levels[path], path != current, path))
+    if best == current or levels[best] >= levels[current]:
         return False
-    board.lift(slot)
-    board.put(slot, best)
+    loads.unplace(slot)
+    loads.place(slot, best)
     return True
 
 
-def _levels_by_path(board: LinkLoadTable, slot: int) -> list[list[float]]:
-    """By way: the loads of all links of all the flow's ways if it were there, highest first, as shares of the worst."""
-    table = board.fans.table[board.fan[slot]]
-    links, place = np.unique(table, return_inverse=True)
-    place = place.reshape(table.shape)
-    bare = board.load[links].copy()
-    bare[place[board.way[slot]]] -= board.demand[slot] * board.weight[table[board.way[slot]]]
-    after = np.tile(bare, (len(table), 1))
-    np.put_along_axis(after, place, bare[place] + _added(board, slot, table), axis=1)
-    finite = np.where(np.isfinite(bare), after, 0.0)
-    finite[np.isinf(bare[place]).any(axis=1)] = np.inf
-    worst = float(bare[np.isfinite(bare)].max(initial=0.0) + _added(board, slot, table).max(initial=0.0)) or 1.0
-    found: list[list[float]] = np.round(-np.sort(-finite / worst, axis=1), _DIGITS).tolist()
-    return found
+def _sorted_loads_by_path(loads: LinkLoadTable, slot: int) -> list[list[float]]:
+    """For each path of the flow: the loads of all its paths' links if it were there, as fractions of the worst.
+
+    The highest load comes first. Paths over a closed link have infinite loads.
+    """
+    table = loads.groups.table[loads.group[slot]]
+    links, position = np.unique(table, return_inverse=True)
+    position = position.reshape(table.shape)
+    without = loads.load[links].copy()
+    current = loads.path[slot]
+    without[position[current]] -= loads.demand[slot] * loads.weight[table[current]]
+    added: Array = loads.demand[slot] * loads.weight[table]
+    after = np.tile(without, (len(table), 1))
+    np.put_along_axis(after, position, without[position] + added, axis=1)
+    finite = np.where(np.isfinite(without), after, 0.0)
+    finite[np.isinf(without[position]).any(axis=1)] = np.inf
+    worst = float(without[np.isfinite(without)].max(initial=0.0) + added.max(initial=0.0)) or 1.0
+    levels: list[list[float]] = np.round(-np.sort(-finite / worst, axis=1), _DIGITS).tolist()
+    return levels
 
 
-def _added(board: LinkLoadTable, slot: int, table: IndexArray) -> Array:
-    added: Array = board.demand[slot] * board.weight[table]
-    return added
+# Restarts
+
+
+def _lower_bound(loads: LinkLoadTable) -> float:
+    """A lower bound of the worst load of any placement: the total of each set of parallel links is given."""
+    groups = loads.groups
+    load = loads.load[: groups.pad_link]
+    unavoidable = load[(groups.parallel_of[: groups.pad_link] < 0) & np.isfinite(load)]
+    bounds = [_lower_bound_of(loads, links) for links in groups.parallel if groups.pad_link not in links]
+    return max([float(unavoidable.max(initial=0.0)), *bounds])
+
+
+def _lower_bound_of(loads: LinkLoadTable, links: IndexArray) -> float:
+    """The lowest worst load of parallel links, if their flows could be divided into multiples of the quantum."""
+    links = links[np.isfinite(loads.load[links])]
+    if not len(links) or not loads.quantum:
+        return 0.0
+    movable_bps = np.array([sum(loads.demand[slot] for slot in loads.members[link]) for link in links.tolist()])
+    weight, fixed_bps = loads.weight[links], loads.bps[links] - movable_bps
+    units = round(float(movable_bps.sum()) / loads.quantum)
+    if units * len(links) > _MAX_UNITS:
+        return float(loads.bps[links].sum() / (1 / weight).sum())
+    return max(float((fixed_bps * weight).max()), _level_of(fixed_bps, weight, loads.quantum, units))
+
+
+def _level_of(fixed_bps: Array, weight: Array, quantum: int, units: int) -> float:
+    """The worst load after adding `units` of `quantum` bit/s one by one, each to the link where it adds least."""
+    number = np.arange(1, units + 1)
+    levels = (fixed_bps[:, None] + number[None, :] * quantum) * weight[:, None]
+    return float(np.partition(levels, units - 1, axis=None)[units - 1]) if units else 0.0
+
+
+def _sorted_loads(loads: LinkLoadTable) -> list[float]:
+    """The loads of the open links, the highest first."""
+    load = loads.load[: loads.groups.pad_link]
+    levels: list[float] = np.sort(load[np.isfinite(load)])[::-1].tolist()
+    return levels
+
+
+def _orders(slots: list[int], times: int) -> Iterator[list[int]]:
+    for number in range(times):
+        # Knuth's multiplicative hash; each odd factor gives another order, the same on every machine.
+        factor = 2654435761 * (2 * number + 1)
+        yield sorted(slots, key=lambda slot: ((slot + 1) * factor) % 2**32)

@@ -7,148 +7,151 @@ import numpy as np
 
 from c4bench.c4p.arrays import IndexArray
 from c4bench.c4p.disjoint_sets import DisjointSets
-from c4bench.c4p.knowledge.atlas import Atlas, PairPaths, Way
+from c4bench.c4p.knowledge.atlas import Atlas, LinkPath, PairPaths
 from c4bench.model.fabric import Path
 
 
-class EcmpGroups:
-    """`table[fan, way]` are the links of a way; `sizes[fan]` is how many ways there are.
+class EcmpGroupTable:
+    """The links of every path of every ECMP group: `table[group, path]`; `sizes[group]` is its number of paths.
 
-    The table is rectangular: short ways are filled up with the link `floor`, which is never loaded, and fans of few
-    ways with ways over the link `wall`, which is never usable. `shares_links[fan]` says whether two ways of the fan
-    have a link in common.
+    The table is rectangular. Short paths are filled up with `pad_link`, which never carries load; groups of few paths
+    are filled up with paths over `blocked_link`, which is never usable. `shares_links[group]` says whether two paths of
+    the group have a link in common.
 
-    `groups` are the sets of links that can stand in for each other, `group_of[link]` each link's set (-1: none). A flow
-    crosses one link of each column of its fan, whichever way it goes. So what a group carries in all is given, and
-    only its distribution is the planner's to choose.
+    `parallel` are the sets of links that can replace each other; `parallel_of[link]` is each link's set (-1: none).
+    A flow crosses one link of each column of its group, whichever path it takes. So the total of a set is given, and
+    only its distribution is the planner's choice.
     """
 
     def __init__(self, links: int) -> None:
-        self.floor, self.wall = links, links + 1
+        self.pad_link, self.blocked_link = links, links + 1
         self.sizes: list[int] = []
         self.shares_links: list[bool] = []
-        self.table: IndexArray = np.full((0, 0, 0), self.wall, dtype=np.intp)
-        self.groups: list[IndexArray] = []
-        self.group_of: IndexArray = np.full(links + 2, -1, dtype=np.intp)
-        self._together: DisjointSets[int] = DisjointSets()
+        self.table: IndexArray = np.full((0, 0, 0), self.blocked_link, dtype=np.intp)
+        self.parallel: list[IndexArray] = []
+        self.parallel_of: IndexArray = np.full(links + 2, -1, dtype=np.intp)
+        self._sets: DisjointSets[int] = DisjointSets()
         self._columns: set[tuple[int, ...]] = set()
 
-    def extend(self, fans: Sequence[Sequence[Way]]) -> None:
-        """Number further fans, in order."""
-        columns = [list(zip(*ways, strict=True)) for ways in fans]
-        self.sizes += [len(ways) for ways in fans]
-        self.shares_links += [any(len(set(column)) < len(column) for column in of_fan) for of_fan in columns]
-        self._tabulate(fans)
-        if new := {column for of_fan in columns for column in of_fan} - self._columns:
+    def extend(self, groups: Sequence[Sequence[LinkPath]]) -> None:
+        """Append groups in order; each is the links of its paths, all of one length."""
+        columns = [list(zip(*paths, strict=True)) for paths in groups]
+        self.sizes += [len(paths) for paths in groups]
+        self.shares_links += [any(len(set(column)) < len(column) for column in of_group) for of_group in columns]
+        self._append_rows(groups)
+        if new := {column for of_group in columns for column in of_group} - self._columns:
             self._columns |= new
-            self._regroup(new)
+            self._join_parallel_links(new)
 
-    def _tabulate(self, fans: Sequence[Sequence[Way]]) -> None:
+    def _append_rows(self, groups: Sequence[Sequence[LinkPath]]) -> None:
         known, depth, width = self.table.shape
-        depth = max([depth, *(len(ways) for ways in fans)])
-        width = max([width, *(len(ways[0]) for ways in fans if ways)])
-        table: IndexArray = np.full((known + len(fans), depth, width), self.wall, dtype=np.intp)
-        table[:, :, self.table.shape[2] :] = self.floor
+        depth = max([depth, *(len(paths) for paths in groups)])
+        width = max([width, *(len(paths[0]) for paths in groups if paths)])
+        table: IndexArray = np.full((known + len(groups), depth, width), self.blocked_link, dtype=np.intp)
+        table[:, :, self.table.shape[2] :] = self.pad_link
         table[:known, : self.table.shape[1], : self.table.shape[2]] = self.table
-        for fan, ways in enumerate(fans, start=known):
-            filled = [(*way, *(self.floor,) * (width - len(way))) for way in ways]
-            table[fan, : len(ways)] = filled if width else np.empty((len(ways), 0))
-            table[fan, len(ways) :] = self.wall
+        for group, paths in enumerate(groups, start=known):
+            filled = [(*path, *(self.pad_link,) * (width - len(path))) for path in paths]
+            table[group, : len(paths)] = filled if width else np.empty((len(paths), 0))
+            table[group, len(paths) :] = self.blocked_link
         self.table = table
 
-    def _regroup(self, columns: Iterable[tuple[int, ...]]) -> None:
+    def _join_parallel_links(self, columns: Iterable[tuple[int, ...]]) -> None:
         for column in columns:
-            self._together.join(column)
+            self._sets.join(column)
         links = np.unique([link for column in self._columns for link in column])
-        roots, index = np.unique([self._together.root(link) for link in links.tolist()], return_inverse=True)
-        self.group_of[links] = index
+        roots, index = np.unique([self._sets.root(link) for link in links.tolist()], return_inverse=True)
+        self.parallel_of[links] = index
         order = np.argsort(index, kind="stable")
-        self.groups = np.split(links[order], np.cumsum(np.bincount(index, minlength=len(roots)))[:-1])
+        self.parallel = np.split(links[order], np.cumsum(np.bincount(index, minlength=len(roots)))[:-1])
 
 
 class PortPair(msgspec.Struct, frozen=True, gc=False):
-    """A pair of ports that a flow may use; its ways are numbered from `first`."""
+    """Two ports that a flow may use, and the paths between them; these are numbered from `first` in the choice."""
 
     source: str
     destination: str
-    routes: PairPaths
+    paths: PairPaths
     first: int = 0
 
 
 class PathChoice(msgspec.Struct, frozen=True, gc=False):
-    """What flows between two ends may choose between; `fan` is -1 where nothing is known.
+    """The paths that flows between two ends choose between; `group` is -1 if none is known.
 
-    `common` are the links that every way crosses.
+    `common` are the links that every path crosses.
     """
 
-    fan: int
-    common: Way
-    lanes: tuple[PortPair, ...]
+    group: int
+    common: LinkPath
+    port_pairs: tuple[PortPair, ...]
 
-    def at(self, way: int) -> tuple[PortPair, int]:
-        """The lane of a way, and its number there."""
-        lane = next(lane for lane in reversed(self.lanes) if lane.first <= way)
-        return lane, way - lane.first
+    def find(self, index: int) -> tuple[PortPair, int]:
+        """The port pair of a path, and the path's number there."""
+        port_pair = next(port_pair for port_pair in reversed(self.port_pairs) if port_pair.first <= index)
+        return port_pair, index - port_pair.first
 
 
 class PathChoices:
-    """The options of every pair of ends, numbered in `fans` as they are asked for."""
+    """The path choice of every pair of ends; bonded ones are appended to `groups` when they are first asked for.
 
-    def __init__(self, atlas: Atlas, fans: EcmpGroups, bonds: Mapping[str, tuple[str, ...]]) -> None:
-        self._atlas, self._fans, self._bonds = atlas, fans, bonds
+    `bonds` are the ports of each bond, in order of their planes.
+    """
+
+    def __init__(self, atlas: Atlas, groups: EcmpGroupTable, bonds: Mapping[str, tuple[str, ...]]) -> None:
+        self._atlas, self._groups, self._bonds = atlas, groups, bonds
         self._bonded: dict[tuple[str, str, bool], PathChoice] = {}
-        fans.extend([fan.ways for fan in atlas.fans])
+        groups.extend([group.paths for group in atlas.groups])
 
-    def path(self, option: PathChoice, way: int) -> tuple[str, str, Path]:
-        """The ports that a way uses, and its path."""
-        lane, index = (option.lanes[0], way) if len(option.lanes) == 1 else option.at(way)
-        return lane.source, lane.destination, self._atlas.path(lane.routes, index)
+    def path(self, choice: PathChoice, index: int) -> tuple[str, str, Path]:
+        """The two ports that a path connects, and the path itself."""
+        port_pair, number = (choice.port_pairs[0], index) if len(choice.port_pairs) == 1 else choice.find(index)
+        return port_pair.source, port_pair.destination, self._atlas.path(port_pair.paths, number)
 
-    def way(self, option: PathChoice, source: str, destination: str, hops: tuple[str, ...]) -> int | None:
-        """The number of the way between these ports over these hops; None where it is not among them."""
-        for lane in option.lanes:
-            if (lane.source, lane.destination) == (source, destination):
-                ways = range(len(lane.routes.source_ports))
-                found = (way for way in ways if self._atlas.path(lane.routes, way).hops == hops)
-                return next((lane.first + way for way in found), None)
+    def index_of(self, choice: PathChoice, source: str, destination: str, hops: tuple[str, ...]) -> int | None:
+        """The number of the path between these ports over these hops; None if the choice does not have it."""
+        for port_pair in choice.port_pairs:
+            if (port_pair.source, port_pair.destination) == (source, destination):
+                numbers = range(len(port_pair.paths.source_ports))
+                same = (number for number in numbers if self._atlas.path(port_pair.paths, number).hops == hops)
+                return next((port_pair.first + number for number in same), None)
         return None
 
-    def options(self, pairs: Iterable[tuple[str, str]], crossing: bool) -> list[PathChoice]:
-        """The option of each pair of ends; between bonds in one plane, port i to port i, unless `crossing`."""
+    def between(self, pairs: Iterable[tuple[str, str]], crossing: bool) -> list[PathChoice]:
+        """The path choice of each pair of ends. Between bonds port i connects to port i only, unless `crossing`."""
         if not self._bonds:
-            return [self._plain(*pair) for pair in pairs]
+            return [self._of_nics(*pair) for pair in pairs]
         keys = [(*pair, crossing) for pair in pairs]
         new = [key for key in dict.fromkeys(keys) if key not in self._bonded and not self._bonds.keys().isdisjoint(key)]
-        self._number({key: self._lanes(*key) for key in new})
-        return [self._bonded[key] if key in self._bonded else self._plain(*key[:2]) for key in keys]
+        self._append_bonded({key: self._port_pairs(*key) for key in new})
+        return [self._bonded[key] if key in self._bonded else self._of_nics(*key[:2]) for key in keys]
 
-    def _plain(self, source: str, destination: str) -> PathChoice:
-        routes = self._atlas.routes(source, destination)
-        return PathChoice(routes.fan.number, routes.common, (PortPair(source, destination, routes),))
+    def _of_nics(self, source: str, destination: str) -> PathChoice:
+        paths = self._atlas.pair_paths(source, destination)
+        return PathChoice(paths.group.number, paths.common, (PortPair(source, destination, paths),))
 
-    def _lanes(self, source: str, destination: str, crossing: bool) -> Sequence[PortPair]:
-        here, there = self._bonds.get(source, (source,)), self._bonds.get(destination, (destination,))
-        pairs = [(port, other) for port in here for other in there]
-        if not crossing and len(here) == len(there):
-            pairs = list(zip(here, there, strict=True))
-        lanes: list[PortPair] = []
+    def _port_pairs(self, source: str, destination: str, crossing: bool) -> Sequence[PortPair]:
+        sources, destinations = self._bonds.get(source, (source,)), self._bonds.get(destination, (destination,))
+        pairs = [(port, remote) for port in sources for remote in destinations]
+        if not crossing and len(sources) == len(destinations):
+            pairs = list(zip(sources, destinations, strict=True))
+        port_pairs: list[PortPair] = []
         first = 0
         for pair in pairs:
-            routes = self._atlas.routes(*pair)
-            if routes.source_ports:
-                lanes.append(PortPair(pair[0], pair[1], routes, first))
-                first += len(routes.source_ports)
-        return lanes
+            paths = self._atlas.pair_paths(*pair)
+            if paths.source_ports:
+                port_pairs.append(PortPair(pair[0], pair[1], paths, first))
+                first += len(paths.source_ports)
+        return port_pairs
 
-    def _number(self, bonded: Mapping[tuple[str, str, bool], Sequence[PortPair]]) -> None:
-        numbers = range(len(self._fans.sizes), len(self._fans.sizes) + len(bonded))
-        self._fans.extend([_ways(lanes, self._fans.floor) for lanes in bonded.values()])
-        for number, (key, lanes) in zip(numbers, bonded.items(), strict=True):
-            self._bonded[key] = PathChoice(number if lanes else -1, (), tuple(lanes))
+    def _append_bonded(self, bonded: Mapping[tuple[str, str, bool], Sequence[PortPair]]) -> None:
+        numbers = range(len(self._groups.sizes), len(self._groups.sizes) + len(bonded))
+        self._groups.extend([_padded_paths(port_pairs, self._groups.pad_link) for port_pairs in bonded.values()])
+        for number, (key, port_pairs) in zip(numbers, bonded.items(), strict=True):
+            self._bonded[key] = PathChoice(number if port_pairs else -1, (), tuple(port_pairs))
 
 
-def _ways(lanes: Sequence[PortPair], floor: int) -> list[Way]:
-    """All links of all ways: between different ports none is common by nature. Shorter ways end on `floor`."""
-    ways = [lane.routes.hops(way) for lane in lanes for way in range(len(lane.routes.source_ports))]
-    longest = max((len(way) for way in ways), default=0)
-    return [(*way, *(floor,) * (longest - len(way))) for way in ways]
+def _padded_paths(port_pairs: Sequence[PortPair], pad_link: int) -> list[LinkPath]:
+    """The links of all paths of all port pairs, short paths filled up. Different ports have no link in common."""
+    paths = [pair.paths.hops(number) for pair in port_pairs for number in range(len(pair.paths.source_ports))]
+    longest = max((len(path) for path in paths), default=0)
+    return [(*path, *(pad_link,) * (longest - len(path))) for path in paths]

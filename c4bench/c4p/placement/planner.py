@@ -1,4 +1,4 @@
-"""Where every flow goes, all jobs together, kept level while jobs come and go and links fail and return."""
+"""Places all flows of one fabric on paths, and keeps link loads level while flows come and go and links fail."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -8,33 +8,32 @@ import numpy as np
 from c4bench.c4p.conditions import Conditions
 from c4bench.c4p.knowledge.atlas import Atlas
 from c4bench.c4p.placement.ejection_chains import improve
-from c4bench.c4p.placement.flow_placement import Assignment, FlowPlacement, PlacedFlow
-from c4bench.c4p.placement.initial_placement import place, restart
+from c4bench.c4p.placement.flow_placement import Assignment, FlowPlacement, PlannedFlow
+from c4bench.c4p.placement.initial_placement import place_greedily, restart
 from c4bench.c4p.placement.link_load_table import UNPLACED, LinkLoadTable
-from c4bench.c4p.placement.path_choices import EcmpGroups, PathChoices
+from c4bench.c4p.placement.path_choices import EcmpGroupTable, PathChoices
 from c4bench.c4p.weights.shares import shares
 from c4bench.errors import UsageError
-from c4bench.model.fabric import Flow, Path
+from c4bench.model.fabric import Flow
 from c4bench.model.qp_address import connection_key
 
-ECMP = Path(source_port=0, hops=())
-
-# Counted in looks at a link's flows, not in seconds: the same input must give the same plan on a slower machine.
+# Search budgets, in evaluations of a link's flows. They are not seconds, so that a slower machine makes the same plan.
 _BUDGET = 20_000
 _LIVE_BUDGET = 150
+# A live flow moves only if a link becomes lighter by more than this fraction.
 _GAIN = 0.05
 
-# With so few flows on the fabric, trying other orders costs little and one flow more or less on a link is much.
+# For up to so many flows, other orders are tried: that costs little, and one flow more on a link matters.
 _FEW = 256
 _RESTARTS = 16
 _RESTART_BUDGET = 300
 
 
 class Change(msgspec.Struct, frozen=True):
-    """What a step of planning did, each in order of the ids.
+    """What a step of planning changed, each in order of the flows' ids.
 
-    `placed` had no way before, `moved` are live flows that must now move, `stranded` are those of the step's flows
-    that no way is open to: they are left to the fabric's own hashing until one is.
+    `placed` had no path before. `moved` are live flows that must move now. `stranded` are the flows of the step that
+    have no open path; they are left to ECMP until one opens.
     """
 
     placed: tuple[Assignment, ...] = ()
@@ -43,172 +42,179 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Planner:
-    """The plan of one fabric: every step keeps the worst link's load least, then the next worst, moving little.
+    """The plan of one fabric. Every step lowers the worst link load, then the next worst, with few moves.
 
-    A heuristic: `exact.least_worst_load` proves how near it comes. It depends on nothing but the steps taken: equal
-    steps with equal arguments, flows in any order, give equal plans. Raises UsageError for conditions without sense.
+    It is a heuristic; `evaluation.exact` computes the optimum for comparison. The same steps with the same arguments
+    give the same plan, whatever the order of flows in a step. Raises UsageError for invalid conditions.
     """
 
     def __init__(self, atlas: Atlas, conditions: Conditions | None = None) -> None:
         self._conditions = conditions or Conditions()
         self._conditions.check(atlas.hops)
         self._links = {hop: index for index, hop in enumerate(atlas.hops)}
-        fans = EcmpGroups(len(atlas.hops))
+        groups = EcmpGroupTable(len(atlas.hops))
         weights, background = self._conditions.weights(atlas.hops), self._conditions.background(atlas.hops)
-        lanes = PathChoices(atlas, fans, self._conditions.bonds)
-        self._board = LinkLoadTable(fans, weights, background)
-        self._seating = FlowPlacement(lanes, self._board)
-        self._seats: dict[str, PlacedFlow] = {}
+        choices = PathChoices(atlas, groups, self._conditions.bonds)
+        self._loads = LinkLoadTable(groups, weights, background)
+        self._placement = FlowPlacement(choices, self._loads)
+        self._planned: dict[str, PlannedFlow] = {}
 
     @property
     def flows(self) -> tuple[Flow, ...]:
         """All flows of the plan, in order of their ids."""
-        return tuple(self._seats[flow].flow for flow in sorted(self._seats))
+        return tuple(self._planned[flow].flow for flow in sorted(self._planned))
 
     def assignments(self) -> tuple[Assignment, ...]:
-        """Where every flow that has a way goes, in order of the ids."""
-        seats = (self._seats[flow] for flow in sorted(self._seats))
-        return tuple(self._seating.assignment(seat) for seat in seats if seat.option)
+        """The paths of all placed flows, in order of the flows' ids."""
+        flows = (self._planned[flow] for flow in sorted(self._planned))
+        return tuple(self._placement.assignment(planned) for planned in flows if planned.choice)
 
     def loads(self) -> dict[str, float]:
-        """Load by hop: bit/s, or a fraction where the conditions have capacities; infinite on links not to be used."""
-        return dict(zip(self._links, self._board.load.tolist(), strict=False))
+        """Load by hop: bit/s, or a fraction if the conditions have capacities; infinite for closed links."""
+        return dict(zip(self._links, self._loads.load.tolist(), strict=False))
 
     def add(self, flows: Iterable[Flow], gain: float | None = _GAIN) -> Change:
-        """Place further flows; live ones move only where that makes a link lighter by more than the fraction `gain`.
+        """Place further flows. A live flow moves only if a link becomes lighter by more than the fraction `gain`.
 
-        With `gain` None no live flow moves. Raises UsageError for an id that is taken, and a demand below zero.
+        With `gain` None no live flow moves. Raises UsageError for an id that is in use, and for a negative demand.
         """
         new = list(flows)
         self._check(new)
-        seats = [PlacedFlow(flow, self._demand(flow)) for flow in new]
-        self._seats |= {seat.flow.id: seat for seat in seats}
-        return self._settle(seats, gain)
+        return self._place(self._register(new), gain)
 
     def adopt(self, live: Iterable[tuple[Flow, Assignment]]) -> None:
-        """Take over flows as they run already; those on a path that is not known, or not to be used, are placed anew.
+        """Add flows that run already, on their present paths; those on an unknown or closed path are placed anew.
 
-        Ask `assignments` where they go then. Raises UsageError as `add` does.
+        `assignments` then has the paths. Raises UsageError as `add` does.
         """
-        given = sorted(live, key=lambda one: one[0].id)
+        given = sorted(live, key=lambda pair: pair[0].id)
         self._check([flow for flow, _ in given])
-        seats = [PlacedFlow(flow, self._demand(flow)) for flow, _ in given]
-        self._seats |= {seat.flow.id: seat for seat in seats}
-        self._seating.choose(seats)
-        ways = [
-            self._seating.way(seat, where, self._known(where.path.hops))
-            for seat, (_, where) in zip(seats, given, strict=True)
+        flows = self._register([flow for flow, _ in given])
+        self._placement.choose(flows)
+        indices = [
+            self._placement.path_index(planned, current, self._known_links(current.path.hops))
+            for planned, (_, current) in zip(flows, given, strict=True)
         ]
-        known = [(seat, way) for seat, way in zip(seats, ways, strict=True) if way is not None]
-        slots = self._seating.sit([seat for seat, _ in known])
-        self._board.put_all(slots, np.array([way for _, way in known], dtype=np.intp))
-        homeless = [seat for seat, way in zip(seats, ways, strict=True) if way is None]
-        for seat in homeless:
-            seat.option, seat.crossing = None, False
-        self._settle(homeless, None)
+        kept = [(planned, index) for planned, index in zip(flows, indices, strict=True) if index is not None]
+        slots = self._placement.add([planned for planned, _ in kept])
+        self._loads.place_all(slots, np.array([index for _, index in kept], dtype=np.intp))
+        unplaced = [planned for planned, index in zip(flows, indices, strict=True) if index is None]
+        for planned in unplaced:
+            planned.choice, planned.crossing = None, False
+        self._place(unplaced, None)
 
-    def grant(self, job: str, share: float) -> None:
-        """Give the flows that this job adds from now on the room of `share` times their demand.
+    def set_share(self, job: str, share: float) -> None:
+        """Count the flows that this job adds from now on with `share` times their demand.
 
-        Raises UsageError for a share without sense.
+        Raises UsageError for a share that is not positive.
         """
-        now = msgspec.structs.replace(self._conditions, shares=dict(self._conditions.shares) | {job: share})
-        now.check(tuple(self._links))
-        self._conditions = now
+        conditions = msgspec.structs.replace(self._conditions, shares=dict(self._conditions.shares) | {job: share})
+        conditions.check(tuple(self._links))
+        self._conditions = conditions
 
     def remove(self, flows: Iterable[str]) -> None:
-        """Forget flows that have ended; the others stay where they are until `rebalance`."""
+        """Remove flows that have ended; the others stay on their paths until `rebalance`."""
         for flow in flows:
-            if (seat := self._seats.pop(flow, None)) is not None:
-                self._seating.rise(seat)
+            if (planned := self._planned.pop(flow, None)) is not None:
+                self._placement.remove(planned)
 
     def close(self, hops: Iterable[str], gain: float | None = None) -> Change:
-        """Use these links no more, such as failed or blamed ones: what was on them moves, by default nothing else."""
-        self._board.close(self._known(hops))
-        shut = frozenset(self._board.shut())
-        hit = [seat for seat in self._seating.by_slot.values() if not shut.isdisjoint(self._seating.crossed(seat))]
-        return self._resettle(hit, gain)
+        """Stop using these links, and move the flows on them. Others move only with a `gain`, as for `add`."""
+        self._loads.close(self._known_links(hops))
+        closed = frozenset(self._loads.closed())
+        affected = [
+            planned
+            for planned in self._placement.by_slot.values()
+            if not closed.isdisjoint(self._placement.crossed(planned))
+        ]
+        return self._place_again(affected, gain)
 
     def reopen(self, hops: Iterable[str], gain: float | None = _GAIN) -> Change:
-        """Use these links again: for what was stranded or had to cross planes, then to relieve others by `gain`."""
-        self._board.reopen(self._known(hops))
-        return self._resettle([seat for seat in self._seats.values() if not seat.option or seat.crossing], gain)
+        """Use these links again: for flows that are stranded or cross planes, then for others that gain by it."""
+        self._loads.reopen(self._known_links(hops))
+        return self._place_again([flow for flow in self._planned.values() if not flow.choice or flow.crossing], gain)
 
     def observe(self, background_bps: Mapping[str, float]) -> None:
-        """Reckon with this traffic of others from now on, bit/s by hop; `rebalance` then moves what gains by it.
+        """Replace the other traffic, bit/s by hop; no flow moves until `rebalance`.
 
-        Raises UsageError for a rate without sense.
+        Raises UsageError for a rate that is negative or not finite.
         """
-        now = msgspec.structs.replace(self._conditions, background_bps=background_bps)
+        conditions = msgspec.structs.replace(self._conditions, background_bps=background_bps)
         hops = tuple(self._links)
-        now.check(hops)
-        self._board.lay(now.background(hops) - self._conditions.background(hops))
-        self._conditions = now
+        conditions.check(hops)
+        self._loads.add_background(conditions.background(hops) - self._conditions.background(hops))
+        self._conditions = conditions
 
     def rebalance(self, gain: float = _GAIN) -> Change:
-        """Move live flows where that makes a link lighter by more than the fraction `gain`."""
-        return self._settle((), gain)
+        """Move live flows if that makes a link lighter by more than the fraction `gain`."""
+        return self._place((), gain)
 
     def divide(self) -> dict[str, float]:
-        """Share each connection's load anew among its QPs where they are; the shares by flow id (`weights.shares`).
+        """Divide each connection's load among its QPs on their present paths; return the shares by flow id.
 
-        The plan reckons with these shares from now on. No flow moves.
+        The plan counts flows with these shares from now on (`weights.shares`). No flow moves.
         """
         paths = {assignment.flow: assignment.path for assignment in self.assignments()}
         divided = shares(self.flows, paths, self._conditions)
-        asked: dict[tuple[str, str, str], float] = {}
-        for seat in self._seats.values():
-            asked[connection_key(seat.flow)] = asked.get(connection_key(seat.flow), 0.0) + self._demand(seat.flow)
+        total_bps: dict[tuple[str, str, str], float] = {}
+        for planned in self._planned.values():
+            key = connection_key(planned.flow)
+            total_bps[key] = total_bps.get(key, 0.0) + self._demand_bps(planned.flow)
         for flow, share in divided.items():
-            seat = self._seats[flow]
-            seat.demand_bps = share * asked[connection_key(seat.flow)]
-            self._board.ask(seat.slot, seat.option.common if seat.option else (), seat.demand_bps)
+            planned = self._planned[flow]
+            planned.demand_bps = share * total_bps[connection_key(planned.flow)]
+            self._loads.set_demand(planned.slot, planned.choice.common if planned.choice else (), planned.demand_bps)
         return divided
 
-    def _resettle(self, seats: Sequence[PlacedFlow], gain: float | None) -> Change:
-        """Place flows again that are in the plan already; those that had a way count as moved."""
-        before = {seat.flow.id: self._seating.assignment(seat) for seat in seats if seat.option}
-        for seat in seats:
-            self._seating.rise(seat)
-        change = self._settle(seats, gain)
-        placed = tuple(now for now in change.placed if now.flow not in before)
-        moved = [now for now in change.placed if now.flow in before and now != before[now.flow]]
+    def _register(self, flows: Iterable[Flow]) -> list[PlannedFlow]:
+        planned = [PlannedFlow(flow, self._demand_bps(flow)) for flow in flows]
+        self._planned |= {new.flow.id: new for new in planned}
+        return planned
+
+    def _place_again(self, flows: Sequence[PlannedFlow], gain: float | None) -> Change:
+        """Place flows of the plan again; those that had a path and get another one count as moved."""
+        before = {planned.flow.id: self._placement.assignment(planned) for planned in flows if planned.choice}
+        for planned in flows:
+            self._placement.remove(planned)
+        change = self._place(flows, gain)
+        placed = tuple(new for new in change.placed if new.flow not in before)
+        moved = [new for new in change.placed if new.flow in before and new != before[new.flow]]
         return Change(placed, tuple(sorted([*change.moved, *moved], key=_flow_id)), change.stranded)
 
-    def _settle(self, seats: Sequence[PlacedFlow], gain: float | None) -> Change:
-        """Place flows, first by moving them alone, then others where that pays."""
-        seats = sorted(seats, key=lambda seat: seat.flow.id)
-        self._seating.choose(seats)
-        placed = [seat for seat in seats if seat.option]
-        board, live = self._board, len(self._seating.by_slot)
-        before = board.way.copy()
-        slots = self._seating.sit(placed)
-        place(board, slots)
-        improve(board, frozenset(slots.tolist()), _BUDGET if not live else _LIVE_BUDGET)
-        if len(slots) and len(self._seating.by_slot) <= _FEW:
-            restart(board, slots, _RESTARTS, _RESTART_BUDGET)
+    def _place(self, flows: Sequence[PlannedFlow], gain: float | None) -> Change:
+        """Place flows: first by moving only these, then by moving live ones if that gains enough."""
+        flows = sorted(flows, key=lambda planned: planned.flow.id)
+        self._placement.choose(flows)
+        placed = [planned for planned in flows if planned.choice]
+        loads, live = self._loads, len(self._placement.by_slot)
+        before = loads.path.copy()
+        slots = self._placement.add(placed)
+        place_greedily(loads, slots)
+        improve(loads, frozenset(slots.tolist()), _BUDGET if not live else _LIVE_BUDGET)
+        if len(slots) and len(self._placement.by_slot) <= _FEW:
+            restart(loads, slots, _RESTARTS, _RESTART_BUDGET)
         if gain is not None and live:
-            improve(board, None, _LIVE_BUDGET, gain)
-        moved = np.flatnonzero((before != UNPLACED) & (before != board.way[: len(before)])).tolist()
+            improve(loads, None, _LIVE_BUDGET, gain)
+        moved = np.flatnonzero((before != UNPLACED) & (before != loads.path[: len(before)])).tolist()
         return Change(
-            tuple([self._seating.assignment(seat) for seat in placed]),
-            tuple(sorted([self._seating.assignment(self._seating.by_slot[slot]) for slot in moved], key=_flow_id)),
-            tuple([seat.flow.id for seat in seats if not seat.option]),
+            tuple([self._placement.assignment(planned) for planned in placed]),
+            tuple(sorted([self._placement.assignment(self._placement.by_slot[slot]) for slot in moved], key=_flow_id)),
+            tuple([planned.flow.id for planned in flows if not planned.choice]),
         )
 
-    def _demand(self, flow: Flow) -> float:
-        """The room that a flow is given, by its job's share."""
+    def _demand_bps(self, flow: Flow) -> float:
+        """The flow's demand times its job's share."""
         return flow.demand_bps * self._conditions.shares.get(flow.job, 1.0)
 
-    def _known(self, hops: Iterable[str]) -> list[int]:
-        """The links of these hops; of those that no path of the atlas crosses there is nothing to plan."""
+    def _known_links(self, hops: Iterable[str]) -> list[int]:
+        """The links of those hops that a path of the atlas crosses."""
         return [self._links[hop] for hop in hops if hop in self._links]
 
     def _check(self, new: Sequence[Flow]) -> None:
-        if len({flow.id for flow in new}) < len(new) or any(flow.id in self._seats for flow in new):
+        if len({flow.id for flow in new}) < len(new) or any(flow.id in self._planned for flow in new):
             raise UsageError("two flows have the same id; give every flow its own")
         if bad := [flow.id for flow in new if not 0 <= flow.demand_bps < float("inf")]:
-            raise UsageError(f"flow {min(bad)} has no sensible demand; give bit/s, zero or more")
+            raise UsageError(f"flow {min(bad)} has no valid demand; give bit/s, zero or more")
 
 
 def _flow_id(assignment: Assignment) -> str:

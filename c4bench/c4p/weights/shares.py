@@ -1,4 +1,4 @@
-"""How a connection's load is divided among its QPs: weights for given paths, over few QPs, and QPs without load."""
+"""How a connection's load is divided among its QPs (WCMP, EuroSys 2014): over few QPs, which idle QPs then help."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,33 +12,44 @@ from c4bench.c4p.conditions import Conditions
 from c4bench.model.fabric import Flow, Path
 from c4bench.model.qp_address import connection_key
 
+# Gradient steps for each sharpness of the soft maximum; more gain nothing measurable.
 _ROUNDS = 100
+# A worst load within this fraction of the lower bound is good enough.
 _NEAR = 0.003
+# The soft maximum approaches the maximum as it becomes sharper.
 _SHARPNESS = (8.0, 32.0, 128.0, 512.0, 2048.0)
+# Steps of the logarithm of a share; below this the search has converged.
 _LEAST_STEP = 1e-5
-# A QP for less than this of a connection is not worth its messages.
-_FAINTEST = 0.003
-# Shares below e to the minus this are nothing, and must be able to grow again.
-_FAINT = 25.0
+# A smaller share of a connection is not worth a QP's messages.
+_LEAST_SHARE = 0.003
+# Logarithms of shares end at minus this, so that a vanishing share can grow again.
+_MAX_LOG = 25.0
+# Each QP's column is solved against all that were kept; for more QPs that costs more than few QPs save.
+_MAX_QPS = 512
+# Shares, and errors of least squares, below these are rounding errors.
+_ZERO = 1e-9
+_ZERO_WEIGHT = 1e-7
 
 
 def shares(flows: Iterable[Flow], paths: Mapping[str, Path], conditions: Conditions | None = None) -> dict[str, float]:
-    """Each QP's share of its connection, by flow id, such that the worst link's load is least for these paths.
+    """Each QP's share of its connection, by flow id, so that the worst link load is lowest for these paths.
 
-    A connection's demand is the sum of its flows' demands, whether they have a path or not; those without get 0, and a
-    connection without any is left out. Within 1 % of the optimum of linear programming, and over few QPs
-    (`sparse.fewest`).
+    The shares of a connection sum to 1. Its demand is the sum of its flows' demands, also of those without a path;
+    these are left out. The worst load is within 1 % of the optimum of linear programming, and few QPs have a share
+    (`fewest`).
     """
     known = sorted((flow for flow in flows if flow.id in paths), key=lambda flow: flow.id)
     if not known:
         return {}
     problem = _Problem(list(flows), known, paths, conditions or Conditions())
-    found = problem.solve()
-    return dict(zip((flow.id for flow in known), found.tolist(), strict=True))
+    return dict(zip((flow.id for flow in known), problem.solve().tolist(), strict=True))
 
 
 class _Problem:
-    """Exponentiated gradient on a soft maximum of the loads; its gradient is a dual solution: when to stop."""
+    """Exponentiated gradient descent on a soft maximum of the loads.
+
+    The gradient is a solution of the dual linear program, whose value is a lower bound: it tells when to stop.
+    """
 
     def __init__(
         self, every: Sequence[Flow], flows: Sequence[Flow], paths: Mapping[str, Path], conditions: Conditions
@@ -64,12 +75,12 @@ class _Problem:
         """The shares, summing to 1 in each connection."""
         spread = self._spread()
         few = fewest(spread, self._of, self._links, self._demand, len(self._weight) - 1)
-        few[few < _FAINTEST] = 0.0
+        few[few < _LEAST_SHARE] = 0.0
         few /= np.bincount(self._of, few)[self._of]
         return few if self._loads(few).max() <= self._loads(spread).max() * (1 + _NEAR) else spread
 
     def _spread(self) -> Array:
-        """Shares over all QPs for which the worst link's load is least."""
+        """Shares over all QPs for which the worst link load is lowest."""
         log = np.zeros(len(self._of))
         best, least, bound = self._normal(log), np.inf, 0.0
         for sharpness in _SHARPNESS:
@@ -89,11 +100,11 @@ class _Problem:
         return best
 
     def _step(self, log: Array, cost: Array, sharpness: float, step: float) -> tuple[Array, float]:
-        """One step downhill, and the next one's length: longer while it goes down, else shorter from the same place."""
+        """One step downhill and the length of the next: longer after a descent, else shorter from the same point."""
         over = cost - self._cheapest(cost)[self._of]
-        there = np.maximum(log - step * over / (float(over.max()) or 1.0), -_FAINT)
-        if self._soft_maximum(there, sharpness) < self._soft_maximum(log, sharpness):
-            return there, step * 1.5
+        stepped = np.maximum(log - step * over / (float(over.max()) or 1.0), -_MAX_LOG)
+        if self._soft_maximum(stepped, sharpness) < self._soft_maximum(log, sharpness):
+            return stepped, step * 1.5
         return log, step / 2
 
     def _soft_maximum(self, log: Array, sharpness: float) -> float:
@@ -103,7 +114,7 @@ class _Problem:
         return worst + scale / sharpness * float(np.log(np.exp(sharpness / scale * (load - worst)).sum()))
 
     def _normal(self, log: Array) -> Array:
-        """Positive numbers that sum to 1 in each connection."""
+        """Shares from their logarithms: positive numbers that sum to 1 in each connection."""
         top = np.full(len(self._demand), -np.inf)
         np.maximum.at(top, self._of, log)
         raised = np.exp(log - top[self._of])
@@ -117,7 +128,7 @@ class _Problem:
         return load
 
     def _gradient(self, load: Array, worst: float, sharpness: float) -> tuple[Array, Array]:
-        """What a bit/s more on each QP costs, and the links' prices, which sum to 1."""
+        """The cost of one more bit/s on each QP, and the links' prices, which sum to 1."""
         price = np.exp(sharpness / self._scale * (load - worst))
         price /= price.sum()
         cost: Array = (price * self._weight)[self._links].sum(axis=1)
@@ -129,94 +140,94 @@ class _Problem:
         return least
 
     def _bound(self, cost: Array, price: Array) -> float:
-        """No sharing has a lower worst load than this: what all would pay on their cheapest QP (LP duality)."""
+        """A lower bound of the worst load: the cost of all demand on the cheapest QPs (LP duality)."""
         return float((self._demand * self._cheapest(cost)).sum() + (price * self._background).sum())
-
-
-# Each column is solved against all that were kept; beyond this that costs more than it spares.
-_MOST = 512
-_NOTHING = 1e-9
 
 
 def fewest(share: Array, of: IndexArray, links: IndexArray, demand: Array, count: int) -> Array:
     """Shares with the same sum in each connection and the same load on each of `count` links, most of them 0.
 
-    QP i belongs to connection `of[i]` and crosses `links[i]`. What these QPs put on links is a point of a polytope; by
-    Caratheodory's theorem as many QPs as there are independent connections and links suffice. Where every connection
-    fits on one link that is one QP each (Birkhoff, von Neumann). Many QPs are left as they are.
+    QP i of n belongs to connection `of[i]` and crosses `links[i]` (shape n by links of a path); `demand` is bit/s by
+    connection. The loads are a point of a polytope. By Caratheodory's theorem as many QPs as there are independent
+    connections and links suffice; if every connection fits on one link, one QP each (Birkhoff, von Neumann). Shares of
+    more than 512 QPs are returned unchanged.
     """
-    if len(share) > _MOST:
+    if len(share) > _MAX_QPS:
         return share
-    found = share.copy()
+    sparse = share.copy()
     columns = _columns(of, links, demand, count)
     kept: list[int] = []
     for qp in np.argsort(-share, kind="stable").tolist():
-        if found[qp] <= _NOTHING:
+        if sparse[qp] <= _ZERO:
             continue
         kept.append(qp)
-        _reduce(found, columns, kept)
-    found[found <= _NOTHING] = 0.0
-    return found
+        _reduce(sparse, columns, kept)
+    sparse[sparse <= _ZERO] = 0.0
+    return sparse
 
 
 def _columns(of: IndexArray, links: IndexArray, demand: Array, count: int) -> Array:
-    """What a share of 1 of each QP adds to its connection's sum, and to each link."""
-    groups = len(demand)
-    columns = np.zeros((groups + count, len(of)))
+    """What a share of 1 adds to the QP's connection and to each link: shape (connections + links, QPs)."""
+    connections = len(demand)
+    columns = np.zeros((connections + count, len(of)))
     columns[of, np.arange(len(of))] = 1.0
     scale = demand / (demand.max() or 1.0)
     for qp, crossed in enumerate(links.tolist()):
         for link in crossed:
             if link < count:
-                columns[groups + link, qp] += scale[of[qp]]
+                columns[connections + link, qp] += scale[of[qp]]
     return columns
 
 
-def _reduce(found: Array, columns: Array, kept: list[int]) -> None:
-    """Shift load from a QP that the others can stand in for, until one of them is left with nothing."""
+def _reduce(share: Array, columns: Array, kept: list[int]) -> None:
+    """If the last QP's column depends on the others' columns, shift load among them until one has none left."""
     *others, last = kept
     if not others:
         return
     weights, *_ = np.linalg.lstsq(columns[:, others], columns[:, last], rcond=None)
-    if np.abs(columns[:, others] @ weights - columns[:, last]).max() > _NOTHING:
+    if np.abs(columns[:, others] @ weights - columns[:, last]).max() > _ZERO:
         return
-    # Taking `step` from the last one adds `weights` times that to the others; either way is open.
-    steps = [found[last]] + [found[qp] / -weight for qp, weight in zip(others, weights, strict=True) if weight < -1e-7]
+    # `step` less of the last QP's share is `step * weights` more for the others; some of that may be negative.
+    steps = [share[last]] + [
+        share[qp] / -weight for qp, weight in zip(others, weights, strict=True) if weight < -_ZERO_WEIGHT
+    ]
     step = min(steps)
-    found[others] += step * weights
-    found[last] -= step
-    np.clip(found, 0.0, None, out=found)
-    kept[:] = [qp for qp in kept if found[qp] > _NOTHING]
+    share[others] += step * weights
+    share[last] -= step
+    np.clip(share, 0.0, None, out=share)
+    kept[:] = [qp for qp in kept if share[qp] > _ZERO]
 
 
 class QpShare(NamedTuple):
-    """Whose path a flow takes, which may be its own, and the share of its connection's load that it carries there."""
+    """The flow whose path a QP uses (`leader`, which may be itself), and its share of its connection's load."""
 
     leader: str
     share: float
 
 
 def assign_idle_qps(shares: Mapping[str, float], flows: Iterable[Flow]) -> dict[str, QpShare]:
-    """The part of each flow by id: those without a share take the path of one of their connection's that has one.
+    """Let QPs without a share use the path of one of their connection's QPs that has one; the result is by flow id.
 
-    All who take a path carry the same; the crews are such that the largest part that any has to carry is least. Flows
-    without an entry in `shares`, and connections without a share, are left out.
+    A QP's unacknowledged bytes are limited (128 packets for rxe), and acknowledgements wait in the queues of contended
+    links. So several QPs fill a path that one cannot. All QPs of a path carry the same, and they are assigned so that
+    the largest share of a QP is lowest. Flows without an entry in `shares`, and connections without a share, are left
+    out.
     """
-    found: dict[str, QpShare] = {}
+    assigned: dict[str, QpShare] = {}
     for members in _by_connection(shares, flows).values():
         sizes = Counter(flow for flow in members if shares[flow] > 0)
         leaders = dict(zip(sizes, sizes, strict=True))
         for flow in members if sizes else ():
             if flow not in leaders:
-                leaders[flow] = max(sizes, key=lambda one: shares[one] / sizes[one])
+                leaders[flow] = max(sizes, key=lambda leader: shares[leader] / sizes[leader])
                 sizes[leaders[flow]] += 1
-        found |= {flow: QpShare(leader, shares[leader] / sizes[leader]) for flow, leader in leaders.items()}
-    return found
+        assigned |= {flow: QpShare(leader, shares[leader] / sizes[leader]) for flow, leader in leaders.items()}
+    return assigned
 
 
 def _by_connection(shares: Mapping[str, float], flows: Iterable[Flow]) -> dict[tuple[str, str, str], list[str]]:
-    found: dict[tuple[str, str, str], list[str]] = defaultdict(list)
+    flow_ids: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for flow in sorted(flows, key=lambda flow: flow.id):
         if flow.id in shares:
-            found[connection_key(flow)].append(flow.id)
-    return found
+            flow_ids[connection_key(flow)].append(flow.id)
+    return flow_ids

@@ -1,4 +1,4 @@
-"""Corrects the weights of a connection's QPs by their measured throughput."""
+"""Corrects the weights of a connection's QPs by their measured throughput, once the connection has become slower."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -8,155 +8,150 @@ import msgspec
 from c4bench.errors import UsageError
 from c4bench.model.telemetry import ConnRecord
 
+# A QP is slow if it takes longer for a byte than in the sample before by this factor.
 _SLOWER = 1.25
-_STILL_S = 0.1
+# Seconds without progress, with bytes outstanding, after which a QP is slow.
+_NO_PROGRESS_S = 0.1
 
+# Communicator, rank, peer, source NIC, destination NIC.
+Connection = tuple[str, int, int, str, str]
+# A connection, and the QP's index.
 QpKey = tuple[str, int, int, str, str, int]
 
 
 class ThroughputSample(msgspec.Struct, frozen=True):
-    """What a QP did between two looks: bytes acknowledged, and for how long any were on their way."""
+    """What a QP did between two records: bytes acknowledged, and the seconds for which any were in flight."""
 
     size_bytes: int
     transfer_s: float
 
     @property
     def s_per_byte(self) -> float | None:
-        """Transfer time per byte; None where nothing was carried."""
+        """Transfer time per byte; None if nothing was carried."""
         return self.transfer_s / self.size_bytes if self.size_bytes and self.transfer_s > 0 else None
 
     def plus(self, other: "ThroughputSample") -> "ThroughputSample":
-        """Both together."""
+        """The sum of both."""
         return ThroughputSample(self.size_bytes + other.size_bytes, self.transfer_s + other.transfer_s)
 
 
-class _Seen(msgspec.Struct):
+class _LastRecord(msgspec.Struct):
     record: ConnRecord
     at_s: float
-    usual: float | None = None
-
-
-def key(record: ConnRecord) -> QpKey:
-    """What identifies a QP."""
-    return record.comm, record.rank, record.peer, record.source, record.destination, record.qp
+    s_per_byte: float | None = None
 
 
 class QpThroughput:
-    """The newest record of every QP, and how fast it usually is."""
+    """The newest record of every QP, and its transfer time per byte in the sample before."""
 
     def __init__(self) -> None:
-        self._seen: dict[QpKey, _Seen] = {}
+        self._last: dict[QpKey, _LastRecord] = {}
 
-    def feed(self, records: Iterable[ConnRecord], now_s: float) -> tuple[dict[QpKey, ThroughputSample], set[QpKey]]:
-        """What each QP did since it was last fed, and those that are amiss: much slower than before, or at a stand."""
-        laps: dict[QpKey, ThroughputSample] = {}
-        amiss: set[QpKey] = set()
+    def ingest(self, records: Iterable[ConnRecord], now_s: float) -> tuple[dict[QpKey, ThroughputSample], set[QpKey]]:
+        """Each QP's sample since its last record, and the QPs that are much slower than before or make no progress."""
+        samples: dict[QpKey, ThroughputSample] = {}
+        slow: set[QpKey] = set()
         for record in records:
-            name = key(record)
-            before = self._seen.get(name)
-            if before is None:
-                self._seen[name] = _Seen(record, now_s)
+            key = (record.comm, record.rank, record.peer, record.source, record.destination, record.qp)
+            last = self._last.get(key)
+            if last is None:
+                self._last[key] = _LastRecord(record, now_s)
                 continue
-            transfer_s = transfer_until(record, now_s) - transfer_until(before.record, before.at_s)
-            lap = ThroughputSample(record.size_bytes - before.record.size_bytes, transfer_s)
-            laps[name] = lap
-            pace = lap.s_per_byte
-            if record.outstanding and now_s - record.last_progress_s > _STILL_S:
-                amiss.add(name)
-            elif pace is not None:
-                if before.usual is not None and pace > _SLOWER * before.usual:
-                    amiss.add(name)
-                before.usual = pace
-            before.record, before.at_s = record, now_s
-        return laps, amiss
+            transfer_s = _transfer_until(record, now_s) - _transfer_until(last.record, last.at_s)
+            sample = ThroughputSample(record.size_bytes - last.record.size_bytes, transfer_s)
+            samples[key] = sample
+            s_per_byte = sample.s_per_byte
+            if record.outstanding and now_s - record.last_progress_s > _NO_PROGRESS_S:
+                slow.add(key)
+            elif s_per_byte is not None:
+                if last.s_per_byte is not None and s_per_byte > _SLOWER * last.s_per_byte:
+                    slow.add(key)
+                last.s_per_byte = s_per_byte
+            last.record, last.at_s = record, now_s
+        return samples, slow
 
     def forget(self, comms: Iterable[str]) -> None:
-        """These communicators are gone."""
-        gone = set(comms)
-        self._seen = {name: seen for name, seen in self._seen.items() if name[0] not in gone}
-
-
-def transfer_until(record: ConnRecord, now_s: float) -> float:
-    """Transfer time with what the state has lasted since it was last stored."""
-    running = max(0.0, now_s - record.state_since_s) if record.state == "transfer" else 0.0
-    return record.transfer_s + running
-
-
-Connection = tuple[str, int, int, str, str]
+        """Forget communicators that have ended."""
+        ended = set(comms)
+        self._last = {key: last for key, last in self._last.items() if key[0] not in ended}
 
 
 class WeightTuner:
-    """What telemetry has said of every connection since shares were last changed."""
+    """Throughput of every connection's QPs since its weights last changed.
 
-    def __init__(self, settle_s: float, calm: float) -> None:
-        self._settle_s, self._calm = settle_s, calm
-        self._pace = QpThroughput()
-        self._gathered: dict[Connection, tuple[float, list[ThroughputSample]]] = {}
-        self._usual: dict[Connection, float] = {}
+    Samples are added up for `tuning_s` seconds; weights change once a connection is slower than at first by the
+    fraction `min_slowdown`.
+    """
 
-    def feed(
+    def __init__(self, tuning_s: float, min_slowdown: float) -> None:
+        self._tuning_s, self._min_slowdown = tuning_s, min_slowdown
+        self._throughput = QpThroughput()
+        self._sums: dict[Connection, tuple[float, list[ThroughputSample]]] = {}
+        self._baselines: dict[Connection, float] = {}
+
+    def ingest(
         self, records: Iterable[ConnRecord], now_s: float
     ) -> tuple[dict[Connection, list[ThroughputSample]], set[Connection]]:
-        """The laps of every connection's QPs, in order of their numbers; and the connections with one amiss."""
-        laps, amiss = self._pace.feed(records, now_s)
-        found: dict[Connection, list[ThroughputSample]] = defaultdict(list)
-        for name in sorted(laps):
-            found[name[:5]].append(laps[name])
-        return found, {name[:5] for name in amiss}
+        """The samples of every connection's QPs, in order of their numbers; and the connections with a slow QP."""
+        samples, slow = self._throughput.ingest(records, now_s)
+        by_connection: dict[Connection, list[ThroughputSample]] = defaultdict(list)
+        for key in sorted(samples):
+            by_connection[key[:5]].append(samples[key])
+        return by_connection, {key[:5] for key in slow}
 
-    def judge(
-        self, place: Connection, weights: Sequence[float], laps: Sequence[ThroughputSample], now_s: float
+    def correct(
+        self, connection: Connection, weights: Sequence[float], samples: Sequence[ThroughputSample], now_s: float
     ) -> tuple[float, ...] | None:
-        """New weights for a connection, None where the present ones stand.
+        """New weights for a connection's QPs; None if the present ones stay.
 
-        Laps are gathered until they say something, beginning with the first that lies wholly after the last change.
+        The first sample after a change is left out, because it began before the change.
         """
-        if place not in self._gathered:
-            self._gathered[place] = now_s, [ThroughputSample(0, 0.0)] * len(laps)
+        if connection not in self._sums:
+            self._sums[connection] = now_s, [ThroughputSample(0, 0.0)] * len(samples)
             return None
-        since_s, before = self._gathered[place]
-        gathered = [one.plus(other) for one, other in zip(before, laps, strict=True)]
-        if now_s - since_s < self._settle_s:
-            self._gathered[place] = since_s, gathered
+        since_s, before = self._sums[connection]
+        sums = [total.plus(sample) for total, sample in zip(before, samples, strict=True)]
+        if now_s - since_s < self._tuning_s:
+            self._sums[connection] = since_s, sums
             return None
-        del self._gathered[place]
-        pace = max(lap.transfer_s for lap in gathered) / (sum(lap.size_bytes for lap in gathered) or 1)
-        usual = self._usual.setdefault(place, pace)
-        # Where nothing has become slower the plan's shares stand: a QP with little to do always looks fast.
-        return self._corrected(weights, gathered) if pace > (1 + self._calm) * usual else None
+        del self._sums[connection]
+        s_per_byte = max(sample.transfer_s for sample in sums) / (sum(sample.size_bytes for sample in sums) or 1)
+        baseline = self._baselines.setdefault(connection, s_per_byte)
+        # Unless it became slower the plan's shares stay: a QP with little load always looks fast.
+        return self._corrected(weights, sums) if s_per_byte > (1 + self._min_slowdown) * baseline else None
 
-    def _corrected(self, weights: Sequence[float], laps: Sequence[ThroughputSample]) -> tuple[float, ...] | None:
-        """Weights by what each QP carried in its time; None where not every QP has carried something."""
-        carrying = [lap for weight, lap in zip(weights, laps, strict=True) if weight]
-        if not any(lap.size_bytes for lap in carrying) or any(lap.transfer_s <= 0 for lap in carrying):
+    def _corrected(self, weights: Sequence[float], sums: Sequence[ThroughputSample]) -> tuple[float, ...] | None:
+        """Weights by the QPs' throughput; None if a QP with a weight has carried nothing."""
+        carrying = [sample for weight, sample in zip(weights, sums, strict=True) if weight]
+        if not any(sample.size_bytes for sample in carrying) or any(sample.transfer_s <= 0 for sample in carrying):
             return None
-        # A spared QP has no time of its own; any will do.
-        took = [
-            weight * lap.s_per_byte if weight and lap.s_per_byte else (None if weight else 1.0)
-            for weight, lap in zip(weights, laps, strict=True)
+        # A QP without weight has no completion time; any number will do, since it keeps weight 0.
+        completion_s = [
+            weight * sample.s_per_byte if weight and sample.s_per_byte else (None if weight else 1.0)
+            for weight, sample in zip(weights, sums, strict=True)
         ]
-        return reweigh(weights, took, self._calm)
+        return reweigh(weights, completion_s, self._min_slowdown)
 
     def clear(self) -> None:
-        """Shares or paths are being changed: what was said so far does not count any more."""
-        self._gathered.clear()
-        self._usual.clear()
+        """Discard all sums and baselines, because weights or paths change."""
+        self._sums.clear()
+        self._baselines.clear()
 
     def forget(self, comms: Iterable[str]) -> None:
-        """These communicators are gone."""
-        self._pace.forget(comms)
+        """Forget communicators that have ended."""
+        self._throughput.forget(comms)
 
 
 def reweigh(
-    weights: Sequence[float], completion_s: Sequence[float | None], calm: float = 0.05, least: float = 0.01
+    weights: Sequence[float], completion_s: Sequence[float | None], min_gain: float = 0.05, least: float = 0.01
 ) -> tuple[float, ...]:
-    """New weights for a connection's QPs, from how long each took for its share of an operation; they sum to 1.
+    """New weights for a connection's QPs, from the seconds that each took for its part of an operation; they sum to 1.
 
-    None where a QP did not finish: it is spared. A QP of weight 0 stays at 0 until it is given some. With rates as
-    they were, all QPs would finish together after this one step. The weights stay as they are while the operation
-    would become faster by less than the fraction `calm`. A slow QP keeps the share `least`, so that its recovery shows.
+    `completion_s` is None for a QP that did not finish; it gets 0. A QP of weight 0 keeps 0. At unchanged rates all QPs
+    finish together after this one step. The weights stay if the operation would become faster by less than the fraction
+    `min_gain`. A slow QP keeps the share `least`, so that its recovery shows.
 
-    Raises UsageError where the lists do not fit or a time is not positive, and when no QP has finished.
+    Raises UsageError if the lists do not fit, a time is not positive, or no QP has finished.
     """
     if len(weights) != len(completion_s) or any(time is not None and not time > 0 for time in completion_s):
         raise UsageError("give each QP's weight and its completion time in seconds, above zero, or None")
@@ -164,10 +159,16 @@ def reweigh(
     pairs = [(weight / total if total else 0.0, time) for weight, time in zip(weights, completion_s, strict=True)]
     rates = [weight / time if time is not None else 0.0 for weight, time in pairs]
     if not any(rates):
-        raise UsageError("no QP of the connection has finished; move it to other paths before sharing its load anew")
+        raise UsageError("no QP of the connection has finished; move it to other paths before reweighing it")
     carrying = [time for weight, time in pairs if weight]
     slowest = max((time for time in carrying if time is not None), default=0.0)
-    if None not in carrying and slowest * sum(rates) <= 1 + calm:
+    if None not in carrying and slowest * sum(rates) <= 1 + min_gain:
         return tuple(weight for weight, _ in pairs)
     raised = [max(rate / sum(rates), least) if rate else 0.0 for rate in rates]
     return tuple(rate / sum(raised) for rate in raised)
+
+
+def _transfer_until(record: ConnRecord, now_s: float) -> float:
+    """Transfer time, including the present state's time since it was last stored."""
+    running_s = max(0.0, now_s - record.state_since_s) if record.state == "transfer" else 0.0
+    return record.transfer_s + running_s

@@ -80,10 +80,10 @@ def test_nothing_is_asked_of_flows_that_nothing_happened_to():
     world, live = World(), flows()
     controller = running(world, live)
     before = controller.changes
-    assert controller.look(0.5) == {}
-    wanted = controller.look(1.0)
+    assert controller.ports_to_trace(0.5) == {}
+    wanted = controller.ports_to_trace(1.0)
     assert set(wanted) == set(controller.pairs())
-    assert not controller.looked(world.looked(wanted), 1.0)
+    assert not controller.check_traces(world.looked(wanted), 1.0)
     assert controller.changes == before
 
 
@@ -92,7 +92,7 @@ def test_a_rehashed_fabric_is_learnt_anew_and_levelled():
     world, live = World(), flows(qps=4)
     controller = running(world, live)
     world.spines.remove(3)
-    assert controller.looked(world.looked(controller.look(1.0)), 1.0)
+    assert controller.check_traces(world.looked(controller.ports_to_trace(1.0)), 1.0)
     controller.learn(world.traces(controller.pairs()), 1.0)
     assert "up:0>3" in controller.health.missing
     load = dict.fromkeys(range(8), 0.0)
@@ -107,14 +107,14 @@ def test_a_black_hole_is_left_and_used_again_when_it_has_been_back_for_a_while()
     world, live = World(), flows()
     controller = running(world, live)
     world.silent = {"up:0>3"}
-    assert controller.looked(world.looked(controller.look(1.0)), 1.0)
+    assert controller.check_traces(world.looked(controller.ports_to_trace(1.0)), 1.0)
     controller.learn(world.traces(controller.pairs()), 1.0)
     assert controller.health.closed == {"up:0>3"}
     assert "up:0>3" not in spines(controller, live)
     # Known to be lost, its silence is no news; but it is looked for often.
-    assert not controller.looked(world.looked(controller.look(1.2)), 1.2)
+    assert not controller.check_traces(world.looked(controller.ports_to_trace(1.2)), 1.2)
     world.silent = set()
-    assert controller.looked(world.looked(controller.look(1.4)), 1.4)
+    assert controller.check_traces(world.looked(controller.ports_to_trace(1.4)), 1.4)
     controller.learn(world.traces(controller.pairs()), 1.4)
     controller.tick(1.5)
     assert "up:0>3" not in spines(controller, live)
@@ -127,13 +127,13 @@ def test_of_a_missing_link_it_is_known_since_when_and_what_carries_instead(rehas
     """The time of the look that heard it last, and the other links between the leaves; none of it once it is back."""
     world, live = World(), flows()
     controller = running(world, live)
-    controller.looked(world.looked(controller.look(1.0)), 1.0)
+    controller.check_traces(world.looked(controller.ports_to_trace(1.0)), 1.0)
     if rehashed:
         world.spines.remove(3)
     else:
         world.silent = {"up:0>3"}
     for now_s in (2.0, 2.1):
-        controller.looked(world.looked(controller.look(now_s)), now_s)
+        controller.check_traces(world.looked(controller.ports_to_trace(now_s)), now_s)
         controller.learn(world.traces(controller.pairs()), now_s)
     lost = {one.name: one for one in controller.missing}["up:0>3"]
     assert (lost.heard_s, lost.missed_s, lost.silent) == (1.0, 2.0, not rehashed)
@@ -149,10 +149,10 @@ def test_of_missing_links_it_is_known_that_one_carries_all_that_they_did():
     """A switch that sends everything out of one port leaves all others without traffic."""
     world, live = World(), flows()
     controller = running(world, live)
-    controller.looked(world.looked(controller.look(1.0)), 1.0)
+    controller.check_traces(world.looked(controller.ports_to_trace(1.0)), 1.0)
     world.spines[:] = [5]
     for now_s in (2.0, 2.1):
-        controller.looked(world.looked(controller.look(now_s)), now_s)
+        controller.check_traces(world.looked(controller.ports_to_trace(now_s)), now_s)
         controller.learn(world.traces(controller.pairs()), now_s)
     lost = {one.name: one for one in controller.missing}
     assert {f"up:0>{spine}" for spine in range(8) if spine != 5} <= lost.keys()
@@ -170,9 +170,9 @@ def test_what_an_end_may_be_to_blame_for_stays_where_it_is():
     world, live = World(), flows(count=4)
     controller = running(world, live)
     before = spines(controller, live)
-    controller.blame(slow("path", "h0/0>h8/0", Component("nic", "h0/0", "tx")), 1.0)
+    controller.avoid(slow("path", "h0/0>h8/0", Component("nic", "h0/0", "tx")), 1.0)
     assert (spines(controller, live), controller.health.closed) == (before, frozenset())
-    controller.blame(slow("path", "h0/0>h8/0", Component("link", before[0])), 1.0)
+    controller.avoid(slow("path", "h0/0>h8/0", Component("link", before[0])), 1.0)
     assert before[0] not in spines(controller, live)
 
 
@@ -187,9 +187,9 @@ def test_a_path_that_probes_have_left_alone_is_avoided():
     )
     doubted = msgspec.structs.replace(slow("path", "h0/0>h8/0", alternative), probes=probes)
     before = controller.path(live[0].id).hops[1]
-    controller.blame(doubted, 1.0)
+    controller.avoid(doubted, 1.0)
     assert controller.path(live[0].id).hops[1] == before
-    controller.blame(after_probes(doubted, [1.0, 1.0]), 2.0)
+    controller.avoid(after_probes(doubted, [1.0, 1.0]), 2.0)
     assert controller.path(live[0].id).hops[1] != before
 
 
@@ -198,9 +198,9 @@ def test_a_missing_link_that_c4d_names_is_used_as_soon_as_it_is_back():
     world, live = World(), flows()
     controller = running(world, live)
     lost = controller.path(live[0].id).hops[1]
-    controller.health.lose([lost], 1.0)
-    controller.blame(slow("link", lost), 1.5)
-    controller.health.hear([lost], 2.0)
+    controller.health.mark_lost([lost], 1.0)
+    controller.avoid(slow("link", lost), 1.5)
+    controller.health.mark_answered([lost], 2.0)
     controller.tick(2.5)
     assert lost not in controller.health.closed
 
@@ -210,7 +210,7 @@ def test_what_c4d_blames_is_avoided_for_a_time():
     world, live = World(), flows(count=4)
     controller = running(world, live)
     blamed = controller.path(live[0].id).hops[1]
-    controller.blame(slow("path", "h0/0>h8/0"), 1.0)
+    controller.avoid(slow("path", "h0/0>h8/0"), 1.0)
     assert blamed not in spines(controller, live)
     controller.learn(world.traces(controller.pairs()), 2.0)
     assert blamed in controller.health.closed
@@ -271,12 +271,14 @@ def test_weights_follow_completion_times():
     world, live = World(), flows(count=1, qps=2)
     controller = running(world, live)
     for flow in live:
-        controller._roster[flow.id].weight = 0.5
+        controller._live_flows[flow.id].weight = 0.5
     slow_s = 0.0
     for window in range(10):
         carried = window * 10**6
         slow_s += 0.01 if window < 6 else 0.03
-        controller.feed([record(live[0], 1, carried, 0.01 * window), record(live[1], 2, carried, slow_s)], 0.1 * window)
+        controller.ingest(
+            [record(live[0], 1, carried, 0.01 * window), record(live[1], 2, carried, slow_s)], 0.1 * window
+        )
         if window < 6:
             assert [controller.weight(flow.id) for flow in live] == [0.5, 0.5]
     assert [controller.weight(flow.id) for flow in live] == [pytest.approx(0.75), pytest.approx(0.25)]
@@ -288,7 +290,7 @@ def test_a_flow_at_a_stand_is_looked_at_at_once():
     controller = running(world, live)
     for window in range(3):
         standing = record(live[0], 1, 10**6, 0.01)
-        controller.feed(
+        controller.ingest(
             [
                 type(standing)(
                     **{
@@ -300,23 +302,23 @@ def test_a_flow_at_a_stand_is_looked_at_at_once():
             ],
             0.1 * window + 0.1,
         )
-    assert controller.look(0.4)
+    assert controller.ports_to_trace(0.4)
 
 
 def test_hysteresis_grows_with_each_loss():
     """A link that comes and goes waits twice as long after each loss, and is forgiven in time."""
-    health = LinkHealth(HoldDown(calm_s=1.0, memory_s=60.0))
-    health.lose(["x"], 0.0)
-    health.hear(["x"], 1.0)
-    assert health.due(1.9) == set()
-    assert health.due(2.0) == {"x"}
-    health.lose(["x"], 3.0)
-    health.hear(["x"], 4.0)
-    assert health.due(5.9) == set()
-    assert health.due(6.0) == {"x"}
-    health.lose(["x"], 100.0)
-    health.hear(["x"], 101.0)
-    assert health.due(102.0) == {"x"}
+    health = LinkHealth(HoldDown(first_s=1.0, forget_s=60.0))
+    health.mark_lost(["x"], 0.0)
+    health.mark_answered(["x"], 1.0)
+    assert health.reopen_due(1.9) == set()
+    assert health.reopen_due(2.0) == {"x"}
+    health.mark_lost(["x"], 3.0)
+    health.mark_answered(["x"], 4.0)
+    assert health.reopen_due(5.9) == set()
+    assert health.reopen_due(6.0) == {"x"}
+    health.mark_lost(["x"], 100.0)
+    health.mark_answered(["x"], 101.0)
+    assert health.reopen_due(102.0) == {"x"}
 
 
 def test_flow_id_gives_the_qp_address():
@@ -343,10 +345,10 @@ def test_a_stale_atlas_is_learnt_anew_before_it_is_used():
     """What was saved is planned with while it is fresh; older than the policy allows, its pairs have to be learnt."""
     world, live = World(), flows(count=2)
     saved = running(world, live, now_s=1000.0).knowledge
-    controller = PathController(PathPolicy(fresh_s=600.0))
+    controller = PathController(PathPolicy(max_age_s=600.0))
     controller.recall(saved)
-    assert controller.unsure(live, 1500.0) == ()
-    assert set(controller.unsure(live, 1700.0)) == set(saved.pairs)
+    assert controller.pairs_to_learn(live, 1500.0) == ()
+    assert set(controller.pairs_to_learn(live, 1700.0)) == set(saved.pairs)
     controller.join(live)
     assert len(set(spines(controller, live))) == 2
 

@@ -294,8 +294,8 @@ def test_a_flow_that_had_to_cross_goes_straight_again():
     ("conditions", "message"),
     [
         (Conditions({"x": 1.0}), "has no capacity"),
-        (Conditions(background_bps={"x": -1.0}), "hop x has no sensible background"),
-        (Conditions(shares={"j": 0.0}), "job j has no sensible share"),
+        (Conditions(background_bps={"x": -1.0}), "hop x has no valid background"),
+        (Conditions(shares={"j": 0.0}), "job j has no valid share"),
         (Conditions(bonds={"b": ()}), "bond b has no ports"),
     ],
 )

@@ -166,7 +166,7 @@ def test_dead_links_are_not_used():
     [
         ([flow("a", 0, 1), flow("a", 1, 0)], {}, "same id"),
         ([flow("a", 0, 1)], {"b": Path(1, ())}, "fixed flow b"),
-        ([flow("a", 0, 1, float("nan"))], {}, "flow a has no sensible demand"),
+        ([flow("a", 0, 1, float("nan"))], {}, "flow a has no valid demand"),
     ],
 )
 def test_nonsense_is_refused(flows, fixed, message):

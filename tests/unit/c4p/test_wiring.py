@@ -136,7 +136,7 @@ def test_a_way_that_no_port_reaches_is_named():
     (gap,) = gaps(Atlas.from_answers(answers))
     assert gap == Gap("h0/0", "h2/0", 2, (("up:0>1", "down:1>1"),))
     assert str(gap).startswith(
-        "h0/0 > h2/0: the probed source ports reach 2 of 3 ways, none leads over up:0>1 down:1>1"
+        "h0/0 > h2/0: the probed source ports reach 2 of 3 paths, none leads over up:0>1 down:1>1"
     )
     assert "up to 2 QPs" in str(gap)
 

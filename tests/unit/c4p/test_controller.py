@@ -66,7 +66,7 @@ def spines(controller, live):
 
 
 def test_flows_of_before_the_atlas_are_adopted():
-    """What came up without C4P runs on ECMP, and is planned for once there is an atlas."""
+    """Flows that began without C4P run on ECMP, and are planned once there is an atlas."""
     live, world = flows(), World()
     controller = PathController()
     controller.join(live)
@@ -76,7 +76,7 @@ def test_flows_of_before_the_atlas_are_adopted():
 
 
 def test_nothing_is_asked_of_flows_that_nothing_happened_to():
-    """Looks that find the paths as known change nothing, and are as seldom as the policy says."""
+    """Retraces that find the known paths change nothing, and are as rare as the policy says."""
     world, live = World(), flows()
     controller = running(world, live)
     before = controller.changes
@@ -88,7 +88,7 @@ def test_nothing_is_asked_of_flows_that_nothing_happened_to():
 
 
 def test_a_rehashed_fabric_is_learnt_anew_and_levelled():
-    """A link whose leaf routes around it at once: the look sees other paths, and the plan is level on what is left."""
+    """When a leaf routes around a lost link, a retrace finds other paths, and the new plan is level on the rest."""
     world, live = World(), flows(qps=4)
     controller = running(world, live)
     world.spines.remove(3)
@@ -103,7 +103,7 @@ def test_a_rehashed_fabric_is_learnt_anew_and_levelled():
 
 
 def test_a_black_hole_is_left_and_used_again_when_it_has_been_back_for_a_while():
-    """A link that swallows everything is closed by its silence; its return counts once it has lasted."""
+    """A link that drops everything is closed; it is used again once its hold-down is over."""
     world, live = World(), flows()
     controller = running(world, live)
     world.silent = {"up:0>3"}
@@ -124,7 +124,7 @@ def test_a_black_hole_is_left_and_used_again_when_it_has_been_back_for_a_while()
 
 @pytest.mark.parametrize("rehashed", [True, False])
 def test_of_a_missing_link_it_is_known_since_when_and_what_carries_instead(rehashed):
-    """The time of the look that heard it last, and the other links between the leaves; none of it once it is back."""
+    """A missing link's record has the time of its last answer and the links used instead, until the link is back."""
     world, live = World(), flows()
     controller = running(world, live)
     controller.check_traces(world.looked(controller.ports_to_trace(1.0)), 1.0)
@@ -206,7 +206,7 @@ def test_a_missing_link_that_c4d_names_is_used_as_soon_as_it_is_back():
 
 
 def test_what_c4d_blames_is_avoided_for_a_time():
-    """A blamed path's links carry nothing until the blame has passed, whatever probes say."""
+    """A blamed path's links carry nothing for a time, whatever probes find."""
     world, live = World(), flows(count=4)
     controller = running(world, live)
     blamed = controller.path(live[0].id).hops[1]
@@ -219,7 +219,7 @@ def test_what_c4d_blames_is_avoided_for_a_time():
 
 
 def test_other_traffic_is_planned_around():
-    """A link that others fill is left to them."""
+    """Flows avoid a link that other traffic fills."""
     world, live = World(), flows(count=4)
     controller = running(world, live)
     busy = controller.path(live[0].id).hops[1]
@@ -285,7 +285,7 @@ def test_weights_follow_completion_times():
 
 
 def test_a_flow_at_a_stand_is_looked_at_at_once():
-    """Telemetry of a QP with messages outstanding and no progress brings the next look forward."""
+    """Telemetry of a QP with messages outstanding and no progress makes the next retrace urgent."""
     world, live = World(), flows(count=1)
     controller = running(world, live)
     for window in range(3):
@@ -306,7 +306,7 @@ def test_a_flow_at_a_stand_is_looked_at_at_once():
 
 
 def test_hysteresis_grows_with_each_loss():
-    """A link that comes and goes waits twice as long after each loss, and is forgiven in time."""
+    """A link that fails repeatedly waits twice as long after each loss; old losses are forgotten."""
     health = LinkHealth(HoldDown(first_s=1.0, forget_s=60.0))
     health.mark_lost(["x"], 0.0)
     health.mark_answered(["x"], 1.0)

@@ -8,8 +8,8 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from c4bench.c4p.atlas import Atlas, PathTrace
 from c4bench.c4p.conditions import Conditions
+from c4bench.c4p.knowledge.atlas import Atlas, PathTrace
 from c4bench.model.fabric import Flow
 
 _FIRST_PORT = 49152

@@ -14,8 +14,8 @@ from typing import TypeVar
 
 import msgspec
 
-from c4bench.c4p.atlas import Atlas, PathTrace
-from c4bench.c4p.planner import Planner
+from c4bench.c4p.knowledge.atlas import Atlas, PathTrace
+from c4bench.c4p.placement.planner import Planner
 from c4bench.doctor import State, look_at
 from c4bench.doctor.document import Document
 from c4bench.errors import UnhealthyError

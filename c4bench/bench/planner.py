@@ -9,8 +9,8 @@ import numpy as np
 
 from c4bench.bench.fabrics import Fabric, clos, instance
 from c4bench.bench.notes import note
-from c4bench.c4p.exact import least_worst_load
-from c4bench.c4p.planner import Planner
+from c4bench.c4p.evaluation.exact import least_worst_load
+from c4bench.c4p.placement.planner import Planner
 from c4bench.errors import UnhealthyError
 from c4bench.model.fabric import Flow
 from c4bench.model.measurement import Clock

@@ -1,8 +1,8 @@
-"""C4P, path planning for training traffic (C4, arXiv 2406.04594): atlas and flows in, placements out. Pure."""
+"""C4P, path planning for training traffic (C4, arXiv 2406.04594). Pure: no I/O, no clock."""
 
-from c4bench.c4p.atlas import Atlas
 from c4bench.c4p.conditions import Conditions
-from c4bench.c4p.flow_placement import Assignment
-from c4bench.c4p.planner import Change, Planner
+from c4bench.c4p.knowledge.atlas import Atlas
+from c4bench.c4p.placement.flow_placement import Assignment
+from c4bench.c4p.placement.planner import Change, Planner
 
 __all__ = ["Assignment", "Atlas", "Change", "Conditions", "Planner"]

@@ -1,24 +1,22 @@
-"""What a plan has to reckon with besides its flows: rates, other traffic, blame, the jobs' shares, bonded ports."""
+"""The conditions of a plan: link capacities, other traffic, links to avoid, jobs' shares, bonded ports."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
+from c4bench.c4p.arrays import Array
 from c4bench.errors import UsageError
-
-Array = npt.NDArray[np.float64]
 
 
 class Conditions(msgspec.Struct, frozen=True):
     """The state of the fabric and the policy, by hop, job and bond.
 
-    `capacities` are bit/s by hop, 0 for a dead link; loads are then fractions, without it bit/s. `background_bps` is
-    traffic that is not the planner's to move. `avoid` are hops not to be used, such as those that C4D blames. `shares`
-    are the jobs' weights, 1 where left out: the flows of a job of share 2 are given the room of twice their demand.
-    `bonds` are NICs with several ports, by the name that flows use for them: the ports in order of their planes.
+    `capacities` are bit/s by hop, 0 for a dead link; loads are then fractions of them, without capacities bit/s.
+    `background_bps` is traffic that the planner cannot move. `avoid` are hops that must not be used, such as those that
+    C4D blames. `shares` are the jobs' weights, by default 1: the flows of a job of share 2 count twice their
+    demand. `bonds` are the ports of NICs with several, in order of their planes, by the name that flows use.
     """
 
     capacities: Mapping[str, float] | None = None
@@ -28,19 +26,19 @@ class Conditions(msgspec.Struct, frozen=True):
     bonds: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
     def check(self, links: Sequence[str]) -> None:
-        """Raise UsageError for a link without a capacity, and for shares, rates and ports that mean nothing."""
+        """Raise UsageError for a link without a capacity, and for invalid rates, shares and bonds."""
         if self.capacities is not None and (missing := [link for link in links if link not in self.capacities]):
             raise UsageError(f"hop {missing[0]} has no capacity; give the rate of every link, 0 for a dead one")
         for what, values in (("capacity", self.capacities or {}), ("background", self.background_bps)):
             if bad := [name for name, value in values.items() if not 0 <= value < float("inf")]:
-                raise UsageError(f"hop {min(bad)} has no sensible {what}; give bit/s, zero or more")
+                raise UsageError(f"hop {min(bad)} has no valid {what}; give bit/s, zero or more")
         if bad := [job for job, share in self.shares.items() if not 0 < share < float("inf")]:
-            raise UsageError(f"job {min(bad)} has no sensible share; give a number above zero")
+            raise UsageError(f"job {min(bad)} has no valid share; give a number above zero")
         if bad := [name for name, ports in self.bonds.items() if not ports]:
             raise UsageError(f"bond {min(bad)} has no ports; name its NICs in order of their planes")
 
     def weights(self, links: Sequence[str]) -> Array:
-        """What turns bit/s on each link into load; infinite where a link is not to be used."""
+        """The factor from bit/s to load of each link; infinite for a link that must not be used."""
         rates = self.capacities
         capacity = np.ones(len(links)) if rates is None else np.array([rates[link] for link in links], dtype=float)
         if self.avoid:
@@ -49,5 +47,5 @@ class Conditions(msgspec.Struct, frozen=True):
         return weights
 
     def background(self, links: Sequence[str]) -> Array:
-        """Traffic not to be moved, bit/s on each link."""
+        """Traffic that the planner cannot move, bit/s on each link."""
         return np.array([self.background_bps.get(link, 0.0) for link in links], dtype=float)

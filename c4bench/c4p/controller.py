@@ -1,19 +1,22 @@
-"""Keeps live flows level: what it hears goes in, where every flow should be now comes out. Pure; times are given."""
+"""The path planning of one fabric: what is learnt goes in, each flow's source port and weight come out. Pure.
+
+A request's walk: `PathController.join`, `guidance.plans`, `placement.planner`, which places the flows by path choices,
+link loads and local search, then back to `guidance.live_flows`, where `port` and `weight` are read. Callers give times.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from zlib import crc32
 
-from c4bench.c4p.atlas import Atlas, Probe
-from c4bench.c4p.background import Background
-from c4bench.c4p.link_health import LinkHealth
-from c4bench.c4p.live_flows import LiveFlows
-from c4bench.c4p.missing_links import MissingLinks
-from c4bench.c4p.path_knowledge import PROBES, Pair, PathKnowledge, Trace
-from c4bench.c4p.plans import Plans
+from c4bench.c4p.guidance.live_flows import LiveFlows
+from c4bench.c4p.guidance.plans import Plans
+from c4bench.c4p.knowledge.atlas import Atlas, Probe
+from c4bench.c4p.knowledge.background_traffic import BackgroundTraffic
+from c4bench.c4p.knowledge.link_state import LinkHealth, MissingLinks
+from c4bench.c4p.knowledge.path_knowledge import PROBES, Pair, PathKnowledge, Trace
+from c4bench.c4p.knowledge.retrace_scheduler import RetraceScheduler
 from c4bench.c4p.policy import PathPolicy
-from c4bench.c4p.retrace_scheduler import RetraceScheduler
-from c4bench.c4p.weight_tuner import WeightTuner
+from c4bench.c4p.weights.tuning import WeightTuner
 from c4bench.model.diagnosis import Component, Diagnosis, Syndrome
 from c4bench.model.fabric import Flow, MissingLink, Path
 from c4bench.model.qp_address import connection_key
@@ -21,151 +24,157 @@ from c4bench.model.telemetry import ConnRecord
 
 
 class PathController:
-    """The state of one fabric's path planning.
+    """The path planning of one fabric; times are seconds on the caller's clock.
 
-    `port` and `weight` say what each live flow should do, `changes` counts what it has asked of them, `remarks` are
-    what is wrong. Without an atlas every flow is left to ECMP, and planned for once there is one.
+    `port` and `weight` are what each live flow should use, `changes` counts how often they changed, `remarks` are
+    problems for the operator. Before there is an atlas every flow is left to ECMP; it is planned once there is one.
     """
 
     def __init__(self, policy: PathPolicy = PathPolicy()) -> None:  # noqa: B008  (frozen)
         self.policy = policy
         self.knowledge = PathKnowledge()
-        self.health = LinkHealth(policy.patience)
+        self.health = LinkHealth(policy.hold_down)
         self.remarks: list[str] = []
-        self._absence = MissingLinks(self.knowledge, self.health)
-        self._roster = LiveFlows(self.knowledge)
-        self._plans = Plans(policy, self._roster, self.health, self.remarks)
-        self._lookout = RetraceScheduler(policy, self.knowledge, self.health)
-        self._background = Background()
-        self._tuning = WeightTuner(policy.settle_s, policy.calm)
+        self._missing_links = MissingLinks(self.knowledge, self.health)
+        self._live_flows = LiveFlows(self.knowledge)
+        self._plans = Plans(policy, self._live_flows, self.health, self.remarks)
+        self._retraces = RetraceScheduler(policy, self.knowledge, self.health)
+        self._background = BackgroundTraffic()
+        self._tuner = WeightTuner(policy.tuning_s, policy.min_slowdown)
 
     @property
     def atlas(self) -> Atlas | None:
-        """The paths as known now; None before anything was learnt."""
+        """The known paths; None before any was learnt."""
         return self._plans.atlas
 
     @property
     def missing(self) -> tuple[MissingLink, ...]:
-        """The links that are lost and have not come back, by name."""
-        return self._absence.missing
+        """The links that were lost and are not back, by name."""
+        return self._missing_links.missing
 
     @property
     def changes(self) -> int:
-        """How much has been asked of live flows so far."""
-        return self._roster.changes
+        """How many changes of live flows' ports and weights there were so far."""
+        return self._live_flows.changes
 
-    # What is asked of it
+    # Guidance
 
     def port(self, flow: str) -> int:
         """The source port a live flow should use; 0 leaves it to ECMP."""
-        return self._roster[flow].port
+        return self._live_flows[flow].port
 
     def weight(self, flow: str) -> float:
-        """The share of its connection's load that a live flow should carry."""
-        return self._roster[flow].weight
+        """The share of its connection's load that a live flow should carry, 0 to 1."""
+        return self._live_flows[flow].weight
 
     def knows(self, flow: str) -> bool:
         """Whether a flow is live."""
-        return flow in self._roster
+        return flow in self._live_flows
 
     def path(self, flow: str) -> Path:
-        """Where a live flow is, as far as that is known."""
-        return self._roster.path(self._roster[flow])
+        """The path of a live flow's port; source port 0 if it is not known."""
+        return self._live_flows.path(self._live_flows[flow])
 
     def placed(self, job: str) -> dict[Flow, Path]:
-        """Where a job's live flows are, those that a path is known for."""
-        return {live.flow: self._roster.path(live) for live in self._roster if live.flow.job == job and live.port}
+        """The paths of a job's live flows that are not left to ECMP."""
+        mine = (live for live in self._live_flows if live.flow.job == job and live.port)
+        return {live.flow: self._live_flows.path(live) for live in mine}
 
     def pairs(self) -> tuple[Pair, ...]:
         """The pairs of NICs that have live flows, in order."""
-        return tuple(self._roster.ports())
+        return tuple(self._live_flows.ports())
 
-    def unsure(self, flows: Iterable[Flow], now_s: float) -> tuple[Pair, ...]:
-        """The pairs of these flows that have to be learnt before they can be planned."""
+    # Flows that begin and end
+
+    def pairs_to_learn(self, flows: Iterable[Flow], now_s: float) -> tuple[Pair, ...]:
+        """The pairs of these flows whose paths are unknown or too old to plan with."""
         pairs = sorted({(flow.source, flow.destination) for flow in flows})
-        return tuple(pair for pair in pairs if self.knowledge.age_s(pair, now_s) > self.policy.fresh_s)
-
-    # Flows that come and go
+        return tuple(pair for pair in pairs if self.knowledge.age_s(pair, now_s) > self.policy.max_age_s)
 
     def join(self, flows: Iterable[Flow], share: float = 1.0) -> None:
-        """Plan for further flows; live ones may have to make room."""
-        new = [flow for flow in flows if flow.id not in self._roster]
+        """Place new flows; live ones may be moved to make room. `share` is their job's."""
+        new = [flow for flow in flows if flow.id not in self._live_flows]
         counts = Counter(connection_key(flow) for flow in new)
         for flow in new:
-            self._roster.add(flow, 1 / counts[connection_key(flow)])
-            self._plans.grant(flow.job, share)
+            self._live_flows.add(flow, 1 / counts[connection_key(flow)])
+            self._plans.set_share(flow.job, share)
         if self.policy.scope == "random":
-            self._scatter(new)
+            self._place_randomly(new)
         else:
             self._plans.add(new)
 
-    def _scatter(self, flows: Iterable[Flow]) -> None:
+    def _place_randomly(self, flows: Iterable[Flow]) -> None:
         for flow in flows:
             if ports := sorted(self.knowledge.entries((flow.source, flow.destination))):
-                self._roster[flow.id].port = ports[crc32(flow.id.encode()) % len(ports)]
+                self._live_flows[flow.id].port = ports[crc32(flow.id.encode()) % len(ports)]
 
     def leave(self, flows: Iterable[str]) -> None:
-        """These flows have ended; others may take the room they leave."""
-        self._plans.remove(self._roster.drop(flows))
+        """Remove flows that have ended; others may be moved to where they were."""
+        self._plans.remove(self._live_flows.remove(flows))
 
     def forget(self, job: str) -> None:
-        """A job has ended."""
-        mine = [live for live in self._roster if live.flow.job == job]
-        self._tuning.forget({live.address.comm for live in mine if live.address})
+        """Remove all flows of a job that has ended."""
+        mine = [live for live in self._live_flows if live.flow.job == job]
+        self._tuner.forget({live.address.comm for live in mine if live.address})
         self.leave([live.flow.id for live in mine])
         self._plans.forget(job)
 
     def pin(self, flow: str, port: int, reason: str) -> None:
-        """A flow cannot be moved from `port`: it is planned around from now on."""
-        live = self._roster[flow]
+        """Leave a flow that cannot be moved on `port`, and plan the others around it."""
+        live = self._live_flows[flow]
         if not live.pinned:
             live.pinned, live.port, live.planned = True, port, port
             self.remarks.append(f"flow {flow} stays where it is: {reason}")
             self._plans.rebuild()
 
-    # What is heard of the fabric
+    # Paths and links
 
     def recall(self, saved: PathKnowledge) -> None:
-        """Begin with what was learnt earlier: pairs that it is too old for are learnt anew before they are planned."""
+        """Begin with saved paths; see `pairs_to_learn` for those that are too old."""
         self.knowledge.recall(saved)
         self._plans.renew(self.knowledge.atlas())
 
     def learn(self, traces: Mapping[Probe, Trace], now_s: float, how: str = PROBES) -> None:
-        """Take over traces of all source ports of some pairs, and plan anew where they say something new."""
-        found = self.knowledge.learn(traces, now_s, how)
-        self.health.lose(found.silent | found.gone, now_s)
-        self.health.hear(found.heard, now_s)
-        self._absence.note(found, now_s)
-        self._lookout.looked(now_s)
+        """Learn paths from traces of all source ports of some pairs, and plan again."""
+        changes = self.knowledge.learn(traces, now_s, how)
+        self.health.mark_lost(changes.silent | changes.gone, now_s)
+        self.health.mark_answered(changes.answered, now_s)
+        self._missing_links.update(changes, now_s)
+        self._retraces.note_traced(now_s)
         self._plans.renew(self.knowledge.atlas())
 
-    def look(self, now_s: float) -> dict[Pair, tuple[int, ...]]:
-        """Which source ports to trace now: those of live flows, and a few others in turn; empty when it is not time."""
-        return self._lookout.look(self._roster.ports(), now_s) if self.policy.dynamic else {}
+    def ports_to_trace(self, now_s: float) -> dict[Pair, tuple[int, ...]]:
+        """The source ports to trace now: those of live flows, and a few others; empty if it is not time yet."""
+        return self._retraces.next_ports(self._live_flows.ports(), now_s) if self.policy.dynamic else {}
 
-    def looked(self, traces: Mapping[Probe, Trace], now_s: float) -> bool:
-        """Whether the live pairs have to be learnt anew, since a port leads elsewhere, or a link is silent or back."""
-        found = self.knowledge.learn(traces, now_s)
-        self._absence.hear(found, now_s)
-        self._lookout.reassure()
-        back = found.heard & self.health.missing
-        return bool(found.changed or back or found.silent - self.health.closed)
+    def check_traces(self, traces: Mapping[Probe, Trace], now_s: float) -> bool:
+        """Compare traces with what is known; return whether the pairs of live flows have to be learnt again.
+
+        That is the case if a port takes another path, or a link does not answer any more or answers again.
+        """
+        changes = self.knowledge.learn(traces, now_s)
+        self._missing_links.note_answers(changes, now_s)
+        self._retraces.clear_request()
+        back = changes.answered & self.health.missing
+        return bool(changes.changed or back or changes.silent - self.health.closed)
 
     def tick(self, now_s: float) -> None:
-        """Use again what has been well for long enough."""
-        if self.policy.dynamic and self.health.due(now_s):
+        """Use links again whose hold-down is over."""
+        if self.policy.dynamic and self.health.reopen_due(now_s):
             self._plans.rebuild()
 
-    def blame(self, found: Diagnosis, now_s: float) -> None:
-        """C4D names a path or a link: what is on it moves off, and nothing is put on it for a time.
+    def avoid(self, diagnosis: Diagnosis, now_s: float) -> None:
+        """Avoid, for a time, the path or link that C4D names.
 
-        What is slow stays where an end of it may be to blame as well: no other way would help that, and all lose the
-        room of this one. A missing link is closed already, and opens when probes cross it again.
+        A slow path stays in use if a NIC at its end may be to blame too: no other path would help, and all flows would
+        lose this one. A missing link is closed already, and opens when it answers probes again.
         """
-        end = found.syndrome is Syndrome.COMMUNICATION_SLOW and any(part.kind == "nic" for part in found.alternatives)
-        hops = frozenset[str]() if end else self._hops_of(found.component) - self.health.missing
+        nic_suspected = any(component.kind == "nic" for component in diagnosis.alternatives)
+        if diagnosis.syndrome is Syndrome.COMMUNICATION_SLOW and nic_suspected:
+            return
+        hops = self._hops_of(diagnosis.component) - self.health.missing
         if hops and self.policy.dynamic:
-            self.health.blame(hops, now_s)
+            self.health.avoid(hops, now_s)
             self._plans.close(hops)
 
     def _hops_of(self, component: Component) -> frozenset[str]:
@@ -174,37 +183,39 @@ class PathController:
         if component.kind != "path":
             return frozenset()
         ends = tuple(component.name.split(">"))
-        mine = [self._roster.path(live).hops[1:-1] for live in self._roster if live.pair == ends]
+        mine = [self._live_flows.path(live).hops[1:-1] for live in self._live_flows if live.pair == ends]
         return frozenset(hop for hops in mine for hop in hops)
 
+    # Measured load
+
     def observe(self, background_bps: Mapping[str, float]) -> None:
-        """Traffic of others, bit/s by hop: live flows go around it where that gains something."""
+        """Plan around the traffic of others, bit/s by hop; live flows are moved if that gains enough."""
         self._plans.observe(background_bps)
 
-    def count(self, received_bytes: Mapping[str, int], over_s: float) -> None:
-        """What switch ports have received in the time since the last such reading, by hop: see `observe`."""
+    def ingest_counters(self, received_bytes: Mapping[str, int], over_s: float) -> None:
+        """Ingest the bytes that switch ports received in the `over_s` seconds since the last reading; see `observe`."""
         self.observe(self._background.rates_bps(received_bytes, over_s))
 
-    def feed(self, records: Iterable[ConnRecord], now_s: float) -> None:
-        """Completion times from telemetry: shares follow them, and what is much slower than before is looked at.
+    def ingest(self, records: Iterable[ConnRecord], now_s: float) -> None:
+        """Ingest a host's telemetry: weights follow the QPs' throughput, and a slow QP makes the next trace urgent.
 
         `now_s` is the time of the records' host.
         """
-        flows = self._roster.by_connection()
-        laps, amiss = self._tuning.feed(records, now_s)
-        if not amiss.isdisjoint(flows):
-            self._lookout.worry()
-        for place, of_qps in laps.items():
-            mine = flows.get(place, [])
+        flows = self._live_flows.by_connection()
+        samples, slow = self._tuner.ingest(records, now_s)
+        if not slow.isdisjoint(flows):
+            self._retraces.request()
+        for connection, of_qps in samples.items():
+            mine = flows.get(connection, [])
             if len(mine) != len(of_qps):
                 continue
-            for live, lap in zip(mine, of_qps, strict=True):
-                self._background.carried(self._roster.path(live).hops, lap.size_bytes)
+            for live, sample in zip(mine, of_qps, strict=True):
+                self._background.add_own(self._live_flows.path(live).hops, sample.size_bytes)
             if len(mine) > 1 and self.policy.dynamic:
-                fresh = self._tuning.judge(place, [live.weight for live in mine], of_qps, now_s)
-                for live, weight in zip(mine, fresh or (), strict=False):
-                    self._roster.weigh(live, weight)
+                weights = self._tuner.correct(connection, [live.weight for live in mine], of_qps, now_s)
+                for live, weight in zip(mine, weights or (), strict=False):
+                    self._live_flows.set_weight(live, weight)
 
-    def turned(self) -> None:
-        """Flows are being told to change: what telemetry has said of their shares so far does not count any more."""
-        self._tuning.clear()
+    def restart_tuning(self) -> None:
+        """Discard measured throughput, because flows are being sent new guidance."""
+        self._tuner.clear()

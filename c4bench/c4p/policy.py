@@ -1,31 +1,44 @@
-"""How C4P behaves: what a plan covers, how jobs share, how often it looks, how patient it is."""
+"""The policy of C4P: what a plan covers, how jobs share, how often paths are traced, how long links stay closed."""
 
 from typing import Literal
 
 import msgspec
 
-from c4bench.c4p.link_health import HoldDown
+
+class HoldDown(msgspec.Struct, frozen=True):
+    """How long a link that is back must stay up before it is used (RFC 2439), in seconds.
+
+    The time is `first_s`, doubled with each loss within `forget_s` of the one before, at most `max_s`. A link that C4D
+    blames is used again after `avoid_s`.
+    """
+
+    first_s: float = 0.2
+    forget_s: float = 60.0
+    max_s: float = 30.0
+    avoid_s: float = 60.0
 
 
 class PathPolicy(msgspec.Struct, frozen=True):
-    """How C4P behaves.
+    """The policy of C4P. Times are in seconds.
 
-    `scope` is what one plan covers: all jobs (`global`); for comparison each job alone, blind to the others (`job`), or
-    nothing: every flow is pinned to some known path (`random`). What is not `dynamic` stays as it was made.
-    `sharing` gives all jobs the same room (`equal`), or room by their `share` (`priority`). The paths of live flows are
-    looked at every `look_s`, every `hurry_s` while something is amiss: at most `traces` source ports, `others` a pair
-    that no flow uses. Weights follow completion times over `settle_s` once a connection has become slower by `calm`,
-    where that makes it faster by as much. What nothing has confirmed for `fresh_s` is learnt anew before it is used.
+    `scope` is what one plan covers: all jobs (`global`); for comparison each job alone, without the others (`job`), or
+    nothing: every flow gets some known path (`random`). Without `dynamic` a plan stays as it was made. `sharing` counts
+    all jobs alike (`equal`), or each with its `share` (`priority`).
+
+    The paths of live flows are traced every `retrace_s`, every `urgent_retrace_s` while something is wrong: at most
+    `max_traces` source ports, of each pair `idle_ports` that no flow uses. Paths that nothing has confirmed for
+    `max_age_s` are learnt again before they are used. Once a connection has become slower by the fraction
+    `min_slowdown`, its weights follow the throughput that is measured over `tuning_s`, if that gains as much.
     """
 
     scope: Literal["global", "job", "random"] = "global"
     dynamic: bool = True
     sharing: Literal["equal", "priority"] = "equal"
-    patience: HoldDown = HoldDown()
-    look_s: float = 1.0
-    hurry_s: float = 0.1
-    settle_s: float = 0.25
-    traces: int = 512
-    others: int = 2
-    fresh_s: float = 600.0
-    calm: float = 0.25
+    hold_down: HoldDown = HoldDown()
+    retrace_s: float = 1.0
+    urgent_retrace_s: float = 0.1
+    tuning_s: float = 0.25
+    max_traces: int = 512
+    idle_ports: int = 2
+    max_age_s: float = 600.0
+    min_slowdown: float = 0.25

@@ -7,9 +7,9 @@ from collections import defaultdict
 from itertools import permutations
 from pathlib import Path
 
-from c4bench.c4p.cabling import infer, misplaced
-from c4bench.c4p.coverage import gaps
-from c4bench.c4p.path_knowledge import Pair, PathKnowledge
+from c4bench.c4p.evaluation.shortfalls import gaps
+from c4bench.c4p.knowledge.cabling import infer, misplaced
+from c4bench.c4p.knowledge.path_knowledge import Pair, PathKnowledge
 from c4bench.cli import Commands
 from c4bench.control.cluster import Cluster
 from c4bench.control.store import SavedPaths

@@ -9,13 +9,13 @@ from typing import TypeVar
 import msgspec
 import yaml
 
-from c4bench.c4p.atlas import Atlas
 from c4bench.c4p.conditions import Conditions
-from c4bench.c4p.coverage import gaps
-from c4bench.c4p.exact import least_worst_load
-from c4bench.c4p.idle_qps import assign_idle_qps
-from c4bench.c4p.planner import ECMP, Planner
-from c4bench.c4p.shortfalls import no_route, shortages
+from c4bench.c4p.evaluation.exact import least_worst_load
+from c4bench.c4p.evaluation.shortfalls import gaps, no_route, shortages
+from c4bench.c4p.knowledge.atlas import Atlas
+from c4bench.c4p.placement.flow_placement import ECMP
+from c4bench.c4p.placement.planner import Planner
+from c4bench.c4p.weights.shares import assign_idle_qps
 from c4bench.cli import Commands
 from c4bench.decoding import from_yaml
 from c4bench.errors import UsageError

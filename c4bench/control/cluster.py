@@ -10,8 +10,8 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from c4bench.c4d.network.delay_matrix import MatrixTable, matrix_table
-from c4bench.c4p.atlas import Atlas
-from c4bench.c4p.path_knowledge import PathKnowledge
+from c4bench.c4p.knowledge.atlas import Atlas
+from c4bench.c4p.knowledge.path_knowledge import PathKnowledge
 from c4bench.c4p.policy import PathPolicy
 from c4bench.control.job_registry import name_of
 from c4bench.control.jobs import Job

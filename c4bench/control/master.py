@@ -8,7 +8,7 @@ from pathlib import Path
 
 from websockets.asyncio.server import ServerConnection, serve
 
-from c4bench.c4p.path_knowledge import PathKnowledge
+from c4bench.c4p.knowledge.path_knowledge import PathKnowledge
 from c4bench.control.agent_connections import AgentConnections
 from c4bench.control.agent_liveness import AgentLiveness
 from c4bench.control.agent_session import AgentSessions

@@ -6,10 +6,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from c4bench.c4p.atlas import Atlas
 from c4bench.c4p.controller import PathController
-from c4bench.c4p.coverage import gaps
-from c4bench.c4p.path_knowledge import COUNTERS, Pair, PathKnowledge
+from c4bench.c4p.evaluation.shortfalls import gaps
+from c4bench.c4p.knowledge.atlas import Atlas
+from c4bench.c4p.knowledge.path_knowledge import COUNTERS, Pair, PathKnowledge
 from c4bench.c4p.policy import PathPolicy
 from c4bench.control.jobs import Job
 from c4bench.control.path_survey import PathSurvey, Read, count_paths
@@ -64,7 +64,7 @@ class PathService:
     async def run(self) -> None:
         """Watch the paths of live flows until cancelled."""
         while True:
-            await asyncio.sleep(self.controller.policy.hurry_s)
+            await asyncio.sleep(self.controller.policy.urgent_retrace_s)
             await self._retrace()
             self.controller.tick(time.time())
             await self._apply_changes("links lost or restored")
@@ -96,7 +96,7 @@ class PathService:
         while True:
             await asyncio.sleep(every_s)
             now, now_s = await asyncio.to_thread(read), time.monotonic()
-            self.controller.count(carried_bytes(before, now), now_s - began_s)
+            self.controller.ingest_counters(carried_bytes(before, now), now_s - began_s)
             before, began_s = now, now_s
             await self._apply_changes("background traffic changed")
 
@@ -166,21 +166,21 @@ class PathService:
         return self._nics[pair[0]], self._nics[pair[1]]
 
     async def _retrace(self) -> None:
-        wanted = self.controller.look(time.time())
+        wanted = self.controller.ports_to_trace(time.time())
         ports = {self._of(pair): chosen for pair, chosen in wanted.items() if set(pair) <= self._nics.keys()}
         if not ports:
             return
         lengths = {pair: self.controller.knowledge.length(pair) for pair in wanted}
         traces = await self.survey.trace(ports, lengths)
-        if self.controller.looked(traces, time.time()):
+        if self.controller.check_traces(traces, time.time()):
             await self._learn(self.controller.pairs())
 
     # Requests of ranks
 
     async def route(self, request: Route) -> tuple[int, ...]:
         """Place these flows in addition to those already placed; return their source ports."""
-        if unsure := self.controller.unsure(request.flows, time.time()):
-            await self._learn(unsure)
+        if unknown := self.controller.pairs_to_learn(request.flows, time.time()):
+            await self._learn(unknown)
         self._join(request.flows)
         await self._apply_changes(f"new flows of {request.job}")
         return tuple(self.controller.port(flow.id) for flow in request.flows)
@@ -208,7 +208,7 @@ class PathService:
             await self._changed.wait_for(lambda: self._gone(request) or self._guidance(request) != Guidance())
         if self._gone(request):
             raise UnhealthyError(f"job {request.job} has released its flows")
-        self.controller.turned()
+        self.controller.restart_tuning()
         return self._guidance(request)
 
     def _gone(self, request: FollowGuidance) -> bool:
@@ -234,12 +234,12 @@ class PathService:
 
     async def ingest(self, window: Window) -> None:
         """Ingest a host's telemetry."""
-        self.controller.feed(window.conns, window.end_s)
+        self.controller.ingest(window.conns, window.end_s)
         await self._apply_changes(TUNING)
 
     async def apply_diagnosis(self, diagnosis: Diagnosis) -> None:
         """Avoid, for a time, the links that C4D names."""
-        self.controller.blame(diagnosis, time.time())
+        self.controller.avoid(diagnosis, time.time())
         await self._apply_changes(f"diagnosis of {diagnosis.component}")
 
     def _note(self, why: str) -> None:

@@ -10,8 +10,8 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from c4bench.c4p.atlas import Probe
-from c4bench.c4p.path_knowledge import Trace
+from c4bench.c4p.knowledge.atlas import Probe
+from c4bench.c4p.knowledge.path_knowledge import Trace
 from c4bench.control.switches import PortCount, carried_packets
 from c4bench.errors import UnhealthyError
 from c4bench.model.fabric import Nic

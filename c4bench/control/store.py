@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from c4bench.c4p.path_knowledge import PathKnowledge
+from c4bench.c4p.knowledge.path_knowledge import PathKnowledge
 from c4bench.decoding import from_json
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.event import Event

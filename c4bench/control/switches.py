@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from c4bench.c4p.atlas import Atlas
+from c4bench.c4p.knowledge.atlas import Atlas
 from c4bench.inventory import Inventory
 from c4bench.model.fabric import Host
 from c4bench.record.artefacts import Fabric, FabricHost, FabricLink, Switch

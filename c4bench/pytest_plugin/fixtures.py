@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from c4bench import remote
-from c4bench.c4p.atlas import Atlas
+from c4bench.c4p.knowledge.atlas import Atlas
 from c4bench.control.cluster import Cluster
 from c4bench.control.job_views import C4D, SteeredJob
 from c4bench.control.switches import Switches

@@ -6,7 +6,7 @@ import pytest
 
 from c4bench.c4d.probing.pre_run_suspects import find_suspects
 from c4bench.c4d.probing.sweep import tournament
-from c4bench.c4p.planner import Planner
+from c4bench.c4p.placement.planner import Planner
 from c4bench.model.fabric import Flow
 from c4bench.model.measurement import Clock
 from c4bench.record.artefacts import DelayMatrices, DelayMatrix

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from c4bench.c4p.atlas import Atlas, PathTrace
+from c4bench.c4p.knowledge.atlas import Atlas, PathTrace
 from c4bench.errors import UsageError
 from c4bench.model.fabric import Path
 
@@ -13,7 +13,7 @@ ANSWERS = st.dictionaries(
 
 
 def test_each_path_is_known_by_its_lowest_port():
-    """Ports that lead the same way are one path, under the lowest of them."""
+    """Ports that take the same path are one path, under the lowest of them."""
     atlas = Atlas.from_answers({("s", "d", 9): ("a", "b"), ("s", "d", 7): ("a", "b"), ("s", "d", 8): ("a", "c")})
     assert atlas.paths("s", "d") == (Path(7, ("a", "b")), Path(8, ("a", "c")))
 

@@ -5,13 +5,13 @@ import pytest
 
 from c4bench.bench.fabrics import clos
 from c4bench.c4p.controller import PathController
-from c4bench.c4p.link_health import HoldDown, LinkHealth
-from c4bench.c4p.policy import PathPolicy
+from c4bench.c4p.knowledge.link_state import LinkHealth
+from c4bench.c4p.policy import HoldDown, PathPolicy
 from c4bench.model.diagnosis import Component, Diagnosis, ProbeFlow, Syndrome
 from c4bench.model.fabric import Flow
 from c4bench.model.qp_address import QpAddress
 from c4bench.model.telemetry import ConnRecord
-from c4bench.steer.suspects import narrowed
+from c4bench.steer.suspects import after_probes
 
 RATE = 10e9
 PORTS = range(49153, 49153 + 24)
@@ -66,7 +66,7 @@ def spines(controller, live):
 
 
 def test_flows_of_before_the_atlas_are_adopted():
-    """What came up without C4P runs on ECMP, and is planned for once there is an atlas."""
+    """Flows that began without C4P run on ECMP, and are planned once there is an atlas."""
     live, world = flows(), World()
     controller = PathController()
     controller.join(live)
@@ -76,23 +76,23 @@ def test_flows_of_before_the_atlas_are_adopted():
 
 
 def test_nothing_is_asked_of_flows_that_nothing_happened_to():
-    """Looks that find the paths as known change nothing, and are as seldom as the policy says."""
+    """Retraces that find the known paths change nothing, and are as rare as the policy says."""
     world, live = World(), flows()
     controller = running(world, live)
     before = controller.changes
-    assert controller.look(0.5) == {}
-    wanted = controller.look(1.0)
+    assert controller.ports_to_trace(0.5) == {}
+    wanted = controller.ports_to_trace(1.0)
     assert set(wanted) == set(controller.pairs())
-    assert not controller.looked(world.looked(wanted), 1.0)
+    assert not controller.check_traces(world.looked(wanted), 1.0)
     assert controller.changes == before
 
 
 def test_a_rehashed_fabric_is_learnt_anew_and_levelled():
-    """A link whose leaf routes around it at once: the look sees other paths, and the plan is level on what is left."""
+    """When a leaf routes around a lost link, a retrace finds other paths, and the new plan is level on the rest."""
     world, live = World(), flows(qps=4)
     controller = running(world, live)
     world.spines.remove(3)
-    assert controller.looked(world.looked(controller.look(1.0)), 1.0)
+    assert controller.check_traces(world.looked(controller.ports_to_trace(1.0)), 1.0)
     controller.learn(world.traces(controller.pairs()), 1.0)
     assert "up:0>3" in controller.health.missing
     load = dict.fromkeys(range(8), 0.0)
@@ -103,18 +103,18 @@ def test_a_rehashed_fabric_is_learnt_anew_and_levelled():
 
 
 def test_a_black_hole_is_left_and_used_again_when_it_has_been_back_for_a_while():
-    """A link that swallows everything is closed by its silence; its return counts once it has lasted."""
+    """A link that drops everything is closed; it is used again once its hold-down is over."""
     world, live = World(), flows()
     controller = running(world, live)
     world.silent = {"up:0>3"}
-    assert controller.looked(world.looked(controller.look(1.0)), 1.0)
+    assert controller.check_traces(world.looked(controller.ports_to_trace(1.0)), 1.0)
     controller.learn(world.traces(controller.pairs()), 1.0)
     assert controller.health.closed == {"up:0>3"}
     assert "up:0>3" not in spines(controller, live)
     # Known to be lost, its silence is no news; but it is looked for often.
-    assert not controller.looked(world.looked(controller.look(1.2)), 1.2)
+    assert not controller.check_traces(world.looked(controller.ports_to_trace(1.2)), 1.2)
     world.silent = set()
-    assert controller.looked(world.looked(controller.look(1.4)), 1.4)
+    assert controller.check_traces(world.looked(controller.ports_to_trace(1.4)), 1.4)
     controller.learn(world.traces(controller.pairs()), 1.4)
     controller.tick(1.5)
     assert "up:0>3" not in spines(controller, live)
@@ -124,16 +124,16 @@ def test_a_black_hole_is_left_and_used_again_when_it_has_been_back_for_a_while()
 
 @pytest.mark.parametrize("rehashed", [True, False])
 def test_of_a_missing_link_it_is_known_since_when_and_what_carries_instead(rehashed):
-    """The time of the look that heard it last, and the other links between the leaves; none of it once it is back."""
+    """A missing link's record has the time of its last answer and the links used instead, until the link is back."""
     world, live = World(), flows()
     controller = running(world, live)
-    controller.looked(world.looked(controller.look(1.0)), 1.0)
+    controller.check_traces(world.looked(controller.ports_to_trace(1.0)), 1.0)
     if rehashed:
         world.spines.remove(3)
     else:
         world.silent = {"up:0>3"}
     for now_s in (2.0, 2.1):
-        controller.looked(world.looked(controller.look(now_s)), now_s)
+        controller.check_traces(world.looked(controller.ports_to_trace(now_s)), now_s)
         controller.learn(world.traces(controller.pairs()), now_s)
     lost = {one.name: one for one in controller.missing}["up:0>3"]
     assert (lost.heard_s, lost.missed_s, lost.silent) == (1.0, 2.0, not rehashed)
@@ -149,10 +149,10 @@ def test_of_missing_links_it_is_known_that_one_carries_all_that_they_did():
     """A switch that sends everything out of one port leaves all others without traffic."""
     world, live = World(), flows()
     controller = running(world, live)
-    controller.looked(world.looked(controller.look(1.0)), 1.0)
+    controller.check_traces(world.looked(controller.ports_to_trace(1.0)), 1.0)
     world.spines[:] = [5]
     for now_s in (2.0, 2.1):
-        controller.looked(world.looked(controller.look(now_s)), now_s)
+        controller.check_traces(world.looked(controller.ports_to_trace(now_s)), now_s)
         controller.learn(world.traces(controller.pairs()), now_s)
     lost = {one.name: one for one in controller.missing}
     assert {f"up:0>{spine}" for spine in range(8) if spine != 5} <= lost.keys()
@@ -170,9 +170,9 @@ def test_what_an_end_may_be_to_blame_for_stays_where_it_is():
     world, live = World(), flows(count=4)
     controller = running(world, live)
     before = spines(controller, live)
-    controller.blame(slow("path", "h0/0>h8/0", Component("nic", "h0/0", "tx")), 1.0)
+    controller.avoid(slow("path", "h0/0>h8/0", Component("nic", "h0/0", "tx")), 1.0)
     assert (spines(controller, live), controller.health.closed) == (before, frozenset())
-    controller.blame(slow("path", "h0/0>h8/0", Component("link", before[0])), 1.0)
+    controller.avoid(slow("path", "h0/0>h8/0", Component("link", before[0])), 1.0)
     assert before[0] not in spines(controller, live)
 
 
@@ -187,9 +187,9 @@ def test_a_path_that_probes_have_left_alone_is_avoided():
     )
     doubted = msgspec.structs.replace(slow("path", "h0/0>h8/0", alternative), probes=probes)
     before = controller.path(live[0].id).hops[1]
-    controller.blame(doubted, 1.0)
+    controller.avoid(doubted, 1.0)
     assert controller.path(live[0].id).hops[1] == before
-    controller.blame(narrowed(doubted, [1.0, 1.0]), 2.0)
+    controller.avoid(after_probes(doubted, [1.0, 1.0]), 2.0)
     assert controller.path(live[0].id).hops[1] != before
 
 
@@ -198,19 +198,19 @@ def test_a_missing_link_that_c4d_names_is_used_as_soon_as_it_is_back():
     world, live = World(), flows()
     controller = running(world, live)
     lost = controller.path(live[0].id).hops[1]
-    controller.health.lose([lost], 1.0)
-    controller.blame(slow("link", lost), 1.5)
-    controller.health.hear([lost], 2.0)
+    controller.health.mark_lost([lost], 1.0)
+    controller.avoid(slow("link", lost), 1.5)
+    controller.health.mark_answered([lost], 2.0)
     controller.tick(2.5)
     assert lost not in controller.health.closed
 
 
 def test_what_c4d_blames_is_avoided_for_a_time():
-    """A blamed path's links carry nothing until the blame has passed, whatever probes say."""
+    """A blamed path's links carry nothing for a time, whatever probes find."""
     world, live = World(), flows(count=4)
     controller = running(world, live)
     blamed = controller.path(live[0].id).hops[1]
-    controller.blame(slow("path", "h0/0>h8/0"), 1.0)
+    controller.avoid(slow("path", "h0/0>h8/0"), 1.0)
     assert blamed not in spines(controller, live)
     controller.learn(world.traces(controller.pairs()), 2.0)
     assert blamed in controller.health.closed
@@ -219,7 +219,7 @@ def test_what_c4d_blames_is_avoided_for_a_time():
 
 
 def test_other_traffic_is_planned_around():
-    """A link that others fill is left to them."""
+    """Flows avoid a link that other traffic fills."""
     world, live = World(), flows(count=4)
     controller = running(world, live)
     busy = controller.path(live[0].id).hops[1]
@@ -271,24 +271,26 @@ def test_weights_follow_completion_times():
     world, live = World(), flows(count=1, qps=2)
     controller = running(world, live)
     for flow in live:
-        controller._roster[flow.id].weight = 0.5
+        controller._live_flows[flow.id].weight = 0.5
     slow_s = 0.0
     for window in range(10):
         carried = window * 10**6
         slow_s += 0.01 if window < 6 else 0.03
-        controller.feed([record(live[0], 1, carried, 0.01 * window), record(live[1], 2, carried, slow_s)], 0.1 * window)
+        controller.ingest(
+            [record(live[0], 1, carried, 0.01 * window), record(live[1], 2, carried, slow_s)], 0.1 * window
+        )
         if window < 6:
             assert [controller.weight(flow.id) for flow in live] == [0.5, 0.5]
     assert [controller.weight(flow.id) for flow in live] == [pytest.approx(0.75), pytest.approx(0.25)]
 
 
 def test_a_flow_at_a_stand_is_looked_at_at_once():
-    """Telemetry of a QP with messages outstanding and no progress brings the next look forward."""
+    """Telemetry of a QP with messages outstanding and no progress makes the next retrace urgent."""
     world, live = World(), flows(count=1)
     controller = running(world, live)
     for window in range(3):
         standing = record(live[0], 1, 10**6, 0.01)
-        controller.feed(
+        controller.ingest(
             [
                 type(standing)(
                     **{
@@ -300,23 +302,23 @@ def test_a_flow_at_a_stand_is_looked_at_at_once():
             ],
             0.1 * window + 0.1,
         )
-    assert controller.look(0.4)
+    assert controller.ports_to_trace(0.4)
 
 
 def test_hysteresis_grows_with_each_loss():
-    """A link that comes and goes waits twice as long after each loss, and is forgiven in time."""
-    health = LinkHealth(HoldDown(calm_s=1.0, memory_s=60.0))
-    health.lose(["x"], 0.0)
-    health.hear(["x"], 1.0)
-    assert health.due(1.9) == set()
-    assert health.due(2.0) == {"x"}
-    health.lose(["x"], 3.0)
-    health.hear(["x"], 4.0)
-    assert health.due(5.9) == set()
-    assert health.due(6.0) == {"x"}
-    health.lose(["x"], 100.0)
-    health.hear(["x"], 101.0)
-    assert health.due(102.0) == {"x"}
+    """A link that fails repeatedly waits twice as long after each loss; old losses are forgotten."""
+    health = LinkHealth(HoldDown(first_s=1.0, forget_s=60.0))
+    health.mark_lost(["x"], 0.0)
+    health.mark_answered(["x"], 1.0)
+    assert health.reopen_due(1.9) == set()
+    assert health.reopen_due(2.0) == {"x"}
+    health.mark_lost(["x"], 3.0)
+    health.mark_answered(["x"], 4.0)
+    assert health.reopen_due(5.9) == set()
+    assert health.reopen_due(6.0) == {"x"}
+    health.mark_lost(["x"], 100.0)
+    health.mark_answered(["x"], 101.0)
+    assert health.reopen_due(102.0) == {"x"}
 
 
 def test_flow_id_gives_the_qp_address():
@@ -343,10 +345,10 @@ def test_a_stale_atlas_is_learnt_anew_before_it_is_used():
     """What was saved is planned with while it is fresh; older than the policy allows, its pairs have to be learnt."""
     world, live = World(), flows(count=2)
     saved = running(world, live, now_s=1000.0).knowledge
-    controller = PathController(PathPolicy(fresh_s=600.0))
+    controller = PathController(PathPolicy(max_age_s=600.0))
     controller.recall(saved)
-    assert controller.unsure(live, 1500.0) == ()
-    assert set(controller.unsure(live, 1700.0)) == set(saved.pairs)
+    assert controller.pairs_to_learn(live, 1500.0) == ()
+    assert set(controller.pairs_to_learn(live, 1700.0)) == set(saved.pairs)
     controller.join(live)
     assert len(set(spines(controller, live))) == 2
 

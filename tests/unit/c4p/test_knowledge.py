@@ -1,8 +1,8 @@
-"""What is kept of probes, and how it is told from what was known."""
+"""What is stored of probes, and how new traces are compared with it."""
 
 import pytest
 
-from c4bench.c4p.path_knowledge import PathKnowledge
+from c4bench.c4p.knowledge.path_knowledge import PathKnowledge
 from c4bench.errors import UsageError
 
 PAIR = ("h0/0", "h1/0")
@@ -42,7 +42,7 @@ def test_silence_leaves_the_entry_and_names_the_hop():
 
 
 def test_an_unknown_pair_is_infinitely_old():
-    """What was never learnt has to be."""
+    """An unknown pair has to be learnt."""
     assert learnt(UP).age_s(("h1/0", "h0/0"), 0.0) == float("inf")
 
 
@@ -68,7 +68,7 @@ def test_what_was_known_earlier_keeps_its_age():
 
 
 def test_pairs_between_nics():
-    """Only what is between the NICs asked for is told."""
+    """Only paths between the given NICs are returned."""
     known = learnt(UP)
     known.learn({("h0/0", "h2/0", 1): UP}, 0.0)
     assert known.between(["h0/0", "h1/0"]).pairs == (PAIR,)

@@ -1,4 +1,4 @@
-"""A plan that jobs join and leave while links fail and return."""
+"""A plan changes as jobs join and leave, and as links fail and return."""
 
 from itertools import pairwise, product
 
@@ -58,7 +58,7 @@ def test_a_new_job_leaves_live_flows_where_they_are():
 
 
 def test_a_new_job_moves_a_flow_that_is_in_its_only_way():
-    """Where the newcomer has one way and the live flow another, the live flow makes room and the change names it."""
+    """If the new flow has only one path, the live flow on it moves, and the change names it."""
     fabric = clos(4, 2, 2)
     flows = [Flow("live", "a", "h0/0", "h2/0", RATE), Flow("new", "b", "h1/0", "h3/0", RATE)]
     planner = live(fabric, flows)
@@ -72,7 +72,7 @@ def test_a_new_job_moves_a_flow_that_is_in_its_only_way():
 
 
 def test_without_gain_no_live_flow_moves():
-    """A plan that is told to leave live flows alone does so, however crowded."""
+    """Without a gain no live flow moves, however contended its links are."""
     fabric = clos(16, 8, 8)
     flows = across(fabric, 8)
     planner = live(fabric, flows)
@@ -127,7 +127,7 @@ def test_a_small_gain_is_not_worth_a_move():
 
 
 def test_stranded_flows_come_back():
-    """A flow whose every way is closed is stranded, counts nowhere, and is placed when a way opens."""
+    """A flow without an open path is stranded, loads no link, and is placed when a path opens."""
     fabric = clos(4, 2, 1)
     flows = across(fabric, 2)
     planner = live(fabric, flows)
@@ -294,8 +294,8 @@ def test_a_flow_that_had_to_cross_goes_straight_again():
     ("conditions", "message"),
     [
         (Conditions({"x": 1.0}), "has no capacity"),
-        (Conditions(background_bps={"x": -1.0}), "hop x has no sensible background"),
-        (Conditions(shares={"j": 0.0}), "job j has no sensible share"),
+        (Conditions(background_bps={"x": -1.0}), "hop x has no valid background"),
+        (Conditions(shares={"j": 0.0}), "job j has no valid share"),
         (Conditions(bonds={"b": ()}), "bond b has no ports"),
     ],
 )

@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 from oneshot import plan, unplaced
 
 from c4bench.c4p import Atlas
-from c4bench.c4p.atlas import PathTrace
 from c4bench.c4p.conditions import Conditions
-from c4bench.c4p.exact import least_worst_load
-from c4bench.c4p.metrics import jain_index, link_loads, max_mean_ratio
+from c4bench.c4p.evaluation.exact import least_worst_load
+from c4bench.c4p.evaluation.metrics import jain_index, link_loads, max_mean_ratio
+from c4bench.c4p.knowledge.atlas import PathTrace
 from c4bench.errors import UsageError
 from c4bench.model.fabric import Flow, Path
 
@@ -166,7 +166,7 @@ def test_dead_links_are_not_used():
     [
         ([flow("a", 0, 1), flow("a", 1, 0)], {}, "same id"),
         ([flow("a", 0, 1)], {"b": Path(1, ())}, "fixed flow b"),
-        ([flow("a", 0, 1, float("nan"))], {}, "flow a has no sensible demand"),
+        ([flow("a", 0, 1, float("nan"))], {}, "flow a has no valid demand"),
     ],
 )
 def test_nonsense_is_refused(flows, fixed, message):

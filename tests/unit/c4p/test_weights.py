@@ -4,8 +4,9 @@ from hypothesis import strategies as st
 
 from c4bench.bench.fabrics import clos
 from c4bench.c4p import Conditions, Planner
-from c4bench.c4p.exact import least_worst_load
-from c4bench.c4p.weights import reweigh, shares
+from c4bench.c4p.evaluation.exact import least_worst_load
+from c4bench.c4p.weights.shares import shares
+from c4bench.c4p.weights.tuning import reweigh
 from c4bench.errors import UsageError
 from c4bench.model.fabric import Flow, Path
 
@@ -78,11 +79,11 @@ def test_one_operation_levels_the_times(rates):
     """Paths of steady rates finish together after one correction, and are then left alone."""
     weights = tuple(1 / len(rates) for _ in rates)
     times = [weight / rate for weight, rate in zip(weights, rates, strict=True)]
-    after = reweigh(weights, times, calm=0.01, least=0.0)
+    after = reweigh(weights, times, min_gain=0.01, least=0.0)
     again = [weight / rate for weight, rate in zip(after, rates, strict=True)]
     assert sum(after) == pytest.approx(1)
     assert max(again) <= 1.011 / sum(rates)
-    assert reweigh(after, again, calm=0.01, least=0.0) == pytest.approx(after)
+    assert reweigh(after, again, min_gain=0.01, least=0.0) == pytest.approx(after)
 
 
 def test_a_small_difference_changes_nothing():

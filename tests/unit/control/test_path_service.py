@@ -134,7 +134,7 @@ def test_ports_that_do_not_reach_all_paths_cause_one_remark():
         return scene.paths.controller.remarks
 
     (remark,) = run(play())
-    assert remark.startswith("h1/0 > h2/0: the probed source ports reach 1 of 2 ways, none leads over s1")
+    assert remark.startswith("h1/0 > h2/0: the probed source ports reach 1 of 2 paths, none leads over s1")
     assert "up to 1 QPs" in remark
 
 
@@ -168,7 +168,7 @@ def test_where_icmp_is_filtered_paths_are_counted():
         paths = [scene.paths.controller.path(wanted.id).hops for wanted in flows]
         how = {entry.how for entry in scene.paths.controller.knowledge.entries(("h0/0", "h2/0")).values()}
         # A missing answer says nothing about links that only counters know.
-        scene.paths.controller.looked({("h0/0", "h2/0", port): (None,) for port in ports}, 1.0)
+        scene.paths.controller.check_traces({("h0/0", "h2/0", port): (None,) for port in ports}, 1.0)
         return paths, how, scene.paths.controller.remarks, scene.paths.controller.health.closed
 
     paths, how, remarks, closed = run(play())

@@ -2,7 +2,7 @@
 
 import pytest
 
-from c4bench.c4p.path_knowledge import PathKnowledge
+from c4bench.c4p.knowledge.path_knowledge import PathKnowledge
 from c4bench.cli.main import main
 from c4bench.control.store import SavedPaths
 from c4bench.errors import UsageError

@@ -1,8 +1,8 @@
-"""The fabric's cables as probing shows them: which addresses are one switch, what is joined to what, what is miscabled.
+"""The fabric's cables as probing shows them: which addresses belong to one switch, which links there are, what differs.
 
 A hop is the address at the far end of a directed link, and the last hop of a path is the destination's own. A link has
-one near end, so whatever comes before a hop is on one switch; and a NIC has one cable, so what it sends into and what
-it receives from is one switch, too.
+one near end, so all hops that come directly before a hop belong to one switch. A NIC has one cable, so the switch it
+sends to is the switch it receives from.
 """
 
 from collections import Counter, defaultdict
@@ -12,8 +12,8 @@ from types import MappingProxyType
 
 import msgspec
 
-from c4bench.c4p.atlas import Atlas
 from c4bench.c4p.disjoint_sets import DisjointSets
+from c4bench.c4p.knowledge.atlas import Atlas
 
 
 class Link(msgspec.Struct, frozen=True, order=True):
@@ -25,7 +25,7 @@ class Link(msgspec.Struct, frozen=True, order=True):
 
 
 class Miscabling(msgspec.Struct, frozen=True, order=True):
-    """A cable at `node` that is not as declared: None for one that is declared or found only."""
+    """A cable at `node` that is not as declared; `declared` or `found` is None if there is only the other."""
 
     node: str
     declared: str | None
@@ -43,8 +43,8 @@ class Miscabling(msgspec.Struct, frozen=True, order=True):
 def infer(atlas: Atlas, names: Mapping[str, str] = MappingProxyType({})) -> tuple[Link, ...]:
     """Every link that a known path crosses, in order.
 
-    `names` are the switches that hop addresses are known to belong to. A switch without one gets the least of its
-    addresses; addresses that no path shows to be of one switch are taken for several.
+    `names` are the switches' names by hop address. A switch without a name is called by its lowest address. Addresses
+    that no path shows to be of one switch count as several switches.
     """
     before, ends = _neighbours(atlas)
     switch = _switches(before, ends)
@@ -59,7 +59,7 @@ def infer(atlas: Atlas, names: Mapping[str, str] = MappingProxyType({})) -> tupl
 
 
 def compare(declared: Iterable[Link], found: Iterable[Link]) -> tuple[Miscabling, ...]:
-    """Where the cables are not as declared. Both name switches alike: give `infer` the declared addresses' names."""
+    """The cables that are not as declared. Both must name switches alike: give `infer` the declared names."""
     wanted = Counter((link.source, link.target) for link in declared)
     seen = Counter((link.source, link.target) for link in found)
     absent, extra = _by_node(wanted - seen), _by_node(seen - wanted)
@@ -71,9 +71,9 @@ def compare(declared: Iterable[Link], found: Iterable[Link]) -> tuple[Miscabling
 
 
 def misplaced(links: Iterable[Link], declared: Mapping[str, str]) -> tuple[Miscabling, ...]:
-    """NICs that hang on another switch than declared, in order; `declared` are switches by NIC.
+    """NICs that are connected to another switch than declared, in order; `declared` are switches by NIC.
 
-    A switch is called what most of the NICs on it declare, and no two are called the same while there are names left.
+    A switch gets the name that most of its NICs declare; no two switches get the same name.
     """
     on = {link.source: link.target for link in links if link.source in declared}
     votes = Counter((node, declared[nic]) for nic, node in on.items())
@@ -89,21 +89,21 @@ def misplaced(links: Iterable[Link], declared: Mapping[str, str]) -> tuple[Misca
 
 
 def tiers(links: Iterable[Link], nics: Iterable[str]) -> dict[str, int]:
-    """The tier of every node: 0 for a NIC, 1 for a leaf, and so on up, as hops from the nearest NIC."""
+    """The tier of every node, as hops from the nearest NIC: 0 for a NIC, 1 for a leaf, and so on."""
     joined = defaultdict(set)
     for link in links:
         joined[link.source].add(link.target)
         joined[link.target].add(link.source)
-    found: dict[str, int] = {}
-    ring, tier = set(nics), 0
-    while ring:
-        found |= dict.fromkeys(ring, tier)
-        ring, tier = {far for node in ring for far in joined[node]} - found.keys(), tier + 1
-    return found
+    tier_of: dict[str, int] = {}
+    nodes, tier = set(nics), 0
+    while nodes:
+        tier_of |= dict.fromkeys(nodes, tier)
+        nodes, tier = {far for node in nodes for far in joined[node]} - tier_of.keys(), tier + 1
+    return tier_of
 
 
 def _neighbours(atlas: Atlas) -> tuple[dict[str, set[str]], dict[str, str]]:
-    """What comes directly before each hop (a hop or a NIC's name), and the NICs that last hops lead into."""
+    """The hops or NICs directly before each hop, and the NIC that each last hop belongs to."""
     before: dict[str, set[str]] = defaultdict(set)
     ends: dict[str, str] = {}
     for source, destination in atlas.pairs:
@@ -116,7 +116,7 @@ def _neighbours(atlas: Atlas) -> tuple[dict[str, set[str]], dict[str, str]]:
 
 
 def _switches(before: Mapping[str, set[str]], ends: Mapping[str, str]) -> dict[str, str]:
-    """One representative for all addresses of a switch."""
+    """A representative of the switch that each address belongs to."""
     same: DisjointSets[str] = DisjointSets()
     for together in _same_switch(before, ends):
         if together:
@@ -125,7 +125,7 @@ def _switches(before: Mapping[str, set[str]], ends: Mapping[str, str]) -> dict[s
 
 
 def _same_switch(before: Mapping[str, set[str]], ends: Mapping[str, str]) -> Iterator[list[str]]:
-    """Sets of addresses that must be of one switch."""
+    """Sets of addresses that must belong to one switch."""
     into: dict[str, list[str]] = defaultdict(list)
     for hop, nearer in before.items():
         yield sorted(near for near in nearer if near in before)
@@ -138,13 +138,13 @@ def _same_switch(before: Mapping[str, set[str]], ends: Mapping[str, str]) -> Ite
 
 
 def _name(hops: list[str], names: Mapping[str, str]) -> str:
-    """What most of a switch's addresses are called."""
+    """The name that most of a switch's addresses have, else its lowest address."""
     known = Counter(names[hop] for hop in hops if hop in names)
     return min(known, key=lambda name: (-known[name], name)) if known else hops[0]
 
 
 def _by_node(cables: Counter[tuple[str, str]]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = defaultdict(list)
+    targets: dict[str, list[str]] = defaultdict(list)
     for source, target in cables.elements():
-        found[source].append(target)
-    return found
+        targets[source].append(target)
+    return targets

@@ -1,24 +1,25 @@
-"""All that probing has found, port by port, with its age: what atlases are made from, and checked against."""
+"""Everything that probing has found, by source port, with its age. Atlases are made from it."""
 
 import itertools
 from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
-from c4bench.c4p.atlas import Atlas, PathTrace, Probe
+from c4bench.c4p.knowledge.atlas import Atlas, PathTrace, Probe
 from c4bench.errors import UsageError
 from c4bench.model.fabric import Path
 
 Pair = tuple[str, str]
 Trace = tuple[str | None, ...]
+# What a path was learnt by: answers to probes, or the switches' packet counters.
 PROBES, COUNTERS = "probes", "counters"
 
 
 class Entry(msgspec.Struct):
-    """Where a source port of a pair leads: `hops` as heard last, and since when.
+    """The path of a source port of a pair: the `hops` of its newest trace, and since when they are known.
 
-    `how` tells what answered, `probes` or `counters`. Of `traced` later traces `agreed` found the same, the newest at
-    `confirmed_s`.
+    `how` is what it was learnt by, `probes` or `counters`. Of `traced` later traces `agreed` found the same path, the
+    newest at `confirmed_s`. Times are in seconds.
     """
 
     hops: tuple[str, ...]
@@ -30,20 +31,21 @@ class Entry(msgspec.Struct):
 
     @property
     def confidence(self) -> float:
-        """The chance that the next trace agrees, by Laplace's rule of succession from those there were."""
+        """The probability that the next trace agrees, by Laplace's rule of succession."""
         return (self.agreed + 1) / (self.traced + 1)
 
 
 class PathChanges(msgspec.Struct, frozen=True):
-    """What traces say against what was known.
+    """How traces differ from what was known.
 
-    `changed` pairs have a port that leads elsewhere, or is new. `heard` are hops that answered; `silent` hops should
-    have, and no trace heard them. `gone` are hops that ports of these pairs led over and none does any more. By all of
-    these, `crossed` are the pairs that had ports leading there, `onward` the hops that came next on their ways.
+    `changed` are pairs with a new port, or a port that takes another path. `answered` are hops that answered; `silent`
+    are hops that should have answered and did not to any trace. `gone` are hops that ports of these pairs crossed and
+    none crosses now. For each silent or gone hop, `crossed` has the pairs with ports that crossed it, and `onward` the
+    next hops on their paths.
     """
 
     changed: frozenset[Pair] = frozenset()
-    heard: frozenset[str] = frozenset()
+    answered: frozenset[str] = frozenset()
     silent: frozenset[str] = frozenset()
     gone: frozenset[str] = frozenset()
     crossed: Mapping[str, Collection[Pair]] = {}
@@ -51,48 +53,48 @@ class PathChanges(msgspec.Struct, frozen=True):
 
 
 class _Document(msgspec.Struct, frozen=True):
-    """Knowledge as JSON."""
+    """The knowledge as JSON."""
 
     entries: tuple[tuple[str, str, dict[int, Entry]], ...]
 
 
 class PathKnowledge:
-    """Entries by pair of NICs and source port. Times are seconds on the clock of whoever gives them."""
+    """Entries by pair of NICs and source port. Times are seconds on the caller's clock."""
 
     def __init__(self) -> None:
         self._entries: dict[Pair, dict[int, Entry]] = {}
-        # Probed, and never answered throughout.
+        # Pairs that were probed, and no trace was answered by all hops.
         self._unanswered: set[Pair] = set()
 
     @property
     def pairs(self) -> tuple[Pair, ...]:
-        """The pairs that anything is known of, in order."""
+        """The pairs with a known path, in order."""
         return tuple(sorted(self._entries))
 
     def entries(self, pair: Pair) -> Mapping[int, Entry]:
-        """What is known of a pair's source ports."""
+        """The known entries of a pair, by source port."""
         return self._entries.get(pair, {})
 
     def path(self, pair: Pair, source_port: int) -> Path | None:
-        """Where a source port leads; None where that is not known."""
+        """The path of a source port; None if it is not known."""
         entry = self._entries.get(pair, {}).get(source_port)
         return Path(source_port, entry.hops) if entry else None
 
     def length(self, pair: Pair) -> int:
-        """How many hops the pair is apart, 0 where that is not known."""
+        """The number of hops of the pair's longest path; 0 if none is known."""
         return max((len(entry.hops) for entry in self.entries(pair).values()), default=0)
 
     def age_s(self, pair: Pair, now_s: float) -> float:
-        """For how long nothing has confirmed what is known of a pair; infinite where nothing is known."""
+        """Seconds since a trace last confirmed a path of the pair; infinite if none is known."""
         newest = max((entry.confirmed_s for entry in self.entries(pair).values()), default=float("-inf"))
         return now_s - newest
 
     def learn(self, traces: Mapping[Probe, Trace], now_s: float, how: str = PROBES) -> PathChanges:
-        """Take over what traces have found; a trace that was not answered throughout leaves its entry as it was."""
+        """Store what traces have found, and return what changed; a trace with a missing answer changes no entry."""
         pairs = {(source, destination) for source, destination, _ in traces}
-        before = self._over(pairs)
-        ways = [entry.hops for pair in pairs for entry in self.entries(pair).values()]
-        heard = {hop for hops in traces.values() for hop in _answered(hops)}
+        before = self._pairs_by_hop(pairs)
+        paths = [entry.hops for pair in pairs for entry in self.entries(pair).values()]
+        answered = {hop for hops in traces.values() for hop in _answered(hops)}
         silent: set[str] = set()
         changed: set[Pair] = set()
         for (source, destination, port), hops in sorted(traces.items()):
@@ -102,15 +104,16 @@ class PathKnowledge:
                 silent.update(_expected(known, hops))
                 if pair not in self._entries:
                     self._unanswered.add(pair)
-            elif self._note(pair, port, known, _answered(hops), now_s, how):
+            elif self._store(pair, port, known, _answered(hops), now_s, how):
                 changed.add(pair)
-        silent -= heard
-        gone = before.keys() - self._over(pairs).keys()
+        silent -= answered
+        gone = before.keys() - self._pairs_by_hop(pairs).keys()
         crossed = {hop: frozenset(before.get(hop, ())) for hop in silent | gone}
-        onward = _onward(ways, crossed)
-        return PathChanges(frozenset(changed), frozenset(heard), frozenset(silent), frozenset(gone), crossed, onward)
+        onward = _onward(paths, crossed)
+        return PathChanges(frozenset(changed), frozenset(answered), frozenset(silent), frozenset(gone), crossed, onward)
 
-    def _note(self, pair: Pair, port: int, known: Entry | None, hops: tuple[str, ...], now_s: float, how: str) -> bool:
+    def _store(self, pair: Pair, port: int, known: Entry | None, hops: tuple[str, ...], now_s: float, how: str) -> bool:
+        """Store one complete trace; return whether it differs from what was known."""
         if known is not None and known.hops == hops:
             known.traced += 1
             known.agreed += 1
@@ -120,31 +123,31 @@ class PathKnowledge:
         self._entries.setdefault(pair, {})[port] = Entry(hops, now_s, now_s, how)
         return True
 
-    def _over(self, pairs: Iterable[Pair]) -> dict[str, set[Pair]]:
-        found: dict[str, set[Pair]] = {}
+    def _pairs_by_hop(self, pairs: Iterable[Pair]) -> dict[str, set[Pair]]:
+        by_hop: dict[str, set[Pair]] = {}
         for pair in pairs:
             for hop in {hop for entry in self.entries(pair).values() for hop in entry.hops}:
-                found.setdefault(hop, set()).add(pair)
-        return found
+                by_hop.setdefault(hop, set()).add(pair)
+        return by_hop
 
     def between(self, nics: Collection[str]) -> "PathKnowledge":
-        """What is known of the pairs of these NICs."""
-        found = PathKnowledge()
-        found._entries = {pair: entries for pair, entries in self._entries.items() if set(pair) <= set(nics)}
-        return found
+        """The part that is about pairs of these NICs."""
+        part = PathKnowledge()
+        part._entries = {pair: entries for pair, entries in self._entries.items() if set(pair) <= set(nics)}
+        return part
 
     @property
     def unanswered(self) -> tuple[Pair, ...]:
-        """Pairs that have been probed and nothing is known of, in order."""
+        """Pairs that were probed and have no known path, in order."""
         return tuple(sorted(self._unanswered))
 
     def recall(self, saved: "PathKnowledge") -> None:
-        """Take over what was known earlier, with its age, of pairs that nothing is known of yet."""
+        """Add saved entries, with their age, for pairs without a known path."""
         for pair in saved.pairs:
             self._entries.setdefault(pair, dict(saved.entries(pair)))
 
     def atlas(self) -> Atlas:
-        """The distinct paths, for planning."""
+        """The atlas of all known paths, for planning."""
         return Atlas.from_answers(
             [
                 *(
@@ -169,9 +172,9 @@ class PathKnowledge:
             document = msgspec.json.decode(data, type=_Document)
         except msgspec.MsgspecError as error:
             raise UsageError(f"these are not saved paths ({error}); learn them anew with c4bench paths") from None
-        found = cls()
-        found._entries = {(source, destination): dict(entries) for source, destination, entries in document.entries}
-        return found
+        knowledge = cls()
+        knowledge._entries = {(source, destination): dict(entries) for source, destination, entries in document.entries}
+        return knowledge
 
 
 def _answered(hops: Trace) -> tuple[str, ...]:
@@ -179,20 +182,20 @@ def _answered(hops: Trace) -> tuple[str, ...]:
 
 
 def _expected(known: Entry | None, hops: Trace) -> Iterable[str]:
-    """The hop that should have answered where a trace first met silence, if the trace had gone as known until there.
+    """The known hop at the first missing answer, if the trace took the known path until there.
 
-    Of what only counters know, silence says nothing.
+    A path that was learnt by counters is known not to answer, so a missing answer means nothing there.
     """
-    place = hops.index(None)
-    if known is not None and known.how == PROBES and place < len(known.hops) and known.hops[:place] == hops[:place]:
-        return (known.hops[place],)
+    first = hops.index(None)
+    if known is not None and known.how == PROBES and first < len(known.hops) and known.hops[:first] == hops[:first]:
+        return (known.hops[first],)
     return ()
 
 
-def _onward(ways: Iterable[tuple[str, ...]], hops: Collection[str]) -> dict[str, set[str]]:
-    """What came next after each of some hops."""
-    found: dict[str, set[str]] = {}
-    for hop, after in itertools.chain.from_iterable(map(itertools.pairwise, ways if hops else ())):
+def _onward(paths: Iterable[tuple[str, ...]], hops: Collection[str]) -> dict[str, set[str]]:
+    """The hops that follow each of `hops` on these paths."""
+    onward: dict[str, set[str]] = {}
+    for hop, following in itertools.chain.from_iterable(map(itertools.pairwise, paths if hops else ())):
         if hop in hops:
-            found.setdefault(hop, set()).add(after)
-    return found
+            onward.setdefault(hop, set()).add(following)
+    return onward

@@ -1,8 +1,8 @@
-"""QPs without a share of their own."""
+"""Idle QPs use the paths of QPs with a share."""
 
 import pytest
 
-from c4bench.c4p.idle_qps import assign_idle_qps
+from c4bench.c4p.weights.shares import assign_idle_qps
 from c4bench.model.fabric import Flow
 
 
@@ -21,7 +21,7 @@ def qps(connection, *shares):
     ],
 )
 def test_spare_qps_join_those_with_most(shares, leaders):
-    """What the busiest of a connection's QPs carries is made as little as whole QPs allow."""
+    """The largest share that a QP carries is as low as whole QPs allow."""
     flows, given = qps("x", *shares)
     found = assign_idle_qps(given, flows)
     assert [found[flow.id].leader for flow in flows] == [f"x.{leader}" for leader in leaders]

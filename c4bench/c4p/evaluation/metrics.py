@@ -7,16 +7,17 @@ from types import MappingProxyType
 import msgspec
 import numpy as np
 
-from c4bench.c4p.cabling import Link, tiers
+from c4bench.c4p.knowledge.cabling import Link, tiers
 from c4bench.errors import UsageError
 from c4bench.model.fabric import Flow, Placement
 from c4bench.model.qp_address import connection_key
 
 
 class Evenness(msgspec.Struct, frozen=True):
-    """The loads of links that could replace each other: from `tier` to `to_tier` (0: NICs), of one plane.
+    """The evenness of parallel links, from `tier` to `to_tier` (0: NICs), of one plane.
 
-    `plane` is None where links serve several planes. `mmr` and `jfi` are 1 where all carry alike, NaN without load.
+    `plane` is None if links serve several planes. `mean` and `worst` are loads in the unit of `link_loads`. `mmr` and
+    `jfi` are 1 if all loads are equal, NaN without load.
     """
 
     tier: int
@@ -35,10 +36,10 @@ def link_loads(
     capacities: Mapping[str, float] | None = None,
     shares: Mapping[str, float] = MappingProxyType({}),
 ) -> dict[str, float]:
-    """Offered load by hop, over the hops that carry a flow, or over all of `capacities` where they are given.
+    """Offered load by hop, for the hops that carry a flow, or for all of `capacities` if they are given.
 
-    Without `capacities` (bit/s by hop) loads are in bit/s, with them they are fractions, above 1 where contended. With
-    `shares` of connections (`weights.shares`) a QP offers its share of what its connection's QPs demand together.
+    Without `capacities` (bit/s by hop) loads are in bit/s, with them they are fractions, above 1 if contended. With
+    `shares` (`weights.shares`) a QP offers its share of the total demand of its connection.
     """
     known = list(flows)
     demand = _offered(known, shares) if shares else {flow.id: flow.demand_bps for flow in known}
@@ -52,7 +53,7 @@ def link_loads(
 
 
 def evenness(loads: Mapping[str, float], links: Iterable[Link], planes: Mapping[str, int]) -> tuple[Evenness, ...]:
-    """Evenness by tier, direction and plane; `planes` are those of all NICs by name. Links without a load are idle."""
+    """Evenness by tier, direction and plane; `planes` are those of all NICs by name. A link without a load counts 0."""
     known = list(links)
     tier, plane = tiers(known, planes), _planes(known, planes)
     groups: dict[tuple[int, int, int | None], list[float]] = defaultdict(list)
@@ -63,24 +64,24 @@ def evenness(loads: Mapping[str, float], links: Iterable[Link], planes: Mapping[
 
 
 def optimum_fraction(worst_load: float, least_worst_load: float) -> float:
-    """What the worst flow gets, as a fraction of what it could get at best; loads are fractions of capacity.
+    """The worst flow's rate as a fraction of its best possible rate; both worst loads are fractions of capacity.
 
-    A flow gets what it demands where no link is asked for more than it has, else its share of the worst link.
+    A flow gets its demand if no link is above its capacity, else its share of the worst link.
     """
     return min(1.0, max(1.0, least_worst_load) / max(1.0, worst_load))
 
 
 def max_mean_ratio(values: Sequence[float]) -> float:
-    """MMR: the greatest over the mean; 1.0 is perfectly even. NaN without values or without load.
+    """MMR: the maximum over the mean; 1.0 is perfectly even. NaN without values or without load.
 
-    Its inputs are the loads of links that could replace each other, such as one tier's uplinks.
+    Its inputs are the loads of parallel links, such as one tier's uplinks.
     """
     mean = float(np.mean(values)) if len(values) else 0.0
     return max(values) / mean if mean else float("nan")
 
 
 def jain_index(values: Sequence[float]) -> float:
-    """JFI: (sum x)^2 / (n sum x^2); 1.0 is perfectly even, 1/n is all on one (Jain, Chiu, Hawe: DEC TR-301, 1984).
+    """JFI: (sum x)^2 / (n sum x^2); 1.0 is even, 1/n is all load on one link (Jain, Chiu, Hawe: DEC TR-301, 1984).
 
     NaN without values or without load.
     """
@@ -88,7 +89,7 @@ def jain_index(values: Sequence[float]) -> float:
     peak = x.max(initial=0.0)
     if peak <= 0.0:
         return float("nan")
-    # Scaled first: squares of bit rates or of tiny fractions would lose digits or underflow.
+    # Scaled first, because squares of bit rates lose digits and squares of tiny fractions underflow.
     x = x / peak
     return float(x.sum() ** 2 / (x.size * np.square(x).sum()))
 
@@ -99,12 +100,13 @@ def _evenness(tier: int, to_tier: int, plane: int | None, loads: list[float]) ->
 
 
 def _planes(links: Iterable[Link], planes: Mapping[str, int]) -> dict[str, int | None]:
-    """The plane of every node: of a switch that of the NICs cabled to it, None where they differ or there are none."""
-    seen: dict[str, set[int]] = defaultdict(set)
+    """The plane of every node; a switch has that of the NICs cabled to it, None if they differ or there are none."""
+    known: dict[str, set[int]] = defaultdict(set)
     for link in links:
-        for here, there in ((link.source, link.target), (link.target, link.source)):
-            seen[here] |= {planes[node] for node in (here, there) if node in planes}
-    return {node: min(found) if len(found) == 1 else None for node, found in seen.items()}
+        ends = (link.source, link.target)
+        for node in ends:
+            known[node] |= {planes[end] for end in ends if end in planes}
+    return {node: min(numbers) if len(numbers) == 1 else None for node, numbers in known.items()}
 
 
 def _offered(flows: Sequence[Flow], shares: Mapping[str, float]) -> dict[str, float]:

@@ -1,12 +1,11 @@
 import pytest
 
 from c4bench.bench.fabrics import clos, planes
-from c4bench.c4p.atlas import Atlas, PathTrace
-from c4bench.c4p.cabling import Link, Miscabling, compare, infer, misplaced, tiers
 from c4bench.c4p.conditions import Conditions
-from c4bench.c4p.coverage import Gap, gaps
-from c4bench.c4p.metrics import evenness, link_loads, optimum_fraction
-from c4bench.c4p.shortfalls import no_route, shortages
+from c4bench.c4p.evaluation.metrics import evenness, link_loads, optimum_fraction
+from c4bench.c4p.evaluation.shortfalls import Gap, gaps, no_route, shortages
+from c4bench.c4p.knowledge.atlas import Atlas, PathTrace
+from c4bench.c4p.knowledge.cabling import Link, Miscabling, compare, infer, misplaced, tiers
 from c4bench.model.fabric import Flow, Path, Placement
 
 
@@ -137,7 +136,7 @@ def test_a_way_that_no_port_reaches_is_named():
     (gap,) = gaps(Atlas.from_answers(answers))
     assert gap == Gap("h0/0", "h2/0", 2, (("up:0>1", "down:1>1"),))
     assert str(gap).startswith(
-        "h0/0 > h2/0: the probed source ports reach 2 of 3 ways, none leads over up:0>1 down:1>1"
+        "h0/0 > h2/0: the probed source ports reach 2 of 3 paths, none leads over up:0>1 down:1>1"
     )
     assert "up to 2 QPs" in str(gap)
 

@@ -1,0 +1,1 @@
+"""Live flows, and the source ports and weights that plans give them."""

@@ -1,0 +1,113 @@
+"""Live flows: the source port and weight that each should use, and where the plan has it."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from c4bench.c4p.knowledge.path_knowledge import Pair, PathKnowledge
+from c4bench.c4p.placement.flow_placement import ECMP, Assignment
+from c4bench.c4p.weights.tuning import Connection
+from c4bench.model.fabric import Flow, Path
+from c4bench.model.qp_address import QpAddress
+
+# Weights closer than this are the same.
+_SAME_WEIGHT = 1e-3
+
+
+class LiveFlow(msgspec.Struct):
+    """A live flow, with the source port and the share of its connection's load that guidance gives it.
+
+    `planned` is the port that the plan gives it; `port` differs while an idle QP uses the path of another. A `pinned`
+    flow cannot be moved.
+    """
+
+    flow: Flow
+    address: QpAddress | None
+    port: int = 0
+    planned: int = 0
+    weight: float = 1.0
+    pinned: bool = False
+
+    @property
+    def pair(self) -> Pair:
+        """The flow's NICs."""
+        return self.flow.source, self.flow.destination
+
+
+class LiveFlows:
+    """Live flows by id. `changes` counts the changes of ports and weights so far."""
+
+    def __init__(self, knowledge: PathKnowledge) -> None:
+        self.changes = 0
+        self._knowledge = knowledge
+        self._live: dict[str, LiveFlow] = {}
+
+    def __contains__(self, flow: object) -> bool:
+        return flow in self._live
+
+    def __getitem__(self, flow: str) -> LiveFlow:
+        return self._live[flow]
+
+    def __iter__(self) -> Iterator[LiveFlow]:
+        return iter(self._live.values())
+
+    def add(self, flow: Flow, weight: float) -> None:
+        """Add a flow, left to ECMP for now."""
+        self._live[flow.id] = LiveFlow(flow, QpAddress.parse(flow), weight=weight)
+
+    def remove(self, flows: Iterable[str]) -> list[str]:
+        """Remove flows that have ended; return those that were live."""
+        return [flow for flow in flows if self._live.pop(flow, None) is not None]
+
+    def path(self, live: LiveFlow) -> Path:
+        """The path of a flow's present port; `ECMP` if it is not known."""
+        return self._knowledge.path(live.pair, live.port) or ECMP
+
+    def planned(self, live: LiveFlow) -> Assignment:
+        """The path that the plan gives a flow; `ECMP` if it is not known."""
+        path = self._knowledge.path(live.pair, live.planned) or ECMP
+        return Assignment(live.flow.id, path, *live.pair)
+
+    def assign(self, live: LiveFlow, port: int, weight: float) -> None:
+        """Set a flow's port and weight; a port that takes the same path as the present one changes nothing."""
+        current, new = (self._knowledge.path(live.pair, number) for number in (live.port, port))
+        if current is None or new is None or current.hops != new.hops:
+            self.changes += live.port != port
+            live.port = port
+        self.set_weight(live, weight)
+
+    def set_weight(self, live: LiveFlow, weight: float) -> None:
+        """Set a flow's weight, if it differs enough."""
+        if abs(live.weight - weight) > _SAME_WEIGHT:
+            self.changes += 1
+            live.weight = weight
+
+    def ports(self) -> dict[Pair, list[int]]:
+        """The source ports that flows use, by pair of NICs in order."""
+        ports: dict[Pair, list[int]] = {live.pair: [] for live in sorted(self, key=lambda live: live.pair)}
+        for live in self:
+            if live.port:
+                ports[live.pair].append(live.port)
+        return ports
+
+    def access_links(self) -> frozenset[str]:
+        """The first and last links of all flows' paths."""
+        paths = [self.path(live).hops for live in self]
+        return frozenset(hop for hops in paths if hops for hop in (hops[0], hops[-1]))
+
+    def pinned_bps(self) -> dict[str, float]:
+        """The demand of flows that cannot be moved, bit/s by hop."""
+        demand_bps: dict[str, float] = defaultdict(float)
+        for live in self:
+            for hop in self.path(live).hops if live.pinned else ():
+                demand_bps[hop] += live.flow.demand_bps
+        return demand_bps
+
+    def by_connection(self) -> dict[Connection, list[LiveFlow]]:
+        """The flows of every connection, in order of their QPs."""
+        flows: dict[Connection, list[tuple[QpAddress, LiveFlow]]] = defaultdict(list)
+        for live in self:
+            if address := live.address:
+                flows[address.comm, address.rank, address.peer, *live.pair].append((address, live))
+        return {name: [live for _, live in sorted(qps, key=lambda qp: qp[0])] for name, qps in flows.items()}

@@ -1,0 +1,128 @@
+"""Which links must not be used: lost links until they have been back for a while, and blamed links for a time."""
+
+from collections.abc import Collection, Iterable
+
+import msgspec
+
+from c4bench.c4p.knowledge.path_knowledge import Pair, PathChanges, PathKnowledge
+from c4bench.c4p.policy import HoldDown
+from c4bench.model.fabric import MissingLink
+
+# Seconds: sums of times may be this much below the hold-down.
+_ROUNDING_S = 1e-9
+
+
+class _Loss(msgspec.Struct):
+    """A lost link: how often it was lost in a row, when last, and since when it answers again."""
+
+    times: int
+    lost_s: float
+    back_s: float | None = None
+    closed: bool = True
+
+
+class LinkHealth:
+    """The links' states, by hop. Times are seconds on the caller's clock."""
+
+    def __init__(self, hold_down: HoldDown = HoldDown()) -> None:  # noqa: B008  (frozen)
+        self._hold_down = hold_down
+        self._losses: dict[str, _Loss] = {}
+        self._blamed: dict[str, float] = {}
+
+    @property
+    def closed(self) -> frozenset[str]:
+        """The links that must not be used."""
+        return frozenset({hop for hop, loss in self._losses.items() if loss.closed} | self._blamed.keys())
+
+    @property
+    def missing(self) -> frozenset[str]:
+        """The links that were lost and are not back."""
+        return frozenset(hop for hop, loss in self._losses.items() if loss.closed and loss.back_s is None)
+
+    def mark_lost(self, hops: Iterable[str], now_s: float) -> None:
+        """Close links that carry nothing."""
+        for hop in hops:
+            known = self._losses.get(hop)
+            if known is None or now_s - known.lost_s > self._hold_down.forget_s:
+                self._losses[hop] = _Loss(1, now_s)
+            elif known.back_s is not None:
+                self._losses[hop] = _Loss(known.times + 1, now_s)
+
+    def mark_answered(self, hops: Iterable[str], now_s: float) -> None:
+        """Begin the hold-down of lost links that answer probes again."""
+        for hop in hops:
+            loss = self._losses.get(hop)
+            if loss is not None and loss.back_s is None:
+                loss.back_s = now_s
+
+    def avoid(self, hops: Iterable[str], now_s: float) -> None:
+        """Close blamed links for a time, whatever probes find."""
+        self._blamed |= dict.fromkeys(hops, now_s + self._hold_down.avoid_s)
+
+    def reopen_due(self, now_s: float) -> frozenset[str]:
+        """Open the links whose time is over, and return them."""
+        ready = {hop for hop, loss in self._losses.items() if loss.closed and self._held_down(loss, now_s)}
+        for hop in ready:
+            self._losses[hop].closed = False
+        over = {hop for hop, until_s in self._blamed.items() if until_s <= now_s}
+        for hop in over:
+            del self._blamed[hop]
+        return frozenset(ready | over) - self.closed
+
+    def _held_down(self, loss: _Loss, now_s: float) -> bool:
+        """Whether a link has been back for its whole hold-down."""
+        hold_down = self._hold_down
+        required_s = min(hold_down.first_s * 2 ** (loss.times - 1), hold_down.max_s)
+        return loss.back_s is not None and now_s - loss.back_s >= required_s - _ROUNDING_S
+
+
+class MissingLinks:
+    """A record of each link that `health` lists as missing: since when, and which other links carry its traffic."""
+
+    def __init__(self, knowledge: PathKnowledge, health: LinkHealth) -> None:
+        self._knowledge, self._health = knowledge, health
+        self._answered_s: dict[str, float] = {}
+        self._records: dict[str, MissingLink] = {}
+
+    @property
+    def missing(self) -> tuple[MissingLink, ...]:
+        """Every missing link, by name."""
+        return tuple(self._records[hop] for hop in sorted(self._health.missing & self._records.keys()))
+
+    def note_answers(self, changes: PathChanges, now_s: float) -> None:
+        """Record when links last answered."""
+        self._answered_s |= dict.fromkeys(changes.answered, now_s)
+
+    def update(self, changes: PathChanges, now_s: float) -> None:
+        """Update the records after pairs were learnt again; `health` must know the lost links already."""
+        self.note_answers(changes, now_s)
+        missing = self._health.missing
+        self._records = {hop: self._records[hop] for hop in missing & self._records.keys()}
+        for hop in (changes.silent | changes.gone) & missing:
+            paths = self._paths_of(changes.crossed[hop])
+            newest = MissingLink(
+                hop,
+                self._answered_s.get(hop, now_s),
+                now_s,
+                instead=tuple(sorted(frozenset[str]().union(*paths) - missing)),
+                silent=hop in changes.silent,
+                through=tuple(sorted(frozenset.intersection(*paths) - missing)) if paths else (),
+                onward=tuple(sorted(changes.onward.get(hop, ()))),
+            )
+            self._records[hop] = _merged(self._records[hop], newest, missing) if hop in self._records else newest
+
+    def _paths_of(self, pairs: Iterable[Pair]) -> list[frozenset[str]]:
+        """The links between switches of each known path of these pairs."""
+        entries = (entry for pair in pairs for entry in self._knowledge.entries(pair).values())
+        return [frozenset(entry.hops[1:-1]) for entry in entries]
+
+
+def _merged(known: MissingLink, newest: MissingLink, missing: Collection[str]) -> MissingLink:
+    """The record of a link since it is missing, updated with what was learnt now."""
+    return msgspec.structs.replace(
+        known,
+        instead=tuple(sorted({*known.instead, *newest.instead}.difference(missing))),
+        silent=known.silent or newest.silent,
+        through=tuple(sorted({*known.through}.intersection(newest.through))),
+        onward=tuple(sorted({*known.onward, *newest.onward})),
+    )

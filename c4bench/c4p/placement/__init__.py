@@ -1,0 +1,1 @@
+"""Placement search: which path and source port each flow gets."""

@@ -1,0 +1,182 @@
+"""Local search by ejection chains (Glover, 1996): relieve the most loaded links without overloading any other.
+
+A flow moves off the link. Flows that no longer fit where it arrives move on in turn, until every link of the chain is
+below the level of the link to relieve; otherwise the whole chain is undone. On a Clos with equal flows these chains are
+the alternating paths by which Koenig's theorem balances a bipartite graph.
+"""
+
+import heapq
+from collections.abc import Iterator
+
+import numpy as np
+
+from c4bench.c4p.arrays import Array, IndexArray
+from c4bench.c4p.placement.link_load_table import LinkLoadTable
+
+# Relative: a link has to become lighter by more than this, so that rounding errors cause no moves.
+_SLACK = 1e-9
+# Prevents division by zero capacity.
+_NONZERO = 1e-300
+# A link within this ratio of its set's mean is level already.
+_NEAR = 1.001
+# How many further moves a chain may cause; short chains are tried first, since they move fewest flows.
+_DEPTHS = (0, 1, 2, 12)
+# Moves tried for each flow that has to make room.
+_BREADTH = 12
+# Evaluations for one link; halved with each failure in a row, down to the least.
+_PATIENCE = 400
+_LEAST_PATIENCE = 6
+
+
+def improve(loads: LinkLoadTable, movable: frozenset[int] | None, budget: int, gain: float = 0.0) -> int:
+    """Relieve links from the most loaded down, until none can be or the budget is spent; return what is left of it.
+
+    `budget` counts evaluations. Only `movable` flows (slots) move; None means all. Each success lowers the sorted link
+    loads lexicographically, and makes one link lighter by more than the fraction `gain`.
+    """
+    target_ratio = 1 - max(gain, _SLACK)
+    queue = [
+        (-loads.load[link], link)
+        for link in _improvable(loads, target_ratio)
+        if _has_movable(loads.members[link], movable)
+    ]
+    heapq.heapify(queue)
+    patience = _PATIENCE
+    while queue and budget > 0:
+        load, link = heapq.heappop(queue)
+        if -load != loads.load[link] or _is_level(loads, link, target_ratio):
+            continue
+        allowed = min(budget, patience)
+        chain = _Chain(loads, movable, -load * target_ratio, allowed)
+        relieved = chain.relieve(link)
+        budget -= allowed - chain.budget
+        patience = _PATIENCE if relieved else max(patience // 2, _LEAST_PATIENCE)
+        for changed in sorted(chain.touched) if relieved else ():
+            heapq.heappush(queue, (-loads.load[changed], changed))
+    return budget
+
+
+def _has_movable(members: dict[int, None], movable: frozenset[int] | None) -> bool:
+    return bool(members) if movable is None else not movable.isdisjoint(members)
+
+
+def _improvable(loads: LinkLoadTable, target_ratio: float) -> list[int]:
+    """The links that are not level by `_is_level`, computed for all links at once."""
+    groups = loads.groups
+    if not groups.parallel:
+        return []
+    links = np.concatenate(groups.parallel)
+    starts = np.cumsum([0, *(len(links_of_set) for links_of_set in groups.parallel[:-1])])
+    raised, capacity, bps = _with_quantum(loads, links)
+    mean = np.add.reduceat(bps, starts) / np.maximum(np.add.reduceat(capacity, starts), _NONZERO)
+    least = np.maximum(np.minimum.reduceat(raised, starts), mean * _NEAR)[groups.parallel_of[links]]
+    load = loads.load[links]
+    improvable: list[int] = links[(least < load * target_ratio) & np.isfinite(load)].tolist()
+    return improvable
+
+
+def _is_level(loads: LinkLoadTable, link: int, target_ratio: float) -> bool:
+    """Whether relieving the link must load a parallel link as much, or the link is near its set's mean already.
+
+    The total of parallel links is given, so one of them has to take over a multiple of the quantum.
+    """
+    links = loads.groups.parallel[loads.groups.parallel_of[link]]
+    raised, capacity, bps = _with_quantum(loads, links)
+    least = max(float(raised.min()), float(bps.sum() / max(capacity.sum(), _NONZERO)) * _NEAR)
+    return least >= float(loads.load[link]) * target_ratio
+
+
+def _with_quantum(loads: LinkLoadTable, links: IndexArray) -> tuple[Array, Array, Array]:
+    """For each link: its load with a quantum more, its capacity and its bit/s; both 0 for closed links."""
+    weight, load = loads.weight[links], loads.load[links]
+    open_ = np.isfinite(load)
+    capacity = np.divide(1.0, weight, out=np.zeros_like(weight), where=open_ & (weight > 0))
+    return load + loads.quantum * weight, capacity, np.where(open_, loads.bps[links], 0.0)
+
+
+class _Chain:
+    """A search for a chain of moves after which every touched link is below `level`."""
+
+    def __init__(self, loads: LinkLoadTable, movable: frozenset[int] | None, level: float, budget: int) -> None:
+        self.budget = budget
+        self._loads = loads
+        self._movable = movable
+        self._level = level
+        self._moves: list[tuple[int, int, list[tuple[int, float, float]]]] = []
+        self._moved: set[int] = set()
+
+    @property
+    def touched(self) -> set[int]:
+        """The links whose load the chain has changed."""
+        return {link for _, _, before in self._moves for link, _, _ in before}
+
+    def relieve(self, link: int) -> bool:
+        """Bring `link` below the level, by a short chain if there is one; on failure nothing has changed."""
+        return any(self._clear(link, depth) for depth in _DEPTHS)
+
+    def _clear(self, link: int, depth: int) -> bool:
+        """Move flows off `link` until it is below the level."""
+        mark = len(self._moves)
+        while self._loads.load[link] >= self._level:
+            if not any(self._move(slot, path, depth) for slot, path in self._candidate_moves(link, depth)):
+                self._undo(mark)
+                return False
+        return True
+
+    def _candidate_moves(self, link: int, depth: int) -> Iterator[tuple[int, int]]:
+        """Moves of a flow off `link`: the best one that needs no further move, else those that exceed least."""
+        loads = self._loads
+        movable, moved = self._movable, self._moved
+        movable_slots = [slot for slot in loads.members[link] if (not movable or slot in movable) and slot not in moved]
+        if not movable_slots or self.budget <= 0:
+            return
+        slots = np.array(movable_slots, dtype=np.intp)
+        self.budget -= 1
+        after = self._loads_after(slots, link)
+        paths = after.shape[1]
+        peak = after.max(axis=2)
+        best = int(peak.argmin())
+        if peak.flat[best] < self._level:
+            yield int(slots[best // paths]), best % paths
+        elif depth:
+            over = after - self._level
+            excess = np.where(over >= 0, over + self._level, 0.0).sum(axis=2).ravel()
+            for index in np.argsort(excess, kind="stable")[:_BREADTH].tolist():
+                if np.isinf(excess[index]) or self.budget <= 0:
+                    return
+                yield int(slots[index // paths]), index % paths
+
+    def _loads_after(self, slots: IndexArray, link: int) -> Array:
+        """The load of each link of each path of each flow if the flow used it; infinite on paths over `link`."""
+        loads = self._loads
+        table = loads.groups.table[loads.group[slots]]
+        current = table == loads.groups.table[loads.group[slots], loads.path[slots]][:, None, :]
+        added = loads.demand[slots][:, None, None] * loads.weight[table]
+        after: Array = loads.load[table] + np.where(current, 0.0, added)
+        after[table == link] = np.inf
+        return after
+
+    def _move(self, slot: int, path: int, depth: int) -> bool:
+        """Move the flow, then clear the links that are above the level because of it."""
+        if self.budget <= 0:
+            return False
+        self.budget -= 1
+        mark, loads = len(self._moves), self._loads
+        old = int(loads.path[slot])
+        left, entered = loads.links(slot), loads.groups.table[loads.group[slot], path].tolist()
+        self._moves.append((slot, old, loads.snapshot({*left, *entered})))
+        self._moved.add(slot)
+        loads.unplace(slot)
+        loads.place(slot, path)
+        if all(loads.load[link] < self._level or (depth > 0 and self._clear(link, depth - 1)) for link in entered):
+            return True
+        self._undo(mark)
+        return False
+
+    def _undo(self, mark: int) -> None:
+        while len(self._moves) > mark:
+            slot, path, before = self._moves.pop()
+            self._loads.unplace(slot)
+            self._loads.place(slot, path)
+            self._loads.restore(before)
+            self._moved.discard(slot)

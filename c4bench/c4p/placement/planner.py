@@ -1,0 +1,221 @@
+"""Places all flows of one fabric on paths, and keeps link loads level while flows come and go and links fail."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+import numpy as np
+
+from c4bench.c4p.conditions import Conditions
+from c4bench.c4p.knowledge.atlas import Atlas
+from c4bench.c4p.placement.ejection_chains import improve
+from c4bench.c4p.placement.flow_placement import Assignment, FlowPlacement, PlannedFlow
+from c4bench.c4p.placement.initial_placement import place_greedily, restart
+from c4bench.c4p.placement.link_load_table import UNPLACED, LinkLoadTable
+from c4bench.c4p.placement.path_choices import EcmpGroupTable, PathChoices
+from c4bench.c4p.weights.shares import shares
+from c4bench.errors import UsageError
+from c4bench.model.fabric import Flow
+from c4bench.model.qp_address import connection_key
+
+# Search budgets, in evaluations of a link's flows. They are not seconds, so that a slower machine makes the same plan.
+_BUDGET = 20_000
+_LIVE_BUDGET = 150
+# A live flow moves only if a link becomes lighter by more than this fraction.
+_GAIN = 0.05
+
+# For up to so many flows, other orders are tried: that costs little, and one flow more on a link matters.
+_FEW = 256
+_RESTARTS = 16
+_RESTART_BUDGET = 300
+
+
+class Change(msgspec.Struct, frozen=True):
+    """What a step of planning changed, each in order of the flows' ids.
+
+    `placed` had no path before. `moved` are live flows that must move now. `stranded` are the flows of the step that
+    have no open path; they are left to ECMP until one opens.
+    """
+
+    placed: tuple[Assignment, ...] = ()
+    moved: tuple[Assignment, ...] = ()
+    stranded: tuple[str, ...] = ()
+
+
+class Planner:
+    """The plan of one fabric. Every step lowers the worst link load, then the next worst, with few moves.
+
+    It is a heuristic; `evaluation.exact` computes the optimum for comparison. The same steps with the same arguments
+    give the same plan, whatever the order of flows in a step. Raises UsageError for invalid conditions.
+    """
+
+    def __init__(self, atlas: Atlas, conditions: Conditions | None = None) -> None:
+        self._conditions = conditions or Conditions()
+        self._conditions.check(atlas.hops)
+        self._links = {hop: index for index, hop in enumerate(atlas.hops)}
+        groups = EcmpGroupTable(len(atlas.hops))
+        weights, background = self._conditions.weights(atlas.hops), self._conditions.background(atlas.hops)
+        choices = PathChoices(atlas, groups, self._conditions.bonds)
+        self._loads = LinkLoadTable(groups, weights, background)
+        self._placement = FlowPlacement(choices, self._loads)
+        self._planned: dict[str, PlannedFlow] = {}
+
+    @property
+    def flows(self) -> tuple[Flow, ...]:
+        """All flows of the plan, in order of their ids."""
+        return tuple(self._planned[flow].flow for flow in sorted(self._planned))
+
+    def assignments(self) -> tuple[Assignment, ...]:
+        """The paths of all placed flows, in order of the flows' ids."""
+        flows = (self._planned[flow] for flow in sorted(self._planned))
+        return tuple(self._placement.assignment(planned) for planned in flows if planned.choice)
+
+    def loads(self) -> dict[str, float]:
+        """Load by hop: bit/s, or a fraction if the conditions have capacities; infinite for closed links."""
+        return dict(zip(self._links, self._loads.load.tolist(), strict=False))
+
+    def add(self, flows: Iterable[Flow], gain: float | None = _GAIN) -> Change:
+        """Place further flows. A live flow moves only if a link becomes lighter by more than the fraction `gain`.
+
+        With `gain` None no live flow moves. Raises UsageError for an id that is in use, and for a negative demand.
+        """
+        new = list(flows)
+        self._check(new)
+        return self._place(self._register(new), gain)
+
+    def adopt(self, live: Iterable[tuple[Flow, Assignment]]) -> None:
+        """Add flows that run already, on their present paths; those on an unknown or closed path are placed anew.
+
+        `assignments` then has the paths. Raises UsageError as `add` does.
+        """
+        given = sorted(live, key=lambda pair: pair[0].id)
+        self._check([flow for flow, _ in given])
+        flows = self._register([flow for flow, _ in given])
+        self._placement.choose(flows)
+        indices = [
+            self._placement.path_index(planned, current, self._known_links(current.path.hops))
+            for planned, (_, current) in zip(flows, given, strict=True)
+        ]
+        kept = [(planned, index) for planned, index in zip(flows, indices, strict=True) if index is not None]
+        slots = self._placement.add([planned for planned, _ in kept])
+        self._loads.place_all(slots, np.array([index for _, index in kept], dtype=np.intp))
+        unplaced = [planned for planned, index in zip(flows, indices, strict=True) if index is None]
+        for planned in unplaced:
+            planned.choice, planned.crossing = None, False
+        self._place(unplaced, None)
+
+    def set_share(self, job: str, share: float) -> None:
+        """Count the flows that this job adds from now on with `share` times their demand.
+
+        Raises UsageError for a share that is not positive.
+        """
+        conditions = msgspec.structs.replace(self._conditions, shares=dict(self._conditions.shares) | {job: share})
+        conditions.check(tuple(self._links))
+        self._conditions = conditions
+
+    def remove(self, flows: Iterable[str]) -> None:
+        """Remove flows that have ended; the others stay on their paths until `rebalance`."""
+        for flow in flows:
+            if (planned := self._planned.pop(flow, None)) is not None:
+                self._placement.remove(planned)
+
+    def close(self, hops: Iterable[str], gain: float | None = None) -> Change:
+        """Stop using these links, and move the flows on them. Others move only with a `gain`, as for `add`."""
+        self._loads.close(self._known_links(hops))
+        closed = frozenset(self._loads.closed())
+        affected = [
+            planned
+            for planned in self._placement.by_slot.values()
+            if not closed.isdisjoint(self._placement.crossed(planned))
+        ]
+        return self._place_again(affected, gain)
+
+    def reopen(self, hops: Iterable[str], gain: float | None = _GAIN) -> Change:
+        """Use these links again: for flows that are stranded or cross planes, then for others that gain by it."""
+        self._loads.reopen(self._known_links(hops))
+        return self._place_again([flow for flow in self._planned.values() if not flow.choice or flow.crossing], gain)
+
+    def observe(self, background_bps: Mapping[str, float]) -> None:
+        """Replace the other traffic, bit/s by hop; no flow moves until `rebalance`.
+
+        Raises UsageError for a rate that is negative or not finite.
+        """
+        conditions = msgspec.structs.replace(self._conditions, background_bps=background_bps)
+        hops = tuple(self._links)
+        conditions.check(hops)
+        self._loads.add_background(conditions.background(hops) - self._conditions.background(hops))
+        self._conditions = conditions
+
+    def rebalance(self, gain: float = _GAIN) -> Change:
+        """Move live flows if that makes a link lighter by more than the fraction `gain`."""
+        return self._place((), gain)
+
+    def divide(self) -> dict[str, float]:
+        """Divide each connection's load among its QPs on their present paths; return the shares by flow id.
+
+        The plan counts flows with these shares from now on (`weights.shares`). No flow moves.
+        """
+        paths = {assignment.flow: assignment.path for assignment in self.assignments()}
+        divided = shares(self.flows, paths, self._conditions)
+        total_bps: dict[tuple[str, str, str], float] = {}
+        for planned in self._planned.values():
+            key = connection_key(planned.flow)
+            total_bps[key] = total_bps.get(key, 0.0) + self._demand_bps(planned.flow)
+        for flow, share in divided.items():
+            planned = self._planned[flow]
+            planned.demand_bps = share * total_bps[connection_key(planned.flow)]
+            self._loads.set_demand(planned.slot, planned.choice.common if planned.choice else (), planned.demand_bps)
+        return divided
+
+    def _register(self, flows: Iterable[Flow]) -> list[PlannedFlow]:
+        planned = [PlannedFlow(flow, self._demand_bps(flow)) for flow in flows]
+        self._planned |= {new.flow.id: new for new in planned}
+        return planned
+
+    def _place_again(self, flows: Sequence[PlannedFlow], gain: float | None) -> Change:
+        """Place flows of the plan again; those that had a path and get another one count as moved."""
+        before = {planned.flow.id: self._placement.assignment(planned) for planned in flows if planned.choice}
+        for planned in flows:
+            self._placement.remove(planned)
+        change = self._place(flows, gain)
+        placed = tuple(new for new in change.placed if new.flow not in before)
+        moved = [new for new in change.placed if new.flow in before and new != before[new.flow]]
+        return Change(placed, tuple(sorted([*change.moved, *moved], key=_flow_id)), change.stranded)
+
+    def _place(self, flows: Sequence[PlannedFlow], gain: float | None) -> Change:
+        """Place flows: first by moving only these, then by moving live ones if that gains enough."""
+        flows = sorted(flows, key=lambda planned: planned.flow.id)
+        self._placement.choose(flows)
+        placed = [planned for planned in flows if planned.choice]
+        loads, live = self._loads, len(self._placement.by_slot)
+        before = loads.path.copy()
+        slots = self._placement.add(placed)
+        place_greedily(loads, slots)
+        improve(loads, frozenset(slots.tolist()), _BUDGET if not live else _LIVE_BUDGET)
+        if len(slots) and len(self._placement.by_slot) <= _FEW:
+            restart(loads, slots, _RESTARTS, _RESTART_BUDGET)
+        if gain is not None and live:
+            improve(loads, None, _LIVE_BUDGET, gain)
+        moved = np.flatnonzero((before != UNPLACED) & (before != loads.path[: len(before)])).tolist()
+        return Change(
+            tuple([self._placement.assignment(planned) for planned in placed]),
+            tuple(sorted([self._placement.assignment(self._placement.by_slot[slot]) for slot in moved], key=_flow_id)),
+            tuple([planned.flow.id for planned in flows if not planned.choice]),
+        )
+
+    def _demand_bps(self, flow: Flow) -> float:
+        """The flow's demand times its job's share."""
+        return flow.demand_bps * self._conditions.shares.get(flow.job, 1.0)
+
+    def _known_links(self, hops: Iterable[str]) -> list[int]:
+        """The links of those hops that a path of the atlas crosses."""
+        return [self._links[hop] for hop in hops if hop in self._links]
+
+    def _check(self, new: Sequence[Flow]) -> None:
+        if len({flow.id for flow in new}) < len(new) or any(flow.id in self._planned for flow in new):
+            raise UsageError("two flows have the same id; give every flow its own")
+        if bad := [flow.id for flow in new if not 0 <= flow.demand_bps < float("inf")]:
+            raise UsageError(f"flow {min(bad)} has no valid demand; give bit/s, zero or more")
+
+
+def _flow_id(assignment: Assignment) -> str:
+    return assignment.flow

@@ -1,0 +1,233 @@
+"""How a connection's load is divided among its QPs (WCMP, EuroSys 2014): over few QPs, which idle QPs then help."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from c4bench.c4p.arrays import Array, IndexArray
+from c4bench.c4p.conditions import Conditions
+from c4bench.model.fabric import Flow, Path
+from c4bench.model.qp_address import connection_key
+
+# Gradient steps for each sharpness of the soft maximum; more gain nothing measurable.
+_ROUNDS = 100
+# A worst load within this fraction of the lower bound is good enough.
+_NEAR = 0.003
+# The soft maximum approaches the maximum as it becomes sharper.
+_SHARPNESS = (8.0, 32.0, 128.0, 512.0, 2048.0)
+# Steps of the logarithm of a share; below this the search has converged.
+_LEAST_STEP = 1e-5
+# A smaller share of a connection is not worth a QP's messages.
+_LEAST_SHARE = 0.003
+# Logarithms of shares end at minus this, so that a vanishing share can grow again.
+_MAX_LOG = 25.0
+# Each QP's column is solved against all that were kept; for more QPs that costs more than few QPs save.
+_MAX_QPS = 512
+# Shares, and errors of least squares, below these are rounding errors.
+_ZERO = 1e-9
+_ZERO_WEIGHT = 1e-7
+
+
+def shares(flows: Iterable[Flow], paths: Mapping[str, Path], conditions: Conditions | None = None) -> dict[str, float]:
+    """Each QP's share of its connection, by flow id, so that the worst link load is lowest for these paths.
+
+    The shares of a connection sum to 1. Its demand is the sum of its flows' demands, also of those without a path;
+    these are left out. The worst load is within 1 % of the optimum of linear programming, and few QPs have a share
+    (`fewest`).
+    """
+    known = sorted((flow for flow in flows if flow.id in paths), key=lambda flow: flow.id)
+    if not known:
+        return {}
+    problem = _Problem(list(flows), known, paths, conditions or Conditions())
+    return dict(zip((flow.id for flow in known), problem.solve().tolist(), strict=True))
+
+
+class _Problem:
+    """Exponentiated gradient descent on a soft maximum of the loads.
+
+    The gradient is a solution of the dual linear program, whose value is a lower bound: it tells when to stop.
+    """
+
+    def __init__(
+        self, every: Sequence[Flow], flows: Sequence[Flow], paths: Mapping[str, Path], conditions: Conditions
+    ) -> None:
+        hops = sorted({hop for flow in flows for hop in paths[flow.id].hops})
+        number = {hop: index for index, hop in enumerate(hops)}
+        longest = max(len(paths[flow.id].hops) for flow in flows)
+        filled = [[number[hop] for hop in paths[flow.id].hops] for flow in flows]
+        # Rows of equal length, filled up with a link of weight 0.
+        self._links = np.array([row + [len(hops)] * (longest - len(row)) for row in filled], dtype=np.intp)
+        weight = conditions.weights(hops)
+        self._weight: Array = np.append(np.where(np.isfinite(weight), weight, 0.0), 0.0)
+        self._background: Array = np.append(conditions.background(hops), 0.0) * self._weight
+        names = {name: index for index, name in enumerate(dict.fromkeys(map(connection_key, flows)))}
+        self._of: npt.NDArray[np.intp] = np.array([names[connection_key(flow)] for flow in flows], dtype=np.intp)
+        self._demand: Array = np.zeros(len(names))
+        for flow in every:
+            if (index := names.get(connection_key(flow))) is not None:
+                self._demand[index] += flow.demand_bps * conditions.shares.get(flow.job, 1.0)
+        self._scale = float(self._loads(self._normal(np.zeros(len(self._of)))).max()) or 1.0
+
+    def solve(self) -> Array:
+        """The shares, summing to 1 in each connection."""
+        spread = self._spread()
+        few = fewest(spread, self._of, self._links, self._demand, len(self._weight) - 1)
+        few[few < _LEAST_SHARE] = 0.0
+        few /= np.bincount(self._of, few)[self._of]
+        return few if self._loads(few).max() <= self._loads(spread).max() * (1 + _NEAR) else spread
+
+    def _spread(self) -> Array:
+        """Shares over all QPs for which the worst link load is lowest."""
+        log = np.zeros(len(self._of))
+        best, least, bound = self._normal(log), np.inf, 0.0
+        for sharpness in _SHARPNESS:
+            step = 1.0
+            for _ in range(_ROUNDS):
+                load = self._loads(self._normal(log))
+                worst = float(load.max())
+                if worst < least:
+                    best, least = self._normal(log), worst
+                cost, price = self._gradient(load, worst, sharpness)
+                bound = max(bound, self._bound(cost, price))
+                if least <= bound * (1 + _NEAR):
+                    return best
+                log, step = self._step(log, cost, sharpness, step)
+                if step < _LEAST_STEP:
+                    break
+        return best
+
+    def _step(self, log: Array, cost: Array, sharpness: float, step: float) -> tuple[Array, float]:
+        """One step downhill and the length of the next: longer after a descent, else shorter from the same point."""
+        over = cost - self._cheapest(cost)[self._of]
+        stepped = np.maximum(log - step * over / (float(over.max()) or 1.0), -_MAX_LOG)
+        if self._soft_maximum(stepped, sharpness) < self._soft_maximum(log, sharpness):
+            return stepped, step * 1.5
+        return log, step / 2
+
+    def _soft_maximum(self, log: Array, sharpness: float) -> float:
+        load = self._loads(self._normal(log))
+        worst = float(load.max())
+        scale = self._scale
+        return worst + scale / sharpness * float(np.log(np.exp(sharpness / scale * (load - worst)).sum()))
+
+    def _normal(self, log: Array) -> Array:
+        """Shares from their logarithms: positive numbers that sum to 1 in each connection."""
+        top = np.full(len(self._demand), -np.inf)
+        np.maximum.at(top, self._of, log)
+        raised = np.exp(log - top[self._of])
+        total: Array = raised / np.bincount(self._of, raised)[self._of]
+        return total
+
+    def _loads(self, share: Array) -> Array:
+        bps = np.repeat((share * self._demand[self._of])[:, None], self._links.shape[1], axis=1)
+        carried = np.bincount(self._links.ravel(), bps.ravel(), minlength=len(self._weight))
+        load: Array = self._background + carried * self._weight
+        return load
+
+    def _gradient(self, load: Array, worst: float, sharpness: float) -> tuple[Array, Array]:
+        """The cost of one more bit/s on each QP, and the links' prices, which sum to 1."""
+        price = np.exp(sharpness / self._scale * (load - worst))
+        price /= price.sum()
+        cost: Array = (price * self._weight)[self._links].sum(axis=1)
+        return cost, price
+
+    def _cheapest(self, cost: Array) -> Array:
+        least = np.full(len(self._demand), np.inf)
+        np.minimum.at(least, self._of, cost)
+        return least
+
+    def _bound(self, cost: Array, price: Array) -> float:
+        """A lower bound of the worst load: the cost of all demand on the cheapest QPs (LP duality)."""
+        return float((self._demand * self._cheapest(cost)).sum() + (price * self._background).sum())
+
+
+def fewest(share: Array, of: IndexArray, links: IndexArray, demand: Array, count: int) -> Array:
+    """Shares with the same sum in each connection and the same load on each of `count` links, most of them 0.
+
+    QP i of n belongs to connection `of[i]` and crosses `links[i]` (shape n by links of a path); `demand` is bit/s by
+    connection. The loads are a point of a polytope. By Caratheodory's theorem as many QPs as there are independent
+    connections and links suffice; if every connection fits on one link, one QP each (Birkhoff, von Neumann). Shares of
+    more than 512 QPs are returned unchanged.
+    """
+    if len(share) > _MAX_QPS:
+        return share
+    sparse = share.copy()
+    columns = _columns(of, links, demand, count)
+    kept: list[int] = []
+    for qp in np.argsort(-share, kind="stable").tolist():
+        if sparse[qp] <= _ZERO:
+            continue
+        kept.append(qp)
+        _reduce(sparse, columns, kept)
+    sparse[sparse <= _ZERO] = 0.0
+    return sparse
+
+
+def _columns(of: IndexArray, links: IndexArray, demand: Array, count: int) -> Array:
+    """What a share of 1 adds to the QP's connection and to each link: shape (connections + links, QPs)."""
+    connections = len(demand)
+    columns = np.zeros((connections + count, len(of)))
+    columns[of, np.arange(len(of))] = 1.0
+    scale = demand / (demand.max() or 1.0)
+    for qp, crossed in enumerate(links.tolist()):
+        for link in crossed:
+            if link < count:
+                columns[connections + link, qp] += scale[of[qp]]
+    return columns
+
+
+def _reduce(share: Array, columns: Array, kept: list[int]) -> None:
+    """If the last QP's column depends on the others' columns, shift load among them until one has none left."""
+    *others, last = kept
+    if not others:
+        return
+    weights, *_ = np.linalg.lstsq(columns[:, others], columns[:, last], rcond=None)
+    if np.abs(columns[:, others] @ weights - columns[:, last]).max() > _ZERO:
+        return
+    # `step` less of the last QP's share is `step * weights` more for the others; some of that may be negative.
+    steps = [share[last]] + [
+        share[qp] / -weight for qp, weight in zip(others, weights, strict=True) if weight < -_ZERO_WEIGHT
+    ]
+    step = min(steps)
+    share[others] += step * weights
+    share[last] -= step
+    np.clip(share, 0.0, None, out=share)
+    kept[:] = [qp for qp in kept if share[qp] > _ZERO]
+
+
+class QpShare(NamedTuple):
+    """The flow whose path a QP uses (`leader`, which may be itself), and its share of its connection's load."""
+
+    leader: str
+    share: float
+
+
+def assign_idle_qps(shares: Mapping[str, float], flows: Iterable[Flow]) -> dict[str, QpShare]:
+    """Let QPs without a share use the path of one of their connection's QPs that has one; the result is by flow id.
+
+    A QP's unacknowledged bytes are limited (128 packets for rxe), and acknowledgements wait in the queues of contended
+    links. So several QPs fill a path that one cannot. All QPs of a path carry the same, and they are assigned so that
+    the largest share of a QP is lowest. Flows without an entry in `shares`, and connections without a share, are left
+    out.
+    """
+    assigned: dict[str, QpShare] = {}
+    for members in _by_connection(shares, flows).values():
+        sizes = Counter(flow for flow in members if shares[flow] > 0)
+        leaders = dict(zip(sizes, sizes, strict=True))
+        for flow in members if sizes else ():
+            if flow not in leaders:
+                leaders[flow] = max(sizes, key=lambda leader: shares[leader] / sizes[leader])
+                sizes[leaders[flow]] += 1
+        assigned |= {flow: QpShare(leader, shares[leader] / sizes[leader]) for flow, leader in leaders.items()}
+    return assigned
+
+
+def _by_connection(shares: Mapping[str, float], flows: Iterable[Flow]) -> dict[tuple[str, str, str], list[str]]:
+    flow_ids: dict[tuple[str, str, str], list[str]] = defaultdict(list)
+    for flow in sorted(flows, key=lambda flow: flow.id):
+        if flow.id in shares:
+            flow_ids[connection_key(flow)].append(flow.id)
+    return flow_ids

@@ -5,17 +5,19 @@ from c4bench.verbs.lid_path_bits import PathBits
 from c4bench.verbs.mlx5 import LagPort, LiveSourcePort
 from c4bench.verbs.path_control import NoPathControl, OpenDevice, PathControl
 
+# In the order in which they are tried.
+PATH_CONTROLS: tuple[PathControl, ...] = (LiveSourcePort(), FlowLabel(), LagPort(), PathBits())
+
 
 def choose(device: OpenDevice) -> PathControl:
     """The first path control that works on `device`; those for UDP source ports come first.
 
     If none works, the result offers no choice and has the reasons.
     """
-    knobs: tuple[PathControl, ...] = (LiveSourcePort(), FlowLabel(), LagPort(), PathBits())
     obstacles = []
-    for knob in knobs:
-        obstacle = knob.obstacle(device)
+    for control in PATH_CONTROLS:
+        obstacle = control.obstacle(device)
         if not obstacle:
-            return knob
-        obstacles.append(f"{type(knob).__name__}: {obstacle}")
+            return control
+        obstacles.append(f"{type(control).__name__}: {obstacle}")
     return NoPathControl("; ".join(obstacles))

@@ -126,5 +126,5 @@ def _disk() -> Check:
 def _pyverbs() -> Check:
     """Import it, in a process of its own: one built for another Python is found and does not load."""
     tried = subprocess.run([sys.executable, "-c", _IMPORT_PYVERBS], capture_output=True, text=True, check=False)
-    said = (tried.stdout if tried.returncode == 0 else tried.stderr).strip().splitlines() or ["it said nothing"]
-    return Check("pyverbs", tried.returncode == 0, said[-1], "install python3-pyverbs, then `make setup` links it in")
+    output = (tried.stdout if tried.returncode == 0 else tried.stderr).strip().splitlines() or ["it printed nothing"]
+    return Check("pyverbs", tried.returncode == 0, output[-1], "install python3-pyverbs, then `make setup` links it in")

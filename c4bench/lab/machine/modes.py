@@ -54,5 +54,5 @@ def obstacle(mode: Mode) -> str:
         return ""
     if mode is Mode.PTRACE:
         return "ptrace is forbidden: set kernel.yama.ptrace_scope=1 or less; in a container allow SYS_PTRACE"
-    said = tried.stderr.strip().splitlines() or ["a trapped system call ends the process"]
-    return f"{said[-1]}: {_FIX}"
+    output = tried.stderr.strip().splitlines() or ["a trapped system call ends the process"]
+    return f"{output[-1]}: {_FIX}"

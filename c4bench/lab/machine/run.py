@@ -1,4 +1,4 @@
-"""Boot a lab, carry its output out as it happens, watch it, bring its exit code home."""
+"""Boot a lab, copy its output as it comes, watch it, and return its exit code."""
 
 import logging
 import os
@@ -194,17 +194,19 @@ def _raw_terminal(wanted: bool) -> Iterator[None]:
 
 
 def _carry_output(process: "subprocess.Popen[bytes]", watch: Watchdog) -> float | None:
-    """Copy the console to our output until it closes; return when the lab said it was up.
+    """Copy the console to our output until it closes; return when the lab was up.
 
-    A lab stands still until its output is taken, and whoever reads ours may take their time: a thread takes it in.
+    A lab stands still until its output is read, and whoever reads ours may be slow, so a thread reads it.
     """
     assert process.stdout is not None
-    said: SimpleQueue[bytes] = SimpleQueue()
-    threading.Thread(target=_take_in, args=(process.stdout.fileno(), said), name="lab-output", daemon=True).start()
+    chunks: SimpleQueue[bytes] = SimpleQueue()
+    threading.Thread(
+        target=_read_console, args=(process.stdout.fileno(), chunks), name="lab-output", daemon=True
+    ).start()
     ready_at = None
-    held = b""  # what was said before the lab was up; the mark may come in pieces
+    held = b""  # what was printed before the lab was up; the mark may come in pieces
     output = sys.stdout.buffer
-    while chunk := said.get():
+    while chunk := chunks.get():
         if ready_at is None:
             held += chunk
             if READY_MARK not in held:
@@ -221,12 +223,12 @@ def _carry_output(process: "subprocess.Popen[bytes]", watch: Watchdog) -> float 
     return ready_at
 
 
-def _take_in(console: int, said: "SimpleQueue[bytes]") -> None:
-    """Everything that is said, as it is said; nothing (b"") tells that it has ended."""
+def _read_console(console: int, chunks: "SimpleQueue[bytes]") -> None:
+    """Pass on all output as it comes; an empty chunk means that it has ended."""
     with suppress(OSError):  # it is closed where the run has been broken off
         while chunk := os.read(console, 65536):
-            said.put(chunk)
-    said.put(b"")
+            chunks.put(chunk)
+    chunks.put(b"")
 
 
 def _result(home: Path) -> LabResult:
@@ -234,5 +236,5 @@ def _result(home: Path) -> LabResult:
         return msgspec.json.decode((home / RESULT_FILE).read_bytes(), type=LabResult)
     except FileNotFoundError:
         tail = (home / "kernel.log").read_text(errors="replace").strip().splitlines()[-1:]
-        said = tail[0] if tail else "it said nothing (see `c4bench doctor`)"
-        raise UnhealthyError(f"the lab's kernel ended early: {said} (log: {home / 'kernel.log'})") from None
+        last = tail[0] if tail else "it printed nothing (see `c4bench doctor`)"
+        raise UnhealthyError(f"the lab's kernel ended early: {last} (log: {home / 'kernel.log'})") from None

@@ -122,7 +122,7 @@ def test_a_kernels_program_is_told_apart(tmp_path):
     [
         (["  CC a.o", "a.c:1: error: no such member", "make[2]: *** [a.o] Error 1"], "a.c:1: error: no such member"),
         (["gcc: fatal error: Killed signal terminated program cc1"], "Killed signal"),
-        (["make: *** [Makefile:1] Error 2"], "it said nothing"),
+        (["make: *** [Makefile:1] Error 2"], "it printed nothing"),
         (["1 out of 2 hunks FAILED"], "1 out of 2 hunks FAILED"),
     ],
 )

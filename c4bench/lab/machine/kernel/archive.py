@@ -147,9 +147,9 @@ class Apt:
 
     def update(self) -> None:
         """Fetch the package lists. A suite that is not there any more leaves the others; raises where none is left."""
-        said = self._run("fetching package lists", "apt-get", "update")
+        output = self._run("fetching package lists", "apt-get", "update")
         if not self._names():
-            raise self._trouble(said)
+            raise self._trouble(output)
 
     def offers(self) -> list[Offer]:
         """The kernel source packages in the lists."""
@@ -161,15 +161,15 @@ class Apt:
     def download(self, offer: Offer) -> Path:
         """Fetch a package."""
         what = f"fetching {offer.package} {offer.release}"
-        said = self._run(what, "apt-get", "download", f"{offer.package}={offer.release}")
+        output = self._run(what, "apt-get", "download", f"{offer.package}={offer.release}")
         found = list(self._folder.glob(f"{offer.package}_*.deb"))
         if not found:
-            raise self._trouble(said)
+            raise self._trouble(output)
         return found[0]
 
     def _names(self) -> list[str]:
-        said = self._ask("apt-cache", "pkgnames", "linux-source-")
-        return sorted(name for name in said.split() if _PACKAGE.fullmatch(name))
+        output = self._ask("apt-cache", "pkgnames", "linux-source-")
+        return sorted(name for name in output.split() if _PACKAGE.fullmatch(name))
 
     def _ask(self, *argv: str) -> str:
         return _output(*argv, f"--config-file={self._configuration}")
@@ -194,9 +194,9 @@ class Apt:
             complaints.seek(0)
             return [found[1] for found in map(_COMPLAINT.match, complaints) if found]
 
-    def _trouble(self, said: list[str]) -> UnhealthyError:
+    def _trouble(self, output: list[str]) -> UnhealthyError:
         """What to raise where apt has not brought what it was asked for, by its complaints."""
-        text = "\n".join(said)
+        text = "\n".join(output)
         if FULL in text:
             return no_space(self._folder.parent, "fetching a kernel source")
         if _KEY_TROUBLE.search(text):
@@ -204,7 +204,7 @@ class Apt:
                 f"{self.where} is not signed by a key of {KEYRING}: update the package debian-archive-keyring, "
                 f"or {versions.advice()}"
             )
-        why = said[0] if said else "apt-get does not say why"
+        why = output[0] if output else "apt-get does not say why"
         return UnhealthyError(f"cannot fetch a kernel source from {self.where} ({why}): {versions.advice()}")
 
 

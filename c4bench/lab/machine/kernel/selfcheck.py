@@ -24,14 +24,14 @@ _TROUBLE = re.compile(r"(?:BUG|WARNING|INFO: task|Oops|Kernel panic|Call Trace)\
 
 def prove(built: Kernel, scratch: Path) -> Report:
     """Boot it twice, with all files in `scratch`. Raises UnhealthyError where it will not do."""
-    said = []
+    reports = []
     with Progress("checking the built kernel") as progress:
         for number, name in enumerate(_BOOTS):
-            said.append(_boot(built, scratch / name))
+            reports.append(_boot(built, scratch / name))
             progress.show((number + 1) / len(_BOOTS))
-    if len(set(said)) > 1:
+    if len(set(reports)) > 1:
         raise _unfit(built, "two boots of one seed did not give the same bytes")
-    report = msgspec.json.decode(said[0], type=Report)
+    report = msgspec.json.decode(reports[0], type=Report)
     fraction = report.goodput_bps / payload_bound(topology.load(_TOPOLOGY).nic_rate_bps)
     least, most = _OF_BOUND
     if not least <= fraction <= most:

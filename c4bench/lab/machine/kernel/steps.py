@@ -17,7 +17,7 @@ _MAKE = re.compile(r"make(\[\d+\])?: ")
 
 
 class StepError(UnhealthyError):
-    """A command of the build failed; `reason` is what it said about it, in one line."""
+    """A command of the build failed; `reason` is what it printed about it, in one line."""
 
     def __init__(self, what: str, reason: str) -> None:
         self.reason = reason
@@ -38,14 +38,14 @@ class Steps:
             "TMPDIR": str(room),
             **environment,
         }
-        self._said: list[str] = []
+        self._output: list[str] = []
 
     def run(self, what: str, argv: Sequence[str], each_line: Callable[[str], None] = lambda _: None) -> str:
         """Run one command and return its output; `each_line` is called with each line. Raises UnhealthyError.
 
         `what` names the step in the message.
         """
-        begin = len(self._said)
+        begin = len(self._output)
         try:
             with subprocess.Popen(
                 argv,
@@ -58,30 +58,30 @@ class Steps:
             ) as process:
                 assert process.stdout is not None
                 for line in process.stdout:
-                    self._said.append(line)
+                    self._output.append(line)
                     each_line(line)
         except OSError as error:
             raise StepError(what, f"{argv[0]}: {error.strerror}") from None
-        said = self._said[begin:]
+        output = self._output[begin:]
         if process.returncode:
-            raise self._failure(what, said)
-        return "".join(said)
+            raise self._failure(what, output)
+        return "".join(output)
 
-    def _failure(self, what: str, said: list[str]) -> UnhealthyError:
-        if any(FULL in line for line in said) or shutil.disk_usage(self._room).free < _FULL_BYTES:
+    def _failure(self, what: str, output: list[str]) -> UnhealthyError:
+        if any(FULL in line for line in output) or shutil.disk_usage(self._room).free < _FULL_BYTES:
             return no_space(self._room.parent, what)
-        return StepError(what, reason(said))
+        return StepError(what, reason(output))
 
     def write_log(self, path: Path) -> None:
-        """Keep what has been said, where there is room for it."""
+        """Keep what was printed, where there is room for it."""
         with suppress(OSError):
-            path.write_text("".join(self._said))
+            path.write_text("".join(self._output))
 
 
-def reason(said: Sequence[str]) -> str:
+def reason(output: Sequence[str]) -> str:
     """The line of a failed command's output that tells most: the first that speaks of an error, else the last."""
-    lines = [line.strip() for line in said if line.strip() and not _MAKE.match(line)]
-    return next((line for line in lines if _REASON.search(line)), lines[-1] if lines else "it said nothing")
+    lines = [line.strip() for line in output if line.strip() and not _MAKE.match(line)]
+    return next((line for line in lines if _REASON.search(line)), lines[-1] if lines else "it printed nothing")
 
 
 def no_space(root: Path, what: str) -> UnhealthyError:

@@ -59,7 +59,8 @@ class FaultSession:
             _refuse_overlap(self._records, self.lease.request, plan)
             before_all = self._records.state_before(listing)
             self._records.write(self._entry(spec, plan, before_all))
-            self._records.audit("intent", self.lease, plan=[str(action) for action in plan.apply])
+            commands = [str(action) for action in plan.apply]
+            self._records.audit("intent", self.lease, plan=commands, lease_s=self.lease.request.lease_s)
             announce()
             onset = _apply(plan)
             self._records.audit("applied", self.lease, onset_s=onset.time_s)

@@ -3,8 +3,10 @@
 import argparse
 import asyncio
 import contextlib
+import logging
 import signal
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from c4bench.cli import Commands
 from c4bench.control.client import dial
 from c4bench.control.master import Master, Parts
 from c4bench.decoding import from_yaml
+from c4bench.deploy import authority
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.event import Diagnosed, Event
 from c4bench.model.fabric import Host
@@ -27,6 +30,7 @@ from c4bench.workload.jobs import job, place
 
 _TRUST = Path.home() / ".config/c4bench/trust"
 _AGAIN_S = 0.5
+_logger = logging.getLogger(__name__)
 
 
 class JobFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -90,6 +94,10 @@ def _master(arguments: argparse.Namespace) -> int:
         raise UsageError(f"--listen {arguments.listen}: write ADDRESS:PORT, such as 0.0.0.0:{PORT}")
     if not (arguments.trust / "ca.pem").exists():
         raise UsageError(f"no certificates in {arguments.trust} (python -m c4bench.deploy.prepare makes them)")
+    if names := authority.ending(arguments.trust, datetime.now(UTC)):
+        where = "certificates end within 30 days, or are of an older kind, for"
+        renew = "run python -m c4bench.deploy.prepare and deploy again"
+        _logger.warning("%s %s; %s", where, ", ".join(names), renew)
     asyncio.run(_serve(arguments, address, int(port)))
     return 0
 

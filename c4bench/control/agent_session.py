@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
 
 from websockets.asyncio.server import ServerConnection
 
@@ -12,6 +11,7 @@ from c4bench.control.agent_liveness import AgentLiveness
 from c4bench.control.event_log import EventLog
 from c4bench.control.job_attempts import JobAttempts
 from c4bench.control.job_registry import JobRegistry
+from c4bench.control.rank_requests import RankRequests
 from c4bench.control.telemetry import TelemetryLoop
 from c4bench.errors import UnhealthyError
 from c4bench.model.telemetry import Window
@@ -25,7 +25,7 @@ _ORDERLY_CLOSE = (1000, 1001)
 
 
 class AgentSessions:
-    """Serves every agent; `rank_handlers` answer what ranks ask through their agents."""
+    """Serves every agent; `requests` answer what ranks ask through their agents."""
 
     def __init__(
         self,
@@ -34,11 +34,11 @@ class AgentSessions:
         registry: JobRegistry,
         attempts: JobAttempts,
         telemetry: TelemetryLoop,
-        rank_handlers: Mapping[str, Handler],
+        requests: RankRequests,
         log: EventLog,
     ) -> None:
         self._agents, self._liveness, self._registry, self._attempts = agents, liveness, registry, attempts
-        self._telemetry, self._rank_handlers, self._log = telemetry, rank_handlers, log
+        self._telemetry, self._requests, self._log = telemetry, requests, log
 
     async def serve(self, connection: ServerConnection, channel: Channel, name: str, closing: asyncio.Event) -> None:
         """Serve the agent of the host that its certificate names, until the connection closes."""
@@ -55,7 +55,7 @@ class AgentSessions:
             await self._telemetry.ingest(name, window)
 
         own = {"hello": Handler(Hello, introduce), "window": Handler(Window, ingest)}
-        peer = Peer(channel, own | dict(self._rank_handlers))
+        peer = Peer(channel, own | self._requests.handlers(name))
         try:
             await peer.serve()
         finally:

@@ -16,7 +16,7 @@ from c4bench.model.fabric import Host
 from c4bench.model.steering import Incident, IsolatedHost
 from c4bench.steer.decide import HOUR_S
 from c4bench.steer.move_ranks import move_ranks
-from c4bench.wire.messages import Hello, JobSpec, LaunchJob
+from c4bench.wire.messages import Hello, JobSpec, LaunchJob, StartRanks, check_job_id
 
 _RESTART = "~"
 _ENDED_KEPT = 1000
@@ -52,8 +52,9 @@ class JobRegistry:
     def add(self, launch: LaunchJob) -> None:
         """Register a job that is about to start. Raises UsageError if it cannot be started."""
         name, hosts = launch.job.id, {member.host for member in launch.job.members}
-        if not name or _RESTART in name or "/" in name:
-            raise UsageError(f"{name!r} is no name for a job; give one without '{_RESTART}' and '/'")
+        check_job_id(name)
+        if _RESTART in name:
+            raise UsageError(f"{name!r} is no name for a job; give one without '{_RESTART}'")
         if name in self._state.jobs:
             raise UsageError(f"a job {name!r} is running already")
         if unfit := sorted(hosts & self._state.out.keys()):
@@ -82,14 +83,17 @@ class JobRegistry:
         self._store.save()
 
     def add_agent(self, hello: Hello) -> tuple[list[JobSpec], list[str]]:
-        """Expect an agent; return the jobs on its host that are adopted, and the attempts there that must end."""
+        """Expect an agent; return the jobs on its host that are adopted, and the attempts there that must end.
+
+        A job is adopted only if its id can be one and the agent's host has the ranks that it claims; others must end.
+        """
         adopted, ended = [], []
         for start in hello.jobs:
             attempt = start.job.id
             known = self._state.jobs.get(name_of(attempt))
             if known is not None and known.spec.id == attempt:
                 continue
-            if known is not None or attempt in self._state.over or not self._adopt:
+            if known is not None or attempt in self._state.over or not self._adopt or not _credible(start, hello.host):
                 ended.append(attempt)
             else:
                 self._state.jobs[name_of(attempt)] = RunningJob(start.job, len(start.job.members))
@@ -157,6 +161,16 @@ class JobRegistry:
             name: JobHealth(job.spec.id, len(job.spec.members), len(job.restarts_s))
             for name, job in self._state.jobs.items()
         }
+
+
+def _credible(start: StartRanks, host: str) -> bool:
+    """Whether an agent of that host may have been given these ranks."""
+    try:
+        check_job_id(start.job.id)
+    except UsageError:
+        return False
+    there = {member.rank for member in start.job.members if member.host == host}
+    return bool(start.ranks) and there.issuperset(start.ranks)
 
 
 def host_of(name: str, running: RunningJob) -> Host:

@@ -26,6 +26,9 @@ class Job:
 
     def __init__(self, spec: JobSpec, store: Store | None = None, saved: Iterable[Entry] = ()) -> None:
         self.spec = spec
+        self.ranks_by_host: dict[str, set[int]] = {}
+        for member in spec.members:
+            self.ranks_by_host.setdefault(member.host, set()).add(member.rank)
         self._store = store or Store(None)
         self.results = [entry.result for entry in saved if isinstance(entry, RankResult)]
         self._received = {(result.rank, result.number) for result in self.results}

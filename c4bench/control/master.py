@@ -32,9 +32,11 @@ from c4bench.control.steering import Steering
 from c4bench.control.store import Store
 from c4bench.control.telemetry import Detection, TelemetryLoop
 from c4bench.wire.channel import WebSocketChannel
-from c4bench.wire.trust import MASTER, peer_name, server_context
+from c4bench.wire.trust import MASTER, Role, peer_identity, server_context
 
 _logger = logging.getLogger(__name__)
+
+_POLICY_VIOLATION = 1008  # RFC 6455, 7.4.1
 
 # An agent's connection counts as lost when nothing has answered for this long.
 _PING_EVERY_S = 2.0
@@ -70,7 +72,7 @@ class Parts:
         self.jobs = JobService(jobs, registry, self.attempts, log, (self.steering.release, sweeper.release))
         dispatch = DiagnosisDispatch(log, self.paths, (self.steering.consider, sweeper.consider))
         self.telemetry = TelemetryLoop(jobs, self.paths, self.liveness, detection, dispatch, log)
-        requests = RankRequests(jobs, self.rendezvous, detection, self.paths).handlers()
+        requests = RankRequests(jobs, self.rendezvous, detection, self.paths)
         self.sessions = AgentSessions(agents, self.liveness, registry, self.attempts, self.telemetry, requests, log)
 
     def _save_paths(self, paths: PathKnowledge) -> None:
@@ -146,10 +148,12 @@ class Master:
         self._closing.set()
 
     async def _serve_peer(self, connection: ServerConnection) -> None:
-        name = peer_name(connection.transport.get_extra_info("ssl_object"))
-        channel = WebSocketChannel(connection)
-        if name in ROLES:
-            address = str(connection.remote_address[0])
-            await OperatorSession(channel, name, address, self._parts.log, self._parts.jobs).serve()
-        else:
+        name, role = peer_identity(connection.transport.get_extra_info("ssl_object"))
+        channel, address = WebSocketChannel(connection), str(connection.remote_address[0])
+        if role in ROLES:
+            await OperatorSession(channel, role, address, self._parts.log, self._parts.jobs).serve()
+        elif role is Role.AGENT:
             await self._parts.sessions.serve(connection, channel, name, self._closing)
+        else:
+            _logger.warning("%s at %s refused: its certificate states no role; prepare and deploy again", name, address)
+            await connection.close(_POLICY_VIOLATION, "the certificate states no role; prepare and deploy again")

@@ -11,21 +11,21 @@ from c4bench.errors import UsageError
 from c4bench.wire.channel import Channel, ChannelClosed
 from c4bench.wire.messages import Empty, LaunchJob, QueryResults, ReturnHost, StopRanks, Subscribe
 from c4bench.wire.peer import Handler, Peer
-from c4bench.wire.trust import OBSERVER, OPERATOR
+from c4bench.wire.trust import Role
 
-ROLES = (OPERATOR, OBSERVER)
+ROLES = (Role.OPERATOR, Role.OBSERVER)
 _logger = logging.getLogger(__name__)
 
 
 class OperatorSession:
     """One connection; the certificate of the other end states its `role`."""
 
-    def __init__(self, channel: Channel, role: str, address: str, log: EventLog, jobs: JobService) -> None:
+    def __init__(self, channel: Channel, role: Role, address: str, log: EventLog, jobs: JobService) -> None:
         self._log, self._jobs = log, jobs
         self._who = f"{role} at {address}"
         self._reports: set[asyncio.Task[None]] = set()
         handlers = {"subscribe": Handler(Subscribe, self._subscribe)}
-        if role == OPERATOR:
+        if role is Role.OPERATOR:
             handlers |= {
                 "launch": Handler(LaunchJob, self._launch),
                 "stop": Handler(StopRanks, self._stop),

@@ -2,15 +2,19 @@
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any
 
 from c4bench.control.jobs import Job
 from c4bench.control.path_service import PathService
 from c4bench.control.rendezvous import RendezvousService
 from c4bench.control.telemetry import Detection
+from c4bench.errors import UnhealthyError
 from c4bench.model.recording import FailureReported, LossReported
 from c4bench.model.telemetry import Failure
 from c4bench.wire.messages import (
+    JOB_ID_AT_MOST,
     Empty,
     Exchange,
     Fail,
@@ -36,9 +40,9 @@ class RankRequests:
     ) -> None:
         self._jobs, self._rendezvous, self._detection, self._paths = jobs, rendezvous, detection, paths
 
-    def handlers(self) -> dict[str, Handler]:
-        """The handler of each request."""
-        return {
+    def handlers(self, host: str) -> dict[str, Handler]:
+        """The handler of each request of the agent of `host`, which speaks for jobs that have ranks there."""
+        handlers = {
             "exchange": Handler(Exchange, self._rendezvous.exchange),
             "fail": Handler(Fail, self._fail),
             "lost": Handler(NetworkLost, self._lost),
@@ -50,6 +54,24 @@ class RankRequests:
             "follow": Handler(FollowGuidance, self._paths.follow),
             "result": Handler(Result, self._result),
         }
+        return {
+            method: Handler(handler.body, partial(self._checked, host, handler.function))
+            for method, handler in handlers.items()
+        }
+
+    async def _checked(self, host: str, function: Callable[[Any], Awaitable[Any]], request: Any) -> Any:  # noqa: ANN401
+        job = self._jobs.get(request.job)
+        if job is None and isinstance(request, Result):
+            return Empty()  # a late one, of an attempt that has ended
+        if job is None:
+            raise UnhealthyError(f"job {request.job[:JOB_ID_AT_MOST]!r} does not run")
+        here = job.ranks_by_host.get(host, ())
+        speaks_for = request.rank if isinstance(request, Result) else None
+        if not here or (speaks_for is not None and speaks_for not in here):
+            values = (host, type(request).__name__, request.job)
+            _logger.warning("agent of %s refused: its %s is for ranks of %s that it does not run", *values)
+            raise UnhealthyError(f"the agent of {host} does not speak for these ranks of job {request.job}")
+        return await function(request)
 
     async def _fail(self, request: Fail) -> Empty:
         self._rendezvous.fail(request)

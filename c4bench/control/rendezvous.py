@@ -18,6 +18,11 @@ from c4bench.wire.messages import Exchange, Exchanged, Fail, InboxBatch, PollInb
 
 _logger = logging.getLogger(__name__)
 
+# Of each job, since a hostile rank may make up names and messages. A job of 10,000 ranks in 1,000 communicators needs a
+# tenth of these, and relays some kilobytes for each failure.
+_COMMS_AT_MOST = 16_384
+_GATHERINGS_AT_MOST = 65_536  # of all jobs
+_RELAYED_AT_MOST_BYTES = 64 << 20
 # Answers kept of each job. A rank without an answer delays its communicator, so its answer is among the latest.
 _ANSWERS_KEPT = 1024
 
@@ -42,6 +47,8 @@ class RendezvousService:
         self._answered: dict[str, dict[tuple[str, str], Exchanged]] = {}
         self._messages: dict[_Comm, list[RelayMessage]] = {}
         self._arrived: dict[_Comm, asyncio.Event] = {}
+        self._comms: dict[str, int] = {}
+        self._relayed_bytes: dict[str, int] = {}
 
     def admit(self, job: str, saved: Iterable[Entry] = ()) -> None:
         """Keep answers to this job's ranks from now on; `saved` is what an earlier master has saved."""
@@ -61,6 +68,9 @@ class RendezvousService:
             return answer
         name = (request.job, request.comm, request.key)
         failure = self._failure(request.job, request.comm)
+        if not 0 <= request.rank < request.size:
+            raise UnhealthyError(f"rank {request.rank} of {request.size} is none; the program is wrong")
+        self._limit(request.job, "exchanges", len(self._gatherings), _GATHERINGS_AT_MOST)
         gathering = self._gatherings.setdefault(name, _Gathering(asyncio.get_running_loop().create_future()))
         gathering.payloads[request.rank] = request.payload
         if len(gathering.payloads) == request.size:
@@ -93,6 +103,10 @@ class RendezvousService:
         self._gatherings.pop(name).ended.set_result(answer)
 
     def _failure(self, job: str, comm: str) -> asyncio.Future[Failure]:
+        if (job, comm) not in self._failures:
+            known = self._comms.setdefault(job, 0)
+            self._limit(job, "communicators", known, _COMMS_AT_MOST)
+            self._comms[job] = known + 1
         return self._failures.setdefault((job, comm), asyncio.get_running_loop().create_future())
 
     def fail(self, request: Fail) -> None:
@@ -120,6 +134,9 @@ class RendezvousService:
     def relay(self, request: RelayMessage) -> None:
         """Keep a rank's message to others of its communicator, and wake those that poll."""
         name = (request.job, request.comm)
+        kept = self._relayed_bytes.get(request.job, 0) + len(request.body)
+        self._limit(request.job, "bytes of messages", kept, _RELAYED_AT_MOST_BYTES)
+        self._relayed_bytes[request.job] = kept
         self._messages.setdefault(name, []).append(request)
         if request.job in self._answered:
             self._store.append(request.job, RelayedMessage(request))
@@ -141,9 +158,16 @@ class RendezvousService:
             if name not in self._messages:
                 raise UnhealthyError(f"job {request.job} has ended")
 
+    @staticmethod
+    def _limit(job: str, what: str, number: int, at_most: int) -> None:
+        if number >= at_most:
+            raise UnhealthyError(f"job {job} has {at_most} {what} already, and may have no more")
+
     def forget(self, job: str) -> None:
         """Drop everything that is pending for a job that has ended."""
         self._answered.pop(job, None)
+        self._comms.pop(job, None)
+        self._relayed_bytes.pop(job, None)
         for comm in [comm for comm in self._messages if comm[0] == job]:
             del self._messages[comm]
         for comm in [comm for comm in self._arrived if comm[0] == job]:

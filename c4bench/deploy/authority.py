@@ -13,12 +13,16 @@ from typing import NamedTuple
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
-from cryptography.x509.oid import NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from c4bench.errors import UnhealthyError, UsageError
-from c4bench.wire.trust import MASTER, OBSERVER, OPERATOR
+from c4bench.wire.trust import MASTER, OBSERVER, OPERATOR, Role, check_host, role_of
 
-_LIFETIME = datetime.timedelta(days=3650)
+# The authority's own certificate and its list; those it issues have to be renewed every year.
+_AUTHORITY_LIFETIME = datetime.timedelta(days=3650)
+_LIFETIME = datetime.timedelta(days=365)
+# Those that end sooner are replaced when certificates are prepared; whoever uses them is warned.
+RENEW_BEFORE = datetime.timedelta(days=30)
 _NAME = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "c4bench")])
 Revoked = Mapping[int, datetime.datetime]
 
@@ -36,23 +40,49 @@ def establish(directory: Path, hosts: Iterable[str], valid_from: datetime.dateti
     The names are the master, every host, the operator and observers. A name's certificate is `NAME.pem`, its key
     `NAME.key`. The authority's own key is used only to issue, rotate and revoke, and never leaves the folder.
     """
+    names = list(hosts)
+    for name in names:
+        check_host(name)
     directory.mkdir(parents=True, exist_ok=True)
     key = Ed25519PrivateKey.generate()
     certificate = (
-        _builder(_NAME, key, valid_from, serial=1)
+        _builder(_NAME, key, valid_from, _AUTHORITY_LIFETIME, serial=1)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_key_usage(signs_certificates=True), critical=True)
         .sign(key, None)
     )
     _write_secret(directory / "ca.key", key)
     authority = _Authority(directory, key, certificate, {})
     _publish(authority, valid_from)
-    for serial, name in enumerate([MASTER, *hosts, OPERATOR, OBSERVER], start=2):
+    for serial, name in enumerate([MASTER, *names, OPERATOR, OBSERVER], start=2):
         _issue(authority, name, valid_from, serial)
 
 
 def issue(directory: Path, hosts: Iterable[str], valid_from: datetime.datetime) -> None:
-    """Issue certificates for hosts that have none."""
-    _issue_all(_load(directory), [name for name in hosts if not (directory / f"{name}.pem").exists()], valid_from)
+    """Issue certificates for hosts that have none, and replace all that end within 30 days or state no role.
+
+    Raises UsageError for what is no name of a host.
+    """
+    names = list(hosts)
+    for name in names:
+        check_host(name)
+    missing = [name for name in names if not (directory / f"{name}.pem").exists()]
+    _issue_all(_load(directory), [*missing, *ending(directory, valid_from)], valid_from)
+
+
+def ending(directory: Path, now: datetime.datetime) -> list[str]:
+    """The names whose certificates end within 30 days, or are of an older kind that states no role."""
+    found = {path.stem: _certificate(path) for path in sorted(directory.glob("*.pem")) if path.stem != "ca"}
+    return [
+        name
+        for name, certificate in found.items()
+        if certificate.not_valid_after_utc < now + RENEW_BEFORE or not _states_role(certificate)
+    ]
+
+
+def _states_role(certificate: x509.Certificate) -> bool:
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return any(uri in {role.uri for role in Role} for uri in names.get_values_for_type(x509.UniformResourceIdentifier))
 
 
 def rotate(directory: Path, names: Iterable[str], valid_from: datetime.datetime) -> None:
@@ -84,11 +114,16 @@ def _issue_all(authority: _Authority, names: Iterable[str], valid_from: datetime
 
 
 def _issue(authority: _Authority, name: str, valid_from: datetime.datetime, serial: int) -> None:
-    own = Ed25519PrivateKey.generate()
+    own, role = Ed25519PrivateKey.generate(), role_of(name)
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    names = [x509.DNSName(name), x509.UniformResourceIdentifier(role.uri)]
+    purpose = ExtendedKeyUsageOID.SERVER_AUTH if role is Role.MASTER else ExtendedKeyUsageOID.CLIENT_AUTH
     certificate = (
-        _builder(subject, own, valid_from, serial)
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        _builder(subject, own, valid_from, _LIFETIME, serial)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_key_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([purpose]), critical=True)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .sign(authority.key, None)
     )
     (authority.directory / f"{name}.pem").write_bytes(certificate.public_bytes(Encoding.PEM))
@@ -101,7 +136,7 @@ def _publish(authority: _Authority, valid_from: datetime.datetime) -> None:
         x509.CertificateRevocationListBuilder()
         .issuer_name(_NAME)
         .last_update(valid_from)
-        .next_update(valid_from + _LIFETIME)
+        .next_update(valid_from + _AUTHORITY_LIFETIME)
     )
     for serial, since in sorted(authority.revoked.items()):
         entry = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(since).build()
@@ -135,8 +170,23 @@ def _write_secret(path: Path, key: Ed25519PrivateKey) -> None:
     path.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
 
 
+def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    """RFC 5280, 4.2.1.3: an authority signs certificates and lists, all others only handshakes."""
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
 def _builder(
-    subject: x509.Name, key: Ed25519PrivateKey, valid_from: datetime.datetime, serial: int
+    subject: x509.Name, key: Ed25519PrivateKey, valid_from: datetime.datetime, lifetime: datetime.timedelta, serial: int
 ) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()
@@ -145,5 +195,5 @@ def _builder(
         .public_key(key.public_key())
         .serial_number(serial)
         .not_valid_before(valid_from)
-        .not_valid_after(valid_from + _LIFETIME)
+        .not_valid_after(valid_from + lifetime)
     )

@@ -127,6 +127,12 @@ class RunDirectory:
         _replace(path, [encode(artefact), b"\n"])
         return path
 
+    def write_page(self, name: str, text: str) -> Path:
+        """Write a page such as `report.html`, whole or not at all; a link of that name is replaced, not followed."""
+        path = self.path / name
+        _replace(path, [text.encode()])
+        return path
+
     def load(self, name: str, kind: type[T]) -> T | None:
         """The artefact saved under `name`, None where there is none, UsageError where it is not a `kind`."""
         path = self._artefact(name)

@@ -20,9 +20,7 @@ def render(run_dir: Path) -> Path:
     Sections that the run has no data for are left out. Raises UsageError for what is not a run directory, or damaged.
     """
     run = RunDirectory(run_dir)
-    page = run.path / "report.html"
-    page.write_text(_environment().get_template("report.html.j2").render(_context(run)), encoding="utf-8")
-    return page
+    return run.write_page("report.html", _environment().get_template("report.html.j2").render(_context(run)))
 
 
 def _environment() -> jinja2.Environment:

@@ -4,12 +4,15 @@ from typing import Any
 
 import msgspec
 
+from c4bench.errors import UsageError
 from c4bench.model.diagnosis import NetworkLoss
 from c4bench.model.fabric import Flow, Host, Nic
 from c4bench.model.steering import Policy
 from c4bench.model.telemetry import Failure, Member
 
 PORT = 7447
+# With a suffix it is a file's name, which file systems limit to 255 bytes.
+JOB_ID_AT_MOST = 128
 # Prefixes of the names of the master's own jobs, which check NICs.
 CHECK, PROBE = "check~", "probe~"
 
@@ -53,6 +56,15 @@ class JobSpec(msgspec.Struct, frozen=True):
     parameters: dict[str, Any] = {}
     seed: int = 0
     share: float = 1.0
+
+
+def check_job_id(job: str) -> None:
+    """Raises UsageError for what cannot be the id of a job: it becomes the name of files and folders."""
+    if not 0 < len(job) <= JOB_ID_AT_MOST or job.startswith(".") or "/" in job or not job.isprintable():
+        raise UsageError(
+            f"{job[:JOB_ID_AT_MOST]!r} is no id of a job: give up to {JOB_ID_AT_MOST} printable characters, "
+            "without '/' and not beginning with a dot"
+        )
 
 
 def is_check(job: str) -> bool:

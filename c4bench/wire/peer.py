@@ -1,6 +1,7 @@
 """Calls and notes in both directions over one channel."""
 
 import asyncio
+import contextlib
 import itertools
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
@@ -12,6 +13,8 @@ from c4bench.wire.channel import Channel, ChannelClosed
 from c4bench.wire.messages import Answer, Call, Empty, Message, Note
 
 Body = TypeVar("Body")
+# Handled at the same time for one connection. A host of 16 ranks with 100 communicators each waits in as many calls.
+CALLS_AT_MOST = 4096
 _decoder = msgspec.msgpack.Decoder(Message)
 encode = msgspec.msgpack.encode
 
@@ -55,7 +58,7 @@ class Peer:
     def _accept(self, data: bytes) -> None:
         try:
             message = _decoder.decode(data)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
             self.refused += 1
             return
         if isinstance(message, Answer):
@@ -63,7 +66,9 @@ class Peer:
             if future is not None and not future.done():
                 future.set_result(message)
             return
-        task = asyncio.get_running_loop().create_task(self._handle(message))
+        task = asyncio.get_running_loop().create_task(
+            self._handle(message) if len(self._tasks) < CALLS_AT_MOST else self._refuse(message)
+        )
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -71,8 +76,8 @@ class Peer:
         answer, error = Empty(), ""
         try:
             answer = await self._dispatch(message)
-        except (C4Error, msgspec.DecodeError) as failure:
-            self.refused += isinstance(failure, msgspec.DecodeError)
+        except (C4Error, msgspec.DecodeError, UnicodeError, RecursionError) as failure:
+            self.refused += not isinstance(failure, C4Error)
             error = str(failure) or type(failure).__name__
         except Exception as failure:
             error = f"{message.method} failed with {type(failure).__name__}: {failure}"
@@ -84,6 +89,13 @@ class Peer:
                 await self._channel.send(encode(Answer(message.id, body, error)))
             except ChannelClosed:
                 return
+
+    async def _refuse(self, message: Call | Note) -> None:
+        self.refused += 1
+        if isinstance(message, Call):
+            with contextlib.suppress(ChannelClosed):
+                error = f"{CALLS_AT_MOST} calls of this connection are under way; wait for their answers"
+                await self._channel.send(encode(Answer(message.id, msgspec.Raw(encode(Empty())), error)))
 
     async def _dispatch(self, message: Call | Note) -> Any:  # noqa: ANN401  (each method has its own answer)
         handler = self._handlers.get(message.method)

@@ -1,15 +1,61 @@
 """Mutual TLS 1.3 with certificates of one authority (made by `c4bench.deploy.authority`).
 
-The authority's file also holds its revocation list; revoked peers are refused.
+The authority's file also holds its revocation list; revoked peers are refused. What a peer may do follows from the role
+that its certificate states (a URI of RFC 5280's subjectAltName, 4.2.1.6), and never from its name.
 """
 
+import re
 import ssl
+from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+from c4bench.errors import UsageError
 
 MASTER = "master"
-OPERATOR = "operator"  # may start and stop jobs, and receive every event
-OBSERVER = "observer"  # may only receive events: watchers, Prometheus
+OPERATOR = "operator"
+OBSERVER = "observer"
+# Files of the authority's folder are called so, which no host may be.
+RESERVED = (MASTER, OPERATOR, OBSERVER, "ca")
+# RFC 1123, section 2.1: labels of letters, digits and hyphens, apart by dots.
+_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+_HOST = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
+_HOST_AT_MOST = 253
+_ROLE = "urn:c4bench:role:"
+
+
+class Role(StrEnum):
+    """What a certificate permits."""
+
+    MASTER = "master"  # serve
+    AGENT = "agent"  # speak for the host that the certificate names, and for the ranks there
+    OPERATOR = "operator"  # start and stop jobs, and receive every event
+    OBSERVER = "observer"  # only receive events: watchers, Prometheus
+
+    @property
+    def uri(self) -> str:
+        """As it stands in a certificate."""
+        return f"{_ROLE}{self.value}"
+
+
+class Identity(NamedTuple):
+    """Whom a verified certificate is about; `role` is None for a certificate that states none."""
+
+    name: str
+    role: Role | None
+
+
+def role_of(name: str) -> Role:
+    """The role of a name that the authority issues a certificate for."""
+    return Role(name) if name in (MASTER, OPERATOR, OBSERVER) else Role.AGENT
+
+
+def check_host(name: str) -> None:
+    """Raises UsageError for what is no name of a host (RFC 1123), or is reserved: it becomes a file and an identity."""
+    if name.lower() in RESERVED:
+        raise UsageError(f"a host cannot be called {name!r}: that is a role's name; rename it in the inventory")
+    if len(name) > _HOST_AT_MOST or not _HOST.fullmatch(name):
+        raise UsageError(f"{name!r} is not the name of a host (RFC 1123): use letters, digits, hyphens and dots")
 
 
 def server_context(ca: Path, certificate: Path, key: Path) -> ssl.SSLContext:
@@ -32,7 +78,10 @@ def _load(context: ssl.SSLContext, ca: Path, certificate: Path, key: Path) -> ss
     return context
 
 
-def peer_name(tls: ssl.SSLObject) -> str:
-    """The name in the peer's verified certificate."""
-    subject: Any = (tls.getpeercert() or {}).get("subject", ())
-    return next((str(value) for part in subject for key, value in part if key == "commonName"), "")
+def peer_identity(tls: ssl.SSLObject) -> Identity:
+    """The name and the role in the peer's verified certificate."""
+    certificate: Any = tls.getpeercert() or {}
+    subject = (pair for part in certificate.get("subject", ()) for pair in part)
+    name = next((str(value) for key, value in subject if key == "commonName"), "")
+    stated = [value for key, value in certificate.get("subjectAltName", ()) if key == "URI"]
+    return Identity(name, next((role for role in Role if role.uri in stated), None))

@@ -31,6 +31,7 @@ from c4bench.wire.messages import (
     JobSpec,
     LaunchJob,
     QueryResults,
+    RelayMessage,
     Result,
     Watch,
 )
@@ -47,7 +48,7 @@ def trust(tmp_path_factory):
     now = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1)
     places = [tmp_path_factory.mktemp(name) for name in ("ours", "theirs")]
     for place in places:
-        authority.establish(place, HOSTS, now)
+        authority.establish(place, [*HOSTS, "h9"], now)
     return places
 
 
@@ -140,6 +141,35 @@ def test_malformed_messages_and_foreign_windows_are_counted_by_host(scene):
     assert 'c4bench_refused_total{host="h0"} 2.0' in metrics
 
 
+def test_an_agent_speaks_for_its_own_ranks_only(scene):
+    """Requests for jobs without ranks on its host, and results of other hosts' ranks, are refused; the line stays."""
+    members = tuple(Member(rank, host, ()) for rank, host in enumerate(HOSTS))
+
+    async def pose():
+        refused = []
+        async with scene.agent("h0") as own, scene.agent("h9") as stranger:
+            await own.call("hello", hello("h0"), Empty)
+            await stranger.call("hello", hello("h9"), Empty)
+            async with scene.agent("h1") as other, dial(scene.address, scene.trust, "operator") as master:
+                await other.call("hello", hello("h1"), Empty)
+                await master.start(LaunchJob(JobSpec("posed", "none", members, ())))
+            for peer, method, body in (
+                (stranger, "fail", Fail("posed", "c", Failure(0, "a lie"))),
+                (stranger, "watch", Watch("posed", "c")),
+                (stranger, "exchange", Exchange("posed", "c", "k", 1, 2, b"x", WITHIN_S)),
+                (stranger, "word", RelayMessage("posed", "c", 1, 0, b"x" * 1_000_000)),
+                (own, "result", Result("posed", 1, {"kind": "done"}, 1)),
+                (own, "watch", Watch("../../x", "c")),
+            ):
+                with pytest.raises(UnhealthyError, match=r"does not speak for these ranks|does not run"):
+                    await peer.call(method, body, Empty)
+                refused.append(method)
+            await own.call("result", Result("posed", 0, {"kind": "done"}, 1), Empty)
+        return refused
+
+    assert len(asyncio.run(pose())) == 6
+
+
 def test_answers_outlive_the_master(mortal):
     """The next master knows completed exchanges, failures and results, so repeated requests are harmless."""
     members = tuple(Member(rank, host, ()) for rank, host in enumerate(HOSTS))
@@ -160,8 +190,12 @@ def test_answers_outlive_the_master(mortal):
         return answers
 
     async def after():
-        async with mortal.agent("h1") as peer, dial(mortal.address, mortal.trust, "operator") as master:
-            await peer.call("result", Result("j", 0, {"kind": "done"}, 1), Empty)
+        async with (
+            mortal.agent("h0") as first,
+            mortal.agent("h1") as peer,
+            dial(mortal.address, mortal.trust, "operator") as master,
+        ):
+            await first.call("result", Result("j", 0, {"kind": "done"}, 1), Empty)
             await peer.call("result", Result("j", 1, {"kind": "done"}, 1), Empty)
             results = await master.ask(QueryResults("j", "done", 5.0))
             failure = await peer.call("watch", Watch("j", "other"), Failure)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from c4bench.control import rendezvous
 from c4bench.control.rendezvous import RendezvousService
 from c4bench.errors import UnhealthyError
 from c4bench.model.telemetry import Failure
@@ -134,3 +135,30 @@ def test_the_end_of_a_job_ends_polls():
             await waiting
 
     asyncio.run(scene())
+
+
+def test_a_job_cannot_fill_the_master(monkeypatch):
+    """Communicators, exchanges and bytes of messages are limited, and what a job has used is free once it ends."""
+    for name in ("_COMMS_AT_MOST", "_GATHERINGS_AT_MOST"):
+        monkeypatch.setattr(rendezvous, name, 3)
+    monkeypatch.setattr(rendezvous, "_RELAYED_AT_MOST_BYTES", 1000)
+
+    async def fill():
+        service = RendezvousService()
+        waiting = [
+            asyncio.create_task(service.exchange(Exchange("j", f"c{number}", "k", 0, 2, b"", 60.0)))
+            for number in range(3)
+        ]
+        await asyncio.sleep(0)
+        with pytest.raises(UnhealthyError, match="has 3 communicators already"):
+            await service.exchange(Exchange("j", "c3", "k", 0, 2, b"", 60.0))
+        with pytest.raises(UnhealthyError, match="has 3 exchanges already"):
+            await service.exchange(Exchange("j", "c0", "k2", 0, 2, b"", 60.0))
+        service.relay(RelayMessage("j", "c0", 0, 1, b"x" * 900))
+        with pytest.raises(UnhealthyError, match="has 1000 bytes of messages already"):
+            service.relay(RelayMessage("j", "c0", 0, 1, b"x" * 900))
+        service.forget("j")
+        await asyncio.gather(*waiting, return_exceptions=True)
+        service.relay(RelayMessage("j", "c0", 0, 1, b"x" * 900))
+
+    asyncio.run(fill())

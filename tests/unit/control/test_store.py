@@ -126,7 +126,7 @@ def test_a_new_master_adopts_or_ends_unknown_jobs(again):
     ("launch", "words"),
     [
         (LaunchJob(spec("a~1")), "no name for a job"),
-        (LaunchJob(spec("../a")), "no name for a job"),
+        (LaunchJob(spec("../a")), "is no id of a job"),
         (LaunchJob(spec("j")), "running already"),
         (LaunchJob(spec("k"), spares=(spare("h1"),)), "h1 has ranks and cannot be a spare"),
         (LaunchJob(spec("k", ranks=4)), "h3 is out of service"),
@@ -168,3 +168,25 @@ def test_a_limited_number_of_answers_is_kept(again):
     assert len(store.entries("j")) == 1030
     store.forget("j")
     assert store.entries("j") == []
+
+
+@pytest.mark.parametrize(
+    ("job", "ranks", "host", "adopted"),
+    [
+        (spec("old"), (0,), "h0", True),
+        (spec("../../x"), (0,), "h0", False),
+        (spec("a\x00b"), (0,), "h0", False),
+        (spec("x" * 200), (0,), "h0", False),
+        (spec("old"), (0, 1), "h0", False),
+        (spec("old"), (7,), "h0", False),
+        (spec("old"), (), "h0", False),
+        (spec("old"), (0,), "h9", False),
+    ],
+)
+def test_an_agent_is_believed_only_what_it_may_know(again, job, ranks, host, adopted):
+    """A job is adopted only with a possible id and ranks of the agent's own host; any other must end there."""
+    registry = JobRegistry(again(), adopt=True)
+    hello = Hello(host, "1", "c", "", (StartRanks(job, ranks),))
+    found, ended = registry.add_agent(hello)
+    assert ([known.id for known in found], ended) == (([job.id], []) if adopted else ([], [job.id]))
+    assert (job.id in registry.jobs()) == adopted

@@ -4,10 +4,11 @@ import datetime
 import ssl
 
 import pytest
+from cryptography import x509
 
-from c4bench.deploy.authority import establish, issue, revoke, rotate
+from c4bench.deploy.authority import ending, establish, issue, revoke, rotate
 from c4bench.errors import UnhealthyError, UsageError
-from c4bench.wire.trust import client_context, peer_name, server_context
+from c4bench.wire.trust import Role, client_context, peer_identity, server_context
 
 NOW = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1)
 
@@ -38,7 +39,7 @@ def contexts(trust, host, agent_trust=None):
 def test_a_host_proves_its_name_to_the_master(tmp_path):
     """The master learns from the certificate who speaks."""
     establish(tmp_path, ["h1", "h2"], NOW)
-    assert peer_name(handshake(*contexts(tmp_path, "h2"))) == "h2"
+    assert peer_identity(handshake(*contexts(tmp_path, "h2"))).name == "h2"
 
 
 def test_another_fabric_s_host_does_not_get_in(tmp_path):
@@ -53,7 +54,7 @@ def test_a_host_cannot_pose_as_the_master(tmp_path):
     """An agent speaks only to whom its authority calls master."""
     establish(tmp_path, ["h1"], NOW)
     posing = server_context(tmp_path / "ca.pem", tmp_path / "h1.pem", tmp_path / "h1.key")
-    with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
+    with pytest.raises(ssl.SSLCertVerificationError, match=r"unsuitable certificate purpose|Hostname mismatch"):
         handshake(posing, contexts(tmp_path, "h1")[1])
 
 
@@ -80,10 +81,10 @@ def test_an_old_certificate_does_not_get_in(tmp_path, change):
     change(trust, ["h1"], NOW)
     with pytest.raises(ssl.SSLCertVerificationError, match="certificate revoked"):
         handshake(*contexts(trust, "h1", old))
-    assert peer_name(handshake(*contexts(trust, "h2"))) == "h2"
+    assert peer_identity(handshake(*contexts(trust, "h2"))).name == "h2"
     assert (trust / "h1.pem").exists() == (change is rotate)
     if change is rotate:
-        assert peer_name(handshake(*contexts(trust, "h1"))) == "h1"
+        assert peer_identity(handshake(*contexts(trust, "h1"))).name == "h1"
 
 
 def test_a_stolen_master_commands_nobody(tmp_path):
@@ -104,7 +105,11 @@ def test_a_host_that_joins_disturbs_nobody(tmp_path):
     revoke(tmp_path, ["h2"], NOW)
     issue(tmp_path, ["h1", "h2", "h3"], NOW)
     assert (tmp_path / "h1.pem").read_bytes() == before
-    assert {peer_name(handshake(*contexts(tmp_path, name))) for name in ("h1", "h2", "h3")} == {"h1", "h2", "h3"}
+    assert {peer_identity(handshake(*contexts(tmp_path, name))).name for name in ("h1", "h2", "h3")} == {
+        "h1",
+        "h2",
+        "h3",
+    }
 
 
 def test_what_cannot_be_done_is_said(tmp_path):
@@ -117,3 +122,43 @@ def test_what_cannot_be_done_is_said(tmp_path):
     (tmp_path / "ca.key").unlink()
     with pytest.raises(UnhealthyError, match=r"ca\.key is missing"):
         revoke(tmp_path, ["h1"], NOW)
+
+
+@pytest.mark.parametrize(
+    ("name", "role"), [("h1", Role.AGENT), ("operator", Role.OPERATOR), ("observer", Role.OBSERVER)]
+)
+def test_a_certificate_states_its_role(tmp_path, name, role):
+    """What a peer may do is read from the certificate's extension, not from its name."""
+    establish(tmp_path, ["h1"], NOW)
+    assert peer_identity(handshake(*contexts(tmp_path, name))) == (name, role)
+
+
+@pytest.mark.parametrize(
+    "name", ["operator", "Master", "ca", "observer", "../../evil", "a/b", "", "-h1", "h_1", "h1.", "x" * 64, "h1\n"]
+)
+def test_a_name_that_is_a_role_s_or_no_host_s_is_refused(tmp_path, name):
+    """Neither a new authority nor an old one issues such a certificate; nothing is written anywhere."""
+    with pytest.raises(UsageError, match=r"that is a role's name|is not the name of a host \(RFC 1123\)"):
+        establish(tmp_path / "new", ["h1", name], NOW)
+    assert not (tmp_path / "new").exists()
+    establish(tmp_path / "old", ["h1"], NOW)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(UsageError):
+        issue(tmp_path / "old", ["h1", "h2", name], NOW)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_certificates_end_after_a_year_and_are_renewed_before(tmp_path):
+    """A certificate lives one year, is good for its purpose only, and is replaced in its last thirty days."""
+    establish(tmp_path, ["h1"], NOW)
+    found = x509.load_pem_x509_certificate((tmp_path / "h1.pem").read_bytes())
+    assert found.not_valid_after_utc - found.not_valid_before_utc == datetime.timedelta(days=365)
+    usage = found.extensions.get_extension_for_class(x509.KeyUsage)
+    purpose = found.extensions.get_extension_for_class(x509.ExtendedKeyUsage)
+    assert (usage.critical, usage.value.digital_signature, usage.value.key_cert_sign) == (True, True, False)
+    assert (purpose.critical, list(purpose.value)) == (True, [x509.oid.ExtendedKeyUsageOID.CLIENT_AUTH])
+    assert ending(tmp_path, NOW + datetime.timedelta(days=300)) == []
+    late = NOW + datetime.timedelta(days=340)
+    assert set(ending(tmp_path, late)) == {"h1", "master", "observer", "operator"}
+    issue(tmp_path, ["h1"], late)
+    assert ending(tmp_path, late) == []

@@ -115,6 +115,15 @@ def test_what_figures_depend_on_is_on_the_page(run):
         assert (("rdma-core", "44.0-2") in facts) == shown
 
 
+def test_a_link_is_replaced_and_not_followed(run, tmp_path):
+    """What a link called `report.html` points to is left alone."""
+    (tmp_path / "precious").write_text("mine")
+    (run.path / "report.html").symlink_to(tmp_path / "precious")
+    assert "<h1>" in page(run)
+    assert (tmp_path / "precious").read_text() == "mine"
+    assert not (run.path / "report.html").is_symlink()
+
+
 def test_sections_without_data_are_left_out(run):
     """A run that only counted something has no empty section."""
     Ledger(run, "s").measure("x", 1.0, "1", at_least=1)

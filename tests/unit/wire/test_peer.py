@@ -17,7 +17,7 @@ from c4bench.wire.framing import frame
 from c4bench.wire.messages import Answer, Call, Empty, Exchange, Exchanged
 from c4bench.wire.peer import Handler, Peer
 from c4bench.wire.rank import RankLink
-from c4bench.wire.trust import client_context, peer_name, server_context
+from c4bench.wire.trust import client_context, peer_identity, server_context
 
 
 class Question(msgspec.Struct):
@@ -175,7 +175,7 @@ def handshake(server, client):
         for end in (theirs, ours):
             with contextlib.suppress(ssl.SSLWantReadError):
                 end.do_handshake()
-    return peer_name(ours)
+    return peer_identity(ours).name
 
 
 def test_a_stranger_is_not_let_in(authorities):
@@ -194,5 +194,24 @@ def test_an_agent_speaks_to_the_master_only(authorities):
     ours, _ = authorities
     impostor = server_context(ours / "ca.pem", ours / "h0.pem", ours / "h0.key")
     agent = client_context(ours / "ca.pem", ours / "h0.pem", ours / "h0.key")
-    with pytest.raises(ssl.SSLError, match=r"Hostname mismatch"):
+    with pytest.raises(ssl.SSLError, match=r"unsuitable certificate purpose|Hostname mismatch"):
         handshake(impostor, agent)
+
+
+@pytest.mark.parametrize(
+    "data", [b"\x91" * 100_000, b"\x81\xa1a" * 50_000, b"\xdb\x00\x00\x00\x04\xff\xfe\xfd\xfc", b"\xc1"]
+)
+def test_a_message_that_cannot_be_read_is_counted_and_the_line_stays(data):
+    """Deep nesting, text that is none and noise are refused; the next call is answered."""
+
+    async def talk():
+        async with pair({"echo": Handler(Empty, answer_empty)}) as (here, there):
+            await here._channel.send(data)
+            await here.call("echo", Empty(), Empty)
+            return there.refused
+
+    assert asyncio.run(talk()) == 1
+
+
+async def answer_empty(_):
+    return Empty()

@@ -1,4 +1,4 @@
-"""An inventory whose host would be a role: a name gets nobody the operator's key, the authority, or a file elsewhere."""
+"""An inventory whose host would be a role: no name gets the operator's key, the authority, or a file elsewhere."""
 
 import subprocess
 import sys

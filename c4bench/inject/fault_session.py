@@ -12,11 +12,12 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from c4bench.errors import UnhealthyError, UsageError
-from c4bench.inject import host_absence, journal, lease_guards, planning, protocol, safety
+from c4bench.inject import host_absence, lease_guards, planning, protocol, safety
 from c4bench.inject.actions import Plan
 from c4bench.inject.catalogue import Catalogue
 from c4bench.inject.flap_scheduler import FlapScheduler
-from c4bench.inject.journal import Entry, Journal, Reverted
+from c4bench.inject.journal import Journal
+from c4bench.inject.journal_entries import Entry, Reverted, boot
 from c4bench.inject.registry import WITNESSES
 from c4bench.inject.witness.base import Aftermath, Values, Witness
 from c4bench.model.fault import FaultRequest, FaultSpec, Lease, WitnessReport
@@ -69,7 +70,7 @@ class FaultSession:
         return onset
 
     def _entry(self, spec: FaultSpec, plan: Plan, found: dict[str, str]) -> Entry:
-        return Entry(self.lease, spec.target, plan, found, self.deadline_s, journal.boot(), self._namespaces)
+        return Entry(self.lease, spec.target, plan, found, self.deadline_s, boot(), self._namespaces)
 
     def wait(self, stdin: int) -> str:
         """Wait for a reason to end and return it: `asked`, `closed` (end of input) or `lease`."""

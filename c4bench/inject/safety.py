@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from c4bench.errors import UsageError
 from c4bench.inject import hosts
 from c4bench.inject.interfaces import netns_of
-from c4bench.inject.journal import Entry
+from c4bench.inject.journal_entries import Entry
 from c4bench.inject.witness.link import running
 from c4bench.model.fabric import Nic
 from c4bench.model.fault import FaultRequest, FaultSpec, TargetKind

@@ -15,7 +15,8 @@ from c4bench.errors import C4Error
 from c4bench.inject import __main__ as injector
 from c4bench.inject import catalogue, permitted
 from c4bench.inject.actions import Delete, Plan
-from c4bench.inject.journal import Entry, Journal
+from c4bench.inject.journal import Journal
+from c4bench.inject.journal_entries import Entry
 from c4bench.inject.permitted import Permitted, PermittedHost
 from c4bench.inventory import load as load_inventory
 from c4bench.lab import topology

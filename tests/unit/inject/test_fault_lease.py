@@ -15,10 +15,11 @@ from fakes import rank_request
 
 from c4bench import inject, logs
 from c4bench.errors import UnhealthyError, UsageError
-from c4bench.inject import fault_session, journal, lease_guards, planning, processes
+from c4bench.inject import fault_session, lease_guards, planning, processes
 from c4bench.inject.actions import Plan, Run, SetKnob
 from c4bench.inject.catalogue import load
-from c4bench.inject.journal import Entry, Journal
+from c4bench.inject.journal import Journal
+from c4bench.inject.journal_entries import Entry, boot
 from c4bench.inject.processes import ProcessTarget
 from c4bench.inject.protocol import Applied, Healed
 from c4bench.inject.registry import DRIVERS, WITNESSES
@@ -115,7 +116,7 @@ def test_each_change_of_a_fault_is_logged_in_a_line_and_never_on_stdout(place, t
     left_over = fault_session.lease_of(REQUEST)
     plan = Plan(("pace",), (), (SetKnob(str(tmp_path / "controls"), "compute_factor", 1.0),))
     with place.lock():
-        place.write(Entry(left_over, TargetKind.PROCESS, plan, {}, time.monotonic() - 1, journal.boot()))
+        place.write(Entry(left_over, TargetKind.PROCESS, plan, {}, time.monotonic() - 1, boot()))
     sent, written = [], io.StringIO()
     logs.configure("info", "json", written)
     run_hold(place, sent)
@@ -182,7 +183,7 @@ def test_every_action_of_a_revert_is_tried(place, tmp_path):
                 plan,
                 {},
                 time.monotonic(),
-                journal.boot(),
+                boot(),
             )
         )
     reverted = place.revert(lease.id, "heal")
@@ -208,9 +209,7 @@ def test_the_next_fault_sweeps_up_after_a_dead_watchdog(place, tmp_path):
     plan = Plan(("pace",), (), (SetKnob(str(tmp_path / "controls"), "compute_factor", 1.0),))
     Controls.open(tmp_path / "controls").set("compute_factor", 7.0)
     with place.lock():
-        place.write(
-            Entry(fault_session.lease_of(REQUEST), TargetKind.PROCESS, plan, {}, time.monotonic() - 1, journal.boot())
-        )
+        place.write(Entry(fault_session.lease_of(REQUEST), TargetKind.PROCESS, plan, {}, time.monotonic() - 1, boot()))
     run_hold(place, [])
     assert [line["by"] for line in events(tmp_path, "reverted")] == ["sweep", "injector"]
     assert factor(tmp_path) == 1.0
@@ -228,7 +227,7 @@ def test_many_reverters_revert_once(place, tmp_path):
                 plan,
                 {},
                 time.monotonic(),
-                journal.boot(),
+                boot(),
             )
         )
     children = []

@@ -62,7 +62,9 @@ class JobDetector:
     def evaluate(self, now_s: float) -> list[Diagnosis]:
         """New findings at `now_s`, the master's clock."""
         found = self._evaluate(now_s)
-        self._network.note_named((part for one in found for part in (one.component, *one.alternatives)), now_s)
+        self._network.note_named(
+            (part for finding in found for part in (finding.component, *finding.alternatives)), now_s
+        )
         return found
 
     def _evaluate(self, now_s: float) -> list[Diagnosis]:
@@ -146,7 +148,7 @@ class JobDetector:
     def _known_stragglers(self) -> set[int]:
         """Ranks that are named as stragglers, which may be late again in any of their communicators."""
         comms = self._view.numbered
-        standing = (one for lateness in self._stragglers.values() for one in lateness.standing)
+        standing = (diagnosis for lateness in self._stragglers.values() for diagnosis in lateness.standing)
         return {comms[number].ranks[member] for number, member in standing} | self._intermittent.standing
 
     def _straggler_diagnosis(self, late: Straggler, now_s: float) -> Diagnosis:
@@ -171,7 +173,9 @@ class JobDetector:
         span = span_s(self._view.pace_s())
         found = self._network.evaluate(now_s, span, disturbed=disturbed, uneven=uneven)
         unexplained = [
-            (one, alarmed_s) for one, alarmed_s in found if not self._reported_losses.explains(one.component)
+            (finding, alarmed_s)
+            for finding, alarmed_s in found
+            if not self._reported_losses.explains(finding.component)
         ]
         return [self._diagnosis(verdict, alarmed_s, now_s) for verdict, alarmed_s in unexplained]
 

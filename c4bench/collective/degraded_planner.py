@@ -108,8 +108,8 @@ def _losers(lost: Lost, channels: int) -> LossGroups:
     return losers
 
 
-def _less(levels: Sequence[SplitLevel], one: SplitLevel) -> LossGroups:
-    return {each.degraded: each.lost for each in levels if each != one}
+def _less(levels: Sequence[SplitLevel], level: SplitLevel) -> LossGroups:
+    return {each.degraded: each.lost for each in levels if each != level}
 
 
 def _nested(groups: LossGroups, lost: Lost, weights: Sequence[int]) -> tuple[SplitReduce, float]:
@@ -127,7 +127,7 @@ def _nested(groups: LossGroups, lost: Lost, weights: Sequence[int]) -> tuple[Spl
 
 def poorest(order: Sequence[int], lost: Lost, weights: Sequence[int]) -> int:
     """The rate that the slowest pair of neighbours of a ring shares; the sum of `weights` if nothing is lost."""
-    return min(_shared(one, other, lost, weights) for one, other in pairwise((*order, order[0])))
+    return min(_shared(rank, other, lost, weights) for rank, other in pairwise((*order, order[0])))
 
 
 def ring_order(lost: Lost, weights: Sequence[int]) -> tuple[int, ...]:
@@ -146,8 +146,8 @@ def ring_order(lost: Lost, weights: Sequence[int]) -> tuple[int, ...]:
     return candidate if poorest(candidate, lost, weights) > poorest(plain, lost, weights) else plain
 
 
-def _shared(one: int, other: int, lost: Lost, weights: Sequence[int]) -> int:
-    gone = lost[one] | lost[other]
+def _shared(rank: int, other: int, lost: Lost, weights: Sequence[int]) -> int:
+    gone = lost[rank] | lost[other]
     return sum(weight for channel, weight in enumerate(weights) if channel not in gone)
 
 
@@ -155,19 +155,19 @@ def _chains(ranks: Sequence[int], most: int, lost: Lost, weights: Sequence[int])
     """Join ranks to `most` chains; pairs that share the most are joined first."""
     chain_of = {rank: [rank] for rank in ranks}
     count = len(ranks)
-    for one, other in sorted(combinations(ranks, 2), key=lambda pair: -_shared(pair[0], pair[1], lost, weights)):
-        first, second = chain_of[one], chain_of[other]
-        ends = one in (first[0], first[-1]) and other in (second[0], second[-1])
+    for rank, other in sorted(combinations(ranks, 2), key=lambda pair: -_shared(pair[0], pair[1], lost, weights)):
+        first, second = chain_of[rank], chain_of[other]
+        ends = rank in (first[0], first[-1]) and other in (second[0], second[-1])
         if count > most and first is not second and ends:
-            _join(first, second, one, other)
+            _join(first, second, rank, other)
             chain_of |= dict.fromkeys(second, first)
             count -= 1
     return list({id(chain): chain for chain in chain_of.values()}.values())
 
 
-def _join(first: list[int], second: list[int], one: int, other: int) -> None:
+def _join(first: list[int], second: list[int], rank: int, other: int) -> None:
     """Append a chain to another, so that the ends `one` and `other` meet."""
-    if first[-1] != one:
+    if first[-1] != rank:
         first.reverse()
     first += second if second[0] == other else second[::-1]
 

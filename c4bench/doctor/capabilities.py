@@ -50,13 +50,13 @@ class Report(msgspec.Struct, frozen=True):
     @property
     def bad(self) -> tuple[Capability, ...]:
         """The missing capabilities that are needed."""
-        return tuple(one for one in self.capabilities if one.bad)
+        return tuple(capability for capability in self.capabilities if capability.bad)
 
     def lacks(self, name: str) -> Capability | None:
         """The capability of that name if the host lacks it, else None."""
-        found = {one.name: one for one in self.capabilities}
-        one = found.get(name) or found["reachable"]
-        return one if one.state is State.ABSENT else None
+        found = {capability.name: capability for capability in self.capabilities}
+        capability = found.get(name) or found["reachable"]
+        return capability if capability.state is State.ABSENT else None
 
 
 NAMES = (

@@ -39,7 +39,10 @@ def switch_lines(reports: Iterable[SwitchReport]) -> list[str]:
 
 
 def _row(report: Report) -> tuple[str, ...]:
-    states = {one.name: "BAD" if one.bad else _STATE_TEXT[one.state] for one in report.capabilities}
+    states = {
+        capability.name: "BAD" if capability.bad else _STATE_TEXT[capability.state]
+        for capability in report.capabilities
+    }
     return tuple(states.get(name, "?") for name in NAMES)
 
 
@@ -47,9 +50,11 @@ def _absences(reports: Iterable[Report]) -> list[str]:
     """What is missing, needed capabilities first, grouped by capability and reason."""
     found: dict[tuple[bool, str, str, str], list[str]] = {}
     for report in reports:
-        for one in report.capabilities:
-            if one.state is State.ABSENT:
-                found.setdefault((not one.bad, one.name, one.mend, _detail(one, report.host)), []).append(report.host)
+        for capability in report.capabilities:
+            if capability.state is State.ABSENT:
+                found.setdefault(
+                    (not capability.bad, capability.name, capability.mend, _detail(capability, report.host)), []
+                ).append(report.host)
     lines = []
     for (fine, name, mend), kind in groupby(sorted(found.items()), lambda item: item[0][:3]):
         rows = list(kind)
@@ -61,9 +66,9 @@ def _absences(reports: Iterable[Report]) -> list[str]:
     return lines
 
 
-def _detail(one: Capability, host: str) -> str:
+def _detail(capability: Capability, host: str) -> str:
     """The detail without the host's own name, so that equal hosts can be grouped."""
-    return re.sub(rf"(?<![\w.-]){re.escape(host)}/", "NIC ", one.detail.removeprefix(f"{host}: "))
+    return re.sub(rf"(?<![\w.-]){re.escape(host)}/", "NIC ", capability.detail.removeprefix(f"{host}: "))
 
 
 def _clock(reports: Iterable[Report]) -> list[str]:

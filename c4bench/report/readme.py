@@ -70,7 +70,7 @@ def _read(path: Path) -> _Run:
 
 def _cell(row: Row, newest_first: Iterable[_Run]) -> _Cell:
     for run in newest_first:
-        found = [one for one in run.measured if _selected(row, run, one)]
+        found = [measurement for measurement in run.measured if _selected(row, run, measurement)]
         if found:
             return _Cell(row, run, _worst(row, run, found))
     where = f" on {row.topology}" if row.topology else ""
@@ -78,12 +78,12 @@ def _cell(row: Row, newest_first: Iterable[_Run]) -> _Cell:
     raise UsageError(f"no run has {row.name} of {row.scenario}{where}{labels} ({row.text!r}); run `make test`")
 
 
-def _selected(row: Row, run: _Run, one: Measurement) -> bool:
+def _selected(row: Row, run: _Run, measurement: Measurement) -> bool:
     return (
-        one.name == row.name
-        and fnmatchcase(one.scenario, row.scenario)
+        measurement.name == row.name
+        and fnmatchcase(measurement.scenario, row.scenario)
         and row.topology in {"", run.provenance.topology}
-        and all(one.labels.get(label) in _allowed(value) for label, value in row.labels.items())
+        and all(measurement.labels.get(label) in _allowed(value) for label, value in row.labels.items())
     )
 
 
@@ -92,12 +92,12 @@ def _allowed(value: str | int | tuple[str, ...]) -> tuple[str | int, ...]:
 
 
 def _worst(row: Row, run: _Run, found: Sequence[Measurement]) -> Measurement:
-    for one in found:
-        if one.outcome is Outcome.INCONCLUSIVE:
-            raise UsageError(f"{run.path}: {row.name} of {one.scenario} is inconclusive; run it again")
-        if not one.limit and len(found) > 1:
+    for measurement in found:
+        if measurement.outcome is Outcome.INCONCLUSIVE:
+            raise UsageError(f"{run.path}: {row.name} of {measurement.scenario} is inconclusive; run it again")
+        if not measurement.limit and len(found) > 1:
             raise UsageError(f"{run.path}: {len(found)} measurements {row.name} without a limit; give the row labels")
-    return min(found, key=lambda one: margin(one) if one.limit else 0.0)
+    return min(found, key=lambda measurement: margin(measurement) if measurement.limit else 0.0)
 
 
 def _agree(runs: Sequence[_Run], fields: Mapping[str, Callable[[Provenance], object]]) -> None:

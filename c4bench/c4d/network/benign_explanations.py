@@ -50,7 +50,7 @@ class BenignExplanations:
         lasting = [blame for blame in blames if weights.spans(blame) >= ALARM_SPANS]
         onsets_s = {blame: weights.onset_s(blame) for blame in lasting}
         behind = {blame: self.missing_links(blame, onset_s) for blame, onset_s in onsets_s.items()}
-        explained = [one for one in lasting if behind[one] or self.met_traffic(one, onsets_s[one], links)]
+        explained = [blame for blame in lasting if behind[blame] or self.met_traffic(blame, onsets_s[blame], links)]
         return explained, {blame: found for blame, found in behind.items() if found}
 
     def missing_links(self, blame: Blame, onset_s: float) -> list[MissingLink]:
@@ -67,7 +67,12 @@ class BenignExplanations:
         """
         if self.met_other_job(blame, onset_s, links):
             return True
-        came = [cell for one in self._reroutes if one.opened_s <= onset_s <= one.closed_s for cell in one.cells]
+        came = [
+            cell
+            for reroute in self._reroutes
+            if reroute.opened_s <= onset_s <= reroute.closed_s
+            for cell in reroute.cells
+        ]
         if blame.component.kind == "link" and blame.excess <= BEYOND_SHARING:
             return not set(came).isdisjoint(blame.cells)
         ends = set(blame.cells[0][:2])

@@ -38,43 +38,43 @@ class MissingLinkDetector:
     def update(self, missing: Collection[MissingLink], links: Links) -> None:
         """Set what is missing now, and the `links` that the job's cells cross: another object when they change."""
         self._missing = missing
-        names = {one.name for one in missing}
+        names = {link.name for link in missing}
         if links is not self._links:
             self._links, known = links, [tuple(path) for path in links.values() if path]
             self._between = {hop for path in known for hop in path[1:-1]}
             self._ends = {hop for path in known for hop in (path[0], path[-1])}
         self._used = self._between | (self._used & names)
         self._own = self._ends | (self._own & names)
-        self._reported = [one for one in self._reported if one.name in names]
+        self._reported = [link for link in self._reported if link.name in names]
 
     def note_named(self, components: Iterable[Component], now_s: float) -> None:
         """Note components that are named already, by any stage."""
-        self._named_s |= {one.name: now_s for one in components if one.kind == "link"}
+        self._named_s |= {component.name: now_s for component in components if component.kind == "link"}
 
     def explaining(self, wanting: Mapping[Blame, list[MissingLink]], onset_s: float) -> list[Finding]:
         """Findings on missing links that explain slow components since `onset_s`."""
-        times = Counter(one for found in wanting.values() for one in found if self._is_new(one))
-        return self._report([one for one, _ in times.most_common()], wanting, onset_s)
+        times = Counter(link for found in wanting.values() for link in found if self._is_new(link))
+        return self._report([link for link, _ in times.most_common()], wanting, onset_s)
 
     def lasting(self, now_s: float, flap_s: float) -> list[Finding]:
         """Findings on links that the job's paths crossed and that are missing for longer than `flap_s`."""
-        gone = (one for one in self._missing if one.name in self._used and now_s - one.missed_s > flap_s)
-        lost = [one for one in gone if self._is_new(one)]
-        return self._report(lost, (), min((one.heard_s for one in lost), default=now_s))
+        gone = (link for link in self._missing if link.name in self._used and now_s - link.missed_s > flap_s)
+        lost = [link for link in gone if self._is_new(link)]
+        return self._report(lost, (), min((link.heard_s for link in lost), default=now_s))
 
-    def _is_new(self, one: MissingLink) -> bool:
+    def _is_new(self, link: MissingLink) -> bool:
         """Whether neither it nor a link that failed with it has been reported, or named since it was last seen.
 
         A NIC's own links cannot be bypassed: their failure is that of the NIC, its host or its leaf, found elsewhere.
         """
         named = (other for other in self._missing if self._named_s.get(other.name, -math.inf) >= other.heard_s)
         own = (other for other in self._missing if other.name in self._own)
-        return not failed_together(one, (*self._reported, *named, *own))
+        return not failed_together(link, (*self._reported, *named, *own))
 
     def _report(self, lost: Sequence[MissingLink], slower: Collection[Blame], onset_s: float) -> list[Finding]:
         if not lost:
             return []
-        together = [one for one in self._missing if failed_together(one, lost)]
+        together = [link for link in self._missing if failed_together(link, lost)]
         self._reported += together
         return [missing_links_finding(together, lost, slower, onset_s)]
 
@@ -88,16 +88,16 @@ def missing_links_behind(
     """
     if blame.excess > BEYOND_SHARING:
         return []
-    late = [one for one in missing if one.heard_s - span_s <= onset_s <= one.missed_s + _MOVED_SPANS * span_s]
+    late = [link for link in missing if link.heard_s - span_s <= onset_s <= link.missed_s + _MOVED_SPANS * span_s]
     crossed = [frozenset(links.get(cell, ())) for cell in blame.cells]
-    met = [one for one in late if any(not hops.isdisjoint((one.name, *one.instead)) for hops in crossed)]
-    carrying = frozenset(hop for one in met for hop in (one.name, *one.instead))
+    met = [link for link in late if any(not hops.isdisjoint((link.name, *link.instead)) for hops in crossed)]
+    carrying = frozenset(hop for link in met for hop in (link.name, *link.instead))
     return met if not any(hops.isdisjoint(carrying) for hops in crossed) else []
 
 
-def failed_together(one: MissingLink, others: Iterable[MissingLink]) -> bool:
+def failed_together(link: MissingLink, others: Iterable[MissingLink]) -> bool:
     """Whether a link may have failed together with another, as the two directions of a cable do."""
-    return any(one.heard_s <= other.missed_s and other.heard_s <= one.missed_s for other in others)
+    return any(link.heard_s <= other.missed_s and other.heard_s <= link.missed_s for other in others)
 
 
 def missing_links_finding(
@@ -109,17 +109,17 @@ def missing_links_finding(
     link carries all their traffic, a switch may be sending everything there. A dead switch misses all of its links,
     and so does a switch between two others if its link to either is dead.
     """
-    silent = [one for one in together if one.silent]
+    silent = [link for link in together if link.silent]
     first, *others = silent or lost
-    through = dict.fromkeys(name for one in lost for name in one.through)
-    links = [] if silent else [Component("link", name) for name in (*(one.name for one in others), *through)]
+    through = dict.fromkeys(name for link in lost for name in link.through)
+    links = [] if silent else [Component("link", name) for name in (*(link.name for link in others), *through)]
     suspects = [*links, *_dead_switches(together, silent)]
     component = Component("link", first.name)
     names = " and ".join(str(blame.component) for blame in slower)
     cost = f"{names} is slower since" if slower else "nothing is known to be slower for that"
     evidence = [f"no probe crosses it since {first.heard_s:.3f} s, and {cost}"]
     if len(together) > 1:
-        evidence.append(f"missed with it: {', '.join(one.name for one in together if one != first)}")
+        evidence.append(f"missed with it: {', '.join(link.name for link in together if link != first)}")
     return Finding(
         Syndrome.COMMUNICATION_SLOW,
         Cause.LINK_MISSING,
@@ -138,12 +138,12 @@ def _dead_switches(together: Sequence[MissingLink], silent: Collection[MissingLi
 
     No link leads on from such a switch, and no link beyond it is silent, as the switch would have answered first.
     """
-    names = {one.name for one in together}
-    leading = [one for one in together if one.onward and names.issuperset(one.onward)]
-    if len(leading) < _LINKS_INTO_SWITCH or not all(one in leading for one in silent):
+    names = {link.name for link in together}
+    leading = [link for link in together if link.onward and names.issuperset(link.onward)]
+    if len(leading) < _LINKS_INTO_SWITCH or not all(link in leading for link in silent):
         return []
     before: dict[str, set[str]] = {}
-    for one in leading:
-        for hop in one.onward:
-            before.setdefault(hop, set()).add(one.name)
-    return [Component("switch", min(one.addresses)) for one in switches(before)]
+    for link in leading:
+        for hop in link.onward:
+            before.setdefault(hop, set()).add(link.name)
+    return [Component("switch", min(link.addresses)) for link in switches(before)]

@@ -88,13 +88,13 @@ class NicUtilisation:
         beyond = dict.fromkeys(self._evidence.departing(), 0.0) | dict(
             zip(near.tolist(), left[near].tolist(), strict=True)
         )
-        self._evidence.add(beyond | {one.nic: one.total for one in slow}, {}, opened_s)
+        self._evidence.add(beyond | {slowed.nic: slowed.total for slowed in slow}, {}, opened_s)
         weights, found = self._evidence.weights(), []
-        for one in slow:
-            weight = weights[one.nic]
+        for slowed in slow:
+            weight = weights[slowed.nic]
             if weight.of_enough >= 1:
-                least = weight.least / one.slow_sides
-                found.append(Case(self._blame(one, cells, links), weight.onset_s, least, weight.spans))
+                least = weight.least / slowed.slow_sides
+                found.append(Case(self._blame(slowed, cells, links), weight.onset_s, least, weight.spans))
         return found
 
     def evaluate_uneven(self, cells: CellValues, opened_s: float, links: Links) -> list[Case]:
@@ -104,12 +104,12 @@ class NicUtilisation:
         """
         self._evidence.clear()
         before, self._runs = self._runs, {}
-        for one in self._slow(cells)[0]:
-            if one.total <= self._known().highest:
+        for slowed in self._slow(cells)[0]:
+            if slowed.total <= self._known().highest:
                 break
-            blame = self._blame(one, cells, links)
-            _, onset_s, least, spans = before.get(one.nic, Case(blame, opened_s, math.inf, 0))
-            self._runs[one.nic] = Case(blame, onset_s, min(least, one.total / one.slow_sides), spans + 1)
+            blame = self._blame(slowed, cells, links)
+            _, onset_s, least, spans = before.get(slowed.nic, Case(blame, opened_s, math.inf, 0))
+            self._runs[slowed.nic] = Case(blame, onset_s, min(least, slowed.total / slowed.slow_sides), spans + 1)
         return list(self._runs.values())
 
     def _slow(self, cells: CellValues) -> tuple[list[_Slow], Floats]:

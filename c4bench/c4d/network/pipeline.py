@@ -203,7 +203,7 @@ class NetworkSlownessDetector:
         self._learner.forget(cells)
         onset_s = min((weights.onset_s(blame) for blame in lacking), default=span.closed_s)
         findings = self._missing.explaining(lacking, onset_s)
-        return [blame for blame in blames if blame not in explained], [(one, span.closed_s) for one in findings]
+        return [blame for blame in blames if blame not in explained], [(finding, span.closed_s) for finding in findings]
 
     def _select(self, blames: list[Blame], weights: Weights, suspected: set[Cell], span: _Span) -> list[Blame]:
         """The blames that the evidence supports, except those that lost packets may be behind."""
@@ -220,10 +220,10 @@ class NetworkSlownessDetector:
     def _name(self, blames: list[Blame], weights: Weights, suspected: set[Cell], span: _Span) -> list[Alarmed]:
         """New findings; of a busy NIC more is known than what its cells show one by one."""
         busy = self._busy_nics(blames, suspected, span)
-        nics = {one.blame.component.name for one in busy}
+        nics = {case.blame.component.name for case in busy}
         blames = [blame for blame in blames if any(nics.isdisjoint(cell) for cell in blame.cells)]
-        self._gate.heal([*blames, *(one.blame for one in busy)])
-        cases = [Case(one, weights.onset_s(one), weights.least(one), weights.spans(one)) for one in blames]
+        self._gate.heal([*blames, *(case.blame for case in busy)])
+        cases = [Case(blame, weights.onset_s(blame), weights.least(blame), weights.spans(blame)) for blame in blames]
         return self._gate.name([*busy, *cases], span.cells, span.closed_s)
 
     def _busy_nics(self, blames: list[Blame], suspected: set[Cell], span: _Span) -> list[Case]:
@@ -233,7 +233,7 @@ class NetworkSlownessDetector:
         if slow:
             cells = cells.pick(~cells.among(self._benign.blocked_cells(cells, slow, span.links)))
         found = self._utilisation.evaluate(cells, span.opened_s, span.links)
-        if any(self._benign.met_other_job(one.blame, one.onset_s, span.links) for one in found):
+        if any(self._benign.met_other_job(case.blame, case.onset_s, span.links) for case in found):
             self._utilisation.forget()
             return []
-        return [one for one in found if suspected.isdisjoint(one.blame.cells)]
+        return [case for case in found if suspected.isdisjoint(case.blame.cells)]

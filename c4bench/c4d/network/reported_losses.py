@@ -28,14 +28,16 @@ class RankReportedLosses:
 
     def evaluate(self, now_s: float) -> list[Diagnosis]:
         """New findings; parts that carry bytes again are dropped."""
-        for one in [one for one, since_s in self._standing.items() if self._carries(one, since_s)]:
-            del self._standing[one]
-            self._back_s.update(dict.fromkeys(_nics(one), now_s))
+        for component in [
+            component for component, since_s in self._standing.items() if self._carries(component, since_s)
+        ]:
+            del self._standing[component]
+            self._back_s.update(dict.fromkeys(_nics(component), now_s))
         found = []
         for comm, loss in self._pending:
             if self._is_over(comm, loss):
                 continue
-            known = {nic for one in self._standing for nic in _nics(one)}
+            known = {nic for component in self._standing for nic in _nics(component)}
             if known.isdisjoint(_nics(loss.component)):
                 found.append(self._finding(comm, loss).stamped(self._view.job, now_s, now_s))
             self._standing.setdefault(loss.component, now_s)
@@ -53,7 +55,7 @@ class RankReportedLosses:
 
     def explains(self, component: Component) -> bool:
         """Whether a NIC or path is slow because its host has lost another."""
-        hosts = {_host(nic) for one in self._standing for nic in _nics(one)}
+        hosts = {_host(nic) for component in self._standing for nic in _nics(component)}
         return any(_host(nic) in hosts for nic in _nics(component))
 
     def _carries(self, component: Component, since_s: float) -> bool:

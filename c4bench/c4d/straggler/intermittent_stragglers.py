@@ -48,11 +48,11 @@ class IntermittentStragglers:
         self._members.update(members)
         self._ops += len(members) / len(self._members)
         began = {
-            one: since_s for one, (since_s, at_s) in late.items() if at_s - self._late.get(one, -math.inf) > stall_s
+            rank: since_s for rank, (since_s, at_s) in late.items() if at_s - self._late.get(rank, -math.inf) > stall_s
         }
-        kept = {one: since_s for one, since_s in self._late.items() if one in late or one not in members}
+        kept = {rank: since_s for rank, since_s in self._late.items() if rank in late or rank not in members}
         self._late = kept | began
-        self._last = {one: last for one, last in self._last.items() if self._ops - last < _WELL_OPS}
+        self._last = {rank: last for rank, last in self._last.items() if self._ops - last < _WELL_OPS}
         for member in began:
             if member in self._last:
                 self._last[member] = self._ops
@@ -67,14 +67,14 @@ class IntermittentStragglers:
                 self.evaluate({}, op, math.inf)
         elif members.size:
             self._ops += members.size / len(self._members)
-            self._last = {one: last for one, last in self._last.items() if self._ops - last < _WELL_OPS}
+            self._last = {rank: last for rank, last in self._last.items() if self._ops - last < _WELL_OPS}
 
     def _found(self) -> dict[int, int]:
         while self._episodes and self._ops - self._episodes[0][1] > _MEMORY_OPS:
             self._episodes.popleft()
         counts = Counter(member for member, _ in self._episodes)
         total = counts.total()
-        found = {one: count for one, count in counts.items() if self._by_chance(count, total) < CHANCE}
+        found = {rank: count for rank, count in counts.items() if self._by_chance(count, total) < CHANCE}
         self._last.update(dict.fromkeys(found, self._ops))
         self._episodes = deque((e for e in self._episodes if e[0] not in found), maxlen=_EPISODES)
         return found

@@ -56,10 +56,10 @@ class FailureAttribution:
             self._accounts.pop(message.nic, None)
         self._last_account_ns[message.nic] = now_ns
         seen = self._seen.setdefault(message.nic, {})
-        self._accounts.setdefault(message.nic, set()).update(one for one, _, _ in message.cells)
-        for one, other, bad in message.cells:
+        self._accounts.setdefault(message.nic, set()).update(nic for nic, _, _ in message.cells)
+        for nic, other, bad in message.cells:
             # A probe is a round trip and tests both directions.
-            seen[one, other] = seen[other, one] = float(bad)
+            seen[nic, other] = seen[other, nic] = float(bad)
 
     def tick(self, now_ns: int) -> None:
         """Send the probe results once the probes have ended, and evaluate once the other ends have sent theirs."""
@@ -90,7 +90,9 @@ class FailureAttribution:
     def _evaluate(self, nic: int) -> None:
         blames = localise(self._seen.pop(nic), bar=0.5)
         del self._accounts[nic]
-        components = tuple(dict.fromkeys(one for blame in blames for one in (blame.component, *blame.alternatives)))
+        components = tuple(
+            dict.fromkeys(component for blame in blames for component in (blame.component, *blame.alternatives))
+        )
         if components:
             self.findings.append(components)
             self._report(NetworkLoss(self._rank, components[0], self._since_ns[nic] / 1e9, components[1:]))

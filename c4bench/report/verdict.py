@@ -96,9 +96,18 @@ def _evaluate_again(recorded: Measurement) -> Measurement:
 def _endings(run: RunDirectory) -> tuple[Ending, ...]:
     ended = [event for event in run.events() if event.get("kind") == "scenario"]
     try:
-        return tuple(msgspec.convert(ended, list[Ending]))
+        return _without_repeated_skips(msgspec.convert(ended, list[Ending]))
     except msgspec.ValidationError as error:
         raise UsageError(f"{run.path}/events.jsonl has a scenario without an ending ({error}); run again") from None
+
+
+def _without_repeated_skips(endings: list[Ending]) -> tuple[Ending, ...]:
+    """Leave out a skip if the scenario ran as well, or was skipped before, in another session of the same run."""
+    ran = {ending.scenario for ending in endings if ending.outcome is not Outcome.SKIP}
+    skips = {ending.scenario: ending for ending in endings if ending.scenario not in ran}
+    return tuple(ending for ending in endings if ending.scenario in ran and ending.outcome is not Outcome.SKIP) + tuple(
+        skips.values()
+    )
 
 
 def _worst(outcomes: set[Outcome]) -> Outcome:

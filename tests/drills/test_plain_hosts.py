@@ -37,7 +37,6 @@ def test_scenarios_that_need_rdma_are_skipped_and_the_run_is_inconclusive(tmp_pa
     run, code, output = scenarios(tmp_path)
     assert code == 4, output[-3000:]
     assert "no-rdma: no RDMA device on any host" in output
-    assert "no-gpu: 0 of 2 hosts have it" in output
     assert "c4bench: nothing is degraded; " in output
     assert [measurement.name for measurement in run.measurements()] == [
         "deploy.hosts_answering_fraction",

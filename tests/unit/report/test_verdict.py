@@ -83,6 +83,20 @@ def test_skips_are_a_result(run, passed, skipped, outcome, code):
     assert verdict.skips == {word: n for word, n in (("no-rdma: 0 of 2", skipped - 1), ("no-gpu: none", 1)) if n}
 
 
+def test_a_scenario_that_ran_after_all_is_not_skipped(run):
+    """Of several sessions of one run, a skip does not count beside a session in which the scenario ran; a miss does."""
+    for number in range(3):
+        run.finish_scenario(f"s{number}", Outcome.SKIP, "broken-host: h2")
+    assert verdict(run) == (Outcome.INCONCLUSIVE, 4)
+    for number in range(2):
+        run.finish_scenario(f"s{number}", Outcome.PASS)
+    run.finish_scenario("s2", Outcome.SKIP, "broken-host: h2")
+    assert verdict(run) == (Outcome.PASS, 0)
+    assert evaluate_run(run.path).scenario_counts == {"pass": 2, "skip": 1}
+    run.finish_scenario("s0", Outcome.FAIL, "late")
+    assert verdict(run) == (Outcome.FAIL, 1)
+
+
 def test_a_miss_outweighs_skips(run):
     """A run that missed a limit fails however many scenarios it skipped."""
     Ledger(run, "s").measure("a", 0.0, "1", at_least=1.0)

@@ -95,9 +95,8 @@ def _master(arguments: argparse.Namespace) -> int:
     if not (arguments.trust / "ca.pem").exists():
         raise UsageError(f"no certificates in {arguments.trust} (python -m c4bench.deploy.prepare makes them)")
     if names := authority.ending(arguments.trust, datetime.now(UTC)):
-        where = "certificates end within 30 days, or are of an older kind, for"
         renew = "run python -m c4bench.deploy.prepare and deploy again"
-        _logger.warning("%s %s; %s", where, ", ".join(names), renew)
+        _logger.warning("certificates end within 30 days: %s; %s", ", ".join(names), renew)
     asyncio.run(_serve(arguments, address, int(port)))
     return 0
 

@@ -32,11 +32,9 @@ from c4bench.control.steering import Steering
 from c4bench.control.store import Store
 from c4bench.control.telemetry import Detection, TelemetryLoop
 from c4bench.wire.channel import WebSocketChannel
-from c4bench.wire.trust import MASTER, Role, peer_identity, server_context
+from c4bench.wire.trust import MASTER, peer_identity, server_context
 
 _logger = logging.getLogger(__name__)
-
-_POLICY_VIOLATION = 1008  # RFC 6455, 7.4.1
 
 # An agent's connection counts as lost when nothing has answered for this long.
 _PING_EVERY_S = 2.0
@@ -152,8 +150,5 @@ class Master:
         channel, address = WebSocketChannel(connection), str(connection.remote_address[0])
         if role in ROLES:
             await OperatorSession(channel, role, address, self._parts.log, self._parts.jobs).serve()
-        elif role is Role.AGENT:
-            await self._parts.sessions.serve(connection, channel, name, self._closing)
         else:
-            _logger.warning("%s at %s refused: its certificate states no role; prepare and deploy again", name, address)
-            await connection.close(_POLICY_VIOLATION, "the certificate states no role; prepare and deploy again")
+            await self._parts.sessions.serve(connection, channel, name, self._closing)

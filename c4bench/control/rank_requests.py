@@ -61,6 +61,8 @@ class RankRequests:
 
     async def _checked(self, host: str, function: Callable[[Any], Awaitable[Any]], request: Any) -> Any:  # noqa: ANN401
         job = self._jobs.get(request.job)
+        if job is None and isinstance(request, Exchange) and self._runs_ranks(host):
+            return await function(request)  # a meeting of several jobs, which has a name of its own
         if job is None and isinstance(request, Result):
             return Empty()  # a late one, of an attempt that has ended
         if job is None:
@@ -72,6 +74,9 @@ class RankRequests:
             _logger.warning("agent of %s refused: its %s is for ranks of %s that it does not run", *values)
             raise UnhealthyError(f"the agent of {host} does not speak for these ranks of job {request.job}")
         return await function(request)
+
+    def _runs_ranks(self, host: str) -> bool:
+        return any(host in job.ranks_by_host for job in self._jobs.values())
 
     async def _fail(self, request: Fail) -> Empty:
         self._rendezvous.fail(request)

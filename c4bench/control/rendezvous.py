@@ -21,6 +21,7 @@ _logger = logging.getLogger(__name__)
 # Of each job, since a hostile rank may make up names and messages. A job of 10,000 ranks in 1,000 communicators needs a
 # tenth of these, and relays some kilobytes for each failure.
 _COMMS_AT_MOST = 16_384
+_COMMS_IN_ALL_AT_MOST = 262_144
 _GATHERINGS_AT_MOST = 65_536  # of all jobs
 _RELAYED_AT_MOST_BYTES = 64 << 20
 # Answers kept of each job. A rank without an answer delays its communicator, so its answer is among the latest.
@@ -100,12 +101,16 @@ class RendezvousService:
                 del answered[next(iter(answered))]
             answered[comm, key] = answer
             self._store.append(job, FinishedExchange(comm, key, answer))
+        elif not comm:  # a meeting of several jobs, which nobody ends
+            self._failures.pop((job, comm), None)
+            self._comms.pop(job, None)
         self._gatherings.pop(name).ended.set_result(answer)
 
     def _failure(self, job: str, comm: str) -> asyncio.Future[Failure]:
         if (job, comm) not in self._failures:
             known = self._comms.setdefault(job, 0)
             self._limit(job, "communicators", known, _COMMS_AT_MOST)
+            self._limit(job, "communicators, with all other jobs,", len(self._failures), _COMMS_IN_ALL_AT_MOST)
             self._comms[job] = known + 1
         return self._failures.setdefault((job, comm), asyncio.get_running_loop().create_future())
 

@@ -13,10 +13,10 @@ from typing import NamedTuple
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.x509.oid import NameOID
 
 from c4bench.errors import UnhealthyError, UsageError
-from c4bench.wire.trust import MASTER, OBSERVER, OPERATOR, Role, check_host, role_of
+from c4bench.wire.trust import MASTER, OBSERVER, OPERATOR, check_host
 
 # The authority's own certificate and its list; those it issues have to be renewed every year.
 _AUTHORITY_LIFETIME = datetime.timedelta(days=3650)
@@ -48,7 +48,6 @@ def establish(directory: Path, hosts: Iterable[str], valid_from: datetime.dateti
     certificate = (
         _builder(_NAME, key, valid_from, _AUTHORITY_LIFETIME, serial=1)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_key_usage(signs_certificates=True), critical=True)
         .sign(key, None)
     )
     _write_secret(directory / "ca.key", key)
@@ -59,7 +58,7 @@ def establish(directory: Path, hosts: Iterable[str], valid_from: datetime.dateti
 
 
 def issue(directory: Path, hosts: Iterable[str], valid_from: datetime.datetime) -> None:
-    """Issue certificates for hosts that have none, and replace all that end within 30 days or state no role.
+    """Issue certificates for hosts that have none, and replace all that end within 30 days.
 
     Raises UsageError for what is no name of a host.
     """
@@ -71,18 +70,9 @@ def issue(directory: Path, hosts: Iterable[str], valid_from: datetime.datetime) 
 
 
 def ending(directory: Path, now: datetime.datetime) -> list[str]:
-    """The names whose certificates end within 30 days, or are of an older kind that states no role."""
+    """The names whose certificates end within 30 days."""
     found = {path.stem: _certificate(path) for path in sorted(directory.glob("*.pem")) if path.stem != "ca"}
-    return [
-        name
-        for name, certificate in found.items()
-        if certificate.not_valid_after_utc < now + RENEW_BEFORE or not _states_role(certificate)
-    ]
-
-
-def _states_role(certificate: x509.Certificate) -> bool:
-    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    return any(uri in {role.uri for role in Role} for uri in names.get_values_for_type(x509.UniformResourceIdentifier))
+    return [name for name, certificate in found.items() if certificate.not_valid_after_utc < now + RENEW_BEFORE]
 
 
 def rotate(directory: Path, names: Iterable[str], valid_from: datetime.datetime) -> None:
@@ -114,16 +104,11 @@ def _issue_all(authority: _Authority, names: Iterable[str], valid_from: datetime
 
 
 def _issue(authority: _Authority, name: str, valid_from: datetime.datetime, serial: int) -> None:
-    own, role = Ed25519PrivateKey.generate(), role_of(name)
+    own = Ed25519PrivateKey.generate()
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    names = [x509.DNSName(name), x509.UniformResourceIdentifier(role.uri)]
-    purpose = ExtendedKeyUsageOID.SERVER_AUTH if role is Role.MASTER else ExtendedKeyUsageOID.CLIENT_AUTH
     certificate = (
         _builder(subject, own, valid_from, _LIFETIME, serial)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_key_usage(signs_certificates=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([purpose]), critical=True)
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
         .sign(authority.key, None)
     )
     (authority.directory / f"{name}.pem").write_bytes(certificate.public_bytes(Encoding.PEM))
@@ -168,21 +153,6 @@ def _certificate(path: Path) -> x509.Certificate:
 def _write_secret(path: Path, key: Ed25519PrivateKey) -> None:
     path.touch(mode=0o600)
     path.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-
-
-def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
-    """RFC 5280, 4.2.1.3: an authority signs certificates and lists, all others only handshakes."""
-    return x509.KeyUsage(
-        digital_signature=not signs_certificates,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=signs_certificates,
-        crl_sign=signs_certificates,
-        encipher_only=False,
-        decipher_only=False,
-    )
 
 
 def _builder(

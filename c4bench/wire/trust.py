@@ -1,7 +1,7 @@
 """Mutual TLS 1.3 with certificates of one authority (made by `c4bench.deploy.authority`).
 
-The authority's file also holds its revocation list; revoked peers are refused. What a peer may do follows from the role
-that its certificate states (a URI of RFC 5280's subjectAltName, 4.2.1.6), and never from its name.
+The authority's file also holds its revocation list; revoked peers are refused. What a peer may do follows from the name
+in its certificate: some names are roles, which the authority gives to no host.
 """
 
 import re
@@ -21,7 +21,6 @@ RESERVED = (MASTER, OPERATOR, OBSERVER, "ca")
 _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _HOST = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
 _HOST_AT_MOST = 253
-_ROLE = "urn:c4bench:role:"
 
 
 class Role(StrEnum):
@@ -32,21 +31,16 @@ class Role(StrEnum):
     OPERATOR = "operator"  # start and stop jobs, and receive every event
     OBSERVER = "observer"  # only receive events: watchers, Prometheus
 
-    @property
-    def uri(self) -> str:
-        """As it stands in a certificate."""
-        return f"{_ROLE}{self.value}"
-
 
 class Identity(NamedTuple):
-    """Whom a verified certificate is about; `role` is None for a certificate that states none."""
+    """Whom a verified certificate is about."""
 
     name: str
-    role: Role | None
+    role: Role
 
 
 def role_of(name: str) -> Role:
-    """The role of a name that the authority issues a certificate for."""
+    """The role that a name stands for; any other name is that of an agent's host."""
     return Role(name) if name in (MASTER, OPERATOR, OBSERVER) else Role.AGENT
 
 
@@ -83,5 +77,4 @@ def peer_identity(tls: ssl.SSLObject) -> Identity:
     certificate: Any = tls.getpeercert() or {}
     subject = (pair for part in certificate.get("subject", ()) for pair in part)
     name = next((str(value) for key, value in subject if key == "commonName"), "")
-    stated = [value for key, value in certificate.get("subjectAltName", ()) if key == "URI"]
-    return Identity(name, next((role for role in Role if role.uri in stated), None))
+    return Identity(name, role_of(name))

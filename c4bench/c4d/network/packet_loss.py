@@ -21,7 +21,7 @@ from c4bench.c4d.network.cell_index import CellValues
 from c4bench.c4d.network.thresholds import NAME_SPANS, SLIGHT
 from c4bench.c4d.thresholds import CHANCE
 from c4bench.chance import binomial_tail
-from c4bench.model.diagnosis import Cause, Syndrome
+from c4bench.model.diagnosis import Cause, Component, Syndrome
 
 _RECENT_SPANS = 8
 # Waiting for lost packets slows a cell several times over; by this share of that, any cell may be slowed by others.
@@ -131,16 +131,19 @@ class PacketLossDetector:
         if not lossy:
             return []
         excess = {cell: self._slowed(cell) if cell in lossy else 0.0 for cell in current}
-        # Leave out cells of which nothing is known: acknowledgements return by a path that is not planned; NICs of
-        # cells that are hardly slower may have counted for other paths; and cells that carry nothing since something
-        # loses packets wait for others.
+        # Leave out cells of which nothing is known: acknowledgements return by unplanned paths, NICs of cells that are
+        # hardly slower may have counted for other paths, and cells that carry nothing since then wait for others.
         hardly = max(SLIGHT, _HARDLY * max(excess.values(), default=0.0))
         silent = (self.concerned() - lossy) | {cell for cell in lossy & excess.keys() if excess[cell] <= hardly}
         silent |= excess.keys() - lossy - self._carried()
-        explained = {cell for cell in excess if self._explained(links.get(cell, ()))}
+        crossed = {cell: links.get(cell, ()) for cell in excess} if self._guilty else {}
+        explained = {cell for cell, hops in crossed.items() if not hops or not self._guilty.isdisjoint(hops)}
         lead = max((excess[cell] for cell in explained), default=0.0)
+        in_use = tuple(excess)
         excess = {cell: slowed for cell, slowed in excess.items() if cell not in silent | explained}
         blames = _beside(_explaining(localise(excess, SLIGHT, links, lead), lossy), lossy)
+        well = {hop for cell, slowed in excess.items() if slowed <= SLIGHT for hop in links.get(cell, ())}
+        blames = [_with_cable(blame, links, in_use, well) for blame in blames]
         found = [loss for loss in map(self._loss, blames) if loss]
         sure = [loss.blame for loss in found if loss.blame.component.kind == "link"]
         self._guilty.update(one.name for blame in sure for one in (blame.component, *blame.alternatives))
@@ -150,9 +153,6 @@ class PacketLossDetector:
         """The cells that have carried something since the span in which losses began."""
         first = next(place for place, span in enumerate(self._recent) if span.lossy)
         return set().union(*(span.departures for span in list(self._recent)[first + 1 :]))
-
-    def _explained(self, crossed: Collection[str]) -> bool:
-        return bool(self._guilty) and (not crossed or not self._guilty.isdisjoint(crossed))
 
     def _slowed(self, cell: Cell) -> float:
         spans = [span for span in self._recent if cell in span.lossy and cell in span.departures]
@@ -176,8 +176,8 @@ class PacketLossDetector:
 
 def _together(before: Mapping[str, Counts], now: Mapping[str, Counts]) -> dict[str, Counts]:
     """The NICs' counts of two spans together."""
-    pairs = ((nic, before.get(nic, _NONE), now.get(nic, _NONE)) for nic in before.keys() | now.keys())
-    return {nic: Counts(*map(sum, zip(then, since, strict=True))) for nic, then, since in pairs}
+    nics = before.keys() | now.keys()
+    return {nic: Counts(*map(sum, zip(before.get(nic, _NONE), now.get(nic, _NONE), strict=True))) for nic in nics}
 
 
 def stalled_loss_finding(job: JobView, clocks: HostClocks, stuck: Iterable[ConnView], since_s: float) -> list[Finding]:
@@ -213,11 +213,8 @@ def _links_of_pairs(cells: Iterable[Cell], links: Links) -> dict[Cell, set[str]]
 def _explaining(blames: list[Blame], lossy: Collection[Cell]) -> list[Blame]:
     """Drop single paths, unless they end wherever packets arrived out of sequence: NICs count for all paths."""
     ends = {cell[1] for cell in lossy}
-    return [
-        blame
-        for blame in blames
-        if blame.component.kind != "path" or blame.alternatives or ends == {cell[1] for cell in blame.cells}
-    ]
+
+    return [b for b in blames if b.component.kind != "path" or b.alternatives or ends == _receivers(b.cells)]
 
 
 def _beside(blames: list[Blame], lossy: Collection[Cell]) -> list[Blame]:
@@ -236,6 +233,28 @@ def _beside(blames: list[Blame], lossy: Collection[Cell]) -> list[Blame]:
     ]
 
 
+def _with_cable(blame: Blame, links: Links, in_use: Collection[Cell], well: Collection[str]) -> Blame:
+    """Add the links that explain a NIC's losses as well: those by which it sends, and those by which it receives.
+
+    The two directions of a cable lose together, as both sides of a NIC do. Links in `well` lose nothing, and those that
+    no other NIC of the cells `in_use` crosses are the NIC's own.
+    """
+    nic = blame.component
+    if nic.kind != "nic" or nic.side:
+        return blame
+    shared = {hop for cell in in_use if nic.name not in cell[:2] for hop in links.get(cell, ())} - set(well)
+    sides = [[cell for cell in blame.cells if cell[end] == nic.name] for end in (0, 1)]
+    common = [set.intersection(*(set(links.get(cell, ())) for cell in cells)) & shared for cells in sides if cells]
+    if len(common) < len(sides) or not all(common):
+        return blame
+    others = (Component("link", hop) for hops in common for hop in sorted(hops))
+    return msgspec.structs.replace(blame, alternatives=tuple(dict.fromkeys((*blame.alternatives, *others))))
+
+
+def _receivers(cells: Iterable[Cell]) -> set[str]:
+    return {cell[1] for cell in cells}
+
+
 def _ends(cells: Iterable[Cell]) -> set[str]:
     return {nic for cell in cells for nic in cell[:2]}
 
@@ -243,8 +262,8 @@ def _ends(cells: Iterable[Cell]) -> set[str]:
 def loss_finding(loss: PacketLoss) -> Finding:
     """The finding on a component that loses or reorders packets."""
     blame = loss.blame
-    early = f"{loss.early} packets came too early and were sent again, on {len(blame.cells)} ways that cross it"
-    evidence = [early if loss.early else "packets were sent again that had arrived, and ways are slower by that"]
+    early = f"{loss.early} packets came too early and were sent again, on {len(blame.cells)} paths that cross it"
+    evidence = [early if loss.early else "packets were sent again that had arrived, and paths are slower by that"]
     if blame.alternatives:
         evidence.append("this traffic cannot tell it from " + " or ".join(map(str, blame.alternatives)))
     return Finding(

@@ -1,8 +1,7 @@
 """Packet loss and reordering, as NICs count them: which component loses packets.
 
-A lost or late packet shows at both ends of a path: the sender retransmits, and packets reach the receiver out of
-sequence. Counters are per NIC, not per path, so a cell is only suspected when both of its ends count; and it only
-matters if its transfers also take longer than they did.
+A lost or late packet shows at both ends of a path: the sender retransmits, the receiver gets packets out of sequence.
+Counters are per NIC, so a cell is only suspected when both ends count, and its transfers take longer than they did.
 """
 
 from collections import deque

@@ -32,7 +32,7 @@ def refuse(*_):
         ("disk room", "shutil.disk_usage", lambda _: Usage(1 << 20), "1 MiB free"),
         ("lab mode", "modes.obstacle", lambda mode: f"{mode} is forbidden: allow it", "seccomp is forbidden"),
         ("memory", "MEMORY_BYTES", 1 << 60, "that a lab may fill"),
-        ("open files", "resource.getrlimit", lambda _: (1024, 4096), "4096 allowed"),
+        ("open files", "resource.getrlimit", lambda _: (1024, 1024), "1024 allowed"),
         ("pyverbs", "_IMPORT_PYVERBS", "import no_such_pyverbs", "No module named 'no_such_pyverbs'"),
     ],
 )

@@ -2,7 +2,7 @@
 
 import mmap
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 
 import msgspec
@@ -62,66 +62,106 @@ def run(context: RankContext) -> None:
     with ExitStack() as undo:
         ends = {name: End(nic, parameters, undo) for name, nic in own.items()}
         for number, step in enumerate(parameters.steps):
-            context.meet(context.job.id, f"step{number}", context.rank, context.size)
-            for position, transfer in enumerate(step):
-                found += _run_transfer(
-                    context, parameters, ends, number, transfer, parameters.gap_s * position / len(step)
-                )
+            found += _run_step(context, parameters, ends, number, step)
     context.report("pairs", found=msgspec.to_builtins(found))
 
 
-def _run_transfer(
-    context: RankContext, parameters: Pairs, ends: Mapping[str, "End"], number: int, transfer: Transfer, later_s: float
+def _run_step(
+    context: RankContext, parameters: Pairs, ends: Mapping[str, "End"], number: int, step: Sequence[Transfer]
 ) -> list[PairResult]:
-    """Run this rank's end of a transfer, `later_s` after the step begins; the result if it is the sender."""
-    side = next((side for side, name in enumerate((transfer.source, transfer.destination)) if name in ends), None)
-    if side is None:
-        return []
-    end = ends[transfer.destination if side else transfer.source]
-    place = f"{context.job.id}/{number}/{transfer.source}"
+    """Run this rank's ends of a step's transfers; the results of those that it sends.
 
-    def meet(key: str, payload: bytes = b"") -> list[bytes]:
-        return context.meet(place, key, side, 2, payload)
+    All ranks probe before any of them sends messages: the acknowledgements of a probe take a path of ECMP's, and behind
+    the packets of another transfer each of them would be late.
+    """
+
+    def meet_all(key: str) -> None:
+        context.meet(context.job.id, f"step{number}/{key}", context.rank, context.size)
 
     with ExitStack() as undo:
-        connection = end.device.connection(PROFILES[parameters.profile], sends=parameters.window, receives=1)
-        undo.callback(connection.close)
-        remote = msgspec.structs.replace(end.device.here(), qp=connection.qp_num)
-        payloads = meet("offer", msgspec.msgpack.encode(Offer(remote, end.place)))
-        far = msgspec.msgpack.decode(payloads[1 - side], type=Offer)
+        sides = [
+            _TransferSide(context, parameters, ends, f"{context.job.id}/{number}", transfer, undo)
+            for transfer in step
+            if transfer.source in ends or transfer.destination in ends
+        ]
+        senders = [side for side in sides if side.sends]
+        for side in senders:
+            side.probe()
+        meet_all("probed")
+        for side in senders:
+            time.sleep(parameters.gap_s * step.index(side.transfer) / len(step))
+            side.fill()
+        meet_all("sent")
+    return [side.result for side in senders]
+
+
+class _TransferSide:
+    """The sending or receiving side of a transfer, connected; a failure is the `result`, since others go on."""
+
+    def __init__(
+        self,
+        context: RankContext,
+        parameters: Pairs,
+        ends: Mapping[str, "End"],
+        step: str,
+        transfer: Transfer,
+        undo: ExitStack,
+    ) -> None:
+        self.transfer, self._parameters = transfer, parameters
+        self.sends = transfer.source in ends
+        self._end = ends[transfer.source if self.sends else transfer.destination]
+        self._connection = self._end.device.connection(
+            PROFILES[parameters.profile], sends=parameters.window, receives=1
+        )
+        undo.callback(self._connection.close)
+        self.result = PairResult(transfer.source, transfer.destination, source_port=transfer.source_port)
+
+        def meet(key: str, payload: bytes) -> list[bytes]:
+            return context.meet(f"{step}/{transfer.source}", key, 0 if self.sends else 1, 2, payload)
+
+        self._connect(meet)
+
+    def _connect(self, meet: Callable[[str, bytes], list[bytes]]) -> None:
+        remote = msgspec.structs.replace(self._end.device.here(), qp=self._connection.qp_num)
+        payloads = meet("offer", msgspec.msgpack.encode(Offer(remote, self._end.place)))
+        far = msgspec.msgpack.decode(payloads[1 if self.sends else 0], type=Offer)
+        self._far = far.place.address, far.place.rkey
         problem = ""
         try:
-            connection.connect(far.remote, transfer.source_port if side == 0 else 0)
+            self._connection.connect(far.remote, self.transfer.source_port if self.sends else 0)
         except C4Error as error:
             problem = str(error)
         # A dead path is a result as well, and the far end must not wait for it.
-        broken = any(meet("connected", problem.encode()))
-        result = _failed(transfer, problem or "the far end cannot connect")
-        if side == 0 and not broken:
-            time.sleep(later_s)
-            try:
-                result = _timed(end, connection, far.place, parameters, transfer)
-            except UnhealthyError as error:
-                result = _failed(transfer, str(error))
-        meet("done")
-    return [result] if side == 0 else []
+        if any(meet("connected", problem.encode())):
+            self._fail(problem or "the far end cannot connect")
 
+    def _fail(self, problem: str) -> None:
+        self.result = msgspec.structs.replace(self.result, round_trip_s=0.0, rate_bps=0.0, problem=problem)
 
-def _failed(transfer: Transfer, problem: str) -> PairResult:
-    return PairResult(transfer.source, transfer.destination, problem=problem, source_port=transfer.source_port)
+    def probe(self) -> None:
+        """Measure the round trip of small writes, unless the transfer has failed."""
+        end = self._end
 
+        def trip_s() -> float:
+            began, ended = send(self._connection, end.waiter, end.local, self._far, _PROBE_BYTES, 1, 1)
+            return ended - began
 
-def _timed(end: "End", connection: Connection, place: Place, parameters: Pairs, transfer: Transfer) -> PairResult:
-    far = place.address, place.rkey
-    probes = [send(connection, end.waiter, end.local, far, _PROBE_BYTES, 1, 1) for _ in range(parameters.probes)]
-    # The shortest, since another pair's traffic may delay most probes, but a late path delays all.
-    trips_s = [ended - began for began, ended in probes]
-    transfer_s = (
-        _alone_s(end, connection, far, parameters) if parameters.gap_s else _filled_s(end, connection, far, parameters)
-    )
-    rate_bps = 8 * parameters.size_bytes / transfer_s
-    trip_s = min(trips_s)
-    return PairResult(transfer.source, transfer.destination, trip_s, rate_bps, source_port=transfer.source_port)
+        # The shortest: what delays some of the probes is not the path.
+        self._measure(lambda: {"round_trip_s": min(trip_s() for _ in range(self._parameters.probes))})
+
+    def fill(self) -> None:
+        """Measure the rate, unless the transfer has failed."""
+        measured_s = _alone_s if self._parameters.gap_s else _filled_s
+        bits = 8 * self._parameters.size_bytes
+        self._measure(lambda: {"rate_bps": bits / measured_s(self._end, self._connection, self._far, self._parameters)})
+
+    def _measure(self, measured: Callable[[], dict[str, float]]) -> None:
+        if self.result.problem:
+            return
+        try:
+            self.result = msgspec.structs.replace(self.result, **measured())
+        except UnhealthyError as error:
+            self._fail(str(error))
 
 
 def _filled_s(end: "End", connection: Connection, far: tuple[int, int], parameters: Pairs) -> float:

@@ -6,6 +6,7 @@ link loads and local search, then back to `guidance.live_flows`, where `port` an
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from zlib import crc32
 
 from c4bench.c4p.guidance.live_flows import LiveFlows
@@ -80,6 +81,10 @@ class PathController:
         mine = (live for live in self._live_flows if live.flow.job == job and live.port)
         return {live.flow: self._live_flows.path(live) for live in mine}
 
+    def unplanned(self) -> list[Flow]:
+        """The live flows that are left to ECMP."""
+        return [live.flow for live in self._live_flows if not live.port]
+
     def pairs(self) -> tuple[Pair, ...]:
         """The pairs of NICs that have live flows, in order."""
         return tuple(self._live_flows.ports())
@@ -91,17 +96,23 @@ class PathController:
         pairs = sorted({(flow.source, flow.destination) for flow in flows})
         return tuple(pair for pair in pairs if self.knowledge.age_s(pair, now_s) > self.policy.max_age_s)
 
-    def join(self, flows: Iterable[Flow], share: float = 1.0) -> None:
-        """Place new flows; live ones may be moved to make room. `share` is their job's."""
+    def join(self, flows: Iterable[Flow], share: float = 1.0, ports: Mapping[str, int] = MappingProxyType({})) -> None:
+        """Place new flows; live ones may be moved to make room. `share` is their job's.
+
+        Flows that run already on one of `ports`, by flow id, whose path is known and open stay there, as after a
+        restart of the master.
+        """
         new = [flow for flow in flows if flow.id not in self._live_flows]
         counts = Counter(connection_key(flow) for flow in new)
         for flow in new:
-            self._live_flows.add(flow, 1 / counts[connection_key(flow)])
+            self._live_flows.add(flow, 1 / counts[connection_key(flow)], ports.get(flow.id, 0))
             self._plans.set_share(flow.job, share)
         if self.policy.scope == "random":
-            self._place_randomly(new)
-        else:
-            self._plans.add(new)
+            self._place_randomly(flow for flow in new if not self._live_flows[flow.id].port)
+            return
+        running = [flow for flow in new if self._live_flows[flow.id].port]
+        self._plans.adopt(running)
+        self._plans.add([flow for flow in new if flow not in running])
 
     def _place_randomly(self, flows: Iterable[Flow]) -> None:
         for flow in flows:

@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import contextlib
 import logging
+import math
 import signal
 import sys
 from datetime import UTC, datetime
@@ -13,10 +14,12 @@ from typing import Any
 import msgspec
 import yaml
 
-from c4bench import inventory, logs
+from c4bench import inventory, logs, remote
 from c4bench.cli import Commands
 from c4bench.control.client import dial
 from c4bench.control.master import Master, Parts
+from c4bench.control.path_learning import PlannedFabric
+from c4bench.control.switches import Switches
 from c4bench.decoding import from_yaml
 from c4bench.deploy import authority
 from c4bench.errors import UnhealthyError, UsageError
@@ -51,6 +54,20 @@ def register(commands: Commands) -> None:
     parser.add_argument("--listen", default=f"0.0.0.0:{PORT}", metavar="ADDRESS:PORT")
     parser.add_argument(
         "--state", type=Path, required=True, help="the master's own folder, from which it continues after a restart"
+    )
+    parser.add_argument(
+        "--hosts",
+        type=Path,
+        metavar="INVENTORY",
+        help="plan the paths of all jobs between these hosts, and read the counters of its switches; without it every "
+        "flow is left to ECMP",
+    )
+    parser.add_argument(
+        "--background-every",
+        type=float,
+        default=10.0,
+        metavar="SECONDS",
+        help="how often the switches' counters are read to plan around other traffic; 0 for never (default 10)",
     )
     _trust(parser)
     logs.add_options(parser, "info")
@@ -97,12 +114,24 @@ def _master(arguments: argparse.Namespace) -> int:
     if names := authority.ending(arguments.trust, datetime.now(UTC)):
         renew = "run python -m c4bench.deploy.prepare and deploy again"
         _logger.warning("certificates end within 30 days: %s; %s", ", ".join(names), renew)
-    asyncio.run(_serve(arguments, address, int(port)))
+    fabric = _fabric(arguments.hosts, arguments.background_every) if arguments.hosts else None
+    asyncio.run(_serve(arguments, fabric, address, int(port)))
     return 0
 
 
-async def _serve(arguments: argparse.Namespace, address: str, port: int) -> None:
-    master = Master(Parts(arguments.state), arguments.trust, address, port)
+def _fabric(hosts: Path, background_s: float) -> PlannedFabric:
+    """What the inventory says of the hosts and switches to plan for."""
+    if not 0 <= background_s < math.inf:
+        raise UsageError(f"--background-every {background_s:g}: give seconds, or 0 for never")
+    planned = inventory.load(hosts)
+    if not any(host.nics for host in planned.hosts):
+        raise UsageError(f"{hosts}: no host has NICs (c4.nics), so there are no paths to plan; run c4bench inventory")
+    switches = Switches(planned, lambda name: remote.connect(name, planned.access[name]))
+    return PlannedFabric(planned.hosts, read=switches.ports if switches.any else None, background_s=background_s)
+
+
+async def _serve(arguments: argparse.Namespace, fabric: PlannedFabric | None, address: str, port: int) -> None:
+    master = Master(Parts(arguments.state, fabric), arguments.trust, address, port)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, master.leave)
     try:

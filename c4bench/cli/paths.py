@@ -1,6 +1,7 @@
 """`c4bench paths HOST_A HOST_B --hosts INVENTORY`: the path of each UDP source port, like traceroute for RoCE."""
 
 import argparse
+import asyncio
 import sys
 import time
 from collections import defaultdict
@@ -11,14 +12,17 @@ from c4bench.c4p.evaluation.shortfalls import gaps
 from c4bench.c4p.knowledge.cabling import infer, misplaced
 from c4bench.c4p.knowledge.path_knowledge import Pair, PathKnowledge
 from c4bench.cli import Commands
+from c4bench.control.client import dial
 from c4bench.control.cluster import Cluster
+from c4bench.control.path_learning import SOURCE_PORTS
 from c4bench.control.store import SavedPaths
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.inventory import Inventory, load, select
 from c4bench.model.fabric import Host
+from c4bench.wire.messages import PORT
+from c4bench.wire.trust import OPERATOR
 
 _AGENTS_WITHIN_S = 10.0
-_FIRST_PORT = 0xC001
 
 
 def register(commands: Commands) -> None:
@@ -28,8 +32,13 @@ def register(commands: Commands) -> None:
     parser.add_argument("b", metavar="HOST_B")
     parser.add_argument("--hosts", type=Path, required=True, metavar="INVENTORY", help="hosts with agents running")
     parser.add_argument("--trust", type=Path, default=Path.home() / ".config/c4bench/trust", help="certificates")
-    parser.add_argument("--listen", default="0.0.0.0:7447", metavar="ADDRESS:PORT", help="where agents connect to")
-    parser.add_argument("--ports", type=int, default=24, help="how many source ports to trace")
+    parser.add_argument(
+        "--master", default=f"127.0.0.1:{PORT}", metavar="ADDRESS[:PORT]", help="the master that traces the paths"
+    )
+    parser.add_argument(
+        "--listen", metavar="ADDRESS:PORT", help="without a master: where the agents connect to, such as 0.0.0.0:7447"
+    )
+    parser.add_argument("--ports", type=int, default=24, help="how many source ports to trace, with --listen")
     parser.add_argument(
         "--keep", type=Path, default=Path.home() / ".local/state/c4bench/paths", help="the folder of saved paths"
     )
@@ -47,7 +56,11 @@ def _run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"--ports {arguments.ports} is not a number of source ports; give 1 to 16383")
     saved = SavedPaths(arguments.keep, inventory.hosts)
     nics = {nic.name for host in ends for nic in host.nics}
-    known = saved.load().between(nics) if arguments.saved else _learn(arguments, ends, saved)
+    if arguments.saved:
+        known = saved.load().between(nics)
+    else:
+        known = _learn_alone(arguments, ends) if arguments.listen else _ask_master(arguments, ends)
+        saved.save(PathKnowledge.from_json(known.to_json()))
     if arguments.json:
         sys.stdout.write(known.to_json().decode() + "\n")
     else:
@@ -61,15 +74,25 @@ def _run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _learn(arguments: argparse.Namespace, ends: list[Host], saved: SavedPaths) -> PathKnowledge:
-    """Have the agents trace the paths, and save them."""
+def _ask_master(arguments: argparse.Namespace, ends: list[Host]) -> PathKnowledge:
+    """Have the running master learn the paths."""
+
+    async def ask() -> PathKnowledge:
+        async with dial(arguments.master, arguments.trust, OPERATOR) as master:
+            return await master.learn_paths([host.name for host in ends])
+
+    return asyncio.run(ask())
+
+
+def _learn_alone(arguments: argparse.Namespace, ends: list[Host]) -> PathKnowledge:
+    """Have the agents trace the paths, as their master for that long."""
     address, _, port = arguments.listen.rpartition(":")
+    if not address or not port.isdigit():
+        raise UsageError(f"--listen {arguments.listen}: write ADDRESS:PORT, such as 0.0.0.0:{PORT}")
     with Cluster(ends, arguments.trust, address, int(port)) as cluster:
         cluster.wait_hosts([host.name for host in ends], _AGENTS_WITHIN_S)
-        cluster.learn_paths(range(_FIRST_PORT, _FIRST_PORT + arguments.ports))
-        known = PathKnowledge.from_json(cluster.known_paths().to_json())
-    saved.save(PathKnowledge.from_json(known.to_json()))
-    return known
+        cluster.learn_paths(range(SOURCE_PORTS.start, SOURCE_PORTS.start + arguments.ports))
+        return cluster.known_paths()
 
 
 def _miscabled(known: PathKnowledge, inventory: Inventory) -> list[str]:

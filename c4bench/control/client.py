@@ -1,7 +1,7 @@
 """A connection to a running master, for an operator or an observer."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -9,10 +9,21 @@ from typing import Any
 from websockets.asyncio.client import connect
 from websockets.exceptions import WebSocketException
 
+from c4bench.c4p.knowledge.path_knowledge import PathKnowledge
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.event import Event
 from c4bench.wire.channel import WebSocketChannel
-from c4bench.wire.messages import PORT, Empty, LaunchJob, QueryResults, ReturnHost, StopRanks, Subscribe
+from c4bench.wire.messages import (
+    PORT,
+    Empty,
+    LaunchJob,
+    LearnPaths,
+    PathsJson,
+    QueryResults,
+    ReturnHost,
+    StopRanks,
+    Subscribe,
+)
 from c4bench.wire.peer import Handler, Peer
 from c4bench.wire.trust import MASTER, client_context
 
@@ -40,6 +51,11 @@ class Client:
     async def ask(self, request: QueryResults) -> list[dict[str, Any]]:
         """Results of a job's ranks. Raises UnhealthyError if they do not arrive."""
         return await self._peer.call("ask", request, list[dict[str, Any]])
+
+    async def learn_paths(self, hosts: Sequence[str]) -> PathKnowledge:
+        """Have the paths between these hosts learnt now. Raises UnhealthyError with the master's reason."""
+        answer = await self._peer.call("learn", LearnPaths(tuple(hosts)), PathsJson)
+        return PathKnowledge.from_json(answer.json)
 
     async def follow(self, first: int = 0) -> AsyncIterator[Event]:
         """Events from number `first` on, until the connection is lost."""

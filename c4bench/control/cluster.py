@@ -3,8 +3,7 @@
 import asyncio
 import concurrent.futures
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -16,7 +15,8 @@ from c4bench.c4p.policy import PathPolicy
 from c4bench.control.job_registry import name_of
 from c4bench.control.jobs import Job
 from c4bench.control.master import Master, Parts
-from c4bench.control.switches import Switches
+from c4bench.control.path_learning import SOURCE_PORTS, PlannedFabric
+from c4bench.control.path_survey import Read
 from c4bench.errors import UnhealthyError
 from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.event import Diagnosed, Event, SteeringStage
@@ -128,17 +128,13 @@ class Cluster:
         """Join a meeting of ranks; return the payload of each (see `workload.context.RankContext.meet`)."""
         return self._wait(self._rendezvous.gather(Exchange(place, "", key, rank, size, payload, timeout_s)))
 
-    def learn_paths(self, source_ports: Sequence[int]) -> Atlas:
-        """Probe all pairs of NICs and keep the atlas for planning."""
-        return self._wait(self._paths.learn(self.hosts, source_ports))
+    def learn_paths(self, source_ports: Sequence[int] = SOURCE_PORTS, read: Read | None = None) -> Atlas:
+        """Learn all pairs of NICs now, and have C4P plan with the atlas; `read` as for `PlannedFabric`."""
+        return self._wait(self._paths.learn(PlannedFabric(self.hosts, source_ports, read)))
 
-    def plan_paths(self, source_ports: Sequence[int]) -> None:
+    def plan_paths(self, read: Read | None = None) -> None:
         """Have C4P plan from now on, and learn the paths of a pair of NICs when a flow first needs one."""
-        self._call_soon(lambda: self._paths.plan(self.hosts, source_ports))
-
-    def count_paths(self, switches: Switches) -> None:
-        """Have C4P learn paths by these switches' counters if probes are not answered."""
-        self._call_soon(lambda: self._paths.count_by(switches.ports))
+        self._call_soon(lambda: self._paths.plan(PlannedFabric(self.hosts, read=read)))
 
     def plan_by(self, policy: PathPolicy) -> None:
         """Have C4P plan by this policy from now on, and learn the fabric again.
@@ -146,15 +142,6 @@ class Cluster:
         Raises UsageError while there are planned connections.
         """
         self._call_soon(lambda: self._paths.plan_by(policy))
-
-    @contextmanager
-    def background_watched(self, switches: Switches, every_s: float = 1.0) -> Iterator[None]:
-        """Have C4P measure other traffic on the switches' ports, and plan around it, within this context."""
-        watching = asyncio.run_coroutine_threadsafe(self._paths.watch(switches.ports, every_s), self._loop)
-        try:
-            yield
-        finally:
-            watching.cancel()
 
     def known_paths(self) -> PathKnowledge:
         """Every path that is known so far, port by port."""

@@ -1,6 +1,7 @@
 """The health of the master's agents and jobs, as plain data."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 import msgspec
 
@@ -28,14 +29,25 @@ class JobHealth(msgspec.Struct, frozen=True):
     restarts: int
 
 
+class UnplannedFlows(msgspec.Struct, frozen=True):
+    """How many live flows of a job asked for a path and are left to ECMP, and why."""
+
+    flows: int
+    reason: str
+
+
 class Health(msgspec.Struct, frozen=True):
-    """The health of everything that the master knows. `diagnoses` are counted by job and syndrome."""
+    """The health of everything that the master knows.
+
+    `diagnoses` are counted by job and syndrome. `unplanned` are flows without a planned path, by attempt.
+    """
 
     agents: dict[str, AgentHealth]
     jobs: dict[str, JobHealth]
     missing: tuple[AgentMissing, ...]
     out: tuple[IsolatedHost, ...]
     diagnoses: Mapping[str, Mapping[str, int]]
+    unplanned: Mapping[str, UnplannedFlows] = MappingProxyType({})
 
 
 def agent_health(

@@ -23,6 +23,7 @@ from c4bench.control.job_registry import JobRegistry
 from c4bench.control.job_service import JobService
 from c4bench.control.jobs import Job
 from c4bench.control.operator_session import ROLES, OperatorSession
+from c4bench.control.path_learning import PlannedFabric
 from c4bench.control.path_service import PathService
 from c4bench.control.probe_jobs import ProbeJobs
 from c4bench.control.probe_sweeper import ProbeSweeper
@@ -46,10 +47,10 @@ class Parts:
     """The parts of a master, each given what it needs.
 
     With a `state` folder they continue where an earlier master was, and adopt the jobs that they find running. Without
-    one they end such jobs, because whoever started them is gone.
+    one they end such jobs, because whoever started them is gone. With a `fabric` they plan its flows from the start.
     """
 
-    def __init__(self, state: Path | None = None) -> None:
+    def __init__(self, state: Path | None = None, fabric: PlannedFabric | None = None) -> None:
         jobs: dict[str, Job] = {}
         self.store = store = Store(state)
         self.agents = agents = AgentConnections()
@@ -58,6 +59,8 @@ class Parts:
         self.paths = PathService(jobs, agents.peer, keep=self._save_paths, publish=detection.ingest_fabric)
         if (saved := store.paths()) is not None:
             self.paths.controller.recall(PathKnowledge.from_json(saved))
+        if fabric is not None:
+            self.paths.plan(fabric)
         self.liveness = AgentLiveness(store.state.roll, time.time())
         self.registry = registry = JobRegistry(store, adopt=store.durable)
         self.rendezvous = RendezvousService(store)
@@ -90,7 +93,8 @@ class Parts:
             for host, refused in self.agents.refused.items()
         }
         missing = tuple(self.liveness.missing.values())
-        return Health(agents, self.registry.health(), missing, self.registry.isolated(), self.log.counts())
+        unplanned = self.paths.unplanned()
+        return Health(agents, self.registry.health(), missing, self.registry.isolated(), self.log.counts(), unplanned)
 
 
 class Master:
@@ -149,6 +153,7 @@ class Master:
         name, role = peer_identity(connection.transport.get_extra_info("ssl_object"))
         channel, address = WebSocketChannel(connection), str(connection.remote_address[0])
         if role in ROLES:
-            await OperatorSession(channel, role, address, self._parts.log, self._parts.jobs).serve()
+            parts = self._parts
+            await OperatorSession(channel, role, address, parts.log, parts.jobs, parts.paths).serve()
         else:
             await self._parts.sessions.serve(connection, channel, name, self._closing)

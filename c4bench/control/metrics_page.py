@@ -43,6 +43,8 @@ class _Collector:
         yield _gauge("job_ranks", "ranks of a running job", ["job"], ranks)
         restarts = [((name,), job.restarts) for name, job in jobs]
         yield _count("restarts", "restarts of a running job", ["job"], restarts)
+        unplanned = [((attempt,), flows.flows) for attempt, flows in sorted(health.unplanned.items())]
+        yield _gauge("flows_unplanned", "flows that asked for a path and run on ECMP", ["attempt"], unplanned)
         yield _count("diagnoses", "diagnoses of C4D", ["job", "syndrome"], diagnoses)
 
 

@@ -1,4 +1,4 @@
-"""The connection of an operator or an observer: events for both, jobs for operators only."""
+"""The connection of an operator or an observer: events for both, jobs and paths for operators only."""
 
 import asyncio
 import contextlib
@@ -7,9 +7,19 @@ from typing import Any
 
 from c4bench.control.event_log import EventLog
 from c4bench.control.job_service import JobService
+from c4bench.control.path_service import PathService
 from c4bench.errors import UsageError
 from c4bench.wire.channel import Channel, ChannelClosed
-from c4bench.wire.messages import Empty, LaunchJob, QueryResults, ReturnHost, StopRanks, Subscribe
+from c4bench.wire.messages import (
+    Empty,
+    LaunchJob,
+    LearnPaths,
+    PathsJson,
+    QueryResults,
+    ReturnHost,
+    StopRanks,
+    Subscribe,
+)
 from c4bench.wire.peer import Handler, Peer
 from c4bench.wire.trust import Role
 
@@ -20,8 +30,10 @@ _logger = logging.getLogger(__name__)
 class OperatorSession:
     """One connection; the certificate of the other end states its `role`."""
 
-    def __init__(self, channel: Channel, role: Role, address: str, log: EventLog, jobs: JobService) -> None:
-        self._log, self._jobs = log, jobs
+    def __init__(
+        self, channel: Channel, role: Role, address: str, log: EventLog, jobs: JobService, paths: PathService
+    ) -> None:
+        self._log, self._jobs, self._paths = log, jobs, paths
         self._who = f"{role} at {address}"
         self._reports: set[asyncio.Task[None]] = set()
         handlers = {"subscribe": Handler(Subscribe, self._subscribe)}
@@ -31,6 +43,7 @@ class OperatorSession:
                 "stop": Handler(StopRanks, self._stop),
                 "restore": Handler(ReturnHost, self._return_host),
                 "ask": Handler(QueryResults, self._query),
+                "learn": Handler(LearnPaths, self._learn),
             }
         self._peer = Peer(channel, handlers)
 
@@ -71,6 +84,10 @@ class OperatorSession:
                 f"{request.host} is not out of service, and no host is out because of it; out are {isolated}"
             )
         return Empty()
+
+    async def _learn(self, request: LearnPaths) -> PathsJson:
+        _logger.info("%s asks for the paths between %s", self._who, ", ".join(request.hosts))
+        return PathsJson((await self._paths.learn_between(request.hosts)).to_json())
 
     async def _query(self, request: QueryResults) -> list[dict[str, Any]]:
         return await self._jobs.results(request)

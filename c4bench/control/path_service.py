@@ -3,20 +3,21 @@
 import asyncio
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from c4bench.c4p.controller import PathController
-from c4bench.c4p.evaluation.shortfalls import gaps
 from c4bench.c4p.knowledge.atlas import Atlas
-from c4bench.c4p.knowledge.path_knowledge import COUNTERS, Pair, PathKnowledge
+from c4bench.c4p.knowledge.path_knowledge import Pair, PathKnowledge
 from c4bench.c4p.policy import PathPolicy
+from c4bench.control.health import UnplannedFlows
 from c4bench.control.jobs import Job
-from c4bench.control.path_survey import PathSurvey, Read, count_paths
-from c4bench.control.switches import carried_bytes
+from c4bench.control.path_learning import PathLearner, PlannedFabric
+from c4bench.control.path_survey import PathSurvey, Read
+from c4bench.control.plan_log import TUNING, PlanLog
+from c4bench.control.switches import PortCount, carried_bytes
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.diagnosis import Diagnosis
-from c4bench.model.fabric import Flow, Host, MissingLink, Nic
+from c4bench.model.fabric import Flow, MissingLink
 from c4bench.model.recording import LinksMissing, PathsLearnt
 from c4bench.model.telemetry import Window
 from c4bench.wire.messages import Empty, FollowGuidance, Guidance, Release, Route
@@ -26,8 +27,7 @@ _logger = logging.getLogger(__name__)
 
 # Weights closer than this are treated as equal, because every change costs a message.
 _SAME_WEIGHT = 0.005
-# Repeated for as long as a connection is tuned, so logged at DEBUG.
-TUNING = "weights follow completion times"
+NO_INVENTORY = "this master plans no paths; start it with --hosts INVENTORY"
 
 
 class PathService:
@@ -46,82 +46,97 @@ class PathService:
         publish: Callable[[PathsLearnt | LinksMissing], None] = lambda _: None,
     ) -> None:
         self.controller = PathController(policy or PathPolicy())
+        self.survey = PathSurvey(agent)
         self._keep = keep
         self._publish = publish
         self._paths: dict[tuple[str, str, int], tuple[str, ...]] = {}
         self._missing: tuple[MissingLink, ...] = ()
         self._jobs = jobs
-        self.survey = PathSurvey(agent)
-        self._read: Read | None = None
-        self._counted: set[Pair] = set()
-        self._incomplete: set[Pair] = set()
-        self._nics: dict[str, Nic] = {}
-        self._ports: Sequence[int] = ()
+        self._learner: PathLearner | None = None
+        self._warned: set[str] = set()
         self._notified = 0
         self._changes = PlanLog()
         self._changed = asyncio.Condition()
 
     async def run(self) -> None:
-        """Watch the paths of live flows until cancelled."""
+        """Watch the paths of live flows until cancelled; and the traffic of others, if the fabric says how."""
+        fabric = self._learner.fabric if self._learner else None
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._watch_paths())
+            if fabric and fabric.read and fabric.background_s:
+                tasks.create_task(self._watch_background(fabric.read, fabric.background_s))
+
+    async def _watch_paths(self) -> None:
         while True:
             await asyncio.sleep(self.controller.policy.urgent_retrace_s)
-            await self._retrace()
+            if self._learner and await self._learner.retrace():
+                await self._learn(self.controller.pairs())
             self.controller.tick(time.time())
             await self._apply_changes("links lost or restored")
             self._changes.report(self.controller.remarks)
 
-    def plan(self, hosts: Sequence[Host], source_ports: Sequence[int]) -> None:
-        """Plan the flows between these hosts from now on; a pair's paths are learnt when a flow first needs one."""
-        self._nics = {nic.name: nic for host in hosts for nic in host.nics}
-        self._ports = tuple(source_ports)
-        _logger.info("planning paths between %d NICs, by %d source ports", len(self._nics), len(self._ports))
+    async def _watch_background(self, read: Read, every_s: float) -> None:
+        """Plan around other traffic, as the switches count it."""
+        before: Mapping[str, PortCount] = {}
+        began_s = time.monotonic()
+        while True:
+            try:
+                now, now_s = await asyncio.to_thread(read), time.monotonic()
+            except UnhealthyError as error:
+                _logger.warning("the switches' counters cannot be read, and other traffic is not seen: %s", error)
+                now, now_s = {}, time.monotonic()
+            if before and now:
+                self.controller.ingest_counters(carried_bytes(before, now), now_s - began_s)
+                await self._apply_changes("background traffic changed")
+            before, began_s = now, now_s
+            await asyncio.sleep(every_s)
 
-    def count_by(self, read: Read) -> None:
-        """Learn paths by the switches' counters where probes are not answered; `read` may block."""
-        self._read = read
+    def plan(self, fabric: PlannedFabric) -> None:
+        """Plan the flows of this fabric from now on; a pair's paths are learnt when a flow first needs one."""
+        self._learner = PathLearner(self.controller, self.survey, fabric)
+        values = len(fabric.nics), len(fabric.source_ports)
+        _logger.info("planning paths between %d NICs, by %d source ports", *values)
 
     def plan_by(self, policy: PathPolicy) -> None:
         """Start over with another policy. Raises UsageError while flows are live."""
         if self.controller.pairs():
             raise UsageError("connections are planned by the present policy; close them first")
         self.controller = PathController(policy)
-        self._counted.clear()
-        self._incomplete.clear()
+        if self._learner:
+            self._learner = PathLearner(self.controller, self.survey, self._learner.fabric)
         self._notified, self._changes = 0, PlanLog()
         _logger.info("planning restarted with %s", policy)
 
-    async def watch(self, read: Read, every_s: float) -> None:
-        """Plan around other traffic, as the switches count it, until cancelled; `read` may block."""
-        before, began_s = await asyncio.to_thread(read), time.monotonic()
-        while True:
-            await asyncio.sleep(every_s)
-            now, now_s = await asyncio.to_thread(read), time.monotonic()
-            self.controller.ingest_counters(carried_bytes(before, now), now_s - began_s)
-            before, began_s = now, now_s
-            await self._apply_changes("background traffic changed")
-
-    async def learn(self, hosts: Sequence[Host], source_ports: Sequence[int]) -> Atlas:
+    async def learn(self, fabric: PlannedFabric) -> Atlas:
         """Learn all pairs of NICs on different hosts now, and plan with these paths from now on."""
-        self.plan(hosts, source_ports)
-        nics = self._nics.values()
-        await self._learn([(a.name, b.name) for a in nics for b in nics if a.host != b.host])
+        self.plan(fabric)
+        assert self._learner
+        await self._learn(self._learner.all_pairs())
         await self._apply_changes("paths were learnt")
         assert self.controller.atlas is not None
         return self.controller.atlas
 
+    async def learn_between(self, hosts: Sequence[str]) -> PathKnowledge:
+        """Learn all pairs of NICs of these hosts now; return what is known of them.
+
+        Raises UnhealthyError if nothing is planned here, UsageError for a host that has no NIC in the fabric.
+        """
+        if self._learner is None:
+            raise UnhealthyError(NO_INVENTORY)
+        nics = {host: [name for name, nic in self._learner.nics.items() if nic.host == host] for host in hosts}
+        if unknown := [host for host in hosts if not nics[host]]:
+            raise UsageError(f"{unknown[0]} has no NIC in the master's inventory")
+        names = {name for mine in nics.values() for name in mine}
+        await self._learn([pair for pair in self._learner.all_pairs() if set(pair) <= names])
+        await self._apply_changes("paths were learnt")
+        return self.controller.knowledge.between(names)
+
     async def _learn(self, pairs: Sequence[Pair]) -> None:
-        known = [pair for pair in pairs if set(pair) <= self._nics.keys()]
-        if not known or not self._ports:
+        if self._learner is None or not (learnt := await self._learner.learn(pairs)):
             return
-        lengths = {pair: self.controller.knowledge.length(pair) for pair in known}
-        traces = await self.survey.learn([self._of(pair) for pair in known], self._ports, lengths)
-        self.controller.learn(traces, time.time())
-        _logger.info("learnt the paths of %d pairs of NICs from %d traces", len(known), len(traces))
         self._note("paths were learnt")
-        await self._count(known)
-        self._note_gaps()
         self._keep(self.controller.knowledge)
-        entries = ((pair, self.controller.knowledge.entries(pair)) for pair in known)
+        entries = ((pair, self.controller.knowledge.entries(pair)) for pair in learnt)
         self._publish_paths({(*pair, port): entry.hops for pair, ports in entries for port, entry in ports.items()})
         self._publish_missing()
 
@@ -139,56 +154,48 @@ class PathService:
             self._missing = self.controller.missing
             self._publish(LinksMissing(time.time(), self._missing))
 
-    async def _count(self, pairs: Sequence[Pair]) -> None:
-        """Learn the pairs that answer no probes by counters, and add a remark."""
-        silent = sorted(set(pairs).intersection(self.controller.knowledge.unanswered) - self._counted)
-        if not silent or self._read is None:
-            return
-        self._counted.update(silent)
-        traces = await count_paths(self.survey, self._read, [self._of(pair) for pair in silent], self._ports)
-        self.controller.learn(traces, time.time(), COUNTERS)
-        learnt = len({(source, destination) for source, destination, _ in traces})
-        self.controller.remarks.append(
-            f"{len(silent)} pairs of NICs answer no probes (is ICMP time exceeded filtered?); the paths of {learnt} of "
-            "them are known by the switches' counters, which show a change only when they are read again"
-        )
-
-    def _note_gaps(self) -> None:
-        """Add one remark for each pair whose source ports do not reach all open paths."""
-        closed = self.controller.health.closed
-        for gap in gaps(self.controller.atlas) if self.controller.atlas else ():
-            pair = gap.source, gap.destination
-            if pair not in self._incomplete and any(closed.isdisjoint(hops) for hops in gap.missing):
-                self._incomplete.add(pair)
-                self.controller.remarks.append(str(gap))
-
-    def _of(self, pair: Pair) -> tuple[Nic, Nic]:
-        return self._nics[pair[0]], self._nics[pair[1]]
-
-    async def _retrace(self) -> None:
-        wanted = self.controller.ports_to_trace(time.time())
-        ports = {self._of(pair): chosen for pair, chosen in wanted.items() if set(pair) <= self._nics.keys()}
-        if not ports:
-            return
-        lengths = {pair: self.controller.knowledge.length(pair) for pair in wanted}
-        traces = await self.survey.trace(ports, lengths)
-        if self.controller.check_traces(traces, time.time()):
-            await self._learn(self.controller.pairs())
-
     # Requests of ranks
 
     async def route(self, request: Route) -> tuple[int, ...]:
         """Place these flows in addition to those already placed; return their source ports."""
-        if unknown := self.controller.pairs_to_learn(request.flows, time.time()):
-            await self._learn(unknown)
-        self._join(request.flows)
-        await self._apply_changes(f"new flows of {request.job}")
+        await self._join(request.job, request.flows, {})
         return tuple(self.controller.port(flow.id) for flow in request.flows)
 
-    def _join(self, flows: Sequence[Flow]) -> None:
-        for name in sorted({flow.job for flow in flows}):
-            job = self._jobs.get(name)
-            self.controller.join([flow for flow in flows if flow.job == name], job.spec.share if job else 1.0)
+    async def _join(self, job: str, flows: Sequence[Flow], ports: Mapping[str, int]) -> None:
+        """Have these flows of a job planned; those that run already on known `ports`, by flow id, stay there."""
+        if foreign := next((flow for flow in flows if flow.job != job), None):
+            raise UnhealthyError(f"flow {foreign.id} is of {foreign.job}, and the request is of {job}")
+        if unknown := self.controller.pairs_to_learn(flows, time.time()):
+            await self._learn(unknown)
+        running = self._jobs.get(job)
+        self.controller.join(flows, running.spec.share if running else 1.0, ports)
+        self._warn_unplanned(job)
+        await self._apply_changes(f"new flows of {job}")
+
+    def _warn_unplanned(self, job: str) -> None:
+        """Log, once for each job, that flows which asked for a path have none."""
+        unplanned = self.unplanned().get(job)
+        if unplanned and job not in self._warned:
+            self._warned.add(job)
+            values, fields = (job, unplanned.flows, unplanned.reason), {"attempt": job}
+            _logger.warning("%s: %d flows asked for a path and run on ECMP: %s", *values, extra=fields)
+
+    def unplanned(self) -> dict[str, UnplannedFlows]:
+        """The live flows that asked for a path and are left to ECMP, by job."""
+        by_job: dict[str, list[Flow]] = {}
+        for flow in self.controller.unplanned():
+            by_job.setdefault(flow.job, []).append(flow)
+        return {job: UnplannedFlows(len(flows), self._why_unplanned(flows[0])) for job, flows in by_job.items()}
+
+    def _why_unplanned(self, flow: Flow) -> str:
+        pair = flow.source, flow.destination
+        if self._learner is None:
+            return NO_INVENTORY
+        if missing := self._learner.missing_nics(pair):
+            return f"the master's inventory has no NIC {missing[0]}"
+        if not self.controller.knowledge.entries(pair):
+            return f"no path of {pair[0]} > {pair[1]} is known; do the switches answer probes (c4bench paths)?"
+        return f"no path of {pair[0]} > {pair[1]} is open"
 
     async def release(self, request: Release) -> Empty:
         """Remove flows that have ended."""
@@ -199,11 +206,14 @@ class PathService:
 
     async def follow(self, request: FollowGuidance) -> Guidance:
         """Wait for guidance on a communicator's flows that differs from what they do now."""
-        self._join([flow for flow in request.flows if not self.controller.knows(flow.id)])
+        ports = {flow.id: port for flow, port in zip(request.flows, request.ports, strict=True)}
+        new = [flow for flow in request.flows if not self.controller.knows(flow.id)]
+        if new:
+            await self._join(request.job, new, ports)
         for flow, port in zip(request.flows, request.ports, strict=True):
             if flow.id in request.refused:
                 self.controller.pin(flow.id, port, request.refused[flow.id])
-        await self._apply_changes(f"new flows of {request.job}")
+        await self._apply_changes(f"flows of {request.job} that cannot move")
         async with self._changed:
             await self._changed.wait_for(lambda: self._gone(request) or self._guidance(request) != Guidance())
         if self._gone(request):
@@ -229,6 +239,7 @@ class PathService:
     async def forget(self, job: str) -> None:
         """Remove all flows of a job that has ended."""
         self.controller.forget(job)
+        self._warned.discard(job)
         self._note(f"{job} ended")
         await self._wake()
 
@@ -260,28 +271,3 @@ class PathService:
     async def _wake(self) -> None:
         async with self._changed:
             self._changed.notify_all()
-
-
-class PlanLog:
-    """Counts changes of paths and weights by reason; `report` logs one line for each reason."""
-
-    def __init__(self) -> None:
-        self._noted = 0
-        self._changes: Counter[str] = Counter()
-        self._remarks = 0
-
-    def note(self, changes: int, why: str) -> None:
-        """Count changes for a reason; `changes` is the total so far."""
-        if changes != self._noted:
-            self._changes[why] += changes - self._noted
-            self._noted = changes
-
-    def report(self, remarks: Sequence[str]) -> None:
-        """Log the changes and remarks since the last report; `remarks` are all so far."""
-        for why, count in self._changes.items():
-            level = logging.DEBUG if why == TUNING else logging.INFO
-            _logger.log(level, "%d changes of paths or weights: %s", count, why, extra={"changes": count, "why": why})
-        self._changes.clear()
-        for remark in remarks[self._remarks :]:
-            _logger.warning("%s", remark)
-        self._remarks = len(remarks)

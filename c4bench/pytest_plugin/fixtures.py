@@ -32,8 +32,6 @@ from c4bench.workload.jobs import place, training_job
 
 _AGENTS_WITHIN_S = 10.0
 _RESUMED_WITHIN_S = 120.0
-# UDP source ports a flow label can ask for, but the one that label 0 (ECMP) stands for; enough to meet every spine.
-_PROBED_PORTS = range(0xC001, 0xC001 + 24)
 
 Measure = Callable[..., Measurement]
 Inject = Callable[..., AbstractContextManager[Fault]]
@@ -125,19 +123,15 @@ def save(request: pytest.FixtureRequest, measure: Measure) -> Callable[[str, obj
 @pytest.fixture(scope="session")
 def atlas(cluster: Cluster, hosts: tuple[Host, ...], switches: Switches) -> Atlas:
     """The fabric's paths, learnt by probing; from here on C4P plans with it."""
-    if switches.any:
-        cluster.count_paths(switches)
     cluster.wait_hosts([host.name for host in hosts], _AGENTS_WITHIN_S)
-    return cluster.learn_paths(_PROBED_PORTS)
+    return cluster.learn_paths(read=switches.ports if switches.any else None)
 
 
 @pytest.fixture(scope="session")
 def planned(cluster: Cluster, hosts: tuple[Host, ...], switches: Switches) -> None:
     """From here on C4P plans, and learns the paths of two NICs when a flow first asks for one."""
-    if switches.any:
-        cluster.count_paths(switches)
     cluster.wait_hosts([host.name for host in hosts], _AGENTS_WITHIN_S)
-    cluster.plan_paths(_PROBED_PORTS)
+    cluster.plan_paths(switches.ports if switches.any else None)
 
 
 @pytest.fixture(scope="session")

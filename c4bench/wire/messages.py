@@ -121,6 +121,18 @@ class QueryResults(msgspec.Struct, frozen=True):
     count: int = 0
 
 
+class LearnPaths(msgspec.Struct, frozen=True):
+    """Operator to master: learn the paths between these hosts now, and return them as `PathKnowledge.to_json`."""
+
+    hosts: tuple[str, ...]
+
+
+class PathsJson(msgspec.Struct, frozen=True):
+    """Known paths as JSON (see `c4p.knowledge.path_knowledge`)."""
+
+    json: bytes
+
+
 class Subscribe(msgspec.Struct, frozen=True):
     """Watcher to master: tell me every event, as notes, from the one with that number on; -1 for only those to come."""
 

@@ -52,9 +52,9 @@ class LiveFlows:
     def __iter__(self) -> Iterator[LiveFlow]:
         return iter(self._live.values())
 
-    def add(self, flow: Flow, weight: float) -> None:
-        """Add a flow, left to ECMP for now."""
-        self._live[flow.id] = LiveFlow(flow, QpAddress.parse(flow), weight=weight)
+    def add(self, flow: Flow, weight: float, port: int = 0) -> None:
+        """Add a flow on its present port; 0 leaves it to ECMP for now."""
+        self._live[flow.id] = LiveFlow(flow, QpAddress.parse(flow), port, port, weight)
 
     def remove(self, flows: Iterable[str]) -> list[str]:
         """Remove flows that have ended; return those that were live."""

@@ -1,7 +1,7 @@
 """The plans of one fabric, one planner for all jobs or one for each, and how live flows follow them."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from c4bench.c4p.conditions import Conditions
 from c4bench.c4p.evaluation.shortfalls import no_route
@@ -36,6 +36,19 @@ class Plans:
 
     def add(self, flows: Sequence[Flow]) -> None:
         """Place further live flows; others may be moved to make room."""
+        for planner, mine in self._by_planner(flows):
+            self._remark(planner.add(mine, gain=None).stranded)
+            self._rebalance_if_contended(planner)
+            self._apply(planner)
+
+    def adopt(self, flows: Sequence[Flow]) -> None:
+        """Add live flows that run already on their planned ports; no flow moves but those without an open path."""
+        for planner, mine in self._by_planner(flows):
+            planner.adopt((flow, self._live_flows.planned(self._live_flows[flow.id])) for flow in mine)
+            self._apply(planner)
+
+    def _by_planner(self, flows: Sequence[Flow]) -> Iterator[tuple[Planner, list[Flow]]]:
+        """Each planner with those of `flows` that it plans; none before there is an atlas."""
         for scope in sorted({self._scope(flow) for flow in flows}) if self.atlas else ():
             if scope not in self._planners:
                 self._planners[scope] = self._new_planner()
@@ -43,9 +56,7 @@ class Plans:
             mine = [flow for flow in flows if self._scope(flow) == scope]
             for job in sorted({flow.job for flow in mine}):
                 planner.set_share(job, self._shares[job])
-            self._remark(planner.add(mine, gain=None).stranded)
-            self._rebalance_if_contended(planner)
-            self._apply(planner)
+            yield planner, mine
 
     def remove(self, flows: Iterable[str]) -> None:
         """Remove flows that have ended; others may be moved to where they were."""

@@ -6,7 +6,9 @@ from collections import Counter
 import pytest
 
 from c4bench.c4p.policy import PathPolicy
-from c4bench.control.path_service import PathService
+from c4bench.control.health import UnplannedFlows
+from c4bench.control.path_learning import PlannedFabric
+from c4bench.control.path_service import NO_INVENTORY, PathService
 from c4bench.control.path_survey import counted_hops
 from c4bench.control.switches import PortCount
 from c4bench.errors import UnhealthyError, UsageError
@@ -80,7 +82,7 @@ def test_a_pair_is_learnt_when_a_flow_needs_it():
 
     async def play():
         scene = Scene()
-        scene.paths.plan(HOSTS, PORTS)
+        scene.paths.plan(PlannedFabric(HOSTS, PORTS))
         first = await scene.paths.route(Route("j", (flow(0, 2),)))
         probes = scene.agents["h0"].probes
         second = await scene.paths.route(Route("j", (flow(0, 2, qp=1),)))
@@ -101,7 +103,7 @@ def test_plans_and_replans_are_logged_with_their_reasons(caplog):
 
     async def play():
         scene = Scene()
-        scene.paths.plan(HOSTS, PORTS)
+        scene.paths.plan(PlannedFabric(HOSTS, PORTS))
         await scene.paths.route(Route("j", (flow(0, 2), flow(0, 2, qp=1))))
         running = asyncio.create_task(scene.paths.run())
         await scene.paths.apply_diagnosis(blamed)
@@ -128,7 +130,7 @@ def test_ports_that_do_not_reach_all_paths_cause_one_remark():
         scene = Scene()
         scene.agents["h1"].spines = ["s0"]
         scene.agents["h0"].leaf = scene.agents["h1"].leaf = "leaf-a"
-        scene.paths.plan(HOSTS, PORTS)
+        scene.paths.plan(PlannedFabric(HOSTS, PORTS))
         for start in (0, 1, 1):
             await scene.paths.route(Route("j", (flow(start, 2, qp=len(scene.paths.controller.remarks)),)))
         return scene.paths.controller.remarks
@@ -143,12 +145,12 @@ def test_without_agents_flows_start_on_ecmp_and_are_placed_later():
 
     async def play():
         scene = Scene(reachable=False)
-        scene.paths.plan(HOSTS, PORTS)
+        scene.paths.plan(PlannedFabric(HOSTS, PORTS))
         assert await scene.paths.route(Route("j", (flow(0, 2),))) == (0,)
         guidance = asyncio.create_task(scene.paths.follow(FollowGuidance("j", (flow(0, 2),), (0,), (1.0,))))
         await asyncio.sleep(0)
         scene.reachable = True
-        await scene.paths.learn(HOSTS, PORTS)
+        await scene.paths.learn(PlannedFabric(HOSTS, PORTS))
         return await guidance
 
     assert set(run(play()).ports.values()) <= set(PORTS)
@@ -161,8 +163,7 @@ def test_where_icmp_is_filtered_paths_are_counted():
         scene = Scene()
         for agent in scene.agents.values():
             agent.mute = True
-        scene.paths.count_by(scene.read)
-        scene.paths.plan(HOSTS, PORTS)
+        scene.paths.plan(PlannedFabric(HOSTS, PORTS, scene.read))
         flows = (flow(0, 2), flow(0, 2, qp=1))
         ports = await scene.paths.route(Route("j", flows))
         paths = [scene.paths.controller.path(wanted.id).hops for wanted in flows]
@@ -192,10 +193,84 @@ def test_a_new_master_learns_flows_from_their_ranks():
 
     async def play():
         scene = Scene()
-        await scene.paths.learn(HOSTS, PORTS)
+        await scene.paths.learn(PlannedFabric(HOSTS, PORTS))
         return await scene.paths.follow(FollowGuidance("j", (flow(1, 3),), (0,), (1.0,)))
 
     assert run(play()).ports
+
+
+def test_flows_keep_their_paths_when_the_master_is_new():
+    """A master that has recalled the paths leaves running flows where they are, whatever it would choose itself."""
+
+    async def play():
+        old = Scene()
+        await old.paths.learn(PlannedFabric(HOSTS, PORTS))
+        flows = tuple(flow(start, 3 - start, qp) for start in (0, 1) for qp in range(2))
+        ports = await old.paths.route(Route("j", flows))
+        # The other two QPs of each connection would do as well, so a new plan may exchange them.
+        swapped = (ports[1], ports[0], ports[3], ports[2])
+        new = Scene()
+        new.paths.controller.recall(old.paths.controller.knowledge)
+        new.paths.plan(PlannedFabric(HOSTS, PORTS))
+        for part in (slice(0, 2), slice(2, 4)):
+            request = FollowGuidance("j", flows[part], swapped[part], (0.5, 0.5))
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(new.paths.follow(request), 0.2)
+        return swapped, tuple(new.paths.controller.port(one.id) for one in flows), new.paths.controller.changes
+
+    was, now, changes = run(play())
+    assert now == was
+    assert changes == 0
+
+
+def test_flows_without_a_plan_are_named_with_the_reason(caplog):
+    """A flow that asked for a path and runs on ECMP is a warning, once a job, and counted until it is planned."""
+
+    async def play():
+        scene = Scene()
+        await scene.paths.route(Route("j", (flow(0, 2), flow(0, 3))))
+        await scene.paths.route(Route("j", (flow(1, 2),)))
+        without_inventory = scene.paths.unplanned()
+        scene.paths.plan(PlannedFabric(HOSTS[:2], PORTS))
+        foreign = scene.paths.unplanned()
+        scene.paths.plan(PlannedFabric(HOSTS, PORTS))
+        scene.agents["h3"].mute = True
+        await scene.paths.route(Route("k", (Flow("k/k:data/3>0/0.0", "k", "h3/0", "h0/0", 1e10),)))
+        silent = scene.paths.unplanned()["k"]
+        await scene.paths.learn_between(["h0", "h1", "h2", "h3"])
+        return without_inventory, foreign, silent, scene.paths.unplanned()
+
+    without_inventory, foreign, silent, at_last = run(play())
+    assert without_inventory == {"j": UnplannedFlows(3, NO_INVENTORY)}
+    assert foreign["j"].reason == "the master's inventory has no NIC h2/0"
+    assert silent.reason.startswith("no path of h3/0 > h0/0 is known")
+    assert set(at_last) == {"k"}
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warnings == [
+        f"j: 2 flows asked for a path and run on ECMP: {NO_INVENTORY}",
+        f"k: 1 flows asked for a path and run on ECMP: {silent.reason}",
+    ]
+
+
+def test_a_request_about_flows_of_another_job_is_refused():
+    """Whoever speaks for a job may not have flows of another one planned."""
+    with pytest.raises(UnhealthyError, match="is of j, and the request is of k"):
+        run(Scene().paths.route(Route("k", (flow(0, 2),))))
+
+
+def test_paths_are_learnt_between_hosts_that_an_operator_names():
+    """The pairs of these hosts are probed and returned; a host without a NIC here is refused, so is a bare master."""
+
+    async def play(*hosts):
+        scene = Scene()
+        scene.paths.plan(PlannedFabric(HOSTS, PORTS))
+        return (await scene.paths.learn_between(hosts)).pairs
+
+    assert run(play("h0", "h3")) == (("h0/0", "h3/0"), ("h3/0", "h0/0"))
+    with pytest.raises(UsageError, match="h9 has no NIC in the master's inventory"):
+        run(play("h0", "h9"))
+    with pytest.raises(UnhealthyError, match="start it with --hosts"):
+        run(Scene().paths.learn_between(["h0", "h1"]))
 
 
 def test_a_rank_gets_guidance_when_its_path_is_gone():
@@ -203,7 +278,7 @@ def test_a_rank_gets_guidance_when_its_path_is_gone():
 
     async def play():
         scene = Scene()
-        await scene.paths.learn(HOSTS, PORTS)
+        await scene.paths.learn(PlannedFabric(HOSTS, PORTS))
         (port,) = await scene.paths.route(Route("j", (flow(0, 2),)))
         gone = scene.paths.controller.path(flow(0, 2).id).hops[1]
         request = asyncio.create_task(scene.paths.follow(FollowGuidance("j", (flow(0, 2),), (port,), (1.0,))))
@@ -224,7 +299,7 @@ def test_a_request_about_released_flows_ends():
 
     async def play():
         scene = Scene()
-        await scene.paths.learn(HOSTS, PORTS)
+        await scene.paths.learn(PlannedFabric(HOSTS, PORTS))
         (port,) = await scene.paths.route(Route("j", (flow(0, 2),)))
         request = asyncio.create_task(scene.paths.follow(FollowGuidance("j", (flow(0, 2),), (port,), (1.0,))))
         await asyncio.sleep(0)
@@ -240,7 +315,7 @@ def test_the_policy_is_not_changed_under_live_flows():
 
     async def play():
         scene = Scene()
-        await scene.paths.learn(HOSTS, PORTS)
+        await scene.paths.learn(PlannedFabric(HOSTS, PORTS))
         scene.paths.plan_by(PathPolicy(scope="job"))
         await scene.paths.route(Route("j", (flow(0, 2),)))
         scene.paths.plan_by(PathPolicy())

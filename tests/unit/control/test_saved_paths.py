@@ -1,10 +1,13 @@
 """Saved paths: kept by fabric, and printed by `c4bench paths --saved`."""
 
+import datetime
+
 import pytest
 
 from c4bench.c4p.knowledge.path_knowledge import PathKnowledge
 from c4bench.cli.main import main
 from c4bench.control.store import SavedPaths
+from c4bench.deploy import authority
 from c4bench.errors import UsageError
 from c4bench.inventory import load
 
@@ -79,3 +82,33 @@ def test_saved_paths_are_printed_with_their_age_and_held_against_the_inventory(p
     assert " s old" in output
     assert "b/0" not in output
     assert "d/0 is cabled to leaf1, declared is leaf0; check the cable or the inventory" in errors
+
+
+def test_without_a_master_the_command_says_what_to_do(paths, tmp_path):
+    """`c4bench paths` asks the master; where none runs, or the address to listen on is wrong, one line says what to do."""
+    authority.establish(tmp_path / "trust", ["a"], datetime.datetime.now(datetime.UTC))
+    code, _, errors = paths("a", "d", "--trust", str(tmp_path / "trust"), "--master", "127.0.0.1:9")
+    assert code == 3
+    assert "no master answers at 127.0.0.1:9" in errors
+    assert "start one with c4bench master" in errors
+    code, _, errors = paths("a", "d", "--listen", "7447")
+    assert code == 2
+    assert "--listen 7447: write ADDRESS:PORT" in errors
+
+
+@pytest.mark.parametrize(
+    ("document", "words", "problem"),
+    [
+        ("all: {hosts: {a: {}}}", [], "no host has NICs"),
+        (INVENTORY, ["--background-every=-1"], "give seconds, or 0 for never"),
+        (INVENTORY, ["--background-every=nan"], "give seconds, or 0 for never"),
+    ],
+)
+def test_a_master_refuses_an_inventory_that_it_cannot_plan_for(document, words, problem, tmp_path, capsys):
+    """`c4bench master --hosts` ends with one line before it listens."""
+    (tmp_path / "inventory.yml").write_text(document)
+    authority.establish(tmp_path / "trust", ["a"], datetime.datetime.now(datetime.UTC))
+    options = [f"--hosts={tmp_path}/inventory.yml", f"--trust={tmp_path}/trust", f"--state={tmp_path}/state"]
+    assert main(["master", *options, "--listen=127.0.0.1:0", *words]) == 2
+    assert problem in capsys.readouterr().err
+    assert not (tmp_path / "state").exists()

@@ -85,7 +85,7 @@ def test_saved_paths_are_printed_with_their_age_and_held_against_the_inventory(p
 
 
 def test_without_a_master_the_command_says_what_to_do(paths, tmp_path):
-    """`c4bench paths` asks the master; where none runs, or the address to listen on is wrong, one line says what to do."""
+    """`c4bench paths` asks the master; without one, or with a wrong address, one line says why."""
     authority.establish(tmp_path / "trust", ["a"], datetime.datetime.now(datetime.UTC))
     code, _, errors = paths("a", "d", "--trust", str(tmp_path / "trust"), "--master", "127.0.0.1:9")
     assert code == 3

@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 
 import msgspec
-from websockets.asyncio.client import connect
 from websockets.exceptions import WebSocketException
 
 import c4bench
@@ -23,11 +22,11 @@ from c4bench.model.agent import AgentConfig
 from c4bench.model.fabric import Nic
 from c4bench.verbs.probe import probe_paths, send_bursts
 from c4bench.verbs.ticks import Ticks
-from c4bench.wire.channel import ChannelClosed, StreamChannel, WebSocketChannel
+from c4bench.wire.channel import ChannelClosed, StreamChannel
 from c4bench.wire.framing import LENGTH_BYTES, frame
+from c4bench.wire.master import master_channel
 from c4bench.wire.messages import BurstRequest, Empty, Hello, ProbeAnswer, ProbeRequest, StartRanks, StopRanks
 from c4bench.wire.peer import Handler, LostError, Peer
-from c4bench.wire.trust import MASTER
 
 _logger = logging.getLogger(__name__)
 
@@ -68,19 +67,15 @@ class Agent:
             tasks.create_task(self._keep_connected())
 
     async def _keep_connected(self) -> None:
-        uri = f"wss://{self._config.master}:{self._config.port}"
         while True:
             try:
-                # Compression would make a message's size, and so its virtual time, depend on its content.
-                async with connect(
-                    uri,
-                    ssl=self._tls,
-                    server_hostname=MASTER,
-                    compression=None,
-                    ping_interval=_PING_EVERY_S,
-                    ping_timeout=_PING_WITHIN_S,
-                ) as connection:
-                    await self._serve_master(Peer(WebSocketChannel(connection), self._handlers()))
+                async with master_channel(
+                    f"{self._config.master}:{self._config.port}",
+                    self._tls,
+                    ping_every_s=_PING_EVERY_S,
+                    ping_within_s=_PING_WITHIN_S,
+                ) as channel:
+                    await self._serve_master(Peer(channel, self._handlers()))
                 self._log_trouble("connection closed by the master")
             except (OSError, WebSocketException, TimeoutError, UnhealthyError) as error:
                 self._log_trouble(str(error) or type(error).__name__)

@@ -28,7 +28,7 @@ from c4bench.model.fabric import Host
 from c4bench.model.steering import Policy
 from c4bench.record.encoding import encode
 from c4bench.wire.messages import PORT, LaunchJob
-from c4bench.wire.trust import OBSERVER, OPERATOR
+from c4bench.wire.trust import RENEW, Role
 from c4bench.workload.jobs import job, place
 
 _TRUST = Path.home() / ".config/c4bench/trust"
@@ -111,9 +111,8 @@ def _master(arguments: argparse.Namespace) -> int:
         raise UsageError(f"--listen {arguments.listen}: write ADDRESS:PORT, such as 0.0.0.0:{PORT}")
     if not (arguments.trust / "ca.pem").exists():
         raise UsageError(f"no certificates in {arguments.trust} (python -m c4bench.deploy.prepare makes them)")
-    if names := authority.ending(arguments.trust, datetime.now(UTC)):
-        renew = "run python -m c4bench.deploy.prepare and deploy again"
-        _logger.warning("certificates end within 30 days: %s; %s", ", ".join(names), renew)
+    if names := authority.due(arguments.trust, datetime.now(UTC)):
+        _logger.warning("certificates end within 30 days, or state no role: %s; %s", ", ".join(names), RENEW)
     fabric = _fabric(arguments.hosts, arguments.background_every) if arguments.hosts else None
     asyncio.run(_serve(arguments, fabric, address, int(port)))
     return 0
@@ -151,7 +150,7 @@ async def _follow(arguments: argparse.Namespace) -> None:
     number, connected = arguments.first, False
     while True:
         try:
-            async with dial(arguments.master, arguments.trust, OBSERVER) as master:
+            async with dial(arguments.master, arguments.trust, Role.OBSERVER) as master:
                 connected = True
                 async for event in master.follow(number):
                     number += number >= 0
@@ -176,7 +175,7 @@ def _start(arguments: argparse.Namespace) -> int:
     launch = _launch(arguments.file, inventory.load(arguments.hosts).hosts)
 
     async def start() -> None:
-        async with dial(arguments.master, arguments.trust, OPERATOR) as master:
+        async with dial(arguments.master, arguments.trust, Role.OPERATOR) as master:
             await master.start(launch)
 
     asyncio.run(start())
@@ -185,7 +184,7 @@ def _start(arguments: argparse.Namespace) -> int:
 
 def _stop(arguments: argparse.Namespace) -> int:
     async def stop() -> None:
-        async with dial(arguments.master, arguments.trust, OPERATOR) as master:
+        async with dial(arguments.master, arguments.trust, Role.OPERATOR) as master:
             await master.stop(arguments.name)
 
     asyncio.run(stop())
@@ -194,7 +193,7 @@ def _stop(arguments: argparse.Namespace) -> int:
 
 def _put_back(arguments: argparse.Namespace) -> int:
     async def put_back() -> None:
-        async with dial(arguments.master, arguments.trust, OPERATOR) as master:
+        async with dial(arguments.master, arguments.trust, Role.OPERATOR) as master:
             await master.put_back(arguments.host)
 
     asyncio.run(put_back())

@@ -20,7 +20,7 @@ from c4bench.errors import UnhealthyError, UsageError
 from c4bench.inventory import Inventory, load, select
 from c4bench.model.fabric import Host
 from c4bench.wire.messages import PORT
-from c4bench.wire.trust import OPERATOR
+from c4bench.wire.trust import Role
 
 _AGENTS_WITHIN_S = 10.0
 
@@ -78,7 +78,7 @@ def _ask_master(arguments: argparse.Namespace, ends: list[Host]) -> PathKnowledg
     """Have the running master learn the paths."""
 
     async def ask() -> PathKnowledge:
-        async with dial(arguments.master, arguments.trust, OPERATOR) as master:
+        async with dial(arguments.master, arguments.trust, Role.OPERATOR) as master:
             return await master.learn_paths([host.name for host in ends])
 
     return asyncio.run(ask())

@@ -2,17 +2,16 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from websockets.asyncio.client import connect
 from websockets.exceptions import WebSocketException
 
 from c4bench.c4p.knowledge.path_knowledge import PathKnowledge
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.event import Event
-from c4bench.wire.channel import WebSocketChannel
+from c4bench.wire.master import master_channel
 from c4bench.wire.messages import (
     PORT,
     Empty,
@@ -25,9 +24,7 @@ from c4bench.wire.messages import (
     Subscribe,
 )
 from c4bench.wire.peer import Handler, Peer
-from c4bench.wire.trust import MASTER, client_context
-
-_OPEN_WITHIN_S = 10.0
+from c4bench.wire.trust import Role, client_context
 
 
 class Client:
@@ -70,23 +67,22 @@ class Client:
 
 
 @asynccontextmanager
-async def dial(master: str, trust: Path, name: str) -> AsyncIterator[Client]:
-    """Connect to the master at `HOST[:PORT]`, as `name` whose certificate is in `trust`.
+async def dial(master: str, trust: Path, role: Role) -> AsyncIterator[Client]:
+    """Connect to the master at `HOST[:PORT]`, in a `role` whose certificate is in `trust`.
 
-    Raises UsageError without that certificate, UnhealthyError if there is no master or it refuses the certificate.
+    Raises UsageError without that certificate, UnhealthyError if there is no master or it refuses us.
     """
     host, _, port = master.partition(":")
-    if not (trust / f"{name}.pem").exists():
-        raise UsageError(f"{trust} has no certificate of {name!r} (python -m c4bench.deploy.prepare makes them)")
-    tls = client_context(trust / "ca.pem", trust / f"{name}.pem", trust / f"{name}.key")
-    uri = f"wss://{host}:{port or PORT}"
+    if not (trust / f"{role}.pem").exists():
+        raise UsageError(f"{trust} has no certificate of {str(role)!r} (python -m c4bench.deploy.prepare makes them)")
+    tls = client_context(trust / "ca.pem", trust / f"{role}.pem", trust / f"{role}.key")
     events: asyncio.Queue[Event] = asyncio.Queue()
-    try:
-        connection = await connect(uri, ssl=tls, server_hostname=MASTER, compression=None, open_timeout=_OPEN_WITHIN_S)
-    except (OSError, WebSocketException, TimeoutError) as error:
-        raise UnhealthyError(f"no master answers at {master}: {error}; start one with c4bench master") from None
-    async with connection:
-        peer = Peer(WebSocketChannel(connection), {"event": Handler(Event, events.put)})
+    async with AsyncExitStack() as stack:
+        try:
+            channel = await stack.enter_async_context(master_channel(f"{host}:{port or PORT}", tls))
+        except (OSError, WebSocketException, TimeoutError) as error:
+            raise UnhealthyError(f"no master answers at {master}: {error}; start one with c4bench master") from None
+        peer = Peer(channel, {"event": Handler(Event, events.put)})
         serving = asyncio.create_task(peer.serve())
         try:
             yield Client(peer, events, serving)

@@ -7,9 +7,8 @@ from collections.abc import Callable
 from http import HTTPStatus
 
 import msgspec
-from websockets.asyncio.server import ServerConnection
 from websockets.datastructures import Headers
-from websockets.http11 import Request, Response
+from websockets.http11 import Response
 
 from c4bench.control.health import Health
 
@@ -32,9 +31,9 @@ def page(path: str, health: Callable[[], Health]) -> Response | None:
             return _response(HTTPStatus.NOT_FOUND, "text/plain", b"there are /health and /metrics\n")
 
 
-def serve_pages(health: Callable[[], Health]) -> Callable[[ServerConnection, Request], Response | None]:
-    """A `process_request` hook for `websockets` that answers the two pages."""
-    return lambda _connection, request: page(request.path, health)
+def refusal(reason: str) -> Response:
+    """The answer to any request of a peer that may not connect."""
+    return _response(HTTPStatus.FORBIDDEN, "text/plain", f"{reason}\n".encode())
 
 
 def _response(status: HTTPStatus, kind: str, body: bytes) -> Response:

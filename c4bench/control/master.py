@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from websockets.asyncio.server import ServerConnection, serve
+from websockets.http11 import Request, Response
 
 from c4bench.c4p.knowledge.path_knowledge import PathKnowledge
 from c4bench.control.agent_connections import AgentConnections
@@ -16,13 +17,13 @@ from c4bench.control.diagnosis_dispatch import DiagnosisDispatch
 from c4bench.control.event_log import EventLog
 from c4bench.control.fleet_state import FleetState
 from c4bench.control.health import Health, agent_health
-from c4bench.control.health_page import serve_pages
+from c4bench.control.health_page import page, refusal
 from c4bench.control.host_recheck import HostRecheck
 from c4bench.control.job_attempts import JobAttempts
 from c4bench.control.job_registry import JobRegistry
 from c4bench.control.job_service import JobService
 from c4bench.control.jobs import Job
-from c4bench.control.operator_session import ROLES, OperatorSession
+from c4bench.control.operator_session import OperatorSession
 from c4bench.control.path_learning import PlannedFabric
 from c4bench.control.path_service import PathService
 from c4bench.control.probe_jobs import ProbeJobs
@@ -32,8 +33,9 @@ from c4bench.control.rendezvous import RendezvousService
 from c4bench.control.steering import Steering
 from c4bench.control.store import Store
 from c4bench.control.telemetry import Detection, TelemetryLoop
+from c4bench.errors import UnhealthyError
 from c4bench.wire.channel import WebSocketChannel
-from c4bench.wire.trust import MASTER, peer_identity, server_context
+from c4bench.wire.trust import CLIENTS, Identity, Role, peer_identity, server_context
 
 _logger = logging.getLogger(__name__)
 
@@ -102,9 +104,10 @@ class Master:
 
     def __init__(self, parts: Parts, trust: Path, address: str, port: int) -> None:
         self._parts = parts
-        self._tls = server_context(trust / "ca.pem", trust / f"{MASTER}.pem", trust / f"{MASTER}.key")
+        self._tls = server_context(trust / "ca.pem", trust / f"{Role.MASTER}.pem", trust / f"{Role.MASTER}.key")
         self._address, self._port = address, port
         self._closing = asyncio.Event()
+        self._refused: set[str] = set()
 
     async def run(self, ready: Callable[[], None]) -> None:
         """Serve until `close` or `leave`; `ready` is called once the port is open."""
@@ -117,7 +120,7 @@ class Master:
                 self._port,
                 ssl=self._tls,
                 compression=None,
-                process_request=serve_pages(parts.health),
+                process_request=self._admit,
                 ping_interval=_PING_EVERY_S,
                 ping_timeout=_PING_WITHIN_S,
                 close_timeout=_CLOSE_WITHIN_S,
@@ -149,11 +152,27 @@ class Master:
         """Have `run` return; jobs continue without a master until there is one again."""
         self._closing.set()
 
+    def _admit(self, connection: ServerConnection, request: Request) -> Response | None:
+        """The answer to a request; None if the peer is to be served. A refusal is logged once: agents try again."""
+        try:
+            _client(connection)
+        except UnhealthyError as error:
+            line = f"{connection.remote_address[0]} refused: {error}"
+            if line not in self._refused:
+                self._refused.add(line)
+                _logger.warning(line)
+            return refusal(str(error))
+        return page(request.path, self._parts.health)
+
     async def _serve_peer(self, connection: ServerConnection) -> None:
-        name, role = peer_identity(connection.transport.get_extra_info("ssl_object"))
+        (name, role), parts = _client(connection), self._parts
         channel, address = WebSocketChannel(connection), str(connection.remote_address[0])
-        if role in ROLES:
-            parts = self._parts
-            await OperatorSession(channel, role, address, parts.log, parts.jobs, parts.paths).serve()
+        if role is Role.AGENT:
+            await parts.sessions.serve(connection, channel, name, self._closing)
         else:
-            await self._parts.sessions.serve(connection, channel, name, self._closing)
+            await OperatorSession(channel, role, address, parts.log, parts.jobs, parts.paths).serve()
+
+
+def _client(connection: ServerConnection) -> Identity:
+    """Who has connected. Raises UnhealthyError for a certificate that is not of a client."""
+    return peer_identity(connection.transport.get_extra_info("ssl_object"), *CLIENTS)

@@ -23,7 +23,6 @@ from c4bench.wire.messages import (
 from c4bench.wire.peer import Handler, Peer
 from c4bench.wire.trust import Role
 
-ROLES = (Role.OPERATOR, Role.OBSERVER)
 _logger = logging.getLogger(__name__)
 
 

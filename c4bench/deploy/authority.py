@@ -3,6 +3,8 @@
 All keys are Ed25519 (RFC 8410): signatures have one size, so a handshake has the same bytes, hence the same virtual
 time, in every run. Revoked certificates are in the revocation list (RFC 5280, section 5), which follows the
 authority's certificate in `ca.pem`; both ends of a connection check it.
+
+A certificate states its role and the purpose of its key: the master's may serve, all others may connect.
 """
 
 import datetime
@@ -13,10 +15,10 @@ from typing import NamedTuple
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
-from cryptography.x509.oid import NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from c4bench.errors import UnhealthyError, UsageError
-from c4bench.wire.trust import MASTER, OBSERVER, OPERATOR, check_host
+from c4bench.wire.trust import Role, check_host
 
 # The authority's own certificate and its list; those it issues have to be renewed every year.
 _AUTHORITY_LIFETIME = datetime.timedelta(days=3650)
@@ -48,17 +50,18 @@ def establish(directory: Path, hosts: Iterable[str], valid_from: datetime.dateti
     certificate = (
         _builder(_NAME, key, valid_from, _AUTHORITY_LIFETIME, serial=1)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_key_usage(signs_certificates=True), critical=True)
         .sign(key, None)
     )
     _write_secret(directory / "ca.key", key)
     authority = _Authority(directory, key, certificate, {})
     _publish(authority, valid_from)
-    for serial, name in enumerate([MASTER, *names, OPERATOR, OBSERVER], start=2):
+    for serial, name in enumerate([Role.MASTER, *names, Role.OPERATOR, Role.OBSERVER], start=2):
         _issue(authority, name, valid_from, serial)
 
 
 def issue(directory: Path, hosts: Iterable[str], valid_from: datetime.datetime) -> None:
-    """Issue certificates for hosts that have none, and replace all that end within 30 days.
+    """Issue certificates for hosts that have none, and replace all that are `due`.
 
     Raises UsageError for what is no name of a host.
     """
@@ -66,13 +69,30 @@ def issue(directory: Path, hosts: Iterable[str], valid_from: datetime.datetime) 
     for name in names:
         check_host(name)
     missing = [name for name in names if not (directory / f"{name}.pem").exists()]
-    _issue_all(_load(directory), [*missing, *ending(directory, valid_from)], valid_from)
+    _issue_all(_load(directory), [*missing, *due(directory, valid_from)], valid_from)
 
 
-def ending(directory: Path, now: datetime.datetime) -> list[str]:
-    """The names whose certificates end within 30 days."""
+def due(directory: Path, now: datetime.datetime) -> list[str]:
+    """The names whose certificates have to be replaced: they end within 30 days, or do not state the name's role."""
     found = {path.stem: _certificate(path) for path in sorted(directory.glob("*.pem")) if path.stem != "ca"}
-    return [name for name, certificate in found.items() if certificate.not_valid_after_utc < now + RENEW_BEFORE]
+    return [
+        name
+        for name, certificate in found.items()
+        if certificate.not_valid_after_utc < now + RENEW_BEFORE or _uris(certificate) != [_role_of(name).uri]
+    ]
+
+
+def _uris(certificate: x509.Certificate) -> list[str]:
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return []
+    return names.get_values_for_type(x509.UniformResourceIdentifier)
+
+
+def _role_of(name: str) -> Role:
+    """The role of those who are issued a certificate in this name; hosts have other names (see `check_host`)."""
+    return next((role for role in (Role.MASTER, Role.OPERATOR, Role.OBSERVER) if role == name), Role.AGENT)
 
 
 def rotate(directory: Path, names: Iterable[str], valid_from: datetime.datetime) -> None:
@@ -104,11 +124,16 @@ def _issue_all(authority: _Authority, names: Iterable[str], valid_from: datetime
 
 
 def _issue(authority: _Authority, name: str, valid_from: datetime.datetime, serial: int) -> None:
-    own = Ed25519PrivateKey.generate()
+    own, role = Ed25519PrivateKey.generate(), _role_of(name)
+    purpose = ExtendedKeyUsageOID.SERVER_AUTH if role is Role.MASTER else ExtendedKeyUsageOID.CLIENT_AUTH
+    names = [x509.DNSName(name), x509.UniformResourceIdentifier(role.uri)]
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     certificate = (
         _builder(subject, own, valid_from, _LIFETIME, serial)
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_key_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .sign(authority.key, None)
     )
     (authority.directory / f"{name}.pem").write_bytes(certificate.public_bytes(Encoding.PEM))
@@ -153,6 +178,21 @@ def _certificate(path: Path) -> x509.Certificate:
 def _write_secret(path: Path, key: Ed25519PrivateKey) -> None:
     path.touch(mode=0o600)
     path.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+
+
+def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    """RFC 5280, section 4.2.1.3: the authority signs certificates and lists, all others handshakes."""
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        encipher_only=False,
+        decipher_only=False,
+    )
 
 
 def _builder(

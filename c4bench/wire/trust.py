@@ -1,7 +1,7 @@
 """Mutual TLS 1.3 with certificates of one authority (made by `c4bench.deploy.authority`).
 
-The authority's file also holds its revocation list; revoked peers are refused. What a peer may do follows from the name
-in its certificate: some names are roles, which the authority gives to no host.
+The authority's file also holds its revocation list; revoked peers are refused. What a peer may do follows from the role
+that its certificate states, a URI among its alternative names (RFC 5280, section 4.2.1.6), and never from its name.
 """
 
 import re
@@ -10,17 +10,15 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from c4bench.errors import UsageError
+from c4bench.errors import UnhealthyError, UsageError
 
-MASTER = "master"
-OPERATOR = "operator"
-OBSERVER = "observer"
-# Files of the authority's folder are called so, which no host may be.
-RESERVED = (MASTER, OPERATOR, OBSERVER, "ca")
+# What to do about a certificate of an earlier version, or one that ends soon.
+RENEW = "run python -m c4bench.deploy.prepare and deploy again"
+_ROLE = "urn:c4bench:role:"
 # RFC 1123, section 2.1: labels of letters, digits and hyphens, apart by dots.
 _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _HOST = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
-_HOST_AT_MOST = 253
+_HOST_AT_MOST = 64  # as a certificate's common name (RFC 5280, appendix A.1)
 
 
 class Role(StrEnum):
@@ -31,6 +29,16 @@ class Role(StrEnum):
     OPERATOR = "operator"  # start and stop jobs, and receive every event
     OBSERVER = "observer"  # only receive events: watchers, Prometheus
 
+    @property
+    def uri(self) -> str:
+        """The role as a certificate states it."""
+        return f"{_ROLE}{self.value}"
+
+
+CLIENTS = (Role.AGENT, Role.OPERATOR, Role.OBSERVER)
+# Files of the authority's folder are called so, which no host may be.
+RESERVED = (Role.MASTER, Role.OPERATOR, Role.OBSERVER, "ca")
+
 
 class Identity(NamedTuple):
     """Whom a verified certificate is about."""
@@ -39,17 +47,14 @@ class Identity(NamedTuple):
     role: Role
 
 
-def role_of(name: str) -> Role:
-    """The role that a name stands for; any other name is that of an agent's host."""
-    return Role(name) if name in (MASTER, OPERATOR, OBSERVER) else Role.AGENT
-
-
 def check_host(name: str) -> None:
     """Raises UsageError for what is no name of a host (RFC 1123), or is reserved: it becomes a file and an identity."""
     if name.lower() in RESERVED:
         raise UsageError(f"a host cannot be called {name!r}: that is a role's name; rename it in the inventory")
     if len(name) > _HOST_AT_MOST or not _HOST.fullmatch(name):
-        raise UsageError(f"{name!r} is not the name of a host (RFC 1123): use letters, digits, hyphens and dots")
+        raise UsageError(
+            f"{name!r} is not the name of a host (RFC 1123): use up to 64 letters, digits, hyphens and dots"
+        )
 
 
 def server_context(ca: Path, certificate: Path, key: Path) -> ssl.SSLContext:
@@ -60,7 +65,7 @@ def server_context(ca: Path, certificate: Path, key: Path) -> ssl.SSLContext:
 
 
 def client_context(ca: Path, certificate: Path, key: Path) -> ssl.SSLContext:
-    """TLS 1.3 for an agent: speaks only to a server whose certificate names it `master`."""
+    """TLS 1.3 for the master's clients: speaks only to a server with a server's certificate that names it `master`."""
     return _load(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), ca, certificate, key)
 
 
@@ -72,9 +77,20 @@ def _load(context: ssl.SSLContext, ca: Path, certificate: Path, key: Path) -> ss
     return context
 
 
-def peer_identity(tls: ssl.SSLObject) -> Identity:
-    """The name and the role in the peer's verified certificate."""
+def peer_identity(tls: ssl.SSLObject, *permitted: Role) -> Identity:
+    """The name and the role in the peer's verified certificate.
+
+    Raises UnhealthyError, which says what to do, unless the certificate states one role that is `permitted`.
+    """
     certificate: Any = tls.getpeercert() or {}
     subject = (pair for part in certificate.get("subject", ()) for pair in part)
     name = next((str(value) for key, value in subject if key == "commonName"), "")
-    return Identity(name, role_of(name))
+    stated = [value for key, value in certificate.get("subjectAltName", ()) if key == "URI" and value.startswith(_ROLE)]
+    role = next((role for role in Role if [role.uri] == stated), None)
+    if role is None:
+        found = f"states {' and '.join(map(repr, stated))}" if stated else "states no role"
+        raise UnhealthyError(f"the certificate of {name!r} {found}, where one role is needed; {RENEW}")
+    if role not in permitted:
+        wanted = " or ".join(permitted)
+        raise UnhealthyError(f"the certificate of {name!r} is for the role {role}; use one for the role {wanted} here")
+    return Identity(name, role)

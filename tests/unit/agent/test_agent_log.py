@@ -6,13 +6,13 @@ import socket
 import ssl
 
 import pytest
-from websockets.asyncio.client import connect
 
 from c4bench.agent import agent as module
 from c4bench.agent.agent import Agent
 from c4bench.agent.ranks import Ranks
 from c4bench.agent.spawner import Exited, Started
 from c4bench.model.agent import AgentConfig
+from c4bench.wire.master import master_channel
 from c4bench.wire.messages import JobSpec, StartRanks
 
 
@@ -27,7 +27,8 @@ def test_an_unreachable_master_is_logged_once(tmp_path, caplog, monkeypatch):
         free.bind(("127.0.0.1", 0))
         config = AgentConfig("h0", "127.0.0.1", str(tmp_path), (), free.getsockname()[1], state=str(tmp_path))
         tried = []
-        monkeypatch.setattr(module, "connect", lambda *args, **given: tried.append(1) or connect(*args, **given))
+        counted = lambda *args, **given: tried.append(1) or master_channel(*args, **given)  # noqa: E731
+        monkeypatch.setattr(module, "master_channel", counted)
         caplog.set_level("INFO", "c4bench")
         with contextlib.suppress(TimeoutError):
             asyncio.run(asyncio.wait_for(Agent(config, ssl.create_default_context(), free)._keep_connected(), 0.5))

@@ -12,6 +12,7 @@ from functools import partial
 
 import msgspec
 import pytest
+from forged import CLIENT, forge
 from local_master import Scene
 from websockets.asyncio.client import connect
 from websockets.exceptions import WebSocketException
@@ -36,7 +37,7 @@ from c4bench.wire.messages import (
     Watch,
 )
 from c4bench.wire.rank import RankLink
-from c4bench.wire.trust import MASTER
+from c4bench.wire.trust import Role
 
 HOSTS = ("h0", "h1")
 WITHIN_S = 30.0
@@ -76,7 +77,7 @@ def test_strangers_are_refused(scene, trust):
     """A certificate of another authority, no certificate, and another host's name are refused."""
 
     async def knock(tls):
-        async with connect(f"wss://{scene.address}", ssl=tls, server_hostname=MASTER) as line:
+        async with connect(f"wss://{scene.address}", ssl=tls, server_hostname=Role.MASTER) as line:
             await line.send(b"hello")
             await line.recv()
 
@@ -92,6 +93,25 @@ def test_strangers_are_refused(scene, trust):
     with pytest.raises(UnhealthyError, match="the certificate says 'h0'"):
         asyncio.run(pose())
     assert not any(agent["connected"] for agent in scene.health()["agents"].values())
+
+
+def test_a_refused_agent_is_logged_once(tmp_path):
+    """An agent whose certificate states no role tries again and again: one warning says what to do about it."""
+    authority.establish(tmp_path / "trust", [], datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1))
+    forge(tmp_path / "trust", "old", [], [CLIENT])
+    scene = Scene(tmp_path / "trust", tmp_path)
+
+    async def knock():
+        async with scene.agent("old"):
+            pass
+
+    for _ in range(3):
+        with pytest.raises(UnhealthyError, match="the certificate of 'old' states no role"):
+            asyncio.run(knock())
+    lines = [line for line in scene.kill() if "refused" in line["message"]]
+    assert [line["level"] for line in lines] == ["WARNING"]
+    assert lines[0]["message"].startswith("127.0.0.1 refused: the certificate of 'old' states no role")
+    assert "run python -m c4bench.deploy.prepare" in lines[0]["message"]
 
 
 def test_an_observer_may_only_read(scene):

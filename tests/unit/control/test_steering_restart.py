@@ -8,7 +8,6 @@ from fnmatch import fnmatchcase
 
 import pytest
 from local_master import Scene
-from websockets.asyncio.client import connect
 
 from c4bench.control.client import dial
 from c4bench.deploy import authority
@@ -16,10 +15,9 @@ from c4bench.model.event import SteeringStage
 from c4bench.model.fabric import Host, Nic
 from c4bench.model.steering import Action, Policy
 from c4bench.model.telemetry import CommRecord, Member, RankRecord, Window
-from c4bench.wire.channel import WebSocketChannel
+from c4bench.wire.master import master_channel
 from c4bench.wire.messages import Empty, Hello, JobSpec, LaunchJob, Result, StartRanks, StopRanks
 from c4bench.wire.peer import Handler, Peer
-from c4bench.wire.trust import MASTER
 
 NAMES = tuple(f"h{i}" for i in range(4))
 EVERY_S = 0.1
@@ -57,9 +55,8 @@ class FakeHost:
 
     async def run(self, scene):
         handlers = {"start": Handler(StartRanks, self._start), "stop": Handler(StopRanks, self._stop)}
-        uri = f"wss://{scene.address}"
-        async with connect(uri, ssl=scene.tls(self.name), server_hostname=MASTER, compression=None) as line:
-            self.peer = Peer(WebSocketChannel(line), handlers)
+        async with master_channel(scene.address, scene.tls(self.name)) as channel:
+            self.peer = Peer(channel, handlers)
             serving = asyncio.create_task(self.peer.serve())
             await self.peer.call("hello", Hello(self.name, "1", "", ""), Empty)
             try:

@@ -17,7 +17,7 @@ from c4bench.wire.framing import frame
 from c4bench.wire.messages import Answer, Call, Empty, Exchange, Exchanged
 from c4bench.wire.peer import Handler, Peer
 from c4bench.wire.rank import RankLink
-from c4bench.wire.trust import client_context, peer_identity, server_context
+from c4bench.wire.trust import Role, client_context, peer_identity, server_context
 
 
 class Question(msgspec.Struct):
@@ -175,7 +175,7 @@ def handshake(server, client):
         for end in (theirs, ours):
             with contextlib.suppress(ssl.SSLWantReadError):
                 end.do_handshake()
-    return peer_identity(ours).name
+    return peer_identity(ours, Role.AGENT).name
 
 
 def test_a_stranger_is_not_let_in(authorities):

@@ -9,13 +9,11 @@ import subprocess
 import sys
 import urllib.request
 
-from websockets.asyncio.client import connect
-
 from c4bench.model.agent import AgentConfig
-from c4bench.wire.channel import WebSocketChannel
+from c4bench.wire.master import master_channel
 from c4bench.wire.messages import Empty, StartRanks, StopRanks
 from c4bench.wire.peer import Handler, Peer
-from c4bench.wire.trust import MASTER, client_context
+from c4bench.wire.trust import client_context
 
 
 async def agree(_request):
@@ -66,11 +64,8 @@ class Scene:
     @contextlib.asynccontextmanager
     async def agent(self, name):
         """A bare connection to the master with a host's certificate."""
-        uri = f"wss://{self.address}"
-        async with connect(uri, ssl=self.tls(name), server_hostname=MASTER, compression=None) as connection:
-            peer = Peer(
-                WebSocketChannel(connection), {"start": Handler(StartRanks, agree), "stop": Handler(StopRanks, agree)}
-            )
+        async with master_channel(self.address, self.tls(name)) as channel:
+            peer = Peer(channel, {"start": Handler(StartRanks, agree), "stop": Handler(StopRanks, agree)})
             serving = asyncio.create_task(peer.serve())
             yield peer
             serving.cancel()

@@ -21,7 +21,7 @@ LIMITS = {"s": {"at_most": 10.0}, "fraction": {"at_least": 0.1}, "exactly": {"eq
 
 
 def night(tmp_path, name, kernel="7.3.4", **figures):
-    """A night with these figures: a time `s` below 10, a `fraction` above 0.1, `exactly` 1, and others without limit."""
+    """A night with these figures: a time `s` below 10, a `fraction` above 0.1, `exactly` 1; others have no limit."""
     path = tmp_path / f"{name}-night"
     path.mkdir(parents=True)
     run = RunDirectory(path)

@@ -27,7 +27,7 @@ BEGAN    := $(if $(wildcard $(VENV)/.ready),,$(shell date +%s.%N))
 # Each is a lab of its own, which uses one processor.
 SCENARIOS := campaign detection fabric faults resilience
 
-.PHONY: setup packages venv lock kernel lab test lint type unit properties scenarios drills ablation accuracy \
+.PHONY: setup packages venv lock kernel lab test lint type unit properties mutants scenarios drills ablation accuracy \
         every-topology bench report figures doctor clean $(SCENARIOS)
 
 setup: packages venv kernel
@@ -99,6 +99,12 @@ unit: venv
 # Property tests with examples that nobody has tried; those that fail are kept in .hypothesis and tried again.
 properties: setup
 	C4BENCH_FRESH_EXAMPLES=1 $(BIN)/pytest tests/unit -m hypothesis
+
+# Small changes of the code, in copies of it: the unit tests should notice them. Takes half an hour on two processors.
+MUTANTS ?= 300
+SEED    ?= 1
+mutants: venv
+	C4BENCH_MUTANTS=$(MUTANTS) $(BIN)/pytest --hosts=tests/mutants/here.yml --c4-reserve=0 --c4-seed $(SEED) tests/mutants
 
 drills: $(SETUP)
 	$(BIN)/pytest tests/drills -m "not nightly"

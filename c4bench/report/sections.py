@@ -25,6 +25,7 @@ from c4bench.record.artefacts import (
     Growth,
     LinkLoads,
     LoadCase,
+    Mutants,
 )
 from c4bench.report.charts.ablation import bars, cases
 from c4bench.report.charts.fabric import fabric_panel
@@ -32,6 +33,7 @@ from c4bench.report.charts.growth import growth
 from c4bench.report.charts.heatmap import heatmap, usual
 from c4bench.report.charts.ranking import planned_links, ranking_panel
 from c4bench.report.charts.timeline import axis_strip, common_axis, reached, timeline
+from c4bench.report.mutants import summary
 from c4bench.units import format_time
 
 # Above these counts of links a drawing is unreadable and takes half a megabyte; the rankings still show the loads.
@@ -170,6 +172,10 @@ def _matrices(run: RunDirectory) -> list[tuple[str, list[tuple[str, Markup]]]]:
     return groups
 
 
+def _mutants(run: RunDirectory) -> list[tuple[str, Mutants]]:
+    return [(summary(mutants), mutants) for mutants in run.load_all("mutants", Mutants).values()]
+
+
 SECTIONS = (
     Section("fabrics", ("fabric", "link_loads"), _fabrics),
     Section("faults", ("faults",), _faults),
@@ -177,4 +183,5 @@ SECTIONS = (
     Section("confusion", ("campaign",), _confusion),
     Section("ablations", ("ablation",), _ablations),
     Section("growths", ("growth",), _growths),
+    Section("mutants", ("mutants",), _mutants),
 )

@@ -11,7 +11,6 @@ from pathlib import Path
 from c4bench import namespaces
 from c4bench.errors import UnhealthyError
 from c4bench.inject.interfaces import ifb_name
-from c4bench.lab import topology as fabric_of
 from c4bench.lab.guest import fabric, power, rootfs
 from c4bench.lab.spec import LabSpec
 from c4bench.model.fabric import Host
@@ -33,8 +32,8 @@ class LabHost:
     def __init__(self, host: Host, spec: LabSpec) -> None:
         self.host = host
         self._spec = spec
-        self._index = [known.name for known in fabric_of.hosts(spec.topology)].index(host.name)
-        self._ports = [port for port in fabric_of.ports(spec.topology) if port.nic.host == host.name]
+        self._index = [known.name for known in spec.topology.hosts].index(host.name)
+        self._ports = [port for port in spec.topology.ports if port.nic.host == host.name]
         self._pid = 0
         self._crashed = False
 
@@ -85,12 +84,12 @@ class LabHost:
     def _cut_links(self) -> None:
         self._set_management("down")
         for port in self._ports:
-            fabric.batch("ip", fabric.leaf_name(port.leaf), [f"link set {port.leaf_interface} down"])
+            fabric.batch("ip", port.switch, [f"link set {port.interface} down"])
 
     def _join_links(self) -> None:
         self._set_management("up")
         for port in self._ports:
-            fabric.batch("ip", fabric.leaf_name(port.leaf), fabric.leaf_port_up(port))
+            fabric.batch("ip", port.switch, fabric.switch_port_up(port))
             fabric.batch("ip", self.host.name, [f"link set {port.nic.netdev} up", fabric.nic_route(port)])
 
     def _set_management(self, state: str) -> None:

@@ -10,7 +10,6 @@ import msgspec
 import yaml
 
 from c4bench.inject.permitted import Permitted, PermittedHost
-from c4bench.lab import topology as fabric_of
 from c4bench.lab.guest import fabric
 from c4bench.lab.spec import INVENTORY, LabSpec
 from c4bench.model.fabric import Host
@@ -29,7 +28,7 @@ def prepare(spec: LabSpec) -> None:
         path = str(SSH / name)
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", path], check=True)
     public = (SSH / "host_key.pub").read_text().split()
-    known = [f"{host.address} {public[0]} {public[1]}\n" for host in fabric_of.hosts(spec.topology)]
+    known = [f"{host.address} {public[0]} {public[1]}\n" for host in spec.topology.hosts]
     (SSH / "known_hosts").write_text("".join(known))
     permit((), fabric.switch_namespaces(spec.topology), Path("/etc/c4bench"))
     Path(INVENTORY).write_text(yaml.safe_dump(inventory(spec), sort_keys=False))
@@ -45,7 +44,7 @@ def permit(hosts: Iterable[Host], switches: Iterable[str], folder: Path) -> None
 
 def inventory(spec: LabSpec) -> dict[str, object]:
     """The lab as an Ansible inventory: all that the rest of c4bench knows of the lab."""
-    hosts = {host.name: {"ansible_host": host.address, "c4": _facts(host)} for host in fabric_of.hosts(spec.topology)}
+    hosts = {host.name: {"ansible_host": host.address, "c4": _facts(host)} for host in spec.topology.hosts}
     common = {
         "ansible_user": "root",
         "ansible_ssh_private_key_file": str(SSH / "id"),

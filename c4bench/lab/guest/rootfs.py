@@ -8,10 +8,10 @@ import msgspec
 import yaml
 
 from c4bench import namespaces
-from c4bench.lab import topology as fabric_of
 from c4bench.lab.guest import naming, power
 from c4bench.lab.guest.provision import AGENT_ID, SHARED, SSH, permit
 from c4bench.lab.spec import MACHINE_ROOT, LabSpec
+from c4bench.lab.topology import MANAGEMENT_GATEWAY
 from c4bench.model.fabric import Host
 
 _LOGS_SIZE = "32m"  # a disk that can be full
@@ -110,7 +110,7 @@ def _show_verbs_devices(names: list[str], root: Path) -> None:
 def _write_files(host: Host, spec: LabSpec, root: Path) -> None:
     etc = root / "etc"
     (etc / "hostname").write_text(f"{host.name}\n")
-    names = "".join(f"{known.address} {known.name}\n" for known in fabric_of.hosts(spec.topology))
+    names = "".join(f"{known.address} {known.name}\n" for known in spec.topology.hosts)
     (etc / "hosts").write_text(f"127.0.0.1 localhost\n{names}")
     (etc / "passwd").write_text(_ACCOUNTS + (_AGENT_ACCOUNT if spec.agents else ""))
     (etc / "shadow").unlink(missing_ok=True)
@@ -135,7 +135,7 @@ def _provision_agent(host: Host, trust: Path, target: Path) -> None:
     os.chown(target / "key.pem", 0, AGENT_ID)
     config = {
         "name": host.name,
-        "master": fabric_of.MANAGEMENT_GATEWAY,
+        "master": MANAGEMENT_GATEWAY,
         "trust": "/etc/c4bench",
         "nics": [msgspec.to_builtins(nic) for nic in host.nics],
         "user": "c4bench",

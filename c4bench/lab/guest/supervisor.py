@@ -21,7 +21,6 @@ from pathlib import Path
 import msgspec
 
 from c4bench.errors import C4Error, UnhealthyError, UsageError
-from c4bench.lab import topology as fabric_of
 from c4bench.lab.guest import fabric, hosts, provision
 from c4bench.lab.guest.power import Power
 from c4bench.lab.guest.routing import Routing
@@ -95,7 +94,7 @@ class Supervisor:
         gc.collect()
         gc.freeze()
         gc.disable()
-        for host in fabric_of.hosts(self.spec.topology):
+        for host in self.spec.topology.hosts:
             self.hosts[host.name] = hosts.LabHost(host, self.spec)
             self.hosts[host.name].boot()
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import c4bench
 from c4bench.deploy import authority
-from c4bench.lab import topology as fabric_of
 from c4bench.lab.machine.kernel import Kernel, require
 from c4bench.lab.machine.run import LabRun, require_open_files, run
 from c4bench.lab.places import CODE, ENVIRONMENT, RUN, Place, inside
@@ -39,14 +38,13 @@ def launch(
     given. Raises UnhealthyError when there is none, or the lab does not come up or had to be ended.
     """
     program = kernel or require()
-    hosts = fabric_of.hosts(topology)
-    require_open_files(len(hosts))
+    require_open_files(len(topology.hosts))
     # In the lab nothing can be kept, so what is not compiled yet would be compiled anew by every process.
     compileall.compile_dir(Path(c4bench.__file__).parent, quiet=2)
     home = directory.resolve() / LAB_DIRECTORY
     home.mkdir(parents=True, exist_ok=True)
     trust = trust_directory(directory)
-    authority.establish(trust, [host.name for host in hosts], _CERTIFICATES_FROM)
+    authority.establish(trust, [host.name for host in topology.hosts], _CERTIFICATES_FROM)
     places = _places(directory.resolve())
     spec = LabSpec(
         topology=topology,

@@ -113,6 +113,7 @@ detection: $(SETUP)
 
 fabric: $(SETUP)
 	$(LAB) $(addprefix tests/scenarios/,c4p collective hosts lab verbs)
+	$(LAB) --c4-topology unequal-2x4 tests/scenarios/c4p/test_capacities.py
 
 faults: $(SETUP)
 	$(LAB) tests/scenarios/faults

@@ -12,6 +12,7 @@ import yaml
 from c4bench.inject.permitted import Permitted, PermittedHost
 from c4bench.lab.guest import fabric
 from c4bench.lab.spec import INVENTORY, LabSpec
+from c4bench.lab.topology import Topology
 from c4bench.model.fabric import Host
 
 SSH = Path("/run/c4/ssh")
@@ -54,18 +55,35 @@ def inventory(spec: LabSpec) -> dict[str, object]:
     ports = {
         name: {
             "ansible_connection": "local",
-            "c4": {"netns": f"/run/netns/{name}", "python": sys.executable, "disruptive": True},
+            "c4": {
+                "netns": f"/run/netns/{name}",
+                "python": sys.executable,
+                "disruptive": True,
+                "rates": _port_rates(spec.topology, name),
+            },
         }
         for name in fabric.switch_namespaces(spec.topology)
     }
     return {"all": {"vars": common, "hosts": hosts, "children": {"switches": {"hosts": ports}}}}
 
 
+def _port_rates(topology: Topology, switch: str) -> dict[str, str]:
+    """The rates of a switch's ports, by interface."""
+    trunks = ((end, link.rate_bps) for link in topology.links for end in link.ends)
+    rates = {end.interface: rate_bps for end, rate_bps in trunks if end.switch == switch}
+    rates |= {port.interface: port.nic.rate_bps for port in topology.ports if port.switch == switch}
+    return {interface: _rate(rate_bps) for interface, rate_bps in rates.items()}
+
+
+def _rate(rate_bps: float) -> str:
+    return f"{rate_bps / 1e6:g}mbit"
+
+
 def _facts(host: Host) -> dict[str, object]:
     nics = [msgspec.to_builtins(nic) for nic in host.nics]
     for nic in nics:
         del nic["host"]
-        nic["rate"] = f"{nic.pop('rate_bps') / 1e6:g}mbit"
+        nic["rate"] = _rate(nic.pop("rate_bps"))
     return {
         "disruptive": host.disruptive,
         "requires": ["agents", "rdma"],  # in a lab, whose absence is a defect of the lab

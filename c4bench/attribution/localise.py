@@ -21,7 +21,7 @@ Links = Mapping[Cell, Collection[str]]
 _PURITY = 0.75
 # Side effects of a fault (skewed schedules make transfers overlap) stay below this share of its excess.
 _COMPARABLE = 0.6
-# A whole row, column or link is never dragged along by so much of its cells that it would look like one of its own.
+# Another fault's side effects never reach so many cells of a whole row, column or link that it looks faulty itself.
 _WHOLE_CELLS = 3
 _COMPARABLE_WHOLE = 0.1
 _SPILL = 0.5
@@ -52,8 +52,8 @@ def localise(
     evidence (a log ratio, a count); a cell is bad above `bar`. A point whose row or column holds no other measured cell
     cannot be told from that row or column: they are named as alternatives, and so are the `links` (by the address of
     their far end) that no other measured cell crosses. Of a bad cell whose path is not known `links` has all it may
-    cross. The bad cells of one pair of NICs are a point together. What a fault drags along is not blamed; nor what a
-    known one does, whose cells are left out and go as far as `lead` beyond normal.
+    cross. The bad cells of one pair of NICs are a point together. Side effects of a fault are not blamed, nor are those
+    of a known fault, whose cells are left out and go as far as `lead` beyond normal.
     """
     bad = {cell: value for cell, value in excess.items() if value > bar}
     links = links or {}
@@ -100,7 +100,7 @@ class _Suspects:
         self._weigh(self._bad_of)
 
     def remove(self, cells: Collection[Cell]) -> None:
-        """Remove explained cells, and weigh the other parts of theirs anew."""
+        """Remove explained cells, and weigh the other components on their paths again."""
         self._bad_of.subtract(part for cell in cells if cell in self.bad for part in self._parts(cell))
         gone = Counter(part for cell in cells for part in self._parts(cell))
         self._gone.update(gone)

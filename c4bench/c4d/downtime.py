@@ -26,7 +26,7 @@ class Stages(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Faults(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How often a kind of fault befalls the whole job a month, and its stages before and after.
+    """How often a month a kind of fault hits the whole job, and its stages before and after.
 
     `after` may be left out where nothing changes; it is then as before.
     """

@@ -119,7 +119,7 @@ class Fill(msgspec.Struct, frozen=True, tag="fill"):
     def perform(self) -> None:
         """Allocate it. Raises UnhealthyError when there is not enough space."""
         try:
-            # Others may write to the folder: what they have put there is neither followed, waited for nor filled.
+            # Others may write to the folder: do not follow, wait for or fill what they have put there.
             descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
             try:
                 _require_own_file(descriptor, self.path)

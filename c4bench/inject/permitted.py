@@ -1,7 +1,7 @@
 """What may be broken from this host: a file that deployment writes and only root can change.
 
 A caller names a host, and a NIC by its number or a port by its name. Interfaces, devices and network namespaces are
-taken from the file, and so is whether faults are permitted at all.
+taken from the file, and so is whether faults are permitted.
 """
 
 import os

@@ -43,7 +43,7 @@ Item = TypeVar("Item")
 
 
 class AgentFailureSignal:
-    """Notification of a member's failure, on a link of its own (see `collective.rendezvous.FailureSignal`)."""
+    """Notification of a member's failure, on its own link (see `collective.rendezvous.FailureSignal`)."""
 
     def __init__(self, socket: str, job: str, comm: str) -> None:
         self._link = RankLink(socket)

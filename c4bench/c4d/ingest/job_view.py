@@ -64,8 +64,8 @@ class JobView:
     """Everything the detector keeps about one job.
 
     Ranks are the job's, not a communicator's. `first_failure` is the first one that a rank reported; `unanswered` are
-    those who got no acknowledgement, and from whom, while both were alive. `paths` is read anew each time: what is
-    planned later is known then. `devices` are the NICs of all jobs.
+    those who got no acknowledgement, and from whom, while both were alive. `paths` is read again each time, so that it
+    includes what is planned later. `devices` are the NICs of all jobs.
     """
 
     def __init__(self, job: str, paths: KnownPaths | None = None, devices: Mapping[str, NicView] | None = None) -> None:

@@ -60,7 +60,7 @@ class BenignExplanations:
         return missing_links_behind(blame, crossed, onset_s, self._lasted_s, missing)
 
     def met_traffic(self, blame: Blame, onset_s: float, links: Links) -> bool:
-        """Whether something became slow as another job's traffic arrived, or as a connection of its own moved there.
+        """Whether something became slow when another job's traffic arrived or a connection of its own job moved there.
 
         A moved connection may meet a path between other NICs, or its acknowledgements, whose path is not known; or it
         shares a link now. Connections of a job that have a NIC in common met there before.

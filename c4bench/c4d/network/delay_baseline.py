@@ -109,8 +109,8 @@ class DelayBaseline:
     def __init__(self, index: CellIndex) -> None:
         self._index = index
         # By the cell's number: how many healthy spans it has, the least of their logs, the floor (nan: none yet);
-        # whether it has no past to compare with, not of other paths either.
-        self._costs = Table(spans=0, floor=math.nan, sampled=False, anew=False, **dict.fromkeys(_LEAST, math.inf))
+        # whether it is among the sampled ones; whether its cost was forgotten, so that no earlier cost may replace it.
+        self._costs = Table(spans=0, floor=math.nan, sampled=False, forgotten=False, **dict.fromkeys(_LEAST, math.inf))
         self._sampled: frozenset[str] = frozenset()
         self._samples: deque[Mapping[Cell, float]] = deque(maxlen=BASELINE_MAX_SPANS)
         self._links: Links = {}
@@ -126,10 +126,10 @@ class DelayBaseline:
             costs[name][rows] = values
         spans = costs["spans"][rows] = costs["spans"][rows] + 1
         floors = least[spans // SPANS_PER_FLOOR, np.arange(len(rows))]
-        # A cell that shares its path anew may meet others less in a span or two in which little was sent.
-        enough = np.where(costs["anew"][rows], BASELINE_MAX_SPANS, BASELINE_MIN_SPANS)
+        # A forgotten cell now shares its path: in a span in which little was sent it may meet others less.
+        enough = np.where(costs["forgotten"][rows], BASELINE_MAX_SPANS, BASELINE_MIN_SPANS)
         costs["floor"][rows] = np.where(spans >= enough, floors, math.nan)
-        # A cell that learns anew what it costs drops its earlier samples.
+        # The new samples of a forgotten cell replace its earlier ones.
         if len(cells) and (len(self._samples) < BASELINE_MAX_SPANS or costs["sampled"][rows].any()):
             self._sample(cells, links or {})
 
@@ -165,7 +165,7 @@ class DelayBaseline:
         """
         cells = cells.pick(cells.figures > 0)
         floors = self._all_costs()["floor"][cells.rows]
-        lacking = np.flatnonzero(np.isnan(floors) & ~self._costs["anew"][cells.rows])
+        lacking = np.flatnonzero(np.isnan(floors) & ~self._costs["forgotten"][cells.rows])
         if len(lacking):
             floors[lacking] = self._pair_floors(cells.rows[lacking])
         logs = np.log(cells.figures) - floors
@@ -234,9 +234,9 @@ class DelayBaseline:
         return {cell: math.log(value / middle) for cell, value in far.items() if cell[:2] not in known}
 
     def forget(self, cell: Cell) -> None:
-        """Learn anew what a cell costs: the traffic around it has changed."""
+        """Learn again what a cell costs: the traffic around it has changed."""
         row = self._index.row(cell)
-        blanks = {"spans": 0, "floor": math.nan, "anew": True} | dict.fromkeys(_LEAST, math.inf)
+        blanks = {"spans": 0, "floor": math.nan, "forgotten": True} | dict.fromkeys(_LEAST, math.inf)
         for name, blank in blanks.items():
             self._all_costs()[name][row] = blank
         self._healthy = None

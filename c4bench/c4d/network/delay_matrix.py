@@ -28,7 +28,7 @@ _MESSAGES_THAT_DILUTE = 8
 # smaller messages by this factor a span.
 _SMALL = 0.25
 _FOLLOWS = 0.9
-# A cell that has carried nothing for this many spans arrives anew when it carries.
+# A cell that has carried nothing for this many spans counts as arrived when it carries again.
 _ABSENT_SPANS = 8
 
 

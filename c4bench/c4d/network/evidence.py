@@ -73,7 +73,7 @@ class Evidence(Generic[Suspect]):
         return set(self._runs)
 
     def weights(self) -> dict[Suspect, Weight]:
-        """The evidence against each suspect that departs at all."""
+        """The evidence against each suspect that departs."""
         return {
             suspect: Weight(len(run) / NAME_SPANS, *run[-1], len(run))
             if suspect in self._without_history
@@ -158,7 +158,7 @@ class MatrixEvidence:
         self, departures: CellValues, without_history: Mapping[Cell, float], opened_s: float, links: Links
     ) -> Weights:
         """Add a span's departures; return the evidence against each cell that departs."""
-        # Cells that neither depart nor did are many, and leave nothing to remember.
+        # Most cells neither depart now nor did before; nothing is kept of them.
         relevant = (departures.figures > SLIGHT) | departures.among(self._cells.departing())
         self._cells.add(departures.pick(relevant), without_history, opened_s)
         self._slices.add(self._departing_slices(departures, links), {}, opened_s)

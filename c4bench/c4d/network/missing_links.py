@@ -63,7 +63,7 @@ class MissingLinkDetector:
         return self._report(lost, (), min((link.heard_s for link in lost), default=now_s))
 
     def _is_new(self, link: MissingLink) -> bool:
-        """Whether neither it nor a link that failed with it has been reported, or named since it was last seen.
+        """Whether no stage has reported it, or a link that failed with it, since it was last seen.
 
         A NIC's own links cannot be bypassed: their failure is that of the NIC, its host or its leaf, found elsewhere.
         """

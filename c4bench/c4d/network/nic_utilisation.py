@@ -28,7 +28,7 @@ from c4bench.model.diagnosis import Component
 
 # With fewer cells a side's cost may be a single path's; the worst cell of more is left out for the same reason.
 _CELLS = 3
-# Without a slow NIC's cells, the excess of others is below this share of its own; so is that of its healthy side.
+# Without a slow NIC's cells, the excess of others is below this share of the NIC's; so is that of its healthy side.
 _SPILL = 0.5
 # Of this many NICs, the busiest, it is remembered how long they have been.
 _FOLLOWED = 16
@@ -75,7 +75,7 @@ class NicUtilisation:
             self._usual = None
 
     def forget(self) -> None:
-        """Drop all that was learnt: NICs learn anew how long they are busy."""
+        """Drop all that was learnt, and learn again how long NICs are busy."""
         self._learnt.clear()
         self._evidence.clear()
         self._runs.clear()
@@ -162,7 +162,7 @@ class NicUtilisation:
         return _above(self._costs(cells), self._known().floors)
 
     def _costs(self, cells: CellValues) -> Floats:
-        """The log of each side's mean cost, but for its worst cell."""
+        """The log of each side's mean cost without its worst cell."""
         every = self._index.ends
         count = len(self._index.nics)
         costs = np.full((2, count), np.nan)

@@ -82,7 +82,7 @@ class PacketLossDetector:
 
         A cell in use (`current`) may lose so much that a span measures nothing of it: it departs at least as far as its
         transfers in flight have been `waiting`.
-        Each end has windows of its own: what one counts now the other may have counted in the span before.
+        The two ends have different windows: what one counts now, the other may have counted in the span before.
         """
         before = self._recent[-1].counts if self._recent else {}
         lately = _together(before, counts)

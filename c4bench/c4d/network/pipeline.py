@@ -193,7 +193,7 @@ class NetworkSlownessDetector:
     def _explain(self, blames: list[Blame], weights: Weights, span: _Span) -> tuple[list[Blame], list[Alarmed]]:
         """The blames without a benign explanation; findings on the missing links that explain others.
 
-        Explained cells learn anew what they cost.
+        The costs of explained cells are learnt again.
         """
         explained, lacking = self._benign.explain(blames, weights, span.links)
         cells = {cell for blame in explained for cell in blame.cells}

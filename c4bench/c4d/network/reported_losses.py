@@ -1,7 +1,7 @@
 """Parts of the network that a resilient job goes on without, as its ranks report them.
 
-All ranks that used the part report it. It is one finding until something is acknowledged over it again; until then
-its host's other NICs carry its share, and their slowness is no finding.
+All ranks that used the part report it. It is one finding until something is acknowledged over it again. Until then
+its host's other NICs carry its share, and are not reported as slow.
 """
 
 from c4bench.c4d.diagnosis import Finding

@@ -11,7 +11,7 @@ from c4bench.model.diagnosis import Component
 
 # The evidence that supports a blame, on the scale of `Weight.of_enough`.
 _ENOUGH = 1.0
-# A row or column of this many cells needs no history of its own: it is not just a longer path.
+# A row or column of this many cells needs no history: it is not just a longer path.
 _WHOLE_CELLS = 3
 # This many points at once are rivals: a skewed schedule makes several where transfers run into each other.
 _RIVALS = 2
@@ -22,7 +22,7 @@ _AT_ONCE_SPANS = 1.5
 class BlameSelection:
     """Selects among the blames of one span, which lasted `span_s`.
 
-    `slices` returns the evidence against rows, columns and links; `knows` whether a cell has a history of its own;
+    `slices` returns the evidence against rows, columns and links; `knows` whether a cell has a history;
     `return_links` the links that acknowledgements of a cell may cross.
     """
 
@@ -79,7 +79,7 @@ class BlameSelection:
     def _supported(self, blame: Blame) -> bool:
         """Whether the evidence against a component as a whole is enough.
 
-        A point or a pair also needs a history of its own: without one it may just be a longer path.
+        A cell or a path also needs a history: without one it may just be a longer path.
         """
         cells = [weight.of_enough for weight in self._weights.of(blame)]
         if not all(self._knows(cell) for cell in blame.cells):

@@ -44,7 +44,7 @@ class FlowComponents(NamedTuple):
 
 
 class ProbePlan(msgspec.Struct, frozen=True):
-    """`flows` to send; groups of suspects that no flow at all can tell apart."""
+    """`flows` to send; groups of suspects that no flow can tell apart."""
 
     flows: tuple[ProbeFlow, ...]
     inseparable: tuple[frozenset[Component], ...]

@@ -32,7 +32,7 @@ _CONFIDENCE = 0.9
 def tournament(hosts: Sequence[str]) -> list[list[tuple[str, str]]]:
     """Rounds in which each host meets one other, until each has met all (circle method); with an odd number one rests.
 
-    Whoever sends in a round receives in the one that follows it, so that both directions are met.
+    A sender of one round receives in the next, so that both directions are measured.
     """
     places: list[str | None] = [*hosts, *([None] if len(hosts) % 2 else [])]
     rounds = []
@@ -69,9 +69,9 @@ def _probe(source: Nic, destination: Nic) -> ProbeFlow:
 
 
 def slow_nics(sweep: ProbeSweep, known: Set[str] = frozenset()) -> list[Finding]:
-    """The NICs, or sides of NICs, whose probes took longer than others', whomever they met; but for those `known`.
+    """The NICs, or sides of NICs, whose probes took longer than others' with every partner, except those `known`.
 
-    Probes that failed tell nothing of slowness. None of them do where hardly half came to what the best quarter did.
+    Failed probes say nothing about slowness. If hardly half are as fast as the best quarter, no probe does.
     """
     longer = _longer(sweep, known)
     return [_verdict(component, cells, longer, sweep.at_s) for component, cells in _to_blame(longer).items()]

@@ -41,7 +41,7 @@ def launch(
     program = kernel or require()
     hosts = fabric_of.hosts(topology)
     require_open_files(len(hosts))
-    # In the lab nothing can be kept, so what is not compiled yet would be compiled anew by every process.
+    # The lab keeps no compiled files: without this every process would compile the modules again.
     compileall.compile_dir(Path(c4bench.__file__).parent, quiet=2)
     home = directory.resolve() / LAB_DIRECTORY
     home.mkdir(parents=True, exist_ok=True)

@@ -178,7 +178,7 @@ def test_bad_ways_of_one_pair_are_one_path():
 
 
 def test_looking_for_many_faults_costs_each_its_share(monkeypatch):
-    """Twice as many jobs with a slow NIC each are twice the work: what one fault has taken is not looked for anew."""
+    """Twice as many jobs with a slow NIC each are twice the work: explained cells are not searched again."""
     looked, explains = [], localising._explains
     monkeypatch.setattr(localising, "_explains", lambda *given: looked.append(given[0]) or explains(*given))
 

@@ -59,7 +59,7 @@ def test_hardware_is_never_offered_what_does_nothing_to_it():
     ("file", "current"), [("schema.json", catalogue.schema), ("output.schema.json", protocol.schema)]
 )
 def test_the_schema_files_are_current(file, current):
-    """They are what the code says; `python -m c4bench.inject schema [output]` writes them anew."""
+    """The schema files match the code; `python -m c4bench.inject schema [output]` writes them again."""
     assert json.loads(resource("faults", file).read_text()) == json.loads(msgspec.json.encode(current()))
 
 

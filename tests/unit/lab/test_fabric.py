@@ -36,9 +36,9 @@ def test_neighbours_are_permanent_at_both_ends_of_every_link():
 
 
 def test_a_leaf_port_that_comes_back_knows_its_nic():
-    """The kernel forgets a fixed neighbour with the link, so whoever sets a leaf's port up says it in the same breath.
+    """The kernel forgets a permanent neighbour when the link goes down, so setting a leaf's port up sets it again.
 
-    Resolved anew, it would cost whoever sends to the NIC up to a second after the next loss of its carrier.
+    Resolving it instead would delay senders to the NIC by up to a second after the next loss of its carrier.
     """
     port = fabric_of.ports(CLOS)[5]
     up, neighbour = fabric.leaf_port_up(port)

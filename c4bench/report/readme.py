@@ -33,11 +33,10 @@ class _Cell(NamedTuple):
 
 
 def rewrite(readme: Path, run_dirs: Iterable[Path], rows: Sequence[Row] = ROWS) -> None:
-    """Replace what stands between the markers in `readme` by `rows`, filled in from the runs.
+    """Replace the text between the markers in `readme` by `rows`, with the figures of the runs.
 
-    The newest run that has a row's measurement is used. Raises UsageError where no run has it, where it has no value,
-    where the runs used differ in version, commit, seed or lab kernel, or where a marker is missing; `readme` then stays
-    as it was.
+    The newest run that has a row's measurement is used. Raises UsageError if no run has it, if it has no value, if the
+    runs used differ in version, commit, seed or lab kernel, or if a marker is missing; `readme` is then unchanged.
     """
     before, after = _around(readme)
     runs = sorted(map(_read, run_dirs), key=lambda run: run.provenance.started_at, reverse=True)

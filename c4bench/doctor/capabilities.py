@@ -31,7 +31,7 @@ class Capability(msgspec.Struct, frozen=True):
     name: str
     state: State
     detail: str
-    mend: str = ""
+    fix: str = ""
     needed: bool = False
 
     @property
@@ -90,8 +90,8 @@ def check(names: Iterable[str]) -> None:
 
 def unreachable(host: Host, problem: str) -> Report:
     """The report of an unreachable host: nothing but that."""
-    mend = "repair the access, then run the check again"
-    return Report(host.name, (Capability("reachable", State.ABSENT, problem, mend, needed=True),))
+    fix = "repair the access, then run the check again"
+    return Report(host.name, (Capability("reachable", State.ABSENT, problem, fix, needed=True),))
 
 
 def evaluate(host: Host, found: HostSelfReport, clock: ClockOffset, mtus: Sequence[MtuToPeer] = ()) -> Report:
@@ -117,19 +117,19 @@ def evaluate(host: Host, found: HostSelfReport, clock: ClockOffset, mtus: Sequen
     return Report(host.name, capabilities, clock)
 
 
-def _present(name: str, detail: str, otherwise: str, mend: str = "", *, needed: bool = False) -> Capability:
+def _present(name: str, detail: str, otherwise: str, fix: str = "", *, needed: bool = False) -> Capability:
     state = State.REAL if detail else State.ABSENT
-    return Capability(name, state, detail or otherwise, "" if detail else mend, needed=needed)
+    return Capability(name, state, detail or otherwise, "" if detail else fix, needed=needed)
 
 
 def _python(found: HostSelfReport) -> Capability:
     wanted = sys.version_info[:2]
     same = tuple(map(int, found.python.split(".")[:2])) == wanted
     version = ".".join(map(str, wanted))
-    mend = f"install python{version} there, or run c4bench with the host's version"
+    fix = f"install python{version} there, or run c4bench with the host's version"
     if found.agent:
         return Capability("python", State.REAL, found.python)
-    return _present("python", found.python if same else "", f"{found.python}, not {version}", mend, needed=True)
+    return _present("python", found.python if same else "", f"{found.python}, not {version}", fix, needed=True)
 
 
 def _agents(found: HostSelfReport) -> Capability:
@@ -143,14 +143,14 @@ def _rdma(host: Host, found: HostSelfReport) -> Capability:
     missing = [name for name in named if name not in devices]
     chosen = [devices[name] for name in named if name in devices] or list(found.rdma)
     down = [device.name for device in chosen if not any(port.state == "ACTIVE" for port in device.ports)]
-    mend = "load the NIC's RDMA driver, or correct c4.nics in the inventory"
+    fix = "load the NIC's RDMA driver, or correct c4.nics in the inventory"
     if missing or not chosen:
         there = f"has {', '.join(devices) or 'none'}" + (f", lacks {', '.join(missing)}" if missing else "")
-        return Capability("rdma", State.ABSENT, there, mend, needed=True)
+        return Capability("rdma", State.ABSENT, there, fix, needed=True)
     if down or found.uverbs:
         problem = f"no active port: {', '.join(down)}" if down else found.uverbs
-        mend = "plug it in, or bring its link up" if down else "load ib_uverbs, and let the user into the rdma group"
-        return Capability("rdma", State.ABSENT, problem, mend, needed=True)
+        fix = "plug it in, or bring its link up" if down else "load ib_uverbs, and let the user into the rdma group"
+        return Capability("rdma", State.ABSENT, problem, fix, needed=True)
     kinds = {f"{device.firmware or 'no firmware'}" for device in chosen if not device.software}
     detail = f"{', '.join(device.name for device in chosen)} ({'software' if not kinds else ', '.join(sorted(kinds))})"
     return Capability("rdma", State.REAL if kinds else State.EMULATED, detail)
@@ -189,8 +189,8 @@ def _mtu(host: Host, found: HostSelfReport, mtus: Sequence[MtuToPeer]) -> Capabi
             return Capability("mtu", State.ABSENT, detail, "permit ICMP echo between the NICs")
         if measured.mtu_bytes < own.get(measured.nic, 0):
             detail = f"{measured.nic} has {own[measured.nic]}, but only {measured.mtu_bytes} reaches {measured.peer}"
-            mend = "set the same MTU, 4200 or more, on every switch port and NIC of the path"
-            return Capability("mtu", State.ABSENT, detail, mend, needed=True)
+            fix = "set the same MTU, 4200 or more, on every switch port and NIC of the path"
+            return Capability("mtu", State.ABSENT, detail, fix, needed=True)
     sizes = ", ".join(map(str, sorted(set(own.values()))))
     tried = f"{len(mtus)} paths tried" if mtus else "no path tried"
     return _present("mtu", f"{sizes} ({tried})" if sizes else "", "no interface of c4.nics is here")
@@ -241,8 +241,8 @@ def _memlock(found: HostSelfReport) -> Capability:
 
 def _root(found: HostSelfReport) -> Capability:
     ours = "root" if found.root else "by sudo"
-    mend = "deploy with -e c4_operators=USER (playbooks/deploy.yml)"
-    return _present("root", ours if found.injector.runs else "", f"the injector: {found.injector.why}", mend)
+    fix = "deploy with -e c4_operators=USER (playbooks/deploy.yml)"
+    return _present("root", ours if found.injector.runs else "", f"the injector: {found.injector.why}", fix)
 
 
 def _clean(found: HostSelfReport) -> Capability:

@@ -53,7 +53,7 @@ class Tenancy:
         for report in reports.values():
             lacking = [capability for name in _VITAL if (capability := report.lacks(name))]
             if lacking:
-                self._drop(report.host, f"{lacking[0].detail}; {lacking[0].mend}")
+                self._drop(report.host, f"{lacking[0].detail}; {lacking[0].fix}")
         hosts = [host.name for host in self.inventory.hosts if host.name not in self.broken]
         if not hosts or self.refusal:
             return

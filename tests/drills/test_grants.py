@@ -135,7 +135,7 @@ def test_a_rank_of_the_agent_s_user_is_stopped_and_goes_on(host):
     ],
 )
 def test_a_wrong_sudo_rule_gives_one_line_and_changes_nothing(host, clean, wrong, says):
-    """Exit code 3, what is wrong and how to mend it; the host's log has no new line and its link is up."""
+    """Exit code 3, what is wrong and how to fix it; the host's log has no new line and its link is up."""
     before = host.audit()
     host.root("cp -a /etc/sudoers.d/c4bench /root/rule")
     try:

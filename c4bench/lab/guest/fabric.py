@@ -1,11 +1,11 @@
-"""The fabric as commands: what to say to `ip`, `tc` and `rdma` for a topology, in batches, and the saying.
+"""Build the fabric: the commands to `ip`, `tc` and `rdma` for a topology, run in batches.
 
-The text is the same an engineer would type on a switch, so it can be read, printed and compared. Batches rather than a
-process for each command: a process costs tens of milliseconds in here.
+The commands are what an engineer would type on a switch, so they can be read, printed and compared. They run in
+batches, because a process for each command would cost tens of milliseconds in the lab.
 
-A switch is a network namespace with its ports in it, a host is one with its NICs. As on any host with several
-NICs in a RoCE fabric, each NIC has a routing table of its own, chosen by source address and by output interface. The
-table `local` comes after these, so that traffic between two NICs of one host crosses the switches too.
+A switch is a network namespace with its ports, a host is one with its NICs. As on any host with several NICs in a RoCE
+fabric, each NIC has its own routing table, chosen by source address and by output interface. The table `local` comes
+after these, so that traffic between two NICs of one host crosses the switches too.
 """
 
 import subprocess
@@ -53,17 +53,17 @@ _HOST_SYSCTLS = {
     "ipv4/conf/all/arp_announce": "2",
 }
 # The kernel keeps one hash key for all namespaces. With the same fields in both tiers a spine would see only flows that
-# already agree on the leaf's hash, and choices would correlate; so the tiers hash different fields.
+# already agree on the leaf's hash, and their choices would be correlated; so the tiers hash different fields.
 _HASH_FIELDS = {"leaf": "0x0037", "spine": "0x0035"}  # 5-tuple; 5-tuple without the destination address
 
 
 def leaf_name(index: int) -> str:
-    """`leaf0`, ...: a leaf's namespace and its name in reports."""
+    """A leaf's namespace, which is also its name in reports: `leaf0`, ..."""
     return f"leaf{index}"
 
 
 def spine_name(index: int) -> str:
-    """`spine0`, ..."""
+    """A spine's namespace, which is also its name in reports: `spine0`, ..."""
     return f"spine{index}"
 
 
@@ -83,18 +83,18 @@ def nic_table(port: Port) -> int:
 
 
 def nic_route(port: Port) -> str:
-    """The NIC's only route; the kernel drops it when the NIC is set down, so whoever sets it up again says it again."""
+    """The NIC's only route. The kernel drops it when the NIC is set down; add it again when the NIC is set up."""
     return f"route replace default via {port.gateway} dev {port.nic.netdev} table {nic_table(port)}"
 
 
 def nic_neighbour(port: Port) -> str:
-    """Whom a NIC knows at the other end of its cable; forgotten when the NIC is set down."""
+    """The NIC's neighbour entry for the leaf port. The kernel forgets it when the NIC is set down."""
     lladdr = nic_mac(port, leaf_end=True)
     return f"neighbour replace {port.gateway} lladdr {lladdr} dev {port.nic.netdev} nud permanent"
 
 
 def leaf_port_up(port: Port) -> list[str]:
-    """The leaf's end of the cable set up, and told again whom the kernel forgot when it was set down."""
+    """Set the leaf's port up, with the neighbour entry that the kernel forgot when it was set down."""
     lladdr = nic_mac(port, leaf_end=False)
     return [
         f"link set {port.leaf_interface} up",
@@ -103,12 +103,12 @@ def leaf_port_up(port: Port) -> list[str]:
 
 
 def shaper(interface: str, rate_bps: float) -> str:
-    """The port's rate: a deep queue, since go-back-N collapses on a shallow one; a burst too small to flatter."""
+    """Limit a port's rate, with a queue deep enough for go-back-N and a burst too small to raise measured rates."""
     return f"qdisc replace dev {interface} root tbf rate {rate_bps:.0f}bit burst 16k limit 8m"
 
 
 def leaf_routes(topology: Topology, leaf: int, usable: dict[int, set[int]]) -> list[str]:
-    """Routes from `leaf` to every other leaf, over the spines in `usable[other]`; with none left it is unreachable."""
+    """Routes from `leaf` to every other leaf, over the spines in `usable[other]`; without any it is unreachable."""
     own = {link.spine: link for link in uplinks(topology) if link.leaf == leaf}
     commands = []
     for other in range(topology.leaf.count):
@@ -181,7 +181,7 @@ def _cable_nic(port: Port, batches: dict[str, list[str]]) -> None:
         nic_neighbour(port),
         nic_route(port),
         f"rule add oif {nic.netdev} lookup {table} pref {table}",
-        # Of what the host sends itself: what another of its NICs has sent arrives with the same source.
+        # Only what this host sends (`iif lo`): packets that another of its NICs has sent arrive with such a source too.
         f"rule add from {nic.address} iif lo lookup {table} pref {table}",
     ]
     batches[leaf] += [f"address add {port.gateway}/24 dev {port.leaf_interface}", *leaf_port_up(port)]
@@ -221,7 +221,7 @@ def tc_commands(topology: Topology) -> dict[str, list[str]]:
 
 
 def rdma_commands(topology: Topology) -> dict[str, list[str]]:
-    """`rdma` batches by namespace ("" goes last): every NIC's RDMA device is made, then given to its host alone.
+    """`rdma` batches by namespace ("" goes last): make every NIC's RDMA device, then move it into its host's namespace.
 
     rxe makes a device in the initial namespace, wherever its netdev is.
     """
@@ -234,7 +234,7 @@ def rdma_commands(topology: Topology) -> dict[str, list[str]]:
 
 
 def build(topology: Topology) -> None:
-    """Bring the whole fabric up. Raises UnhealthyError with the tool's own words when a command is refused."""
+    """Bring the whole fabric up. Raises UnhealthyError with the tool's message when it refuses a command."""
     batch("rdma", "", ["system set netns exclusive"])  # refused as soon as there is another namespace
     names = switch_namespaces(topology)
     hosts = [host_namespace(index) for index in range(topology.hosts.count)]
@@ -255,7 +255,7 @@ def build(topology: Topology) -> None:
 
 
 def nic_reset(port: Port, ifb: str) -> dict[str, list[str]]:
-    """By tool, what makes a NIC what it is after a reset; what no fault has made is refused, which does no harm."""
+    """By tool, the commands that reset a NIC. Deleting what no fault has made fails, which does no harm."""
     nic = port.nic
     address = f"address replace {nic.address}/24 dev {nic.netdev}"
     return {
@@ -275,7 +275,7 @@ def nic_reset(port: Port, ifb: str) -> dict[str, list[str]]:
 
 
 def batch(tool: str, namespace: str, lines: list[str], *, force: bool = False) -> None:
-    """Feed `lines` to one `ip`, `tc` or `rdma` process in a namespace ("" is this one); `force` goes past errors."""
+    """Feed `lines` to one `ip`, `tc` or `rdma` process in a namespace ("" is this one); `force` ignores errors."""
     argv = [tool, *(["-force"] if force else []), "-b", "-"]
     with inside(namespace):
         done = subprocess.run(argv, input="\n".join(lines) + "\n", capture_output=True, text=True, check=False)

@@ -1,8 +1,8 @@
-"""The switches' routing protocol, as far as a leaf-spine fabric needs one: withdraw what lies behind a dead leg.
+"""The switches' routing protocol, as far as a leaf-spine fabric needs one: withdraw routes over dead leaf-spine links.
 
-A leaf re-hashes over its own remaining legs at once (the kernel skips a next hop whose link is down). It cannot see
-that a leg further on has died, and sends into a black hole until routing tells it, `withdraw_s` later. A leg that
-comes back is announced as late.
+A leaf hashes over its own remaining links at once, as the kernel skips a next hop whose link is down. It cannot see a
+dead link of another leaf, and sends into a black hole until it learns of that, `withdraw_s` later. A link that comes
+back is announced after the same time.
 """
 
 import errno
@@ -32,11 +32,11 @@ _IFREQ = struct.Struct("=16sH22x")
 
 
 class Routing:
-    """Watches every spine's links and rewrites the leaves' routes, late by the topology's `withdraw_s`."""
+    """Watches every spine's links and rewrites the leaves' routes after the topology's `withdraw_s`."""
 
     def __init__(self, topology: Topology, selector: selectors.BaseSelector) -> None:
         self._topology = topology
-        # Legs by (leaf, spine): what a leaf's own kernel knows at once, and what the others have been told.
+        # Links as (leaf, spine): `_down` as the leaf's own kernel knows at once, `_dead` as other leaves know later.
         self._down: set[tuple[int, int]] = set()
         self._dead: set[tuple[int, int]] = set()
         self._due: list[tuple[float, tuple[int, int], bool]] = []
@@ -46,26 +46,26 @@ class Routing:
         self._asking = [_socket(fabric.leaf_name(leaf), socket.AF_INET) for leaf in range(topology.leaf.count)]
 
     def note(self, spine: int, interface: str, *, up: bool) -> None:
-        """A spine's link changed state: schedule what the leaves will learn."""
+        """Note a spine's link that changed state, and schedule when the leaves learn of it."""
         if interface.startswith("down"):
-            leg = (int(interface.removeprefix("down")), spine)
-            (self._down.discard if up else self._down.add)(leg)
-            self._due.append((time.monotonic() + self._topology.withdraw_s, leg, up))
+            link = (int(interface.removeprefix("down")), spine)
+            (self._down.discard if up else self._down.add)(link)
+            self._due.append((time.monotonic() + self._topology.withdraw_s, link, up))
 
     def due_in_s(self) -> float | None:
         """Seconds until the next route change, None when nothing is pending."""
         return max(0.0, self._due[0][0] - time.monotonic()) if self._due else None
 
     def apply_due(self) -> None:
-        """Tell the leaves everything whose time has come."""
+        """Make the route changes whose time has come."""
         changed = False
         while self._due and self._due[0][0] <= time.monotonic():
-            _, leg, up = self._due.pop(0)
-            before = leg in self._dead
-            (self._dead.discard if up else self._dead.add)(leg)
+            _, link, up = self._due.pop(0)
+            before = link in self._dead
+            (self._dead.discard if up else self._dead.add)(link)
             changed |= before == up
             if before == up:
-                leaf, spine = leg
+                leaf, spine = link
                 _logger.info("route to leaf %d by spine %d %s", leaf, spine, "restored" if up else "withdrawn")
         if changed:
             self._rewrite()
@@ -73,20 +73,20 @@ class Routing:
     def _rewrite(self) -> None:
         leaves = range(self._topology.leaf.count)
         for leaf in leaves:
-            # The kernel takes no next hop by a port that is switched off, of which the spine may not have heard yet.
+            # The kernel refuses a next hop over a port that is switched off, which the spine may not have noticed yet.
             ours = [link for link in uplinks(self._topology) if link.leaf == leaf]
             own = {link.spine for link in ours if _is_up(self._asking[leaf], link.leaf_interface)}
             usable = {other: own - _of(leaf, self._down) - _of(other, self._dead) for other in leaves}
             fabric.batch("ip", fabric.leaf_name(leaf), fabric.leaf_routes(self._topology, leaf, usable))
 
 
-def _of(leaf: int, legs: set[tuple[int, int]]) -> set[int]:
-    """The spines at the far ends of a leaf's legs."""
-    return {spine for own, spine in legs if own == leaf}
+def _of(leaf: int, links: set[tuple[int, int]]) -> set[int]:
+    """The spines at the far ends of a leaf's links."""
+    return {spine for own, spine in links if own == leaf}
 
 
 class _Handler:
-    """Reads one spine's link messages when the selector says there are some."""
+    """Reads one spine's link messages when the selector reports some."""
 
     def __init__(self, routing: Routing, spine: int, listener: socket.socket) -> None:
         self._routing, self._spine, self._listener = routing, spine, listener

@@ -200,7 +200,7 @@ def test_a_nic_whose_neighbour_was_silent_before_shows_nothing(nic, tmp_path):
 
 
 def test_a_host_that_is_not_as_before_is_quarantined_until_it_is(nic, tmp_path):
-    """After a residue no fault goes there; once somebody has mended it, a look is enough."""
+    """A host with a residue gets no fault; once somebody has removed it, checking again is enough."""
     records = Journal(tmp_path)
     spec, held = held_fault(nic, records, "nic.down")
     held.begin(spec)

@@ -1,4 +1,4 @@
-"""Which versions of Linux the lab's kernel may be built from, and which of several is the best."""
+"""Which versions of Linux the lab's kernel may be built from, and which of several is best."""
 
 import re
 from typing import NamedTuple
@@ -18,7 +18,7 @@ class Version(NamedTuple):
 
 
 OLDEST = Version(7, 2)
-TESTED = (Version(7, 3, 4),)  # all of `make test` passed on these
+TESTED = (Version(7, 3, 4),)  # `make test` passed on these
 
 
 def parse(text: str) -> Version | None:
@@ -33,7 +33,7 @@ def preference(version: Version) -> tuple[bool, Version]:
 
 
 def refuse_old(version: Version, where: str) -> None:
-    """Raises UnhealthyError for a version that the lab cannot use."""
+    """Raises UnhealthyError for a version that is too old for the lab."""
     if version[:2] < OLDEST[:2]:
         raise UnhealthyError(
             f"{where} is Linux {version} and the lab needs {OLDEST.major}.{OLDEST.minor} or later: {advice()}"

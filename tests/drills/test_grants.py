@@ -170,7 +170,7 @@ def test_a_check_says_all_that_is_wrong(host, play):
         play("check")
     host.root(f"chmod o-w {CODE}/errors.py; mv /root/rule /etc/sudoers.d/c4bench")
     for says in (
-        f"not root's alone to write: {CODE}/errors.py",
+        f"users other than root can write to {CODE}/errors.py",
         "no agent runs",
         f"{OPERATOR} may not",
     ):

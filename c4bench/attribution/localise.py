@@ -60,14 +60,14 @@ def localise(
     # Cells that share no part with a bad one decide nothing.
     known = neighbouring_cells(excess, {part for cell in bad for part in parts_of(cell, links)}, links)
     suspects = _Suspects(known, bad, links)
-    found: list[Blame] = []
+    blames: list[Blame] = []
     while suspects.bad:
         blame = suspects.worst_shared() or suspects.worst_point()
-        if blame is None or blame.excess < _comparable(blame) * (found[0].excess if found else lead):
+        if blame is None or blame.excess < _comparable(blame) * (blames[0].excess if blames else lead):
             break
-        found.append(blame)
+        blames.append(blame)
         suspects.remove(blame.cells)
-    return sorted(found, key=lambda blame: -blame.excess)
+    return sorted(blames, key=lambda blame: -blame.excess)
 
 
 def parts_of(cell: Cell, links: Links) -> tuple[str, ...]:

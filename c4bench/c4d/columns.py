@@ -20,8 +20,8 @@ _LARGEST = int(sys.float_info.max)
 def columns(records: Sequence[object], *names: str) -> list[Floats]:
     """The records' numbers by these names; numbers too large for a float become the largest float."""
     # Records lie far apart in memory, so each is visited once for all its numbers.
-    found: Iterable[Any] = map(attrgetter(*names), records)
-    values: Iterable[float] = chain.from_iterable(found) if len(names) > 1 else found
+    rows: Iterable[Any] = map(attrgetter(*names), records)
+    values: Iterable[float] = chain.from_iterable(rows) if len(names) > 1 else rows
     try:
         numbers = np.fromiter(values, np.float64, len(records) * len(names))
     except OverflowError:

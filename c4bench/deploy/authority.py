@@ -71,8 +71,8 @@ def issue(directory: Path, hosts: Iterable[str], valid_from: datetime.datetime) 
 
 def ending(directory: Path, now: datetime.datetime) -> list[str]:
     """The names whose certificates end within 30 days."""
-    found = {path.stem: _certificate(path) for path in sorted(directory.glob("*.pem")) if path.stem != "ca"}
-    return [name for name, certificate in found.items() if certificate.not_valid_after_utc < now + RENEW_BEFORE]
+    certificates = {path.stem: _certificate(path) for path in sorted(directory.glob("*.pem")) if path.stem != "ca"}
+    return [name for name, certificate in certificates.items() if certificate.not_valid_after_utc < now + RENEW_BEFORE]
 
 
 def rotate(directory: Path, names: Iterable[str], valid_from: datetime.datetime) -> None:

@@ -48,15 +48,15 @@ def _row(report: Report) -> tuple[str, ...]:
 
 def _absences(reports: Iterable[Report]) -> list[str]:
     """What is missing, needed capabilities first, grouped by capability and reason."""
-    found: dict[tuple[bool, str, str, str], list[str]] = {}
+    absences: dict[tuple[bool, str, str, str], list[str]] = {}
     for report in reports:
         for capability in report.capabilities:
             if capability.state is State.ABSENT:
-                found.setdefault(
+                absences.setdefault(
                     (not capability.bad, capability.name, capability.fix, _detail(capability, report.host)), []
                 ).append(report.host)
     lines = []
-    for (fine, name, fix), kind in groupby(sorted(found.items()), lambda item: item[0][:3]):
+    for (fine, name, fix), kind in groupby(sorted(absences.items()), lambda item: item[0][:3]):
         rows = list(kind)
         rest = [host for _, hosts in rows[_SHOWN:] for host in hosts]
         groups = [(_abbreviate(hosts), detail) for (*_, detail), hosts in rows[:_SHOWN]]

@@ -207,8 +207,8 @@ class ExhaustMemory(msgspec.Struct, frozen=True, tag="exhaust"):
 
 
 def _require_own_file(descriptor: int, path: str) -> None:
-    found = os.fstat(descriptor)
-    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_nlink > 1:
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_nlink > 1:
         raise UnhealthyError(f"{path} is not c4bench's; remove it")
 
 

@@ -30,8 +30,8 @@ def open_below(root: Path, path: Path, owners: Collection[int]) -> int:
         raise
     except OSError as error:
         raise UnhealthyError(f"{path} cannot be opened as a regular file ({error.strerror}); remove it") from None
-    found = os.fstat(descriptor)
-    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
         os.close(descriptor)
         raise UnhealthyError(f"{path} is not a regular file with one name; remove it")
     return descriptor
@@ -51,8 +51,8 @@ def read_roots(path: Path, at_most_bytes: int) -> bytes:
     except OSError as error:
         raise UnhealthyError(f"{path} cannot be read ({error.strerror}); deploy again") from None
     with os.fdopen(descriptor, "rb") as file:
-        found = os.fstat(descriptor)
-        writable = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-        if not stat.S_ISREG(found.st_mode) or found.st_uid != 0 or writable or found.st_size > at_most_bytes:
+        status = os.fstat(descriptor)
+        writable = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != 0 or writable or status.st_size > at_most_bytes:
             raise UnhealthyError(f"{path} is not a file that only root can write; deploy again")
         return file.read(at_most_bytes)

@@ -87,11 +87,11 @@ def _described(request: FaultRequest, permitted: Permitted) -> FaultRequest:
 
 def _nic(request: FaultRequest, host: PermittedHost, file: Path) -> Nic:
     assert request.nic is not None
-    found = {nic.index: nic for nic in host.nics}
-    if request.nic.index not in found:
-        numbers = ", ".join(map(str, found)) or "none"
+    nics = {nic.index: nic for nic in host.nics}
+    if request.nic.index not in nics:
+        numbers = ", ".join(map(str, nics)) or "none"
         raise UsageError(f"{request.host} has no NIC {request.nic.index} in {file}; it has: {numbers}")
-    return found[request.nic.index]
+    return nics[request.nic.index]
 
 
 def _check_names(request: FaultRequest) -> None:

@@ -34,12 +34,12 @@ def standstills(job: JobView, clocks: HostClocks, at_least_s: float) -> list[Sta
     moved_s = job.members.progress_s(clocks)
     if not (quiet := clocks.latest_heard_s() - moved_s >= at_least_s).any():
         return []
-    found = [
+    candidates = [
         Standstill(name, float(moved_s[comm.number]), _observed_s(comm, clocks))
         for name, comm in job.comms.items()
         if quiet[comm.number]
     ]
-    return sorted((s for s in found if s.observed_s - s.since_s >= at_least_s), key=lambda s: (s.since_s, s.comm))
+    return sorted((s for s in candidates if s.observed_s - s.since_s >= at_least_s), key=lambda s: (s.since_s, s.comm))
 
 
 def _observed_s(comm: CommView, clocks: HostClocks) -> float:
@@ -168,8 +168,8 @@ class _Case:
     def frozen(self) -> list[Finding]:
         """Without process records: ranks whose telemetry stopped changing while that of waiting ranks goes on."""
         for comm in fully_entered_comms(self.graph, self.job):
-            if comm in self.still and (found := self._frozen(comm)):
-                return found
+            if comm in self.still and (findings := self._frozen(comm)):
+                return findings
         return []
 
     def _frozen(self, comm: str) -> list[Finding]:
@@ -200,8 +200,8 @@ class _Case:
     def inside(self) -> list[Finding]:
         """A rank that hangs inside an operation though its process runs."""
         for comm in fully_entered_comms(self.graph, self.job):
-            if comm in self.still and (found := self._inside(comm)):
-                return found
+            if comm in self.still and (findings := self._inside(comm)):
+                return findings
         return []
 
     def _inside(self, comm: str) -> list[Finding]:

@@ -24,10 +24,10 @@ def stalled(
     sender that does not look.
     """
     counts = nic_loss_counts(job, clocks, since_s)
-    found = [job.conns[name] for name in graph.stuck]
+    stuck = [job.conns[name] for name in graph.stuck]
     return [
         view
-        for view in found
+        for view in stuck
         if job.sender(view) not in excluded
         and job.receiver(view) not in excluded
         and (not _delivered(job, view) or unanswered_packets(_cell(view), counts))

@@ -35,8 +35,8 @@ _NUMBERS = (
 
 def key(conn: ConnRecord) -> ConnKey:
     """What identifies a connection for as long as its counters run."""
-    found: ConnKey = _KEY(conn)
-    return found
+    conn_key: ConnKey = _KEY(conn)
+    return conn_key
 
 
 def cell_of(conn: ConnRecord) -> Cell:

@@ -96,8 +96,8 @@ class Members:
 
     def rank_of(self, rows: Ints) -> Ints:
         """The ranks in the job that members are."""
-        found: Ints = self.ranks["number"][self.rank_rows()[rows]]
-        return found
+        ranks: Ints = self.ranks["number"][self.rank_rows()[rows]]
+        return ranks
 
     def _rank_row(self, rank: int) -> int:
         if rank not in self._rank_rows:
@@ -114,8 +114,8 @@ class Members:
         return self._of(rank, "acted_s", default_s)
 
     def _of(self, rank: int, name: str, default_s: float) -> float:
-        found = float(self.ranks[name][self._rank_rows[rank]]) if rank in self._rank_rows else _NEVER
-        return found if found > _NEVER else default_s
+        at_s = float(self.ranks[name][self._rank_rows[rank]]) if rank in self._rank_rows else _NEVER
+        return at_s if at_s > _NEVER else default_s
 
     def note_progress(self, rows: Ints, acted_s: Floats, ends_s: Floats) -> None:
         """Note that members acted at these times, by windows that ended at `ends_s`."""

@@ -51,7 +51,7 @@ class BenignExplanations:
         onsets_s = {blame: weights.onset_s(blame) for blame in lasting}
         behind = {blame: self.missing_links(blame, onset_s) for blame, onset_s in onsets_s.items()}
         explained = [blame for blame in lasting if behind[blame] or self.met_traffic(blame, onsets_s[blame], links)]
-        return explained, {blame: found for blame, found in behind.items() if found}
+        return explained, {blame: missing for blame, missing in behind.items() if missing}
 
     def missing_links(self, blame: Blame, onset_s: float) -> list[MissingLink]:
         """The missing links that explain a blame since `onset_s`."""

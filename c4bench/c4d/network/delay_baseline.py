@@ -218,9 +218,9 @@ class DelayBaseline:
 
     def _whole(self, span: Mapping[Cell, float]) -> dict[MatrixSlice, float]:
         """The links, and the sampled NICs' rows and columns: of the others not all cells are kept."""
-        found = slice_departures(span, self._links)
+        slices = slice_departures(span, self._links)
         return {
-            s: value for s, value in found.items() if s.component.kind == "link" or s.component.name in self._sampled
+            s: value for s, value in slices.items() if s.component.kind == "link" or s.component.name in self._sampled
         }
 
     def without_history(self, cells: CellValues) -> dict[Cell, float]:

@@ -101,15 +101,15 @@ class MatrixSlice(NamedTuple):
 
 def slice_departures(departures: Mapping[Cell, float], links: Links) -> dict[MatrixSlice, float]:
     """How far each row, column and link of several cells departs as a whole: the lower quartile of its cells."""
-    found: dict[Component, list[float]] = {}
+    by_component: dict[Component, list[float]] = {}
     for cell, departure in departures.items():
         for side in (Component("nic", cell[0], "tx"), Component("nic", cell[1], "rx")):
-            found.setdefault(side, []).append(departure)
+            by_component.setdefault(side, []).append(departure)
         for hop in links.get(cell, ()):
-            found.setdefault(Component("link", hop), []).append(departure)
+            by_component.setdefault(Component("link", hop), []).append(departure)
     return {
         MatrixSlice(side, len(values) >= _MANY_CELLS): sorted(values)[len(values) // 4]
-        for side, values in found.items()
+        for side, values in by_component.items()
         if len(values) > 1
     }
 
@@ -184,5 +184,5 @@ class MatrixEvidence:
         shared |= {part.component.name for part in self._slices.departing()}
         if not shared:
             return {}
-        found = slice_departures(neighbouring_cells(departures, shared, links), links)
-        return {part: value for part, value in found.items() if part.component.name in shared}
+        slices = slice_departures(neighbouring_cells(departures, shared, links), links)
+        return {part: value for part, value in slices.items() if part.component.name in shared}

@@ -53,7 +53,7 @@ class MissingLinkDetector:
 
     def explaining(self, wanting: Mapping[Blame, list[MissingLink]], onset_s: float) -> list[Finding]:
         """Findings on missing links that explain slow components since `onset_s`."""
-        times = Counter(link for found in wanting.values() for link in found if self._is_new(link))
+        times = Counter(link for missing in wanting.values() for link in missing if self._is_new(link))
         return self._report([link for link, _ in times.most_common()], wanting, onset_s)
 
     def lasting(self, now_s: float, flap_s: float) -> list[Finding]:

@@ -89,13 +89,13 @@ class NicUtilisation:
             zip(near.tolist(), left[near].tolist(), strict=True)
         )
         self._evidence.add(beyond | {slowed.nic: slowed.total for slowed in slow}, {}, opened_s)
-        weights, found = self._evidence.weights(), []
+        weights, cases = self._evidence.weights(), []
         for slowed in slow:
             weight = weights[slowed.nic]
             if weight.of_enough >= 1:
                 least = weight.least / slowed.slow_sides
-                found.append(Case(self._blame(slowed, cells, links), weight.onset_s, least, weight.spans))
-        return found
+                cases.append(Case(self._blame(slowed, cells, links), weight.onset_s, least, weight.spans))
+        return cases
 
     def evaluate_uneven(self, cells: CellValues, opened_s: float, links: Links) -> list[Case]:
         """The same for spans while a rank is late, in which the order of transfers does not vary.
@@ -117,9 +117,9 @@ class NicUtilisation:
 
         Returns the slow NICs, the worst first, and how far all others are beyond their floors.
         """
-        found: list[_Slow] = []
+        slow: list[_Slow] = []
         if len(self._learnt) < BASELINE_SETTLED_SPANS:
-            return found, np.empty(0)
+            return slow, np.empty(0)
         beyond = self._beyond(cells)
         while beyond.size and (total := beyond.sum(axis=0)).max() > SLIGHT:
             nic = int(np.argmax(total))
@@ -128,8 +128,8 @@ class NicUtilisation:
             if without.sum(axis=0).max() > _SPILL * total[nic]:
                 break
             sides, beyond = beyond[:, nic], without
-            found.append(_Slow(nic, float(total[nic]), np.where(sides < _SPILL * sides.max(), 0.0, sides)))
-        return found, beyond.sum(axis=0)
+            slow.append(_Slow(nic, float(total[nic]), np.where(sides < _SPILL * sides.max(), 0.0, sides)))
+        return slow, beyond.sum(axis=0)
 
     def _blame(self, slow: _Slow, cells: CellValues, links: Links) -> Blame:
         """The NIC, or its slow side if the other is healthy; with the links that only this side crosses."""

@@ -143,10 +143,10 @@ class PacketLossDetector:
         blames = _beside(_explaining(localise(excess, SLIGHT, links, lead), lossy), lossy)
         well = {hop for cell, slowed in excess.items() if slowed <= SLIGHT for hop in links.get(cell, ())}
         blames = [_with_cable(blame, links, in_use, well) for blame in blames]
-        found = [loss for loss in map(self._loss, blames) if loss]
-        sure = [loss.blame for loss in found if loss.blame.component.kind == "link"]
+        losses = [loss for loss in map(self._loss, blames) if loss]
+        sure = [loss.blame for loss in losses if loss.blame.component.kind == "link"]
         self._guilty.update(one.name for blame in sure for one in (blame.component, *blame.alternatives))
-        return found
+        return losses
 
     def _carried(self) -> set[Cell]:
         """The cells that have carried something since the span in which losses began."""
@@ -203,10 +203,10 @@ def stalled_loss_finding(job: JobView, clocks: HostClocks, stuck: Iterable[ConnV
 
 def _links_of_pairs(cells: Iterable[Cell], links: Links) -> dict[Cell, set[str]]:
     """The links that any of the cells between the same two NICs crosses, by these."""
-    found: dict[Cell, set[str]] = {}
+    of_pairs: dict[Cell, set[str]] = {}
     for cell in cells:
-        found.setdefault(cell[:2], set()).update(links.get(cell, ()))
-    return found
+        of_pairs.setdefault(cell[:2], set()).update(links.get(cell, ()))
+    return of_pairs
 
 
 def _explaining(blames: list[Blame], lossy: Collection[Cell]) -> list[Blame]:

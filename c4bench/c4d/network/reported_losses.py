@@ -33,16 +33,16 @@ class RankReportedLosses:
         ]:
             del self._standing[component]
             self._back_s.update(dict.fromkeys(_nics(component), now_s))
-        found = []
+        diagnoses = []
         for comm, loss in self._pending:
             if self._is_over(comm, loss):
                 continue
             known = {nic for component in self._standing for nic in _nics(component)}
             if known.isdisjoint(_nics(loss.component)):
-                found.append(self._finding(comm, loss).stamped(self._view.job, now_s, now_s))
+                diagnoses.append(self._finding(comm, loss).stamped(self._view.job, now_s, now_s))
             self._standing.setdefault(loss.component, now_s)
         self._pending.clear()
-        return found
+        return diagnoses
 
     def _is_over(self, comm: str, loss: NetworkLoss) -> bool:
         """Whether the reported loss is over already."""

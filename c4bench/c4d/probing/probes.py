@@ -77,13 +77,13 @@ class ProbePaths:
         The links that acknowledgements cross are not known; they are too small for a link's rate to matter.
         """
         source, destination, port = flow
-        found = {Component("nic", source, "tx"), Component("nic", destination, "rx")}
-        found |= {Component("nic", source), Component("nic", destination)}
+        forward = {Component("nic", source, "tx"), Component("nic", destination, "rx")}
+        forward |= {Component("nic", source), Component("nic", destination)}
         if port in self._used.get((source, destination), (port,)):
-            found.add(Component("path", f"{source}>{destination}"))
-        found |= {Component(kind, hop) for hop in self._paths.get(flow, ()) for kind in ("link", "switch")}
+            forward.add(Component("path", f"{source}>{destination}"))
+        forward |= {Component(kind, hop) for hop in self._paths.get(flow, ()) for kind in ("link", "switch")}
         back = {Component("nic", source, "rx"), Component("nic", destination, "tx")}
-        return FlowComponents(frozenset(found), frozenset(back))
+        return FlowComponents(frozenset(forward), frozenset(back))
 
 
 def deciding_probes(job: JobView, suspects: Collection[Component]) -> tuple[ProbeFlow, ...]:

@@ -116,8 +116,8 @@ def _to_blame(longer: Mapping[Cell, float]) -> dict[Component, list[Cell]]:
         if any(explained[cell] == 1 for cell in own):
             nics.setdefault(nic, {})[side] = own
     return {
-        Component("nic", nic, "" if len(found) > 1 else next(iter(found))): list(chain.from_iterable(found.values()))
-        for nic, found in nics.items()
+        Component("nic", nic, "" if len(faulty) > 1 else next(iter(faulty))): list(chain.from_iterable(faulty.values()))
+        for nic, faulty in nics.items()
     }
 
 

@@ -192,7 +192,7 @@ class Apt:
                 for line in status:
                     progress.show(_fraction(line))
             complaints.seek(0)
-            return [found[1] for found in map(_COMPLAINT.match, complaints) if found]
+            return [complaint[1] for complaint in map(_COMPLAINT.match, complaints) if complaint]
 
     def _trouble(self, output: list[str]) -> UnhealthyError:
         """The error to raise when apt has not fetched what was asked for, from its complaints."""
@@ -218,5 +218,5 @@ def _environment() -> dict[str, str]:
 
 def _fraction(status: str) -> float:
     """The progress of apt, 0 to 1, from a line of its status (`dlstatus:NUMBER:PERCENT:TEXT`)."""
-    found = re.match(r"dlstatus:\d+:([\d.]+):", status)
-    return float(found[1]) / 100 if found else 0.0
+    progress = re.match(r"dlstatus:\d+:([\d.]+):", status)
+    return float(progress[1]) / 100 if progress else 0.0

@@ -23,8 +23,8 @@ TESTED = (Version(7, 3, 4),)  # `make test` passed on these
 
 def parse(text: str) -> Version | None:
     """The version that a file name, a Debian version or a release string names first, None where it names none."""
-    found = re.search(r"(\d+)\.(\d+)(?:\.(\d+))?", text)
-    return Version(*(int(part or 0) for part in found.groups())) if found else None
+    numbers = re.search(r"(\d+)\.(\d+)(?:\.(\d+))?", text)
+    return Version(*(int(part or 0) for part in numbers.groups())) if numbers else None
 
 
 def preference(version: Version) -> tuple[bool, Version]:

@@ -25,7 +25,8 @@ _COMPARABLE = 0.6
 _WHOLE_CELLS = 3
 _COMPARABLE_WHOLE = 0.1
 _SPILL = 0.5
-_TWO = 2
+# A row, column or link explains at least two bad cells; a single one is a path.
+_SEVERAL = 2
 _SIDES = ("tx", "rx")  # of the NICs at the ends of a cell
 
 
@@ -120,7 +121,7 @@ class _Suspects:
     def _may_explain(self, part: Component) -> bool:
         """Decide by counts alone: most parts of a bad cell have many good cells, which need no closer look."""
         bad, left = self._bad_of[part], len(self._groups[part]) - self._gone[part]
-        return bad >= _TWO and bad >= _PURITY * left
+        return bad >= _SEVERAL and bad >= _PURITY * left
 
     def _of(self, part: Component) -> list[Cell]:
         return [cell for cell in self._groups[part] if cell in self._known]
@@ -139,7 +140,7 @@ class _Suspects:
         if best is None:
             return None
         twins = [blame.component for blame in blames if blame.cells == best.cells and blame is not best]
-        if best.component.kind == "nic" and not best.component.side and len(best.cells) == _TWO:
+        if best.component.kind == "nic" and not best.component.side and len(best.cells) == _SEVERAL:
             twins += self._elsewhere(best.cells)
         return msgspec.structs.replace(best, alternatives=tuple(twins))
 
@@ -196,7 +197,7 @@ def _explains(
 ) -> Blame | None:
     explained = [cell for cell in cells if cell in bad]
     # Several cells between the same two NICs are one path.
-    if len({cell[:2] for cell in explained}) < _TWO or len(explained) < _PURITY * len(cells):
+    if len({cell[:2] for cell in explained}) < _SEVERAL or len(explained) < _PURITY * len(cells):
         return None
     values = sorted(bad[cell] for cell in explained)
     # Of two the lesser may be what waits in the queue behind the greater.

@@ -1,5 +1,6 @@
 """Many records at once: their numbers as columns, and tables whose rows are found by key."""
 
+import math
 import sys
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import chain, repeat
@@ -13,7 +14,11 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
+# The count, or time (s), of what has never happened: below all others.
+NEVER = -math.inf
+# Rows that a new table has room for.
 _ROOM = 16
+# The largest number that fits into a column.
 _LARGEST = int(sys.float_info.max)
 
 

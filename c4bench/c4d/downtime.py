@@ -8,8 +8,9 @@ from collections.abc import Mapping
 
 import msgspec
 
+# A month of 30 days.
 _SECONDS_A_MONTH = 30 * 86400.0
-
+# The stages of a row's downtime, in order.
 ROWS = ("post_checkpoint", "detection", "diagnosis_isolation", "re_initialisation")
 
 

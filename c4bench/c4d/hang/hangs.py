@@ -2,20 +2,18 @@
 
 import msgspec
 
+from c4bench.c4d.columns import NEVER
 from c4bench.c4d.diagnosis import Finding, rank_component
 from c4bench.c4d.hang.mismatch import mismatch_finding, side
 from c4bench.c4d.hang.port_failures import port_findings, ports_down
 from c4bench.c4d.hang.silent_hosts import silent_host_finding, silent_hosts
 from c4bench.c4d.hang.stalls import connections_given_up, network_finding, stalled, waiting_for_credit
 from c4bench.c4d.hang.stuck_ranks import fully_entered_comms, members_not_reading, ranks_stuck_inside
+from c4bench.c4d.hang.thresholds import DISTINCT_CADENCES
 from c4bench.c4d.hang.wait_for_graph import WaitForGraph, least_progress, wait_graph
 from c4bench.c4d.ingest.clocks import HostClocks
 from c4bench.c4d.ingest.job_view import CommView, JobView
 from c4bench.model.diagnosis import Cause, Component, OperationSide, Syndrome
-
-# Two windows: less may be an offset between two hosts' windows (cadences).
-DISTINCT_CADENCES = 2.0
-_NEVER = -float("inf")
 
 
 class Standstill(msgspec.Struct, frozen=True):
@@ -45,7 +43,7 @@ def standstills(job: JobView, clocks: HostClocks, at_least_s: float) -> list[Sta
 def _observed_s(comm: CommView, clocks: HostClocks) -> float:
     """The latest window (s, master's clock) of members inside an operation; minus infinity if there are none."""
     inside = (comm.hosts[member] for member in comm.hosts if comm.uncompleted(member) is not None)
-    return max(map(clocks.last_heard_s, inside), default=_NEVER)
+    return max(map(clocks.last_heard_s, inside), default=NEVER)
 
 
 def hang_findings(job: JobView, clocks: HostClocks, stills: list[Standstill]) -> list[Finding]:

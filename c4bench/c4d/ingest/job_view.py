@@ -44,8 +44,9 @@ class CommView:
         return self._ops.records_of(self.number, seq)
 
 
-# Intervals that show a period, and the latest ones that show a job that has slowed down.
+# Intervals between operations from which on a period is known: the median of three ignores an odd one.
 _MIN_PERIOD_SAMPLES = 3
+# The latest intervals, whose median shows that a job has just slowed down.
 _LATEST_INTERVALS = 8
 _UNANSWERED = "RETRY_EXC_ERR"  # InfiniBand's "transport retry counter exceeded"
 

@@ -14,9 +14,12 @@ from c4bench.model.telemetry import OpRecord
 
 # The number of intervals between operations from which a job's period is taken.
 INTERVALS_KEPT = 512
+# Open operations of a communicator that are kept: with lost records some never end, and the oldest is dropped.
 _OPS_KEPT = 128
+# In place of a sequence number, and of a time.
 _NONE = -1.0
 _UNSEEN = float("nan")
+# Bits of a member's row in a number that also holds the operation's kind and size.
 _MEMBER_BITS = 32
 _OPERATION = attrgetter("comm", "seq")
 _LIKENESS = attrgetter("kind", "size_bytes")

@@ -12,7 +12,7 @@ from c4bench.model.telemetry import CommRecord, Member
 Nics = tuple[str, ...]
 _Ranks = dict[int, int]  # member -> rank of the job
 
-# Communicators that span a job are among the largest.
+# Of the largest communicators so many are looked at for one that spans the job.
 _CANDIDATES = 8
 
 

@@ -13,6 +13,7 @@ from c4bench.c4d.network.thresholds import ALARM_SPANS
 from c4bench.c4d.thresholds import BEYOND_SHARING
 from c4bench.model.fabric import MissingLink
 
+# Spans with moved connections that are kept, the latest: a slowdown is explained by one at its onset.
 _REROUTES_KEPT = 32
 
 

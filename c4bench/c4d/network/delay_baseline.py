@@ -23,10 +23,11 @@ from c4bench.c4d.network.thresholds import (
 )
 from c4bench.c4d.thresholds import PEER_RATIO, TAIL_POWER
 
-# Departures (log ratio) below this are a clock's resolution. A pool of this many is enough to know how healthy cells
-# depart. This share of them counts as not high.
+# Departures (log ratio) below this are the resolution of clocks.
 _RESOLUTION = 1e-3
+# So many departures are enough to know how healthy cells depart.
 _POOL = 4096
+# The share of departures that does not count as high.
 _HIGH = 0.8
 
 
@@ -93,8 +94,9 @@ def _persistence(spans: Sequence[Mapping[Any, float]], high: float) -> float:
 
 # Fewer NICs than `SAMPLED_NICS` are enough if they have this many cells.
 _SAMPLED_CELLS = 4096
-# So many departures of sides of few cells tell how often these depart.
+# From so many departures of sides with few cells it is known how often these depart.
 _TELLING = 64
+# Columns for the least costs of a cell; the largest of them is its floor.
 _LEAST = tuple(f"least_{number}" for number in range(BASELINE_MAX_SPANS // SPANS_PER_FLOOR + 1))
 
 

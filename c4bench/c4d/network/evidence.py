@@ -12,10 +12,11 @@ from c4bench.c4d.network.thresholds import NAME_SPANS, SLIGHT
 from c4bench.c4d.thresholds import CHANCE
 from c4bench.model.diagnosis import Component
 
-_ENOUGH = -math.log(CHANCE)
+# Enough evidence is a departure that a healthy suspect has with `CHANCE`: its negative log.
+_ENOUGH_LOG = -math.log(CHANCE)
 # Runs longer than this add nothing.
 _RUN_SPANS = 24
-# Chances below this cannot be told from it.
+# Smaller chances count as this one, so that their logarithm is finite.
 _MIN_CHANCE = 1e-300
 # A slice of this many cells is compared with slices of many cells, a smaller one with small ones.
 _MANY_CELLS = 4
@@ -86,7 +87,7 @@ class Evidence(Generic[Suspect]):
         best, least = Weight(0.0, 0.0, math.inf, 0), math.inf
         for spans, (departure, opened_s) in enumerate(reversed(run), start=1):
             least = min(least, departure)
-            of_enough = -math.log(max(self._chance(suspect, least, spans), _MIN_CHANCE)) / _ENOUGH
+            of_enough = -math.log(max(self._chance(suspect, least, spans), _MIN_CHANCE)) / _ENOUGH_LOG
             if of_enough > best.of_enough:
                 best = Weight(of_enough, least, opened_s, spans)
         return best

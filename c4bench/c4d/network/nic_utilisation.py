@@ -20,6 +20,7 @@ from c4bench.c4d.network.evidence import Evidence
 from c4bench.c4d.network.thresholds import (
     BASELINE_MAX_SPANS,
     BASELINE_SETTLED_SPANS,
+    ENOUGH,
     SAMPLED_NICS,
     SLIGHT,
     SPANS_PER_FLOOR,
@@ -30,7 +31,7 @@ from c4bench.model.diagnosis import Component
 _CELLS = 3
 # Without a slow NIC's cells, the excess of others is below this share of the NIC's; so is that of its healthy side.
 _SPILL = 0.5
-# Of this many NICs, the busiest, it is remembered how long they have been.
+# The busiest NICs, for which it is remembered how long they have been busy.
 _FOLLOWED = 16
 
 
@@ -92,7 +93,7 @@ class NicUtilisation:
         weights, cases = self._evidence.weights(), []
         for slowed in slow:
             weight = weights[slowed.nic]
-            if weight.of_enough >= 1:
+            if weight.of_enough >= ENOUGH:
                 least = weight.least / slowed.slow_sides
                 cases.append(Case(self._blame(slowed, cells, links), weight.onset_s, least, weight.spans))
         return cases

@@ -22,6 +22,7 @@ from c4bench.c4d.thresholds import CHANCE
 from c4bench.chance import binomial_tail
 from c4bench.model.diagnosis import Cause, Component, Syndrome
 
+# Spans in which losses are looked for; earlier ones only show how often healthy cells lose packets.
 _RECENT_SPANS = 8
 # Waiting for lost packets slows a cell several times over; by this share of that, any cell may be slowed by others.
 _HARDLY = 0.1

@@ -8,7 +8,7 @@ import msgspec
 
 from c4bench.attribution.localise import Blame, Cell, localise
 
-# A transfer that never ended is so much worse than others: finite, so that medians can be taken.
+# A transfer that never ended counts as this many times worse than others: finite, so that medians can be taken.
 _DEAD = 1000.0
 
 

@@ -19,11 +19,13 @@ from c4bench.model.diagnosis import Component, ProbeFlow
 Flow = tuple[str, str, int]  # source NIC, destination NIC, source port; 0 leaves the path to the fabric
 Pair = tuple[str, str]
 
-# All probes of a request together take at most this share of a NIC, for as long (s) as shows a difference of 5 %.
+# All probes of a request together take at most this share of a NIC's rate.
 _POLITE_SHARE = 0.01
+# A probe lasts long enough (s) to show a difference of 5 %.
 _PROBE_S = 0.5
 # This many NICs are enough to find one that shares neither suspect.
 _THIRD_PARTIES = 32
+# Kinds of components that a probe can cross.
 _CARRIERS = ("nic", "path", "link", "switch")
 
 

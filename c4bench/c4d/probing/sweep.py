@@ -17,15 +17,17 @@ from c4bench.model.recording import ProbeSweep
 
 Step = tuple[ProbeFlow, ...]
 
-# Each NIC meets so many others, in either direction: one of them may be bad as well.
+# Each NIC is probed with so many others, in either direction: one of them may be bad as well.
 _PARTNERS = 3
-# A NIC sends in half of the steps, and gives 1 % of its time while the sweep lasts.
+# The share of its rate at which a NIC sends in a step: in half of the steps, so 1 % of its time while the sweep lasts.
 _SHARE = 0.02
+# How long a step lasts (s).
 _STEP_S = 0.25
 # C4D promises to find a slowdown of a tenth; a path over more hops is a few hundredths slower for single messages.
 _SLOW_TIMES = 1.08
 # If a smaller share of probes is as fast as usual, another job shares the network.
 _WELL = 0.5
+# A NIC that all its probes show to be slow is to blame, unless something began during the sweep.
 _CONFIDENCE = 0.9
 
 

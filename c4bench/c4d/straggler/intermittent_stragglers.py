@@ -15,9 +15,11 @@ from c4bench.c4d.columns import Ints
 from c4bench.c4d.thresholds import CHANCE
 from c4bench.chance import binomial_tail
 
+# The latest episodes are enough to tell one member from all others.
 _EPISODES = 64
 # Episodes older than this, in operations of all members, say nothing about the present.
 _MEMORY_OPS = 512
+# A named member that was not late in so many operations of all members has recovered.
 _WELL_OPS = 64
 
 

@@ -27,7 +27,9 @@ from c4bench.c4d.straggler.thresholds import (
 )
 from c4bench.c4d.thresholds import benign_stall_s
 
+# Gaps before a communicator's operations that are kept, the latest: several iterations.
 _GAPS_KEPT = 64
+# Operations whose lateness is kept as the healthy history, the latest ones.
 _HISTORY_OPS = 256
 # Operations between two updates of a member's usual lateness, which changes slowly.
 _SKEW_EVERY = 8

@@ -149,7 +149,7 @@ def test_a_wrong_sudo_rule_gives_one_line_and_changes_nothing(host, clean, wrong
     clean(host.audit() == before and "state UP" in host.root("ip link show nic0"), "wrong sudo rule")
 
 
-def test_whoever_may_become_root_can_deploy(host):
+def test_a_user_who_may_become_root_can_deploy(host):
     """An administrator who logs in as himself deploys by sudo, and is the operator unless another is named."""
     host.root(f"echo '{OPERATOR} ALL = (ALL) NOPASSWD: ALL' > /etc/sudoers.d/all")
     given = {name: value for name, value in host.variables.items() if name != "c4_operators"}
@@ -221,7 +221,7 @@ def test_a_full_disk_lets_no_fault_begin_and_keeps_none(host, clean):
     [("status", "its host key is not the one in known_hosts"), ("apply", "Host key verification failed")],
 )
 def test_a_host_with_another_key_is_not_spoken_to(host, say, word):
-    """Whoever answers at the host's address with a key that is not the known one is told nothing: exit code 3."""
+    """A host that answers with another key than the known one is sent nothing: exit code 3."""
     known = host.directory / "known_hosts"
     right = known.read_text()
     before = host.audit()

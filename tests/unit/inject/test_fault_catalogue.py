@@ -15,7 +15,7 @@ from c4bench.resources import resource
 CATALOGUE = catalogue.load()
 
 
-# The faults the catalogue must have, in the words of whoever looks for one.
+# The faults that the catalogue must have, in the words that a user would search for.
 REQUIRED = {
     "nic": "down flap rate loss corrupt delay reorder blackhole gid mtu speed pcie",
     "link": "down blackhole rate loss ecmp_member acks_lost",

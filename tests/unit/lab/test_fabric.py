@@ -97,7 +97,7 @@ def test_a_dead_leg_is_withdrawn_late_and_once(monkeypatch):
 
 
 def test_a_hosts_namespace_has_all_of_its_nics():
-    """Whatever is said of a NIC is said in its host's namespace, but for the cable; its RDMA device ends up there."""
+    """A NIC is configured in its host's namespace, except for the cable, and its RDMA device is moved there."""
     rails = fabric_of.load("rails-4")
     batches, rdma = fabric.ip_commands(rails), fabric.rdma_commands(rails)
     assert not [line for line in batches[""] if line.startswith(("rule", "route", "neighbour"))]

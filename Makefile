@@ -24,7 +24,7 @@ SETUP     = setup
 # When a set-up from nothing began; empty where there is an environment already.
 BEGAN    := $(if $(wildcard $(VENV)/.ready),,$(shell date +%s.%N))
 
-# Each is a lab of its own, which uses one processor.
+# Each runs in its own lab, which uses one processor.
 SCENARIOS := campaign detection fabric faults resilience
 
 .PHONY: setup packages venv lock kernel lab test lint type unit properties scenarios drills ablation accuracy \
@@ -132,7 +132,7 @@ ablation: setup
 	    --c4-topology $$topology --c4-run-dir $(ABLATION) || failed=1; \
 	done; exit $${failed:-0}
 
-# The campaign of each seed, in a run directory of its own. Trials that the directory has are not run again.
+# The campaign of each seed, in its own run directory. Trials that the directory has are not run again.
 ACCURACY ?= reports/runs/accuracy
 SEEDS    ?= 11 12 13 14 15 16 17 18 19 20
 accuracy: setup

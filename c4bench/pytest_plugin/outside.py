@@ -49,7 +49,7 @@ def prepare(config: pytest.Config) -> int | None:
 
 
 def _continues_in_lab(given: Path | None) -> bool:
-    """Whether we are in a lab, and whoever has booted it has begun the run: what that saw of the machine stays."""
+    """Whether we are in a lab whose run was begun outside, which has already recorded the machine."""
     return IN_LAB and given is not None and given.is_dir() and RunDirectory(given).started
 
 

@@ -32,7 +32,7 @@ def test_output_and_exit_code_come_home(tmp_path):
 
 
 def test_nothing_outside_interrupts_a_lab():
-    """Only the end of its own processes interrupts it: its output's reader would at a moment of the machine's."""
+    """Only the end of a lab's own processes interrupts it; the reader of its output, at random times, would."""
     done = lab("--topology=pair", "--", "sh", "-c", "seq 20000; cat /proc/interrupts")
     counts = {words[-1]: int(words[1]) for words in map(str.split, done.stdout.splitlines()[20001:]) if words}
     assert counts.pop("SIGCHLD") > 0

@@ -161,7 +161,7 @@ class Plans:
                 self._live_flows.assign(live, live.planned, 1.0)
 
     def _divide(self, planner: Planner) -> None:
-        """Divide every connection's load anew; QPs without a share use the paths of others."""
+        """Divide every connection's load again; QPs without a share use the paths of others."""
         for flow, part in assign_idle_qps(planner.divide(), planner.flows).items():
             self._live_flows.assign(self._live_flows[flow], self._live_flows[part.leader].planned, part.share)
 

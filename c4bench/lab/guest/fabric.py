@@ -1,11 +1,11 @@
-"""The fabric as commands: what to say to `ip`, `tc` and `rdma` for a topology, in batches, and the saying.
+"""Build the fabric: the commands to `ip`, `tc` and `rdma` for a topology, run in batches.
 
-The text is the same an engineer would type on a switch, so it can be read, printed and compared. Batches rather than a
-process for each command: a process costs tens of milliseconds in here.
+The commands are what an engineer would type on a switch, so they can be read, printed and compared. They run in
+batches, because a process for each command would cost tens of milliseconds in the lab.
 
-A switch is a network namespace with its ports in it, a host is one with its NICs. As on any host with several
-NICs in a RoCE fabric, each NIC has a routing table of its own, chosen by source address and by output interface. The
-table `local` comes after these, so that traffic between two NICs of one host crosses the switches too.
+A switch is a network namespace with its ports, a host is one with its NICs. As on any host with several NICs in a RoCE
+fabric, each NIC has its own routing table, chosen by source address and by output interface. The table `local` comes
+after these, so that traffic between two NICs of one host crosses the switches too.
 """
 
 import subprocess
@@ -75,18 +75,18 @@ def nic_table(port: Port) -> int:
 
 
 def nic_route(port: Port) -> str:
-    """The NIC's only route; the kernel drops it when the NIC is set down, so whoever sets it up again says it again."""
+    """The NIC's only route. The kernel drops it when the NIC is set down; add it again when the NIC is set up."""
     return f"route replace default via {port.gateway} dev {port.nic.netdev} table {nic_table(port)}"
 
 
 def nic_neighbour(port: Port) -> str:
-    """Whom a NIC knows at the other end of its cable; forgotten when the NIC is set down."""
+    """The NIC's neighbour entry for the switch port. The kernel forgets it when the NIC is set down."""
     lladdr = nic_mac(port, switch_end=True)
     return f"neighbour replace {port.gateway} lladdr {lladdr} dev {port.nic.netdev} nud permanent"
 
 
 def switch_port_up(port: Port) -> list[str]:
-    """The switch's end of a NIC's cable set up, and told again whom the kernel forgot when it was set down."""
+    """Set the switch's port up, with the neighbour entry that the kernel forgot when it was set down."""
     lladdr = nic_mac(port, switch_end=False)
     return [
         f"link set {port.interface} up",
@@ -95,7 +95,7 @@ def switch_port_up(port: Port) -> list[str]:
 
 
 def shaper(interface: str, rate_bps: float, delay_s: float = 0.0) -> list[str]:
-    """The port's rate: a deep queue, since go-back-N collapses on a shallow one; a burst too small to flatter.
+    """Limit a port's rate, with a queue deep enough for go-back-N and a burst too small to raise measured rates.
 
     With a delay, packets are delayed after the queue; as many as the link carries meanwhile are under way.
     """
@@ -169,7 +169,7 @@ def _cable_nic(port: Port, batches: dict[str, list[str]]) -> None:
         nic_neighbour(port),
         nic_route(port),
         f"rule add oif {nic.netdev} lookup {table} pref {table}",
-        # Of what the host sends itself: what another of its NICs has sent arrives with the same source.
+        # Only what this host sends (`iif lo`): packets that another of its NICs has sent arrive with such a source too.
         f"rule add from {nic.address} iif lo lookup {table} pref {table}",
     ]
     batches[port.switch] += [f"address add {port.gateway}/24 dev {port.interface}", *switch_port_up(port)]
@@ -209,7 +209,7 @@ def tc_commands(topology: Topology) -> dict[str, list[str]]:
 
 
 def rdma_commands(topology: Topology) -> dict[str, list[str]]:
-    """`rdma` batches by namespace ("" goes last): every NIC's RDMA device is made, then given to its host alone.
+    """`rdma` batches by namespace ("" goes last): make every NIC's RDMA device, then move it into its host's namespace.
 
     rxe makes a device in the initial namespace, wherever its netdev is.
     """
@@ -222,7 +222,7 @@ def rdma_commands(topology: Topology) -> dict[str, list[str]]:
 
 
 def build(topology: Topology) -> None:
-    """Bring the whole fabric up. Raises UnhealthyError with the tool's own words when a command is refused."""
+    """Bring the whole fabric up. Raises UnhealthyError with the tool's message when it refuses a command."""
     batch("rdma", "", ["system set netns exclusive"])  # refused as soon as there is another namespace
     names = switch_namespaces(topology)
     hosts = [host.name for host in topology.hosts]
@@ -243,7 +243,7 @@ def build(topology: Topology) -> None:
 
 
 def nic_reset(port: Port, ifb: str) -> dict[str, list[str]]:
-    """By tool, what makes a NIC what it is after a reset; what no fault has made is refused, which does no harm."""
+    """By tool, the commands that reset a NIC. Deleting what no fault has made fails, which does no harm."""
     nic = port.nic
     address = f"address replace {nic.address}/24 dev {nic.netdev}"
     return {
@@ -263,7 +263,7 @@ def nic_reset(port: Port, ifb: str) -> dict[str, list[str]]:
 
 
 def batch(tool: str, namespace: str, lines: list[str], *, force: bool = False) -> None:
-    """Feed `lines` to one `ip`, `tc` or `rdma` process in a namespace ("" is this one); `force` goes past errors."""
+    """Feed `lines` to one `ip`, `tc` or `rdma` process in a namespace ("" is this one); `force` ignores errors."""
     argv = [tool, *(["-force"] if force else []), "-b", "-"]
     with inside(namespace):
         done = subprocess.run(argv, input="\n".join(lines) + "\n", capture_output=True, text=True, check=False)

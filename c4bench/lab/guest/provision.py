@@ -36,7 +36,7 @@ def prepare(spec: LabSpec) -> None:
 
 
 def permit(hosts: Iterable[Host], switches: Iterable[str], folder: Path) -> None:
-    """Write what faults may be injected into from where `folder` is: these hosts, and these switches' ports."""
+    """Write the targets file in `folder`: faults may be injected into these hosts and these switches' ports."""
     known = {host.name: PermittedHost(host.disruptive, host.nics) for host in hosts}
     known |= {name: PermittedHost(disruptive=True, netns=f"/run/netns/{name}") for name in switches}
     folder.mkdir(parents=True, exist_ok=True)
@@ -44,7 +44,7 @@ def permit(hosts: Iterable[Host], switches: Iterable[str], folder: Path) -> None
 
 
 def inventory(spec: LabSpec) -> dict[str, object]:
-    """The lab as an Ansible inventory: all that the rest of c4bench knows of the lab."""
+    """The lab as an Ansible inventory, which is all that the rest of c4bench knows of the lab."""
     hosts = {host.name: {"ansible_host": host.address, "c4": _facts(host)} for host in spec.topology.hosts}
     common = {
         "ansible_user": "root",

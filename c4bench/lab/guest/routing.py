@@ -1,8 +1,8 @@
 """The switches' routing protocol: withdraw what lies behind a dead link.
 
 A switch re-hashes over its own remaining links at once (the kernel skips a next hop whose link is down). It cannot see
-that a link farther on has died, and sends into a black hole until routing tells it, `withdraw_s` later. A link that
-comes back is announced as late.
+that a link farther on has died, and sends into a black hole until it learns of that, `withdraw_s` later. A link that
+comes back is announced after the same time.
 """
 
 import errno
@@ -34,7 +34,7 @@ _IFREQ = struct.Struct("=16sH22x")
 
 
 class Routing:
-    """Watches every link at its upper end and rewrites routes, late by the topology's `withdraw_s`."""
+    """Watches every link at its upper end and rewrites routes after the topology's `withdraw_s`."""
 
     def __init__(self, topology: Topology, selector: selectors.BaseSelector) -> None:
         self._topology = topology
@@ -50,7 +50,7 @@ class Routing:
         self._asking = {switch.name: _socket(switch.name, socket.AF_INET) for switch in topology.switches}
 
     def note(self, switch: str, interface: str, *, up: bool) -> None:
-        """A switch's interface changed state: schedule what the others will learn."""
+        """Note a link that changed state, and schedule when the other switches learn of it."""
         if (link := self._links.get((switch, interface))) is not None:
             (self._down.discard if up else self._down.add)(link.number)
             self._due.append((time.monotonic() + self._topology.withdraw_s, link, up))
@@ -60,7 +60,7 @@ class Routing:
         return max(0.0, self._due[0][0] - time.monotonic()) if self._due else None
 
     def apply_due(self) -> None:
-        """Tell the switches everything whose time has come."""
+        """Make the route changes whose time has come."""
         changed = []
         while self._due and self._due[0][0] <= time.monotonic():
             _, link, up = self._due.pop(0)
@@ -75,7 +75,7 @@ class Routing:
 
     def _rewrite(self, changed: Sequence[Link]) -> None:
         """Write new routes, and those of the switches at the ends, where the kernel has dropped some itself."""
-        # The kernel takes no next hop by a port that is switched off, of which the far end may not have heard yet.
+        # The kernel refuses a next hop over a port that is switched off, which the far end may not have noticed yet.
         unusable = {
             (link.number, end.switch)
             for link in self._topology.links
@@ -91,7 +91,7 @@ class Routing:
 
 
 class _Handler:
-    """Reads one switch's link messages when the selector says there are some."""
+    """Reads one switch's link messages when the selector reports some."""
 
     def __init__(self, routing: Routing, switch: str, listener: socket.socket) -> None:
         self._routing, self._switch, self._listener = routing, switch, listener

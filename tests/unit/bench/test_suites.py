@@ -60,7 +60,7 @@ def test_limits_stand_where_they_are_promised():
 
 
 def test_labs_are_shared_but_for_loads():
-    """Merging keeps every case, boots a fabric once for each clock, and gives each load a lab of its own."""
+    """Merging keeps every case, boots a fabric once for each clock, and gives each load its own lab."""
     before = stages()
     after = suites.merged(before)
     assert sorted(map(repr, chain.from_iterable(stage.cases for stage in after))) == sorted(

@@ -59,9 +59,9 @@ def test_neighbours_are_permanent_at_both_ends_of_every_link():
 
 
 def test_a_leaf_port_that_comes_back_knows_its_nic():
-    """The kernel forgets a fixed neighbour with the link, so whoever sets a leaf's port up says it in the same breath.
+    """The kernel forgets a permanent neighbour when the link goes down, so setting a leaf's port up sets it again.
 
-    Resolved anew, it would cost whoever sends to the NIC up to a second after the next loss of its carrier.
+    Resolving it instead would delay senders to the NIC by up to a second after the next loss of its carrier.
     """
     port = CLOS.ports[5]
     up, neighbour = fabric.switch_port_up(port)
@@ -121,7 +121,7 @@ def test_a_dead_leg_is_withdrawn_late_and_once(monkeypatch):
 
 
 def test_a_hosts_namespace_has_all_of_its_nics():
-    """Whatever is said of a NIC is said in its host's namespace, but for the cable; its RDMA device ends up there."""
+    """A NIC is configured in its host's namespace, except for the cable, and its RDMA device is moved there."""
     rails = load("rails-4")
     batches, rdma = fabric.ip_commands(rails), fabric.rdma_commands(rails)
     assert not [line for line in batches[""] if line.startswith(("rule", "route", "neighbour"))]

@@ -1,4 +1,4 @@
-"""Whether a built kernel is fit for use: a seed gives the same bytes twice, RDMA is at line rate, boots end cleanly."""
+"""Check a built kernel before use: a seed gives the same bytes twice, RDMA is at line rate, boots end cleanly."""
 
 import re
 import sys
@@ -23,7 +23,7 @@ _TROUBLE = re.compile(r"(?:BUG|WARNING|INFO: task|Oops|Kernel panic|Call Trace)\
 
 
 def prove(built: Kernel, scratch: Path) -> Report:
-    """Boot it twice, with all files in `scratch`. Raises UnhealthyError where it will not do."""
+    """Boot it twice, with all files in `scratch`. Raises UnhealthyError if it fails the check."""
     reports = []
     with Progress("checking the built kernel") as progress:
         for number, name in enumerate(_BOOTS):

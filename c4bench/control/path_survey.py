@@ -6,9 +6,9 @@ them, the next all but those that expire before it, and so on. So the count show
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from functools import partial
 
 from c4bench.c4p.knowledge.atlas import Probe
 from c4bench.c4p.knowledge.path_knowledge import Trace
@@ -70,14 +70,14 @@ class PathSurvey:
                 with suppress(UnhealthyError):
                     traces.update(await self._trace(pair, ports[pair], switches if switches > 0 else MAX_HOPS, 1))
 
-        await asyncio.gather(*(self._alone(name, trace_all(mine)) for name, mine in by_source.items()))
+        await asyncio.gather(*(self._alone(name, partial(trace_all, mine)) for name, mine in by_source.items()))
         return dict(sorted(traces.items()))
 
     async def burst(self, pair: Pair, bursts: Sequence[Burst]) -> None:
         """Send packets from a NIC to another's address, which switches count."""
         source, destination = pair
         request = BurstRequest(source.index, destination.address, tuple(bursts), RATE_PPS)
-        await self._alone(source.name, self._send(source.host, request))
+        await self._alone(source.name, partial(self._send, source.host, request))
 
     async def _send(self, host: str, request: BurstRequest) -> None:
         await self._agent(host).call("burst", request, Empty)
@@ -99,16 +99,12 @@ class PathSurvey:
                 some = mine[first : first + len(source_ports)]
                 await asyncio.gather(*(measure(pair, port) for pair, port in zip(some, source_ports, strict=False)))
 
-        await asyncio.gather(*(self._alone(name, measure_all(mine)) for name, mine in by_source.items()))
+        await asyncio.gather(*(self._alone(name, partial(measure_all, mine)) for name, mine in by_source.items()))
         return lengths
 
-    async def _alone(self, nic: str, work: Coroutine[Any, Any, None]) -> None:
-        try:
-            async with self._busy[nic]:
-                await work
-        finally:
-            # If this was cancelled while it waited, the work has never begun.
-            work.close()
+    async def _alone(self, nic: str, work: Callable[[], Awaitable[None]]) -> None:
+        async with self._busy[nic]:
+            await work()
 
     async def _trace(self, pair: Pair, ports: Sequence[int], max_hops: int, silences: int) -> dict[Probe, Trace]:
         source, destination = pair

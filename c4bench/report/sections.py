@@ -36,7 +36,7 @@ from c4bench.report.charts.timeline import axis_strip, common_axis, reached, tim
 from c4bench.report.mutants import summary
 from c4bench.units import format_time
 
-# Above these counts of links a drawing is unreadable and takes half a megabyte; the rankings still show the loads.
+# With more links a drawing is unreadable and takes half a megabyte; the rankings still show the loads.
 _DRAWN_LINKS = 400
 _DRAWN_LINKS_PAGE = 1200
 _HEAT_NICS = 48
@@ -80,7 +80,7 @@ class FaultPanel(NamedTuple):
 
 
 class Confusion(NamedTuple):
-    """How often each answer was given to each kind of fault; one row an expectation, one column an answer."""
+    """How often each kind of fault (row) got each answer (column)."""
 
     answers: list[str]
     rows: list[tuple[str, list[int]]]
@@ -117,7 +117,7 @@ def _stages(fault: FaultTimeline) -> list[tuple[str, str]]:
 
 
 def _fabrics(run: RunDirectory) -> list[tuple[str, list[LoadPanel]]]:
-    """Panels of each scenario that saved link loads; its own fabric, or the run's."""
+    """Panels of each scenario that saved link loads, on its own fabric or the run's."""
     fabrics = run.load_all("fabric", Fabric)
     fallback = next(iter(fabrics.values()), None)
     groups, budget = [], _DRAWN_LINKS_PAGE
@@ -149,7 +149,7 @@ def _load_panels(fabric: Fabric, cases: Sequence[LoadCase], *, draws: bool) -> l
 
 
 def _ablations(run: RunDirectory) -> list[tuple[str, list[AblationCell], Markup]]:
-    """Every case of every ablation, those of all scenarios together where they have the same modes."""
+    """Every case of every ablation; scenarios with the same modes are drawn together."""
     cells_by_modes: dict[tuple[str, ...], list[AblationCell]] = {}
     for ablation in run.load_all("ablation", Ablation).values():
         cells_by_modes.setdefault(ablation.modes, []).extend(ablation.cells)
@@ -162,7 +162,7 @@ def _index(value: float) -> str:
 
 
 def _matrices(run: RunDirectory) -> list[tuple[str, list[tuple[str, Markup]]]]:
-    """Heat maps of each scenario, all of its cells against one reference; those too large to read are left out."""
+    """Heat maps of each scenario, all with one reference; those too large to read are left out."""
     groups = []
     for name, saved in run.load_all("delay_matrix", DelayMatrices).items():
         reference = usual(saved.matrices)

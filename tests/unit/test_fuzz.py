@@ -19,7 +19,8 @@ from c4bench.inject.journal import Journal
 from c4bench.inject.journal_entries import Entry
 from c4bench.inject.permitted import Permitted, PermittedHost
 from c4bench.inventory import load as load_inventory
-from c4bench.lab import topology
+from c4bench.lab.topology_file import DIRECTORY
+from c4bench.lab.topology_file import load as load_topology
 from c4bench.model.fabric import Nic
 from c4bench.model.fault import FaultRequest, Lease, TargetKind
 from c4bench.record.telemetry import read_telemetry
@@ -100,7 +101,7 @@ SEEDS = {
     "request": (lambda _: msgspec.json.encode(REQUEST), of_request),
     "inventory": (lambda _: INVENTORY, load_inventory),
     "fault": (lambda _: resource("faults", "nic.loss.yml").read_bytes(), of_fault),
-    "topology": (lambda _: (topology.DIRECTORY / "clos-2x4.yml").read_bytes(), lambda path: topology.load(str(path))),
+    "topology": (lambda _: (DIRECTORY / "clos-2x4.yml").read_bytes(), lambda path: load_topology(str(path))),
     "agent": (lambda _: b"{name: h0, master: m, trust: t, nics: []}", config.load),
     "ring": (ring, read_telemetry_file),
     "recording": (lambda _: b'{"record":"judged","at_s":1.0}\n', read_telemetry),

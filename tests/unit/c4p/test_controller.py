@@ -63,7 +63,7 @@ def test_a_pair_without_paths_is_named():
 
 @pytest.mark.parametrize(("sharing", "alone"), [("equal", False), ("priority", True)])
 def test_a_job_of_a_larger_share_gets_room(sharing, alone):
-    """By priority, the flow of a job with share 4 has a link of its own, by equal it need not."""
+    """By priority, the flow of a job with share 4 has a link to itself; with equal shares it need not."""
     world = World(spines=3)
     controller = running(world, [], sharing=sharing)
     others = flows(count=4)

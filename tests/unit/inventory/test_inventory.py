@@ -134,7 +134,7 @@ def test_host_ranges_are_expanded():
     ],
 )
 def test_a_wrong_inventory_is_refused_in_one_line_that_says_where(write, text, words):
-    """File, line and key path, the problem, and the mend; nothing is guessed."""
+    """An error has file, line and key path, the problem, and the fix; nothing is guessed."""
     path = write(text)
     message = refusal(path)
     assert message.startswith(str(path))

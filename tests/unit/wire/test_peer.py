@@ -233,7 +233,7 @@ def test_an_agent_speaks_to_the_master_only(authorities):
     "data", [b"\x91" * 100_000, b"\x81\xa1a" * 50_000, b"\xdb\x00\x00\x00\x04\xff\xfe\xfd\xfc", b"\xc1"]
 )
 def test_a_message_that_cannot_be_read_is_counted_and_the_line_stays(data):
-    """Deep nesting, text that is none and noise are refused; the next call is answered."""
+    """Deep nesting, invalid text and noise are refused; the next call is answered."""
 
     async def talk():
         async with pair({"echo": Handler(Empty, answer_empty)}) as (here, there):

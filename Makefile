@@ -100,7 +100,7 @@ unit: venv
 properties: setup
 	C4BENCH_FRESH_EXAMPLES=1 $(BIN)/pytest tests/unit -m hypothesis
 
-# Small changes of the code, in copies of it: the unit tests should notice them. Takes half an hour on two processors.
+# Change a sample of places in copies of the code: the unit tests should fail. Takes half an hour on two processors.
 MUTANTS ?= 300
 SEED    ?= 1
 mutants: venv

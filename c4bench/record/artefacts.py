@@ -152,14 +152,14 @@ class Ablation(msgspec.Struct, frozen=True):
 class LeftMutant(msgspec.Struct, frozen=True):
     """A change of one place that no test noticed: a line of a file as it `was` and as it is `now`.
 
-    `fate` is `survived` or `timed out`.
+    `result` is `survived` or `timed out`.
     """
 
     path: str
     line: int
     was: str
     now: str
-    fate: str
+    result: str
 
 
 class Mutants(msgspec.Struct, frozen=True):

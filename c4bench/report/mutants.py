@@ -6,7 +6,7 @@ from c4bench.report.statistics import share_interval
 
 def summary(mutants: Mutants) -> str:
     """`270 of 300 mutants killed, 90.0 % (86.0 % to 93.2 %), 27 survived, 3 timed out; seed 1, 18234 sites`."""
-    timed_out = sum(mutant.fate == "timed out" for mutant in mutants.left)
+    timed_out = sum(mutant.result == "timed out" for mutant in mutants.left)
     survived, total = len(mutants.left) - timed_out, mutants.killed + len(mutants.left)
     share = share_interval(mutants.killed, total)
     return (
@@ -17,4 +17,4 @@ def summary(mutants: Mutants) -> str:
 
 def line(mutant: LeftMutant) -> str:
     """`c4bench/steer/decide.py:12 survived: `if a < b:` became `if a <= b:``."""
-    return f"{mutant.path}:{mutant.line} {mutant.fate}: `{mutant.was}` became `{mutant.now}`"
+    return f"{mutant.path}:{mutant.line} {mutant.result}: `{mutant.was}` became `{mutant.now}`"

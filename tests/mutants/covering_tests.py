@@ -32,7 +32,7 @@ def candidates(root):
 
 
 def run_alone(tree, path):
-    """Run a test file of a tree on unbroken code; None where it fails or takes minutes, and is of no use for a mutant."""
+    """Run a test file of a tree on unbroken code; None where it fails or takes minutes."""
     folder = tree.scratch("coverage")
     (folder / "settings").write_text(_SETTINGS)
     recorder = ("-m", "coverage", "run", f"--rcfile={folder / 'settings'}", f"--data-file={folder / 'data'}")

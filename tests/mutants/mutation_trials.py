@@ -19,7 +19,7 @@ _START_S = 30.0
 _MEMORY_BYTES = 8 << 30
 
 
-class Fate(StrEnum):
+class MutantResult(StrEnum):
     """What became of a mutant."""
 
     KILLED = "killed"
@@ -77,7 +77,7 @@ class Trial(NamedTuple):
     """A mutant and what became of it; `files` is how many test files run its lines."""
 
     mutant: object
-    fate: Fate
+    result: MutantResult
     files: int
 
 
@@ -85,7 +85,7 @@ def attempt(tree, mutant, files):
     """Put a mutant into a tree, run the test files on it, and take it out again."""
     chosen = covering(mutant, files)
     if not chosen:
-        return Trial(mutant, Fate.SURVIVED, 0)
+        return Trial(mutant, MutantResult.SURVIVED, 0)
     module = tree.root / mutant.path
     unbroken = module.read_text()
     module.write_text(mutant.text)
@@ -94,8 +94,8 @@ def attempt(tree, mutant, files):
         code = tree.pytest([file.path for file in chosen], limit_s)
     finally:
         module.write_text(unbroken)
-    fate = Fate.TIMED_OUT if code is None else Fate.KILLED if code else Fate.SURVIVED
-    return Trial(mutant, fate, len(chosen))
+    result = MutantResult.TIMED_OUT if code is None else MutantResult.KILLED if code else MutantResult.SURVIVED
+    return Trial(mutant, result, len(chosen))
 
 
 class Trials:

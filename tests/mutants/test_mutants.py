@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from mutation_sites import sample
-from mutation_trials import Fate, Trials
+from mutation_trials import MutantResult, Trials
 
 from c4bench.model.measurement import Clock
 from c4bench.pytest_plugin.verdicts import IN_LAB
@@ -28,18 +28,18 @@ def test_mutants_are_killed(measure, save, run_directory, pytestconfig, tmp_path
     files, unfit = trials.test_files()
     for path in unfit:
         run_directory.event(0.0, "test_file_left_out", path=path)
-    left, fates = [], []
-    for mutant, fate, tried in trials.attempts(mutants, files):
+    left, results = [], []
+    for mutant, result, tried in trials.attempts(mutants, files):
         what = {"path": mutant.path, "line": mutant.first, "was": mutant.was, "now": mutant.now}
-        run_directory.event(0.0, "mutant", **what, fate=fate.value, test_files=tried)
-        fates.append(fate)
-        if fate is not Fate.KILLED:
-            left.append(LeftMutant(**what, fate=fate.value))
-    counts = {fate: fates.count(fate) for fate in Fate}
-    killed = share_interval(counts[Fate.KILLED], len(fates))
+        run_directory.event(0.0, "mutant", **what, result=result.value, test_files=tried)
+        results.append(result)
+        if result is not MutantResult.KILLED:
+            left.append(LeftMutant(**what, result=result.value))
+    counts = {result: results.count(result) for result in MutantResult}
+    killed = share_interval(counts[MutantResult.KILLED], len(results))
     interval = {"low": round(killed.low, 4), "high": round(killed.high, 4)}
-    save("mutants", Mutants(seed, sites, counts[Fate.KILLED], tuple(left)))
+    save("mutants", Mutants(seed, sites, counts[MutantResult.KILLED], tuple(left)))
     measure("mutants.killed_fraction", killed.mean, unit="1", at_least=0.85, clock=Clock.NONE, **interval)
-    measure("mutants.killed", counts[Fate.KILLED], unit="1", clock=Clock.NONE)
-    measure("mutants.survived", counts[Fate.SURVIVED], unit="1", clock=Clock.NONE)
-    measure("mutants.timed_out", counts[Fate.TIMED_OUT], unit="1", clock=Clock.NONE)
+    measure("mutants.killed", counts[MutantResult.KILLED], unit="1", clock=Clock.NONE)
+    measure("mutants.survived", counts[MutantResult.SURVIVED], unit="1", clock=Clock.NONE)
+    measure("mutants.timed_out", counts[MutantResult.TIMED_OUT], unit="1", clock=Clock.NONE)

@@ -4,7 +4,7 @@ import libcst as cst
 import mutation_trials
 import pytest
 from mutation_sites import Mutant, sample, sites
-from mutation_trials import Fate, Trials
+from mutation_trials import MutantResult, Trials
 
 MODULE = """\
 LIMIT = 3
@@ -99,15 +99,15 @@ def test_what_a_test_notices_is_killed_what_hangs_is_counted_apart(repository, t
         mutant("value + 1", "value - 1"),
         mutant("found = LIMIT", "found ="),
     ]
-    fates = [(trial.fate, trial.files) for trial in trials.attempts(mutants, files)]
-    assert fates == [
-        (Fate.KILLED, 1),
-        (Fate.SURVIVED, 1),
-        (Fate.KILLED, 1),
-        (Fate.SURVIVED, 1),
-        (Fate.TIMED_OUT, 1),
-        (Fate.SURVIVED, 0),
-        (Fate.KILLED, 1),
+    results = [(trial.result, trial.files) for trial in trials.attempts(mutants, files)]
+    assert results == [
+        (MutantResult.KILLED, 1),
+        (MutantResult.SURVIVED, 1),
+        (MutantResult.KILLED, 1),
+        (MutantResult.SURVIVED, 1),
+        (MutantResult.TIMED_OUT, 1),
+        (MutantResult.SURVIVED, 0),
+        (MutantResult.KILLED, 1),
     ]
     assert (repository / PATH).read_text() == MODULE
 
@@ -119,4 +119,4 @@ def test_a_test_that_fails_on_the_code_as_it_is_judges_no_mutant(repository, tmp
     files, unfit = trials.test_files()
     assert unfit == ["tests/unit/steer/test_broken.py"]
     (trial,) = trials.attempts([mutant("value + 1", "value - 1")], files)
-    assert trial.fate is Fate.SURVIVED
+    assert trial.result is MutantResult.SURVIVED

@@ -113,6 +113,7 @@ def test_host_ranges_are_expanded():
         ("all: {children: {rack: {}}}", ["the inventory has no hosts"]),
         ("all:\n  hosts:\n    a: {\n", [":4:", "not valid YAML"]),
         ("all:\n  hosts:\n    a:\n    a:\n", [":4:", "'a' is given twice"]),
+        ("all:\n  ? [hosts]\n  : {}\n", [":2:", "a key is not a single word"]),
         ("all:\n  host: {a: }\n", [":2:", "all.host", "hosts, children, vars"]),
         ("- hosts: all\n", ["expected a mapping, got a list"]),
         ("all: {hosts: [a, b]}", [":1:", "all.hosts", "got a list"]),

@@ -24,10 +24,10 @@ SETUP     = setup
 # When a set-up from nothing began; empty where there is an environment already.
 BEGAN    := $(if $(wildcard $(VENV)/.ready),,$(shell date +%s.%N))
 
-# Each is a lab of its own, which uses one processor.
+# Each runs in its own lab, which uses one processor.
 SCENARIOS := campaign detection fabric faults resilience
 
-.PHONY: setup packages venv lock kernel lab test lint type unit properties scenarios drills ablation accuracy \
+.PHONY: setup packages venv lock kernel lab test lint type unit properties mutants scenarios drills ablation accuracy \
         every-topology bench report figures doctor clean $(SCENARIOS)
 
 setup: packages venv kernel
@@ -100,6 +100,12 @@ unit: venv
 properties: setup
 	C4BENCH_FRESH_EXAMPLES=1 $(BIN)/pytest tests/unit -m hypothesis
 
+# Change a sample of places in copies of the code: the unit tests should fail. Takes half an hour on two processors.
+MUTANTS ?= 300
+SEED    ?= 1
+mutants: venv
+	C4BENCH_MUTANTS=$(MUTANTS) $(BIN)/pytest --hosts=tests/mutants/here.yml --c4-reserve=0 --c4-seed $(SEED) tests/mutants
+
 drills: $(SETUP)
 	$(BIN)/pytest tests/drills -m "not nightly"
 
@@ -113,6 +119,7 @@ detection: $(SETUP)
 
 fabric: $(SETUP)
 	$(LAB) $(addprefix tests/scenarios/,c4p collective hosts lab verbs)
+	$(LAB) --c4-topology unequal-2x4 tests/scenarios/c4p/test_capacities.py
 
 faults: $(SETUP)
 	$(LAB) tests/scenarios/faults
@@ -131,7 +138,7 @@ ablation: setup
 	    --c4-topology $$topology --c4-run-dir $(ABLATION) || failed=1; \
 	done; exit $${failed:-0}
 
-# The campaign of each seed, in a run directory of its own. Trials that the directory has are not run again.
+# The campaign of each seed, in its own run directory. Trials that the directory has are not run again.
 ACCURACY ?= reports/runs/accuracy
 SEEDS    ?= 11 12 13 14 15 16 17 18 19 20
 accuracy: setup

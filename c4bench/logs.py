@@ -44,11 +44,11 @@ class Json(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The record as JSON."""
-        found = {name: value for name, value in vars(record).items() if name not in _OF_EVERY_RECORD}
+        extra = {name: value for name, value in vars(record).items() if name not in _OF_EVERY_RECORD}
         if record.exc_info:
-            found["exception"] = self.formatException(record.exc_info)
+            extra["exception"] = self.formatException(record.exc_info)
         own = {"time": _time(record), "level": record.levelname, "logger": record.name, "message": record.getMessage()}
-        return json.dumps(own | {name: value for name, value in found.items() if name not in own}, default=str)
+        return json.dumps(own | {name: value for name, value in extra.items() if name not in own}, default=str)
 
 
 def add_options(parser: argparse.ArgumentParser, level: str) -> None:
@@ -74,10 +74,10 @@ def configure(level: str, form: str = "text", stream: TextIO | None = None) -> N
 def _is_journal(stream: TextIO) -> bool:
     """Whether the stream is the journal: systemd names its device and inode in JOURNAL_STREAM (systemd.exec(5))."""
     try:
-        found = os.fstat(stream.fileno())
+        status = os.fstat(stream.fileno())
     except OSError:
         return False
-    return os.environ.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
+    return os.environ.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}"
 
 
 def _time(record: logging.LogRecord) -> str:

@@ -1,4 +1,4 @@
-"""Linux namespaces and mounts by system call: Python 3.11 wraps none of them, and a process each is dear in a lab."""
+"""Linux namespaces and mounts by system call: Python 3.11 has no wrappers, and a process for each is slow in a lab."""
 
 import ctypes
 import fcntl

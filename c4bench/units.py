@@ -1,10 +1,12 @@
 """Quantities as people write them (`10gbit`) to SI base units and back."""
 
 import re
+from collections.abc import Mapping
 
 from c4bench.errors import UsageError
 
 _RATE = {"bit": 1.0, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
+_TIME = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 _QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+)\s*")
 
 # RoCEv2 over Ethernet: 4096 bytes of payload travel in a 4154-byte frame (Ethernet 14, IPv4 20, UDP 8, BTH 12, ICRC 4;
@@ -16,10 +18,21 @@ PAYLOAD_SHARE = PATH_MTU_BYTES / FRAME_BYTES
 
 def parse_rate(text: str) -> float:
     """`"10gbit"` -> 1e10 bit/s. Raises UsageError for anything else."""
+    return _parse(text, _RATE, "10gbit")
+
+
+def parse_time(text: str) -> float:
+    """`"5ms"` -> 0.005 s. Raises UsageError for anything else."""
+    return _parse(text, _TIME, "5ms")
+
+
+def _parse(text: str, scales: Mapping[str, float], example: str) -> float:
     match = _QUANTITY.fullmatch(text)
-    if match is None or match[2] not in _RATE:
-        raise UsageError(f"{text!r} is not a quantity; write a number and one of {', '.join(_RATE)}, such as 10gbit")
-    return float(match[1]) * _RATE[match[2]]
+    if match is None or match[2] not in scales:
+        raise UsageError(
+            f"{text!r} is not a quantity; write a number and one of {', '.join(scales)}, such as {example}"
+        )
+    return float(match[1]) * scales[match[2]]
 
 
 def payload_bound(rate_bps: float) -> float:

@@ -21,11 +21,12 @@ Links = Mapping[Cell, Collection[str]]
 _PURITY = 0.75
 # Side effects of a fault (skewed schedules make transfers overlap) stay below this share of its excess.
 _COMPARABLE = 0.6
-# A whole row, column or link is never dragged along by so much of its cells that it would look like one of its own.
+# Another fault's side effects never reach so many cells of a whole row, column or link that it looks faulty itself.
 _WHOLE_CELLS = 3
 _COMPARABLE_WHOLE = 0.1
 _SPILL = 0.5
-_TWO = 2
+# A row, column or link explains at least two bad cells; a single one is a path.
+_SEVERAL = 2
 _SIDES = ("tx", "rx")  # of the NICs at the ends of a cell
 
 
@@ -52,22 +53,22 @@ def localise(
     evidence (a log ratio, a count); a cell is bad above `bar`. A point whose row or column holds no other measured cell
     cannot be told from that row or column: they are named as alternatives, and so are the `links` (by the address of
     their far end) that no other measured cell crosses. Of a bad cell whose path is not known `links` has all it may
-    cross. The bad cells of one pair of NICs are a point together. What a fault drags along is not blamed; nor what a
-    known one does, whose cells are left out and go as far as `lead` beyond normal.
+    cross. The bad cells of one pair of NICs are a point together. Side effects of a fault are not blamed, nor are those
+    of a known fault, whose cells are left out and go as far as `lead` beyond normal.
     """
     bad = {cell: value for cell, value in excess.items() if value > bar}
     links = links or {}
     # Cells that share no part with a bad one decide nothing.
     known = neighbouring_cells(excess, {part for cell in bad for part in parts_of(cell, links)}, links)
     suspects = _Suspects(known, bad, links)
-    found: list[Blame] = []
+    blames: list[Blame] = []
     while suspects.bad:
         blame = suspects.worst_shared() or suspects.worst_point()
-        if blame is None or blame.excess < _comparable(blame) * (found[0].excess if found else lead):
+        if blame is None or blame.excess < _comparable(blame) * (blames[0].excess if blames else lead):
             break
-        found.append(blame)
+        blames.append(blame)
         suspects.remove(blame.cells)
-    return sorted(found, key=lambda blame: -blame.excess)
+    return sorted(blames, key=lambda blame: -blame.excess)
 
 
 def parts_of(cell: Cell, links: Links) -> tuple[str, ...]:
@@ -100,7 +101,7 @@ class _Suspects:
         self._weigh(self._bad_of)
 
     def remove(self, cells: Collection[Cell]) -> None:
-        """Remove explained cells, and weigh the other parts of theirs anew."""
+        """Remove explained cells, and weigh the other components on their paths again."""
         self._bad_of.subtract(part for cell in cells if cell in self.bad for part in self._parts(cell))
         gone = Counter(part for cell in cells for part in self._parts(cell))
         self._gone.update(gone)
@@ -120,7 +121,7 @@ class _Suspects:
     def _may_explain(self, part: Component) -> bool:
         """Decide by counts alone: most parts of a bad cell have many good cells, which need no closer look."""
         bad, left = self._bad_of[part], len(self._groups[part]) - self._gone[part]
-        return bad >= _TWO and bad >= _PURITY * left
+        return bad >= _SEVERAL and bad >= _PURITY * left
 
     def _of(self, part: Component) -> list[Cell]:
         return [cell for cell in self._groups[part] if cell in self._known]
@@ -139,7 +140,7 @@ class _Suspects:
         if best is None:
             return None
         twins = [blame.component for blame in blames if blame.cells == best.cells and blame is not best]
-        if best.component.kind == "nic" and not best.component.side and len(best.cells) == _TWO:
+        if best.component.kind == "nic" and not best.component.side and len(best.cells) == _SEVERAL:
             twins += self._elsewhere(best.cells)
         return msgspec.structs.replace(best, alternatives=tuple(twins))
 
@@ -196,7 +197,7 @@ def _explains(
 ) -> Blame | None:
     explained = [cell for cell in cells if cell in bad]
     # Several cells between the same two NICs are one path.
-    if len({cell[:2] for cell in explained}) < _TWO or len(explained) < _PURITY * len(cells):
+    if len({cell[:2] for cell in explained}) < _SEVERAL or len(explained) < _PURITY * len(cells):
         return None
     values = sorted(bad[cell] for cell in explained)
     # Of two the lesser may be what waits in the queue behind the greater.

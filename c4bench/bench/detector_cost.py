@@ -1,6 +1,6 @@
 """CPU and memory cost of the detector by job size, without a lab, on the machine's clock.
 
-A program of its own (`python -m c4bench.bench.detector_cost RANKS`), so that its peak memory can be read.
+It is a separate program (`python -m c4bench.bench.detector_cost RANKS`), so that its peak memory can be read.
 """
 
 import math

@@ -38,7 +38,7 @@ class Reading(msgspec.Struct, frozen=True):
     """Time in seconds and peak memory in bytes for a fleet of `hosts` hosts.
 
     Of `doctor_s`, our own process computes for `doctor_own_cpu_s`; the hosts, which are processes here, for
-    `doctor_hosts_cpu_s` together, each a share of it on a machine of its own.
+    `doctor_hosts_cpu_s` together, which real hosts would divide among them.
     """
 
     hosts: int

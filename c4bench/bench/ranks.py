@@ -17,7 +17,7 @@ from c4bench.verbs.loopback import LoopbackPort, Network
 
 @contextmanager
 def ranks(folder: Path, size: int, options: Options) -> Iterator[list[Communicator]]:
-    """`size` connected communicators, each for a thread of its own; they record in files of `folder`."""
+    """`size` connected communicators, each for its own thread; they record in files of `folder`."""
     network, rendezvous = Network(), LocalRendezvous()
     members = [Member(rank, f"h{rank}", (f"h{rank}/0",)) for rank in range(size)]
 

@@ -89,7 +89,7 @@ def _measure_lab(stage: Stage, case: Case, ended: LabRun, run: RunDirectory) -> 
     """Record what a lab under load cost the machine."""
     if not isinstance(case, LoadCase):
         return
-    hosts, load = stage.topology.hosts.count, case.load
+    hosts, load = len(stage.topology.hosts), case.load
     spent = marks.between(run) / case.seconds
     note(run, "lab", "lab.machine_s_per_virtual_s", spent, unit="s/s", clock=Clock.MACHINE, hosts=hosts, load=load)
     peak = ended.peak_memory_bytes

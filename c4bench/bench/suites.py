@@ -6,8 +6,8 @@ from itertools import chain
 import msgspec
 
 from c4bench.bench.cases import Case, CollectiveCase, LinkCase, LoadCase, PerftestCase, RecorderCase, Stage
-from c4bench.lab import topology as topologies
-from c4bench.lab.topology import HostGroup, Rates, Tier, Topology
+from c4bench.lab.topology import Topology
+from c4bench.lab.topology_file import HostGroup, LeafSpine, Rates, Tier, load, made
 from c4bench.units import format_rate
 from c4bench.workload.cases import Kind
 
@@ -25,21 +25,26 @@ _LIMITS_AT_HOSTS = 8
 
 def star(hosts: int, rate_bps: int) -> Topology:
     """Hosts under one switch: no two flows of different NICs share a link, so that a collective's bound is its own."""
-    rate = f"{rate_bps // GIGA}gbit"
-    return Topology(
-        name=f"star-{hosts}-{rate}",
-        description=f"{hosts} hosts under one switch, {format_rate(rate_bps)}",
-        leaf=Tier(1),
-        spine=Tier(1),
-        hosts=HostGroup(hosts),
-        rates=Rates(rate, rate),
-    )
+    return _leaf_spine(f"star-{hosts}", f"{hosts} hosts under one switch", 1, hosts, rate_bps)
 
 
 def pair(rate_bps: int) -> Topology:
     """The smallest fabric with a path through it, at that rate."""
+    return _leaf_spine("pair", "two hosts under two leaves and a spine", 2, 2, rate_bps)
+
+
+def _leaf_spine(name: str, description: str, leaves: int, hosts: int, rate_bps: int) -> Topology:
     rate = f"{rate_bps // GIGA}gbit"
-    return msgspec.structs.replace(topologies.load("pair"), name=f"pair-{rate}", rates=Rates(rate, rate))
+    return made(
+        LeafSpine(
+            name=f"{name}-{rate}",
+            description=f"{description}, {format_rate(rate_bps)}",
+            leaf=Tier(leaves),
+            spine=Tier(1),
+            hosts=HostGroup(hosts),
+            rates=Rates(rate, rate),
+        )
+    )
 
 
 def link(*, quick: bool) -> list[Stage]:
@@ -65,7 +70,7 @@ def collectives(*, quick: bool) -> list[Stage]:
     return [
         Stage(star(16, 10 * GIGA), virtual=True, cases=one_nic),
         Stage(star(16, 100 * GIGA), virtual=True, cases=one_nic),
-        Stage(topologies.load("rails-4"), virtual=True, cases=rails),
+        Stage(load("rails-4"), virtual=True, cases=rails),
     ]
 
 

@@ -1,1 +1,1 @@
-"""C4D, the detector (arXiv 2406.04594): telemetry and times in, diagnoses out. No I/O and no clock of its own."""
+"""C4D, the detector (arXiv 2406.04594): telemetry and times in, diagnoses out. It does no I/O and reads no clock."""

@@ -1,5 +1,6 @@
 """Many records at once: their numbers as columns, and tables whose rows are found by key."""
 
+import math
 import sys
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import chain, repeat
@@ -13,15 +14,19 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
+# The count, or time (s), of what has never happened: below all others.
+NEVER = -math.inf
+# Rows that a new table has room for.
 _ROOM = 16
+# The largest number that fits into a column.
 _LARGEST = int(sys.float_info.max)
 
 
 def columns(records: Sequence[object], *names: str) -> list[Floats]:
     """The records' numbers by these names; numbers too large for a float become the largest float."""
     # Records lie far apart in memory, so each is visited once for all its numbers.
-    found: Iterable[Any] = map(attrgetter(*names), records)
-    values: Iterable[float] = chain.from_iterable(found) if len(names) > 1 else found
+    rows: Iterable[Any] = map(attrgetter(*names), records)
+    values: Iterable[float] = chain.from_iterable(rows) if len(names) > 1 else rows
     try:
         numbers = np.fromiter(values, np.float64, len(records) * len(names))
     except OverflowError:

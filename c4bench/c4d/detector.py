@@ -54,18 +54,18 @@ class JobDetector:
     @property
     def cells(self) -> Mapping[Cell, float]:
         """The newest delay matrix, seconds per byte; of several paths between two NICs the slowest."""
-        found: dict[Cell, float] = {}
+        slowest: dict[Cell, float] = {}
         for cell, value in self._network.cells.items():
-            found[cell[:2]] = max(value, found.get(cell[:2], value))
-        return found
+            slowest[cell[:2]] = max(value, slowest.get(cell[:2], value))
+        return slowest
 
     def evaluate(self, now_s: float) -> list[Diagnosis]:
         """New findings at `now_s`, the master's clock."""
-        found = self._evaluate(now_s)
+        diagnoses = self._evaluate(now_s)
         self._network.note_named(
-            (part for finding in found for part in (finding.component, *finding.alternatives)), now_s
+            (part for finding in diagnoses for part in (finding.component, *finding.alternatives)), now_s
         )
-        return found
+        return diagnoses
 
     def _evaluate(self, now_s: float) -> list[Diagnosis]:
         lost = self._reported_losses.evaluate(now_s)
@@ -133,7 +133,7 @@ class JobDetector:
 
     def _evaluate_stragglers(self, now_s: float) -> list[Diagnosis]:
         period_s = self._view.period_s() or 0.0
-        found: list[Diagnosis] = []
+        diagnoses: list[Diagnosis] = []
         known = self._known_stragglers()
         for ops in self._view.finished():
             size = ops.ranks.shape[1]
@@ -142,8 +142,8 @@ class JobDetector:
                 rank = self._view.numbered[late.comm].ranks[late.member]
                 if rank not in known:
                     known.add(rank)
-                    found.append(self._straggler_diagnosis(late, now_s))
-        return found
+                    diagnoses.append(self._straggler_diagnosis(late, now_s))
+        return diagnoses
 
     def _known_stragglers(self) -> set[int]:
         """Ranks that are named as stragglers, which may be late again in any of their communicators."""
@@ -171,10 +171,10 @@ class JobDetector:
         self._network.ingest_delays(now_s)
         uneven = bool(self._intermittent.standing) or any(lateness.standing for lateness in self._stragglers.values())
         span = span_s(self._view.pace_s())
-        found = self._network.evaluate(now_s, span, disturbed=disturbed, uneven=uneven)
+        alarms = self._network.evaluate(now_s, span, disturbed=disturbed, uneven=uneven)
         unexplained = [
             (finding, alarmed_s)
-            for finding, alarmed_s in found
+            for finding, alarmed_s in alarms
             if not self._reported_losses.explains(finding.component)
         ]
         return [self._diagnosis(verdict, alarmed_s, now_s) for verdict, alarmed_s in unexplained]
@@ -257,10 +257,10 @@ class Detector:
         """New findings at `now_s` on the master's clock; call it after each batch of windows."""
         self._store.flush()
         self._store.clocks.observe(now_s)
-        found: list[Diagnosis] = []
+        diagnoses: list[Diagnosis] = []
         for name in self._store.jobs:
-            found += self._job(name).evaluate(now_s)
-        return found
+            diagnoses += self._job(name).evaluate(now_s)
+        return diagnoses
 
     def _job(self, name: str) -> JobDetector:
         if name not in self._jobs:

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 
 import msgspec
 
+# A month of 30 days.
 _SECONDS_A_MONTH = 30 * 86400.0
-
+# The stages of a row's downtime, in order.
 ROWS = ("post_checkpoint", "detection", "diagnosis_isolation", "re_initialisation")
 
 
@@ -26,7 +27,7 @@ class Stages(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Faults(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How often a kind of fault befalls the whole job a month, and its stages before and after.
+    """How often a month a kind of fault hits the whole job, and its stages before and after.
 
     `after` may be left out where nothing changes; it is then as before.
     """

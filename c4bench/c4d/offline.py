@@ -46,7 +46,7 @@ def detect(records: Iterable[Record], detector: Detector | None = None) -> list[
     """
     target, kept = detector or Detector(), list(records)
     timed = any(isinstance(record, Evaluated) for record in kept)
-    return [found for record in (kept if timed else _timed(kept)) for found in target.ingest(record)]
+    return [diagnosis for record in (kept if timed else _timed(kept)) for diagnosis in target.ingest(record)]
 
 
 def _timed(records: Iterable[Record]) -> Iterator[Record]:

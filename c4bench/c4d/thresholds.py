@@ -18,7 +18,7 @@ BEYOND_SHARING = math.log(PEER_RATIO)
 # The promise for hangs: max(one second, three periods) after the first operation it touches.
 HANG_FLOOR_S = 1.0
 HANG_PERIODS = 3.0
-# A window tells of what was up to one cadence ago, may take half of one to arrive, and waits up to another for the
+# A window reports what was up to one cadence ago, may take half of one to arrive, and waits up to another for the
 # evaluation.
 OBSERVATION_LAG_CADENCES = 2.5
 # A job that has not yet shown its period may be importing, compiling or loading: nobody knows how long it should take.
@@ -34,7 +34,7 @@ def hung_after_s(period_s: float | None, cadence_s: float) -> float:
     """How long (s) an operation must be seen to stand still before that is an alarm.
 
     The promise is an alarm *within* the longest benign stall, so the threshold is lower by the longest observation lag
-    (never below half of it). An alarm is no finding yet: an operation that goes on in time was a stall.
+    (never below half of it). An alarm is not yet a finding: an operation that goes on in time was a stall.
     """
     longest_s = benign_stall_s(period_s)
     return max(longest_s / 2, longest_s - OBSERVATION_LAG_CADENCES * cadence_s)

@@ -145,6 +145,10 @@ class PathController:
         self.knowledge.recall(saved)
         self._plans.renew(self.knowledge.atlas())
 
+    def set_capacities(self, bps: Mapping[str, float]) -> None:
+        """Plan with these capacities of links, bit/s by hop; a link that is not in them is as fast as the fastest."""
+        self._plans.set_capacities(bps)
+
     def learn(self, traces: Mapping[Probe, Trace], now_s: float, how: str = PROBES) -> None:
         """Learn paths from traces of all source ports of some pairs, and plan again."""
         changes = self.knowledge.learn(traces, now_s, how)

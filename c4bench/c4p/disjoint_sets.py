@@ -7,7 +7,7 @@ T = TypeVar("T", bound=Hashable)
 
 
 class DisjointSets(Generic[T]):
-    """Disjoint sets that can be merged; an item that was never joined is a set of its own."""
+    """Disjoint sets that can be merged; an item that was never joined is a set by itself."""
 
     def __init__(self) -> None:
         self._parent: dict[T, T] = {}

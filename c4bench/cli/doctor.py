@@ -49,6 +49,6 @@ def _machine(arguments: argparse.Namespace) -> int:
         sys.stdout.write(msgspec.json.encode(checks).decode() + "\n")
     width = max(len(check.name) for check in checks)
     for check in () if arguments.json else checks:
-        advice = "" if check.ok else f"  -> {check.mend}"
+        advice = "" if check.ok else f"  -> {check.fix}"
         sys.stdout.write(f"{'ok ' if check.ok else 'BAD'}  {check.name:<{width}}  {check.detail}{advice}\n")
     return 0 if all(check.ok for check in checks) else UnhealthyError.exit_code

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from c4bench import logs
 from c4bench.cli import Commands
-from c4bench.lab import topology
+from c4bench.lab import topology_file
 from c4bench.lab.machine.launch import launch
 
 
@@ -24,7 +24,9 @@ def register(commands: Commands) -> None:
     shell = actions.add_parser("shell", help="open an interactive shell in a new lab, in real time")
     shell.set_defaults(run=_shell)
     for action in (run, shell):
-        action.add_argument("--topology", default="clos-2x4", help=f"one of {', '.join(topology.names())}, or a .yml")
+        action.add_argument(
+            "--topology", default="clos-2x4", help=f"one of {', '.join(topology_file.names())}, or a .yml"
+        )
         action.add_argument("--seed", type=int, default=1)
         action.add_argument("--bare", action="store_true", help="start hosts without agents, which is faster")
         action.add_argument(
@@ -42,7 +44,7 @@ def _shell(arguments: argparse.Namespace) -> int:
 
 
 def _in_lab(arguments: argparse.Namespace, command: list[str], *, virtual: bool, interactive: bool) -> int:
-    fabric = topology.load(arguments.topology)
+    fabric = topology_file.load(arguments.topology)
     with _kept_or_scratch(arguments.run_dir) as directory:
         ended = launch(
             fabric,

@@ -10,8 +10,9 @@ from c4bench.cli import Commands
 from c4bench.errors import InconclusiveError, UnhealthyError, UsageError
 from c4bench.model.measurement import Outcome
 from c4bench.record import RunDirectory
+from c4bench.record.artefacts import Mutants
 from c4bench.record.begin import ROOT
-from c4bench.report import Verdict, evaluate_run
+from c4bench.report import Verdict, evaluate_run, mutants
 from c4bench.report.headlines import short
 from c4bench.report.nights import NIGHT, Comparison, compare, nights, prune, read
 
@@ -90,8 +91,8 @@ def _page(path: Path, ended: int, verdict: Verdict, comparison: Comparison) -> s
         f"{len(missed)} figures missed their limits; "
         f"{comparison.compared} figures compared with {comparison.nights} nights.",
     ]
-    lost = RunDirectory(path).lost_hosts()
-    lines += _section("Without these hosts", [f"{host}: {reason}" for host, reason in lost.items()])
+    run = RunDirectory(path)
+    lines += _section("Without these hosts", [f"{host}: {reason}" for host, reason in run.lost_hosts().items()])
     lines += _section("Nights not compared", list(comparison.apart))
     lines += _section("Worse", [str(change) for change in comparison.of("worse")])
     lines += _section("Did not pass", [f"{item.scenario}: {item.reason or item.outcome}" for item in failed])
@@ -100,6 +101,8 @@ def _page(path: Path, ended: int, verdict: Verdict, comparison: Comparison) -> s
     lines += _section("Not measured tonight", list(comparison.lost))
     lines += _section("Changed", [str(change) for change in comparison.of("changed")])
     lines += _section("Better", [str(change) for change in comparison.of("better")])
+    for tried in run.load_all("mutants", Mutants).values():
+        lines += _section("Mutants", [mutants.summary(tried), *map(mutants.line, tried.left)])
     return "\n".join([*lines, "", f"Report: {path / 'report.html'}", ""])
 
 

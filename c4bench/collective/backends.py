@@ -26,7 +26,7 @@ class TransportBackend(Protocol):
 
 
 class ChannelBackend:
-    """One NIC a channel, with QPs of its own. The first failed connection ends the operation."""
+    """One NIC for each channel, with its own QPs. The first failed connection ends the operation."""
 
     def __init__(self, site: RankEndpointContext, alarm: FailureSignal, undo: ExitStack) -> None:
         options = site.options

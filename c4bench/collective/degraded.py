@@ -4,7 +4,7 @@ In a split all-reduce (R2-AllReduce of R2CCL, arXiv 2512.25059) all ranks reduce
 the NICs that the degraded ranks have left. At the same time the healthy ranks reduce the rest among themselves, over
 the NICs that the degraded ones have lost. Then the degraded ranks' values are folded into the rest: around the ring in
 chunks for one degraded rank, directly to all healthy ranks for several (`two_level_reduce`). If ranks have lost
-different NICs, each set of such ranks has a fraction of its own, and all are reduced at the same time.
+different NICs, each set of such ranks has its own fraction, and all are reduced at the same time.
 
 A reordered ring is a second ring, in which neighbours share more NICs. The cost model chooses (`degraded_planner`,
 `cost.degraded`). All ranks first agree on what is lost, so that they make the same choice.

@@ -266,9 +266,9 @@ class SubGroup:
             self._group.ring(signature, array, segments, plan, reducing, channel_split)
         except CollectiveError as error:
             peer = self._ranks[error.peer] if error.peer >= 0 else -1
-            found = error.seen_by(self._whole.name, self._whole.rank, signature.kind, peer)
-            self._whole.guard.abandon(found)
-            raise found from error
+            seen = error.seen_by(self._whole.name, self._whole.rank, signature.kind, peer)
+            self._whole.guard.abandon(seen)
+            raise seen from error
 
     def abandon(self, error: BaseException) -> None:
         """See FailureGuard."""

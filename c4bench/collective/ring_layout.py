@@ -8,7 +8,7 @@ next generation, so one complete copy always exists. A writer that stops in the 
 checksum, which readers ignore. A reader uses the valid copy with the higher generation. Both copies are invalid only if
 the writer writes twice during one read; the reader then reads again.
 
-Each communicator has a ring of operations of its own, so that other communicators do not overwrite a hung operation.
+Each communicator has its own ring of operations, so that other communicators do not overwrite a hung operation.
 The header has all sizes, so that files of another build are rejected.
 """
 

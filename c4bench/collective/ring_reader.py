@@ -1,4 +1,4 @@
-"""Read a rank's telemetry file. The writer need not cooperate, nor be alive."""
+"""Read a rank's telemetry file. The writer need not cooperate or be alive."""
 
 import math
 import mmap

@@ -51,8 +51,8 @@ class TableReader(Generic[Value]):
         sums = tuple(map(add, now[::2], now[1::2]))
         written = list(compress(count(), map(ne, sums, chain(self._sums, repeat(0)))))
         newest = [base + (2 * place + (now[2 * place + 1] > now[2 * place])) * size for place in written]
-        for place, found in zip(written, layout.read_copies(memory, newest, size), strict=True):
-            raw = record(memory, self._path, base + 2 * place * size, size) if found is None else found
+        for place, copy in zip(written, layout.read_copies(memory, newest, size), strict=True):
+            raw = record(memory, self._path, base + 2 * place * size, size) if copy is None else copy
             # An empty record is a slot that was released.
             values[place] = self._decode(raw) if raw else None
         # The generations from before the reading: anything written during it is read again next time.
@@ -67,7 +67,7 @@ def record(memory: mmap.mmap, path: Path, offset: int, size: int) -> bytes | Non
     file must be damaged: raises UsageError.
     """
     for _ in range(_ATTEMPTS):
-        found = layout.read_slot(memory, offset, size)
-        if found is not None or not any(layout.generations(memory, offset, size)):
-            return found
+        content = layout.read_slot(memory, offset, size)
+        if content is not None or not any(layout.generations(memory, offset, size)):
+            return content
     raise UsageError(f"{path} is damaged at byte {offset}: no complete copy of a record")

@@ -1,5 +1,6 @@
 """Learns the paths of pairs of NICs: by probes, and by the switches' counters where probes are not answered."""
 
+import asyncio
 import logging
 import time
 from collections.abc import Mapping, Sequence
@@ -44,6 +45,7 @@ class PathLearner:
         self.fabric = fabric
         self._controller, self._survey = controller, survey
         self.nics: Mapping[str, Nic] = fabric.nics
+        self._rated = False
         self._counted: set[Pair] = set()
         self._incomplete: set[Pair] = set()
 
@@ -61,6 +63,7 @@ class PathLearner:
         mine = [pair for pair in pairs if not self.missing_nics(pair)]
         if not mine:
             return []
+        await self._read_rates()
         lengths = {pair: self._controller.knowledge.length(pair) for pair in mine}
         traces = await self._survey.learn([self._of(pair) for pair in mine], self.fabric.source_ports, lengths)
         self._controller.learn(traces, time.time())
@@ -68,6 +71,16 @@ class PathLearner:
         await self._count(mine)
         self._note_gaps()
         return mine
+
+    async def _read_rates(self) -> None:
+        """Tell the controller the rates of NICs and, once, of the switches' ports that the inventory states."""
+        if self._rated or self.fabric.read is None:
+            return
+        self._rated = True
+        ports = await asyncio.to_thread(self.fabric.read)
+        rates = {address: port.rate_bps for address, port in ports.items() if port.rate_bps}
+        if rates:
+            self._controller.set_capacities(rates | {nic.address: nic.rate_bps for nic in self.nics.values()})
 
     async def retrace(self) -> bool:
         """Trace the ports that are due; return whether the pairs of live flows have to be learnt again."""

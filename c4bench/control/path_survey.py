@@ -6,9 +6,9 @@ them, the next all but those that expire before it, and so on. So the count show
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from functools import partial
 
 from c4bench.c4p.knowledge.atlas import Probe
 from c4bench.c4p.knowledge.path_knowledge import Trace
@@ -20,7 +20,7 @@ from c4bench.wire.peer import Peer
 
 # A probe has about 60 bytes with its headers, so a NIC sends at most 5 Mbit/s of them.
 RATE_PPS = 10_000.0
-_MAX_HOPS = 6
+MAX_HOPS = 10  # switches on the longest path: two sites of three tiers have eight
 _SILENCE_S = 0.1
 # One switch that does not answer must not hide those behind it.
 _SILENCES = 2
@@ -68,16 +68,16 @@ class PathSurvey:
                 switches = lengths.get(_names(pair), 0) - 1
                 # Without its agent a host's own pairs stay unknown, but no others.
                 with suppress(UnhealthyError):
-                    traces.update(await self._trace(pair, ports[pair], switches if switches > 0 else _MAX_HOPS, 1))
+                    traces.update(await self._trace(pair, ports[pair], switches if switches > 0 else MAX_HOPS, 1))
 
-        await asyncio.gather(*(self._alone(name, trace_all(mine)) for name, mine in by_source.items()))
+        await asyncio.gather(*(self._alone(name, partial(trace_all, mine)) for name, mine in by_source.items()))
         return dict(sorted(traces.items()))
 
     async def burst(self, pair: Pair, bursts: Sequence[Burst]) -> None:
         """Send packets from a NIC to another's address, which switches count."""
         source, destination = pair
         request = BurstRequest(source.index, destination.address, tuple(bursts), RATE_PPS)
-        await self._alone(source.name, self._send(source.host, request))
+        await self._alone(source.name, partial(self._send, source.host, request))
 
     async def _send(self, host: str, request: BurstRequest) -> None:
         await self._agent(host).call("burst", request, Empty)
@@ -91,7 +91,7 @@ class PathSurvey:
 
         async def measure(pair: Pair, port: int) -> None:
             with suppress(UnhealthyError):
-                for hops in (await self._trace(pair, (port,), _MAX_HOPS, _SILENCES)).values():
+                for hops in (await self._trace(pair, (port,), MAX_HOPS, _SILENCES)).values():
                     lengths[_names(pair)] = len(hops)
 
         async def measure_all(mine: list[Pair]) -> None:
@@ -99,16 +99,12 @@ class PathSurvey:
                 some = mine[first : first + len(source_ports)]
                 await asyncio.gather(*(measure(pair, port) for pair, port in zip(some, source_ports, strict=False)))
 
-        await asyncio.gather(*(self._alone(name, measure_all(mine)) for name, mine in by_source.items()))
+        await asyncio.gather(*(self._alone(name, partial(measure_all, mine)) for name, mine in by_source.items()))
         return lengths
 
-    async def _alone(self, nic: str, work: Coroutine[Any, Any, None]) -> None:
-        try:
-            async with self._busy[nic]:
-                await work
-        finally:
-            # If this was cancelled while it waited, the work has never begun.
-            work.close()
+    async def _alone(self, nic: str, work: Callable[[], Awaitable[None]]) -> None:
+        async with self._busy[nic]:
+            await work()
 
     async def _trace(self, pair: Pair, ports: Sequence[int], max_hops: int, silences: int) -> dict[Probe, Trace]:
         source, destination = pair
@@ -134,7 +130,7 @@ async def count_paths(
     for pair in pairs:
         source, destination = pair
         for port in source_ports:
-            await survey.burst(pair, [Burst(port, hops, _PACKETS) for hops in range(1, _MAX_HOPS + 1)])
+            await survey.burst(pair, [Burst(port, hops, _PACKETS) for hops in range(1, MAX_HOPS + 1)])
             await asyncio.sleep(_COUNTED_S)
             now = await asyncio.to_thread(read)
             if hops := counted_hops(carried_packets(before, now)):
@@ -147,7 +143,7 @@ def counted_hops(carried: Mapping[str, int]) -> tuple[str, ...]:
     """The links of a path in order, from the packets that each has carried; empty if the counts do not fit a path."""
     busy = {hop: count / _PACKETS for hop, count in carried.items() if count > _PACKETS / 2}
     order = sorted(busy, key=lambda hop: -busy[hop])
-    fits = all(abs(busy[hop] - (_MAX_HOPS - place)) <= _SLACK for place, hop in enumerate(order))
+    fits = all(abs(busy[hop] - (MAX_HOPS - place)) <= _SLACK for place, hop in enumerate(order))
     return tuple(order) if fits else ()
 
 
@@ -162,7 +158,7 @@ def _links(hops: tuple[str, ...], destination: Nic, max_hops: int) -> Trace:
     the destination's; if it was known, every switch should have answered, and the last link leads to the destination.
     """
     answered = [hop or None for hop in hops]
-    if max_hops == _MAX_HOPS:
+    if max_hops == MAX_HOPS:
         while answered and answered[-1] is None:
             answered.pop()
         answered = answered or [None]

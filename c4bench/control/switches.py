@@ -13,6 +13,7 @@ from c4bench.inventory import Inventory
 from c4bench.model.fabric import Host
 from c4bench.record.artefacts import Fabric, FabricHost, FabricLink, Switch
 from c4bench.remote import Connection
+from c4bench.units import parse_rate
 
 _TIMEOUT_S = 20.0
 
@@ -37,12 +38,13 @@ class _Interface(msgspec.Struct, frozen=True):
 
 
 class PortCount(msgspec.Struct, frozen=True):
-    """What a switch port has received since it came up."""
+    """What a switch port has received since it came up; `rate_bps` is its rate by the inventory, 0 if not stated."""
 
     switch: str
     interface: str
     received_bytes: int
     received_packets: int
+    rate_bps: float = 0.0
 
 
 class Switches:
@@ -65,11 +67,13 @@ class Switches:
         inside = ["nsenter", f"--net={netns}"] if netns else []
         answer = self._connect(switch).run([*inside, "ip", "-s", "-j", "address"], timeout_s=_TIMEOUT_S)
         interfaces = msgspec.json.decode(answer.stdout, type=tuple[_Interface, ...])
-        return [
-            (address.local, PortCount(switch, port.ifname, port.stats64.rx.bytes, port.stats64.rx.packets))
-            for port in interfaces
-            for address in port.addr_info
-        ]
+        rates = {name: parse_rate(rate) for name, rate in self._inventory.facts[switch].rates.items()}
+        return [(address.local, _count(switch, port, rates)) for port in interfaces for address in port.addr_info]
+
+
+def _count(switch: str, port: _Interface, rates: Mapping[str, float]) -> PortCount:
+    received = port.stats64.rx
+    return PortCount(switch, port.ifname, received.bytes, received.packets, rates.get(port.ifname, 0.0))
 
 
 def carried_bytes(before: Mapping[str, PortCount], after: Mapping[str, PortCount]) -> dict[str, int]:

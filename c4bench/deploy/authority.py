@@ -1,8 +1,8 @@
 """A certificate authority for one fabric, with certificates for the hosts, the master and its clients.
 
-All keys are Ed25519 (RFC 8410): signatures have one size, so a handshake has the same bytes, hence the same virtual
-time, in every run. Revoked certificates are in the revocation list (RFC 5280, section 5), which follows the
-authority's certificate in `ca.pem`; both ends of a connection check it.
+All keys are Ed25519 (RFC 8410): signatures have one size, so a handshake has the same number of bytes, and takes the
+same virtual time, in every run. Revoked certificates are in the revocation list (RFC 5280, section 5), which follows
+the authority's certificate in `ca.pem`; both ends of a connection check it.
 
 A certificate states its role and the purpose of its key: the master's may serve, all others may connect.
 """
@@ -23,7 +23,7 @@ from c4bench.wire.trust import Role, check_host
 # The authority's own certificate and its list; those it issues have to be renewed every year.
 _AUTHORITY_LIFETIME = datetime.timedelta(days=3650)
 _LIFETIME = datetime.timedelta(days=365)
-# Those that end sooner are replaced when certificates are prepared; whoever uses them is warned.
+# Certificates that expire sooner are replaced when certificates are prepared; their users are warned.
 RENEW_BEFORE = datetime.timedelta(days=30)
 _NAME = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "c4bench")])
 Revoked = Mapping[int, datetime.datetime]

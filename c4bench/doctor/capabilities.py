@@ -31,7 +31,7 @@ class Capability(msgspec.Struct, frozen=True):
     name: str
     state: State
     detail: str
-    mend: str = ""
+    fix: str = ""
     needed: bool = False
 
     @property
@@ -54,8 +54,8 @@ class Report(msgspec.Struct, frozen=True):
 
     def lacks(self, name: str) -> Capability | None:
         """The capability of that name if the host lacks it, else None."""
-        found = {capability.name: capability for capability in self.capabilities}
-        capability = found.get(name) or found["reachable"]
+        by_name = {capability.name: capability for capability in self.capabilities}
+        capability = by_name.get(name) or by_name["reachable"]
         return capability if capability.state is State.ABSENT else None
 
 
@@ -90,107 +90,107 @@ def check(names: Iterable[str]) -> None:
 
 def unreachable(host: Host, problem: str) -> Report:
     """The report of an unreachable host: nothing but that."""
-    mend = "repair the access, then run the check again"
-    return Report(host.name, (Capability("reachable", State.ABSENT, problem, mend, needed=True),))
+    fix = "repair the access, then run the check again"
+    return Report(host.name, (Capability("reachable", State.ABSENT, problem, fix, needed=True),))
 
 
-def evaluate(host: Host, found: HostSelfReport, clock: ClockOffset, mtus: Sequence[MtuToPeer] = ()) -> Report:
+def evaluate(host: Host, facts: HostSelfReport, clock: ClockOffset, mtus: Sequence[MtuToPeer] = ()) -> Report:
     """All capabilities of a host, in the order of `NAMES`."""
     capabilities = (
         Capability("reachable", State.REAL, host.address),
-        _python(found),
-        _agents(found),
-        _rdma(host, found),
-        _link_layer(found, "rocev2"),
-        _link_layer(found, "infiniband"),
-        _paths(host, found),
-        _mtu(host, found, mtus),
-        _pfc(found),
-        _ecn(found),
+        _python(facts),
+        _agents(facts),
+        _rdma(host, facts),
+        _link_layer(facts, "rocev2"),
+        _link_layer(facts, "infiniband"),
+        _paths(host, facts),
+        _mtu(host, facts, mtus),
+        _pfc(facts),
+        _ecn(facts),
         _clock(clock),
-        _present("gpu", ", ".join(found.gpus), "nvidia-smi lists none"),
-        _memlock(found),
-        _root(found),
-        _clean(found),
+        _present("gpu", ", ".join(facts.gpus), "nvidia-smi lists none"),
+        _memlock(facts),
+        _root(facts),
+        _clean(facts),
         _present("disruptive", "faults are permitted" if host.disruptive else "", "not marked `disruptive: true`"),
     )
     return Report(host.name, capabilities, clock)
 
 
-def _present(name: str, detail: str, otherwise: str, mend: str = "", *, needed: bool = False) -> Capability:
+def _present(name: str, detail: str, otherwise: str, fix: str = "", *, needed: bool = False) -> Capability:
     state = State.REAL if detail else State.ABSENT
-    return Capability(name, state, detail or otherwise, "" if detail else mend, needed=needed)
+    return Capability(name, state, detail or otherwise, "" if detail else fix, needed=needed)
 
 
-def _python(found: HostSelfReport) -> Capability:
+def _python(facts: HostSelfReport) -> Capability:
     wanted = sys.version_info[:2]
-    same = tuple(map(int, found.python.split(".")[:2])) == wanted
+    same = tuple(map(int, facts.python.split(".")[:2])) == wanted
     version = ".".join(map(str, wanted))
-    mend = f"install python{version} there, or run c4bench with the host's version"
-    if found.agent:
-        return Capability("python", State.REAL, found.python)
-    return _present("python", found.python if same else "", f"{found.python}, not {version}", mend, needed=True)
+    fix = f"install python{version} there, or run c4bench with the host's version"
+    if facts.agent:
+        return Capability("python", State.REAL, facts.python)
+    return _present("python", facts.python if same else "", f"{facts.python}, not {version}", fix, needed=True)
 
 
-def _agents(found: HostSelfReport) -> Capability:
-    version = found.agent and f"version {found.agent}"
+def _agents(facts: HostSelfReport) -> Capability:
+    version = facts.agent and f"version {facts.agent}"
     return _present("agents", version, "c4bench is not installed", "install it: playbooks/deploy.yml", needed=True)
 
 
-def _rdma(host: Host, found: HostSelfReport) -> Capability:
-    devices = {device.name: device for device in found.rdma}
+def _rdma(host: Host, facts: HostSelfReport) -> Capability:
+    devices = {device.name: device for device in facts.rdma}
     named = [nic.device for nic in host.nics if nic.device]
     missing = [name for name in named if name not in devices]
-    chosen = [devices[name] for name in named if name in devices] or list(found.rdma)
+    chosen = [devices[name] for name in named if name in devices] or list(facts.rdma)
     down = [device.name for device in chosen if not any(port.state == "ACTIVE" for port in device.ports)]
-    mend = "load the NIC's RDMA driver, or correct c4.nics in the inventory"
+    fix = "load the NIC's RDMA driver, or correct c4.nics in the inventory"
     if missing or not chosen:
         there = f"has {', '.join(devices) or 'none'}" + (f", lacks {', '.join(missing)}" if missing else "")
-        return Capability("rdma", State.ABSENT, there, mend, needed=True)
-    if down or found.uverbs:
-        problem = f"no active port: {', '.join(down)}" if down else found.uverbs
-        mend = "plug it in, or bring its link up" if down else "load ib_uverbs, and let the user into the rdma group"
-        return Capability("rdma", State.ABSENT, problem, mend, needed=True)
+        return Capability("rdma", State.ABSENT, there, fix, needed=True)
+    if down or facts.uverbs:
+        problem = f"no active port: {', '.join(down)}" if down else facts.uverbs
+        fix = "plug it in, or bring its link up" if down else "load ib_uverbs, and let the user into the rdma group"
+        return Capability("rdma", State.ABSENT, problem, fix, needed=True)
     kinds = {f"{device.firmware or 'no firmware'}" for device in chosen if not device.software}
     detail = f"{', '.join(device.name for device in chosen)} ({'software' if not kinds else ', '.join(sorted(kinds))})"
     return Capability("rdma", State.REAL if kinds else State.EMULATED, detail)
 
 
-def _link_layer(found: HostSelfReport, name: str) -> Capability:
+def _link_layer(facts: HostSelfReport, name: str) -> Capability:
     if name == "infiniband":
-        ports = [port for device in found.rdma for port in device.ports if port.link_layer == "InfiniBand"]
+        ports = [port for device in facts.rdma for port in device.ports if port.link_layer == "InfiniBand"]
         managed = all(port.subnet_manager_lid for port in ports)
         detail = "" if not ports else f"{len(ports)} ports, {'a' if managed else 'no'} subnet manager"
         return _present(
             name, detail if managed else "", detail or "no InfiniBand port", detail and "start a subnet manager"
         )
-    software = [device.software for device in found.rdma for port in device.ports if "RoCE v2" in port.gid_types]
+    software = [device.software for device in facts.rdma for port in device.ports if "RoCE v2" in port.gid_types]
     if not software:
         return Capability(name, State.ABSENT, "no GID of type RoCE v2", "give the NIC's interface an address")
     return Capability(name, State.EMULATED if all(software) else State.REAL, f"{len(software)} ports")
 
 
-def _paths(host: Host, found: HostSelfReport) -> Capability:
-    knobs = {nic.name: found.knobs[str(nic.index)] for nic in host.nics if str(nic.index) in found.knobs}
+def _paths(host: Host, facts: HostSelfReport) -> Capability:
+    knobs = {nic.name: facts.knobs[str(nic.index)] for nic in host.nics if str(nic.index) in facts.knobs}
     working = {name: knob.name for name, knob in knobs.items() if knob.name not in {"", "Unsteered"}}
     if knobs and len(working) == len(knobs):
-        state = State.EMULATED if all(device.software for device in found.rdma) else State.REAL
+        state = State.EMULATED if all(device.software for device in facts.rdma) else State.REAL
         return Capability("paths", state, ", ".join(sorted(set(working.values()))))
     stuck = [f"{name}: {knob.why or knob.name}" for name, knob in knobs.items() if name not in working]
     return Capability("paths", State.ABSENT, stuck[0] if stuck else "c4.nics is empty", "see docs/lab-setup.md")
 
 
-def _mtu(host: Host, found: HostSelfReport, mtus: Sequence[MtuToPeer]) -> Capability:
+def _mtu(host: Host, facts: HostSelfReport, mtus: Sequence[MtuToPeer]) -> Capability:
     """The path to each peer must carry the NIC's own MTU; without a reply it is unknown."""
-    own = {nic.name: _carried(found.netdevs[nic.netdev].mtu_bytes) for nic in host.nics if nic.netdev in found.netdevs}
+    own = {nic.name: _carried(facts.netdevs[nic.netdev].mtu_bytes) for nic in host.nics if nic.netdev in facts.netdevs}
     for measured in mtus:
         if not measured.mtu_bytes:
             detail = f"unknown: no echo reply from {measured.peer} to {measured.nic}"
             return Capability("mtu", State.ABSENT, detail, "permit ICMP echo between the NICs")
         if measured.mtu_bytes < own.get(measured.nic, 0):
             detail = f"{measured.nic} has {own[measured.nic]}, but only {measured.mtu_bytes} reaches {measured.peer}"
-            mend = "set the same MTU, 4200 or more, on every switch port and NIC of the path"
-            return Capability("mtu", State.ABSENT, detail, mend, needed=True)
+            fix = "set the same MTU, 4200 or more, on every switch port and NIC of the path"
+            return Capability("mtu", State.ABSENT, detail, fix, needed=True)
     sizes = ", ".join(map(str, sorted(set(own.values()))))
     tried = f"{len(mtus)} paths tried" if mtus else "no path tried"
     return _present("mtu", f"{sizes} ({tried})" if sizes else "", "no interface of c4.nics is here")
@@ -201,8 +201,8 @@ def _carried(mtu_bytes: int) -> int:
     return next((size for size in _RDMA_MTUS if size + _HEADERS_BYTES <= mtu_bytes), 0)
 
 
-def _pfc(found: HostSelfReport) -> Capability:
-    known = {name: netdev.pfc for name, netdev in found.netdevs.items()}
+def _pfc(facts: HostSelfReport) -> Capability:
+    known = {name: netdev.pfc for name, netdev in facts.netdevs.items()}
     on = {name: priorities for name, priorities in known.items() if priorities}
     if known and len(on) == len(known):
         return Capability("pfc", State.REAL, _priorities(on))
@@ -214,8 +214,8 @@ def _pfc(found: HostSelfReport) -> Capability:
     )
 
 
-def _ecn(found: HostSelfReport) -> Capability:
-    on = {name: netdev.ecn for name, netdev in found.netdevs.items() if netdev.ecn}
+def _ecn(facts: HostSelfReport) -> Capability:
+    on = {name: netdev.ecn for name, netdev in facts.netdevs.items() if netdev.ecn}
     return _present("ecn", _priorities(on) if on else "", "no DCQCN settings on these NICs, or off")
 
 
@@ -232,21 +232,21 @@ def _clock(clock: ClockOffset) -> Capability:
     )
 
 
-def _memlock(found: HostSelfReport) -> Capability:
-    limit = found.memlock_bytes
-    enough = found.root or limit < 0 or limit >= _MEMLOCK_AT_LEAST_BYTES
-    detail = "unlimited" if limit < 0 else f"{limit >> 10} KiB" + (" (root is exempt)" if found.root else "")
+def _memlock(facts: HostSelfReport) -> Capability:
+    limit = facts.memlock_bytes
+    enough = facts.root or limit < 0 or limit >= _MEMLOCK_AT_LEAST_BYTES
+    detail = "unlimited" if limit < 0 else f"{limit >> 10} KiB" + (" (root is exempt)" if facts.root else "")
     return _present("memlock", detail if enough else "", detail, "raise it: limits.d, LimitMEMLOCK in the agent's unit")
 
 
-def _root(found: HostSelfReport) -> Capability:
-    ours = "root" if found.root else "by sudo"
-    mend = "deploy with -e c4_operators=USER (playbooks/deploy.yml)"
-    return _present("root", ours if found.injector.runs else "", f"the injector: {found.injector.why}", mend)
+def _root(facts: HostSelfReport) -> Capability:
+    ours = "root" if facts.root else "by sudo"
+    fix = "deploy with -e c4_operators=USER (playbooks/deploy.yml)"
+    return _present("root", ours if facts.injector.runs else "", f"the injector: {facts.injector.why}", fix)
 
 
-def _clean(found: HostSelfReport) -> Capability:
+def _clean(facts: HostSelfReport) -> Capability:
     """No fault in force and no residue; unknown where the injector cannot run, which `root` reports."""
-    lines = found.injector.lines
+    lines = facts.injector.lines
     left = f"{len(lines)} faults in force or residues: {lines[0][:160]}" if lines else ""
     return _present("clean", "" if left else "nothing in force", left, "c4bench fault heal --hosts ...", needed=True)

@@ -39,7 +39,7 @@ def look_at(inventory: Inventory, reach: Reach = connect) -> list[Report]:
 
 def ring(hosts: Sequence[Host]) -> dict[str, list[tuple[Nic, Nic]]]:
     """By host, each of its NICs with a peer: the NIC of the same plane on the next host. Every NIC is in two pairs."""
-    found: dict[str, list[tuple[Nic, Nic]]] = {host.name: [] for host in hosts}
+    pairs: dict[str, list[tuple[Nic, Nic]]] = {host.name: [] for host in hosts}
     planes: dict[int, list[Nic]] = {}
     for nic in (nic for host in hosts for nic in host.nics if nic.address):
         planes.setdefault(nic.plane, []).append(nic)
@@ -48,17 +48,17 @@ def ring(hosts: Sequence[Host]) -> dict[str, list[tuple[Nic, Nic]]]:
             others = [*nics[position + 1 :], *nics[:position]]
             peer = next((other for other in others if other.host != nic.host), None)
             if peer:
-                found[nic.host].append((nic, peer))
-    return found
+                pairs[nic.host].append((nic, peer))
+    return pairs
 
 
 def _ask(host: Host, access: Access, peers: Sequence[tuple[Nic, Nic]], reach: Reach) -> Report:
     with _session(host, access, reach) as session:
         clock = offset(lambda: _clock(session))
         asked = {"python": access.python, "nics": [msgspec.to_builtins(nic) for nic in host.nics]}
-        found = _convert(host, _answer(host, session, f"look {_json(asked)}"), HostSelfReport)
+        facts = _convert(host, _answer(host, session, f"look {_json(asked)}"), HostSelfReport)
         mtus = [_mtu_to_peer(host, session, nic, peer) for nic, peer in peers]
-    return capabilities.evaluate(host, found, clock, mtus)
+    return capabilities.evaluate(host, facts, clock, mtus)
 
 
 @contextmanager

@@ -62,12 +62,12 @@ def _json(name: str, output: bytes) -> Config:
     """The JSON object in a command's output, after any text before it."""
     text = output.decode(errors="replace")
     try:
-        found: Config = json.loads(text[text.index("{") :])
+        config: Config = json.loads(text[text.index("{") :])
     except ValueError:
         raise UnhealthyError(
             f"{name}: printed no JSON: {text.strip()[:80]!r}; is this version of SONiC supported?"
         ) from None
-    return found
+    return config
 
 
 def audit(config: Config) -> Iterator[str]:
@@ -99,8 +99,8 @@ def audit(config: Config) -> Iterator[str]:
 def errors(counters: Config) -> Iterator[str]:
     """Ports with errors or drops in their counters."""
     for port, counts in sorted(counters.items()):
-        found = {name: str(counts.get(name, "0")).replace(",", "") for name in _ERRORS}
-        counted = [f"{name} {count}" for name, count in found.items() if count not in {"0", "N/A"}]
+        values = {name: str(counts.get(name, "0")).replace(",", "") for name in _ERRORS}
+        counted = [f"{name} {count}" for name, count in values.items() if count not in {"0", "N/A"}]
         if counted:
             yield f"{port}: {', '.join(counted)}; check the cable and the port at its other end"
 
@@ -111,11 +111,11 @@ def _ports(config: Config) -> dict[str, Mapping[str, Any]]:
 
 def _by_port(table: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """The table by single port; a key may name several, as `Ethernet0,Ethernet4|3`."""
-    found: dict[str, Mapping[str, Any]] = {}
+    by_port: dict[str, Mapping[str, Any]] = {}
     for key, row in table.items():
         ports, bar, rest = key.partition("|")
-        found |= {f"{port}{bar}{rest}": row for port in ports.split(",")}
-    return found
+        by_port |= {f"{port}{bar}{rest}": row for port in ports.split(",")}
+    return by_port
 
 
 def _marks_ecn(config: Config, queue: Mapping[str, Any]) -> bool:

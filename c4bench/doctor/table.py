@@ -48,20 +48,20 @@ def _row(report: Report) -> tuple[str, ...]:
 
 def _absences(reports: Iterable[Report]) -> list[str]:
     """What is missing, needed capabilities first, grouped by capability and reason."""
-    found: dict[tuple[bool, str, str, str], list[str]] = {}
+    absences: dict[tuple[bool, str, str, str], list[str]] = {}
     for report in reports:
         for capability in report.capabilities:
             if capability.state is State.ABSENT:
-                found.setdefault(
-                    (not capability.bad, capability.name, capability.mend, _detail(capability, report.host)), []
+                absences.setdefault(
+                    (not capability.bad, capability.name, capability.fix, _detail(capability, report.host)), []
                 ).append(report.host)
     lines = []
-    for (fine, name, mend), kind in groupby(sorted(found.items()), lambda item: item[0][:3]):
+    for (fine, name, fix), kind in groupby(sorted(absences.items()), lambda item: item[0][:3]):
         rows = list(kind)
         rest = [host for _, hosts in rows[_SHOWN:] for host in hosts]
         groups = [(_abbreviate(hosts), detail) for (*_, detail), hosts in rows[:_SHOWN]]
         groups += [(_abbreviate(rest), "likewise")] if rest else []
-        mark, advice = "no " if fine else "BAD", f"  -> {mend}" if mend else ""
+        mark, advice = "no " if fine else "BAD", f"  -> {fix}" if fix else ""
         lines += [f"{mark}  {name}: {hosts}: {detail}{advice}" for hosts, detail in groups]
     return lines
 

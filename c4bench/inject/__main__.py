@@ -57,8 +57,8 @@ def _hold(text: str) -> None:
 def _plan(text: str) -> None:
     spec, resolved = catalogue.load().resolve(_request(text))
     with _pinned(resolved):
-        found, _ = planning.plan(spec, resolved)
-    _print(protocol.Planned(tuple(map(str, found.apply)), tuple(map(str, found.revert)), found.rhythm))
+        plan, _ = planning.plan(spec, resolved)
+    _print(protocol.Planned(tuple(map(str, plan.apply)), tuple(map(str, plan.revert)), plan.rhythm))
 
 
 def _heal(*ids: str) -> None:

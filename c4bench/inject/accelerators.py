@@ -33,24 +33,24 @@ class AcceleratorTarget(msgspec.Struct, frozen=True):
 
 def examine(request: FaultRequest) -> AcceleratorTarget:
     """Find the ranks that compute on it. Raises UsageError when there are none."""
-    found = []
+    ranks = []
     for rank in _ranks(request):
         with suppress(UsageError):  # it has ended
-            found.append(processes.find(rank))
-    if not found:
+            ranks.append(processes.find(rank))
+    if not ranks:
         raise UsageError(
             f"{request.host} has no GPU {request.gpu}: nvidia-smi is not installed, and no rank computes on a "
             "simulated GPU; start a job there"
         )
-    return AcceleratorTarget(request.gpu or 0, tuple(found))
+    return AcceleratorTarget(request.gpu or 0, tuple(ranks))
 
 
 def as_rank(request: FaultRequest) -> FaultRequest:
     """The request for a running rank on the accelerator, with its `factor`, so that a rank's witness can be used."""
-    found = next((rank for rank in _ranks(request) if _alive(rank)), None)
-    if found is None:
+    first = next((rank for rank in _ranks(request) if _alive(rank)), None)
+    if first is None:
         return msgspec.structs.replace(request, job="none", rank=0)
-    return msgspec.structs.replace(found, parameters={**request.parameters, "factor": slowdown(request)})
+    return msgspec.structs.replace(first, parameters={**request.parameters, "factor": slowdown(request)})
 
 
 def slowdown(request: FaultRequest) -> float:
@@ -64,14 +64,14 @@ def slowdown(request: FaultRequest) -> float:
 
 def _ranks(request: FaultRequest) -> list[FaultRequest]:
     """A request for each rank on this accelerator, one per job."""
-    found = []
+    requests = []
     for job in sorted(path for path in processes.rings().glob("*") if path.is_dir()):
         numbers = sorted(int(match[1]) for path in job.iterdir() if (match := _RING.fullmatch(path.name)))
-        found += [
+        requests += [
             msgspec.structs.replace(request, gpu=None, job=job.name, rank=number)
             for number in numbers[request.gpu or 0 : (request.gpu or 0) + 1]
         ]
-    return found
+    return requests
 
 
 def _alive(rank: FaultRequest) -> bool:

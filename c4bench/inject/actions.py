@@ -119,7 +119,7 @@ class Fill(msgspec.Struct, frozen=True, tag="fill"):
     def perform(self) -> None:
         """Allocate it. Raises UnhealthyError when there is not enough space."""
         try:
-            # Others may write to the folder: what they have put there is neither followed, waited for nor filled.
+            # Others may write to the folder: do not follow, wait for or fill what they have put there.
             descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
             try:
                 _require_own_file(descriptor, self.path)
@@ -207,8 +207,8 @@ class ExhaustMemory(msgspec.Struct, frozen=True, tag="exhaust"):
 
 
 def _require_own_file(descriptor: int, path: str) -> None:
-    found = os.fstat(descriptor)
-    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_nlink > 1:
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_nlink > 1:
         raise UnhealthyError(f"{path} is not c4bench's; remove it")
 
 

@@ -61,8 +61,8 @@ def load(directory: Path | None = None) -> Catalogue:
 
 def schema() -> dict[str, Any]:
     """The JSON Schema of a catalogue file, for editors and `faults/schema.json`."""
-    found = msgspec.json.schema(FaultSpec)
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "A fault of the catalogue", **found}
+    rules = msgspec.json.schema(FaultSpec)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "A fault of the catalogue", **rules}
 
 
 def values(spec: FaultSpec, requested: Mapping[str, Value]) -> dict[str, Value]:

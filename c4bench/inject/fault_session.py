@@ -69,8 +69,8 @@ class FaultSession:
             self._flapping = FlapScheduler(self._records, self.lease.id, plan, plan.rhythm)
         return onset
 
-    def _entry(self, spec: FaultSpec, plan: Plan, found: dict[str, str]) -> Entry:
-        return Entry(self.lease, spec.target, plan, found, self.deadline_s, boot(), self._namespaces)
+    def _entry(self, spec: FaultSpec, plan: Plan, listing: dict[str, str]) -> Entry:
+        return Entry(self.lease, spec.target, plan, listing, self.deadline_s, boot(), self._namespaces)
 
     def wait(self, stdin: int) -> str:
         """Wait for a reason to end and return it: `asked`, `closed` (end of input) or `lease`."""

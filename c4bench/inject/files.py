@@ -19,9 +19,7 @@ def open_below(root: Path, path: Path, owners: Collection[int]) -> int:
         folder = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             if os.fstat(folder).st_uid not in owners:
-                raise UnhealthyError(
-                    f"{root} was made by another user than the agent's; remove it, start the agent anew"
-                )
+                raise UnhealthyError(f"{root} belongs to another user than the agent's; remove it, restart the agent")
             for part in folders:
                 folder = _replace(folder, os.open(part, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder))
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -31,11 +29,11 @@ def open_below(root: Path, path: Path, owners: Collection[int]) -> int:
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise UnhealthyError(f"{path} is not a file of its own ({error.strerror}); remove it") from None
-    found = os.fstat(descriptor)
-    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+        raise UnhealthyError(f"{path} cannot be opened as a regular file ({error.strerror}); remove it") from None
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
         os.close(descriptor)
-        raise UnhealthyError(f"{path} is not a file of its own; remove it")
+        raise UnhealthyError(f"{path} is not a regular file with one name; remove it")
     return descriptor
 
 
@@ -53,8 +51,8 @@ def read_roots(path: Path, at_most_bytes: int) -> bytes:
     except OSError as error:
         raise UnhealthyError(f"{path} cannot be read ({error.strerror}); deploy again") from None
     with os.fdopen(descriptor, "rb") as file:
-        found = os.fstat(descriptor)
-        writable = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-        if not stat.S_ISREG(found.st_mode) or found.st_uid != 0 or writable or found.st_size > at_most_bytes:
+        status = os.fstat(descriptor)
+        writable = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != 0 or writable or status.st_size > at_most_bytes:
             raise UnhealthyError(f"{path} is not a file that only root can write; deploy again")
         return file.read(at_most_bytes)

@@ -44,25 +44,25 @@ def hardware() -> str:
 def examine(request: FaultRequest) -> GpuTarget:
     """Query it. Raises UsageError when the host has no such GPU, UnhealthyError without nvidia-smi."""
     text = run(("nvidia-smi", f"--query-gpu={','.join(_FIELDS)}", "--format=csv,noheader,nounits"), None)
-    found = parse(text)
-    if request.gpu not in found:
-        raise UsageError(f"{request.host} has no GPU {request.gpu}; it has: {', '.join(map(str, found)) or 'none'}")
-    return found[request.gpu]
+    gpus = parse(text)
+    if request.gpu not in gpus:
+        raise UsageError(f"{request.host} has no GPU {request.gpu}; it has: {', '.join(map(str, gpus)) or 'none'}")
+    return gpus[request.gpu]
 
 
 def parse(text: str) -> dict[int, GpuTarget]:
     """GPUs by index, from the tool's table. Raises UnhealthyError for a GPU that lacks a value (`[N/A]`)."""
-    found = {}
+    gpus = {}
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.split(",")]
         try:
             index, *figures = int(cells[0]), *map(float, cells[1:])
-            found[index] = GpuTarget(index, *figures)
+            gpus[index] = GpuTarget(index, *figures)
         except (ValueError, TypeError):
             raise UnhealthyError(
                 f"nvidia-smi printed {line!r}, which lacks a number for some field; this GPU is not supported"
             ) from None
-    return found
+    return gpus
 
 
 def parse_xid(text: str) -> float:

@@ -76,5 +76,5 @@ def memory_available_bytes() -> int:
 
 def disk_available_bytes(path: Path) -> int:
     """Free space for unprivileged users on the file system of `path`."""
-    found = os.statvfs(path)
-    return found.f_bavail * found.f_frsize
+    usage = os.statvfs(path)
+    return usage.f_bavail * usage.f_frsize

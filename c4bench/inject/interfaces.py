@@ -74,8 +74,8 @@ class InterfaceTarget(msgspec.Struct, frozen=True):
 
     def qdiscs(self) -> list[dict[str, Any]]:
         """Its queueing disciplines, as `tc -json` has them."""
-        found: list[dict[str, Any]] = json.loads(self.printed["qdisc"])
-        return found
+        qdiscs: list[dict[str, Any]] = json.loads(self.printed["qdisc"])
+        return qdiscs
 
     @property
     def root(self) -> dict[str, Any]:
@@ -91,8 +91,8 @@ class InterfaceTarget(msgspec.Struct, frozen=True):
 
     def links(self) -> list[dict[str, Any]]:
         """Its link and addresses, as `ip -json` has them: one entry."""
-        found: list[dict[str, Any]] = json.loads(self.printed["address"])
-        return found
+        links: list[dict[str, Any]] = json.loads(self.printed["address"])
+        return links
 
     @property
     def mtu_bytes(self) -> int:
@@ -101,8 +101,8 @@ class InterfaceTarget(msgspec.Struct, frozen=True):
 
     def addresses(self) -> list[dict[str, Any]]:
         """Its IPv4 addresses of global scope, as `ip -json` has them."""
-        found = self.links()[0].get("addr_info", ())
-        return [entry for entry in found if entry["family"] == "inet" and entry["scope"] == "global"]
+        entries = self.links()[0].get("addr_info", ())
+        return [entry for entry in entries if entry["family"] == "inet" and entry["scope"] == "global"]
 
     @property
     def neighbour(self) -> str:
@@ -131,8 +131,8 @@ def words(line: str) -> list[str]:
 
 def device_of(hop: str) -> str:
     """The interface of a route's next hop."""
-    found = words(hop)
-    return found[found.index("dev") + 1]
+    route = words(hop)
+    return route[route.index("dev") + 1]
 
 
 def netns_of(interface: Interface) -> str | None:
@@ -183,18 +183,18 @@ def examine(interface: Interface) -> InterfaceTarget:
 def listing(interface: Interface) -> dict[str, str]:
     """Everything a fault may change, one text per section; equal texts mean an equal state."""
     netdev, netns = interface.netdev, netns_of(interface)
-    found = {
+    sections = {
         "address": json.dumps(_stable(json.loads(run(("ip", "-json", "address", "show", "dev", netdev), netns)))),
         "qdisc": run(("tc", "-raw", "-json", "qdisc", "show", "dev", netdev), netns),
         "filter": "",
     }
     texts = lines(run(("ip", "-batch", "-"), netns, _TEXTS.format(netdev)).replace("\n\t", " "))
     neighbours = [line for line in texts if " lladdr " in line]
-    found["neighbour"] = "".join(f"{line}\n" for line in neighbours)
-    found |= _routes([line for line in texts if line not in neighbours], netdev)
-    if any(qdisc["kind"] in {"ingress", "clsact"} for qdisc in json.loads(found["qdisc"])):
-        found["filter"] = run(("tc", "-json", "filter", "show", "dev", netdev, "ingress"), netns)
-    return found
+    sections["neighbour"] = "".join(f"{line}\n" for line in neighbours)
+    sections |= _routes([line for line in texts if line not in neighbours], netdev)
+    if any(qdisc["kind"] in {"ingress", "clsact"} for qdisc in json.loads(sections["qdisc"])):
+        sections["filter"] = run(("tc", "-json", "filter", "show", "dev", netdev, "ingress"), netns)
+    return sections
 
 
 def join_listings(targets: Iterable[InterfaceTarget]) -> dict[str, str]:
@@ -204,14 +204,14 @@ def join_listings(targets: Iterable[InterfaceTarget]) -> dict[str, str]:
 
 def difference(before: dict[str, str], after: dict[str, str]) -> tuple[str, ...]:
     """The differences, a line each: `- ` missing, `+ ` left over, `~ ` reordered."""
-    found = []
+    changes = []
     for section in sorted(before.keys() | after.keys()):
         old, new = (lines(side.get(section, "")) for side in (before, after))
         if old != new:
-            found += [f"- {section}: {line}" for line in old if line not in new]
-            found += [f"+ {section}: {line}" for line in new if line not in old]
-            found += [f"~ {section}: in another order"] if sorted(old) == sorted(new) else []
-    return tuple(found)
+            changes += [f"- {section}: {line}" for line in old if line not in new]
+            changes += [f"+ {section}: {line}" for line in new if line not in old]
+            changes += [f"~ {section}: in another order"] if sorted(old) == sorted(new) else []
+    return tuple(changes)
 
 
 def _stable(value: Any) -> Any:  # noqa: ANN401  (JSON)

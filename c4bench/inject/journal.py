@@ -73,8 +73,8 @@ class Journal:
 
     def entries(self) -> list[Entry]:
         """Every fault that has not been reverted, oldest first. Damaged files are left out; see `damaged`."""
-        found = [_read(path, Entry) for path in self._faults.glob("*.json")]
-        known = [entry for entry in found if isinstance(entry, Entry)]
+        contents = [_read(path, Entry) for path in self._faults.glob("*.json")]
+        known = [entry for entry in contents if isinstance(entry, Entry)]
         return sorted(known, key=lambda entry: (entry.lease.started_s, entry.lease.id))
 
     def damaged(self) -> list[str]:
@@ -89,8 +89,8 @@ class Journal:
 
     def find(self, fault_id: str) -> Entry | None:
         """The fault of that id, None when it is over."""
-        found = _read(self._path(fault_id), Entry)
-        return found if isinstance(found, Entry) else None
+        content = _read(self._path(fault_id), Entry)
+        return content if isinstance(content, Entry) else None
 
     def write(self, entry: Entry) -> None:
         """Write the entry; it is on disk when this returns."""
@@ -139,11 +139,11 @@ class Journal:
             self._quarantine(entry, residue)
         return msgspec.structs.replace(reverted, residue=residue)
 
-    def state_before(self, found: dict[str, str]) -> dict[str, str]:
+    def state_before(self, listing: dict[str, str]) -> dict[str, str]:
         """The listing with the sections that faults in force have changed as they were before those faults."""
         for entry in reversed(self.entries()):
-            found = found | {section: text for section, text in entry.found.items() if section in found}
-        return found
+            listing = listing | {section: text for section, text in entry.found.items() if section in listing}
+        return listing
 
     def _undisturbed(self, entry: Entry) -> dict[str, str]:
         """The sections found before a fault, without those that other faults in force change."""
@@ -153,45 +153,45 @@ class Journal:
     @property
     def quarantine(self) -> Quarantine | None:
         """Why faults are refused here, None when they are not."""
-        found = _read(self._root / "quarantine.json", Quarantine)
-        return found if isinstance(found, Quarantine) else None
+        content = _read(self._root / "quarantine.json", Quarantine)
+        return content if isinstance(content, Quarantine) else None
 
     def refuse_quarantined(self) -> None:
         """Raises UnhealthyError with the residue when an earlier fault left one."""
-        found = _read(self._root / "quarantine.json", Quarantine)
-        if isinstance(found, str):
+        quarantine = _read(self._root / "quarantine.json", Quarantine)
+        if isinstance(quarantine, str):
             raise UnhealthyError(
-                f"{self._root}/quarantine.json is damaged ({found}): an earlier fault left something here; "
+                f"{self._root}/quarantine.json is damaged ({quarantine}): an earlier fault left something here; "
                 "compare the host with its configuration, then delete that file"
             )
-        if found:
+        if quarantine:
             raise UnhealthyError(
-                f"{found.request.host} is quarantined since {found.id}: {'; '.join(found.residue)}; "
+                f"{quarantine.request.host} is quarantined since {quarantine.id}: {'; '.join(quarantine.residue)}; "
                 "restore that, then run `heal`"
             )
 
     def recheck_quarantine(self) -> Quarantine | None:
         """Check a quarantined host again: the quarantine with its present residue, None when it is over."""
-        found = self.quarantine
-        if found is None:
+        old = self.quarantine
+        if old is None:
             return None
         # With its network namespace went all that was left in it.
-        residue = () if _vanished(found.namespaces) else self._residue(found.kind, found.request, found.found)
+        residue = () if _vanished(old.namespaces) else self._residue(old.kind, old.request, old.found)
         if residue:
-            return msgspec.structs.replace(found, residue=residue)
+            return msgspec.structs.replace(old, residue=residue)
         (self._root / "quarantine.json").unlink()
         return None
 
     def _quarantine(self, entry: Entry, residue: tuple[str, ...]) -> None:
         lease = entry.lease
-        found = Quarantine(
+        quarantine = Quarantine(
             lease.id, entry.kind, lease.request, entry.found, residue, time.time(), dict(entry.namespaces)
         )
-        _write_atomically(self._root / "quarantine.json", found)
+        _write_atomically(self._root / "quarantine.json", quarantine)
 
-    def _residue(self, kind: TargetKind, request: FaultRequest, found: dict[str, str]) -> tuple[str, ...]:
+    def _residue(self, kind: TargetKind, request: FaultRequest, before: dict[str, str]) -> tuple[str, ...]:
         now = targets.examine(kind, request).listing
-        return interfaces.difference(found, {section: now.get(section, "") for section in found})
+        return interfaces.difference(before, {section: now.get(section, "") for section in before})
 
     def audit(self, event: str, lease: Lease, **fields: Any) -> None:  # noqa: ANN401  (any JSON)
         """Add a line to `audit.jsonl`, and log it; lines are never changed."""

@@ -1,7 +1,7 @@
 """What may be broken from this host: a file that deployment writes and only root can change.
 
 A caller names a host, and a NIC by its number or a port by its name. Interfaces, devices and network namespaces are
-taken from the file, and so is whether faults are permitted at all.
+taken from the file, and so is whether faults are permitted.
 """
 
 import os
@@ -87,11 +87,11 @@ def _described(request: FaultRequest, permitted: Permitted) -> FaultRequest:
 
 def _nic(request: FaultRequest, host: PermittedHost, file: Path) -> Nic:
     assert request.nic is not None
-    found = {nic.index: nic for nic in host.nics}
-    if request.nic.index not in found:
-        numbers = ", ".join(map(str, found)) or "none"
+    nics = {nic.index: nic for nic in host.nics}
+    if request.nic.index not in nics:
+        numbers = ", ".join(map(str, nics)) or "none"
         raise UsageError(f"{request.host} has no NIC {request.nic.index} in {file}; it has: {numbers}")
-    return found[request.nic.index]
+    return nics[request.nic.index]
 
 
 def _check_names(request: FaultRequest) -> None:

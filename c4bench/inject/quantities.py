@@ -51,7 +51,7 @@ def _number(fault: str, name: str, parameter: Parameter, requested: Value) -> fl
         return None
     scales = _SCALES.get(parameter.unit, _SHARE if parameter.unit.startswith("of ") else {})
     if match[2] and match[2] not in scales:
-        known = ", ".join(scales) or "no unit at all"
+        known = ", ".join(scales) or "no unit"
         raise UsageError(
             f"{fault}: {name} is {requested!r}, whose unit is wrong; use one for {parameter.unit}: {known}"
         )

@@ -30,13 +30,13 @@ def examine(request: FaultRequest) -> SwitchTarget:
 def ports(request: FaultRequest) -> list[SwitchPort]:
     """The Ethernet interfaces that are up, by name, without ifb devices."""
     try:
-        found = json.loads(run(("ip", "-json", "link", "show", "up"), request.netns))
+        links = json.loads(run(("ip", "-json", "link", "show", "up"), request.netns))
     except OSError:
         raise UsageError(
             f"there is no switch {request.host} here: no network namespace {request.netns}; check the inventory's netns"
         ) from None
     return [
         SwitchPort(request.host, link["ifname"], request.netns)
-        for link in sorted(found, key=lambda link: str(link["ifname"]))
+        for link in sorted(links, key=lambda link: str(link["ifname"]))
         if link.get("link_type") == "ether" and not link["ifname"].startswith(interfaces.IFB_PREFIX)
     ]

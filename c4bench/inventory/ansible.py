@@ -90,11 +90,11 @@ def _members(data: Mapping[str, Any], name: str) -> Iterator[str]:
 
 
 def _variables(listing: Listing, host: str, own: Mapping[str, Any]) -> dict[str, Variable]:
-    found = {key: Variable(value, (host, key), listing) for key, value in own.items()}
-    if "c4" in found and isinstance(found["c4"].value, str):
+    variables = {key: Variable(value, (host, key), listing) for key, value in own.items()}
+    if "c4" in variables and isinstance(variables["c4"].value, str):
         # INI files have text values only, so a mapping is written as text.
-        found["c4"] = _parsed(found["c4"])
-    return found
+        variables["c4"] = _parsed(variables["c4"])
+    return variables
 
 
 def _parsed(variable: Variable) -> Variable:

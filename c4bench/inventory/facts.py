@@ -47,7 +47,8 @@ class HostFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `management` is the management interface, which is not a NIC of the fabric. `netns` is the network namespace of a
     switch's ports, when not its own. `shared` is a folder on storage that all hosts share, for checkpoints. `requires`
     are the capabilities (`c4bench doctor`) that the host is meant to have: a scenario that misses one fails instead of
-    being skipped. All keys are optional; `playbooks/discover.yml` finds what a host can report.
+    being skipped. `rates` are the rates of a switch's ports by interface, such as `{Ethernet0: 100gbit}`. All keys are
+    optional; `playbooks/discover.yml` finds what a host can report.
     """
 
     disruptive: bool = False
@@ -58,6 +59,7 @@ class HostFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     nics: tuple[NicFacts, ...] = ()
     gpus: tuple[GpuFacts, ...] = ()
     management: str = ""
+    rates: dict[str, str] = {}
 
 
 _TABLES: dict[str | int, type[msgspec.Struct]] = {"nics": NicFacts, "gpus": GpuFacts}
@@ -72,6 +74,8 @@ def read(host: str, variable: Variable | None) -> tuple[HostFacts, tuple[Nic, ..
     except msgspec.ValidationError as error:
         problem, below = _locate(str(error))
         raise variable.error(f"{problem} (host {host})", below) from None
+    for interface, rate in facts.rates.items():
+        _rate(host, variable, rate, ("rates", interface))
     nics = [_nic(host, variable, position, nic) for position, nic in enumerate(facts.nics)]
     _refuse_duplicates(host, variable, nics)
     return facts, tuple(nics)
@@ -92,10 +96,7 @@ def _locate(message: str) -> tuple[str, Keys]:
 
 
 def _nic(host: str, variable: Variable, position: int, facts: NicFacts) -> Nic:
-    try:
-        rate_bps = units.parse_rate(facts.rate) if facts.rate else 0.0
-    except UsageError as error:
-        raise variable.error(f"{error} (host {host})", ("nics", position, "rate")) from None
+    rate_bps = _rate(host, variable, facts.rate, ("nics", position, "rate")) if facts.rate else 0.0
     return Nic(
         host=host,
         index=position if facts.index is None else facts.index,
@@ -105,6 +106,13 @@ def _nic(host: str, variable: Variable, position: int, facts: NicFacts) -> Nic:
         rate_bps=rate_bps,
         plane=facts.plane,
     )
+
+
+def _rate(host: str, variable: Variable, text: str, keys: Keys) -> float:
+    try:
+        return units.parse_rate(text)
+    except UsageError as error:
+        raise variable.error(f"{error} (host {host})", keys) from None
 
 
 def _refuse_duplicates(host: str, variable: Variable, nics: list[Nic]) -> None:

@@ -101,14 +101,14 @@ class _Reader:
                 self._host_variables.setdefault(host, {}).update(own)
 
     def _ancestors(self, name: str) -> set[str]:
-        found: set[str] = set()
+        ancestors: set[str] = set()
         waiting = [*self._groups[name].parents]
         while waiting:
             parent = waiting.pop()
-            if parent not in found:
-                found.add(parent)
+            if parent not in ancestors:
+                ancestors.add(parent)
                 waiting += self._groups[parent].parents
-        return found
+        return ancestors
 
     def _depth(self, name: str) -> int:
         if name == ALL:

@@ -30,14 +30,14 @@ def select(inventory: Inventory, pattern: str) -> tuple[Host, ...]:
 
 
 def _matches(inventory: Inventory, word: str) -> set[str]:
-    found = {host.name for host in inventory.hosts if fnmatchcase(host.name, word)}
+    names = {host.name for host in inventory.hosts if fnmatchcase(host.name, word)}
     known = word in inventory.groups
     for name, members in inventory.groups.items():
         if fnmatchcase(name, word):
-            found.update(members)
-    if not found and not known:
+            names.update(members)
+    if not names and not known:
         raise UsageError(f"{inventory.path}: {word!r} matches no host and no group; {_choices(inventory)}")
-    return found
+    return names
 
 
 def _choices(inventory: Inventory) -> str:

@@ -1,7 +1,7 @@
-"""What the lab calls the machine's directories: fixed names, whatever they are called on the machine.
+"""The fixed names that the machine's directories have in the lab.
 
-Names travel in commands and messages, and a byte more takes longer on the line: were they the machine's, the lab's
-clock would tell where a checkout lies. So whatever is told to the lab goes through `inside` first.
+Names are sent in commands and messages, and a longer name takes longer on the line: with the machine's names, the lab's
+clock would depend on where a checkout is. Everything that is passed to the lab therefore goes through `inside` first.
 """
 
 import re
@@ -26,6 +26,6 @@ class Place(msgspec.Struct, frozen=True):
 def inside(text: str, places: Collection[Place]) -> str:
     """`text` with the machine's names of these directories, and of what lies in them, replaced by the lab's."""
     names = {place.machine: place.lab for place in places}
-    # One directory may lie in another: the longest name tells which is meant.
+    # One directory may contain another: the longest name that matches is meant.
     longest_first = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
     return re.sub(rf"(?<![\w./-])({longest_first})(?![\w.-])", lambda match: names[match[0]], text)

@@ -1,4 +1,4 @@
-"""What a lab that checks a new kernel says of it, to whoever has booted it."""
+"""The report of a lab that checks a new kernel."""
 
 import msgspec
 

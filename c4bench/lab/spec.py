@@ -1,4 +1,4 @@
-"""What the machine tells the booted kernel, and hears back: two small files in the run directory's `lab` folder."""
+"""What the machine and the booted kernel exchange: two small files in the run directory's `lab` folder."""
 
 import msgspec
 
@@ -12,15 +12,15 @@ HOST_LOGS = "hosts"  # folder of NAME.log: the services of each host since its b
 CONTROL_SOCKET = "/run/c4/lab.sock"
 INVENTORY = "/run/c4/inventory.yml"
 MACHINE_ROOT = "/run/c4/machine"  # the machine's file system, which cannot be written to
-READY_MARK = b"\x1ec4bench:ready\n"  # said on the console when the lab is up; the machine's side takes it out
+READY_MARK = b"\x1ec4bench:ready\n"  # printed on the console when the lab is up; the machine's side removes it
 
 
 class LabSpec(msgspec.Struct, frozen=True):
     """One lab: a fabric, and the command to run in it.
 
-    Whatever is a path here is one in the lab, by the names that `places` have there. `python` is our interpreter,
-    `directory` where the command starts; `trust` holds the certificates the hosts come with, used when `agents` start
-    with the hosts; `interactive` gives the command the machine's terminal.
+    All paths are those in the lab, where `places` have their own names. `python` is our interpreter; the command starts
+    in `directory`. `trust` holds the hosts' certificates, which are used when `agents` start with the hosts.
+    `interactive` gives the command the machine's terminal.
     """
 
     topology: Topology

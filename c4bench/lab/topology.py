@@ -1,249 +1,226 @@
-"""Fabrics as data: a topology file, the switches, links and addresses that follow from it.
+"""A lab's fabric as data: switches, hosts, links and their addresses. Nothing here touches a system.
 
-Leaf-spine throughout. Every NIC gets a /24 on its leaf (`10.LEAF.PORT.1`, gateway `.254`), every leaf-spine link a /30
-of 172.16.0.0/12, every host a management address in 10.255.0.0/24. Nothing here touches a system.
+Switches with NICs are edge switches, numbered in order. A NIC gets a /24 on its edge switch (`10.EDGE.PORT.1`, gateway
+`.254`), a link between switches a /30 of 172.16.0.0/12, a host a management address in 10.255.0.0/24.
 """
 
-from enum import StrEnum
-from pathlib import Path
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Sequence
 
 import msgspec
-import yaml
 
-from c4bench.decoding import from_yaml
-from c4bench.errors import UsageError
 from c4bench.model.fabric import Host, Nic
-from c4bench.units import parse_rate
 
-DIRECTORY = Path(__file__).parent / "topologies"
 MANAGEMENT_GATEWAY = "10.255.0.1"
-_RATE_MIN, _RATE_MAX = 1e8, 1e11
+_SUBNETS_IN_A_BYTE = 64
 
 
-class Attach(StrEnum):
-    """Which leaf a NIC is cabled to.
+class HostPort(msgspec.Struct, frozen=True):
+    """The cable of a NIC: between `host` and `switch`, at `rate_bps`; the lab delays it by `delay_s` each way."""
 
-    `block`: hosts in order, so many to a leaf, all NICs of a host together. `rail`: NIC r of every host on leaf r.
-    `plane`: a host's NICs alternate between the two leaves of its block, one plane each.
+    host: str
+    switch: str
+    rate_bps: float
+    delay_s: float = 0.0
+    plane: int = 0
+
+
+class Trunk(msgspec.Struct, frozen=True):
+    """A cable between two switches, at `rate_bps`; the lab delays it by `delay_s` each way."""
+
+    a: str
+    b: str
+    rate_bps: float
+    delay_s: float = 0.0
+
+
+class Graph(msgspec.Struct, frozen=True):
+    """A fabric as its cables. Two cables between the same switches are two links.
+
+    `withdraw_s` is how long after a link dies the switches that are not at its ends stop using it.
     """
-
-    BLOCK = "block"
-    RAIL = "rail"
-    PLANE = "plane"
-
-
-class Tier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How many switches of a kind."""
-
-    count: int
-
-
-class HostGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How many hosts, with how many NICs each, cabled how."""
-
-    count: int
-    nics: int = 1
-    attach: Attach = Attach.BLOCK
-
-
-class Rates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Link rates, written such as `10gbit`."""
-
-    nic: str
-    uplink: str
-
-
-class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A fabric. `withdraw_s` is how long after a leg dies far away a leaf stops sending into it."""
 
     name: str
     description: str
-    leaf: Tier
-    spine: Tier
-    hosts: HostGroup
-    rates: Rates
+    switches: tuple[str, ...]
+    hosts: tuple[str, ...]
+    host_ports: tuple[HostPort, ...]
+    trunks: tuple[Trunk, ...]
     withdraw_s: float = 0.2
 
-    @property
-    def nic_rate_bps(self) -> float:
-        """Line rate of a NIC and of the leaf port it is cabled to, bit/s."""
-        return parse_rate(self.rates.nic)
 
-    @property
-    def uplink_rate_bps(self) -> float:
-        """Line rate of each leaf-spine link, bit/s."""
-        return parse_rate(self.rates.uplink)
+class Switch(msgspec.Struct, frozen=True):
+    """A switch; `tier` is its distance from the nearest host, `edge` its number among edge switches or -1."""
+
+    name: str
+    tier: int
+    edge: int = -1
 
 
 class Port(msgspec.Struct, frozen=True):
-    """A NIC and the leaf port at the other end of its cable."""
+    """A NIC and the port of the edge switch at the other end of its cable."""
 
     nic: Nic
-    leaf: int
+    switch: str
+    edge: int
     port: int
+    delay_s: float = 0.0
 
     @property
     def gateway(self) -> str:
-        """The leaf's address on this NIC's subnet."""
-        return f"10.{self.leaf}.{self.port}.254"
+        """The switch's address on this NIC's subnet."""
+        return f"10.{self.edge}.{self.port}.254"
 
     @property
-    def leaf_interface(self) -> str:
-        """The leaf's interface towards the NIC."""
+    def interface(self) -> str:
+        """The switch's interface towards the NIC."""
         return f"p{self.port}"
 
 
-class Uplink(msgspec.Struct, frozen=True):
-    """A leaf-spine link with the address at each end."""
+class LinkEnd(msgspec.Struct, frozen=True):
+    """One end of a link between switches."""
 
-    leaf: int
-    spine: int
-    leaf_address: str
-    spine_address: str
+    switch: str
+    interface: str
+    address: str
+
+
+class Link(msgspec.Struct, frozen=True):
+    """A link between switches: `lower` is nearer to hosts, or named first."""
+
+    number: int
+    lower: LinkEnd
+    upper: LinkEnd
+    rate_bps: float
+    delay_s: float = 0.0
 
     @property
-    def leaf_interface(self) -> str:
-        """The leaf's interface towards the spine."""
-        return f"up{self.spine}"
+    def ends(self) -> tuple[LinkEnd, LinkEnd]:
+        """Both ends, the lower one first."""
+        return self.lower, self.upper
+
+    def far_end(self, switch: str) -> LinkEnd:
+        """The end that is not at `switch`."""
+        return self.upper if self.lower.switch == switch else self.lower
+
+
+class Topology(msgspec.Struct, frozen=True):
+    """A fabric with all names and addresses; see `build`."""
+
+    name: str
+    description: str
+    switches: tuple[Switch, ...]
+    hosts: tuple[Host, ...]
+    ports: tuple[Port, ...]
+    links: tuple[Link, ...]
+    withdraw_s: float
 
     @property
-    def spine_interface(self) -> str:
-        """The spine's interface towards the leaf."""
-        return f"down{self.leaf}"
+    def nic_rate_bps(self) -> float:
+        """The line rate of the slowest NIC, bit/s."""
+        return min(port.nic.rate_bps for port in self.ports)
+
+    @property
+    def edges(self) -> tuple[Switch, ...]:
+        """The switches with NICs, by number."""
+        return tuple(sorted((switch for switch in self.switches if switch.edge >= 0), key=lambda switch: switch.edge))
 
 
-def names() -> list[str]:
-    """The topologies that come with the package."""
-    return sorted(path.stem for path in DIRECTORY.glob("*.yml"))
+def build(graph: Graph) -> Topology:
+    """Name and number everything. `graph` is one that `topology_file` has checked.
+
+    A switch's interface is `pN` to a NIC, `upN` to a switch farther from hosts, `downN` to a nearer one and `sideN` to
+    one of the same tier, each counted in order of the links.
+    """
+    ports = _ports(graph)
+    tiers = tiers_of(graph)
+    edges = _edges(graph)
+    return Topology(
+        name=graph.name,
+        description=graph.description,
+        switches=tuple(Switch(name, tiers[name], edges.get(name, -1)) for name in graph.switches),
+        hosts=tuple(
+            Host(
+                name=name,
+                address=f"10.255.0.{10 + index}",
+                nics=tuple(port.nic for port in ports if port.nic.host == name),
+                disruptive=True,
+            )
+            for index, name in enumerate(graph.hosts)
+        ),
+        ports=ports,
+        links=tuple(_links(graph.trunks, tiers)),
+        withdraw_s=graph.withdraw_s,
+    )
 
 
-def load(name_or_path: str) -> Topology:
-    """Read a named topology or a file. Raises UsageError naming file, line and key when it is not a valid one."""
-    path = Path(name_or_path) if name_or_path.endswith((".yml", ".yaml")) else DIRECTORY / f"{name_or_path}.yml"
-    try:
-        text = path.read_bytes()
-    except FileNotFoundError:
-        raise UsageError(f"unknown topology {name_or_path!r}: one of {', '.join(names())}, or a .yml file") from None
-    return parse(text, str(path))
+def _edges(graph: Graph) -> dict[str, int]:
+    used = {port.switch for port in graph.host_ports}
+    return {name: number for number, name in enumerate(name for name in graph.switches if name in used)}
 
 
-def parse(text: str | bytes, where: str) -> Topology:
-    """Parse and check topology YAML; `where` names it in errors."""
-    try:
-        topology = msgspec.convert(from_yaml(text), Topology)
-        problem = _problem(topology)
-    except yaml.YAMLError as error:
-        raise UsageError(f"{where}: {_yaml_place(error)}: not YAML; check quoting and indentation") from None
-    except msgspec.ValidationError as error:
-        raise UsageError(f"{where}: {error}") from None
-    except UsageError as error:
-        raise UsageError(f"{where}: rates: {error}") from None
-    if problem:
-        raise UsageError(f"{where}: {problem}")
-    return topology
+def tiers_of(graph: Graph) -> dict[str, int]:
+    """The distance of each switch from the nearest host, in links; a switch that reaches none is left out."""
+    neighbours: dict[str, list[str]] = defaultdict(list)
+    for trunk in graph.trunks:
+        neighbours[trunk.a].append(trunk.b)
+        neighbours[trunk.b].append(trunk.a)
+    return distances(dict.fromkeys(port.switch for port in graph.host_ports), neighbours, first=1)
 
 
-def _yaml_place(error: yaml.YAMLError) -> str:
-    mark = getattr(error, "problem_mark", None)
-    return f"line {mark.line + 1}" if mark else "somewhere"
+def distances(starts: Iterable[str], neighbours: dict[str, list[str]], first: int = 0) -> dict[str, int]:
+    """The distance of each switch that can be reached from the nearest of `starts`, which count `first`."""
+    found = dict.fromkeys(starts, first)
+    queue = deque(found)
+    while queue:
+        here = queue.popleft()
+        for there in neighbours.get(here, ()):
+            if there not in found:
+                found[there] = found[here] + 1
+                queue.append(there)
+    return found
 
 
-def _problem(topology: Topology) -> str:
-    """What is wrong with a topology that has the right shape, "" when nothing is."""
-    hosts, leaves = topology.hosts, topology.leaf.count
-    rates = (topology.nic_rate_bps, topology.uplink_rate_bps)
-    rules = {
-        "rates: a link carries 100mbit to 100gbit": all(_RATE_MIN <= rate <= _RATE_MAX for rate in rates),
-        "hosts.count: 2 to 16 hosts": 2 <= hosts.count <= 16,
-        "hosts.nics: 1 to 8 NICs a host": 1 <= hosts.nics <= 8,
-        "leaf.count: 1 to 16 leaves": 1 <= leaves <= 16,
-        "spine.count: 1 to 32 spines": 1 <= topology.spine.count <= 32,
-    }
-    broken = [words for words, holds in rules.items() if not holds]
-    return broken[0] if broken else _cabling_problem(hosts, leaves)
-
-
-def _cabling_problem(hosts: HostGroup, leaves: int) -> str:
-    match hosts.attach:
-        case Attach.RAIL if leaves != hosts.nics:
-            return f"leaf.count: attach `rail` needs one leaf for each of the {hosts.nics} NICs"
-        case Attach.PLANE if hosts.nics != 2 or leaves % 2 or hosts.count % (leaves // 2):
-            return "hosts: attach `plane` needs 2 NICs a host, and hosts that divide among pairs of leaves"
-        case Attach.BLOCK if hosts.count % leaves:
-            return f"hosts.count: {hosts.count} hosts do not divide among {leaves} leaves"
-    return ""
-
-
-def host_name(index: int) -> str:
-    """`h0`, `h1`, ..."""
-    return f"h{index}"
-
-
-def management_address(index: int) -> str:
-    """Where host `index` is reached for management."""
-    return f"10.255.0.{10 + index}"
-
-
-def ports(topology: Topology) -> tuple[Port, ...]:
-    """Every NIC with its leaf port, hosts in order."""
-    used = [0] * topology.leaf.count
-    found = []
-    for host in range(topology.hosts.count):
-        for index in range(topology.hosts.nics):
-            leaf = _leaf_of(topology, host, index)
-            found.append(_port(topology, host, index, leaf, used[leaf]))
-            used[leaf] += 1
+def _ports(graph: Graph) -> tuple[Port, ...]:
+    edges = _edges(graph)
+    used: Counter[str] = Counter()
+    nics: Counter[str] = Counter()
+    found: list[Port] = []
+    for cable in sorted(graph.host_ports, key=lambda port: graph.hosts.index(port.host)):
+        index, number, edge = nics[cable.host], used[cable.switch], edges[cable.switch]
+        nics[cable.host] += 1
+        used[cable.switch] += 1
+        nic = Nic(
+            host=cable.host,
+            index=index,
+            device=f"{cable.host}r{index}",
+            netdev=f"{cable.host}n{index}",
+            address=f"10.{edge}.{number}.1",
+            rate_bps=cable.rate_bps,
+            plane=cable.plane,
+        )
+        found.append(Port(nic, cable.switch, edge, number, cable.delay_s))
     return tuple(found)
 
 
-def _leaf_of(topology: Topology, host: int, nic: int) -> int:
-    count, leaves = topology.hosts.count, topology.leaf.count
-    match topology.hosts.attach:
-        case Attach.RAIL:
-            return nic
-        case Attach.PLANE:
-            return 2 * (host // (count // (leaves // 2))) + nic
-        case Attach.BLOCK:
-            return host // (count // leaves)
+def _links(trunks: Sequence[Trunk], tiers: dict[str, int]) -> Iterable[Link]:
+    counts: Counter[tuple[str, str]] = Counter()
 
+    def interface(switch: str, kind: str) -> str:
+        counts[switch, kind] += 1
+        return f"{kind}{counts[switch, kind] - 1}"
 
-def _port(topology: Topology, host: int, index: int, leaf: int, port: int) -> Port:
-    name = host_name(host)
-    nic = Nic(
-        host=name,
-        index=index,
-        device=f"{name}r{index}",
-        netdev=f"{name}n{index}",
-        address=f"10.{leaf}.{port}.1",
-        rate_bps=topology.nic_rate_bps,
-        plane=index if topology.hosts.attach is not Attach.BLOCK else 0,
-    )
-    return Port(nic, leaf, port)
-
-
-def uplinks(topology: Topology) -> tuple[Uplink, ...]:
-    """Every leaf-spine link."""
-    spines = topology.spine.count
-    return tuple(
-        Uplink(leaf, spine, _subnet(leaf * spines + spine, 1), _subnet(leaf * spines + spine, 2))
-        for leaf in range(topology.leaf.count)
-        for spine in range(spines)
-    )
+    for number, trunk in enumerate(trunks):
+        lower, upper = sorted((trunk.a, trunk.b), key=lambda name: tiers[name])
+        kinds = ("side", "side") if tiers[lower] == tiers[upper] else ("up", "down")
+        yield Link(
+            number,
+            LinkEnd(lower, interface(lower, kinds[0]), _subnet(number, 1)),
+            LinkEnd(upper, interface(upper, kinds[1]), _subnet(number, 2)),
+            trunk.rate_bps,
+            trunk.delay_s,
+        )
 
 
 def _subnet(number: int, host: int) -> str:
-    return f"172.16.{number // 64}.{4 * (number % 64) + host}"
-
-
-def hosts(topology: Topology) -> tuple[Host, ...]:
-    """The hosts as the rest of the house knows them."""
-    cabled = ports(topology)
-    return tuple(
-        Host(
-            name=host_name(index),
-            address=management_address(index),
-            nics=tuple(port.nic for port in cabled if port.nic.host == host_name(index)),
-            disruptive=True,
-        )
-        for index in range(topology.hosts.count)
-    )
+    return f"172.16.{number // _SUBNETS_IN_A_BYTE}.{4 * (number % _SUBNETS_IN_A_BYTE) + host}"

@@ -1,12 +1,12 @@
-"""What `c4bench doctor` has looked at."""
+"""A check of `c4bench doctor` on this machine."""
 
 import msgspec
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One thing looked at: what was found, and what to do when it is not as needed."""
+    """One check: what was found, and the `fix` for when it is not as needed."""
 
     name: str
     ok: bool
     detail: str
-    mend: str
+    fix: str

@@ -13,7 +13,7 @@ Value = float | str
 
 
 class TargetKind(StrEnum):
-    """What a fault befalls."""
+    """What a fault affects."""
 
     NIC = "nic"
     PORT = "port"
@@ -44,7 +44,7 @@ class Parameter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One knob of a fault.
 
     A `number` lies between `minimum` and `maximum`, both included; a `choice` is one of `choices`. Without a `default`
-    whoever asks for the fault must say it.
+    the request must give it.
     """
 
     summary: str
@@ -78,7 +78,7 @@ class FaultSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `drivers` names the function that brings it about, by kind of hardware; those in `unseen` have never run on that
     hardware. `severs` tells that nothing passes the target any more. `not_in_lab` is why the embedded lab cannot carry
-    it, empty where it can. `parts` are those of a compound, which has neither drivers nor a witness of its own.
+    it, empty where it can. `parts` are those of a compound, which itself has no drivers and no witness.
     """
 
     name: str

@@ -55,7 +55,7 @@ class IsolatedHost(msgspec.Struct, frozen=True):
 class Incident(msgspec.Struct, frozen=True):
     """A diagnosis and what became of it. Times are on the master's clock; None for a stage that was not reached.
 
-    `job` is the job's name and `diagnosis.job` the attempt it befell. `out` is the host that was taken out of service
+    `job` is the job's name and `diagnosis.job` the attempt it concerns. `out` is the host that was taken out of service
     for it, `spare` the host in its place; empty where there is none. `reason` says why no more was done, or why this.
     `isolated_s`: no rank of the old attempt runs on any host that answers; `restarted_s`: all ranks of the new one
     have been started; `resumed_s`: every rank has done its first iteration, from the checkpoint after `resumed_step`

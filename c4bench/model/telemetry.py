@@ -130,7 +130,7 @@ class RankRecord(msgspec.Struct, frozen=True):
 
 
 class NicRecord(msgspec.Struct, frozen=True):
-    """Device layer: what a NIC says of itself, whoever uses it. Counters are cumulative, None where it has none.
+    """Device layer: a NIC's state and counters, over all its users. Counters are cumulative, None where it has none.
 
     `state` is the port's physical state as InfiniBand calls it (linkup, polling, disabled, ...; empty where it cannot
     be read): a port that polls has lost its carrier, a disabled one was switched off here. `retransmits` are the

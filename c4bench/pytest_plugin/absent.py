@@ -1,4 +1,4 @@
-"""The fixtures of a run without `--hosts`: each skips whoever asks for it, with the reason."""
+"""The fixtures of a run without `--hosts`: each skips the test that asks for it, with the reason."""
 
 from collections.abc import Callable
 

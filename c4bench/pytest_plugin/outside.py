@@ -9,7 +9,7 @@ import pytest
 from c4bench import inventory
 from c4bench.doctor import capabilities
 from c4bench.errors import UsageError
-from c4bench.lab import topology as topologies
+from c4bench.lab import topology_file as topologies
 from c4bench.lab.machine import kernel, launch
 from c4bench.lab.machine.modes import lab_mode
 from c4bench.lab.machine.run import LabRun, require_open_files
@@ -49,7 +49,7 @@ def prepare(config: pytest.Config) -> int | None:
 
 
 def _continues_in_lab(given: Path | None) -> bool:
-    """Whether we are in a lab, and whoever has booted it has begun the run: what that saw of the machine stays."""
+    """Whether we are in a lab whose run was begun outside, which has already recorded the machine."""
     return IN_LAB and given is not None and given.is_dir() and RunDirectory(given).started
 
 
@@ -75,7 +75,7 @@ def _run_in_lab(config: pytest.Config) -> int:
     option = config.option
     topology = topologies.load(option.c4_topology)
     built = kernel.require()
-    require_open_files(len(topologies.hosts(topology)))
+    require_open_files(len(topology.hosts))
     time = option.c4_time or "virtual"
     built_as = {"kernel": built.version, "kernel_build": built.build, "lab_mode": lab_mode()}
     run = _run(config, LAB, topology.name, time, **built_as)

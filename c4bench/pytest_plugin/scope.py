@@ -98,7 +98,7 @@ class Scope:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """A run that a broken host has stopped is not a good one even if nothing failed, nor a verdict on what did."""
+        """End as unhealthy when a broken host has stopped the run, unless a test failed for another reason."""
         tenancy = self._config.stash.get(TENANCY, None)
         if tenancy is None:
             return

@@ -23,7 +23,7 @@ _VITAL = ("reachable", "clean")
 
 
 class Tenancy:
-    """The hosts of a session: looked at, reserved and drained at its beginning, given back at its end.
+    """The hosts of a session: checked, reserved and drained at its beginning, given back at its end.
 
     `refusal` is the one reason to skip every scenario, "" where there is none. `broken` are hosts that fell out, and
     why; `clocks` are those of reserved hosts, against ours.
@@ -53,7 +53,7 @@ class Tenancy:
         for report in reports.values():
             lacking = [capability for name in _VITAL if (capability := report.lacks(name))]
             if lacking:
-                self._drop(report.host, f"{lacking[0].detail}; {lacking[0].mend}")
+                self._drop(report.host, f"{lacking[0].detail}; {lacking[0].fix}")
         hosts = [host.name for host in self.inventory.hosts if host.name not in self.broken]
         if not hosts or self.refusal:
             return
@@ -104,7 +104,7 @@ class Tenancy:
         return f"too-few-hosts: {len(able)} of {hosts}"
 
     def recheck(self) -> None:
-        """Between modules: a host that is not clean, or not ours any more, falls out; clocks are read anew."""
+        """Between modules: drop hosts that are not clean or no longer reserved, and read the clocks again."""
         if self._reservation is not None and not self.refusal:
             self.clocks |= self._reservation.clocks()
             for host, reason in self._reservation.dirty().items():

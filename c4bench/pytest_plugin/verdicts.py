@@ -51,13 +51,13 @@ class Verdicts:
     def pytest_runtest_setup(self) -> None:
         """Begin each test on a whole second of virtual time: what was imported, collected or run before moves nothing.
 
-        To read the lab's clock takes time of its own, and pytest reads it for whatever it meets on its way.
+        Reading the lab's clock takes virtual time, and pytest reads it often before a test starts.
         """
         self._wait_for_a_whole_second()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[object]) -> Generator[None, object, object]:
-        """Have what several tests share end on a whole second too: whichever test has set it up is not moved by it."""
+        """End the setup of a shared fixture on a whole second too: it does not move the test that has set it up."""
         value = yield
         if fixturedef.scope != "function":
             self._wait_for_a_whole_second()

@@ -9,6 +9,7 @@
 | `campaign`     | `Campaign`      | what was said against what was injected, and every miss    |
 | `growth`       | `Growth`        | cost over size, both on logarithmic scales                 |
 | `ablation`     | `Ablation`      | a table and bars: what each part of C4P brings, by case    |
+| `mutants`      | `Mutants`       | how many changes of the code tests noticed, and the others |
 """
 
 import msgspec
@@ -146,3 +147,25 @@ class Ablation(msgspec.Struct, frozen=True):
 
     modes: tuple[str, ...]
     cells: tuple[AblationCell, ...]
+
+
+class LeftMutant(msgspec.Struct, frozen=True):
+    """A change of one place that no test noticed: a line of a file as it `was` and as it is `now`.
+
+    `result` is `survived` or `timed out`.
+    """
+
+    path: str
+    line: int
+    was: str
+    now: str
+    result: str
+
+
+class Mutants(msgspec.Struct, frozen=True):
+    """`mutants`: a sample of the changes that mutation testing could make at `sites` places; `left` were not killed."""
+
+    seed: int
+    sites: int
+    killed: int
+    left: tuple[LeftMutant, ...]

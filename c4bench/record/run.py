@@ -55,7 +55,7 @@ class RunDirectory:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise UsageError(f"{self.path} is in use by another run; give this one a directory of its own") from None
+            raise UsageError(f"{self.path} is in use by another run; give this one its own directory") from None
 
     def write_provenance(self, provenance: Provenance) -> None:
         """Write `run.json`."""

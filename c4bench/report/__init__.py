@@ -1,4 +1,4 @@
-"""What a run directory says: judged again, and drawn on one page."""
+"""Evaluate a run directory again, and draw it on one page."""
 
 from c4bench.report.html import render
 from c4bench.report.readme import rewrite

@@ -19,14 +19,14 @@ _FORMATS: dict[str, Callable[[float], str]] = {
 
 
 class Headline(NamedTuple):
-    """Of the `shared_by` measurements of one name and limit, the one nearest to missing it, or furthest past."""
+    """The worst of `shared_by` measurements of one name and limit: the one that misses it most, or is nearest to it."""
 
     measurement: Measurement
     shared_by: int
 
 
 def headlines(measurements: Iterable[Measurement]) -> list[Headline]:
-    """Every name that missed, then the others in order of taking, up to a page's worth; the worst of each name."""
+    """The worst of each name and limit: all that missed, then others in the order taken, until the page is full."""
     groups: dict[tuple[str, str, str], list[Measurement]] = {}
     for measurement in measurements:
         if measurement.limit:
@@ -63,7 +63,7 @@ def format_limit(measurement: Measurement) -> str:
 
 
 def format_labels(measurement: Measurement) -> str:
-    """`case ECMP · hosts 8`."""
+    """The labels in one line, such as `case ECMP · hosts 8`."""
     labels = sorted((name, value) for name, value in measurement.labels.items() if name != PLUS_MINUS)
     return " · ".join(f"{name} {value}" for name, value in labels)
 
@@ -76,12 +76,12 @@ def sentence(measurement: Measurement) -> str:
 
 
 def short(scenario: str) -> str:
-    """`tests/scenarios/c4p/test_x.py::test_even[8]`, also as an artefact's name, -> `even[8]`; else as it is."""
+    """A scenario's short name: `even[8]` of `tests/scenarios/c4p/test_x.py::test_even[8]` or of its artefact's name."""
     return _TEST.split(scenario)[-1].removeprefix("test_").replace("_", " ")
 
 
 def by_scenario(measurements: Iterable[Measurement]) -> list[tuple[str, Sequence[Measurement]]]:
-    """Measurements grouped by scenario, both in order of taking."""
+    """Measurements grouped by scenario, both in the order taken."""
     groups: dict[str, list[Measurement]] = {}
     for measurement in measurements:
         groups.setdefault(measurement.scenario, []).append(measurement)

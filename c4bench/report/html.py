@@ -1,4 +1,4 @@
-"""One page that says what a run found: self-contained, no script, nothing loaded from elsewhere."""
+"""The report of a run: one page without scripts that loads nothing from elsewhere."""
 
 import shlex
 from pathlib import Path
@@ -15,9 +15,9 @@ from c4bench.resources import resource
 
 
 def render(run_dir: Path) -> Path:
-    """Judge the run again and write `report.html` into its directory; returns the page.
+    """Evaluate the run again and write `report.html` into its directory; return the page's path.
 
-    Sections that the run has no data for are left out. Raises UsageError for what is not a run directory, or damaged.
+    Sections without data are left out. Raises UsageError if `run_dir` is not a run directory or is damaged.
     """
     run = RunDirectory(run_dir)
     return run.write_page("report.html", _environment().get_template("report.html.j2").render(_context(run)))
@@ -59,7 +59,7 @@ def _context(run: RunDirectory) -> dict[str, Any]:
 
 
 def reproduce(provenance: Provenance) -> str:
-    """The command line that gives this run again, with its seed."""
+    """The command line that repeats this run with its seed."""
     command = list(provenance.command)
     seeded = any(argument.split("=")[0] in {"--c4-seed", "--seed"} for argument in command)
     return shlex.join(command if seeded else [*command, "--c4-seed", str(provenance.seed)])

@@ -1,4 +1,4 @@
-"""Compare tonight's figures with earlier nights: what got worse, since when, what was not measured."""
+"""Compare tonight's figures with those of earlier nights: what became worse, since when, what was not measured."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ from c4bench.report.statistics import Interval, median, prediction_interval
 from c4bench.report.verdict import evaluate_run
 
 NIGHT = "night"
-# Of the whole page, not of each figure: with hundreds of figures some would else fall outside every night.
+# The chance of a false alarm on the whole page: per figure, some of hundreds of figures would be alarms every night.
 _FALSE_ALARM = 0.05
 _NIGHTS_AT_LEAST = 3
 # Smallest relative change to report, however significant.
@@ -26,9 +26,9 @@ Key = tuple[str, str, tuple[tuple[str, str], ...]]
 
 
 class Change(msgspec.Struct, frozen=True):
-    """A figure that is not what it was before the night `since`; `kind` is `worse`, `better` or `changed`.
+    """A figure that has changed in the night `since`; `kind` is `worse`, `better` or `changed`.
 
-    `low` to `high` is where it was to be expected after the `nights` before that. `against` is `nights` or `baseline`.
+    The `nights` before that predicted `low` to `high`. `against` is `nights` or `baseline`.
     """
 
     scenario: str
@@ -55,7 +55,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """Tonight's page: `compared` figures, of which these changed; `lost` were measured last night and not tonight.
+    """Tonight's page: how many figures were `compared` and which changed; `lost` were measured last night, not tonight.
 
     `not_run` are the scenarios that ran last night and did not run tonight. `apart` names the nights that were left
     out, and what in their environment differs from tonight's.
@@ -75,7 +75,7 @@ class Comparison(msgspec.Struct, frozen=True):
 
 
 class NightFigures(msgspec.Struct, frozen=True):
-    """A run's figures by what they are of: the median where one was taken several times; and which scenarios ran."""
+    """A run's figures by scenario, name and labels, each the median of its repeats; and which scenarios ran."""
 
     name: str
     figures: dict[Key, Measurement]
@@ -84,7 +84,7 @@ class NightFigures(msgspec.Struct, frozen=True):
 
 
 def read(path: Path) -> NightFigures:
-    """A night's run directory. Raises UsageError when it is none, or is damaged."""
+    """Read a night's run directory. Raises UsageError if it is not a run directory or is damaged."""
     run, verdict = RunDirectory(path), evaluate_run(path)
     taken: dict[Key, list[Measurement]] = {}
     for measurement in (*verdict.measurements, *verdict.timings):
@@ -101,7 +101,7 @@ def nights(root: Path) -> list[Path]:
 
 
 def compare(tonight: NightFigures, before: Sequence[NightFigures], baseline: NightFigures | None = None) -> Comparison:
-    """Hold tonight's figures against those of the nights before, oldest first, and against the baseline.
+    """Compare tonight's figures with those of the nights before, oldest first, and with the baseline.
 
     Nights of another environment are left out: their differences may not come from the code.
     """
@@ -123,13 +123,13 @@ def compare(tonight: NightFigures, before: Sequence[NightFigures], baseline: Nig
 
 
 def _apart(tonight: NightFigures, others: Iterable[NightFigures]) -> dict[str, str]:
-    """The nights whose figures do not compare with tonight's, and what differs."""
+    """The nights that cannot be compared with tonight, and what differs in their environment."""
     differing = {night.name: differences(night.environment, tonight.environment) for night in others}
     return {name: what for name, what in differing.items() if what}
 
 
 def _reasons(apart: Mapping[str, str]) -> tuple[str, ...]:
-    """A line for each difference, with the last of the nights that have it and how many more there are."""
+    """A line for each difference: the last night that has it, and how many more have it."""
     alike: dict[str, list[str]] = {}
     for name, what in apart.items():
         alike.setdefault(what, []).append(name)
@@ -141,7 +141,7 @@ def _more(count: int) -> str:
 
 
 def prune(root: Path, keep: int, spare: Iterable[Path]) -> list[Path]:
-    """The nights to remove so that `keep` are left, oldest first; those in `spare` stay, whatever their age."""
+    """The nights to remove, oldest first, so that `keep` are left; those in `spare` always stay."""
     if keep < 1:
         raise UsageError("at least one night has to be kept; give --keep 1 or more")
     kept = {path.resolve() for path in spare}
@@ -149,7 +149,7 @@ def prune(root: Path, keep: int, spare: Iterable[Path]) -> list[Path]:
 
 
 def _since(now: Measurement, tonight: str, past: Sequence[tuple[str, float]], confidence: float) -> Change | None:
-    """The earliest night from which on every figure, tonight's too, lies outside what the nights before it foretold."""
+    """The change in the earliest night since which all figures lie outside what the nights before it predict."""
     series = [*past, (tonight, now.value)]
     for first in range(_NIGHTS_AT_LEAST, len(series)):
         expected = _expected([value for _, value in series[:first]], confidence)
@@ -162,7 +162,7 @@ def _since(now: Measurement, tonight: str, past: Sequence[tuple[str, float]], co
 def _from_baseline(
     now: Measurement, past: Sequence[tuple[str, float]], baseline: NightFigures | None, key: Key, confidence: float
 ) -> Change | None:
-    """Detect a slow decline: further from the baseline than two single nights ever differ."""
+    """Detect a slow decline: a figure further from the baseline than any two nights differ."""
     then = baseline.figures.get(key) if baseline else None
     if baseline is None or then is None or len(past) < _NIGHTS_AT_LEAST:
         return None
@@ -180,7 +180,7 @@ def _expected(values: Sequence[float], confidence: float) -> Interval:
 
 
 def _side(value: float, expected: Interval) -> int:
-    """Above 1, below -1, as expected 0."""
+    """1 above the expected interval, -1 below it, 0 inside."""
     return (value > expected.high) - (value < expected.low)
 
 
@@ -212,7 +212,7 @@ def _kind(now: Measurement, side: int) -> str:
 
 
 def _key(measurement: Measurement) -> Key:
-    """What a figure is of. A fraction among the labels is itself a figure, and is another one every night."""
+    """Identifies a figure. Labels that are fractions are left out: they are measured, and differ every night."""
     return (
         measurement.scenario,
         measurement.name,

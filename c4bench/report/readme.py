@@ -33,11 +33,10 @@ class _Cell(NamedTuple):
 
 
 def rewrite(readme: Path, run_dirs: Iterable[Path], rows: Sequence[Row] = ROWS) -> None:
-    """Replace what stands between the markers in `readme` by `rows`, filled in from the runs.
+    """Replace the text between the markers in `readme` by `rows`, with the figures of the runs.
 
-    The newest run that has a row's measurement is used. Raises UsageError where no run has it, where it has no value,
-    where the runs used differ in version, commit, seed or lab kernel, or where a marker is missing; `readme` then stays
-    as it was.
+    The newest run that has a row's measurement is used. Raises UsageError if no run has it, if it has no value, if the
+    runs used differ in version, commit, seed or lab kernel, or if a marker is missing; `readme` is then unchanged.
     """
     before, after = _around(readme)
     runs = sorted(map(_read, run_dirs), key=lambda run: run.provenance.started_at, reverse=True)
@@ -70,9 +69,9 @@ def _read(path: Path) -> _Run:
 
 def _cell(row: Row, newest_first: Iterable[_Run]) -> _Cell:
     for run in newest_first:
-        found = [measurement for measurement in run.measured if _selected(row, run, measurement)]
-        if found:
-            return _Cell(row, run, _worst(row, run, found))
+        selected = [measurement for measurement in run.measured if _selected(row, run, measurement)]
+        if selected:
+            return _Cell(row, run, _worst(row, run, selected))
     where = f" on {row.topology}" if row.topology else ""
     labels = "".join(f", {label} {value}" for label, value in row.labels.items())
     raise UsageError(f"no run has {row.name} of {row.scenario}{where}{labels} ({row.text!r}); run `make test`")
@@ -91,13 +90,15 @@ def _allowed(value: str | int | tuple[str, ...]) -> tuple[str | int, ...]:
     return value if isinstance(value, tuple) else (value,)
 
 
-def _worst(row: Row, run: _Run, found: Sequence[Measurement]) -> Measurement:
-    for measurement in found:
+def _worst(row: Row, run: _Run, selected: Sequence[Measurement]) -> Measurement:
+    for measurement in selected:
         if measurement.outcome is Outcome.INCONCLUSIVE:
             raise UsageError(f"{run.path}: {row.name} of {measurement.scenario} is inconclusive; run it again")
-        if not measurement.limit and len(found) > 1:
-            raise UsageError(f"{run.path}: {len(found)} measurements {row.name} without a limit; give the row labels")
-    return min(found, key=lambda measurement: margin(measurement) if measurement.limit else 0.0)
+        if not measurement.limit and len(selected) > 1:
+            raise UsageError(
+                f"{run.path}: {len(selected)} measurements {row.name} without a limit; give the row labels"
+            )
+    return min(selected, key=lambda measurement: margin(measurement) if measurement.limit else 0.0)
 
 
 def _agree(runs: Sequence[_Run], fields: Mapping[str, Callable[[Provenance], object]]) -> None:

@@ -1,4 +1,4 @@
-"""The rows of README's figures: which measurements of which scenarios, and what they mean."""
+"""The rows of README's figures: the measurements that they show, and their texts."""
 
 from collections.abc import Mapping
 from types import MappingProxyType

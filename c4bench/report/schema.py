@@ -1,4 +1,4 @@
-"""JSON Schemas of what c4bench writes for others to read, from the very types that write it."""
+"""JSON Schemas of the files that c4bench writes for others, generated from the types that write them."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from c4bench.record.measurement_line import MeasurementLine
 from c4bench.record.provenance import Provenance
 from c4bench.resources import resource
 
-# What each file holds, one kind or several.
+# The types in each file.
 _DOCUMENTS: dict[str, Any] = {
     "measurement": MeasurementLine,
     "run": Provenance,
@@ -26,7 +26,7 @@ _DOCUMENTS: dict[str, Any] = {
     "inventory": Review,
     "event": Event,
 }
-# A line of telemetry is one or the other.
+# A line of telemetry is of one of these types.
 _TELEMETRY = (Window, TaggedRecord)
 
 
@@ -39,7 +39,7 @@ def schemas() -> dict[str, bytes]:
 
 
 def write_schemas(folder: Path | None = None) -> None:
-    """Write them; into `reports/schema` if no folder is named."""
+    """Write the schemas to `folder`, by default to `reports/schema`."""
     target = folder or resource("reports", "schema")
     for name, text in schemas().items():
         (target / name).write_bytes(text)

@@ -25,6 +25,7 @@ from c4bench.record.artefacts import (
     Growth,
     LinkLoads,
     LoadCase,
+    Mutants,
 )
 from c4bench.report.charts.ablation import bars, cases
 from c4bench.report.charts.fabric import fabric_panel
@@ -32,9 +33,10 @@ from c4bench.report.charts.growth import growth
 from c4bench.report.charts.heatmap import heatmap, usual
 from c4bench.report.charts.ranking import planned_links, ranking_panel
 from c4bench.report.charts.timeline import axis_strip, common_axis, reached, timeline
+from c4bench.report.mutants import summary
 from c4bench.units import format_time
 
-# Above these counts of links a drawing is unreadable and takes half a megabyte; the rankings still show the loads.
+# With more links a drawing is unreadable and takes half a megabyte; the rankings still show the loads.
 _DRAWN_LINKS = 400
 _DRAWN_LINKS_PAGE = 1200
 _HEAT_NICS = 48
@@ -78,7 +80,7 @@ class FaultPanel(NamedTuple):
 
 
 class Confusion(NamedTuple):
-    """How often each answer was given to each kind of fault; one row an expectation, one column an answer."""
+    """How often each kind of fault (row) got each answer (column)."""
 
     answers: list[str]
     rows: list[tuple[str, list[int]]]
@@ -115,7 +117,7 @@ def _stages(fault: FaultTimeline) -> list[tuple[str, str]]:
 
 
 def _fabrics(run: RunDirectory) -> list[tuple[str, list[LoadPanel]]]:
-    """Panels of each scenario that saved link loads; its own fabric, or the run's."""
+    """Panels of each scenario that saved link loads, on its own fabric or the run's."""
     fabrics = run.load_all("fabric", Fabric)
     fallback = next(iter(fabrics.values()), None)
     groups, budget = [], _DRAWN_LINKS_PAGE
@@ -147,7 +149,7 @@ def _load_panels(fabric: Fabric, cases: Sequence[LoadCase], *, draws: bool) -> l
 
 
 def _ablations(run: RunDirectory) -> list[tuple[str, list[AblationCell], Markup]]:
-    """Every case of every ablation, those of all scenarios together where they have the same modes."""
+    """Every case of every ablation; scenarios with the same modes are drawn together."""
     cells_by_modes: dict[tuple[str, ...], list[AblationCell]] = {}
     for ablation in run.load_all("ablation", Ablation).values():
         cells_by_modes.setdefault(ablation.modes, []).extend(ablation.cells)
@@ -160,7 +162,7 @@ def _index(value: float) -> str:
 
 
 def _matrices(run: RunDirectory) -> list[tuple[str, list[tuple[str, Markup]]]]:
-    """Heat maps of each scenario, all of its cells against one reference; those too large to read are left out."""
+    """Heat maps of each scenario, all with one reference; those too large to read are left out."""
     groups = []
     for name, saved in run.load_all("delay_matrix", DelayMatrices).items():
         reference = usual(saved.matrices)
@@ -170,6 +172,10 @@ def _matrices(run: RunDirectory) -> list[tuple[str, list[tuple[str, Markup]]]]:
     return groups
 
 
+def _mutants(run: RunDirectory) -> list[tuple[str, Mutants]]:
+    return [(summary(mutants), mutants) for mutants in run.load_all("mutants", Mutants).values()]
+
+
 SECTIONS = (
     Section("fabrics", ("fabric", "link_loads"), _fabrics),
     Section("faults", ("faults",), _faults),
@@ -177,4 +183,5 @@ SECTIONS = (
     Section("confusion", ("campaign",), _confusion),
     Section("ablations", ("ablation",), _ablations),
     Section("growths", ("growth",), _growths),
+    Section("mutants", ("mutants",), _mutants),
 )

@@ -1,4 +1,4 @@
-"""Figures from samples: median, percentiles, and how sure a ratio is."""
+"""Statistics of samples: median, percentiles, and confidence intervals."""
 
 import math
 from collections.abc import Sequence
@@ -33,11 +33,11 @@ def percentile(values: Sequence[float], percent: float) -> float:
 
 
 def ratio_interval(planned: Sequence[float], ecmp: Sequence[float], seed: int) -> Interval:
-    """The ratio of the means of samples taken in pairs (interleaved in one run), with its bootstrap interval.
+    """The ratio of the means of paired samples (interleaved in one run), with its bootstrap interval.
 
-    Pairs are resampled together, so that what both samples of a pair shared (a warm machine, a busy minute) cancels
+    Pairs are resampled together, so that what both samples of a pair have in common (a busy machine) cancels
     (percentile bootstrap; Efron, Tibshirani: An Introduction to the Bootstrap, 1993, chapter 13). The same seed gives
-    the same interval. Raises UsageError for samples that are not in pairs, fewer than two, or not above zero.
+    the same interval. Raises UsageError for unpaired samples, fewer than two pairs, or samples that are not above zero.
     """
     over, under = np.asarray(planned, dtype=float), np.asarray(ecmp, dtype=float)
     if over.shape != under.shape or over.size < 2:
@@ -51,7 +51,7 @@ def ratio_interval(planned: Sequence[float], ecmp: Sequence[float], seed: int) -
 
 
 def prediction_interval(values: Sequence[float], confidence: float) -> Interval:
-    """Where one more value of the same kind falls with that confidence, by Student's t.
+    """The interval in which one more such value falls with that confidence, by Student's t.
 
     Hahn, Meeker: Statistical Intervals, 1991, section 4.7. Raises UsageError for fewer than two values.
     """
@@ -64,29 +64,29 @@ def prediction_interval(values: Sequence[float], confidence: float) -> Interval:
 
 
 def share_interval(count: int, total: int) -> Interval:
-    """The share of successes behind `count` of `total`, with its exact 95 % interval.
+    """The share of successes estimated from `count` of `total`, with its exact 95 % interval.
 
     Clopper, Pearson: The Use of Confidence or Fiducial Limits Illustrated in the Case of the Binomial, 1934. Raises
-    UsageError where that is no count of successes.
+    UsageError if `count` is not between 0 and `total`.
     """
     if not 0 <= count <= total or not total:
-        raise UsageError(f"{count} of {total} is no share; give a total above zero and a count up to it")
+        raise UsageError(f"{count} of {total} is not a share; give a total above zero and a count up to it")
     low = _share_with_tail(count, total, 0.025) if count else 0.0
     high = _share_with_tail(count + 1, total, 0.975) if count < total else 1.0
     return Interval(count / total, low, high)
 
 
 def least_successes(total: int, share: float, chance: float) -> int:
-    """The most successes of `total` that can be asked for so that fewer come with at most `chance`.
+    """The highest required number of successes of `total` that is missed with at most `chance`.
 
-    Each succeeds with the chance `share`, whatever the others do.
+    Each trial succeeds with the chance `share`, independent of the others.
     """
     # Fewer than `least` successes are more than `total` - `least` failures.
     return max(least for least in range(total + 1) if binomial_tail(total - least + 1, total, 1 - share) <= chance)
 
 
 def _share_with_tail(count: int, total: int, chance: float) -> float:
-    """The share with which `count` or more of `total` succeed with that chance, by halving."""
+    """The share at which `count` or more of `total` succeed with that chance, by bisection."""
     low, high = 0.0, 1.0
     while high - low > 1e-9:
         middle = (low + high) / 2
@@ -95,7 +95,7 @@ def _share_with_tail(count: int, total: int, chance: float) -> float:
 
 
 def student_quantile(confidence: float, freedom: int) -> float:
-    """How many standard deviations hold `confidence` of Student's t, both sides together."""
+    """The two-sided quantile of Student's t for `confidence`."""
     low, high = 0.0, 1.0
     while _student_within(high, freedom) < confidence:
         high *= 2

@@ -1,4 +1,4 @@
-"""Writing SVG by hand: elements, and figures that a screen reader can name."""
+"""Write SVG: elements, and figures with titles for screen readers."""
 
 from markupsafe import Markup, escape
 
@@ -6,7 +6,7 @@ Attribute = str | float
 
 
 def element(tag: str, *children: str, **attributes: Attribute) -> Markup:
-    """`<tag a="1">children</tag>`, all escaped. Attribute `stroke_width` is `stroke-width`, `class_` is `class`."""
+    """The element `<tag a="1">children</tag>`, escaped; `stroke_width` becomes `stroke-width`, `class_` `class`."""
     written = "".join(f' {_name(name)}="{escape(_value(value))}"' for name, value in attributes.items())
     inner = Markup("").join(children)
     return Markup(f"<{tag}{written}>{inner}</{tag}>" if inner else f"<{tag}{written}/>")  # noqa: S704  (escaped above)
@@ -18,12 +18,12 @@ def drawing(title: str, description: str, width: float, height: float, *children
 
 
 def strip(title: str, description: str, height: float, *children: str) -> Markup:
-    """A drawing as wide as its column and `height` pixels high: across in percent, down in pixels, text unscaled."""
+    """A drawing as wide as its column and `height` pixels high: x in percent, y in pixels, text unscaled."""
     return _image(title, description, children, width="100%", height=height)
 
 
 def percent(share: float) -> str:
-    """0.25 -> `"25%"`, a place across a strip."""
+    """A position across a strip: 0.25 gives `"25%"`."""
     return f"{_value(100 * share)}%"
 
 
@@ -37,5 +37,5 @@ def _name(name: str) -> str:
 
 
 def _value(value: Attribute) -> str:
-    """Numbers to a hundredth: finer does not show and fills the page."""
+    """Numbers to a hundredth: more digits do not show and make the page larger."""
     return value if isinstance(value, str) else f"{value:.2f}".rstrip("0").rstrip(".")

@@ -1,7 +1,6 @@
 """The verdict on a run, from its directory alone."""
 
 from collections import Counter
-from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -29,11 +28,20 @@ class Verdict(msgspec.Struct, frozen=True):
     `changed` counts those whose recorded outcome differs: a value, limit or outcome was edited.
     """
 
-    outcome: Outcome
     measurements: tuple[Measurement, ...]
     timings: tuple[Measurement, ...]
     scenarios: tuple[Ending, ...]
     changed: int
+
+    @property
+    def outcome(self) -> Outcome:
+        """The outcome of the run, as `evaluate_run` describes it."""
+        outcomes = {measurement.outcome for measurement in (*self.measurements, *self.timings)}
+        outcomes |= {ending.outcome for ending in self.scenarios}
+        for outcome in (Outcome.FAIL, Outcome.INCONCLUSIVE):
+            if outcome in outcomes:
+                return outcome
+        return Outcome.PASS if Outcome.PASS in outcomes and not self.mostly_skipped else Outcome.INCONCLUSIVE
 
     @property
     def exit_code(self) -> int:
@@ -46,7 +54,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
     @property
     def scenario_counts(self) -> dict[str, int]:
-        """How many scenarios ended how, such as `{"pass": 5, "skip": 2}`."""
+        """How many scenarios had each outcome, such as `{"pass": 5, "skip": 2}`."""
         return dict(Counter(ending.outcome.value for ending in self.scenarios))
 
     @property
@@ -58,7 +66,7 @@ class Verdict(msgspec.Struct, frozen=True):
     @property
     def mostly_skipped(self) -> bool:
         """Whether more than half of the scenarios were skipped."""
-        return _mostly_skipped(self.scenarios)
+        return self.scenario_counts.get(Outcome.SKIP.value, 0) > _SKIPPED_AT_MOST * len(self.scenarios)
 
 
 def evaluate_run(run_dir: Path) -> Verdict:
@@ -71,47 +79,28 @@ def evaluate_run(run_dir: Path) -> Verdict:
     run = RunDirectory(run_dir)
     recorded = run.measurements(), run.timings()
     measurements, timings = (tuple(_evaluate_again(measurement) for measurement in group) for group in recorded)
-    scenarios = _endings(run)
     before = [measurement.outcome for group in recorded for measurement in group]
     after = [measurement.outcome for measurement in (*measurements, *timings)]
     changed = sum(old is not new for old, new in zip(before, after, strict=True))
-    outcomes = {*after, *(ending.outcome for ending in scenarios)}
-    if _mostly_skipped(scenarios):
-        outcomes.add(Outcome.INCONCLUSIVE)
-    return Verdict(_worst(outcomes), measurements, timings, scenarios, changed)
-
-
-def _mostly_skipped(scenarios: Iterable[Ending]) -> bool:
-    skipped = [ending.outcome is Outcome.SKIP for ending in scenarios]
-    return sum(skipped) > _SKIPPED_AT_MOST * len(skipped)
+    return Verdict(measurements, timings, _endings(run), changed)
 
 
 def _evaluate_again(recorded: Measurement) -> Measurement:
-    # What made a measurement inconclusive (a fault the witness did not see) is not in its value: it stays so.
+    # The value does not show why a measurement was inconclusive (a fault that no witness saw): keep that outcome.
     if recorded.outcome is Outcome.INCONCLUSIVE:
         return recorded
     return msgspec.structs.replace(recorded, outcome=evaluate(recorded.value, recorded.limit, recorded.plus_minus))
 
 
 def _endings(run: RunDirectory) -> tuple[Ending, ...]:
+    """The outcomes of all sessions of a run. A scenario that no session ran is skipped once."""
     ended = [event for event in run.events() if event.get("kind") == "scenario"]
     try:
-        return _without_repeated_skips(msgspec.convert(ended, list[Ending]))
+        endings = msgspec.convert(ended, list[Ending])
     except msgspec.ValidationError as error:
         raise UsageError(f"{run.path}/events.jsonl has a scenario without an ending ({error}); run again") from None
-
-
-def _without_repeated_skips(endings: list[Ending]) -> tuple[Ending, ...]:
-    """Leave out a skip if the scenario ran as well, or was skipped before, in another session of the same run."""
-    ran = {ending.scenario for ending in endings if ending.outcome is not Outcome.SKIP}
-    skips = {ending.scenario: ending for ending in endings if ending.scenario not in ran}
-    return tuple(ending for ending in endings if ending.scenario in ran and ending.outcome is not Outcome.SKIP) + tuple(
-        skips.values()
-    )
-
-
-def _worst(outcomes: set[Outcome]) -> Outcome:
-    for outcome in (Outcome.FAIL, Outcome.INCONCLUSIVE, Outcome.PASS):
-        if outcome in outcomes:
-            return outcome
-    return Outcome.INCONCLUSIVE
+    ran = [ending for ending in endings if ending.outcome is not Outcome.SKIP]
+    skipped = {ending.scenario: ending for ending in endings if ending.outcome is Outcome.SKIP}
+    for ending in ran:
+        skipped.pop(ending.scenario, None)
+    return (*ran, *skipped.values())

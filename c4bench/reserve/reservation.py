@@ -101,11 +101,11 @@ class Reservation:
     def clocks(self) -> dict[str, ClockOffset]:
         """The clock offset of each host that is not lost."""
         with self._lock:
-            found = {}
+            clocks = {}
             for host in self._sessions.keys() - self.lost.keys():
                 with self._marking_lost(host):
-                    found[host] = offset(partial(self._clock, host))
-        return found
+                    clocks[host] = offset(partial(self._clock, host))
+        return clocks
 
     def _clock(self, host: str) -> float:
         self._sessions[host].write_line("clock")

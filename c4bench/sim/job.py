@@ -77,7 +77,7 @@ class _Simulation:
         self._ops += 1
 
     def _exits_s(self) -> Floats:
-        """When each rank exits: a message of its own is never acknowledged, or another rank has notified it."""
+        """When each rank exits: one of its messages is never acknowledged, or another rank has notified it."""
         exits_s: Floats = np.full(self._job.ranks, np.inf)
         ended_s = self._world.ended_s
         for trace in self._running:

@@ -9,7 +9,7 @@ from c4bench.model.step import StepOp
 
 
 class SimJob(msgspec.Struct, frozen=True):
-    """A job of `ranks` ranks, `ranks_per_host` on each host, rank r with a NIC of its own.
+    """A job of `ranks` ranks, `ranks_per_host` on each host, each rank with its own NIC.
 
     Rank r is on host `hR`, R = r // ranks_per_host, with NIC `hR/I`, I = r % ranks_per_host. `jitter` is the relative
     standard deviation of computing. With `credits` a sender waits until its receiver has reached the same step;

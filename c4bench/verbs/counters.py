@@ -12,10 +12,10 @@ CACHE_S = 0.02
 def hardware_counters(device: str, port: int = 1, sysfs: Path = SYSFS) -> dict[str, int]:
     """The `hw_counters` of the device and the port by name; empty if the driver has none."""
     base = sysfs / "infiniband" / device
-    found = _read_all(base / "hw_counters")
-    found.update(_read_all(base / "ports" / str(port) / "hw_counters"))
-    found.pop("lifespan", None)
-    return found
+    counters = _read_all(base / "hw_counters")
+    counters.update(_read_all(base / "ports" / str(port) / "hw_counters"))
+    counters.pop("lifespan", None)
+    return counters
 
 
 def port_counters(device: str, port: int = 1, sysfs: Path = SYSFS) -> dict[str, int]:
@@ -65,8 +65,8 @@ COUNTED = frozenset(name for names in _COUNTED_AS.values() for name in names)
 
 def congestion(counters: dict[str, int]) -> Congestion:
     """The congestion counters among `hardware_counters`."""
-    found = {kind: [counters[name] for name in names if name in counters] for kind, names in _COUNTED_AS.items()}
-    return Congestion(**{kind: sum(values) if values else None for kind, values in found.items()})
+    by_kind = {kind: [counters[name] for name in names if name in counters] for kind, names in _COUNTED_AS.items()}
+    return Congestion(**{kind: sum(values) if values else None for kind, values in by_kind.items()})
 
 
 def difference(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
@@ -76,10 +76,10 @@ def difference(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
 
 
 def _read_all(folder: Path) -> dict[str, int]:
-    found: dict[str, int] = {}
+    counters: dict[str, int] = {}
     if folder.is_dir():
         for entry in sorted(folder.iterdir()):
             # Some drivers have counters that cannot be read, or are not numbers.
             with suppress(OSError, ValueError):
-                found[entry.name] = int(entry.read_text())
-    return found
+                counters[entry.name] = int(entry.read_text())
+    return counters

@@ -42,12 +42,12 @@ _opening = threading.Lock()
 
 
 def _event_fds() -> set[int]:
-    found = set()
+    fds = set()
     for entry in Path("/proc/self/fd").iterdir():
         with suppress(OSError):
             if "[infinibandevent]" in str(entry.readlink()):
-                found.add(int(entry.name))
-    return found
+                fds.add(int(entry.name))
+    return fds
 
 
 class Device:
@@ -163,12 +163,12 @@ class Device:
 
         Looked up each time: the index may differ between ports and after a flap. Raises VerbsError where there is none.
         """
-        found = addressing.pick_gid(self.gids(), self.status().link_layer, self.address)
-        if found is None:
+        gid = addressing.pick_gid(self.gids(), self.status().link_layer, self.address)
+        if gid is None:
             raise VerbsError(
                 f"{self.name}: no RoCE v2 GID for {self.address}; give its netdev that address", device=self.name
             )
-        return found
+        return gid
 
     def here(self) -> Remote:
         """See Port."""
@@ -192,12 +192,12 @@ class Device:
         """See Port."""
         if arm:
             self._rearm()
-        found: list[Completion] = []
+        completions: list[Completion] = []
         while True:
             count, batch = self.cq.poll(_POLL_BATCH)
-            found.extend(map(_completion, batch))
+            completions.extend(map(_completion, batch))
             if count < _POLL_BATCH:
-                return found
+                return completions
 
     def _rearm(self) -> None:
         try:

@@ -1,18 +1,15 @@
 """Discover this host's RDMA ports from sysfs."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from c4bench.errors import UnhealthyError
-from c4bench.verbs.addressing import ETHERNET, IB, ROCE_V1, ROCE_V2, Gid
+from c4bench.verbs.addressing import IB, ROCE_V2, Gid
 from c4bench.verbs.counters import SYSFS
 from c4bench.verbs.errors import VerbsError
-
-# The kernel's type of GIDs that are not RoCE v2, on either link layer.
-_OLDER = "IB/RoCE v1"
-_UNUSED = "0000:0000:0000:0000:0000:0000:0000:0000"
+from c4bench.verbs.sysfs import entries, read, read_gids
 
 
 class RdmaPort(NamedTuple):
@@ -47,8 +44,8 @@ def discover(sysfs: Path = SYSFS, active_mtu: Callable[[str, int], int] = ask_mt
     """Every port of every RDMA device, by name."""
     return [
         _read_port(device.name, int(port.name), port, active_mtu)
-        for device in _entries(sysfs / "infiniband")
-        for port in _entries(device / "ports")
+        for device in entries(sysfs / "infiniband")
+        for port in entries(device / "ports")
     ]
 
 
@@ -63,44 +60,18 @@ def find(ports: Iterable[RdmaPort], *, netdev: str = "", address: str = "") -> R
     raise UnhealthyError(f"no RDMA port has {criteria}; there are: {listing or 'none'}")
 
 
-def netdev_of(device: str, port: int = 1, sysfs: Path = SYSFS) -> str:
-    """The network interface of a port; empty if none is in this namespace."""
-    return next((gid.netdev for gid in _read_gids(sysfs / "infiniband" / device / "ports" / str(port), "")), "")
-
-
 def _read_port(device: str, number: int, folder: Path, active_mtu: Callable[[str, int], int]) -> RdmaPort:
-    link_layer = _read(folder / "link_layer")
-    gids = tuple(_read_gids(folder, link_layer))
+    link_layer = read(folder / "link_layer")
+    gids = tuple(read_gids(folder, link_layer))
     return RdmaPort(
         device=device,
         port=number,
         link_layer=link_layer,
         # The file has "4: ACTIVE", for example.
-        state=_read(folder / "state").rpartition(" ")[2],
+        state=read(folder / "state").rpartition(" ")[2],
         netdev=next((gid.netdev for gid in gids if gid.netdev), ""),
-        lid=int(_read(folder / "lid") or "0", 0),
-        lmc=int(_read(folder / "lid_mask_count") or "0", 0),
+        lid=int(read(folder / "lid") or "0", 0),
+        lmc=int(read(folder / "lid_mask_count") or "0", 0),
         gids=gids,
         active_mtu_bytes=active_mtu(device, number),
     )
-
-
-def _read_gids(folder: Path, link_layer: str) -> Iterator[Gid]:
-    older = ROCE_V1 if link_layer == ETHERNET else IB
-    for entry in sorted(_entries(folder / "gids"), key=lambda entry: int(entry.name)):
-        text = _read(entry)
-        # The type of an unused entry cannot be read.
-        kind = _read(folder / "gid_attrs" / "types" / entry.name)
-        if kind and text != _UNUSED:
-            netdev = _read(folder / "gid_attrs" / "ndevs" / entry.name)
-            yield Gid(int(entry.name), text, older if kind == _OLDER else kind, netdev)
-
-
-def _entries(folder: Path) -> list[Path]:
-    return sorted(folder.iterdir()) if folder.is_dir() else []
-
-
-def _read(path: Path) -> str:
-    with suppress(OSError):
-        return path.read_text().strip()
-    return ""

@@ -5,10 +5,10 @@ from typing import Any
 
 def _load() -> Any:  # noqa: ANN401  (a module without type information)
     try:
-        from pyverbs import libibverbs_enums as found  # noqa: PLC0415  (rdma-core 59 and later)
+        from pyverbs import libibverbs_enums as constants  # noqa: PLC0415  (rdma-core 59 and later)
     except ImportError:
-        from pyverbs import enums as found  # noqa: PLC0415  (rdma-core 58 and earlier)
-    return found
+        from pyverbs import enums as constants  # noqa: PLC0415  (rdma-core 58 and earlier)
+    return constants
 
 
 ENUMS = _load()

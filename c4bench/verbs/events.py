@@ -15,12 +15,12 @@ def drain_events(context: Any, device: str) -> list[PortEvent]:  # noqa: ANN401 
 
     A port that comes up may report that twice. Only the NIC's own context gets the event, not the far end.
     """
-    found: list[PortEvent] = []
+    events: list[PortEvent] = []
     while True:
         try:
             event = context.get_async_event()
         except PyverbsRDMAError:
-            return found
-        found.append(PortEvent(device, KINDS.get(int(event.event_type), str(event.event_type))))
+            return events
+        events.append(PortEvent(device, KINDS.get(int(event.event_type), str(event.event_type))))
         # An event that is not acknowledged blocks the destruction of what it belongs to.
         event.ack()

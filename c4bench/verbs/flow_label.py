@@ -7,11 +7,11 @@ from contextlib import suppress
 
 from c4bench.errors import C4Error
 from c4bench.verbs.addressing import ETHERNET
-from c4bench.verbs.discovery import netdev_of
 from c4bench.verbs.packet_capture import PacketCapture
 from c4bench.verbs.path import SOURCE_PORTS, PathAttributes, label_for, port_of
 from c4bench.verbs.path_control import OpenDevice, OpenEndpoint
 from c4bench.verbs.scratch import to_nobody
+from c4bench.verbs.sysfs import netdev_of
 
 _SOFTWARE = 0xFFFFFF
 # The first Linux whose driver passes the label to `rdma_get_udp_sport` when a QP is connected, by the vendor id of

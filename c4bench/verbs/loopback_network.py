@@ -258,5 +258,5 @@ def _consume(fd: int) -> None:
 
 
 def _drain(queue: deque[_T]) -> list[_T]:
-    # An item that is added meanwhile has a notification of its own.
+    # An item that is added meanwhile has its own notification.
     return [queue.popleft() for _ in range(len(queue))]

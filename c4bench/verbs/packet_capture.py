@@ -64,10 +64,10 @@ class PacketCapture:
         """The UDP source ports of packets to QP `qp`; waits for the first packet, at most `timeout_s`."""
         deadline_s = time.monotonic() + timeout_s
         while True:
-            found = {packet.source_port for packet in self._packets() if packet.qp == qp}
+            ports = {packet.source_port for packet in self._packets() if packet.qp == qp}
             left_s = deadline_s - time.monotonic()
-            if found or left_s <= 0:
-                return found
+            if ports or left_s <= 0:
+                return ports
             select.select([self._socket], [], [], left_s)
 
     def close(self) -> None:

@@ -85,10 +85,10 @@ def probe_paths(
     """
     prober = _Prober(nic, destination, _Limits(max_hops, timeout_s / ATTEMPTS, silences), RateLimiter(rate_pps))
     try:
-        found = prober.run(deque(dict.fromkeys(source_ports)))
+        paths = prober.run(deque(dict.fromkeys(source_ports)))
     finally:
         prober.close()
-    return {port: found[port] for port in source_ports}
+    return {port: paths[port] for port in source_ports}
 
 
 def send_bursts(nic: Nic, destination: str, bursts: Sequence[tuple[int, int, int]], rate_pps: float) -> None:
@@ -161,13 +161,13 @@ class _Prober:
 
     def run(self, waiting: deque[int]) -> dict[int, tuple[str, ...]]:
         """Trace every port of `waiting`."""
-        found: dict[int, tuple[str, ...]] = {}
+        paths: dict[int, tuple[str, ...]] = {}
         while waiting or self._running:
             self._start([waiting.popleft() for _ in range(min(len(waiting), IN_FLIGHT - len(self._running)))])
             if all(trace.deadline for trace in self._running.values()):
                 self._collect()
-            found.update((trace.port, tuple(trace.hops)) for trace in self._pop_ended())
-        return found
+            paths.update((trace.port, tuple(trace.hops)) for trace in self._pop_ended())
+        return paths
 
     def _start(self, ports: list[int]) -> None:
         if not ports:

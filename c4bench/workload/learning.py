@@ -109,9 +109,9 @@ class Learner:
 
     def load(self) -> int:
         """Load the newest checkpoint that every rank finds complete; returns its step, 0 if there is none."""
-        found = np.array([self._checkpoints.newest() or 0], np.int64)
+        own = np.array([self._checkpoints.newest() or 0], np.int64)
         seen = np.zeros(self._comm.size, np.int64)
-        self._comm.all_gather(seen, found)
+        self._comm.all_gather(seen, own)
         step = int(seen.min())
         if step:
             time.sleep(self._parameters.state_bytes / self._parameters.load_bytes_per_s)

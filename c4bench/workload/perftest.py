@@ -66,11 +66,11 @@ def _pair(link_end: LinkEnd, rival: "_Rival", parameters: Perftest, number: int,
         return parameters.size_bytes * parameters.messages * 8 / (ended - began)
 
     measures: dict[str, Callable[[], float]] = {"ours": own, "theirs": rival.run}
-    found = {}
+    rates = {}
     for name in sorted(measures, reverse=number % 2 == 0):
-        found[name] = measures[name]()
+        rates[name] = measures[name]()
         link_end.meet(f"{name}/{number}")
-    return found["ours"], found["theirs"]
+    return rates["ours"], rates["theirs"]
 
 
 class _Rival:
@@ -95,8 +95,8 @@ class _Rival:
             results = self._link_end.meet(
                 f"ended/{number}", str(average_bps(output, self._parameters.size_bytes)).encode()
             )
-            if found := float(results[0]):
-                return found
+            if rate := float(results[0]):
+                return rate
         raise UnhealthyError(f"{PROGRAM} gave no result {_ATTEMPTS} times: {' '.join(output.split()[-30:])}")
 
     def _client(self, command: Sequence[str], number: int) -> str:

@@ -1,8 +1,9 @@
-"""Print what this host has as JSON, in the words of an inventory's `c4`: its RDMA NICs, GPUs, and management interface.
+"""Print this host's RDMA NICs, GPUs and management interface as JSON, with the keys of an inventory's `c4`.
 
-Of a device's first port; without a netdev (InfiniBand without IPoIB), or with one in another network namespace, it has
-no address. A NIC's leaf is what LLDP says, where lldpd runs; the NIC next to a GPU is the one that shares most of its
-way to the processor. Management, the way we came by or else the default route, is no NIC of the fabric.
+A NIC is the first port of an RDMA device; without a netdev (InfiniBand without IPoIB), or with one in another network
+namespace, it has no address. Its leaf is what LLDP reports, where lldpd runs. A GPU's NIC is the one that shares most
+PCI bridges with it. The management interface is that of this SSH connection, else of the default route; it is not
+listed as a NIC.
 """
 
 import itertools
@@ -20,20 +21,20 @@ PCI = CLASS.parents[1] / "bus/pci/devices"
 
 
 def said(*words: str) -> str:
-    """What a command prints; nothing where there is none, or it refuses."""
+    """What a command prints; empty if it does not exist or fails."""
     if shutil.which(words[0]) is None:
         return ""
     return subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def links(*words: str) -> list[dict[str, Any]]:
-    """What an `ip -json` command answers."""
+    """The answer of an `ip -json` command."""
     found: list[dict[str, Any]] = json.loads(said("ip", "-json", *words) or "[]")
     return found
 
 
 def text(path: Path) -> str:
-    """A file of the kernel's, or nothing."""
+    """The content of a kernel file, empty if it cannot be read."""
     try:
         return path.read_text().strip()
     except OSError:
@@ -41,7 +42,7 @@ def text(path: Path) -> str:
 
 
 def management() -> str:
-    """The interface that has the address we came to, or the default route's."""
+    """The interface with the address that the SSH connection came to, else the default route's."""
     came_to = (os.environ.get("SSH_CONNECTION", "").split() or ["", "", ""])[2]
     for link in links("address"):
         if came_to and any(one.get("local") == came_to for one in link.get("addr_info", [])):
@@ -50,13 +51,13 @@ def management() -> str:
 
 
 def rate(device: str) -> str:
-    """`100 Gb/sec (4X EDR)` is `100gbit`."""
+    """The rate of a device's port: `100 Gb/sec (4X EDR)` gives `100gbit`."""
     words = text(CLASS / device / "ports/1/rate").split()
     return f"{words[0]}gbit" if words and words[0] not in {"0", "2.5"} else ""
 
 
 def leaves() -> dict[str, str]:
-    """By interface, the switch port at the other end of its cable."""
+    """By interface, the switch port at the other end of the cable."""
     told = json.loads(said("lldpctl", "-f", "json0") or "{}").get("lldp", [])
     return {
         one["name"]: f"{one['chassis'][0]['name'][0]['value']}/{one['port'][0]['id'][0]['value']}"
@@ -67,7 +68,7 @@ def leaves() -> dict[str, str]:
 
 
 def nics(without: str) -> list[dict[str, Any]]:
-    """The RDMA NICs, by device name, but for the interface `without`."""
+    """The RDMA NICs, by device name, except the one whose interface is `without`."""
     found, plugged = [], leaves()
     for device in sorted(path.name for path in CLASS.glob("*")):
         netdev = text(CLASS / device / "ports/1/gid_attrs/ndevs/0")
@@ -89,7 +90,7 @@ def nics(without: str) -> list[dict[str, Any]]:
 
 
 def gpus(devices: list[str]) -> list[dict[str, Any]]:
-    """The GPUs, each with the index of the NIC among `devices` that is next to it."""
+    """The GPUs, each with the index of its nearest NIC among `devices`."""
     rows = said("nvidia-smi", "--query-gpu=index,name,pci.bus_id", "--format=csv,noheader").splitlines()
     found = []
     for index, model, bus in ([word.strip() for word in row.split(",")] for row in rows):
@@ -103,13 +104,13 @@ def gpus(devices: list[str]) -> list[dict[str, Any]]:
 
 
 def common(one: Path, other: Path) -> int:
-    """How many bridges two devices share on their way from the root of the bus."""
+    """How many bridges two devices share, from the root of the bus."""
     ways = [[part for part in path.resolve().parts if ":" in part or part.startswith("pci")] for path in (one, other)]
     return sum(itertools.takewhile(bool, map(operator.eq, *ways)))
 
 
 def main() -> None:
-    """All of it, but for what the host has none of."""
+    """Print everything that the host has."""
     came_by = management()
     listed = nics(came_by)
     facts = {"management": came_by, "nics": listed, "gpus": gpus([nic["device"] for nic in listed])}

@@ -1,8 +1,8 @@
 """Hosts made of namespaces, with real SSH servers: for what needs real SSH and Ansible, but no fabric.
 
-Each host has network, mount, process, IPC and hostname namespaces of its own. Its root is an overlay over the machine's
+Each host has its own network, mount, process, IPC and hostname namespaces. Its root is an overlay over the machine's
 whose upper layer lives in memory, so nothing it does touches the machine, and everything it has written can be listed.
-The calling thread moves into a network namespace of its own meanwhile, which holds the bridge: nothing is left behind,
+Meanwhile the calling thread is in a new network namespace, which holds the bridge: nothing is left behind,
 and nothing of the machine's network is seen.
 """
 
@@ -62,7 +62,7 @@ class NetnsHost:
         return int(Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text())
 
     def processes(self) -> list[str]:
-        """The command lines of everything that runs on the host, but for its init."""
+        """The command lines of everything that runs on the host, except its init."""
         found = {}
         for entry in Path(f"/proc/{self._init}/root/proc").glob("[0-9]*"):
             words = ""
@@ -73,7 +73,7 @@ class NetnsHost:
         return [found[pid] for pid in sorted(found)]
 
     def files(self) -> set[str]:
-        """Every file and folder that the host has made or changed since it exists, but for its books of accounts."""
+        """Every file and folder that the host has made or changed since it exists, except the accounts' files."""
         layers = Path(f"/proc/{self.process.pid}/root{self.layers}")
         own, upper = layers / "own", layers / "upper"
         found = {f"/{path.relative_to(top)}" for top in (own, upper) for path in top.rglob("*")}

@@ -1,4 +1,4 @@
-"""systemd as a namespace host's first process, with a cgroup and devices of its own, and no service of the machine's.
+"""systemd as a namespace host's first process, with its own cgroup and devices, and no service of the machine's.
 
 It is the distribution's systemd, but what it starts is chosen here: a unit of the machine that loads modules or sets
 kernel variables would do so for the machine.

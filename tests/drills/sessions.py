@@ -21,7 +21,7 @@ NICS = [{"netdev": "nic0", "rate": "1gbit"}]
 
 
 def start_pytest(folder, inventory, *words):
-    """Begin one in `folder`, in a process group of its own, so that it can be killed with all it has started."""
+    """Begin one in `folder`, in its own process group, so that it can be killed with all that it has started."""
     argv = [sys.executable, "-m", "pytest", f"--hosts={inventory}", "-rs", "-p", "no:cacheprovider", *words]
     return subprocess.Popen(
         argv,

@@ -107,7 +107,7 @@ def connected(trust):
 
 
 def test_another_host_answers(host, clean):
-    """One whose key is not the known one is told nothing: the run is refused before it began, with the mend."""
+    """A host with an unknown key is sent nothing: the run is refused before it begins, and the fix is named."""
     known = host.folder / "known_hosts"
     right = known.read_text()
     other = host.folder / "other"

@@ -88,7 +88,7 @@ def kill(host, moment):
 
 
 def test_a_host_that_cannot_be_healed_is_named_and_left_alone(host):
-    """What somebody changed under a fault is a residue: exit 3, no further fault, until it is mended and looked at."""
+    """A change that somebody makes during a fault is a residue: exit 3, and no fault until it is undone and checked."""
     held = host.fault("apply", "nic.down", "n1/0", "--last-nic", "--lease=8s")
     held.stdout.readline()
     host.run("ip address add 10.77.0.1/24 dev nic0")

@@ -55,7 +55,7 @@ def test_a_run_that_is_killed_leaves_a_clean_host(host, clean):
 
 
 def test_nothing_is_run_on_a_host_under_somebodys_fault(host):
-    """A fault in force, whoever holds it, is the one reason to skip everything, until it is over."""
+    """A fault in force, by any user, is the one reason to skip everything until it is over."""
     argv = [sys.executable, "-m", "c4bench.cli.main", "fault", "apply", "nic.down", "n1/0", "--last-nic"]
     printed = [f"--hosts={host.inventory}", "--lease=300s", "--json", f"--history={host.folder / 'history'}"]
     with subprocess.Popen([*argv, *printed], stdout=subprocess.PIPE, start_new_session=True) as holding:

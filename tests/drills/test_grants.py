@@ -135,7 +135,7 @@ def test_a_rank_of_the_agent_s_user_is_stopped_and_goes_on(host):
     ],
 )
 def test_a_wrong_sudo_rule_gives_one_line_and_changes_nothing(host, clean, wrong, says):
-    """Exit code 3, what is wrong and how to mend it; the host's log has no new line and its link is up."""
+    """Exit code 3, what is wrong and how to fix it; the host's log has no new line and its link is up."""
     before = host.audit()
     host.root("cp -a /etc/sudoers.d/c4bench /root/rule")
     try:
@@ -149,7 +149,7 @@ def test_a_wrong_sudo_rule_gives_one_line_and_changes_nothing(host, clean, wrong
     clean(host.audit() == before and "state UP" in host.root("ip link show nic0"), "wrong sudo rule")
 
 
-def test_whoever_may_become_root_can_deploy(host):
+def test_a_user_who_may_become_root_can_deploy(host):
     """An administrator who logs in as himself deploys by sudo, and is the operator unless another is named."""
     host.root(f"echo '{OPERATOR} ALL = (ALL) NOPASSWD: ALL' > /etc/sudoers.d/all")
     given = {name: value for name, value in host.variables.items() if name != "c4_operators"}
@@ -170,7 +170,7 @@ def test_a_check_says_all_that_is_wrong(host, play):
         play("check")
     host.root(f"chmod o-w {CODE}/errors.py; mv /root/rule /etc/sudoers.d/c4bench")
     for says in (
-        f"not root's alone to write: {CODE}/errors.py",
+        f"users other than root can write to {CODE}/errors.py",
         "no agent runs",
         f"{OPERATOR} may not",
     ):
@@ -221,7 +221,7 @@ def test_a_full_disk_lets_no_fault_begin_and_keeps_none(host, clean):
     [("status", "its host key is not the one in known_hosts"), ("apply", "Host key verification failed")],
 )
 def test_a_host_with_another_key_is_not_spoken_to(host, say, word):
-    """Whoever answers at the host's address with a key that is not the known one is told nothing: exit code 3."""
+    """A host that answers with another key than the known one is sent nothing: exit code 3."""
     known = host.directory / "known_hosts"
     right = known.read_text()
     before = host.audit()

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from c4bench.errors import UnhealthyError
-from c4bench.lab import topology
 from c4bench.lab.machine import run, watchdog
 from c4bench.lab.machine.launch import launch
+from c4bench.lab.topology_file import load, names
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -32,7 +32,7 @@ def test_output_and_exit_code_come_home(tmp_path):
 
 
 def test_nothing_outside_interrupts_a_lab():
-    """Only the end of its own processes interrupts it: its output's reader would at a moment of the machine's."""
+    """Only the end of a lab's own processes interrupts it; the reader of its output, at random times, would."""
     done = lab("--topology=pair", "--", "sh", "-c", "seq 20000; cat /proc/interrupts")
     counts = {words[-1]: int(words[1]) for words in map(str.split, done.stdout.splitlines()[20001:]) if words}
     assert counts.pop("SIGCHLD") > 0
@@ -88,7 +88,7 @@ def test_a_first_program_that_fails_ends_the_lab(tmp_path, monkeypatch):
     monkeypatch.setattr(run, "_write_init", failing_init)
     began = time.monotonic()
     with pytest.raises(UnhealthyError, match="the lab's first program failed: no such module"):
-        launch(topology.load("pair"), ["true"], tmp_path, seed=1)
+        launch(load("pair"), ["true"], tmp_path, seed=1)
     assert time.monotonic() - began < 30
 
 
@@ -104,11 +104,11 @@ BOOTED_ELSEWHERE = {"clos-2x4", "clos-2x4-2to1", "clos-2x8", "clos-2x8-2to1", "p
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=pytest.mark.nightly if name in BOOTED_ELSEWHERE else ()) for name in topology.names()],
+    [pytest.param(name, marks=pytest.mark.nightly if name in BOOTED_ELSEWHERE else ()) for name in names()],
 )
 def test_every_topology_comes_up(name):
     """Every NIC of every named fabric is an active RDMA device with the large MTU."""
-    expected = topology.ports(topology.load(name))
+    expected = load(name).ports
     hosts = dict.fromkeys(port.nic.host for port in expected)
     done = lab(f"--topology={name}", "--", "sh", "-c", "\n".join(f"ip netns exec {host} rdma link" for host in hosts))
     assert done.returncode == 0, done.stderr
@@ -126,7 +126,7 @@ ip -n leaf1 link set up0 up; sleep 0.19; look; sleep 0.03; look
 
 def test_a_dead_leg_far_away_is_withdrawn_as_late_as_the_topology_says():
     """A leaf goes on sending into a spine whose other leg has died for `withdraw_s`, 0.2 s, and no longer."""
-    assert topology.load("clos-2x4").withdraw_s == 0.2
+    assert load("clos-2x4").withdraw_s == 0.2
     done = lab("--topology=clos-2x4", "--", "bash", "-c", DEAD_LEG)
     assert done.stdout.split() == ["1", "1", "0", "0", "1"]
 
@@ -136,7 +136,7 @@ def test_a_lab_that_stands_still_is_ended_and_says_why(tmp_path, monkeypatch):
     monkeypatch.setattr(watchdog, "_STALL_S", 4.0)
     spin = ["/usr/bin/python3", "-c", "while True: pass"]
     with pytest.raises(UnhealthyError, match=r"stood still at [\d.]+ virtual s for 4 s; what") as ended:
-        launch(topology.load("pair"), spin, tmp_path, seed=1, agents=False)
+        launch(load("pair"), spin, tmp_path, seed=1, agents=False)
     doing = [line.split(" (kernel log")[0].split() for line in str(ended.value).splitlines()[1:]]
     assert [name for _, name, *rest in doing if rest == ["running"]] == ["python3"], str(ended.value)
     assert any(name == "sshd" and "poll" in " ".join(rest) for _, name, *rest in doing), str(ended.value)
@@ -145,7 +145,7 @@ def test_a_lab_that_stands_still_is_ended_and_says_why(tmp_path, monkeypatch):
 def test_a_lab_that_takes_too_long_is_ended(tmp_path):
     """The limit on the machine's clock holds for a lab that is merely busy or asleep."""
     with pytest.raises(UnhealthyError, match=r"limit of 0\.00138889 h"):
-        launch(topology.load("pair"), ["sleep", "1000000000"], tmp_path, seed=1, agents=False, limit_s=5.0)
+        launch(load("pair"), ["sleep", "1000000000"], tmp_path, seed=1, agents=False, limit_s=5.0)
 
 
 def test_fault_drivers_hold_on_real_interfaces():

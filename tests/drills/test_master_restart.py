@@ -1,4 +1,4 @@
-"""The master as a process of its own, killed in the midst of a job and in the midst of a restart, and started again."""
+"""The master as a separate process that is killed during a job and during a restart, and started again."""
 
 import json
 import subprocess

@@ -152,7 +152,7 @@ def copied(place):
 
 
 def start(checkout, run_directory, seed, words, python=(sys.executable,), variables=None):
-    """A run of pytest with these words, in a lab of its own; what it says goes to a file beside its directory."""
+    """Run pytest with these words in a new lab; its output goes to a file beside its directory."""
     printed = ("-m", "pytest", *words, f"--c4-seed={seed}", f"--c4-run-dir={run_directory}")
     with log(run_directory).open("w") as output:
         return subprocess.Popen(

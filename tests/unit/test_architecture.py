@@ -75,6 +75,23 @@ IMPORTS = imports()
 EDGES = {(own, other) for own, _, other, _ in IMPORTS if own in ORDER and other in ORDER and own != other}
 
 
+def modules():
+    """Every module of c4bench with the modules that it imports, also inside functions."""
+    files = {".".join(path.with_suffix("").parts): path for path in PACKAGE.relative_to(REPOSITORY).rglob("*.py")}
+    files = {name.removesuffix(".__init__"): path for name, path in files.items()}
+    imported = {}
+    for module, path in files.items():
+        names = set()
+        for node in ast.walk(ast.parse((REPOSITORY / path).read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                whole = {f"{node.module}.{alias.name}" for alias in node.names} & files.keys()
+                names |= whole or {node.module}
+            elif isinstance(node, ast.Import):
+                names |= {alias.name for alias in node.names}
+        imported[module] = names & files.keys()
+    return imported
+
+
 def table():
     """The table's packages in order, each with its last column."""
     rows = [line.split("|") for line in DOCUMENT.splitlines() if line.startswith("| `")]
@@ -112,6 +129,23 @@ def test_imports_point_down():
         if other in rank and own in rank and rank[other] > rank[own]
     }
     assert upward == set()
+
+
+def in_cycles(left):
+    """Of modules with their imports, those that are in a cycle, or between two cycles."""
+    imported = set().union(*left.values())
+    outer = {module for module, names in left.items() if module not in imported or not names & left.keys()}
+    return in_cycles({module: names for module, names in left.items() if module not in outer}) if outer else set(left)
+
+
+def test_no_import_cycle():
+    """No modules import each other in a cycle, not even inside functions."""
+    assert in_cycles(modules()) == set()
+
+
+def test_an_import_cycle_is_noticed():
+    """Modules in a cycle are named; those that import them, or that they import, are not."""
+    assert in_cycles({"top": {"a"}, "a": {"b"}, "b": {"c", "bottom"}, "c": {"a"}, "bottom": set()}) == {"a", "b", "c"}
 
 
 def test_every_package_has_its_place():

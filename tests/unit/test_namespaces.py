@@ -62,7 +62,7 @@ def test_what_is_no_namespace_is_refused_at_once(bound, tmp_path):
 
 
 def test_a_namespace_of_another_user_namespace_is_refused():
-    """Whoever made its own user namespace is root there, and cannot lend its network namespace to ours."""
+    """A user who has created a user namespace is root only there: its network namespace is refused."""
     command = ["unshare", "--user", "--map-root-user", "--net", "sh", "-c", "echo ready; sleep 60"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         if process.stdout.readline() != "ready\n":

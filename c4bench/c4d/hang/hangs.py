@@ -2,20 +2,18 @@
 
 import msgspec
 
+from c4bench.c4d.columns import NEVER
 from c4bench.c4d.diagnosis import Finding, rank_component
 from c4bench.c4d.hang.mismatch import mismatch_finding, side
 from c4bench.c4d.hang.port_failures import port_findings, ports_down
 from c4bench.c4d.hang.silent_hosts import silent_host_finding, silent_hosts
 from c4bench.c4d.hang.stalls import connections_given_up, network_finding, stalled, waiting_for_credit
 from c4bench.c4d.hang.stuck_ranks import fully_entered_comms, members_not_reading, ranks_stuck_inside
+from c4bench.c4d.hang.thresholds import DISTINCT_CADENCES
 from c4bench.c4d.hang.wait_for_graph import WaitForGraph, least_progress, wait_graph
 from c4bench.c4d.ingest.clocks import HostClocks
 from c4bench.c4d.ingest.job_view import CommView, JobView
 from c4bench.model.diagnosis import Cause, Component, OperationSide, Syndrome
-
-# Two windows: less may be an offset between two hosts' windows (cadences).
-DISTINCT_CADENCES = 2.0
-_NEVER = -float("inf")
 
 
 class Standstill(msgspec.Struct, frozen=True):
@@ -34,18 +32,18 @@ def standstills(job: JobView, clocks: HostClocks, at_least_s: float) -> list[Sta
     moved_s = job.members.progress_s(clocks)
     if not (quiet := clocks.latest_heard_s() - moved_s >= at_least_s).any():
         return []
-    found = [
+    candidates = [
         Standstill(name, float(moved_s[comm.number]), _observed_s(comm, clocks))
         for name, comm in job.comms.items()
         if quiet[comm.number]
     ]
-    return sorted((s for s in found if s.observed_s - s.since_s >= at_least_s), key=lambda s: (s.since_s, s.comm))
+    return sorted((s for s in candidates if s.observed_s - s.since_s >= at_least_s), key=lambda s: (s.since_s, s.comm))
 
 
 def _observed_s(comm: CommView, clocks: HostClocks) -> float:
     """The latest window (s, master's clock) of members inside an operation; minus infinity if there are none."""
     inside = (comm.hosts[member] for member in comm.hosts if comm.uncompleted(member) is not None)
-    return max(map(clocks.last_heard_s, inside), default=_NEVER)
+    return max(map(clocks.last_heard_s, inside), default=NEVER)
 
 
 def hang_findings(job: JobView, clocks: HostClocks, stills: list[Standstill]) -> list[Finding]:
@@ -168,8 +166,8 @@ class _Case:
     def frozen(self) -> list[Finding]:
         """Without process records: ranks whose telemetry stopped changing while that of waiting ranks goes on."""
         for comm in fully_entered_comms(self.graph, self.job):
-            if comm in self.still and (found := self._frozen(comm)):
-                return found
+            if comm in self.still and (findings := self._frozen(comm)):
+                return findings
         return []
 
     def _frozen(self, comm: str) -> list[Finding]:
@@ -200,8 +198,8 @@ class _Case:
     def inside(self) -> list[Finding]:
         """A rank that hangs inside an operation though its process runs."""
         for comm in fully_entered_comms(self.graph, self.job):
-            if comm in self.still and (found := self._inside(comm)):
-                return found
+            if comm in self.still and (findings := self._inside(comm)):
+                return findings
         return []
 
     def _inside(self, comm: str) -> list[Finding]:

@@ -3,14 +3,12 @@
 from collections.abc import Collection, Iterable, Mapping
 
 from c4bench.c4d.diagnosis import Finding
+from c4bench.c4d.hang.thresholds import REPORTED_CADENCES
 from c4bench.c4d.ingest.clocks import HostClocks
 from c4bench.c4d.ingest.job_view import JobView
 from c4bench.c4d.ingest.known_paths import PathLinks, switches
 from c4bench.c4d.ingest.nic_counters import OFF, NicView
 from c4bench.model.diagnosis import Cause, Component, Syndrome
-
-# A window reports what happened up to one cadence before (cadences).
-_SEEN_CADENCES = 2.0
 
 
 def ports_down(job: JobView, clocks: HostClocks) -> dict[str, NicView]:
@@ -18,7 +16,7 @@ def ports_down(job: JobView, clocks: HostClocks) -> dict[str, NicView]:
 
     A rank that went on had other NICs, or its port came back in time.
     """
-    slack_s = _SEEN_CADENCES * clocks.cadence_s()
+    slack_s = REPORTED_CADENCES * clocks.cadence_s()
     fell = {nic: (view, view.fell_s) for nic, view in job.devices.items() if view.fell_s is not None}
     if not fell:
         return {}

@@ -5,11 +5,11 @@ what the first gave up on; the others are victims.
 """
 
 from c4bench.c4d.diagnosis import Finding, rank_component
-from c4bench.c4d.hang.hangs import DISTINCT_CADENCES
 from c4bench.c4d.hang.mismatch import mismatch_finding
 from c4bench.c4d.hang.port_failures import port_findings, ports_down
 from c4bench.c4d.hang.silent_hosts import silent_host_finding, silent_hosts
 from c4bench.c4d.hang.stalls import connections_given_up, network_finding, unanswered, unanswered_credit
+from c4bench.c4d.hang.thresholds import BETWEEN_CADENCES, DISTINCT_CADENCES
 from c4bench.c4d.hang.wait_for_graph import WaitForGraph, wait_graph
 from c4bench.c4d.ingest.clocks import HostClocks
 from c4bench.c4d.ingest.connections import progress_s
@@ -17,8 +17,6 @@ from c4bench.c4d.ingest.job_view import JobView, ProcessExit
 from c4bench.model.diagnosis import Cause, Component, Syndrome
 from c4bench.model.telemetry import Failure
 
-# Windows are whole cadences apart, give or take clock offsets: thresholds lie halfway between two (cadences).
-_BETWEEN_CADENCES = 0.5
 # Exit codes of SIGINT and SIGTERM: somebody asked the job to end.
 _ASKED = (-2, -15)
 # Completion statuses by which a NIC says that it cannot send itself, whatever the far end does. Flushed work is a queue
@@ -37,7 +35,7 @@ def exit_findings(job: JobView, clocks: HostClocks, *, known: bool = False) -> l
     Where a cause is `known` already, ranks that exit with an error are its victims.
     """
     first_s = first_exit_s(job, clocks)
-    between_s = _BETWEEN_CADENCES * clocks.cadence_s()
+    between_s = BETWEEN_CADENCES * clocks.cadence_s()
     distinct_s = DISTINCT_CADENCES * clocks.cadence_s()
     if first_s is None or _heard_s(job, clocks) < first_s + distinct_s - between_s:
         return []
@@ -66,7 +64,7 @@ def _of_exits(
     bug = mismatch_finding(job, graph, first_s)
     if bug:
         return [bug]
-    still_s = (DISTINCT_CADENCES + _BETWEEN_CADENCES) * clocks.cadence_s()
+    still_s = (DISTINCT_CADENCES + BETWEEN_CADENCES) * clocks.cadence_s()
     gone = silent_hosts({record.host for record in job.process.values()}, clocks, first_s - still_s)
     if gone:
         return [silent_host_finding(host, clocks, clocks.last_heard_s(host), first_s) for host in sorted(gone)]

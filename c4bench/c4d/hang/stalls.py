@@ -24,10 +24,10 @@ def stalled(
     sender that does not look.
     """
     counts = nic_loss_counts(job, clocks, since_s)
-    found = [job.conns[name] for name in graph.stuck]
+    stuck = [job.conns[name] for name in graph.stuck]
     return [
         view
-        for view in found
+        for view in stuck
         if job.sender(view) not in excluded
         and job.receiver(view) not in excluded
         and (not _delivered(job, view) or unanswered_packets(_cell(view), counts))
@@ -110,8 +110,8 @@ def network_finding(
 ) -> list[Finding]:
     """The paths, NICs or links that stuck connections share, given those that worked after these had stopped.
 
-    Of `credit` are connections whose receivers granted it in vain. Where packets still arrive, the network is not dead:
-    it loses some, or only what comes back.
+    `credit` are connections whose receivers granted credit that was not used. Where packets still arrive, the network
+    is not dead: it loses some packets, or only those of the way back.
     """
     if stuck and (lost := stalled_loss_finding(job, clocks, stuck, since_s)):
         return lost
@@ -190,10 +190,10 @@ def _finding(job: JobView, graph: WaitForGraph, blame: Blame, own: Sequence[Conn
     outstanding = sum(view.record.outstanding for view in own)
     unknown = sorted({job.sender(view) for view in own if job.sender(view) not in job.process})
     others = (*blame.alternatives, *(rank_component(job.job, rank) for rank in unknown))
-    in_vain = sum(not view.record.outstanding for view in own)
-    evidence = [f"{outstanding} messages unacknowledged on {len(own) - in_vain} connections"] if outstanding else []
-    if in_vain:
-        evidence.append(f"credit granted in vain on {in_vain} connections")
+    unused = sum(not view.record.outstanding for view in own)
+    evidence = [f"{outstanding} messages unacknowledged on {len(own) - unused} connections"] if outstanding else []
+    if unused:
+        evidence.append(f"granted credits unused on {unused} connections")
     if others:
         evidence.append("could equally be " + " or ".join(map(str, others)))
     waiting = {job.sender(view): graph.pending.get(job.sender(view)) for view in own}

@@ -23,7 +23,7 @@ def ranks_stuck_inside(job: JobView, graph: WaitForGraph, comm: str) -> list[int
     """Members of `comm` that the others inside wait for and that wait for nobody themselves.
 
     A sender without credit waits for its receiver. A receiver without data waits for its sender, unless that one waits
-    for its credit: whoever lacks data has granted room for it, or does not act. A member that is still inside after all
+    for its credit: a receiver without data has granted credit, or hangs. A member that is still inside after all
     others have left waits for nobody.
     """
     view = job.comms[comm]

@@ -2,6 +2,7 @@
 
 from collections import defaultdict, deque
 
+# Windows of a host whose least difference counts: enough to have met no delay, few enough to follow a stepped clock.
 _SAMPLES = 16
 
 

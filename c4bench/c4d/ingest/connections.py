@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from c4bench.attribution.localise import Cell
-from c4bench.c4d.columns import Bools, Index, Ints, Table, columns, objects, rounds
+from c4bench.c4d.columns import NEVER, Bools, Index, Ints, Table, columns, objects, rounds
 from c4bench.c4d.ingest.batch import Batch
 from c4bench.c4d.ingest.clocks import HostClocks
 from c4bench.c4d.ingest.members import FOREIGN, UNKNOWN, Members
@@ -17,7 +17,6 @@ from c4bench.model.telemetry import ArrivalRecord, ConnRecord
 
 ConnKey = tuple[str, int, int, str, str, int]
 EndKey = tuple[str, int, str, str, int]  # communicator, receiving member, source, destination, QP of the sending end
-_NEVER = -float("inf")
 _KEY = attrgetter("comm", "rank", "peer", "source", "destination", "qp")
 _END_KEY = attrgetter("comm", "rank", "source", "destination", "qp")
 _NUMBERS = (
@@ -35,8 +34,8 @@ _NUMBERS = (
 
 def key(conn: ConnRecord) -> ConnKey:
     """What identifies a connection for as long as its counters run."""
-    found: ConnKey = _KEY(conn)
-    return found
+    conn_key: ConnKey = _KEY(conn)
+    return conn_key
 
 
 def cell_of(conn: ConnRecord) -> Cell:
@@ -63,7 +62,7 @@ class Connections(Mapping[ConnKey, ConnView]):
     """
 
     def __init__(self, members: Members) -> None:
-        self.table = Table(member=0, record=None, cell=None, **dict.fromkeys(_NUMBERS, _NEVER))
+        self.table = Table(member=0, record=None, cell=None, **dict.fromkeys(_NUMBERS, NEVER))
         self.moves = 0
         self._members = members
         self._rows = Index()

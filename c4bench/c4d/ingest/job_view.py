@@ -44,8 +44,9 @@ class CommView:
         return self._ops.records_of(self.number, seq)
 
 
-# Intervals that show a period, and the latest ones that show a job that has slowed down.
+# Intervals between operations from which on a period is known: the median of three ignores an odd one.
 _MIN_PERIOD_SAMPLES = 3
+# The latest intervals, whose median shows that a job has just slowed down.
 _LATEST_INTERVALS = 8
 _UNANSWERED = "RETRY_EXC_ERR"  # InfiniBand's "transport retry counter exceeded"
 
@@ -64,8 +65,8 @@ class JobView:
     """Everything the detector keeps about one job.
 
     Ranks are the job's, not a communicator's. `first_failure` is the first one that a rank reported; `unanswered` are
-    those who got no acknowledgement, and from whom, while both were alive. `paths` is read anew each time: what is
-    planned later is known then. `devices` are the NICs of all jobs.
+    those who got no acknowledgement, and from whom, while both were alive. `paths` is read again each time, so that it
+    includes what is planned later. `devices` are the NICs of all jobs.
     """
 
     def __init__(self, job: str, paths: KnownPaths | None = None, devices: Mapping[str, NicView] | None = None) -> None:
@@ -157,20 +158,20 @@ class JobView:
 
     def nics(self, rank: int) -> tuple[str, ...]:
         """The NICs that a rank uses in any of its communicators."""
-        found: dict[str, None] = {}
+        nics: dict[str, None] = {}
         for comm in self.comms.values():
             own = (member for member in comm.record.members if comm.ranks[member.rank] == rank)
-            found.update((nic, None) for member in own for nic in member.nics)
-        return tuple(found)
+            nics.update((nic, None) for member in own for nic in member.nics)
+        return tuple(nics)
 
     def users(self) -> dict[str, set[int]]:
         """The ranks that use each NIC, in any of their communicators."""
-        found: dict[str, set[int]] = {}
+        users: dict[str, set[int]] = {}
         for comm in self.comms.values():
             for member in comm.record.members:
                 for nic in member.nics:
-                    found.setdefault(nic, set()).add(comm.ranks[member.rank])
-        return found
+                    users.setdefault(nic, set()).add(comm.ranks[member.rank])
+        return users
 
     def links(self) -> dict[Cell, tuple[str, ...]]:
         """The links that connections cross, as far as paths are known; the same object until either changes."""
@@ -213,13 +214,13 @@ class JobView:
         every: dict[Cell, set[tuple[str, ...]]] = {}
         for (source, destination, _), hops in self.paths.items():
             every.setdefault((source, destination), set()).add(hops)
-        between = {pair: {hops[1:-1] for hops in found} for pair, found in every.items()}
+        between = {pair: {hops[1:-1] for hops in paths} for pair, paths in every.items()}
         crossed: dict[Cell, tuple[str, ...]] = {}
         for cell in cells:
             own = self.paths.get((cell[0], cell[1], int(cell[2]))) if len(cell) > 2 else None
             known = every.get(cell[:2], set())
             inner = {hops[1:-1] for hops in known}
-            alike = [hops for found in between.values() if not inner.isdisjoint(found) for hops in found]
+            alike = [hops for paths in between.values() if not inner.isdisjoint(paths) for hops in paths]
             crossed[cell] = own or tuple(sorted({hop for hops in [*known, *alike] for hop in hops}))
         return crossed
 

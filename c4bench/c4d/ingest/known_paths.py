@@ -31,12 +31,12 @@ class Switch(NamedTuple):
 
 def switches(before: Mapping[str, Collection[str]]) -> list[Switch]:
     """The switches that ends of cables lead from, by the addresses that answered last `before` each: all of one."""
-    found: list[Switch] = []
+    known: list[Switch] = []
     for end, addresses in sorted(before.items()):
-        joined = [switch for switch in found if not switch.addresses.isdisjoint(addresses)]
+        joined = [switch for switch in known if not switch.addresses.isdisjoint(addresses)]
         merged = Switch(
             frozenset(addresses).union(*(switch.addresses for switch in joined)),
             frozenset({end}).union(*(switch.cabled for switch in joined)),
         )
-        found = [*(switch for switch in found if switch not in joined), merged]
-    return found
+        known = [*(switch for switch in known if switch not in joined), merged]
+    return known

@@ -5,14 +5,13 @@ from operator import attrgetter
 
 import numpy as np
 
-from c4bench.c4d.columns import Bools, Floats, Index, Ints, Table, columns
+from c4bench.c4d.columns import NEVER, Bools, Floats, Index, Ints, Table, columns
 from c4bench.c4d.ingest.batch import Batch
 from c4bench.c4d.ingest.clocks import HostClocks
 from c4bench.c4d.ingest.rank_mapping import RankMapping
 from c4bench.model.telemetry import CommRecord, OpRecord
 
 _COMM = attrgetter("comm")
-_NEVER = -float("inf")
 # In place of a row: the communicator has no such member; there is no such communicator.
 FOREIGN, UNKNOWN = -1, -2
 
@@ -25,8 +24,8 @@ class Members:
 
     def __init__(self, mapping: RankMapping) -> None:
         self.table = Table(comm=0, place=0, host=0, acts=0)
-        self.acts = Table(comm=0, host=0, moved_s=_NEVER)
-        self.ranks = Table(number=0, moved_s=_NEVER, acted_s=_NEVER, event_s=float("nan"))
+        self.acts = Table(comm=0, host=0, moved_s=NEVER)
+        self.ranks = Table(number=0, moved_s=NEVER, acted_s=NEVER, event_s=float("nan"))
         self._hosts = Index()
         self._host_names: list[str] = []
         self._numbers = Index()
@@ -96,8 +95,8 @@ class Members:
 
     def rank_of(self, rows: Ints) -> Ints:
         """The ranks in the job that members are."""
-        found: Ints = self.ranks["number"][self.rank_rows()[rows]]
-        return found
+        ranks: Ints = self.ranks["number"][self.rank_rows()[rows]]
+        return ranks
 
     def _rank_row(self, rank: int) -> int:
         if rank not in self._rank_rows:
@@ -105,17 +104,17 @@ class Members:
             self.ranks["number"][self._rank_rows[rank]] = rank
         return self._rank_rows[rank]
 
-    def moved_s(self, rank: int, default_s: float = _NEVER) -> float:
+    def moved_s(self, rank: int, default_s: float = NEVER) -> float:
         """End of the last window in which anything of a rank changed."""
         return self._of(rank, "moved_s", default_s)
 
-    def acted_s(self, rank: int, default_s: float = _NEVER) -> float:
+    def acted_s(self, rank: int, default_s: float = NEVER) -> float:
         """When a rank last entered or left an operation or had a message acknowledged."""
         return self._of(rank, "acted_s", default_s)
 
     def _of(self, rank: int, name: str, default_s: float) -> float:
-        found = float(self.ranks[name][self._rank_rows[rank]]) if rank in self._rank_rows else _NEVER
-        return found if found > _NEVER else default_s
+        at_s = float(self.ranks[name][self._rank_rows[rank]]) if rank in self._rank_rows else NEVER
+        return at_s if at_s > NEVER else default_s
 
     def note_progress(self, rows: Ints, acted_s: Floats, ends_s: Floats) -> None:
         """Note that members acted at these times, by windows that ended at `ends_s`."""
@@ -129,7 +128,7 @@ class Members:
 
     def progress_s(self, clocks: HostClocks) -> Floats:
         """When any member of each communicator, by its number, last acted, on the master's clock; -inf for never."""
-        latest_s = np.full(self._comms.count, _NEVER)
+        latest_s = np.full(self._comms.count, NEVER)
         acts = self.acts
         moved_s = acts.used("moved_s") + offsets_s(clocks, self._host_names)[acts.used("host")]
         np.maximum.at(latest_s, acts.used("comm"), moved_s)

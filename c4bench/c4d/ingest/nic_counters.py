@@ -5,9 +5,11 @@ from typing import NamedTuple, Self
 
 from c4bench.model.telemetry import NicRecord
 
+# Counts of a NIC that are kept, one of each window: at ten a second those of the last few seconds.
 _KEPT = 64
+# States of a port. A disabled one was switched off on the host; one without a carrier (`polling`) may have lost it to
+# its cable or to the switch.
 _UP = "linkup"
-# Switched off here; a port without a carrier (`polling`) may be ended by its cable or by the switch.
 OFF = "disabled"
 
 

@@ -14,9 +14,12 @@ from c4bench.model.telemetry import OpRecord
 
 # The number of intervals between operations from which a job's period is taken.
 INTERVALS_KEPT = 512
+# Open operations of a communicator that are kept: with lost records some never end, and the oldest is dropped.
 _OPS_KEPT = 128
+# In place of a sequence number, and of a time.
 _NONE = -1.0
 _UNSEEN = float("nan")
+# Bits of a member's row in a number that also holds the operation's kind and size.
 _MEMBER_BITS = 32
 _OPERATION = attrgetter("comm", "seq")
 _LIKENESS = attrgetter("kind", "size_bytes")
@@ -135,8 +138,8 @@ class Operations:
         ranks = self._members.rank_rows()[members]
         ops = _Ops._make((members, ranks, kept, seq, *times_s, ends_s[which], evaluated, held))
         order = np.lexsort((ops.seq, ops.entered_s, ops.ranks))
-        found = [(turn, self._file(ops.pick(turn))) for turn in rounds(ops.ranks, order)]
-        return _in_order(ops, windows[which], found)
+        filed = [(turn, self._file(ops.pick(turn))) for turn in rounds(ops.ranks, order)]
+        return _in_order(ops, windows[which], filed)
 
     def _kept_at(self, records: NDArray[Any], members: Ints, seq: Floats, evaluated: Bools) -> Ints:
         """Where records are kept: -1 for operations that are evaluated, or are too far behind."""
@@ -285,11 +288,11 @@ class Operations:
         return [ops.pick(turn) for turn in rounds(comms, np.lexsort((seqs, comms)))]
 
 
-def _in_order(ops: _Ops, windows: Ints, found: list[tuple[Ints, Floats]]) -> list[float]:
+def _in_order(ops: _Ops, windows: Ints, filed: list[tuple[Ints, Floats]]) -> list[float]:
     """The latest times found, in the order of windows and, in each, of operations."""
-    if not found:
+    if not filed:
         return []
-    which, since_s = np.concatenate([turn for turn, _ in found]), np.concatenate([times for _, times in found])
+    which, since_s = np.concatenate([turn for turn, _ in filed]), np.concatenate([times for _, times in filed])
     usable = ~np.isnan(since_s)
     if usable.sum() > INTERVALS_KEPT:
         usable &= windows[which] >= np.partition(windows[which[usable]], -INTERVALS_KEPT)[-INTERVALS_KEPT]

@@ -12,7 +12,7 @@ from c4bench.model.telemetry import CommRecord, Member
 Nics = tuple[str, ...]
 _Ranks = dict[int, int]  # member -> rank of the job
 
-# Communicators that span a job are among the largest.
+# Of the largest communicators so many are looked at for one that spans the job.
 _CANDIDATES = 8
 
 
@@ -98,10 +98,10 @@ class RankMapping:
 
     def _ranks_by_nics(self, host: str) -> dict[Nics, Sequence[int]]:
         if self._anchor is not None:
-            found: dict[Nics, Sequence[int]] = {}
+            anchored: dict[Nics, Sequence[int]] = {}
             for member in self._anchored.get(host, ()):
-                found[member.nics] = (*found.get(member.nics, ()), member.rank)
-            return found
+                anchored[member.nics] = (*anchored.get(member.nics, ()), member.rank)
+            return anchored
         ranks = sorted(self._processes.get(host, ()))
         comms = self._on_host.get(host, {}).values()
         nics = sorted({member.nics for members in comms for member in members})
@@ -119,7 +119,7 @@ def _other_host(record: CommRecord, rank: int, host: str) -> bool:
 
 
 def _by_host(members: Sequence[Member]) -> dict[str, list[Member]]:
-    found: dict[str, list[Member]] = {}
+    members_of: dict[str, list[Member]] = {}
     for member in members:
-        found.setdefault(member.host, []).append(member)
-    return found
+        members_of.setdefault(member.host, []).append(member)
+    return members_of

@@ -8,6 +8,7 @@ from c4bench.c4d.ingest.known_paths import KnownPaths, PathLinks
 from c4bench.model.fabric import MissingLink
 from c4bench.model.recording import LinksMissing, PathsLearnt, TrafficArrival
 
+# Arrivals that are kept: those of the last spans of all jobs, which alone can explain a new slowdown.
 _KEPT = 64
 
 

@@ -12,6 +12,7 @@ from c4bench.c4d.network.packet_loss import PacketLoss
 from c4bench.c4d.network.thresholds import NAME_SPANS, SLIGHT
 from c4bench.c4d.thresholds import CHANCE
 
+# Missed acknowledgements that lie further back say nothing about the present.
 _KEPT_SPANS = 24
 
 

@@ -13,6 +13,7 @@ from c4bench.c4d.network.thresholds import ALARM_SPANS
 from c4bench.c4d.thresholds import BEYOND_SHARING
 from c4bench.model.fabric import MissingLink
 
+# Spans with moved connections that are kept, the latest: a slowdown is explained by one at its onset.
 _REROUTES_KEPT = 32
 
 
@@ -51,7 +52,7 @@ class BenignExplanations:
         onsets_s = {blame: weights.onset_s(blame) for blame in lasting}
         behind = {blame: self.missing_links(blame, onset_s) for blame, onset_s in onsets_s.items()}
         explained = [blame for blame in lasting if behind[blame] or self.met_traffic(blame, onsets_s[blame], links)]
-        return explained, {blame: found for blame, found in behind.items() if found}
+        return explained, {blame: missing for blame, missing in behind.items() if missing}
 
     def missing_links(self, blame: Blame, onset_s: float) -> list[MissingLink]:
         """The missing links that explain a blame since `onset_s`."""
@@ -60,7 +61,7 @@ class BenignExplanations:
         return missing_links_behind(blame, crossed, onset_s, self._lasted_s, missing)
 
     def met_traffic(self, blame: Blame, onset_s: float, links: Links) -> bool:
-        """Whether something became slow as another job's traffic arrived, or as a connection of its own moved there.
+        """Whether something became slow when another job's traffic arrived or a connection of its own job moved there.
 
         A moved connection may meet a path between other NICs, or its acknowledgements, whose path is not known; or it
         shares a link now. Connections of a job that have a NIC in common met there before.

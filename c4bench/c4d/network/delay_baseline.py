@@ -23,10 +23,11 @@ from c4bench.c4d.network.thresholds import (
 )
 from c4bench.c4d.thresholds import PEER_RATIO, TAIL_POWER
 
-# Departures (log ratio) below this are a clock's resolution. A pool of this many is enough to know how healthy cells
-# depart. This share of them counts as not high.
+# Departures (log ratio) below this are the resolution of clocks.
 _RESOLUTION = 1e-3
+# So many departures are enough to know how healthy cells depart.
 _POOL = 4096
+# The share of departures that does not count as high.
 _HIGH = 0.8
 
 
@@ -93,8 +94,9 @@ def _persistence(spans: Sequence[Mapping[Any, float]], high: float) -> float:
 
 # Fewer NICs than `SAMPLED_NICS` are enough if they have this many cells.
 _SAMPLED_CELLS = 4096
-# So many departures of sides of few cells tell how often these depart.
+# From so many departures of sides with few cells it is known how often these depart.
 _TELLING = 64
+# Columns for the least costs of a cell; the largest of them is its floor.
 _LEAST = tuple(f"least_{number}" for number in range(BASELINE_MAX_SPANS // SPANS_PER_FLOOR + 1))
 
 
@@ -109,8 +111,8 @@ class DelayBaseline:
     def __init__(self, index: CellIndex) -> None:
         self._index = index
         # By the cell's number: how many healthy spans it has, the least of their logs, the floor (nan: none yet);
-        # whether it has no past to compare with, not of other paths either.
-        self._costs = Table(spans=0, floor=math.nan, sampled=False, anew=False, **dict.fromkeys(_LEAST, math.inf))
+        # whether it is among the sampled ones; whether its cost was forgotten, so that no earlier cost may replace it.
+        self._costs = Table(spans=0, floor=math.nan, sampled=False, forgotten=False, **dict.fromkeys(_LEAST, math.inf))
         self._sampled: frozenset[str] = frozenset()
         self._samples: deque[Mapping[Cell, float]] = deque(maxlen=BASELINE_MAX_SPANS)
         self._links: Links = {}
@@ -126,10 +128,10 @@ class DelayBaseline:
             costs[name][rows] = values
         spans = costs["spans"][rows] = costs["spans"][rows] + 1
         floors = least[spans // SPANS_PER_FLOOR, np.arange(len(rows))]
-        # A cell that shares its path anew may meet others less in a span or two in which little was sent.
-        enough = np.where(costs["anew"][rows], BASELINE_MAX_SPANS, BASELINE_MIN_SPANS)
+        # A forgotten cell now shares its path: in a span in which little was sent it may meet others less.
+        enough = np.where(costs["forgotten"][rows], BASELINE_MAX_SPANS, BASELINE_MIN_SPANS)
         costs["floor"][rows] = np.where(spans >= enough, floors, math.nan)
-        # A cell that learns anew what it costs drops its earlier samples.
+        # The new samples of a forgotten cell replace its earlier ones.
         if len(cells) and (len(self._samples) < BASELINE_MAX_SPANS or costs["sampled"][rows].any()):
             self._sample(cells, links or {})
 
@@ -165,7 +167,7 @@ class DelayBaseline:
         """
         cells = cells.pick(cells.figures > 0)
         floors = self._all_costs()["floor"][cells.rows]
-        lacking = np.flatnonzero(np.isnan(floors) & ~self._costs["anew"][cells.rows])
+        lacking = np.flatnonzero(np.isnan(floors) & ~self._costs["forgotten"][cells.rows])
         if len(lacking):
             floors[lacking] = self._pair_floors(cells.rows[lacking])
         logs = np.log(cells.figures) - floors
@@ -218,9 +220,9 @@ class DelayBaseline:
 
     def _whole(self, span: Mapping[Cell, float]) -> dict[MatrixSlice, float]:
         """The links, and the sampled NICs' rows and columns: of the others not all cells are kept."""
-        found = slice_departures(span, self._links)
+        slices = slice_departures(span, self._links)
         return {
-            s: value for s, value in found.items() if s.component.kind == "link" or s.component.name in self._sampled
+            s: value for s, value in slices.items() if s.component.kind == "link" or s.component.name in self._sampled
         }
 
     def without_history(self, cells: CellValues) -> dict[Cell, float]:
@@ -234,9 +236,9 @@ class DelayBaseline:
         return {cell: math.log(value / middle) for cell, value in far.items() if cell[:2] not in known}
 
     def forget(self, cell: Cell) -> None:
-        """Learn anew what a cell costs: the traffic around it has changed."""
+        """Learn again what a cell costs: the traffic around it has changed."""
         row = self._index.row(cell)
-        blanks = {"spans": 0, "floor": math.nan, "anew": True} | dict.fromkeys(_LEAST, math.inf)
+        blanks = {"spans": 0, "floor": math.nan, "forgotten": True} | dict.fromkeys(_LEAST, math.inf)
         for name, blank in blanks.items():
             self._all_costs()[name][row] = blank
         self._healthy = None

@@ -28,7 +28,7 @@ _MESSAGES_THAT_DILUTE = 8
 # smaller messages by this factor a span.
 _SMALL = 0.25
 _FOLLOWS = 0.9
-# A cell that has carried nothing for this many spans arrives anew when it carries.
+# A cell that has carried nothing for this many spans counts as arrived when it carries again.
 _ABSENT_SPANS = 8
 
 
@@ -128,7 +128,7 @@ def in_flight_costs(job: JobView, clocks: HostClocks, message_bytes: Mapping[Cel
     """
     views = list(job.conns.values())
     sharing = Counter((view.record.comm, view.record.rank, view.record.source) for view in views)
-    found: dict[Cell, float] = {}
+    costs: dict[Cell, float] = {}
     for view in views:
         conn, cell = view.record, cell_of(view.record)
         size = conn.outstanding * message_bytes.get(cell, 0.0)
@@ -136,5 +136,5 @@ def in_flight_costs(job: JobView, clocks: HostClocks, message_bytes: Mapping[Cel
             reported_s = clocks.last_heard_s(view.host) - clocks.offset_s(view.host)
             lasted_s = reported_s - max(conn.state_since_s, conn.last_progress_s)
             least = lasted_s / sharing[conn.comm, conn.rank, conn.source] / size
-            found[cell] = max(least, found.get(cell, 0.0))
-    return found
+            costs[cell] = max(least, costs.get(cell, 0.0))
+    return costs

@@ -60,16 +60,16 @@ class DiagnosisGate:
 
     def note_new(self, components: Iterable[Component]) -> set[Component]:
         """Note components that other evidence shows to be slow; return those not named before."""
-        found = set(components)
-        fresh = found - self._standing.keys()
-        self._set_standing(found)
+        named = set(components)
+        fresh = named - self._standing.keys()
+        self._set_standing(named)
         return fresh
 
     def new_in_sweep(self, components: Iterable[Component]) -> set[Component]:
         """Note components that a sweep shows to be slow, until the next sweep; return those not known before."""
-        found = set(components)
-        fresh = {component for component in found if not self._known(component)}
-        self._in_last_sweep = found
+        named = set(components)
+        fresh = {component for component in named if not self._known(component)}
+        self._in_last_sweep = named
         return fresh
 
     def heal(self, blames: list[Blame]) -> None:

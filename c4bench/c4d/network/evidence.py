@@ -12,10 +12,11 @@ from c4bench.c4d.network.thresholds import NAME_SPANS, SLIGHT
 from c4bench.c4d.thresholds import CHANCE
 from c4bench.model.diagnosis import Component
 
-_ENOUGH = -math.log(CHANCE)
+# Enough evidence is a departure that a healthy suspect has with `CHANCE`: its negative log.
+_ENOUGH_LOG = -math.log(CHANCE)
 # Runs longer than this add nothing.
 _RUN_SPANS = 24
-# Chances below this cannot be told from it.
+# Smaller chances count as this one, so that their logarithm is finite.
 _MIN_CHANCE = 1e-300
 # A slice of this many cells is compared with slices of many cells, a smaller one with small ones.
 _MANY_CELLS = 4
@@ -73,7 +74,7 @@ class Evidence(Generic[Suspect]):
         return set(self._runs)
 
     def weights(self) -> dict[Suspect, Weight]:
-        """The evidence against each suspect that departs at all."""
+        """The evidence against each suspect that departs."""
         return {
             suspect: Weight(len(run) / NAME_SPANS, *run[-1], len(run))
             if suspect in self._without_history
@@ -86,7 +87,7 @@ class Evidence(Generic[Suspect]):
         best, least = Weight(0.0, 0.0, math.inf, 0), math.inf
         for spans, (departure, opened_s) in enumerate(reversed(run), start=1):
             least = min(least, departure)
-            of_enough = -math.log(max(self._chance(suspect, least, spans), _MIN_CHANCE)) / _ENOUGH
+            of_enough = -math.log(max(self._chance(suspect, least, spans), _MIN_CHANCE)) / _ENOUGH_LOG
             if of_enough > best.of_enough:
                 best = Weight(of_enough, least, opened_s, spans)
         return best
@@ -101,15 +102,15 @@ class MatrixSlice(NamedTuple):
 
 def slice_departures(departures: Mapping[Cell, float], links: Links) -> dict[MatrixSlice, float]:
     """How far each row, column and link of several cells departs as a whole: the lower quartile of its cells."""
-    found: dict[Component, list[float]] = {}
+    by_component: dict[Component, list[float]] = {}
     for cell, departure in departures.items():
         for side in (Component("nic", cell[0], "tx"), Component("nic", cell[1], "rx")):
-            found.setdefault(side, []).append(departure)
+            by_component.setdefault(side, []).append(departure)
         for hop in links.get(cell, ()):
-            found.setdefault(Component("link", hop), []).append(departure)
+            by_component.setdefault(Component("link", hop), []).append(departure)
     return {
         MatrixSlice(side, len(values) >= _MANY_CELLS): sorted(values)[len(values) // 4]
-        for side, values in found.items()
+        for side, values in by_component.items()
         if len(values) > 1
     }
 
@@ -158,7 +159,7 @@ class MatrixEvidence:
         self, departures: CellValues, without_history: Mapping[Cell, float], opened_s: float, links: Links
     ) -> Weights:
         """Add a span's departures; return the evidence against each cell that departs."""
-        # Cells that neither depart nor did are many, and leave nothing to remember.
+        # Most cells neither depart now nor did before; nothing is kept of them.
         relevant = (departures.figures > SLIGHT) | departures.among(self._cells.departing())
         self._cells.add(departures.pick(relevant), without_history, opened_s)
         self._slices.add(self._departing_slices(departures, links), {}, opened_s)
@@ -184,5 +185,5 @@ class MatrixEvidence:
         shared |= {part.component.name for part in self._slices.departing()}
         if not shared:
             return {}
-        found = slice_departures(neighbouring_cells(departures, shared, links), links)
-        return {part: value for part, value in found.items() if part.component.name in shared}
+        slices = slice_departures(neighbouring_cells(departures, shared, links), links)
+        return {part: value for part, value in slices.items() if part.component.name in shared}

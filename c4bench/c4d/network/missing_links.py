@@ -53,7 +53,7 @@ class MissingLinkDetector:
 
     def explaining(self, wanting: Mapping[Blame, list[MissingLink]], onset_s: float) -> list[Finding]:
         """Findings on missing links that explain slow components since `onset_s`."""
-        times = Counter(link for found in wanting.values() for link in found if self._is_new(link))
+        times = Counter(link for missing in wanting.values() for link in missing if self._is_new(link))
         return self._report([link for link, _ in times.most_common()], wanting, onset_s)
 
     def lasting(self, now_s: float, flap_s: float) -> list[Finding]:
@@ -63,7 +63,7 @@ class MissingLinkDetector:
         return self._report(lost, (), min((link.heard_s for link in lost), default=now_s))
 
     def _is_new(self, link: MissingLink) -> bool:
-        """Whether neither it nor a link that failed with it has been reported, or named since it was last seen.
+        """Whether no stage has reported it, or a link that failed with it, since it was last seen.
 
         A NIC's own links cannot be bypassed: their failure is that of the NIC, its host or its leaf, found elsewhere.
         """

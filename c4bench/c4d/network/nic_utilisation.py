@@ -20,6 +20,7 @@ from c4bench.c4d.network.evidence import Evidence
 from c4bench.c4d.network.thresholds import (
     BASELINE_MAX_SPANS,
     BASELINE_SETTLED_SPANS,
+    ENOUGH,
     SAMPLED_NICS,
     SLIGHT,
     SPANS_PER_FLOOR,
@@ -28,9 +29,9 @@ from c4bench.model.diagnosis import Component
 
 # With fewer cells a side's cost may be a single path's; the worst cell of more is left out for the same reason.
 _CELLS = 3
-# Without a slow NIC's cells, the excess of others is below this share of its own; so is that of its healthy side.
+# Without a slow NIC's cells, the excess of others is below this share of the NIC's; so is that of its healthy side.
 _SPILL = 0.5
-# Of this many NICs, the busiest, it is remembered how long they have been.
+# The busiest NICs, for which it is remembered how long they have been busy.
 _FOLLOWED = 16
 
 
@@ -75,7 +76,7 @@ class NicUtilisation:
             self._usual = None
 
     def forget(self) -> None:
-        """Drop all that was learnt: NICs learn anew how long they are busy."""
+        """Drop all that was learnt, and learn again how long NICs are busy."""
         self._learnt.clear()
         self._evidence.clear()
         self._runs.clear()
@@ -89,13 +90,13 @@ class NicUtilisation:
             zip(near.tolist(), left[near].tolist(), strict=True)
         )
         self._evidence.add(beyond | {slowed.nic: slowed.total for slowed in slow}, {}, opened_s)
-        weights, found = self._evidence.weights(), []
+        weights, cases = self._evidence.weights(), []
         for slowed in slow:
             weight = weights[slowed.nic]
-            if weight.of_enough >= 1:
+            if weight.of_enough >= ENOUGH:
                 least = weight.least / slowed.slow_sides
-                found.append(Case(self._blame(slowed, cells, links), weight.onset_s, least, weight.spans))
-        return found
+                cases.append(Case(self._blame(slowed, cells, links), weight.onset_s, least, weight.spans))
+        return cases
 
     def evaluate_uneven(self, cells: CellValues, opened_s: float, links: Links) -> list[Case]:
         """The same for spans while a rank is late, in which the order of transfers does not vary.
@@ -117,9 +118,9 @@ class NicUtilisation:
 
         Returns the slow NICs, the worst first, and how far all others are beyond their floors.
         """
-        found: list[_Slow] = []
+        slow: list[_Slow] = []
         if len(self._learnt) < BASELINE_SETTLED_SPANS:
-            return found, np.empty(0)
+            return slow, np.empty(0)
         beyond = self._beyond(cells)
         while beyond.size and (total := beyond.sum(axis=0)).max() > SLIGHT:
             nic = int(np.argmax(total))
@@ -128,8 +129,8 @@ class NicUtilisation:
             if without.sum(axis=0).max() > _SPILL * total[nic]:
                 break
             sides, beyond = beyond[:, nic], without
-            found.append(_Slow(nic, float(total[nic]), np.where(sides < _SPILL * sides.max(), 0.0, sides)))
-        return found, beyond.sum(axis=0)
+            slow.append(_Slow(nic, float(total[nic]), np.where(sides < _SPILL * sides.max(), 0.0, sides)))
+        return slow, beyond.sum(axis=0)
 
     def _blame(self, slow: _Slow, cells: CellValues, links: Links) -> Blame:
         """The NIC, or its slow side if the other is healthy; with the links that only this side crosses."""
@@ -162,7 +163,7 @@ class NicUtilisation:
         return _above(self._costs(cells), self._known().floors)
 
     def _costs(self, cells: CellValues) -> Floats:
-        """The log of each side's mean cost, but for its worst cell."""
+        """The log of each side's mean cost without its worst cell."""
         every = self._index.ends
         count = len(self._index.nics)
         costs = np.full((2, count), np.nan)

@@ -19,8 +19,11 @@ from c4bench.model.telemetry import ArrivalRecord, ConnRecord
 _End = tuple[str, str, str, int]  # communicator, source, destination, QP of the sending end
 _Sums = dict[int, int]  # messages -> sum of times, ns
 
+# Snapshots of an end that are kept until the other end's window with the same count arrives.
 _SNAPSHOTS_KEPT = 32
+# Delays of a connection that are kept: some before the onset of a slowdown, and some after it.
 _DELAYS_KEPT = 64
+# Sums of times are 64-bit numbers of ns, which wrap around.
 _WRAP = 1 << 64
 # The ratio by which one side must have slowed more than the other before it alone is blamed: if both are slow they slow
 # alike; if one is, every other message of the other side may wait for the acknowledgement of the one before it.

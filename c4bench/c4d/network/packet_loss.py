@@ -22,6 +22,7 @@ from c4bench.c4d.thresholds import CHANCE
 from c4bench.chance import binomial_tail
 from c4bench.model.diagnosis import Cause, Component, Syndrome
 
+# Spans in which losses are looked for; earlier ones only show how often healthy cells lose packets.
 _RECENT_SPANS = 8
 # Waiting for lost packets slows a cell several times over; by this share of that, any cell may be slowed by others.
 _HARDLY = 0.1
@@ -82,7 +83,7 @@ class PacketLossDetector:
 
         A cell in use (`current`) may lose so much that a span measures nothing of it: it departs at least as far as its
         transfers in flight have been `waiting`.
-        Each end has windows of its own: what one counts now the other may have counted in the span before.
+        The two ends have different windows: what one counts now, the other may have counted in the span before.
         """
         before = self._recent[-1].counts if self._recent else {}
         lately = _together(before, counts)
@@ -143,10 +144,10 @@ class PacketLossDetector:
         blames = _beside(_explaining(localise(excess, SLIGHT, links, lead), lossy), lossy)
         well = {hop for cell, slowed in excess.items() if slowed <= SLIGHT for hop in links.get(cell, ())}
         blames = [_with_cable(blame, links, in_use, well) for blame in blames]
-        found = [loss for loss in map(self._loss, blames) if loss]
-        sure = [loss.blame for loss in found if loss.blame.component.kind == "link"]
+        losses = [loss for loss in map(self._loss, blames) if loss]
+        sure = [loss.blame for loss in losses if loss.blame.component.kind == "link"]
         self._guilty.update(one.name for blame in sure for one in (blame.component, *blame.alternatives))
-        return found
+        return losses
 
     def _carried(self) -> set[Cell]:
         """The cells that have carried something since the span in which losses began."""
@@ -203,10 +204,10 @@ def stalled_loss_finding(job: JobView, clocks: HostClocks, stuck: Iterable[ConnV
 
 def _links_of_pairs(cells: Iterable[Cell], links: Links) -> dict[Cell, set[str]]:
     """The links that any of the cells between the same two NICs crosses, by these."""
-    found: dict[Cell, set[str]] = {}
+    of_pairs: dict[Cell, set[str]] = {}
     for cell in cells:
-        found.setdefault(cell[:2], set()).update(links.get(cell, ()))
-    return found
+        of_pairs.setdefault(cell[:2], set()).update(links.get(cell, ()))
+    return of_pairs
 
 
 def _explaining(blames: list[Blame], lossy: Collection[Cell]) -> list[Blame]:

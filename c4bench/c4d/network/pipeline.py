@@ -193,7 +193,7 @@ class NetworkSlownessDetector:
     def _explain(self, blames: list[Blame], weights: Weights, span: _Span) -> tuple[list[Blame], list[Alarmed]]:
         """The blames without a benign explanation; findings on the missing links that explain others.
 
-        Explained cells learn anew what they cost.
+        The costs of explained cells are learnt again.
         """
         explained, lacking = self._benign.explain(blames, weights, span.links)
         cells = {cell for blame in explained for cell in blame.cells}
@@ -232,8 +232,8 @@ class NetworkSlownessDetector:
         cells = span.cells
         if slow:
             cells = cells.pick(~cells.among(self._benign.blocked_cells(cells, slow, span.links)))
-        found = self._utilisation.evaluate(cells, span.opened_s, span.links)
-        if any(self._benign.met_other_job(case.blame, case.onset_s, span.links) for case in found):
+        cases = self._utilisation.evaluate(cells, span.opened_s, span.links)
+        if any(self._benign.met_other_job(case.blame, case.onset_s, span.links) for case in cases):
             self._utilisation.forget()
             return []
-        return [case for case in found if suspected.isdisjoint(case.blame.cells)]
+        return [case for case in cases if suspected.isdisjoint(case.blame.cells)]

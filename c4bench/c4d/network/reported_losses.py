@@ -1,7 +1,7 @@
 """Parts of the network that a resilient job goes on without, as its ranks report them.
 
-All ranks that used the part report it. It is one finding until something is acknowledged over it again; until then
-its host's other NICs carry its share, and their slowness is no finding.
+All ranks that used the part report it. It is one finding until something is acknowledged over it again. Until then
+its host's other NICs carry its share, and are not reported as slow.
 """
 
 from c4bench.c4d.diagnosis import Finding
@@ -33,16 +33,16 @@ class RankReportedLosses:
         ]:
             del self._standing[component]
             self._back_s.update(dict.fromkeys(_nics(component), now_s))
-        found = []
+        diagnoses = []
         for comm, loss in self._pending:
             if self._is_over(comm, loss):
                 continue
             known = {nic for component in self._standing for nic in _nics(component)}
             if known.isdisjoint(_nics(loss.component)):
-                found.append(self._finding(comm, loss).stamped(self._view.job, now_s, now_s))
+                diagnoses.append(self._finding(comm, loss).stamped(self._view.job, now_s, now_s))
             self._standing.setdefault(loss.component, now_s)
         self._pending.clear()
-        return found
+        return diagnoses
 
     def _is_over(self, comm: str, loss: NetworkLoss) -> bool:
         """Whether the reported loss is over already."""

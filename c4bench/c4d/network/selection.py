@@ -7,11 +7,10 @@ from functools import cached_property
 from c4bench.attribution.localise import Blame, Cell, Links
 from c4bench.c4d.network.evidence import Weights
 from c4bench.c4d.network.shared_links import shared_links
+from c4bench.c4d.network.thresholds import ENOUGH
 from c4bench.model.diagnosis import Component
 
-# The evidence that supports a blame, on the scale of `Weight.of_enough`.
-_ENOUGH = 1.0
-# A row or column of this many cells needs no history of its own: it is not just a longer path.
+# A row or column of this many cells needs no history: it is not just a longer path.
 _WHOLE_CELLS = 3
 # This many points at once are rivals: a skewed schedule makes several where transfers run into each other.
 _RIVALS = 2
@@ -22,7 +21,7 @@ _AT_ONCE_SPANS = 1.5
 class BlameSelection:
     """Selects among the blames of one span, which lasted `span_s`.
 
-    `slices` returns the evidence against rows, columns and links; `knows` whether a cell has a history of its own;
+    `slices` returns the evidence against rows, columns and links; `knows` whether a cell has a history;
     `return_links` the links that acknowledgements of a cell may cross.
     """
 
@@ -79,18 +78,18 @@ class BlameSelection:
     def _supported(self, blame: Blame) -> bool:
         """Whether the evidence against a component as a whole is enough.
 
-        A point or a pair also needs a history of its own: without one it may just be a longer path.
+        A cell or a path also needs a history: without one it may just be a longer path.
         """
         cells = [weight.of_enough for weight in self._weights.of(blame)]
         if not all(self._knows(cell) for cell in blame.cells):
-            return len(cells) >= _WHOLE_CELLS and statistics.median(cells) >= _ENOUGH
+            return len(cells) >= _WHOLE_CELLS and statistics.median(cells) >= ENOUGH
         if blame.component.kind == "path":
-            return min(cells) >= _ENOUGH
+            return min(cells) >= ENOUGH
         whole = blame.component.kind == "nic" and not blame.component.side
         parts = [Component("nic", blame.component.name, side) for side in ("tx", "rx")] if whole else [blame.component]
         as_a_whole = [self._slices[part] for part in parts if part in self._slices]
         # A side that is a single cell, as in a ring, has no evidence but that cell's.
-        return (max(as_a_whole) if as_a_whole else min(cells)) >= _ENOUGH
+        return (max(as_a_whole) if as_a_whole else min(cells)) >= ENOUGH
 
 
 def _crosses_leaning(blame: Blame, leaning: Collection[Cell]) -> bool:

@@ -6,7 +6,8 @@ from c4bench.attribution.localise import Blame, Cell, Links
 from c4bench.c4d.thresholds import BEYOND_SHARING
 from c4bench.model.diagnosis import Component
 
-_TWO = 2
+# Of more points at once none can be told to share one link.
+_POINTS = 2
 
 
 def shared_links(points: Sequence[Blame], links: Links, returning: Callable[[Cell], Collection[str]]) -> Blame | None:
@@ -15,7 +16,7 @@ def shared_links(points: Sequence[Blame], links: Links, returning: Callable[[Cel
     `returning` are the links that acknowledgements of a cell may take. None where there is no such link, where their
     data share one, or where they are no slower than transfers that run into a few others: nothing is wrong with that.
     """
-    if len(points) != _TWO or any(point.excess < BEYOND_SHARING for point in points):
+    if len(points) != _POINTS or any(point.excess < BEYOND_SHARING for point in points):
         return None
     first, second = (point.cells[0] for point in points)
     if not set(links.get(first, ())).isdisjoint(links.get(second, ())):

@@ -30,8 +30,11 @@ POINT_SPANS = 5
 SLIGHT_RATIO = 1.05
 SLIGHT = math.log(SLIGHT_RATIO)
 
-# Evidence (1 is enough) from which a cell leans, so that it is localised; and from which it teaches nothing normal.
+# Evidence is measured as a share of what is enough to blame a component (`Weight.of_enough`).
+ENOUGH = 1.0
+# From this much evidence on a cell leans towards slow, and is localised.
 LEANING = 0.15
+# From this much on a cell is not learnt from.
 CLEAN = 0.5
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from c4bench.attribution.localise import Blame, Cell, localise
 
-# A transfer that never ended is so much worse than others: finite, so that medians can be taken.
+# A transfer that never ended counts as this many times worse than others: finite, so that medians can be taken.
 _DEAD = 1000.0
 
 
@@ -50,7 +50,7 @@ def _medians(costs: Mapping[Cell, float], group: Callable[[Cell], object]) -> di
     by_group: dict[object, list[float]] = {}
     for cell, cost in costs.items():
         by_group.setdefault(group(cell), []).append(cost)
-    return {key: _finite_median(found) for key, found in by_group.items()}
+    return {key: _finite_median(values) for key, values in by_group.items()}
 
 
 def _finite_median(costs: Iterable[float]) -> float:

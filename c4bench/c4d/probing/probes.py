@@ -19,11 +19,13 @@ from c4bench.model.diagnosis import Component, ProbeFlow
 Flow = tuple[str, str, int]  # source NIC, destination NIC, source port; 0 leaves the path to the fabric
 Pair = tuple[str, str]
 
-# All probes of a request together take at most this share of a NIC, for as long (s) as shows a difference of 5 %.
+# All probes of a request together take at most this share of a NIC's rate.
 _POLITE_SHARE = 0.01
+# A probe lasts long enough (s) to show a difference of 5 %.
 _PROBE_S = 0.5
 # This many NICs are enough to find one that shares neither suspect.
 _THIRD_PARTIES = 32
+# Kinds of components that a probe can cross.
 _CARRIERS = ("nic", "path", "link", "switch")
 
 
@@ -44,7 +46,7 @@ class FlowComponents(NamedTuple):
 
 
 class ProbePlan(msgspec.Struct, frozen=True):
-    """`flows` to send; groups of suspects that no flow at all can tell apart."""
+    """`flows` to send; groups of suspects that no flow can tell apart."""
 
     flows: tuple[ProbeFlow, ...]
     inseparable: tuple[frozenset[Component], ...]
@@ -77,13 +79,13 @@ class ProbePaths:
         The links that acknowledgements cross are not known; they are too small for a link's rate to matter.
         """
         source, destination, port = flow
-        found = {Component("nic", source, "tx"), Component("nic", destination, "rx")}
-        found |= {Component("nic", source), Component("nic", destination)}
+        forward = {Component("nic", source, "tx"), Component("nic", destination, "rx")}
+        forward |= {Component("nic", source), Component("nic", destination)}
         if port in self._used.get((source, destination), (port,)):
-            found.add(Component("path", f"{source}>{destination}"))
-        found |= {Component(kind, hop) for hop in self._paths.get(flow, ()) for kind in ("link", "switch")}
+            forward.add(Component("path", f"{source}>{destination}"))
+        forward |= {Component(kind, hop) for hop in self._paths.get(flow, ()) for kind in ("link", "switch")}
         back = {Component("nic", source, "rx"), Component("nic", destination, "tx")}
-        return FlowComponents(frozenset(found), frozenset(back))
+        return FlowComponents(frozenset(forward), frozenset(back))
 
 
 def deciding_probes(job: JobView, suspects: Collection[Component]) -> tuple[ProbeFlow, ...]:

@@ -17,22 +17,24 @@ from c4bench.model.recording import ProbeSweep
 
 Step = tuple[ProbeFlow, ...]
 
-# Each NIC meets so many others, in either direction: one of them may be bad as well.
+# Each NIC is probed with so many others, in either direction: one of them may be bad as well.
 _PARTNERS = 3
-# A NIC sends in half of the steps, and gives 1 % of its time while the sweep lasts.
+# The share of its rate at which a NIC sends in a step: in half of the steps, so 1 % of its time while the sweep lasts.
 _SHARE = 0.02
+# How long a step lasts (s).
 _STEP_S = 0.25
 # C4D promises to find a slowdown of a tenth; a path over more hops is a few hundredths slower for single messages.
 _SLOW_TIMES = 1.08
 # If a smaller share of probes is as fast as usual, another job shares the network.
 _WELL = 0.5
+# A NIC that all its probes show to be slow is to blame, unless something began during the sweep.
 _CONFIDENCE = 0.9
 
 
 def tournament(hosts: Sequence[str]) -> list[list[tuple[str, str]]]:
     """Rounds in which each host meets one other, until each has met all (circle method); with an odd number one rests.
 
-    Whoever sends in a round receives in the one that follows it, so that both directions are met.
+    A sender of one round receives in the next, so that both directions are measured.
     """
     places: list[str | None] = [*hosts, *([None] if len(hosts) % 2 else [])]
     rounds = []
@@ -69,9 +71,9 @@ def _probe(source: Nic, destination: Nic) -> ProbeFlow:
 
 
 def slow_nics(sweep: ProbeSweep, known: Set[str] = frozenset()) -> list[Finding]:
-    """The NICs, or sides of NICs, whose probes took longer than others', whomever they met; but for those `known`.
+    """The NICs, or sides of NICs, whose probes took longer than others' with every partner, except those `known`.
 
-    Probes that failed tell nothing of slowness. None of them do where hardly half came to what the best quarter did.
+    Failed probes say nothing about slowness. If hardly half are as fast as the best quarter, no probe does.
     """
     longer = _longer(sweep, known)
     return [_verdict(component, cells, longer, sweep.at_s) for component, cells in _to_blame(longer).items()]
@@ -116,8 +118,8 @@ def _to_blame(longer: Mapping[Cell, float]) -> dict[Component, list[Cell]]:
         if any(explained[cell] == 1 for cell in own):
             nics.setdefault(nic, {})[side] = own
     return {
-        Component("nic", nic, "" if len(found) > 1 else next(iter(found))): list(chain.from_iterable(found.values()))
-        for nic, found in nics.items()
+        Component("nic", nic, "" if len(faulty) > 1 else next(iter(faulty))): list(chain.from_iterable(faulty.values()))
+        for nic, faulty in nics.items()
     }
 
 

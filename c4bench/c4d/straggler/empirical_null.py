@@ -6,6 +6,7 @@ from c4bench.c4d.columns import Bools, Floats, Ints
 from c4bench.c4d.straggler.thresholds import ITERATION_SHARE, MATERIAL_SHARE, SIGMAS
 from c4bench.c4d.thresholds import CHANCE, TAIL_POWER
 
+# A share of lateness in place of 0, to divide by.
 _TINY = 1e-9
 
 

@@ -15,9 +15,11 @@ from c4bench.c4d.columns import Ints
 from c4bench.c4d.thresholds import CHANCE
 from c4bench.chance import binomial_tail
 
+# The latest episodes are enough to tell one member from all others.
 _EPISODES = 64
 # Episodes older than this, in operations of all members, say nothing about the present.
 _MEMORY_OPS = 512
+# A named member that was not late in so many operations of all members has recovered.
 _WELL_OPS = 64
 
 
@@ -58,7 +60,7 @@ class IntermittentStragglers:
                 self._last[member] = self._ops
             else:
                 self._episodes.append((member, self._ops))
-        return self._found() if began else {}
+        return self._beyond_chance() if began else {}
 
     def skip(self, members: Ints) -> None:
         """Add operations in which nobody was late, of members known before; shape (operations, members)."""
@@ -69,15 +71,15 @@ class IntermittentStragglers:
             self._ops += members.size / len(self._members)
             self._last = {rank: last for rank, last in self._last.items() if self._ops - last < _WELL_OPS}
 
-    def _found(self) -> dict[int, int]:
+    def _beyond_chance(self) -> dict[int, int]:
         while self._episodes and self._ops - self._episodes[0][1] > _MEMORY_OPS:
             self._episodes.popleft()
         counts = Counter(member for member, _ in self._episodes)
         total = counts.total()
-        found = {rank: count for rank, count in counts.items() if self._by_chance(count, total) < CHANCE}
-        self._last.update(dict.fromkeys(found, self._ops))
-        self._episodes = deque((e for e in self._episodes if e[0] not in found), maxlen=_EPISODES)
-        return found
+        beyond = {rank: count for rank, count in counts.items() if self._by_chance(count, total) < CHANCE}
+        self._last.update(dict.fromkeys(beyond, self._ops))
+        self._episodes = deque((e for e in self._episodes if e[0] not in beyond), maxlen=_EPISODES)
+        return beyond
 
     def _by_chance(self, count: int, total: int) -> float:
         """The probability that some member has `count` or more of `total` episodes that hit all alike."""

@@ -27,7 +27,9 @@ from c4bench.c4d.straggler.thresholds import (
 )
 from c4bench.c4d.thresholds import benign_stall_s
 
+# Gaps before a communicator's operations that are kept, the latest: several iterations.
 _GAPS_KEPT = 64
+# Operations whose lateness is kept as the healthy history, the latest ones.
 _HISTORY_OPS = 256
 # Operations between two updates of a member's usual lateness, which changes slowly.
 _SKEW_EVERY = 8
@@ -88,16 +90,16 @@ class StragglerDetector:
         taught = self._table["taught"][rows]
         # Most operations show nobody late and go no further.
         telling = np.flatnonzero((taught >= MIN_HISTORY_OPS) & (beyond.max(axis=1) > MATERIAL_SHARE)).tolist()
-        found = {index: late for index in telling if (late := self._late(int(rows[index]), period_s))}
-        passing = np.setdiff1d(np.flatnonzero(taught >= MIN_HISTORY_OPS), list(found))
-        found |= self._intermittent_late(rows, ops, beyond, passing, benign_stall_s(period_s))
+        stragglers = {index: late for index in telling if (late := self._late(int(rows[index]), period_s))}
+        passing = np.setdiff1d(np.flatnonzero(taught >= MIN_HISTORY_OPS), list(stragglers))
+        stragglers |= self._intermittent_late(rows, ops, beyond, passing, benign_stall_s(period_s))
         young = taught < FIRST_HISTORY_OPS
-        young[list(found)] = False
+        young[list(stragglers)] = False
         self._learn(rows[young], shares[young])
         worst = beyond.max(axis=1)
         fresh = []
-        for index in sorted(found.keys() | self._late_before(rows)):
-            fresh += self._name(int(rows[index]), found.get(index, []))
+        for index in sorted(stragglers.keys() | self._late_before(rows)):
+            fresh += self._name(int(rows[index]), stragglers.get(index, []))
             others = np.delete(beyond[index], list(self._standing.get(int(rows[index]), ())))
             worst[index] = others.max(initial=0.0)
         self._worst[rows, self._table["judged"][rows] % MIN_RUN_OPS] = worst
@@ -213,7 +215,7 @@ class StragglerDetector:
         self, rows: Ints, ops: Finished, beyond: Floats, passing: Ints, stall_s: float
     ) -> dict[int, list[Straggler]]:
         """Members that are late again and again without a run that is long enough; in the order of operations."""
-        table, found = self._table, {}
+        table, stragglers = self._table, {}
         late = beyond[passing] > table["lawful"][rows[passing], None]
         odd = late.any(axis=1) | ~table["counted"][rows[passing]]
         table["counted"][rows[passing]] = True
@@ -223,9 +225,9 @@ class StragglerDetector:
             begin, index = end + 1, int(passing[end])
             op = ops.pick(passing[end : end + 1])
             if named := self._newly_intermittent(int(rows[index]), op, beyond[index], late[end], stall_s):
-                found[index] = named
+                stragglers[index] = named
         self._intermittent.skip(ops.ranks[passing[begin:]])
-        return found
+        return stragglers
 
     def _newly_intermittent(
         self, row: int, op: Finished, beyond: Floats, late: Bools, stall_s: float
@@ -234,17 +236,17 @@ class StragglerDetector:
         came_s, since_s = op.entered_s[0].tolist(), (op.entered_s - op.gap_s)[0].tolist()
         places = {ranks[place]: place for place in np.flatnonzero(late).tolist() if place not in standing}
         spells = {rank: (since_s[place], came_s[place]) for rank, place in places.items()}
-        found = self._intermittent.evaluate(spells, ranks, stall_s)
+        counts = self._intermittent.evaluate(spells, ranks, stall_s)
         comm = int(self._table["comm"][row])
         return [
             Straggler(comm, place, float(beyond[place]), count, came_s[place], lasting=False)
-            for place, count in ((places[rank], count) for rank, count in found.items() if rank in places)
+            for place, count in ((places[rank], count) for rank, count in counts.items() if rank in places)
         ]
 
-    def _name(self, row: int, found: list[Straggler]) -> list[Straggler]:
+    def _name(self, row: int, stragglers: list[Straggler]) -> list[Straggler]:
         """Those found that were not named; members that keep up again are no longer named."""
         standing = self._heal(row)
-        fresh = [late for late in found if late.member not in standing]
+        fresh = [late for late in stragglers if late.member not in standing]
         standing |= {late.member for late in fresh if late.lasting}
         self._standing.pop(row, None)
         if standing:

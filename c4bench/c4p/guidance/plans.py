@@ -29,6 +29,7 @@ class Plans:
         self._planners: dict[str, Planner] = {}
         self._shares: dict[str, float] = {}
         self._background_bps: dict[str, float] = {}
+        self._capacities: Mapping[str, float] = {}
 
     def set_share(self, job: str, share: float) -> None:
         """Count a job's flows with `share` times their demand, if jobs share by priority."""
@@ -87,6 +88,11 @@ class Plans:
             if self._rebalance_if_contended(planner):
                 self._apply(planner)
 
+    def set_capacities(self, bps: Mapping[str, float]) -> None:
+        """Plan with these capacities from now on; see `PathController.set_capacities`."""
+        self._capacities = bps
+        self.rebuild()
+
     def renew(self, atlas: Atlas | None) -> None:
         """Plan on this atlas from now on."""
         self.atlas = atlas
@@ -107,9 +113,17 @@ class Plans:
     def _new_planner(self) -> Planner:
         """A planner without flows for the present fabric."""
         assert self.atlas
-        planner = Planner(self.atlas, Conditions(background_bps=self._immovable_bps(), shares=self._shares))
+        conditions = Conditions(self._known_capacities(), background_bps=self._immovable_bps(), shares=self._shares)
+        planner = Planner(self.atlas, conditions)
         planner.close(self._health.closed)
         return planner
+
+    def _known_capacities(self) -> dict[str, float] | None:
+        """The capacity of every link of the atlas; None if no capacities are known, so that all count alike."""
+        if not self._capacities or not self.atlas:
+            return None
+        fastest = max(self._capacities.values())
+        return {hop: self._capacities.get(hop, fastest) for hop in self.atlas.hops}
 
     def _scope(self, flow: Flow) -> str:
         return flow.job if self._policy.scope == "job" else ""
@@ -147,7 +161,7 @@ class Plans:
                 self._live_flows.assign(live, live.planned, 1.0)
 
     def _divide(self, planner: Planner) -> None:
-        """Divide every connection's load anew; QPs without a share use the paths of others."""
+        """Divide every connection's load again; QPs without a share use the paths of others."""
         for flow, part in assign_idle_qps(planner.divide(), planner.flows).items():
             self._live_flows.assign(self._live_flows[flow], self._live_flows[part.leader].planned, part.share)
 

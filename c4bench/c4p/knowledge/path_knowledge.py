@@ -171,7 +171,7 @@ class PathKnowledge:
         try:
             document = msgspec.json.decode(data, type=_Document)
         except msgspec.MsgspecError as error:
-            raise UsageError(f"these are not saved paths ({error}); learn them anew with c4bench paths") from None
+            raise UsageError(f"these are not saved paths ({error}); learn them again with `c4bench paths`") from None
         knowledge = cls()
         knowledge._entries = {(source, destination): dict(entries) for source, destination, entries in document.entries}
         return knowledge

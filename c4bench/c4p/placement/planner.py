@@ -83,7 +83,7 @@ class Planner:
         return self._place(self._register(new), gain)
 
     def adopt(self, live: Iterable[tuple[Flow, Assignment]]) -> None:
-        """Add flows that run already, on their present paths; those on an unknown or closed path are placed anew.
+        """Add flows that run already, on their present paths; those on an unknown or closed path are placed again.
 
         `assignments` then has the paths. Raises UsageError as `add` does.
         """

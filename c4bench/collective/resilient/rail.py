@@ -1,6 +1,6 @@
 """One end of a rail: a directed connection between one NIC of each of two ranks, which may die and come back."""
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections import deque
 from enum import Enum
 from typing import NamedTuple
@@ -32,7 +32,7 @@ class Ends(NamedTuple):
     probe: Connection
 
 
-class Rail:
+class Rail(ABC):
     """What both ends have: QPs on NIC `nic`, the rail's state and life, and when it was last known to be alive.
 
     `receives` counts receives posted on the data QP and not completed. A QP in the error state completes everything
@@ -60,9 +60,9 @@ class Rail:
         return self.state is State.UP
 
     @property
+    @abstractmethod
     def in_flight(self) -> int:
         """The writes of this end that have not completed."""
-        raise NotImplementedError
 
     @property
     def drained(self) -> bool:

@@ -40,7 +40,7 @@ def clock_step(request: FaultRequest, target: HostTarget) -> Plan:
     """Step the clock, and step it back to undisturbed time."""
     if target.shared:
         raise UnhealthyError(
-            f"{request.host} shares its clock with other hosts of the same kernel; use a host of its own"
+            f"{request.host} shares its clock with other hosts of the same kernel; use a host with its own kernel"
         )
     away = StepClock(target.time_s, target.monotonic_s, request.number("offset_s"))
     return Plan(("clock",), (away,), (StepClock(target.time_s, target.monotonic_s, 0.0),))

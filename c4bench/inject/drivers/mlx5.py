@@ -50,13 +50,13 @@ def _speed_mbps(text: str) -> int:
 def _modes(text: str, title: str) -> list[str]:
     """The link modes after a title: on the rest of its line, and on the indented lines below it."""
     _, _, rest = text.partition(f"{title}:")
-    found: list[str] = []
+    listed: list[str] = []
     for line in rest.splitlines():
         modes = _MODE.findall(line)
-        if found and not modes:
+        if listed and not modes:
             break
-        found += modes
-    return found
+        listed += modes
+    return listed
 
 
 @driver("mlx5.qos")
@@ -80,12 +80,12 @@ def _rate_bps(request: FaultRequest) -> float:
 
 def limits_gbps(text: str) -> list[float]:
     """The rate limit of each traffic class, Gbit/s, 0 for none. Raises UnhealthyError when not all eight are there."""
-    found = {
+    limits = {
         int(number): 0.0 if limit == "unlimited" else float(value) / (1000 if unit == "Mbps" else 1)
         for number, limit, value, unit in _LIMIT.findall(text)
     }
-    if sorted(found) != list(range(_CLASSES)):
+    if sorted(limits) != list(range(_CLASSES)):
         raise UnhealthyError(
-            f"mlnx_qos lists the limits of {len(found)} traffic classes, not {_CLASSES}; is its version supported?"
+            f"mlnx_qos lists the limits of {len(limits)} traffic classes, not {_CLASSES}; is its version supported?"
         )
-    return [found[number] for number in range(_CLASSES)]
+    return [limits[number] for number in range(_CLASSES)]

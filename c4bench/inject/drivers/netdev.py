@@ -242,10 +242,10 @@ def _restore_after_link_down(target: InterfaceTarget) -> list[Run]:
 
 def _global_addresses(target: InterfaceTarget) -> list[str]:
     """Static IPv6 addresses; link-local and advertised ones come back by themselves."""
-    found = chain.from_iterable(link.get("addr_info", ()) for link in target.links())
+    entries = chain.from_iterable(link.get("addr_info", ()) for link in target.links())
     return [
         f"{entry['local']}/{entry['prefixlen']}"
-        for entry in found
+        for entry in entries
         if entry["family"] == "inet6" and entry["scope"] == "global" and not entry.get("dynamic")
     ]
 

@@ -47,13 +47,13 @@ def status(text: str, port: str) -> dict[str, str]:
 
 
 def _cells(names: str, rule: str, row: str) -> dict[str, str]:
-    found, start = {}, 0
+    cells, start = {}, 0
     for dashes in rule.split():
         start = rule.index(dashes, start)
         end = start + len(dashes)
-        found[names[start:end].strip()] = row[start:end].strip()
+        cells[names[start:end].strip()] = row[start:end].strip()
         start = end
-    return found
+    return cells
 
 
 def _config(*words: str) -> Run:

@@ -34,21 +34,21 @@ class EchoLoss:
 
     def before(self) -> Values:
         """Count losses before the fault."""
-        found = self._train()
-        self._lost_before = found.lost
-        return _counts(found)
+        echoes = self._train()
+        self._lost_before = echoes.lost
+        return _counts(echoes)
 
     def during(self, onset_s: float) -> Evidence:  # noqa: ARG002  (every probe is sent after the onset)
         """Observed when the first lost probe was sent."""
-        found = self._train()
-        fits = plausible(found.lost, len(found.sent_s), self._probability) and self._lost_before < found.lost / 2
-        return Evidence(_counts(found), found.first_lost_s if fits else None)
+        echoes = self._train()
+        fits = plausible(echoes.lost, len(echoes.sent_s), self._probability) and self._lost_before < echoes.lost / 2
+        return Evidence(_counts(echoes), echoes.first_lost_s if fits else None)
 
     def after(self) -> Aftermath:
         """Recovered when almost none is lost."""
-        found = self._train()
+        echoes = self._train()
         expected = self._count * self._probability
-        return Aftermath(_counts(found), found.lost <= max(self._lost_before, _RESIDUAL_LOSS * expected))
+        return Aftermath(_counts(echoes), echoes.lost <= max(self._lost_before, _RESIDUAL_LOSS * expected))
 
     def _train(self) -> Echoes:
         return self._prober.train(self._count, _PROBE_BYTES, self._gap_s)
@@ -72,11 +72,11 @@ class EchoDelay:
 
     def during(self, onset_s: float) -> Evidence:  # noqa: ARG002
         """Observed when the first late probe was sent."""
-        found = self._train()
+        echoes = self._train()
         threshold_s = self._before_s + self._asked_s / 2
-        late = [answer.sent_s for answer in found.replies if answer.arrived_s - answer.sent_s >= threshold_s]
-        seen = bool(late) and _round_trip_s(found) >= threshold_s
-        return Evidence({"round_trip_s": _round_trip_s(found)}, min(late) if seen else None)
+        late = [answer.sent_s for answer in echoes.replies if answer.arrived_s - answer.sent_s >= threshold_s]
+        seen = bool(late) and _round_trip_s(echoes) >= threshold_s
+        return Evidence({"round_trip_s": _round_trip_s(echoes)}, min(late) if seen else None)
 
     def after(self) -> Aftermath:
         """Recovered when less than half of the delay remains."""
@@ -106,11 +106,11 @@ class EchoOrder:
 
     def during(self, onset_s: float) -> Evidence:  # noqa: ARG002
         """Observed when the first overtaking reply arrived."""
-        found = self._train()
+        echoes = self._train()
         first = next(
-            (later.arrived_s for earlier, later in pairwise(found.replies) if later.number > earlier.number + 1), None
+            (later.arrived_s for earlier, later in pairwise(echoes.replies) if later.number > earlier.number + 1), None
         )
-        count = count_overtaking(found)
+        count = count_overtaking(echoes)
         return Evidence({"overtaken": count}, first if count > self._before else None)
 
     def after(self) -> Aftermath:
@@ -192,17 +192,17 @@ def plausible(lost: int, sent: int, probability: float) -> bool:
     return lost > 0 and expected * (1 - _HARMLESS) - spread <= lost <= expected + spread
 
 
-def count_overtaking(found: Echoes) -> int:
+def count_overtaking(echoes: Echoes) -> int:
     """The number of replies that arrived after one with a larger number."""
     newest, count = -1, 0
-    for answer in found.replies:
+    for answer in echoes.replies:
         count += answer.number < newest
         newest = max(newest, answer.number)
     return count
 
 
-def _counts(found: Echoes) -> Values:
-    return {"sent": len(found.sent_s), "lost": found.lost}
+def _counts(echoes: Echoes) -> Values:
+    return {"sent": len(echoes.sent_s), "lost": echoes.lost}
 
 
 def _shares(small: Echoes, full: Echoes) -> Values:
@@ -212,6 +212,6 @@ def _shares(small: Echoes, full: Echoes) -> Values:
     }
 
 
-def _round_trip_s(found: Echoes) -> float:
-    trips_s = [answer.arrived_s - answer.sent_s for answer in found.replies]
+def _round_trip_s(echoes: Echoes) -> float:
+    trips_s = [answer.arrived_s - answer.sent_s for answer in echoes.replies]
     return statistics.median(trips_s) if trips_s else math.inf

@@ -41,20 +41,20 @@ class AcksLost:
 
     def before(self) -> Values:
         """Measure both before the fault."""
-        found = self._measure()
-        self._healthy = found["acks"] == found["data"] == 1.0
-        return found
+        values = self._measure()
+        self._healthy = values["acks"] == values["data"] == 1.0
+        return values
 
     def during(self, onset_s: float) -> Evidence:  # noqa: ARG002  (every datagram is sent after the onset)
         """Seen when only data arrives, at the start of the measurement, which begins with an acknowledgement."""
         began_s = time.time()
-        found = self._measure()
-        return Evidence(found, began_s if self._healthy and found == {"acks": 0.0, "data": 1.0} else None)
+        values = self._measure()
+        return Evidence(values, began_s if self._healthy and values == {"acks": 0.0, "data": 1.0} else None)
 
     def after(self) -> Aftermath:
         """Recovered when both arrive."""
-        found = self._measure()
-        return Aftermath(found, found["acks"] == found["data"] == 1.0)
+        values = self._measure()
+        return Aftermath(values, values["acks"] == values["data"] == 1.0)
 
     def _measure(self) -> Values:
         return {

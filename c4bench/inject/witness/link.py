@@ -34,9 +34,9 @@ class LinkState:
 
     def before(self) -> Values:
         """Read the state before the fault."""
-        found = state(self._interface)
-        self._was_up = _up(found)
-        return found
+        values = state(self._interface)
+        self._was_up = _up(values)
+        return values
 
     def during(self, onset_s: float) -> Evidence:  # noqa: ARG002  (a state does not depend on the onset)
         """Seen when interface and port, up before, are down."""
@@ -46,8 +46,8 @@ class LinkState:
     def after(self) -> Aftermath:
         """Recovered when interface and port are up."""
         wait_until(lambda: _up(state(self._interface)), self._window_s)
-        found = state(self._interface)
-        return Aftermath(found, _up(found) or not self._was_up)
+        values = state(self._interface)
+        return Aftermath(values, _up(values) or not self._was_up)
 
 
 class LinkFlaps:
@@ -75,8 +75,8 @@ class LinkFlaps:
         """Recovered when up, and still up a period's down time later."""
         wait_until(lambda: running([self._interface]) > 0, self._window_s)
         time.sleep(self._down_s)
-        found = running([self._interface]) > 0
-        return Aftermath({"running": float(found)}, found)
+        up = running([self._interface]) > 0
+        return Aftermath({"running": float(up)}, up)
 
 
 class SwitchState:
@@ -103,11 +103,11 @@ class SwitchState:
 
 def state(interface: Interface) -> Values:
     """`running`, and `port` for an RDMA device."""
-    found = {"running": float(carrier(interface))}
+    values = {"running": float(carrier(interface))}
     if interface.device:
         port = Path(f"/sys/class/infiniband/{interface.device}/ports/1/state")
-        found["port"] = float(port.read_text().partition(":")[0])
-    return found
+        values["port"] = float(port.read_text().partition(":")[0])
+    return values
 
 
 def carrier(interface: Interface) -> bool:
@@ -134,9 +134,9 @@ def running(interfaces: Iterable[Interface]) -> int:
     return sum(bool(state(interface)["running"]) for interface in interfaces)
 
 
-def _up(found: Values) -> bool:
-    return bool(found["running"]) and found.get("port", _PORT_ACTIVE) == _PORT_ACTIVE
+def _up(values: Values) -> bool:
+    return bool(values["running"]) and values.get("port", _PORT_ACTIVE) == _PORT_ACTIVE
 
 
-def _down(found: Values) -> bool:
-    return not found["running"] and found.get("port", 0.0) != _PORT_ACTIVE
+def _down(values: Values) -> bool:
+    return not values["running"] and values.get("port", 0.0) != _PORT_ACTIVE

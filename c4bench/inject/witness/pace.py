@@ -54,10 +54,10 @@ class ComputePace:
         # A gap is longer by the factor, and the one during the onset does not count.
         timeout_s = self._window_s + (_GAPS_MIN + 1) * self._gap_before_s * self._factor
         wait_until(lambda: len(self.gaps_since(onset_s)) >= _GAPS_MIN, timeout_s, _POLL_S)
-        found = self.gaps_since(onset_s)
-        slow = [gap for gap in found if gap.length_s >= self._threshold_s]
-        seen = self._gap_before_s > 0 and _median_s(found) >= self._threshold_s
-        return Evidence({"gap_s": _median_s(found)}, slow[0].began_s + self._threshold_s if seen else None)
+        gaps = self.gaps_since(onset_s)
+        slow = [gap for gap in gaps if gap.length_s >= self._threshold_s]
+        seen = self._gap_before_s > 0 and _median_s(gaps) >= self._threshold_s
+        return Evidence({"gap_s": _median_s(gaps)}, slow[0].began_s + self._threshold_s if seen else None)
 
     def after(self) -> Aftermath:
         """`gap_s` of the newest gap. A short one proves recovery; a long one may have begun during the fault."""
@@ -86,9 +86,9 @@ class LateStep:
 
     def before(self) -> Values:
         """`gap_s` before the fault."""
-        found = self._pace.before()
-        self._usual_s = found["gap_s"]
-        return found
+        values = self._pace.before()
+        self._usual_s = values["gap_s"]
+        return values
 
     def during(self, onset_s: float) -> Evidence:
         """Observed when the first late gap exceeded the threshold."""
@@ -164,15 +164,15 @@ def gaps(ops: Sequence[OpRecord], since_s: float = 0.0) -> list[Gap]:
             merged[-1] = Gap(merged[-1].began_s, max(merged[-1].ended_s, ended_s))
         else:
             merged.append(Gap(op.entered_s, ended_s))
-    found = [Gap(before.ended_s, after.began_s) for before, after in pairwise(merged)]
-    return _computing([gap for gap in found if gap.began_s >= since_s])
+    between = [Gap(before.ended_s, after.began_s) for before, after in pairwise(merged)]
+    return _computing([gap for gap in between if gap.began_s >= since_s])
 
 
-def _computing(found: list[Gap]) -> list[Gap]:
+def _computing(candidates: list[Gap]) -> list[Gap]:
     """Drop the short gaps between back-to-back operations, in which the rank does not compute."""
-    longest_s = max((gap.length_s for gap in found), default=0.0)
-    return [gap for gap in found if gap.length_s > _COMPUTING_SHARE * longest_s]
+    longest_s = max((gap.length_s for gap in candidates), default=0.0)
+    return [gap for gap in candidates if gap.length_s > _COMPUTING_SHARE * longest_s]
 
 
-def _median_s(found: Sequence[Gap]) -> float:
-    return statistics.median(gap.length_s for gap in found) if found else 0.0
+def _median_s(among: Sequence[Gap]) -> float:
+    return statistics.median(gap.length_s for gap in among) if among else 0.0

@@ -56,9 +56,9 @@ class PeakRate:
 
     def during(self, onset_s: float) -> Evidence:  # noqa: ARG002  (all samples are taken after the onset)
         """`peak_bps`, `limit_bps`; seen when traffic passed below the limit, and above it before."""
-        found = self._samples(self._shaped_bytes if self._receiving else self._carried_bytes)
-        peak = self._peak(found)
-        first = next((sample.end_s for sample in found if sample.rate_bps > 0), None)
+        samples = self._samples(self._shaped_bytes if self._receiving else self._carried_bytes)
+        peak = self._peak(samples)
+        first = next((sample.end_s for sample in samples if sample.rate_bps > 0), None)
         seen = peak <= _TOLERANCE * self._limited_bps and self._peak_before_bps > self._limited_bps
         return Evidence({"peak_bps": peak, "limit_bps": self._limited_bps}, first if seen else None)
 
@@ -75,14 +75,14 @@ class PeakRate:
         return self._counters.read(self._ifb).tx_bytes
 
     def _samples(self, count: Callable[[], int]) -> list[Sample]:
-        found = self._probe_train()
+        samples = self._probe_train()
         last_s, last = time.monotonic(), count()
         for _ in range(self._windows):
             time.sleep(self._window_s)
             now_s, now = time.monotonic(), count()
-            found.append(Sample(time.time(), (now - last) * 8 / (now_s - last_s)))
+            samples.append(Sample(time.time(), (now - last) * 8 / (now_s - last_s)))
             last_s, last = now_s, now
-        return found
+        return samples
 
     def _probe_train(self) -> list[Sample]:
         if self._prober is None:
@@ -95,9 +95,9 @@ class PeakRate:
         return max(sample.rate_bps for sample in samples)
 
 
-def reply_rate(found: Echoes, probe_bytes: int) -> list[Sample]:
+def reply_rate(echoes: Echoes, probe_bytes: int) -> list[Sample]:
     """The rate at which a train's replies arrived, after the first burst; empty for too few replies."""
-    counted = found.replies[int(len(found.replies) * _FIRST_SKIPPED) :]
+    counted = echoes.replies[int(len(echoes.replies) * _FIRST_SKIPPED) :]
     if len(counted) < 2 or counted[-1].arrived_s <= counted[0].arrived_s:
         return []
     bits = (len(counted) - 1) * (probe_bytes + FRAME_BYTES - HEADERS_BYTES) * 8

@@ -1,1 +1,1 @@
-"""The lab's inner half: what runs as root inside the user-mode kernel."""
+"""The half of the lab that runs as root inside the user-mode kernel."""

@@ -1,4 +1,4 @@
-"""How a lab ends: what became of it is left for the machine, then everything in it, then the kernel."""
+"""End a lab: write its result for the machine, end every process, then the kernel."""
 
 import ctypes
 import os
@@ -21,7 +21,7 @@ def failed(error: Exception) -> LabResult:
 
 
 def end(home: Path, result: LabResult) -> None:
-    """Leave the result and what the kernel has logged in `home`, and switch off."""
+    """Write the result and the kernel's log to `home`, and power off."""
     (home / "dmesg.log").write_bytes(kernel_messages())
     (home / RESULT_FILE).write_bytes(msgspec.json.encode(result))
     power_off()

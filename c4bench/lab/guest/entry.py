@@ -1,8 +1,8 @@
-"""The first program of the lab: lay the overlay, give the machine's directories their names, go on under these.
+"""The first program of the lab: mount the overlay, give the machine's directories their names, start the supervisor.
 
-Started by the kernel as root of nothing yet: its root is the machine's own file system through hostfs. It moves onto an
-overlay at once, so that only the directories that the spec calls writable can change. What it becomes then, and all
-that this starts, goes by the lab's names.
+When the kernel starts it, its root is the machine's own file system through hostfs. It moves to an overlay at once, so
+that only the directories that the spec calls writable can change. The supervisor, and all that it starts, use the
+lab's names.
 """
 
 import os
@@ -17,22 +17,22 @@ from c4bench.lab.guest.end import end, failed
 from c4bench.lab.places import inside
 from c4bench.lab.spec import MACHINE_ROOT, LabSpec
 
-_LOWER_MOUNT = "/mnt"  # present on every system; only a place to hang the overlay from
+_LOWER_MOUNT = "/mnt"  # present on every system; only a mount point for the overlay
 
 
 def main(spec_path: str) -> None:
-    """Enter the lab described in `spec_path` and become its keeper. Never returns."""
+    """Enter the lab described in `spec_path` and become its supervisor. Never returns."""
     try:
         spec = msgspec.json.decode(Path(spec_path).read_bytes(), type=LabSpec)
         enter_overlay(spec)
-        keeper = [spec.python, "-P", "-B", "-m", "c4bench.lab.guest.init", inside(spec_path, spec.places)]
-        os.execve(spec.python, keeper, spec.environment)
+        supervisor = [spec.python, "-P", "-B", "-m", "c4bench.lab.guest.init", inside(spec_path, spec.places)]
+        os.execve(spec.python, supervisor, spec.environment)
     except OSError as error:
         end(Path(spec_path).parent, failed(error))
 
 
 def enter_overlay(spec: LabSpec) -> None:
-    """Make the machine's file system read-only to the lab, but for a copy-on-write layer in memory."""
+    """Make the machine's file system read-only to the lab, under a copy-on-write layer in memory."""
     namespaces.mount("proc", "/proc", "proc")
     namespaces.mount("layers", _LOWER_MOUNT, "tmpfs")
     upper, work, root = (f"{_LOWER_MOUNT}/{name}" for name in ("upper", "work", "root"))

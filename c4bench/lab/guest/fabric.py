@@ -1,11 +1,11 @@
-"""The fabric as commands: what to say to `ip`, `tc` and `rdma` for a topology, in batches, and the saying.
+"""Build the fabric: the commands to `ip`, `tc` and `rdma` for a topology, run in batches.
 
-The text is the same an engineer would type on a switch, so it can be read, printed and compared. Batches rather than a
-process for each command: a process costs tens of milliseconds in here.
+The commands are what an engineer would type on a switch, so they can be read, printed and compared. They run in
+batches, because a process for each command would cost tens of milliseconds in the lab.
 
-A switch is a network namespace with its ports in it, a host is one with its NICs. As on any host with several
-NICs in a RoCE fabric, each NIC has a routing table of its own, chosen by source address and by output interface. The
-table `local` comes after these, so that traffic between two NICs of one host crosses the switches too.
+A switch is a network namespace with its ports, a host is one with its NICs. As on any host with several NICs in a RoCE
+fabric, each NIC has its own routing table, chosen by source address and by output interface. The table `local` comes
+after these, so that traffic between two NICs of one host crosses the switches too.
 """
 
 import subprocess
@@ -15,20 +15,14 @@ from pathlib import Path
 
 from c4bench import namespaces
 from c4bench.errors import UnhealthyError
-from c4bench.lab.topology import (
-    MANAGEMENT_GATEWAY,
-    Port,
-    Topology,
-    Uplink,
-    management_address,
-    ports,
-    uplinks,
-)
-from c4bench.lab.topology import host_name as host_namespace
+from c4bench.lab.routes import NextHops, next_hops
+from c4bench.lab.topology import MANAGEMENT_GATEWAY, Link, LinkEnd, Port, Topology
+from c4bench.model.fabric import Host
 
 MTU_BYTES = 4200  # leaves room for a 4096-byte path MTU and its headers
 MANAGEMENT_BRIDGE = "mgmt"
 _LOCAL_TABLE_PREFERENCE = 5000
+_SMALLEST_FRAME_BYTES = 64
 _NO_IPV6 = {
     "ipv6/conf/all/disable_ipv6": "1",
     "ipv6/conf/default/disable_ipv6": "1",
@@ -39,6 +33,9 @@ _SWITCH_SYSCTLS = {
     "ipv4/fib_multipath_hash_policy": "3",
     "ipv4/conf/all/rp_filter": "0",
     "ipv4/conf/default/rp_filter": "0",
+    # A switch answers with the address of the interface that a probe arrived on: by default Linux gives that of the
+    # interface it answers by, which another link may have where there are several ways back.
+    "ipv4/icmp_errors_use_inbound_ifaddr": "1",
     "ipv4/icmp_ratelimit": "0",
     "ipv4/icmp_msgs_per_sec": "100000",
     "ipv4/icmp_msgs_burst": "10000",
@@ -52,78 +49,76 @@ _HOST_SYSCTLS = {
     "ipv4/conf/all/arp_ignore": "1",
     "ipv4/conf/all/arp_announce": "2",
 }
-# The kernel keeps one hash key for all namespaces. With the same fields in both tiers a spine would see only flows that
+# The kernel keeps one hash key for all namespaces. With the same fields in all tiers a spine would see only flows that
 # already agree on the leaf's hash, and choices would correlate; so the tiers hash different fields.
-_HASH_FIELDS = {"leaf": "0x0037", "spine": "0x0035"}  # 5-tuple; 5-tuple without the destination address
+_HASH_FIELDS = (
+    "0x0037",  # edge switches: 5-tuple
+    "0x0035",  # the next tier: without the destination address
+    "0x0036",  # without the source address
+    "0x0034",  # all others: protocol and ports
+)
 
 
-def leaf_name(index: int) -> str:
-    """`leaf0`, ...: a leaf's namespace and its name in reports."""
-    return f"leaf{index}"
+def nic_mac(port: Port, *, switch_end: bool) -> str:
+    """The address of a NIC, or of the switch port it is cabled to: fixed, so that neighbours can be permanent."""
+    return f"02:c4:{port.edge:02x}:{port.port:02x}:00:{'fe' if switch_end else '01'}"
 
 
-def spine_name(index: int) -> str:
-    """`spine0`, ..."""
-    return f"spine{index}"
-
-
-def nic_mac(port: Port, *, leaf_end: bool) -> str:
-    """The address of a NIC, or of the leaf port it is cabled to: fixed, so that neighbours can be permanent."""
-    return f"02:c4:{port.leaf:02x}:{port.port:02x}:00:{'fe' if leaf_end else '01'}"
-
-
-def uplink_mac(link: Uplink, *, leaf_end: bool) -> str:
-    """The address of one end of a leaf-spine link."""
-    return f"02:c5:{link.leaf:02x}:{link.spine:02x}:00:{'fe' if leaf_end else '01'}"
+def link_mac(link: Link, end: LinkEnd) -> str:
+    """The address of one end of a link between switches."""
+    return f"02:c5:{link.number >> 8:02x}:{link.number & 0xFF:02x}:00:{'fe' if end is link.lower else '01'}"
 
 
 def nic_table(port: Port) -> int:
-    """The number of the routing table a NIC's own traffic uses."""
-    return 1000 + port.leaf * 100 + port.port
+    """The number of the routing table a NIC's own traffic uses on its host."""
+    return 1000 + port.nic.index
 
 
 def nic_route(port: Port) -> str:
-    """The NIC's only route; the kernel drops it when the NIC is set down, so whoever sets it up again says it again."""
+    """The NIC's only route. The kernel drops it when the NIC is set down; add it again when the NIC is set up."""
     return f"route replace default via {port.gateway} dev {port.nic.netdev} table {nic_table(port)}"
 
 
 def nic_neighbour(port: Port) -> str:
-    """Whom a NIC knows at the other end of its cable; forgotten when the NIC is set down."""
-    lladdr = nic_mac(port, leaf_end=True)
+    """The NIC's neighbour entry for the switch port. The kernel forgets it when the NIC is set down."""
+    lladdr = nic_mac(port, switch_end=True)
     return f"neighbour replace {port.gateway} lladdr {lladdr} dev {port.nic.netdev} nud permanent"
 
 
-def leaf_port_up(port: Port) -> list[str]:
-    """The leaf's end of the cable set up, and told again whom the kernel forgot when it was set down."""
-    lladdr = nic_mac(port, leaf_end=False)
+def switch_port_up(port: Port) -> list[str]:
+    """Set the switch's port up, with the neighbour entry that the kernel forgot when it was set down."""
+    lladdr = nic_mac(port, switch_end=False)
     return [
-        f"link set {port.leaf_interface} up",
-        f"neighbour replace {port.nic.address} lladdr {lladdr} dev {port.leaf_interface} nud permanent",
+        f"link set {port.interface} up",
+        f"neighbour replace {port.nic.address} lladdr {lladdr} dev {port.interface} nud permanent",
     ]
 
 
-def shaper(interface: str, rate_bps: float) -> str:
-    """The port's rate: a deep queue, since go-back-N collapses on a shallow one; a burst too small to flatter."""
-    return f"qdisc replace dev {interface} root tbf rate {rate_bps:.0f}bit burst 16k limit 8m"
+def shaper(interface: str, rate_bps: float, delay_s: float = 0.0) -> list[str]:
+    """Limit a port's rate, with a queue deep enough for go-back-N and a burst too small to raise measured rates.
+
+    With a delay, packets are delayed after the queue; as many as the link carries meanwhile are under way.
+    """
+    rate = f"qdisc replace dev {interface} root handle 1: tbf rate {rate_bps:.0f}bit burst 16k limit 8m"
+    if not delay_s:
+        return [rate.replace(" handle 1:", "")]
+    under_way = max(1000, round(2 * rate_bps * delay_s / 8 / _SMALLEST_FRAME_BYTES))
+    return [rate, f"qdisc replace dev {interface} parent 1:1 netem delay {delay_s * 1e6:.0f}us limit {under_way}"]
 
 
-def leaf_routes(topology: Topology, leaf: int, usable: dict[int, set[int]]) -> list[str]:
-    """Routes from `leaf` to every other leaf, over the spines in `usable[other]`; with none left it is unreachable."""
-    own = {link.spine: link for link in uplinks(topology) if link.leaf == leaf}
+def route_commands(routes: NextHops) -> list[str]:
+    """A switch's routes to all edge switches; one that cannot be reached is unreachable."""
     commands = []
-    for other in range(topology.leaf.count):
-        if other == leaf:
-            continue
-        hops = [f"nexthop via {own[s].spine_address} dev {own[s].leaf_interface}" for s in sorted(usable[other])]
-        target = f"10.{other}.0.0/16"
-        commands.append(f"route replace {target} {' '.join(hops)}" if hops else f"route replace unreachable {target}")
+    for edge, hops in routes.items():
+        target = f"10.{edge}.0.0/16"
+        listed = " ".join(f"nexthop via {link.far_end(end.switch).address} dev {end.interface}" for link, end in hops)
+        commands.append(f"route replace {target} {listed}" if hops else f"route replace unreachable {target}")
     return commands
 
 
 def switch_namespaces(topology: Topology) -> list[str]:
-    """Every switch, leaves first."""
-    leaves = [leaf_name(index) for index in range(topology.leaf.count)]
-    return leaves + [spine_name(index) for index in range(topology.spine.count)]
+    """Every switch."""
+    return [switch.name for switch in topology.switches]
 
 
 def ip_commands(topology: Topology) -> dict[str, list[str]]:
@@ -136,44 +131,37 @@ def ip_commands(topology: Topology) -> dict[str, list[str]]:
     ]
     for namespace in switch_namespaces(topology):
         batches[namespace].append("link set lo up")
-    for link in uplinks(topology):
-        _cable_uplink(link, batches)
-    for port in ports(topology):
+    for link in topology.links:
+        _cable_switches(link, batches)
+    for port in topology.ports:
         _cable_nic(port, batches)
-    for index in range(topology.hosts.count):
-        _cable_management(index, batches)
-    every_spine = {leaf: set(range(topology.spine.count)) for leaf in range(topology.leaf.count)}
-    for leaf in range(topology.leaf.count):
-        batches[leaf_name(leaf)] += leaf_routes(topology, leaf, every_spine)
+    for index, host in enumerate(topology.hosts):
+        _cable_management(index, host, batches)
+    for name, routes in next_hops(topology).items():
+        batches[name] += route_commands(routes)
     return batches
 
 
-def _cable_uplink(link: Uplink, batches: dict[str, list[str]]) -> None:
-    leaf, spine = leaf_name(link.leaf), spine_name(link.spine)
-    leaf_mac, spine_mac = uplink_mac(link, leaf_end=True), uplink_mac(link, leaf_end=False)
+def _cable_switches(link: Link, batches: dict[str, list[str]]) -> None:
+    lower, upper = link.ends
     batches[""].append(
-        f"link add {link.leaf_interface} netns {leaf} mtu {MTU_BYTES} address {leaf_mac} type veth "
-        f"peer name {link.spine_interface} netns {spine} mtu {MTU_BYTES} address {spine_mac}"
+        f"link add {lower.interface} netns {lower.switch} mtu {MTU_BYTES} address {link_mac(link, lower)} type veth "
+        f"peer name {upper.interface} netns {upper.switch} mtu {MTU_BYTES} address {link_mac(link, upper)}"
     )
-    batches[leaf] += [
-        f"address add {link.leaf_address}/30 dev {link.leaf_interface}",
-        f"link set {link.leaf_interface} up",
-        f"neighbour add {link.spine_address} lladdr {spine_mac} dev {link.leaf_interface} nud permanent",
-    ]
-    batches[spine] += [
-        f"address add {link.spine_address}/30 dev {link.spine_interface}",
-        f"link set {link.spine_interface} up",
-        f"neighbour add {link.leaf_address} lladdr {leaf_mac} dev {link.spine_interface} nud permanent",
-        f"route add 10.{link.leaf}.0.0/16 via {link.leaf_address}",
-    ]
+    for near, far in ((lower, upper), (upper, lower)):
+        batches[near.switch] += [
+            f"address add {near.address}/30 dev {near.interface}",
+            f"link set {near.interface} up",
+            f"neighbour add {far.address} lladdr {link_mac(link, far)} dev {near.interface} nud permanent",
+        ]
 
 
 def _cable_nic(port: Port, batches: dict[str, list[str]]) -> None:
-    nic, leaf, table = port.nic, leaf_name(port.leaf), nic_table(port)
-    own_mac, leaf_mac = nic_mac(port, leaf_end=False), nic_mac(port, leaf_end=True)
+    nic, table = port.nic, nic_table(port)
+    own_mac, switch_mac = nic_mac(port, switch_end=False), nic_mac(port, switch_end=True)
     batches[""].append(
         f"link add {nic.netdev} netns {nic.host} mtu {MTU_BYTES} address {own_mac} type veth "
-        f"peer name {port.leaf_interface} netns {leaf} mtu {MTU_BYTES} address {leaf_mac}"
+        f"peer name {port.interface} netns {port.switch} mtu {MTU_BYTES} address {switch_mac}"
     )
     batches[nic.host] += [
         f"address add {nic.address}/24 dev {nic.netdev}",
@@ -181,10 +169,10 @@ def _cable_nic(port: Port, batches: dict[str, list[str]]) -> None:
         nic_neighbour(port),
         nic_route(port),
         f"rule add oif {nic.netdev} lookup {table} pref {table}",
-        # Of what the host sends itself: what another of its NICs has sent arrives with the same source.
+        # Only what this host sends (`iif lo`): packets that another of its NICs has sent arrive with such a source too.
         f"rule add from {nic.address} iif lo lookup {table} pref {table}",
     ]
-    batches[leaf] += [f"address add {port.gateway}/24 dev {port.leaf_interface}", *leaf_port_up(port)]
+    batches[port.switch] += [f"address add {port.gateway}/24 dev {port.interface}", *switch_port_up(port)]
 
 
 def management_interface(index: int) -> str:
@@ -192,15 +180,15 @@ def management_interface(index: int) -> str:
     return f"m{index}"
 
 
-def _cable_management(index: int, batches: dict[str, list[str]]) -> None:
-    end, namespace = management_interface(index), host_namespace(index)
+def _cable_management(index: int, host: Host, batches: dict[str, list[str]]) -> None:
+    end = management_interface(index)
     batches[""] += [
-        f"link add {end} type veth peer name eth0 netns {namespace}",
+        f"link add {end} type veth peer name eth0 netns {host.name}",
         f"link set {end} master {MANAGEMENT_BRIDGE} up",
     ]
-    batches[namespace] += [
+    batches[host.name] += [
         "link set lo up",
-        f"address add {management_address(index)}/24 dev eth0",
+        f"address add {host.address}/24 dev eth0",
         "link set eth0 up",
         f"route add default via {MANAGEMENT_GATEWAY}",
         f"rule add pref {_LOCAL_TABLE_PREFERENCE} lookup local",
@@ -209,24 +197,24 @@ def _cable_management(index: int, batches: dict[str, list[str]]) -> None:
 
 
 def tc_commands(topology: Topology) -> dict[str, list[str]]:
-    """`tc` batches by namespace: every port of every switch and every NIC at its rate."""
+    """`tc` batches by namespace: every port of every switch and every NIC at its rate, with its delay."""
     batches: dict[str, list[str]] = defaultdict(list)
-    for link in uplinks(topology):
-        batches[leaf_name(link.leaf)].append(shaper(link.leaf_interface, topology.uplink_rate_bps))
-        batches[spine_name(link.spine)].append(shaper(link.spine_interface, topology.uplink_rate_bps))
-    for port in ports(topology):
-        batches[port.nic.host].append(shaper(port.nic.netdev, topology.nic_rate_bps))
-        batches[leaf_name(port.leaf)].append(shaper(port.leaf_interface, topology.nic_rate_bps))
+    for link in topology.links:
+        for end in link.ends:
+            batches[end.switch] += shaper(end.interface, link.rate_bps, link.delay_s)
+    for port in topology.ports:
+        batches[port.nic.host] += shaper(port.nic.netdev, port.nic.rate_bps, port.delay_s)
+        batches[port.switch] += shaper(port.interface, port.nic.rate_bps, port.delay_s)
     return batches
 
 
 def rdma_commands(topology: Topology) -> dict[str, list[str]]:
-    """`rdma` batches by namespace ("" goes last): every NIC's RDMA device is made, then given to its host alone.
+    """`rdma` batches by namespace ("" goes last): make every NIC's RDMA device, then move it into its host's namespace.
 
     rxe makes a device in the initial namespace, wherever its netdev is.
     """
     batches: dict[str, list[str]] = defaultdict(list)
-    nics = [port.nic for port in ports(topology)]
+    nics = [port.nic for port in topology.ports]
     for nic in nics:
         batches[nic.host].append(f"link add {nic.device} type rxe netdev {nic.netdev}")
     batches[""] = [f"dev set {nic.device} netns {nic.host}" for nic in nics]
@@ -234,15 +222,15 @@ def rdma_commands(topology: Topology) -> dict[str, list[str]]:
 
 
 def build(topology: Topology) -> None:
-    """Bring the whole fabric up. Raises UnhealthyError with the tool's own words when a command is refused."""
+    """Bring the whole fabric up. Raises UnhealthyError with the tool's message when it refuses a command."""
     batch("rdma", "", ["system set netns exclusive"])  # refused as soon as there is another namespace
     names = switch_namespaces(topology)
-    hosts = [host_namespace(index) for index in range(topology.hosts.count)]
+    hosts = [host.name for host in topology.hosts]
     batch("ip", "", [f"netns add {name}" for name in [*names, *hosts]])
     _write_sysctls("", _NO_IPV6)
-    for name in names:
-        fields = _HASH_FIELDS["leaf" if name.startswith("leaf") else "spine"]
-        _write_sysctls(name, _SWITCH_SYSCTLS | {"ipv4/fib_multipath_hash_fields": fields})
+    for switch in topology.switches:
+        fields = _HASH_FIELDS[min(switch.tier, len(_HASH_FIELDS)) - 1]
+        _write_sysctls(switch.name, _SWITCH_SYSCTLS | {"ipv4/fib_multipath_hash_fields": fields})
     for name in hosts:
         _write_sysctls(name, _HOST_SYSCTLS)
     for tool, batches in (
@@ -255,7 +243,7 @@ def build(topology: Topology) -> None:
 
 
 def nic_reset(port: Port, ifb: str) -> dict[str, list[str]]:
-    """By tool, what makes a NIC what it is after a reset; what no fault has made is refused, which does no harm."""
+    """By tool, the commands that reset a NIC. Deleting what no fault has made fails, which does no harm."""
     nic = port.nic
     address = f"address replace {nic.address}/24 dev {nic.netdev}"
     return {
@@ -269,13 +257,13 @@ def nic_reset(port: Port, ifb: str) -> dict[str, list[str]]:
         "tc": [
             f"qdisc del dev {nic.netdev} ingress",
             f"qdisc del dev {nic.netdev} root",
-            shaper(nic.netdev, nic.rate_bps),
+            *shaper(nic.netdev, nic.rate_bps, port.delay_s),
         ],
     }
 
 
 def batch(tool: str, namespace: str, lines: list[str], *, force: bool = False) -> None:
-    """Feed `lines` to one `ip`, `tc` or `rdma` process in a namespace ("" is this one); `force` goes past errors."""
+    """Feed `lines` to one `ip`, `tc` or `rdma` process in a namespace ("" is this one); `force` ignores errors."""
     argv = [tool, *(["-force"] if force else []), "-b", "-"]
     with inside(namespace):
         done = subprocess.run(argv, input="\n".join(lines) + "\n", capture_output=True, text=True, check=False)

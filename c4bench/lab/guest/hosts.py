@@ -11,7 +11,6 @@ from pathlib import Path
 from c4bench import namespaces
 from c4bench.errors import UnhealthyError
 from c4bench.inject.interfaces import ifb_name
-from c4bench.lab import topology as fabric_of
 from c4bench.lab.guest import fabric, power, rootfs
 from c4bench.lab.spec import LabSpec
 from c4bench.model.fabric import Host
@@ -33,8 +32,8 @@ class LabHost:
     def __init__(self, host: Host, spec: LabSpec) -> None:
         self.host = host
         self._spec = spec
-        self._index = [known.name for known in fabric_of.hosts(spec.topology)].index(host.name)
-        self._ports = [port for port in fabric_of.ports(spec.topology) if port.nic.host == host.name]
+        self._index = [known.name for known in spec.topology.hosts].index(host.name)
+        self._ports = [port for port in spec.topology.ports if port.nic.host == host.name]
         self._pid = 0
         self._crashed = False
 
@@ -44,7 +43,7 @@ class LabHost:
         return Path(f"/proc/{self._pid}/root{_LOG}") if self._pid else None
 
     def boot(self) -> None:
-        """Start the host's init, with the network as a reset would leave it. Does nothing when it is up."""
+        """Start the host's init, with the network as after a reset. Does nothing when the host is up."""
         if self._pid:
             return
         if self._crashed:
@@ -66,8 +65,8 @@ class LabHost:
     def crash(self) -> None:
         """Crash: cut the links first, then kill every process.
 
-        A killed process would still say goodbye on a link that is up. The host's network outlives its processes, so it
-        is cleared afterwards, as a reset would.
+        On a link that is up, a killed process would still close its connections. The host's network outlives its
+        processes, so it is reset afterwards.
         """
         if not self._pid:
             return
@@ -85,12 +84,12 @@ class LabHost:
     def _cut_links(self) -> None:
         self._set_management("down")
         for port in self._ports:
-            fabric.batch("ip", fabric.leaf_name(port.leaf), [f"link set {port.leaf_interface} down"])
+            fabric.batch("ip", port.switch, [f"link set {port.interface} down"])
 
     def _join_links(self) -> None:
         self._set_management("up")
         for port in self._ports:
-            fabric.batch("ip", fabric.leaf_name(port.leaf), fabric.leaf_port_up(port))
+            fabric.batch("ip", port.switch, fabric.switch_port_up(port))
             fabric.batch("ip", self.host.name, [f"link set {port.nic.netdev} up", fabric.nic_route(port)])
 
     def _set_management(self, state: str) -> None:
@@ -111,7 +110,7 @@ def reset_signals() -> None:
 
 
 def _fork_init(host: Host, spec: LabSpec, report: int) -> None:
-    """In a child of the supervisor: enter new namespaces, fork the host's process 1, tell its number, leave."""
+    """In a child of the supervisor: enter new namespaces, fork the host's process 1, report its PID, exit."""
     reset_signals()
     try:
         namespaces.enter(f"/run/netns/{host.name}", namespaces.CLONE_NEWNET)
@@ -123,7 +122,7 @@ def _fork_init(host: Host, spec: LabSpec, report: int) -> None:
             os.close(report)
             _host_main(host, spec, go)
         os.close(go)
-        state = os.read(ready, 4096)  # not until it closes: the host's services hold the other end too
+        state = os.read(ready, 4096)  # do not read to the end: the host's services hold the other end too
         os.write(report, str(pid).encode() if state == _UP else state)
     except OSError as error:
         os.write(report, str(error).encode())
@@ -157,7 +156,7 @@ def _host_main(host: Host, spec: LabSpec, ready: int) -> None:
 
 
 def _start_agent() -> None:
-    """What a host's service manager does with the agent's unit; forked, since its modules are loaded here already."""
+    """Start the agent as a host's service manager would; forked, because its modules are loaded here already."""
     if os.fork():
         return
     from c4bench.agent.main import main  # noqa: PLC0415  (a lab of bare hosts does not need it)

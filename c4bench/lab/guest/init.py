@@ -1,4 +1,4 @@
-"""The keeper of the lab, its process 1 from the overlay on: build the fabric, boot the hosts, run the command, end."""
+"""Process 1 of the lab once the overlay is mounted: build the fabric, boot the hosts, run the command, end."""
 
 import socket
 import sys
@@ -32,7 +32,7 @@ def main(spec_path: str) -> None:
 
 
 def pass_bytes_unchanged(console: int) -> None:
-    """The console is a terminal to the kernel and a pipe to us: no carriage returns before newlines."""
+    """Add no carriage returns before newlines: the console is a terminal to the kernel and a pipe to us."""
     attributes = termios.tcgetattr(console)
     attributes[1] &= ~termios.OPOST
     termios.tcsetattr(console, termios.TCSANOW, attributes)

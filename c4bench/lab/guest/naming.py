@@ -1,8 +1,8 @@
-"""Gives the machine's directories their names in the lab, and has Python and its scripts go by them.
+"""Give the machine's directories their names in the lab, and make Python and its scripts use them.
 
-The environment, which is written to for that, gets a layer in memory of its own. Through the overlay that all lies on,
-each folder above it would be copied into memory first, and Linux draws a random number for each new file there: how
-deep the environment lies would decide all that is drawn from then on.
+This writes to the environment, which therefore has its own layer in memory. The root's overlay would first copy each
+folder above it into memory, and Linux draws a random number for each new file there: all later random numbers would
+depend on how deep the environment's folder is.
 """
 
 import os
@@ -17,7 +17,7 @@ _SCRIPT_BYTES_MAX = 1 << 16
 
 
 def name(places: Collection[Place]) -> None:
-    """Show `places` under their names, in a root where changes are nobody else's. Leaves the working directory."""
+    """Mount `places` under their names, in a root whose changes nobody else sees. Changes the working directory."""
     Path(NAMES).mkdir(exist_ok=True)
     namespaces.mount("names", NAMES, "tmpfs", data="mode=755")
     for place in places:
@@ -27,13 +27,13 @@ def name(places: Collection[Place]) -> None:
         else:
             namespaces.bind(place.machine, place.lab, recursive=True)
     if CODE in {place.lab for place in places}:
-        # A checkout is found by a file that pip has written, under its name on the machine: this one is read before.
+        # Python finds a checkout by a file of pip's with its name on the machine; this file is read before that one.
         packages = inside(sysconfig.get_path("purelib"), places)
         Path(packages, "0-c4bench.pth").write_text(f"{CODE}\n")
 
 
 def _layer(place: Place) -> None:
-    """Show a directory with whatever is changed of it in memory."""
+    """Mount a directory whose changes stay in memory."""
     upper, work = (f"{place.lab}.{kind}" for kind in ("upper", "work"))
     Path(upper).mkdir()
     Path(work).mkdir()
@@ -42,7 +42,7 @@ def _layer(place: Place) -> None:
 
 
 def translate_scripts(places: Collection[Place]) -> None:
-    """Have the environment's scripts run by its interpreter under the lab's name; they name the machine's."""
+    """Replace the interpreter's name on the machine by its name in the lab in the environment's scripts."""
     scripts = Path(ENVIRONMENT, "bin")
     for script in sorted(scripts.iterdir()) if scripts.is_dir() else ():
         if script.is_symlink() or script.stat().st_size > _SCRIPT_BYTES_MAX:

@@ -1,6 +1,6 @@
-"""A host's way to end itself: its kernel has no magic SysRq, so the trigger is a pipe to whoever keeps the host.
+"""Let a host crash or restart itself. The lab's kernel has no magic SysRq, so the trigger is a pipe to the supervisor.
 
-`c` crashes it, and it starts again as many seconds later as its kernel.panic says (0: never); `b` restarts it.
+`c` crashes the host, which boots again after the seconds in its kernel.panic (0: never); `b` restarts it.
 """
 
 import logging
@@ -20,13 +20,13 @@ _RESTART_S = 1.0
 
 
 class Machine(Protocol):
-    """What can be switched off and on."""
+    """A host that can be switched off and on."""
 
     def boot(self) -> None:
         """Start it."""
 
     def crash(self) -> None:
-        """End it without a word."""
+        """End it without closing its connections."""
 
 
 def trigger(host: str) -> Path:
@@ -40,7 +40,7 @@ def panic(host: str) -> Path:
 
 
 def prepare(host: str) -> None:
-    """Both, as a reset leaves them."""
+    """Make both files as they are after a reset."""
     _PLACE.mkdir(exist_ok=True)
     if not trigger(host).exists():
         os.mkfifo(trigger(host), 0o600)
@@ -48,19 +48,19 @@ def prepare(host: str) -> None:
 
 
 class Power:
-    """Does what hosts ask for themselves."""
+    """Crashes and restarts hosts at their own request."""
 
     def __init__(self, hosts: Mapping[str, Machine], selector: selectors.BaseSelector) -> None:
         self._hosts = hosts
         self._due: dict[str, float] = {}
         for name in hosts:
-            # Open for writing too, or it would read as ended whenever no host holds it.
+            # Open for writing too: otherwise reading would report end of file whenever no host has it open.
             reader = os.open(trigger(name), os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
             handler: Callable[[], None] = partial(self._obey, name, reader)
             selector.register(reader, selectors.EVENT_READ, handler)
 
     def due_in_s(self) -> float | None:
-        """Seconds until the next host starts, None when none is to."""
+        """Seconds until the next host starts, None when no start is scheduled."""
         return max(0.0, min(self._due.values()) - time.monotonic()) if self._due else None
 
     def apply_due(self) -> None:

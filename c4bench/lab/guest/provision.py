@@ -10,9 +10,9 @@ import msgspec
 import yaml
 
 from c4bench.inject.permitted import Permitted, PermittedHost
-from c4bench.lab import topology as fabric_of
 from c4bench.lab.guest import fabric
 from c4bench.lab.spec import INVENTORY, LabSpec
+from c4bench.lab.topology import Topology
 from c4bench.model.fabric import Host
 
 SSH = Path("/run/c4/ssh")
@@ -29,14 +29,14 @@ def prepare(spec: LabSpec) -> None:
         path = str(SSH / name)
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", path], check=True)
     public = (SSH / "host_key.pub").read_text().split()
-    known = [f"{host.address} {public[0]} {public[1]}\n" for host in fabric_of.hosts(spec.topology)]
+    known = [f"{host.address} {public[0]} {public[1]}\n" for host in spec.topology.hosts]
     (SSH / "known_hosts").write_text("".join(known))
     permit((), fabric.switch_namespaces(spec.topology), Path("/etc/c4bench"))
     Path(INVENTORY).write_text(yaml.safe_dump(inventory(spec), sort_keys=False))
 
 
 def permit(hosts: Iterable[Host], switches: Iterable[str], folder: Path) -> None:
-    """Write what faults may be injected into from where `folder` is: these hosts, and these switches' ports."""
+    """Write the targets file in `folder`: faults may be injected into these hosts and these switches' ports."""
     known = {host.name: PermittedHost(host.disruptive, host.nics) for host in hosts}
     known |= {name: PermittedHost(disruptive=True, netns=f"/run/netns/{name}") for name in switches}
     folder.mkdir(parents=True, exist_ok=True)
@@ -44,8 +44,8 @@ def permit(hosts: Iterable[Host], switches: Iterable[str], folder: Path) -> None
 
 
 def inventory(spec: LabSpec) -> dict[str, object]:
-    """The lab as an Ansible inventory: all that the rest of c4bench knows of the lab."""
-    hosts = {host.name: {"ansible_host": host.address, "c4": _facts(host)} for host in fabric_of.hosts(spec.topology)}
+    """The lab as an Ansible inventory, which is all that the rest of c4bench knows of the lab."""
+    hosts = {host.name: {"ansible_host": host.address, "c4": _facts(host)} for host in spec.topology.hosts}
     common = {
         "ansible_user": "root",
         "ansible_ssh_private_key_file": str(SSH / "id"),
@@ -55,18 +55,35 @@ def inventory(spec: LabSpec) -> dict[str, object]:
     ports = {
         name: {
             "ansible_connection": "local",
-            "c4": {"netns": f"/run/netns/{name}", "python": sys.executable, "disruptive": True},
+            "c4": {
+                "netns": f"/run/netns/{name}",
+                "python": sys.executable,
+                "disruptive": True,
+                "rates": _port_rates(spec.topology, name),
+            },
         }
         for name in fabric.switch_namespaces(spec.topology)
     }
     return {"all": {"vars": common, "hosts": hosts, "children": {"switches": {"hosts": ports}}}}
 
 
+def _port_rates(topology: Topology, switch: str) -> dict[str, str]:
+    """The rates of a switch's ports, by interface."""
+    trunks = ((end, link.rate_bps) for link in topology.links for end in link.ends)
+    rates = {end.interface: rate_bps for end, rate_bps in trunks if end.switch == switch}
+    rates |= {port.interface: port.nic.rate_bps for port in topology.ports if port.switch == switch}
+    return {interface: _rate(rate_bps) for interface, rate_bps in rates.items()}
+
+
+def _rate(rate_bps: float) -> str:
+    return f"{rate_bps / 1e6:g}mbit"
+
+
 def _facts(host: Host) -> dict[str, object]:
     nics = [msgspec.to_builtins(nic) for nic in host.nics]
     for nic in nics:
         del nic["host"]
-        nic["rate"] = f"{nic.pop('rate_bps') / 1e6:g}mbit"
+        nic["rate"] = _rate(nic.pop("rate_bps"))
     return {
         "disruptive": host.disruptive,
         "requires": ["agents", "rdma"],  # in a lab, whose absence is a defect of the lab

@@ -8,13 +8,13 @@ import msgspec
 import yaml
 
 from c4bench import namespaces
-from c4bench.lab import topology as fabric_of
 from c4bench.lab.guest import naming, power
 from c4bench.lab.guest.provision import AGENT_ID, SHARED, SSH, permit
 from c4bench.lab.spec import MACHINE_ROOT, LabSpec
+from c4bench.lab.topology import MANAGEMENT_GATEWAY
 from c4bench.model.fabric import Host
 
-_LOGS_SIZE = "32m"  # a disk that can be full
+_LOGS_SIZE = "32m"  # small, so that a fault can fill it
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _VERBS = Path("/sys/class/infiniband_verbs")
 _SSHD_CONFIG = """\
@@ -34,11 +34,11 @@ sshd:x:100:65534::/run/sshd:/usr/sbin/nologin
 nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin
 """
 _AGENT_ACCOUNT = f"c4bench:x:{AGENT_ID}:{AGENT_ID}::/nonexistent:/usr/sbin/nologin\n"
-_SHADOW = "root:*:19700:0:99999:7:::\nsshd:*:19700::::::\n"  # no password opens anything, yet not locked to keys
+_SHADOW = "root:*:19700:0:99999:7:::\nsshd:*:19700::::::\n"  # no password is accepted, but keys are
 
 
 def enter(host: Host, spec: LabSpec) -> None:
-    """Enter a root of its own: fresh state directories, and only the host's devices in /dev and /sys.
+    """Enter the host's own root: empty state directories, and only the host's devices in /dev and /sys.
 
     A sysfs mounted in a network namespace shows the interfaces and RDMA devices of that namespace only.
     """
@@ -99,7 +99,7 @@ def _verbs_devices(host: Host) -> list[str]:
 
 
 def _show_verbs_devices(names: list[str], root: Path) -> None:
-    """Have /sys list no others: of RDMA's classes this is the one that knows no network namespaces."""
+    """Hide all others from /sys: of RDMA's classes only this one ignores network namespaces."""
     targets = {name: (_VERBS / name).readlink() for name in names}
     view = root / _VERBS.relative_to("/")
     namespaces.mount("verbs", str(view), "tmpfs", data="mode=755")
@@ -110,7 +110,7 @@ def _show_verbs_devices(names: list[str], root: Path) -> None:
 def _write_files(host: Host, spec: LabSpec, root: Path) -> None:
     etc = root / "etc"
     (etc / "hostname").write_text(f"{host.name}\n")
-    names = "".join(f"{known.address} {known.name}\n" for known in fabric_of.hosts(spec.topology))
+    names = "".join(f"{known.address} {known.name}\n" for known in spec.topology.hosts)
     (etc / "hosts").write_text(f"127.0.0.1 localhost\n{names}")
     (etc / "passwd").write_text(_ACCOUNTS + (_AGENT_ACCOUNT if spec.agents else ""))
     (etc / "shadow").unlink(missing_ok=True)
@@ -127,7 +127,7 @@ def _write_files(host: Host, spec: LabSpec, root: Path) -> None:
 
 
 def _provision_agent(host: Host, trust: Path, target: Path) -> None:
-    """What an image with the agent baked in would hold: its certificate and where its master is."""
+    """Install the agent's certificate and its master's address, as an image with the agent would have them."""
     target.mkdir()
     for name, source in (("ca.pem", "ca.pem"), ("cert.pem", f"{host.name}.pem"), ("key.pem", f"{host.name}.key")):
         shutil.copy(trust / source, target / name)
@@ -135,11 +135,11 @@ def _provision_agent(host: Host, trust: Path, target: Path) -> None:
     os.chown(target / "key.pem", 0, AGENT_ID)
     config = {
         "name": host.name,
-        "master": fabric_of.MANAGEMENT_GATEWAY,
+        "master": MANAGEMENT_GATEWAY,
         "trust": "/etc/c4bench",
         "nics": [msgspec.to_builtins(nic) for nic in host.nics],
         "user": "c4bench",
-        # Its code is in a checkout that others may not be let into.
+        # The agent's code is in a checkout that other users may not be able to read.
         "capabilities": ["net_raw", "dac_read_search"],
     }
     (target / "agent.yml").write_text(yaml.safe_dump(config, sort_keys=False))

@@ -1,8 +1,8 @@
-"""The switches' routing protocol, as far as a leaf-spine fabric needs one: withdraw what lies behind a dead leg.
+"""The switches' routing protocol: withdraw what lies behind a dead link.
 
-A leaf re-hashes over its own remaining legs at once (the kernel skips a next hop whose link is down). It cannot see
-that a leg further on has died, and sends into a black hole until routing tells it, `withdraw_s` later. A leg that
-comes back is announced as late.
+A switch re-hashes over its own remaining links at once (the kernel skips a next hop whose link is down). It cannot see
+that a link farther on has died, and sends into a black hole until it learns of that, `withdraw_s` later. A link that
+comes back is announced after the same time.
 """
 
 import errno
@@ -13,9 +13,11 @@ import selectors
 import socket
 import struct
 import time
+from collections.abc import Sequence
 
 from c4bench.lab.guest import fabric
-from c4bench.lab.topology import Topology, uplinks
+from c4bench.lab.routes import next_hops
+from c4bench.lab.topology import Link, Topology
 
 _logger = logging.getLogger(__name__)
 
@@ -32,64 +34,67 @@ _IFREQ = struct.Struct("=16sH22x")
 
 
 class Routing:
-    """Watches every spine's links and rewrites the leaves' routes, late by the topology's `withdraw_s`."""
+    """Watches every link at its upper end and rewrites routes after the topology's `withdraw_s`."""
 
     def __init__(self, topology: Topology, selector: selectors.BaseSelector) -> None:
         self._topology = topology
-        # Legs by (leaf, spine): what a leaf's own kernel knows at once, and what the others have been told.
-        self._down: set[tuple[int, int]] = set()
-        self._dead: set[tuple[int, int]] = set()
-        self._due: list[tuple[float, tuple[int, int], bool]] = []
-        for spine in range(topology.spine.count):
-            listener = _link_listener(fabric.spine_name(spine))
-            selector.register(listener, selectors.EVENT_READ, _Handler(self, spine, listener))
-        self._asking = [_socket(fabric.leaf_name(leaf), socket.AF_INET) for leaf in range(topology.leaf.count)]
+        self._links = {(link.upper.switch, link.upper.interface): link for link in topology.links}
+        # Links by number: what the switches at their ends know at once, and what all others have been told.
+        self._down: set[int] = set()
+        self._dead: set[int] = set()
+        self._due: list[tuple[float, Link, bool]] = []
+        self._routes = next_hops(topology)
+        for switch in dict.fromkeys(link.upper.switch for link in topology.links):
+            listener = _link_listener(switch)
+            selector.register(listener, selectors.EVENT_READ, _Handler(self, switch, listener))
+        self._asking = {switch.name: _socket(switch.name, socket.AF_INET) for switch in topology.switches}
 
-    def note(self, spine: int, interface: str, *, up: bool) -> None:
-        """A spine's link changed state: schedule what the leaves will learn."""
-        if interface.startswith("down"):
-            leg = (int(interface.removeprefix("down")), spine)
-            (self._down.discard if up else self._down.add)(leg)
-            self._due.append((time.monotonic() + self._topology.withdraw_s, leg, up))
+    def note(self, switch: str, interface: str, *, up: bool) -> None:
+        """Note a link that changed state, and schedule when the other switches learn of it."""
+        if (link := self._links.get((switch, interface))) is not None:
+            (self._down.discard if up else self._down.add)(link.number)
+            self._due.append((time.monotonic() + self._topology.withdraw_s, link, up))
 
     def due_in_s(self) -> float | None:
         """Seconds until the next route change, None when nothing is pending."""
         return max(0.0, self._due[0][0] - time.monotonic()) if self._due else None
 
     def apply_due(self) -> None:
-        """Tell the leaves everything whose time has come."""
-        changed = False
+        """Make the route changes whose time has come."""
+        changed = []
         while self._due and self._due[0][0] <= time.monotonic():
-            _, leg, up = self._due.pop(0)
-            before = leg in self._dead
-            (self._dead.discard if up else self._dead.add)(leg)
-            changed |= before == up
+            _, link, up = self._due.pop(0)
+            before = link.number in self._dead
+            (self._dead.discard if up else self._dead.add)(link.number)
             if before == up:
-                leaf, spine = leg
-                _logger.info("route to leaf %d by spine %d %s", leaf, spine, "restored" if up else "withdrawn")
+                changed.append(link)
+                ends = link.lower.switch, link.upper.switch
+                _logger.info("link of %s and %s %s", *ends, "restored" if up else "withdrawn")
         if changed:
-            self._rewrite()
+            self._rewrite(changed)
 
-    def _rewrite(self) -> None:
-        leaves = range(self._topology.leaf.count)
-        for leaf in leaves:
-            # The kernel takes no next hop by a port that is switched off, of which the spine may not have heard yet.
-            ours = [link for link in uplinks(self._topology) if link.leaf == leaf]
-            own = {link.spine for link in ours if _is_up(self._asking[leaf], link.leaf_interface)}
-            usable = {other: own - _of(leaf, self._down) - _of(other, self._dead) for other in leaves}
-            fabric.batch("ip", fabric.leaf_name(leaf), fabric.leaf_routes(self._topology, leaf, usable))
-
-
-def _of(leaf: int, legs: set[tuple[int, int]]) -> set[int]:
-    """The spines at the far ends of a leaf's legs."""
-    return {spine for own, spine in legs if own == leaf}
+    def _rewrite(self, changed: Sequence[Link]) -> None:
+        """Write new routes, and those of the switches at the ends, where the kernel has dropped some itself."""
+        # The kernel refuses a next hop over a port that is switched off, which the far end may not have noticed yet.
+        unusable = {
+            (link.number, end.switch)
+            for link in self._topology.links
+            for end in link.ends
+            if link.number in self._down or not _is_up(self._asking[end.switch], end.interface)
+        }
+        routes = next_hops(self._topology, self._dead, unusable)
+        at_ends = {end.switch for link in changed for end in link.ends}
+        for switch, hops in routes.items():
+            if switch in at_ends or hops != self._routes[switch]:
+                fabric.batch("ip", switch, fabric.route_commands(hops))
+        self._routes = routes
 
 
 class _Handler:
-    """Reads one spine's link messages when the selector says there are some."""
+    """Reads one switch's link messages when the selector reports some."""
 
-    def __init__(self, routing: Routing, spine: int, listener: socket.socket) -> None:
-        self._routing, self._spine, self._listener = routing, spine, listener
+    def __init__(self, routing: Routing, switch: str, listener: socket.socket) -> None:
+        self._routing, self._switch, self._listener = routing, switch, listener
 
     def __call__(self) -> None:
         while True:
@@ -102,7 +107,7 @@ class _Handler:
                     continue
                 raise
             for interface, up in link_states(data):
-                self._routing.note(self._spine, interface, up=up)
+                self._routing.note(self._switch, interface, up=up)
 
 
 def _link_listener(namespace: str) -> socket.socket:

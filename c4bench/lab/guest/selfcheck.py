@@ -1,9 +1,9 @@
-"""What a newly built kernel is asked to do in a lab of two hosts, and writes down in `FILE`.
+"""Check a newly built kernel in a lab of two hosts, and write the report to `FILE`.
 
     python -m c4bench.lab.guest.selfcheck FILE
 
-It draws random numbers for longer than Linux takes to mix what it has gathered into its entropy, has one host write
-into the other's memory over RDMA, and times that on the lab's clock: two boots of one seed write the same bytes.
+It draws random numbers for longer than Linux takes to mix gathered events into its entropy. One host also writes into
+the other's memory over RDMA, timed on the lab's clock. Two boots of one seed must write the same bytes.
 """
 
 import os
@@ -44,7 +44,7 @@ class _End:
 
 
 def main(path: Path) -> None:
-    """Do it all and write the report."""
+    """Run the check and write the report."""
     drawn = []
     for _ in range(_DRAWS):
         time.sleep(1.0)

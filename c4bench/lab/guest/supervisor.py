@@ -1,6 +1,6 @@
-"""Keeps the lab: boots hosts, runs the command, answers `crash` and `boot`, moves routes off dead legs, reaps.
+"""Run the lab: boot hosts, run the command, answer `crash` and `boot`, route around dead links, reap processes.
 
-One thread, one selector. Requests arrive as JSON lines on a socket only root in the lab can open.
+One thread, one selector. Requests arrive as JSON lines on a socket that only root in the lab can open.
 """
 
 import fcntl
@@ -21,7 +21,6 @@ from pathlib import Path
 import msgspec
 
 from c4bench.errors import C4Error, UnhealthyError, UsageError
-from c4bench.lab import topology as fabric_of
 from c4bench.lab.guest import fabric, hosts, provision
 from c4bench.lab.guest.power import Power
 from c4bench.lab.guest.routing import Routing
@@ -29,14 +28,14 @@ from c4bench.lab.spec import CONTROL_SOCKET, READY_MARK, LabResult, LabSpec
 
 _logger = logging.getLogger(__name__)
 
-# Link-up work the kernel has queued (GID tables, neighbour timers) would fall into the first measurement otherwise.
+# Wait for the kernel's queued work after link up (GID tables, neighbour timers), or it disturbs the first measurement.
 _LINK_UP_WORK_S = 2.0
-# What agents, their spawners and their ranks load when they need it.
+# Modules that agents, their spawners and their ranks load only when they need them.
 _LATE = ("agent.serving", "collective.degraded", "collective.resilient.backend", "workload.rank")
 
 
 class Request(msgspec.Struct, frozen=True):
-    """Asked of the supervisor: `crash` or `boot` a host."""
+    """A request to the supervisor: `crash` or `boot` a host."""
 
     do: str
     host: str
@@ -53,7 +52,7 @@ class Supervisor:
         self._exit_code: int | None = None
 
     def run(self) -> LabResult:
-        """Bring everything up, run the command to its end, and say how it went."""
+        """Bring everything up, run the command to its end, and return the result."""
         self._watch_children()
         fabric.build(self.spec.topology)
         self.routing = Routing(self.spec.topology, self.selector)
@@ -91,11 +90,11 @@ class Supervisor:
         provision.prepare(self.spec)
         if self.spec.agents:
             _load_agents()
-        # Every host is forked from here, and each page it writes to is copied: keep the collector from writing to all.
+        # Every host is forked from here, and a page is copied when it is written: keep the garbage collector from that.
         gc.collect()
         gc.freeze()
         gc.disable()
-        for host in fabric_of.hosts(self.spec.topology):
+        for host in self.spec.topology.hosts:
             self.hosts[host.name] = hosts.LabHost(host, self.spec)
             self.hosts[host.name].boot()
 
@@ -165,7 +164,7 @@ class Supervisor:
 
 
 def _acquire_terminal() -> None:
-    """Make the console, as a terminal, the calling session's own."""
+    """Make the console the calling session's controlling terminal."""
     terminal = os.open("/dev/tty0", os.O_RDWR)
     fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
     for descriptor in range(3):
@@ -173,13 +172,13 @@ def _acquire_terminal() -> None:
 
 
 def shell_exit_code(status: int) -> int:
-    """A wait status as a shell would report it: 128 + signal when killed."""
+    """A wait status as a shell reports it: 128 + signal when killed."""
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code
 
 
 def ask(do: str, host: str) -> None:
-    """From inside the lab: have the supervisor `crash` or `boot` a host. Raises UnhealthyError when it cannot."""
+    """Ask the supervisor, from inside the lab, to `crash` or `boot` a host. Raises UnhealthyError when it cannot."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(CONTROL_SOCKET)
         with connection.makefile("rwb") as stream:
@@ -191,7 +190,7 @@ def ask(do: str, host: str) -> None:
 
 
 def _load_agents() -> None:
-    """All that agents and ranks may need: once here, rather than once in every process of every host forked from us."""
+    """Load all that agents and ranks may need once here, instead of once in every process of every forked host."""
     programs = importlib.import_module("c4bench.workload.programs").NAMES
     for module in ("agent.main", *_LATE, *(f"workload.{name}" for name in programs)):
         importlib.import_module(f"c4bench.{module}")

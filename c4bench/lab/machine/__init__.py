@@ -1,1 +1,1 @@
-"""The lab's outer half: what runs on the user's machine."""
+"""The half of the lab that runs on the user's machine."""

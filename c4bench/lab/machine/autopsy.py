@@ -1,7 +1,7 @@
-"""What a lab is doing, read straight from its kernel's memory.
+"""Find out what a lab is doing by reading its kernel's memory.
 
-Not asked of the kernel: a question is an interrupt at a moment of the machine's choosing, after which no run would be
-the same again; and a lab whose process spins does not answer.
+Asking the kernel would interrupt it at a moment that the machine determines, so that no two runs would be the same; and
+a lab with a process that spins would not answer.
 """
 
 import struct
@@ -39,7 +39,7 @@ _CALLS = {
 
 
 class Landmarks(msgspec.Struct, frozen=True):
-    """Where things are in a kernel: addresses of its clock and of its idle task, and offsets in a task's record."""
+    """Addresses of a kernel's clock and idle task, and offsets in a task's record."""
 
     clock: int
     first_task: int
@@ -52,7 +52,7 @@ class Landmarks(msgspec.Struct, frozen=True):
 
 
 class Autopsy:
-    """A look into the memory of the kernel that is process `pid` of the machine; raises OSError once it is gone."""
+    """Reads the memory of the kernel that is process `pid` of the machine; raises OSError once it has ended."""
 
     def __init__(self, pid: int, landmarks: Landmarks) -> None:
         self._path = Path(f"/proc/{pid}/mem")
@@ -63,7 +63,7 @@ class Autopsy:
         return self._word(self._at.clock) / 1e9
 
     def processes(self) -> list[str]:
-        """One line a process that is not the kernel's own: number, name, and what it is doing."""
+        """One line for each process that is not a kernel thread: PID, name, and what it is doing."""
         return [self._line(task) for task in self._tasks() if self._is_user(task)]
 
     def _tasks(self) -> Iterator[int]:
@@ -90,7 +90,7 @@ class Autopsy:
         return f"waiting in {_CALLS.get(call, f'system call {call}')}"
 
     def _is_user(self, task: int) -> bool:
-        """Whether it has memory of its own: the kernel's threads have none."""
+        """Whether the task has its own memory: kernel threads have none."""
         return self._word(task + self._at.mm) != 0
 
     def _register(self, task: int, number: int) -> int:

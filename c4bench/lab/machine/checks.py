@@ -1,4 +1,4 @@
-"""What this machine needs to run the embedded lab, looked at one by one."""
+"""Check each thing that this machine needs to run the embedded lab."""
 
 import platform
 import re
@@ -27,7 +27,7 @@ _LAB_HOSTS = 8  # of the default topology
 
 
 def local_checks() -> list[Check]:
-    """Look at everything, whatever the others say: each mend can be done at once."""
+    """All checks, even after one has failed: every fix can then be made at once."""
     return [
         _machine(),
         _python(),
@@ -44,16 +44,16 @@ def local_checks() -> list[Check]:
     ]
 
 
-def _try(name: str, look: Callable[[], str], mend: str) -> Check:
+def _try(name: str, look: Callable[[], str], fix: str) -> Check:
     try:
-        return Check(name, True, look(), mend)
+        return Check(name, True, look(), fix)
     except C4Error as error:
-        return Check(name, False, str(error), mend)
+        return Check(name, False, str(error), fix)
 
 
 def _machine() -> Check:
-    found = platform.machine()
-    return Check("machine", found == "x86_64", found, "use --hosts=INVENTORY.yml: the lab's kernel runs on x86_64 only")
+    kind = platform.machine()
+    return Check("machine", kind == "x86_64", kind, "use --hosts=INVENTORY.yml: the lab's kernel runs on x86_64 only")
 
 
 def _python() -> Check:
@@ -68,7 +68,7 @@ def _tools() -> Check:
 
 
 def _source() -> str:
-    """Where the kernel's source is, or would come from; the network is not asked."""
+    """Where the kernel's source is or would come from, found out without the network."""
     here = source.at_hand(kernel.cache_root())
     if here:
         return str(here)
@@ -86,8 +86,8 @@ def _namespaces() -> Check:
     allowed = contained()
     kept = allowed or in_container()
     detail = "allowed" if allowed else "forbidden here" + ("; a reaper keeps the lab together" if kept else "")
-    mend = "set kernel.unprivileged_userns_clone=1 and user.max_user_namespaces; in a container C4BENCH_CONTAINER=1"
-    return Check("user namespaces", kept, detail, mend)
+    fix = "set kernel.unprivileged_userns_clone=1 and user.max_user_namespaces; in a container C4BENCH_CONTAINER=1"
+    return Check("user namespaces", kept, detail, fix)
 
 
 def _mode() -> str:
@@ -103,7 +103,7 @@ def _memory() -> Check:
     available = re.search(r"^MemAvailable: *(\d+) kB$", _MEMINFO.read_text(), re.MULTILINE)
     free = int(available[1]) << 10 if available else 0
     detail = f"{free >> 20} MiB available, {MEMORY_BYTES >> 20} that a lab may fill"
-    return Check("memory", free >= MEMORY_BYTES, detail, "end what else runs, or use a machine with 8 GiB")
+    return Check("memory", free >= MEMORY_BYTES, detail, "end other programs, or use a machine with 8 GiB")
 
 
 def _open_files() -> Check:
@@ -120,11 +120,11 @@ def _disk() -> Check:
     needed = _RUN_BYTES if kernel.find() else build.BUILD_BYTES
     free = shutil.disk_usage(root).free
     detail = f"{free >> 20} MiB free in {root}, {needed >> 20} needed"
-    return Check("disk room", free >= needed, detail, "make room, or set C4BENCH_CACHE to a roomier place")
+    return Check("disk room", free >= needed, detail, "make room, or set C4BENCH_CACHE to a larger disk")
 
 
 def _pyverbs() -> Check:
-    """Import it, in a process of its own: one built for another Python is found and does not load."""
+    """Import it in a new process: a pyverbs built for another Python exists but does not load."""
     tried = subprocess.run([sys.executable, "-c", _IMPORT_PYVERBS], capture_output=True, text=True, check=False)
     output = (tried.stdout if tried.returncode == 0 else tried.stderr).strip().splitlines() or ["it printed nothing"]
     return Check("pyverbs", tried.returncode == 0, output[-1], "install python3-pyverbs, then `make setup` links it in")

@@ -1,10 +1,10 @@
-"""Never let a guest process loose: a kernel killed outright would leave its traced processes running on the machine.
+"""Let no guest process outlive its lab: a killed kernel would leave its traced processes running on the machine.
 
-So the kernel is process 1 of a PID namespace in a user namespace of its own: when it dies, for whatever reason, the
-machine's kernel kills everything in there. And it dies with us: each link of the chain is told to die with its parent.
+The kernel is therefore process 1 of a PID namespace in a new user namespace: when it dies, for whatever reason, the
+machine's kernel kills everything in that namespace. Each process between us and the kernel dies with its parent.
 
-An ordinary container allows no such namespaces. Where somebody says that it is one (`C4BENCH_CONTAINER=1`), a reaper
-keeps the lab together instead, and what might slip from it is still in the container.
+An ordinary container allows no such namespaces. If the user says that this is one (`C4BENCH_CONTAINER=1`), a reaper
+kills the lab's processes instead; one that it misses is still inside the container.
 """
 
 import ctypes
@@ -26,9 +26,9 @@ _libc = ctypes.CDLL(None)  # looked up before any fork: the child only makes the
 
 
 def die_with_parent() -> None:
-    """In a child between fork and exec: be killed when the parent is, and lay out memory the same way every time.
+    """In a child between fork and exec: die with the parent, and lay out memory the same way every time.
 
-    The layout decides how much memory the lab's kernel adds to its own, and so would differ between runs of a seed.
+    The layout decides how much memory the lab's kernel adds to its own, which would differ between runs of a seed.
     """
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     _libc.personality(_ADDR_NO_RANDOMIZE)
@@ -36,19 +36,19 @@ def die_with_parent() -> None:
 
 @cache
 def contained() -> bool:
-    """Whether this machine lets us make the namespaces."""
+    """Whether this machine lets us create the namespaces."""
     if shutil.which("unshare") is None:
         return False
     return subprocess.run([*_UNSHARE, "true"], capture_output=True, check=False).returncode == 0
 
 
 def in_container() -> bool:
-    """Whether we have been told that this is a container, which holds what runs in it."""
+    """Whether the user says that this is a container, which keeps all its processes inside."""
     return os.environ.get("C4BENCH_CONTAINER", "") not in {"", "0"}
 
 
 def wrap(argv: list[str]) -> list[str]:
-    """`argv` as process 1 of its own world, or under a reaper. Raises UnhealthyError where neither may be."""
+    """`argv` as process 1 of new namespaces, or under a reaper. Raises UnhealthyError where neither is allowed."""
     if contained():
         return [*_UNSHARE, *argv]
     if in_container():

@@ -1,4 +1,4 @@
-"""From "this command, on that fabric, with this seed" to a running lab."""
+"""Start a lab that runs a given command on a given fabric with a given seed."""
 
 import compileall
 import datetime
@@ -9,7 +9,6 @@ from pathlib import Path
 
 import c4bench
 from c4bench.deploy import authority
-from c4bench.lab import topology as fabric_of
 from c4bench.lab.machine.kernel import Kernel, require
 from c4bench.lab.machine.run import LabRun, require_open_files, run
 from c4bench.lab.places import CODE, ENVIRONMENT, RUN, Place, inside
@@ -35,18 +34,17 @@ def launch(
 ) -> LabRun:
     """Run `command` in a fresh lab, in this working directory; only `directory` can be written to.
 
-    The machine's paths in the command's words are the lab's there. The kernel is the one that set-up has built, unless
-    given. Raises UnhealthyError when there is none, or the lab does not come up or had to be ended.
+    The machine's paths in the command's words are replaced by the lab's. Without `kernel`, the one that set-up has
+    built is used. Raises UnhealthyError when there is none, or the lab does not come up or had to be ended.
     """
     program = kernel or require()
-    hosts = fabric_of.hosts(topology)
-    require_open_files(len(hosts))
-    # In the lab nothing can be kept, so what is not compiled yet would be compiled anew by every process.
+    require_open_files(len(topology.hosts))
+    # The lab keeps no compiled files: without this every process would compile the modules again.
     compileall.compile_dir(Path(c4bench.__file__).parent, quiet=2)
     home = directory.resolve() / LAB_DIRECTORY
     home.mkdir(parents=True, exist_ok=True)
     trust = trust_directory(directory)
-    authority.establish(trust, [host.name for host in hosts], _CERTIFICATES_FROM)
+    authority.establish(trust, [host.name for host in topology.hosts], _CERTIFICATES_FROM)
     places = _places(directory.resolve())
     spec = LabSpec(
         topology=topology,
@@ -64,7 +62,7 @@ def launch(
 
 
 def trust_directory(directory: Path) -> Path:
-    """Where a lab that runs in `directory` keeps its certificates."""
+    """The folder of the certificates of a lab that runs in `directory`."""
     return directory.resolve() / LAB_DIRECTORY / "trust"
 
 
@@ -80,7 +78,7 @@ def _places(run_directory: Path) -> tuple[Place, ...]:
 
 
 def _environment(seed: int) -> dict[str, str]:
-    """The same in every run of a seed: nothing of the caller's but how its terminal looks."""
+    """The environment, the same in every run of a seed: of the caller's it has only the terminal's settings."""
     own = {
         "PATH": f"{Path(sys.executable).parent}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         "HOME": "/run/root",

@@ -1,8 +1,8 @@
-"""How the lab's kernel takes hold of its guests' system calls on this machine: by seccomp, or by ptrace.
+"""How the lab's kernel intercepts its guests' system calls on this machine: by seccomp, or by ptrace.
 
-With seccomp a guest process goes on in its own handler of SIGSYS: no process is traced, and a lab takes half the time.
-The kernel starts either way, by its argument `seccomp=`; what the machine allows is tried, since what it says of itself
-is not all that can forbid it (a container's own filter, a sysctl, a security module).
+With seccomp a guest process continues in its own handler of SIGSYS: no process is traced, and a lab takes half the
+time. The kernel's argument `seccomp=` selects the mode. What the machine allows is found out by trying it, because a
+container's filter, a sysctl or a security module can forbid it.
 """
 
 import os
@@ -24,16 +24,16 @@ _FIX = (
 
 
 class Mode(StrEnum):
-    """The argument of the lab's kernel differs, and how long a lab takes."""
+    """How system calls are intercepted, which decides how long a lab takes; the fastest mode first."""
 
     SECCOMP = "seccomp"
     PTRACE = "ptrace"
 
 
 def lab_mode() -> Mode:
-    """How a lab runs here: as `C4BENCH_LAB_MODE` says, else the fastest that is allowed.
+    """The mode of labs on this machine: the one in `C4BENCH_LAB_MODE`, else the fastest that is allowed.
 
-    Raises UnhealthyError where neither is, UsageError where the variable names no mode.
+    Raises UnhealthyError where none is allowed, UsageError where the variable names no mode.
     """
     chosen = os.environ.get(VARIABLE, "")
     if chosen and chosen not in list(Mode):

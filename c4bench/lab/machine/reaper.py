@@ -1,10 +1,11 @@
-"""Keeps a lab together where no PID namespace may be made, as in an ordinary container; run as a program, on its own.
+"""Kill all processes of a lab at its end, where no PID namespace can be created, as in an ordinary container.
 
     reaper.py PROGRAM ARGUMENT...
 
-The lab's kernel is its child. When the kernel ends, when we are told to end, or when whoever started us dies,
-everything of the lab is killed; a guardian beside us does that should we be killed ourselves. Only both killed at one
-moment would leave guests running, in their container still: so this is done only where somebody says that it is one.
+The lab's kernel is the reaper's child. When the kernel ends, the reaper is terminated or its parent dies, the reaper
+kills all processes of the lab. If the reaper itself is killed, a guardian process does so. Guests go on running only if
+both are killed at the same time; they stay inside the container, so the reaper is used only where the user says that
+this is one.
 """
 
 import ctypes
@@ -22,7 +23,7 @@ _GUEST = "/memfd:uml-userspace (deleted)"  # what the kernel runs its guests' pr
 
 
 def main(argv: list[str]) -> int:
-    """Run the kernel; returns its exit code once nothing of the lab is left."""
+    """Run the kernel; return its exit code once no process of the lab is left."""
     libc = ctypes.CDLL(None)
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
     program = os.path.realpath(argv[0])
@@ -44,7 +45,7 @@ def main(argv: list[str]) -> int:
 
 
 def _guard(program: str) -> None:
-    """A process that lives until we do not."""
+    """Start the guardian, a process that kills the lab's processes when the reaper has died."""
     reader, writer = os.pipe()
     if os.fork():
         os.close(reader)
@@ -57,7 +58,7 @@ def _guard(program: str) -> None:
 
 
 def _await(kernel: int) -> int:
-    """Reap whoever is left to us, until the kernel ends."""
+    """Reap orphaned processes until the kernel ends; return its status."""
     while True:
         pid, status = os.wait()
         if pid == kernel:
@@ -65,12 +66,12 @@ def _await(kernel: int) -> int:
 
 
 def _sweep(program: str) -> None:
-    """Kill the lab's processes, until there are none: its kernel and its guests, which work in our directory."""
+    """Kill the lab's processes until none is left: the kernel and the guests, whose working directory is ours."""
     for _ in range(_SWEEPS):
-        found = [int(entry.name) for entry in Path("/proc").glob("[0-9]*") if _ours(entry, program)]
-        if not found:
+        pids = [int(entry.name) for entry in Path("/proc").glob("[0-9]*") if _ours(entry, program)]
+        if not pids:
             return
-        for pid in found:
+        for pid in pids:
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:

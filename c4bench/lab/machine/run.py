@@ -30,31 +30,31 @@ from c4bench.lab.spec import HOST_LOGS, READY_MARK, RESULT_FILE, SPEC_FILE, LabR
 _logger = logging.getLogger(__name__)
 
 MEMORY_BYTES = 4 << 30
-# The kernel hashes its command line into its entropy, so nothing that varies may stand here: no path, no seed. The
-# first program is found through hostfs, where /proc/self/cwd is the kernel process's working directory: our home.
+# The kernel hashes its command line into its entropy, so nothing here may vary: no path, no seed. The first program is
+# found through hostfs, where /proc/self/cwd is the kernel process's working directory: our home.
 _ARGUMENTS = (
     f"mem={MEMORY_BYTES >> 20}M",
     "root=none",
     "rootfstype=hostfs",
     "rootflags=/",
     "rw",
-    "loglevel=0",  # what the kernel has to say is kept in its log; the console is the command's
+    "loglevel=0",  # kernel messages go to its log only; the console is the command's
     "umid=lab",
     "con=null",
     "stderr=1",
     "init=/proc/self/cwd/init",
 )
-# The kernel takes this one out before it hashes the line.
+# The kernel removes this argument before it hashes the line.
 _TRAPPING = {Mode.SECCOMP: "seccomp=on", Mode.PTRACE: "seccomp=off"}
 _CONSOLE = {False: "con0=null,fd:1", True: "con0=fd:0,fd:1"}  # by: does the lab have the terminal?
 _VIRTUAL_TIME = ("time-travel=inf-cpu", "time-travel-start=1767225600000000000")  # 2026-01-01 00:00:00 UTC
 
-# What the lab's kernel says as it kills a process that it cannot map another page for.
+# What the lab's kernel logs when it kills a process because it cannot map another page.
 _MAPPINGS_SPENT = b"UML ran out of memory on the host side"
 
 
 class LabRun(msgspec.Struct, frozen=True):
-    """A finished lab: the command's exit code, and what it took of the machine.
+    """A finished lab: the command's exit code, and the machine's time and memory that it took.
 
     `peak_memory_bytes` is the most that the lab's kernel held, its guests' memory included; 0 where it was never seen.
     """
@@ -150,7 +150,7 @@ def require_open_files(hosts: int) -> None:
 
 
 def _before_exec() -> None:
-    """The kernel holds a file of ours open for each that the guest's processes do: a login's 1,024 are too few."""
+    """Raise the limit of open files: the kernel opens one here for each that guests open, and 1,024 are too few."""
     containment.die_with_parent()
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
@@ -165,7 +165,7 @@ def _write_init(home: Path) -> None:
 
 
 def memory_directory() -> str:
-    """Where the lab's memory file can live: somewhere it can be mapped executable, in memory if possible."""
+    """A directory for the lab's memory file, which must be mapped executable there; in memory if possible."""
     for candidate in ("/dev/shm", tempfile.gettempdir(), "/var/tmp"):
         if _can_execute(candidate) and shutil.disk_usage(candidate).free > 4 << 30:
             return candidate
@@ -181,7 +181,7 @@ def _can_execute(directory: str) -> bool:
 
 @contextmanager
 def _raw_terminal(wanted: bool) -> Iterator[None]:
-    """Every key goes to the lab, Ctrl-C too."""
+    """Pass every key to the lab, Ctrl-C too."""
     if not wanted or not sys.stdin.isatty():
         yield
         return
@@ -194,9 +194,9 @@ def _raw_terminal(wanted: bool) -> Iterator[None]:
 
 
 def _carry_output(process: "subprocess.Popen[bytes]", watch: Watchdog) -> float | None:
-    """Copy the console to our output until it closes; return when the lab was up.
+    """Copy the console to our output until it closes; return the time when the lab was up.
 
-    A lab stands still until its output is read, and whoever reads ours may be slow, so a thread reads it.
+    A lab stands still until its output is read, and the reader of our output may be slow, so a thread reads the lab's.
     """
     assert process.stdout is not None
     chunks: SimpleQueue[bytes] = SimpleQueue()
@@ -225,7 +225,7 @@ def _carry_output(process: "subprocess.Popen[bytes]", watch: Watchdog) -> float 
 
 def _read_console(console: int, chunks: "SimpleQueue[bytes]") -> None:
     """Pass on all output as it comes; an empty chunk means that it has ended."""
-    with suppress(OSError):  # it is closed where the run has been broken off
+    with suppress(OSError):  # the console is closed when the run has been interrupted
         while chunk := os.read(console, 65536):
             chunks.put(chunk)
     chunks.put(b"")

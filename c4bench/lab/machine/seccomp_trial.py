@@ -1,7 +1,7 @@
-"""Do what a guest process of a lab does in seccomp mode; the exit code is 0 where this machine allows it all.
+"""Try what a guest process of a lab does in seccomp mode; the exit code is 0 where this machine allows all of it.
 
-It closes what it has inherited, gives up new privileges, has a filter trap one system call, makes that, and ends in the
-handler of the trap's signal. Run as a program of its own, since a filter cannot be taken off again.
+It closes inherited descriptors, gives up new privileges, installs a filter that traps one system call, makes that call,
+and ends in the handler of the trap's signal. It is a separate program because a filter cannot be removed.
 """
 
 import ctypes
@@ -27,7 +27,7 @@ _libc = ctypes.CDLL(None)
 
 
 def main() -> None:
-    """Exits with a word about the first thing that is forbidden."""
+    """Exit with a message about the first thing that is forbidden."""
     signal.signal(signal.SIGSYS, lambda *_: os._exit(0))
     if _libc.syscall(_SYS_CLOSE_RANGE, 3, 0xFFFFFFFF, 0):
         sys.exit("close_range is forbidden")

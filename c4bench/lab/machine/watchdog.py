@@ -1,4 +1,4 @@
-"""Ends a lab that stands still or runs too long, by the machine's clock, and says what it was doing."""
+"""End a lab that stands still or runs too long on the machine's clock, and report what it was doing."""
 
 import signal
 import subprocess
@@ -9,17 +9,17 @@ from pathlib import Path
 from c4bench.lab.machine.autopsy import Autopsy, Landmarks
 
 _STALL_S = 120.0
-# A lab that has printed something and is not up so long after the start has lost its first program: until that sleeps,
-# the clock stands, and such a kernel spins.
+# A lab that has printed something and is not up after this time has lost its first program. The clock then stands still
+# and the kernel spins, as in the time until the first program sleeps.
 _START_S = 30.0
 _STARTING_S = 0.001
 _POLL_S = 1.0
 
 
 class Watchdog:
-    """Watches one lab from a thread of its own. With `virtual` time, a clock that does not move is a lab that hangs.
+    """Watches one lab from its own thread. With `virtual` time, a clock that does not move means that the lab hangs.
 
-    So does one whose `memory_bytes` its processes fill: they read their own code again and again.
+    A lab whose processes fill its `memory_bytes` hangs too: they read their own code again and again.
     """
 
     def __init__(
@@ -42,11 +42,11 @@ class Watchdog:
         self._thread.start()
 
     def note_output(self, text: str) -> None:
-        """What the lab has printed before it was up; "" once it is up."""
+        """Note what the lab has printed before it was up; "" once it is up."""
         self._complaint = text.strip()
 
     def stop(self) -> None:
-        """The lab has ended."""
+        """Stop watching: the lab has ended."""
         self._stopped.set()
         self._thread.join()
 
@@ -66,7 +66,7 @@ class Watchdog:
                 self._end_lab(f"the lab ran past its limit of {self._limit_s / 3600:g} h (with pytest: --c4-limit)")
 
     def _clock_s(self) -> float:
-        """The lab's clock; negative where there is none to read (real time, still starting, already gone)."""
+        """The lab's clock; negative where it cannot be read (real time, still starting, already ended)."""
         try:
             return self._autopsy().clock_s() if self._virtual else -1.0
         except (OSError, IndexError):
@@ -81,7 +81,7 @@ class Watchdog:
         return next((int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("VmHWM:")), 0)
 
     def _autopsy(self) -> Autopsy:
-        """A look into the kernel. Raises IndexError when there is none."""
+        """An autopsy of the kernel. Raises IndexError when there is none."""
         return Autopsy(self._kernel(), self._landmarks)
 
     def _kernel(self) -> int:
@@ -98,7 +98,7 @@ class Watchdog:
         try:
             doing = self._autopsy().processes()
         except (OSError, IndexError) as error:
-            doing = [f"(not to be read: {error})"]
+            doing = [f"(cannot be read: {error})"]
         self.verdict = f"{why}; what its processes were doing:\n" + "\n".join(doing)
         self._process.send_signal(signal.SIGKILL)
         self._stopped.set()

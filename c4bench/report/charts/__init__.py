@@ -1,1 +1,1 @@
-"""One module a figure; each turns an artefact into SVG. Colours are the page's CSS classes."""
+"""Charts: each module draws one kind of artefact as SVG. Colours are the page's CSS classes."""

@@ -1,4 +1,4 @@
-"""What each part of path planning brings: bars by mode for every case, with the range over draws."""
+"""Bars that show what each part of path planning gains, by mode for every case, with the range over draws."""
 
 from markupsafe import Markup
 
@@ -18,7 +18,7 @@ def cases(shown: Ablation) -> list[tuple[str, list[AblationCell]]]:
 
 
 def bars(case: str, cells: list[AblationCell]) -> Markup:
-    """One bar a mode on a scale that ends at the optimum, which is the line; whiskers are the range over draws."""
+    """A bar for each mode, on a scale that ends at the optimum, drawn as a line; whiskers are the range over draws."""
     scale = _WIDTH - _LEFT - 50
     drawn = []
     for row, cell in enumerate(cells):

@@ -9,7 +9,7 @@ _HEIGHT = 14.0
 
 
 def bullet(measurement: Measurement) -> Markup:
-    """The value as a bar from zero, the limit as a mark, the side that passes as a shade."""
+    """The value as a bar from zero, the limit as a mark; the side that passes is shaded."""
     sign, bound = measurement.limit.split()
     limit = float(bound)
     span = max(measurement.value, limit, 0.0) * 1.15 or 1.0

@@ -1,4 +1,4 @@
-"""The fabric, each directed link as wide and as dark as it is loaded."""
+"""A drawing of the fabric: a link with more load is wider and darker."""
 
 from collections.abc import Mapping, Sequence
 
@@ -21,7 +21,7 @@ def fabric_panel(fabric: Fabric, case: LoadCase) -> Markup:
     points, nodes, height = _layout(fabric)
     drawable = [link for link in fabric.links if link.source in points and link.target in points]
     drawable.sort(key=lambda link: case.loads.get(link.hop, 0.0))
-    # Finer lines where there are many, or the middle of a dense fabric turns into a blot.
+    # Many lines are drawn thinner: otherwise the middle of a dense fabric is one dark area.
     scale = min(1.0, 8.5 / max(len(drawable), 1) ** 0.5)
     lines = [_line(link, case.loads.get(link.hop, 0.0), points, scale) for link in drawable]
     title = f"Link loads under {case.label}"
@@ -36,7 +36,7 @@ def step(load: float) -> str:
 
 
 def _layout(fabric: Fabric) -> tuple[dict[str, Point], list[Markup], float]:
-    """Where every switch and NIC is, the nodes drawn, and the height of it all."""
+    """The position of every switch and NIC, the drawn nodes, and the drawing's height."""
     tiers = sorted({switch.tier for switch in fabric.switches}, reverse=True)
     points: dict[str, Point] = {}
     nodes = []
@@ -57,7 +57,7 @@ def _layout(fabric: Fabric) -> tuple[dict[str, Point], list[Markup], float]:
 
 
 def _by_leaf(fabric: Fabric, points: Mapping[str, Point]) -> list[FabricHost]:
-    """Hosts below the leaves that they are on, so that access links do not cross."""
+    """Hosts ordered by their leaves, so that access links do not cross."""
     above: dict[str, list[float]] = {}
     for link in fabric.links:
         if link.target in points:
@@ -82,7 +82,7 @@ def _node(name: str, point: Point, slot: float, kind: str) -> Markup:
     x, y = point
     width = min(62.0, slot - 4)
     box = element("rect", x=x - width / 2, y=y - 10, width=width, height=20, rx=5)
-    # A name that its box cannot hold is left to the tooltip.
+    # A name that does not fit into its box is only in the tooltip.
     fits = len(name) * 6.6 < width
     label = (element("text", name, x=x, y=y + 4, text_anchor="middle"),) if fits else ()
     return element("g", element("title", name), box, *label, class_=f"node {kind}")
@@ -90,7 +90,7 @@ def _node(name: str, point: Point, slot: float, kind: str) -> Markup:
 
 def _line(link: FabricLink, load: float, points: Mapping[str, Point], scale: float) -> Markup:
     (x1, y1), (x2, y2) = points[link.source], points[link.target]
-    # Each direction keeps to its right, so that both show.
+    # Each direction is shifted to its right, so that both are visible.
     length = ((x2 - x1) ** 2 + (y2 - y1) ** 2) ** 0.5 or 1.0
     dx, dy = (y1 - y2) / length * 2.2 * scale, (x2 - x1) / length * 2.2 * scale
     tip = element("title", f"{link.source} to {link.target}: {load:.0%}")

@@ -11,7 +11,7 @@ _WIDTH, _HEIGHT, _LEFT, _BASE, _TOP = 480.0, 200.0, 60.0, 170.0, 14.0
 
 
 def growth(shown: Growth) -> Markup:
-    """Points, the line that joins them, and each axis from its first to its last value."""
+    """Points joined by a line, each axis from its first to its last value."""
     sizes, costs = zip(*shown.points, strict=True)
     across = [_LEFT + position * (_WIDTH - _LEFT - 20) for position in _positions(sizes)]
     down = [_BASE - position * (_BASE - _TOP) for position in _positions(costs)]
@@ -37,6 +37,6 @@ def growth(shown: Growth) -> Markup:
 
 
 def _positions(values: tuple[float, ...]) -> list[float]:
-    """Where each value stands between the least and the greatest, by logarithm."""
+    """The position of each value between the least (0) and the greatest (1), by logarithm."""
     low, high = math.log(min(values)), math.log(max(values))
     return [(math.log(value) - low) / ((high - low) or 1.0) for value in values]

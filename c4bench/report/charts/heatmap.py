@@ -1,4 +1,4 @@
-"""The delay matrix: who waits for whom, and by how much longer than usual."""
+"""The delay matrix as a heat map: which transfers take longer than usual, and by how much."""
 
 import math
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ def usual(matrices: Sequence[DelayMatrix]) -> float:
 
 
 def heatmap(matrix: DelayMatrix, reference_s_per_byte: float) -> Markup:
-    """Cells coloured by their ratio to the reference: a column is a receiver, a row a sender, a point a path."""
+    """Cells coloured by their ratio to the reference; a row is a sender, a column a receiver, a cell a path."""
     size = _SIDE / max(len(matrix.nics), 1)
     ratios = {
         (row, column): cell / reference_s_per_byte
@@ -44,14 +44,14 @@ def heatmap(matrix: DelayMatrix, reference_s_per_byte: float) -> Markup:
 
 
 def _box(index: tuple[int, int], size: float) -> tuple[float, float, float]:
-    """Left, top and side of a cell, the rounding stroke of 1.5 units around it left free."""
+    """Left, top and side of a cell, without the stroke of 1.5 units around it that rounds it."""
     gap = min(1.5, size * 0.1)
     row, column = index
     return _LEFT + column * size + gap + 1.5, _TOP + row * size + gap + 1.5, size - 2 * gap - 3
 
 
 def _usual(indexes: Sequence[tuple[int, int]], size: float) -> Markup:
-    # One path for all of them: they are most of the matrix, and single elements would be most of the page.
+    # One SVG path for all: they are most of the matrix, and as single elements would be most of the page.
     boxes = (_box(index, size) for index in indexes)
     squares = (f"M{x:.1f} {y:.1f}h{side:.1f}v{side:.1f}h-{side:.1f}z" for x, y, side in boxes)
     return element("path", d="".join(squares), class_="usual")

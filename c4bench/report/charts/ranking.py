@@ -1,4 +1,4 @@
-"""The loads of the links between switches, largest first: a flat top is a good plan."""
+"""Bars of the loads of the links between switches, largest first: a flat top shows a good plan."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ _BARS = 240
 
 
 def planned_links(fabric: Fabric, case: LoadCase) -> list[float]:
-    """The loads of the links between switches, largest first: those a choice of path can change."""
+    """The loads of the links between switches, largest first: only these depend on the choice of paths."""
     switches = {switch.name for switch in fabric.switches}
     between = (link for link in fabric.links if link.source in switches and link.target in switches)
     return sorted((case.loads.get(link.hop, 0.0) for link in between), reverse=True)
@@ -40,6 +40,6 @@ def ranking_panel(label: str, loads: Sequence[float], top: float) -> Markup:
 
 
 def _thinned(loads: Sequence[float]) -> Sequence[float]:
-    """At most as many bars as can be told apart; the first, the worst, always stays."""
+    """At most as many loads as bars can be told apart; the first and largest always stays."""
     every = -(-len(loads) // _BARS)
     return loads[::every]

@@ -1,4 +1,4 @@
-"""How long each stage of finding a fault took, all faults on one axis that starts at the onset."""
+"""Timelines of the stages of finding each fault, all on one axis that starts at the onset."""
 
 import math
 from collections.abc import Sequence
@@ -16,29 +16,29 @@ _MIDDLE = _HEIGHT / 2
 
 
 class Axis(NamedTuple):
-    """Seconds since onset to a share of the width; the last of it is kept for the last dot and label."""
+    """Maps seconds since onset to a share of the width; the right edge is kept for the last dot and label."""
 
     end_s: float
     tick_s: float
 
     def share(self, time_s: float) -> float:
-        """Where that moment lies across the strip, 0 to 1."""
+        """The time's position across the strip, 0 to 1."""
         return 0.97 * min(max(time_s / self.end_s, 0.0), 1.0)
 
     def ticks(self) -> list[float]:
-        """The marked moments, in seconds."""
+        """The times that are marked, in seconds."""
         count = math.floor(self.end_s / self.tick_s + 1e-9)
         return [index * self.tick_s for index in range(count + 1)]
 
 
 def reached(fault: FaultTimeline) -> list[tuple[str, float]]:
-    """The stages that were reached, with seconds since onset."""
+    """The stages that the fault reached, with seconds since onset."""
     times = ((stage, getattr(fault, f"{stage}_s")) for stage in STAGES)
     return [(stage, time_s - fault.onset_s) for stage, time_s in times if time_s is not None]
 
 
 def common_axis(faults: Sequence[FaultTimeline]) -> Axis:
-    """An axis on which the longest of the faults ends, with at most six round ticks."""
+    """An axis as long as the longest fault, with at most six round ticks."""
     longest = max((time_s for fault in faults for _, time_s in reached(fault)), default=0.0) or 1.0
     decade: float = 10 ** math.floor(math.log10(longest))
     tick = next(decade * part for part in (0.1, 0.2, 0.25, 0.5, 1.0, 2.0) if longest / (decade * part) <= 5)
@@ -46,7 +46,7 @@ def common_axis(faults: Sequence[FaultTimeline]) -> Axis:
 
 
 def timeline(fault: FaultTimeline, axis: Axis) -> Markup:
-    """One fault's stages as joined segments, each ending in a dot; what was never named trails off dashed."""
+    """One fault's stages as joined segments, each with a dot at its end; a dashed line if it was never named."""
     stages = reached(fault)
     start = 0.0
     drawn = [_grid(axis)]
@@ -59,12 +59,12 @@ def timeline(fault: FaultTimeline, axis: Axis) -> Markup:
     onset = percent(axis.share(0.0))
     drawn.append(element("line", x1=onset, x2=onset, y1=0, y2=_HEIGHT, class_="onset"))
     drawn += [_dot(axis, stage, time_s) for stage, time_s in stages]
-    spoken = ", ".join(f"{stage} after {format_time(time_s)}" for stage, time_s in stages) or "never seen"
-    return strip(f"{fault.name} on {fault.target}", f"From onset: {spoken}.", _HEIGHT, *drawn)
+    stages_text = ", ".join(f"{stage} after {format_time(time_s)}" for stage, time_s in stages) or "never observed"
+    return strip(f"{fault.name} on {fault.target}", f"From onset: {stages_text}.", _HEIGHT, *drawn)
 
 
 def axis_strip(axis: Axis) -> Markup:
-    """The ticks' labels, to stand below the timelines."""
+    """The labels of the ticks, to be placed below the timelines."""
     labels = [
         element(
             "text",

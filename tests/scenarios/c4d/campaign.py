@@ -196,8 +196,8 @@ class Verdict(NamedTuple):
 def same(found, target, ports):
     """Whether a component is the target: a link goes by the address at either end, a NIC may come without its side.
 
-    A switch goes by any address of its own. One that sends everything out of one port shows as that port's link, and
-    nothing else of it can be seen. Nor can more be seen of a host whose data network is cut than that all its NICs are.
+    A switch may be named by any of its addresses. One that sends everything out of one port can only be seen as that
+    port's link, and a host whose data network is cut only as all of its NICs.
     """
     if found.kind == "link" and target.kind in {"link", "switch"} and "/" in target.name:
         return found.name in ports.addresses.get(target.name, ())

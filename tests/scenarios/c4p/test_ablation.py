@@ -1,7 +1,7 @@
-"""What each part of path planning brings: one job or as many as there are pairs, all links up or one uplink down.
+"""Measure what each part of path planning gains, with one job or one per pair of hosts, with or without an uplink down.
 
-The oversubscription is the topology's, so the whole is two commands on one run directory, `make ablation`. Cases that
-`ablation.jsonl` of the run directory has already are not run again; they are picked with `-k`.
+The topology sets the oversubscription, so `make ablation` runs two topologies into one run directory. Cases that are in
+the run directory's `ablation.jsonl` are not run again. Select cases with `-k`.
 """
 
 import contextlib
@@ -17,13 +17,13 @@ from c4bench.report.statistics import ratio_interval
 from c4bench.units import payload_bound
 from c4bench.workload.jobs import job, place
 
-# An operation ends with its last acknowledgements, which take milliseconds through full queues: it is long beside that.
-# What one job sends passes every rank, so that less is as long.
+# An operation ends with its last acknowledgements, which take milliseconds through full queues; these sizes take much
+# longer. The data of a single job passes every rank, so that a smaller size takes as long.
 ONE_BYTES, PAIR_BYTES = 16 << 20, 32 << 20
 STEP_BYTES = 8 << 20
 STAGING_BYTES = 8 << 20
 SETTLE_S = 2.5
-# A plan is the same at every draw, but acknowledgements are hashed.
+# A plan is the same in every draw, but the paths of acknowledgements are hashed.
 DRAWS = {
     "ECMP": 20,
     "ECMP, 4 QPs": 2,
@@ -52,7 +52,7 @@ BRIEF = {"ECMP": 2, "+ global plan": 1, "+ dynamic": 1}
 @pytest.mark.parametrize("state", ["healthy", "uplink down"])
 @pytest.mark.parametrize("jobs", [1, 8])
 def test_ablation(rdma_hosts, attempt, judge, jobs, state):
-    """The worst job's share of the optimum, under each way of choosing paths, and what the full plan gains on ECMP."""
+    """The worst job's share of the optimum in each mode of choosing paths, and the full plan's gain over ECMP."""
     judge(attempt(rdma_hosts[:16], jobs, state, {mode: DRAWS.get(mode, 1) for mode in MODES}))
 
 
@@ -60,12 +60,12 @@ def test_ablation(rdma_hosts, attempt, judge, jobs, state):
 @pytest.mark.usefixtures("planned")
 @pytest.mark.parametrize("state", ["healthy", "uplink down"])
 def test_slice(rdma_hosts, attempt, judge, state):
-    """Four jobs on four uplinks, or on three: the plan gives the worst of them what ECMP does not."""
+    """Four jobs on four uplinks, or on three: the worst job gets nearly the optimum by the plan, and less by ECMP."""
     judge(attempt(rdma_hosts[:8], 4, state, BRIEF))
 
 
 class Case(msgspec.Struct, frozen=True):
-    """What came of a case: each mode's shares of the optimum, worst job of each draw."""
+    """The result of a case: by mode, the worst job's share of the optimum in each draw."""
 
     topology: str
     jobs: int
@@ -74,13 +74,13 @@ class Case(msgspec.Struct, frozen=True):
 
     @property
     def oversubscription(self):
-        """Of the leaves' uplinks by their hosts."""
+        """The bandwidth of a leaf's hosts over that of its uplinks."""
         return f"{2 if self.topology.endswith('2to1') else 1}:1"
 
 
 @pytest.fixture
 def attempt(cluster, inject, pytestconfig, run_directory):
-    """Run a case, unless the run directory has it; every case that it has, this one last."""
+    """Run a case unless the run directory has it; return all its cases, this one last."""
     path = run_directory.path / "ablation.jsonl"
 
     def run(hosts, jobs, state, modes):
@@ -99,7 +99,7 @@ def attempt(cluster, inject, pytestconfig, run_directory):
 
 
 def shares(cluster, inject, hosts, jobs, state, modes, ratio):
-    """By mode, what the worst job of each draw gets of the optimum: all jobs beside each other, turn by turn."""
+    """By mode, the worst job's share of the optimum in each draw; all jobs run at the same time, draw after draw."""
     rounds = [mode for mode, draws in modes.items() for _ in range(draws)]
     half = len(hosts) // 2
     groups = [place(hosts)] if jobs == 1 else list(zip(hosts[:half], hosts[half:], strict=True))
@@ -134,7 +134,7 @@ def shares(cluster, inject, hosts, jobs, state, modes, ratio):
 
 @pytest.fixture
 def judge(measure, run_directory):
-    """Say what the last of these cases has shown, and draw all of them."""
+    """Record the measurements of the last of these cases, and save all of them for the chart."""
 
     def report(cases):
         case = cases[-1]
@@ -149,14 +149,14 @@ def judge(measure, run_directory):
         gain = ratio_interval(planned * (len(drawn) // len(planned)), drawn, seed=1)
         interval = {key: round(value, 4) for key, value in gain._asdict().items()}
         measure("c4p.gain_over_ecmp", gain.mean, at_least=1.0, paths=best, seeds=len(drawn), **interval, **labels)
-        # One for the whole run directory: topologies come one after the other, in scenarios of the same names.
+        # One artefact for the run directory: topologies run one after the other, in scenarios with the same names.
         run_directory.save("ablation", Ablation(tuple(MODES), tuple(cells(cases))))
 
     return report
 
 
 def cells(cases):
-    """Every bar of the report."""
+    """A cell for every bar of the report's chart."""
     for case in cases:
         for mode, of_draws in case.found.items():
             mean = sum(of_draws) / len(of_draws)
@@ -168,7 +168,7 @@ def cells(cases):
 @pytest.mark.usefixtures("planned")
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.6])
 def test_step_time(cluster, rdma_hosts, measure, share):
-    """What the plan makes of a training step, by the share of the step that communication takes at full rate."""
+    """The plan shortens a training step, for each share of the step that is communication at full rate."""
     cluster.plan_by(PathPolicy())
     pairs = list(zip(rdma_hosts[:8], rdma_hosts[8:16], strict=True))
     full_s = STEP_BYTES * 8 / payload_bound(rdma_hosts[0].nics[0].rate_bps)
@@ -189,7 +189,7 @@ def test_step_time(cluster, rdma_hosts, measure, share):
 
 @contextlib.contextmanager
 def broken(inject, state):
-    """One of a leaf's uplinks is down meanwhile, unless all is to be well."""
+    """Take one of a leaf's uplinks down inside the block, unless `state` is healthy."""
     if state == "healthy":
         yield
         return
@@ -198,7 +198,7 @@ def broken(inject, state):
 
 
 def draws_job(name, number, group, ranks, rounds, size_bytes, extra=1, **rest):
-    """An all-reduce over these hosts, once a round, beside other jobs: `ranks` in all meet, and `extra` others."""
+    """A job with an all-reduce over these hosts in each round; all jobs' `ranks` and `extra` others meet before it."""
     return job(
         f"{name}-{number}".replace(" ", "-"),
         "draws",

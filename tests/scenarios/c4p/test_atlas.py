@@ -1,4 +1,4 @@
-"""The atlas: how soon it is learnt, what that costs, and whether it is right by the switches' own count."""
+"""The atlas: how long learning takes, what it costs, and whether the switches' counters confirm it."""
 
 import random
 import time
@@ -17,7 +17,7 @@ _ANY_HOPS = 64
 
 @pytest.mark.needs(hosts=8)
 def test_the_atlas_is_right(cluster, rdma_hosts, switches, measure):
-    """All pairs are learnt within a second on next to none of the links' capacity; packets then go as it says."""
+    """All pairs are learnt within a second with under 1 % of a link's capacity; packets then take the learnt paths."""
     if not switches.any:
         pytest.skip("no-switches: the inventory names no switches to count packets on")
     before = switches.ports()
@@ -39,7 +39,7 @@ def test_the_atlas_is_right(cluster, rdma_hosts, switches, measure):
 
 
 def contradicted(cluster, switches, nics, entries):
-    """The entries whose packets went another way: by halves, as long as the switches' counts do not add up."""
+    """The entries whose packets took another path, found by bisection of entries that the counters contradict."""
     if as_counted(cluster, switches, nics, entries):
         return []
     if len(entries) == 1:
@@ -52,7 +52,7 @@ def contradicted(cluster, switches, nics, entries):
 
 
 def as_counted(cluster, switches, nics, entries):
-    """Send from each entry's port a number of packets of its own; whether every switch port counts what it should."""
+    """Send a random number of packets from each entry's port; return whether every switch port counts them."""
     rng = random.Random(1)
     expected, bursts = Counter(), {}
     for (source, destination), port, hops in entries:

@@ -1,4 +1,4 @@
-"""C4P while the fabric changes: an uplink fails and returns under jobs that go on."""
+"""C4P while the fabric changes: an uplink fails and returns while jobs run."""
 
 import time
 
@@ -11,11 +11,11 @@ from c4bench.workload.jobs import job
 SIZE_BYTES = 16 << 20
 STAGING_BYTES = 8 << 20
 PERIOD_S = 0.2
-# Connections are moved once more when the last job has joined.
+# C4P moves connections once more when the last job has joined.
 WARM_UP, BEFORE, DURING, AFTER = 2, 2, 10, 8
 OPERATIONS = WARM_UP + BEFORE + DURING + AFTER
 WITHIN_S = 1.0
-# By how much one of eight uplinks less leaves eight flows less than their NICs could send.
+# With one of eight uplinks down, eight flows can send this share of their NICs' rate.
 LEFT = 7 / 8
 
 
@@ -23,9 +23,9 @@ LEFT = 7 / 8
 @pytest.mark.needs(hosts=16)
 @pytest.mark.usefixtures("planned")
 def test_uplink_fails_and_returns(cluster, rdma_hosts, inject, clocks, measure):
-    """Within a second every job has its part of what is left of eight uplinks, and of what is back after the return.
+    """Within a second of the failure, and of the return, every job has its share of the uplinks that are up.
 
-    The link's end at leaf0 is the local leg of what leaf0's hosts send, and the far leg of what they receive.
+    Data that leaf0's hosts send crosses the link first; data that they receive crosses it last.
     """
     pairs = list(zip(rdma_hosts[:8], rdma_hosts[8:16], strict=True))
     jobs = [cluster.start(steady(number, pair)) for number, pair in enumerate(pairs)]
@@ -44,7 +44,7 @@ def test_uplink_fails_and_returns(cluster, rdma_hosts, inject, clocks, measure):
     down_s = fault.onset_s
     checked = sum(rank["exact"] for ranks in results for rank in ranks)
     measure("c4p.exact_fraction", checked / (16 * OPERATIONS), equals=1)
-    # What is slower for want of the link is well; the link itself may be named.
+    # Whatever is slower because the link is missing is healthy; only the link itself may be named.
     measure("c4d.healthy_named", sum(one.kind != "link" for one in named), at_most=0, clock=Clock.NONE)
 
     full = by_job(results, payload_bound(rdma_hosts[0].nics[0].rate_bps), pairs, clocks)
@@ -67,28 +67,28 @@ def test_uplink_fails_and_returns(cluster, rdma_hosts, inject, clocks, measure):
 
 
 def by_job(results, bound_bps, pairs, clocks):
-    """(When it began, share of the NIC's payload that the job's slower rank got) of every operation of every job.
+    """For every operation of every job, when it began and its slower rank's share of the NIC's payload bound.
 
-    On our clock, in order of time: jobs lose step with each other where an operation outlasts a tick.
+    Times are on our clock, in order: jobs get out of step with each other when an operation lasts longer than a tick.
     """
-    found = []
+    operations = []
     for ranks, pair in zip(results, pairs, strict=True):
         for spans in zip(*(rank["spans"][WARM_UP:] for rank in ranks), strict=True):
             longest_s = max(ended_s - began_s for began_s, ended_s in spans)
             began_s = min(clocks.ours(host.name, began) for host, (began, _) in zip(pair, spans, strict=True))
-            found.append((began_s, SIZE_BYTES * 8 / longest_s / bound_bps))
-    return sorted(found)
+            operations.append((began_s, SIZE_BYTES * 8 / longest_s / bound_bps))
+    return sorted(operations)
 
 
 def level_after_s(shares, since_s, wanted):
-    """How long after `since_s` the first operation began from which on none had less than `wanted`."""
+    """The time from `since_s` to the first operation from which on all had at least `wanted`."""
     low = [index for index, (_, share) in enumerate(shares) if share < wanted]
     first = low[-1] + 1 if low else 0
     return shares[first][0] - since_s if first < len(shares) else float("inf")
 
 
 def steady(number, pair):
-    """Job `number`: an all-reduce between two hosts under different leaves, at every tick."""
+    """The spec of job `number`: an all-reduce between two hosts under different leaves at every tick."""
     return job(
         f"steady{number}",
         "steady",

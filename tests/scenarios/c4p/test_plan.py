@@ -1,4 +1,4 @@
-"""C4P against ECMP on the same fabric, in the same run, turn by turn."""
+"""C4P and ECMP in turn, on the same fabric and in the same run."""
 
 import pytest
 
@@ -15,7 +15,7 @@ DRAWS = 20
 
 @pytest.mark.needs(hosts=8)
 def test_plan_beats_ecmp(cluster, rdma_hosts, atlas, switches, measure, save):
-    """Four cross-leaf jobs get the whole fabric from the plan, and what the hash leaves them from ECMP."""
+    """Four jobs across leaves get the fabric's full bandwidth with the plan, and less with ECMP."""
     pairs = list(zip(rdma_hosts[:4], rdma_hosts[4:8], strict=True))
     jobs = [cluster.start(draws_job(number, pair)) for number, pair in enumerate(pairs)]
     readings = [switches.ports()]
@@ -43,7 +43,7 @@ def test_plan_beats_ecmp(cluster, rdma_hosts, atlas, switches, measure, save):
 
 
 def draws_job(number, pair):
-    """Job `number`: an all-reduce between two hosts under different leaves, ECMP and plan in turn."""
+    """The spec of job `number`: an all-reduce between two hosts under different leaves, with ECMP and plan in turn."""
     return job(
         f"job{number}",
         "draws",
@@ -60,20 +60,20 @@ def draws_job(number, pair):
 
 
 def loads(label, readings, draw):
-    """What each link carried in a draw, as a share of what one NIC sends: 1 is a full link, 2 is two flows on it."""
+    """Each link's load in a draw, relative to what one NIC sends: 1 is one flow, 2 is two flows on one link."""
     sent = SIZE_BYTES * (OPERATIONS + 1) * 4154 / 4096
     carried = carried_bytes(readings[draw], readings[draw + 1])
     return LoadCase(label, {hop: round(count / sent, 3) for hop, count in carried.items()})
 
 
 def by_draw(results, start):
-    """Bus bandwidth of every job, for every other draw: with two ranks, bytes over the slower rank's time."""
-    found = {}
+    """Bus bandwidth of every job in every other draw: for two ranks, bits over the slower rank's time."""
+    rates_bps = {}
     for job_results in results:
         took_s = {}
         for result in job_results:
             if result["number"] % 2 == start:
                 took_s.setdefault(result["number"], []).append(result["took_s"])
         for number, ranks in took_s.items():
-            found.setdefault(number, []).append(SIZE_BYTES * 8 * OPERATIONS / max(ranks))
-    return [found[number] for number in sorted(found)]
+            rates_bps.setdefault(number, []).append(SIZE_BYTES * 8 * OPERATIONS / max(ranks))
+    return [rates_bps[number] for number in sorted(rates_bps)]

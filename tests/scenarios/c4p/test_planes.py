@@ -1,4 +1,4 @@
-"""Two-port NICs: both ports of every NIC receive alike, since channels go from port to like port, hashed or planned."""
+"""Hosts with a NIC in each of two planes: both NICs receive the same amount, with ECMP and with the plan."""
 
 from collections import Counter
 
@@ -15,7 +15,7 @@ SIZE_BYTES = 16 << 20
 @pytest.mark.usefixtures("planned")
 @pytest.mark.parametrize("paths", ["ecmp", "planned"])
 def test_both_ports_receive_alike(cluster, rdma_hosts, measure, paths):
-    """In a ring over hosts with a port in each of two planes neither port receives 2 % more; planned, both are full."""
+    """In a ring over hosts with a NIC in each of two planes, neither receives 2 % more; planned, both are full."""
     hosts = place(rdma_hosts[:8])
     if len(hosts[0].nics) != 2:
         pytest.skip("one-plane: these hosts do not have two NICs each")
@@ -47,12 +47,12 @@ def test_both_ports_receive_alike(cluster, rdma_hosts, measure, paths):
 
 
 def received(windows):
-    """Messages that have arrived at every NIC, as its own host counted them; a ring's messages are of one size."""
+    """Messages that have arrived at every NIC, as counted by its host; all messages of a ring have one size."""
     newest = {}
     for window in windows:
         for record in window.arrivals:
             newest[record.comm, record.source, record.destination, record.qp] = record
-    found = Counter()
+    messages = Counter()
     for record in newest.values():
-        found[record.destination] += record.messages
-    return found
+        messages[record.destination] += record.messages
+    return messages

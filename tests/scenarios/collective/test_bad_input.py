@@ -16,7 +16,7 @@ LATE_S = 3.0
 TIMEOUT_S = 1.0
 # Every rank knows so soon after it called: from its neighbours' grants, or by way of the control plane.
 TELLING_S = 0.005
-# A NIC without a link is noticed by whoever writes to it: four acknowledgement timers of `brisk`, 67 ms each.
+# A rank that writes to a NIC without a link notices after four acknowledgement timers of `brisk`, 67 ms each.
 LINK_LOST_S = 0.285
 OPTIONS = {"chunk_bytes": 4096, "staging_bytes": 16384, "connect_s": TIMEOUT_S, "timeout_s": TIMEOUT_S}
 COUNT = 5003
@@ -37,7 +37,7 @@ def wrongly(all_call, *, fresh=False, options=OPTIONS, **deviation):
     return Case(tuple(all_call), options=options, deviations={WRONG: Deviation(**deviation)}, fresh=fresh)
 
 
-# What all call, and what one calls instead. The root of a broadcast is done before it can know: hence the barriers.
+# What all call, and what one calls instead. The barriers are needed as the root of a broadcast ends before it can know.
 DISAGREEMENTS = {
     "dtype": ([SUM], [but(SUM, dtype="int32")]),
     "shape": ([SUM], [but(SUM, count=COUNT - 1)]),

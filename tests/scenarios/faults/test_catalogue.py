@@ -21,7 +21,7 @@ PARAMETERS = {
 
 
 def of(*kinds):
-    """The faults for targets of these kinds that software can bring about, but for those that take the host away."""
+    """The faults for targets of these kinds that software can bring about, except those that take the host away."""
     return sorted(
         name
         for name, spec in CATALOGUE.items()
@@ -61,7 +61,7 @@ def test_link_fault(name, up_and_across, place, prove, on):
 
 @pytest.fixture
 def unresolved(nic_hosts, up_and_across, on):
-    """Within it a switch resolves the address of the first host's NIC anew; the switch, its port and the address."""
+    """Make a switch resolve the first host's NIC again; yields the switch, its port and the NIC's address."""
     switch, port = up_and_across[1].split("/")
     address = nic_hosts[0].nics[0].address
     fixed = on(switch, f"ip neighbour show {address} dev {port} nud permanent").split()
@@ -76,7 +76,7 @@ def test_a_nic_is_healed_when_packets_reach_it(injector, place, nic_hosts, on, u
     """A NIC is healed when somebody answers, not when its link is up and its switch is still asking for it."""
     switch, port, address = unresolved
     with injector.apply_at("nic.down", place(f"{nic_hosts[0].name}/0"), lease_s=20.0):
-        # In vain, and from now on asked again once a second only.
+        # Nobody answers; from now on the switch asks again only once a second.
         on(switch, f"bash -c 'echo > /dev/udp/{address}/9'")
     assert "lladdr" in on(switch, f"ip neighbour show {address} dev {port}")
 

@@ -66,7 +66,7 @@ class Holder:
 def holders(nic_hosts, switch_names, inventory, place):
     """On two NICs and on an uplink: no journal but their own stands between their faults."""
     if not Path(CONTROL_SOCKET).exists():
-        pytest.skip("unsupported: these hosts are not a lab's, where whoever comes by SSH is root")
+        pytest.skip("unsupported: these hosts are not a lab's, where every SSH login is root")
     places = [(place(f"{host.name}/0"), NIC_FAULTS) for host in nic_hosts[:2]]
     places += [(place(f"{switch}/up0"), PORT_FAULTS) for switch in switch_names[:1]]
     with ExitStack() as stack:

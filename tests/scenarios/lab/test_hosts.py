@@ -1,4 +1,4 @@
-"""The lab's hosts are hosts: their own names, files, devices and fate."""
+"""The lab's hosts are hosts: their own names, files, devices and result."""
 
 import json
 import subprocess

@@ -100,7 +100,7 @@ def _fabric(nics):
 
 
 def test_cells_that_share_a_link_name_the_link():
-    """What goes from one leaf to the other is slow, whoever sends and receives it: one of the links on its only way."""
+    """All data from one leaf to the other is slow, for any sender and receiver: one of the links on the only path."""
     links = _fabric("abcdef")
     (blame,) = localise({cell: 2.0 if "up0" in hops else 0.0 for cell, hops in links.items()}, 1.0, links)
     assert {blame.component, *blame.alternatives} == {Component("link", "up0"), Component("link", "down1")}
@@ -178,7 +178,7 @@ def test_bad_ways_of_one_pair_are_one_path():
 
 
 def test_looking_for_many_faults_costs_each_its_share(monkeypatch):
-    """Twice as many jobs with a slow NIC each are twice the work: what one fault has taken is not looked for anew."""
+    """Twice as many jobs with a slow NIC each are twice the work: explained cells are not searched again."""
     looked, explains = [], localising._explains
     monkeypatch.setattr(localising, "_explains", lambda *given: looked.append(given[0]) or explains(*given))
 

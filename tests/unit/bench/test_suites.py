@@ -7,7 +7,6 @@ import pytest
 
 from c4bench.bench import suites
 from c4bench.bench.cases import CollectiveCase, LinkCase, LoadCase, Stage
-from c4bench.lab import topology
 
 MIB = 1 << 20
 
@@ -28,11 +27,10 @@ def cases(kind, **rest):
 
 @pytest.mark.parametrize("quick", [False, True])
 def test_every_stage_is_a_lab_that_can_be_built(quick):
-    """Each fabric would pass as a topology file, has the hosts its cases want, and survives the way into the lab."""
+    """Each fabric has the hosts its cases want, and survives the way into the lab."""
     for stage in stages(quick=quick):
-        assert topology.parse(msgspec.json.encode(stage.topology).decode(), stage.topology.name) == stage.topology
         wanted = [case.hosts for case in stage.cases if isinstance(case, CollectiveCase)]
-        assert max(wanted, default=2) <= stage.topology.hosts.count
+        assert max(wanted, default=2) <= len(stage.topology.hosts)
         assert msgspec.json.decode(msgspec.json.encode(stage), type=Stage) == stage
 
 
@@ -46,7 +44,7 @@ def test_a_link_is_measured_from_4_kib_to_64_mib_at_three_rates():
 def test_limits_stand_where_they_are_promised():
     """All-reduce and all-to-all over eight hosts, with one NIC at 10 and 100 Gbit/s and with four at 25 Gbit/s."""
     limits = {
-        (case.collective, fabric.hosts.nics, fabric.nic_rate_bps): (case.hosts, case.at_least)
+        (case.collective, len(fabric.hosts[0].nics), fabric.nic_rate_bps): (case.hosts, case.at_least)
         for fabric, case in cases(CollectiveCase)
         if case.at_least is not None
     }
@@ -62,7 +60,7 @@ def test_limits_stand_where_they_are_promised():
 
 
 def test_labs_are_shared_but_for_loads():
-    """Merging keeps every case, boots a fabric once for each clock, and gives each load a lab of its own."""
+    """Merging keeps every case, boots a fabric once for each clock, and gives each load its own lab."""
     before = stages()
     after = suites.merged(before)
     assert sorted(map(repr, chain.from_iterable(stage.cases for stage in after))) == sorted(

@@ -1,4 +1,4 @@
-"""Another job that comes upon a path makes it slower, and the path is well."""
+"""Another job that starts to use a path makes it slower; the path is healthy."""
 
 import pytest
 from c4d_telemetry import MIX, comm, conn, file

@@ -51,7 +51,7 @@ def test_the_silent_host_is_named_and_not_its_victims():
 
 
 def test_a_killed_rank_is_no_victim_of_a_silent_host():
-    """A rank ends by a signal for reasons of its own, whoever else is silent."""
+    """A rank that a signal ended has its own cause, whatever other hosts are silent."""
     named = [diagnosis.component for diagnosis in found({2}, killed=4)]
     assert named[0] == Component("rank", "job:4")
 
@@ -62,7 +62,7 @@ def test_when_many_are_silent_none_is_named_for_it():
 
 
 def unreachable(words, first_to_end=(), again=(), under_way=(), ways=None, status="RETRY_EXC_ERR", ahead=3):
-    """All ranks end within a window, but for some that are `ahead` by so many, as some of them say; what is found."""
+    """The findings when all ranks end within a window, except some that end `ahead` of it by so many windows."""
     detector, said = Detector(SharedFabric(ways)), []
     pairs = [(rank, peer) for rank in range(RANKS) for peer in range(RANKS) if rank != peer]
     for tick in range(1, LAST_TICK):
@@ -111,7 +111,7 @@ def test_credit_that_nobody_acknowledged_tells_no_side():
 
 
 def test_bytes_and_credit_that_nobody_acknowledged_are_one_fault():
-    """A host that was cut between two messages got bytes from one rank and credit from another, both in vain."""
+    """A host cut off between two messages got bytes from one rank and credit from another; it acknowledged neither."""
     (diagnosis,) = unreachable([(1, 2), (3, 2)], under_way={(1, 2)})
     assert (diagnosis.syndrome, diagnosis.component) == (Syndrome.COMMUNICATION_HANG, Component("nic", "h2/0"))
 
@@ -141,7 +141,7 @@ def test_who_has_ended_answers_nobody():
 
 @pytest.mark.parametrize("killed", [None, 4])
 def test_once_a_cause_is_known_only_a_signal_is_one_more(killed):
-    """Ranks that exit with an error then are its victims, whoever seems to have been first; a killed one is not."""
+    """Ranks that exit with an error then are its victims, whichever seems to be first; a killed one is not."""
     ledger = TelemetryStore(RecordValidator())
     for tick in range(1, LAST_TICK):
         for rank in range(RANKS):

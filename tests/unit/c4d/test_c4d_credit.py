@@ -1,4 +1,4 @@
-"""Credit that is granted in vain: nothing is under way, and what granted it sends again."""
+"""Credit that is granted and not used: nothing is in flight, and the receiver grants it again."""
 
 from itertools import permutations
 
@@ -55,7 +55,7 @@ def test_credit_that_reaches_nobody_is_the_networks():
     assert (found.syndrome, found.component) == (Syndrome.COMMUNICATION_HANG, Component("nic", "h1/0"))
 
 
-def test_credit_in_vain_both_ways_may_be_a_cables():
+def test_unused_credit_both_ways_may_be_a_cables():
     """Of credit nobody knows the way: a link may have had to carry all that one NIC sent or was sent, which is well."""
     ways = {(f"h{a}/0", f"h{b}/0", 1): (f"h{a}.up", f"h{a} side", f"h{b}.in") for a, b in permutations(range(RANKS), 2)}
     (found,) = standstill({(0, 1), (1, 0), (1, 2), (2, 1)}, again={0, 1, 2}, ways=ways)

@@ -18,7 +18,7 @@ def test_a_fault_a_day_costs_its_stages():
 
 
 def test_kinds_add_up_and_may_stay_as_they_were():
-    """A kind without stages of its own afterwards costs as much as before."""
+    """A kind of fault without stages `after` costs as much as before."""
     stages = Stages(1, 2, 3, 8)
     rows = downtime_table({"a": Faults(1, stages), "b": Faults(2, stages, Stages(0, 0, 0, 0))})
     assert [row.name for row in rows] == [*ROWS, "total"]

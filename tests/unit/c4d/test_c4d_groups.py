@@ -60,7 +60,7 @@ def test_rank_that_calls_another_collective_is_the_jobs_bug():
 
 
 def _raise(rank, *, notify_failure):
-    """What is said of a rank that raises an error, upon which all others end within a millisecond."""
+    """The diagnoses when a rank raises an error and all others end within a millisecond."""
     job = _job(4, notify_failure=True)
     places = Places(job, _TENSOR)
     detector, found = Detector(), []

@@ -227,7 +227,7 @@ def test_hang_that_heals_can_be_found_again(job):
 
 
 def test_what_moves_again_later_than_the_rest_is_no_finding_of_its_own():
-    """Two communicators stand still for one NIC; as it is mended one of them goes on a little before the other."""
+    """Two communicators stand still for one NIC; when it is healed, one of them goes on a little before the other."""
     detector, said = Detector(), []
     other = msgspec.structs.replace(comm(_RANKS), comm="other")
     for tick in range(1, 80):

@@ -143,7 +143,7 @@ def test_unequal_cells_are_each_held_against_their_own_history():
 
 
 def test_a_new_way_is_held_against_what_others_between_its_nics_have_shown():
-    """Until it has a history of its own, which it gets however late it comes."""
+    """A new path is compared so until it has its own history, however late it appears."""
     baseline = _taught({("a", "b", "1"): 1.0, ("b", "c", "1"): 1.0, ("c", "a", "1"): 1.0}, BASELINE_MAX_SPANS)
     moved = {("a", "b", "2"): 2.0, ("b", "c", "1"): 1.0, ("c", "a", "1"): 1.0}
     assert baseline.departures(moved)["a", "b", "2"] == pytest.approx(math.log(2))

@@ -10,7 +10,7 @@ from c4bench.model.telemetry import NicRecord, RankRecord
 
 RANKS = 4
 FALL_TICK, LAST_TICK = 20, 40
-# h0 and h1 are below one leaf, h2 and h3 below the other, which answers by a link of its own from each spine.
+# h0 and h1 are below one leaf, h2 and h3 below the other, which answers from each spine by another link.
 LEAF = {0: ("10.0.0.9", "10.0.0.5"), 1: ("10.0.0.9", "10.0.0.5"), 2: ("10.1.0.9", "10.1.0.5"), 3: ("10.1.0.5",)}
 WAYS = {
     (f"h{source}/0", f"h{destination}/0", port): (f"10.9.{source}.254", spine, f"10.9.{destination}.1")

@@ -39,7 +39,7 @@ def test_third_nic_shares_neither_suspect():
 
 
 def test_finding_elsewhere_is_kept_out_of_it():
-    """A NIC with a finding of its own is no third party."""
+    """A NIC with a finding is not used as a third party."""
     plan = plan_probes([_PATH, _SENDER, _RECEIVER], _NICS, ProbePaths(), _RATE_BPS, avoid={"h2/0", "h2/1"})
     assert not any("h2/" in flow.source + flow.destination for flow in plan.flows)
 
@@ -108,7 +108,7 @@ def test_acknowledgements_may_be_as_late_as_data():
 
 @pytest.mark.parametrize("others", [[_PATH], [_PATH, Component("path", "h0/0>h2/0")]])
 def test_where_one_suspect_could_make_all_probes_slow_another_is_sent(others):
-    """A last probe goes by that has to do with none of them, to hold the others against."""
+    """A last probe crosses none of the suspects, as a reference for the others."""
     plan = plan_probes([_SENDER, *others], _NICS, ProbePaths(), _RATE_BPS)
     assert [bool(flow.crosses) for flow in plan.flows] == [True] * len(others) + [False]
     assert plan.flows[-1].returns == ()

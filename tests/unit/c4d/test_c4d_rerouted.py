@@ -23,7 +23,7 @@ def _rerouted(window, moved):
 
 
 def _ways(windows, moved, shared):
-    """Every connection has a link of its own, but for one that shares its link with what is moved."""
+    """Every connection has its own link, except one that shares its link with the moved connection."""
     ends = {(one.rank, one.peer): one for window in windows for one in window.conns}
     hops = {pair: "met" if pair == shared else f"{one.source}>{one.destination}" for pair, one in ends.items()}
     ways = [(one.source, one.destination, one.source_port, (hops[pair],)) for pair, one in ends.items()]

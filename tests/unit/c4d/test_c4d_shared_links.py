@@ -17,7 +17,7 @@ ONE, OTHER = ("a", "c", "1"), ("d", "b", "1")
         ({ONE: ("up3", "down3"), OTHER: ("up2", "down2")}, []),
         ({}, []),
     ],
-    ids=["acknowledgements", "but for what others cross", "their data meet", "nowhere", "unknown"],
+    ids=["acknowledgements", "except what others cross", "their data meet", "nowhere", "unknown"],
 )
 def test_two_paths_may_have_a_link_in_common(ways, named):
     """A slow link delays what it carries, and the acknowledgements of what goes the other way."""

@@ -1,4 +1,4 @@
-"""After a first finding all NICs are probed: whoever is slow shows, and nobody else."""
+"""After a first finding all NICs are probed: each slow one is found, and no other."""
 
 import pytest
 from hypothesis import given

@@ -14,7 +14,7 @@ CELL, OTHER = ("h0/0", "h1/0", "49152"), ("h0/0", "h2/0", "49152")
 
 
 def costs(*conns):
-    """What these cost at least, as their host has told at `NOW_S` of its own clock."""
+    """The least costs of these connections, as their host reported them at `NOW_S` on its own clock."""
     job, clocks = JobView("job"), HostClocks()
     job.add_comm(comm(3))
     file(job, NOW_S, conns=conns)

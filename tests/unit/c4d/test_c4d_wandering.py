@@ -37,7 +37,7 @@ def test_what_outlasts_any_benign_stall_is_another_episode():
     assert found == [(13, 5, 9)]
 
 
-def test_unevenness_that_befalls_all_alike_is_chance():
+def test_unevenness_that_hits_all_alike_is_chance():
     """Ten thousand uneven operations of members drawn at random name nobody."""
     draw, wandering = random.Random(1), IntermittentStragglers()
     assert not any(
@@ -46,7 +46,7 @@ def test_unevenness_that_befalls_all_alike_is_chance():
 
 
 def test_two_members_need_many_more_times():
-    """Where every second event befalls the same one anyway, nine times prove nothing."""
+    """With two members every second event hits the same one anyway, so nine times prove nothing."""
     wandering, found = IntermittentStragglers(), {}
     for op in range(18):
         found |= judged(wandering, op, [1] if op % 2 else [], range(2))

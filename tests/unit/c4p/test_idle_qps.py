@@ -30,7 +30,7 @@ def test_spare_qps_join_those_with_most(shares, leaders):
 
 
 def test_connections_do_not_help_each_other():
-    """A spare QP reaches its own peer only; where nothing is known of a connection, none of it is told anything."""
+    """A spare QP reaches only its own peer; an unknown connection gets no guidance for any of its QPs."""
     one, shares = qps("x", 0.0, 1.0)
     other, more = qps("y", 1.0, 0.0)
     unknown, _ = qps("z", 0.0, 0.0)

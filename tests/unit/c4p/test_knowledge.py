@@ -52,7 +52,7 @@ def test_saved_and_read_again():
     again = PathKnowledge.from_json(known.to_json())
     assert again.to_json() == known.to_json()
     assert again.atlas().to_json() == known.atlas().to_json()
-    with pytest.raises(UsageError, match="learn them anew"):
+    with pytest.raises(UsageError, match="learn them again"):
         PathKnowledge.from_json(b"{}")
 
 

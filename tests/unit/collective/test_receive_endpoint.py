@@ -8,6 +8,7 @@ from c4bench.collective.handshake import MAILBOX_BYTES, Grant, SendingEnd, Signa
 from c4bench.collective.memory import Buffer
 from c4bench.collective.multi_qp import MultiQpReceiveEndpoint
 from c4bench.collective.null_recorder import NullRecorder
+from c4bench.collective.resilient.receive_endpoint import RailReceiveEndpoint
 from c4bench.collective.ring_entries import ConnName
 from c4bench.verbs.loopback import LoopbackPort, Network
 from c4bench.verbs.transport import PATIENT, Remote
@@ -59,3 +60,14 @@ def test_messages_that_were_never_granted_are_refused(receiver, wrong):
     qp = receiver.connections[0].qp_num
     assert receiver.arrived(qp, 5 << 20 | 1, 0) == 0
     assert receiver.arrived(qp, wrong, 0) is None
+
+
+def test_a_message_sent_again_by_another_rail_is_used_once():
+    """A message that was ahead, or has been used already, is counted as repeated when it comes again."""
+    arrivals = [Arrival(np.zeros(2, np.int64), None) for _ in range(3)]
+    receiver = RailReceiveEndpoint(1, 0, [], None, None, None, None, 0)  # without a rail grants wait
+    receiver.begin(Grant(5, 0, 0, 0, Signature("barrier", "", "", 0, 0)), arrivals, cut_staging(4096, 16))
+    used = [receiver.arrived(0, 5 << 18 | index, 0) for index in (1, 1, 0, 0, 1, 2)]
+    assert used == [0, 0, 2, 0, 0, 1]
+    assert receiver.repeated == 3
+    assert receiver.complete

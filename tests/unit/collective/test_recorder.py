@@ -7,12 +7,13 @@ import struct
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 from c4bench.collective import ring_layout as layout
-from c4bench.collective.recorder import Recorder
+from c4bench.collective.recorder import Recorder, _SlotTable
 from c4bench.collective.ring_entries import ConnName
 from c4bench.collective.ring_reader import read_owner, read_telemetry_file
 from c4bench.errors import UsageError
@@ -163,6 +164,38 @@ def test_reader_needs_neither_numpy_nor_pyverbs():
         "import c4bench.collective.ring_reader, c4bench.collective.recorder"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("what", ["communicators", "connections", "arrivals", "a release"])
+def test_threads_allocate_one_after_the_other(tmp_path, monkeypatch, what):
+    """Threads that use one recorder at the same time never get the same record, however slow each of them is."""
+    inside, met = [], threading.Event()
+
+    def slowly(real):
+        def step(*arguments):
+            inside.append(what)
+            if len(inside) > 1:
+                met.set()
+            met.wait(0.1)
+            result = real(*arguments)
+            inside.pop()
+            return result
+
+        return step
+
+    with Recorder(tmp_path / "r", "job", 0) as recorder:
+        index, old = recorder.communicator(COMM, 0), recorder.communicator(COMM, 0)
+        for name in ("allocate", "free"):
+            monkeypatch.setattr(_SlotTable, name, slowly(getattr(_SlotTable, name)))
+        steps = {
+            "communicators": lambda _: recorder.communicator(COMM, 0),
+            "connections": lambda qp: recorder.connection(ConnName(index, 1, "h0/0", "h1/0", qp), 0, 0),
+            "arrivals": lambda qp: recorder.arrivals(ConnName(index, 1, "h1/0", "h0/0", qp)),
+            "a release": lambda qp: recorder.release(old) if qp else recorder.communicator(COMM, 0),
+        }
+        with ThreadPoolExecutor(2) as threads:
+            list(threads.map(steps[what], range(2)))
+    assert not met.is_set()
 
 
 def test_tables_that_are_full_say_so(tmp_path):

@@ -111,3 +111,12 @@ def test_an_operation_may_await_the_last_rank_there_can_be(tmp_path):
         op.awaiting(MAX_RANKS - 1, still=False)
         op.store()
         assert read_telemetry_file(tmp_path / "r").ops[0].awaits == (0, 7, 8)
+
+
+def test_what_was_old_is_recent_again_when_the_clock_is_set_back(tmp_path):
+    """A finished operation that was left out as too old is read again if the time asked for is before its end."""
+    with Recorder(tmp_path / "r", "job", 0) as recorder:
+        comm = recorder.communicator(CommRecord("c", "job", MEMBERS), 0)
+        recorder.operation(comm, 0, "barrier", "ring", "uint8", 0, 10**9).finish(2 * 10**9)
+        reader = TelemetryReader(tmp_path / "r")
+        assert [len(reader.read(since_s=since_s).ops) for since_s in (0.0, 3.0, 1.5, 2.0, 2.5)] == [1, 0, 1, 1, 0]

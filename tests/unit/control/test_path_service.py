@@ -9,7 +9,7 @@ from c4bench.c4p.policy import PathPolicy
 from c4bench.control.health import UnplannedFlows
 from c4bench.control.path_learning import PlannedFabric
 from c4bench.control.path_service import NO_INVENTORY, PathService
-from c4bench.control.path_survey import counted_hops
+from c4bench.control.path_survey import MAX_HOPS, counted_hops
 from c4bench.control.switches import PortCount
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.diagnosis import Component, Diagnosis, Syndrome
@@ -182,10 +182,11 @@ def test_where_icmp_is_filtered_paths_are_counted():
 
 def test_counts_that_fit_no_path_are_rejected():
     """Counts are a path only if the first link has carried all packets and each further link one share less."""
-    assert counted_hops({"a": 6 * 32, "b": 5 * 32 + 2, "c": 4 * 32, "d": 3}) == ("a", "b", "c")
-    assert counted_hops({"a": 6 * 32, "b": 4 * 32}) == ()
-    assert counted_hops({"a": 6 * 32, "b": 5 * 32, "c": 5 * 32}) == ()
-    assert counted_hops({"a": 9999, "b": 6 * 32, "c": 5 * 32}) == ()
+    first, second, third = (32 * (MAX_HOPS - place) for place in range(3))
+    assert counted_hops({"a": first, "b": second + 2, "c": third, "d": 3}) == ("a", "b", "c")
+    assert counted_hops({"a": first, "b": third}) == ()
+    assert counted_hops({"a": first, "b": second, "c": second}) == ()
+    assert counted_hops({"a": 9999, "b": first, "c": second}) == ()
 
 
 def test_a_new_master_learns_flows_from_their_ranks():

@@ -55,7 +55,7 @@ def test_paths_are_kept_by_fabric(inventory, tmp_path):
     assert saved.load().age_s(("a/0", "b/0"), 7.0) == 0.0
     assert saved.load().age_s(("a/0", "c/0"), 7.0) == 7.0
     saved.path.write_text("{")
-    with pytest.raises(UsageError, match="learn them anew"):
+    with pytest.raises(UsageError, match="learn them again"):
         saved.load()
 
 

@@ -105,7 +105,7 @@ def test_a_stolen_master_commands_nobody(tmp_path):
 
 
 def test_a_host_that_joins_disturbs_nobody(tmp_path):
-    """It gets a certificate of its own number; the others keep theirs, and a revoked number never comes again."""
+    """It gets a certificate with a new number; the others keep theirs, and a revoked number is never used again."""
     establish(tmp_path, ["h1", "h2"], NOW)
     before = (tmp_path / "h1.pem").read_bytes()
     revoke(tmp_path, ["h2"], NOW)

@@ -42,7 +42,7 @@ def test_what_is_missing_is_reported_with_what_to_do(monkeypatch, name, target, 
     check = verdict(name)
     assert not check.ok
     assert detail in check.detail
-    assert check.mend
+    assert check.fix
 
 
 def test_room_for_a_build_is_wanted_only_before_the_build(monkeypatch, tmp_path):

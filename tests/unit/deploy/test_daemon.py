@@ -36,7 +36,7 @@ def start(daemon, tmp_path, main=None):
 
 
 def test_it_runs_on_its_own_and_is_found_by_its_pid_file(daemon, tmp_path):
-    """The daemon is in a session of its own, which it does not lead, and its number is in the file."""
+    """The daemon is in a new session, which it does not lead, and its PID is in the file."""
     pid, session, _ = start(daemon, tmp_path)
     assert (tmp_path / "agent.pid").read_text().strip() == pid
     assert session not in (pid, str(os.getsid(0)))

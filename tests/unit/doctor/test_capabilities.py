@@ -82,9 +82,9 @@ def test_each_thing_that_is_missing_is_absent_for_its_own_reason(name, found, wo
     """One thing taken away is one capability absent, with the reason; and only what nothing works without is bad."""
     one = states(found)[name]
     assert one.state is State.ABSENT
-    assert words in f"{one.detail} {one.mend}"
+    assert words in f"{one.detail} {one.fix}"
     assert one.bad is bad
-    assert one.mend or not bad
+    assert one.fix or not bad
 
 
 def test_software_and_hardware_are_distinguished():

@@ -25,13 +25,13 @@ def states(report):
 
 
 def test_each_thing_is_looked_at_by_itself(inventory):
-    """A host without agent and NIC is reachable all the same; what is missing is named, with its mend."""
+    """A host without agent and NIC is reachable all the same; what is missing is named, with its fix."""
     report, other = look_at(inventory)
     found = states(report)
     assert found["reachable"] is found["clock"] is State.REAL
     assert found["agents"] is found["rdma"] is State.ABSENT
     assert "lacks mlx5_none" in report.lacks("rdma").detail
-    assert all(one.mend for one in report.bad)
+    assert all(one.fix for one in report.bad)
     assert states(other).keys() == found.keys()
 
 

@@ -71,7 +71,7 @@ def test_a_hanging_kernel_returns_when_the_fault_ends(ranks):
 
 
 def test_an_error_ends_the_computing_with_its_number(ranks):
-    """What the rank raises names the error and the mend; its lease's end takes the order back."""
+    """The rank's error names the failure and the fix; the end of the lease withdraws the order."""
     plan = planned("gpu.ecc", xid=79)
     performed(plan.apply)
     with pytest.raises(DeviceError, match="the accelerator reports error 79; take it out of use"):

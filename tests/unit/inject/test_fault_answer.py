@@ -24,7 +24,7 @@ def says(*words):
 
 
 def test_a_link_that_is_up_is_well_only_once_somebody_answers():
-    """The aftermath is told when the neighbour has answered, however many questions before were in vain."""
+    """The aftermath is reported when the neighbour has answered, however many questions it left unanswered before."""
     witness = PeerReachable(Link(), [says(True, False, False, False, True)])
     assert witness.before() == {"running": 1.0, "answers": 1.0}
     assert witness.during(3.0) == Evidence({"running": 0.0}, 3.0)

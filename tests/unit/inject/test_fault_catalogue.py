@@ -15,7 +15,7 @@ from c4bench.resources import resource
 CATALOGUE = catalogue.load()
 
 
-# The faults the catalogue must have, in the words of whoever looks for one.
+# The faults that the catalogue must have, in the words that a user would search for.
 REQUIRED = {
     "nic": "down flap rate loss corrupt delay reorder blackhole gid mtu speed pcie",
     "link": "down blackhole rate loss ecmp_member acks_lost",
@@ -59,7 +59,7 @@ def test_hardware_is_never_offered_what_does_nothing_to_it():
     ("file", "current"), [("schema.json", catalogue.schema), ("output.schema.json", protocol.schema)]
 )
 def test_the_schema_files_are_current(file, current):
-    """They are what the code says; `python -m c4bench.inject schema [output]` writes them anew."""
+    """The schema files match the code; `python -m c4bench.inject schema [output]` writes them again."""
     assert json.loads(resource("faults", file).read_text()) == json.loads(msgspec.json.encode(current()))
 
 

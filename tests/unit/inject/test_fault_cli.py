@@ -47,7 +47,7 @@ def test_the_list_has_every_fault_on_a_line(capsys):
 
 
 def test_show_tells_what_never_ran_on_its_hardware(capsys):
-    """Whoever reads about a fault learns that its driver was never seen to work there."""
+    """The description of a fault says on which hardware its driver has never been seen to work."""
     assert main(["fault", "show", "nic.speed"]) == 0
     assert "not yet seen on hardware: mlx5_core, ib" in capsys.readouterr().out
     assert main(["fault", "show", "nic.rate"]) == 0

@@ -27,7 +27,7 @@ ip route add 10.10.0.0/16 via 10.9.0.254 dev nic0 table 1000
 ip -6 route add fd10::/64 via fd09::fe dev nic0
 ip neighbour add 10.9.0.254 lladdr 02:00:00:00:00:fe dev nic0 nud permanent
 """
-# What each fault needs, tried on a device of its own.
+# What each fault needs, tried on a separate device.
 NEEDS = {
     "netem": "tc qdisc add dev try0 root netem",
     "tbf": "tc qdisc add dev try0 root tbf rate 1gbit burst 16k limit 1m",
@@ -200,7 +200,7 @@ def test_a_nic_whose_neighbour_was_silent_before_shows_nothing(nic, tmp_path):
 
 
 def test_a_host_that_is_not_as_before_is_quarantined_until_it_is(nic, tmp_path):
-    """After a residue no fault goes there; once somebody has mended it, a look is enough."""
+    """A host with a residue gets no fault; once somebody has removed it, checking again is enough."""
     records = Journal(tmp_path)
     spec, held = held_fault(nic, records, "nic.down")
     held.begin(spec)
@@ -217,7 +217,7 @@ def test_a_host_that_is_not_as_before_is_quarantined_until_it_is(nic, tmp_path):
 
 
 def test_a_flap_that_was_healed_does_not_come_back(nic, tmp_path):
-    """A beat that finds its fault over touches nothing, whoever ended it."""
+    """A flap that finds its fault over changes nothing, whatever has ended the fault."""
     records = Journal(tmp_path)
     spec, held = held_fault(nic, records, "nic.flap", period_s=0.1, duty=0.5, count=50)
     held.begin(spec)

@@ -67,7 +67,7 @@ def test_the_error_names_what_is_missing_and_what_to_do(operator, monkeypatch, m
 
 
 def test_root_stays_root():
-    """Nothing is executed anew for one who has the right already."""
+    """A process that is root already does not execute itself again."""
     if os.geteuid() != 0:
         pytest.skip("needs root")
     privilege.become_root(["heal"], needed=True)

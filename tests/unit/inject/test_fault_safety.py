@@ -31,7 +31,7 @@ def check(request, fault="nic.down", in_force=()):
 
 
 def test_the_default_route_is_refused(monkeypatch):
-    """Whoever cut it would cut off the host."""
+    """Cutting that interface would cut off the host."""
     monkeypatch.setattr(hosts, "management_interface", lambda _: "h5n0")
     with pytest.raises(UsageError, match="h5/0 carries the default route of h5"):
         check(nic_request("nic.down"))

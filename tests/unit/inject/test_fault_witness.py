@@ -129,7 +129,7 @@ def test_a_state_that_does_not_come_is_not_seen():
 
 
 def test_a_number_that_another_process_has_now_is_left_alone(rank):
-    """A signal is for the process that was found, not for whoever has its number."""
+    """A signal is for the process that was found, not for another one that has its PID now."""
     with pytest.raises(UnhealthyError, match="has ended"):
         Signal(rank.pid, processes.started_ticks(rank.pid) + 1, os.geteuid(), signal.SIGKILL).perform()
     assert rank.poll() is None

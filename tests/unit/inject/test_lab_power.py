@@ -25,7 +25,7 @@ class Machine:
 
 @pytest.fixture
 def keeper(tmp_path, monkeypatch):
-    """A host's button, and the turns of whoever keeps it."""
+    """A host's power switch, and a function that runs what its keeper has to do."""
     monkeypatch.setattr(power, "_PLACE", tmp_path / "power")
     monkeypatch.setattr(power, "_RESTART_S", 0.05)
     power.prepare("h0")

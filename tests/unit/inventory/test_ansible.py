@@ -76,7 +76,7 @@ def test_any_inventory_of_ansible_means_what_the_same_in_yaml_means(tmp_path, co
 
 
 def test_an_inventory_plugin_is_asked(tmp_path):
-    """A YAML file that names a plugin has no hosts of its own: Ansible runs the plugin."""
+    """A YAML file that names a plugin contains no hosts: Ansible runs the plugin."""
     inventory = load(write(tmp_path / "racks.yml", PLUGIN))
     assert [host.name for host in inventory.hosts] == ["n1", "n2"]
 

@@ -113,6 +113,7 @@ def test_host_ranges_are_expanded():
         ("all: {children: {rack: {}}}", ["the inventory has no hosts"]),
         ("all:\n  hosts:\n    a: {\n", [":4:", "not valid YAML"]),
         ("all:\n  hosts:\n    a:\n    a:\n", [":4:", "'a' is given twice"]),
+        ("all:\n  ? [hosts]\n  : {}\n", [":2:", "a key is not a single word"]),
         ("all:\n  host: {a: }\n", [":2:", "all.host", "hosts, children, vars"]),
         ("- hosts: all\n", ["expected a mapping, got a list"]),
         ("all: {hosts: [a, b]}", [":1:", "all.hosts", "got a list"]),
@@ -134,7 +135,7 @@ def test_host_ranges_are_expanded():
     ],
 )
 def test_a_wrong_inventory_is_refused_in_one_line_that_says_where(write, text, words):
-    """File, line and key path, the problem, and the mend; nothing is guessed."""
+    """An error has file, line and key path, the problem, and the fix; nothing is guessed."""
     path = write(text)
     message = refusal(path)
     assert message.startswith(str(path))

@@ -4,44 +4,67 @@ import struct
 
 import pytest
 
-from c4bench.lab import topology as fabric_of
 from c4bench.lab.guest import fabric, routing
+from c4bench.lab.routes import next_hops
+from c4bench.lab.topology_file import load
 
-CLOS = fabric_of.load("clos-2x4")
+CLOS = load("clos-2x4")
 
 
 def test_leaf_spreads_over_every_spine_and_withdraws_a_dead_one():
     """A leaf's route to another names each usable spine once; without any it is unreachable."""
-    every = fabric.leaf_routes(CLOS, 0, {0: {0, 1, 2, 3}, 1: {0, 1, 2, 3}})
-    assert every == [
+
+    def of_leaf0(dead=(), unusable=()):
+        return fabric.route_commands(next_hops(CLOS, set(dead), set(unusable))["leaf0"])
+
+    assert of_leaf0() == [
         "route replace 10.1.0.0/16 nexthop via 172.16.0.2 dev up0 nexthop via 172.16.0.6 dev up1 "
         "nexthop via 172.16.0.10 dev up2 nexthop via 172.16.0.14 dev up3"
     ]
-    assert "172.16.0.6" not in fabric.leaf_routes(CLOS, 0, {0: {0, 1, 2, 3}, 1: {0, 2, 3}})[0]
-    assert fabric.leaf_routes(CLOS, 0, {0: set(), 1: set()}) == ["route replace unreachable 10.1.0.0/16"]
+    assert "172.16.0.6" not in of_leaf0(dead=[1])[0]  # the leaf's own link to spine 1
+    assert "172.16.0.6" not in of_leaf0(dead=[5])[0]  # the other leaf's
+    assert "172.16.0.6" not in of_leaf0(unusable=[(1, "leaf0")])[0]
+    assert "172.16.0.6" in of_leaf0(unusable=[(5, "leaf1")])[0]  # which leaf0 has not heard of
+    assert of_leaf0(dead=[0, 1, 2, 3]) == ["route replace unreachable 10.1.0.0/16"]
 
 
 def test_every_port_is_shaped_to_its_rate():
     """Both ends of every link carry a shaper at the link's rate, and nothing else does."""
     shaped = [line for lines in fabric.tc_commands(CLOS).values() for line in lines]
-    assert len(shaped) == 2 * len(fabric_of.uplinks(CLOS)) + 2 * len(fabric_of.ports(CLOS))
+    assert len(shaped) == 2 * len(CLOS.links) + 2 * len(CLOS.ports)
     assert all("tbf rate 10000000000bit" in line for line in shaped)
+
+
+def test_a_delay_is_added_to_the_rate_on_both_ends_of_its_link():
+    """Only the long link delays, each way, behind its shaper, with room for all packets that are under way."""
+    sites = load("sites-2")
+    lines = [(name, line) for name, lines in fabric.tc_commands(sites).items() for line in lines if "netem" in line]
+    assert [name for name, _ in lines] == ["border0", "border1"]
+    assert all("dev side0 parent 1:1 netem delay 5000us" in line for _, line in lines)
+    assert all(int(line.rpartition(" ")[2]) >= 2 * 10e9 * 0.005 / 8 / 4200 for _, line in lines)
+
+
+def test_every_tier_hashes_other_fields():
+    """Two tiers with the same fields would choose alike, so that a spine's flows would share one of its links."""
+    tree = load("fat-tree-2x2")
+    assert [switch.tier for switch in tree.switches] == [1] * 4 + [2] * 4 + [3] * 4
+    assert len(set(fabric._HASH_FIELDS)) == len(fabric._HASH_FIELDS) >= 3
 
 
 def test_neighbours_are_permanent_at_both_ends_of_every_link():
     """No address resolution is left to chance: it would cost a second at each first packet."""
     lines = [line for lines in fabric.ip_commands(CLOS).values() for line in lines if line.startswith("neighbour")]
-    assert len(lines) == 2 * len(fabric_of.uplinks(CLOS)) + 2 * len(fabric_of.ports(CLOS))
+    assert len(lines) == 2 * len(CLOS.links) + 2 * len(CLOS.ports)
     assert all(line.endswith("nud permanent") for line in lines)
 
 
 def test_a_leaf_port_that_comes_back_knows_its_nic():
-    """The kernel forgets a fixed neighbour with the link, so whoever sets a leaf's port up says it in the same breath.
+    """The kernel forgets a permanent neighbour when the link goes down, so setting a leaf's port up sets it again.
 
-    Resolved anew, it would cost whoever sends to the NIC up to a second after the next loss of its carrier.
+    Resolving it instead would delay senders to the NIC by up to a second after the next loss of its carrier.
     """
-    port = fabric_of.ports(CLOS)[5]
-    up, neighbour = fabric.leaf_port_up(port)
+    port = CLOS.ports[5]
+    up, neighbour = fabric.switch_port_up(port)
     assert up == "link set p1 up"
     assert neighbour == "neighbour replace 10.1.1.1 lladdr 02:c4:01:01:00:01 dev p1 nud permanent"
     assert neighbour in fabric.ip_commands(CLOS)["leaf1"]
@@ -69,13 +92,14 @@ class Recorded(routing.Routing):
 
     def __init__(self, topology):
         self._topology = topology
+        self._links = {(link.upper.switch, link.upper.interface): link for link in topology.links}
         self._dead = set()
         self._down = set()
         self._due = []
-        self.rewrites = 0
+        self.rewrites = []
 
-    def _rewrite(self):
-        self.rewrites += 1
+    def _rewrite(self, changed):
+        self.rewrites.append([(link.lower.switch, link.lower.interface) for link in changed])
 
 
 def test_a_dead_leg_is_withdrawn_late_and_once(monkeypatch):
@@ -83,26 +107,26 @@ def test_a_dead_leg_is_withdrawn_late_and_once(monkeypatch):
     now = [100.0]
     monkeypatch.setattr(routing.time, "monotonic", lambda: now[0])
     routes = Recorded(CLOS)
-    routes.note(2, "down1", up=False)
-    routes.note(2, "down1", up=False)
+    routes.note("spine2", "down1", up=False)
+    routes.note("spine2", "down1", up=False)
     assert routes.due_in_s() == pytest.approx(CLOS.withdraw_s)
     routes.apply_due()
-    assert routes.rewrites == 0
+    assert routes.rewrites == []
     now[0] += CLOS.withdraw_s
     routes.apply_due()
-    assert routes.rewrites == 1
+    assert routes.rewrites == [[("leaf1", "up2")]]
     assert routes.due_in_s() is None
-    routes.note(2, "lo", up=False)
+    routes.note("spine2", "lo", up=False)
     assert routes.due_in_s() is None
 
 
 def test_a_hosts_namespace_has_all_of_its_nics():
-    """Whatever is said of a NIC is said in its host's namespace, but for the cable; its RDMA device ends up there."""
-    rails = fabric_of.load("rails-4")
+    """A NIC is configured in its host's namespace, except for the cable, and its RDMA device is moved there."""
+    rails = load("rails-4")
     batches, rdma = fabric.ip_commands(rails), fabric.rdma_commands(rails)
     assert not [line for line in batches[""] if line.startswith(("rule", "route", "neighbour"))]
     assert fabric.tc_commands(rails).keys() == batches.keys() - {""}
-    for port in fabric_of.ports(rails):
+    for port in rails.ports:
         nic = port.nic
         about = [line for line in batches[nic.host] if f" {nic.netdev} " in f"{line} " or f" {nic.address} " in line]
         assert sorted(line.split()[0] for line in about) == ["address", "link", "neighbour", "route", "rule", "rule"]
@@ -112,7 +136,7 @@ def test_a_hosts_namespace_has_all_of_its_nics():
 
 def test_local_addresses_are_looked_up_after_the_nics_own_tables():
     """Else a packet from one NIC of a host to another would not leave the host."""
-    lines = [line.split() for line in fabric.ip_commands(fabric_of.load("rails-4"))["h0"]]
+    lines = [line.split() for line in fabric.ip_commands(load("rails-4"))["h0"]]
     rules = [line for line in lines if line[:2] == ["rule", "add"]]
     (local,) = [int(line[line.index("pref") + 1]) for line in rules if line[-1] == "local"]
     own = [int(line[line.index("pref") + 1]) for line in rules if line[-1] != "local"]

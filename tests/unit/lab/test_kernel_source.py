@@ -143,12 +143,12 @@ def test_a_damaged_source_is_told_from_others(tmp_path):
 def test_a_source_of_something_else_is_refused(tmp_path):
     """Without user-mode Linux for x86-64 in it nothing is built."""
     other = tarball(tmp_path / "linux-source-7.3.tar.xz", files=("arch/arm64/Makefile",))
-    with pytest.raises(UnhealthyError, match="no Linux source for x86-64: it has no arch/um/Makefile"):
+    with pytest.raises(UnhealthyError, match="is not a Linux source for x86-64: it has no arch/um/Makefile"):
         unpacked(other, tmp_path)
 
 
 def test_a_package_without_a_source_is_refused(tmp_path):
-    """A .deb that is none, such as a page of a proxy that asks to log in, is called cut or damaged."""
+    """A file that is not a .deb, such as the login page of a proxy, is reported as cut or damaged."""
     package = tmp_path / "linux-source-7.3_7.3.4-1_all.deb"
     package.write_text("<html>log in</html>")
     with pytest.raises(UnhealthyError, match=r"_all.deb is cut or damaged \(.*\): get it again"):

@@ -5,22 +5,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from c4bench.errors import UsageError
-from c4bench.lab import topology as fabric_of
-from c4bench.lab.topology import Attach, HostGroup, Rates, Tier, Topology
+from c4bench.lab.topology_file import DIRECTORY, Attach, HostGroup, LeafSpine, Rates, Tier, load, made, names, parse
 
-GOOD = fabric_of.DIRECTORY.joinpath("clos-2x4.yml").read_text()
+GOOD = DIRECTORY.joinpath("clos-2x4.yml").read_text()
 
 
-@pytest.mark.parametrize("name", fabric_of.names())
+@pytest.mark.parametrize("name", names())
 def test_named_topologies_are_valid_and_named_as_their_files(name):
     """Every topology that comes with the package loads, and says its own name."""
-    assert fabric_of.load(name).name == name
+    assert load(name).name == name
 
 
 def test_every_asked_for_topology_is_there():
     """The names that documentation and scenarios use exist."""
     asked = {"pair", "clos-2x4", "clos-2x8", "clos-4x4", "clos-2x4-2to1", "rails-4", "rails-8", "dual-plane"}
-    assert asked <= set(fabric_of.names())
+    assert asked <= set(names())
 
 
 @pytest.mark.parametrize(
@@ -40,7 +39,7 @@ def test_every_asked_for_topology_is_there():
 def test_a_wrong_file_is_refused_with_its_place(change, words):
     """The error is one line that names the file and the key, or the line of malformed YAML."""
     with pytest.raises(UsageError) as refused:
-        fabric_of.parse(GOOD.replace(*change), "mine.yml")
+        parse(GOOD.replace(*change), "mine.yml")
     assert "mine.yml" in str(refused.value)
     assert words in str(refused.value)
     assert "\n" not in str(refused.value)
@@ -49,32 +48,35 @@ def test_a_wrong_file_is_refused_with_its_place(change, words):
 def test_an_unknown_name_lists_the_known_ones():
     """A mistyped topology is answered with what there is."""
     with pytest.raises(UsageError, match=r"unknown topology 'clos-9x9'.*clos-2x4"):
-        fabric_of.load("clos-9x9")
+        load("clos-9x9")
 
 
 @given(leaves=st.integers(1, 8), per_leaf=st.integers(1, 2), nics=st.integers(1, 4), spines=st.integers(1, 16))
 def test_addresses_are_unique_in_any_block_fabric(leaves, per_leaf, nics, spines):
-    """No two ends of any link share an address, and every NIC sits in its leaf's range."""
-    topology = Topology(
-        "t",
-        "",
-        Tier(leaves),
-        Tier(spines),
-        HostGroup(max(2, leaves * per_leaf), nics, Attach.BLOCK),
-        Rates("1gbit", "1gbit"),
+    """No two ends of any link share an address or an interface, and every NIC sits in its leaf's range."""
+    topology = made(
+        LeafSpine(
+            name="t",
+            description="",
+            leaf=Tier(leaves),
+            spine=Tier(spines),
+            hosts=HostGroup(2 * leaves * per_leaf, nics, Attach.BLOCK),
+            rates=Rates("1gbit", "1gbit"),
+        )
     )
-    ports, uplinks = fabric_of.ports(topology), fabric_of.uplinks(topology)
-    addresses = [p.nic.address for p in ports] + [p.gateway for p in ports]
-    addresses += [u.leaf_address for u in uplinks] + [u.spine_address for u in uplinks]
+    ends = [end for link in topology.links for end in link.ends]
+    addresses = [p.nic.address for p in topology.ports] + [p.gateway for p in topology.ports]
+    addresses += [end.address for end in ends]
     assert len(set(addresses)) == len(addresses)
-    assert all(port.nic.address.startswith(f"10.{port.leaf}.") for port in ports)
+    assert len({(end.switch, end.interface) for end in ends}) == len(ends)
+    assert all(port.nic.address.startswith(f"10.{port.edge}.") for port in topology.ports)
 
 
 def test_rails_and_planes_are_cabled_as_named():
     """On rails NIC r is on leaf r; with planes a host's two NICs are on two leaves of its block."""
-    assert all(port.leaf == port.nic.index for port in fabric_of.ports(fabric_of.load("rails-8")))
+    assert all(port.edge == port.nic.index for port in load("rails-8").ports)
     by_host = {}
-    for port in fabric_of.ports(fabric_of.load("dual-plane")):
-        by_host.setdefault(port.nic.host, []).append(port.leaf)
+    for port in load("dual-plane").ports:
+        by_host.setdefault(port.nic.host, []).append(port.edge)
     assert by_host["h0"] == [0, 1]
     assert by_host["h7"] == [2, 3]

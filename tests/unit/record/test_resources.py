@@ -17,6 +17,6 @@ def test_checkout_wins_over_the_packaged_copy(tmp_path, monkeypatch):
 
 
 def test_missing_data_says_what_to_do():
-    """A data file that is nowhere is a usage error with a mend."""
+    """A data file that does not exist is a usage error that says what to do."""
     with pytest.raises(UsageError, match="nowhere is missing; install"):
         resources.resource("nowhere")

@@ -169,7 +169,7 @@ def test_a_run_directory_serves_one_run_at_a_time(tmp_path):
     """A second run is refused in one line while the first holds the directory, and may have it afterwards."""
     rest = {"command": ["pytest"], "seed": 1, "backend": "hosts", "topology": "", "clock": "machine"}
     first = begin(tmp_path / "run", "main", **rest)
-    with pytest.raises(UsageError, match="is in use by another run; give this one a directory of its own"):
+    with pytest.raises(UsageError, match="is in use by another run; give this one its own directory"):
         begin(tmp_path / "run", "main", **rest)
     del first
     begin(tmp_path / "run", "main", **rest)

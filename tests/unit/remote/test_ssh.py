@@ -106,7 +106,7 @@ def test_a_wrong_host_key_is_refused(access, tmp_path, hosts):
     ],
 )
 def test_each_kind_of_failed_login_has_its_own_error(access, hosts, change, words):
-    """The mend is different, so the message is."""
+    """The fix is different, so the message is."""
     if "key_file" in change:
         change = {"key_file": str(hosts.inventory.parent / change["key_file"])}
     wrong = msgspec.structs.replace(access, **change)

@@ -34,6 +34,6 @@ def test_a_jump_host_becomes_a_proxy_command(words):
 
 @pytest.mark.parametrize("words", [["-z"], ["gate"], ["-o"]])
 def test_what_ssh_would_refuse_is_refused(words):
-    """An unknown option, a word that is none, and a missing value."""
+    """An unknown option, a word that is not an option, and a missing value."""
     with pytest.raises(UsageError, match="ansible_ssh_common_args"):
         parse(words)

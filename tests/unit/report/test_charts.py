@@ -48,7 +48,7 @@ def test_axis_ends_on_a_tick_past_the_last_stage(longest):
 def test_an_axis_without_faults_exists():
     """A fault that nothing ever noticed is still drawn, from its onset on."""
     drawn = timeline(fault(), common_axis([fault()]))
-    assert "never seen" in drawn
+    assert "never observed" in drawn
     assert 'class="never"' in drawn
 
 

@@ -17,17 +17,19 @@ from c4bench.report.statistics import prediction_interval, student_quantile
 
 STARTED = collect(name="", started_at="", command=(), seed=1, backend="softroce", topology="pair", clock="virtual")
 
+LIMITS = {"s": {"at_most": 10.0}, "fraction": {"at_least": 0.1}, "exactly": {"equals": 1.0}}
+
 
 def night(tmp_path, name, kernel="7.3.4", **figures):
-    """A night with these figures; `s` is a time to be kept below 10, `fraction` a share to be kept above 0.1."""
+    """A night with these figures: a time `s` below 10, a `fraction` above 0.1, `exactly` 1; others have no limit."""
     path = tmp_path / f"{name}-night"
     path.mkdir(parents=True)
     run = RunDirectory(path)
     run.write_provenance(replace(STARTED, environment=Environment(python="3.11.2", kernel=kernel)))
     ledger = Ledger(run, "c4d.slow_nic")
     for key, value in figures.items():
-        limits = {"at_most": 10.0} if key == "s" else {"at_least": 0.1} if key == "fraction" else {}
-        unit = "s" if key == "s" else "1"
+        unit = "s" if key in {"s", "duration"} else "B" if key == "size" else "1"
+        limits = LIMITS.get(key, {})
         ledger.measure(key, value, unit, clock=Clock.MACHINE, rate=1e10, low=value * 0.987654321, **limits)
     return path
 
@@ -51,11 +53,18 @@ def noisy(count, level=1.0, seed=1):
         ("s", 0.5, "better"),
         ("fraction", 0.5, "worse"),
         ("fraction", 2, "better"),
+        ("exactly", 2, "worse"),
+        ("exactly", 0.5, "worse"),
+        ("duration", 2, "worse"),
+        ("duration", 0.5, "better"),
+        ("size", 2, "worse"),
+        ("size", 0.5, "better"),
         ("n", 2, "changed"),
+        ("n", 0.5, "changed"),
     ],
 )
 def test_a_step_is_told_with_its_direction_and_its_first_night(tmp_path, key, factor, kind):
-    """What got worse is known from its limit, and dated to the first night of the new level, however old that is."""
+    """What got worse is known from its limit, else its unit, and dated to the first night of the new level."""
     found = series(tmp_path, [*noisy(20), *noisy(6, factor, seed=2)], key)
     assert [(change.kind, change.since) for change in found.changes] == [(kind, "20260020-night")]
     assert found.changes[0].nights == 20

@@ -102,7 +102,7 @@ def test_a_row_takes_machine_time_of_its_topology(readme, make):
     [("other.test", "alarm_s", "kill"), ("faults.test", "name_s", "kill"), ("faults.test", "alarm_s", "slow")],
 )
 def test_a_row_without_a_measurement_is_named(readme, make, scenario, name, fault):
-    """A measurement of another scenario, name or label is none, and the file keeps its figures."""
+    """A measurement of another scenario, name or label is not used, and the file keeps its figures."""
     run = make("one", 1)
     Ledger(run, scenario).measure(name, 0.2, "s", at_most=2.0, fault=fault)
     before = readme.read_text()

@@ -19,7 +19,7 @@ def valid(name, document):
 
 @pytest.mark.parametrize("name", sorted(schemas()))
 def test_checked_in_schemas_are_current(name):
-    """The schema files of the repository are what the types give; `write_schemas` mends a difference."""
+    """The schema files of the repository are what the types give; `write_schemas` updates them."""
     assert resource("reports", "schema", name).read_bytes() == schemas()[name]
 
 

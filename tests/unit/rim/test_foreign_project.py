@@ -11,7 +11,7 @@ OTHERS_OPTION = "def pytest_addoption(parser): parser.addoption('--hosts', help=
 
 
 def run(folder, test, settings="[pytest]\n", conftest="", words=()):
-    """Run one test file in a project of its own: the exit code and the output."""
+    """Run one test file in a new project; return the exit code and the output."""
     (folder / "test_it.py").write_text(test)
     (folder / "pytest.ini").write_text(settings)
     (folder / "conftest.py").write_text(conftest)

@@ -122,6 +122,23 @@ def test_hosts_per_hour_and_restarts_per_hour_are_kept():
     assert decide_about(NIC, policy, taken_s=(NOW_S - 10, NOW_S - 3700))[1].out == "h1"
     often = Policy(hang=Action.RESTART, restarts_per_hour=1)
     assert decide_about(NIC, often, restarts_s=(NOW_S - 5,))[1].action is Action.OBSERVE
+    assert decide_about(NIC, often, restarts_s=(NOW_S - 3700,))[1].action is Action.RESTART
+
+
+@pytest.mark.parametrize(
+    ("policy", "spares"),
+    [
+        (Policy(hang=Action.ISOLATE, hosts_per_hour=1), 2),
+        (Policy(hang=Action.RESTART, hosts_per_hour=1), 2),
+        (Policy(hang=Action.RESTART, hosts_per_hour=1, min_ranks=1), 0),
+    ],
+    ids=["isolated", "replaced", "given up"],
+)
+def test_hosts_taken_out_at_once_count_towards_the_limit_of_the_hour(policy, spares):
+    """Of two broken hosts named at the same time only one is taken out where one an hour is allowed."""
+    decision = decide("j", [NIC, diagnosis_of("host", "h3", confidence=0.8)], policy, fleet(spares=spares))
+    assert [incident.out for incident in decision.incidents] == ["h1", ""]
+    assert "1 hosts were taken out of service within the last hour" in decision.incidents[1].reason
 
 
 def test_a_spare_must_have_as_many_nics():

@@ -38,7 +38,7 @@ def test_only_uncertain_hangs_need_trials(diagnosis, doubt):
 
 
 def test_each_broken_nic_is_a_diagnosis():
-    """Each broken NIC becomes a diagnosis of its own, with high confidence and the trials as evidence."""
+    """Each broken NIC gets its own diagnosis, with high confidence and the trials as evidence."""
     after = after_trials(diagnosis_of(RANK, confidence=0.8), {"h4/0", "h1/0"}, NICS)
     assert [diagnosis.component for diagnosis in after] == [Component("nic", "h1/0"), Component("nic", "h4/0")]
     assert {diagnosis.confidence for diagnosis in after} == {0.95}

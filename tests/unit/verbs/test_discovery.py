@@ -3,7 +3,8 @@
 import pytest
 
 from c4bench.errors import UnhealthyError
-from c4bench.verbs.discovery import discover, find, netdev_of
+from c4bench.verbs.discovery import discover, find
+from c4bench.verbs.sysfs import netdev_of
 
 NO_GID = "0000:0000:0000:0000:0000:0000:0000:0000"
 LOCAL = "fe80:0000:0000:0000:0ec4:7aff:fe00:0001"

@@ -6,7 +6,7 @@ from pathlib import Path
 from c4bench.verbs import path_control, path_controls
 
 FOLDER = Path(path_control.__file__).parent
-# Not a way to choose a path, but the answer where there is none; and the interface itself.
+# These are not ways to choose a path: the result where there is no such way, and the interface itself.
 NO_CONTROLS = {"NoPathControl", "PathControl"}
 
 

@@ -16,7 +16,7 @@ MS = 10**6
     [(0, 30), (29, 1), (30, 100), (31, 99), (130, 100), (1_000_007, 23)],
 )
 def test_moments_are_multiples_of_the_period_after_the_phase(now_ms, left_ms):
-    """Every 100 ms at three tenths: 30, 130, 230 ms of the clock; whoever looks at one of them waits for the next."""
+    """Every 100 ms at three tenths: 30, 130, 230 ms of the clock; a call at one of these times waits for the next."""
     with closing(Ticks(0.1, 0.3)) as ticks:
         assert ticks.remaining_ns(now_ms * MS) == left_ms * MS
 
@@ -56,7 +56,7 @@ def test_what_has_been_missed_is_left_out():
 
 
 def test_a_wait_that_is_cancelled_leaves_nothing_in_the_loop():
-    """An agent that ends, and whoever waits after it with the same descriptor, are not disturbed by it."""
+    """An agent that ends is not disturbed, and neither is a later user of the same descriptor."""
 
     async def scene():
         with closing(Ticks(60.0)) as ticks:

@@ -73,7 +73,7 @@ def test_events_and_other_descriptors_are_seen(waiting, ports, pipe):
 
 
 def test_what_was_polled_can_be_waited_for_later(ports):
-    """Polling leaves notifications alone, so that whoever waits afterwards misses nothing."""
+    """Polling consumes no notifications, so that a later wait misses nothing."""
     polling, sleeping = BusyPolled(ports), EventDriven(ports)
     ports[0].complete(DONE)
     assert polling.wait(0.0).completions == [(0, DONE)]

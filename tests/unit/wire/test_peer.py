@@ -3,9 +3,11 @@
 import asyncio
 import contextlib
 import datetime
+import select
 import socket
 import ssl
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 import pytest
@@ -156,6 +158,35 @@ def test_a_rank_asks_through_its_link(tmp_path):
         thread.join()
 
 
+def test_threads_of_a_rank_call_one_after_the_other(tmp_path):
+    """A second thread's call waits for the answer to the first, which would else be taken for its own."""
+    early = []
+
+    def agent(listener):
+        connection, _ = listener.accept()
+        with connection:
+            for _ in range(4):
+                length = int.from_bytes(connection.recv(4, socket.MSG_WAITALL))
+                call = msgspec.msgpack.decode(connection.recv(length, socket.MSG_WAITALL), type=Call)
+                early.extend(select.select([connection], [], [], 0.05)[0])
+                doubled = Question(2 * msgspec.msgpack.decode(call.body, type=Question).number)
+                answer = Answer(call.id, msgspec.Raw(msgspec.msgpack.encode(doubled)))
+                connection.sendall(frame(msgspec.msgpack.encode(answer)))
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "agent.sock"))
+        listener.listen()
+        answering = threading.Thread(target=agent, args=(listener,))
+        answering.start()
+        link = RankLink(str(tmp_path / "agent.sock"))
+        with ThreadPoolExecutor(4) as threads:
+            answers = threads.map(lambda number: link.call("double", Question(number), Question).number, range(4))
+            assert list(answers) == [0, 2, 4, 6]
+        answering.join()
+        link.close()
+    assert early == []
+
+
 @pytest.fixture(scope="module")
 def authorities(tmp_path_factory):
     """Two authorities that do not know each other, each with a host h0."""
@@ -202,7 +233,7 @@ def test_an_agent_speaks_to_the_master_only(authorities):
     "data", [b"\x91" * 100_000, b"\x81\xa1a" * 50_000, b"\xdb\x00\x00\x00\x04\xff\xfe\xfd\xfc", b"\xc1"]
 )
 def test_a_message_that_cannot_be_read_is_counted_and_the_line_stays(data):
-    """Deep nesting, text that is none and noise are refused; the next call is answered."""
+    """Deep nesting, invalid text and noise are refused; the next call is answered."""
 
     async def talk():
         async with pair({"echo": Handler(Empty, answer_empty)}) as (here, there):

@@ -37,7 +37,7 @@ def test_unknown_collective_is_refused():
 
 
 def test_unrest_is_the_same_for_all_and_never_a_fault():
-    """Ranks agree on what happens; pauses befall all, stalls one rank at a time, and none lasts a second."""
+    """Ranks agree on what happens; pauses hit all ranks, stalls one rank at a time, and none lasts a second."""
     ranks = [BenignNoise(7, rank, 8, 0.1) for rank in range(8)]
     steps = [[rank.step() for rank in ranks] for _ in range(2000)]
     waiting = [[step.wait_s for step in row if step.wait_s] for row in steps]

@@ -10,7 +10,7 @@ from c4bench.model.fabric import Flow
 from c4bench.wire.channel import frame
 from c4bench.wire.messages import Answer, Call
 from c4bench.wire.rank import RankLink
-from c4bench.workload.context import AgentRendezvous
+from c4bench.workload.agent_rendezvous import AgentRendezvous
 
 FLOWS = tuple(Flow(f"j/j:data/0>1/0.{qp}", "j", "h0/0", "h1/0", 1e10) for qp in range(2))
 

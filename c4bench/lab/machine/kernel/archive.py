@@ -1,6 +1,6 @@
 """Fetch a kernel source package from a newer suite of Debian's archive, as an ordinary user.
 
-apt does it, with a configuration, package lists and a cache of its own under ours: it checks the lists by the archive's
+apt does it, with its own configuration, package lists and cache inside our cache: it checks the lists by the archive's
 key, and the package by the lists. Nothing is installed, and the machine's package lists stay as they are.
 """
 
@@ -23,13 +23,13 @@ from c4bench.lab.machine.kernel.versions import OLDEST, Version
 
 SUITES = ("trixie-backports", "sid")
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
-ROOM_BYTES = 500_000_000  # lists of two suites, a package and what is unpacked from it
+ROOM_BYTES = 500_000_000  # lists of two suites, a package and its unpacked content
 _PACKAGE = re.compile(r"linux-source-\d+\.\d+")
 _KEY_TROUBLE = re.compile(r"NO_PUBKEY|EXPKEYSIG|BADSIG|not signed|signatures? ", re.IGNORECASE)
 _COMPLAINT = re.compile(r"(?:[EW]|Err:\d+): *(.+)")
 _RELEASE = re.compile(r"^'(.+/)dists/(.+)/InRelease'", re.MULTILINE)
 _TOOLS = ("apt-get", "apt-cache", "dpkg-deb")
-# The machine's own settings hold too, for its proxies; but its hooks are about its own lists and packages.
+# The machine's settings stay in force because of its proxies, without its hooks, which are for its own packages.
 _CONFIGURATION = """\
 #clear APT::Update::Pre-Invoke;
 #clear APT::Update::Post-Invoke;
@@ -91,7 +91,7 @@ def fetch(root: Path) -> Path:
 
 
 def require_tools() -> None:
-    """Raises UnhealthyError where this machine has nothing to fetch and check packages with."""
+    """Raises UnhealthyError if this machine lacks a tool or key to fetch and check packages."""
     missing = [tool for tool in _TOOLS if shutil.which(tool) is None]
     if missing or not KEYRING.is_file():
         lacking = missing[0] if missing else f"{KEYRING} (package debian-archive-keyring)"
@@ -99,7 +99,7 @@ def require_tools() -> None:
 
 
 def where(mirrors: Sequence[str]) -> str:
-    """What is looked at, for messages."""
+    """The suites and mirrors that are searched, for messages."""
     return f"{', '.join(SUITES)} of {' '.join(mirrors)}"
 
 
@@ -113,27 +113,27 @@ def _keep(tarball: Path, home: Path) -> Path:
 def choose(offers: Iterable[Offer]) -> Offer | None:
     """The newest that has been tested, else the newest; None where all are too old."""
     fit = [(versions.preference(offer.version), offer) for offer in offers if offer.version and offer.version >= OLDEST]
-    return max(fit, key=lambda found: found[0])[1] if fit else None
+    return max(fit, key=lambda ranked: ranked[0])[1] if fit else None
 
 
 def mirrors() -> list[str]:
     """The addresses of Debian's archive in the machine's own apt sources. Raises UnhealthyError where there is none.
 
-    Whose an archive is apt knows by the lists that the machine has fetched. Where there are none all are taken:
-    what others have signed the keyring refuses.
+    apt knows an archive's owner from the lists that the machine has fetched. Without lists all sources are used: the
+    keyring refuses those that others have signed.
     """
     named = _RELEASE.findall(_output("apt-get", "update", "--print-uris"))
     owners = map(str.split, _output("apt-get", "indextargets", "--format", "$(REPO_URI) $(ORIGIN)").splitlines())
     of_debian = {row[0] for row in owners if row[1:] == ["Debian"]}
     archives = list(dict.fromkeys(address for address, suite in named if "security" not in suite))
-    found = [address for address in archives if address in of_debian] or archives
-    if not found:
+    chosen = [address for address in archives if address in of_debian] or archives
+    if not chosen:
         raise UnhealthyError(f"apt's sources on this machine name no Debian archive to fetch from: {versions.advice()}")
-    return found
+    return chosen
 
 
 class Apt:
-    """apt with all that it keeps in `folder`, looking at the newer suites of `mirrors`."""
+    """apt with all its files in `folder`, for the newer suites of `mirrors`."""
 
     def __init__(self, folder: Path, mirrors: Sequence[str]) -> None:
         self.where = where(mirrors)
@@ -146,7 +146,7 @@ class Apt:
         (folder / "sources" / "newer.sources").write_text(entry)
 
     def update(self) -> None:
-        """Fetch the package lists. A suite that is not there any more leaves the others; raises where none is left."""
+        """Fetch the package lists. A suite that no longer exists is left out. Raises UnhealthyError if none is left."""
         output = self._run("fetching package lists", "apt-get", "update")
         if not self._names():
             raise self._trouble(output)
@@ -162,10 +162,10 @@ class Apt:
         """Fetch a package."""
         what = f"fetching {offer.package} {offer.release}"
         output = self._run(what, "apt-get", "download", f"{offer.package}={offer.release}")
-        found = list(self._folder.glob(f"{offer.package}_*.deb"))
-        if not found:
+        packages = list(self._folder.glob(f"{offer.package}_*.deb"))
+        if not packages:
             raise self._trouble(output)
-        return found[0]
+        return packages[0]
 
     def _names(self) -> list[str]:
         output = self._ask("apt-cache", "pkgnames", "linux-source-")
@@ -175,7 +175,7 @@ class Apt:
         return _output(*argv, f"--config-file={self._configuration}")
 
     def _run(self, what: str, *argv: str) -> list[str]:
-        """Run apt-get, with its progress shown as ours; return what it complained about."""
+        """Run apt-get, with its progress shown as ours; return its complaints."""
         reader, writer = os.pipe()
         options = [f"--config-file={self._configuration}", "-q", "-o", f"APT::Status-Fd={writer}"]
         with tempfile.TemporaryFile("w+") as complaints, os.fdopen(reader) as status, Progress(what) as progress:
@@ -192,10 +192,10 @@ class Apt:
                 for line in status:
                     progress.show(_fraction(line))
             complaints.seek(0)
-            return [found[1] for found in map(_COMPLAINT.match, complaints) if found]
+            return [complaint[1] for complaint in map(_COMPLAINT.match, complaints) if complaint]
 
     def _trouble(self, output: list[str]) -> UnhealthyError:
-        """What to raise where apt has not brought what it was asked for, by its complaints."""
+        """The error to raise when apt has not fetched what was asked for, from its complaints."""
         text = "\n".join(output)
         if FULL in text:
             return no_space(self._folder.parent, "fetching a kernel source")
@@ -217,6 +217,6 @@ def _environment() -> dict[str, str]:
 
 
 def _fraction(status: str) -> float:
-    """How far apt is, by a line of its status (`dlstatus:NUMBER:PERCENT:TEXT`)."""
-    found = re.match(r"dlstatus:\d+:([\d.]+):", status)
-    return float(found[1]) / 100 if found else 0.0
+    """The progress of apt, 0 to 1, from a line of its status (`dlstatus:NUMBER:PERCENT:TEXT`)."""
+    progress = re.match(r"dlstatus:\d+:([\d.]+):", status)
+    return float(progress[1]) / 100 if progress else 0.0

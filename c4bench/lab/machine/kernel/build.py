@@ -31,7 +31,7 @@ _SCRATCH = "build-"
 def build(began: float | None = None) -> Kernel:
     """Return the kernel that a lab uses, building it first when needed.
 
-    `began` is when a set-up from nothing began, in seconds since 1970; how long it took is kept with what is built.
+    `began` is when a set-up from nothing began, in seconds since 1970; its duration is saved with the kernel.
     Raises C4Error, and leaves nothing but a log, when source, tools, space, the build or the check of it fail.
     """
     root = cache.cache_root()
@@ -71,7 +71,7 @@ def _build_in(root: Path, began: float | None) -> Kernel:
 
 
 def _compile(origin: Path, staged: Path, scratch: Path, log: Path) -> Facts:
-    """Make the kernel of this source in the folder `staged` of `scratch`; the log is kept where that fails."""
+    """Build the kernel of this source in the folder `staged` of `scratch`; the log is kept if that fails."""
     started = time.monotonic()
     log.unlink(missing_ok=True)
     unpacked = scratch / "source"
@@ -91,7 +91,7 @@ def _compile(origin: Path, staged: Path, scratch: Path, log: Path) -> Facts:
 
 
 def _check_machine(root: Path) -> None:
-    """Raises UnhealthyError where a kernel cannot be built here, or a lab not run: before minutes are spent on it."""
+    """Raises UnhealthyError, before a build takes minutes, if this machine cannot build a kernel or run a lab."""
     machine = os.uname().machine
     if machine != "x86_64":
         raise UnhealthyError(f"the lab's kernel runs on x86_64 only and this is {machine}: use --hosts=INVENTORY.yml")

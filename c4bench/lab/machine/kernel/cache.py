@@ -1,4 +1,4 @@
-"""The kernels that have been built: where they lie, which of them the lab uses."""
+"""The kernels that have been built: where they are, and which of them the lab uses."""
 
 import hashlib
 import os
@@ -14,9 +14,9 @@ _FACTS = "kernel.json"
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """What is written beside a kernel: Linux' version in full, which source it is from, how long the build took.
+    """What is saved with a kernel: Linux' full version, the source it is from, how long the build took.
 
-    `setup_s` is how long the whole set-up took that built it, None where that was not a set-up from nothing.
+    `setup_s` is how long the set-up that built it took, None where that was not a set-up from nothing.
     """
 
     version: str
@@ -27,7 +27,7 @@ class Facts(msgspec.Struct, frozen=True):
 
 
 class Kernel(msgspec.Struct, frozen=True):
-    """A built kernel: its folder, how long build and set-up took on the machine's clock, places in its memory."""
+    """A built kernel: its folder, how long build and set-up took on the machine's clock, addresses in its memory."""
 
     home: Path
     version: str
@@ -42,12 +42,12 @@ class Kernel(msgspec.Struct, frozen=True):
 
     @property
     def build(self) -> str:
-        """Which build this is: the recipe and the source in its folder's name, and what the compiler made of them."""
+        """An identifier of this build: its folder's name, which has recipe and source, and the program's digest."""
         return f"{self.home.name} sha256:{hashlib.sha256(self.program.read_bytes()).hexdigest()}"
 
     @property
     def preload(self) -> Path:
-        """What is preloaded into it to keep the machine's chance and timing out."""
+        """The library preloaded into it, which keeps the machine's randomness and timing out of the lab."""
         return self.home / "preload.so"
 
 
@@ -66,14 +66,14 @@ def home_of(origin: Path) -> Path:
 
 
 def identity(origin: Path) -> str:
-    """A source as its kernel remembers it."""
+    """A source's identity, which is saved with its kernel."""
     return f"{origin.name} {origin.stat().st_size}"
 
 
 def find() -> Kernel | None:
-    """The built kernel that a lab uses, or None: the one of the source that is given, else the best there is.
+    """The built kernel that a lab uses, or None: that of the given source, else the best one.
 
-    It is the best as sources are: a tested version before others, then the newest. Never asks the network.
+    A tested version is better than others, then a newer one. This never uses the network.
     """
     given = source.given()
     if given:
@@ -88,7 +88,7 @@ def _preference(kernel: Kernel) -> tuple[bool, versions.Version]:
 
 
 def require() -> Kernel:
-    """The kernel that a lab uses; UnhealthyError says how to build it when it is missing."""
+    """The kernel that a lab uses. Raises UnhealthyError, which says how to build it, when it is missing."""
     kernel = find()
     if kernel is None:
         raise UnhealthyError("the lab's kernel is not built: run `make setup`")
@@ -105,7 +105,7 @@ def load(home: Path) -> Kernel | None:
 
 
 def describe(home: Path, facts: Facts) -> Kernel:
-    """Write down what is known of the kernel in this folder, which makes it one."""
+    """Save the facts about the kernel in this folder; only then does the folder count as a kernel."""
     (home / _FACTS).write_bytes(msgspec.json.encode(facts))
     return _kernel(home, facts)
 

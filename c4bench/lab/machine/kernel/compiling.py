@@ -1,4 +1,4 @@
-"""From an unpacked source to a kernel: patched, configured, compiled, and its landmarks found."""
+"""Make a kernel from an unpacked source: patch, configure and compile it, and find its landmarks."""
 
 import os
 import re
@@ -13,22 +13,22 @@ from c4bench.lab.machine.kernel.recipe import CONFIG, LANDMARKS, PATCH, PRELOAD,
 from c4bench.lab.machine.kernel.steps import StepError, Steps
 from c4bench.lab.machine.kernel.versions import Version
 
-# Before whatever else a user has installed: two users of one distribution build with the same programs.
+# First in PATH, so that two users of one distribution build with the same programs, whatever else they have installed.
 _DISTRIBUTION = "/usr/sbin:/usr/bin:/sbin:/bin"
 _COMPILED_FILES = 887  # what the configuration compiles, for the progress line only
-# The kernel holds its own configuration, in which the versions of compilers stand that it is not built with.
+# The kernel contains its own configuration, which names the versions of these compilers even though it uses none.
 _UNUSED = ("RUSTC=none", "BINDGEN=none", "PAHOLE=none")
 _SYMBOL = re.compile(r"^(CONFIG_\w+)=(.*)$", re.MULTILINE)
 
 
 def environment(tree: Path) -> dict[str, str]:
-    """The variables that decide what is built: the same kernel wherever the source was unpacked, and by whom."""
+    """The variables that make the built kernel the same for every folder and every user."""
     path = ":".join(filter(None, (_DISTRIBUTION, os.environ.get("PATH"))))
     return {**STAMP, "PATH": path, "KCONFIG_ALLCONFIG": str(CONFIG), "KCFLAGS": f"-ffile-prefix-map={tree}=."}
 
 
 def build(tree: Path, version: Version, staged: Path, steps: Steps) -> Landmarks:
-    """Build kernel and preloaded library into `staged`, which is made. Raises UnhealthyError."""
+    """Build kernel and preloaded library into the new folder `staged`. Raises UnhealthyError."""
     staged.mkdir()
     _patch(tree, version, steps)
     make = ["make", "-C", str(tree), "ARCH=um", *_UNUSED]
@@ -59,7 +59,7 @@ def _check_config(tree: Path, version: Version) -> None:
 
 
 def vanished(wanted: str, configured: str) -> list[str]:
-    """The symbols that a configuration asks for and the resulting one has not, or with another value."""
+    """The symbols of a configuration that the resulting one lacks, or has with another value."""
     got = dict(_SYMBOL.findall(configured))
     return [name for name, value in _SYMBOL.findall(wanted) if got.get(name) != value]
 
@@ -77,7 +77,7 @@ def _compile(argv: list[str], steps: Steps) -> None:
 
 
 def _landmarks(tree: Path, make: list[str], steps: Steps) -> Landmarks:
-    """What the autopsy of a lab needs to know, from a built tree's symbols and its own headers."""
+    """The addresses and offsets that the autopsy of a lab needs, from a built tree's symbols and headers."""
     shutil.copy(LANDMARKS, tree / "kernel" / LANDMARKS.name)
     assembly = f"kernel/{LANDMARKS.stem}.s"
     steps.run(f"compiling {LANDMARKS.name}", [*make, assembly])

@@ -1,4 +1,4 @@
-"""How far a long step is: one line that is rewritten on a terminal, a few plain lines elsewhere."""
+"""Show the progress of a long step: one line that is rewritten on a terminal, a few plain lines elsewhere."""
 
 import sys
 from types import TracebackType
@@ -29,7 +29,7 @@ class Progress:
             self._write("\n")
 
     def show(self, fraction: float) -> None:
-        """The step is this far, 0 to 1."""
+        """Show that the step is this far, 0 to 1."""
         percent = int(100 * min(1.0, fraction))
         if not self._terminal:
             percent -= percent % _STEP_PERCENT

@@ -1,4 +1,4 @@
-"""What the lab's kernel is made of, but for its source; all of it is in the key of what is cached."""
+"""What the lab's kernel is built from besides its source; the key of a cached kernel covers all of it."""
 
 import hashlib
 from pathlib import Path
@@ -8,7 +8,7 @@ CONFIG = _HERE / "kernel.config"
 PATCH = _HERE / "kernel.patch"
 PRELOAD = _HERE / "preload.c"
 LANDMARKS = _HERE / "landmarks.c"
-_REVISION = 5  # raised when the way of building changes in what is built
+_REVISION = 5  # raised when a change of the build's commands changes the kernel
 
 # The build's own stamp is hashed into the kernel's entropy at boot: pin it, or two machines would replay differently.
 STAMP = {
@@ -20,7 +20,7 @@ STAMP = {
 
 
 def key() -> str:
-    """Changes with whatever of the recipe changes."""
+    """A digest of the recipe, which changes with any part of it."""
     digest = hashlib.sha256(f"{_REVISION} {sorted(STAMP.items())}".encode())
     for part in (CONFIG, PATCH, PRELOAD, LANDMARKS):
         digest.update(part.read_bytes())

@@ -1,4 +1,4 @@
-"""Whether a built kernel is fit for use: a seed gives the same bytes twice, RDMA is at line rate, boots end cleanly."""
+"""Check a built kernel before use: a seed gives the same bytes twice, RDMA is at line rate, boots end cleanly."""
 
 import re
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from c4bench.errors import UnhealthyError
-from c4bench.lab import topology
+from c4bench.lab import topology_file
 from c4bench.lab.machine.kernel.cache import Kernel
 from c4bench.lab.machine.kernel.progress import Progress
 from c4bench.lab.machine.launch import LAB_DIRECTORY, launch
@@ -23,7 +23,7 @@ _TROUBLE = re.compile(r"(?:BUG|WARNING|INFO: task|Oops|Kernel panic|Call Trace)\
 
 
 def prove(built: Kernel, scratch: Path) -> Report:
-    """Boot it twice, with all files in `scratch`. Raises UnhealthyError where it will not do."""
+    """Boot it twice, with all files in `scratch`. Raises UnhealthyError if it fails the check."""
     reports = []
     with Progress("checking the built kernel") as progress:
         for number, name in enumerate(_BOOTS):
@@ -32,7 +32,7 @@ def prove(built: Kernel, scratch: Path) -> Report:
     if len(set(reports)) > 1:
         raise _unfit(built, "two boots of one seed did not give the same bytes")
     report = msgspec.json.decode(reports[0], type=Report)
-    fraction = report.goodput_bps / payload_bound(topology.load(_TOPOLOGY).nic_rate_bps)
+    fraction = report.goodput_bps / payload_bound(topology_file.load(_TOPOLOGY).nic_rate_bps)
     least, most = _OF_BOUND
     if not least <= fraction <= most:
         raise _unfit(built, f"RDMA runs at {fraction:.3f} of the payload bound, not {least:g} to {most:g}")
@@ -43,7 +43,7 @@ def _boot(built: Kernel, directory: Path) -> bytes:
     directory.mkdir()
     report = directory / "report.json"
     command = [sys.executable, "-m", "c4bench.lab.guest.selfcheck", str(report)]
-    fabric = topology.load(_TOPOLOGY)
+    fabric = topology_file.load(_TOPOLOGY)
     try:
         ended = launch(fabric, command, directory, seed=_SEED, agents=False, limit_s=_LIMIT_S, kernel=built)
     except UnhealthyError as error:

@@ -22,7 +22,7 @@ def given() -> Path | None:
 def at_hand(root: Path, installed: Path = INSTALLED) -> Path | None:
     """The source that needs no network: given, installed, or fetched into the cache `root` before; None for none.
 
-    Raises UsageError for a given one that is not there or is none by its name.
+    Raises UsageError for a given one that does not exist or whose name is not that of a source.
     """
     chosen = given()
     if chosen:
@@ -32,9 +32,9 @@ def at_hand(root: Path, installed: Path = INSTALLED) -> Path | None:
     return best(by_package.items()) or best(by_download.items())
 
 
-def best(found: Iterable[tuple[Path, Version | None]]) -> Path | None:
-    """Of sources with their versions the one to take, None where all are too old."""
-    fit = [(versions.preference(version), path) for path, version in found if version and version >= OLDEST]
+def best(sources: Iterable[tuple[Path, Version | None]]) -> Path | None:
+    """The best of these sources, given with their versions; None where all are too old."""
+    fit = [(versions.preference(version), path) for path, version in sources if version and version >= OLDEST]
     return max(fit)[1] if fit else None
 
 

@@ -1,4 +1,4 @@
-"""The commands of a build, one after the other: what they say is kept, and a failure becomes one line."""
+"""Run the commands of a build one after the other; keep their output, and make one line of a failure."""
 
 import os
 import re
@@ -25,9 +25,9 @@ class StepError(UnhealthyError):
 
 
 class Steps:
-    """Runs commands in the environment given, which has nothing of the caller's but where its programs are.
+    """Runs commands in the given environment, which has only PATH from the caller's.
 
-    They write to `room`, a directory of the cache. What they say is kept in memory, where a full disk does not lose it.
+    They write to `room`, a directory of the cache. Their output is kept in memory, so a full disk does not lose it.
     """
 
     def __init__(self, room: Path, environment: Mapping[str, str]) -> None:
@@ -73,17 +73,17 @@ class Steps:
         return StepError(what, reason(output))
 
     def write_log(self, path: Path) -> None:
-        """Keep what was printed, where there is room for it."""
+        """Save what was printed, if there is space for it."""
         with suppress(OSError):
             path.write_text("".join(self._output))
 
 
 def reason(output: Sequence[str]) -> str:
-    """The line of a failed command's output that tells most: the first that speaks of an error, else the last."""
+    """The most useful line of a failed command's output: the first that names an error, else the last."""
     lines = [line.strip() for line in output if line.strip() and not _MAKE.match(line)]
     return next((line for line in lines if _REASON.search(line)), lines[-1] if lines else "it printed nothing")
 
 
 def no_space(root: Path, what: str) -> UnhealthyError:
-    """What to raise where the disk of the cache `root` is full."""
+    """The error to raise when the disk of the cache `root` is full."""
     return UnhealthyError(f"{what} failed: the disk of {root} is full: make room or set C4BENCH_CACHE")

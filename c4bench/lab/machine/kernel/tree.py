@@ -1,4 +1,4 @@
-"""A kernel source unpacked, and what can be read from it: its version, and whether the lab can be built from it."""
+"""Unpack a kernel source, and read from it its version and whether the lab can be built from it."""
 
 import re
 import sys
@@ -11,7 +11,7 @@ from c4bench.lab.machine.kernel.steps import StepError, Steps
 from c4bench.lab.machine.kernel.versions import Version
 
 _NEEDED = ("Makefile", "arch/um/Makefile", "arch/x86/um/Makefile")
-# Half of the source's bytes are in files of drivers and tools that no user-mode kernel has.
+# Half of the source's bytes are in files of drivers and tools that a user-mode kernel does not use.
 _LEFT_OUT = (
     "drivers/gpu/*.[ch]",
     "drivers/media/*.[ch]",
@@ -20,25 +20,25 @@ _LEFT_OUT = (
     "tools/testing/*",
     "Documentation/*.rst",
 )
-_RECORDS, _RECORD_BYTES = 1000, 10240  # tar says so often how far it is
+_RECORDS, _RECORD_BYTES = 1000, 10240  # tar reports its progress this often
 
 
 def tarball_of(source: Path, folder: Path, steps: Steps) -> Path:
-    """The source's .tar.xz: itself, or what the Debian package `source` has in it, unpacked into `folder`."""
+    """The source's .tar.xz: `source` itself, or the one inside a Debian package, unpacked into `folder`."""
     if source.suffix != ".deb":
         return source
     try:
         steps.run(f"unpacking {source}", ["dpkg-deb", "--extract", str(source), str(folder)])
     except StepError as error:
         raise _damaged(source, error) from None
-    found = sorted(folder.glob("usr/src/linux-source-*.tar.xz"))
-    if not found:
+    tarballs = sorted(folder.glob("usr/src/linux-source-*.tar.xz"))
+    if not tarballs:
         raise UnhealthyError(f"{source} has no linux-source-*.tar.xz in it: {versions.advice()}")
-    return found[0]
+    return tarballs[0]
 
 
 def unpack(tarball: Path, folder: Path, steps: Steps) -> Version:
-    """Unpack the source into a new `folder`; return its version. Raises UnhealthyError where it will not do."""
+    """Unpack the source into a new `folder`; return its version. Raises UnhealthyError if it cannot be used."""
     folder.mkdir()
     what = "unpacking the kernel source"
     argv = [
@@ -54,30 +54,30 @@ def unpack(tarball: Path, folder: Path, steps: Steps) -> Version:
         raise _damaged(tarball, error) from None
     missing = [name for name in _NEEDED if not (folder / name).is_file()]
     if missing:
-        raise UnhealthyError(f"{tarball} is no Linux source for x86-64: it has no {missing[0]}; {versions.advice()}")
+        raise UnhealthyError(f"{tarball} is not a Linux source for x86-64: it has no {missing[0]}; {versions.advice()}")
     version = _version(folder / "Makefile")
     if version is None:
-        raise UnhealthyError(f"{tarball} is no Linux source: its Makefile has no version; {versions.advice()}")
+        raise UnhealthyError(f"{tarball} is not a Linux source: its Makefile has no version; {versions.advice()}")
     return version
 
 
 def _size(listed: str) -> int:
-    """Bytes in a compressed file, by what xz says of it in its line of totals."""
-    found = re.search(r"^totals\t\d+\t\d+\t\d+\t(\d+)", listed, re.MULTILINE)
-    return int(found[1]) if found else sys.maxsize
+    """Uncompressed bytes of a file, from the line of totals that xz prints."""
+    totals = re.search(r"^totals\t\d+\t\d+\t\d+\t(\d+)", listed, re.MULTILINE)
+    return int(totals[1]) if totals else sys.maxsize
 
 
 def _done(line: str) -> int:
-    """Bytes that tar has read, by a line of its checkpoints."""
-    found = re.search(r"Read checkpoint (\d+)", line)
-    return int(found[1]) * _RECORD_BYTES if found else 0
+    """Bytes that tar has read, from a line of its checkpoints."""
+    checkpoint = re.search(r"Read checkpoint (\d+)", line)
+    return int(checkpoint[1]) * _RECORD_BYTES if checkpoint else 0
 
 
 def _version(makefile: Path) -> Version | None:
-    found = dict(re.findall(r"^(VERSION|PATCHLEVEL|SUBLEVEL) *= *(\d+)$", makefile.read_text(), re.MULTILINE))
-    if len(found) != 3:
+    numbers = dict(re.findall(r"^(VERSION|PATCHLEVEL|SUBLEVEL) *= *(\d+)$", makefile.read_text(), re.MULTILINE))
+    if len(numbers) != 3:
         return None
-    return Version(*(int(found[name]) for name in ("VERSION", "PATCHLEVEL", "SUBLEVEL")))
+    return Version(*(int(numbers[name]) for name in ("VERSION", "PATCHLEVEL", "SUBLEVEL")))
 
 
 def _damaged(source: Path, error: StepError) -> UnhealthyError:

@@ -1,4 +1,4 @@
-"""Which versions of Linux the lab's kernel may be built from, and which of several is the best."""
+"""Which versions of Linux the lab's kernel may be built from, and which of several is best."""
 
 import re
 from typing import NamedTuple
@@ -18,13 +18,13 @@ class Version(NamedTuple):
 
 
 OLDEST = Version(7, 2)
-TESTED = (Version(7, 3, 4),)  # all of `make test` passed on these
+TESTED = (Version(7, 3, 4),)  # `make test` passed on these
 
 
 def parse(text: str) -> Version | None:
     """The version that a file name, a Debian version or a release string names first, None where it names none."""
-    found = re.search(r"(\d+)\.(\d+)(?:\.(\d+))?", text)
-    return Version(*(int(part or 0) for part in found.groups())) if found else None
+    numbers = re.search(r"(\d+)\.(\d+)(?:\.(\d+))?", text)
+    return Version(*(int(part or 0) for part in numbers.groups())) if numbers else None
 
 
 def preference(version: Version) -> tuple[bool, Version]:
@@ -33,7 +33,7 @@ def preference(version: Version) -> tuple[bool, Version]:
 
 
 def refuse_old(version: Version, where: str) -> None:
-    """Raises UnhealthyError for a version that the lab cannot use."""
+    """Raises UnhealthyError for a version that is too old for the lab."""
     if version[:2] < OLDEST[:2]:
         raise UnhealthyError(
             f"{where} is Linux {version} and the lab needs {OLDEST.major}.{OLDEST.minor} or later: {advice()}"

@@ -1,5 +1,6 @@
-"""Files and requests that somebody else has written: whatever is in them, they are read, or refused in one line."""
+"""Files, requests and messages of others: whatever is in them, they are read, or refused in one line."""
 
+import asyncio
 import json
 import os
 import random
@@ -19,13 +20,19 @@ from c4bench.inject.journal import Journal
 from c4bench.inject.journal_entries import Entry
 from c4bench.inject.permitted import Permitted, PermittedHost
 from c4bench.inventory import load as load_inventory
-from c4bench.lab import topology
-from c4bench.model.fabric import Nic
+from c4bench.lab.topology_file import DIRECTORY
+from c4bench.lab.topology_file import load as load_topology
+from c4bench.model.fabric import Flow, Nic
 from c4bench.model.fault import FaultRequest, Lease, TargetKind
+from c4bench.model.measurement import Clock, Outcome
+from c4bench.record import Ledger
 from c4bench.record.telemetry import read_telemetry
 from c4bench.resources import resource
+from c4bench.wire.channel import ChannelClosed
+from c4bench.wire.messages import Call, Empty, Route
+from c4bench.wire.peer import Handler, Peer
 
-INPUTS, NIGHTLY_INPUTS = 150, 12_500
+INPUTS, NIGHTLY_INPUTS = 150, 10_000
 MEMORY_AT_MOST_BYTES = 64 << 20
 DEEP = [b"[" * 5000, b'{"a":' * 5000, b"- " * 5000, b"{a: " * 5000, b"!!python/object/apply:os.system [id]"]
 REQUEST = FaultRequest("nic.down", "h0", Nic("h0", 0, "rxe0", "eth9", "10.0.0.1", 1e9))
@@ -41,17 +48,6 @@ def entry():
     """A journal's entry, as it is on disk."""
     lease = Lease("nic.down-1-1", REQUEST, 1.0, 2.0)
     return msgspec.json.encode(Entry(lease, TargetKind.NIC, Plan((), (), (Delete("/x"),)), {"a": "b"}, 1.0, "boot"))
-
-
-def _plan():
-    return msgspec.json.decode(
-        b'{"claims":[],"apply":[],"revert":[{"type":"delete","path":"/x"}]}', type=injector_plan()
-    )
-
-
-def injector_plan():
-    """The type of an entry's plan."""
-    return Entry.__annotations__["plan"]
 
 
 def ring(folder):
@@ -91,6 +87,44 @@ def of_fault(path):
     catalogue._read(path)
 
 
+class Received:
+    """A channel on which one message arrives before it is closed."""
+
+    def __init__(self, message):
+        self._messages = [message]
+
+    async def receive(self):
+        """The message, then the end."""
+        if not self._messages:
+            await asyncio.sleep(0)  # let the answer be sent
+            raise ChannelClosed("closed")
+        return self._messages.pop()
+
+    async def send(self, data):
+        """Answers are not looked at."""
+
+
+def message():
+    """A rank's request, as an agent relays it."""
+    flow = Flow("j/j:data/0>1/0.0", "j", "h0/0", "h1/0", 1e10)
+    return msgspec.msgpack.encode(Call(7, "route", msgspec.Raw(msgspec.msgpack.encode(Route("j", (flow,))))))
+
+
+def of_wire(path):
+    """Receive a message as the master does; what its handler raises beyond a refusal is reported as a bug."""
+
+    async def route(_):
+        return Empty()
+
+    async def receive():
+        bugs = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: bugs.append(context))
+        await Peer(Received(path.read_bytes()), {"route": Handler(Route, route)}).serve()
+        return bugs
+
+    assert asyncio.run(receive()) == []
+
+
 SEEDS = {
     "journal": (lambda _: entry(), of_journal),
     "targets": (
@@ -100,9 +134,11 @@ SEEDS = {
     "request": (lambda _: msgspec.json.encode(REQUEST), of_request),
     "inventory": (lambda _: INVENTORY, load_inventory),
     "fault": (lambda _: resource("faults", "nic.loss.yml").read_bytes(), of_fault),
-    "topology": (lambda _: (topology.DIRECTORY / "clos-2x4.yml").read_bytes(), lambda path: topology.load(str(path))),
+    "topology": (lambda _: (DIRECTORY / "clos-2x4.yml").read_bytes(), lambda path: load_topology(str(path))),
+    "graph": (lambda _: (DIRECTORY / "unequal-2x4.yml").read_bytes(), lambda path: load_topology(str(path))),
     "agent": (lambda _: b"{name: h0, master: m, trust: t, nics: []}", config.load),
     "ring": (ring, read_telemetry_file),
+    "wire": (lambda _: message(), of_wire),
     "recording": (lambda _: b'{"record":"judged","at_s":1.0}\n', read_telemetry),
 }
 
@@ -132,33 +168,38 @@ def mutated(seed, draw):
 
 @pytest.mark.parametrize("count", [INPUTS, pytest.param(NIGHTLY_INPUTS, marks=pytest.mark.nightly, id="night")])
 @pytest.mark.parametrize("kind", SEEDS)
-def test_whatever_is_in_a_file_it_is_read_or_refused(kind, count, tmp_path, monkeypatch):
+def test_whatever_is_in_a_file_it_is_read_or_refused(kind, count, tmp_path, monkeypatch, drills, request):
     """No mutated input gives anything but data or one line, leaves a file elsewhere, or takes memory without bound."""
     monkeypatch.setattr(permitted, "configuration", lambda: tmp_path / "etc")
     seed_of, read = SEEDS[kind]
     draw, seed = random.Random(f"{kind}{count}"), seed_of(tmp_path)
-    read_or_refused(read, tmp_path / ("x.yml" if kind != "fault" else "nic.loss.yml"), seed)
+    assert not escape(read, tmp_path / ("x.yml" if kind != "fault" else "nic.loss.yml"), seed)
     path = tmp_path / "in" / ("nic.loss.yml" if kind == "fault" else "x.yml")
     path.parent.mkdir()
     before = files(tmp_path)
     tracemalloc.start()
-    for _ in range(count):
-        read_or_refused(read, path, mutated(seed, draw))
+    escapes = list(filter(None, (escape(read, path, mutated(seed, draw)) for _ in range(count))))
     _, peak_bytes = tracemalloc.get_traced_memory()
     tracemalloc.stop()
+    escapes += sorted(name for name in files(tmp_path) - before if "/in/" not in name and "/etc/" not in name)
+    ledger = Ledger(drills, request.node.nodeid)
+    ledger.measure("fuzz.inputs", count, "1", clock=Clock.NONE, kind=kind)
+    ledger.measure("fuzz.peak_memory", peak_bytes, "B", at_most=MEMORY_AT_MOST_BYTES, clock=Clock.NONE, kind=kind)
+    taken = ledger.measure("fuzz.escapes", len(escapes), "1", equals=0, clock=Clock.NONE, kind=kind)
+    assert taken.outcome is Outcome.PASS, escapes[:3]
     assert peak_bytes < MEMORY_AT_MOST_BYTES
-    assert {name for name in files(tmp_path) - before if "/in/" not in name and "/etc/" not in name} == set()
 
 
-def read_or_refused(read, path, data):
-    """Read it; a refusal is one line."""
+def escape(read, path, data):
+    """What is wrong after reading this: an error that is not one line of ours. Empty if it was read or refused."""
     path.write_bytes(data)
-    refusal = ""
     try:
         read(path)
     except C4Error as error:
-        refusal = str(error)
-    assert "\n" not in refusal
+        return f"{data!r}: {error}" if "\n" in str(error) else ""
+    except Exception as error:
+        return f"{data!r}: {error!r}"
+    return ""
 
 
 def files(folder):

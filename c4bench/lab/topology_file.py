@@ -1,0 +1,319 @@
+"""Topology files: a fabric as a graph of cables, or as the parameters of one of the usual shapes."""
+
+from enum import StrEnum
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from c4bench.decoding import from_yaml
+from c4bench.errors import UsageError
+from c4bench.lab.topology import Graph, HostPort, Topology, Trunk, build
+from c4bench.lab.topology_check import NICS_AT_MOST, SWITCHES_AT_MOST, check
+from c4bench.units import parse_rate, parse_time
+
+DIRECTORY = Path(__file__).parent / "topologies"
+
+
+class _Form(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    name: str
+    description: str
+    withdraw_s: float = 0.2
+
+
+class Cable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`count` cables `between` two switches, or a host and a switch, each with a NIC of its own (in that `plane`)."""
+
+    between: tuple[str, str]
+    rate: str
+    delay: str = "0s"
+    count: int = 1
+    plane: int = 0
+
+
+class GraphForm(_Form, frozen=True):
+    """A graph: names of switches and hosts, and every link. NICs are numbered in order of the links."""
+
+    switches: tuple[str, ...]
+    hosts: tuple[str, ...]
+    links: tuple[Cable, ...]
+
+    def graph(self) -> Graph:
+        """The cables, one by one."""
+        ports, trunks = [], []
+        for position, cable in enumerate(self.links):
+            where = f"links[{position}]"
+            host, switch = cable.between
+            if host not in self.hosts:
+                host, switch = switch, host
+            rate_bps, delay_s = _rate(f"{where}.rate", cable.rate), _time(f"{where}.delay", cable.delay)
+            if not 1 <= cable.count <= _CABLES_AT_MOST:
+                raise UsageError(f"{where}.count: {cable.count} cables; give 1 to {_CABLES_AT_MOST}")
+            for _ in range(cable.count):
+                if host in self.hosts:
+                    ports.append(HostPort(host, switch, rate_bps, delay_s, cable.plane))
+                else:
+                    trunks.append(Trunk(*cable.between, rate_bps, delay_s))
+        return _graph(self, self.switches, self.hosts, ports, trunks)
+
+
+class Attach(StrEnum):
+    """Which leaf a NIC is cabled to.
+
+    `block`: hosts in order, so many to a leaf, all NICs of a host together. `rail`: NIC r of every host on leaf r.
+    `plane`: a host's NICs alternate between the two leaves of its block, one plane each.
+    """
+
+    BLOCK = "block"
+    RAIL = "rail"
+    PLANE = "plane"
+
+
+class Tier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How many switches of a kind."""
+
+    count: int
+
+
+class HostGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How many hosts, with how many NICs each, cabled how."""
+
+    count: int
+    nics: int = 1
+    attach: Attach = Attach.BLOCK
+
+
+class Rates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Link rates, written such as `10gbit`; `uplink` is that of all links between switches."""
+
+    nic: str
+    uplink: str
+
+
+class LeafSpine(_Form, frozen=True):
+    """Every leaf has a link to every spine: with `attach` also rails and planes."""
+
+    leaf: Tier
+    spine: Tier
+    hosts: HostGroup
+    rates: Rates
+
+    def graph(self) -> Graph:
+        """Leaves `leafN`, spines `spineN`, hosts `hN`."""
+        _counts(self, **{"leaf.count": self.leaf.count, "spine.count": self.spine.count})
+        leaves, spines = _numbered("leaf", self.leaf.count), _numbered("spine", self.spine.count)
+        rate_bps = _rate("rates.uplink", self.rates.uplink)
+        trunks = [Trunk(leaf, spine, rate_bps) for leaf in leaves for spine in spines]
+        hosts, ports = _attach(self.hosts, leaves, _rate("rates.nic", self.rates.nic))
+        return _graph(self, (*leaves, *spines), hosts, ports, trunks)
+
+
+class FatTree(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`pods` of `leaves` and `spines` each; spine s of every pod has links to `cores` switches, group s."""
+
+    pods: int
+    leaves: int
+    spines: int
+    cores: int
+
+
+class FatTreeForm(_Form, frozen=True):
+    """Three tiers: hosts fill the leaves in order, pod by pod."""
+
+    fat_tree: FatTree
+    hosts: HostGroup
+    rates: Rates
+
+    def graph(self) -> Graph:
+        """Leaves and spines are numbered through all pods; spine s of a pod meets `coreN` of its own group."""
+        tree = self.fat_tree
+        _counts(self, **{f"fat_tree.{key}": count for key, count in msgspec.structs.asdict(tree).items()})
+        switches = tree.pods * (tree.leaves + tree.spines) + tree.spines * tree.cores
+        if switches > SWITCHES_AT_MOST:
+            raise UsageError(f"fat_tree: {switches} switches; a lab has up to {SWITCHES_AT_MOST}")
+        leaves, spines = _numbered("leaf", tree.pods * tree.leaves), _numbered("spine", tree.pods * tree.spines)
+        cores = _numbered("core", tree.spines * tree.cores)
+        rate_bps = _rate("rates.uplink", self.rates.uplink)
+        trunks = [
+            Trunk(leaf, spine, rate_bps)
+            for number, leaf in enumerate(leaves)
+            for spine in spines[number // tree.leaves * tree.spines :][: tree.spines]
+        ]
+        trunks += [
+            Trunk(spine, core, rate_bps)
+            for number, spine in enumerate(spines)
+            for core in cores[number % tree.spines * tree.cores :][: tree.cores]
+        ]
+        hosts, ports = _attach(self.hosts, leaves, _rate("rates.nic", self.rates.nic))
+        return _graph(self, (*leaves, *spines, *cores), hosts, ports, trunks)
+
+
+class Sites(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`count` sites in a row, each with a border switch; neighbours are joined by `links` of that rate and delay."""
+
+    count: int
+    rate: str
+    delay: str
+    links: int = 1
+
+
+class SitesForm(_Form, frozen=True):
+    """Sites that are leaf-spine fabrics of the given size each; their spines meet at a border switch."""
+
+    sites: Sites
+    leaf: Tier
+    spine: Tier
+    hosts: HostGroup
+    rates: Rates
+
+    def graph(self) -> Graph:
+        """Switches and hosts are numbered through all sites; `borderN` is site N's. `hosts.count` is that of a site."""
+        sites = self.sites
+        counts = {"sites.count": sites.count, "sites.links": sites.links}
+        _counts(self, **counts, **{"leaf.count": self.leaf.count, "spine.count": self.spine.count})
+        switches = sites.count * (self.leaf.count + self.spine.count + 1)
+        if switches > SWITCHES_AT_MOST:
+            raise UsageError(f"sites: {switches} switches; a lab has up to {SWITCHES_AT_MOST}")
+        leaves = _numbered("leaf", sites.count * self.leaf.count)
+        spines = _numbered("spine", sites.count * self.spine.count)
+        borders = _numbered("border", sites.count)
+        rate_bps, nic_bps = _rate("rates.uplink", self.rates.uplink), _rate("rates.nic", self.rates.nic)
+        long_bps, delay_s = _rate("sites.rate", sites.rate), _time("sites.delay", sites.delay)
+        trunks = [
+            Trunk(leaf, spine, rate_bps)
+            for number, leaf in enumerate(leaves)
+            for spine in spines[number // self.leaf.count * self.spine.count :][: self.spine.count]
+        ]
+        trunks += [Trunk(spine, borders[number // self.spine.count], rate_bps) for number, spine in enumerate(spines)]
+        trunks += [Trunk(a, b, long_bps, delay_s) for a, b in pairwise(borders) for _ in range(sites.links)]
+        everywhere = msgspec.structs.replace(self.hosts, count=sites.count * self.hosts.count)
+        hosts, ports = _attach(everywhere, leaves, nic_bps)
+        return _graph(self, (*leaves, *spines, *borders), hosts, ports, trunks)
+
+
+Form = GraphForm | FatTreeForm | SitesForm | LeafSpine
+# By the key that only this form has; the form without one is last.
+_FORMS: dict[str, type[Form]] = {
+    "switches": GraphForm,
+    "fat_tree": FatTreeForm,
+    "sites": SitesForm,
+    "": LeafSpine,
+}
+_CABLES_AT_MOST = 64
+_COUNT_AT_MOST = 64  # of one kind of switch, of pods, sites and hosts
+
+
+def names() -> list[str]:
+    """The topologies that come with the package."""
+    return sorted(path.stem for path in DIRECTORY.glob("*.yml"))
+
+
+def load(name_or_path: str) -> Topology:
+    """Read a named topology or a file. Raises UsageError naming file, key and reason when it is not a valid one."""
+    path = Path(name_or_path) if name_or_path.endswith((".yml", ".yaml")) else DIRECTORY / f"{name_or_path}.yml"
+    try:
+        text = path.read_bytes()
+    except FileNotFoundError:
+        raise UsageError(f"unknown topology {name_or_path!r}: one of {', '.join(names())}, or a .yml file") from None
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}; give a file that can be read") from None
+    return parse(text, str(path))
+
+
+def parse(text: str | bytes, where: str) -> Topology:
+    """Parse and check topology YAML; `where` names it in errors."""
+    try:
+        document: Any = from_yaml(text)
+        keys = document if isinstance(document, dict) else {}
+        form = next(form for key, form in _FORMS.items() if not key or key in keys)
+        return made(msgspec.convert(document, form))
+    except yaml.YAMLError as error:
+        raise UsageError(f"{where}: {_yaml_place(error)}: not YAML; check quoting and indentation") from None
+    except (msgspec.ValidationError, UsageError) as error:
+        raise UsageError(f"{where}: {error}") from None
+
+
+def made(form: Form) -> Topology:
+    """The fabric of a form. Raises UsageError that names the key and the reason."""
+    graph = form.graph()
+    check(graph)
+    return build(graph)
+
+
+def _yaml_place(error: yaml.YAMLError) -> str:
+    mark = getattr(error, "problem_mark", None)
+    return f"line {mark.line + 1}" if mark else "somewhere"
+
+
+def _graph(
+    form: _Form, switches: tuple[str, ...], hosts: tuple[str, ...], ports: list[HostPort], trunks: list[Trunk]
+) -> Graph:
+    return Graph(form.name, form.description, switches, hosts, tuple(ports), tuple(trunks), form.withdraw_s)
+
+
+def _numbered(kind: str, count: int) -> tuple[str, ...]:
+    return tuple(f"{kind}{number}" for number in range(count))
+
+
+def _rate(key: str, text: str) -> float:
+    try:
+        return parse_rate(text)
+    except UsageError as error:
+        raise UsageError(f"{key}: {error}") from None
+
+
+def _time(key: str, text: str) -> float:
+    try:
+        return parse_time(text)
+    except UsageError as error:
+        raise UsageError(f"{key}: {error}") from None
+
+
+def _counts(form: LeafSpine | FatTreeForm | SitesForm, **counts: int) -> None:
+    """Raises UsageError for numbers that no lab's fabric has, before anything is made by them."""
+    for key, count in (counts | {"hosts.count": form.hosts.count}).items():
+        if not 1 <= count <= _COUNT_AT_MOST:
+            raise UsageError(f"{key}: {count}; give 1 to {_COUNT_AT_MOST}")
+    if not 1 <= form.hosts.nics <= NICS_AT_MOST:
+        raise UsageError(f"hosts.nics: {form.hosts.nics}; give 1 to {NICS_AT_MOST}")
+
+
+def _attach(group: HostGroup, leaves: tuple[str, ...], rate_bps: float) -> tuple[tuple[str, ...], list[HostPort]]:
+    """The hosts' names and cables. Raises UsageError for hosts that do not divide among the leaves as asked for."""
+    if problem := _attach_problem(group, len(leaves)):
+        raise UsageError(problem)
+    hosts = _numbered("h", group.count)
+    ports = [
+        HostPort(
+            host,
+            leaves[_leaf_of(group, len(leaves), number, nic)],
+            rate_bps,
+            plane=nic if group.attach is not Attach.BLOCK else 0,
+        )
+        for number, host in enumerate(hosts)
+        for nic in range(group.nics)
+    ]
+    return hosts, ports
+
+
+def _attach_problem(group: HostGroup, leaves: int) -> str:
+    match group.attach:
+        case Attach.RAIL if leaves != group.nics:
+            return f"leaf.count: attach `rail` needs one leaf for each of the {group.nics} NICs"
+        case Attach.PLANE if group.nics != 2 or leaves % 2 or group.count % (leaves // 2):
+            return "hosts: attach `plane` needs 2 NICs a host, and hosts that divide among pairs of leaves"
+        case Attach.BLOCK if group.count % leaves:
+            return f"hosts.count: {group.count} hosts do not divide among {leaves} leaves"
+    return ""
+
+
+def _leaf_of(group: HostGroup, leaves: int, host: int, nic: int) -> int:
+    match group.attach:
+        case Attach.RAIL:
+            return nic
+        case Attach.PLANE:
+            return 2 * (host // (group.count // (leaves // 2))) + nic
+        case Attach.BLOCK:
+            return host // (group.count // leaves)

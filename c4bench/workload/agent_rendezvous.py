@@ -1,0 +1,140 @@
+"""A communicator's control plane through the agent: rendezvous, paths, failures and messages between ranks."""
+
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+
+from c4bench.collective.rendezvous import AbsentError, FailedError, FailureSignal, RelayChannel
+from c4bench.errors import UnhealthyError
+from c4bench.model.diagnosis import NetworkLoss
+from c4bench.model.fabric import Flow
+from c4bench.model.telemetry import Failure
+from c4bench.wire.messages import (
+    Empty,
+    Exchange,
+    Exchanged,
+    Fail,
+    InboxBatch,
+    NetworkLost,
+    PollInbox,
+    RelayMessage,
+    Release,
+    Route,
+    Watch,
+)
+from c4bench.wire.rank import RankLink
+
+
+class AgentFailureSignal:
+    """Notification of a member's failure, on its own link (see `collective.rendezvous.FailureSignal`)."""
+
+    def __init__(self, socket: str, job: str, comm: str) -> None:
+        self._link = RankLink(socket)
+        self._link.ask("watch", Watch(job, comm))
+
+    @property
+    def fd(self) -> int:
+        """Readable when a message has arrived, or when the agent is gone."""
+        return self._link.fileno()
+
+    def failure(self) -> Failure | None:
+        """The failure; None when the agent is gone or the job has ended."""
+        try:
+            return self._link.answer(Failure)
+        except (UnhealthyError, OSError):
+            return None
+
+    def close(self) -> None:
+        """Close the link."""
+        self._link.close()
+
+
+class AgentRelayChannel:
+    """Messages between a communicator's ranks through agent and master (see `collective.rendezvous.RelayChannel`)."""
+
+    def __init__(self, socket: str, job: str, comm: str, rank: int) -> None:
+        self._link = RankLink(socket)
+        self._job, self._comm, self._rank = job, comm, rank
+        self._ask(0)
+
+    def _ask(self, after: int) -> None:
+        self._link.ask("news", PollInbox(self._job, self._comm, self._rank, after))
+
+    @property
+    def fd(self) -> int:
+        """Readable when a message has arrived, or when the agent is gone."""
+        return self._link.fileno()
+
+    def send(self, to: int, body: bytes) -> None:
+        """Send a message to the master without a reply; it may get lost."""
+        with suppress(OSError):
+            self._link.note("word", RelayMessage(self._job, self._comm, self._rank, to, body))
+
+    def lost(self, loss: NetworkLoss) -> None:
+        """Send a report to C4D without a reply."""
+        with suppress(OSError):
+            self._link.note("lost", NetworkLost(self._job, self._comm, loss))
+
+    def poll(self) -> list[bytes] | None:
+        """The messages that have arrived; None when the agent is gone or the job has ended."""
+        try:
+            batch = self._link.answer(InboxBatch)
+            self._ask(batch.after)
+        except (UnhealthyError, OSError):
+            return None
+        return list(batch.bodies)
+
+    def close(self) -> None:
+        """Close the link."""
+        self._link.close()
+
+
+class AgentRendezvous:
+    """A communicator's control plane through the agent (see `collective.rendezvous.Rendezvous`)."""
+
+    def __init__(self, link: RankLink, job: str, socket: str) -> None:
+        self._link, self.job, self._socket = link, job, socket
+        self.routed: dict[str, tuple[Flow, int]] = {}
+
+    def exchange(self, comm: str, key: str, rank: int, size: int, payload: bytes, timeout_s: float) -> list[bytes]:
+        """All-gather `payload`; raises AbsentError or FailedError."""
+        request = Exchange(self.job, comm, key, rank, size, payload, timeout_s)
+        exchanged = self._link.call("exchange", request, Exchanged)
+        if exchanged.failure:
+            raise FailedError(exchanged.failure)
+        if exchanged.missing:
+            raise AbsentError(exchanged.missing, timeout_s)
+        return list(exchanged.payloads)
+
+    def fail(self, comm: str, failure: Failure) -> None:
+        """Notify the members."""
+        self._link.call("fail", Fail(self.job, comm, failure), Empty)
+
+    def failure_signal(self, comm: str) -> FailureSignal:
+        """Subscribe to failures."""
+        return AgentFailureSignal(self._socket, self.job, comm)
+
+    def relay(self, comm: str, rank: int) -> RelayChannel:
+        """A relay channel to the other members."""
+        return AgentRelayChannel(self._socket, self.job, comm, rank)
+
+    def route(self, flows: Sequence[Flow]) -> list[int]:
+        """C4P's source port for each flow; 0 leaves a flow to ECMP. All are 0 if C4P cannot be reached."""
+        try:
+            ports = self._link.call("route", Route(self.job, tuple(flows)), list[int])
+        except UnhealthyError as error:
+            sys.stderr.write(f"c4bench: C4P does not answer ({error}); {len(flows)} flows run on ECMP until it does\n")
+            ports = [0] * len(flows)
+        self.routed |= {flow.id: (flow, port) for flow, port in zip(flows, ports, strict=True)}
+        return ports
+
+    def release(self, flows: Sequence[str]) -> None:
+        """Release the flows; a master that cannot be reached forgets them with the job."""
+        for flow in flows:
+            self.routed.pop(flow, None)
+        with suppress(UnhealthyError):
+            self._link.call("release", Release(self.job, tuple(flows)), Empty)
+
+    def open_link(self) -> RankLink:
+        """A new link to the agent."""
+        return RankLink(self._socket)

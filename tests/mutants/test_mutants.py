@@ -1,0 +1,45 @@
+"""How many changes of the code the unit tests notice: mutation testing, sampled."""
+
+import os
+from pathlib import Path
+
+import pytest
+from mutation_sites import sample
+from mutation_trials import MutantResult, Trials
+
+from c4bench.model.measurement import Clock
+from c4bench.pytest_plugin.verdicts import IN_LAB
+from c4bench.record.artefacts import LeftMutant, Mutants
+from c4bench.report.statistics import share_interval
+
+ROOT = Path(__file__).parents[2]
+COUNT = int(os.environ.get("C4BENCH_MUTANTS", "300"))
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(6 * 3600)
+def test_mutants_are_killed(measure, save, run_directory, pytestconfig, tmp_path):
+    """Of a sample of mutants, which differ from the code in one place, the unit tests kill 85 % or more."""
+    if IN_LAB:
+        pytest.skip("no-machine-clock: mutants are tried outside the lab")
+    seed = pytestconfig.option.c4_seed
+    mutants, sites = sample(ROOT, COUNT, seed)
+    trials = Trials(ROOT, tmp_path)
+    files, unfit = trials.test_files()
+    for path in unfit:
+        run_directory.event(0.0, "test_file_left_out", path=path)
+    left, results = [], []
+    for mutant, result, tried in trials.attempts(mutants, files):
+        what = {"path": mutant.path, "line": mutant.first, "was": mutant.was, "now": mutant.now}
+        run_directory.event(0.0, "mutant", **what, result=result.value, test_files=tried)
+        results.append(result)
+        if result is not MutantResult.KILLED:
+            left.append(LeftMutant(**what, result=result.value))
+    counts = {result: results.count(result) for result in MutantResult}
+    killed = share_interval(counts[MutantResult.KILLED], len(results))
+    interval = {"low": round(killed.low, 4), "high": round(killed.high, 4)}
+    save("mutants", Mutants(seed, sites, counts[MutantResult.KILLED], tuple(left)))
+    measure("mutants.killed_fraction", killed.mean, unit="1", at_least=0.85, clock=Clock.NONE, **interval)
+    measure("mutants.killed", counts[MutantResult.KILLED], unit="1", clock=Clock.NONE)
+    measure("mutants.survived", counts[MutantResult.SURVIVED], unit="1", clock=Clock.NONE)
+    measure("mutants.timed_out", counts[MutantResult.TIMED_OUT], unit="1", clock=Clock.NONE)

@@ -1,0 +1,57 @@
+"""A made-up fabric that hashes, fails and re-hashes, and the controller on it."""
+
+from c4bench.bench.fabrics import clos
+from c4bench.c4p.controller import PathController
+from c4bench.c4p.policy import PathPolicy
+from c4bench.model.fabric import Flow
+
+RATE = 10e9
+PORTS = range(49153, 49153 + 24)
+
+
+class World:
+    """Eight hosts under each of two leaves; a port's spine changes for all when the set of usable spines does."""
+
+    def __init__(self, spines=8):
+        self.fabric = clos(16, 8, spines)
+        self.spines = list(range(spines))
+        self.silent = set()
+
+    def trace(self, source, destination, port):
+        """What probing finds: hops up to a silent one."""
+        spine = self.spines[hash_of(source, destination, port) % len(self.spines)]
+        hops = self.fabric.hops(source, destination, spine)
+        for place, hop in enumerate(hops):
+            if hop in self.silent:
+                return (*hops[:place], None, hops[-1])
+        return hops
+
+    def traces(self, pairs, ports=PORTS):
+        return {(*pair, port): self.trace(*pair, port) for pair in pairs for port in ports}
+
+    def looked(self, wanted):
+        return {(*pair, port): self.trace(*pair, port) for pair, ports in wanted.items() for port in ports}
+
+
+def hash_of(source, destination, port):
+    """Any fixed mixture: neighbours take different spines."""
+    return (int(source[1:-2]) * 7 + int(destination[1:-2]) * 13 + port * 2654435761) >> 3
+
+
+def flows(count=8, qps=1, job="j"):
+    return [
+        Flow(f"{job}/{job}:data/{n}>{n + 8}/0.{qp}", job, f"h{n}/0", f"h{n + 8}/0", RATE / qps)
+        for n in range(count)
+        for qp in range(qps)
+    ]
+
+
+def running(world, live, now_s=0.0, **policy):
+    controller = PathController(PathPolicy(**policy))
+    controller.join(live)
+    controller.learn(world.traces(controller.pairs()), now_s)
+    return controller
+
+
+def spines(controller, live):
+    return [controller.path(flow.id).hops[1] for flow in live]

@@ -1,0 +1,95 @@
+"""Links that no longer answer: the controller plans without them, and uses them again when they have been back."""
+
+import pytest
+from rehashing_world import World, flows, running, spines
+
+from c4bench.c4p.knowledge.link_state import LinkHealth
+from c4bench.c4p.policy import HoldDown
+
+
+def test_a_rehashed_fabric_is_learnt_anew_and_levelled():
+    """When a leaf routes around a lost link, a retrace finds other paths, and the new plan is level on the rest."""
+    world, live = World(), flows(qps=4)
+    controller = running(world, live)
+    world.spines.remove(3)
+    assert controller.check_traces(world.looked(controller.ports_to_trace(1.0)), 1.0)
+    controller.learn(world.traces(controller.pairs()), 1.0)
+    assert "up:0>3" in controller.health.missing
+    load = dict.fromkeys(range(8), 0.0)
+    for flow in live:
+        load[int(controller.path(flow.id).hops[1][-1])] += controller.weight(flow.id)
+    assert load.pop(3) == 0
+    assert max(load.values()) == pytest.approx(8 / 7, rel=0.01)
+
+
+def test_a_black_hole_is_left_and_used_again_when_it_has_been_back_for_a_while():
+    """A link that drops everything is closed; it is used again once its hold-down is over."""
+    world, live = World(), flows()
+    controller = running(world, live)
+    world.silent = {"up:0>3"}
+    assert controller.check_traces(world.looked(controller.ports_to_trace(1.0)), 1.0)
+    controller.learn(world.traces(controller.pairs()), 1.0)
+    assert controller.health.closed == {"up:0>3"}
+    assert "up:0>3" not in spines(controller, live)
+    # Known to be lost, its silence is no news; but it is looked for often.
+    assert not controller.check_traces(world.looked(controller.ports_to_trace(1.2)), 1.2)
+    world.silent = set()
+    assert controller.check_traces(world.looked(controller.ports_to_trace(1.4)), 1.4)
+    controller.learn(world.traces(controller.pairs()), 1.4)
+    controller.tick(1.5)
+    assert "up:0>3" not in spines(controller, live)
+    controller.tick(1.7)
+    assert "up:0>3" in spines(controller, live)
+
+
+@pytest.mark.parametrize("rehashed", [True, False])
+def test_of_a_missing_link_it_is_known_since_when_and_what_carries_instead(rehashed):
+    """A missing link's record has the time of its last answer and the links used instead, until the link is back."""
+    world, live = World(), flows()
+    controller = running(world, live)
+    controller.check_traces(world.looked(controller.ports_to_trace(1.0)), 1.0)
+    if rehashed:
+        world.spines.remove(3)
+    else:
+        world.silent = {"up:0>3"}
+    for now_s in (2.0, 2.1):
+        controller.check_traces(world.looked(controller.ports_to_trace(now_s)), now_s)
+        controller.learn(world.traces(controller.pairs()), now_s)
+    lost = {one.name: one for one in controller.missing}["up:0>3"]
+    assert (lost.heard_s, lost.missed_s, lost.silent) == (1.0, 2.0, not rehashed)
+    carrying = {hop for spine in range(8) if spine != 3 for hop in (f"up:0>{spine}", f"down:{spine}>1")}
+    assert carrying <= set(lost.instead) <= carrying | {"down:3>1"}
+    assert (lost.through, lost.onward) == ((), ("down:3>1",))
+    world.silent, world.spines = set(), list(range(8))
+    controller.learn(world.traces(controller.pairs()), 3.0)
+    assert controller.missing == ()
+
+
+def test_of_missing_links_it_is_known_that_one_carries_all_that_they_did():
+    """A switch that sends everything out of one port leaves all others without traffic."""
+    world, live = World(), flows()
+    controller = running(world, live)
+    controller.check_traces(world.looked(controller.ports_to_trace(1.0)), 1.0)
+    world.spines[:] = [5]
+    for now_s in (2.0, 2.1):
+        controller.check_traces(world.looked(controller.ports_to_trace(now_s)), now_s)
+        controller.learn(world.traces(controller.pairs()), now_s)
+    lost = {one.name: one for one in controller.missing}
+    assert {f"up:0>{spine}" for spine in range(8) if spine != 5} <= lost.keys()
+    assert lost["up:0>3"].through == ("down:5>1", "up:0>5")
+
+
+def test_hysteresis_grows_with_each_loss():
+    """A link that fails repeatedly waits twice as long after each loss; old losses are forgotten."""
+    health = LinkHealth(HoldDown(first_s=1.0, forget_s=60.0))
+    health.mark_lost(["x"], 0.0)
+    health.mark_answered(["x"], 1.0)
+    assert health.reopen_due(1.9) == set()
+    assert health.reopen_due(2.0) == {"x"}
+    health.mark_lost(["x"], 3.0)
+    health.mark_answered(["x"], 4.0)
+    assert health.reopen_due(5.9) == set()
+    assert health.reopen_due(6.0) == {"x"}
+    health.mark_lost(["x"], 100.0)
+    health.mark_answered(["x"], 101.0)
+    assert health.reopen_due(102.0) == {"x"}

@@ -1,0 +1,140 @@
+"""The witness of a lowered rate believes only in traffic that passes below the limit and passed above it before."""
+
+from types import SimpleNamespace
+
+import pytest
+from fakes import nic_request, target
+
+from c4bench.inject.witness import peak
+from c4bench.inject.witness.base import Traffic
+from c4bench.inject.witness.probe import Echoes, EchoReply
+
+FULL_BPS = 10e9  # of the NIC in `fakes`
+LIMIT_BPS = FULL_BPS / 4
+
+
+class Wire:
+    """An interface and its ifb device, which carry at a rate, on a clock that only sleeping moves."""
+
+    def __init__(self):
+        self.now_s = 1000.0
+        self.rates = {}
+        self.bytes = {}
+
+    def sleep(self, seconds):
+        self.now_s += seconds
+        for key, rate_bps in self.rates.items():
+            self.bytes[key] = self.bytes.get(key, 0.0) + rate_bps * seconds / 8
+
+    def monotonic(self):
+        return self.now_s - 900.0
+
+    def time(self):
+        return self.now_s
+
+    def read(self, netdev):
+        return Traffic(round(self.bytes.get((netdev, "rx"), 0)), 0, round(self.bytes.get((netdev, "tx"), 0)), 0)
+
+
+@pytest.fixture
+def wire(monkeypatch):
+    wire = Wire()
+    monkeypatch.setattr(peak, "time", wire)
+    monkeypatch.setattr(peak, "Counters", lambda _: wire)
+    monkeypatch.setattr(peak.interfaces, "examine", lambda _: target())
+    monkeypatch.setattr(peak, "_prober", lambda _: None)
+    return wire
+
+
+def witness_of(direction):
+    return peak.PeakRate(nic_request("nic.rate", direction=direction, fraction=0.25))
+
+
+@pytest.mark.parametrize(
+    ("before_bps", "during_bps", "seen"),
+    [
+        (FULL_BPS, LIMIT_BPS, True),
+        (FULL_BPS, 1.05 * LIMIT_BPS, True),
+        (FULL_BPS, 1.2 * LIMIT_BPS, False),
+        (FULL_BPS, FULL_BPS, False),
+        (FULL_BPS, 0.0, False),
+        (0.9 * LIMIT_BPS, 0.9 * LIMIT_BPS, False),
+        (0.0, LIMIT_BPS, False),
+    ],
+)
+def test_a_limit_is_seen_if_traffic_keeps_below_it_and_did_not_before(wire, before_bps, during_bps, seen):
+    """Traffic above the limit, no traffic at all, and traffic that was as slow before the fault prove nothing."""
+    witness = witness_of("tx")
+    wire.rates = {("h5n0", "tx"): before_bps}
+    assert witness.before() == {"peak_bps": pytest.approx(before_bps)}
+    wire.rates = {("h5n0", "tx"): during_bps}
+    evidence = witness.during(wire.now_s)
+    assert evidence.values == {"peak_bps": pytest.approx(during_bps), "limit_bps": LIMIT_BPS}
+    assert (evidence.observed_s is not None) == seen
+
+
+def test_a_limit_is_observed_in_the_first_window_with_traffic(wire):
+    """A job that pauses at first moves the time of the observation to where its traffic begins."""
+    witness = witness_of("tx")
+    wire.rates = {("h5n0", "tx"): FULL_BPS}
+    witness.before()
+    onset_s, pause_s = wire.now_s, 0.1
+
+    def sleep(seconds):
+        wire.rates = {("h5n0", "tx"): LIMIT_BPS if wire.now_s >= onset_s + pause_s else 0.0}
+        Wire.sleep(wire, seconds)
+
+    wire.sleep = sleep
+    observed_s = witness.during(onset_s).observed_s
+    assert onset_s + pause_s < observed_s < onset_s + pause_s + 0.05
+
+
+def test_what_is_received_is_counted_behind_the_limit(wire):
+    """The NIC counts received packets before they are limited: during the fault, those that leave the ifb count."""
+    witness = witness_of("rx")
+    wire.rates = {("h5n0", "rx"): FULL_BPS, ("h5n0", "tx"): 1.0}
+    assert witness.before()["peak_bps"] == pytest.approx(FULL_BPS)
+    wire.rates |= {("c4ifb7", "tx"): LIMIT_BPS}
+    evidence = witness.during(wire.now_s)
+    assert evidence.values["peak_bps"] == pytest.approx(LIMIT_BPS)
+    assert evidence.observed_s
+    assert witness.after() == ({"peak_bps": pytest.approx(FULL_BPS)}, True)
+
+
+@pytest.mark.parametrize(("after_bps", "recovered"), [(FULL_BPS, True), (1.05 * LIMIT_BPS, None), (0.0, None)])
+def test_only_traffic_above_the_limit_proves_recovery(wire, after_bps, recovered):
+    """A job that pauses or is slow by itself leaves recovery unknown."""
+    witness = witness_of("tx")
+    wire.rates = {("h5n0", "tx"): after_bps}
+    assert witness.after().recovered is recovered
+
+
+def echoes(arrivals_s):
+    return Echoes([0.0] * len(arrivals_s), [EchoReply(n, 0.0, at_s) for n, at_s in enumerate(arrivals_s)])
+
+
+def test_the_rate_of_a_train_is_that_of_its_replies_after_the_burst():
+    """Ten replies 1 ms apart, of which the first two come in a burst: seven gaps of 1014 bytes on the wire each."""
+    (sample,) = peak.reply_rate(echoes([5.0, 5.0, *(5.001 + 0.001 * n for n in range(8))]), 1000)
+    assert sample.rate_bps == pytest.approx(1014 * 8 / 0.001)
+    assert sample.end_s == pytest.approx(5.008)
+
+
+@pytest.mark.parametrize("arrivals_s", [[], [1.0], [2.0, 2.0, 2.0]])
+def test_few_replies_have_no_rate(arrivals_s):
+    """One reply, or all at the same moment, say nothing about a rate."""
+    assert peak.reply_rate(echoes(arrivals_s), 1000) == []
+
+
+@pytest.mark.usefixtures("wire")
+def test_an_idle_fabric_is_probed_at_the_mtu(monkeypatch):
+    """A train of full-size probes shows the rate where the job sends nothing."""
+    asked = []
+
+    def train(count, size_bytes):
+        asked.append((count, size_bytes))
+        return echoes([1e-3 * n for n in range(count)])
+
+    monkeypatch.setattr(peak, "_prober", lambda _: SimpleNamespace(train=train))
+    assert witness_of("tx").before()["peak_bps"] == pytest.approx((4200 + 14) * 8 / 1e-3)
+    assert asked == [((1 << 20) // 4200, 4200)]

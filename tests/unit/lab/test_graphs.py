@@ -1,0 +1,135 @@
+"""Topology files as graphs: shapes, routes, and how a wrong graph is refused."""
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from c4bench.errors import UsageError
+from c4bench.lab.routes import next_hops
+from c4bench.lab.topology_file import load, parse
+
+REPOSITORY = Path(__file__).parents[3]
+GRAPH = """\
+name: g
+description: two leaves, two spines, a double link and a missing one
+switches: [leaf0, leaf1, spine0, spine1]
+hosts: [a, b]
+links:
+  - {between: [a, leaf0], rate: 10gbit}
+  - {between: [leaf1, b], rate: 25gbit, plane: 1}
+  - {between: [leaf0, spine0], rate: 10gbit, count: 2}
+  - {between: [leaf0, spine1], rate: 5gbit}
+  - {between: [leaf1, spine0], rate: 10gbit, delay: 2ms}
+"""
+
+
+def walk(topology, source, destination):
+    """Every path of switches from one host's first NIC to another's, by the routes of each switch."""
+    routes = next_hops(topology)
+    start, end = (next(port for port in topology.ports if port.nic.host == host) for host in (source, destination))
+    paths, growing = [], [((start.switch,), ())]
+    while growing:
+        switches, links = growing.pop()
+        if switches[-1] == end.switch:
+            paths.append((switches, links))
+            continue
+        assert len(switches) <= 8, "a loop"
+        for link, near in routes[switches[-1]][end.edge]:
+            growing.append(((*switches, link.far_end(near.switch).switch), (*links, link.number)))
+    return sorted(paths)
+
+
+def test_a_graph_is_what_its_links_say():
+    """Rates, delays, planes and the number of parallel links are those of the file."""
+    topology = parse(GRAPH, "mine.yml")
+    assert [(link.lower.switch, link.upper.switch, link.rate_bps, link.delay_s) for link in topology.links] == [
+        ("leaf0", "spine0", 1e10, 0.0),
+        ("leaf0", "spine0", 1e10, 0.0),
+        ("leaf0", "spine1", 5e9, 0.0),
+        ("leaf1", "spine0", 1e10, 0.002),
+    ]
+    assert [(host.name, [(nic.rate_bps, nic.plane) for nic in host.nics]) for host in topology.hosts] == [
+        ("a", [(1e10, 0)]),
+        ("b", [(2.5e10, 1)]),
+    ]
+    # Parallel links are two paths, and the spine with no link to the other leaf is on none.
+    assert walk(topology, "a", "b") == [(("leaf0", "spine0", "leaf1"), (0, 3)), (("leaf0", "spine0", "leaf1"), (1, 3))]
+
+
+@pytest.mark.parametrize(
+    ("name", "near", "far", "length"),
+    [("fat-tree-2x2", ("h0", "h2", 2), ("h0", "h4", 4), 5), ("sites-2", ("h0", "h2", 2), ("h0", "h4", 4), 6)],
+)
+def test_paths_of_the_shapes(name, near, far, length):
+    """Within a pod or a site paths turn at its spines; between two, every path is as short as any and none loops."""
+    topology = load(name)
+    for (source, destination, count), switches in ((near, 3), (far, length)):
+        found = [path for path, _ in walk(topology, source, destination)]
+        assert len(found) == count
+        assert {len(path) for path in found} == {switches}
+
+
+def test_every_host_reaches_every_other_in_every_topology():
+    """Routes lead from each edge switch to each other, and never through an edge switch in between."""
+    for name in ("clos-2x4", "rails-4", "planes-2", "fat-tree-2x2", "unequal-2x4", "sites-2"):
+        topology = load(name)
+        routes = next_hops(topology)
+        edges = {switch.name for switch in topology.edges}
+        for source, target in itertools.permutations(topology.edges, 2):
+            here = {source.name}
+            while target.name not in here:
+                here = {link.far_end(near.switch).switch for one in here for link, near in routes[one][target.edge]}
+                assert here
+                assert here == {target.name} or not here & edges
+
+
+def test_the_documents_sample_is_a_topology():
+    """The graph that docs/topologies.md shows can be loaded, and has the links that its text says."""
+    text = (REPOSITORY / "docs/topologies.md").read_text().split("```yaml\n")[1].split("```")[0]
+    topology = parse(text, "docs/topologies.md")
+    assert len(topology.links) == 7
+    assert len(walk(topology, "h0", "h2")) == 5  # 2 x 2 over one spine, 1 over the other
+
+
+def many_hosts(count):
+    names = [f"h{number}" for number in range(count)]
+    links = [f"  - {{between: [{name}, leaf0], rate: 10gbit}}\n" for name in names]
+    return f"name: g\ndescription: ''\nswitches: [leaf0]\nhosts: [{', '.join(names)}]\nlinks:\n{''.join(links)}"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("leaf0, spine1]", "leaf0, spine9]"), "leaf0 to spine9: no switch and no host is called 'spine9'"),
+        (("[leaf0, spine1]", "[leaf0, leaf0]"), "leaf0 to leaf0: a link to itself"),
+        (("  - {between: [leaf1, b], rate: 25gbit, plane: 1}\n", ""), "b cannot be reached from a"),
+        (("[leaf1, spine0]", "[spine1, spine0]"), "b cannot be reached from a"),
+        (("rate: 5gbit", "rate: 0gbit"), "leaf0 to spine1: rates: a link carries 100mbit to 100gbit"),
+        (("rate: 5gbit", "rate: fast"), "links[3].rate: 'fast' is not a quantity"),
+        (("delay: 2ms", "delay: 2"), "links[4].delay"),
+        (("delay: 2ms", "delay: 2 days"), "links[4].delay: '2 days' is not a quantity"),
+        (("delay: 2ms", "delay: 90s"), "delay: 90 s; give 0 to 1"),
+        (("count: 2", "count: 0"), "links[2].count: 0 cables"),
+        (("[a, b]", "[a, leaf1]"), "leaf1 is named 2 times"),
+        (("[a, b]", "[a, B]"), "'B' is not a name"),
+        (("[a, leaf0]", "[a, b]"), "a to b: a link between two hosts"),
+        (("switches: [leaf0", "switches: [leaf9, leaf0"), "no host can be reached from leaf9"),
+        (("hosts: [a, b]", "hosts: &x [a, *x]"), "mine.yml"),
+        (("links:", "colour: red\nlinks:"), "colour"),
+    ],
+)
+def test_a_wrong_graph_is_refused_in_one_line(change, words):
+    """The error names the file, the link or key, and the reason."""
+    with pytest.raises(UsageError) as refused:
+        parse(GRAPH.replace(*change), "mine.yml")
+    assert str(refused.value).startswith("mine.yml: ")
+    assert words in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_lab_has_up_to_64_hosts():
+    """64 hosts are a fabric, and one more is refused with the number."""
+    assert len(parse(many_hosts(64), "mine.yml").hosts) == 64
+    with pytest.raises(UsageError, match=r"hosts: 65 hosts; a lab has 2 to 64"):
+        parse(many_hosts(65), "mine.yml")

@@ -6,6 +6,7 @@ and saved before they are sent: a repeated request is harmless and gets the same
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -23,6 +24,7 @@ _logger = logging.getLogger(__name__)
 _COMMS_AT_MOST = 16_384
 _COMMS_IN_ALL_AT_MOST = 262_144
 _GATHERINGS_AT_MOST = 65_536  # of all jobs
+_PENDING_AT_MOST_BYTES = 256 << 20
 _RELAYED_AT_MOST_BYTES = 64 << 20
 # Answers kept of each job. A rank without an answer delays its communicator, so its answer is among the latest.
 _ANSWERS_KEPT = 1024
@@ -32,10 +34,11 @@ _Name = tuple[str, str, str]  # job, communicator, key
 
 
 class _Gathering(msgspec.Struct):
-    """An exchange that not all ranks have joined."""
+    """An exchange that not all ranks have joined; `calls` counts the calls that wait for it, by rank."""
 
     ended: asyncio.Future[Exchanged]
     payloads: dict[int, bytes] = {}
+    calls: Counter[int] = msgspec.field(default_factory=Counter)
 
 
 class RendezvousService:
@@ -49,17 +52,19 @@ class RendezvousService:
         self._messages: dict[_Comm, list[RelayMessage]] = {}
         self._arrived: dict[_Comm, asyncio.Event] = {}
         self._comms: dict[str, int] = {}
-        self._relayed_bytes: dict[str, int] = {}
+        self._relayed_bytes: Counter[str] = Counter()
+        self._pending_bytes: Counter[str] = Counter()
 
     def admit(self, job: str, saved: Iterable[Entry] = ()) -> None:
         """Keep answers to this job's ranks from now on; `saved` is what an earlier master has saved."""
         answered = self._answered.setdefault(job, {})
         for entry in saved:
             if isinstance(entry, FinishedExchange):
-                answered[entry.comm, entry.key] = entry.exchanged
+                _keep(answered, entry.comm, entry.key, entry.exchanged)
             elif isinstance(entry, CommunicatorFailure):
                 self._set_failure(entry.fail)
             elif isinstance(entry, RelayedMessage):
+                self._relayed_bytes[job] += len(entry.word.body)
                 self._messages.setdefault((job, entry.word.comm), []).append(entry.word)
 
     async def exchange(self, request: Exchange) -> Exchanged:
@@ -72,12 +77,13 @@ class RendezvousService:
         if not 0 <= request.rank < request.size:
             raise UnhealthyError(f"rank {request.rank} of {request.size} is none; the program is wrong")
         self._limit(request.job, "exchanges", len(self._gatherings), _GATHERINGS_AT_MOST)
-        gathering = self._gatherings.setdefault(name, _Gathering(asyncio.get_running_loop().create_future()))
-        gathering.payloads[request.rank] = request.payload
-        if len(gathering.payloads) == request.size:
-            self._end(name, Exchanged(tuple(gathering.payloads[rank] for rank in range(request.size))))
+        gathering = self._join(name, request)
         either: set[asyncio.Future[Any]] = {gathering.ended, failure}
-        await asyncio.wait(either, timeout=request.timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        try:
+            await asyncio.wait(either, timeout=request.timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            self._leave(name, gathering, request.rank)
+            raise
         if gathering.ended.cancelled() or failure.cancelled():
             raise UnhealthyError(f"job {request.job} has ended")
         if not gathering.ended.done():
@@ -93,18 +99,43 @@ class RendezvousService:
             raise UnhealthyError(f"ranks {list(answer.missing)} did not come to {place} in {request.timeout_s:g} s")
         return answer.payloads
 
+    def _join(self, name: _Name, request: Exchange) -> _Gathering:
+        gathering = self._gatherings.get(name) or _Gathering(asyncio.get_running_loop().create_future())
+        added = len(request.payload) - len(gathering.payloads.get(request.rank, b""))
+        self._limit(request.job, "bytes in exchanges", self._pending_bytes[request.job] + added, _PENDING_AT_MOST_BYTES)
+        self._pending_bytes[request.job] += added
+        self._gatherings[name] = gathering
+        gathering.payloads[request.rank] = request.payload
+        gathering.calls[request.rank] += 1
+        if len(gathering.payloads) == request.size:
+            self._end(name, Exchanged(tuple(gathering.payloads[rank] for rank in range(request.size))))
+        return gathering
+
+    def _leave(self, name: _Name, gathering: _Gathering, rank: int) -> None:
+        """Forget a rank whose connection has closed, unless it has asked again on another one."""
+        if self._gatherings.get(name) is not gathering:
+            return
+        gathering.calls[rank] -= 1
+        if gathering.calls[rank] == 0:
+            self._pending_bytes[name[0]] -= len(gathering.payloads.pop(rank))
+        if not gathering.payloads:
+            self._drop(name).ended.cancel()
+
     def _end(self, name: _Name, answer: Exchanged) -> None:
         job, comm, key = name
         if job in self._answered:
-            answered = self._answered[job]
-            if len(answered) == _ANSWERS_KEPT:
-                del answered[next(iter(answered))]
-            answered[comm, key] = answer
+            _keep(self._answered[job], comm, key, answer)
             self._store.append(job, FinishedExchange(comm, key, answer))
-        elif not comm:  # a meeting of several jobs, which nobody ends
+        self._drop(name).ended.set_result(answer)
+
+    def _drop(self, name: _Name) -> _Gathering:
+        job, comm, _ = name
+        gathering = self._gatherings.pop(name)
+        self._pending_bytes[job] -= sum(map(len, gathering.payloads.values()))
+        if job not in self._answered and not comm:  # a meeting of several jobs, which nobody ends
             self._failures.pop((job, comm), None)
             self._comms.pop(job, None)
-        self._gatherings.pop(name).ended.set_result(answer)
+        return gathering
 
     def _failure(self, job: str, comm: str) -> asyncio.Future[Failure]:
         if (job, comm) not in self._failures:
@@ -139,7 +170,7 @@ class RendezvousService:
     def relay(self, request: RelayMessage) -> None:
         """Keep a rank's message to others of its communicator, and wake those that poll."""
         name = (request.job, request.comm)
-        kept = self._relayed_bytes.get(request.job, 0) + len(request.body)
+        kept = self._relayed_bytes[request.job] + len(request.body)
         self._limit(request.job, "bytes of messages", kept, _RELAYED_AT_MOST_BYTES)
         self._relayed_bytes[request.job] = kept
         self._messages.setdefault(name, []).append(request)
@@ -170,7 +201,6 @@ class RendezvousService:
 
     def forget(self, job: str) -> None:
         """Drop everything that is pending for a job that has ended."""
-        self._answered.pop(job, None)
         self._comms.pop(job, None)
         self._relayed_bytes.pop(job, None)
         for comm in [comm for comm in self._messages if comm[0] == job]:
@@ -178,6 +208,15 @@ class RendezvousService:
         for comm in [comm for comm in self._arrived if comm[0] == job]:
             self._arrived.pop(comm).set()
         for name in [name for name in self._gatherings if name[0] == job]:
-            self._gatherings.pop(name).ended.cancel()
+            self._drop(name).ended.cancel()
+        self._pending_bytes.pop(job, None)
+        self._answered.pop(job, None)
         for comm in [comm for comm in self._failures if comm[0] == job]:
             self._failures.pop(comm).cancel()
+
+
+def _keep(answered: dict[tuple[str, str], Exchanged], comm: str, key: str, answer: Exchanged) -> None:
+    """Keep the newest answers of a job."""
+    if len(answered) == _ANSWERS_KEPT:
+        del answered[next(iter(answered))]
+    answered[comm, key] = answer

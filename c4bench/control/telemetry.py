@@ -20,7 +20,7 @@ from c4bench.model.agent import WINDOWS_WITHIN
 from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.event import AgentMissing
 from c4bench.model.recording import Evaluated, LinksMissing, PathsLearnt, Record
-from c4bench.model.telemetry import Window
+from c4bench.model.telemetry import RankRecord, Window
 from c4bench.verbs.ticks import Ticks
 
 _logger = logging.getLogger(__name__)
@@ -116,6 +116,9 @@ class TelemetryLoop:
         if window.host != host:
             self._detection.dropped[host]["foreign window"] += 1
             return
+        sent, window = window, own_records(window, self._jobs)
+        if foreign := len(sent.ranks) + len(sent.conns) - len(window.ranks) - len(window.conns):
+            self._detection.dropped[host]["foreign rank"] += foreign
         await self._paths.ingest(window)
         self._detection.windows[host] += 1
         self._liveness.ingest(window)
@@ -141,6 +144,20 @@ def _log_missing(event: AgentMissing, now_s: float) -> None:
     values = (event.host, now_s - event.since_s, event.ranks)
     fields = {"host": event.host, "ranks": event.ranks}
     _logger.warning("agent of %s missing for %.0f s; its ranks: %s", *values, extra=fields)
+
+
+def own_records(window: Window, jobs: Mapping[str, Job]) -> Window:
+    """The window without the records of ranks that run on other hosts, and of QPs of other hosts' NICs."""
+
+    def runs_here(record: RankRecord) -> bool:
+        job = jobs.get(record.job)
+        return job is None or record.rank in job.ranks_by_host.get(window.host, ())
+
+    return msgspec.structs.replace(
+        window,
+        ranks=tuple(record for record in window.ranks if runs_here(record)),
+        conns=tuple(record for record in window.conns if record.source.partition("/")[0] == window.host),
+    )
 
 
 def part_of(window: Window, attempt: str) -> Window:

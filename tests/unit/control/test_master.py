@@ -20,9 +20,11 @@ from websockets.exceptions import WebSocketException
 from c4bench.agent.agent import Agent
 from c4bench.agent.spawner import start as start_spawner
 from c4bench.control.client import dial
+from c4bench.control.jobs import Job
+from c4bench.control.telemetry import own_records
 from c4bench.deploy import authority
 from c4bench.errors import UnhealthyError
-from c4bench.model.telemetry import Failure, Member, Window
+from c4bench.model.telemetry import ConnRecord, Failure, Member, RankRecord, Window
 from c4bench.wire.messages import (
     Empty,
     Exchange,
@@ -161,6 +163,23 @@ def test_malformed_messages_and_foreign_windows_are_counted_by_host(scene):
     assert 'c4bench_refused_total{host="h0"} 2.0' in metrics
 
 
+def test_an_agent_reports_its_own_ranks_only():
+    """A window's records of other hosts' ranks and NICs are dropped, those of its own are kept, also of ended jobs."""
+    members = tuple(Member(rank, host, ()) for rank, host in enumerate(HOSTS[:2]))
+    jobs = {"j": Job(JobSpec("j", "none", members, ()))}
+
+    def rank(number, job="j"):
+        return RankRecord(job, number, "h0", 1, "exited", 0)
+
+    def conn(source):
+        return ConnRecord("c", 0, 1, source, "h2/0", 1, 49153, 1, 1, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0)
+
+    window = Window("h0", 1, 0.0, 1.0, (), (rank(0), rank(1), rank(7, "ended")), (), (conn("h0/0"), conn("h1/0")))
+    own = own_records(window, jobs)
+    assert own.ranks == (rank(0), rank(7, "ended"))
+    assert own.conns == (conn("h0/0"),)
+
+
 def test_an_agent_speaks_for_its_own_ranks_only(scene):
     """Requests for jobs without ranks on its host, and results of other hosts' ranks, are refused; the line stays."""
     members = tuple(Member(rank, host, ()) for rank, host in enumerate(HOSTS))
@@ -173,6 +192,8 @@ def test_an_agent_speaks_for_its_own_ranks_only(scene):
             async with scene.agent("h1") as other, dial(scene.address, scene.trust, "operator") as master:
                 await other.call("hello", hello("h1"), Empty)
                 await master.start(LaunchJob(JobSpec("posed", "none", members, ())))
+            lie = RankRecord("posed", 1, "h0", 1, "killed")
+            await own.note("window", Window("h0", 1, 0.0, 1.0, (), (lie,), (), ()))
             for peer, method, body in (
                 (stranger, "fail", Fail("posed", "c", Failure(0, "a lie"))),
                 (stranger, "watch", Watch("posed", "c")),
@@ -188,6 +209,7 @@ def test_an_agent_speaks_for_its_own_ranks_only(scene):
         return refused
 
     assert len(asyncio.run(pose())) == 6
+    assert scene.health()["agents"]["h0"]["dropped"]["foreign rank"] == 1
 
 
 def test_answers_outlive_the_master(mortal):

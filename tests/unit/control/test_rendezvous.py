@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from c4bench.control import rendezvous
 from c4bench.control.rendezvous import RendezvousService
+from c4bench.control.store import RelayedMessage
 from c4bench.errors import UnhealthyError
 from c4bench.model.telemetry import Failure
 from c4bench.wire.messages import Exchange, Exchanged, Fail, InboxBatch, PollInbox, RelayMessage
@@ -160,5 +161,50 @@ def test_a_job_cannot_fill_the_master(monkeypatch):
         service.forget("j")
         await asyncio.gather(*waiting, return_exceptions=True)
         service.relay(RelayMessage("j", "c0", 0, 1, b"x" * 900))
+
+    asyncio.run(fill())
+
+
+def test_a_rank_whose_connection_closes_leaves_nothing():
+    """What a cancelled call has brought is forgotten, but not what the same rank has brought again meanwhile."""
+
+    async def leave():
+        service = RendezvousService()
+        service.admit("job")
+        first, again = (asyncio.create_task(ask(service, "k", 0, 2, 60.0)) for _ in range(2))
+        alone = asyncio.create_task(ask(service, "alone", 0, 2, 60.0))
+        await asyncio.sleep(0)
+        for cancelled in (first, alone):
+            cancelled.cancel()
+        await asyncio.gather(first, alone, return_exceptions=True)
+        pending = dict(service._pending_bytes), list(service._gatherings)
+        await ask(service, "k", 1, 2)
+        return pending, (await again).payloads, dict(service._pending_bytes), list(service._gatherings)
+
+    (pending, names), payloads, after, left = asyncio.run(leave())
+    assert (pending, names) == ({"job": 1}, [("job", "comm", "k")])
+    assert payloads == (b"0", b"1")
+    assert (after, left) == ({"job": 0}, [])
+
+
+def test_restored_messages_and_pending_payloads_count(monkeypatch):
+    """Messages that an earlier master has saved count against the limit, and so do the payloads of those that wait."""
+    monkeypatch.setattr(rendezvous, "_RELAYED_AT_MOST_BYTES", 1000)
+    monkeypatch.setattr(rendezvous, "_PENDING_AT_MOST_BYTES", 1000)
+
+    async def fill():
+        service = RendezvousService()
+        service.admit("j", [RelayedMessage(RelayMessage("j", "c", 0, 1, b"x" * 900))])
+        with pytest.raises(UnhealthyError, match="has 1000 bytes of messages already"):
+            service.relay(RelayMessage("j", "c", 0, 1, b"x" * 900))
+        waiting = asyncio.create_task(service.exchange(Exchange("j", "c", "k", 0, 2, b"x" * 900, 60.0)))
+        await asyncio.sleep(0)
+        with pytest.raises(UnhealthyError, match="has 1000 bytes in exchanges already"):
+            await service.exchange(Exchange("j", "c", "other", 0, 2, b"x" * 900, 60.0))
+        service.forget("j")
+        await asyncio.gather(waiting, return_exceptions=True)
+        service.admit("j")
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(service.exchange(Exchange("j", "c", "k", 0, 2, b"x" * 900, 60.0)), 0.05)
 
     asyncio.run(fill())

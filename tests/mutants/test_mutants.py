@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from mutation_sites import sample
@@ -16,15 +17,22 @@ ROOT = Path(__file__).parents[2]
 COUNT = int(os.environ.get("C4BENCH_MUTANTS", "300"))
 
 
+@pytest.fixture
+def short_folder():
+    """A folder with a short name: tests make Unix sockets below it, whose names have 107 bytes at most."""
+    with TemporaryDirectory(prefix="m") as folder:
+        yield Path(folder)
+
+
 @pytest.mark.nightly
 @pytest.mark.timeout(6 * 3600)
-def test_mutants_are_killed(measure, save, run_directory, pytestconfig, tmp_path):
+def test_mutants_are_killed(measure, save, run_directory, pytestconfig, short_folder):
     """Of a sample of mutants, which differ from the code in one place, the unit tests kill 85 % or more."""
     if IN_LAB:
         pytest.skip("no-machine-clock: mutants are tried outside the lab")
     seed = pytestconfig.option.c4_seed
     mutants, sites = sample(ROOT, COUNT, seed)
-    trials = Trials(ROOT, tmp_path)
+    trials = Trials(ROOT, short_folder)
     files, unfit = trials.test_files()
     for path in unfit:
         run_directory.event(0.0, "test_file_left_out", path=path)

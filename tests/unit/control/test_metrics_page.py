@@ -1,0 +1,48 @@
+"""The metrics page has a sample of everything in the master's health."""
+
+from c4bench.control.health import AgentHealth, Health, JobHealth, UnplannedFlows
+from c4bench.control.metrics_page import render
+from c4bench.model.diagnosis import Component
+from c4bench.model.steering import IsolatedHost
+
+HEALTH = Health(
+    agents={
+        "h1": AgentHealth(False, "0.1.0", "", 7, {}, 2),
+        "h0": AgentHealth(True, "0.1.0", "", 5, {"torn": 3, "late": 1}, 0),
+    },
+    jobs={"train": JobHealth("train.2", 16, 1)},
+    missing=(),
+    out=(IsolatedHost("h9", Component("nic", "h9/0"), 1.0, "train"),),
+    diagnoses={"train": {"communication_slow": 2, "communication_hang": 1}},
+    unplanned={"train.2": UnplannedFlows(4, "no path is known")},
+)
+SAMPLES = """\
+c4bench_agent_up{host="h0"} 1.0
+c4bench_agent_up{host="h1"} 0.0
+c4bench_windows_total{host="h0"} 5.0
+c4bench_windows_total{host="h1"} 7.0
+c4bench_dropped_total{host="h0",reason="late"} 1.0
+c4bench_dropped_total{host="h0",reason="torn"} 3.0
+c4bench_refused_total{host="h0"} 0.0
+c4bench_refused_total{host="h1"} 2.0
+c4bench_host_out{host="h9"} 1.0
+c4bench_job_ranks{job="train"} 16.0
+c4bench_restarts_total{job="train"} 1.0
+c4bench_flows_unplanned{attempt="train.2"} 4.0
+c4bench_diagnoses_total{job="train",syndrome="communication_hang"} 1.0
+c4bench_diagnoses_total{job="train",syndrome="communication_slow"} 2.0
+"""
+
+
+def test_every_value_is_a_sample():
+    """Agents, jobs, hosts out of service, flows without a path and diagnoses are there with their labels, in order."""
+    lines = render(HEALTH).decode().splitlines()
+    assert [line for line in lines if not line.startswith("#")] == SAMPLES.splitlines()
+    assert "# TYPE c4bench_agent_up gauge" in lines
+    assert "# TYPE c4bench_windows_total counter" in lines
+
+
+def test_nothing_known_is_a_page_without_samples():
+    """A master without agents and jobs has metrics and no values."""
+    lines = render(Health({}, {}, (), (), {})).decode().splitlines()
+    assert [line for line in lines if not line.startswith("#")] == []

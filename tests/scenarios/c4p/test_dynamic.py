@@ -21,13 +21,12 @@ LEFT = 7 / 8
 
 @pytest.mark.nightly
 @pytest.mark.needs(hosts=16)
-@pytest.mark.usefixtures("planned")
-def test_uplink_fails_and_returns(cluster, rdma_hosts, inject, clocks, measure):
+def test_uplink_fails_and_returns(cluster, rdma_hosts, pairs_across, inject, clocks, measure):
     """Within a second of the failure, and of the return, every job has its share of the uplinks that are up.
 
     Data that leaf0's hosts send crosses the link first; data that they receive crosses it last.
     """
-    pairs = list(zip(rdma_hosts[:8], rdma_hosts[8:16], strict=True))
+    pairs = pairs_across(8)
     jobs = [cluster.start(steady(number, pair)) for number, pair in enumerate(pairs)]
     for running in jobs:
         cluster.results(running, "ready", 60.0)

@@ -13,9 +13,10 @@ from c4bench.c4p.guidance.live_flows import LiveFlows
 from c4bench.c4p.guidance.plans import Plans
 from c4bench.c4p.knowledge.atlas import Atlas, Probe
 from c4bench.c4p.knowledge.background_traffic import BackgroundTraffic
+from c4bench.c4p.knowledge.leaf_groups import Pair
 from c4bench.c4p.knowledge.link_state import LinkHealth, MissingLinks
-from c4bench.c4p.knowledge.path_knowledge import PROBES, Pair, PathKnowledge, Trace
-from c4bench.c4p.knowledge.retrace_scheduler import RetraceScheduler
+from c4bench.c4p.knowledge.path_checks import Check, PathChecks
+from c4bench.c4p.knowledge.path_knowledge import PROBES, PathChanges, PathKnowledge, Trace
 from c4bench.c4p.policy import PathPolicy
 from c4bench.c4p.weights.tuning import WeightTuner
 from c4bench.model.diagnosis import Component, Diagnosis, Syndrome
@@ -39,7 +40,7 @@ class PathController:
         self._missing_links = MissingLinks(self.knowledge, self.health)
         self._live_flows = LiveFlows(self.knowledge)
         self._plans = Plans(policy, self._live_flows, self.health, self.remarks)
-        self._retraces = RetraceScheduler(policy, self.knowledge, self.health)
+        self._checks = PathChecks(policy, self.knowledge, self.health)
         self._background = BackgroundTraffic()
         self._tuner = WeightTuner(policy.tuning_s, policy.min_slowdown)
 
@@ -88,6 +89,11 @@ class PathController:
     def pairs(self) -> tuple[Pair, ...]:
         """The pairs of NICs that have live flows, in order."""
         return tuple(self._live_flows.ports())
+
+    def ports_in_use(self, pairs: Iterable[Pair]) -> dict[Pair, list[int]]:
+        """The source ports that live flows use, by those of these pairs that have any."""
+        ports = self._live_flows.ports()
+        return {pair: ports[pair] for pair in pairs if pair in ports}
 
     # Flows that begin and end
 
@@ -149,29 +155,54 @@ class PathController:
         """Plan with these capacities of links, bit/s by hop; a link that is not in them is as fast as the fastest."""
         self._plans.set_capacities(bps)
 
+    def begin_learning(self, pairs: Iterable[Pair]) -> None:
+        """The paths of these pairs are being learnt, by `learn`; what is known of them is replaced."""
+        self.knowledge.begin(pairs, self.health.missing)
+
     def learn(self, traces: Mapping[Probe, Trace], now_s: float, how: str = PROBES) -> None:
-        """Learn paths from traces of all source ports of some pairs, and plan again."""
-        changes = self.knowledge.learn(traces, now_s, how)
+        """Learn paths, and plan again."""
+        self._update_links(self.knowledge.learn(traces, now_s, how), now_s)
+        self._plans.renew(self.knowledge.atlas())
+
+    def end_learning(self, now_s: float) -> None:
+        """All paths of the pairs that were being learnt are known."""
+        changes = self.knowledge.end()
+        if changes.gone:
+            self._update_links(changes, now_s)
+            self._plans.renew(self.knowledge.atlas())
+        self._checks.note_learnt(now_s)
+
+    def _update_links(self, changes: PathChanges, now_s: float) -> None:
         self.health.mark_lost(changes.silent | changes.gone, now_s)
         self.health.mark_answered(changes.answered, now_s)
         self._missing_links.update(changes, now_s)
-        self._retraces.note_traced(now_s)
-        self._plans.renew(self.knowledge.atlas())
 
-    def ports_to_trace(self, now_s: float) -> dict[Pair, tuple[int, ...]]:
-        """The source ports to trace now: those of live flows, and a few others; empty if it is not time yet."""
-        return self._retraces.next_ports(self._live_flows.ports(), now_s) if self.policy.dynamic else {}
+    def note_answers(self, hops_by_nic: Mapping[str, Iterable[str]], now_s: float) -> None:
+        """Switches have answered probes of these NICs, and so can answer less in the next seconds."""
+        self._checks.note_answers(hops_by_nic, now_s)
 
-    def check_traces(self, traces: Mapping[Probe, Trace], now_s: float) -> bool:
+    def checks(self, now_s: float) -> tuple[Check, ...]:
+        """The checks of live flows' paths that are due."""
+        return self._checks.checks(self._live_flows.ports(), now_s) if self.policy.dynamic else ()
+
+    def evaluate_checks(self, answers: Mapping[Check, str], now_s: float) -> dict[Pair, tuple[int, ...]]:
+        """Evaluate the addresses that answered, "" for none; return the ports to trace, by pair."""
+        results = self._checks.evaluate(answers, now_s)
+        self._missing_links.note_crossed(results.crossed, now_s)
+        return results.suspects
+
+    def evaluate_traces(self, traces: Mapping[Probe, Trace], now_s: float) -> bool:
         """Compare traces with what is known; return whether the pairs of live flows have to be learnt again.
 
         That is the case if a port takes another path, or a link does not answer any more or answers again.
         """
         changes = self.knowledge.learn(traces, now_s)
-        self._missing_links.note_answers(changes, now_s)
-        self._retraces.clear_request()
         back = changes.answered & self.health.missing
-        return bool(changes.changed or back or changes.silent - self.health.closed)
+        lost = changes.silent - self.health.closed
+        self._update_links(changes, now_s)
+        if lost:
+            self._plans.close(lost)
+        return bool(changes.changed or back or lost)
 
     def tick(self, now_s: float) -> None:
         """Use links again whose hold-down is over."""
@@ -219,7 +250,7 @@ class PathController:
         flows = self._live_flows.by_connection()
         samples, slow = self._tuner.ingest(records, now_s)
         if not slow.isdisjoint(flows):
-            self._retraces.request()
+            self._checks.request()
         for connection, of_qps in samples.items():
             mine = flows.get(connection, [])
             if len(mine) != len(of_qps):

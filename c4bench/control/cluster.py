@@ -15,8 +15,8 @@ from c4bench.c4p.policy import PathPolicy
 from c4bench.control.job_registry import name_of
 from c4bench.control.jobs import Job
 from c4bench.control.master import Master, Parts
+from c4bench.control.path_counting import Read
 from c4bench.control.path_learning import SOURCE_PORTS, PlannedFabric
-from c4bench.control.path_survey import Read
 from c4bench.errors import UnhealthyError
 from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.event import Diagnosed, Event, SteeringStage

@@ -4,7 +4,8 @@ from collections.abc import Collection, Iterable
 
 import msgspec
 
-from c4bench.c4p.knowledge.path_knowledge import Pair, PathChanges, PathKnowledge
+from c4bench.c4p.knowledge.leaf_groups import Pair
+from c4bench.c4p.knowledge.path_knowledge import PathChanges, PathKnowledge
 from c4bench.c4p.policy import HoldDown
 from c4bench.model.fabric import MissingLink
 
@@ -89,13 +90,13 @@ class MissingLinks:
         """Every missing link, by name."""
         return tuple(self._records[hop] for hop in sorted(self._health.missing & self._records.keys()))
 
-    def note_answers(self, changes: PathChanges, now_s: float) -> None:
-        """Record when links last answered."""
-        self._answered_s |= dict.fromkeys(changes.answered, now_s)
+    def note_crossed(self, hops: Iterable[str], now_s: float) -> None:
+        """Record that probes have crossed these links."""
+        self._answered_s |= dict.fromkeys(hops, now_s)
 
     def update(self, changes: PathChanges, now_s: float) -> None:
         """Update the records after pairs were learnt again; `health` must know the lost links already."""
-        self.note_answers(changes, now_s)
+        self.note_crossed(changes.answered, now_s)
         missing = self._health.missing
         self._records = {hop: self._records[hop] for hop in missing & self._records.keys()}
         for hop in (changes.silent | changes.gone) & missing:

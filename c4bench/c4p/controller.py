@@ -59,6 +59,14 @@ class PathController:
         """How many changes of live flows' ports and weights there were so far."""
         return self._live_flows.changes
 
+    def set_policy(self, policy: PathPolicy) -> None:
+        """Plan by another policy from now on; what is known of paths and links stays. There must be no live flows."""
+        self.policy = policy
+        self.health.hold_down = policy.hold_down
+        self._checks.policy = policy
+        self._plans = self._plans.by(policy)
+        self._tuner = WeightTuner(policy.tuning_s, policy.min_slowdown)
+
     # Guidance
 
     def port(self, flow: str) -> int:
@@ -182,8 +190,13 @@ class PathController:
         self._checks.note_answers(hops_by_nic, now_s)
 
     def checks(self, now_s: float) -> tuple[Check, ...]:
-        """The checks of live flows' paths that are due."""
-        return self._checks.checks(self._live_flows.ports(), now_s) if self.policy.dynamic else ()
+        """The checks that are due: of live flows' paths, or of all known paths while there are no flows."""
+        if not self.policy.dynamic:
+            return ()
+        ports = self._live_flows.ports()
+        return self._checks.checks(
+            ports or {pair: self.knowledge.entries(pair) for pair in self.knowledge.pairs}, now_s
+        )
 
     def evaluate_checks(self, answers: Mapping[Check, str], now_s: float) -> dict[Pair, tuple[int, ...]]:
         """Evaluate the addresses that answered, "" for none; return the ports to trace, by pair."""
@@ -192,7 +205,7 @@ class PathController:
         return results.suspects
 
     def evaluate_traces(self, traces: Mapping[Probe, Trace], now_s: float) -> bool:
-        """Compare traces with what is known; return whether the pairs of live flows have to be learnt again.
+        """Compare traces with what is known; return whether paths have to be learnt again.
 
         That is the case if a port takes another path, or a link does not answer any more or answers again.
         """

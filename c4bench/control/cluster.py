@@ -137,10 +137,7 @@ class Cluster:
         self._call_soon(lambda: self._paths.plan(PlannedFabric(self.hosts, read=read)))
 
     def plan_by(self, policy: PathPolicy) -> None:
-        """Have C4P plan by this policy from now on, and learn the fabric again.
-
-        Raises UsageError while there are planned connections.
-        """
+        """Have C4P plan by this policy from now on. Raises UsageError while there are planned connections."""
         self._call_soon(lambda: self._paths.plan_by(policy))
 
     def known_paths(self) -> PathKnowledge:

@@ -80,7 +80,7 @@ class PathService:
     async def _follow_paths(self, learner: PathLearner) -> None:
         """Check paths, learn those that have changed, and go on with a search that waits for switches."""
         if await learner.check():
-            await self._learn(self.controller.pairs(), changed=True)
+            await self._learn(self.controller.pairs() or self.controller.knowledge.pairs, changed=True)
         elif await learner.proceed():
             self._announce(self.controller.knowledge.pairs)
 
@@ -107,14 +107,11 @@ class PathService:
         _logger.info("planning paths between %d NICs, by %d source ports", *values)
 
     def plan_by(self, policy: PathPolicy) -> None:
-        """Start over with another policy. Raises UsageError while flows are live."""
+        """Plan by another policy from now on. Raises UsageError while flows are live."""
         if self.controller.pairs():
             raise UsageError("connections are planned by the present policy; close them first")
-        self.controller = PathController(policy)
-        if self._learner:
-            self._learner = PathLearner(self.controller, self.survey, self._learner.fabric)
-        self._notified, self._changes = 0, PlanLog()
-        _logger.info("planning restarted with %s", policy)
+        self.controller.set_policy(policy)
+        _logger.info("planning goes on with %s", policy)
 
     async def learn(self, fabric: PlannedFabric) -> Atlas:
         """Learn all pairs of NICs on different hosts now, and plan with these paths from now on."""

@@ -26,7 +26,7 @@ class LinkHealth:
     """The links' states, by hop. Times are seconds on the caller's clock."""
 
     def __init__(self, hold_down: HoldDown = HoldDown()) -> None:  # noqa: B008  (frozen)
-        self._hold_down = hold_down
+        self.hold_down = hold_down
         self._losses: dict[str, _Loss] = {}
         self._blamed: dict[str, float] = {}
 
@@ -44,7 +44,7 @@ class LinkHealth:
         """Close links that carry nothing."""
         for hop in hops:
             known = self._losses.get(hop)
-            if known is None or now_s - known.lost_s > self._hold_down.forget_s:
+            if known is None or now_s - known.lost_s > self.hold_down.forget_s:
                 self._losses[hop] = _Loss(1, now_s)
             elif known.back_s is not None:
                 self._losses[hop] = _Loss(known.times + 1, now_s)
@@ -58,7 +58,7 @@ class LinkHealth:
 
     def avoid(self, hops: Iterable[str], now_s: float) -> None:
         """Close blamed links for a time, whatever probes find."""
-        self._blamed |= dict.fromkeys(hops, now_s + self._hold_down.avoid_s)
+        self._blamed |= dict.fromkeys(hops, now_s + self.hold_down.avoid_s)
 
     def reopen_due(self, now_s: float) -> frozenset[str]:
         """Open the links whose time is over, and return them."""
@@ -72,7 +72,7 @@ class LinkHealth:
 
     def _held_down(self, loss: _Loss, now_s: float) -> bool:
         """Whether a link has been back for its whole hold-down."""
-        hold_down = self._hold_down
+        hold_down = self.hold_down
         required_s = min(hold_down.first_s * 2 ** (loss.times - 1), hold_down.max_s)
         return loss.back_s is not None and now_s - loss.back_s >= required_s - _ROUNDING_S
 

@@ -38,7 +38,8 @@ class PathChecks:
     """When paths were checked last, and whether the next check is urgent. Times are seconds on the caller's clock."""
 
     def __init__(self, policy: PathPolicy, knowledge: PathKnowledge, health: LinkHealth) -> None:
-        self._policy, self._knowledge, self._health = policy, knowledge, health
+        self.policy = policy
+        self._knowledge, self._health = knowledge, health
         self._budget = AnswerBudget(self._switch_of)
         self._switches: DisjointSets[str] = DisjointSets()
         self._checked_s = float("-inf")
@@ -66,7 +67,7 @@ class PathChecks:
         Of each NIC's ports one is checked, of which the next check takes the next; all of them if it is urgent.
         """
         watched = self._urgent or bool(self._health.missing)
-        interval_s = self._policy.urgent_check_s if watched else self._policy.check_s
+        interval_s = self.policy.urgent_check_s if watched else self.policy.check_s
         if not live or now_s - self._checked_s < interval_s:
             return ()
         self._checked_s = now_s

@@ -15,7 +15,7 @@ from c4bench.c4p.knowledge.atlas import Atlas, Probe
 from c4bench.c4p.knowledge.background_traffic import BackgroundTraffic
 from c4bench.c4p.knowledge.leaf_groups import Pair
 from c4bench.c4p.knowledge.link_state import LinkHealth, MissingLinks
-from c4bench.c4p.knowledge.path_checks import Check, PathChecks
+from c4bench.c4p.knowledge.path_checks import Check, CheckResults, PathChecks
 from c4bench.c4p.knowledge.path_knowledge import PROBES, PathChanges, PathKnowledge, Trace
 from c4bench.c4p.policy import PathPolicy
 from c4bench.c4p.weights.tuning import WeightTuner
@@ -170,6 +170,7 @@ class PathController:
     def learn(self, traces: Mapping[Probe, Trace], now_s: float, how: str = PROBES) -> None:
         """Learn paths, and plan again."""
         self._update_links(self.knowledge.learn(traces, now_s, how), now_s)
+        self._checks.note_switches()
         self._plans.renew(self.knowledge.atlas())
 
     def end_learning(self, now_s: float) -> None:
@@ -185,9 +186,9 @@ class PathController:
         self.health.mark_answered(changes.answered, now_s)
         self._missing_links.update(changes, now_s)
 
-    def note_answers(self, hops_by_nic: Mapping[str, Iterable[str]], now_s: float) -> None:
-        """Switches have answered probes of these NICs, and so can answer less in the next seconds."""
-        self._checks.note_answers(hops_by_nic, now_s)
+    def note_answers(self, nic: str, hops: Iterable[str], now_s: float) -> None:
+        """Switches have answered other probes of this NIC, and so can answer less in the next seconds."""
+        self._checks.note_answers(nic, hops, now_s)
 
     def checks(self, now_s: float) -> tuple[Check, ...]:
         """The checks that are due: of live flows' paths, or of all known paths while there are no flows."""
@@ -198,11 +199,15 @@ class PathController:
             ports or {pair: self.knowledge.entries(pair) for pair in self.knowledge.pairs}, now_s
         )
 
-    def evaluate_checks(self, answers: Mapping[Check, str], now_s: float) -> dict[Pair, tuple[int, ...]]:
-        """Evaluate the addresses that answered, "" for none; return the ports to trace, by pair."""
+    def evaluate_checks(self, answers: Mapping[Check, str], now_s: float) -> CheckResults:
+        """Evaluate the addresses that answered, "" for none.
+
+        If paths have changed, those of live flows have to be learnt again; otherwise the suspects have to be traced.
+        """
         results = self._checks.evaluate(answers, now_s)
         self._missing_links.note_crossed(results.crossed, now_s)
-        return results.suspects
+        self.health.mark_answered(results.crossed, now_s)
+        return results
 
     def evaluate_traces(self, traces: Mapping[Probe, Trace], now_s: float) -> bool:
         """Compare traces with what is known; return whether paths have to be learnt again.

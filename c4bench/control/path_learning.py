@@ -68,8 +68,8 @@ class PathLearner:
     async def learn(self, pairs: Sequence[Pair], *, changed: bool = False, wait: bool = False) -> list[Pair]:
         """Learn the paths of these pairs; return the pairs that are in the fabric.
 
-        Return early if switches need time before they answer again, unless told to `wait`; `proceed` goes on then.
-        If the fabric has `changed`, nothing that was found before counts.
+        Return after one round, with which one can plan, unless told to `wait` for the end; `proceed` goes on. If the
+        fabric has `changed`, nothing that was found before counts.
         """
         mine = [pair for pair in pairs if not self.missing_nics(pair)]
         if not mine:
@@ -84,13 +84,10 @@ class PathLearner:
             self._controller.begin_learning(new)
             missing = self._controller.health.missing if changed else None
             self._search.begin(switches, self._controller.ports_in_use(new), missing)
-        while open_nics := {source for source, _ in set(mine).intersection(self._search.open_pairs)}:
-            if open_nics & self._search.ready(time.monotonic()):
-                await self._step()
-            elif wait:
+        await self._step()
+        while wait and not set(mine).isdisjoint(self._search.open_pairs):
+            if not await self.proceed():
                 await asyncio.sleep(_POLL_S)
-            else:
-                break
         return mine
 
     async def proceed(self) -> bool:
@@ -105,8 +102,7 @@ class PathLearner:
         async with self._searching:
             if not (asking := self._search.begin_round(time.monotonic())):
                 return
-            answered = await self._survey.search_round(self._search, asking, self.nics)
-            self._controller.note_answers(answered, time.time())
+            await self._survey.search_round(self._search, asking, self.nics, self._controller.note_answers)
             if traces := self._search.end_round(time.monotonic()):
                 self._controller.learn(traces, time.time())
                 pairs = {(source, destination) for source, destination, _ in traces}
@@ -130,13 +126,13 @@ class PathLearner:
         """Check the paths that are due; return whether the pairs of live flows have to be learnt again."""
         due = self._controller.checks(time.time())
         answers = await self._survey.check([check for check in due if not self.missing_nics(check.pair)], self.nics)
-        suspects = self._controller.evaluate_checks(answers, time.time())
-        if not suspects:
-            return False
+        results = self._controller.evaluate_checks(answers, time.time())
+        if results.changed or not results.suspects:
+            return results.changed
         knowledge = self._controller.knowledge
         switches = {
             (*pair, port): len(knowledge.entries(pair)[port].hops) - 1
-            for pair, ports in suspects.items()
+            for pair, ports in results.suspects.items()
             for port in ports
         }
         return self._controller.evaluate_traces(await self._survey.trace(switches, self.nics), time.time())

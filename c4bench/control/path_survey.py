@@ -1,6 +1,7 @@
 """Sends probes by the agents on hosts, and bursts of packets that switches count."""
 
 import asyncio
+import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -57,10 +58,13 @@ class PathSurvey:
         return switches
 
     async def search_round(
-        self, search: PathSearch, asking: Iterable[str], nics: Mapping[str, Nic]
-    ) -> dict[str, list[str]]:
-        """Run a round of a search by these NICs; return the hops that answered, by NIC."""
-        answered: dict[str, list[str]] = defaultdict(list)
+        self,
+        search: PathSearch,
+        asking: Iterable[str],
+        nics: Mapping[str, Nic],
+        note_answers: Callable[[str, Sequence[str], float], None],
+    ) -> None:
+        """Run a round of a search by these NICs; `note_answers` is called with a NIC and the hops that answered it."""
 
         async def ask(source: Nic) -> None:
             try:
@@ -69,14 +73,14 @@ class PathSurvey:
                         HopProbe(nics[question.pair[1]].address, question.source_port, question.position + 1)
                         for question in questions
                     ]
-                    for question, answer in zip(questions, await self._send(source, probes), strict=True):
+                    answers = await self._send(source, probes)
+                    note_answers(source.name, [answer.address for answer in answers if answer.address], time.time())
+                    for question, answer in zip(questions, answers, strict=True):
                         search.record(question, answer.address)
-                        answered[source.name] += [answer.address] if answer.address else []
             except UnhealthyError:
                 search.give_up(source.name)
 
         await asyncio.gather(*(self._alone(name, partial(ask, nics[name])) for name in asking))
-        return answered
 
     async def check(self, checks: Iterable[Check], nics: Mapping[str, Nic]) -> dict[Check, str]:
         """The addresses that answer checks, "" for none; checks by hosts without an agent are left out."""

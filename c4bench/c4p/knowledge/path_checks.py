@@ -28,8 +28,12 @@ class Check(NamedTuple):
 
 
 class CheckResults(NamedTuple):
-    """What checks have shown: the source ports to trace as a whole, by pair, and the hops that were crossed."""
+    """What checks have shown: whether paths have `changed`, and the hops that were `crossed`.
 
+    `suspects` are the source ports of paths without an answer, by pair: to find the lost link, trace them as a whole.
+    """
+
+    changed: bool
     suspects: dict[Pair, tuple[int, ...]]
     crossed: frozenset[str]
 
@@ -53,13 +57,15 @@ class PathChecks:
     def note_learnt(self, now_s: float) -> None:
         """Note that paths were learnt just now."""
         self._checked_s, self._urgent = now_s, False
+
+    def note_switches(self) -> None:
+        """Note that it is known better which hops belong to one switch."""
         self._switches = self._knowledge.switches()
 
-    def note_answers(self, hops_by_nic: Mapping[str, Iterable[str]], now_s: float) -> None:
-        """Count answers that switches gave to other probes of these NICs."""
-        for nic, hops in hops_by_nic.items():
-            for hop in hops:
-                self._budget.spend(nic, hop, now_s)
+    def note_answers(self, nic: str, hops: Iterable[str], now_s: float) -> None:
+        """Count answers that switches gave to other probes of this NIC."""
+        for hop in hops:
+            self._budget.spend(nic, hop, now_s)
 
     def checks(self, live: Mapping[Pair, Iterable[int]], now_s: float) -> tuple[Check, ...]:
         """The checks that are due, given the source ports that `live` flows use.
@@ -103,7 +109,7 @@ class PathChecks:
         return found
 
     def _affordable(self, nic: str, checks: Iterable[Check], now_s: float) -> Iterator[Check]:
-        reserve = 0.0 if self._urgent else _RESERVE
+        reserve = 0.0 if self._urgent or self._health.missing else _RESERVE
         for check in checks:
             hop = self._expected(check)
             if self._budget.left(nic, hop, now_s) >= 1 + reserve:
@@ -113,19 +119,24 @@ class PathChecks:
     def evaluate(self, answers: Mapping[Check, str], now_s: float) -> CheckResults:
         """Compare the addresses that answered, "" for none, with those that are known.
 
-        Ports whose answer is not as expected are suspects as soon as all switches on their path can answer a trace.
+        Ports without an answer are suspects as soon as all switches on their path can answer a trace.
         """
+        changed = False
         suspects: dict[Pair, tuple[int, ...]] = {}
         crossed: set[str] = set()
         for check, answer in answers.items():
+            if check.position >= len(self._hops(check)):
+                # The pair was learnt again in the meantime.
+                continue
             expected = self._expected(check)
             missing = expected in self._health.missing
-            if answer == expected and not missing:
+            changed |= bool(answer) and (missing or answer != expected)
+            if answer == expected:
                 self._knowledge.confirm((*check.pair, check.source_port), now_s)
                 crossed.update(self._hops(check)[: check.position + 1])
-            elif (answer or not missing) and self._can_trace(check, now_s):
+            elif not answer and not missing and self._can_trace(check, now_s):
                 suspects[check.pair] = (*suspects.get(check.pair, ()), check.source_port)
-        return CheckResults(suspects, frozenset(crossed))
+        return CheckResults(changed, suspects, frozenset(crossed))
 
     def _can_trace(self, check: Check, now_s: float) -> bool:
         """Take what a trace of all of this path needs; False if a switch has no answer left, and ask again soon."""
@@ -142,7 +153,8 @@ class PathChecks:
         return self._hops(check)[check.position]
 
     def _hops(self, check: Check) -> tuple[str, ...]:
-        return self._knowledge.entries(check.pair)[check.source_port].hops
+        entry = self._knowledge.entries(check.pair).get(check.source_port)
+        return entry.hops if entry else ()
 
     def _switch_of(self, hop: str) -> Hashable:
         return self._switches.root(hop)

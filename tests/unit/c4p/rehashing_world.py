@@ -37,9 +37,10 @@ class World:
             hops = self.trace(*check.pair, check.source_port)
             stopped = hops.index(None) if None in hops else len(hops)
             answers[check] = hops[check.position] if check.position < stopped else ""
-        suspects = controller.evaluate_checks(answers, now_s)
-        traces = {(*pair, port): self.trace(*pair, port) for pair, ports in suspects.items() for port in ports}
-        return controller.evaluate_traces(traces, now_s)
+        results = controller.evaluate_checks(answers, now_s)
+        suspects = [(*pair, port) for pair, ports in results.suspects.items() for port in ports]
+        traces = {probe: self.trace(*probe) for probe in suspects}
+        return results.changed or controller.evaluate_traces(traces, now_s)
 
     def learn(self, controller, now_s):
         """Learn the pairs of live flows again: all ports whose probes are answered."""

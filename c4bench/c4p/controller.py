@@ -5,7 +5,7 @@ link loads and local search, then back to `guidance.live_flows`, where `port` an
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 from zlib import crc32
 
@@ -108,7 +108,10 @@ class PathController:
     def pairs_to_learn(self, flows: Iterable[Flow], now_s: float) -> tuple[Pair, ...]:
         """The pairs of these flows whose paths are unknown or too old to plan with."""
         pairs = sorted({(flow.source, flow.destination) for flow in flows})
-        return tuple(pair for pair in pairs if self.knowledge.age_s(pair, now_s) > self.policy.max_age_s)
+        return tuple(pair for pair in pairs if pair in self.knowledge.unfinished or self._too_old(pair, now_s))
+
+    def _too_old(self, pair: Pair, now_s: float) -> bool:
+        return self.knowledge.age_s(pair, now_s) > self.policy.max_age_s
 
     def join(self, flows: Iterable[Flow], share: float = 1.0, ports: Mapping[str, int] = MappingProxyType({})) -> None:
         """Place new flows; live ones may be moved to make room. `share` is their job's.
@@ -154,18 +157,21 @@ class PathController:
 
     # Paths and links
 
-    def recall(self, saved: PathKnowledge) -> None:
+    def recall(self, saved: PathKnowledge, now_s: float) -> None:
         """Begin with saved paths; see `pairs_to_learn` for those that are too old."""
         self.knowledge.recall(saved)
+        self._checks.note_restart(now_s)
+        self._checks.note_switches()
         self._plans.renew(self.knowledge.atlas())
 
     def set_capacities(self, bps: Mapping[str, float]) -> None:
         """Plan with these capacities of links, bit/s by hop; a link that is not in them is as fast as the fastest."""
         self._plans.set_capacities(bps)
 
-    def begin_learning(self, pairs: Iterable[Pair]) -> None:
-        """The paths of these pairs are being learnt, by `learn`; what is known of them is replaced."""
-        self.knowledge.begin(pairs, self.health.missing)
+    def begin_learning(self, pairs: Collection[Pair], now_s: float, *, changed: bool) -> None:
+        """The paths of these pairs are being learnt; what is known is replaced if it is too old or has `changed`."""
+        again = [pair for pair in pairs if changed or self._too_old(pair, now_s)]
+        self.knowledge.begin(pairs, again, self.health.missing)
 
     def learn(self, traces: Mapping[Probe, Trace], now_s: float, how: str = PROBES) -> None:
         """Learn paths, and plan again."""

@@ -81,7 +81,7 @@ class PathLearner:
         counted = await self._survey.count_switches(unknown, self.fabric.source_ports[0])
         switches = {pair: lengths[pair] - 1 if lengths[pair] else counted.get(pair, 0) for pair in new}
         async with self._searching:
-            self._controller.begin_learning(new)
+            self._controller.begin_learning(new, time.time(), changed=changed)
             missing = self._controller.health.missing if changed else None
             self._search.begin(switches, self._controller.ports_in_use(new), missing)
         await self._step()

@@ -20,9 +20,13 @@ class _Bucket(msgspec.Struct):
 
 
 class AnswerBudget:
-    """Token buckets by NIC and switch; `switch_of` is the switch of a hop. Times are seconds on the caller's clock."""
+    """Token buckets by NIC and switch; `switch_of` is the switch of a hop. Times are seconds on the caller's clock.
+
+    Buckets are full at first, unless somebody else may have spent them until `spent_until_s`.
+    """
 
     def __init__(self, switch_of: Callable[[str], Hashable]) -> None:
+        self.spent_until_s = float("-inf")
         self._switch_of = switch_of
         self._buckets: dict[tuple[str, Hashable], _Bucket] = {}
 
@@ -36,7 +40,8 @@ class AnswerBudget:
         bucket.left = max(bucket.left - 1, 0.0)
 
     def _bucket(self, nic: str, hop: str, now_s: float) -> _Bucket:
-        bucket = self._buckets.setdefault((nic, self._switch_of(hop)), _Bucket(_BURST, now_s))
+        first = _Bucket(min((now_s - self.spent_until_s) * _PER_S, _BURST), now_s)
+        bucket = self._buckets.setdefault((nic, self._switch_of(hop)), first)
         bucket.left = min(bucket.left + max(now_s - bucket.at_s, 0.0) * _PER_S, _BURST)
         bucket.at_s = now_s
         return bucket

@@ -58,6 +58,10 @@ class PathChecks:
         """Note that paths were learnt just now."""
         self._checked_s, self._urgent = now_s, False
 
+    def note_restart(self, now_s: float) -> None:
+        """Note that another master may have asked the switches until now."""
+        self._budget.spent_until_s = now_s
+
     def note_switches(self) -> None:
         """Note that it is known better which hops belong to one switch."""
         self._switches = self._knowledge.switches()

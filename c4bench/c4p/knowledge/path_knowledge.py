@@ -59,6 +59,7 @@ class _Document(msgspec.Struct, frozen=True):
     """The knowledge as JSON."""
 
     entries: tuple[tuple[str, str, dict[int, Entry]], ...]
+    unfinished: tuple[Pair, ...] = ()
 
 
 class PathKnowledge:
@@ -71,6 +72,7 @@ class PathKnowledge:
         # What was known of pairs that are being learnt again.
         self._before: dict[Pair, dict[int, Entry]] = {}
         self._lost: frozenset[str] = frozenset()
+        self._unfinished: set[Pair] = set()
 
     @property
     def pairs(self) -> tuple[Pair, ...]:
@@ -95,13 +97,14 @@ class PathKnowledge:
         newest = max((entry.confirmed_s for entry in self.entries(pair).values()), default=float("-inf"))
         return now_s - newest
 
-    def begin(self, pairs: Iterable[Pair], lost: Collection[str] = ()) -> None:
-        """Begin to learn these pairs again: the first new path of a pair replaces all that was known of it.
+    def begin(self, pairs: Iterable[Pair], again: Iterable[Pair] = (), lost: Collection[str] = ()) -> None:
+        """Begin to learn these pairs; the first new path of a pair that is learnt `again` replaces all that was known.
 
         Only paths over `lost` links stay, to see by them when the link is back.
         """
+        self._unfinished.update(pairs)
         self._lost = frozenset(lost)
-        self._before |= {pair: self._entries[pair] for pair in pairs if pair in self._entries}
+        self._before |= {pair: self._entries[pair] for pair in again if pair in self._entries}
 
     def learn(self, traces: Mapping[Probe, Trace], now_s: float, how: str = PROBES) -> PathChanges:
         """Store what traces have found, and return what changed; a trace with a missing answer changes no entry."""
@@ -122,7 +125,8 @@ class PathKnowledge:
         return self._changes(known, changed, answered, silent - answered, self._gone(certain=False))
 
     def end(self) -> PathChanges:
-        """End what `begin` began: all paths of these pairs were found. Return the hops that none of them crosses."""
+        """End what `begin` began: all paths of these pairs were found. Return the hops that none crosses any more."""
+        self._unfinished.clear()
         changes = self._changes(self._before, set(), set(), set(), self._gone(certain=True))
         self._before = {}
         return changes
@@ -199,6 +203,11 @@ class PathKnowledge:
         return switches
 
     @property
+    def unfinished(self) -> frozenset[Pair]:
+        """Pairs that have more paths, perhaps: learning them has not ended."""
+        return frozenset(self._unfinished)
+
+    @property
     def unanswered(self) -> tuple[Pair, ...]:
         """Pairs that were probed and have no known path, in order."""
         return tuple(sorted(self._unanswered))
@@ -206,7 +215,9 @@ class PathKnowledge:
     def recall(self, saved: "PathKnowledge") -> None:
         """Add saved entries, with their age, for pairs without a known path."""
         for pair in saved.pairs:
-            self._entries.setdefault(pair, dict(saved.entries(pair)))
+            if pair not in self._entries:
+                self._entries[pair] = dict(saved.entries(pair))
+                self._unfinished.update(saved.unfinished & {pair})
 
     def atlas(self) -> Atlas:
         """The atlas of all known paths, for planning."""
@@ -224,7 +235,10 @@ class PathKnowledge:
     def to_json(self) -> bytes:
         """A document that `from_json` reads."""
         return msgspec.json.encode(
-            _Document(tuple((*pair, entries) for pair, entries in sorted(self._entries.items())))
+            _Document(
+                tuple((*pair, entries) for pair, entries in sorted(self._entries.items())),
+                tuple(sorted(self._unfinished)),
+            )
         )
 
     @classmethod
@@ -236,6 +250,7 @@ class PathKnowledge:
             raise UsageError(f"these are not saved paths ({error}); learn them again with `c4bench paths`") from None
         knowledge = cls()
         knowledge._entries = {(source, destination): dict(entries) for source, destination, entries in document.entries}
+        knowledge._unfinished = set(document.unfinished)
         return knowledge
 
 

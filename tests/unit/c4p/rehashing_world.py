@@ -45,7 +45,7 @@ class World:
     def learn(self, controller, now_s):
         """Learn the pairs of live flows again: all ports whose probes are answered."""
         pairs = controller.pairs()
-        controller.begin_learning(pairs)
+        controller.begin_learning(pairs, now_s, changed=True)
         controller.learn({probe: hops for probe, hops in self.traces(pairs).items() if None not in hops}, now_s)
         controller.end_learning(now_s)
 

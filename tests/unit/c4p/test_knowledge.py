@@ -28,7 +28,7 @@ def test_the_first_trace_is_news_and_the_same_again_is_not():
 def test_a_link_that_no_port_leads_over_any_more_is_gone():
     """A link is gone once enough paths were learnt again without it, or once all were; what was known is replaced."""
     known = learnt(UP, OVER, UP, OVER)
-    known.begin([PAIR])
+    known.begin([PAIR], again=[PAIR])
     found = known.learn({(*PAIR, 1): OVER, (*PAIR, 2): OVER}, 1.0)
     assert (found.changed, found.gone) == ({PAIR}, set())
     assert set(known.entries(PAIR)) == {1, 2}
@@ -37,7 +37,7 @@ def test_a_link_that_no_port_leads_over_any_more_is_gone():
     assert more.gone == {"s0"}
     assert more.crossed == {"s0": {PAIR}}
     few = learnt(UP, OVER)
-    few.begin([PAIR])
+    few.begin([PAIR], again=[PAIR])
     few.learn({(*PAIR, 1): OVER}, 1.0)
     assert few.end().gone == {"s0"}
 
@@ -45,7 +45,7 @@ def test_a_link_that_no_port_leads_over_any_more_is_gone():
 def test_paths_over_a_lost_link_stay_while_the_others_are_replaced():
     """They show when the link is back."""
     known = learnt(UP, OVER)
-    known.begin([PAIR], lost={"s0"})
+    known.begin([PAIR], again=[PAIR], lost={"s0"})
     known.learn({(*PAIR, 3): OVER}, 1.0)
     assert {port: entry.hops for port, entry in known.entries(PAIR).items()} == {1: UP, 3: OVER}
 

@@ -1,6 +1,7 @@
 """The path service, with agents that only answer probes."""
 
 import asyncio
+import time
 from collections import Counter
 
 import pytest
@@ -216,7 +217,7 @@ def test_flows_keep_their_paths_when_the_master_is_new():
         # The other two QPs of each connection would do as well, so a new plan may exchange them.
         swapped = (ports[1], ports[0], ports[3], ports[2])
         new = Scene()
-        new.paths.controller.recall(old.paths.controller.knowledge)
+        new.paths.controller.recall(old.paths.controller.knowledge, time.time())
         new.paths.plan(PlannedFabric(HOSTS, PORTS))
         for part in (slice(0, 2), slice(2, 4)):
             request = FollowGuidance("j", flows[part], swapped[part], (0.5, 0.5))

@@ -161,7 +161,7 @@ class PathController:
         """Begin with saved paths; see `pairs_to_learn` for those that are too old."""
         self.knowledge.recall(saved)
         self._checks.note_restart(now_s)
-        self._checks.note_switches()
+        self._checks.note_switches(now_s)
         self._plans.renew(self.knowledge.atlas())
 
     def set_capacities(self, bps: Mapping[str, float]) -> None:
@@ -176,7 +176,7 @@ class PathController:
     def learn(self, traces: Mapping[Probe, Trace], now_s: float, how: str = PROBES) -> None:
         """Learn paths, and plan again."""
         self._update_links(self.knowledge.learn(traces, now_s, how), now_s)
-        self._checks.note_switches()
+        self._checks.note_switches(now_s)
         self._plans.renew(self.knowledge.atlas())
 
     def end_learning(self, now_s: float) -> None:

@@ -5,10 +5,9 @@ none, all of the path is traced. A switch is asked only when it can answer, so t
 """
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from c4bench.c4p.disjoint_sets import DisjointSets
 from c4bench.c4p.knowledge.answer_budget import AnswerBudget
 from c4bench.c4p.knowledge.leaf_groups import Pair
 from c4bench.c4p.knowledge.link_state import LinkHealth
@@ -44,8 +43,7 @@ class PathChecks:
     def __init__(self, policy: PathPolicy, knowledge: PathKnowledge, health: LinkHealth) -> None:
         self.policy = policy
         self._knowledge, self._health = knowledge, health
-        self._budget = AnswerBudget(self._switch_of)
-        self._switches: DisjointSets[str] = DisjointSets()
+        self._budget = AnswerBudget()
         self._checked_s = float("-inf")
         self._urgent = False
         self._round = 0
@@ -62,9 +60,9 @@ class PathChecks:
         """Note that another master may have asked the switches until now."""
         self._budget.spent_until_s = now_s
 
-    def note_switches(self) -> None:
+    def note_switches(self, now_s: float) -> None:
         """Note that it is known better which hops belong to one switch."""
-        self._switches = self._knowledge.switches()
+        self._budget.regroup(self._knowledge.switches(), now_s)
 
     def note_answers(self, nic: str, hops: Iterable[str], now_s: float) -> None:
         """Count answers that switches gave to other probes of this NIC."""
@@ -159,6 +157,3 @@ class PathChecks:
     def _hops(self, check: Check) -> tuple[str, ...]:
         entry = self._knowledge.entries(check.pair).get(check.source_port)
         return entry.hops if entry else ()
-
-    def _switch_of(self, hop: str) -> Hashable:
-        return self._switches.root(hop)

@@ -144,9 +144,24 @@ class PathSearch:
             for port in search.open_ports():
                 self._infer(pair, search, search.hops[port])
                 question = Question(pair, port, len(search.hops[port]))
-                if question.position < (search.switches or MAX_SWITCHES) and question not in self._silent:
+                if question.position < (search.switches or MAX_SWITCHES):
                     asked.append(question)
-        return asked
+        return self._useful(nic, asked)
+
+    def _useful(self, nic: str, asked: Iterable[Question]) -> list[Question]:
+        """The questions that were not asked in vain in this round; a NIC's first switch is asked once."""
+        first_asked = any(self._at_first_switch(question) for question in self._silent if question.pair[0] == nic)
+        useful: list[Question] = []
+        for question in asked:
+            at_first = self._at_first_switch(question)
+            if question not in self._silent and not (at_first and first_asked):
+                useful.append(question)
+            first_asked |= at_first
+        return useful
+
+    def _at_first_switch(self, question: Question) -> bool:
+        """Whether the answer will be the same for all paths of this NIC."""
+        return question.position == 0 and bool(self._pairs[question.pair].switches)
 
     def record(self, question: Question, address: str) -> None:
         """Record the address that answered, "" if none did."""

@@ -48,7 +48,7 @@ def test_uplink_fails_and_returns(cluster, rdma_hosts, pairs_across, inject, clo
 
     full = by_job(results, payload_bound(rdma_hosts[0].nics[0].rate_bps), pairs, clocks)
     # An operation that ends after the return belongs to neither state.
-    left = [(began_s, ended_s, share / LEFT) for began_s, ended_s, share in full if down_s <= began_s and ended_s < up_s]
+    left = [(began_s, ended_s, share / LEFT) for began_s, ended_s, share in full if down_s <= began_s < ended_s < up_s]
     labels = {"topology": "clos-2x8", "jobs": 8, "oversubscription": "1:1"}
     for state, shares, at_least in (
         ("healthy", [share for began_s, _, share in full if began_s < down_s - PERIOD_S], 0.98),

@@ -20,7 +20,7 @@ from c4bench.agent.spawner import Report, Spawn, Started
 from c4bench.errors import UnhealthyError
 from c4bench.model.agent import AgentConfig
 from c4bench.model.fabric import Nic
-from c4bench.verbs.probe import probe_paths, send_bursts
+from c4bench.verbs.probe import send_bursts, send_probes
 from c4bench.verbs.ticks import Ticks
 from c4bench.wire.channel import ChannelClosed, StreamChannel
 from c4bench.wire.framing import LENGTH_BYTES, frame
@@ -129,17 +129,15 @@ class Agent:
         return Empty()
 
     async def _probe(self, request: ProbeRequest) -> ProbeAnswer:
-        search = partial(
-            probe_paths,
+        send = partial(
+            send_probes,
             self._nic(request.nic),
-            request.destination,
-            request.source_ports,
-            request.max_hops,
+            request.probes,
             request.timeout_s,
             rate_pps=request.rate_pps,
-            silences=request.silences,
+            to_port=request.to_port,
         )
-        return ProbeAnswer(await asyncio.to_thread(search))
+        return ProbeAnswer(tuple(await asyncio.to_thread(send)))
 
     async def _burst(self, request: BurstRequest) -> Empty:
         bursts = [(burst.source_port, burst.hops, burst.count) for burst in request.bursts]

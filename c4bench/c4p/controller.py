@@ -5,7 +5,7 @@ link loads and local search, then back to `guidance.live_flows`, where `port` an
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 from zlib import crc32
 
@@ -13,9 +13,10 @@ from c4bench.c4p.guidance.live_flows import LiveFlows
 from c4bench.c4p.guidance.plans import Plans
 from c4bench.c4p.knowledge.atlas import Atlas, Probe
 from c4bench.c4p.knowledge.background_traffic import BackgroundTraffic
+from c4bench.c4p.knowledge.leaf_groups import Pair
 from c4bench.c4p.knowledge.link_state import LinkHealth, MissingLinks
-from c4bench.c4p.knowledge.path_knowledge import PROBES, Pair, PathKnowledge, Trace
-from c4bench.c4p.knowledge.retrace_scheduler import RetraceScheduler
+from c4bench.c4p.knowledge.path_checks import Check, CheckResults, PathChecks
+from c4bench.c4p.knowledge.path_knowledge import PROBES, PathChanges, PathKnowledge, Trace
 from c4bench.c4p.policy import PathPolicy
 from c4bench.c4p.weights.tuning import WeightTuner
 from c4bench.model.diagnosis import Component, Diagnosis, Syndrome
@@ -39,7 +40,7 @@ class PathController:
         self._missing_links = MissingLinks(self.knowledge, self.health)
         self._live_flows = LiveFlows(self.knowledge)
         self._plans = Plans(policy, self._live_flows, self.health, self.remarks)
-        self._retraces = RetraceScheduler(policy, self.knowledge, self.health)
+        self._checks = PathChecks(policy, self.knowledge, self.health)
         self._background = BackgroundTraffic()
         self._tuner = WeightTuner(policy.tuning_s, policy.min_slowdown)
 
@@ -57,6 +58,14 @@ class PathController:
     def changes(self) -> int:
         """How many changes of live flows' ports and weights there were so far."""
         return self._live_flows.changes
+
+    def set_policy(self, policy: PathPolicy) -> None:
+        """Plan by another policy from now on; what is known of paths and links stays. There must be no live flows."""
+        self.policy = policy
+        self.health.hold_down = policy.hold_down
+        self._checks.policy = policy
+        self._plans = self._plans.by(policy)
+        self._tuner = WeightTuner(policy.tuning_s, policy.min_slowdown)
 
     # Guidance
 
@@ -89,12 +98,20 @@ class PathController:
         """The pairs of NICs that have live flows, in order."""
         return tuple(self._live_flows.ports())
 
+    def ports_in_use(self, pairs: Iterable[Pair]) -> dict[Pair, list[int]]:
+        """The source ports that live flows use, by those of these pairs that have any."""
+        ports = self._live_flows.ports()
+        return {pair: ports[pair] for pair in pairs if pair in ports}
+
     # Flows that begin and end
 
     def pairs_to_learn(self, flows: Iterable[Flow], now_s: float) -> tuple[Pair, ...]:
         """The pairs of these flows whose paths are unknown or too old to plan with."""
         pairs = sorted({(flow.source, flow.destination) for flow in flows})
-        return tuple(pair for pair in pairs if self.knowledge.age_s(pair, now_s) > self.policy.max_age_s)
+        return tuple(pair for pair in pairs if pair in self.knowledge.unfinished or self._too_old(pair, now_s))
+
+    def _too_old(self, pair: Pair, now_s: float) -> bool:
+        return self.knowledge.age_s(pair, now_s) > self.policy.max_age_s
 
     def join(self, flows: Iterable[Flow], share: float = 1.0, ports: Mapping[str, int] = MappingProxyType({})) -> None:
         """Place new flows; live ones may be moved to make room. `share` is their job's.
@@ -140,38 +157,76 @@ class PathController:
 
     # Paths and links
 
-    def recall(self, saved: PathKnowledge) -> None:
+    def recall(self, saved: PathKnowledge, now_s: float) -> None:
         """Begin with saved paths; see `pairs_to_learn` for those that are too old."""
         self.knowledge.recall(saved)
+        self._checks.note_restart(now_s)
+        self._checks.note_switches(now_s)
         self._plans.renew(self.knowledge.atlas())
 
     def set_capacities(self, bps: Mapping[str, float]) -> None:
         """Plan with these capacities of links, bit/s by hop; a link that is not in them is as fast as the fastest."""
         self._plans.set_capacities(bps)
 
+    def begin_learning(self, pairs: Collection[Pair], now_s: float, *, changed: bool) -> None:
+        """The paths of these pairs are being learnt; what is known is replaced if it is too old or has `changed`."""
+        again = [pair for pair in pairs if changed or self._too_old(pair, now_s)]
+        self.knowledge.begin(pairs, again, self.health.missing)
+
     def learn(self, traces: Mapping[Probe, Trace], now_s: float, how: str = PROBES) -> None:
-        """Learn paths from traces of all source ports of some pairs, and plan again."""
-        changes = self.knowledge.learn(traces, now_s, how)
+        """Learn paths, and plan again."""
+        self._update_links(self.knowledge.learn(traces, now_s, how), now_s)
+        self._checks.note_switches(now_s)
+        self._plans.renew(self.knowledge.atlas())
+
+    def end_learning(self, now_s: float) -> None:
+        """All paths of the pairs that were being learnt are known."""
+        changes = self.knowledge.end()
+        if changes.gone:
+            self._update_links(changes, now_s)
+            self._plans.renew(self.knowledge.atlas())
+        self._checks.note_learnt(now_s)
+
+    def _update_links(self, changes: PathChanges, now_s: float) -> None:
         self.health.mark_lost(changes.silent | changes.gone, now_s)
         self.health.mark_answered(changes.answered, now_s)
         self._missing_links.update(changes, now_s)
-        self._retraces.note_traced(now_s)
-        self._plans.renew(self.knowledge.atlas())
 
-    def ports_to_trace(self, now_s: float) -> dict[Pair, tuple[int, ...]]:
-        """The source ports to trace now: those of live flows, and a few others; empty if it is not time yet."""
-        return self._retraces.next_ports(self._live_flows.ports(), now_s) if self.policy.dynamic else {}
+    def note_answers(self, nic: str, hops: Iterable[str], now_s: float) -> None:
+        """Switches have answered other probes of this NIC, and so can answer less in the next seconds."""
+        self._checks.note_answers(nic, hops, now_s)
 
-    def check_traces(self, traces: Mapping[Probe, Trace], now_s: float) -> bool:
-        """Compare traces with what is known; return whether the pairs of live flows have to be learnt again.
+    def checks(self, now_s: float) -> tuple[Check, ...]:
+        """The checks that are due: of live flows' paths, or of all known paths while there are no flows."""
+        if not self.policy.dynamic:
+            return ()
+        ports = self._live_flows.ports()
+        return self._checks.checks(
+            ports or {pair: self.knowledge.entries(pair) for pair in self.knowledge.pairs}, now_s
+        )
+
+    def evaluate_checks(self, answers: Mapping[Check, str], now_s: float) -> CheckResults:
+        """Evaluate the addresses that answered, "" for none.
+
+        If paths have changed, those of live flows have to be learnt again; otherwise the suspects have to be traced.
+        """
+        results = self._checks.evaluate(answers, now_s)
+        self._missing_links.note_crossed(results.crossed, now_s)
+        self.health.mark_answered(results.crossed, now_s)
+        return results
+
+    def evaluate_traces(self, traces: Mapping[Probe, Trace], now_s: float) -> bool:
+        """Compare traces with what is known; return whether paths have to be learnt again.
 
         That is the case if a port takes another path, or a link does not answer any more or answers again.
         """
         changes = self.knowledge.learn(traces, now_s)
-        self._missing_links.note_answers(changes, now_s)
-        self._retraces.clear_request()
         back = changes.answered & self.health.missing
-        return bool(changes.changed or back or changes.silent - self.health.closed)
+        lost = changes.silent - self.health.closed
+        self._update_links(changes, now_s)
+        if lost:
+            self._plans.close(lost)
+        return bool(changes.changed or back or lost)
 
     def tick(self, now_s: float) -> None:
         """Use links again whose hold-down is over."""
@@ -219,7 +274,7 @@ class PathController:
         flows = self._live_flows.by_connection()
         samples, slow = self._tuner.ingest(records, now_s)
         if not slow.isdisjoint(flows):
-            self._retraces.request()
+            self._checks.request()
         for connection, of_qps in samples.items():
             mine = flows.get(connection, [])
             if len(mine) != len(of_qps):

@@ -25,20 +25,18 @@ class PathPolicy(msgspec.Struct, frozen=True):
     nothing: every flow gets some known path (`random`). Without `dynamic` a plan stays as it was made. `sharing` counts
     all jobs alike (`equal`), or each with its `share` (`priority`).
 
-    The paths of live flows are traced every `retrace_s`, every `urgent_retrace_s` while something is wrong: at most
-    `max_traces` source ports, of each pair `idle_ports` that no flow uses. Paths that nothing has confirmed for
-    `max_age_s` are learnt again before they are used. Once a connection has become slower by the fraction
-    `min_slowdown`, its weights follow the throughput that is measured over `tuning_s`, if that gains as much.
+    The paths of live flows are checked every `check_s`, every `urgent_check_s` while something is wrong. Paths that
+    nothing has confirmed for `max_age_s` are learnt again before they are used. Once a connection has become slower by
+    the fraction `min_slowdown`, its weights follow the throughput that is measured over `tuning_s`, if that gains as
+    much.
     """
 
     scope: Literal["global", "job", "random"] = "global"
     dynamic: bool = True
     sharing: Literal["equal", "priority"] = "equal"
     hold_down: HoldDown = HoldDown()
-    retrace_s: float = 1.0
-    urgent_retrace_s: float = 0.1
+    check_s: float = 1.0
+    urgent_check_s: float = 0.1
     tuning_s: float = 0.25
-    max_traces: int = 512
-    idle_ports: int = 2
     max_age_s: float = 600.0
     min_slowdown: float = 0.25

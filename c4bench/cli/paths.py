@@ -10,7 +10,8 @@ from pathlib import Path
 
 from c4bench.c4p.evaluation.shortfalls import gaps
 from c4bench.c4p.knowledge.cabling import infer, misplaced
-from c4bench.c4p.knowledge.path_knowledge import Pair, PathKnowledge
+from c4bench.c4p.knowledge.leaf_groups import Pair
+from c4bench.c4p.knowledge.path_knowledge import PathKnowledge
 from c4bench.cli import Commands
 from c4bench.control.client import dial
 from c4bench.control.cluster import Cluster

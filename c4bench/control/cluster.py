@@ -15,8 +15,8 @@ from c4bench.c4p.policy import PathPolicy
 from c4bench.control.job_registry import name_of
 from c4bench.control.jobs import Job
 from c4bench.control.master import Master, Parts
+from c4bench.control.path_counting import Read
 from c4bench.control.path_learning import SOURCE_PORTS, PlannedFabric
-from c4bench.control.path_survey import Read
 from c4bench.errors import UnhealthyError
 from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.event import Diagnosed, Event, SteeringStage
@@ -137,10 +137,7 @@ class Cluster:
         self._call_soon(lambda: self._paths.plan(PlannedFabric(self.hosts, read=read)))
 
     def plan_by(self, policy: PathPolicy) -> None:
-        """Have C4P plan by this policy from now on, and learn the fabric again.
-
-        Raises UsageError while there are planned connections.
-        """
+        """Have C4P plan by this policy from now on. Raises UsageError while there are planned connections."""
         self._call_soon(lambda: self._paths.plan_by(policy))
 
     def known_paths(self) -> PathKnowledge:

@@ -60,7 +60,7 @@ class Parts:
         self.detection = detection = Detection()
         self.paths = PathService(jobs, agents.peer, keep=self._save_paths, publish=detection.ingest_fabric)
         if (saved := store.paths()) is not None:
-            self.paths.controller.recall(PathKnowledge.from_json(saved))
+            self.paths.controller.recall(PathKnowledge.from_json(saved), time.time())
         if fabric is not None:
             self.paths.plan(fabric)
         self.liveness = AgentLiveness(store.state.roll, time.time())

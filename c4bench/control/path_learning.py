@@ -9,15 +9,19 @@ import msgspec
 
 from c4bench.c4p.controller import PathController
 from c4bench.c4p.evaluation.shortfalls import gaps
-from c4bench.c4p.knowledge.path_knowledge import COUNTERS, Pair
-from c4bench.control.path_survey import PathSurvey, Read, count_paths
+from c4bench.c4p.knowledge.leaf_groups import Pair
+from c4bench.c4p.knowledge.path_knowledge import COUNTERS
+from c4bench.c4p.knowledge.path_search import PathSearch
+from c4bench.control.path_counting import Read, count_paths
+from c4bench.control.path_survey import PathSurvey
 from c4bench.model.fabric import Host, Nic
 
 _logger = logging.getLogger(__name__)
 
-# UDP source ports that a flow label can ask for, except 0xC000, which label 0 (ECMP) stands for. 24 ports cover 4 equal
-# paths with probability 0.996, 8 with 0.70.
-SOURCE_PORTS = range(0xC001, 0xC001 + 24)
+# UDP source ports that a flow label can ask for, except 0xC000, which label 0 (ECMP) stands for. 64 ports miss one of 8
+# equal paths of a pair with probability 0.0016.
+SOURCE_PORTS = range(0xC001, 0xC001 + 64)
+_POLL_S = 0.1
 
 
 class PlannedFabric(msgspec.Struct, frozen=True):
@@ -45,6 +49,9 @@ class PathLearner:
         self.fabric = fabric
         self._controller, self._survey = controller, survey
         self.nics: Mapping[str, Nic] = fabric.nics
+        self._addresses = {name: nic.address for name, nic in self.nics.items()}
+        self._search = PathSearch(fabric.source_ports, self._addresses)
+        self._searching = asyncio.Lock()
         self._rated = False
         self._counted: set[Pair] = set()
         self._incomplete: set[Pair] = set()
@@ -58,19 +65,52 @@ class PathLearner:
         nics = self.nics.values()
         return [(a.name, b.name) for a in nics for b in nics if a.host != b.host]
 
-    async def learn(self, pairs: Sequence[Pair]) -> list[Pair]:
-        """Learn all source ports of these pairs; return the pairs that are in the fabric."""
+    async def learn(self, pairs: Sequence[Pair], *, changed: bool = False, wait: bool = False) -> list[Pair]:
+        """Learn the paths of these pairs; return the pairs that are in the fabric.
+
+        Return after one round, with which one can plan, unless told to `wait` for the end; `proceed` goes on. If the
+        fabric has `changed`, nothing that was found before counts.
+        """
         mine = [pair for pair in pairs if not self.missing_nics(pair)]
         if not mine:
             return []
         await self._read_rates()
-        lengths = {pair: self._controller.knowledge.length(pair) for pair in mine}
-        traces = await self._survey.learn([self._of(pair) for pair in mine], self.fabric.source_ports, lengths)
-        self._controller.learn(traces, time.time())
-        _logger.info("learnt the paths of %d pairs of NICs from %d traces", len(mine), len(traces))
-        await self._count(mine)
-        self._note_gaps()
+        new = mine if changed else [pair for pair in mine if pair not in self._search.open_pairs]
+        lengths = {pair: self._controller.knowledge.length(pair) for pair in new}
+        unknown = [self._of(pair) for pair in new if not lengths[pair]]
+        counted = await self._survey.count_switches(unknown, self.fabric.source_ports[0])
+        switches = {pair: lengths[pair] - 1 if lengths[pair] else counted.get(pair, 0) for pair in new}
+        async with self._searching:
+            self._controller.begin_learning(new, time.time(), changed=changed)
+            missing = self._controller.health.missing if changed else None
+            self._search.begin(switches, self._controller.ports_in_use(new), missing)
+        await self._step()
+        while wait and not set(mine).isdisjoint(self._search.open_pairs):
+            if not await self.proceed():
+                await asyncio.sleep(_POLL_S)
         return mine
+
+    async def proceed(self) -> bool:
+        """Go on with a search that waits for switches, if it is time; return whether there was one."""
+        if not self._search.ready(time.monotonic()):
+            return False
+        await self._step()
+        return True
+
+    async def _step(self) -> None:
+        """Run one round of the search, and plan with what it found; at its end count what answers no probes."""
+        async with self._searching:
+            if not (asking := self._search.begin_round(time.monotonic())):
+                return
+            await self._survey.search_round(self._search, asking, self.nics, self._controller.note_answers)
+            if traces := self._search.end_round(time.monotonic()):
+                self._controller.learn(traces, time.time())
+                pairs = {(source, destination) for source, destination, _ in traces}
+                _logger.info("learnt %d paths of %d pairs of NICs", len(traces), len(pairs))
+            if not self._search.open_pairs:
+                await self._count()
+                self._controller.end_learning(time.time())
+                self._note_gaps()
 
     async def _read_rates(self) -> None:
         """Tell the controller the rates of NICs and, once, of the switches' ports that the inventory states."""
@@ -82,24 +122,31 @@ class PathLearner:
         if rates:
             self._controller.set_capacities(rates | {nic.address: nic.rate_bps for nic in self.nics.values()})
 
-    async def retrace(self) -> bool:
-        """Trace the ports that are due; return whether the pairs of live flows have to be learnt again."""
-        due = self._controller.ports_to_trace(time.time())
-        ports = {self._of(pair): chosen for pair, chosen in due.items() if not self.missing_nics(pair)}
-        if not ports:
-            return False
-        lengths = {pair: self._controller.knowledge.length(pair) for pair in due}
-        traces = await self._survey.trace(ports, lengths)
-        return self._controller.check_traces(traces, time.time())
+    async def check(self) -> bool:
+        """Check the paths that are due; return whether the pairs of live flows have to be learnt again."""
+        due = self._controller.checks(time.time())
+        answers = await self._survey.check([check for check in due if not self.missing_nics(check.pair)], self.nics)
+        results = self._controller.evaluate_checks(answers, time.time())
+        if results.changed or not results.suspects:
+            return results.changed
+        knowledge = self._controller.knowledge
+        switches = {
+            (*pair, port): len(knowledge.entries(pair)[port].hops) - 1
+            for pair, ports in results.suspects.items()
+            for port in ports
+        }
+        return self._controller.evaluate_traces(await self._survey.trace(switches, self.nics), time.time())
 
-    async def _count(self, pairs: Sequence[Pair]) -> None:
+    async def _count(self) -> None:
         """Learn the pairs that answer no probes by counters, and add a remark."""
-        silent = sorted(set(pairs).intersection(self._controller.knowledge.unanswered) - self._counted)
+        silent = sorted(set(self._controller.knowledge.unanswered) - self._counted)
         read = self.fabric.read
         if not silent or read is None:
             return
         self._counted.update(silent)
-        traces = await count_paths(self._survey, read, [self._of(pair) for pair in silent], self.fabric.source_ports)
+        search = PathSearch(self.fabric.source_ports, self._addresses)
+        search.begin(dict.fromkeys(silent, 0))
+        traces = await count_paths(self._survey, read, search, self.nics)
         self._controller.learn(traces, time.time(), COUNTERS)
         learnt = len({(source, destination) for source, destination, _ in traces})
         self._controller.remarks.append(

@@ -7,12 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 from c4bench.c4p.controller import PathController
 from c4bench.c4p.knowledge.atlas import Atlas
-from c4bench.c4p.knowledge.path_knowledge import Pair, PathKnowledge
+from c4bench.c4p.knowledge.leaf_groups import Pair
+from c4bench.c4p.knowledge.path_knowledge import PathKnowledge
 from c4bench.c4p.policy import PathPolicy
 from c4bench.control.health import UnplannedFlows
 from c4bench.control.jobs import Job
+from c4bench.control.path_counting import Read
 from c4bench.control.path_learning import PathLearner, PlannedFabric
-from c4bench.control.path_survey import PathSurvey, Read
+from c4bench.control.path_survey import PathSurvey
 from c4bench.control.plan_log import TUNING, PlanLog
 from c4bench.control.switches import PortCount, carried_bytes
 from c4bench.errors import UnhealthyError, UsageError
@@ -68,12 +70,19 @@ class PathService:
 
     async def _watch_paths(self) -> None:
         while True:
-            await asyncio.sleep(self.controller.policy.urgent_retrace_s)
-            if self._learner and await self._learner.retrace():
-                await self._learn(self.controller.pairs())
+            await asyncio.sleep(self.controller.policy.urgent_check_s)
+            if self._learner:
+                await self._follow_paths(self._learner)
             self.controller.tick(time.time())
             await self._apply_changes("links lost or restored")
             self._changes.report(self.controller.remarks)
+
+    async def _follow_paths(self, learner: PathLearner) -> None:
+        """Check paths, learn those that have changed, and go on with a search that waits for switches."""
+        if await learner.check():
+            await self._learn(self.controller.pairs() or self.controller.knowledge.pairs, changed=True)
+        elif await learner.proceed():
+            self._announce(self.controller.knowledge.pairs)
 
     async def _watch_background(self, read: Read, every_s: float) -> None:
         """Plan around other traffic, as the switches count it."""
@@ -98,20 +107,17 @@ class PathService:
         _logger.info("planning paths between %d NICs, by %d source ports", *values)
 
     def plan_by(self, policy: PathPolicy) -> None:
-        """Start over with another policy. Raises UsageError while flows are live."""
+        """Plan by another policy from now on. Raises UsageError while flows are live."""
         if self.controller.pairs():
             raise UsageError("connections are planned by the present policy; close them first")
-        self.controller = PathController(policy)
-        if self._learner:
-            self._learner = PathLearner(self.controller, self.survey, self._learner.fabric)
-        self._notified, self._changes = 0, PlanLog()
-        _logger.info("planning restarted with %s", policy)
+        self.controller.set_policy(policy)
+        _logger.info("planning goes on with %s", policy)
 
     async def learn(self, fabric: PlannedFabric) -> Atlas:
         """Learn all pairs of NICs on different hosts now, and plan with these paths from now on."""
         self.plan(fabric)
         assert self._learner
-        await self._learn(self._learner.all_pairs())
+        await self._learn(self._learner.all_pairs(), wait=True)
         await self._apply_changes("paths were learnt")
         assert self.controller.atlas is not None
         return self.controller.atlas
@@ -127,16 +133,19 @@ class PathService:
         if unknown := [host for host in hosts if not nics[host]]:
             raise UsageError(f"{unknown[0]} has no NIC in the master's inventory")
         names = {name for mine in nics.values() for name in mine}
-        await self._learn([pair for pair in self._learner.all_pairs() if set(pair) <= names])
+        await self._learn([pair for pair in self._learner.all_pairs() if set(pair) <= names], wait=True)
         await self._apply_changes("paths were learnt")
         return self.controller.knowledge.between(names)
 
-    async def _learn(self, pairs: Sequence[Pair]) -> None:
-        if self._learner is None or not (learnt := await self._learner.learn(pairs)):
-            return
+    async def _learn(self, pairs: Sequence[Pair], *, changed: bool = False, wait: bool = False) -> None:
+        if self._learner and (learnt := await self._learner.learn(pairs, changed=changed, wait=wait)):
+            self._announce(learnt)
+
+    def _announce(self, pairs: Sequence[Pair]) -> None:
+        """Keep and publish what is known of these pairs now."""
         self._note("paths were learnt")
         self._keep(self.controller.knowledge)
-        entries = ((pair, self.controller.knowledge.entries(pair)) for pair in learnt)
+        entries = ((pair, self.controller.knowledge.entries(pair)) for pair in pairs)
         self._publish_paths({(*pair, port): entry.hops for pair, ports in entries for port, entry in ports.items()})
         self._publish_missing()
 

@@ -1,165 +1,139 @@
-"""Learns paths by measuring: agents send probes, and where switches do not answer, their packet counters are read.
-
-For counters, packets of one source port are sent with every TTL, equally many of each. The first link carries all of
-them, the next all but those that expire before it, and so on. So the count shows a link's place in the path.
-"""
+"""Sends probes by the agents on hosts, and bursts of packets that switches count."""
 
 import asyncio
+import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
 from c4bench.c4p.knowledge.atlas import Probe
+from c4bench.c4p.knowledge.path_checks import Check
 from c4bench.c4p.knowledge.path_knowledge import Trace
-from c4bench.control.switches import PortCount, carried_packets
+from c4bench.c4p.knowledge.path_search import PathSearch
 from c4bench.errors import UnhealthyError
-from c4bench.model.fabric import Nic
+from c4bench.model.fabric import HopAnswer, HopProbe, Nic
+from c4bench.verbs.probe import CLOSED_PORT, ROCE_PORT
 from c4bench.wire.messages import Burst, BurstRequest, Empty, ProbeAnswer, ProbeRequest
 from c4bench.wire.peer import Peer
 
 # A probe has about 60 bytes with its headers, so a NIC sends at most 5 Mbit/s of them.
 RATE_PPS = 10_000.0
-MAX_HOPS = 10  # switches on the longest path: two sites of three tiers have eight
 _SILENCE_S = 0.1
-# One switch that does not answer must not hide those behind it.
-_SILENCES = 2
-# Packets of each TTL: more than the switches' own traffic, and less than a millisecond of any link.
-_PACKETS = 32
-_SLACK = 0.2
-_COUNTED_S = 0.05
+_ANY_TTL = 64
+# Packets start with one of these TTLs, and each switch takes one off.
+_INITIAL_TTLS = (64, 128, 255)
 
 Pair = tuple[Nic, Nic]
-Read = Callable[[], Mapping[str, PortCount]]
 
 
 class PathSurvey:
-    """Traces through the agents; `agent` returns the connection to a host's agent."""
+    """Sends probes by the agents; `agent` returns the connection to a host's agent."""
 
     def __init__(self, agent: Callable[[str], Peer]) -> None:
         self._agent = agent
-        # A source port of a NIC can be traced to one destination at a time.
+        # A source port of a NIC can be probed to one purpose at a time.
         self._busy: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    async def learn(
-        self, pairs: Iterable[Pair], source_ports: Sequence[int], lengths: Mapping[tuple[str, str], int]
-    ) -> dict[Probe, Trace]:
-        """Trace all `source_ports` of these pairs; `lengths` are the known numbers of hops between NICs.
+    async def count_switches(self, pairs: Iterable[Pair], source_port: int) -> dict[tuple[str, str], int]:
+        """The number of switches between NICs, by the TTL with which the destination's answer arrives.
 
-        NICs trace at the same time, each to one destination at a time, which limits the load on any link.
+        A pair whose destination does not answer is left out.
         """
-        wanted = list(pairs)
-        unknown = [pair for pair in wanted if not lengths.get(_names(pair))]
-        known = dict(lengths) | await self._lengths(unknown, source_ports)
-        ports = {pair: tuple(source_ports) for pair in wanted}
-        return await self.trace(ports, known)
+        by_source: dict[Nic, list[Nic]] = defaultdict(list)
+        for source, destination in pairs:
+            by_source[source].append(destination)
+        switches: dict[tuple[str, str], int] = {}
 
-    async def trace(
-        self, ports: Mapping[Pair, Sequence[int]], lengths: Mapping[tuple[str, str], int]
-    ) -> dict[Probe, Trace]:
-        """Trace these source ports of pairs with known lengths; a trace ends at a switch that does not answer."""
-        by_source: dict[str, list[Pair]] = defaultdict(list)
-        for pair in ports:
-            by_source[pair[0].name].append(pair)
-        traces: dict[Probe, Trace] = {}
+        async def count(source: Nic, destinations: Sequence[Nic]) -> None:
+            probes = [HopProbe(nic.address, source_port, _ANY_TTL) for nic in destinations]
+            with suppress(UnhealthyError):
+                for nic, answer in zip(destinations, await self._send(source, probes, CLOSED_PORT), strict=True):
+                    if answer.address == nic.address and answer.ttl:
+                        switches[source.name, nic.name] = _switches_crossed(answer.ttl)
 
-        async def trace_all(mine: list[Pair]) -> None:
-            for pair in mine:
-                switches = lengths.get(_names(pair), 0) - 1
-                # Without its agent a host's own pairs stay unknown, but no others.
-                with suppress(UnhealthyError):
-                    traces.update(await self._trace(pair, ports[pair], switches if switches > 0 else MAX_HOPS, 1))
+        await asyncio.gather(
+            *(self._alone(source.name, partial(count, source, found)) for source, found in by_source.items())
+        )
+        return switches
 
-        await asyncio.gather(*(self._alone(name, partial(trace_all, mine)) for name, mine in by_source.items()))
-        return dict(sorted(traces.items()))
+    async def search_round(
+        self,
+        search: PathSearch,
+        asking: Iterable[str],
+        nics: Mapping[str, Nic],
+        note_answers: Callable[[str, Sequence[str], float], None],
+    ) -> None:
+        """Run a round of a search by these NICs; `note_answers` is called with a NIC and the hops that answered it."""
+
+        async def ask(source: Nic) -> None:
+            try:
+                while questions := search.questions(source.name):
+                    probes = [
+                        HopProbe(nics[question.pair[1]].address, question.source_port, question.position + 1)
+                        for question in questions
+                    ]
+                    answers = await self._send(source, probes)
+                    note_answers(source.name, [answer.address for answer in answers if answer.address], time.time())
+                    for question, answer in zip(questions, answers, strict=True):
+                        search.record(question, answer.address)
+            except UnhealthyError:
+                search.give_up(source.name)
+
+        await asyncio.gather(*(self._alone(name, partial(ask, nics[name])) for name in asking))
+
+    async def check(self, checks: Iterable[Check], nics: Mapping[str, Nic]) -> dict[Check, str]:
+        """The addresses that answer checks, "" for none; checks by hosts without an agent are left out."""
+        by_source: dict[str, list[Check]] = defaultdict(list)
+        for check in checks:
+            by_source[check.pair[0]].append(check)
+        answers: dict[Check, str] = {}
+
+        async def ask(source: Nic, mine: Sequence[Check]) -> None:
+            probes = [HopProbe(nics[check.pair[1]].address, check.source_port, check.position + 1) for check in mine]
+            with suppress(UnhealthyError):
+                found = await self._send(source, probes)
+                answers.update({check: answer.address for check, answer in zip(mine, found, strict=True)})
+
+        await asyncio.gather(*(self._alone(name, partial(ask, nics[name], mine)) for name, mine in by_source.items()))
+        return dict(sorted(answers.items()))
+
+    async def trace(self, switches: Mapping[Probe, int], nics: Mapping[str, Nic]) -> dict[Probe, Trace]:
+        """Trace source ports from their NIC to so many switches; a trace ends at a switch that does not answer."""
+        hops: dict[Probe, tuple[str | None, ...]] = dict.fromkeys(switches, ())
+        for position in range(max(switches.values(), default=0)):
+            checks = {
+                Check((source, destination), port, position): (source, destination, port)
+                for (source, destination, port), found in hops.items()
+                if len(found) == position < switches[source, destination, port] and None not in found
+            }
+            for check, address in (await self.check(checks, nics)).items():
+                hops[checks[check]] += (address or None,)
+        return {probe: (*found, nics[probe[1]].address) for probe, found in sorted(hops.items()) if found}
 
     async def burst(self, pair: Pair, bursts: Sequence[Burst]) -> None:
         """Send packets from a NIC to another's address, which switches count."""
         source, destination = pair
         request = BurstRequest(source.index, destination.address, tuple(bursts), RATE_PPS)
-        await self._alone(source.name, partial(self._send, source.host, request))
+        await self._alone(source.name, partial(self._burst, source.host, request))
 
-    async def _send(self, host: str, request: BurstRequest) -> None:
+    async def _burst(self, host: str, request: BurstRequest) -> None:
         await self._agent(host).call("burst", request, Empty)
-
-    async def _lengths(self, pairs: Sequence[Pair], source_ports: Sequence[int]) -> dict[tuple[str, str], int]:
-        """Measure how many hops pairs are apart, with one port each and all destinations at the same time."""
-        by_source: dict[str, list[Pair]] = defaultdict(list)
-        for pair in pairs:
-            by_source[pair[0].name].append(pair)
-        lengths: dict[tuple[str, str], int] = {}
-
-        async def measure(pair: Pair, port: int) -> None:
-            with suppress(UnhealthyError):
-                for hops in (await self._trace(pair, (port,), MAX_HOPS, _SILENCES)).values():
-                    lengths[_names(pair)] = len(hops)
-
-        async def measure_all(mine: list[Pair]) -> None:
-            for first in range(0, len(mine), len(source_ports)):
-                some = mine[first : first + len(source_ports)]
-                await asyncio.gather(*(measure(pair, port) for pair, port in zip(some, source_ports, strict=False)))
-
-        await asyncio.gather(*(self._alone(name, partial(measure_all, mine)) for name, mine in by_source.items()))
-        return lengths
 
     async def _alone(self, nic: str, work: Callable[[], Awaitable[None]]) -> None:
         async with self._busy[nic]:
             await work()
 
-    async def _trace(self, pair: Pair, ports: Sequence[int], max_hops: int, silences: int) -> dict[Probe, Trace]:
-        source, destination = pair
-        request = ProbeRequest(
-            source.index, destination.address, tuple(ports), max_hops, _SILENCE_S, RATE_PPS, silences
-        )
+    async def _send(self, source: Nic, probes: Sequence[HopProbe], to_port: int = ROCE_PORT) -> Sequence[HopAnswer]:
+        request = ProbeRequest(source.index, tuple(probes), _SILENCE_S, RATE_PPS, to_port)
         answer = await self._agent(source.host).call("probe", request, ProbeAnswer)
-        return {
-            (source.name, destination.name, port): _links(hops, destination, max_hops)
-            for port, hops in answer.hops.items()
-        }
+        if len(answer.answers) != len(probes):
+            raise UnhealthyError(
+                f"{source.host} answered {len(answer.answers)} of {len(probes)} probes; is its agent old?"
+            )
+        return answer.answers
 
 
-async def count_paths(
-    survey: PathSurvey, read: Read, pairs: Sequence[Pair], source_ports: Sequence[int]
-) -> dict[Probe, Trace]:
-    """Learn all source ports of these pairs by the switches' counters, one port at a time; `read` may block.
-
-    A port is left out if the counts fit no path: there was other traffic, or a switch is not read.
-    """
-    traces: dict[Probe, Trace] = {}
-    before = await asyncio.to_thread(read)
-    for pair in pairs:
-        source, destination = pair
-        for port in source_ports:
-            await survey.burst(pair, [Burst(port, hops, _PACKETS) for hops in range(1, MAX_HOPS + 1)])
-            await asyncio.sleep(_COUNTED_S)
-            now = await asyncio.to_thread(read)
-            if hops := counted_hops(carried_packets(before, now)):
-                traces[source.name, destination.name, port] = (*hops, destination.address)
-            before = now
-    return traces
-
-
-def counted_hops(carried: Mapping[str, int]) -> tuple[str, ...]:
-    """The links of a path in order, from the packets that each has carried; empty if the counts do not fit a path."""
-    busy = {hop: count / _PACKETS for hop, count in carried.items() if count > _PACKETS / 2}
-    order = sorted(busy, key=lambda hop: -busy[hop])
-    fits = all(abs(busy[hop] - (MAX_HOPS - place)) <= _SLACK for place, hop in enumerate(order))
-    return tuple(order) if fits else ()
-
-
-def _names(pair: Pair) -> tuple[str, str]:
-    return pair[0].name, pair[1].name
-
-
-def _links(hops: tuple[str, ...], destination: Nic, max_hops: int) -> Trace:
-    """The directed links of a trace, each named by the address at its far end; None for a switch that did not answer.
-
-    The destination's RDMA stack does not answer a probe. So if the distance was unknown, the last missing answers are
-    the destination's; if it was known, every switch should have answered, and the last link leads to the destination.
-    """
-    answered = [hop or None for hop in hops]
-    if max_hops == MAX_HOPS:
-        while answered and answered[-1] is None:
-            answered.pop()
-        answered = answered or [None]
-    return (*answered, destination.address)
+def _switches_crossed(ttl: int) -> int:
+    """The switches that a packet has crossed, by the TTL it arrives with."""
+    return min(initial for initial in _INITIAL_TTLS if initial >= ttl) - ttl

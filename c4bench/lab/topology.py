@@ -15,6 +15,19 @@ MANAGEMENT_GATEWAY = "10.255.0.1"
 _SUBNETS_IN_A_BYTE = 64
 
 
+class IcmpLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How many ICMP errors, such as answers to probes, a switch sends; the defaults are the kernel's.
+
+    To one address it sends six at once, then one every `ratelimit_ms`, and at most `msgs_per_sec` to all, `msgs_burst`
+    of them at once (see ip-sysctl.rst of the kernel). Without `answers` it sends none.
+    """
+
+    answers: bool = True
+    ratelimit_ms: int = 1000
+    msgs_per_sec: int = 1000
+    msgs_burst: int = 50
+
+
 class HostPort(msgspec.Struct, frozen=True):
     """The cable of a NIC: between `host` and `switch`, at `rate_bps`; the lab delays it by `delay_s` each way."""
 
@@ -37,7 +50,8 @@ class Trunk(msgspec.Struct, frozen=True):
 class Graph(msgspec.Struct, frozen=True):
     """A fabric as its cables. Two cables between the same switches are two links.
 
-    `withdraw_s` is how long after a link dies the switches that are not at its ends stop using it.
+    `withdraw_s` is how long after a link dies the switches that are not at its ends stop using it. `icmp` are every
+    switch's limits.
     """
 
     name: str
@@ -47,6 +61,7 @@ class Graph(msgspec.Struct, frozen=True):
     host_ports: tuple[HostPort, ...]
     trunks: tuple[Trunk, ...]
     withdraw_s: float = 0.2
+    icmp: IcmpLimits = IcmpLimits()
 
 
 class Switch(msgspec.Struct, frozen=True):
@@ -114,6 +129,7 @@ class Topology(msgspec.Struct, frozen=True):
     ports: tuple[Port, ...]
     links: tuple[Link, ...]
     withdraw_s: float
+    icmp: IcmpLimits = IcmpLimits()
 
     @property
     def nic_rate_bps(self) -> float:
@@ -151,6 +167,7 @@ def build(graph: Graph) -> Topology:
         ports=ports,
         links=tuple(_links(graph.trunks, tiers)),
         withdraw_s=graph.withdraw_s,
+        icmp=graph.icmp,
     )
 
 

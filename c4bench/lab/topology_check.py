@@ -16,6 +16,7 @@ NICS_AT_MOST = 8
 SWITCHES_AT_MOST = 128
 _PORTS_AT_MOST = 254  # a byte of the address
 _LINKS_AT_MOST = 4096
+_ICMP_MAX = 1_000_000
 
 
 def check(graph: Graph) -> None:
@@ -34,6 +35,9 @@ def _problems(graph: Graph) -> Iterator[str]:
         yield from _cable_problems(graph, (trunk.a, trunk.b), trunk.rate_bps, trunk.delay_s)
     if not 0 <= graph.withdraw_s <= _DELAY_MAX_S * 10:
         yield f"withdraw_s: {graph.withdraw_s:g}; give 0 to {_DELAY_MAX_S * 10:g} seconds"
+    for key in ("ratelimit_ms", "msgs_per_sec", "msgs_burst"):
+        if not 0 <= (value := getattr(graph.icmp, key)) <= _ICMP_MAX:
+            yield f"icmp.{key}: {value}; give 0 to {_ICMP_MAX}"
     yield from _reach_problems(graph)
 
 

@@ -10,7 +10,7 @@ import yaml
 
 from c4bench.decoding import from_yaml
 from c4bench.errors import UsageError
-from c4bench.lab.topology import Graph, HostPort, Topology, Trunk, build
+from c4bench.lab.topology import Graph, HostPort, IcmpLimits, Topology, Trunk, build
 from c4bench.lab.topology_check import NICS_AT_MOST, SWITCHES_AT_MOST, check
 from c4bench.units import parse_rate, parse_time
 
@@ -21,6 +21,7 @@ class _Form(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     name: str
     description: str
     withdraw_s: float = 0.2
+    icmp: IcmpLimits = IcmpLimits()
 
 
 class Cable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -250,7 +251,7 @@ def _yaml_place(error: yaml.YAMLError) -> str:
 def _graph(
     form: _Form, switches: tuple[str, ...], hosts: tuple[str, ...], ports: list[HostPort], trunks: list[Trunk]
 ) -> Graph:
-    return Graph(form.name, form.description, switches, hosts, tuple(ports), tuple(trunks), form.withdraw_s)
+    return Graph(form.name, form.description, switches, hosts, tuple(ports), tuple(trunks), form.withdraw_s, form.icmp)
 
 
 def _numbered(kind: str, count: int) -> tuple[str, ...]:

@@ -50,6 +50,21 @@ class Path(msgspec.Struct, frozen=True):
     hops: tuple[str, ...]
 
 
+class HopProbe(msgspec.Struct, frozen=True, array_like=True):
+    """A packet with the 5-tuple of a data flow, from UDP source port `source_port`, that expires after `ttl` hops."""
+
+    destination: str
+    source_port: int
+    ttl: int
+
+
+class HopAnswer(msgspec.Struct, frozen=True, array_like=True):
+    """The address that answered a probe, "" for none, and the TTL with which the answer arrived."""
+
+    address: str = ""
+    ttl: int = 0
+
+
 class MissingLink(msgspec.Struct, frozen=True):
     """A link that nothing goes over, by the address of its far end: when it was last heard, and found to be missing.
 

@@ -38,8 +38,23 @@ ROWS = (
         "paths.as_planned_fraction",
         "bandwidth.*",
     ),
-    Row(_LAB, "C4P, 4 jobs across leaves: slowest job, share of the payload bound", "c4p.plan_fraction", "plan.*"),
-    Row(_LAB, "C4P, the same: speed-up over ECMP (95 % interval, 20 draws)", "c4p.gain_over_ecmp", "plan.*"),
+    Row(
+        _LAB, "C4P, 4 jobs across leaves, 4 QPs each: slowest job, share of the optimum", "c4p.plan_fraction", "plan.*"
+    ),
+    Row(
+        _LAB,
+        "C4P, the same: speed-up over ECMP with as many QPs (95 % interval, 20 draws)",
+        "c4p.gain_over_ecmp",
+        "plan.*",
+        {"qps": "same"},
+    ),
+    Row(
+        _LAB,
+        "C4P, the same: speed-up over ECMP with one QP (95 % interval, 20 draws)",
+        "c4p.gain_over_ecmp",
+        "plan.*",
+        {"qps": "1"},
+    ),
     Row(
         _LAB,
         "C4D, a NIC receives at a quarter of its rate: time to alarm",
@@ -108,13 +123,22 @@ ROWS = (
         "C4P, path atlas: share of entries the switches' counters confirm",
         "atlas.correct_fraction",
         "atlas.*",
+        {"by": "probes"},
     ),
-    Row(_TEST, "C4P, path atlas: time to learn all pairs of 8 NICs", "atlas.learn_s", "atlas.*"),
+    Row(_TEST, "C4P, path atlas: time to learn all pairs of 8 NICs", "atlas.learn_s", "atlas.*", {"by": "probes"}),
+    Row(
+        _TEST,
+        "C4P, the same where no switch answers probes, by counters",
+        "atlas.learn_s",
+        "atlas.*",
+        {"by": "counters"},
+    ),
     Row(
         _TEST,
         "C4P, path atlas: share of the busiest link's capacity that learning takes",
         "atlas.load_fraction",
         "atlas.*",
+        {"by": "probes"},
     ),
     Row(
         _TEST,

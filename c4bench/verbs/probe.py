@@ -1,94 +1,84 @@
-"""Trace the path of a UDP source port: TTL-limited probes with the data flows' 5-tuple, from an ordinary socket."""
+"""Probes that expire on their way: which switch each reaches, from an ordinary socket with the data flows' 5-tuple."""
 
 import ipaddress
-import itertools
 import math
+import os
 import select
 import socket
 import struct
 import time
-from collections import deque
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from c4bench.errors import C4Error
-from c4bench.model.fabric import Nic
+from c4bench.model.fabric import HopAnswer, HopProbe, Nic
 
 ROCE_PORT = 4791
-IN_FLIGHT = 64
+# Nothing listens here (the first port of traceroute), so a destination answers "port unreachable".
+CLOSED_PORT = 33434
 ATTEMPTS = 4
-_PAYLOAD = b"c4bench probe"
+_MARK = b"c4bench probe"
 _AGAIN_S = 1e-4
 _GATHERED_S = 1e-3
 _TIME_EXCEEDED = {4: 11, 6: 3}
 # ee_errno, ee_origin, ee_type, ee_code (linux/errqueue.h); the offender's sockaddr follows at byte 16.
 _EXTENDED_ERROR = struct.Struct("=IBBB")
-_RECVERR4, _RECVERR6 = 11, 25
+_RECVERR4, _RECVERR6, _RECVTTL = 11, 25, 12
+_INT = struct.Struct("=i")
 
 
 class _Family(NamedTuple):
-    """What differs by IP version: socket family, option level, TTL and error options, the offender's address."""
+    """What differs by IP version: socket family, option level, options of TTL and errors, the offender's address."""
 
     family: int
     level: int
     ttl: int
+    receive_ttl: int
     receive_errors: int
     offender: slice
 
 
 _FAMILIES = {
-    4: _Family(socket.AF_INET, socket.IPPROTO_IP, socket.IP_TTL, _RECVERR4, slice(20, 24)),
-    6: _Family(socket.AF_INET6, socket.IPPROTO_IPV6, socket.IPV6_UNICAST_HOPS, _RECVERR6, slice(24, 40)),
+    4: _Family(socket.AF_INET, socket.IPPROTO_IP, socket.IP_TTL, _RECVTTL, _RECVERR4, slice(20, 24)),
+    6: _Family(
+        socket.AF_INET6,
+        socket.IPPROTO_IPV6,
+        socket.IPV6_HOPLIMIT,
+        socket.IPV6_RECVHOPLIMIT,
+        _RECVERR6,
+        slice(24, 40),
+    ),
 }
 
 
-class Answer(NamedTuple):
+class IcmpError(NamedTuple):
     """An ICMP error: its sender, and whether it is Time Exceeded."""
 
-    hop: str
+    sender: str
     expired: bool
 
 
-@dataclass(slots=True)
-class _Trace:
-    """One source port's path so far; a deadline of 0 means that the trace has ended."""
-
-    port: int
-    socket: socket.socket
-    deadline: float = 0.0
-    attempts: int = 0
-    hops: list[str] = field(default_factory=list)
-
-    def end(self, hop: str) -> None:
-        """The path ends at `hop`."""
-        self.hops.append(hop)
-        self.deadline = 0.0
-
-
-def probe_paths(
+def send_probes(
     nic: Nic,
-    destination: str,
-    source_ports: Sequence[int],
-    max_hops: int,
-    timeout_s: float = 0.5,
+    probes: Sequence[HopProbe],
+    timeout_s: float,
     *,
     rate_pps: float = math.inf,
-    silences: int = 1,
-) -> dict[int, tuple[str, ...]]:
-    """The addresses of the hops, in order, for each source port from `nic` to the address `destination`.
+    to_port: int = ROCE_PORT,
+) -> list[HopAnswer]:
+    """The answer to each probe from `nic`; no two probes may have the same destination and source port.
 
-    A trace ends at `max_hops`, at the destination, at a hop that refuses to forward, or after `silences` hops in a row
-    that answer none of four probes within `timeout_s`; such a hop is "". A software NIC drops probes that reach it, so
-    give the number of switches as `max_hops`. At most 64 probes are in flight, and at most `rate_pps` are sent per
-    second. Raises C4Error if the sockets cannot be opened.
+    The answer is that of the switch at which the probe expired, or of its destination. A probe is silent if none of
+    four attempts within `timeout_s` is answered, or if a switch refuses to forward it. A NIC drops probes to the RDMA
+    port that reach it. At most `rate_pps` probes are sent per second. Raises C4Error if the sockets cannot be opened.
     """
-    prober = _Prober(nic, destination, _Limits(max_hops, timeout_s / ATTEMPTS, silences), RateLimiter(rate_pps))
+    prober = _Prober(nic, probes, to_port, RateLimiter(rate_pps))
     try:
-        paths = prober.run(deque(dict.fromkeys(source_ports)))
+        for _ in range(ATTEMPTS):
+            prober.attempt(timeout_s / ATTEMPTS)
     finally:
         prober.close()
-    return {port: paths[port] for port in source_ports}
+    return [prober.answers.get(_flow(probe), HopAnswer()) for probe in probes]
 
 
 def send_bursts(nic: Nic, destination: str, bursts: Sequence[tuple[int, int, int]], rate_pps: float) -> None:
@@ -98,27 +88,16 @@ def send_bursts(nic: Nic, destination: str, bursts: Sequence[tuple[int, int, int
     """
     family, pacer = _family(destination), RateLimiter(rate_pps)
     for port, hops, count in bursts:
-        trace = _open(nic, port)
+        sender = _open(nic, port)
         try:
-            trace.socket.setsockopt(family.level, family.ttl, hops)
             # Answers are not read here, and a pending one would make the next send fail.
-            trace.socket.setsockopt(family.level, family.receive_errors, 0)
+            sender.setsockopt(family.level, family.receive_errors, 0)
             for _ in range(count):
                 pacer.wait()
-                while not _sent(trace.socket, destination):
+                while not _sent(sender, HopProbe(destination, port, hops), ROCE_PORT, _MARK):
                     time.sleep(_AGAIN_S)
         finally:
-            trace.socket.close()
-
-
-def _sent(sock: socket.socket, destination: str) -> bool:
-    try:
-        sock.sendto(_PAYLOAD, (destination, ROCE_PORT))
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        raise C4Error(f"cannot send to {destination}: {error}") from error
-    return True
+            sender.close()
 
 
 class RateLimiter:
@@ -139,109 +118,72 @@ class RateLimiter:
         self._due_s = max(self._due_s, now) + self._gap_s
 
 
-class _Limits(NamedTuple):
-    """When a trace ends: after this many hops or silent hops in a row; each attempt lasts `attempt_s`."""
-
-    max_hops: int
-    attempt_s: float
-    silences: int
+# Destination and source port.
+_Flow = tuple[str, int]
 
 
 class _Prober:
-    """The traces in flight from one NIC to one destination."""
+    """Probes from one NIC, with one socket for each source port; `answers` are those that came."""
 
-    def __init__(self, nic: Nic, destination: str, limits: _Limits, pacer: RateLimiter) -> None:
-        self._nic = nic
-        self._destination = str(ipaddress.ip_address(destination))
-        self._limits = limits
-        self._attempt_s = limits.attempt_s
-        self._pacer = pacer
-        self._running: dict[int, _Trace] = {}
+    def __init__(self, nic: Nic, probes: Sequence[HopProbe], to_port: int, pacer: RateLimiter) -> None:
+        self.answers: dict[_Flow, HopAnswer] = {}
+        self._unanswered = {_flow(probe): probe for probe in probes}
+        if len(self._unanswered) < len(probes):
+            raise ValueError("two probes have the same destination and source port")
+        self._to_port, self._pacer = to_port, pacer
+        # An answer that quotes the packet's data shows which call it belongs to.
+        self._mark = _MARK + os.urandom(4)
+        self._sockets: dict[int, socket.socket] = {}
         self._poller = select.poll()
-
-    def run(self, waiting: deque[int]) -> dict[int, tuple[str, ...]]:
-        """Trace every port of `waiting`."""
-        paths: dict[int, tuple[str, ...]] = {}
-        while waiting or self._running:
-            self._start([waiting.popleft() for _ in range(min(len(waiting), IN_FLIGHT - len(self._running)))])
-            if all(trace.deadline for trace in self._running.values()):
-                self._collect()
-            paths.update((trace.port, tuple(trace.hops)) for trace in self._pop_ended())
-        return paths
-
-    def _start(self, ports: list[int]) -> None:
-        if not ports:
-            return
-        deadline = time.monotonic() + self._attempt_s
-        for port in ports:
-            trace = _open(self._nic, port)
-            self._running[trace.socket.fileno()] = trace
-            self._poller.register(trace.socket.fileno(), select.POLLERR)
-            self._send(trace, deadline)
-
-    def _send(self, trace: _Trace, deadline: float) -> None:
-        family = _family(self._destination)
-        trace.deadline = deadline
-        trace.attempts += 1
-        self._pacer.wait()
         try:
-            trace.socket.setsockopt(family.level, family.ttl, len(trace.hops) + 1)
-            trace.socket.sendto(_PAYLOAD, (self._destination, ROCE_PORT))
-        except OSError:
-            # No route or no carrier counts as a hop that does not answer.
-            trace.end("")
+            for port in dict.fromkeys(probe.source_port for probe in probes):
+                self._sockets[port] = _open(nic, port)
+                self._poller.register(self._sockets[port], select.POLLERR)
+        except C4Error:
+            self.close()
+            raise
+        self._by_fd = {opened.fileno(): opened for opened in self._sockets.values()}
 
-    def _collect(self) -> None:
-        wait_s = min(trace.deadline for trace in self._running.values()) - time.monotonic()
-        ready = self._poller.poll(max(0.0, wait_s) * 1000)
-        now = time.monotonic()
-        for fd, _ in ready:
-            answer = _read(self._running[fd].socket, self._destination)
-            if answer is not None:
-                self._advance(self._running[fd], answer, now + self._attempt_s)
-        for trace in self._running.values():
-            if trace.deadline and trace.deadline <= now:
-                self._retry(trace, now + self._attempt_s)
+    def attempt(self, wait_s: float) -> None:
+        """Send every probe that has no answer yet, and wait so long for answers after the last one."""
+        for flow, probe in list(self._unanswered.items()):
+            if flow in self._unanswered:
+                self._pacer.wait()
+                self._send(probe)
+                self._collect(0.0)
+        until_s = time.monotonic() + wait_s
+        while self._unanswered and (left_s := until_s - time.monotonic()) > 0:
+            self._collect(left_s)
 
-    def _retry(self, trace: _Trace, deadline: float) -> None:
-        if trace.attempts < ATTEMPTS:
-            self._send(trace, deadline)
+    def _send(self, probe: HopProbe) -> None:
+        sender = self._sockets[probe.source_port]
+        # The answer to another probe of this socket makes its next send fail, too.
+        sender.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        try:
+            # A full queue only costs this attempt.
+            _sent(sender, probe, self._to_port, self._mark)
+        except C4Error:
+            # No route or no carrier counts as a switch that does not answer.
             return
-        silent = 1 + sum(1 for _ in itertools.takewhile(lambda hop: not hop, reversed(trace.hops)))
-        if silent >= self._limits.silences or len(trace.hops) + 1 >= self._limits.max_hops:
-            trace.end("")
-        else:
-            self._next(trace, "", deadline)
 
-    def _next(self, trace: _Trace, hop: str, deadline: float) -> None:
-        trace.hops.append(hop)
-        trace.attempts = 0
-        self._send(trace, deadline)
-
-    def _advance(self, trace: _Trace, answer: Answer, deadline: float) -> None:
-        if trace.hops[-1:] == [answer.hop]:
-            # An answer to an earlier attempt for the last hop.
-            return
-        last = not answer.expired or answer.hop == self._destination or len(trace.hops) + 1 >= self._limits.max_hops
-        if last:
-            trace.end(answer.hop)
-        else:
-            self._next(trace, answer.hop, deadline)
-
-    def _pop_ended(self) -> Iterator[_Trace]:
-        for fd in [fd for fd, trace in self._running.items() if not trace.deadline]:
-            self._poller.unregister(fd)
-            trace = self._running.pop(fd)
-            trace.socket.close()
-            yield trace
+    def _collect(self, wait_s: float) -> None:
+        for fd, _ in self._poller.poll(wait_s * 1000):
+            while (read := _read(self._by_fd[fd], self._mark)) is not None:
+                flow, error, ttl = read
+                if self._unanswered.pop(flow, None) and (error.expired or error.sender == flow[0]):
+                    self.answers[flow] = HopAnswer(error.sender, ttl)
 
     def close(self) -> None:
-        """Close the sockets of traces in flight."""
-        for trace in self._running.values():
-            trace.socket.close()
+        """Close all sockets."""
+        for opened in self._sockets.values():
+            opened.close()
 
 
-def _open(nic: Nic, port: int) -> _Trace:
+def _flow(probe: HopProbe) -> _Flow:
+    return str(ipaddress.ip_address(probe.destination)), probe.source_port
+
+
+def _open(nic: Nic, port: int) -> socket.socket:
     # Do not connect: Linux gives a connected socket's packets a random flow hash, which a software switch on the same
     # kernel would use for ECMP instead of that of the 5-tuple.
     family = _family(nic.address)
@@ -249,35 +191,58 @@ def _open(nic: Nic, port: int) -> _Trace:
     try:
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, nic.netdev.encode())
         opened.setsockopt(family.level, family.receive_errors, 1)
+        opened.setsockopt(family.level, family.receive_ttl, 1)
         opened.bind((nic.address, port))
         opened.setblocking(False)
     except OSError as error:
         opened.close()
         raise C4Error(f"cannot probe from {nic.name} ({nic.address} on {nic.netdev}, port {port}): {error}") from error
-    return _Trace(port, opened)
+    return opened
 
 
-def _read(sock: socket.socket, destination: str) -> Answer | None:
+def _sent(sender: socket.socket, probe: HopProbe, to_port: int, data: bytes) -> bool:
+    """Send one packet; False if the socket's queue is full. Raises C4Error if it cannot be sent."""
+    family = _family(probe.destination)
+    limit = [(family.level, family.ttl, _INT.pack(probe.ttl))]
     try:
-        _, ancillary, _, probed = sock.recvmsg(512, 1024, socket.MSG_ERRQUEUE)
-    except OSError:
-        return None
-    if probed[0] != destination:
-        # A late answer to a probe from this source port to another destination.
-        return None
+        sender.sendmsg([data], limit, 0, (probe.destination, to_port))
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        raise C4Error(f"cannot send to {probe.destination}: {error}") from error
+    return True
+
+
+def _read(sock: socket.socket, mark: bytes) -> tuple[_Flow, IcmpError, int] | None:
+    """The next answer to a probe with this mark: its flow, the error and the TTL it came with; None for no more."""
+    while True:
+        try:
+            quoted, ancillary, _, probed = sock.recvmsg(512, 1024, socket.MSG_ERRQUEUE)
+        except OSError:
+            return None
+        # RFC 792 switches quote no data: their late answers to an earlier call cannot be told apart.
+        error = None if quoted and quoted != mark else parse_error(ancillary)
+        if error is not None:
+            return (probed[0], sock.getsockname()[1]), error, _ttl(ancillary)
+
+
+def parse_error(ancillary: Sequence[tuple[int, int, bytes]]) -> IcmpError | None:
+    """The ICMP error of a message from a socket's error queue; None if it did not come from the network.
+
+    Its `sock_extended_err` is described in ip(7) and ipv6(7).
+    """
     for level, kind, data in ancillary:
         version = {(socket.IPPROTO_IP, _RECVERR4): 4, (socket.IPPROTO_IPV6, _RECVERR6): 6}.get((level, kind))
         if version:
-            return parse_answer(version, data)
+            _, origin, icmp_type, _ = _EXTENDED_ERROR.unpack_from(data)
+            sender = str(ipaddress.ip_address(data[_FAMILIES[version].offender]))
+            return IcmpError(sender, icmp_type == _TIME_EXCEEDED[version]) if origin in {2, 3} else None
     return None
 
 
-def parse_answer(version: int, data: bytes) -> Answer | None:
-    """Parse a `sock_extended_err` with its offender, for IP `version`; None if it did not come from the network."""
-    _, origin, kind, _ = _EXTENDED_ERROR.unpack_from(data)
-    offender = data[_FAMILIES[version].offender]
-    from_network = origin in {2, 3}
-    return Answer(str(ipaddress.ip_address(offender)), kind == _TIME_EXCEEDED[version]) if from_network else None
+def _ttl(ancillary: Sequence[tuple[int, int, bytes]]) -> int:
+    kinds = {(family.level, family.ttl) for family in _FAMILIES.values()}
+    return next((int(_INT.unpack_from(data)[0]) for level, kind, data in ancillary if (level, kind) in kinds), 0)
 
 
 def _family(address: str) -> _Family:

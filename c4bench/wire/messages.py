@@ -6,7 +6,7 @@ import msgspec
 
 from c4bench.errors import UsageError
 from c4bench.model.diagnosis import NetworkLoss
-from c4bench.model.fabric import Flow, Host, Nic
+from c4bench.model.fabric import Flow, HopAnswer, HopProbe, Host, Nic
 from c4bench.model.steering import Policy
 from c4bench.model.telemetry import Failure, Member
 
@@ -253,24 +253,22 @@ class Result(msgspec.Struct, frozen=True):
 
 
 class ProbeRequest(msgspec.Struct, frozen=True):
-    """Master to agent: trace these source ports from this NIC to that address, `rate_pps` probes a second at most.
+    """Master to agent: send these probes from this NIC to UDP port `to_port`, `rate_pps` a second at most.
 
-    `silences` hops in a row may stay silent before a trace ends.
+    Each is repeated while it has no answer, for `timeout_s` in all.
     """
 
     nic: int
-    destination: str
-    source_ports: tuple[int, ...]
-    max_hops: int
+    probes: tuple[HopProbe, ...]
     timeout_s: float
     rate_pps: float
-    silences: int = 1
+    to_port: int
 
 
 class ProbeAnswer(msgspec.Struct, frozen=True):
-    """Hops by source port, "" for a hop that stayed silent."""
+    """The answer to each probe."""
 
-    hops: dict[int, tuple[str, ...]]
+    answers: tuple[HopAnswer, ...]
 
 
 class Burst(msgspec.Struct, frozen=True):

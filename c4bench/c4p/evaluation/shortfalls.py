@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from c4bench.c4p.conditions import Conditions
-from c4bench.c4p.disjoint_sets import DisjointSets
 from c4bench.c4p.knowledge.atlas import Atlas
+from c4bench.c4p.knowledge.leaf_groups import InnerPath, leaf_groups
 from c4bench.model.fabric import Flow, Path
 
 # Relative: a link this much above its capacity is above it only by rounding errors.
@@ -65,13 +65,11 @@ def gaps(atlas: Atlas) -> tuple[Gap, ...]:
     Pairs are between the same leaves if any of their paths have the same links between first and last hop.
     """
     inner = {pair: {path.hops[1:-1] for path in atlas.paths(*pair)} - {()} for pair in atlas.pairs}
-    same_leaves: DisjointSets[tuple[str, ...]] = DisjointSets()
-    for paths in filter(None, inner.values()):
-        same_leaves.join(sorted(paths))
-    known: dict[tuple[str, ...], set[tuple[str, ...]]] = defaultdict(set)
-    for paths in filter(None, inner.values()):
-        known[same_leaves.root(min(paths))] |= paths
-    missing = {pair: known[same_leaves.root(min(paths))] - paths for pair, paths in inner.items() if paths}
+    group = leaf_groups(inner)
+    known: dict[InnerPath, set[InnerPath]] = defaultdict(set)
+    for pair, representative in group.items():
+        known[representative] |= inner[pair]
+    missing = {pair: known[representative] - inner[pair] for pair, representative in group.items()}
     return tuple(
         sorted(Gap(*pair, len(inner[pair]), tuple(sorted(lacking))) for pair, lacking in missing.items() if lacking)
     )

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from c4bench.c4p.knowledge.path_knowledge import Pair, PathKnowledge
+from c4bench.c4p.knowledge.leaf_groups import Pair
+from c4bench.c4p.knowledge.path_knowledge import PathKnowledge
 from c4bench.c4p.placement.flow_placement import ECMP, Assignment
 from c4bench.c4p.weights.tuning import Connection
 from c4bench.model.fabric import Flow, Path

@@ -31,6 +31,13 @@ class Plans:
         self._background_bps: dict[str, float] = {}
         self._capacities: Mapping[str, float] = {}
 
+    def by(self, policy: PathPolicy) -> "Plans":
+        """New plans by another policy, of the same fabric."""
+        plans = Plans(policy, self._live_flows, self._health, self._remarks)
+        plans._background_bps, plans._capacities = self._background_bps, self._capacities
+        plans.renew(self.atlas)
+        return plans
+
     def set_share(self, job: str, share: float) -> None:
         """Count a job's flows with `share` times their demand, if jobs share by priority."""
         self._shares[job] = share if self._policy.sharing == "priority" else 1.0

@@ -4,7 +4,8 @@ from collections.abc import Collection, Iterable
 
 import msgspec
 
-from c4bench.c4p.knowledge.path_knowledge import Pair, PathChanges, PathKnowledge
+from c4bench.c4p.knowledge.leaf_groups import Pair
+from c4bench.c4p.knowledge.path_knowledge import PathChanges, PathKnowledge
 from c4bench.c4p.policy import HoldDown
 from c4bench.model.fabric import MissingLink
 
@@ -25,7 +26,7 @@ class LinkHealth:
     """The links' states, by hop. Times are seconds on the caller's clock."""
 
     def __init__(self, hold_down: HoldDown = HoldDown()) -> None:  # noqa: B008  (frozen)
-        self._hold_down = hold_down
+        self.hold_down = hold_down
         self._losses: dict[str, _Loss] = {}
         self._blamed: dict[str, float] = {}
 
@@ -43,7 +44,7 @@ class LinkHealth:
         """Close links that carry nothing."""
         for hop in hops:
             known = self._losses.get(hop)
-            if known is None or now_s - known.lost_s > self._hold_down.forget_s:
+            if known is None or now_s - known.lost_s > self.hold_down.forget_s:
                 self._losses[hop] = _Loss(1, now_s)
             elif known.back_s is not None:
                 self._losses[hop] = _Loss(known.times + 1, now_s)
@@ -57,7 +58,7 @@ class LinkHealth:
 
     def avoid(self, hops: Iterable[str], now_s: float) -> None:
         """Close blamed links for a time, whatever probes find."""
-        self._blamed |= dict.fromkeys(hops, now_s + self._hold_down.avoid_s)
+        self._blamed |= dict.fromkeys(hops, now_s + self.hold_down.avoid_s)
 
     def reopen_due(self, now_s: float) -> frozenset[str]:
         """Open the links whose time is over, and return them."""
@@ -71,7 +72,7 @@ class LinkHealth:
 
     def _held_down(self, loss: _Loss, now_s: float) -> bool:
         """Whether a link has been back for its whole hold-down."""
-        hold_down = self._hold_down
+        hold_down = self.hold_down
         required_s = min(hold_down.first_s * 2 ** (loss.times - 1), hold_down.max_s)
         return loss.back_s is not None and now_s - loss.back_s >= required_s - _ROUNDING_S
 
@@ -89,13 +90,13 @@ class MissingLinks:
         """Every missing link, by name."""
         return tuple(self._records[hop] for hop in sorted(self._health.missing & self._records.keys()))
 
-    def note_answers(self, changes: PathChanges, now_s: float) -> None:
-        """Record when links last answered."""
-        self._answered_s |= dict.fromkeys(changes.answered, now_s)
+    def note_crossed(self, hops: Iterable[str], now_s: float) -> None:
+        """Record that probes have crossed these links."""
+        self._answered_s |= dict.fromkeys(hops, now_s)
 
     def update(self, changes: PathChanges, now_s: float) -> None:
         """Update the records after pairs were learnt again; `health` must know the lost links already."""
-        self.note_answers(changes, now_s)
+        self.note_crossed(changes.answered, now_s)
         missing = self._health.missing
         self._records = {hop: self._records[hop] for hop in missing & self._records.keys()}
         for hop in (changes.silent | changes.gone) & missing:

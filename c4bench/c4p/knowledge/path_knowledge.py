@@ -5,14 +5,17 @@ from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
+from c4bench.c4p.disjoint_sets import DisjointSets
 from c4bench.c4p.knowledge.atlas import Atlas, PathTrace, Probe
+from c4bench.c4p.knowledge.leaf_groups import Pair
 from c4bench.errors import UsageError
 from c4bench.model.fabric import Path
 
-Pair = tuple[str, str]
 Trace = tuple[str | None, ...]
 # What a path was learnt by: answers to probes, or the switches' packet counters.
 PROBES, COUNTERS = "probes", "counters"
+# The probability that a hop which carries as much as before is not on any of the paths found since then.
+_MISSED = 0.01
 
 
 class Entry(msgspec.Struct):
@@ -39,9 +42,9 @@ class PathChanges(msgspec.Struct, frozen=True):
     """How traces differ from what was known.
 
     `changed` are pairs with a new port, or a port that takes another path. `answered` are hops that answered; `silent`
-    are hops that should have answered and did not to any trace. `gone` are hops that ports of these pairs crossed and
-    none crosses now. For each silent or gone hop, `crossed` has the pairs with ports that crossed it, and `onward` the
-    next hops on their paths.
+    are hops that should have answered and did not to any trace. `gone` are hops that ports of pairs crossed before they
+    were learnt again, and none crosses now. For each silent or gone hop, `crossed` are the pairs whose ports crossed
+    it, and `onward` the next hops on their paths.
     """
 
     changed: frozenset[Pair] = frozenset()
@@ -56,6 +59,7 @@ class _Document(msgspec.Struct, frozen=True):
     """The knowledge as JSON."""
 
     entries: tuple[tuple[str, str, dict[int, Entry]], ...]
+    unfinished: tuple[Pair, ...] = ()
 
 
 class PathKnowledge:
@@ -65,6 +69,10 @@ class PathKnowledge:
         self._entries: dict[Pair, dict[int, Entry]] = {}
         # Pairs that were probed, and no trace was answered by all hops.
         self._unanswered: set[Pair] = set()
+        # What was known of pairs that are being learnt again.
+        self._before: dict[Pair, dict[int, Entry]] = {}
+        self._lost: frozenset[str] = frozenset()
+        self._unfinished: set[Pair] = set()
 
     @property
     def pairs(self) -> tuple[Pair, ...]:
@@ -89,52 +97,115 @@ class PathKnowledge:
         newest = max((entry.confirmed_s for entry in self.entries(pair).values()), default=float("-inf"))
         return now_s - newest
 
+    def begin(self, pairs: Iterable[Pair], again: Iterable[Pair] = (), lost: Collection[str] = ()) -> None:
+        """Begin to learn these pairs; the first new path of a pair that is learnt `again` replaces all that was known.
+
+        Only paths over `lost` links stay, to see by them when the link is back.
+        """
+        self._unfinished.update(pairs)
+        self._lost = frozenset(lost)
+        self._before |= {pair: self._entries[pair] for pair in again if pair in self._entries}
+
     def learn(self, traces: Mapping[Probe, Trace], now_s: float, how: str = PROBES) -> PathChanges:
         """Store what traces have found, and return what changed; a trace with a missing answer changes no entry."""
         pairs = {(source, destination) for source, destination, _ in traces}
-        before = self._pairs_by_hop(pairs)
-        paths = [entry.hops for pair in pairs for entry in self.entries(pair).values()]
+        known = {pair: dict(self.entries(pair)) for pair in pairs} | self._before
         answered = {hop for hops in traces.values() for hop in _answered(hops)}
         silent: set[str] = set()
         changed: set[Pair] = set()
         for (source, destination, port), hops in sorted(traces.items()):
             pair = source, destination
-            known = self._entries.get(pair, {}).get(port)
+            entry = known.get(pair, {}).get(port)
             if None in hops:
-                silent.update(_expected(known, hops))
+                silent.update(_expected(entry, hops))
                 if pair not in self._entries:
                     self._unanswered.add(pair)
-            elif self._store(pair, port, known, _answered(hops), now_s, how):
+            elif self._store(pair, port, entry, _answered(hops), now_s, how):
                 changed.add(pair)
-        silent -= answered
-        gone = before.keys() - self._pairs_by_hop(pairs).keys()
-        crossed = {hop: frozenset(before.get(hop, ())) for hop in silent | gone}
-        onward = _onward(paths, crossed)
-        return PathChanges(frozenset(changed), frozenset(answered), frozenset(silent), frozenset(gone), crossed, onward)
+        return self._changes(known, changed, answered, silent - answered, self._gone(certain=False))
+
+    def end(self) -> PathChanges:
+        """End what `begin` began: all paths of these pairs were found. Return the hops that none crosses any more."""
+        self._unfinished.clear()
+        changes = self._changes(self._before, set(), set(), set(), self._gone(certain=True))
+        self._before = {}
+        return changes
+
+    def _changes(
+        self,
+        known: Mapping[Pair, Mapping[int, Entry]],
+        changed: set[Pair],
+        answered: set[str],
+        silent: set[str],
+        gone: set[str],
+    ) -> PathChanges:
+        by_hop = _by_hop(known)
+        crossed = {hop: frozenset(by_hop.get(hop, ())) for hop in silent | gone}
+        paths = [entry.hops for entries in known.values() for entry in entries.values()]
+        sets = frozenset(changed), frozenset(answered), frozenset(silent), frozenset(gone)
+        return PathChanges(*sets, crossed, _onward(paths, crossed))
+
+    def _gone(self, *, certain: bool) -> set[str]:
+        """The hops that pairs crossed before they were learnt again, and that no path found since then crosses.
+
+        Unless it is `certain` that all paths were found, so many must have been found that one over the hop would have
+        been among them.
+        """
+        again = {pair for pair, before in self._before.items() if self._entries.get(pair) is not before}
+        now = _by_hop({pair: self._entries[pair] for pair in again})
+        gone: set[str] = set()
+        for hop, pairs in _by_hop({pair: self._before[pair] for pair in again}).items():
+            if hop in now:
+                continue
+            before = [entry for pair in pairs for entry in self._before[pair].values()]
+            share = sum(hop in entry.hops for entry in before) / len(before)
+            found = sum(len(self._entries[pair]) for pair in pairs)
+            if certain or (1 - share) ** found <= _MISSED:
+                gone.add(hop)
+        return gone
 
     def _store(self, pair: Pair, port: int, known: Entry | None, hops: tuple[str, ...], now_s: float, how: str) -> bool:
         """Store one complete trace; return whether it differs from what was known."""
+        if pair in self._before and self._entries[pair] is self._before[pair]:
+            before = self._before[pair].items()
+            self._entries[pair] = {port: entry for port, entry in before if not self._lost.isdisjoint(entry.hops)}
         if known is not None and known.hops == hops:
-            known.traced += 1
-            known.agreed += 1
-            known.confirmed_s = now_s
+            self._entries[pair][port] = known
+            self.confirm((*pair, port), now_s)
             return False
         self._unanswered.discard(pair)
         self._entries.setdefault(pair, {})[port] = Entry(hops, now_s, now_s, how)
         return True
 
-    def _pairs_by_hop(self, pairs: Iterable[Pair]) -> dict[str, set[Pair]]:
-        by_hop: dict[str, set[Pair]] = {}
-        for pair in pairs:
-            for hop in {hop for entry in self.entries(pair).values() for hop in entry.hops}:
-                by_hop.setdefault(hop, set()).add(pair)
-        return by_hop
+    def confirm(self, probe: Probe, now_s: float) -> None:
+        """Note that one more answer to this source port's probes was as expected."""
+        source, destination, port = probe
+        entry = self._entries[source, destination][port]
+        entry.traced += 1
+        entry.agreed += 1
+        entry.confirmed_s = now_s
 
     def between(self, nics: Collection[str]) -> "PathKnowledge":
         """The part that is about pairs of these NICs."""
         part = PathKnowledge()
         part._entries = {pair: entries for pair, entries in self._entries.items() if set(pair) <= set(nics)}
         return part
+
+    def switches(self) -> DisjointSets[str]:
+        """The hops that belong to one switch: those directly before the same hop."""
+        nearer: dict[str, set[str]] = {}
+        for entry in itertools.chain.from_iterable(entries.values() for entries in self._entries.values()):
+            for near, hop in itertools.pairwise(entry.hops):
+                nearer.setdefault(hop, set()).add(near)
+        switches: DisjointSets[str] = DisjointSets()
+        for together in nearer.values():
+            switches.join(sorted(together))
+        return switches
+
+    @property
+    def unfinished(self) -> frozenset[Pair]:
+        """Pairs that have more paths, perhaps: learning them has not ended."""
+        return frozenset(self._unfinished)
 
     @property
     def unanswered(self) -> tuple[Pair, ...]:
@@ -144,7 +215,9 @@ class PathKnowledge:
     def recall(self, saved: "PathKnowledge") -> None:
         """Add saved entries, with their age, for pairs without a known path."""
         for pair in saved.pairs:
-            self._entries.setdefault(pair, dict(saved.entries(pair)))
+            if pair not in self._entries:
+                self._entries[pair] = dict(saved.entries(pair))
+                self._unfinished.update(saved.unfinished & {pair})
 
     def atlas(self) -> Atlas:
         """The atlas of all known paths, for planning."""
@@ -162,7 +235,10 @@ class PathKnowledge:
     def to_json(self) -> bytes:
         """A document that `from_json` reads."""
         return msgspec.json.encode(
-            _Document(tuple((*pair, entries) for pair, entries in sorted(self._entries.items())))
+            _Document(
+                tuple((*pair, entries) for pair, entries in sorted(self._entries.items())),
+                tuple(sorted(self._unfinished)),
+            )
         )
 
     @classmethod
@@ -174,7 +250,17 @@ class PathKnowledge:
             raise UsageError(f"these are not saved paths ({error}); learn them again with `c4bench paths`") from None
         knowledge = cls()
         knowledge._entries = {(source, destination): dict(entries) for source, destination, entries in document.entries}
+        knowledge._unfinished = set(document.unfinished)
         return knowledge
+
+
+def _by_hop(known: Mapping[Pair, Mapping[int, Entry]]) -> dict[str, set[Pair]]:
+    """The pairs with a path over each hop."""
+    by_hop: dict[str, set[Pair]] = {}
+    for pair, entries in known.items():
+        for hop in {hop for entry in entries.values() for hop in entry.hops}:
+            by_hop.setdefault(hop, set()).add(pair)
+    return by_hop
 
 
 def _answered(hops: Trace) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from c4bench import namespaces
 from c4bench.errors import UnhealthyError
 from c4bench.lab.routes import NextHops, next_hops
-from c4bench.lab.topology import MANAGEMENT_GATEWAY, Link, LinkEnd, Port, Topology
+from c4bench.lab.topology import MANAGEMENT_GATEWAY, IcmpLimits, Link, LinkEnd, Port, Topology
 from c4bench.model.fabric import Host
 
 MTU_BYTES = 4200  # leaves room for a 4096-byte path MTU and its headers
@@ -36,10 +36,9 @@ _SWITCH_SYSCTLS = {
     # A switch answers with the address of the interface that a probe arrived on: by default Linux gives that of the
     # interface it answers by, which another link may have where there are several ways back.
     "ipv4/icmp_errors_use_inbound_ifaddr": "1",
-    "ipv4/icmp_ratelimit": "0",
-    "ipv4/icmp_msgs_per_sec": "100000",
-    "ipv4/icmp_msgs_burst": "10000",
 }
+# A day: no token bucket of the kernel ever fills so far.
+_NO_ANSWERS_MS = 86_400_000
 _HOST_SYSCTLS = {
     **_NO_IPV6,
     "ipv4/conf/all/rp_filter": "0",
@@ -230,7 +229,8 @@ def build(topology: Topology) -> None:
     _write_sysctls("", _NO_IPV6)
     for switch in topology.switches:
         fields = _HASH_FIELDS[min(switch.tier, len(_HASH_FIELDS)) - 1]
-        _write_sysctls(switch.name, _SWITCH_SYSCTLS | {"ipv4/fib_multipath_hash_fields": fields})
+        settings = _SWITCH_SYSCTLS | icmp_sysctls(topology.icmp)
+        _write_sysctls(switch.name, settings | {"ipv4/fib_multipath_hash_fields": fields})
     for name in hosts:
         _write_sysctls(name, _HOST_SYSCTLS)
     for tool, batches in (
@@ -240,6 +240,15 @@ def build(topology: Topology) -> None:
     ):
         for name, lines in batches.items():
             batch(tool, name, lines)
+
+
+def icmp_sysctls(limits: IcmpLimits) -> dict[str, str]:
+    """A switch's settings for these limits."""
+    return {
+        "ipv4/icmp_ratelimit": str(limits.ratelimit_ms if limits.answers else _NO_ANSWERS_MS),
+        "ipv4/icmp_msgs_per_sec": str(limits.msgs_per_sec),
+        "ipv4/icmp_msgs_burst": str(limits.msgs_burst),
+    }
 
 
 def nic_reset(port: Port, ifb: str) -> dict[str, list[str]]:

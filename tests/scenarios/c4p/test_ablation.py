@@ -15,7 +15,7 @@ from c4bench.c4p.policy import PathPolicy
 from c4bench.record.artefacts import Ablation, AblationCell
 from c4bench.report.statistics import ratio_interval
 from c4bench.units import payload_bound
-from c4bench.workload.jobs import job, place
+from c4bench.workload.jobs import job
 
 # An operation ends with its last acknowledgements, which take milliseconds through full queues; these sizes take much
 # longer. The data of a single job passes every rank, so that a smaller size takes as long.
@@ -26,9 +26,9 @@ SETTLE_S = 2.5
 # A plan is the same in every draw, but the paths of acknowledgements are hashed.
 DRAWS = {
     "ECMP": 20,
-    "ECMP, 4 QPs": 2,
-    "ECMP, 8 QPs": 2,
-    "ECMP, 16 QPs": 2,
+    "ECMP, 4 QPs": 20,
+    "ECMP, 8 QPs": 6,
+    "ECMP, 16 QPs": 6,
     "pinned at random": 4,
     "+ global plan": 4,
     "+ dynamic": 4,
@@ -43,25 +43,23 @@ MODES = {
     "+ global plan": ("planned/4", PathPolicy(dynamic=False)),
     "+ dynamic": ("planned/4", PathPolicy()),
 }
-BRIEF = {"ECMP": 2, "+ global plan": 1, "+ dynamic": 1}
+BRIEF = {"ECMP": 2, "ECMP, 4 QPs": 2, "+ global plan": 1, "+ dynamic": 1}
 
 
 @pytest.mark.nightly
 @pytest.mark.needs(hosts=16)
-@pytest.mark.usefixtures("planned")
 @pytest.mark.parametrize("state", ["healthy", "uplink down"])
 @pytest.mark.parametrize("jobs", [1, 8])
-def test_ablation(rdma_hosts, attempt, judge, jobs, state):
+def test_ablation(pairs_across, attempt, judge, jobs, state):
     """The worst job's share of the optimum in each mode of choosing paths, and the full plan's gain over ECMP."""
-    judge(attempt(rdma_hosts[:16], jobs, state, {mode: DRAWS.get(mode, 1) for mode in MODES}))
+    judge(attempt(pairs_across(8), jobs, state, {mode: DRAWS.get(mode, 1) for mode in MODES}))
 
 
 @pytest.mark.needs(hosts=8)
-@pytest.mark.usefixtures("planned")
 @pytest.mark.parametrize("state", ["healthy", "uplink down"])
-def test_slice(rdma_hosts, attempt, judge, state):
+def test_slice(pairs_across, attempt, judge, state):
     """Four jobs on four uplinks, or on three: the worst job gets nearly the optimum by the plan, and less by ECMP."""
-    judge(attempt(rdma_hosts[:8], 4, state, BRIEF))
+    judge(attempt(pairs_across(4), 4, state, BRIEF))
 
 
 class Case(msgspec.Struct, frozen=True):
@@ -79,18 +77,18 @@ class Case(msgspec.Struct, frozen=True):
 
 
 @pytest.fixture
-def attempt(cluster, inject, pytestconfig, run_directory):
+def attempt(cluster, inject, of_optimum, pytestconfig, run_directory):
     """Run a case unless the run directory has it; return all its cases, this one last."""
     path = run_directory.path / "ablation.jsonl"
 
-    def run(hosts, jobs, state, modes):
+    def run(pairs, jobs, state, modes):
         topology = pytestconfig.option.c4_topology
         lines = path.read_text().splitlines() if path.exists() else []
         known = [msgspec.convert(json.loads(line), Case) for line in lines]
         mine = [case for case in known if (case.topology, case.jobs, case.state) == (topology, jobs, state)]
         if not mine:
             ratio = 2 if topology.endswith("2to1") else 1
-            mine = [Case(topology, jobs, state, shares(cluster, inject, hosts, jobs, state, modes, ratio))]
+            mine = [Case(topology, jobs, state, shares(cluster, inject, of_optimum, pairs, jobs, state, modes, ratio))]
             with path.open("ab") as file:
                 file.write(msgspec.json.encode(mine[0]) + b"\n")
         return [case for case in known if case not in mine] + mine
@@ -98,11 +96,11 @@ def attempt(cluster, inject, pytestconfig, run_directory):
     return run
 
 
-def shares(cluster, inject, hosts, jobs, state, modes, ratio):
+def shares(cluster, inject, of_optimum, pairs, jobs, state, modes, ratio):
     """By mode, the worst job's share of the optimum in each draw; all jobs run at the same time, draw after draw."""
     rounds = [mode for mode, draws in modes.items() for _ in range(draws)]
-    half = len(hosts) // 2
-    groups = [place(hosts)] if jobs == 1 else list(zip(hosts[:half], hosts[half:], strict=True))
+    hosts = [host for pair in pairs for host in pair]
+    groups = [hosts] if jobs == 1 else pairs
     size_bytes = ONE_BYTES if jobs == 1 else PAIR_BYTES
     name = f"ablation-{jobs}-{state}"
     running = [
@@ -124,11 +122,12 @@ def shares(cluster, inject, hosts, jobs, state, modes, ratio):
     for one in running:
         cluster.stop(one.spec.id)
     cluster.plan_by(PathPolicy())
-    left = 1 if state == "healthy" else (half - 1) / half
+    left = 1 if state == "healthy" else (len(pairs) - 1) / len(pairs)
     optimum_bps = payload_bound(hosts[0].nics[0].rate_bps) / ratio * left
     found = {mode: [] for mode in modes}
     for number, mode in enumerate(rounds):
-        found[mode].append(min(rate(of_job, number, size_bytes) for of_job in results) / optimum_bps)
+        worst_bps = min(rate(of_job, number, size_bytes) for of_job in results)
+        found[mode].append(of_optimum(worst_bps, optimum_bps))
     return found
 
 
@@ -145,10 +144,12 @@ def judge(measure, run_directory):
         for mode, of_draws in case.found.items():
             mean = sum(of_draws) / len(of_draws)
             measure("c4p.optimum_fraction", mean, at_least=wanted if mode == best else None, paths=mode, **labels)
-        drawn, planned = case.found["ECMP"], case.found[best]
-        gain = ratio_interval(planned * (len(drawn) // len(planned)), drawn, seed=1)
-        interval = {key: round(value, 4) for key, value in gain._asdict().items()}
-        measure("c4p.gain_over_ecmp", gain.mean, at_least=1.0, paths=best, seeds=len(drawn), **interval, **labels)
+        for qps, mode in (("same", "ECMP, 4 QPs"), ("1", "ECMP")):
+            drawn, planned = case.found[mode], case.found[best]
+            gain = ratio_interval(planned * (len(drawn) // len(planned)), drawn, seed=1)
+            interval = {key: round(value, 4) for key, value in gain._asdict().items()}
+            seeds = {"qps": qps, "seeds": len(drawn)}
+            measure("c4p.gain_over_ecmp", gain.mean, at_least=1.0, paths=best, **seeds, **interval, **labels)
         # One artefact for the run directory: topologies run one after the other, in scenarios with the same names.
         run_directory.save("ablation", Ablation(tuple(MODES), tuple(cells(cases))))
 
@@ -165,13 +166,12 @@ def cells(cases):
 
 @pytest.mark.nightly
 @pytest.mark.needs(hosts=16)
-@pytest.mark.usefixtures("planned")
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.6])
-def test_step_time(cluster, rdma_hosts, measure, share):
+def test_step_time(cluster, pairs_across, measure, share):
     """The plan shortens a training step, for each share of the step that is communication at full rate."""
     cluster.plan_by(PathPolicy())
-    pairs = list(zip(rdma_hosts[:8], rdma_hosts[8:16], strict=True))
-    full_s = STEP_BYTES * 8 / payload_bound(rdma_hosts[0].nics[0].rate_bps)
+    pairs = pairs_across(8)
+    full_s = STEP_BYTES * 8 / payload_bound(pairs[0][0].nics[0].rate_bps)
     rounds = ["ecmp"] * 6 + ["planned/4"]
     name = f"steps-{share}"
     running = [

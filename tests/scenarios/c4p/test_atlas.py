@@ -6,36 +6,43 @@ from collections import Counter
 
 import pytest
 
+from c4bench.c4p.evaluation.shortfalls import gaps
+from c4bench.c4p.knowledge.path_knowledge import COUNTERS, PROBES
 from c4bench.control.switches import carried_bytes, carried_packets
 from c4bench.model.measurement import Clock
 from c4bench.wire.messages import Burst
 
-PORTS = range(0xC001, 0xC001 + 24)
 MOST_PACKETS = 16
 _ANY_HOPS = 64
+# Probes under Linux's limits of ICMP errors: six to a prober, then one each second. Counters where no switch answers.
+LEARN_S = {PROBES: 30.0, COUNTERS: 60.0}
 
 
 @pytest.mark.needs(hosts=8)
 def test_the_atlas_is_right(cluster, rdma_hosts, switches, measure):
-    """All pairs are learnt within a second with under 1 % of a link's capacity; packets then take the learnt paths."""
+    """All paths of all pairs are learnt in time with under 1 % of a link's capacity; packets then take these paths."""
     if not switches.any:
         pytest.skip("no-switches: the inventory names no switches to count packets on")
     before = switches.ports()
     began = time.monotonic()
-    atlas = cluster.learn_paths(PORTS)
+    atlas = cluster.learn_paths(read=switches.ports)
     took_s = time.monotonic() - began
     carried = carried_bytes(before, switches.ports())
     nics = {nic.name: nic for host in rdma_hosts for nic in host.nics}
-    measure("atlas.learn_s", took_s, unit="s", at_most=1.0, hosts=len(rdma_hosts))
-    rate_bps = min(nic.rate_bps for nic in nics.values())
-    measure("atlas.load_fraction", max(carried.values()) * 8 / took_s / rate_bps, at_most=0.01)
-    assert atlas.incomplete == 0
-
     known = cluster.known_paths()
     entries = [(pair, port, entry.hops) for pair in known.pairs for port, entry in known.entries(pair).items()]
-    assert len(entries) == len(known.pairs) * len(PORTS)
+    (by,) = {entry.how for pair in known.pairs for entry in known.entries(pair).values()}
+    measure("atlas.learn_s", took_s, unit="s", at_most=LEARN_S[by], hosts=len(rdma_hosts), by=by)
+    rate_bps = min(nic.rate_bps for nic in nics.values())
+    measure("atlas.load_fraction", max(carried.values()) * 8 / took_s / rate_bps, at_most=0.01, by=by)
+    pairs = [(a.name, b.name) for a in nics.values() for b in nics.values() if a.host != b.host]
+    incomplete = {pair for pair in pairs if not atlas.paths(*pair)}
+    incomplete |= {(gap.source, gap.destination) for gap in gaps(atlas)}
+    measure("atlas.incomplete_pairs", len(incomplete), at_most=0, clock=Clock.NONE, pairs=len(pairs))
+
     wrong = contradicted(cluster, switches, nics, entries)
-    measure("atlas.correct_fraction", 1 - len(wrong) / len(entries), equals=1, clock=Clock.NONE, entries=len(entries))
+    correct = 1 - len(wrong) / len(entries)
+    measure("atlas.correct_fraction", correct, equals=1, clock=Clock.NONE, entries=len(entries), by=by)
 
 
 def contradicted(cluster, switches, nics, entries):

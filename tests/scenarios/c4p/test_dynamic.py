@@ -21,13 +21,12 @@ LEFT = 7 / 8
 
 @pytest.mark.nightly
 @pytest.mark.needs(hosts=16)
-@pytest.mark.usefixtures("planned")
-def test_uplink_fails_and_returns(cluster, rdma_hosts, inject, clocks, measure):
+def test_uplink_fails_and_returns(cluster, rdma_hosts, pairs_across, inject, clocks, measure):
     """Within a second of the failure, and of the return, every job has its share of the uplinks that are up.
 
     Data that leaf0's hosts send crosses the link first; data that they receive crosses it last.
     """
-    pairs = list(zip(rdma_hosts[:8], rdma_hosts[8:16], strict=True))
+    pairs = pairs_across(8)
     jobs = [cluster.start(steady(number, pair)) for number, pair in enumerate(pairs)]
     for running in jobs:
         cluster.results(running, "ready", 60.0)
@@ -48,15 +47,16 @@ def test_uplink_fails_and_returns(cluster, rdma_hosts, inject, clocks, measure):
     measure("c4d.healthy_named", sum(one.kind != "link" for one in named), at_most=0, clock=Clock.NONE)
 
     full = by_job(results, payload_bound(rdma_hosts[0].nics[0].rate_bps), pairs, clocks)
-    left = [(began_s, share / LEFT) for began_s, share in full if down_s <= began_s < up_s]
+    # An operation that ends after the return belongs to neither state.
+    left = [(began_s, ended_s, share / LEFT) for began_s, ended_s, share in full if down_s <= began_s < ended_s < up_s]
     labels = {"topology": "clos-2x8", "jobs": 8, "oversubscription": "1:1"}
     for state, shares, at_least in (
-        ("healthy", [share for began_s, share in full if began_s < down_s - PERIOD_S], 0.98),
-        ("uplink down", [share for began_s, share in left if began_s >= down_s + WITHIN_S], 0.97),
-        ("uplink back", [share for began_s, share in full if began_s >= up_s + WITHIN_S], 0.98),
+        ("healthy", [share for began_s, _, share in full if began_s < down_s - PERIOD_S], 0.98),
+        ("uplink down", [share for began_s, _, share in left if began_s >= down_s + WITHIN_S], 0.97),
+        ("uplink back", [share for began_s, _, share in full if began_s >= up_s + WITHIN_S], 0.98),
     ):
         measure("c4p.optimum_fraction", min(shares), at_least=at_least, state=state, **labels)
-    back = [(began_s, share) for began_s, share in full if began_s >= up_s]
+    back = [operation for operation in full if operation[0] >= up_s]
     told_s = clocks.error_s(*(host.name for host in rdma_hosts))
     for event, since_s, shares, wanted, error_s in (
         ("down", down_s, left, 0.97, told_s + fault.clock_error_s),
@@ -67,7 +67,7 @@ def test_uplink_fails_and_returns(cluster, rdma_hosts, inject, clocks, measure):
 
 
 def by_job(results, bound_bps, pairs, clocks):
-    """For every operation of every job, when it began and its slower rank's share of the NIC's payload bound.
+    """For every operation of every job, when it began and ended and its slower rank's share of the NIC's payload bound.
 
     Times are on our clock, in order: jobs get out of step with each other when an operation lasts longer than a tick.
     """
@@ -76,13 +76,13 @@ def by_job(results, bound_bps, pairs, clocks):
         for spans in zip(*(rank["spans"][WARM_UP:] for rank in ranks), strict=True):
             longest_s = max(ended_s - began_s for began_s, ended_s in spans)
             began_s = min(clocks.ours(host.name, began) for host, (began, _) in zip(pair, spans, strict=True))
-            operations.append((began_s, SIZE_BYTES * 8 / longest_s / bound_bps))
+            operations.append((began_s, began_s + longest_s, SIZE_BYTES * 8 / longest_s / bound_bps))
     return sorted(operations)
 
 
 def level_after_s(shares, since_s, wanted):
     """The time from `since_s` to the first operation from which on all had at least `wanted`."""
-    low = [index for index, (_, share) in enumerate(shares) if share < wanted]
+    low = [index for index, (*_, share) in enumerate(shares) if share < wanted]
     first = low[-1] + 1 if low else 0
     return shares[first][0] - since_s if first < len(shares) else float("inf")
 

@@ -29,8 +29,25 @@ class World:
     def traces(self, pairs, ports=PORTS):
         return {(*pair, port): self.trace(*pair, port) for pair in pairs for port in ports}
 
-    def looked(self, wanted):
-        return {(*pair, port): self.trace(*pair, port) for pair, ports in wanted.items() for port in ports}
+    def check(self, controller, now_s):
+        """Make the checks that are due, and trace what they suspect; whether pairs have to be learnt again."""
+        due = controller.checks(now_s)
+        answers = {}
+        for check in due:
+            hops = self.trace(*check.pair, check.source_port)
+            stopped = hops.index(None) if None in hops else len(hops)
+            answers[check] = hops[check.position] if check.position < stopped else ""
+        results = controller.evaluate_checks(answers, now_s)
+        suspects = [(*pair, port) for pair, ports in results.suspects.items() for port in ports]
+        traces = {probe: self.trace(*probe) for probe in suspects}
+        return results.changed or controller.evaluate_traces(traces, now_s)
+
+    def learn(self, controller, now_s):
+        """Learn the pairs of live flows again: all ports whose probes are answered."""
+        pairs = controller.pairs()
+        controller.begin_learning(pairs, now_s, changed=True)
+        controller.learn({probe: hops for probe, hops in self.traces(pairs).items() if None not in hops}, now_s)
+        controller.end_learning(now_s)
 
 
 def hash_of(source, destination, port):
@@ -49,7 +66,7 @@ def flows(count=8, qps=1, job="j"):
 def running(world, live, now_s=0.0, **policy):
     controller = PathController(PathPolicy(**policy))
     controller.join(live)
-    controller.learn(world.traces(controller.pairs()), now_s)
+    world.learn(controller, now_s)
     return controller
 
 

@@ -25,10 +25,9 @@ def test_nothing_is_asked_of_flows_that_nothing_happened_to():
     world, live = World(), flows()
     controller = running(world, live)
     before = controller.changes
-    assert controller.ports_to_trace(0.5) == {}
-    wanted = controller.ports_to_trace(1.0)
-    assert set(wanted) == set(controller.pairs())
-    assert not controller.check_traces(world.looked(wanted), 1.0)
+    assert controller.checks(0.5) == ()
+    assert {check.pair for check in controller.checks(1.0)} == set(controller.pairs())
+    assert not world.check(controller, 2.0)
     assert controller.changes == before
 
 
@@ -116,7 +115,7 @@ def test_a_flow_at_a_stand_is_looked_at_at_once():
             ],
             0.1 * window + 0.1,
         )
-    assert controller.ports_to_trace(0.4)
+    assert controller.checks(0.4)
 
 
 def test_flow_id_gives_the_qp_address():
@@ -134,7 +133,7 @@ def test_all_qps_carry():
     assert all(controller.weight(flow.id) == pytest.approx(0.25) for flow in live)
     assert len(set(spines(controller, live[:4]))) == 1
     world.spines.remove(3)
-    controller.learn(world.traces(controller.pairs()), 1.0)
+    world.learn(controller, 1.0)
     assert min(controller.weight(flow.id) for flow in live) > 0.03
     assert sum(controller.weight(flow.id) for flow in live) == pytest.approx(8)
 
@@ -144,7 +143,7 @@ def test_a_stale_atlas_is_learnt_anew_before_it_is_used():
     world, live = World(), flows(count=2)
     saved = running(world, live, now_s=1000.0).knowledge
     controller = PathController(PathPolicy(max_age_s=600.0))
-    controller.recall(saved)
+    controller.recall(saved, 1000.0)
     assert controller.pairs_to_learn(live, 1500.0) == ()
     assert set(controller.pairs_to_learn(live, 1700.0)) == set(saved.pairs)
     controller.join(live)

@@ -12,8 +12,8 @@ def test_a_rehashed_fabric_is_learnt_anew_and_levelled():
     world, live = World(), flows(qps=4)
     controller = running(world, live)
     world.spines.remove(3)
-    assert controller.check_traces(world.looked(controller.ports_to_trace(1.0)), 1.0)
-    controller.learn(world.traces(controller.pairs()), 1.0)
+    assert world.check(controller, 1.0)
+    world.learn(controller, 1.0)
     assert "up:0>3" in controller.health.missing
     load = dict.fromkeys(range(8), 0.0)
     for flow in live:
@@ -27,15 +27,15 @@ def test_a_black_hole_is_left_and_used_again_when_it_has_been_back_for_a_while()
     world, live = World(), flows()
     controller = running(world, live)
     world.silent = {"up:0>3"}
-    assert controller.check_traces(world.looked(controller.ports_to_trace(1.0)), 1.0)
-    controller.learn(world.traces(controller.pairs()), 1.0)
+    assert world.check(controller, 1.0)
+    world.learn(controller, 1.0)
     assert controller.health.closed == {"up:0>3"}
     assert "up:0>3" not in spines(controller, live)
     # Known to be lost, its silence is no news; but it is looked for often.
-    assert not controller.check_traces(world.looked(controller.ports_to_trace(1.2)), 1.2)
+    assert not world.check(controller, 1.2)
     world.silent = set()
-    assert controller.check_traces(world.looked(controller.ports_to_trace(1.4)), 1.4)
-    controller.learn(world.traces(controller.pairs()), 1.4)
+    assert world.check(controller, 1.4)
+    world.learn(controller, 1.4)
     controller.tick(1.5)
     assert "up:0>3" not in spines(controller, live)
     controller.tick(1.7)
@@ -47,21 +47,21 @@ def test_of_a_missing_link_it_is_known_since_when_and_what_carries_instead(rehas
     """A missing link's record has the time of its last answer and the links used instead, until the link is back."""
     world, live = World(), flows()
     controller = running(world, live)
-    controller.check_traces(world.looked(controller.ports_to_trace(1.0)), 1.0)
+    world.check(controller, 1.0)
     if rehashed:
         world.spines.remove(3)
     else:
         world.silent = {"up:0>3"}
     for now_s in (2.0, 2.1):
-        controller.check_traces(world.looked(controller.ports_to_trace(now_s)), now_s)
-        controller.learn(world.traces(controller.pairs()), now_s)
+        world.check(controller, now_s)
+        world.learn(controller, now_s)
     lost = {one.name: one for one in controller.missing}["up:0>3"]
     assert (lost.heard_s, lost.missed_s, lost.silent) == (1.0, 2.0, not rehashed)
     carrying = {hop for spine in range(8) if spine != 3 for hop in (f"up:0>{spine}", f"down:{spine}>1")}
     assert carrying <= set(lost.instead) <= carrying | {"down:3>1"}
     assert (lost.through, lost.onward) == ((), ("down:3>1",))
     world.silent, world.spines = set(), list(range(8))
-    controller.learn(world.traces(controller.pairs()), 3.0)
+    world.learn(controller, 3.0)
     assert controller.missing == ()
 
 
@@ -69,11 +69,11 @@ def test_of_missing_links_it_is_known_that_one_carries_all_that_they_did():
     """A switch that sends everything out of one port leaves all others without traffic."""
     world, live = World(), flows()
     controller = running(world, live)
-    controller.check_traces(world.looked(controller.ports_to_trace(1.0)), 1.0)
+    world.check(controller, 1.0)
     world.spines[:] = [5]
     for now_s in (2.0, 2.1):
-        controller.check_traces(world.looked(controller.ports_to_trace(now_s)), now_s)
-        controller.learn(world.traces(controller.pairs()), now_s)
+        world.check(controller, now_s)
+        world.learn(controller, now_s)
     lost = {one.name: one for one in controller.missing}
     assert {f"up:0>{spine}" for spine in range(8) if spine != 5} <= lost.keys()
     assert lost["up:0>3"].through == ("down:5>1", "up:0>5")

@@ -25,10 +25,37 @@ def test_the_first_trace_is_news_and_the_same_again_is_not():
     assert known.entries(PAIR)[1].confidence == 1.0
 
 
-def test_a_port_that_leads_elsewhere_takes_its_link_away():
-    """The pair has changed, and the link that no port leads over any more is gone."""
-    found = learnt(UP, OVER).learn({(*PAIR, 1): OVER, (*PAIR, 2): OVER}, 1.0)
-    assert (found.changed, found.gone) == ({PAIR}, {"s0"})
+def test_a_link_that_no_port_leads_over_any_more_is_gone():
+    """A link is gone once enough paths were learnt again without it, or once all were; what was known is replaced."""
+    known = learnt(UP, OVER, UP, OVER)
+    known.begin([PAIR], again=[PAIR])
+    found = known.learn({(*PAIR, 1): OVER, (*PAIR, 2): OVER}, 1.0)
+    assert (found.changed, found.gone) == ({PAIR}, set())
+    assert set(known.entries(PAIR)) == {1, 2}
+    # Half of the paths led over s0, so seven in a row without it are a chance of 1 in 128.
+    more = known.learn({(*PAIR, port): OVER for port in range(3, 8)}, 1.0)
+    assert more.gone == {"s0"}
+    assert more.crossed == {"s0": {PAIR}}
+    few = learnt(UP, OVER)
+    few.begin([PAIR], again=[PAIR])
+    few.learn({(*PAIR, 1): OVER}, 1.0)
+    assert few.end().gone == {"s0"}
+
+
+def test_paths_over_a_lost_link_stay_while_the_others_are_replaced():
+    """They show when the link is back."""
+    known = learnt(UP, OVER)
+    known.begin([PAIR], again=[PAIR], lost={"s0"})
+    known.learn({(*PAIR, 3): OVER}, 1.0)
+    assert {port: entry.hops for port, entry in known.entries(PAIR).items()} == {1: UP, 3: OVER}
+
+
+def test_hops_before_the_same_hop_belong_to_one_switch():
+    """The switches of two paths that meet are told apart by what follows."""
+    known = learnt(("a", "s0", "b0", "h1"), ("a", "s1", "b1", "h1"), ("a", "s2", "b1", "h1"))
+    switches = known.switches()
+    assert switches.root("b0") == switches.root("b1") != switches.root("s1")
+    assert switches.root("s1") == switches.root("s2") != switches.root("s0")
 
 
 def test_silence_leaves_the_entry_and_names_the_hop():

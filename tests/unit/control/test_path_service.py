@@ -1,19 +1,21 @@
 """The path service, with agents that only answer probes."""
 
 import asyncio
+import time
 from collections import Counter
 
 import pytest
 
+from c4bench.c4p.knowledge.path_search import MAX_SWITCHES
 from c4bench.c4p.policy import PathPolicy
 from c4bench.control.health import UnplannedFlows
+from c4bench.control.path_counting import counted_hops
 from c4bench.control.path_learning import PlannedFabric
 from c4bench.control.path_service import NO_INVENTORY, PathService
-from c4bench.control.path_survey import MAX_HOPS, counted_hops
 from c4bench.control.switches import PortCount
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.diagnosis import Component, Diagnosis, Syndrome
-from c4bench.model.fabric import Flow, Host, Nic
+from c4bench.model.fabric import Flow, HopAnswer, Host, Nic
 from c4bench.wire.messages import Empty, FollowGuidance, ProbeAnswer, Release, Route
 
 PORTS = range(50001, 50009)
@@ -39,13 +41,15 @@ class Agent:
             return Empty()
         assert (method, answer) == ("probe", ProbeAnswer)
         self.probes += 1
+        return ProbeAnswer(tuple(self.answer(probe) for probe in body.probes))
+
+    def answer(self, probe):
+        """What answers, three switches before the destination; nothing if the agent is mute."""
         if self.mute:
-            return ProbeAnswer(dict.fromkeys(body.source_ports, ("",) * min(body.max_hops, 2)))
-        hops = {}
-        for port in body.source_ports:
-            spine = self.spines[port % len(self.spines)]
-            hops[port] = (self.leaf, spine, f"{spine}-{body.destination}", "")[: body.max_hops]
-        return ProbeAnswer(hops)
+            return HopAnswer()
+        spine = self.spines[probe.source_port % len(self.spines)]
+        path = (self.leaf, spine, f"{spine}-{probe.destination}", probe.destination)
+        return HopAnswer(path[min(probe.ttl, len(path)) - 1], 61)
 
 
 class Scene:
@@ -117,7 +121,7 @@ def test_plans_and_replans_are_logged_with_their_reasons(caplog):
     run(play())
     assert [f"{record.levelname} {record.getMessage()}" for record in caplog.records] == [
         "INFO planning paths between 4 NICs, by 8 source ports",
-        "INFO learnt the paths of 1 pairs of NICs from 8 traces",
+        "INFO learnt 8 paths of 1 pairs of NICs",
         "INFO 2 changes of paths or weights: new flows of j",
         "INFO 1 changes of paths or weights: diagnosis of link s0",
     ]
@@ -165,24 +169,26 @@ def test_where_icmp_is_filtered_paths_are_counted():
             agent.mute = True
         scene.paths.plan(PlannedFabric(HOSTS, PORTS, scene.read))
         flows = (flow(0, 2), flow(0, 2, qp=1))
-        ports = await scene.paths.route(Route("j", flows))
+        assert await scene.paths.route(Route("j", flows)) == (0, 0)
+        await scene.paths.learn_between(["h0", "h2"])
         paths = [scene.paths.controller.path(wanted.id).hops for wanted in flows]
         how = {entry.how for entry in scene.paths.controller.knowledge.entries(("h0/0", "h2/0")).values()}
         # A missing answer says nothing about links that only counters know.
-        scene.paths.controller.check_traces({("h0/0", "h2/0", port): (None,) for port in ports}, 1.0)
+        port = scene.paths.controller.port(flows[0].id)
+        scene.paths.controller.evaluate_traces({("h0/0", "h2/0", port): (None,)}, 1.0)
         return paths, how, scene.paths.controller.remarks, scene.paths.controller.health.closed
 
     paths, how, remarks, closed = run(play())
     assert sorted(paths) == [("leaf-h0", f"s{n}", f"s{n}-10.0.2.1", "10.0.2.1") for n in range(2)]
     assert how == {"counters"}
     assert closed == frozenset()
-    assert "1 pairs of NICs answer no probes" in remarks[0]
+    assert "2 pairs of NICs answer no probes" in remarks[0]
     assert "known by the switches' counters" in remarks[0]
 
 
 def test_counts_that_fit_no_path_are_rejected():
     """Counts are a path only if the first link has carried all packets and each further link one share less."""
-    first, second, third = (32 * (MAX_HOPS - place) for place in range(3))
+    first, second, third = (32 * (MAX_SWITCHES - place) for place in range(3))
     assert counted_hops({"a": first, "b": second + 2, "c": third, "d": 3}) == ("a", "b", "c")
     assert counted_hops({"a": first, "b": third}) == ()
     assert counted_hops({"a": first, "b": second, "c": second}) == ()
@@ -211,7 +217,7 @@ def test_flows_keep_their_paths_when_the_master_is_new():
         # The other two QPs of each connection would do as well, so a new plan may exchange them.
         swapped = (ports[1], ports[0], ports[3], ports[2])
         new = Scene()
-        new.paths.controller.recall(old.paths.controller.knowledge)
+        new.paths.controller.recall(old.paths.controller.knowledge, time.time())
         new.paths.plan(PlannedFabric(HOSTS, PORTS))
         for part in (slice(0, 2), slice(2, 4)):
             request = FollowGuidance("j", flows[part], swapped[part], (0.5, 0.5))

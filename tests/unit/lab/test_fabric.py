@@ -6,6 +6,7 @@ import pytest
 
 from c4bench.lab.guest import fabric, routing
 from c4bench.lab.routes import next_hops
+from c4bench.lab.topology import IcmpLimits
 from c4bench.lab.topology_file import load
 
 CLOS = load("clos-2x4")
@@ -143,3 +144,10 @@ def test_local_addresses_are_looked_up_after_the_nics_own_tables():
     assert len(own) == 8
     assert max(own) < local
     assert lines[-1] == ["rule", "del", "pref", "0"]
+
+
+def test_switches_limit_icmp_errors_as_the_topology_says():
+    """A rate becomes the kernel's setting; without answers the wait for one outlasts any run."""
+    limits = fabric.icmp_sysctls(IcmpLimits(ratelimit_ms=250, msgs_per_sec=40, msgs_burst=7))
+    assert limits == {"ipv4/icmp_ratelimit": "250", "ipv4/icmp_msgs_per_sec": "40", "ipv4/icmp_msgs_burst": "7"}
+    assert int(fabric.icmp_sysctls(IcmpLimits(answers=False))["ipv4/icmp_ratelimit"]) >= 24 * 3600 * 1000

@@ -34,6 +34,9 @@ def test_every_asked_for_topology_is_there():
         (("attach: block", "attach: rail"), "one leaf for each"),
         (("attach: block", "attach: plane"), "2 NICs"),
         (("leaf:", "leaf: ["), "line"),
+        (("leaf:", "icmp: {ratelimit_ms: -1}\nleaf:"), "icmp.ratelimit_ms"),
+        (("leaf:", "icmp: {answers: perhaps}\nleaf:"), "$.icmp.answers"),
+        (("leaf:", "icmp: {burst: 5}\nleaf:"), "burst"),
     ],
 )
 def test_a_wrong_file_is_refused_with_its_place(change, words):

@@ -1,4 +1,4 @@
-"""Path probes against the loopback interface and recorded answers."""
+"""Probes against the loopback interface and recorded answers."""
 
 import socket
 import struct
@@ -7,59 +7,84 @@ import time
 import pytest
 
 from c4bench.errors import C4Error
-from c4bench.model.fabric import Nic
+from c4bench.model.fabric import HopAnswer, HopProbe, Nic
 from c4bench.verbs import probe
-from c4bench.verbs.probe import Answer, parse_answer, probe_paths, send_bursts
+from c4bench.verbs.probe import CLOSED_PORT, IcmpError, parse_error, send_bursts, send_probes
 
 LOOPBACK = Nic("h0", 0, "rxe0", "lo", "127.0.0.1", 1e10)
 
 
 def error(origin, kind, code, offender):
+    """The control messages with which Linux delivers an ICMP error."""
     head = struct.pack("=IBBBBII", 113, origin, kind, code, 0, 0, 0)
     if ":" in offender:
-        return (
-            head + struct.pack("=HHI", socket.AF_INET6, 0, 0) + socket.inet_pton(socket.AF_INET6, offender) + bytes(4)
-        )
-    return head + struct.pack("=HH", socket.AF_INET, 0) + socket.inet_aton(offender) + bytes(8)
+        sender = struct.pack("=HHI", socket.AF_INET6, 0, 0) + socket.inet_pton(socket.AF_INET6, offender) + bytes(4)
+        return [(socket.IPPROTO_IPV6, 25, head + sender)]
+    sender = struct.pack("=HH", socket.AF_INET, 0) + socket.inet_aton(offender) + bytes(8)
+    return [(socket.IPPROTO_IP, 2, struct.pack("=i", 61)), (socket.IPPROTO_IP, 11, head + sender)]
 
 
 def test_answers_tell_expiry_from_refusal():
-    """Time Exceeded continues a trace, Unreachable ends it, and a local error is no answer."""
-    assert parse_answer(4, error(2, 11, 0, "172.16.0.2")) == Answer("172.16.0.2", expired=True)
-    assert parse_answer(4, error(2, 3, 1, "172.16.0.2")) == Answer("172.16.0.2", expired=False)
-    assert parse_answer(6, error(3, 3, 0, "fd00::2")) == Answer("fd00::2", expired=True)
-    assert parse_answer(4, error(1, 0, 0, "0.0.0.0")) is None
+    """Time Exceeded and Unreachable are told apart, and a local error is no answer."""
+    assert parse_error(error(2, 11, 0, "172.16.0.2")) == IcmpError("172.16.0.2", expired=True)
+    assert parse_error(error(2, 3, 1, "172.16.0.2")) == IcmpError("172.16.0.2", expired=False)
+    assert parse_error(error(3, 3, 0, "fd00::2")) == IcmpError("fd00::2", expired=True)
+    assert parse_error(error(1, 0, 0, "0.0.0.0")) is None
+    assert parse_error([]) is None
 
 
-def test_a_closed_destination_ends_every_trace():
-    """On the loopback interface the destination refuses the probe at the first hop, for each of many ports."""
-    ports = range(50000, 50100)
-    assert probe_paths(LOOPBACK, "127.0.0.1", ports, 3) == dict.fromkeys(ports, ("127.0.0.1",))
+@pytest.mark.parametrize("to_port", [4791, CLOSED_PORT])
+def test_each_probe_has_the_answer_of_its_destination(to_port):
+    """On the loopback interface each destination refuses the probe itself, and the answer comes with its own TTL."""
+    probes = [HopProbe(f"127.0.0.{host}", port, 3) for host in range(1, 9) for port in range(50000, 50032)]
+    answers = send_probes(LOOPBACK, probes, 0.5, to_port=to_port)
+    assert answers == [HopAnswer(probe.destination, 64) for probe in probes]
 
 
-def test_silence_ends_a_trace_with_an_empty_hop():
-    """A destination that does not answer gives an empty hop after the timeout."""
+def test_ipv6_is_answered_alike():
+    """Probes of IPv6 NICs are answered as those of IPv4 NICs."""
+    nic = Nic("h0", 0, "rxe0", "lo", "::1", 1e10)
+    assert send_probes(nic, [HopProbe("::1", 50000, 3)], 0.5) == [HopAnswer("::1", 64)]
+
+
+def test_silence_is_an_empty_answer():
+    """A probe whose destination swallows it has an empty answer after the timeout; others have theirs."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sink:
         sink.bind(("127.0.0.1", 4791))
-        assert probe_paths(LOOPBACK, "127.0.0.1", [50000], 3, timeout_s=0.05) == {50000: ("",)}
+        began = time.monotonic()
+        answers = send_probes(LOOPBACK, [HopProbe(f"127.0.0.{host}", 50000, 3) for host in (1, 2)], 0.2)
+        assert answers == [HopAnswer(), HopAnswer("127.0.0.2", 64)]
+        assert time.monotonic() - began >= 0.2
 
 
 def test_a_lost_probe_is_repeated(monkeypatch):
-    """A hop whose first answer is lost is found by the second probe."""
+    """A probe whose first answer is lost is answered at the second attempt."""
     lost = []
 
-    def lossy(sock, destination, read=probe._read):
-        answer = read(sock, destination)
-        if answer is not None and sock.getsockname()[1] not in lost:
-            lost.append(sock.getsockname()[1])
+    def lossy(sock, mark, read=probe._read):
+        answer = read(sock, mark)
+        if answer is not None and answer[0] not in lost:
+            lost.append(answer[0])
             return None
         return answer
 
     monkeypatch.setattr(probe, "_read", lossy)
-    assert probe_paths(LOOPBACK, "127.0.0.1", [50000, 50001], 3, timeout_s=0.4) == dict.fromkeys(
-        (50000, 50001), ("127.0.0.1",)
-    )
-    assert sorted(lost) == [50000, 50001]
+    probes = [HopProbe("127.0.0.1", port, 3) for port in (50000, 50001)]
+    assert send_probes(LOOPBACK, probes, 0.4) == [HopAnswer("127.0.0.1", 64)] * 2
+    assert sorted(lost) == [("127.0.0.1", 50000), ("127.0.0.1", 50001)]
+
+
+def test_an_answer_to_an_earlier_call_is_discarded(monkeypatch):
+    """An answer that quotes the data of another call is no answer; one that quotes no data may be."""
+    read, probes = probe._read, [HopProbe("127.0.0.1", 50000, 3)]
+    monkeypatch.setattr(probe, "_read", lambda sock, _: read(sock, b"another call"))
+    assert send_probes(LOOPBACK, probes, 0.05) == [HopAnswer()]
+
+
+def test_two_probes_of_one_flow_are_refused():
+    """Answers to two probes with the same destination and source port could not be told apart."""
+    with pytest.raises(ValueError, match="same destination and source port"):
+        send_probes(LOOPBACK, [HopProbe("127.0.0.1", 50000, ttl) for ttl in (1, 2)], 0.1)
 
 
 def test_a_port_in_use_is_reported():
@@ -67,14 +92,7 @@ def test_a_port_in_use_is_reported():
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
         other.bind(("127.0.0.1", 50001))
         with pytest.raises(C4Error, match=r"h0/0 .*port 50001"):
-            probe_paths(LOOPBACK, "127.0.0.1", [50000, 50001], 3)
-
-
-def test_silent_hops_can_be_passed():
-    """With `silences=2` a trace continues one hop past the first silent one."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sink:
-        sink.bind(("127.0.0.1", 4791))
-        assert probe_paths(LOOPBACK, "127.0.0.1", [50000], 5, timeout_s=0.05, silences=2) == {50000: ("", "")}
+            send_probes(LOOPBACK, [HopProbe("127.0.0.1", port, 3) for port in (50000, 50001)], 0.1)
 
 
 def test_bursts_are_as_many_as_asked_for_and_no_faster():

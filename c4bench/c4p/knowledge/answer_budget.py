@@ -1,0 +1,61 @@
+"""How many answers to probes a switch has left for a NIC, by Linux's limits of ICMP errors. Pure.
+
+Linux answers a prober six times at once, then once a second (`icmp_ratelimit` in Documentation/networking/ip-sysctl).
+Network operating systems based on it, such as SONiC and Cumulus, do the same.
+"""
+
+import msgspec
+
+from c4bench.c4p.disjoint_sets import DisjointSets
+
+_BURST = 6.0
+_PER_S = 1.0
+
+
+class _Bucket(msgspec.Struct):
+    """A token bucket: the answers left at `at_s`."""
+
+    left: float
+    at_s: float
+
+    def refill(self, now_s: float) -> None:
+        """Add the answers of the time since `at_s`."""
+        self.left = min(self.left + max(now_s - self.at_s, 0.0) * _PER_S, _BURST)
+        self.at_s = now_s
+
+
+class AnswerBudget:
+    """Token buckets by NIC and switch. Times are seconds on the caller's clock.
+
+    Buckets are full at first, unless somebody else may have spent them until `spent_until_s`.
+    """
+
+    def __init__(self) -> None:
+        self.spent_until_s = float("-inf")
+        self._switches: DisjointSets[str] = DisjointSets()
+        self._buckets: dict[tuple[str, str], _Bucket] = {}
+
+    def regroup(self, switches: DisjointSets[str], now_s: float) -> None:
+        """Count hops of one set as one switch from now on, with the answers that any of them has given."""
+        self._switches = switches
+        buckets, self._buckets = self._buckets, {}
+        for (nic, hop), bucket in buckets.items():
+            bucket.refill(now_s)
+            merged = self._buckets.setdefault((nic, switches.root(hop)), bucket)
+            if merged is not bucket:
+                merged.left = max(merged.left + bucket.left - _BURST, 0.0)
+
+    def left(self, nic: str, hop: str, now_s: float) -> float:
+        """The answers that the switch of this hop has left for a NIC."""
+        return self._bucket(nic, hop, now_s).left
+
+    def spend(self, nic: str, hop: str, now_s: float) -> None:
+        """Count one answer."""
+        bucket = self._bucket(nic, hop, now_s)
+        bucket.left = max(bucket.left - 1, 0.0)
+
+    def _bucket(self, nic: str, hop: str, now_s: float) -> _Bucket:
+        first = _Bucket(min((now_s - self.spent_until_s) * _PER_S, _BURST), now_s)
+        bucket = self._buckets.setdefault((nic, self._switches.root(hop)), first)
+        bucket.refill(now_s)
+        return bucket

@@ -1,0 +1,159 @@
+"""Which live flows' paths to check when, with as few answers of switches as that takes. Pure.
+
+A probe that expires at the last switch of a path shows that the path is as it was. Only if another switch answers, or
+none, all of the path is traced. A switch is asked only when it can answer, so that silence means a lost link.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from c4bench.c4p.knowledge.answer_budget import AnswerBudget
+from c4bench.c4p.knowledge.leaf_groups import Pair
+from c4bench.c4p.knowledge.link_state import LinkHealth
+from c4bench.c4p.knowledge.path_knowledge import PROBES, PathKnowledge
+from c4bench.c4p.policy import PathPolicy
+
+# Answers that routine checks leave for urgent ones.
+_RESERVE = 3.0
+
+
+class Check(NamedTuple):
+    """A question: is switch `position`, counted from 0, of this source port's path still the known one."""
+
+    pair: Pair
+    source_port: int
+    position: int
+
+
+class CheckResults(NamedTuple):
+    """What checks have shown: whether paths have `changed`, and the hops that were `crossed`.
+
+    `suspects` are the source ports of paths without an answer, by pair: to find the lost link, trace them as a whole.
+    """
+
+    changed: bool
+    suspects: dict[Pair, tuple[int, ...]]
+    crossed: frozenset[str]
+
+
+class PathChecks:
+    """When paths were checked last, and whether the next check is urgent. Times are seconds on the caller's clock."""
+
+    def __init__(self, policy: PathPolicy, knowledge: PathKnowledge, health: LinkHealth) -> None:
+        self.policy = policy
+        self._knowledge, self._health = knowledge, health
+        self._budget = AnswerBudget()
+        self._checked_s = float("-inf")
+        self._urgent = False
+        self._round = 0
+
+    def request(self) -> None:
+        """Make the next check urgent."""
+        self._urgent = True
+
+    def note_learnt(self, now_s: float) -> None:
+        """Note that paths were learnt just now."""
+        self._checked_s, self._urgent = now_s, False
+
+    def note_restart(self, now_s: float) -> None:
+        """Note that another master may have asked the switches until now."""
+        self._budget.spent_until_s = now_s
+
+    def note_switches(self, now_s: float) -> None:
+        """Note that it is known better which hops belong to one switch."""
+        self._budget.regroup(self._knowledge.switches(), now_s)
+
+    def note_answers(self, nic: str, hops: Iterable[str], now_s: float) -> None:
+        """Count answers that switches gave to other probes of this NIC."""
+        for hop in hops:
+            self._budget.spend(nic, hop, now_s)
+
+    def checks(self, live: Mapping[Pair, Iterable[int]], now_s: float) -> tuple[Check, ...]:
+        """The checks that are due, given the source ports that `live` flows use.
+
+        Of each NIC's ports one is checked, of which the next check takes the next; all of them if it is urgent.
+        """
+        watched = self._urgent or bool(self._health.missing)
+        interval_s = self.policy.urgent_check_s if watched else self.policy.check_s
+        if not live or now_s - self._checked_s < interval_s:
+            return ()
+        self._checked_s = now_s
+        self._round += 1
+        due: list[Check] = []
+        by_nic: dict[str, list[Check]] = defaultdict(list)
+        for pair, ports in sorted(live.items()):
+            by_nic[pair[0]] += [check for port in dict.fromkeys(ports) if (check := self._at_last_switch(pair, port))]
+        for nic, candidates in by_nic.items():
+            first = self._round % len(candidates) if candidates else 0
+            wanted = candidates[first:] + candidates[:first]
+            due += self._affordable(nic, wanted if self._urgent else wanted[:1], now_s)
+        for nic, lost in self._at_missing_links(live).items():
+            due += self._affordable(nic, [lost[self._round % len(lost)]], now_s)
+        self._urgent = False
+        return tuple(dict.fromkeys(due))
+
+    def _at_last_switch(self, pair: Pair, port: int) -> Check | None:
+        """None for a path that is not known, or known by counters only."""
+        entry = self._knowledge.entries(pair).get(port)
+        known = entry is not None and entry.how == PROBES and len(entry.hops) > 1
+        return Check(pair, port, len(entry.hops) - 2) if entry and known else None
+
+    def _at_missing_links(self, live: Iterable[Pair]) -> dict[str, list[Check]]:
+        """By NIC, a check at each missing link, which answers when the link is back."""
+        found: dict[str, list[Check]] = defaultdict(list)
+        missing = self._health.missing
+        for pair in sorted(live) if missing else ():
+            for port, entry in self._knowledge.entries(pair).items():
+                crossed = next((position for position, hop in enumerate(entry.hops[:-1]) if hop in missing), None)
+                if crossed is not None and entry.how == PROBES:
+                    found[pair[0]].append(Check(pair, port, crossed))
+        return found
+
+    def _affordable(self, nic: str, checks: Iterable[Check], now_s: float) -> Iterator[Check]:
+        reserve = 0.0 if self._urgent or self._health.missing else _RESERVE
+        for check in checks:
+            hop = self._expected(check)
+            if self._budget.left(nic, hop, now_s) >= 1 + reserve:
+                self._budget.spend(nic, hop, now_s)
+                yield check
+
+    def evaluate(self, answers: Mapping[Check, str], now_s: float) -> CheckResults:
+        """Compare the addresses that answered, "" for none, with those that are known.
+
+        Ports without an answer are suspects as soon as all switches on their path can answer a trace.
+        """
+        changed = False
+        suspects: dict[Pair, tuple[int, ...]] = {}
+        crossed: set[str] = set()
+        for check, answer in answers.items():
+            if check.position >= len(self._hops(check)):
+                # The pair was learnt again in the meantime.
+                continue
+            expected = self._expected(check)
+            missing = expected in self._health.missing
+            changed |= bool(answer) and (missing or answer != expected)
+            if answer == expected:
+                self._knowledge.confirm((*check.pair, check.source_port), now_s)
+                crossed.update(self._hops(check)[: check.position + 1])
+            elif not answer and not missing and self._can_trace(check, now_s):
+                suspects[check.pair] = (*suspects.get(check.pair, ()), check.source_port)
+        return CheckResults(changed, suspects, frozenset(crossed))
+
+    def _can_trace(self, check: Check, now_s: float) -> bool:
+        """Take what a trace of all of this path needs; False if a switch has no answer left, and ask again soon."""
+        nic = check.pair[0]
+        hops = self._hops(check)[:-1]
+        if any(self._budget.left(nic, hop, now_s) < 1 for hop in hops):
+            self._urgent = True
+            return False
+        for hop in hops:
+            self._budget.spend(nic, hop, now_s)
+        return True
+
+    def _expected(self, check: Check) -> str:
+        return self._hops(check)[check.position]
+
+    def _hops(self, check: Check) -> tuple[str, ...]:
+        entry = self._knowledge.entries(check.pair).get(check.source_port)
+        return entry.hops if entry else ()

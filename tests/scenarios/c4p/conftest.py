@@ -1,0 +1,68 @@
+"""What scenarios of path planning share: pairs of hosts across the fabric, and what its links carry between them."""
+
+import pytest
+
+from c4bench.c4p.conditions import Conditions
+from c4bench.c4p.evaluation.crossing_pairs import crossing_pairs
+from c4bench.c4p.evaluation.exact import least_worst_load
+from c4bench.errors import InconclusiveError
+from c4bench.model.fabric import Flow
+from c4bench.units import payload_bound
+
+WRONG_OPTIMUM = 1.01
+
+
+@pytest.fixture
+def pairs_across(rdma_hosts, atlas):
+    """`pairs_across(4)`: so many pairs of hosts whose paths cross the fabric."""
+
+    def choose(count):
+        pairs = crossing_pairs(rdma_hosts, atlas)[:count]
+        if len(pairs) < count:
+            pytest.skip(f"few-hosts: {len(rdma_hosts)} hosts are not {count} pairs")
+        same_leaf = [f"{a.name} and {b.name}" for a, b in pairs if _common_leaf(atlas, a, b)]
+        if same_leaf:
+            pytest.skip(f"one-leaf: no path between {', '.join(same_leaf)} has a choice of links")
+        return pairs
+
+    return choose
+
+
+def _common_leaf(atlas, source, target):
+    return all(len(path.hops) == 2 for path in atlas.paths(source.nics[0].name, target.nics[0].name))
+
+
+@pytest.fixture
+def optimum_bps(atlas, rdma_hosts, switches):
+    """`optimum_bps(pairs)`: the payload that each pair's first NICs exchange at best in both directions, bit/s.
+
+    Each flow may be divided over any of its paths: a linear program over the links' capacities.
+    """
+
+    def solve(pairs):
+        ports = switches.ports() if switches.any else {}
+        capacities = {hop: ports[hop].rate_bps for hop in atlas.hops if hop in ports}
+        capacities |= {nic.address: nic.rate_bps for host in rdma_hosts for nic in host.nics}
+        flows = [
+            Flow(f"{a.name}>{b.name}", "optimum", a.nics[0].name, b.nics[0].name, a.nics[0].rate_bps)
+            for pair in pairs
+            for a, b in (pair, pair[::-1])
+        ]
+        share = min(1.0, 1 / least_worst_load(flows, atlas, Conditions(capacities), divisible=True))
+        return share * min(payload_bound(a.nics[0].rate_bps) for pair in pairs for a in pair)
+
+    return solve
+
+
+@pytest.fixture
+def of_optimum():
+    """`of_optimum(rate_bps, optimum_bps)`: the share; more than all of it means that the optimum is wrong."""
+
+    def share(rate_bps, optimum_bps):
+        if rate_bps > WRONG_OPTIMUM * optimum_bps:
+            raise InconclusiveError(
+                f"{rate_bps:.4g} bit/s is more than the optimum of {optimum_bps:.4g}: that is wrong"
+            )
+        return rate_bps / optimum_bps
+
+    return share

@@ -1,0 +1,160 @@
+"""The search for paths, on made-up fabrics whose switches answer as Linux does, or not at all."""
+
+import itertools
+from collections import defaultdict
+
+import pytest
+
+from c4bench.c4p.knowledge.path_search import PathSearch, enough_traces
+
+PORTS = range(49153, 49153 + 64)
+BURST, PER_S = 6, 1.0
+
+
+class Fabric:
+    """Leaves with two NICs each, spines, and `count` links from leaf 0 to spine 0; the hash of a flow is arbitrary."""
+
+    def __init__(self, leaves=4, spines=4, parallel=1, limited=True):
+        self.spines, self.parallel, self.limited = spines, parallel, limited
+        self.nics = {f"h{number}/0": number // 2 for number in range(2 * leaves)}
+        self.mute = set()
+        self.tokens = defaultdict(lambda: (float(BURST), 0.0))
+        self.now_s = 0.0
+        self.asked = 0
+
+    @property
+    def pairs(self):
+        return [(a, b) for a, b in itertools.permutations(self.nics, 2)]
+
+    def path(self, source, destination, port):
+        """The switches by the addresses of their ingress interfaces: `switch<from where`."""
+        near, far = self.nics[source], self.nics[destination]
+        mixed = (int(source[1:-2]) * 7919 + int(destination[1:-2]) * 104729 + port * 2654435761) & 0xFFFFFFFF
+        if near == far:
+            return (f"leaf{near}<{source}",)
+        spine, link = (mixed >> 8) % self.spines, (mixed >> 16) % self.parallel
+        up, down = (link if not spine and leaf == 0 else 0 for leaf in (near, far))
+        return f"leaf{near}<{source}", f"spine{spine}<leaf{near}.{up}", f"leaf{far}<spine{spine}.{down}"
+
+    def answer(self, question):
+        """The address of the switch at which the probe expires, "" if its bucket for this NIC is empty."""
+        self.asked += 1
+        (source, destination), port, position = question
+        path = self.path(source, destination, port)
+        if position >= len(path) or path[position] in self.mute or path[position].split("<")[0] in self.mute:
+            return ""
+        key = source, path[position].split("<")[0]
+        left, at_s = self.tokens[key]
+        left = min(BURST, left + (self.now_s - at_s) * PER_S)
+        if self.limited and left < 1:
+            self.tokens[key] = left, self.now_s
+            return ""
+        self.tokens[key] = left - 1, self.now_s
+        return path[position]
+
+    def search(self, pairs=None, known=True, search=None):
+        """Search for all paths of these pairs; return them by probe."""
+        if search is None:
+            search = PathSearch(PORTS, {nic: f"address of {nic}" for nic in self.nics})
+            search.begin({pair: len(self.path(*pair, PORTS[0])) if known else 0 for pair in pairs or self.pairs})
+        traces = {}
+        while search.open_pairs:
+            for nic in search.begin_round(self.now_s):
+                while questions := search.questions(nic):
+                    for question in questions:
+                        search.record(question, self.answer(question))
+            traces |= search.end_round(self.now_s)
+            self.now_s += 0.1
+        return traces
+
+    def wrong(self, traces):
+        """The traces that differ from what the fabric does."""
+        return {probe: hops for probe, hops in traces.items() if hops != (*self.path(*probe), f"address of {probe[1]}")}
+
+
+def paths_of(traces, pair):
+    return {hops[1:-1] for (source, destination, _), hops in traces.items() if (source, destination) == pair}
+
+
+@pytest.mark.parametrize(("known", "within_s"), [(True, 30), (False, 90)])
+def test_limited_switches_show_all_paths_in_time(known, within_s):
+    """With Linux's limits every pair of a fabric of 8 NICs gets a port for each of its paths within 30 seconds.
+
+    It takes longer where destinations do not answer, so that it is not known how many switches there are.
+    """
+    fabric = Fabric()
+    traces = fabric.search(known=known)
+    assert fabric.wrong(traces) == {}
+    across = [pair for pair in fabric.pairs if fabric.nics[pair[0]] != fabric.nics[pair[1]]]
+    assert len(across) == 48
+    assert all(len(paths_of(traces, pair)) == 4 for pair in across)
+    assert all(paths_of(traces, pair) == {()} for pair in set(fabric.pairs) - set(across))
+    assert fabric.now_s < within_s
+
+
+def test_open_switches_are_learnt_without_a_pause():
+    """Where every probe is answered, no round waits, and few ports are traced."""
+    fabric = Fabric(limited=False)
+    traces = fabric.search()
+    assert fabric.wrong(traces) == {}
+    assert fabric.now_s < 1.1
+    assert len(traces) < len(fabric.pairs) * 24
+
+
+@pytest.mark.parametrize("limited", [True, False])
+def test_parallel_links_stay_apart(limited):
+    """Two links between the same two switches are two paths, in both directions, though all others are single."""
+    fabric = Fabric(spines=2, parallel=2, limited=limited)
+    traces = fabric.search()
+    assert fabric.wrong(traces) == {}
+    assert len(paths_of(traces, ("h0/0", "h2/0"))) == len(paths_of(traces, ("h2/0", "h0/0"))) == 3
+    assert len(paths_of(traces, ("h2/0", "h4/0"))) == 2
+
+
+def test_a_mute_switch_hides_only_its_own_paths():
+    """Pairs keep the paths over switches that answer; pairs behind a mute leaf have none, and are given up."""
+    fabric = Fabric()
+    fabric.mute = {"spine1"}
+    traces = fabric.search()
+    assert fabric.wrong(traces) == {}
+    assert len(paths_of(traces, ("h0/0", "h2/0"))) == 3
+    fabric = Fabric()
+    fabric.mute = {"leaf1"}
+    traces = fabric.search()
+    assert [hops for (_, far, _), hops in traces.items() if far == "h2/0" and None not in hops] == []
+    assert len(paths_of(traces, ("h0/0", "h4/0"))) == 4
+
+
+def test_silence_everywhere_ends_the_search():
+    """Without any answer every pair is given up after three rounds, with one trace that lacks one."""
+    fabric = Fabric()
+    fabric.mute = {f"leaf{number}" for number in range(4)} | {f"spine{number}" for number in range(4)}
+    traces = fabric.search()
+    assert {probe[:2] for probe in traces} == set(fabric.pairs)
+    assert all(None in hops for hops in traces.values())
+    assert fabric.now_s < 5
+
+
+def test_after_a_change_nothing_found_before_counts():
+    """When a spine is gone, the same search finds the new paths of all ports, and none over a lost link."""
+    fabric = Fabric(limited=False)
+    search = PathSearch(PORTS, {nic: f"address of {nic}" for nic in fabric.nics})
+    search.begin({pair: len(fabric.path(*pair, PORTS[0])) for pair in fabric.pairs})
+    fabric.search(search=search)
+    fabric.spines = 3
+    asked = fabric.asked
+    pairs = [("h0/0", "h2/0"), ("h2/0", "h0/0")]
+    search.begin(dict.fromkeys(pairs, 3), first={pairs[0]: [PORTS[60]]}, changed={"spine3<leaf0.0"})
+    traces = fabric.search(search=search)
+    assert fabric.wrong(traces) == {}
+    assert (*pairs[0], PORTS[60]) in traces
+    assert all(len(paths_of(traces, pair)) == 3 for pair in pairs)
+    # The first switches, and most of those behind the spines, are known from before.
+    assert fabric.asked - asked < 1.25 * len(traces)
+
+
+@pytest.mark.parametrize(("paths", "traces"), [(1, 8), (2, 16), (4, 28), (16, 123)])
+def test_so_many_traces_show_all_paths(paths, traces):
+    """The number of traces after which a further path would have been found, as computed by hand from the formula."""
+    assert enough_traces(paths, traces)
+    assert not enough_traces(paths, traces - 2)

@@ -50,6 +50,16 @@ def ratio_interval(planned: Sequence[float], ecmp: Sequence[float], seed: int) -
     return Interval(float(over.mean() / under.mean()), float(low), float(high))
 
 
+def mean_interval(values: Sequence[float]) -> Interval:
+    """The mean of independent samples with its 95 % interval, by Student's t; UsageError for fewer than two values."""
+    if len(values) < 2:
+        raise UsageError(f"{len(values)} values have no spread; take two or more")
+    samples = np.asarray(values, dtype=float)
+    mean, error = float(samples.mean()), float(samples.std(ddof=1)) / math.sqrt(len(values))
+    reach = student_quantile(0.95, len(values) - 1) * error
+    return Interval(mean, mean - reach, mean + reach)
+
+
 def prediction_interval(values: Sequence[float], confidence: float) -> Interval:
     """The interval in which one more such value falls with that confidence, by Student's t.
 

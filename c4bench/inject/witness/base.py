@@ -27,7 +27,7 @@ class Aftermath(NamedTuple):
 class Witness(Protocol):
     """Measures one target three times, in this order, each time for at most the request's `witness_s`.
 
-    `after` may take longer for what recovers by itself.
+    `after` may take longer for what recovers by itself, each for a switch that has no answer left.
     """
 
     def before(self) -> Values:

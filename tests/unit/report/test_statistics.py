@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from c4bench.errors import UsageError
-from c4bench.report.statistics import least_successes, median, percentile, ratio_interval, share_interval
+from c4bench.report.statistics import least_successes, mean_interval, median, percentile, ratio_interval, share_interval
 
 POSITIVE = st.floats(1e-3, 1e6)
 
@@ -26,6 +26,7 @@ def test_percentile_interpolates():
     "bad",
     [
         lambda: median([]),
+        lambda: mean_interval([1.0]),
         lambda: ratio_interval([1.0], [1.0], 0),
         lambda: ratio_interval([1, 2], [1, 2, 3], 0),
         lambda: share_interval(0, 0),
@@ -36,6 +37,13 @@ def test_too_few_samples_are_refused(bad):
     """Statistics without the samples they need are refused, not invented."""
     with pytest.raises(UsageError):
         bad()
+
+
+def test_the_interval_of_a_mean_holds_it_in_nineteen_of_twenty_samples():
+    """Counted over two thousand samples of six values around 3."""
+    draw = np.random.default_rng(1)
+    intervals = [mean_interval(draw.normal(3.0, 1.0, 6)) for _ in range(2000)]
+    assert sum(low <= 3.0 <= high for _, low, high in intervals) / 2000 == pytest.approx(0.95, abs=0.015)
 
 
 def test_failed_transfers_are_no_samples():

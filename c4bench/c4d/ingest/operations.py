@@ -19,6 +19,8 @@ _OPS_KEPT = 128
 # In place of a sequence number, and of a time.
 _NONE = -1.0
 _UNSEEN = float("nan")
+# A row in which no record is kept.
+_BLANK = {"known": False, "touched": False, "finished_s": 0.0, "gap_s": _UNSEEN, "record": None}
 # Bits of a member's row in a number that also holds the operation's kind and size.
 _MEMBER_BITS = 32
 _OPERATION = attrgetter("comm", "seq")
@@ -81,9 +83,7 @@ class Operations:
         self._starts = Index()
         self._operation: dict[int, tuple[int, int]] = {}
         self._free: dict[int, list[int]] = {}
-        self._kept = Table(
-            comm=0, seq=_NONE, known=False, entered_s=0.0, finished_s=0.0, gap_s=_UNSEEN, record=None, touched=False
-        )
+        self._kept = Table(comm=0, seq=_NONE, entered_s=0.0, **_BLANK)
         self._kinds = Index()
         self._like = Index()
         self._entries = Table(seq=_NONE, entered_s=0.0)
@@ -103,8 +103,7 @@ class Operations:
 
     def records_of(self, comm: int, seq: int) -> dict[int, OpRecord]:
         """The records of an operation of a communicator that not all members have completed, by member."""
-        start = self._open[comm].get(seq)
-        if start is None:
+        if (start := self._open[comm].get(seq)) is None:
             return {}
         records = self._kept["record"][start : start + self._comms["size"][comm]].tolist()
         return {place: record for place, record in enumerate(records) if record is not None}
@@ -192,9 +191,8 @@ class Operations:
     def _end(self, size: int, starts: list[int]) -> None:
         """Keep no records of operations of communicators of `size` any more."""
         rows = np.add.outer(np.asarray(starts, np.int64), np.arange(size))
-        for name, blank in (("known", False), ("finished_s", 0.0), ("gap_s", _UNSEEN), ("record", None)):
+        for name, blank in _BLANK.items():
             self._kept[name][rows] = blank
-        self._kept["touched"][rows] = False
         self._free.setdefault(size, []).extend(starts)
         for comm, seq in map(self._operation.pop, starts):
             del self._starts[self._names[comm], seq]

@@ -212,8 +212,7 @@ def _links_of_pairs(cells: Iterable[Cell], links: Links) -> dict[Cell, set[str]]
 
 def _explaining(blames: list[Blame], lossy: Collection[Cell]) -> list[Blame]:
     """Drop single paths, unless they end wherever packets arrived out of sequence: NICs count for all paths."""
-    ends = {cell[1] for cell in lossy}
-
+    ends = _receivers(lossy)
     return [b for b in blames if b.component.kind != "path" or b.alternatives or ends == _receivers(b.cells)]
 
 

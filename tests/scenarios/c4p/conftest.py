@@ -34,24 +34,42 @@ def _common_leaf(atlas, source, target):
 
 @pytest.fixture
 def optimum_bps(atlas, rdma_hosts, switches):
-    """`optimum_bps(pairs)`: the payload that each pair's first NICs exchange at best in both directions, bit/s.
+    """`optimum_bps(pairs)`: the payload that each pair's first NICs exchange at best, bit/s.
 
-    Each flow may be divided over any of its paths: a linear program over the links' capacities.
+    In both directions, unless `both_ways` is False; without the links of `avoid`. Each flow may be divided over any of
+    its paths: a linear program over the links' capacities.
     """
 
-    def solve(pairs):
+    def solve(pairs, avoid=frozenset(), *, both_ways=True):
         ports = switches.ports() if switches.any else {}
         capacities = {hop: ports[hop].rate_bps for hop in atlas.hops if hop in ports}
         capacities |= {nic.address: nic.rate_bps for host in rdma_hosts for nic in host.nics}
         flows = [
             Flow(f"{a.name}>{b.name}", "optimum", a.nics[0].name, b.nics[0].name, a.nics[0].rate_bps)
             for pair in pairs
-            for a, b in (pair, pair[::-1])
+            for a, b in ((pair, pair[::-1]) if both_ways else (pair,))
         ]
-        share = min(1.0, 1 / least_worst_load(flows, atlas, Conditions(capacities), divisible=True))
+        share = min(1.0, 1 / least_worst_load(flows, atlas, Conditions(capacities, avoid=avoid), divisible=True))
         return share * min(payload_bound(a.nics[0].rate_bps) for pair in pairs for a in pair)
 
     return solve
+
+
+@pytest.fixture
+def uplink(atlas, ports):
+    """`uplink(pairs)`: one of the ports by which the first source's leaf reaches its pair, and the link's two hops."""
+
+    def choose(pairs):
+        source, destination = (host.nics[0].name for host in pairs[0])
+        hops = sorted({path.hops[1] for path in atlas.paths(source, destination)})
+        if len(hops) < 2:
+            pytest.skip(f"one-path: {source} has no choice of links towards {destination}")
+        if hops[-1] not in ports.leading:
+            pytest.skip("no-switches: the inventory names no switches that links could be taken down on")
+        name = ports.leading[hops[-1]]
+        return name, ports.addresses[name]
+
+    return choose
 
 
 @pytest.fixture

@@ -58,7 +58,7 @@ def test_ablation(pairs_across, attempt, judge, jobs, state):
 @pytest.mark.needs(hosts=8)
 @pytest.mark.parametrize("state", ["healthy", "uplink down"])
 def test_slice(pairs_across, attempt, judge, state):
-    """Four jobs on four uplinks, or on three: the worst job gets nearly the optimum by the plan, and less by ECMP."""
+    """Four jobs, with all uplinks or without one: the worst gets nearly the optimum by the plan, and less by ECMP."""
     judge(attempt(pairs_across(4), 4, state, BRIEF))
 
 
@@ -77,7 +77,7 @@ class Case(msgspec.Struct, frozen=True):
 
 
 @pytest.fixture
-def attempt(cluster, inject, of_optimum, pytestconfig, run_directory):
+def attempt(shares, pytestconfig, run_directory):
     """Run a case unless the run directory has it; return all its cases, this one last."""
     path = run_directory.path / "ablation.jsonl"
 
@@ -87,8 +87,7 @@ def attempt(cluster, inject, of_optimum, pytestconfig, run_directory):
         known = [msgspec.convert(json.loads(line), Case) for line in lines]
         mine = [case for case in known if (case.topology, case.jobs, case.state) == (topology, jobs, state)]
         if not mine:
-            ratio = 2 if topology.endswith("2to1") else 1
-            mine = [Case(topology, jobs, state, shares(cluster, inject, of_optimum, pairs, jobs, state, modes, ratio))]
+            mine = [Case(topology, jobs, state, shares(pairs, jobs, state, modes))]
             with path.open("ab") as file:
                 file.write(msgspec.json.encode(mine[0]) + b"\n")
         return [case for case in known if case not in mine] + mine
@@ -96,39 +95,54 @@ def attempt(cluster, inject, of_optimum, pytestconfig, run_directory):
     return run
 
 
-def shares(cluster, inject, of_optimum, pairs, jobs, state, modes, ratio):
+@pytest.fixture
+def shares(cluster, inject, uplink, optimum_bps, of_optimum):
     """By mode, the worst job's share of the optimum in each draw; all jobs run at the same time, draw after draw."""
-    rounds = [mode for mode, draws in modes.items() for _ in range(draws)]
-    hosts = [host for pair in pairs for host in pair]
-    groups = [hosts] if jobs == 1 else pairs
-    size_bytes = ONE_BYTES if jobs == 1 else PAIR_BYTES
-    name = f"ablation-{jobs}-{state}"
-    running = [
-        cluster.start(draws_job(name, number, group, len(hosts), [MODES[mode][0] for mode in rounds], size_bytes))
-        for number, group in enumerate(groups)
-    ]
-    meet = (len(hosts), len(hosts) + 1)
-    for number, mode in enumerate(rounds):
-        policy = MODES[mode][1]
-        cluster.meet(name, f"free{number}", *meet)
-        if policy:
-            cluster.plan_by(policy)
-        cluster.meet(name, f"open{number}", *meet)
-        with broken(inject, state):
-            time.sleep(SETTLE_S if state != "healthy" else 0.0)
-            cluster.meet(name, f"draw{number}", *meet)
-            cluster.meet(name, f"end{number}", *meet)
-    results = [cluster.results(one, "draw", 60.0, each=len(rounds)) for one in running]
-    for one in running:
-        cluster.stop(one.spec.id)
-    cluster.plan_by(PathPolicy())
-    left = 1 if state == "healthy" else (len(pairs) - 1) / len(pairs)
-    optimum_bps = payload_bound(hosts[0].nics[0].rate_bps) / ratio * left
-    found = {mode: [] for mode in modes}
-    for number, mode in enumerate(rounds):
-        worst_bps = min(rate(of_job, number, size_bytes) for of_job in results)
-        found[mode].append(of_optimum(worst_bps, optimum_bps))
-    return found
+
+    def measured(pairs, jobs, state, modes):
+        rounds = [mode for mode, draws in modes.items() for _ in range(draws)]
+        hosts = [host for pair in pairs for host in pair]
+        port, hops = uplink(pairs) if state == "uplink down" else (None, frozenset())
+        groups, size_bytes = ([hosts], ONE_BYTES) if jobs == 1 else (pairs, PAIR_BYTES)
+        name = f"ablation-{jobs}-{state}"
+        running = [
+            cluster.start(draws_job(name, number, group, len(hosts), [MODES[mode][0] for mode in rounds], size_bytes))
+            for number, group in enumerate(groups)
+        ]
+        for number, mode in enumerate(rounds):
+            draw(cluster, name, number, MODES[mode][1], len(hosts), inject_down(inject, port))
+        results = [cluster.results(one, "draw", 60.0, each=len(rounds)) for one in running]
+        for one in running:
+            cluster.stop(one.spec.id)
+        cluster.plan_by(PathPolicy())
+        # A single job is a ring of all hosts, which sends in one direction.
+        flows = list(zip(hosts, [*hosts[1:], hosts[0]], strict=True)) if jobs == 1 else pairs
+        best_bps = optimum_bps(flows, hops, both_ways=jobs > 1)
+        found = {mode: [] for mode in modes}
+        for number, mode in enumerate(rounds):
+            worst_bps = min(rate(of_job, number, size_bytes) for of_job in results)
+            found[mode].append(of_optimum(worst_bps, best_bps))
+        return found
+
+    return measured
+
+
+def draw(cluster, name, number, policy, ranks, fault):
+    """Let the jobs open, time and close the connections of one round, by this policy and during this fault."""
+    meet = (ranks, ranks + 1)
+    cluster.meet(name, f"free{number}", *meet)
+    if policy:
+        cluster.plan_by(policy)
+    cluster.meet(name, f"open{number}", *meet)
+    with fault as applied:
+        time.sleep(SETTLE_S if applied else 0.0)
+        cluster.meet(name, f"draw{number}", *meet)
+        cluster.meet(name, f"end{number}", *meet)
+
+
+def inject_down(inject, port):
+    """The failure of this port's link, unless it is None."""
+    return inject("link.down", at=port, lease_s=120.0) if port else contextlib.nullcontext()
 
 
 @pytest.fixture
@@ -185,16 +199,6 @@ def test_step_time(cluster, pairs_across, measure, share):
     gain = ratio_interval(rates[-1:] * len(rates[:-1]), rates[:-1], seed=1)
     interval = {key: round(value, 4) for key, value in gain._asdict().items()}
     measure("c4p.step_time_gain", gain.mean, at_least=1.0, communication=share, jobs=8, **interval)
-
-
-@contextlib.contextmanager
-def broken(inject, state):
-    """Take one of a leaf's uplinks down inside the block, unless `state` is healthy."""
-    if state == "healthy":
-        yield
-        return
-    with inject("link.down", at="leaf0/up3", lease_s=120.0):
-        yield
 
 
 def draws_job(name, number, group, ranks, rounds, size_bytes, extra=1, **rest):

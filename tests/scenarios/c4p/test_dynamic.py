@@ -5,7 +5,6 @@ import time
 import pytest
 
 from c4bench.model.measurement import Clock
-from c4bench.units import payload_bound
 from c4bench.workload.jobs import job
 
 SIZE_BYTES = 16 << 20
@@ -15,24 +14,26 @@ PERIOD_S = 0.2
 WARM_UP, BEFORE, DURING, AFTER = 2, 2, 10, 8
 OPERATIONS = WARM_UP + BEFORE + DURING + AFTER
 WITHIN_S = 1.0
-# With one of eight uplinks down, eight flows can send this share of their NICs' rate.
-LEFT = 7 / 8
 
 
 @pytest.mark.nightly
 @pytest.mark.needs(hosts=16)
-def test_uplink_fails_and_returns(cluster, rdma_hosts, pairs_across, inject, clocks, measure):
+def test_uplink_fails_and_returns(
+    cluster, rdma_hosts, pairs_across, uplink, optimum_bps, inject, clocks, measure, pytestconfig
+):
     """Within a second of the failure, and of the return, every job has its share of the uplinks that are up.
 
-    Data that leaf0's hosts send crosses the link first; data that they receive crosses it last.
+    Data that the leaf's hosts send crosses the link first; data that they receive crosses it last.
     """
     pairs = pairs_across(8)
+    port, hops = uplink(pairs)
+    best_bps, left_bps = optimum_bps(pairs), optimum_bps(pairs, hops)
     jobs = [cluster.start(steady(number, pair)) for number, pair in enumerate(pairs)]
     for running in jobs:
         cluster.results(running, "ready", 60.0)
     cluster.meet("steady", "start", 16, 17)
     time.sleep((WARM_UP + BEFORE) * PERIOD_S)
-    with inject("link.down", at="leaf0/up3") as fault:
+    with inject("link.down", at=port) as fault:
         time.sleep(DURING * PERIOD_S)
         up_s = time.time()
     cluster.meet("steady", "end", 16, 17)
@@ -46,10 +47,14 @@ def test_uplink_fails_and_returns(cluster, rdma_hosts, pairs_across, inject, clo
     # Whatever is slower because the link is missing is healthy; only the link itself may be named.
     measure("c4d.healthy_named", sum(one.kind != "link" for one in named), at_most=0, clock=Clock.NONE)
 
-    full = by_job(results, payload_bound(rdma_hosts[0].nics[0].rate_bps), pairs, clocks)
+    full = by_job(results, best_bps, pairs, clocks)
     # An operation that ends after the return belongs to neither state.
-    left = [(began_s, ended_s, share / LEFT) for began_s, ended_s, share in full if down_s <= began_s < ended_s < up_s]
-    labels = {"topology": "clos-2x8", "jobs": 8, "oversubscription": "1:1"}
+    left = [
+        (began_s, ended_s, share * best_bps / left_bps)
+        for began_s, ended_s, share in full
+        if down_s <= began_s < ended_s < up_s
+    ]
+    labels = {"topology": pytestconfig.option.c4_topology, "jobs": 8}
     for state, shares, at_least in (
         ("healthy", [share for began_s, _, share in full if began_s < down_s - PERIOD_S], 0.98),
         ("uplink down", [share for began_s, _, share in left if began_s >= down_s + WITHIN_S], 0.97),
@@ -66,8 +71,8 @@ def test_uplink_fails_and_returns(cluster, rdma_hosts, pairs_across, inject, clo
         measure("c4p.converge_s", took_s, unit="s", at_most=WITHIN_S, plus_minus=error_s, event=event, **labels)
 
 
-def by_job(results, bound_bps, pairs, clocks):
-    """For every operation of every job, when it began and ended and its slower rank's share of the NIC's payload bound.
+def by_job(results, best_bps, pairs, clocks):
+    """For every operation of every job, when it began and ended and its slower rank's share of the optimum.
 
     Times are on our clock, in order: jobs get out of step with each other when an operation lasts longer than a tick.
     """
@@ -76,7 +81,7 @@ def by_job(results, bound_bps, pairs, clocks):
         for spans in zip(*(rank["spans"][WARM_UP:] for rank in ranks), strict=True):
             longest_s = max(ended_s - began_s for began_s, ended_s in spans)
             began_s = min(clocks.ours(host.name, began) for host, (began, _) in zip(pair, spans, strict=True))
-            operations.append((began_s, began_s + longest_s, SIZE_BYTES * 8 / longest_s / bound_bps))
+            operations.append((began_s, began_s + longest_s, SIZE_BYTES * 8 / longest_s / best_bps))
     return sorted(operations)
 
 

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from c4bench.c4p.policy import PathPolicy
+from c4bench.model.meeting import Meeting
 from c4bench.record.artefacts import Ablation, AblationCell
 from c4bench.report.statistics import ratio_interval
 from c4bench.units import payload_bound
@@ -107,17 +108,16 @@ def shares(cluster, inject, of_optimum, pairs, jobs, state, modes, ratio):
         cluster.start(draws_job(name, number, group, len(hosts), [MODES[mode][0] for mode in rounds], size_bytes))
         for number, group in enumerate(groups)
     ]
-    meet = (len(hosts), len(hosts) + 1)
     for number, mode in enumerate(rounds):
         policy = MODES[mode][1]
-        cluster.meet(name, f"free{number}", *meet)
+        cluster.meet(name, f"free{number}")
         if policy:
             cluster.plan_by(policy)
-        cluster.meet(name, f"open{number}", *meet)
+        cluster.meet(name, f"open{number}")
         with broken(inject, state):
             time.sleep(SETTLE_S if state != "healthy" else 0.0)
-            cluster.meet(name, f"draw{number}", *meet)
-            cluster.meet(name, f"end{number}", *meet)
+            cluster.meet(name, f"draw{number}")
+            cluster.meet(name, f"end{number}")
     results = [cluster.results(one, "draw", 60.0, each=len(rounds)) for one in running]
     for one in running:
         cluster.stop(one.spec.id)
@@ -199,19 +199,17 @@ def broken(inject, state):
 
 def draws_job(name, number, group, ranks, rounds, size_bytes, extra=1, **rest):
     """A job with an all-reduce over these hosts in each round; all jobs' `ranks` and `extra` others meet before it."""
-    return job(
+    spec = job(
         f"{name}-{number}".replace(" ", "-"),
         "draws",
         group,
         seed=1,
         size_bytes=size_bytes,
         rounds=tuple(rounds),
-        meeting=name,
-        first_rank=len(group) * number,
-        meeting_size=ranks + extra,
         staging_bytes=STAGING_BYTES,
         **rest,
     )
+    return msgspec.structs.replace(spec, meeting=Meeting(name, ranks + extra))
 
 
 def rate(results, number, size_bytes):

@@ -38,7 +38,10 @@ _logger = logging.getLogger(__name__)
 
 
 class JobFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`JOB.yml`. Ranks are placed on `hosts` of the inventory (default: all but the `spares`), neighbours far apart."""
+    """`JOB.yml`. Ranks are placed on `hosts` of the inventory (default: all but the `spares`), neighbours far apart.
+
+    They may wait for those of other jobs in the same `meeting`.
+    """
 
     name: str
     program: str = "learning"

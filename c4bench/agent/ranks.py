@@ -16,7 +16,8 @@ from c4bench.errors import C4Error
 from c4bench.model.agent import AgentConfig
 from c4bench.model.telemetry import ArrivalRecord, CommRecord, ConnRecord, NicRecord, OpRecord, RankRecord, Window
 from c4bench.verbs.port_reader import PortReader
-from c4bench.wire.messages import JobSpec, StartRanks, is_check
+from c4bench.wire.job_names import is_check
+from c4bench.wire.messages import JobSpec, StartRanks
 
 _logger = logging.getLogger(__name__)
 

@@ -25,6 +25,7 @@ from c4bench.deploy import authority
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.event import Diagnosed, Event
 from c4bench.model.fabric import Host
+from c4bench.model.meeting import Meeting
 from c4bench.model.steering import Policy
 from c4bench.record.encoding import encode
 from c4bench.wire.messages import PORT, LaunchJob
@@ -37,7 +38,10 @@ _logger = logging.getLogger(__name__)
 
 
 class JobFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`JOB.yml`. Ranks are placed on `hosts` of the inventory (default: all but the `spares`), neighbours far apart."""
+    """`JOB.yml`. Ranks are placed on `hosts` of the inventory (default: all but the `spares`), neighbours far apart.
+
+    They may wait for those of other jobs in the same `meeting`.
+    """
 
     name: str
     program: str = "learning"
@@ -46,6 +50,7 @@ class JobFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     policy: Policy = Policy()
     parameters: dict[str, Any] = {}
     seed: int = 0
+    meeting: Meeting | None = None
 
 
 def register(commands: Commands) -> None:
@@ -214,4 +219,5 @@ def _launch(path: Path, hosts: tuple[Host, ...]) -> LaunchJob:
         raise UsageError(f"{path}: no host {unknown[0]!r} in the inventory; there are {', '.join(known)}")
     used = place([known[name] for name in names])
     spec = job(job_file.name, job_file.program, used, seed=job_file.seed, **job_file.parameters)
+    spec = msgspec.structs.replace(spec, meeting=job_file.meeting)
     return LaunchJob(spec, job_file.policy, tuple(known[name] for name in job_file.spares))

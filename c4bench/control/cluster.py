@@ -40,7 +40,8 @@ class Cluster:
         self._thread.start()
         parts = self._call_soon(Parts)
         self._agents, self._jobs, self._log = parts.agents, parts.jobs, parts.log
-        self._detection, self._paths, self._rendezvous = parts.detection, parts.paths, parts.rendezvous
+        self._detection, self._paths = parts.detection, parts.paths
+        self._rendezvous, self._meetings = parts.rendezvous, parts.meetings
         self._server = self._call_soon(lambda: Master(parts, trust, address, port))
         self._serving = self._serve()
 
@@ -122,11 +123,13 @@ class Cluster:
         """Put every host back into service that a job has isolated, without a test; return which."""
         return self._call_soon(lambda: self._jobs.return_hosts(job))
 
-    def meet(
-        self, place: str, key: str, rank: int, size: int, payload: bytes = b"", timeout_s: float = 300.0
-    ) -> tuple[bytes, ...]:
-        """Join a meeting of ranks; return the payload of each (see `workload.context.RankContext.meet`)."""
-        return self._wait(self._rendezvous.gather(Exchange(place, "", key, rank, size, payload, timeout_s)))
+    def exchange(self, job: str, key: str, rank: int, size: int, payload: bytes, timeout_s: float) -> tuple[bytes, ...]:
+        """Join an exchange of a job's ranks as one more; return each payload (see `RankContext.exchange`)."""
+        return self._wait(self._rendezvous.gather(Exchange(job, "", key, rank, size, payload, timeout_s)))
+
+    def meet(self, meeting: str, moment: str) -> None:
+        """Wait for the other members of a meeting of running jobs, of which the test is one."""
+        self._wait(self._meetings.attend(meeting, moment))
 
     def learn_paths(self, source_ports: Sequence[int] = SOURCE_PORTS, read: Read | None = None) -> Atlas:
         """Learn all pairs of NICs now, and have C4P plan with the atlas; `read` as for `PlannedFabric`."""

@@ -8,12 +8,14 @@ from collections.abc import Collection
 from c4bench.control.agent_connections import AgentConnections, start_on, stop_on
 from c4bench.control.job_registry import JobRegistry, name_of
 from c4bench.control.jobs import Job
+from c4bench.control.meetings import Meetings
 from c4bench.control.path_service import PathService
 from c4bench.control.rendezvous import RendezvousService
 from c4bench.control.store import Store
 from c4bench.control.telemetry import Detection
 from c4bench.errors import AbsentHostsError
-from c4bench.wire.messages import JobSpec, StartRanks, is_check
+from c4bench.wire.job_names import is_check
+from c4bench.wire.messages import JobSpec, StartRanks
 
 _logger = logging.getLogger(__name__)
 
@@ -28,11 +30,12 @@ class JobAttempts:
         store: Store,
         registry: JobRegistry,
         rendezvous: RendezvousService,
+        meetings: Meetings,
         detection: Detection,
         paths: PathService,
     ) -> None:
         self._jobs, self._agents, self._store, self._registry = jobs, agents, store, registry
-        self._rendezvous, self._detection, self._paths = rendezvous, detection, paths
+        self._rendezvous, self._meetings, self._detection, self._paths = rendezvous, meetings, detection, paths
         # Earlier attempts by the job's name. A master that runs for long does not keep them.
         self.replaced: dict[str, list[Job]] = {}
 
@@ -84,6 +87,8 @@ class JobAttempts:
         self._detection.forget(attempt)
         self._rendezvous.forget(attempt)
         self._store.forget(attempt)
+        if job and job.spec.meeting:
+            self._meetings.forget(job.spec.meeting)
         if job:
             _logger.log(_level(attempt), "%s ended", attempt, extra={"attempt": attempt})
 

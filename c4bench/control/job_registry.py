@@ -16,7 +16,8 @@ from c4bench.model.fabric import Host
 from c4bench.model.steering import Incident, IsolatedHost
 from c4bench.steer.decide import HOUR_S
 from c4bench.steer.move_ranks import move_ranks
-from c4bench.wire.messages import Hello, JobSpec, LaunchJob, StartRanks, check_job_id
+from c4bench.wire.job_names import check_job_id
+from c4bench.wire.messages import Hello, JobSpec, LaunchJob, StartRanks
 
 _RESTART = "~"
 _ENDED_KEPT = 1000
@@ -61,10 +62,24 @@ class JobRegistry:
             raise UsageError(f"job {name}: {unfit[0]} is out of service; once repaired: c4bench put-back {unfit[0]}")
         if twice := sorted(hosts & {spare.name for spare in launch.spares}):
             raise UsageError(f"job {name}: {twice[0]} has ranks and cannot be a spare too")
+        self._check_meeting(launch.job)
         self._forget_ended(name)
         running = RunningJob(launch.job, len(launch.job.members), launch.policy, launch.spares)
         self._state.jobs[name] = running
         self._store.save()
+
+    def _check_meeting(self, spec: JobSpec) -> None:
+        meeting = spec.meeting
+        if meeting is None:
+            return
+        if meeting.size < len(spec.members):
+            raise UsageError(f"job {spec.id}: {len(spec.members)} ranks are too many for its meeting of {meeting.size}")
+        for name, running in self._state.jobs.items():
+            other = running.spec.meeting
+            if other is not None and other.name == meeting.name and other.size != meeting.size:
+                raise UsageError(
+                    f"job {spec.id}: {meeting.size} meet at {meeting.name!r}, but by job {name} {other.size} do"
+                )
 
     def _forget_ended(self, attempt: str) -> None:
         if attempt in self._state.over:
@@ -96,8 +111,10 @@ class JobRegistry:
             if known is not None or attempt in self._state.over or not self._adopt or not _credible(start, hello.host):
                 ended.append(attempt)
             else:
-                self._state.jobs[name_of(attempt)] = RunningJob(start.job, len(start.job.members))
-                adopted.append(start.job)
+                # Only an operator puts a job into a meeting.
+                spec = msgspec.structs.replace(start.job, meeting=None)
+                self._state.jobs[name_of(attempt)] = RunningJob(spec, len(spec.members))
+                adopted.append(spec)
         self._state.roll.add(hello.host)
         self._store.save()
         return adopted, ended

@@ -23,6 +23,7 @@ from c4bench.control.job_attempts import JobAttempts
 from c4bench.control.job_registry import JobRegistry
 from c4bench.control.job_service import JobService
 from c4bench.control.jobs import Job
+from c4bench.control.meetings import Meetings
 from c4bench.control.operator_session import OperatorSession
 from c4bench.control.path_learning import PlannedFabric
 from c4bench.control.path_service import PathService
@@ -65,8 +66,9 @@ class Parts:
             self.paths.plan(fabric)
         self.liveness = AgentLiveness(store.state.roll, time.time())
         self.registry = registry = JobRegistry(store, adopt=store.durable)
-        self.rendezvous = RendezvousService(store)
-        self.attempts = JobAttempts(jobs, agents, store, registry, self.rendezvous, detection, self.paths)
+        self.rendezvous, self.meetings = RendezvousService(store), Meetings(jobs)
+        waits = (self.rendezvous, self.meetings)
+        self.attempts = JobAttempts(jobs, agents, store, registry, *waits, detection, self.paths)
         probes = ProbeJobs(registry, self.attempts)
         fleet = FleetState(registry, agents, self.attempts)
         self.steering = Steering(registry, agents, self.attempts, fleet, probes, self.paths, log)
@@ -75,7 +77,7 @@ class Parts:
         self.jobs = JobService(jobs, registry, self.attempts, log, (self.steering.release, sweeper.release))
         dispatch = DiagnosisDispatch(log, self.paths, (self.steering.consider, sweeper.consider))
         self.telemetry = TelemetryLoop(jobs, self.paths, self.liveness, detection, dispatch, log)
-        requests = RankRequests(jobs, self.rendezvous, detection, self.paths)
+        requests = RankRequests(jobs, *waits, detection, self.paths)
         self.sessions = AgentSessions(agents, self.liveness, registry, self.attempts, self.telemetry, requests, log)
 
     def _save_paths(self, paths: PathKnowledge) -> None:

@@ -12,7 +12,8 @@ from c4bench.model.diagnosis import ProbeFlow
 from c4bench.model.fabric import Host, Nic
 from c4bench.model.telemetry import Member
 from c4bench.units import payload_bound
-from c4bench.wire.messages import CHECK, PROBE, JobSpec
+from c4bench.wire.job_names import CHECK, PROBE
+from c4bench.wire.messages import JobSpec
 
 _MESSAGE_BYTES = 256 << 10
 _LONG_BYTES = 16 << 20

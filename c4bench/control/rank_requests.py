@@ -1,4 +1,4 @@
-"""What ranks ask of the master through their agents: exchanges, messages, failures, paths and results."""
+"""What ranks ask of the master through their agents: exchanges, meetings, messages, failures, paths and results."""
 
 import logging
 import time
@@ -7,18 +7,20 @@ from functools import partial
 from typing import Any
 
 from c4bench.control.jobs import Job
+from c4bench.control.meetings import Meetings
 from c4bench.control.path_service import PathService
 from c4bench.control.rendezvous import RendezvousService
 from c4bench.control.telemetry import Detection
 from c4bench.errors import UnhealthyError
 from c4bench.model.recording import FailureReported, LossReported
 from c4bench.model.telemetry import Failure
+from c4bench.wire.job_names import JOB_ID_AT_MOST
 from c4bench.wire.messages import (
-    JOB_ID_AT_MOST,
     Empty,
     Exchange,
     Fail,
     FollowGuidance,
+    Meet,
     NetworkLost,
     PollInbox,
     RelayMessage,
@@ -36,14 +38,21 @@ class RankRequests:
     """Passes each request to the part of the master that answers it."""
 
     def __init__(
-        self, jobs: Mapping[str, Job], rendezvous: RendezvousService, detection: Detection, paths: PathService
+        self,
+        jobs: Mapping[str, Job],
+        rendezvous: RendezvousService,
+        meetings: Meetings,
+        detection: Detection,
+        paths: PathService,
     ) -> None:
-        self._jobs, self._rendezvous, self._detection, self._paths = jobs, rendezvous, detection, paths
+        self._jobs, self._rendezvous, self._meetings = jobs, rendezvous, meetings
+        self._detection, self._paths = detection, paths
 
     def handlers(self, host: str) -> dict[str, Handler]:
         """The handler of each request of the agent of `host`, which speaks for jobs that have ranks there."""
         handlers = {
             "exchange": Handler(Exchange, self._rendezvous.exchange),
+            "meet": Handler(Meet, self._meet),
             "fail": Handler(Fail, self._fail),
             "lost": Handler(NetworkLost, self._lost),
             "watch": Handler(Watch, self._watch),
@@ -61,22 +70,21 @@ class RankRequests:
 
     async def _checked(self, host: str, function: Callable[[Any], Awaitable[Any]], request: Any) -> Any:  # noqa: ANN401
         job = self._jobs.get(request.job)
-        if job is None and isinstance(request, Exchange) and self._runs_ranks(host):
-            return await function(request)  # a meeting of several jobs, which has a name of its own
         if job is None and isinstance(request, Result):
             return Empty()  # a late one, of an attempt that has ended
         if job is None:
             raise UnhealthyError(f"job {request.job[:JOB_ID_AT_MOST]!r} does not run")
         here = job.ranks_by_host.get(host, ())
-        speaks_for = request.rank if isinstance(request, Result) else None
+        speaks_for = request.rank if isinstance(request, Result | Meet) else None
         if not here or (speaks_for is not None and speaks_for not in here):
             values = (host, type(request).__name__, request.job)
             _logger.warning("agent of %s refused: its %s is for ranks of %s that it does not run", *values)
             raise UnhealthyError(f"the agent of {host} does not speak for these ranks of job {request.job}")
         return await function(request)
 
-    def _runs_ranks(self, host: str) -> bool:
-        return any(host in job.ranks_by_host for job in self._jobs.values())
+    async def _meet(self, request: Meet) -> Empty:
+        await self._meetings.join(request)
+        return Empty()
 
     async def _fail(self, request: Fail) -> Empty:
         self._rendezvous.fail(request)

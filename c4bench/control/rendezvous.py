@@ -129,12 +129,8 @@ class RendezvousService:
         self._drop(name).ended.set_result(answer)
 
     def _drop(self, name: _Name) -> _Gathering:
-        job, comm, _ = name
         gathering = self._gatherings.pop(name)
-        self._pending_bytes[job] -= sum(map(len, gathering.payloads.values()))
-        if job not in self._answered and not comm:  # a meeting of several jobs, which nobody ends
-            self._failures.pop((job, comm), None)
-            self._comms.pop(job, None)
+        self._pending_bytes[name[0]] -= sum(map(len, gathering.payloads.values()))
         return gathering
 
     def _failure(self, job: str, comm: str) -> asyncio.Future[Failure]:

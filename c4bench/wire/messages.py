@@ -4,17 +4,13 @@ from typing import Any
 
 import msgspec
 
-from c4bench.errors import UsageError
 from c4bench.model.diagnosis import NetworkLoss
 from c4bench.model.fabric import Flow, HopAnswer, HopProbe, Host, Nic
+from c4bench.model.meeting import Meeting
 from c4bench.model.steering import Policy
 from c4bench.model.telemetry import Failure, Member
 
 PORT = 7447
-# With a suffix it is a file's name, which file systems limit to 255 bytes.
-JOB_ID_AT_MOST = 128
-# Prefixes of the names of the master's own jobs, which check NICs.
-CHECK, PROBE = "check~", "probe~"
 
 
 class Call(msgspec.Struct, frozen=True, tag="call"):
@@ -46,7 +42,8 @@ Message = Call | Answer | Note
 class JobSpec(msgspec.Struct, frozen=True):
     """A job: a program of `c4bench.workload`, its ranks' places, and the program's own parameters.
 
-    Where C4P shares the fabric by priority, a job of `share` 2 is given the room of twice its demand.
+    Where C4P shares the fabric by priority, a job of `share` 2 is given the room of twice its demand. Its ranks may
+    wait for those of other jobs in its `meeting`.
     """
 
     id: str
@@ -56,20 +53,7 @@ class JobSpec(msgspec.Struct, frozen=True):
     parameters: dict[str, Any] = {}
     seed: int = 0
     share: float = 1.0
-
-
-def check_job_id(job: str) -> None:
-    """Raises UsageError for what cannot be the id of a job: it becomes the name of files and folders."""
-    if not 0 < len(job) <= JOB_ID_AT_MOST or job.startswith(".") or "/" in job or not job.isprintable():
-        raise UsageError(
-            f"{job[:JOB_ID_AT_MOST]!r} is no id of a job: give up to {JOB_ID_AT_MOST} printable characters, "
-            "without '/' and not beginning with a dot"
-        )
-
-
-def is_check(job: str) -> bool:
-    """Whether a job is one of the master's own short transfers that check NICs."""
-    return job.startswith((CHECK, PROBE))
+    meeting: Meeting | None = None
 
 
 class StartRanks(msgspec.Struct, frozen=True):
@@ -157,6 +141,14 @@ class Exchanged(msgspec.Struct, frozen=True):
     payloads: tuple[bytes, ...] = ()
     missing: tuple[int, ...] = ()
     failure: Failure | None = None
+
+
+class Meet(msgspec.Struct, frozen=True):
+    """Rank to master: answer when all members of my job's meeting have come to this moment."""
+
+    job: str
+    rank: int
+    moment: str
 
 
 class Watch(msgspec.Struct, frozen=True):

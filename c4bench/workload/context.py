@@ -14,7 +14,7 @@ from c4bench.collective.process import RankProcess
 from c4bench.collective.recorder import Recorder
 from c4bench.errors import UsageError
 from c4bench.model.agent import AgentConfig
-from c4bench.wire.messages import Empty, JobSpec, Result
+from c4bench.wire.messages import Empty, JobSpec, Meet, Result
 from c4bench.wire.rank import RankLink
 from c4bench.workload.agent_rendezvous import AgentRendezvous
 from c4bench.workload.controls import Controls
@@ -30,7 +30,6 @@ class RankContext:
     def __init__(self, job: JobSpec, rank: int, config: AgentConfig) -> None:
         self.job, self.rank = job, rank
         self.size = len(job.members)
-        self._socket = config.socket
         self._link = RankLink(config.socket)
         self._reports = itertools.count(1)
         self.controls = Controls.create(config.controls(job.id, rank))
@@ -75,15 +74,22 @@ class RankContext:
                 undo.callback(port.close)
             return [number for number, port in enumerate(ports) if not port.active]
 
-    def meet(
-        self, place: str, key: str, rank: int, size: int, payload: bytes = b"", timeout_s: float = 300.0
-    ) -> list[bytes]:
-        """Wait until `size` ranks, of any jobs, meet at `place`, so that measurements of several jobs overlap.
+    def exchange(self, key: str, rank: int, size: int, payload: bytes = b"", timeout_s: float = 300.0) -> list[bytes]:
+        """All-gather `payload` with those of this job that name the same key, as number `rank` of `size`.
 
-        Returns their payloads. The test may be one of them (see `control.cluster.Cluster.meet`).
+        The test may be one of them (see `control.cluster.Cluster.exchange`). Raises AbsentError.
         """
         self.controls.apply_orders()
-        return AgentRendezvous(self._link, place, self._socket).exchange("", key, rank, size, payload, timeout_s)
+        return self._rendezvous.exchange("", key, rank, size, payload, timeout_s)
+
+    def meet(self, moment: str) -> None:
+        """Wait for the other members of the job's meeting, so that measurements of several jobs overlap.
+
+        Moments follow each other; a name is used once. The test may be a member (see `control.cluster.Cluster.meet`).
+        Raises UnhealthyError if the job is in no meeting, or if the others do not come.
+        """
+        self.controls.apply_orders()
+        self._link.call("meet", Meet(self.job.id, self.rank, moment), Empty)
 
     def report(self, kind: str, **fields: Any) -> None:  # noqa: ANN401  (each program has its own)
         """Send a result to the master."""

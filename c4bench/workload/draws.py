@@ -15,16 +15,12 @@ _ANSWER_S = 0.05
 class Draws(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One draw for each of `rounds`: `ecmp` or `planned`, and after a slash the number of QPs of a connection.
 
-    All jobs with the same `meeting` measure at the same time; it has `meeting_size` members, this job's ranks from
-    `first_rank` on. An operation of `warm_up_bytes` connects before the measurement. With `compute_s` every timed
-    operation is a training step that begins with that much computing.
+    All jobs of the job's meeting measure at the same time. An operation of `warm_up_bytes` connects before the
+    measurement. With `compute_s` every timed operation is a training step that begins with that much computing.
     """
 
     size_bytes: int
     rounds: tuple[str, ...]
-    meeting: str
-    first_rank: int
-    meeting_size: int
     operations: int = 1
     warm_up_bytes: int = 1 << 20
     compute_s: float = 0.0
@@ -35,7 +31,6 @@ class Draws(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def run(context: RankContext) -> None:
     """Report one `draw` for each round: how long its timed operations took."""
     parameters = context.parameters(Draws)
-    own = parameters.first_rank + context.rank
     for number, how in enumerate(parameters.rounds):
         paths, _, qps = how.partition("/")
         options = Options(
@@ -45,12 +40,12 @@ def run(context: RankContext) -> None:
             staging_bytes=parameters.staging_bytes,
         )
         # All connections of the last round are closed before any of this round is opened.
-        context.meet(parameters.meeting, f"free{number}", own, parameters.meeting_size)
-        context.meet(parameters.meeting, f"open{number}", own, parameters.meeting_size)
+        context.meet(f"free{number}")
+        context.meet(f"open{number}")
         with context.communicator(f"draw{number}", options) as comm:
             array = comm.empty(parameters.size_bytes // 4, "float32")
             comm.all_reduce(array[: parameters.warm_up_bytes // 4])
-            context.meet(parameters.meeting, f"draw{number}", own, parameters.meeting_size)
+            context.meet(f"draw{number}")
             # Apply C4P's guidance before timing: the answer to the last request, and to the request that follows it.
             for _ in range(_QUESTIONS):
                 comm.barrier()
@@ -62,5 +57,5 @@ def run(context: RankContext) -> None:
                     context.controls.compute(parameters.compute_s)
                 comm.all_reduce(array)
             took_s = time.monotonic() - began
-            context.meet(parameters.meeting, f"end{number}", own, parameters.meeting_size)
+            context.meet(f"end{number}")
         context.report("draw", number=number, took_s=took_s)

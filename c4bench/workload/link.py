@@ -59,7 +59,7 @@ def run(context: RankContext) -> None:
             messages = parameters.messages(size)
             began, ended = link_end.send(size, messages)
             sent.append({"size_bytes": size, "messages": messages, "began_s": began, "ended_s": ended})
-        link_end.meet("sent")
+        link_end.exchange("sent")
         if context.rank == 1:
             link_end.check()
     context.report("link", sent=sent)
@@ -93,15 +93,15 @@ class LinkEnd:
 
     def _connect(self, own: Place) -> Place:
         remote = msgspec.structs.replace(self.device.here(), qp=self._connection.qp_num)
-        payloads = self.meet("offer", msgspec.msgpack.encode(Offer(remote, own)))
+        payloads = self.exchange("offer", msgspec.msgpack.encode(Offer(remote, own)))
         far = msgspec.msgpack.decode(payloads[1 - self._context.rank], type=Offer)
         self._connection.connect(far.remote)
-        self.meet("connected")
+        self.exchange("connected")
         return far.place
 
-    def meet(self, key: str, payload: bytes = b"") -> list[bytes]:
+    def exchange(self, key: str, payload: bytes = b"") -> list[bytes]:
         """Wait for the other end at `key`, which is used once; returns both payloads by rank."""
-        return self._context.meet(self._context.job.id, f"link/{key}", self._context.rank, 2, payload)
+        return self._context.exchange(f"link/{key}", self._context.rank, 2, payload)
 
     def send(self, size_bytes: int, messages: int) -> tuple[float, float]:
         """Write messages to the other end; returns when the first was posted and the last was completed, in s."""

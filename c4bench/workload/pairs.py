@@ -75,23 +75,23 @@ def _run_step(
     the packets of another transfer each of them would be late.
     """
 
-    def meet_all(key: str) -> None:
-        context.meet(context.job.id, f"step{number}/{key}", context.rank, context.size)
+    def wait_all(key: str) -> None:
+        context.exchange(f"step{number}/{key}", context.rank, context.size)
 
     with ExitStack() as undo:
         sides = [
-            _TransferSide(context, parameters, ends, f"{context.job.id}/{number}", transfer, undo)
+            _TransferSide(context, parameters, ends, f"step{number}", transfer, undo)
             for transfer in step
             if transfer.source in ends or transfer.destination in ends
         ]
         senders = [side for side in sides if side.sends]
         for side in senders:
             side.probe()
-        meet_all("probed")
+        wait_all("probed")
         for side in senders:
             time.sleep(parameters.gap_s * step.index(side.transfer) / len(step))
             side.fill()
-        meet_all("sent")
+        wait_all("sent")
     return [side.result for side in senders]
 
 
@@ -116,14 +116,14 @@ class _TransferSide:
         undo.callback(self._connection.close)
         self.result = PairResult(transfer.source, transfer.destination, source_port=transfer.source_port)
 
-        def meet(key: str, payload: bytes) -> list[bytes]:
-            return context.meet(f"{step}/{transfer.source}", key, 0 if self.sends else 1, 2, payload)
+        def exchange(key: str, payload: bytes) -> list[bytes]:
+            return context.exchange(f"{step}/{transfer.source}/{key}", 0 if self.sends else 1, 2, payload)
 
-        self._connect(meet)
+        self._connect(exchange)
 
-    def _connect(self, meet: Callable[[str, bytes], list[bytes]]) -> None:
+    def _connect(self, exchange: Callable[[str, bytes], list[bytes]]) -> None:
         remote = msgspec.structs.replace(self._end.device.here(), qp=self._connection.qp_num)
-        payloads = meet("offer", msgspec.msgpack.encode(Offer(remote, self._end.place)))
+        payloads = exchange("offer", msgspec.msgpack.encode(Offer(remote, self._end.place)))
         far = msgspec.msgpack.decode(payloads[1 if self.sends else 0], type=Offer)
         self._far = far.place.address, far.place.rkey
         problem = ""
@@ -132,7 +132,7 @@ class _TransferSide:
         except C4Error as error:
             problem = str(error)
         # A dead path is a result as well, and the far end must not wait for it.
-        if any(meet("connected", problem.encode())):
+        if any(exchange("connected", problem.encode())):
             self._fail(problem or "the far end cannot connect")
 
     def _fail(self, problem: str) -> None:

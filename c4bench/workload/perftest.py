@@ -69,7 +69,7 @@ def _pair(link_end: LinkEnd, rival: "_Rival", parameters: Perftest, number: int,
     rates = {}
     for name in sorted(measures, reverse=number % 2 == 0):
         rates[name] = measures[name]()
-        link_end.meet(f"{name}/{number}")
+        link_end.exchange(f"{name}/{number}")
     return rates["ours"], rates["theirs"]
 
 
@@ -92,7 +92,7 @@ class _Rival:
             number = next(self._runs)
             with _ticking(self._command(), self._parameters.tick_mhz) as command:
                 output = self._client(command, number) if self._rank == 0 else self._serve(command, number)
-            results = self._link_end.meet(
+            results = self._link_end.exchange(
                 f"ended/{number}", str(average_bps(output, self._parameters.size_bytes)).encode()
             )
             if rate := float(results[0]):
@@ -100,13 +100,13 @@ class _Rival:
         raise UnhealthyError(f"{PROGRAM} gave no result {_ATTEMPTS} times: {' '.join(output.split()[-30:])}")
 
     def _client(self, command: Sequence[str], number: int) -> str:
-        self._link_end.meet(f"serving/{number}")
+        self._link_end.exchange(f"serving/{number}")
         return _finish(_start([*command, self._server]))
 
     def _serve(self, command: Sequence[str], number: int) -> str:
         server = _start(command)
         _wait_until_serving(server)
-        self._link_end.meet(f"serving/{number}")
+        self._link_end.exchange(f"serving/{number}")
         return _finish(server)
 
     def _command(self) -> list[str]:

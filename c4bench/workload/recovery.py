@@ -100,6 +100,6 @@ class _Account(msgspec.Struct, frozen=True):
 def _agree(context: RankContext, attempt: int, reached: int) -> tuple[frozenset[int], int]:
     """The NICs that are down on any rank, and the first operation that failed on any rank."""
     own = msgspec.msgpack.encode(_Account(context.ports_down(), reached))
-    payloads = context.meet(context.job.id, f"failed/{attempt}", context.rank, context.size, own)
+    payloads = context.exchange(f"failed/{attempt}", context.rank, context.size, own)
     accounts = [msgspec.msgpack.decode(raw, type=_Account) for raw in payloads]
     return frozenset(nic for each in accounts for nic in each.down), min(each.reached for each in accounts)

@@ -13,16 +13,12 @@ from c4bench.workload.context import RankContext
 class Steady(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All-reduce `size_bytes` of float32 `operations` times, at multiples of `period_s` on the host's clock.
 
-    If an operation takes longer, the next one starts at the next multiple. Jobs with the same `meeting` start together;
-    it has `meeting_size` members, this job's ranks from `first_rank` on.
+    If an operation takes longer, the next one starts at the next multiple. The jobs of a meeting start together.
     """
 
     size_bytes: int
     operations: int
     period_s: float
-    meeting: str
-    first_rank: int
-    meeting_size: int
     qps: int = 1
     paths: str = "planned"
     profile: str = "patient"
@@ -47,7 +43,7 @@ def run(context: RankContext) -> None:
     with context.communicator("steady", options) as comm:
         comm.barrier()
         context.report("ready")
-        context.meet(parameters.meeting, "start", parameters.first_rank + context.rank, parameters.meeting_size)
+        context.meet("start")
         for _ in range(parameters.operations):
             array.fill(context.rank + 1)
             time.sleep(parameters.period_s - time.time() % parameters.period_s)
@@ -55,5 +51,5 @@ def run(context: RankContext) -> None:
             comm.all_reduce(array)
             spans.append((began, time.time()))
             exact += bool((array == total).all())
-        context.meet(parameters.meeting, "end", parameters.first_rank + context.rank, parameters.meeting_size)
+        context.meet("end")
     context.report("steady", spans=spans, exact=exact)

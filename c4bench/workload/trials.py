@@ -109,7 +109,7 @@ def run(context: RankContext) -> None:
 
 
 def _exchange(context: RankContext, key: str, payload: bytes) -> list[bytes]:
-    return context.meet(context.job.id, key, context.rank, context.size + 1, payload, _NO_TIMEOUT_S)
+    return context.exchange(key, context.rank, context.size + 1, payload, _NO_TIMEOUT_S)
 
 
 def _run(comm: Communicator, trial: Trial) -> Account:

@@ -20,7 +20,7 @@ from c4bench.wire.messages import QueryResults
 
 TRUST, RUN = Path(sys.argv[1]), Path(sys.argv[2])
 SIZE_BYTES = 8 << 20
-STEADY = {"size_bytes": SIZE_BYTES, "period_s": 0.25, "meeting": "all", "meeting_size": 8}
+STEADY = {"size_bytes": SIZE_BYTES, "period_s": 0.25}
 BEFORE, AFTER = 8, 12
 
 
@@ -31,7 +31,8 @@ def start_job(hosts, number, operations):
         "name": name,
         "program": "steady",
         "hosts": [hosts[number].name, hosts[number + 4].name],
-        "parameters": STEADY | {"operations": operations, "first_rank": 2 * number},
+        "parameters": STEADY | {"operations": operations},
+        "meeting": {"name": "all", "size": 8},
     }
     file = RUN / f"{name}.yml"
     file.write_text(yaml.safe_dump(document))

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from c4bench.c4p.policy import PathPolicy
+from c4bench.model.meeting import Meeting
 from c4bench.record.artefacts import Ablation, AblationCell
 from c4bench.report.statistics import ratio_interval
 from c4bench.units import payload_bound
@@ -110,7 +111,7 @@ def shares(cluster, inject, uplink, optimum_bps, of_optimum):
             for number, group in enumerate(groups)
         ]
         for number, mode in enumerate(rounds):
-            draw(cluster, name, number, MODES[mode][1], len(hosts), inject_down(inject, port))
+            draw(cluster, name, number, MODES[mode][1], inject_down(inject, port))
         results = [cluster.results(one, "draw", 60.0, each=len(rounds)) for one in running]
         for one in running:
             cluster.stop(one.spec.id)
@@ -127,17 +128,16 @@ def shares(cluster, inject, uplink, optimum_bps, of_optimum):
     return measured
 
 
-def draw(cluster, name, number, policy, ranks, fault):
+def draw(cluster, name, number, policy, fault):
     """Let the jobs open, time and close the connections of one round, by this policy and during this fault."""
-    meet = (ranks, ranks + 1)
-    cluster.meet(name, f"free{number}", *meet)
+    cluster.meet(name, f"free{number}")
     if policy:
         cluster.plan_by(policy)
-    cluster.meet(name, f"open{number}", *meet)
+    cluster.meet(name, f"open{number}")
     with fault as applied:
         time.sleep(SETTLE_S if applied else 0.0)
-        cluster.meet(name, f"draw{number}", *meet)
-        cluster.meet(name, f"end{number}", *meet)
+        cluster.meet(name, f"draw{number}")
+        cluster.meet(name, f"end{number}")
 
 
 def inject_down(inject, port):
@@ -203,19 +203,17 @@ def test_step_time(cluster, pairs_across, measure, share):
 
 def draws_job(name, number, group, ranks, rounds, size_bytes, extra=1, **rest):
     """A job with an all-reduce over these hosts in each round; all jobs' `ranks` and `extra` others meet before it."""
-    return job(
+    spec = job(
         f"{name}-{number}".replace(" ", "-"),
         "draws",
         group,
         seed=1,
         size_bytes=size_bytes,
         rounds=tuple(rounds),
-        meeting=name,
-        first_rank=len(group) * number,
-        meeting_size=ranks + extra,
         staging_bytes=STAGING_BYTES,
         **rest,
     )
+    return msgspec.structs.replace(spec, meeting=Meeting(name, ranks + extra))
 
 
 def rate(results, number, size_bytes):

@@ -1,7 +1,9 @@
 """C4P on a fabric whose links are unequal and thinner than its NICs: the plan against the optimum of the same graph."""
 
+import msgspec
 import pytest
 
+from c4bench.model.meeting import Meeting
 from c4bench.report.statistics import mean_interval
 from c4bench.units import payload_bound
 from c4bench.workload.jobs import job
@@ -48,7 +50,7 @@ def test_thin_links_carry_what_they_can(cluster, pairs_across, optimum_bps, of_o
 
 def draws_job(number, pair):
     """An all-reduce between two hosts, with ECMP and planned in turn."""
-    return job(
+    spec = job(
         f"thin{number}",
         "draws",
         pair,
@@ -56,7 +58,5 @@ def draws_job(number, pair):
         size_bytes=SIZE_BYTES,
         staging_bytes=STAGING_BYTES,
         rounds=PATHS * DRAWS,
-        meeting="thin",
-        first_rank=2 * number,
-        meeting_size=8,
     )
+    return msgspec.structs.replace(spec, meeting=Meeting("thin", 8))

@@ -2,9 +2,11 @@
 
 import time
 
+import msgspec
 import pytest
 
 from c4bench.model.measurement import Clock
+from c4bench.model.meeting import Meeting
 from c4bench.workload.jobs import job
 
 SIZE_BYTES = 16 << 20
@@ -14,6 +16,7 @@ PERIOD_S = 0.2
 WARM_UP, BEFORE, DURING, AFTER = 2, 2, 10, 8
 OPERATIONS = WARM_UP + BEFORE + DURING + AFTER
 WITHIN_S = 1.0
+MEETING = Meeting("steady", 17)  # the jobs' ranks and the test
 
 
 @pytest.mark.nightly
@@ -31,12 +34,12 @@ def test_uplink_fails_and_returns(
     jobs = [cluster.start(steady(number, pair)) for number, pair in enumerate(pairs)]
     for running in jobs:
         cluster.results(running, "ready", 60.0)
-    cluster.meet("steady", "start", 16, 17)
+    cluster.meet(MEETING.name, "start")
     time.sleep((WARM_UP + BEFORE) * PERIOD_S)
     with inject("link.down", at=port) as fault:
         time.sleep(DURING * PERIOD_S)
         up_s = time.time()
-    cluster.meet("steady", "end", 16, 17)
+    cluster.meet(MEETING.name, "end")
     results = [cluster.results(running, "steady", 60.0) for running in jobs]
     named = [found.component for running in jobs for found in cluster.diagnoses(running.spec.id)]
     for running in jobs:
@@ -94,7 +97,7 @@ def level_after_s(shares, since_s, wanted):
 
 def steady(number, pair):
     """The spec of job `number`: an all-reduce between two hosts under different leaves at every tick."""
-    return job(
+    spec = job(
         f"steady{number}",
         "steady",
         pair,
@@ -102,9 +105,7 @@ def steady(number, pair):
         size_bytes=SIZE_BYTES,
         operations=OPERATIONS,
         period_s=PERIOD_S,
-        meeting="steady",
-        first_rank=2 * number,
-        meeting_size=17,
         qps=4,
         staging_bytes=STAGING_BYTES,
     )
+    return msgspec.structs.replace(spec, meeting=MEETING)

@@ -1,8 +1,10 @@
 """C4P and ECMP in turn, on the same fabric and in the same run."""
 
+import msgspec
 import pytest
 
 from c4bench.control.switches import carried_bytes, drawn
+from c4bench.model.meeting import Meeting
 from c4bench.record.artefacts import LinkLoads, LoadCase
 from c4bench.report.statistics import ratio_interval
 from c4bench.workload.jobs import job
@@ -11,6 +13,8 @@ SIZE_BYTES = 4 << 20
 OPERATIONS = 2
 DRAWS = 20
 ECMP_1, ECMP_4, PLANNED_4 = ROUNDS = ("ecmp", "ecmp/4", "planned/4")
+# The jobs' eight ranks, and the test, which reads the switches' counters in between.
+MEETING = Meeting("campaign", 9)
 
 
 @pytest.mark.needs(hosts=8)
@@ -21,7 +25,7 @@ def test_plan_beats_ecmp(cluster, rdma_hosts, atlas, pairs_across, optimum_bps, 
     readings = [switches.ports()]
     for number in range(len(ROUNDS) * DRAWS):
         for moment in ("free", "open", "draw", "end"):
-            cluster.meet("campaign", f"{moment}{number}", 8, 9)
+            cluster.meet(MEETING.name, f"{moment}{number}")
         readings.append(switches.ports())
     results = [cluster.results(running, "draw", 60.0, each=len(ROUNDS) * DRAWS) for running in jobs]
     for running in jobs:
@@ -45,7 +49,7 @@ def test_plan_beats_ecmp(cluster, rdma_hosts, atlas, pairs_across, optimum_bps, 
 
 def draws_job(number, pair):
     """The spec of job `number`: an all-reduce between two hosts, with ECMP and plan in turn."""
-    return job(
+    spec = job(
         f"job{number}",
         "draws",
         pair,
@@ -54,10 +58,8 @@ def draws_job(number, pair):
         operations=OPERATIONS,
         warm_up_bytes=SIZE_BYTES,
         rounds=ROUNDS * DRAWS,
-        meeting="campaign",
-        first_rank=2 * number,
-        meeting_size=9,  # the jobs' eight ranks, and this test, which reads the switches' counters in between
     )
+    return msgspec.structs.replace(spec, meeting=MEETING)
 
 
 def loads(label, readings, draw):

@@ -32,20 +32,20 @@ class Crew:
     def give(self, case):
         """Have the ranks start; after a failure none of them keeps a communicator that another has lost."""
         fresh = msgspec.structs.replace(case, fresh=case.fresh or self._failed)
-        self._meet("case", msgspec.msgpack.encode(fresh))
+        self._exchange("case", msgspec.msgpack.encode(fresh))
 
     def take(self):
         """Wait for every rank to end the case."""
-        answers = self._meet("outcome", b"")[: self.size]
+        answers = self._exchange("outcome", b"")[: self.size]
         self._number += 1
         outcomes = [msgspec.msgpack.decode(answer, type=Outcome) for answer in answers]
         self._failed = any(outcome.raised for outcome in outcomes)
         return outcomes
 
-    def _meet(self, what, payload):
+    def _exchange(self, what, payload):
         key = f"{what}/{self._number}"
         try:
-            return self._cluster.meet(self.spec.id, key, self.size, self.size + 1, payload, PATIENCE_S)
+            return self._cluster.exchange(self.spec.id, key, self.size, self.size + 1, payload, PATIENCE_S)
         except UnhealthyError:
             self.lost = True
             raise

@@ -40,13 +40,13 @@ class Ranks:
         """Have every rank begin, and wait until all are connected; an earlier trial that nobody took is over first."""
         if self._given:
             self.take()
-        self._meet("trial", msgspec.msgpack.encode(trial))
-        self._meet("ready", b"")
+        self._exchange("trial", msgspec.msgpack.encode(trial))
+        self._exchange("ready", b"")
         self._given = True
 
     def take(self):
         """Every rank's account, its times on our clock."""
-        answers = self._meet("ended", b"")[: self.size]
+        answers = self._exchange("ended", b"")[: self.size]
         self._number += 1
         self._given = False
         told = [msgspec.msgpack.decode(answer, type=Account) for answer in answers]
@@ -63,8 +63,10 @@ class Ranks:
         times = {"spans": ours(account.spans), "agreed": ours(account.agreed)}
         return msgspec.structs.replace(account, error_s=self._clocks.ours(host, account.error_s), **times)
 
-    def _meet(self, what, payload):
-        return self._cluster.meet(self.spec.id, f"{what}/{self._number}", self.size, self.size + 1, payload, PATIENCE_S)
+    def _exchange(self, what, payload):
+        return self._cluster.exchange(
+            self.spec.id, f"{what}/{self._number}", self.size, self.size + 1, payload, PATIENCE_S
+        )
 
 
 @pytest.fixture(scope="module")

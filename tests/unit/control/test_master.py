@@ -24,6 +24,7 @@ from c4bench.control.jobs import Job
 from c4bench.control.telemetry import own_records
 from c4bench.deploy import authority
 from c4bench.errors import UnhealthyError
+from c4bench.model.meeting import Meeting
 from c4bench.model.telemetry import ConnRecord, Failure, Member, RankRecord, Window
 from c4bench.wire.messages import (
     Empty,
@@ -33,6 +34,7 @@ from c4bench.wire.messages import (
     Hello,
     JobSpec,
     LaunchJob,
+    Meet,
     QueryResults,
     RelayMessage,
     Result,
@@ -201,6 +203,11 @@ def test_an_agent_speaks_for_its_own_ranks_only(scene):
                 (stranger, "word", RelayMessage("posed", "c", 1, 0, b"x" * 1_000_000)),
                 (own, "result", Result("posed", 1, {"kind": "done"}, 1)),
                 (own, "watch", Watch("../../x", "c")),
+                (stranger, "meet", Meet("posed", 1, "start")),
+                (own, "meet", Meet("posed", 1, "start")),
+                (own, "meet", Meet("posed", -1, "start")),
+                (own, "meet", Meet("another", 0, "start")),
+                (own, "exchange", Exchange("another", "", "k", 0, 2, b"x", WITHIN_S)),
             ):
                 with pytest.raises(UnhealthyError, match=r"does not speak for these ranks|does not run"):
                     await peer.call(method, body, Empty)
@@ -208,8 +215,39 @@ def test_an_agent_speaks_for_its_own_ranks_only(scene):
             await own.call("result", Result("posed", 0, {"kind": "done"}, 1), Empty)
         return refused
 
-    assert len(asyncio.run(pose())) == 6
+    assert len(asyncio.run(pose())) == 11
     assert scene.health()["agents"]["h0"]["dropped"]["foreign rank"] == 1
+
+
+def test_jobs_meet_over_the_wire_and_a_rank_holds_one_moment(scene):
+    """Ranks of two jobs meet through their agents; a rank that names more moments is refused, until it hangs up."""
+    jobs = [JobSpec(f"meets-{host}", "none", (Member(0, host, ()),), (), meeting=Meeting("both", 2)) for host in HOSTS]
+
+    async def meet():
+        async with scene.agent("h0") as first, scene.agent("h1") as second:
+            for name, peer in zip(HOSTS, (first, second), strict=True):
+                await peer.call("hello", hello(name), Empty)
+            async with dial(scene.address, scene.trust, "operator") as master:
+                for spec in jobs:
+                    await master.start(LaunchJob(spec))
+            async with scene.agent("h0") as hostile:
+                waiting = asyncio.create_task(hostile.call("meet", Meet(jobs[0].id, 0, "hold"), Empty))
+                await asyncio.sleep(0.2)
+                for number in range(50):
+                    with pytest.raises(UnhealthyError, match="it can wait at one moment"):
+                        await hostile.call("meet", Meet(jobs[0].id, 0, f"m{number}"), Empty)
+                waiting.cancel()
+            await asyncio.sleep(0.2)
+            early = asyncio.create_task(first.call("meet", Meet(jobs[0].id, 0, "start"), Empty))
+            await asyncio.sleep(0.2)
+            assert not early.done()
+            await second.call("meet", Meet(jobs[1].id, 0, "start"), Empty)
+            await early
+            async with dial(scene.address, scene.trust, "operator") as master:
+                for spec in jobs:
+                    await master.stop(spec.id)
+
+    asyncio.run(asyncio.wait_for(meet(), WITHIN_S))
 
 
 def test_answers_outlive_the_master(mortal):

@@ -12,14 +12,16 @@ from c4bench.control.store import FinishedExchange, RankResult, Store
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.diagnosis import Component
 from c4bench.model.fabric import Host, Nic
+from c4bench.model.meeting import Meeting
 from c4bench.model.steering import Action, Policy
 from c4bench.model.telemetry import Member
 from c4bench.wire.messages import Exchange, Exchanged, Hello, JobSpec, LaunchJob, Result, StartRanks
 
 
-def spec(name="j", ranks=2):
+def spec(name="j", ranks=2, meeting=None):
     nics = tuple(Nic(f"h{rank}", 0, "r", "n", "", 1e10) for rank in range(ranks))
-    return JobSpec(name, "learning", tuple(Member(rank, f"h{rank}", (f"h{rank}/0",)) for rank in range(ranks)), nics)
+    members = tuple(Member(rank, f"h{rank}", (f"h{rank}/0",)) for rank in range(ranks))
+    return JobSpec(name, "learning", members, nics, meeting=meeting)
 
 
 def spare(name):
@@ -122,6 +124,14 @@ def test_a_new_master_adopts_or_ends_unknown_jobs(again):
     assert JobRegistry(Store(None), adopt=False).add_agent(hello(StartRanks(spec(), (0,)))) == ([], ["j"])
 
 
+def test_an_agent_puts_no_job_into_a_meeting(again):
+    """A job that an agent brings back is in no meeting, whatever the agent says: only its operator knows."""
+    registry = JobRegistry(again(), adopt=True)
+    claimed = spec("mine", meeting=Meeting("theirs", 9))
+    assert registry.add_agent(hello(StartRanks(claimed, (0,)))) == ([spec("mine")], [])
+    assert registry.running("mine").spec.meeting is None
+
+
 @pytest.mark.parametrize(
     ("launch", "words"),
     [
@@ -130,12 +140,14 @@ def test_a_new_master_adopts_or_ends_unknown_jobs(again):
         (LaunchJob(spec("j")), "running already"),
         (LaunchJob(spec("k"), spares=(spare("h1"),)), "h1 has ranks and cannot be a spare"),
         (LaunchJob(spec("k", ranks=4)), "h3 is out of service"),
+        (LaunchJob(spec("k", meeting=Meeting("m", 1))), "2 ranks are too many for its meeting of 1"),
+        (LaunchJob(spec("k", meeting=Meeting("m", 5))), "5 meet at 'm', but by job j 4 do"),
     ],
 )
 def test_a_job_that_cannot_start_is_refused(again, launch, words):
     """An invalid job is refused with its reason, and nothing changes."""
     registry = JobRegistry(again(), adopt=True)
-    registry.add(LaunchJob(spec()))
+    registry.add(LaunchJob(spec(meeting=Meeting("m", 4))))
     registry.isolate(spare("h3"), Component("host", "h3"), "j", 1.0)
     before = registry.health()
     with pytest.raises(UsageError, match=words):

@@ -173,15 +173,21 @@ class PathController:
         again = [pair for pair in pairs if changed or self._too_old(pair, now_s)]
         self.knowledge.begin(pairs, again, self.health.missing)
 
-    def learn(self, traces: Mapping[Probe, Trace], now_s: float, how: str = PROBES) -> None:
-        """Learn paths, and plan again."""
-        self._update_links(self.knowledge.learn(traces, now_s, how), now_s)
+    def learn(
+        self,
+        traces: Mapping[Probe, Trace],
+        now_s: float,
+        how: str = PROBES,
+        sampled: Mapping[Pair, int] | None = None,
+    ) -> None:
+        """Learn paths, and plan again; see `PathKnowledge.learn`."""
+        self._update_links(self.knowledge.learn(traces, now_s, how, sampled), now_s)
         self._checks.note_switches(now_s)
         self._plans.renew(self.knowledge.atlas())
 
-    def end_learning(self, now_s: float) -> None:
-        """All paths of the pairs that were being learnt are known."""
-        changes = self.knowledge.end()
+    def end_learning(self, now_s: float, given_up: Collection[Pair] = ()) -> None:
+        """All paths of the pairs that were being learnt are known, but for those `given_up`."""
+        changes = self.knowledge.end(given_up)
         if changes.gone:
             self._update_links(changes, now_s)
             self._plans.renew(self.knowledge.atlas())

@@ -104,12 +104,12 @@ class PathLearner:
                 return
             await self._survey.search_round(self._search, asking, self.nics, self._controller.note_answers)
             if traces := self._search.end_round(time.monotonic()):
-                self._controller.learn(traces, time.time())
+                self._controller.learn(traces, time.time(), sampled=self._search.sample_sizes())
                 pairs = {(source, destination) for source, destination, _ in traces}
                 _logger.info("learnt %d paths of %d pairs of NICs", len(traces), len(pairs))
             if not self._search.open_pairs:
                 await self._count()
-                self._controller.end_learning(time.time())
+                self._controller.end_learning(time.time(), self._search.given_up)
                 self._note_gaps()
 
     async def _read_rates(self) -> None:

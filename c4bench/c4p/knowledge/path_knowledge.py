@@ -106,8 +106,18 @@ class PathKnowledge:
         self._lost = frozenset(lost)
         self._before |= {pair: self._entries[pair] for pair in again if pair in self._entries}
 
-    def learn(self, traces: Mapping[Probe, Trace], now_s: float, how: str = PROBES) -> PathChanges:
-        """Store what traces have found, and return what changed; a trace with a missing answer changes no entry."""
+    def learn(
+        self,
+        traces: Mapping[Probe, Trace],
+        now_s: float,
+        how: str = PROBES,
+        sampled: Mapping[Pair, int] | None = None,
+    ) -> PathChanges:
+        """Store what traces have found, and return what changed; a trace with a missing answer changes no entry.
+
+        `sampled` is how many of a pair's paths found since `begin` are a random sample, by default all of them: paths
+        over switches that can still answer are found first.
+        """
         pairs = {(source, destination) for source, destination, _ in traces}
         known = {pair: dict(self.entries(pair)) for pair in pairs} | self._before
         answered = {hop for hops in traces.values() for hop in _answered(hops)}
@@ -122,11 +132,12 @@ class PathKnowledge:
                     self._unanswered.add(pair)
             elif self._store(pair, port, entry, _answered(hops), now_s, how):
                 changed.add(pair)
-        return self._changes(known, changed, answered, silent - answered, self._gone(certain=False))
+        return self._changes(known, changed, answered, silent - answered, self._gone(sampled))
 
-    def end(self) -> PathChanges:
-        """End what `begin` began: all paths of these pairs were found. Return the hops that none crosses any more."""
+    def end(self, given_up: Collection[Pair] = ()) -> PathChanges:
+        """End learning: all paths were found, but of pairs `given_up`. Return the hops that none crosses any more."""
         self._unfinished.clear()
+        self._before = {pair: before for pair, before in self._before.items() if pair not in given_up}
         changes = self._changes(self._before, set(), set(), set(), self._gone(certain=True))
         self._before = {}
         return changes
@@ -145,11 +156,11 @@ class PathKnowledge:
         sets = frozenset(changed), frozenset(answered), frozenset(silent), frozenset(gone)
         return PathChanges(*sets, crossed, _onward(paths, crossed))
 
-    def _gone(self, *, certain: bool) -> set[str]:
+    def _gone(self, sampled: Mapping[Pair, int] | None = None, *, certain: bool = False) -> set[str]:
         """The hops that pairs crossed before they were learnt again, and that no path found since then crosses.
 
-        Unless it is `certain` that all paths were found, so many must have been found that one over the hop would have
-        been among them.
+        Unless it is `certain` that all paths were found, so many must have been `sampled` at random that one over the
+        hop would have been among them.
         """
         again = {pair for pair, before in self._before.items() if self._entries.get(pair) is not before}
         now = _by_hop({pair: self._entries[pair] for pair in again})
@@ -159,7 +170,7 @@ class PathKnowledge:
                 continue
             before = [entry for pair in pairs for entry in self._before[pair].values()]
             share = sum(hop in entry.hops for entry in before) / len(before)
-            found = sum(len(self._entries[pair]) for pair in pairs)
+            found = sum(len(self._entries[pair]) if sampled is None else sampled.get(pair, 0) for pair in pairs)
             if certain or (1 - share) ** found <= _MISSED:
                 gone.add(hop)
         return gone

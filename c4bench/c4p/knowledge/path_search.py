@@ -78,6 +78,7 @@ class PathSearch:
     def __init__(self, source_ports: Sequence[int], addresses: Mapping[str, str]) -> None:
         self._source_ports, self._addresses = tuple(source_ports), addresses
         self._pairs: dict[Pair, _PairSearch] = {}
+        self._given_up: set[Pair] = set()
         # Complete paths of which every switch was asked, also those of before the last change.
         self._asked: dict[Probe, tuple[str, ...]] = {}
         self._certain: dict[tuple[str, str], str] = {}
@@ -94,6 +95,15 @@ class PathSearch:
     def open_pairs(self) -> tuple[Pair, ...]:
         """The pairs for which there is more to ask."""
         return tuple(pair for pair, search in self._pairs.items() if not search.done)
+
+    @property
+    def given_up(self) -> tuple[Pair, ...]:
+        """The pairs whose search has ended before all their paths were found."""
+        return tuple(self._given_up)
+
+    def sample_sizes(self) -> dict[Pair, int]:
+        """How many of the paths found of each pair are a random sample."""
+        return {pair: search.sample_size() for pair, search in self._pairs.items()}
 
     def ready(self, now_s: float) -> set[str]:
         """The NICs that have something to ask now."""
@@ -118,6 +128,7 @@ class PathSearch:
         for pair, count in switches.items():
             ports = list(dict.fromkeys([*first.get(pair, ()), *self._source_ports]))
             self._pairs[pair] = _PairSearch(count, ports)
+            self._given_up.discard(pair)
             self._fruitless[pair[0]] = 0
             self._rests_until_s.pop(pair[0], None)
 
@@ -194,6 +205,7 @@ class PathSearch:
         for pair in self.open_pairs:
             if pair[0] == nic:
                 self._pairs[pair].done = True
+                self._given_up.add(pair)
 
     def end_round(self, now_s: float) -> dict[Probe, Trace]:
         """End the round; return the paths that became known in it.
@@ -210,6 +222,8 @@ class PathSearch:
             given_up = self._fruitless[pair[0]] >= _FRUITLESS_ROUNDS and not self._measure_length(pair, search)
             exhausted = not search.untraced and not search.open_ports()
             search.done = pair in complete or given_up or exhausted
+            if given_up and pair not in complete:
+                self._given_up.add(pair)
             traces |= self._new_traces(pair, search)
         return traces
 

@@ -42,6 +42,23 @@ def test_a_link_that_no_port_leads_over_any_more_is_gone():
     assert few.end().gone == {"s0"}
 
 
+def test_paths_that_were_easy_to_find_do_not_show_that_a_link_is_gone():
+    """While a switch has no answers left, only paths over others are found: just the random sample counts."""
+    known = learnt(UP, OVER, UP, OVER)
+    known.begin([PAIR], again=[PAIR])
+    easy = {(*PAIR, port): OVER for port in range(1, 17)}
+    assert known.learn(easy, 1.0, sampled={PAIR: 6}).gone == set()
+    assert known.learn(easy, 1.1, sampled={PAIR: 7}).gone == {"s0"}
+
+
+def test_a_pair_that_was_given_up_shows_nothing():
+    """Its other paths may be as they were."""
+    known = learnt(UP, OVER)
+    known.begin([PAIR], again=[PAIR])
+    known.learn({(*PAIR, 1): OVER}, 1.0)
+    assert known.end(given_up=[PAIR]).gone == set()
+
+
 def test_paths_over_a_lost_link_stay_while_the_others_are_replaced():
     """They show when the link is back."""
     known = learnt(UP, OVER)

@@ -5,6 +5,7 @@ from collections import defaultdict
 
 import pytest
 
+from c4bench.c4p.knowledge.path_knowledge import PathKnowledge
 from c4bench.c4p.knowledge.path_search import PathSearch, enough_traces
 
 PORTS = range(49153, 49153 + 64)
@@ -151,6 +152,43 @@ def test_after_a_change_nothing_found_before_counts():
     assert all(len(paths_of(traces, pair)) == 3 for pair in pairs)
     # The first switches, and most of those behind the spines, are known from before.
     assert fabric.asked - asked < 1.25 * len(traces)
+
+
+def test_a_spine_without_answers_is_not_gone():
+    """Paths are learnt again just after checks have used up a spine's answers: its links are there all the same."""
+    fabric = Fabric()
+    search = PathSearch(PORTS, {nic: f"address of {nic}" for nic in fabric.nics})
+    search.begin({pair: len(fabric.path(*pair, PORTS[0])) for pair in fabric.pairs})
+    known = PathKnowledge()
+    known.learn(fabric.search(search=search), fabric.now_s)
+    pairs = [pair for pair in fabric.pairs if pair[0] == "h0/0" and fabric.nics[pair[1]]]
+    known.begin(pairs, again=pairs)
+    search.begin(dict.fromkeys(pairs, 3), changed=())
+    fabric.now_s += 60
+    fabric.tokens["h0/0", "spine3"] = 0.0, fabric.now_s
+    gone = set()
+    while search.open_pairs:
+        for nic in search.begin_round(fabric.now_s):
+            while questions := search.questions(nic):
+                for question in questions:
+                    search.record(question, fabric.answer(question))
+        traces = search.end_round(fabric.now_s)
+        gone |= known.learn(traces, fabric.now_s, sampled=search.sample_sizes()).gone
+        fabric.now_s += 0.1
+    assert gone | known.end(search.given_up).gone == set()
+
+
+def test_an_unreachable_host_gives_its_pairs_up():
+    """What was found of them until then does not count as all of their paths."""
+    fabric = Fabric()
+    search = PathSearch(PORTS, {nic: f"address of {nic}" for nic in fabric.nics})
+    pairs = [("h0/0", "h2/0"), ("h2/0", "h0/0")]
+    search.begin(dict.fromkeys(pairs, 3))
+    search.begin_round(0.0)
+    search.give_up("h0/0")
+    assert search.given_up == (pairs[0],)
+    search.begin({pairs[0]: 3})
+    assert search.given_up == ()
 
 
 @pytest.mark.parametrize(("paths", "traces"), [(1, 8), (2, 16), (4, 28), (16, 123)])

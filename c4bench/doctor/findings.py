@@ -16,22 +16,32 @@ class Port(msgspec.Struct, frozen=True):
 
 
 class Device(msgspec.Struct, frozen=True):
-    """An RDMA device, in `software` or in hardware with `firmware`."""
+    """An RDMA device, in `software` or in hardware with `firmware`.
+
+    `traffic_class` is the one that its driver gives all packets, None if each connection has its own.
+    """
 
     name: str
     software: bool
     firmware: str
     board: str
     ports: tuple[Port, ...]
+    traffic_class: int | None = None
 
 
 class Netdev(msgspec.Struct, frozen=True):
-    """An interface; `pfc` and `ecn` are priorities, `pfc` is None where it is unknown."""
+    """An interface; `pfc` and `ecn` are priorities, `pfc` is None where it is unknown.
+
+    `trust` is the field that a packet's priority comes from, `dscp` or `pcp`, "" where it is unknown. `priorities` has
+    the priority of each DSCP, if that is what is trusted.
+    """
 
     mtu_bytes: int
     state: str
     pfc: tuple[int, ...] | None
     ecn: tuple[int, ...]
+    trust: str = ""
+    priorities: tuple[int, ...] = ()
 
 
 class Knob(msgspec.Struct, frozen=True):

@@ -33,7 +33,7 @@ def gap(nic: Nic, facts: HostSelfReport) -> Gap | None:
 
 def _gap_of_port(nic: Nic, netdev: Netdev) -> Gap | None:
     if netdev.pfc is None or not netdev.trust:
-        return Gap(f"unknown: neither `dcb` nor `mlnx_qos` reports the priority of a DSCP on {nic.netdev}")
+        return Gap("unknown: neither `dcb` nor `mlnx_qos` reports the priority of a DSCP")
     priority = _priority(nic, netdev)
     if priority is None:
         return Gap(f"{nic.netdev} trusts {netdev.trust}, not DSCP", f"mlnx_qos -i {nic.netdev} --trust dscp")

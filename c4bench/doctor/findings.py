@@ -2,6 +2,8 @@
 
 import msgspec
 
+_DSCPS = 64
+
 
 class Port(msgspec.Struct, frozen=True):
     """A port of an RDMA device; `subnet_manager_lid` is 0 without a subnet manager."""
@@ -42,6 +44,11 @@ class Netdev(msgspec.Struct, frozen=True):
     ecn: tuple[int, ...]
     trust: str = ""
     priorities: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a trusted DSCP without the priorities of all of them."""
+        if self.trust == "dscp" and len(self.priorities) != _DSCPS:
+            raise ValueError(f"{len(self.priorities)} priorities of {_DSCPS} DSCPs")
 
 
 class Knob(msgspec.Struct, frozen=True):

@@ -5,11 +5,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from c4bench.doctor.findings import HostSelfReport, Netdev
-from c4bench.model.fabric import Host, Nic
+from c4bench.model.fabric import ECN_BITS, Host, Nic
 
 # By DSCP, the priorities at which a host's interfaces or a switch's ports queue packets with it.
 Queues = dict[int, tuple[int, ...]]
-_ECN_BITS = 2
 
 
 class Gap(NamedTuple):
@@ -22,10 +21,10 @@ class Gap(NamedTuple):
 def gap(nic: Nic, facts: HostSelfReport) -> Gap | None:
     """The first reason found for a NIC, None if its packets have a priority with PFC."""
     forced = next((device.traffic_class for device in facts.rdma if device.name == nic.device), None)
-    if forced is not None and forced >> _ECN_BITS != nic.dscp:
+    if forced is not None and forced >> ECN_BITS != nic.dscp:
         return Gap(
-            f"tc/1/traffic_class of {nic.device} makes all its packets DSCP {forced >> _ECN_BITS}, not {nic.dscp}",
-            f"set `dscp: {forced >> _ECN_BITS}` in c4, or correct the file",
+            f"tc/1/traffic_class of {nic.device} makes all its packets DSCP {forced >> ECN_BITS}, not {nic.dscp}",
+            f"set `dscp: {forced >> ECN_BITS}` in c4, or correct the file",
         )
     netdev = facts.netdevs.get(nic.netdev)
     return _gap_of_port(nic, netdev) if netdev else Gap(f"no interface of {nic.name} is here")

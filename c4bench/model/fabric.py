@@ -2,7 +2,7 @@
 
 import msgspec
 
-_ECN_BITS = 2  # below the DSCP in IP's traffic class (RFC 3168)
+ECN_BITS = 2  # below the DSCP in IP's traffic class (RFC 3168)
 
 
 class Nic(msgspec.Struct, frozen=True):
@@ -25,7 +25,7 @@ class Nic(msgspec.Struct, frozen=True):
     @property
     def traffic_class(self) -> int:
         """The GRH's traffic class, which is IP's: the DSCP, and ECN bits of 0, because NICs set those themselves."""
-        return self.dscp << _ECN_BITS
+        return self.dscp << ECN_BITS
 
     @property
     def name(self) -> str:

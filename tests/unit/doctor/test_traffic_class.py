@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 from test_capabilities import CLOCK, DEVICE, FOUND, HOST, NETDEV, NIC, change, netdev
 from test_switches import GOOD, Switch
@@ -10,6 +11,7 @@ from test_switches import GOOD, Switch
 from c4bench.doctor import State
 from c4bench.doctor.capabilities import evaluate
 from c4bench.doctor.document import Document
+from c4bench.doctor.findings import Netdev
 from c4bench.doctor.look import dcb_trust, forced_class, mlnx_trust
 from c4bench.doctor.switches import audit_all, dropped, queues
 from c4bench.inventory import load
@@ -39,6 +41,14 @@ def test_trust_is_read_off_dcb():
     trust, priorities = dcb_trust('{"dscp_prio":[[26,3],[48,6]]}')
     assert (trust, priorities[26], priorities[48], sum(priorities)) == ("dscp", 3, 6, 9)
     assert dcb_trust("{}") == dcb_trust("") == ("", [])
+
+
+def test_host_that_leaves_out_priorities_is_not_believed():
+    """A report that trusts DSCP must have the priority of all 64; any other is refused when it is decoded."""
+    for priorities in ([], [0] * 63, [0] * 65):
+        answer = {"mtu_bytes": 9000, "state": "up", "pfc": [3], "ecn": [], "trust": "dscp", "priorities": priorities}
+        with pytest.raises(msgspec.ValidationError, match=f"{len(priorities)} priorities of 64"):
+            msgspec.convert(answer, Netdev)
 
 
 def test_class_of_a_whole_device_is_read():

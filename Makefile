@@ -10,6 +10,7 @@ MAIN     := $(addprefix tests/scenarios/,c4d/test_faults.py c4p/test_plan.py \
               $(RING)::test_ring_is_exact_and_at_line_rate $(RING)::test_corrupted_element_is_noticed \
               hosts/test_deploy.py)
 CAMPAIGN := tests/scenarios/c4d/test_campaign.py
+DSCP     := --c4-topology tests/scenarios/verbs/dscp.yml tests/scenarios/verbs/test_traffic_class.py
 TRIAL    := tests/scenarios/resilient/test_trials.py::test_nic_dies_in_mid_operation
 LAB       = $(BIN)/pytest --hosts softroce -m "not nightly"
 # The kernel's source is fetched, by apt with the archive's keys, and not installed.
@@ -121,6 +122,7 @@ fabric: $(SETUP)
 	$(LAB) $(addprefix tests/scenarios/,c4p collective hosts lab verbs)
 	$(LAB) --c4-topology unequal-2x4 tests/scenarios/c4p/test_capacities.py
 	$(LAB) --c4-topology tests/scenarios/c4p/no-icmp.yml tests/scenarios/c4p/test_atlas.py
+	$(LAB) $(DSCP)
 
 faults: $(SETUP)
 	$(LAB) tests/scenarios/faults
@@ -153,7 +155,8 @@ EVERY      ?= reports/runs/every-topology
 every-topology: setup
 	@for topology in $(TOPOLOGIES); do mkdir -p $(EVERY)/$$topology; \
 	  $(LAB) tests/scenarios --c4-topology $$topology --c4-run-dir $(EVERY)/$$topology || [ $$? = 4 ] || failed=1; \
-	done; $(BIN)/python tests/scenarios/every_topology.py $(EVERY)/* && exit $${failed:-0}
+	done; mkdir -p $(EVERY)/dscp; $(LAB) $(DSCP) --c4-run-dir $(EVERY)/dscp || failed=1; \
+	$(BIN)/python tests/scenarios/every_topology.py $(EVERY)/* && exit $${failed:-0}
 
 bench: setup
 	$(BIN)/c4bench bench

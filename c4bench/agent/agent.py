@@ -136,12 +136,14 @@ class Agent:
             request.timeout_s,
             rate_pps=request.rate_pps,
             to_port=request.to_port,
+            traffic_class=request.traffic_class,
         )
         return ProbeAnswer(tuple(await asyncio.to_thread(send)))
 
     async def _burst(self, request: BurstRequest) -> Empty:
         bursts = [(burst.source_port, burst.hops, burst.count) for burst in request.bursts]
-        await asyncio.to_thread(send_bursts, self._nic(request.nic), request.destination, bursts, request.rate_pps)
+        nic = self._nic(request.nic)
+        await asyncio.to_thread(send_bursts, nic, request.destination, bursts, request.rate_pps, request.traffic_class)
         return Empty()
 
     def _nic(self, index: int) -> Nic:

@@ -74,7 +74,7 @@ def measure(hosts: int, folder: Path) -> Reading:
         raise UnhealthyError(f"{len(unseen)} of {hosts} hosts were not looked at, such as {unseen[0]}; try again")
     nics = [host.nics[0].name for host in inventory.hosts]
     _, plan_s = _timed(lambda: _plan(nics))
-    _, report_s = _timed(lambda: _report(folder, inventory, Document(tuple(reports), ())))
+    _, report_s = _timed(lambda: _report(folder, inventory, Document.of(reports, ())))
     peak = max(resource.getrusage(who).ru_maxrss for who in _WHO)
     return Reading(hosts, doctor_s, own_s, hosts_s, inventory_s, plan_s, report_s, peak << 10)
 

@@ -33,13 +33,13 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _hosts(arguments: argparse.Namespace) -> int:
     inventory = load(arguments.hosts)
-    document = Document(tuple(look_at(inventory)), tuple(audit_all(inventory)))
+    document = Document.of(look_at(inventory), audit_all(inventory))
     if arguments.json:
         sys.stdout.write(msgspec.json.encode(document).decode() + "\n")
     else:
-        sys.stdout.writelines(
-            f"{line}\n" for line in (*table.lines(document.hosts), *table.switch_lines(document.switches))
-        )
+        page = [*table.lines(document.hosts), *table.switch_lines(document.switches)]
+        page += [f"BAD  {line}" for line in document.disagreements]
+        sys.stdout.writelines(f"{line}\n" for line in page)
     return UnhealthyError.exit_code if any(report.bad for report in document.hosts) else 0
 
 

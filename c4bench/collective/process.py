@@ -13,7 +13,7 @@ def open_device(nic: Nic) -> Port:
     """Open a NIC through verbs. The import is late because everything else works without pyverbs."""
     from c4bench.verbs.device import Device  # noqa: PLC0415
 
-    return Device(nic.device, nic.address)
+    return Device(nic)
 
 
 @dataclass(frozen=True)

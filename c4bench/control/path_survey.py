@@ -114,7 +114,7 @@ class PathSurvey:
     async def burst(self, pair: Pair, bursts: Sequence[Burst]) -> None:
         """Send packets from a NIC to another's address, which switches count."""
         source, destination = pair
-        request = BurstRequest(source.index, destination.address, tuple(bursts), RATE_PPS)
+        request = BurstRequest(source.index, destination.address, tuple(bursts), RATE_PPS, source.traffic_class)
         await self._alone(source.name, partial(self._burst, source.host, request))
 
     async def _burst(self, host: str, request: BurstRequest) -> None:
@@ -125,7 +125,9 @@ class PathSurvey:
             await work()
 
     async def _send(self, source: Nic, probes: Sequence[HopProbe], to_port: int = ROCE_PORT) -> Sequence[HopAnswer]:
-        request = ProbeRequest(source.index, tuple(probes), _SILENCE_S, RATE_PPS, to_port)
+        request = ProbeRequest(
+            source.index, tuple(probes), _SILENCE_S, RATE_PPS, to_port, traffic_class=source.traffic_class
+        )
         answer = await self._agent(source.host).call("probe", request, ProbeAnswer)
         if len(answer.answers) != len(probes):
             raise UnhealthyError(

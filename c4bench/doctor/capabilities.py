@@ -6,6 +6,7 @@ from enum import StrEnum
 
 import msgspec
 
+from c4bench.doctor import traffic_class
 from c4bench.doctor.findings import HostSelfReport, MtuToPeer
 from c4bench.errors import UsageError
 from c4bench.model.clocks import ClockOffset
@@ -41,11 +42,15 @@ class Capability(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """A host's capabilities, and its clock offset from ours if it was reachable."""
+    """A host's capabilities, and its clock offset from ours if it was reachable.
+
+    `queues` has by DSCP of the inventory the priorities of the host's interfaces, where they are known.
+    """
 
     host: str
     capabilities: tuple[Capability, ...]
     clock: ClockOffset | None = None
+    queues: traffic_class.Queues = {}
 
     @property
     def bad(self) -> tuple[Capability, ...]:
@@ -70,6 +75,7 @@ NAMES = (
     "mtu",
     "pfc",
     "ecn",
+    "lossless",
     "clock",
     "gpu",
     "memlock",
@@ -107,6 +113,7 @@ def evaluate(host: Host, facts: HostSelfReport, clock: ClockOffset, mtus: Sequen
         _mtu(host, facts, mtus),
         _pfc(facts),
         _ecn(facts),
+        _lossless(host, facts),
         _clock(clock),
         _present("gpu", ", ".join(facts.gpus), "nvidia-smi lists none"),
         _memlock(facts),
@@ -114,7 +121,7 @@ def evaluate(host: Host, facts: HostSelfReport, clock: ClockOffset, mtus: Sequen
         _clean(facts),
         _present("disruptive", "faults are permitted" if host.disruptive else "", "not marked `disruptive: true`"),
     )
-    return Report(host.name, capabilities, clock)
+    return Report(host.name, capabilities, clock, traffic_class.queues(host, facts))
 
 
 def _present(name: str, detail: str, otherwise: str, fix: str = "", *, needed: bool = False) -> Capability:
@@ -217,6 +224,15 @@ def _pfc(facts: HostSelfReport) -> Capability:
 def _ecn(facts: HostSelfReport) -> Capability:
     on = {name: netdev.ecn for name, netdev in facts.netdevs.items() if netdev.ecn}
     return _present("ecn", _priorities(on) if on else "", "no DCQCN settings on these NICs, or off")
+
+
+def _lossless(host: Host, facts: HostSelfReport) -> Capability:
+    """The packets of every NIC have a priority with PFC on the host, by their DSCP in the inventory."""
+    gaps = [gap for nic in host.nics if (gap := traffic_class.gap(nic, facts))]
+    if gaps or not host.nics:
+        problem, fix = gaps[0] if gaps else traffic_class.Gap("c4.nics is empty")
+        return Capability("lossless", State.ABSENT, problem, fix)
+    return Capability("lossless", State.REAL, f"DSCP {', '.join(map(str, sorted({nic.dscp for nic in host.nics})))}")
 
 
 def _priorities(by_netdev: dict[str, tuple[int, ...]]) -> str:

@@ -2,6 +2,8 @@
 
 import msgspec
 
+_DSCPS = 64
+
 
 class Port(msgspec.Struct, frozen=True):
     """A port of an RDMA device; `subnet_manager_lid` is 0 without a subnet manager."""
@@ -16,22 +18,37 @@ class Port(msgspec.Struct, frozen=True):
 
 
 class Device(msgspec.Struct, frozen=True):
-    """An RDMA device, in `software` or in hardware with `firmware`."""
+    """An RDMA device, in `software` or in hardware with `firmware`.
+
+    `traffic_class` is the one that its driver gives all packets, None if each connection has its own.
+    """
 
     name: str
     software: bool
     firmware: str
     board: str
     ports: tuple[Port, ...]
+    traffic_class: int | None = None
 
 
 class Netdev(msgspec.Struct, frozen=True):
-    """An interface; `pfc` and `ecn` are priorities, `pfc` is None where it is unknown."""
+    """An interface; `pfc` and `ecn` are priorities, `pfc` is None where it is unknown.
+
+    `trust` is the field that a packet's priority comes from, `dscp` or `pcp`, "" where it is unknown. `priorities` has
+    the priority of each DSCP, if that is what is trusted.
+    """
 
     mtu_bytes: int
     state: str
     pfc: tuple[int, ...] | None
     ecn: tuple[int, ...]
+    trust: str = ""
+    priorities: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a trusted DSCP without the priorities of all of them."""
+        if self.trust == "dscp" and len(self.priorities) != _DSCPS:
+            raise ValueError(f"{len(self.priorities)} priorities of {_DSCPS} DSCPs")
 
 
 class Knob(msgspec.Struct, frozen=True):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import resource
 import select
 import shutil
@@ -81,7 +82,14 @@ def device(path: Path) -> dict[str, Any]:
         "firmware": read(path / "fw_ver"),
         "board": read(path / "board_id"),
         "ports": [port(entry) for entry in sorted(path.glob("ports/*"))],
+        "traffic_class": forced_class(read(path / "tc/1/traffic_class")),
     }
+
+
+def forced_class(text: str) -> int | None:
+    """The traffic class that NVIDIA's driver package gives all packets of a device, None where it does not."""
+    match = re.search(r"Global tclass=(\d+)", text)
+    return int(match[1]) if match else None
 
 
 def port(path: Path) -> dict[str, Any]:
@@ -117,13 +125,17 @@ def netdevs(nics: list[dict[str, Any]]) -> list[str]:
 
 
 def netdev(name: str) -> dict[str, Any]:
-    """An interface: its MTU, the priorities with PFC, those with ECN as notification and as reaction point."""
+    """An interface: MTU, priorities with PFC and with ECN (as notification and as reaction point), trust."""
     folder = _SYS / "net" / name
+    lossless = pfc(name)
+    trusted, by_dscp = ("", []) if lossless is None else trust(name)
     return {
         "mtu_bytes": int(read(folder / "mtu") or 0),
         "state": read(folder / "operstate"),
-        "pfc": pfc(name),
+        "pfc": lossless,
         "ecn": sorted(set(ecn(folder, "roce_np")) & set(ecn(folder, "roce_rp"))),
+        "trust": trusted,
+        "priorities": by_dscp,
     }
 
 
@@ -147,6 +159,35 @@ def priorities(text: str) -> list[int] | None:
     rows = [line.replace(":", " ").split() for line in text.partition("PFC configuration")[2].splitlines()]
     enabled = next((row[1:] for row in rows if row and row[0] == "enabled"), None)
     return None if enabled is None else [number for number, on in enumerate(enabled) if on == "1"]
+
+
+def trust(name: str) -> tuple[str, list[int]]:
+    """The field that an interface takes a packet's priority from, "" where no tool reports it; each DSCP's priority."""
+    done = run("mlnx_qos", "-i", name)
+    if done and done[0] == 0:
+        return mlnx_trust(done[1])
+    done = run("dcb", "-N", "-j", "app", "show", "dev", name, "dscp-prio")
+    return dcb_trust(done[1]) if done and done[0] == 0 else ("", [])
+
+
+def mlnx_trust(text: str) -> tuple[str, list[int]]:
+    """Both from what mlnx_qos prints, which lists a priority's DSCPs on one line or more."""
+    state = (text.partition("Priority trust state:")[2].split() or [""])[0]
+    rows = re.findall(r"prio:(\d) dscp:([\d,]+)", text)
+    pairs = [(int(dscp), int(priority)) for priority, row in rows for dscp in row.split(",") if dscp]
+    return (state, mapped(pairs)) if state == "dscp" else (state if state == "pcp" else "", [])
+
+
+def dcb_trust(text: str) -> tuple[str, list[int]]:
+    """Both from the APP table that dcb prints; without a DSCP in it, what is trusted is unknown."""
+    pairs = json.loads(text or "{}").get("dscp_prio", [])
+    return ("dscp", mapped(pairs)) if pairs else ("", [])
+
+
+def mapped(pairs: list[Any]) -> list[int]:
+    """The priority of each DSCP, from pairs of both; a DSCP that is in none has priority 0."""
+    known = dict(pairs)
+    return [known.get(dscp, 0) for dscp in range(64)]
 
 
 def knob(python: str, nic: dict[str, Any]) -> dict[str, str]:

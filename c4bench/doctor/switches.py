@@ -4,12 +4,13 @@ Written from SONiC's documented tables and recorded output; never run on hardwar
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
 
+from c4bench.doctor.traffic_class import Queues
 from c4bench.errors import UnhealthyError
 from c4bench.inventory import Access, Inventory
 from c4bench.remote import Connection, connect
@@ -24,20 +25,25 @@ Config = Mapping[str, Mapping[str, Any]]
 
 
 class SwitchReport(msgspec.Struct, frozen=True):
-    """A switch: the number of ports that are up, and the problems. `audited` is false if it could not be read."""
+    """A switch: the number of ports that are up, and the problems. `audited` is false if it could not be read.
+
+    `queues` has by DSCP of the inventory the traffic classes of the ports that are up, where they are known.
+    """
 
     switch: str
     audited: bool
     ports: int
     problems: tuple[str, ...]
+    queues: Queues = {}
 
 
 def audit_all(inventory: Inventory, reach: Callable[[str, Access], Connection] = connect) -> list[SwitchReport]:
     """Check every switch; changes nothing."""
+    dscps = sorted({nic.dscp for host in inventory.hosts for nic in host.nics})
 
     def inspect(name: str) -> SwitchReport:
         try:
-            return _ask(name, reach(name, inventory.access[name]))
+            return _ask(name, reach(name, inventory.access[name]), dscps)
         except UnhealthyError as error:
             return SwitchReport(name, audited=False, ports=0, problems=(str(error),))
 
@@ -45,17 +51,17 @@ def audit_all(inventory: Inventory, reach: Callable[[str, Access], Connection] =
         return list(pool.map(inspect, inventory.switches))
 
 
-def _ask(name: str, connection: Connection) -> SwitchReport:
+def _ask(name: str, connection: Connection, dscps: Sequence[int]) -> SwitchReport:
     with connection:
         known = connection.run(["sh", "-c", f"command -v {_CONFIGURATION[0]}"], timeout_s=_TIMEOUT_S, check=False)
         if known.code:
             return SwitchReport(name, audited=False, ports=0, problems=("not SONiC: its QoS settings are not checked",))
         config = _json(name, connection.run(_CONFIGURATION, timeout_s=_TIMEOUT_S).stdout)
         counters = connection.run(_COUNTERS, timeout_s=_TIMEOUT_S, check=False)
-    problems = [*audit(config)]
+    problems = [*audit(config), *dropped(config, dscps)]
     if counters.code == 0:
         problems += errors(_json(name, counters.stdout))
-    return SwitchReport(name, audited=True, ports=len(_ports(config)), problems=tuple(problems))
+    return SwitchReport(name, True, len(_ports(config)), tuple(problems), queues(config, dscps))
 
 
 def _json(name: str, output: bytes) -> Config:
@@ -96,6 +102,38 @@ def audit(config: Config) -> Iterator[str]:
         yield f"ports have different lossless priorities: {listed}"
 
 
+def dropped(config: Config, dscps: Iterable[int]) -> Iterator[str]:
+    """DSCPs of the inventory whose packets may be dropped, by the traffic class that ports put them in."""
+    ports: dict[tuple[int, int, str], list[str]] = {}
+    for port, dscp, number, lossless in _classes(config, dscps):
+        if str(number) not in lossless.split(","):
+            ports.setdefault((dscp, number, lossless), []).append(port)
+    for (dscp, number, lossless), users in ports.items():
+        yield (
+            f"DSCP {dscp} of the inventory is traffic class {number} on {len(users)} ports ({users[0]}), where PFC is "
+            f"on at {lossless or 'none'}; correct `dscp` in c4, or dscp_to_tc_map"
+        )
+
+
+def queues(config: Config, dscps: Iterable[int]) -> Queues:
+    """The traffic classes of DSCPs on the ports that are up; those that CONFIG_DB does not state are left out."""
+    found: dict[int, set[int]] = {}
+    for _, dscp, number, _ in _classes(config, dscps):
+        found.setdefault(dscp, set()).add(number)
+    return {dscp: tuple(sorted(numbers)) for dscp, numbers in found.items()}
+
+
+def _classes(config: Config, dscps: Iterable[int]) -> Iterator[tuple[str, int, int, str]]:
+    """Port, DSCP, its traffic class, and the port's pfc_enable; nothing where the map is not in CONFIG_DB."""
+    qos, maps = _by_port(config.get("PORT_QOS_MAP", {})), config.get("DSCP_TO_TC_MAP", {})
+    for dscp in dscps:
+        for port in _ports(config):
+            own = qos.get(port, {})
+            number = maps.get(_name(own.get("dscp_to_tc_map", "")), {}).get(str(dscp))
+            if number is not None:
+                yield port, dscp, int(number), str(own.get("pfc_enable", ""))
+
+
 def errors(counters: Config) -> Iterator[str]:
     """Ports with errors or drops in their counters."""
     for port, counts in sorted(counters.items()):
@@ -119,5 +157,10 @@ def _by_port(table: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 
 
 def _marks_ecn(config: Config, queue: Mapping[str, Any]) -> bool:
-    profile = str(queue.get("wred_profile", "")).strip("[]").rpartition("|")[2]
-    return str(config.get("WRED_PROFILE", {}).get(profile, {}).get("ecn", "ecn_none")) != "ecn_none"
+    profile = config.get("WRED_PROFILE", {}).get(_name(queue.get("wred_profile", "")), {})
+    return str(profile.get("ecn", "ecn_none")) != "ecn_none"
+
+
+def _name(reference: object) -> str:
+    """The name in a reference to another table's row: `AZURE`, in older versions `[DSCP_TO_TC_MAP|AZURE]`."""
+    return str(reference).strip("[]").rpartition("|")[2]

@@ -12,6 +12,8 @@ from c4bench.model.fabric import Nic
 
 DEFAULT_PYTHON = "/opt/c4bench/bin/python"
 _Count = Annotated[int, msgspec.Meta(ge=0)]
+_Dscp = Annotated[int, msgspec.Meta(ge=0, le=63)]
+_ServiceLevel = Annotated[int, msgspec.Meta(ge=0, le=15)]
 _LOCATION = re.compile(r" - at `(?:key in )?\$(.*)`$")
 _STEP = re.compile(r"\[(\d+)\]|\.([^.\[]+)")
 _UNKNOWN = re.compile(r"unknown field `(.*)`")
@@ -20,7 +22,8 @@ _UNKNOWN = re.compile(r"unknown field `(.*)`")
 class NicFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One NIC: `index` is its place in the list unless given, `rate` is like `10gbit` ("" when not stated).
 
-    `plane` is its rail or plane; `leaf` the switch port it is plugged into, such as `leaf3/Ethernet12`.
+    `plane` is its rail or plane; `leaf` the switch port it is plugged into, such as `leaf3/Ethernet12`. `dscp` and
+    `service_level` are the host's unless given.
     """
 
     index: _Count | None = None
@@ -30,6 +33,8 @@ class NicFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     plane: _Count = 0
     rate: str = ""
     leaf: str = ""
+    dscp: _Dscp | None = None
+    service_level: _ServiceLevel | None = None
 
 
 class GpuFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -47,8 +52,9 @@ class HostFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `management` is the management interface, which is not a NIC of the fabric. `netns` is the network namespace of a
     switch's ports, when not its own. `shared` is a folder on storage that all hosts share, for checkpoints. `requires`
     are the capabilities (`c4bench doctor`) that the host is meant to have: a scenario that misses one fails instead of
-    being skipped. `rates` are the rates of a switch's ports by interface, such as `{Ethernet0: 100gbit}`. All keys are
-    optional; `playbooks/discover.yml` finds what a host can report.
+    being skipped. `rates` are the rates of a switch's ports by interface, such as `{Ethernet0: 100gbit}`. `dscp` and
+    `service_level` are those of the packets that its NICs send. All keys are optional; `playbooks/discover.yml` finds
+    what a host can report.
     """
 
     disruptive: bool = False
@@ -60,6 +66,8 @@ class HostFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     gpus: tuple[GpuFacts, ...] = ()
     management: str = ""
     rates: dict[str, str] = {}
+    dscp: _Dscp = 0
+    service_level: _ServiceLevel = 0
 
 
 _TABLES: dict[str | int, type[msgspec.Struct]] = {"nics": NicFacts, "gpus": GpuFacts}
@@ -76,7 +84,7 @@ def read(host: str, variable: Variable | None) -> tuple[HostFacts, tuple[Nic, ..
         raise variable.error(f"{problem} (host {host})", below) from None
     for interface, rate in facts.rates.items():
         _rate(host, variable, rate, ("rates", interface))
-    nics = [_nic(host, variable, position, nic) for position, nic in enumerate(facts.nics)]
+    nics = [_nic(host, variable, position, nic, facts) for position, nic in enumerate(facts.nics)]
     _refuse_duplicates(host, variable, nics)
     return facts, tuple(nics)
 
@@ -95,7 +103,7 @@ def _locate(message: str) -> tuple[str, Keys]:
     return problem[:1].lower() + problem[1:], tuple(steps)
 
 
-def _nic(host: str, variable: Variable, position: int, facts: NicFacts) -> Nic:
+def _nic(host: str, variable: Variable, position: int, facts: NicFacts, of_host: HostFacts) -> Nic:
     rate_bps = _rate(host, variable, facts.rate, ("nics", position, "rate")) if facts.rate else 0.0
     return Nic(
         host=host,
@@ -105,6 +113,8 @@ def _nic(host: str, variable: Variable, position: int, facts: NicFacts) -> Nic:
         address=facts.address,
         rate_bps=rate_bps,
         plane=facts.plane,
+        dscp=of_host.dscp if facts.dscp is None else facts.dscp,
+        service_level=of_host.service_level if facts.service_level is None else facts.service_level,
     )
 
 

@@ -7,6 +7,7 @@ import msgspec
 
 from c4bench.inventory.facts import HostFacts, NicFacts
 from c4bench.inventory.inventory import Inventory
+from c4bench.model.fabric import Host
 
 
 class Review(msgspec.Struct, frozen=True):
@@ -29,7 +30,7 @@ def review(inventory: Inventory) -> Review:
         switches=len(inventory.switches),
         nics=sum(len(host.nics) for host in inventory.hosts),
         disruptive=tuple(host.name for host in inventory.hosts if host.disruptive),
-        problems=(*_shared(facts), *_carrying_us(facts), *_unknown_gpu_nics(facts)),
+        problems=(*_shared(facts), *_carrying_us(facts), *_unknown_gpu_nics(facts), *_unlike(inventory.hosts)),
         unsaid={name: left for name, left in unsaid.items() if left},
     )
 
@@ -70,6 +71,17 @@ def _unknown_gpu_nics(facts: dict[str, HostFacts]) -> Iterator[str]:
         for position, gpu in enumerate(known.gpus):
             if gpu.nic is not None and gpu.nic not in indices:
                 yield f"{host}: gpus[{position}].nic is {gpu.nic}, and it has no NIC of that index; correct c4.gpus"
+
+
+def _unlike(hosts: Iterable[Host]) -> Iterator[str]:
+    """Planes whose NICs send in different classes: a connection's two directions would be queued apart."""
+    planes: dict[int, dict[tuple[int, int], str]] = defaultdict(dict)
+    for nic in (nic for host in hosts for nic in host.nics):
+        planes[nic.plane].setdefault((nic.dscp, nic.service_level), nic.name)
+    for plane, classes in sorted(planes.items()):
+        if len(classes) > 1:
+            first, second = (f"{dscp} and {level} on {name}" for (dscp, level), name in list(classes.items())[:2])
+            yield f"NICs of plane {plane} differ in `dscp` and `service_level`: {first}, {second}; give them the same"
 
 
 def _twice(users: dict[str, list[str]]) -> Iterable[tuple[str, list[str]]]:

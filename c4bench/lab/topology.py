@@ -51,7 +51,7 @@ class Graph(msgspec.Struct, frozen=True):
     """A fabric as its cables. Two cables between the same switches are two links.
 
     `withdraw_s` is how long after a link dies the switches that are not at its ends stop using it. `icmp` are every
-    switch's limits.
+    switch's limits. `dscp` is that of every NIC's packets.
     """
 
     name: str
@@ -62,6 +62,7 @@ class Graph(msgspec.Struct, frozen=True):
     trunks: tuple[Trunk, ...]
     withdraw_s: float = 0.2
     icmp: IcmpLimits = IcmpLimits()
+    dscp: int = 0
 
 
 class Switch(msgspec.Struct, frozen=True):
@@ -215,6 +216,7 @@ def _ports(graph: Graph) -> tuple[Port, ...]:
             address=f"10.{edge}.{number}.1",
             rate_bps=cable.rate_bps,
             plane=cable.plane,
+            dscp=graph.dscp,
         )
         found.append(Port(nic, cable.switch, edge, number, cable.delay_s))
     return tuple(found)

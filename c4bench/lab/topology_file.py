@@ -3,7 +3,7 @@
 from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import yaml
@@ -22,6 +22,7 @@ class _Form(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     description: str
     withdraw_s: float = 0.2
     icmp: IcmpLimits = IcmpLimits()
+    dscp: Annotated[int, msgspec.Meta(ge=0, le=63)] = 0
 
 
 class Cable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -251,7 +252,8 @@ def _yaml_place(error: yaml.YAMLError) -> str:
 def _graph(
     form: _Form, switches: tuple[str, ...], hosts: tuple[str, ...], ports: list[HostPort], trunks: list[Trunk]
 ) -> Graph:
-    return Graph(form.name, form.description, switches, hosts, tuple(ports), tuple(trunks), form.withdraw_s, form.icmp)
+    cables = tuple(ports), tuple(trunks)
+    return Graph(form.name, form.description, switches, hosts, *cables, form.withdraw_s, form.icmp, form.dscp)
 
 
 def _numbered(kind: str, count: int) -> tuple[str, ...]:

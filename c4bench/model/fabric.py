@@ -2,11 +2,14 @@
 
 import msgspec
 
+ECN_BITS = 2  # below the DSCP in IP's traffic class (RFC 3168)
+
 
 class Nic(msgspec.Struct, frozen=True):
     """One RDMA port of a host.
 
-    `plane` groups the ports of a multi-plane or rail fabric.
+    `plane` groups the ports of a multi-plane or rail fabric. `dscp` (RFC 2474) and `service_level` (InfiniBand
+    Architecture Specification, volume 1, 7.6.5) choose the queues that all its packets take.
     """
 
     host: str
@@ -16,6 +19,13 @@ class Nic(msgspec.Struct, frozen=True):
     address: str
     rate_bps: float
     plane: int = 0
+    dscp: int = 0
+    service_level: int = 0
+
+    @property
+    def traffic_class(self) -> int:
+        """The GRH's traffic class, which is IP's: the DSCP, and ECN bits of 0, because NICs set those themselves."""
+        return self.dscp << ECN_BITS
 
     @property
     def name(self) -> str:

@@ -47,9 +47,8 @@ class Tenancy:
     def _enter(self, undo: ExitStack, option: argparse.Namespace, command: str) -> None:
         known = scheduler(option.c4_scheduler) if option.c4_scheduler else None
         reports = self.reports()
-        RunDirectory(Path(option.c4_run_dir)).save(
-            "doctor", Document(tuple(reports.values()), tuple(audit_all(self.inventory)))
-        )
+        document = Document.of(tuple(reports.values()), audit_all(self.inventory))
+        RunDirectory(Path(option.c4_run_dir)).save("doctor", document)
         for report in reports.values():
             lacking = [capability for name in _VITAL if (capability := report.lacks(name))]
             if lacking:

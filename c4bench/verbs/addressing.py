@@ -4,6 +4,7 @@ import ipaddress
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from c4bench.model.fabric import Nic
 from c4bench.verbs.path import PathAttributes
 from c4bench.verbs.transport import Remote
 
@@ -50,6 +51,8 @@ class AddressVector(NamedTuple):
     is_global: bool
     dlid: int
     src_path_bits: int
+    traffic_class: int
+    service_level: int
 
 
 def pick_gid(table: Iterable[Gid], link_layer: str, address: str) -> Gid | None:
@@ -66,8 +69,10 @@ def pick_gid(table: Iterable[Gid], link_layer: str, address: str) -> Gid | None:
     return next((gid for gid in candidates if gid.table_index == 0), None)
 
 
-def address_vector(link_layer: str, own: Gid, remote: Remote, path: PathAttributes, hop_limit: int) -> AddressVector:
-    """The address vector to `remote` with path attributes `path`.
+def address_vector(
+    nic: Nic, link_layer: str, own: Gid, remote: Remote, path: PathAttributes, hop_limit: int
+) -> AddressVector:
+    """The address vector from `nic` to `remote` with path attributes `path`.
 
     Ethernet always has a global route header. InfiniBand needs one only towards another subnet.
     """
@@ -80,6 +85,8 @@ def address_vector(link_layer: str, own: Gid, remote: Remote, path: PathAttribut
         is_global=not on_infiniband or not remote.lid or _subnet(own.text) != _subnet(remote.gid),
         dlid=remote.lid | path.path_bits if on_infiniband else 0,
         src_path_bits=path.path_bits if on_infiniband else 0,
+        traffic_class=nic.traffic_class,
+        service_level=nic.service_level,
     )
 
 

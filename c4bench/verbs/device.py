@@ -14,6 +14,7 @@ from pyverbs.mr import MR
 from pyverbs.pd import PD
 from pyverbs.pyverbs_error import PyverbsRDMAError
 
+from c4bench.model.fabric import Nic
 from c4bench.verbs import addressing, dmabuf
 from c4bench.verbs.addressing import Gid, PortStatus
 from c4bench.verbs.endpoint import RECEIVE, Endpoint
@@ -51,27 +52,27 @@ def _event_fds() -> set[int]:
 
 
 class Device:
-    """A device opened for one user: protection domain, one completion channel and one completion queue.
+    """The device of a NIC, opened for one user: protection domain, one completion channel and one completion queue.
 
-    `address` is the IP address of its netdev; on InfiniBand it may be the IPoIB one. `paths` is chosen by trying when
-    it is first needed, unless given. Not thread-safe, as pyverbs is not. Closing releases QPs and memory first and the
-    context last, and is safe after any error. Raises VerbsError where a verb fails.
+    All its connections send in the NIC's traffic class and service level. `address` is the IP address of its netdev; on
+    InfiniBand it may be the IPoIB one. `paths` is chosen by trying when it is first needed, unless given. Not
+    thread-safe, as pyverbs is not. Closing releases QPs and memory first and the context last, and is safe after any
+    error. Raises VerbsError where a verb fails.
     """
 
     def __init__(
         self,
-        name: str,
-        address: str,
+        nic: Nic,
         *,
         port: int = 1,
         depth: int = 8192,
         paths: PathControl | None = None,
     ) -> None:
-        self.name = name
-        self.address = address
+        self.nic = nic
+        self.name, self.address = nic.device, nic.address
         self.port_number = port
         self._paths = paths
-        with ExitStack() as undo, verbs(name, "opening it"):
+        with ExitStack() as undo, verbs(self.name, "opening it"):
             self._open(undo, depth)
             self._close = undo.pop_all()
 

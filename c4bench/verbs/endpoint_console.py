@@ -11,6 +11,7 @@ It ends at the end of its input.
 import ctypes
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any, TextIO
@@ -73,6 +74,10 @@ class _Seen(msgspec.Struct, frozen=True, tag="seen", tag_field="do"):
     timeout_s: float = 0.1
 
 
+class _TrafficClasses(msgspec.Struct, frozen=True, tag="traffic_classes", tag_field="do"):
+    """Answers with the traffic classes of the packets that the NIC has sent since the last call, by opcode."""
+
+
 class _Events(msgspec.Struct, frozen=True, tag="events", tag_field="do"):
     """Answers with the kinds of the asynchronous events since the last call; waits for the first."""
 
@@ -91,7 +96,7 @@ class _Counters(msgspec.Struct, frozen=True, tag="counters", tag_field="do"):
     """Answers with the hardware counters, after the kernel's cache of them has expired."""
 
 
-_Command = _Open | _Connect | _Write | _Move | _Seen | _Events | _State | _Find | _Counters
+_Command = _Open | _Connect | _Write | _Move | _Seen | _TrafficClasses | _Events | _State | _Find | _Counters
 
 
 class EndpointConsole:
@@ -100,12 +105,14 @@ class EndpointConsole:
     def __init__(self, nic: Nic) -> None:
         self._nic = nic
         self._opened = ExitStack()
+        self._capture: PacketCapture | None = None
         self._handlers: dict[type, Callable[[Any], object]] = {
             _Open: self._open,
             _Connect: self._connect,
             _Write: self._write,
             _Move: self._move,
             _Seen: self._seen,
+            _TrafficClasses: self._traffic_classes,
             _Events: self._events,
             _State: self._state,
             _Find: self._find,
@@ -122,13 +129,12 @@ class EndpointConsole:
 
     def _open(self, command: _Open) -> End:
         self.close()
-        device = Device(self._nic.device, self._nic.address)
+        device = Device(self._nic)
         self._device = self._opened.enter_context(device)
         self._memory = ctypes.create_string_buffer(command.length)
         self._region = device.register(ctypes.addressof(self._memory), command.length)
         self._endpoint = device.connection(PROFILES[command.profile], _DEPTH, _DEPTH)
         self._waiter = waiter(command.waiting, [device])
-        self._capture: PacketCapture | None = None
         self._events_seen: list[str] = []
         here = msgspec.structs.replace(device.here(), qp=self._endpoint.qp_num)
         return End(here, ctypes.addressof(self._memory), self._region.rkey)
@@ -176,6 +182,14 @@ class EndpointConsole:
             return []
         return sorted(self._capture.source_ports(self._far.remote.qp, command.timeout_s))
 
+    def _traffic_classes(self, _: _TrafficClasses) -> dict[int, list[int]]:
+        if self._capture is None:
+            self._capture = self._opened.enter_context(PacketCapture(self._nic.netdev))
+        classes: dict[int, set[int]] = defaultdict(set)
+        for packet in self._capture.poll():
+            classes[packet.opcode].add(packet.traffic_class)
+        return {opcode: sorted(seen) for opcode, seen in sorted(classes.items())}
+
     def _state(self, _: _State) -> dict[str, str]:
         return {
             "qp": self._endpoint.state,
@@ -193,6 +207,7 @@ class EndpointConsole:
     def close(self) -> None:
         """Close the NIC. May be called again."""
         self._opened.close()
+        self._capture = None
 
 
 def main(arguments: list[str], commands: TextIO, answers: TextIO) -> None:

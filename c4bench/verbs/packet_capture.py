@@ -21,13 +21,14 @@ _SNAPLEN = 40 + 8 + 12
 
 
 class Sent(NamedTuple):
-    """A captured packet: IP addresses, UDP source port, and the destination QP and opcode of its BTH."""
+    """A captured packet: IP addresses, UDP source port, destination QP and opcode of its BTH, IP's traffic class."""
 
     source: str
     destination: str
     source_port: int
     qp: int
     opcode: int
+    traffic_class: int
 
 
 class PacketCapture:
@@ -88,12 +89,14 @@ def parse(data: bytes) -> Sent | None:
     version = data[0] >> 4 if data else 0
     if version == 4:
         header, protocol, addresses = (data[0] & 15) * 4, data[9:10], (data[12:16], data[16:20])
+        traffic_class = int.from_bytes(data[1:2])
     elif version == 6:
         header, protocol, addresses = 40, data[6:7], (data[8:24], data[24:40])
+        traffic_class = int.from_bytes(data[:2]) >> 4 & 0xFF
     else:
         return None
     udp, base = data[header : header + _UDP_BYTES], data[header + _UDP_BYTES :]
     if protocol != bytes([_UDP]) or len(base) < 8 or int.from_bytes(udp[2:4]) != ROCE_PORT:
         return None
     source, destination = (str(ipaddress.ip_address(address)) for address in addresses)
-    return Sent(source, destination, int.from_bytes(udp[:2]), int.from_bytes(base[5:8]), base[0])
+    return Sent(source, destination, int.from_bytes(udp[:2]), int.from_bytes(base[5:8]), base[0], traffic_class)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+from c4bench.model.fabric import Nic
 from c4bench.verbs.addressing import Gid, PortStatus
 from c4bench.verbs.errors import VerbsError
 from c4bench.verbs.path import DEFAULT_PATH, PathAttributes
@@ -41,6 +42,7 @@ class OpenEndpoint(Protocol):
 class OpenDevice(Protocol):
     """An opened RDMA device; `pd`, `cq` and `anchor` are its pyverbs objects."""
 
+    nic: Nic
     name: str
     port_number: int
     pd: Any

@@ -28,22 +28,24 @@ _INT = struct.Struct("=i")
 
 
 class _Family(NamedTuple):
-    """What differs by IP version: socket family, option level, options of TTL and errors, the offender's address."""
+    """What differs by IP version: socket family, option level, options, where an error has the offender's address."""
 
     family: int
     level: int
     ttl: int
+    traffic_class: int
     receive_ttl: int
     receive_errors: int
     offender: slice
 
 
 _FAMILIES = {
-    4: _Family(socket.AF_INET, socket.IPPROTO_IP, socket.IP_TTL, _RECVTTL, _RECVERR4, slice(20, 24)),
+    4: _Family(socket.AF_INET, socket.IPPROTO_IP, socket.IP_TTL, socket.IP_TOS, _RECVTTL, _RECVERR4, slice(20, 24)),
     6: _Family(
         socket.AF_INET6,
         socket.IPPROTO_IPV6,
         socket.IPV6_HOPLIMIT,
+        socket.IPV6_TCLASS,
         socket.IPV6_RECVHOPLIMIT,
         _RECVERR6,
         slice(24, 40),
@@ -65,14 +67,16 @@ def send_probes(
     *,
     rate_pps: float = math.inf,
     to_port: int = ROCE_PORT,
+    traffic_class: int = 0,
 ) -> list[HopAnswer]:
     """The answer to each probe from `nic`; no two probes may have the same destination and source port.
 
     The answer is that of the switch at which the probe expired, or of its destination. A probe is silent if none of
     four attempts within `timeout_s` is answered, or if a switch refuses to forward it. A NIC drops probes to the RDMA
-    port that reach it. At most `rate_pps` probes are sent per second. Raises C4Error if the sockets cannot be opened.
+    port that reach it. At most `rate_pps` probes are sent per second. `traffic_class` is IP's, all eight bits, so that
+    switches queue probes with the data. Raises C4Error if the sockets cannot be opened.
     """
-    prober = _Prober(nic, probes, to_port, RateLimiter(rate_pps))
+    prober = _Prober(nic, probes, to_port, RateLimiter(rate_pps), traffic_class)
     try:
         for _ in range(ATTEMPTS):
             prober.attempt(timeout_s / ATTEMPTS)
@@ -81,14 +85,17 @@ def send_probes(
     return [prober.answers.get(_flow(probe), HopAnswer()) for probe in probes]
 
 
-def send_bursts(nic: Nic, destination: str, bursts: Sequence[tuple[int, int, int]], rate_pps: float) -> None:
+def send_bursts(
+    nic: Nic, destination: str, bursts: Sequence[tuple[int, int, int]], rate_pps: float, traffic_class: int = 0
+) -> None:
     """Send packets with the 5-tuple of data flows for switches to count: `count` for each (source port, hops, count).
 
-    They expire after `hops` hops. Raises C4Error if the sockets cannot be opened.
+    They expire after `hops` hops. `traffic_class` is as for `send_probes`. Raises C4Error if the sockets cannot be
+    opened.
     """
     family, pacer = _family(destination), RateLimiter(rate_pps)
     for port, hops, count in bursts:
-        sender = _open(nic, port)
+        sender = _open(nic, port, traffic_class)
         try:
             # Answers are not read here, and a pending one would make the next send fail.
             sender.setsockopt(family.level, family.receive_errors, 0)
@@ -125,7 +132,9 @@ _Flow = tuple[str, int]
 class _Prober:
     """Probes from one NIC, with one socket for each source port; `answers` are those that came."""
 
-    def __init__(self, nic: Nic, probes: Sequence[HopProbe], to_port: int, pacer: RateLimiter) -> None:
+    def __init__(
+        self, nic: Nic, probes: Sequence[HopProbe], to_port: int, pacer: RateLimiter, traffic_class: int
+    ) -> None:
         self.answers: dict[_Flow, HopAnswer] = {}
         self._unanswered = {_flow(probe): probe for probe in probes}
         if len(self._unanswered) < len(probes):
@@ -137,7 +146,7 @@ class _Prober:
         self._poller = select.poll()
         try:
             for port in dict.fromkeys(probe.source_port for probe in probes):
-                self._sockets[port] = _open(nic, port)
+                self._sockets[port] = _open(nic, port, traffic_class)
                 self._poller.register(self._sockets[port], select.POLLERR)
         except C4Error:
             self.close()
@@ -183,7 +192,7 @@ def _flow(probe: HopProbe) -> _Flow:
     return str(ipaddress.ip_address(probe.destination)), probe.source_port
 
 
-def _open(nic: Nic, port: int) -> socket.socket:
+def _open(nic: Nic, port: int, traffic_class: int) -> socket.socket:
     # Do not connect: Linux gives a connected socket's packets a random flow hash, which a software switch on the same
     # kernel would use for ECMP instead of that of the 5-tuple.
     family = _family(nic.address)
@@ -192,6 +201,7 @@ def _open(nic: Nic, port: int) -> socket.socket:
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, nic.netdev.encode())
         opened.setsockopt(family.level, family.receive_errors, 1)
         opened.setsockopt(family.level, family.receive_ttl, 1)
+        opened.setsockopt(family.level, family.traffic_class, traffic_class)
         opened.bind((nic.address, port))
         opened.setblocking(False)
     except OSError as error:

@@ -244,10 +244,11 @@ class Result(msgspec.Struct, frozen=True):
     number: int = 0
 
 
-class ProbeRequest(msgspec.Struct, frozen=True):
+class ProbeRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """Master to agent: send these probes from this NIC to UDP port `to_port`, `rate_pps` a second at most.
 
-    Each is repeated while it has no answer, for `timeout_s` in all.
+    Each is repeated while it has no answer, for `timeout_s` in all. `traffic_class` is the NIC's in the master's
+    inventory.
     """
 
     nic: int
@@ -255,6 +256,7 @@ class ProbeRequest(msgspec.Struct, frozen=True):
     timeout_s: float
     rate_pps: float
     to_port: int
+    traffic_class: int = 0
 
 
 class ProbeAnswer(msgspec.Struct, frozen=True):
@@ -271,13 +273,17 @@ class Burst(msgspec.Struct, frozen=True):
     count: int
 
 
-class BurstRequest(msgspec.Struct, frozen=True):
-    """Master to agent: send these from this NIC to that address, for switches to count; `rate_pps` at most."""
+class BurstRequest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Master to agent: send these from this NIC to that address, for switches to count; `rate_pps` at most.
+
+    `traffic_class` is as in a `ProbeRequest`.
+    """
 
     nic: int
     destination: str
     bursts: tuple[Burst, ...]
     rate_pps: float
+    traffic_class: int = 0
 
 
 class Empty(msgspec.Struct, frozen=True):

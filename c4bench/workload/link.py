@@ -78,7 +78,7 @@ class LinkEnd:
         own = context.job.members[context.rank].nics[0]
         nic = next(nic for nic in context.job.nics if nic.name == own)
         with ExitStack() as undo:
-            self.device = undo.enter_context(Device(nic.device, nic.address))
+            self.device = undo.enter_context(Device(nic))
             self._memory = mmap.mmap(-1, size_bytes)
             self._bytes = np.frombuffer(self._memory, np.uint8)
             self._bytes[:] = _pattern(size_bytes) if context.rank == 0 else 0

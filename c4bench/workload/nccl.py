@@ -4,7 +4,7 @@ Written against nccl-tests' documented options and recorded output; not yet run 
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -47,11 +47,22 @@ def command(collective: str, hosts: Sequence[Host], gpus: int, smallest: str = "
 
     Raises KeyError for a collective that nccl-tests does not have.
     """
-    devices = sorted({nic.device for host in hosts for nic in host.nics if nic.device})
     places = ",".join(f"{host.address}:{gpus}" for host in hosts)
-    settings = ["-x", f"NCCL_IB_HCA=={','.join(devices)}"] if devices else []  # `=` within: exactly these
+    settings = [word for setting in _settings(hosts) for word in ("-x", setting)]
     launch = ["mpirun", "--allow-run-as-root", "-np", str(gpus * len(hosts)), "-H", places, *settings]
     return [*launch, PROGRAMS[collective], "-b", smallest, "-e", largest, "-f", "2", "-g", "1"]
+
+
+def _settings(hosts: Sequence[Host]) -> Iterator[str]:
+    """NCCL's variables: the devices, and the class if all NICs have the same, because NCCL has one for all."""
+    nics = [nic for host in hosts for nic in host.nics if nic.device]
+    if nics:
+        yield f"NCCL_IB_HCA=={','.join(sorted({nic.device for nic in nics}))}"  # `=` within: exactly these
+    classes = {(nic.traffic_class, nic.service_level) for nic in nics}
+    if len(classes) == 1:
+        ((traffic_class, service_level),) = classes
+        yield f"NCCL_IB_TC={traffic_class}"
+        yield f"NCCL_IB_SL={service_level}"
 
 
 def read(output: str) -> Result:

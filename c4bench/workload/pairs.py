@@ -186,7 +186,7 @@ class End:
     """An opened NIC, with memory that others may write to."""
 
     def __init__(self, nic: Nic, parameters: Pairs, undo: ExitStack) -> None:
-        self.device = undo.enter_context(Device(nic.device, nic.address))
+        self.device = undo.enter_context(Device(nic))
         self._memory = mmap.mmap(-1, parameters.size_bytes)
         array = np.frombuffer(self._memory, np.uint8)
         region = self.device.register(array.ctypes.data, parameters.size_bytes)

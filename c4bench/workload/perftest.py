@@ -120,6 +120,8 @@ class _Rival:
             "--tx-depth": parameters.window,
             "--qp": 1,
             "--port": _PORT,
+            "--tclass": device.nic.traffic_class,
+            "--sl": device.nic.service_level,
         }
         options = [f"{name}={value}" for name, value in flags.items()]
         return [PROGRAM, *options, "--CPU-freq", "--report_gbits"]

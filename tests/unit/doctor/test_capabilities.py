@@ -12,9 +12,10 @@ from c4bench.doctor.look import priorities
 from c4bench.model.clocks import ClockOffset
 from c4bench.model.fabric import Host, Nic
 
-NIC = Nic("n1", 0, "mlx5_0", "eth2", "10.2.0.1", 1e11)
+NIC = Nic("n1", 0, "mlx5_0", "eth2", "10.2.0.1", 1e11, dscp=26)
 HOST = Host("n1", "10.1.0.1", (NIC,), disruptive=True)
 PORT = Port(1, "Ethernet", "ACTIVE", "100 Gb/sec (2X HDR)", ("IB/RoCE v1", "RoCE v2"), "eth2", 0)
+NETDEV = Netdev(9000, "up", (3,), (3,), "dscp", tuple(dscp // 8 for dscp in range(64)))
 DEVICE = Device("mlx5_0", False, "22.36.1010", "MT_0000000359", (PORT,))
 FOUND = HostSelfReport(
     python=".".join(map(str, sys.version_info[:3])),
@@ -22,7 +23,7 @@ FOUND = HostSelfReport(
     agent="0.1.0",
     rdma=(DEVICE,),
     uverbs="",
-    netdevs={"eth2": Netdev(9000, "up", (3,), (3,))},
+    netdevs={"eth2": NETDEV},
     knobs={"0": Knob("LiveSourcePort", "")},
     memlock_bytes=-1,
     gpus=("NVIDIA H100 80GB HBM3",) * 8,
@@ -42,6 +43,10 @@ def change(**fields):
 
 def device(**fields):
     return change(rdma=(msgspec.structs.replace(DEVICE, **fields),))
+
+
+def netdev(**fields):
+    return change(netdevs={"eth2": msgspec.structs.replace(NETDEV, **fields)})
 
 
 def port(**fields):
@@ -71,6 +76,12 @@ def test_a_host_with_everything_has_every_capability_but_infiniband():
         ("pfc", change(netdevs={"eth2": Netdev(9000, "up", None, (3,))}), "reports it", False),
         ("pfc", change(netdevs={}), "no interface", False),
         ("ecn", change(netdevs={"eth2": Netdev(9000, "up", (3,), ())}), "DCQCN", False),
+        ("lossless", netdev(pfc=(4,)), "DSCP 26 has priority 3 on eth2, and PFC is on at 4", False),
+        ("lossless", netdev(trust="pcp", priorities=()), "--trust dscp", False),
+        ("lossless", netdev(pfc=None, trust="", priorities=()), "unknown: neither", False),
+        ("lossless", netdev(trust="", priorities=()), "unknown: neither", False),
+        ("lossless", change(netdevs={}), "no interface of n1/0", False),
+        ("lossless", device(traffic_class=106 + 4), "makes all its packets DSCP 27, not 26", False),
         ("gpu", change(gpus=()), "nvidia-smi", False),
         ("memlock", change(memlock_bytes=65536), "64 KiB", False),
         ("root", change(injector=InjectorState(False, "a password is required", ())), "password", False),

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from c4bench.errors import UsageError
 from c4bench.inventory import Access, load, select
 from c4bench.inventory.document import Document
 from c4bench.inventory.groups import expand, resolve
+from c4bench.inventory.review import review
 from c4bench.model.fabric import Nic
 
 RACKS = """\
@@ -227,3 +229,45 @@ def test_every_host_of_a_flat_inventory_is_found_once_and_in_order(tmp_path_fact
     inventory = load(path)
     assert [host.name for host in select(inventory, "all")] == names
     assert list(inventory.access) == names
+
+
+def test_class_is_that_of_the_nic_or_else_of_the_host(write):
+    """A NIC's own DSCP and service level come before its host's; without either both are 0."""
+    text = """\
+all:
+  hosts:
+    a: {c4: {dscp: 26, service_level: 3, nics: [{}, {dscp: 0, service_level: 5}]}}
+    b: {c4: {nics: [{}]}}
+"""
+    nics = [nic for host in load(write(text)).hosts for nic in host.nics]
+    assert [(nic.dscp, nic.service_level) for nic in nics] == [(26, 3), (0, 5), (0, 0)]
+    assert [nic.traffic_class for nic in nics] == [104, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("facts", "key"),
+    [
+        ("dscp: 64", "a.c4.dscp"),
+        ("dscp: -1", "a.c4.dscp"),
+        ("dscp: AF31", "a.c4.dscp"),
+        ("service_level: 16", "a.c4.service_level"),
+        ("nics: [{dscp: 106}]", "a.c4.nics[0].dscp"),
+        ("nics: [{service_level: 1.5}]", "a.c4.nics[0].service_level"),
+        ("traffic_class: 106", "a.c4.traffic_class"),
+    ],
+)
+def test_class_that_does_not_exist_is_refused(write, facts, key):
+    """A DSCP has 6 bits and a service level 4; the error is one line with file, line, key and host."""
+    path = write(f"all:\n  hosts:\n    a:\n      c4: {{{facts}}}")
+    with pytest.raises(UsageError, match=rf"{re.escape(key)}: .*\(host a\)$") as error:
+        load(path)
+    assert str(error.value).startswith(f"{path}:4: ")
+
+
+def test_nics_that_talk_to_each_other_must_have_one_class(write):
+    """NICs of one plane with different DSCPs or service levels are a contradiction; those of two planes are not."""
+    text = "all: {hosts: {a: {c4: {nics: [{dscp: 26, plane: %d}]}}, b: {c4: {nics: [{}]}}}}"
+    assert review(load(write(text % 0))).problems == (
+        "NICs of plane 0 differ in `dscp` and `service_level`: 26 and 0 on a/0, 0 and 0 on b/0; give them the same",
+    )
+    assert review(load(write(text % 1))).problems == ()

@@ -37,6 +37,7 @@ def test_every_asked_for_topology_is_there():
         (("leaf:", "icmp: {ratelimit_ms: -1}\nleaf:"), "icmp.ratelimit_ms"),
         (("leaf:", "icmp: {answers: perhaps}\nleaf:"), "$.icmp.answers"),
         (("leaf:", "icmp: {burst: 5}\nleaf:"), "burst"),
+        (("leaf:", "dscp: 64\nleaf:"), "$.dscp"),
     ],
 )
 def test_a_wrong_file_is_refused_with_its_place(change, words):
@@ -46,6 +47,12 @@ def test_a_wrong_file_is_refused_with_its_place(change, words):
     assert "mine.yml" in str(refused.value)
     assert words in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_all_nics_have_the_dscp_of_the_file():
+    """The lab's NICs send with the file's DSCP, or with 0."""
+    for dscp, text in ((26, GOOD.replace("leaf:", "dscp: 26\nleaf:", 1)), (0, GOOD)):
+        assert {nic.dscp for host in parse(text, "mine.yml").hosts for nic in host.nics} == {dscp}
 
 
 def test_an_unknown_name_lists_the_known_ones():

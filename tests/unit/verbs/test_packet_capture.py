@@ -15,15 +15,16 @@ RECORDED = bytes.fromhex(
 
 
 def test_a_recorded_packet_is_read():
-    """Addresses, source port, destination QP and opcode of a real packet are read."""
-    assert parse(RECORDED) == Sent("10.0.0.1", "224.0.0.120", 0xC123, 17, 10)
+    """Addresses, source port, destination QP, opcode and traffic class of a real packet are read."""
+    assert parse(RECORDED) == Sent("10.0.0.1", "224.0.0.120", 0xC123, 17, 10, 0)
+    assert parse(b"\x45\x6a" + RECORDED[2:]).traffic_class == 0x6A
 
 
 def test_ipv6_is_read():
     """The same behind an IPv6 header."""
     addresses = socket.inet_pton(socket.AF_INET6, "fd00::1") + socket.inet_pton(socket.AF_INET6, "fd00::2")
-    header = bytes.fromhex("6000000000281140") + addresses
-    assert parse(header + RECORDED[20:]) == Sent("fd00::1", "fd00::2", 0xC123, 17, 10)
+    header = bytes.fromhex("66a1234500281140") + addresses
+    assert parse(header + RECORDED[20:]) == Sent("fd00::1", "fd00::2", 0xC123, 17, 10, 0x6A)
 
 
 @pytest.mark.parametrize(

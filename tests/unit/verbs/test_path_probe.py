@@ -104,3 +104,20 @@ def test_bursts_are_as_many_as_asked_for_and_no_faster():
         assert time.monotonic() - began > 0.04
         ports = [sink.recvfrom(100)[1][1] for _ in range(50)]
     assert (ports.count(50000), ports.count(50001)) == (30, 20)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+@pytest.mark.parametrize("traffic_class", [0, 26 << 2])
+def test_probes_and_bursts_have_the_traffic_class(address, traffic_class):
+    """All packets to a NIC carry the traffic class asked for, in IPv4 and in IPv6."""
+    nic = Nic("h0", 0, "rxe0", "lo", address, 1e10)
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as sink:
+        level = socket.IPPROTO_IPV6 if ":" in address else socket.IPPROTO_IP
+        sink.setsockopt(level, socket.IPV6_RECVTCLASS if ":" in address else socket.IP_RECVTOS, 1)
+        sink.bind((address, 4791))
+        send_probes(nic, [HopProbe(address, 50000, 3)], 0.01, traffic_class=traffic_class)
+        send_bursts(nic, address, [(50001, 64, 2)], 1e4, traffic_class)
+        seen = [sink.recvmsg(100, 100)[1] for _ in range(probe.ATTEMPTS + 2)]
+    classes = [data[0] for ancillary in seen for _, _, data in ancillary]
+    assert classes == [traffic_class] * len(seen)

@@ -56,3 +56,12 @@ def test_it_runs_on_the_inventorys_devices_alone():
     assert "NCCL_IB_HCA==mlx5_0" in words
     with pytest.raises(KeyError):
         command("scan", hosts, 8)
+
+
+def test_nccl_is_measured_in_the_inventorys_class():
+    """NCCL gets the traffic class and service level of the NICs; NICs with different ones leave it to its own."""
+    nics = [Nic("gpu01", n, f"mlx5_{n}", "", "", 4e11, dscp=26, service_level=3) for n in range(2)]
+    words = command("all_reduce", [Host("gpu01", "10.1.0.1", tuple(nics))], 8)
+    assert {"NCCL_IB_TC=104", "NCCL_IB_SL=3"} <= set(words)
+    nics[1] = Nic("gpu01", 1, "mlx5_1", "", "", 4e11)
+    assert "NCCL_IB_TC" not in " ".join(command("all_reduce", [Host("gpu01", "10.1.0.1", tuple(nics))], 8))

@@ -8,7 +8,7 @@ import msgspec
 
 from c4bench.cli import Commands
 from c4bench.doctor import look_at, table
-from c4bench.doctor.document import Document
+from c4bench.doctor.document import document
 from c4bench.doctor.switches import audit_all
 from c4bench.errors import UnhealthyError
 from c4bench.inventory import load
@@ -33,14 +33,14 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _hosts(arguments: argparse.Namespace) -> int:
     inventory = load(arguments.hosts)
-    document = Document(tuple(look_at(inventory)), tuple(audit_all(inventory)))
+    found = document(inventory, look_at(inventory), audit_all(inventory))
     if arguments.json:
-        sys.stdout.write(msgspec.json.encode(document).decode() + "\n")
+        sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
     else:
-        sys.stdout.writelines(
-            f"{line}\n" for line in (*table.lines(document.hosts), *table.switch_lines(document.switches))
-        )
-    return UnhealthyError.exit_code if any(report.bad for report in document.hosts) else 0
+        page = [*table.lines(found.hosts), *table.switch_lines(found.switches)]
+        page += table.cable_lines(found) if inventory.graph else []
+        sys.stdout.writelines(f"{line}\n" for line in page)
+    return UnhealthyError.exit_code if any(report.bad for report in found.hosts) else 0
 
 
 def _machine(arguments: argparse.Namespace) -> int:

@@ -7,6 +7,7 @@ from enum import StrEnum
 import msgspec
 
 from c4bench.doctor.findings import HostSelfReport, MtuToPeer
+from c4bench.doctor.lldp import Neighbour, neighbours
 from c4bench.errors import UsageError
 from c4bench.model.clocks import ClockOffset
 from c4bench.model.fabric import Host
@@ -41,11 +42,12 @@ class Capability(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """A host's capabilities, and its clock offset from ours if it was reachable."""
+    """A host's capabilities, its clock offset from ours if it was reachable, and its neighbours by LLDP."""
 
     host: str
     capabilities: tuple[Capability, ...]
     clock: ClockOffset | None = None
+    neighbours: tuple[Neighbour, ...] = ()
 
     @property
     def bad(self) -> tuple[Capability, ...]:
@@ -114,7 +116,7 @@ def evaluate(host: Host, facts: HostSelfReport, clock: ClockOffset, mtus: Sequen
         _clean(facts),
         _present("disruptive", "faults are permitted" if host.disruptive else "", "not marked `disruptive: true`"),
     )
-    return Report(host.name, capabilities, clock)
+    return Report(host.name, capabilities, clock, neighbours(facts.lldp))
 
 
 def _present(name: str, detail: str, otherwise: str, fix: str = "", *, needed: bool = False) -> Capability:

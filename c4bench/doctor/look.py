@@ -64,6 +64,7 @@ def look(asked: dict[str, Any]) -> dict[str, Any]:
         "memlock_bytes": resource.getrlimit(resource.RLIMIT_MEMLOCK)[0],
         "gpus": gpus(),
         "injector": injector(asked["python"]),
+        "lldp": lldp(),
     }
 
 
@@ -168,6 +169,12 @@ def gpus() -> list[str]:
     """Names of the GPUs."""
     done = run("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")
     return done[1].strip().splitlines() if done and done[0] == 0 else []
+
+
+def lldp() -> str:
+    """What lldpd reports of the neighbours, "" where it does not run or does not answer this user."""
+    done = run("lldpctl", "-f", "json0")
+    return done[1] if done and done[0] == 0 else ""
 
 
 def injector(python: str) -> dict[str, Any]:

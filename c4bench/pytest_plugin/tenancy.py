@@ -10,7 +10,7 @@ import pytest
 
 from c4bench.doctor import Report, look_at
 from c4bench.doctor.capabilities import Capability
-from c4bench.doctor.document import Document
+from c4bench.doctor.document import document
 from c4bench.doctor.switches import audit_all
 from c4bench.inventory import Inventory
 from c4bench.model.clocks import ClockOffset
@@ -48,7 +48,7 @@ class Tenancy:
         known = scheduler(option.c4_scheduler) if option.c4_scheduler else None
         reports = self.reports()
         RunDirectory(Path(option.c4_run_dir)).save(
-            "doctor", Document(tuple(reports.values()), tuple(audit_all(self.inventory)))
+            "doctor", document(self.inventory, tuple(reports.values()), audit_all(self.inventory))
         )
         for report in reports.values():
             lacking = [capability for name in _VITAL if (capability := report.lacks(name))]

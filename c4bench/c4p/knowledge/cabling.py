@@ -26,8 +26,8 @@ class Link(msgspec.Struct, frozen=True, order=True):
 def infer(atlas: Atlas, names: Mapping[str, str] = MappingProxyType({})) -> tuple[Link, ...]:
     """Every link that a known path crosses, in order.
 
-    `names` are the switches' names by hop address. A switch without a name is called by its lowest address. Addresses
-    that no path shows to be of one switch count as several switches.
+    `names` are the switches' names by address; a hop without an address of its own is `ADDRESS%INTERFACE`. A switch
+    without a name is called by its lowest hop. Addresses that no path shows to be of one switch count as several switches.
     """
     before, ends = _neighbours(atlas)
     switch = _switches(before, ends)
@@ -92,5 +92,5 @@ def _same_switch(before: Mapping[str, set[str]], ends: Mapping[str, str]) -> Ite
 
 def _name(hops: list[str], names: Mapping[str, str]) -> str:
     """The name that most of a switch's addresses have, else its lowest address."""
-    known = Counter(names[hop] for hop in hops if hop in names)
+    known = Counter(names[at] for at in (hop.partition("%")[0] for hop in hops) if at in names)
     return min(known, key=lambda name: (-known[name], name)) if known else hops[0]

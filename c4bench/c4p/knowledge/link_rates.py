@@ -33,13 +33,20 @@ def link_rates(
     for link in fabric.links:
         stated = (
             port_bps.get(link.hop),
-            by_port.get(ports.get(link.hop, ("", ""))),
+            by_port.get(_port(link.hop, ports)),
             between.rate_bps(link),
             nic_bps.get(link.source) or nic_bps.get(link.target),
         )
         if rate_bps := next(filter(None, stated), 0.0):
             rates[link.hop] = rate_bps
     return rates
+
+
+def _port(hop: str, ports: Mapping[str, Port]) -> Port:
+    """The port at a hop; one without an address of its own is named after the switch's (`ADDRESS%INTERFACE`)."""
+    address, _, interface = hop.partition("%")
+    switch, own = ports.get(address, ("", ""))
+    return switch, interface or own
 
 
 class _Between:

@@ -20,8 +20,8 @@ class IcmpLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How many ICMP errors, such as answers to probes, a switch sends; the defaults are the kernel's.
 
     To one address it sends six at once, then one every `ratelimit_ms`, and at most `msgs_per_sec` to all, `msgs_burst`
-    of them at once (see ip-sysctl.rst of the kernel). Without `answers` it sends none. With `interfaces` it answers from
-    any of its addresses, and names the interface that the probe came in by (RFC 5837).
+    of them at once (see ip-sysctl.rst of the kernel). Without `answers` it sends none. With `interfaces` it
+    answers from any of its addresses, and names the interface that the probe came in by (RFC 5837).
     """
 
     answers: bool = True

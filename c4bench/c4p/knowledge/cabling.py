@@ -27,7 +27,7 @@ def infer(atlas: Atlas, names: Mapping[str, str] = MappingProxyType({})) -> tupl
     """Every link that a known path crosses, in order.
 
     `names` are the switches' names by address; a hop without an address of its own is `ADDRESS%INTERFACE`. A switch
-    without a name is called by its lowest hop. Addresses that no path shows to be of one switch count as several switches.
+    without a name is called by its lowest hop. Hops that no path shows to be of one switch count as several switches.
     """
     before, ends = _neighbours(atlas)
     switch = _switches(before, ends)

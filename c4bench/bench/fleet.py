@@ -17,7 +17,7 @@ import msgspec
 from c4bench.c4p.knowledge.atlas import Atlas, PathTrace
 from c4bench.c4p.placement.planner import Planner
 from c4bench.doctor import State, look_at
-from c4bench.doctor.document import Document
+from c4bench.doctor.document import Document, document
 from c4bench.errors import UnhealthyError
 from c4bench.inventory import Inventory, load
 from c4bench.inventory.review import review
@@ -74,7 +74,7 @@ def measure(hosts: int, folder: Path) -> Reading:
         raise UnhealthyError(f"{len(unseen)} of {hosts} hosts were not looked at, such as {unseen[0]}; try again")
     nics = [host.nics[0].name for host in inventory.hosts]
     _, plan_s = _timed(lambda: _plan(nics))
-    _, report_s = _timed(lambda: _report(folder, inventory, Document.of(reports, ())))
+    _, report_s = _timed(lambda: _report(folder, inventory, document(inventory, reports, ())))
     peak = max(resource.getrusage(who).ru_maxrss for who in _WHO)
     return Reading(hosts, doctor_s, own_s, hosts_s, inventory_s, plan_s, report_s, peak << 10)
 

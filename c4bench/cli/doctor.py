@@ -8,7 +8,7 @@ import msgspec
 
 from c4bench.cli import Commands
 from c4bench.doctor import look_at, table
-from c4bench.doctor.document import Document
+from c4bench.doctor.document import document
 from c4bench.doctor.switches import audit_all
 from c4bench.errors import UnhealthyError
 from c4bench.inventory import load
@@ -33,14 +33,15 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _hosts(arguments: argparse.Namespace) -> int:
     inventory = load(arguments.hosts)
-    document = Document.of(look_at(inventory), audit_all(inventory))
+    found = document(inventory, look_at(inventory), audit_all(inventory))
     if arguments.json:
-        sys.stdout.write(msgspec.json.encode(document).decode() + "\n")
+        sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
     else:
-        page = [*table.lines(document.hosts), *table.switch_lines(document.switches)]
-        page += [f"BAD  {line}" for line in document.disagreements]
+        page = [*table.lines(found.hosts), *table.switch_lines(found.switches)]
+        page += [f"BAD  {line}" for line in found.disagreements]
+        page += table.cable_lines(found) if inventory.graph else []
         sys.stdout.writelines(f"{line}\n" for line in page)
-    return UnhealthyError.exit_code if any(report.bad for report in document.hosts) else 0
+    return UnhealthyError.exit_code if any(report.bad for report in found.hosts) else 0
 
 
 def _machine(arguments: argparse.Namespace) -> int:

@@ -131,7 +131,8 @@ def _fabric(hosts: Path, background_s: float) -> PlannedFabric:
     if not any(host.nics for host in planned.hosts):
         raise UsageError(f"{hosts}: no host has NICs (c4.nics), so there are no paths to plan; run c4bench inventory")
     switches = Switches(planned, lambda name: remote.connect(name, planned.access[name]))
-    return PlannedFabric(planned.hosts, read=switches.ports if switches.any else None, background_s=background_s)
+    read = switches.ports if switches.any else None
+    return PlannedFabric(planned.hosts, read=read, background_s=background_s, graph=planned.graph)
 
 
 async def _serve(arguments: argparse.Namespace, fabric: PlannedFabric | None, address: str, port: int) -> None:

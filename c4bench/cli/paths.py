@@ -2,14 +2,17 @@
 
 import argparse
 import asyncio
+import contextlib
 import sys
 import time
 from collections import defaultdict
 from itertools import permutations
 from pathlib import Path
 
+import msgspec
+
 from c4bench.c4p.evaluation.shortfalls import gaps
-from c4bench.c4p.knowledge.cabling import infer, misplaced
+from c4bench.c4p.knowledge.graph_comparison import CableDifference, compare_paths
 from c4bench.c4p.knowledge.leaf_groups import Pair
 from c4bench.c4p.knowledge.path_knowledge import PathKnowledge
 from c4bench.cli import Commands
@@ -17,9 +20,11 @@ from c4bench.control.client import dial
 from c4bench.control.cluster import Cluster
 from c4bench.control.path_learning import SOURCE_PORTS
 from c4bench.control.store import SavedPaths
+from c4bench.control.switches import Switches
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.inventory import Inventory, load, select
 from c4bench.model.fabric import Host
+from c4bench.remote import connect
 from c4bench.wire.messages import PORT
 from c4bench.wire.trust import Role
 
@@ -62,11 +67,12 @@ def _run(arguments: argparse.Namespace) -> int:
     else:
         known = _learn_alone(arguments, ends) if arguments.listen else _ask_master(arguments, ends)
         saved.save(PathKnowledge.from_json(known.to_json()))
+    differences = _differences(saved.load(), inventory, ask=not arguments.saved)
     if arguments.json:
-        sys.stdout.write(known.to_json().decode() + "\n")
+        sys.stdout.write(_document(known, differences).decode() + "\n")
     else:
         sys.stdout.writelines(line + "\n" for pair in known.pairs for line in table(known, pair, time.time()))
-    sys.stderr.writelines(f"{remark}\n" for remark in [*gaps(known.atlas()), *_miscabled(saved.load(), inventory)])
+    sys.stderr.writelines(f"{remark}\n" for remark in [*gaps(known.atlas()), *map(str, differences)])
     if not known.pairs and arguments.saved:
         raise UnhealthyError(f"no paths of these hosts are saved in {saved.path}; leave out --saved to learn them")
     expected = {(a.name, b.name) for x, y in permutations(ends) for a in x.nics for b in y.nics}
@@ -96,17 +102,22 @@ def _learn_alone(arguments: argparse.Namespace, ends: list[Host]) -> PathKnowled
         return cluster.known_paths()
 
 
-def _miscabled(known: PathKnowledge, inventory: Inventory) -> list[str]:
-    """NICs on another leaf than the inventory declares (`c4.nics[].leaf`), by all known paths."""
-    stated = {
-        nic.name: facts.leaf.partition("/")[0]
-        for host in inventory.hosts
-        for nic, facts in zip(host.nics, inventory.facts[host.name].nics, strict=True)
-    }
-    return [
-        str(misplacement)
-        for misplacement in misplaced(infer(known.atlas()), {nic: leaf for nic, leaf in stated.items() if leaf})
-    ]
+def _differences(known: PathKnowledge, inventory: Inventory, *, ask: bool) -> tuple[CableDifference, ...]:
+    """How all known paths differ from the inventory's graph; told to `ask`, it asks switches for their addresses."""
+    if inventory.graph is None:
+        return ()
+    names: dict[str, str] = {}
+    if ask:
+        with contextlib.suppress(UnhealthyError):
+            switches = Switches(inventory, lambda name: connect(name, inventory.access[name]))
+            names = {address: port.switch for address, port in switches.ports().items()}
+    return compare_paths(known.atlas(), inventory.graph, names)
+
+
+def _document(known: PathKnowledge, differences: tuple[CableDifference, ...]) -> bytes:
+    """The paths as they are saved, and the differences."""
+    paths: dict[str, object] = msgspec.json.decode(known.to_json())
+    return msgspec.json.encode(paths | {"differences": differences})
 
 
 def table(known: PathKnowledge, pair: Pair, now_s: float) -> list[str]:

@@ -9,12 +9,17 @@ import msgspec
 
 from c4bench.c4p.controller import PathController
 from c4bench.c4p.evaluation.shortfalls import gaps
+from c4bench.c4p.knowledge.graph_comparison import CableDifference, compare_paths, recognise
 from c4bench.c4p.knowledge.leaf_groups import Pair
+from c4bench.c4p.knowledge.link_rates import link_rates
 from c4bench.c4p.knowledge.path_knowledge import COUNTERS
 from c4bench.c4p.knowledge.path_search import PathSearch
 from c4bench.control.path_counting import Read, count_paths
 from c4bench.control.path_survey import PathSurvey
+from c4bench.control.switches import PortCount
+from c4bench.errors import UnhealthyError
 from c4bench.model.fabric import Host, Nic
+from c4bench.model.graph import FabricGraph
 
 _logger = logging.getLogger(__name__)
 
@@ -28,13 +33,15 @@ class PlannedFabric(msgspec.Struct, frozen=True):
     """What C4P plans: the flows between these hosts' NICs, by these UDP source ports.
 
     `read` reads the switches' counters and may block; None where there are no switches to read. It is used every
-    `background_s` to see the traffic of others, if that is not 0.
+    `background_s` to see the traffic of others, if that is not 0. `graph` is the stated one, with which paths are
+    compared; None for none.
     """
 
     hosts: Sequence[Host]
     source_ports: Sequence[int] = SOURCE_PORTS
     read: Read | None = None
     background_s: float = 0.0
+    graph: FabricGraph | None = None
 
     @property
     def nics(self) -> dict[str, Nic]:
@@ -52,7 +59,9 @@ class PathLearner:
         self._addresses = {name: nic.address for name, nic in self.nics.items()}
         self._search = PathSearch(fabric.source_ports, self._addresses)
         self._searching = asyncio.Lock()
-        self._rated = False
+        self._ports: Mapping[str, PortCount] | None = None
+        self._rates: dict[str, float] = {}
+        self._differences: set[CableDifference] = set()
         self._counted: set[Pair] = set()
         self._incomplete: set[Pair] = set()
 
@@ -74,7 +83,7 @@ class PathLearner:
         mine = [pair for pair in pairs if not self.missing_nics(pair)]
         if not mine:
             return []
-        await self._read_rates()
+        await self._read_ports()
         new = mine if changed else [pair for pair in mine if pair not in self._search.open_pairs]
         lengths = {pair: self._controller.knowledge.length(pair) for pair in new}
         unknown = [self._of(pair) for pair in new if not lengths[pair]]
@@ -105,22 +114,51 @@ class PathLearner:
             await self._survey.search_round(self._search, asking, self.nics, self._controller.note_answers)
             if traces := self._search.end_round(time.monotonic()):
                 self._controller.learn(traces, time.time(), sampled=self._search.sample_sizes())
+                if self.fabric.graph is not None:
+                    self._rate_links()
                 pairs = {(source, destination) for source, destination, _ in traces}
                 _logger.info("learnt %d paths of %d pairs of NICs", len(traces), len(pairs))
             if not self._search.open_pairs:
                 await self._count()
                 self._controller.end_learning(time.time(), self._search.given_up)
                 self._note_gaps()
+                self._note_differences()
 
-    async def _read_rates(self) -> None:
-        """Tell the controller the rates of NICs and, once, of the switches' ports that the inventory states."""
-        if self._rated or self.fabric.read is None:
+    async def _read_ports(self) -> None:
+        """Read, once, what the switches' ports are; without them only the graph and the NICs have rates."""
+        if self._ports is not None or self.fabric.read is None:
             return
-        self._rated = True
-        ports = await asyncio.to_thread(self.fabric.read)
+        self._ports = {}
+        try:
+            self._ports = await asyncio.to_thread(self.fabric.read)
+        except UnhealthyError as error:
+            _logger.warning("the switches' ports cannot be read, and only the inventory's graph names them: %s", error)
+        self._rate_links()
+
+    def _rate_links(self) -> None:
+        """Tell the controller the rates of links, if there are any besides those of NICs."""
+        ports, graph = self._ports or {}, self.fabric.graph or FabricGraph((), (), (), ())
         rates = {address: port.rate_bps for address, port in ports.items() if port.rate_bps}
-        if rates:
-            self._controller.set_capacities(rates | {nic.address: nic.rate_bps for nic in self.nics.values()})
+        if rates or graph.trunks:
+            fabric = recognise(self._controller.knowledge.atlas(), graph, self._names())
+            where = {address: (port.switch, port.interface) for address, port in ports.items()}
+            stated = {nic.address: nic.rate_bps for nic in self.nics.values()}
+            rates = rates | stated | link_rates(fabric, graph, self.nics.values(), rates, where)
+            if rates != self._rates:
+                self._rates = rates
+                self._controller.set_capacities(rates)
+
+    def _names(self) -> dict[str, str]:
+        """The switches that were asked, by hop address."""
+        return {address: port.switch for address, port in (self._ports or {}).items()}
+
+    def _note_differences(self) -> None:
+        """Add a remark for each difference between the known paths and the stated graph."""
+        if self.fabric.graph is None:
+            return
+        found = compare_paths(self._controller.knowledge.atlas(), self.fabric.graph, self._names())
+        self._controller.remarks += [str(new) for new in found if new not in self._differences]
+        self._differences.update(found)
 
     async def check(self) -> bool:
         """Check the paths that are due; return whether the pairs of live flows have to be learnt again."""

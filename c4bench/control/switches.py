@@ -1,7 +1,8 @@
 """The switches' own packet counters by port, and the fabric drawn from their addresses.
 
 A hop of the atlas is the address of a switch's ingress interface, so a port's received bytes are what crossed that
-link. Switches are Linux hosts of the inventory's `switches` group (such as SONiC), which are read with `ip`.
+link. Switches are Linux hosts of the inventory's `switches` group. They are read with `ip`, whose counters are those of
+the ports on Cumulus and plain Linux; on SONiC the counters are those of its own database.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -9,6 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 
 from c4bench.c4p.knowledge.atlas import Atlas
+from c4bench.control import sonic_counters
+from c4bench.control.sonic_counters import PortCounters, port_counters
 from c4bench.inventory import Inventory
 from c4bench.model.fabric import Host
 from c4bench.record.artefacts import Fabric, FabricHost, FabricLink, Switch
@@ -52,6 +55,7 @@ class Switches:
 
     def __init__(self, inventory: Inventory, connect: Callable[[str], Connection]) -> None:
         self._inventory, self._connect = inventory, connect
+        self._sonic: dict[str, bool] = {}
 
     @property
     def any(self) -> bool:
@@ -67,13 +71,29 @@ class Switches:
         inside = ["nsenter", f"--net={netns}"] if netns else []
         answer = self._connect(switch).run([*inside, "ip", "-s", "-j", "address"], timeout_s=_TIMEOUT_S)
         interfaces = msgspec.json.decode(answer.stdout, type=tuple[_Interface, ...])
+        counters = {port.ifname: PortCounters(port.stats64.rx.bytes, port.stats64.rx.packets) for port in interfaces}
+        counters |= {} if netns else self._from_database(switch)
         rates = {name: parse_rate(rate) for name, rate in self._inventory.facts[switch].rates.items()}
-        return [(address.local, _count(switch, port, rates)) for port in interfaces for address in port.addr_info]
+        return [
+            (address.local, _count(switch, port.ifname, counters[port.ifname], rates))
+            for port in interfaces
+            for address in port.addr_info
+        ]
+
+    def _from_database(self, switch: str) -> dict[str, PortCounters]:
+        """The counters of a SONiC switch's ports; none for any other switch."""
+        connection = self._connect(switch)
+        if switch not in self._sonic:
+            present = connection.run(["sh", "-c", sonic_counters.PRESENT], timeout_s=_TIMEOUT_S, check=False)
+            self._sonic[switch] = present.code == 0
+        if not self._sonic[switch]:
+            return {}
+        commands = (sonic_counters.NAMES, sonic_counters.COUNTERS)
+        return port_counters(switch, *(connection.run(argv, timeout_s=_TIMEOUT_S).stdout for argv in commands))
 
 
-def _count(switch: str, port: _Interface, rates: Mapping[str, float]) -> PortCount:
-    received = port.stats64.rx
-    return PortCount(switch, port.ifname, received.bytes, received.packets, rates.get(port.ifname, 0.0))
+def _count(switch: str, interface: str, received: PortCounters, rates: Mapping[str, float]) -> PortCount:
+    return PortCount(switch, interface, received.bytes, received.packets, rates.get(interface, 0.0))
 
 
 def carried_bytes(before: Mapping[str, PortCount], after: Mapping[str, PortCount]) -> dict[str, int]:

@@ -8,6 +8,7 @@ import msgspec
 
 from c4bench.doctor import traffic_class
 from c4bench.doctor.findings import HostSelfReport, MtuToPeer
+from c4bench.doctor.lldp import Neighbour, neighbours
 from c4bench.errors import UsageError
 from c4bench.model.clocks import ClockOffset
 from c4bench.model.fabric import Host
@@ -42,7 +43,7 @@ class Capability(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """A host's capabilities, and its clock offset from ours if it was reachable.
+    """A host's capabilities, its clock offset from ours if it was reachable, and its neighbours by LLDP.
 
     `queues` has by DSCP of the inventory the priorities of the host's interfaces, where they are known.
     """
@@ -51,6 +52,7 @@ class Report(msgspec.Struct, frozen=True):
     capabilities: tuple[Capability, ...]
     clock: ClockOffset | None = None
     queues: traffic_class.Queues = {}
+    neighbours: tuple[Neighbour, ...] = ()
 
     @property
     def bad(self) -> tuple[Capability, ...]:
@@ -121,7 +123,7 @@ def evaluate(host: Host, facts: HostSelfReport, clock: ClockOffset, mtus: Sequen
         _clean(facts),
         _present("disruptive", "faults are permitted" if host.disruptive else "", "not marked `disruptive: true`"),
     )
-    return Report(host.name, capabilities, clock, traffic_class.queues(host, facts))
+    return Report(host.name, capabilities, clock, traffic_class.queues(host, facts), neighbours(facts.lldp))
 
 
 def _present(name: str, detail: str, otherwise: str, fix: str = "", *, needed: bool = False) -> Capability:

@@ -67,7 +67,10 @@ class InjectorState(msgspec.Struct, frozen=True):
 
 
 class HostSelfReport(msgspec.Struct, frozen=True):
-    """A host's own report. `knobs` are by NIC index; `memlock_bytes` is -1 without a limit."""
+    """A host's own report. `knobs` are by NIC index; `memlock_bytes` is -1 without a limit.
+
+    `lldp` is the output of lldpd, "" for none.
+    """
 
     python: str
     root: bool
@@ -79,6 +82,7 @@ class HostSelfReport(msgspec.Struct, frozen=True):
     memlock_bytes: int
     gpus: tuple[str, ...]
     injector: InjectorState
+    lldp: str = ""
 
 
 class MtuToPeer(msgspec.Struct, frozen=True):

@@ -65,13 +65,14 @@ def look(asked: dict[str, Any]) -> dict[str, Any]:
         "memlock_bytes": resource.getrlimit(resource.RLIMIT_MEMLOCK)[0],
         "gpus": gpus(),
         "injector": injector(asked["python"]),
+        "lldp": lldp(),
     }
 
 
 def agent(python: str) -> str:
     """The version of c4bench that the agent's Python has, "" for none."""
     done = run(python, "-c", "import c4bench; print(c4bench.__version__)")
-    return done[1].strip() if done and done[0] == 0 else ""
+    return done[1].strip() if done and not done[0] else ""
 
 
 def device(path: Path) -> dict[str, Any]:
@@ -88,8 +89,7 @@ def device(path: Path) -> dict[str, Any]:
 
 def forced_class(text: str) -> int | None:
     """The traffic class that NVIDIA's driver package gives all packets of a device, None where it does not."""
-    match = re.search(r"Global tclass=(\d+)", text)
-    return int(match[1]) if match else None
+    return int(match[1]) if (match := re.search(r"Global tclass=(\d+)", text)) else None
 
 
 def port(path: Path) -> dict[str, Any]:
@@ -110,18 +110,15 @@ def port(path: Path) -> dict[str, Any]:
 def uverbs() -> str:
     """Why no RDMA device can be opened, "" if one can."""
     paths = list(Path("/dev/infiniband").glob("uverbs*"))
-    if not paths:
-        return "nothing in /dev/infiniband"
-    if not any(os.access(path, os.R_OK | os.W_OK) for path in paths):
-        return f"user {os.getuid()} may open none of /dev/infiniband/uverbs*"
-    return ""
+    if any(os.access(path, os.R_OK | os.W_OK) for path in paths):
+        return ""
+    return f"user {os.getuid()} may open none of /dev/infiniband/uverbs*" if paths else "nothing in /dev/infiniband"
 
 
 def netdevs(nics: list[dict[str, Any]]) -> list[str]:
     """The interfaces of the inventory's NICs, or else of all RDMA ports."""
     named = [nic["netdev"] for nic in nics if nic["netdev"]]
-    found = [port(entry)["netdev"] for entry in sorted(_SYS.glob("infiniband/*/ports/*"))]
-    return sorted(set(named or found) - {""})
+    return sorted(set(named or (port(entry)["netdev"] for entry in _SYS.glob("infiniband/*/ports/*"))) - {""})
 
 
 def netdev(name: str) -> dict[str, Any]:
@@ -193,14 +190,11 @@ def mapped(pairs: list[Any]) -> list[int]:
 def knob(python: str, nic: dict[str, Any]) -> dict[str, str]:
     """The path control that works on a NIC, tried on the device, or the reason for none."""
     questions = '{"do": "open"}\n{"do": "state"}\n'
-    done = (
-        run(python, "-m", "c4bench.verbs.endpoint_console", json.dumps(nic), text=questions) if nic["device"] else None
-    )
+    command = (python, "-m", "c4bench.verbs.endpoint_console", json.dumps(nic))
+    done = run(*command, text=questions) if nic["device"] else None
     if done is None or done[0]:
-        return {
-            "name": "",
-            "why": (done[2].strip().splitlines() or ["it printed nothing"])[-1] if done else "not tried",
-        }
+        printed = done[2].strip().splitlines() if done else ["not tried"]
+        return {"name": "", "why": (printed or ["it printed nothing"])[-1]}
     answer = json.loads(done[1].splitlines()[-1])
     return {"name": answer.get("answer", {}).get("paths", ""), "why": answer.get("error", "")}
 
@@ -209,6 +203,12 @@ def gpus() -> list[str]:
     """Names of the GPUs."""
     done = run("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")
     return done[1].strip().splitlines() if done and done[0] == 0 else []
+
+
+def lldp() -> str:
+    """What lldpd reports of the neighbours, "" where it does not run or does not answer this user."""
+    done = run("lldpctl", "-f", "json0")
+    return done[1] if done and done[0] == 0 else ""
 
 
 def injector(python: str) -> dict[str, Any]:

@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from c4bench.doctor.lldp import COMMAND as LLDP
+from c4bench.doctor.lldp import Neighbour, neighbours
 from c4bench.doctor.traffic_class import Queues
 from c4bench.errors import UnhealthyError
 from c4bench.inventory import Access, Inventory
@@ -20,14 +22,33 @@ _AT_ONCE = 16
 _MTU_AT_LEAST = 4200
 _CONFIGURATION = ("sonic-cfggen", "-d", "--print-data")
 _COUNTERS = ("portstat", "-j")
+# SONiC runs lldpd in a container of that name.
+_LLDP = f"{' '.join(LLDP)} || docker exec lldp {' '.join(LLDP)}"
+_NOT_SONIC = "not SONiC: its QoS settings are not checked"
+_LINKS = ("ip", "-s", "-j", "link")
 _ERRORS = ("RX_ERR", "TX_ERR", "RX_DRP", "TX_DRP")
 Config = Mapping[str, Mapping[str, Any]]
 
 
-class SwitchReport(msgspec.Struct, frozen=True):
-    """A switch: the number of ports that are up, and the problems. `audited` is false if it could not be read.
+class _Counts(msgspec.Struct, frozen=True):
+    errors: int = 0
 
-    `queues` has by DSCP of the inventory the traffic classes of the ports that are up, where they are known.
+
+class _Statistics(msgspec.Struct, frozen=True):
+    rx: _Counts = _Counts()
+    tx: _Counts = _Counts()
+
+
+class _Link(msgspec.Struct, frozen=True):
+    ifname: str = ""
+    stats64: _Statistics = _Statistics()
+
+
+class SwitchReport(msgspec.Struct, frozen=True):
+    """A switch: the number of ports that are up, the problems, and its neighbours by LLDP.
+
+    `audited` is false if its settings could not be read. `queues` has by DSCP of the inventory the traffic classes of
+    the ports that are up, where they are known.
     """
 
     switch: str
@@ -35,6 +56,7 @@ class SwitchReport(msgspec.Struct, frozen=True):
     ports: int
     problems: tuple[str, ...]
     queues: Queues = {}
+    neighbours: tuple[Neighbour, ...] = ()
 
 
 def audit_all(inventory: Inventory, reach: Callable[[str, Access], Connection] = connect) -> list[SwitchReport]:
@@ -43,7 +65,8 @@ def audit_all(inventory: Inventory, reach: Callable[[str, Access], Connection] =
 
     def inspect(name: str) -> SwitchReport:
         try:
-            return _ask(name, reach(name, inventory.access[name]), dscps)
+            access = inventory.access[name]
+            return _ask(name, access.netns, reach(name, access), dscps)
         except UnhealthyError as error:
             return SwitchReport(name, audited=False, ports=0, problems=(str(error),))
 
@@ -51,17 +74,22 @@ def audit_all(inventory: Inventory, reach: Callable[[str, Access], Connection] =
         return list(pool.map(inspect, inventory.switches))
 
 
-def _ask(name: str, connection: Connection, dscps: Sequence[int]) -> SwitchReport:
+def _ask(name: str, netns: str, connection: Connection, dscps: Sequence[int]) -> SwitchReport:
     with connection:
         known = connection.run(["sh", "-c", f"command -v {_CONFIGURATION[0]}"], timeout_s=_TIMEOUT_S, check=False)
+        lldp = connection.run(["sh", "-c", _LLDP], timeout_s=_TIMEOUT_S, check=False)
+        near = neighbours(lldp.stdout) if lldp.code == 0 else ()
         if known.code:
-            return SwitchReport(name, audited=False, ports=0, problems=("not SONiC: its QoS settings are not checked",))
+            inside = ["nsenter", f"--net={netns}"] if netns else []
+            links = connection.run([*inside, *_LINKS], timeout_s=_TIMEOUT_S, check=False)
+            counted = link_errors(links.stdout) if links.code == 0 else ()
+            return SwitchReport(name, audited=False, ports=0, problems=(_NOT_SONIC, *counted), neighbours=near)
         config = _json(name, connection.run(_CONFIGURATION, timeout_s=_TIMEOUT_S).stdout)
         counters = connection.run(_COUNTERS, timeout_s=_TIMEOUT_S, check=False)
     problems = [*audit(config), *dropped(config, dscps)]
     if counters.code == 0:
         problems += errors(_json(name, counters.stdout))
-    return SwitchReport(name, True, len(_ports(config)), tuple(problems), queues(config, dscps))
+    return SwitchReport(name, True, len(_ports(config)), tuple(problems), queues(config, dscps), near)
 
 
 def _json(name: str, output: bytes) -> Config:
@@ -141,6 +169,19 @@ def errors(counters: Config) -> Iterator[str]:
         counted = [f"{name} {count}" for name, count in values.items() if count not in {"0", "N/A"}]
         if counted:
             yield f"{port}: {', '.join(counted)}; check the cable and the port at its other end"
+
+
+def link_errors(output: bytes) -> Iterator[str]:
+    """Interfaces of a Linux switch, such as Cumulus, with errors in the kernel's counters (`ip -s -j link`)."""
+    try:
+        links = msgspec.json.decode(output, type=tuple[_Link, ...])
+    except msgspec.MsgspecError:
+        return
+    for link in links:
+        ways = (("RX", link.stats64.rx), ("TX", link.stats64.tx))
+        counted = [f"{way}_ERR {counts.errors}" for way, counts in ways if counts.errors]
+        if counted:
+            yield f"{link.ifname}: {', '.join(counted)}; check the cable and the port at its other end"
 
 
 def _ports(config: Config) -> dict[str, Mapping[str, Any]]:

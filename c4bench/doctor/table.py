@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from c4bench.doctor.capabilities import NAMES, Capability, Report, State
+from c4bench.doctor.document import Document
 from c4bench.doctor.switches import SwitchReport
 
 _SHOWN = 6
@@ -36,6 +37,15 @@ def switch_lines(reports: Iterable[SwitchReport]) -> list[str]:
             for problem in problems or ("PFC, ECN and QoS are set for RoCE",)
         ]
     return lines
+
+
+def cable_lines(document: Document) -> list[str]:
+    """A line for each difference between LLDP and the inventory's graph, or for all that agree."""
+    seen = sum(map(bool, [report.neighbours for report in document.hosts] + [s.neighbours for s in document.switches]))
+    if not seen:
+        return ["?    cables: no LLDP neighbours, so they are not checked; run lldpd on hosts and switches"]
+    agreed = f"ok   cables: what {seen} hosts and switches see by LLDP is as stated"
+    return [f"BAD  cable {difference}" for difference in document.differences] or [agreed]
 
 
 def _row(report: Report) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ import yaml
 from c4bench.decoding import from_yaml
 from c4bench.errors import UsageError
 from c4bench.inventory.document import Keys, dotted
+from c4bench.inventory.fabric import VARIABLE
 from c4bench.inventory.groups import ALL, Resolved, Variable
 
 _TIMEOUT_S = 120.0
@@ -91,9 +92,10 @@ def _members(data: Mapping[str, Any], name: str) -> Iterator[str]:
 
 def _variables(listing: Listing, host: str, own: Mapping[str, Any]) -> dict[str, Variable]:
     variables = {key: Variable(value, (host, key), listing) for key, value in own.items()}
-    if "c4" in variables and isinstance(variables["c4"].value, str):
-        # INI files have text values only, so a mapping is written as text.
-        variables["c4"] = _parsed(variables["c4"])
+    for name in ("c4", VARIABLE):
+        if name in variables and isinstance(variables[name].value, str):
+            # INI files have text values only, so a mapping is written as text.
+            variables[name] = _parsed(variables[name])
     return variables
 
 

@@ -1,6 +1,5 @@
 """The variable `c4` of a host in the inventory, checked against a schema."""
 
-import re
 from typing import Annotated
 
 import msgspec
@@ -8,15 +7,13 @@ import msgspec
 from c4bench import units
 from c4bench.errors import UsageError
 from c4bench.inventory.groups import Keys, Variable
+from c4bench.inventory.validation import Tables, convert
 from c4bench.model.fabric import Nic
 
 DEFAULT_PYTHON = "/opt/c4bench/bin/python"
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 _Dscp = Annotated[int, msgspec.Meta(ge=0, le=63)]
 _ServiceLevel = Annotated[int, msgspec.Meta(ge=0, le=15)]
-_LOCATION = re.compile(r" - at `(?:key in )?\$(.*)`$")
-_STEP = re.compile(r"\[(\d+)\]|\.([^.\[]+)")
-_UNKNOWN = re.compile(r"unknown field `(.*)`")
 
 
 class NicFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -70,37 +67,19 @@ class HostFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     service_level: _ServiceLevel = 0
 
 
-_TABLES: dict[str | int, type[msgspec.Struct]] = {"nics": NicFacts, "gpus": GpuFacts}
+_TABLES: Tables = {"nics": NicFacts, "gpus": GpuFacts}
 
 
 def read(host: str, variable: Variable | None) -> tuple[HostFacts, tuple[Nic, ...]]:
     """Check one host's `c4`. Raises UsageError naming file, line, host and key."""
     if variable is None:
         return HostFacts(), ()
-    try:
-        facts = msgspec.convert(variable.value, HostFacts)
-    except msgspec.ValidationError as error:
-        problem, below = _locate(str(error))
-        raise variable.error(f"{problem} (host {host})", below) from None
+    facts = convert(variable, HostFacts, _TABLES, f" (host {host})")
     for interface, rate in facts.rates.items():
         _rate(host, variable, rate, ("rates", interface))
     nics = [_nic(host, variable, position, nic, facts) for position, nic in enumerate(facts.nics)]
     _refuse_duplicates(host, variable, nics)
     return facts, tuple(nics)
-
-
-def _locate(message: str) -> tuple[str, Keys]:
-    """Split the validator's message into the problem and the keys below `c4`."""
-    match = _LOCATION.search(message)
-    steps: list[str | int] = []
-    for number, name in _STEP.findall(match[1] if match else ""):
-        steps.append(name or int(number))
-    problem = _LOCATION.sub("", message)
-    unknown = _UNKNOWN.search(problem)
-    if unknown:
-        known = _TABLES.get(next((step for step in steps if step in _TABLES), ""), HostFacts).__struct_fields__
-        return f"unknown key; there are {', '.join(known)}", (*steps, unknown[1])
-    return problem[:1].lower() + problem[1:], tuple(steps)
 
 
 def _nic(host: str, variable: Variable, position: int, facts: NicFacts, of_host: HostFacts) -> Nic:

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import msgspec
 
-from c4bench.inventory import ansible, facts, groups
+from c4bench.inventory import ansible, fabric, facts, groups
 from c4bench.inventory.document import Document
 from c4bench.inventory.facts import HostFacts
 from c4bench.inventory.groups import Resolved, Source, Variable, Variables
 from c4bench.model.fabric import Host
+from c4bench.model.graph import FabricGraph
 
 _CONNECTIONS = {"ssh": "ssh", "smart": "ssh", "paramiko": "ssh", "paramiko_ssh": "ssh", "local": "local"}
 
@@ -37,7 +38,7 @@ class Inventory(msgspec.Struct, frozen=True):
     """The hosts in the order of the file, and apart from them the members of the group `switches`.
 
     `groups` are group names to host names; `facts` is every host's and switch's variable `c4`; `digest` is the file's
-    SHA-256, or that of Ansible's listing where it is more than one file.
+    SHA-256, or that of Ansible's listing where it is more than one file. `graph` are the stated cables, None for none.
     """
 
     path: Path
@@ -47,6 +48,7 @@ class Inventory(msgspec.Struct, frozen=True):
     groups: dict[str, tuple[str, ...]]
     digest: str
     facts: dict[str, HostFacts] = {}
+    graph: FabricGraph | None = None
 
     @property
     def requires(self) -> frozenset[str]:
@@ -72,7 +74,8 @@ def load(path: Path) -> Inventory:
     if not hosts:
         raise source.error((), "the inventory has switches only; add hosts under all.hosts")
     digest = hashlib.sha256(content).hexdigest()
-    return Inventory(path, tuple(hosts), switches, access, resolved.groups, digest, known)
+    graph = fabric.read(resolved, hosts, known, switches)
+    return Inventory(path, tuple(hosts), switches, access, resolved.groups, digest, known, graph)
 
 
 def _read(path: Path) -> tuple[Source, Resolved, bytes]:

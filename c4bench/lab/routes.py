@@ -3,7 +3,8 @@
 from collections import defaultdict
 from collections.abc import Collection
 
-from c4bench.lab.topology import Link, LinkEnd, Topology, distances
+from c4bench.lab.topology import Link, LinkEnd, Topology
+from c4bench.model.graph import distances
 
 # By edge switch: the links that a switch forwards over, each with the end it leaves by.
 NextHops = dict[int, tuple[tuple[Link, LinkEnd], ...]]

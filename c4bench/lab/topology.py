@@ -4,12 +4,13 @@ Switches with NICs are edge switches, numbered in order. A NIC gets a /24 on its
 `.254`), a link between switches a /30 of 172.16.0.0/12, a host a management address in 10.255.0.0/24.
 """
 
-from collections import Counter, defaultdict, deque
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from c4bench.model.fabric import Host, Nic
+from c4bench.model.graph import FabricGraph, Trunk, tiers_of
 
 MANAGEMENT_GATEWAY = "10.255.0.1"
 _SUBNETS_IN_A_BYTE = 64
@@ -19,36 +20,19 @@ class IcmpLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How many ICMP errors, such as answers to probes, a switch sends; the defaults are the kernel's.
 
     To one address it sends six at once, then one every `ratelimit_ms`, and at most `msgs_per_sec` to all, `msgs_burst`
-    of them at once (see ip-sysctl.rst of the kernel). Without `answers` it sends none.
+    of them at once (see ip-sysctl.rst of the kernel). Without `answers` it sends none. With `interfaces` it
+    answers from any of its addresses, and names the interface that the probe came in by (RFC 5837).
     """
 
     answers: bool = True
     ratelimit_ms: int = 1000
     msgs_per_sec: int = 1000
     msgs_burst: int = 50
+    interfaces: bool = False
 
 
-class HostPort(msgspec.Struct, frozen=True):
-    """The cable of a NIC: between `host` and `switch`, at `rate_bps`; the lab delays it by `delay_s` each way."""
-
-    host: str
-    switch: str
-    rate_bps: float
-    delay_s: float = 0.0
-    plane: int = 0
-
-
-class Trunk(msgspec.Struct, frozen=True):
-    """A cable between two switches, at `rate_bps`; the lab delays it by `delay_s` each way."""
-
-    a: str
-    b: str
-    rate_bps: float
-    delay_s: float = 0.0
-
-
-class Graph(msgspec.Struct, frozen=True):
-    """A fabric as its cables. Two cables between the same switches are two links.
+class Graph(FabricGraph, frozen=True, kw_only=True):
+    """A lab's fabric as its cables.
 
     `withdraw_s` is how long after a link dies the switches that are not at its ends stop using it. `icmp` are every
     switch's limits. `dscp` is that of every NIC's packets.
@@ -56,10 +40,6 @@ class Graph(msgspec.Struct, frozen=True):
 
     name: str
     description: str
-    switches: tuple[str, ...]
-    hosts: tuple[str, ...]
-    host_ports: tuple[HostPort, ...]
-    trunks: tuple[Trunk, ...]
     withdraw_s: float = 0.2
     icmp: IcmpLimits = IcmpLimits()
     dscp: int = 0
@@ -175,28 +155,6 @@ def build(graph: Graph) -> Topology:
 def _edges(graph: Graph) -> dict[str, int]:
     used = {port.switch for port in graph.host_ports}
     return {name: number for number, name in enumerate(name for name in graph.switches if name in used)}
-
-
-def tiers_of(graph: Graph) -> dict[str, int]:
-    """The distance of each switch from the nearest host, in links; a switch that reaches none is left out."""
-    neighbours: dict[str, list[str]] = defaultdict(list)
-    for trunk in graph.trunks:
-        neighbours[trunk.a].append(trunk.b)
-        neighbours[trunk.b].append(trunk.a)
-    return distances(dict.fromkeys(port.switch for port in graph.host_ports), neighbours, first=1)
-
-
-def distances(starts: Iterable[str], neighbours: dict[str, list[str]], first: int = 0) -> dict[str, int]:
-    """The distance of each switch that can be reached from the nearest of `starts`, which count `first`."""
-    found = dict.fromkeys(starts, first)
-    queue = deque(found)
-    while queue:
-        here = queue.popleft()
-        for there in neighbours.get(here, ()):
-            if there not in found:
-                found[there] = found[here] + 1
-                queue.append(there)
-    return found
 
 
 def _ports(graph: Graph) -> tuple[Port, ...]:

@@ -1,5 +1,6 @@
 """Topology files: a fabric as a graph of cables, or as the parameters of one of the usual shapes."""
 
+from collections.abc import Sequence
 from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
@@ -10,9 +11,10 @@ import yaml
 
 from c4bench.decoding import from_yaml
 from c4bench.errors import UsageError
-from c4bench.lab.topology import Graph, HostPort, IcmpLimits, Topology, Trunk, build
+from c4bench.inventory.cables import Cable, delay_of, expand, rate_of
+from c4bench.lab.topology import Graph, IcmpLimits, Topology, build
 from c4bench.lab.topology_check import NICS_AT_MOST, SWITCHES_AT_MOST, check
-from c4bench.units import parse_rate, parse_time
+from c4bench.model.graph import HostPort, Trunk
 
 DIRECTORY = Path(__file__).parent / "topologies"
 
@@ -25,16 +27,6 @@ class _Form(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     dscp: Annotated[int, msgspec.Meta(ge=0, le=63)] = 0
 
 
-class Cable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`count` cables `between` two switches, or a host and a switch, each with a NIC of its own (in that `plane`)."""
-
-    between: tuple[str, str]
-    rate: str
-    delay: str = "0s"
-    count: int = 1
-    plane: int = 0
-
-
 class GraphForm(_Form, frozen=True):
     """A graph: names of switches and hosts, and every link. NICs are numbered in order of the links."""
 
@@ -44,21 +36,7 @@ class GraphForm(_Form, frozen=True):
 
     def graph(self) -> Graph:
         """The cables, one by one."""
-        ports, trunks = [], []
-        for position, cable in enumerate(self.links):
-            where = f"links[{position}]"
-            host, switch = cable.between
-            if host not in self.hosts:
-                host, switch = switch, host
-            rate_bps, delay_s = _rate(f"{where}.rate", cable.rate), _time(f"{where}.delay", cable.delay)
-            if not 1 <= cable.count <= _CABLES_AT_MOST:
-                raise UsageError(f"{where}.count: {cable.count} cables; give 1 to {_CABLES_AT_MOST}")
-            for _ in range(cable.count):
-                if host in self.hosts:
-                    ports.append(HostPort(host, switch, rate_bps, delay_s, cable.plane))
-                else:
-                    trunks.append(Trunk(*cable.between, rate_bps, delay_s))
-        return _graph(self, self.switches, self.hosts, ports, trunks)
+        return _graph(self, self.switches, self.hosts, *expand(self.links, self.hosts))
 
 
 class Attach(StrEnum):
@@ -106,9 +84,9 @@ class LeafSpine(_Form, frozen=True):
         """Leaves `leafN`, spines `spineN`, hosts `hN`."""
         _counts(self, **{"leaf.count": self.leaf.count, "spine.count": self.spine.count})
         leaves, spines = _numbered("leaf", self.leaf.count), _numbered("spine", self.spine.count)
-        rate_bps = _rate("rates.uplink", self.rates.uplink)
+        rate_bps = rate_of(("rates", "uplink"), self.rates.uplink)
         trunks = [Trunk(leaf, spine, rate_bps) for leaf in leaves for spine in spines]
-        hosts, ports = _attach(self.hosts, leaves, _rate("rates.nic", self.rates.nic))
+        hosts, ports = _attach(self.hosts, leaves, rate_of(("rates", "nic"), self.rates.nic))
         return _graph(self, (*leaves, *spines), hosts, ports, trunks)
 
 
@@ -137,7 +115,7 @@ class FatTreeForm(_Form, frozen=True):
             raise UsageError(f"fat_tree: {switches} switches; a lab has up to {SWITCHES_AT_MOST}")
         leaves, spines = _numbered("leaf", tree.pods * tree.leaves), _numbered("spine", tree.pods * tree.spines)
         cores = _numbered("core", tree.spines * tree.cores)
-        rate_bps = _rate("rates.uplink", self.rates.uplink)
+        rate_bps = rate_of(("rates", "uplink"), self.rates.uplink)
         trunks = [
             Trunk(leaf, spine, rate_bps)
             for number, leaf in enumerate(leaves)
@@ -148,7 +126,7 @@ class FatTreeForm(_Form, frozen=True):
             for number, spine in enumerate(spines)
             for core in cores[number % tree.spines * tree.cores :][: tree.cores]
         ]
-        hosts, ports = _attach(self.hosts, leaves, _rate("rates.nic", self.rates.nic))
+        hosts, ports = _attach(self.hosts, leaves, rate_of(("rates", "nic"), self.rates.nic))
         return _graph(self, (*leaves, *spines, *cores), hosts, ports, trunks)
 
 
@@ -181,8 +159,8 @@ class SitesForm(_Form, frozen=True):
         leaves = _numbered("leaf", sites.count * self.leaf.count)
         spines = _numbered("spine", sites.count * self.spine.count)
         borders = _numbered("border", sites.count)
-        rate_bps, nic_bps = _rate("rates.uplink", self.rates.uplink), _rate("rates.nic", self.rates.nic)
-        long_bps, delay_s = _rate("sites.rate", sites.rate), _time("sites.delay", sites.delay)
+        rate_bps, nic_bps = rate_of(("rates", "uplink"), self.rates.uplink), rate_of(("rates", "nic"), self.rates.nic)
+        long_bps, delay_s = rate_of(("sites", "rate"), sites.rate), delay_of(("sites", "delay"), sites.delay)
         trunks = [
             Trunk(leaf, spine, rate_bps)
             for number, leaf in enumerate(leaves)
@@ -203,7 +181,6 @@ _FORMS: dict[str, type[Form]] = {
     "sites": SitesForm,
     "": LeafSpine,
 }
-_CABLES_AT_MOST = 64
 _COUNT_AT_MOST = 64  # of one kind of switch, of pods, sites and hosts
 
 
@@ -250,28 +227,23 @@ def _yaml_place(error: yaml.YAMLError) -> str:
 
 
 def _graph(
-    form: _Form, switches: tuple[str, ...], hosts: tuple[str, ...], ports: list[HostPort], trunks: list[Trunk]
+    form: _Form, switches: tuple[str, ...], hosts: tuple[str, ...], ports: Sequence[HostPort], trunks: Sequence[Trunk]
 ) -> Graph:
-    cables = tuple(ports), tuple(trunks)
-    return Graph(form.name, form.description, switches, hosts, *cables, form.withdraw_s, form.icmp, form.dscp)
+    return Graph(
+        name=form.name,
+        description=form.description,
+        switches=switches,
+        hosts=hosts,
+        host_ports=tuple(ports),
+        trunks=tuple(trunks),
+        withdraw_s=form.withdraw_s,
+        icmp=form.icmp,
+        dscp=form.dscp,
+    )
 
 
 def _numbered(kind: str, count: int) -> tuple[str, ...]:
     return tuple(f"{kind}{number}" for number in range(count))
-
-
-def _rate(key: str, text: str) -> float:
-    try:
-        return parse_rate(text)
-    except UsageError as error:
-        raise UsageError(f"{key}: {error}") from None
-
-
-def _time(key: str, text: str) -> float:
-    try:
-        return parse_time(text)
-    except UsageError as error:
-        raise UsageError(f"{key}: {error}") from None
 
 
 def _counts(form: LeafSpine | FatTreeForm | SitesForm, **counts: int) -> None:

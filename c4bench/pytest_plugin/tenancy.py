@@ -10,7 +10,7 @@ import pytest
 
 from c4bench.doctor import Report, look_at
 from c4bench.doctor.capabilities import Capability
-from c4bench.doctor.document import Document
+from c4bench.doctor.document import document
 from c4bench.doctor.switches import audit_all
 from c4bench.inventory import Inventory
 from c4bench.model.clocks import ClockOffset
@@ -47,8 +47,9 @@ class Tenancy:
     def _enter(self, undo: ExitStack, option: argparse.Namespace, command: str) -> None:
         known = scheduler(option.c4_scheduler) if option.c4_scheduler else None
         reports = self.reports()
-        document = Document.of(tuple(reports.values()), audit_all(self.inventory))
-        RunDirectory(Path(option.c4_run_dir)).save("doctor", document)
+        RunDirectory(Path(option.c4_run_dir)).save(
+            "doctor", document(self.inventory, tuple(reports.values()), audit_all(self.inventory))
+        )
         for report in reports.values():
             lacking = [capability for name in _VITAL if (capability := report.lacks(name))]
             if lacking:

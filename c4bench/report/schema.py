@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from c4bench.doctor.document import Document
+from c4bench.inventory.fabric import FabricFacts
 from c4bench.inventory.facts import HostFacts
 from c4bench.inventory.review import Review
 from c4bench.model.diagnosis import Diagnosis
@@ -23,6 +24,7 @@ _DOCUMENTS: dict[str, Any] = {
     "diagnosis": Diagnosis,
     "doctor": Document,
     "facts": HostFacts,
+    "fabric": FabricFacts,
     "inventory": Review,
     "event": Event,
 }

@@ -1,5 +1,6 @@
 """Probes that expire on their way: which switch each reaches, from an ordinary socket with the data flows' 5-tuple."""
 
+import contextlib
 import ipaddress
 import math
 import os
@@ -12,6 +13,7 @@ from typing import NamedTuple
 
 from c4bench.errors import C4Error
 from c4bench.model.fabric import HopAnswer, HopProbe, Nic
+from c4bench.verbs.icmp_extension import incoming_interface
 
 ROCE_PORT = 4791
 # Nothing listens here (the first port of traceroute), so a destination answers "port unreachable".
@@ -21,9 +23,12 @@ _MARK = b"c4bench probe"
 _AGAIN_S = 1e-4
 _GATHERED_S = 1e-3
 _TIME_EXCEEDED = {4: 11, 6: 3}
-# ee_errno, ee_origin, ee_type, ee_code (linux/errqueue.h); the offender's sockaddr follows at byte 16.
-_EXTENDED_ERROR = struct.Struct("=IBBB")
+# ee_errno, ee_origin, ee_type, ee_code, ee_info, and where an extension begins and whether it is invalid
+# (linux/errqueue.h); the offender's sockaddr follows at byte 16.
+_EXTENDED_ERROR = struct.Struct("=IBBBxIHBx")
 _RECVERR4, _RECVERR6, _RECVTTL = 11, 25, 12
+# IP_RECVERR_RFC4884, IPV6_RECVERR_RFC4884: since Linux 5.9.
+_EXTENSIONS4, _EXTENSIONS6 = 26, 31
 _INT = struct.Struct("=i")
 
 
@@ -36,11 +41,21 @@ class _Family(NamedTuple):
     traffic_class: int
     receive_ttl: int
     receive_errors: int
+    receive_extensions: int
     offender: slice
 
 
 _FAMILIES = {
-    4: _Family(socket.AF_INET, socket.IPPROTO_IP, socket.IP_TTL, socket.IP_TOS, _RECVTTL, _RECVERR4, slice(20, 24)),
+    4: _Family(
+        socket.AF_INET,
+        socket.IPPROTO_IP,
+        socket.IP_TTL,
+        socket.IP_TOS,
+        _RECVTTL,
+        _RECVERR4,
+        _EXTENSIONS4,
+        slice(20, 24),
+    ),
     6: _Family(
         socket.AF_INET6,
         socket.IPPROTO_IPV6,
@@ -48,16 +63,18 @@ _FAMILIES = {
         socket.IPV6_TCLASS,
         socket.IPV6_RECVHOPLIMIT,
         _RECVERR6,
+        _EXTENSIONS6,
         slice(24, 40),
     ),
 }
 
 
 class IcmpError(NamedTuple):
-    """An ICMP error: its sender, and whether it is Time Exceeded."""
+    """An ICMP error: its sender, whether it is Time Exceeded, and where its extension begins (0 for none)."""
 
     sender: str
     expired: bool
+    extension_at: int = 0
 
 
 def send_probes(
@@ -178,9 +195,9 @@ class _Prober:
     def _collect(self, wait_s: float) -> None:
         for fd, _ in self._poller.poll(wait_s * 1000):
             while (read := _read(self._by_fd[fd], self._mark)) is not None:
-                flow, error, ttl = read
+                flow, error, hop, ttl = read
                 if self._unanswered.pop(flow, None) and (error.expired or error.sender == flow[0]):
-                    self.answers[flow] = HopAnswer(error.sender, ttl)
+                    self.answers[flow] = HopAnswer(hop, ttl)
 
     def close(self) -> None:
         """Close all sockets."""
@@ -202,6 +219,8 @@ def _open(nic: Nic, port: int, traffic_class: int) -> socket.socket:
         opened.setsockopt(family.level, family.receive_errors, 1)
         opened.setsockopt(family.level, family.receive_ttl, 1)
         opened.setsockopt(family.level, family.traffic_class, traffic_class)
+        with contextlib.suppress(OSError):  # older kernels do not know the option
+            opened.setsockopt(family.level, family.receive_extensions, 1)
         opened.bind((nic.address, port))
         opened.setblocking(False)
     except OSError as error:
@@ -223,17 +242,23 @@ def _sent(sender: socket.socket, probe: HopProbe, to_port: int, data: bytes) -> 
     return True
 
 
-def _read(sock: socket.socket, mark: bytes) -> tuple[_Flow, IcmpError, int] | None:
-    """The next answer to a probe with this mark: its flow, the error and the TTL it came with; None for no more."""
+def _read(sock: socket.socket, mark: bytes) -> tuple[_Flow, IcmpError, str, int] | None:
+    """The next answer to a probe with this mark: its flow, the error, its hop and its TTL; None for no more.
+
+    The hop is the incoming interface where the answer names it, else the sender.
+    """
     while True:
         try:
-            quoted, ancillary, _, probed = sock.recvmsg(512, 1024, socket.MSG_ERRQUEUE)
+            quoted, ancillary, _, probed = sock.recvmsg(1024, 1024, socket.MSG_ERRQUEUE)
         except OSError:
             return None
-        # RFC 792 switches quote no data: their late answers to an earlier call cannot be told apart.
-        error = None if quoted and quoted != mark else parse_error(ancillary)
+        # RFC 792 switches quote no data: their late answers to an earlier call cannot be told apart. RFC 4884 switches
+        # fill what they quote with zeros.
+        error = None if quoted and not quoted.startswith(mark) else parse_error(ancillary)
         if error is not None:
-            return (probed[0], sock.getsockname()[1]), error, _ttl(ancillary)
+            extension = quoted[error.extension_at :] if error.extension_at else b""
+            hop = incoming_interface(extension).hop(error.sender)
+            return (probed[0], sock.getsockname()[1]), error, hop, _ttl(ancillary)
 
 
 def parse_error(ancillary: Sequence[tuple[int, int, bytes]]) -> IcmpError | None:
@@ -244,9 +269,10 @@ def parse_error(ancillary: Sequence[tuple[int, int, bytes]]) -> IcmpError | None
     for level, kind, data in ancillary:
         version = {(socket.IPPROTO_IP, _RECVERR4): 4, (socket.IPPROTO_IPV6, _RECVERR6): 6}.get((level, kind))
         if version:
-            _, origin, icmp_type, _ = _EXTENDED_ERROR.unpack_from(data)
+            _, origin, icmp_type, _, _, extension_at, invalid = _EXTENDED_ERROR.unpack_from(data)
             sender = str(ipaddress.ip_address(data[_FAMILIES[version].offender]))
-            return IcmpError(sender, icmp_type == _TIME_EXCEEDED[version]) if origin in {2, 3} else None
+            expired = icmp_type == _TIME_EXCEEDED[version]
+            return IcmpError(sender, expired, 0 if invalid else extension_at) if origin in {2, 3} else None
     return None
 
 

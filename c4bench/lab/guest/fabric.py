@@ -33,9 +33,6 @@ _SWITCH_SYSCTLS = {
     "ipv4/fib_multipath_hash_policy": "3",
     "ipv4/conf/all/rp_filter": "0",
     "ipv4/conf/default/rp_filter": "0",
-    # A switch answers with the address of the interface that a probe arrived on: by default Linux gives that of the
-    # interface it answers by, which another link may have where there are several ways back.
-    "ipv4/icmp_errors_use_inbound_ifaddr": "1",
 }
 # A day: no token bucket of the kernel ever fills so far.
 _NO_ANSWERS_MS = 86_400_000
@@ -229,7 +226,7 @@ def build(topology: Topology) -> None:
     _write_sysctls("", _NO_IPV6)
     for switch in topology.switches:
         fields = _HASH_FIELDS[min(switch.tier, len(_HASH_FIELDS)) - 1]
-        settings = _SWITCH_SYSCTLS | icmp_sysctls(topology.icmp)
+        settings = _SWITCH_SYSCTLS | answer_sysctls(topology.icmp) | icmp_sysctls(topology.icmp)
         _write_sysctls(switch.name, settings | {"ipv4/fib_multipath_hash_fields": fields})
     for name in hosts:
         _write_sysctls(name, _HOST_SYSCTLS)
@@ -249,6 +246,16 @@ def icmp_sysctls(limits: IcmpLimits) -> dict[str, str]:
         "ipv4/icmp_msgs_per_sec": str(limits.msgs_per_sec),
         "ipv4/icmp_msgs_burst": str(limits.msgs_burst),
     }
+
+
+def answer_sysctls(limits: IcmpLimits) -> dict[str, str]:
+    """How a switch shows which interface a probe arrived on: it answers with that interface's address, or names it.
+
+    By default Linux answers with the address of the interface that it answers by, which another link may have where
+    there are several ways back.
+    """
+    how = "icmp_errors_extension_mask" if limits.interfaces else "icmp_errors_use_inbound_ifaddr"
+    return {f"ipv4/{how}": "1"}
 
 
 def nic_reset(port: Port, ifb: str) -> dict[str, list[str]]:

@@ -46,7 +46,7 @@ def permit(hosts: Iterable[Host], switches: Iterable[str], folder: Path) -> None
 def inventory(spec: LabSpec) -> dict[str, object]:
     """The lab as an Ansible inventory, which is all that the rest of c4bench knows of the lab."""
     hosts = {host.name: {"ansible_host": host.address, "c4": _facts(host)} for host in spec.topology.hosts}
-    common = {
+    common: dict[str, object] = {
         "ansible_user": "root",
         "ansible_ssh_private_key_file": str(SSH / "id"),
         "ansible_ssh_common_args": f"-F none -o UserKnownHostsFile={SSH}/known_hosts -o ControlPath=/run/c4/%h",
@@ -64,7 +64,17 @@ def inventory(spec: LabSpec) -> dict[str, object]:
         }
         for name in fabric.switch_namespaces(spec.topology)
     }
+    common["c4_fabric"] = _graph(spec.topology)
     return {"all": {"vars": common, "hosts": hosts, "children": {"switches": {"hosts": ports}}}}
+
+
+def _graph(topology: Topology) -> dict[str, object]:
+    """The fabric's graph, with the ports at every cable's ends."""
+    cables = [((port.nic.name, f"{port.switch}/{port.interface}"), port.nic.rate_bps) for port in topology.ports]
+    for link in topology.links:
+        a, b = (f"{end.switch}/{end.interface}" for end in link.ends)
+        cables.append(((a, b), link.rate_bps))
+    return {"links": [{"between": list(ends), "rate": _rate(rate_bps)} for ends, rate_bps in cables]}
 
 
 def _port_rates(topology: Topology, switch: str) -> dict[str, str]:

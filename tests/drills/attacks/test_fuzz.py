@@ -38,6 +38,8 @@ DEEP = [b"[" * 5000, b'{"a":' * 5000, b"- " * 5000, b"{a: " * 5000, b"!!python/o
 REQUEST = FaultRequest("nic.down", "h0", Nic("h0", 0, "rxe0", "eth9", "10.0.0.1", 1e9))
 INVENTORY = b"""\
 all:
+  vars: {c4_fabric: {switches: [s0], links: [{between: [leaf0/e0, s0], rate: 10gbit}, {between: [h0, s0], rate: 10gbit},
+    {between: [h1, s0], rate: 10gbit}, {between: [h2, s0], rate: 10gbit}, {between: [h3/0, s0], rate: 10gbit}]}}
   hosts:
     h[0:3]: {ansible_host: 127.0.0.1, c4: {disruptive: true, nics: [{netdev: eth9, rate: 10gbit}]}}
   children: {switches: {hosts: {leaf0: {}}}}

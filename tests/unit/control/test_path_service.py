@@ -16,6 +16,7 @@ from c4bench.control.switches import PortCount
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.diagnosis import Component, Diagnosis, Syndrome
 from c4bench.model.fabric import Flow, HopAnswer, Host, Nic
+from c4bench.model.graph import FabricGraph, HostPort, Trunk
 from c4bench.wire.messages import Empty, FollowGuidance, ProbeAnswer, Release, Route
 
 PORTS = range(50001, 50009)
@@ -329,3 +330,31 @@ def test_the_policy_is_not_changed_under_live_flows():
 
     with pytest.raises(UsageError, match="close them first"):
         run(play())
+
+
+def test_paths_are_compared_with_the_stated_graph():
+    """The graph's rates are planned with, and a stated link that no path crosses is a remark, once."""
+    leaves, spines = [f"l{number}" for number in range(4)], ["s0", "s1", "s2"]
+    ports = tuple(HostPort(host.name, leaf, 1e10, nic=0) for host, leaf in zip(HOSTS, leaves, strict=True))
+    trunks = tuple(Trunk(leaf, spine, 5e9) for leaf in leaves for spine in spines)
+    graph = FabricGraph((*leaves, *spines), tuple(host.name for host in HOSTS), ports, trunks)
+
+    async def play():
+        scene = Scene()
+        rates = []
+        scene.paths.controller.set_capacities = rates.append
+        scene.paths.plan(PlannedFabric(HOSTS, PORTS, graph=graph))
+        await scene.paths.route(Route("j", (flow(0, 2),)))
+        running = asyncio.create_task(scene.paths.run())
+        while not scene.paths.controller.remarks:
+            await asyncio.sleep(0.05)
+        running.cancel()
+        return scene.paths.controller.remarks, rates
+
+    remarks, rates = run(play())
+    assert rates[-1]["s0"] == rates[-1]["s1-10.0.2.1"] == 5e9
+    assert rates[-1]["10.0.2.1"] == 1e10
+    assert [line for line in remarks if "stated link" in line] == [
+        "l0 to s2 by paths: the stated link is not found; is it up?",
+        "l2 to s2 by paths: the stated link is not found; is it up?",
+    ]

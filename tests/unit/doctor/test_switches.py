@@ -87,7 +87,7 @@ class Switch:
         pass
 
     def run(self, argv, **_):
-        code, said = self.answers.get(argv[0], (127, ""))
+        code, said = self.answers.get(" ".join(argv[2:]) if argv[0] == "sh" else argv[0], (127, ""))
         return Completed(code, said.encode(), b"")
 
 
@@ -97,7 +97,7 @@ def test_a_switch_is_asked_and_one_of_another_make_says_so(tmp_path):
     path.write_text("all: {hosts: {n1: }, children: {switches: {hosts: {leaf0: , leaf1: }}}}")
     sonic = Switch(
         {
-            "sh": (0, "/usr/local/bin/sonic-cfggen\n"),
+            "command -v sonic-cfggen": (0, "/usr/local/bin/sonic-cfggen\n"),
             "sonic-cfggen": (0, json.dumps(GOOD)),
             "portstat": (0, "Last cached time was 2026-01-01\n" + json.dumps(COUNTERS)),
         }
@@ -108,3 +108,25 @@ def test_a_switch_is_asked_and_one_of_another_make_says_so(tmp_path):
     page = table.switch_lines(reports)
     assert page[0].startswith("BAD  switch leaf0: Ethernet0: RX_ERR")
     assert page[1].startswith("?    switch leaf1: not SONiC")
+
+
+def test_a_linux_switch_is_asked_for_the_kernels_error_counters(tmp_path):
+    """On Cumulus and other Linux, interfaces with errors are named from `ip -s -j link`; drops are not errors."""
+    path = tmp_path / "hosts.yml"
+    path.write_text("all: {hosts: {n1: }, children: {switches: {hosts: {leaf0: }}}}")
+    link = {
+        "ifindex": 3,
+        "ifname": "swp1",
+        "flags": ["BROADCAST", "MULTICAST", "UP", "LOWER_UP"],
+        "mtu": 9216,
+        "stats64": {
+            "rx": {"bytes": 9182, "packets": 71, "errors": 12, "dropped": 4, "over_errors": 0, "multicast": 2},
+            "tx": {"bytes": 8110, "packets": 66, "errors": 0, "dropped": 9, "carrier_errors": 0, "collisions": 0},
+        },
+    }
+    linux = Switch({"ip": (0, json.dumps([{"ifname": "lo"}, link]))})
+    (report,) = audit_all(load(path), lambda *_: linux)
+    assert report.problems == (
+        "not SONiC: its QoS settings are not checked",
+        "swp1: RX_ERR 12; check the cable and the port at its other end",
+    )

@@ -10,10 +10,11 @@ from test_switches import GOOD, Switch
 
 from c4bench.doctor import State
 from c4bench.doctor.capabilities import evaluate
-from c4bench.doctor.document import Document
+from c4bench.doctor.document import document
 from c4bench.doctor.findings import Netdev
 from c4bench.doctor.look import dcb_trust, forced_class, mlnx_trust
 from c4bench.doctor.switches import audit_all, dropped, queues
+from c4bench.doctor.traffic_class import disagreements
 from c4bench.inventory import load
 
 # The map that SONiC's `config qos reload` writes for DSCPs 3 and 26 here.
@@ -88,8 +89,9 @@ def test_hosts_and_switches_must_queue_alike():
     """One DSCP at different priorities of hosts and switches is a disagreement that names both; unknown is none."""
     other = report(netdev(priorities=(4,) * 64, pfc=(4,)), "n2")
     unknown = report(netdev(trust="", priorities=()), "n3")
-    assert Document.of([report(), unknown], []).disagreements == ()
-    (line,) = Document.of([report(), other, unknown], []).disagreements
+    known = {found.host: found.queues for found in (report(), unknown)}
+    assert list(disagreements(known)) == []
+    (line,) = disagreements(known | {other.host: other.queues})
     assert "DSCP 26 has different priorities: 3 on n1; 4 on n2" in line
     assert other.lacks("lossless") is None
 
@@ -100,12 +102,13 @@ def test_switches_are_compared_with_hosts(tmp_path):
     path.write_text(
         "all: {hosts: {n1: {c4: {dscp: 26, nics: [{netdev: eth2}]}}}, children: {switches: {hosts: {leaf0: }}}}"
     )
-    said = {"sh": (0, ""), "sonic-cfggen": (0, json.dumps(MAPPED))}
-    (switch,) = audit_all(load(path), lambda *_: Switch(said))
+    said = {"command -v sonic-cfggen": (0, ""), "sonic-cfggen": (0, json.dumps(MAPPED))}
+    inventory = load(path)
+    (switch,) = audit_all(inventory, lambda *_: Switch(said))
     assert switch.queues == {26: (3,)}
-    assert Document.of([report()], [switch]).disagreements == ()
+    assert document(inventory, [report()], [switch]).disagreements == ()
     other = report(netdev(priorities=(4,) * 64, pfc=(4,)))
-    assert "3 on leaf0; 4 on n1" in Document.of([other], [switch]).disagreements[0]
+    assert "3 on leaf0; 4 on n1" in document(inventory, [other], [switch]).disagreements[0]
 
 
 def test_lossless_host_says_so():

@@ -151,3 +151,9 @@ def test_switches_limit_icmp_errors_as_the_topology_says():
     limits = fabric.icmp_sysctls(IcmpLimits(ratelimit_ms=250, msgs_per_sec=40, msgs_burst=7))
     assert limits == {"ipv4/icmp_ratelimit": "250", "ipv4/icmp_msgs_per_sec": "40", "ipv4/icmp_msgs_burst": "7"}
     assert int(fabric.icmp_sysctls(IcmpLimits(answers=False))["ipv4/icmp_ratelimit"]) >= 24 * 3600 * 1000
+
+
+def test_switches_answer_by_address_or_name_the_interface():
+    """A switch answers from the address that a probe arrived at, unless it is to name the interface."""
+    assert fabric.answer_sysctls(IcmpLimits()) == {"ipv4/icmp_errors_use_inbound_ifaddr": "1"}
+    assert fabric.answer_sysctls(IcmpLimits(interfaces=True)) == {"ipv4/icmp_errors_extension_mask": "1"}

@@ -4,10 +4,14 @@ import itertools
 from pathlib import Path
 
 import pytest
+import yaml
 
 from c4bench.errors import UsageError
+from c4bench.inventory import load as load_inventory
+from c4bench.lab.guest import provision
 from c4bench.lab.routes import next_hops
-from c4bench.lab.topology_file import load, parse
+from c4bench.lab.spec import LabSpec
+from c4bench.lab.topology_file import load, names, parse
 
 REPOSITORY = Path(__file__).parents[3]
 GRAPH = """\
@@ -133,3 +137,19 @@ def test_a_lab_has_up_to_64_hosts():
     assert len(parse(many_hosts(64), "mine.yml").hosts) == 64
     with pytest.raises(UsageError, match=r"hosts: 65 hosts; a lab has 2 to 64"):
         parse(many_hosts(65), "mine.yml")
+
+
+@pytest.mark.parametrize("name", names())
+def test_the_labs_inventory_states_its_graph(tmp_path, name):
+    """The inventory of every topology is one that is accepted, with the cables and ports of the topology."""
+    topology = load(name)
+    path = tmp_path / "hosts.yml"
+    spec = LabSpec(topology, (), "python3", (), "/", {}, "trust", agents=True, seed=1)
+    path.write_text(yaml.safe_dump(provision.inventory(spec)))
+    graph = load_inventory(path).graph
+    cables = {(f"{port.host}/{port.nic}", port.switch, port.port, port.rate_bps) for port in graph.host_ports}
+    assert cables == {(port.nic.name, port.switch, port.interface, port.nic.rate_bps) for port in topology.ports}
+    assert [(trunk.a, trunk.a_port, trunk.b, trunk.b_port, trunk.rate_bps) for trunk in graph.trunks] == [
+        (link.lower.switch, link.lower.interface, link.upper.switch, link.upper.interface, link.rate_bps)
+        for link in topology.links
+    ]

@@ -5,18 +5,21 @@ import struct
 import time
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from c4bench.errors import C4Error
 from c4bench.model.fabric import HopAnswer, HopProbe, Nic
 from c4bench.verbs import probe
+from c4bench.verbs.icmp_extension import incoming_interface
 from c4bench.verbs.probe import CLOSED_PORT, IcmpError, parse_error, send_bursts, send_probes
 
 LOOPBACK = Nic("h0", 0, "rxe0", "lo", "127.0.0.1", 1e10)
 
 
-def error(origin, kind, code, offender):
+def error(origin, kind, code, offender, extension_at=0, flags=0):
     """The control messages with which Linux delivers an ICMP error."""
-    head = struct.pack("=IBBBBII", 113, origin, kind, code, 0, 0, 0)
+    head = struct.pack("=IBBBBIHBx", 113, origin, kind, code, 0, 0, extension_at, flags)
     if ":" in offender:
         sender = struct.pack("=HHI", socket.AF_INET6, 0, 0) + socket.inet_pton(socket.AF_INET6, offender) + bytes(4)
         return [(socket.IPPROTO_IPV6, 25, head + sender)]
@@ -121,3 +124,69 @@ def test_probes_and_bursts_have_the_traffic_class(address, traffic_class):
         seen = [sink.recvmsg(100, 100)[1] for _ in range(probe.ATTEMPTS + 2)]
     classes = [data[0] for ancillary in seen for _, _, data in ancillary]
     assert classes == [traffic_class] * len(seen)
+
+
+def extension(*objects):
+    """An extension structure (RFC 4884) of objects: class, C-type and body."""
+    packed = [struct.pack("!HBB", 4 + len(body), kind, form) + body for kind, form, body in objects]
+    return struct.pack("!BxH", 0x20, 0) + b"".join(packed)
+
+
+def interface(index=None, address=None, name=None, mtu=None, role=0):
+    """An interface information object (RFC 5837), with its parts in the standard's order."""
+    form, body = role << 6, b""
+    if index is not None:
+        form, body = form | 8, body + struct.pack("!I", index)
+    if address is not None:
+        form, body = form | 4, body + struct.pack("!Hxx", 1) + socket.inet_aton(address)
+    if name is not None:
+        padded = name.encode().ljust(-(-(len(name) + 1) // 4) * 4 - 1, b"\0")
+        form, body = form | 2, body + bytes([len(padded) + 1]) + padded
+    if mtu is not None:
+        form, body = form | 1, body + struct.pack("!I", mtu)
+    return 2, form, body
+
+
+@pytest.mark.parametrize(
+    ("objects", "hop"),
+    [
+        ([interface(7, "172.16.0.9", "Ethernet4", 9100)], "172.16.0.9"),
+        ([interface(7, None, "Ethernet4", 9100)], "10.0.0.1%Ethernet4"),
+        ([interface(7)], "10.0.0.1%7"),
+        ([(1, 1, b"MPLS"), interface(None, None, "swp12")], "10.0.0.1%swp12"),
+        ([interface(9, None, "out0", role=2), interface(7, None, "in0")], "10.0.0.1%in0"),
+        ([interface(9, None, "out0", role=2)], "10.0.0.1"),
+        ([], "10.0.0.1"),
+    ],
+)
+def test_the_incoming_interface_names_the_link(objects, hop):
+    """A link is called by its own address, or by the switch's and the interface where it has none of its own."""
+    assert incoming_interface(extension(*objects)).hop("10.0.0.1") == hop
+
+
+@given(st.binary(max_size=80))
+def test_any_bytes_are_an_extension_or_none(rest):
+    """What follows a valid header may be anything; nothing is raised, and a hop is always named."""
+    for start in (b"", struct.pack("!BxH", 0x20, 0), extension(interface(7))[:6]):
+        assert incoming_interface(start + rest).hop("10.0.0.1")
+
+
+def test_answers_with_an_extension_are_read():
+    """An answer that fills what it quotes with zeros and adds an extension is taken, unless Linux calls it invalid."""
+    quoted = b"mark".ljust(100, b"\0") + extension(interface(3, None, "swp1"))
+
+    class Queue:
+        def __init__(self, flags):
+            self.left = [(quoted, error(2, 11, 0, "10.0.0.1", 100, flags), 0, ("10.9.0.1", 4791))]
+
+        def recvmsg(self, *_):
+            if not self.left:
+                raise BlockingIOError
+            return self.left.pop()
+
+        def getsockname(self):
+            return "10.8.0.1", 50000
+
+    assert probe._read(Queue(0), b"mark")[2] == "10.0.0.1%swp1"
+    assert probe._read(Queue(1), b"mark")[2] == "10.0.0.1"
+    assert probe._read(Queue(0), b"other") is None

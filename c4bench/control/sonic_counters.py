@@ -1,0 +1,61 @@
+"""Packet counters of a SONiC switch's ports, from its counters database.
+
+The kernel of a SONiC switch counts only packets that go to its processor. What ports forward is in COUNTERS_DB, which
+the switch refreshes every second unless set otherwise. Written from SONiC's documented tables (`sonic-db-dump`, SAI's
+port counters); never run on hardware.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from c4bench.errors import UnhealthyError
+
+_DUMP = ("sonic-db-dump", "-n", "COUNTERS_DB", "-k")
+NAMES = (*_DUMP, "COUNTERS_PORT_NAME_MAP")
+# Object identifiers of ports begin so; those of queues and buffers, which are many more, do not.
+COUNTERS = (*_DUMP, "COUNTERS:oid:0x1000*")
+PRESENT = f"command -v {_DUMP[0]}"
+_BYTES = "SAI_PORT_STAT_IF_IN_OCTETS"
+_PACKETS = ("SAI_PORT_STAT_IF_IN_UCAST_PKTS", "SAI_PORT_STAT_IF_IN_NON_UCAST_PKTS")
+_TABLE = "COUNTERS_PORT_NAME_MAP"
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    value: dict[str, str] = {}
+
+
+class PortCounters(msgspec.Struct, frozen=True):
+    """What a port has received: bytes and packets."""
+
+    bytes: int
+    packets: int
+
+
+def port_counters(switch: str, names: bytes, counters: bytes) -> dict[str, PortCounters]:
+    """The counters by port, from the output of `NAMES` and `COUNTERS`; a port without counters is left out.
+
+    Raises UnhealthyError if the output is of another form.
+    """
+    ports, rows = _decode(switch, names), _decode(switch, counters)
+    found = {port: rows.get(f"COUNTERS:{oid}") for port, oid in ports.get(_TABLE, _Entry()).value.items()}
+    return {
+        port: PortCounters(_number(row.value, _BYTES), sum(_number(row.value, name) for name in _PACKETS))
+        for port, row in found.items()
+        if row is not None and _BYTES in row.value
+    }
+
+
+def _decode(switch: str, output: bytes) -> dict[str, _Entry]:
+    try:
+        return msgspec.json.decode(output, type=dict[str, _Entry])
+    except (msgspec.MsgspecError, RecursionError):
+        raise UnhealthyError(
+            f"{switch}: {_DUMP[0]} printed no counters: {output[:80]!r}; is this version of SONiC supported?"
+        ) from None
+
+
+def _number(row: Mapping[str, str], name: str) -> int:
+    """A counter; 0 for one that the platform does not have (`N/A`)."""
+    text = row.get(name, "")
+    return int(text) if text.isdecimal() else 0

@@ -1,0 +1,164 @@
+"""LLDP neighbours against the graph that an inventory states."""
+
+import json
+
+import msgspec
+import pytest
+
+from c4bench.c4p.knowledge.graph_comparison import CableDifference, Kind
+from c4bench.doctor import table
+from c4bench.doctor.capabilities import Report
+from c4bench.doctor.document import document
+from c4bench.doctor.lldp import Neighbour, neighbours
+from c4bench.doctor.switches import SwitchReport
+from c4bench.inventory import load
+
+INVENTORY = """\
+all:
+  vars:
+    c4_fabric:
+      switches: [spine1]
+      links:
+        - {between: [a, leaf0/Ethernet0], rate: 100gbit}
+        - {between: [b, leaf1], rate: 100gbit}
+        - {between: [leaf0/Ethernet48, spine0/Ethernet0], rate: 400gbit}
+        - {between: [leaf0/Ethernet52, spine0/Ethernet4], rate: 400gbit}
+        - {between: [leaf1, spine0], rate: 400gbit, count: 2}
+        - {between: [leaf0, spine1], rate: 400gbit}
+  hosts:
+    a: {c4: {management: eth0, nics: [{netdev: eth2}]}}
+    b: {c4: {nics: [{netdev: eth2}]}}
+  children: {switches: {hosts: {leaf0: , leaf1: , spine0: }}}
+"""
+# As lldpd 1.0 prints it, with what a SONiC switch and an unnamed device send.
+RECORDED = json.dumps(
+    {
+        "lldp": [
+            {
+                "interface": [
+                    {
+                        "name": "eth2",
+                        "via": "LLDP",
+                        "rid": "1",
+                        "age": "0 day, 00:12:01",
+                        "chassis": [
+                            {
+                                "id": [{"type": "mac", "value": "1c:34:da:00:00:01"}],
+                                "name": [{"value": "leaf0.dc1.example"}],
+                                "descr": [{"value": "SONiC Software Version: SONiC.202305"}],
+                                "capability": [{"type": "Bridge", "enabled": True}],
+                            }
+                        ],
+                        "port": [
+                            {
+                                "id": [{"type": "local", "value": "Ethernet0"}],
+                                "descr": [{"value": "a:eth2"}],
+                                "ttl": [{"value": "120"}],
+                            }
+                        ],
+                    },
+                    {
+                        "name": "eth0",
+                        "via": "LLDP",
+                        "chassis": [{"id": [{"type": "mac", "value": "aa"}]}],
+                        "port": [{}],
+                    },
+                ]
+            }
+        ]
+    }
+)
+AS_STATED = {
+    "a": [("eth2", "leaf0.dc1.example", "Ethernet0"), ("eth0", "mgmt7", "ge-0/0/1")],
+    "b": [("eth2", "leaf1", "Ethernet9")],
+    "leaf0": [
+        ("Ethernet0", "a", "b8:59:9f:00:00:01"),
+        ("Ethernet48", "spine0", "Ethernet0"),
+        ("Ethernet52", "spine0", "Ethernet4"),
+        ("Ethernet56", "spine1", "Ethernet0"),
+        ("eth0", "mgmt7", "ge-0/0/2"),
+    ],
+    "spine0": [
+        ("Ethernet0", "leaf0", "Ethernet48"),
+        ("Ethernet4", "leaf0", "Ethernet52"),
+        ("Ethernet8", "leaf1", "Ethernet48"),
+        ("Ethernet12", "leaf1", "Ethernet52"),
+    ],
+}
+
+
+@pytest.fixture
+def found(tmp_path):
+    """`found(seen)`: what the doctor finds when hosts and switches see these neighbours."""
+    path = tmp_path / "hosts.yml"
+    path.write_text(INVENTORY)
+    inventory = load(path)
+
+    def find(seen):
+        of = {name: tuple(Neighbour(*row) for row in rows) for name, rows in seen.items()}
+        hosts = [Report(host.name, (), neighbours=of.get(host.name, ())) for host in inventory.hosts]
+        switches = [SwitchReport(name, True, 0, (), neighbours=of.get(name, ())) for name in inventory.switches]
+        return document(inventory, hosts, switches)
+
+    return find
+
+
+def seeing(name, old, new):
+    """What is seen, with one neighbour replaced, or removed."""
+    rows = [row for row in ([new if row == old else row for row in AS_STATED[name]]) if row]
+    assert rows != AS_STATED[name]
+    return AS_STATED | {name: rows}
+
+
+def test_lldpds_output_is_read():
+    """Interface, system and port come from the json0 form; what has no name, and any other output, gives nothing."""
+    assert neighbours(RECORDED) == (Neighbour("eth2", "leaf0.dc1.example", "Ethernet0"),)
+    for other in ("", "{}", "[]", "{", '{"lldp": [{"interface": [{"name": 3}]}]}', b"\xff", "[" * 5000):
+        assert neighbours(other) == ()
+
+
+def test_cables_as_stated_are_one_line(found):
+    """Neighbours that are as stated give no difference, whether both ends of a cable report it or one."""
+    assert found(AS_STATED).differences == ()
+    assert table.cable_lines(found(AS_STATED)) == ["ok   cables: what 4 hosts and switches see by LLDP is as stated"]
+    assert found({"a": AS_STATED["a"], "leaf0": AS_STATED["leaf0"]}).differences == ()
+
+
+def test_nothing_is_missed_where_nobody_looks(found):
+    """Without any neighbour nothing is claimed, and the page says why."""
+    assert found({}).differences == ()
+    assert "no LLDP neighbours" in table.cable_lines(found({}))[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "difference"),
+    [
+        ("a", AS_STATED["a"][0], ("eth2", "leaf1", "Ethernet3"), ("a/0", "leaf0", Kind.ELSEWHERE, 1, 0, "leaf1")),
+        (
+            "a",
+            AS_STATED["a"][0],
+            ("eth2", "leaf0", "Ethernet4"),
+            ("a/0", "leaf0/Ethernet0", Kind.ELSEWHERE, 1, 0, "leaf0/Ethernet4"),
+        ),
+        ("a", AS_STATED["a"][0], None, ("a/0", "leaf0", Kind.MISSING, 1, 0, "")),
+        ("b", AS_STATED["b"][0], ("eth2", "tor9", "x"), ("b/0", "leaf1", Kind.ELSEWHERE, 1, 0, "tor9")),
+        ("leaf0", AS_STATED["leaf0"][3], None, ("leaf0", "spine1", Kind.MISSING, 1, 0, "")),
+        ("spine0", AS_STATED["spine0"][2], None, ("leaf1", "spine0", Kind.FEWER, 2, 1, "")),
+    ],
+)
+def test_a_cable_that_is_not_as_stated_is_named(found, name, old, new, difference):
+    """Another switch, another port, a missing link and too few parallel ones: each is one difference and one line."""
+    seen = found(seeing(name, old, new))
+    assert seen.differences == (CableDifference(*difference, "LLDP"),)
+    assert table.cable_lines(seen) == [f"BAD  cable {seen.differences[0]}"]
+    assert msgspec.json.decode(msgspec.json.encode(seen))["differences"][0]["by"] == "LLDP"
+
+
+def test_a_link_that_is_not_stated_is_named(found):
+    """A further link between two switches, and one between switches that should have none."""
+    more = AS_STATED | {"spine0": [*AS_STATED["spine0"], ("Ethernet16", "leaf1", "Ethernet56")]}
+    assert [(one.a, one.b, one.kind, one.found) for one in found(more).differences] == [
+        ("leaf1", "spine0", Kind.MORE, 3)
+    ]
+    across = AS_STATED | {"spine0": [*AS_STATED["spine0"], ("Ethernet16", "spine1", "Ethernet56")]}
+    assert [(one.a, one.b, one.kind) for one in found(across).differences] == [("spine0", "spine1", Kind.UNEXPECTED)]

@@ -141,7 +141,7 @@ class PathLearner:
         rates = {address: port.rate_bps for address, port in ports.items() if port.rate_bps}
         if not rates and not (graph and graph.trunks):
             return
-        stated = rates | {nic.address: nic.rate_bps for nic in self.nics.values()}
+        stated = rates | {nic.address: nic.rate_bps for nic in self.nics.values() if nic.rate_bps}
         if graph is not None:
             atlas = self._controller.knowledge.atlas()
             # This takes seconds for a thousand NICs, in which the master has other things to do.

@@ -123,6 +123,7 @@ fabric: $(SETUP)
 	$(LAB) --c4-topology unequal-2x4 tests/scenarios/c4p/test_capacities.py
 	$(LAB) --c4-topology tests/scenarios/c4p/no-icmp.yml tests/scenarios/c4p/test_atlas.py
 	$(LAB) $(DSCP)
+	$(LAB) --c4-topology tests/scenarios/c4p/interfaces.yml tests/scenarios/c4p/test_graph.py
 
 faults: $(SETUP)
 	$(LAB) tests/scenarios/faults

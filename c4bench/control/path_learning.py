@@ -115,14 +115,14 @@ class PathLearner:
             if traces := self._search.end_round(time.monotonic()):
                 self._controller.learn(traces, time.time(), sampled=self._search.sample_sizes())
                 if self.fabric.graph is not None:
-                    self._rate_links()
+                    await self._rate_links()
                 pairs = {(source, destination) for source, destination, _ in traces}
                 _logger.info("learnt %d paths of %d pairs of NICs", len(traces), len(pairs))
             if not self._search.open_pairs:
                 await self._count()
                 self._controller.end_learning(time.time(), self._search.given_up)
                 self._note_gaps()
-                self._note_differences()
+                await self._note_differences()
 
     async def _read_ports(self) -> None:
         """Read, once, what the switches' ports are; without them only the graph and the NICs have rates."""
@@ -133,30 +133,35 @@ class PathLearner:
             self._ports = await asyncio.to_thread(self.fabric.read)
         except UnhealthyError as error:
             _logger.warning("the switches' ports cannot be read, and only the inventory's graph names them: %s", error)
-        self._rate_links()
+        await self._rate_links()
 
-    def _rate_links(self) -> None:
+    async def _rate_links(self) -> None:
         """Tell the controller the rates of links, if there are any besides those of NICs."""
-        ports, graph = self._ports or {}, self.fabric.graph or FabricGraph((), (), (), ())
+        ports, graph = self._ports or {}, self.fabric.graph
         rates = {address: port.rate_bps for address, port in ports.items() if port.rate_bps}
-        if rates or graph.trunks:
-            fabric = recognise(self._controller.knowledge.atlas(), graph, self._names())
+        if not rates and not (graph and graph.trunks):
+            return
+        stated = rates | {nic.address: nic.rate_bps for nic in self.nics.values() if nic.rate_bps}
+        if graph is not None:
+            atlas = self._controller.knowledge.atlas()
+            # This takes seconds for a thousand NICs, in which the master has other things to do.
+            fabric = await asyncio.to_thread(recognise, atlas, graph, self._names())
             where = {address: (port.switch, port.interface) for address, port in ports.items()}
-            stated = {nic.address: nic.rate_bps for nic in self.nics.values()}
-            rates = rates | stated | link_rates(fabric, graph, self.nics.values(), rates, where)
-            if rates != self._rates:
-                self._rates = rates
-                self._controller.set_capacities(rates)
+            stated |= link_rates(fabric, graph, self.nics.values(), rates, where)
+        if stated != self._rates:
+            self._rates = stated
+            self._controller.set_capacities(stated)
 
     def _names(self) -> dict[str, str]:
         """The switches that were asked, by hop address."""
         return {address: port.switch for address, port in (self._ports or {}).items()}
 
-    def _note_differences(self) -> None:
+    async def _note_differences(self) -> None:
         """Add a remark for each difference between the known paths and the stated graph."""
         if self.fabric.graph is None:
             return
-        found = compare_paths(self._controller.knowledge.atlas(), self.fabric.graph, self._names())
+        atlas = self._controller.knowledge.atlas()
+        found = await asyncio.to_thread(compare_paths, atlas, self.fabric.graph, self._names())
         self._controller.remarks += [str(new) for new in found if new not in self._differences]
         self._differences.update(found)
 

@@ -62,20 +62,22 @@ class _Naming:
         return seen
 
     def name_neighbours(self) -> bool:
-        """Name the nodes that are joined to named ones, best agreement first; return whether there were any."""
-        before = len(self.names)
-        for agreement, _, node, name in sorted(self._candidates()):
-            if node not in self.names and self._agreement(node, name) == -agreement:
+        """Name the nodes that agree best with named ones they are joined to; return whether there were any."""
+        candidates = sorted(self._candidates())
+        for agreement, *_, node, name in candidates:
+            best = agreement == candidates[0][0]
+            if best and node not in self.names and self._agreement(node, name) == -agreement:
                 self.give(node, name)
-        return len(self.names) > before
+        return bool(candidates)
 
-    def _candidates(self) -> Iterator[tuple[int, int, str, str]]:
-        """Nodes without a name, each with names that it may have, and how badly each fits."""
+    def _candidates(self) -> Iterator[tuple[int, int, bool, str, str]]:
+        """Nodes without a name, each with names that it may have, and how badly each fits; a new name fits better."""
+        given = set(self.names.values())
         for node in sorted(self._found.keys() - self.names.keys()):
             names = {name for far, _ in self._seen(node) for name, _ in self._stated[far]} & self._switches
             for name in names:
                 if agreement := self._agreement(node, name):
-                    yield -agreement, self._left(name, self._seen(node)), node, name
+                    yield -agreement, self._left(name, self._seen(node)), name in given, node, name
 
     def _agreement(self, node: str, name: str) -> int:
         """How many links of a node to named nodes are stated of the name and not used yet."""

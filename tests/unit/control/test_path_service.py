@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections import Counter
 
+import msgspec
 import pytest
 
 from c4bench.c4p.knowledge.path_search import MAX_SWITCHES
@@ -338,12 +339,15 @@ def test_paths_are_compared_with_the_stated_graph():
     ports = tuple(HostPort(host.name, leaf, 1e10, nic=0) for host, leaf in zip(HOSTS, leaves, strict=True))
     trunks = tuple(Trunk(leaf, spine, 5e9) for leaf in leaves for spine in spines)
     graph = FabricGraph((*leaves, *spines), tuple(host.name for host in HOSTS), ports, trunks)
+    # The rate of h2's NIC is in the graph only.
+    bare = msgspec.structs.replace(HOSTS[2], nics=(msgspec.structs.replace(HOSTS[2].nics[0], rate_bps=0.0),))
+    hosts = (*HOSTS[:2], bare, *HOSTS[3:])
 
     async def play():
         scene = Scene()
         rates = []
         scene.paths.controller.set_capacities = rates.append
-        scene.paths.plan(PlannedFabric(HOSTS, PORTS, graph=graph))
+        scene.paths.plan(PlannedFabric(hosts, PORTS, graph=graph))
         await scene.paths.route(Route("j", (flow(0, 2),)))
         running = asyncio.create_task(scene.paths.run())
         while not scene.paths.controller.remarks:

@@ -1,6 +1,7 @@
 """Saved paths: kept by fabric, and printed by `c4bench paths --saved`."""
 
 import datetime
+import json
 
 import pytest
 
@@ -81,7 +82,13 @@ def test_saved_paths_are_printed_with_their_age_and_held_against_the_inventory(p
     assert "a/0 > d/0: 1 paths over 1 source ports" in output
     assert " s old" in output
     assert "b/0" not in output
-    assert "d/0 is cabled to leaf1, declared is leaf0; check the cable or the inventory" in errors
+    assert "d/0 by paths: cabled to leaf1, stated is leaf0; check the cables and the inventory" in errors
+    code, output, _ = paths("a", "d", "--saved", "--json")
+    document = json.loads(output)
+    assert [(one["a"], one["b"], one["kind"], one["instead"]) for one in document["differences"]] == [
+        ("d/0", "leaf0", "elsewhere", "leaf1")
+    ]
+    assert PathKnowledge.from_json(output.encode()).pairs == (("a/0", "d/0"), ("d/0", "a/0"))
 
 
 def test_without_a_master_the_command_says_what_to_do(paths, tmp_path):

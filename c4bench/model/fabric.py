@@ -2,6 +2,9 @@
 
 import msgspec
 
+# QPs of a connection whose number is left to C4P, where no link is thinner than its NICs.
+USUAL_QPS = 4
+
 
 class Nic(msgspec.Struct, frozen=True):
     """One RDMA port of a host.

@@ -35,13 +35,13 @@ def over(*uplinks, source=1e10, destination=1e10):
     ],
 )
 def test_thin_links_need_more_qps(case, qps):
-    """Links at half the NICs' rate need twice the usual QPs; equal, dead and unrated links need no more, nor slow NICs."""
+    """Links at half the NICs' rate need twice the usual QPs; equal, dead and unrated links and slow NICs do not."""
     assert needed_qps(*case) == qps
 
 
 @given(st.lists(rates, min_size=1, max_size=8), rates, rates)
 def test_every_link_gets_the_usual_qps(uplinks, source, destination):
-    """Each link's part of the QPs, by its rate, is the usual number at least, with no QP too many; or the bound holds."""
+    """Each link's part of the QPs, by its rate, is the usual number, with no QP too many, unless the bound is met."""
     qps = needed_qps(*over(*uplinks, source=source, destination=destination))
     thinnest = min(1.0, min(uplinks) / min(source, destination))
     assert USUAL_QPS <= qps <= MAX_QPS

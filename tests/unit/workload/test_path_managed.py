@@ -71,7 +71,7 @@ class Master(LocalRendezvous):
         self.routed |= {flow.id: (flow, port) for flow, port in zip(flows, ports, strict=True)}
         return ports
 
-    def choose_qps(self, pairs):
+    def choose_qps(self, _):
         return 3
 
     def release(self, flows):

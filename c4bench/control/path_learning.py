@@ -53,6 +53,7 @@ class PathLearner:
         self._search = PathSearch(fabric.source_ports, self._addresses)
         self._searching = asyncio.Lock()
         self._rated = False
+        self._rating = asyncio.Lock()
         self._counted: set[Pair] = set()
         self._incomplete: set[Pair] = set()
 
@@ -74,7 +75,8 @@ class PathLearner:
         mine = [pair for pair in pairs if not self.missing_nics(pair)]
         if not mine:
             return []
-        await self._read_rates()
+        if not self._rated:
+            await self.read_rates()
         new = mine if changed else [pair for pair in mine if pair not in self._search.open_pairs]
         lengths = {pair: self._controller.knowledge.length(pair) for pair in new}
         unknown = [self._of(pair) for pair in new if not lengths[pair]]
@@ -112,15 +114,16 @@ class PathLearner:
                 self._controller.end_learning(time.time())
                 self._note_gaps()
 
-    async def _read_rates(self) -> None:
-        """Tell the controller the rates of NICs and, once, of the switches' ports that the inventory states."""
-        if self._rated or self.fabric.read is None:
-            return
-        self._rated = True
-        ports = await asyncio.to_thread(self.fabric.read)
-        rates = {address: port.rate_bps for address, port in ports.items() if port.rate_bps}
-        if rates:
-            self._controller.set_capacities(rates | {nic.address: nic.rate_bps for nic in self.nics.values()})
+    async def read_rates(self) -> None:
+        """Tell the controller, once, the rates of NICs and of the switches' ports that the inventory states."""
+        async with self._rating:
+            if self._rated or self.fabric.read is None:
+                return
+            self._rated = True
+            ports = await asyncio.to_thread(self.fabric.read)
+            rates = {address: port.rate_bps for address, port in ports.items() if port.rate_bps}
+            if rates:
+                self._controller.set_capacities(rates | {nic.address: nic.rate_bps for nic in self.nics.values()})
 
     async def check(self) -> bool:
         """Check the paths that are due; return whether the pairs of live flows have to be learnt again."""

@@ -167,6 +167,8 @@ class PathService:
 
     async def choose_qps(self, request: ChooseQps) -> int:
         """How many QPs each connection of these pairs should have: as many as the pair that needs most."""
+        if self._learner:
+            await self._learner.read_rates()
         await self._learn_unknown(request.pairs)
         return max(map(self.controller.needed_qps, request.pairs), default=USUAL_QPS)
 

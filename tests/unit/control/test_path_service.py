@@ -134,6 +134,27 @@ def test_the_pair_that_needs_most_decides():
     assert run(play()) == [4, 8, 8]
 
 
+def test_the_answer_waits_for_the_rates():
+    """Two ranks that ask at once are both answered by the rates, also by a new master that knows all paths."""
+
+    async def play():
+        old = Scene()
+        await old.paths.learn(PlannedFabric(HOSTS, PORTS))
+        new = Scene()
+        new.paths.controller.recall(old.paths.controller.knowledge, time.time())
+
+        def read():
+            time.sleep(0.1)
+            return {"s1": PortCount("switch", "s1", 0, 0, 5e9)}
+
+        new.paths.plan(PlannedFabric(HOSTS, PORTS, read))
+        requests = (ChooseQps("j", ((f"h{rank}/0", f"h{3 - rank}/0"),)) for rank in (0, 1))
+        answers = await asyncio.gather(*map(new.paths.choose_qps, requests))
+        return answers, sum(agent.probes for agent in new.agents.values())
+
+    assert run(play()) == ([8, 8], 0)
+
+
 def test_a_master_that_plans_no_paths_gives_the_usual_qps():
     """Without an inventory, for NICs that are not in it, and for no pairs, the answer is the usual number."""
 

@@ -36,7 +36,7 @@ _PING_EVERY_S = 5.0
 _PING_WITHIN_S = 10.0
 # Requests of ranks that wait until the master answers.
 _RELAYED = ("exchange", "meet", "fail", "lost", "watch", "word", "news", "release", "result", "follow")
-_AT_ONCE = ("route",)  # requests that fail at once without a master
+_AT_ONCE = ("qps", "route")  # requests that fail at once without a master
 
 
 class Agent:

@@ -18,6 +18,7 @@ from c4bench.c4p.knowledge.link_state import LinkHealth, MissingLinks
 from c4bench.c4p.knowledge.path_checks import Check, CheckResults, PathChecks
 from c4bench.c4p.knowledge.path_knowledge import PROBES, PathChanges, PathKnowledge, Trace
 from c4bench.c4p.policy import PathPolicy
+from c4bench.c4p.weights.qp_count import needed_qps
 from c4bench.c4p.weights.tuning import WeightTuner
 from c4bench.model.diagnosis import Component, Diagnosis, Syndrome
 from c4bench.model.fabric import Flow, MissingLink, Path
@@ -105,10 +106,14 @@ class PathController:
 
     # Flows that begin and end
 
-    def pairs_to_learn(self, flows: Iterable[Flow], now_s: float) -> tuple[Pair, ...]:
-        """The pairs of these flows whose paths are unknown or too old to plan with."""
-        pairs = sorted({(flow.source, flow.destination) for flow in flows})
-        return tuple(pair for pair in pairs if pair in self.knowledge.unfinished or self._too_old(pair, now_s))
+    def pairs_to_learn(self, pairs: Iterable[Pair], now_s: float) -> tuple[Pair, ...]:
+        """Those of these pairs whose paths are unknown or too old to plan with, each once, in order."""
+        unfinished = self.knowledge.unfinished
+        return tuple(pair for pair in sorted(set(pairs)) if pair in unfinished or self._too_old(pair, now_s))
+
+    def needed_qps(self, pair: Pair) -> int:
+        """How many QPs a connection of this pair should have, by all its known paths: closed links may open again."""
+        return needed_qps((entry.hops for entry in self.knowledge.entries(pair).values()), self._plans.capacities)
 
     def _too_old(self, pair: Pair, now_s: float) -> bool:
         return self.knowledge.age_s(pair, now_s) > self.policy.max_age_s

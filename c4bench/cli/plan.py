@@ -11,7 +11,7 @@ import yaml
 
 from c4bench.c4p.conditions import Conditions
 from c4bench.c4p.evaluation.exact import least_worst_load
-from c4bench.c4p.evaluation.shortfalls import gaps, no_route, shortages
+from c4bench.c4p.evaluation.shortfalls import few_qps, gaps, no_route, shortages
 from c4bench.c4p.knowledge.atlas import Atlas
 from c4bench.c4p.placement.flow_placement import ECMP
 from c4bench.c4p.placement.planner import Planner
@@ -89,11 +89,12 @@ def _format_placed(flow: _Placed) -> str:
 
 
 def _remarks(planner: Planner, placed: Sequence[_Placed], atlas: Atlas, conditions: Conditions) -> list[str]:
-    """Flows without a route, links without enough capacity, and paths that the atlas does not reach."""
+    """Flows without a route, links without enough capacity, too few QPs, and paths that the atlas does not reach."""
     flows = {flow.id: flow for flow in planner.flows}
     remarks = [no_route(flows[flow.flow], atlas, conditions) for flow in placed if flow.path == ECMP]
     if conditions.capacities is not None:
         remarks += shortages(_bps(planner.loads(), conditions.capacities), conditions.capacities)
+        remarks += few_qps(planner.flows, atlas, conditions.capacities)
     return [*remarks, *(str(gap) for gap in gaps(atlas))]
 
 

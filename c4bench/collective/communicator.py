@@ -172,6 +172,11 @@ class Communicator:
         self._group.sender(peer, channel).weigh(weights)
 
     @property
+    def qps(self) -> int:
+        """How many QPs each connection of the ring has: `options.qps`, or the number that C4P has chosen."""
+        return self._group.options.qps
+
+    @property
     def resilience(self) -> ResilienceCounters | None:
         """Counters of this communicator's own connections; None when resilience is off."""
         counters = self._group.resilience

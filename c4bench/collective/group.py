@@ -21,6 +21,7 @@ from c4bench.collective.operation import Operation
 from c4bench.collective.options import Options
 from c4bench.collective.pacer import Pacer
 from c4bench.collective.process import RankProcess
+from c4bench.collective.qp_count import with_qps
 from c4bench.collective.rendezvous import FailureSignal
 from c4bench.collective.resilience_counters import ResilienceCounters
 from c4bench.collective.schedule import RingPlan, Span
@@ -49,14 +50,16 @@ class Group:
         closed: bool = True,
     ) -> None:
         nics = used_nics(members, process.nics, options)
-        self.name, self.rank, self.size, self.options = name, rank, len(members), options
+        self.name, self.rank, self.size = name, rank, len(members)
         self.guard = FailureGuard(name, rank, process.rendezvous)
         self._before_operation = process.before_operation
         self._seq = 0
         with ExitStack() as undo, self.guard.during("connecting"):
             failure_signal = process.rendezvous.failure_signal(name)
             undo.callback(failure_signal.close)
-            self.site = open_site(undo, name, rank, members, process, options, nics)
+            site = open_site(undo, name, rank, members, process, options, nics)
+            self.site = with_qps(site, closed=closed)
+            self.options = self.site.options
             self._registrations = [Registrations(port) for port in self.site.ports]
             undo.callback(self._deregister)
             self._fabric = _fabric(self.site, failure_signal, undo)

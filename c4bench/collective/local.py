@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from c4bench.collective.rendezvous import EVERYBODY, AbsentError, FailedError
 from c4bench.model.diagnosis import NetworkLoss
-from c4bench.model.fabric import Flow
+from c4bench.model.fabric import USUAL_QPS, Flow
 from c4bench.model.telemetry import Failure
 
 
@@ -126,6 +126,10 @@ class LocalRendezvous:
         """A relay channel to the other ranks."""
         with self._changed:
             return LocalRelayChannel(self._relays.setdefault(comm, {}), rank, self.losses)
+
+    def choose_qps(self, pairs: Sequence[tuple[str, str]]) -> int:  # noqa: ARG002
+        """The usual number."""
+        return USUAL_QPS
 
     def route(self, flows: Sequence[Flow]) -> list[int]:
         """Leave all flows to ECMP."""

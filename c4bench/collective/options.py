@@ -33,7 +33,7 @@ class Options(msgspec.Struct, frozen=True):
     - `window`: messages in flight for each channel; up to four times as many shorter ones, with the same bytes.
     - `channels`: how many NICs to use, 0 for all.
     - `qps`: QPs of a connection, which share its load; they post no faster than the NIC sends, and little faster than
-      messages are acknowledged.
+      messages are acknowledged. 0 leaves the number to C4P (`collective.qp_count`).
     - `paths`: `ecmp` or `planned`.
     - `completions`: `events` sleeps until the NIC notifies, `polling` spins.
     - `connect_s`, `timeout_s`: the longest wait for members when connecting, and in every operation.
@@ -72,8 +72,10 @@ class Options(msgspec.Struct, frozen=True):
         largest = self.chunk_bytes or LARGEST_CHUNK_BYTES
         if self.staging_bytes < largest:
             raise UsageError(f"staging_bytes {self.staging_bytes} must hold a chunk of {largest}")
-        if min(self.window, self.qps, self.timeout_s, self.connect_s) <= 0:
-            raise UsageError("window, qps, timeout_s and connect_s must be positive")
+        if min(self.window, self.timeout_s, self.connect_s) <= 0:
+            raise UsageError("window, timeout_s and connect_s must be positive")
+        if self.qps < 0:
+            raise UsageError(f"qps {self.qps} must be positive, or 0 to leave the number to C4P")
 
     def chunk_for(self, rate_bps: float) -> int:
         """The largest message at a line rate in bit/s: `chunk_bytes`, or a power of two from 128 to 256 KiB."""

@@ -81,6 +81,9 @@ class Rendezvous(Protocol):
     def relay(self, comm: str, rank: int) -> RelayChannel:
         """The relay channel of rank `rank` to the other members."""
 
+    def choose_qps(self, pairs: Sequence[tuple[str, str]]) -> int:
+        """Ask C4P how many QPs each connection between one of these pairs of NICs should have."""
+
     def route(self, flows: Sequence[Flow]) -> list[int]:
         """Ask C4P for paths: a UDP source port for each flow, in order; 0 leaves a flow to ECMP."""
 

@@ -60,6 +60,7 @@ class PathLearner:
         self._search = PathSearch(fabric.source_ports, self._addresses)
         self._searching = asyncio.Lock()
         self._ports: Mapping[str, PortCount] | None = None
+        self._reading = asyncio.Lock()
         self._rates: dict[str, float] = {}
         self._differences: set[CableDifference] = set()
         self._counted: set[Pair] = set()
@@ -83,7 +84,7 @@ class PathLearner:
         mine = [pair for pair in pairs if not self.missing_nics(pair)]
         if not mine:
             return []
-        await self._read_ports()
+        await self.read_rates()
         new = mine if changed else [pair for pair in mine if pair not in self._search.open_pairs]
         lengths = {pair: self._controller.knowledge.length(pair) for pair in new}
         unknown = [self._of(pair) for pair in new if not lengths[pair]]
@@ -124,16 +125,17 @@ class PathLearner:
                 self._note_gaps()
                 await self._note_differences()
 
-    async def _read_ports(self) -> None:
+    async def read_rates(self) -> None:
         """Read, once, what the switches' ports are; without them only the graph and the NICs have rates."""
-        if self._ports is not None or self.fabric.read is None:
-            return
-        self._ports = {}
-        try:
-            self._ports = await asyncio.to_thread(self.fabric.read)
-        except UnhealthyError as error:
-            _logger.warning("the switches' ports cannot be read, and only the inventory's graph names them: %s", error)
-        await self._rate_links()
+        async with self._reading:
+            if self._ports is not None or self.fabric.read is None:
+                return
+            self._ports = {}
+            try:
+                self._ports = await asyncio.to_thread(self.fabric.read)
+            except UnhealthyError as error:
+                _logger.warning("the switches' ports cannot be read; only the inventory's graph names them: %s", error)
+            await self._rate_links()
 
     async def _rate_links(self) -> None:
         """Tell the controller the rates of links, if there are any besides those of NICs."""

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from c4bench.c4p.controller import PathController
 from c4bench.c4p.knowledge.atlas import Atlas
@@ -19,10 +19,10 @@ from c4bench.control.plan_log import TUNING, PlanLog
 from c4bench.control.switches import PortCount, carried_bytes
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.diagnosis import Diagnosis
-from c4bench.model.fabric import Flow, MissingLink
+from c4bench.model.fabric import USUAL_QPS, Flow, MissingLink
 from c4bench.model.recording import LinksMissing, PathsLearnt
 from c4bench.model.telemetry import Window
-from c4bench.wire.messages import Empty, FollowGuidance, Guidance, Release, Route
+from c4bench.wire.messages import ChooseQps, Empty, FollowGuidance, Guidance, Release, Route
 from c4bench.wire.peer import Peer
 
 _logger = logging.getLogger(__name__)
@@ -165,6 +165,13 @@ class PathService:
 
     # Requests of ranks
 
+    async def choose_qps(self, request: ChooseQps) -> int:
+        """How many QPs each connection of these pairs should have: as many as the pair that needs most."""
+        if self._learner:
+            await self._learner.read_rates()
+        await self._learn_unknown(request.pairs)
+        return max(map(self.controller.needed_qps, request.pairs), default=USUAL_QPS)
+
     async def route(self, request: Route) -> tuple[int, ...]:
         """Place these flows in addition to those already placed; return their source ports."""
         await self._join(request.job, request.flows, {})
@@ -174,12 +181,15 @@ class PathService:
         """Have these flows of a job planned; those that run already on known `ports`, by flow id, stay there."""
         if foreign := next((flow for flow in flows if flow.job != job), None):
             raise UnhealthyError(f"flow {foreign.id} is of {foreign.job}, and the request is of {job}")
-        if unknown := self.controller.pairs_to_learn(flows, time.time()):
-            await self._learn(unknown)
+        await self._learn_unknown([(flow.source, flow.destination) for flow in flows])
         running = self._jobs.get(job)
         self.controller.join(flows, running.spec.share if running else 1.0, ports)
         self._warn_unplanned(job)
         await self._apply_changes(f"new flows of {job}")
+
+    async def _learn_unknown(self, pairs: Iterable[Pair]) -> None:
+        if unknown := self.controller.pairs_to_learn(pairs, time.time()):
+            await self._learn(unknown)
 
     def _warn_unplanned(self, job: str) -> None:
         """Log, once for each job, that flows which asked for a path have none."""

@@ -16,6 +16,7 @@ from c4bench.model.recording import FailureReported, LossReported
 from c4bench.model.telemetry import Failure
 from c4bench.wire.job_names import JOB_ID_AT_MOST
 from c4bench.wire.messages import (
+    ChooseQps,
     Empty,
     Exchange,
     Fail,
@@ -58,6 +59,7 @@ class RankRequests:
             "watch": Handler(Watch, self._watch),
             "word": Handler(RelayMessage, self._relay),
             "news": Handler(PollInbox, self._rendezvous.poll),
+            "qps": Handler(ChooseQps, self._paths.choose_qps),
             "route": Handler(Route, self._paths.route),
             "release": Handler(Release, self._paths.release),
             "follow": Handler(FollowGuidance, self._paths.follow),

@@ -3,6 +3,8 @@
 import msgspec
 
 ECN_BITS = 2  # below the DSCP in IP's traffic class (RFC 3168)
+# QPs of a connection whose number is left to C4P, where no link is thinner than its NICs.
+USUAL_QPS = 4
 
 
 class Nic(msgspec.Struct, frozen=True):

@@ -207,6 +207,13 @@ class Route(msgspec.Struct, frozen=True):
     flows: tuple[Flow, ...]
 
 
+class ChooseQps(msgspec.Struct, frozen=True):
+    """Rank to master: how many QPs should connections between these pairs of NICs have? (one number for all)."""
+
+    job: str
+    pairs: tuple[tuple[str, str], ...]
+
+
 class Release(msgspec.Struct, frozen=True):
     """Rank to master: these flows are gone."""
 

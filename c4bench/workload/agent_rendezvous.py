@@ -7,9 +7,10 @@ from contextlib import suppress
 from c4bench.collective.rendezvous import AbsentError, FailedError, FailureSignal, RelayChannel
 from c4bench.errors import UnhealthyError
 from c4bench.model.diagnosis import NetworkLoss
-from c4bench.model.fabric import Flow
+from c4bench.model.fabric import USUAL_QPS, Flow
 from c4bench.model.telemetry import Failure
 from c4bench.wire.messages import (
+    ChooseQps,
     Empty,
     Exchange,
     Exchanged,
@@ -117,6 +118,14 @@ class AgentRendezvous:
     def relay(self, comm: str, rank: int) -> RelayChannel:
         """A relay channel to the other members."""
         return AgentRelayChannel(self._socket, self.job, comm, rank)
+
+    def choose_qps(self, pairs: Sequence[tuple[str, str]]) -> int:
+        """C4P's number of QPs for each connection of these pairs; the usual number if C4P cannot be reached."""
+        try:
+            return self._link.call("qps", ChooseQps(self.job, tuple(pairs)), int)
+        except UnhealthyError as error:
+            sys.stderr.write(f"c4bench: C4P does not answer ({error}); connections have {USUAL_QPS} QPs\n")
+            return USUAL_QPS
 
     def route(self, flows: Sequence[Flow]) -> list[int]:
         """C4P's source port for each flow; 0 leaves a flow to ECMP. All are 0 if C4P cannot be reached."""

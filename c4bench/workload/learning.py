@@ -47,6 +47,7 @@ class Learning(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     load_bytes_per_s: float = 2e9
     report_every: int = 20
     paths: str = "planned"
+    qps: int = Options().qps
     profile: str = "brisk"
 
 
@@ -54,7 +55,8 @@ def run(context: RankContext) -> None:
     """Resume from the newest complete checkpoint, if there is one; `losses` are hexadecimal to be exact."""
     parameters = context.parameters(Learning)
     time.sleep(parameters.start_s)
-    with context.communicator("data", Options(paths=parameters.paths, profile=PROFILES[parameters.profile])) as comm:
+    options = Options(paths=parameters.paths, qps=parameters.qps, profile=PROFILES[parameters.profile])
+    with context.communicator("data", options) as comm:
         learner = Learner(comm, parameters, context)
         began = learner.load()
         losses: list[str] = []

@@ -90,7 +90,7 @@ class PathManagedCommunicator(Communicator):
         for group in groups:
             for address, flow in group.site.routed:
                 _, port = guide.routed[flow.id]
-                self._qps.setdefault(flow.id, _GuidedQp(flow, group, address, port, 1 / self.options.qps))
+                self._qps.setdefault(flow.id, _GuidedQp(flow, group, address, port, 1 / group.options.qps))
 
     def _request_guidance(self, refused: dict[str, str]) -> None:
         """Report every flow's source port and weight, and ask for new guidance."""

@@ -18,6 +18,7 @@ class Training(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     compute_s: float
     jitter: float = 0.01
     paths: str = "planned"
+    qps: int = Options().qps
     profile: str = "brisk"
 
 
@@ -28,7 +29,7 @@ def run(context: RankContext) -> None:
     gradient = np.zeros(parameters.gradient_bytes // 4, np.float32)
     tokens = np.zeros((context.size, parameters.token_bytes // 4 // context.size), np.float32)
     received = np.empty_like(tokens)
-    options = Options(paths=parameters.paths, profile=PROFILES[parameters.profile])
+    options = Options(paths=parameters.paths, qps=parameters.qps, profile=PROFILES[parameters.profile])
     with context.communicator("data", options) as comm:
         comm.all_to_all(received, tokens)
         context.report("ready")

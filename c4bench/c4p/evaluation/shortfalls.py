@@ -1,6 +1,6 @@
-"""What a plan cannot give: flows without a route, links above capacity, paths that no source port reaches."""
+"""What a plan cannot give: flows without a route, full links, too few QPs, paths that no source port reaches."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -8,7 +8,9 @@ import msgspec
 from c4bench.c4p.conditions import Conditions
 from c4bench.c4p.knowledge.atlas import Atlas
 from c4bench.c4p.knowledge.leaf_groups import InnerPath, leaf_groups
-from c4bench.model.fabric import Flow, Path
+from c4bench.c4p.weights.qp_count import needed_qps
+from c4bench.model.fabric import USUAL_QPS, Flow, Path
+from c4bench.model.qp_address import connection_key
 
 # Relative: a link this much above its capacity is above it only by rounding errors.
 _SLACK = 1e-9
@@ -38,6 +40,17 @@ def shortages(loads_bps: Mapping[str, float], capacities: Mapping[str, float]) -
         f"hop {hop} is asked for {loads_bps[hop] / 1e9:.4g} Gbit/s and has {capacities[hop] / 1e9:.4g}: "
         f"its flows get {100 / ratios[hop]:.3g} % of their demand"
         for hop in over
+    )
+
+
+def few_qps(flows: Iterable[Flow], atlas: Atlas, capacities: Mapping[str, float]) -> tuple[str, ...]:
+    """A line for every connection with fewer QPs than its thin links need, by name; `capacities` are bit/s by hop."""
+    counts = Counter(connection_key(flow) for flow in flows)
+    needs = {key: needed_qps((path.hops for path in atlas.paths(*key[1:])), capacities) for key in sorted(counts)}
+    return tuple(
+        f"connection {key[0]} of {counts[key]} QPs may cross links thinner than its NICs: {need} QPs fill them"
+        for key, need in needs.items()
+        if need > max(USUAL_QPS, counts[key])
     )
 
 

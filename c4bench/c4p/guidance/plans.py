@@ -20,7 +20,8 @@ _SLACK = 0.01
 class Plans:
     """Places live flows on the known paths, and sets their source ports and weights.
 
-    Nothing is planned before there is an `atlas`. Flows without an open path are named in `remarks`.
+    Nothing is planned before there is an `atlas`. Flows without an open path are named in `remarks`. `capacities` are
+    bit/s by hop; empty if none are known.
     """
 
     def __init__(self, policy: PathPolicy, live_flows: LiveFlows, health: LinkHealth, remarks: list[str]) -> None:
@@ -29,12 +30,12 @@ class Plans:
         self._planners: dict[str, Planner] = {}
         self._shares: dict[str, float] = {}
         self._background_bps: dict[str, float] = {}
-        self._capacities: Mapping[str, float] = {}
+        self.capacities: Mapping[str, float] = {}
 
     def by(self, policy: PathPolicy) -> "Plans":
         """New plans by another policy, of the same fabric."""
         plans = Plans(policy, self._live_flows, self._health, self._remarks)
-        plans._background_bps, plans._capacities = self._background_bps, self._capacities
+        plans._background_bps, plans.capacities = self._background_bps, self.capacities
         plans.renew(self.atlas)
         return plans
 
@@ -97,7 +98,7 @@ class Plans:
 
     def set_capacities(self, bps: Mapping[str, float]) -> None:
         """Plan with these capacities from now on; see `PathController.set_capacities`."""
-        self._capacities = bps
+        self.capacities = bps
         self.rebuild()
 
     def renew(self, atlas: Atlas | None) -> None:
@@ -127,10 +128,10 @@ class Plans:
 
     def _known_capacities(self) -> dict[str, float] | None:
         """The capacity of every link of the atlas; None if no capacities are known, so that all count alike."""
-        if not self._capacities or not self.atlas:
+        if not self.capacities or not self.atlas:
             return None
-        fastest = max(self._capacities.values())
-        return {hop: self._capacities.get(hop, fastest) for hop in self.atlas.hops}
+        fastest = max(self.capacities.values())
+        return {hop: self.capacities.get(hop, fastest) for hop in self.atlas.hops}
 
     def _scope(self, flow: Flow) -> str:
         return flow.job if self._policy.scope == "job" else ""

@@ -51,6 +51,16 @@ def test_what_cannot_be_given_is_said(run):
     assert "worst link load 2; no plan has less than 2" in err
 
 
+def test_connections_with_too_few_qps_for_thin_links_are_named(run):
+    """Over uplinks at half the NICs' rate four QPs are too few and eight are not; over equal links one is no remark."""
+    flows = [flow(f"x.{qp}", *PAIRS[0], 1e9) for qp in range(4)] + [flow(f"y.{qp}", *PAIRS[1], 1e9) for qp in range(8)]
+    capacities = {hop: 5e9 if hop.startswith("up") else 10e9 for hop in FABRIC.atlas(PAIRS).hops}
+    assert run(flows, capacities=capacities)[2].splitlines() == [
+        "connection x of 4 QPs may cross links thinner than its NICs: 8 QPs fill them"
+    ]
+    assert run(flows[:1], capacities=dict.fromkeys(capacities, 10e9))[2] == ""
+
+
 def test_conditions_with_a_mistake_are_refused(run):
     """A file that is not what it should be is named, with the place."""
     code, _, err = run([flow("a", *PAIRS[0])], capacities="fast")

@@ -28,7 +28,7 @@ signatures = st.builds(
         {"chunk_bytes": 100},
         {"staging_bytes": 64},
         {"window": 0},
-        {"qps": 0},
+        {"qps": -1},
         {"timeout_s": 0.0},
         {"connect_s": -1.0},
     ],

@@ -15,11 +15,16 @@ from c4bench.verbs.loopback import LoopbackPort, Network
 
 
 class PlannedRendezvous(LocalRendezvous):
-    """Answers every flow with a source port, and remembers what it was asked."""
+    """Answers every flow with a source port, and remembers what it was asked.
 
-    def __init__(self):
+    `needs` are the QPs that a pair of NICs needs, if more than one.
+    """
+
+    def __init__(self, needs):
         super().__init__()
+        self.needs = needs
         self.asked = []
+        self.asked_qps = []
         self.released = []
         self.exchanged = lambda *_: None
 
@@ -27,6 +32,10 @@ class PlannedRendezvous(LocalRendezvous):
         payloads = super().exchange(comm, key, rank, size, payload, timeout_s)
         self.exchanged(key, rank)
         return payloads
+
+    def choose_qps(self, pairs):
+        self.asked_qps.extend(pairs)
+        return max(self.needs.get(pair, 1) for pair in pairs)
 
     def route(self, flows):
         self.asked.extend(flows)
@@ -40,7 +49,7 @@ class World:
     """A job of `size` ranks with `nics` NICs each; ranks in `absent` never join.
 
     NICs in `down`, by rank and number, are down when they are opened; those in `nameless` have no address then, and
-    those in `moving` get another one once the ranks have told each other the first.
+    those in `moving` get another one once the ranks have told each other the first. `needs` are QPs by pair of NICs.
     """
 
     def __init__(self, folder, size, nics=1, absent=(), **options):
@@ -52,7 +61,7 @@ class World:
         self.moving = options.pop("moving", set())
         self.opened = []
         self.rates = options.pop("rates", (1e10,) * nics)
-        self.rendezvous = PlannedRendezvous()
+        self.rendezvous = PlannedRendezvous(options.pop("needs", {}))
         self.rendezvous.exchanged = self._move
         self.options = Options(timeout_s=options.pop("timeout_s", 20.0), **options)
         self.ports = [[LoopbackPort(self.network, f"rxe{i}") for i in range(nics)] for _ in range(size)]

@@ -4,8 +4,8 @@ import asyncio
 import time
 from collections import Counter
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from c4bench.c4p.knowledge.path_search import MAX_SWITCHES
 from c4bench.c4p.policy import PathPolicy
@@ -16,9 +16,9 @@ from c4bench.control.path_service import NO_INVENTORY, PathService
 from c4bench.control.switches import PortCount
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.diagnosis import Component, Diagnosis, Syndrome
-from c4bench.model.fabric import Flow, HopAnswer, Host, Nic
+from c4bench.model.fabric import USUAL_QPS, Flow, HopAnswer, Host, Nic
 from c4bench.model.graph import FabricGraph, HostPort, Trunk
-from c4bench.wire.messages import Empty, FollowGuidance, ProbeAnswer, Release, Route
+from c4bench.wire.messages import ChooseQps, Empty, FollowGuidance, ProbeAnswer, Release, Route
 
 PORTS = range(50001, 50009)
 HOSTS = tuple(Host(f"h{n}", "", (Nic(f"h{n}", 0, "", "", f"10.0.{n}.1", 1e10),)) for n in range(4))
@@ -102,6 +102,72 @@ def test_a_pair_is_learnt_when_a_flow_needs_it():
     first, second, spines = run(play())
     assert set(first + second) <= set(PORTS)
     assert sorted(spines) == ["s0", "s1"]
+
+
+@pytest.mark.parametrize(("uplink_bps", "qps"), [(0.0, 4), (1e10, 4), (5e9, 8), (1e9, 16)])
+def test_thin_links_of_a_pair_ask_for_more_qps(uplink_bps, qps):
+    """A pair's paths are learnt before the answer; it is the usual number without rates, and more on a thin uplink."""
+
+    async def play():
+        scene = Scene()
+
+        def read():
+            ports = {hop: replace(port, rate_bps=1e10) for hop, port in scene.read().items()} if uplink_bps else {}
+            return ports | ({"s1": PortCount("switch", "s1", 0, 0, uplink_bps)} if uplink_bps else {})
+
+        scene.paths.plan(PlannedFabric(HOSTS, PORTS, read))
+        answer = await scene.paths.choose_qps(ChooseQps("j", (("h0/0", "h2/0"), ("h0/0", "h3/0"))))
+        return answer, scene.paths.controller.knowledge.pairs
+
+    assert run(play()) == (qps, (("h0/0", "h2/0"), ("h0/0", "h3/0")))
+
+
+def test_the_pair_that_needs_most_decides():
+    """Of two pairs only one crosses the thin link, and both are given its number."""
+
+    async def play():
+        scene = Scene()
+        thin = {"s1-10.0.3.1": PortCount("switch", "s1", 0, 0, 5e9)}
+        scene.paths.plan(PlannedFabric(HOSTS, PORTS, lambda: thin))
+        wide, narrow = ("h0/0", "h2/0"), ("h0/0", "h3/0")
+        return [await scene.paths.choose_qps(ChooseQps("j", pairs)) for pairs in ((wide,), (narrow,), (wide, narrow))]
+
+    assert run(play()) == [4, 8, 8]
+
+
+def test_the_answer_waits_for_the_rates():
+    """Two ranks that ask at once are both answered by the rates, also by a new master that knows all paths."""
+
+    async def play():
+        old = Scene()
+        await old.paths.learn(PlannedFabric(HOSTS, PORTS))
+        new = Scene()
+        new.paths.controller.recall(old.paths.controller.knowledge, time.time())
+
+        def read():
+            time.sleep(0.1)
+            return {"s1": PortCount("switch", "s1", 0, 0, 5e9)}
+
+        new.paths.plan(PlannedFabric(HOSTS, PORTS, read))
+        requests = (ChooseQps("j", ((f"h{rank}/0", f"h{3 - rank}/0"),)) for rank in (0, 1))
+        answers = await asyncio.gather(*map(new.paths.choose_qps, requests))
+        return answers, sum(agent.probes for agent in new.agents.values())
+
+    assert run(play()) == ([8, 8], 0)
+
+
+def test_a_master_that_plans_no_paths_gives_the_usual_qps():
+    """Without an inventory, for NICs that are not in it, and for no pairs, the answer is the usual number."""
+
+    async def play(pairs, hosts=()):
+        scene = Scene()
+        if hosts:
+            scene.paths.plan(PlannedFabric(hosts, PORTS))
+        return await scene.paths.choose_qps(ChooseQps("j", pairs))
+
+    assert run(play((("h0/0", "h2/0"),))) == USUAL_QPS
+    assert run(play((("h0/0", "h2/0"),), HOSTS[:2])) == USUAL_QPS
+    assert run(play((), HOSTS)) == USUAL_QPS
 
 
 def test_plans_and_replans_are_logged_with_their_reasons(caplog):
@@ -340,7 +406,7 @@ def test_paths_are_compared_with_the_stated_graph():
     trunks = tuple(Trunk(leaf, spine, 5e9) for leaf in leaves for spine in spines)
     graph = FabricGraph((*leaves, *spines), tuple(host.name for host in HOSTS), ports, trunks)
     # The rate of h2's NIC is in the graph only.
-    bare = msgspec.structs.replace(HOSTS[2], nics=(msgspec.structs.replace(HOSTS[2].nics[0], rate_bps=0.0),))
+    bare = replace(HOSTS[2], nics=(replace(HOSTS[2].nics[0], rate_bps=0.0),))
     hosts = (*HOSTS[:2], bare, *HOSTS[3:])
 
     async def play():

@@ -71,6 +71,9 @@ class Master(LocalRendezvous):
         self.routed |= {flow.id: (flow, port) for flow, port in zip(flows, ports, strict=True)}
         return ports
 
+    def choose_qps(self, _):
+        return 3
+
     def release(self, flows):
         for flow in flows:
             self.routed.pop(flow)
@@ -201,3 +204,15 @@ def test_split_and_messages_are_guided_too(made):
     assert any("/0>1/" in flow for flow in flows(job.masters[0]))
     for half in halves:
         half.close()
+
+
+def test_weights_follow_the_number_of_qps_that_c4p_has_chosen(made):
+    """A rank reports equal weights of as many QPs as it was given, and applies new ones for all of them."""
+    job = made(qps=0)
+    assert job.all_reduce()
+    question = job.masters[0].questions[-1]
+    assert question.weights == (1 / 3,) * 3
+    names = flows(job.masters[0])
+    job.masters[0].open[-1].say(Guidance(weights=dict(zip(names, (0.5, 0.5, 0.0), strict=True))))
+    assert job.all_reduce()
+    assert [qp.weight for qp in job.comms[0]._group.sender(1, 0).qps] == [0.5, 0.5, 0.0]

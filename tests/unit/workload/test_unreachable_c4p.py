@@ -6,7 +6,7 @@ import threading
 import msgspec
 import pytest
 
-from c4bench.model.fabric import Flow
+from c4bench.model.fabric import USUAL_QPS, Flow
 from c4bench.wire.channel import frame
 from c4bench.wire.messages import Answer, Call
 from c4bench.wire.rank import RankLink
@@ -50,3 +50,9 @@ def test_connections_close(rendezvous):
     rendezvous.route(FLOWS)
     rendezvous.release([flow.id for flow in FLOWS])
     assert rendezvous.routed == {}
+
+
+def test_connections_have_the_usual_number_of_qps(rendezvous, capsys):
+    """A rank that leaves the number of QPs to C4P goes on with the usual one, with a warning."""
+    assert rendezvous.choose_qps([("h0/0", "h1/0")]) == USUAL_QPS
+    assert f"the master cannot be reached); connections have {USUAL_QPS} QPs" in capsys.readouterr().err

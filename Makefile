@@ -121,6 +121,7 @@ fabric: $(SETUP)
 	$(LAB) $(addprefix tests/scenarios/,c4p collective hosts lab verbs)
 	$(LAB) --c4-topology unequal-2x4 tests/scenarios/c4p/test_capacities.py
 	$(LAB) --c4-topology tests/scenarios/c4p/no-icmp.yml tests/scenarios/c4p/test_atlas.py
+	$(LAB) --c4-topology clos-2x4-spray tests/scenarios/c4p/test_baselines.py
 
 faults: $(SETUP)
 	$(LAB) tests/scenarios/faults

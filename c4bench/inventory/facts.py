@@ -12,6 +12,7 @@ from c4bench.model.fabric import Nic
 
 DEFAULT_PYTHON = "/opt/c4bench/bin/python"
 _Count = Annotated[int, msgspec.Meta(ge=0)]
+_Dscp = Annotated[int, msgspec.Meta(ge=0, le=63)]
 _LOCATION = re.compile(r" - at `(?:key in )?\$(.*)`$")
 _STEP = re.compile(r"\[(\d+)\]|\.([^.\[]+)")
 _UNKNOWN = re.compile(r"unknown field `(.*)`")
@@ -47,8 +48,9 @@ class HostFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `management` is the management interface, which is not a NIC of the fabric. `netns` is the network namespace of a
     switch's ports, when not its own. `shared` is a folder on storage that all hosts share, for checkpoints. `requires`
     are the capabilities (`c4bench doctor`) that the host is meant to have: a scenario that misses one fails instead of
-    being skipped. `rates` are the rates of a switch's ports by interface, such as `{Ethernet0: 100gbit}`. All keys are
-    optional; `playbooks/discover.yml` finds what a host can report.
+    being skipped. `rates` are the rates of a switch's ports by interface, such as `{Ethernet0: 100gbit}`. `spray_dscp`
+    is the DSCP of the RoCE packets that a switch sprays, 0 if none. All keys are optional; `playbooks/discover.yml`
+    finds what a host can report.
     """
 
     disruptive: bool = False
@@ -60,6 +62,7 @@ class HostFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     gpus: tuple[GpuFacts, ...] = ()
     management: str = ""
     rates: dict[str, str] = {}
+    spray_dscp: _Dscp = 0
 
 
 _TABLES: dict[str | int, type[msgspec.Struct]] = {"nics": NicFacts, "gpus": GpuFacts}

@@ -51,7 +51,7 @@ class Graph(msgspec.Struct, frozen=True):
     """A fabric as its cables. Two cables between the same switches are two links.
 
     `withdraw_s` is how long after a link dies the switches that are not at its ends stop using it. `icmp` are every
-    switch's limits.
+    switch's limits. Switches spray RoCE packets of `spray_dscp`; 0 is none.
     """
 
     name: str
@@ -62,6 +62,7 @@ class Graph(msgspec.Struct, frozen=True):
     trunks: tuple[Trunk, ...]
     withdraw_s: float = 0.2
     icmp: IcmpLimits = IcmpLimits()
+    spray_dscp: int = 0
 
 
 class Switch(msgspec.Struct, frozen=True):
@@ -130,6 +131,7 @@ class Topology(msgspec.Struct, frozen=True):
     links: tuple[Link, ...]
     withdraw_s: float
     icmp: IcmpLimits = IcmpLimits()
+    spray_dscp: int = 0
 
     @property
     def nic_rate_bps(self) -> float:
@@ -168,6 +170,7 @@ def build(graph: Graph) -> Topology:
         links=tuple(_links(graph.trunks, tiers)),
         withdraw_s=graph.withdraw_s,
         icmp=graph.icmp,
+        spray_dscp=graph.spray_dscp,
     )
 
 

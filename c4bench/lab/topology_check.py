@@ -17,6 +17,7 @@ SWITCHES_AT_MOST = 128
 _PORTS_AT_MOST = 254  # a byte of the address
 _LINKS_AT_MOST = 4096
 _ICMP_MAX = 1_000_000
+_DSCP_MAX = 63
 
 
 def check(graph: Graph) -> None:
@@ -38,6 +39,8 @@ def _problems(graph: Graph) -> Iterator[str]:
     for key in ("ratelimit_ms", "msgs_per_sec", "msgs_burst"):
         if not 0 <= (value := getattr(graph.icmp, key)) <= _ICMP_MAX:
             yield f"icmp.{key}: {value}; give 0 to {_ICMP_MAX}"
+    if not 0 <= graph.spray_dscp <= _DSCP_MAX:
+        yield f"spray_dscp: {graph.spray_dscp}; give 1 to {_DSCP_MAX}, or 0 for none"
     yield from _reach_problems(graph)
 
 

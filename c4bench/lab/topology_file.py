@@ -22,6 +22,7 @@ class _Form(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     description: str
     withdraw_s: float = 0.2
     icmp: IcmpLimits = IcmpLimits()
+    spray_dscp: int = 0
 
 
 class Cable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -251,7 +252,8 @@ def _yaml_place(error: yaml.YAMLError) -> str:
 def _graph(
     form: _Form, switches: tuple[str, ...], hosts: tuple[str, ...], ports: list[HostPort], trunks: list[Trunk]
 ) -> Graph:
-    return Graph(form.name, form.description, switches, hosts, tuple(ports), tuple(trunks), form.withdraw_s, form.icmp)
+    settings = form.withdraw_s, form.icmp, form.spray_dscp
+    return Graph(form.name, form.description, switches, hosts, tuple(ports), tuple(trunks), *settings)
 
 
 def _numbered(kind: str, count: int) -> tuple[str, ...]:

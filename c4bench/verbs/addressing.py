@@ -50,6 +50,7 @@ class AddressVector(NamedTuple):
     is_global: bool
     dlid: int
     src_path_bits: int
+    traffic_class: int = 0
 
 
 def pick_gid(table: Iterable[Gid], link_layer: str, address: str) -> Gid | None:
@@ -66,7 +67,9 @@ def pick_gid(table: Iterable[Gid], link_layer: str, address: str) -> Gid | None:
     return next((gid for gid in candidates if gid.table_index == 0), None)
 
 
-def address_vector(link_layer: str, own: Gid, remote: Remote, path: PathAttributes, hop_limit: int) -> AddressVector:
+def address_vector(
+    link_layer: str, own: Gid, remote: Remote, path: PathAttributes, hop_limit: int, traffic_class: int = 0
+) -> AddressVector:
     """The address vector to `remote` with path attributes `path`.
 
     Ethernet always has a global route header. InfiniBand needs one only towards another subnet.
@@ -80,6 +83,7 @@ def address_vector(link_layer: str, own: Gid, remote: Remote, path: PathAttribut
         is_global=not on_infiniband or not remote.lid or _subnet(own.text) != _subnet(remote.gid),
         dlid=remote.lid | path.path_bits if on_infiniband else 0,
         src_path_bits=path.path_bits if on_infiniband else 0,
+        traffic_class=traffic_class,
     )
 
 

@@ -124,7 +124,8 @@ class Endpoint:
 
     def _address(self) -> Any:  # noqa: ANN401  (a pyverbs AHAttr)
         layer, own = self.device.status().link_layer, self.device.resolve_gid()
-        vector = addressing.address_vector(layer, own, self._peer(), self.path, self.profile.hop_limit)
+        limit, traffic_class = self.profile.hop_limit, self.profile.traffic_class
+        vector = addressing.address_vector(layer, own, self._peer(), self.path, limit, traffic_class)
         return address_handle(vector, self.device.port_number)
 
     @staticmethod
@@ -255,6 +256,7 @@ def address_handle(vector: addressing.AddressVector, port: int) -> Any:  # noqa:
         sgid_index=vector.sgid_index,
         flow_label=vector.flow_label,
         hop_limit=vector.hop_limit,
+        traffic_class=vector.traffic_class,
     )
     return AHAttr(
         gr=route,

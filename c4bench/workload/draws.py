@@ -1,23 +1,27 @@
-"""Run the same operations on new connections repeatedly, with ECMP and planned paths: samples of the ECMP hashing."""
+"""Run the same operations on new connections repeatedly, with ECMP, planned and sprayed paths: samples of hashing."""
 
 import time
 
 import msgspec
 
 from c4bench.collective.options import Options
+from c4bench.errors import UsageError
 from c4bench.verbs.transport import PROFILES
 from c4bench.workload.context import RankContext
 
 _QUESTIONS = 2
 _ANSWER_S = 0.05
+_ECN_BITS = 2
+# rxe takes every NAK for a failed retry until the message is acknowledged, except with this count.
+_ENDLESS = 7
 
 
 class Draws(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One draw for each of `rounds`: `ecmp` or `planned`, and after a slash the number of QPs of a connection.
+    """One draw for each of `rounds`: `ecmp`, `planned` or `sprayed`, and after a slash a connection's number of QPs.
 
     All jobs with the same `meeting` measure at the same time; it has `meeting_size` members, this job's ranks from
     `first_rank` on. An operation of `warm_up_bytes` connects before the measurement. With `compute_s` every timed
-    operation is a training step that begins with that much computing.
+    operation is a training step that begins with that much computing. Switches spray packets of `spray_dscp`.
     """
 
     size_bytes: int
@@ -30,6 +34,22 @@ class Draws(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     compute_s: float = 0.0
     profile: str = "patient"
     staging_bytes: int = Options().staging_bytes
+    spray_dscp: int = 0
+
+    def options(self, how: str) -> Options:
+        """The options of a round. UsageError for `sprayed` without a DSCP."""
+        paths, _, qps = how.partition("/")
+        profile = PROFILES[self.profile]
+        if sprayed := paths == "sprayed":
+            if not self.spray_dscp:
+                raise UsageError("rounds: `sprayed` needs spray_dscp, the DSCP of the packets that switches spray")
+            profile = msgspec.structs.replace(profile, traffic_class=self.spray_dscp << _ECN_BITS, retries=_ENDLESS)
+        return Options(
+            paths="ecmp" if sprayed else paths,
+            qps=int(qps or 1),
+            profile=profile,
+            staging_bytes=self.staging_bytes,
+        )
 
 
 def run(context: RankContext) -> None:
@@ -37,17 +57,10 @@ def run(context: RankContext) -> None:
     parameters = context.parameters(Draws)
     own = parameters.first_rank + context.rank
     for number, how in enumerate(parameters.rounds):
-        paths, _, qps = how.partition("/")
-        options = Options(
-            paths=paths,
-            qps=int(qps or 1),
-            profile=PROFILES[parameters.profile],
-            staging_bytes=parameters.staging_bytes,
-        )
         # All connections of the last round are closed before any of this round is opened.
         context.meet(parameters.meeting, f"free{number}", own, parameters.meeting_size)
         context.meet(parameters.meeting, f"open{number}", own, parameters.meeting_size)
-        with context.communicator(f"draw{number}", options) as comm:
+        with context.communicator(f"draw{number}", parameters.options(how)) as comm:
             array = comm.empty(parameters.size_bytes // 4, "float32")
             comm.all_reduce(array[: parameters.warm_up_bytes // 4])
             context.meet(parameters.meeting, f"draw{number}", own, parameters.meeting_size)

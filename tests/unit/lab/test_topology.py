@@ -37,6 +37,8 @@ def test_every_asked_for_topology_is_there():
         (("leaf:", "icmp: {ratelimit_ms: -1}\nleaf:"), "icmp.ratelimit_ms"),
         (("leaf:", "icmp: {answers: perhaps}\nleaf:"), "$.icmp.answers"),
         (("leaf:", "icmp: {burst: 5}\nleaf:"), "burst"),
+        (("leaf:", "spray_dscp: 64\nleaf:"), "spray_dscp: 64"),
+        (("leaf:", "spray_dscp: CS1\nleaf:"), "$.spray_dscp"),
     ],
 )
 def test_a_wrong_file_is_refused_with_its_place(change, words):

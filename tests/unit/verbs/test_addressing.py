@@ -38,8 +38,8 @@ def test_infiniband_falls_back_to_the_port_gid():
 
 def test_ethernet_is_always_routed():
     """On Ethernet the address vector has a global header with the flow label and no LIDs."""
-    vector = address_vector(ETHERNET, ROCE[3], Remote("::ffff:10.0.0.2", 7, lid=9), PathAttributes(0x123, 2), 64)
-    assert vector == (MAPPED.replace("0a00:0001", "0a00:0002"), 3, 0x123, 64, True, 0, 0)
+    vector = address_vector(ETHERNET, ROCE[3], Remote("::ffff:10.0.0.2", 7, lid=9), PathAttributes(0x123, 2), 64, 32)
+    assert vector == (MAPPED.replace("0a00:0001", "0a00:0002"), 3, 0x123, 64, True, 0, 0, 32)
 
 
 def test_infiniband_uses_lids_and_path_bits():

@@ -6,11 +6,12 @@ import msgspec
 
 from c4bench.collective.options import Options
 from c4bench.errors import UsageError
-from c4bench.verbs.transport import PROFILES
+from c4bench.verbs.transport import PROFILES, TransportProfile
 from c4bench.workload.context import RankContext
 
 _QUESTIONS = 2
 _ANSWER_S = 0.05
+_SPRAYED = "sprayed"
 _ECN_BITS = 2
 # rxe takes every NAK for a failed retry until the message is acknowledged, except with this count.
 _ENDLESS = 7
@@ -36,20 +37,14 @@ class Draws(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     staging_bytes: int = Options().staging_bytes
     spray_dscp: int = 0
 
-    def options(self, how: str) -> Options:
-        """The options of a round. UsageError for `sprayed` without a DSCP."""
-        paths, _, qps = how.partition("/")
+    def transport(self, paths: str) -> TransportProfile:
+        """The profile of a round. UsageError for `sprayed` without a DSCP."""
         profile = PROFILES[self.profile]
-        if sprayed := paths == "sprayed":
-            if not self.spray_dscp:
-                raise UsageError("rounds: `sprayed` needs spray_dscp, the DSCP of the packets that switches spray")
-            profile = msgspec.structs.replace(profile, traffic_class=self.spray_dscp << _ECN_BITS, retries=_ENDLESS)
-        return Options(
-            paths="ecmp" if sprayed else paths,
-            qps=int(qps or 1),
-            profile=profile,
-            staging_bytes=self.staging_bytes,
-        )
+        if paths != _SPRAYED:
+            return profile
+        if not self.spray_dscp:
+            raise UsageError("rounds: `sprayed` needs spray_dscp, the DSCP of the packets that switches spray")
+        return msgspec.structs.replace(profile, traffic_class=self.spray_dscp << _ECN_BITS, retries=_ENDLESS)
 
 
 def run(context: RankContext) -> None:
@@ -57,10 +52,17 @@ def run(context: RankContext) -> None:
     parameters = context.parameters(Draws)
     own = parameters.first_rank + context.rank
     for number, how in enumerate(parameters.rounds):
+        paths, _, qps = how.partition("/")
+        options = Options(
+            paths="ecmp" if paths == _SPRAYED else paths,
+            qps=int(qps or 1),
+            profile=parameters.transport(paths),
+            staging_bytes=parameters.staging_bytes,
+        )
         # All connections of the last round are closed before any of this round is opened.
         context.meet(parameters.meeting, f"free{number}", own, parameters.meeting_size)
         context.meet(parameters.meeting, f"open{number}", own, parameters.meeting_size)
-        with context.communicator(f"draw{number}", parameters.options(how)) as comm:
+        with context.communicator(f"draw{number}", options) as comm:
             array = comm.empty(parameters.size_bytes // 4, "float32")
             comm.all_reduce(array[: parameters.warm_up_bytes // 4])
             context.meet(parameters.meeting, f"draw{number}", own, parameters.meeting_size)

@@ -3,6 +3,7 @@
 These are ECMP over 1 to 16 QPs, QPs pinned to paths at random, and switches that spray the packets of one connection.
 """
 
+import math
 import time
 from itertools import pairwise
 from pathlib import Path
@@ -23,10 +24,10 @@ MODES = {
     "ECMP, 4 QPs": ("ecmp/4", None),
     "ECMP, 8 QPs": ("ecmp/8", None),
     "ECMP, 16 QPs": ("ecmp/16", None),
-    "pinned at random": ("planned/4", PathPolicy(scope="random", dynamic=False)),
+    "pinned at random, 4 QPs": ("planned/4", PathPolicy(scope="random", dynamic=False)),
     "sprayed": ("sprayed", None),
     "sprayed, 4 QPs": ("sprayed/4", None),
-    "C4P": ("planned/4", PathPolicy()),
+    "C4P, 4 QPs": ("planned/4", PathPolicy()),
 }
 SPRAYED = [mode for mode, (paths, _) in MODES.items() if paths.startswith("sprayed")]
 
@@ -44,14 +45,14 @@ def test_baselines(spray_dscp, pairs_across, optimum_bps, of_optimum, campaign, 
         drawn = [draw for how, draw in zip(rounds, found, strict=True) if how == mode]
         share = mean_interval([of_optimum(draw.worst_bps, best_bps) for draw in drawn])
         interval = {"low": round(share.low, 4), "high": round(share.high, 4)}
-        wanted = 0.97 if mode == "C4P" else None
+        wanted = 0.97 if mode == "C4P, 4 QPs" else None
         measure("c4p.optimum_fraction", share.mean, at_least=wanted, paths=mode, **labels, **interval)
         for name in ("out_of_sequence", "retransmits"):
-            events = sum(getattr(draw, name) for draw in drawn) / len(drawn)
-            measure(f"c4p.{name}", 1000 * events / packets(pairs), unit="per 1000 packets", paths=mode, **labels)
+            counted = sum(getattr(draw, name) for draw in drawn) / len(drawn)
+            measure(f"c4p.{name}", 1000 * counted / packets(pairs), unit="per 1000 packets", paths=mode, **labels)
         if mode in SPRAYED:
-            evenness = min(draw.evenness for draw in drawn)
-            measure("c4p.spray_evenness", evenness, at_least=0.9, paths=mode, **labels)
+            least = min(draw.evenness for draw in drawn)
+            measure("c4p.spray_evenness", least, at_least=0.9, paths=mode, **labels)
 
 
 class Draw:
@@ -87,7 +88,7 @@ def campaign(cluster, atlas, switches):
     def run(name, pairs, rounds, dscp):
         jobs = [cluster.start(draws_job(name, number, pair, rounds, dscp)) for number, pair in enumerate(pairs)]
         members = 2 * len(pairs)
-        shipped_s, carried = [], []
+        shipped_s, loads = [], []
         for number, mode in enumerate(rounds):
             cluster.meet(name, f"free{number}", members, members + 1)
             cluster.plan_by(MODES[mode][1] or PathPolicy())
@@ -96,7 +97,7 @@ def campaign(cluster, atlas, switches):
             before = switches.ports() if mode in SPRAYED else {}
             for moment in ("open", "draw", "end"):
                 cluster.meet(name, f"{moment}{number}", members, members + 1)
-            carried.append(carried_bytes(before, switches.ports()) if before else {})
+            loads.append(carried_bytes(before, switches.ports()) if before else {})
         time.sleep(SHIPPED_S)
         shipped_s.append(time.time())
         results = [cluster.results(running, "draw", 60.0, each=len(rounds)) for running in jobs]
@@ -106,7 +107,7 @@ def campaign(cluster, atlas, switches):
         cluster.plan_by(PathPolicy())
         return [
             Draw(min(rate(of_job, number) for of_job in results), counted[number], evenness(atlas, pairs, carried))
-            for number, carried in enumerate(carried)
+            for number, carried in enumerate(loads)
         ]
 
     return run
@@ -140,12 +141,15 @@ def counters(windows, moments_s):
                 newest |= {nic.nic: nic for nic in window.nics}
         readings.append(newest)
     return [
-        {
-            name: sum(getattr(nic, name) - getattr(before[key], name) for key, nic in after.items())
-            for name in ("out_of_sequence", "retransmits")
-        }
+        {name: events(before, after, name) for name in ("out_of_sequence", "retransmits")}
         for before, after in pairwise(readings)
     ]
+
+
+def events(before, after, name):
+    """What all NICs counted under this name between two readings; not a number if one has no such counter."""
+    counts = [(getattr(before[key], name), getattr(nic, name)) for key, nic in after.items()]
+    return math.nan if any(None in count for count in counts) else sum(last - first for first, last in counts)
 
 
 def evenness(atlas, pairs, carried):
@@ -156,8 +160,8 @@ def evenness(atlas, pairs, carried):
     for first in (0, 1):
         ends = [(pair[first].nics[0].name, pair[1 - first].nics[0].name) for pair in pairs]
         links = {path.hops[1] for source, target in ends for path in atlas.paths(source, target)}
-        loads = [carried[link] for link in links]
-        least.append(min(loads) * len(loads) / sum(loads))
+        of_links = [carried[link] for link in links]
+        least.append(min(of_links) * len(of_links) / sum(of_links))
     return min(least)
 
 

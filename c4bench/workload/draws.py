@@ -11,14 +11,18 @@ from c4bench.workload.context import RankContext
 
 _QUESTIONS = 2
 _ANSWER_S = 0.05
-_SPRAYED = "sprayed"
 _ECN_BITS = 2
 # rxe takes every NAK for a failed retry until the message is acknowledged, except with this count.
 _ENDLESS = 7
+# After one NAK, rxe ignores others until something is acknowledged, and waits for its timer: the profile's (0), or 1 ms,
+# which is less than rxe's shortest.
+_SPRAY_TIMEOUTS = {"sprayed": 0, "sprayed-short": 8}
 
 
 class Draws(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One draw for each of `rounds`: `ecmp`, `planned` or `sprayed`, and after a slash a connection's number of QPs.
+
+    With `sprayed-short` packets are sprayed too, and the acknowledgement timer is as short as it can be.
 
     All jobs with the same `meeting` measure at the same time; it has `meeting_size` members, this job's ranks from
     `first_rank` on. An operation of `warm_up_bytes` connects before the measurement. With `compute_s` every timed
@@ -40,11 +44,16 @@ class Draws(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def transport(self, paths: str) -> TransportProfile:
         """The profile of a round. UsageError for `sprayed` without a DSCP."""
         profile = PROFILES[self.profile]
-        if paths != _SPRAYED:
+        if paths not in _SPRAY_TIMEOUTS:
             return profile
         if not self.spray_dscp:
             raise UsageError("rounds: `sprayed` needs spray_dscp, the DSCP of the packets that switches spray")
-        return msgspec.structs.replace(profile, traffic_class=self.spray_dscp << _ECN_BITS, retries=_ENDLESS)
+        return msgspec.structs.replace(
+            profile,
+            timeout=_SPRAY_TIMEOUTS[paths] or profile.timeout,
+            retries=_ENDLESS,
+            traffic_class=self.spray_dscp << _ECN_BITS,
+        )
 
 
 def run(context: RankContext) -> None:
@@ -54,7 +63,7 @@ def run(context: RankContext) -> None:
     for number, how in enumerate(parameters.rounds):
         paths, _, qps = how.partition("/")
         options = Options(
-            paths="ecmp" if paths == _SPRAYED else paths,
+            paths="ecmp" if paths in _SPRAY_TIMEOUTS else paths,
             qps=int(qps or 1),
             profile=parameters.transport(paths),
             staging_bytes=parameters.staging_bytes,

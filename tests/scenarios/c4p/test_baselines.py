@@ -27,6 +27,8 @@ MODES = {
     "pinned at random, 4 QPs": ("planned/4", PathPolicy(scope="random", dynamic=False)),
     "sprayed": ("sprayed", None),
     "sprayed, 4 QPs": ("sprayed/4", None),
+    "sprayed, short timer": ("sprayed-short", None),
+    "sprayed, 4 QPs, short timer": ("sprayed-short/4", None),
     "C4P, 4 QPs": ("planned/4", PathPolicy()),
 }
 SPRAYED = [mode for mode, (paths, _) in MODES.items() if paths.startswith("sprayed")]

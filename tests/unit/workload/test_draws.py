@@ -15,7 +15,8 @@ def draws(spray_dscp=0):
 def test_a_sprayed_connection_marks_its_packets():
     """Only a sprayed round has the traffic class of the DSCP, and goes on after any number of NAKs."""
     sprayed = draws(8).transport("sprayed")
-    assert (sprayed.traffic_class, sprayed.retries) == (8 << 2, 7)
+    assert (sprayed.traffic_class, sprayed.retries, sprayed.timeout) == (8 << 2, 7, PATIENT.timeout)
+    assert draws(8).transport("sprayed-short").timeout < PATIENT.timeout
     assert draws(8).transport("ecmp") is draws(8).transport("planned") is PATIENT
 
 

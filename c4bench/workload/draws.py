@@ -14,8 +14,8 @@ _ANSWER_S = 0.05
 _ECN_BITS = 2
 # rxe takes every NAK for a failed retry until the message is acknowledged, except with this count.
 _ENDLESS = 7
-# After one NAK, rxe ignores others until something is acknowledged, and waits for its timer: the profile's (0), or 1 ms,
-# which is less than rxe's shortest.
+# After one NAK, rxe ignores others until something is acknowledged, and waits for its timer: the profile's (0), or one
+# of 1 ms, which is less than rxe's shortest.
 _SPRAY_TIMEOUTS = {"sprayed": 0, "sprayed-short": 8}
 
 

@@ -50,8 +50,8 @@ class HostFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     switch's ports, when not its own. `shared` is a folder on storage that all hosts share, for checkpoints. `requires`
     are the capabilities (`c4bench doctor`) that the host is meant to have: a scenario that misses one fails instead of
     being skipped. `rates` are the rates of a switch's ports by interface, such as `{Ethernet0: 100gbit}`. `dscp` and
-    `service_level` are those of the packets that its NICs send. All keys are optional; `playbooks/discover.yml` finds
-    what a host can report.
+    `service_level` are those of the packets that its NICs send; a switch sprays RoCE packets of `spray_dscp`, 0 is
+    none. All keys are optional; `playbooks/discover.yml` finds what a host can report.
     """
 
     disruptive: bool = False
@@ -65,6 +65,7 @@ class HostFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rates: dict[str, str] = {}
     dscp: _Dscp = 0
     service_level: _ServiceLevel = 0
+    spray_dscp: _Dscp = 0
 
 
 _TABLES: Tables = {"nics": NicFacts, "gpus": GpuFacts}

@@ -35,7 +35,7 @@ class Graph(FabricGraph, frozen=True, kw_only=True):
     """A lab's fabric as its cables.
 
     `withdraw_s` is how long after a link dies the switches that are not at its ends stop using it. `icmp` are every
-    switch's limits. `dscp` is that of every NIC's packets.
+    switch's limits. `dscp` is that of every NIC's packets. Switches spray RoCE packets of `spray_dscp`; 0 is none.
     """
 
     name: str
@@ -43,6 +43,7 @@ class Graph(FabricGraph, frozen=True, kw_only=True):
     withdraw_s: float = 0.2
     icmp: IcmpLimits = IcmpLimits()
     dscp: int = 0
+    spray_dscp: int = 0
 
 
 class Switch(msgspec.Struct, frozen=True):
@@ -111,6 +112,7 @@ class Topology(msgspec.Struct, frozen=True):
     links: tuple[Link, ...]
     withdraw_s: float
     icmp: IcmpLimits = IcmpLimits()
+    spray_dscp: int = 0
 
     @property
     def nic_rate_bps(self) -> float:
@@ -149,6 +151,7 @@ def build(graph: Graph) -> Topology:
         links=tuple(_links(graph.trunks, tiers)),
         withdraw_s=graph.withdraw_s,
         icmp=graph.icmp,
+        spray_dscp=graph.spray_dscp,
     )
 
 

@@ -19,12 +19,16 @@ from c4bench.model.graph import HostPort, Trunk
 DIRECTORY = Path(__file__).parent / "topologies"
 
 
+_Dscp = Annotated[int, msgspec.Meta(ge=0, le=63)]
+
+
 class _Form(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     name: str
     description: str
     withdraw_s: float = 0.2
     icmp: IcmpLimits = IcmpLimits()
-    dscp: Annotated[int, msgspec.Meta(ge=0, le=63)] = 0
+    dscp: _Dscp = 0
+    spray_dscp: _Dscp = 0
 
 
 class GraphForm(_Form, frozen=True):
@@ -239,6 +243,7 @@ def _graph(
         withdraw_s=form.withdraw_s,
         icmp=form.icmp,
         dscp=form.dscp,
+        spray_dscp=form.spray_dscp,
     )
 
 

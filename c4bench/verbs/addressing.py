@@ -70,9 +70,15 @@ def pick_gid(table: Iterable[Gid], link_layer: str, address: str) -> Gid | None:
 
 
 def address_vector(
-    nic: Nic, link_layer: str, own: Gid, remote: Remote, path: PathAttributes, hop_limit: int
+    nic: Nic,
+    link_layer: str,
+    own: Gid,
+    remote: Remote,
+    path: PathAttributes,
+    hop_limit: int,
+    traffic_class: int | None = None,
 ) -> AddressVector:
-    """The address vector from `nic` to `remote` with path attributes `path`.
+    """The address vector from `nic` to `remote` with path attributes `path`; the NIC's traffic class unless one is given.
 
     Ethernet always has a global route header. InfiniBand needs one only towards another subnet.
     """
@@ -85,7 +91,7 @@ def address_vector(
         is_global=not on_infiniband or not remote.lid or _subnet(own.text) != _subnet(remote.gid),
         dlid=remote.lid | path.path_bits if on_infiniband else 0,
         src_path_bits=path.path_bits if on_infiniband else 0,
-        traffic_class=nic.traffic_class,
+        traffic_class=nic.traffic_class if traffic_class is None else traffic_class,
         service_level=nic.service_level,
     )
 

@@ -124,8 +124,9 @@ class Endpoint:
 
     def _address(self) -> Any:  # noqa: ANN401  (a pyverbs AHAttr)
         layer, own = self.device.status().link_layer, self.device.resolve_gid()
-        hop_limit = self.profile.hop_limit
-        vector = addressing.address_vector(self.device.nic, layer, own, self._peer(), self.path, hop_limit)
+        limit, traffic_class = self.profile.hop_limit, self.profile.traffic_class
+        peer = self._peer()
+        vector = addressing.address_vector(self.device.nic, layer, own, peer, self.path, limit, traffic_class)
         return address_handle(vector, self.device.port_number)
 
     @staticmethod

@@ -11,7 +11,8 @@ class TransportProfile(msgspec.Struct, frozen=True):
 
     `timeout` is the exponent of the acknowledgement timer, 4.096 us x 2^timeout (InfiniBand Architecture Specification,
     volume 1, 9.7.6.1.3); a dead path fails after (retries + 1) timers. `rnr_retries` is for receivers without a posted
-    receive; collectives never need it. The value 7 means infinite RNR retries and is not used.
+    receive; collectives never need it. The value 7 means infinite RNR retries and is not used. `traffic_class` is the
+    IP header's, a DSCP and two bits of ECN; None is that of the NIC.
     """
 
     name: str
@@ -20,6 +21,7 @@ class TransportProfile(msgspec.Struct, frozen=True):
     rnr_retries: int
     min_rnr_timer: int = 12
     hop_limit: int = 64
+    traffic_class: int | None = None
 
 
 BRISK = TransportProfile("brisk", timeout=14, retries=3, rnr_retries=6)

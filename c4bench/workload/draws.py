@@ -1,24 +1,34 @@
-"""Run the same operations on new connections repeatedly, with ECMP and planned paths: samples of the ECMP hashing."""
+"""Run the same operations on new connections repeatedly, with ECMP, planned and sprayed paths: samples of hashing."""
 
 import time
 
 import msgspec
 
 from c4bench.collective.options import Options
-from c4bench.verbs.transport import PROFILES
+from c4bench.errors import UsageError
+from c4bench.model.fabric import ECN_BITS
+from c4bench.verbs.transport import PROFILES, TransportProfile
 from c4bench.workload.context import RankContext
 
 _QUESTIONS = 2
 _ANSWER_S = 0.05
+# rxe takes every NAK for a failed retry until the message is acknowledged, except with this count.
+_ENDLESS = 7
+# After one NAK, rxe ignores others until something is acknowledged, and waits for its timer: the profile's (0), or one
+# of 1 ms, which is less than rxe's shortest.
+_SPRAY_TIMEOUTS = {"sprayed": 0, "sprayed-short": 8}
 
 
 class Draws(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One draw for each of `rounds`: `ecmp` or `planned`, and after a slash the number of QPs of a connection.
+    """One draw for each of `rounds`: `ecmp`, `planned` or `sprayed`, and after a slash a connection's number of QPs.
+
+    With `sprayed-short` packets are sprayed too, and the acknowledgement timer is as short as it can be.
 
     The number is 1 if there is none; 0 leaves it to C4P, and `same` is as many as in the round before.
 
     All jobs of the job's meeting measure at the same time. An operation of `warm_up_bytes` connects before the
     measurement. With `compute_s` every timed operation is a training step that begins with that much computing.
+    Switches spray packets of `spray_dscp`.
     """
 
     size_bytes: int
@@ -28,6 +38,21 @@ class Draws(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     compute_s: float = 0.0
     profile: str = "patient"
     staging_bytes: int = Options().staging_bytes
+    spray_dscp: int = 0
+
+    def transport(self, paths: str) -> TransportProfile:
+        """The profile of a round. UsageError for `sprayed` without a DSCP."""
+        profile = PROFILES[self.profile]
+        if paths not in _SPRAY_TIMEOUTS:
+            return profile
+        if not self.spray_dscp:
+            raise UsageError("rounds: `sprayed` needs spray_dscp, the DSCP of the packets that switches spray")
+        return msgspec.structs.replace(
+            profile,
+            timeout=_SPRAY_TIMEOUTS[paths] or profile.timeout,
+            retries=_ENDLESS,
+            traffic_class=self.spray_dscp << ECN_BITS,
+        )
 
 
 def run(context: RankContext) -> None:
@@ -37,9 +62,9 @@ def run(context: RankContext) -> None:
     for number, how in enumerate(parameters.rounds):
         paths, _, qps = how.partition("/")
         options = Options(
-            paths=paths,
+            paths="ecmp" if paths in _SPRAY_TIMEOUTS else paths,
             qps=last_qps if qps == "same" else int(qps or 1),
-            profile=PROFILES[parameters.profile],
+            profile=parameters.transport(paths),
             staging_bytes=parameters.staging_bytes,
         )
         # All connections of the last round are closed before any of this round is opened.

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from c4bench import namespaces
 from c4bench.errors import UnhealthyError
+from c4bench.lab.guest import spraying
 from c4bench.lab.routes import NextHops, next_hops
 from c4bench.lab.topology import MANAGEMENT_GATEWAY, IcmpLimits, Link, LinkEnd, Port, Topology
 from c4bench.model.fabric import Host
@@ -102,14 +103,14 @@ def shaper(interface: str, rate_bps: float, delay_s: float = 0.0) -> list[str]:
     return [rate, f"qdisc replace dev {interface} parent 1:1 netem delay {delay_s * 1e6:.0f}us limit {under_way}"]
 
 
-def route_commands(routes: NextHops) -> list[str]:
-    """A switch's routes to all edge switches; one that cannot be reached is unreachable."""
+def route_commands(routes: NextHops, *, sprayed: bool = False) -> list[str]:
+    """A switch's routes to all edge switches, for a sprayer also those by bucket; without a link it is unreachable."""
     commands = []
     for edge, hops in routes.items():
         target = f"10.{edge}.0.0/16"
         listed = " ".join(f"nexthop via {link.far_end(end.switch).address} dev {end.interface}" for link, end in hops)
         commands.append(f"route replace {target} {listed}" if hops else f"route replace unreachable {target}")
-    return commands
+    return [*commands, *(spraying.route_commands(routes) if sprayed else ())]
 
 
 def switch_namespaces(topology: Topology) -> list[str]:
@@ -133,8 +134,11 @@ def ip_commands(topology: Topology) -> dict[str, list[str]]:
         _cable_nic(port, batches)
     for index, host in enumerate(topology.hosts):
         _cable_management(index, host, batches)
+    for name, commands in spraying.ip_commands(topology).items():
+        batches[name] += commands
+    sprayers = spraying.sprayers(topology)
     for name, routes in next_hops(topology).items():
-        batches[name] += route_commands(routes)
+        batches[name] += route_commands(routes, sprayed=name in sprayers)
     return batches
 
 
@@ -201,6 +205,8 @@ def tc_commands(topology: Topology) -> dict[str, list[str]]:
     for port in topology.ports:
         batches[port.nic.host] += shaper(port.nic.netdev, port.nic.rate_bps, port.delay_s)
         batches[port.switch] += shaper(port.interface, port.nic.rate_bps, port.delay_s)
+    for name, commands in spraying.tc_commands(topology).items():
+        batches[name] += commands
     return batches
 
 

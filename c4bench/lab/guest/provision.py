@@ -60,6 +60,7 @@ def inventory(spec: LabSpec) -> dict[str, object]:
                 "python": sys.executable,
                 "disruptive": True,
                 "rates": _port_rates(spec.topology, name),
+                **({"spray_dscp": dscp} if (dscp := spec.topology.spray_dscp) else {}),
             },
         }
         for name in fabric.switch_namespaces(spec.topology)

@@ -15,7 +15,7 @@ import struct
 import time
 from collections.abc import Sequence
 
-from c4bench.lab.guest import fabric
+from c4bench.lab.guest import fabric, spraying
 from c4bench.lab.routes import next_hops
 from c4bench.lab.topology import Link, Topology
 
@@ -44,6 +44,7 @@ class Routing:
         self._dead: set[int] = set()
         self._due: list[tuple[float, Link, bool]] = []
         self._routes = next_hops(topology)
+        self._sprayers = spraying.sprayers(topology)
         for switch in dict.fromkeys(link.upper.switch for link in topology.links):
             listener = _link_listener(switch)
             selector.register(listener, selectors.EVENT_READ, _Handler(self, switch, listener))
@@ -86,7 +87,7 @@ class Routing:
         at_ends = {end.switch for link in changed for end in link.ends}
         for switch, hops in routes.items():
             if switch in at_ends or hops != self._routes[switch]:
-                fabric.batch("ip", switch, fabric.route_commands(hops))
+                fabric.batch("ip", switch, fabric.route_commands(hops, sprayed=switch in self._sprayers))
         self._routes = routes
 
 

@@ -38,6 +38,8 @@ def test_every_asked_for_topology_is_there():
         (("leaf:", "icmp: {answers: perhaps}\nleaf:"), "$.icmp.answers"),
         (("leaf:", "icmp: {burst: 5}\nleaf:"), "burst"),
         (("leaf:", "dscp: 64\nleaf:"), "$.dscp"),
+        (("leaf:", "spray_dscp: 64\nleaf:"), "$.spray_dscp"),
+        (("leaf:", "spray_dscp: CS1\nleaf:"), "$.spray_dscp"),
     ],
 )
 def test_a_wrong_file_is_refused_with_its_place(change, words):

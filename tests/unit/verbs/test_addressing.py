@@ -40,8 +40,10 @@ def test_infiniband_falls_back_to_the_port_gid():
 
 def test_ethernet_is_always_routed():
     """On Ethernet the address vector has a global header with the flow label and no LIDs."""
-    vector = address_vector(NIC, ETHERNET, ROCE[3], Remote("::ffff:10.0.0.2", 7, lid=9), PathAttributes(0x123, 2), 64)
+    peer, path = Remote("::ffff:10.0.0.2", 7, lid=9), PathAttributes(0x123, 2)
+    vector = address_vector(NIC, ETHERNET, ROCE[3], peer, path, 64)
     assert vector == (MAPPED.replace("0a00:0001", "0a00:0002"), 3, 0x123, 64, True, 0, 0, 104, 3)
+    assert address_vector(NIC, ETHERNET, ROCE[3], peer, path, 64, 32) == vector._replace(traffic_class=32)
 
 
 def test_infiniband_uses_lids_and_path_bits():

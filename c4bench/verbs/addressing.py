@@ -78,7 +78,7 @@ def address_vector(
     hop_limit: int,
     traffic_class: int | None = None,
 ) -> AddressVector:
-    """The address vector from `nic` to `remote` with path attributes `path`; the NIC's traffic class unless one is given.
+    """The address vector from `nic` to `remote` with path attributes `path`; by default the NIC's traffic class.
 
     Ethernet always has a global route header. InfiniBand needs one only towards another subnet.
     """

@@ -97,11 +97,12 @@ def _learn_alone(arguments: argparse.Namespace, ends: list[Host]) -> PathKnowled
 
 
 def _miscabled(known: PathKnowledge, inventory: Inventory) -> list[str]:
-    """NICs on another leaf than the inventory declares (`c4.nics[].leaf`), by all known paths."""
+    """NICs on another leaf than the inventory declares (`c4.nics[].leaf`), by all known paths; bonds are left out."""
     stated = {
         nic.name: facts.leaf.partition("/")[0]
         for host in inventory.hosts
         for nic, facts in zip(host.nics, inventory.facts[host.name].nics, strict=True)
+        if not nic.bond
     }
     return [
         str(misplacement)

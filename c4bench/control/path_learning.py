@@ -10,6 +10,7 @@ import msgspec
 from c4bench.c4p.controller import PathController
 from c4bench.c4p.evaluation.shortfalls import gaps
 from c4bench.c4p.knowledge.leaf_groups import Pair
+from c4bench.c4p.knowledge.nic_links import NicLinks
 from c4bench.c4p.knowledge.path_knowledge import COUNTERS
 from c4bench.c4p.knowledge.path_search import PathSearch
 from c4bench.control.path_counting import Read, count_paths
@@ -49,10 +50,10 @@ class PathLearner:
         self.fabric = fabric
         self._controller, self._survey = controller, survey
         self.nics: Mapping[str, Nic] = fabric.nics
-        self._addresses = {name: nic.address for name, nic in self.nics.items()}
-        self._search = PathSearch(fabric.source_ports, self._addresses)
+        self._links = NicLinks(self.nics.values())
+        self._search = PathSearch(fabric.source_ports, self._links)
         self._searching = asyncio.Lock()
-        self._rated = False
+        self._ports_read = False
         self._counted: set[Pair] = set()
         self._incomplete: set[Pair] = set()
 
@@ -74,7 +75,7 @@ class PathLearner:
         mine = [pair for pair in pairs if not self.missing_nics(pair)]
         if not mine:
             return []
-        await self._read_rates()
+        await self._read_ports()
         new = mine if changed else [pair for pair in mine if pair not in self._search.open_pairs]
         lengths = {pair: self._controller.knowledge.length(pair) for pair in new}
         unknown = [self._of(pair) for pair in new if not lengths[pair]]
@@ -112,15 +113,16 @@ class PathLearner:
                 self._controller.end_learning(time.time())
                 self._note_gaps()
 
-    async def _read_rates(self) -> None:
-        """Tell the controller the rates of NICs and, once, of the switches' ports that the inventory states."""
-        if self._rated or self.fabric.read is None:
+    async def _read_ports(self) -> None:
+        """Learn, once, the names of switches, and the rates of NICs and of the ports that the inventory states."""
+        if self._ports_read or self.fabric.read is None:
             return
-        self._rated = True
+        self._ports_read = True
         ports = await asyncio.to_thread(self.fabric.read)
+        self._links.name_switches({address: port.switch for address, port in ports.items()})
         rates = {address: port.rate_bps for address, port in ports.items() if port.rate_bps}
         if rates:
-            self._controller.set_capacities(rates | {nic.address: nic.rate_bps for nic in self.nics.values()})
+            self._controller.set_capacities(rates | self._links.capacities())
 
     async def check(self) -> bool:
         """Check the paths that are due; return whether the pairs of live flows have to be learnt again."""
@@ -135,7 +137,9 @@ class PathLearner:
             for pair, ports in results.suspects.items()
             for port in ports
         }
-        return self._controller.evaluate_traces(await self._survey.trace(switches, self.nics), time.time())
+        traced = await self._survey.trace(switches, self.nics)
+        traces = {probe: (*hops, self._links.last_hop(probe[1], hops[-1])) for probe, hops in traced.items()}
+        return self._controller.evaluate_traces(traces, time.time())
 
     async def _count(self) -> None:
         """Learn the pairs that answer no probes by counters, and add a remark."""
@@ -144,7 +148,7 @@ class PathLearner:
         if not silent or read is None:
             return
         self._counted.update(silent)
-        search = PathSearch(self.fabric.source_ports, self._addresses)
+        search = PathSearch(self.fabric.source_ports, self._links)
         search.begin(dict.fromkeys(silent, 0))
         traces = await count_paths(self._survey, read, search, self.nics)
         self._controller.learn(traces, time.time(), COUNTERS)

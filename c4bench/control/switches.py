@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 
 from c4bench.c4p.knowledge.atlas import Atlas
+from c4bench.c4p.knowledge.nic_links import nic_address
 from c4bench.inventory import Inventory
 from c4bench.model.fabric import Host
 from c4bench.record.artefacts import Fabric, FabricHost, FabricLink, Switch
@@ -20,6 +21,7 @@ _TIMEOUT_S = 20.0
 
 class _Address(msgspec.Struct, frozen=True):
     local: str = ""
+    secondary: bool = False
 
 
 class _Received(msgspec.Struct, frozen=True):
@@ -59,7 +61,7 @@ class Switches:
         return bool(self._inventory.switches)
 
     def ports(self) -> dict[str, PortCount]:
-        """Every port with an address, by address. Raises UnhealthyError if a switch does not answer."""
+        """Every port with an address, by its primary one. Raises UnhealthyError if a switch does not answer."""
         return {address: count for switch in self._inventory.switches for address, count in self._ports_of(switch)}
 
     def _ports_of(self, switch: str) -> list[tuple[str, PortCount]]:
@@ -68,7 +70,12 @@ class Switches:
         answer = self._connect(switch).run([*inside, "ip", "-s", "-j", "address"], timeout_s=_TIMEOUT_S)
         interfaces = msgspec.json.decode(answer.stdout, type=tuple[_Interface, ...])
         rates = {name: parse_rate(rate) for name, rate in self._inventory.facts[switch].rates.items()}
-        return [(address.local, _count(switch, port, rates)) for port in interfaces for address in port.addr_info]
+        return [
+            (address.local, _count(switch, port, rates))
+            for port in interfaces
+            for address in port.addr_info
+            if not address.secondary
+        ]
 
 
 def _count(switch: str, port: _Interface, rates: Mapping[str, float]) -> PortCount:
@@ -97,9 +104,10 @@ def drawn(hosts: Iterable[Host], atlas: Atlas, ports: Mapping[str, PortCount]) -
         for path in atlas.paths(source, destination):
             here = source
             for position, hop in enumerate(path.hops):
-                there = nics[hop].name if hop in nics else names.get(hop, hop)
+                end = nics.get(nic_address(hop))
+                there = end.name if end else names.get(hop, hop)
                 links.setdefault(hop, FabricLink(here, there, rates[source], hop))
-                if hop not in nics:
+                if end is None:
                     tiers[there] = min(tiers.get(there, 9), min(position, len(path.hops) - 2 - position) + 1)
                 here = there
     return Fabric(

@@ -11,6 +11,7 @@ from c4bench.inventory.groups import Keys, Variable
 from c4bench.model.fabric import Nic
 
 DEFAULT_PYTHON = "/opt/c4bench/bin/python"
+_BOND_PORTS = 2  # at least
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 _LOCATION = re.compile(r" - at `(?:key in )?\$(.*)`$")
 _STEP = re.compile(r"\[(\d+)\]|\.([^.\[]+)")
@@ -20,7 +21,8 @@ _UNKNOWN = re.compile(r"unknown field `(.*)`")
 class NicFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One NIC: `index` is its place in the list unless given, `rate` is like `10gbit` ("" when not stated).
 
-    `plane` is its rail or plane; `leaf` the switch port it is plugged into, such as `leaf3/Ethernet12`.
+    `plane` is its rail or plane; `leaf` the switch port it is plugged into, such as `leaf3/Ethernet12`. `bond` are the
+    interfaces of its ports if `netdev` is a bond; `rate` is that of all together.
     """
 
     index: _Count | None = None
@@ -30,6 +32,7 @@ class NicFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     plane: _Count = 0
     rate: str = ""
     leaf: str = ""
+    bond: tuple[str, ...] = ()
 
 
 class GpuFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -97,6 +100,9 @@ def _locate(message: str) -> tuple[str, Keys]:
 
 def _nic(host: str, variable: Variable, position: int, facts: NicFacts) -> Nic:
     rate_bps = _rate(host, variable, facts.rate, ("nics", position, "rate")) if facts.rate else 0.0
+    if facts.bond and len(set(facts.bond)) < max(len(facts.bond), _BOND_PORTS):
+        problem = f"{', '.join(facts.bond)}: name two or more interfaces, each once (host {host})"
+        raise variable.error(problem, ("nics", position, "bond"))
     return Nic(
         host=host,
         index=position if facts.index is None else facts.index,
@@ -105,6 +111,7 @@ def _nic(host: str, variable: Variable, position: int, facts: NicFacts) -> Nic:
         address=facts.address,
         rate_bps=rate_bps,
         plane=facts.plane,
+        bond=facts.bond,
     )
 
 

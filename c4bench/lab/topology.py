@@ -1,11 +1,14 @@
 """A lab's fabric as data: switches, hosts, links and their addresses. Nothing here touches a system.
 
 Switches with NICs are edge switches, numbered in order. A NIC gets a /24 on its edge switch (`10.EDGE.PORT.1`, gateway
-`.254`), a link between switches a /30 of 172.16.0.0/12, a host a management address in 10.255.0.0/24.
+`.254`), a link between switches a /30 of 172.16.0.0/12, a host a management address in 10.255.0.0/24. Two edge switches
+that bonds are cabled to have a further number together: both are the gateway, and have an address of their own
+(`.253`, `.252`) beside it, with which they answer probes.
 """
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Sequence
+from string import ascii_lowercase
 
 import msgspec
 
@@ -29,13 +32,17 @@ class IcmpLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class HostPort(msgspec.Struct, frozen=True):
-    """The cable of a NIC: between `host` and `switch`, at `rate_bps`; the lab delays it by `delay_s` each way."""
+    """The cable of a NIC: between `host` and `switch`, at `rate_bps`; the lab delays it by `delay_s` each way.
+
+    A host's cables with the same `bond` are the ports of one NIC; a cable without has a NIC of its own.
+    """
 
     host: str
     switch: str
     rate_bps: float
     delay_s: float = 0.0
     plane: int = 0
+    bond: str = ""
 
 
 class Trunk(msgspec.Struct, frozen=True):
@@ -73,23 +80,31 @@ class Switch(msgspec.Struct, frozen=True):
 
 
 class Port(msgspec.Struct, frozen=True):
-    """A NIC and the port of the edge switch at the other end of its cable."""
+    """A NIC's cable: `netdev` at its host's end, `interface` at the edge switch's.
+
+    `edge` and `port` are the numbers in the NIC's address. Port `member` of a bond counts from 0.
+    """
 
     nic: Nic
     switch: str
     edge: int
     port: int
+    interface: str
+    netdev: str
+    rate_bps: float
     delay_s: float = 0.0
+    member: int = 0
 
     @property
     def gateway(self) -> str:
-        """The switch's address on this NIC's subnet."""
+        """The address of the NIC's next hop: the switch's, or that of both switches of a bond."""
         return f"10.{self.edge}.{self.port}.254"
 
     @property
-    def interface(self) -> str:
-        """The switch's interface towards the NIC."""
-        return f"p{self.port}"
+    def switch_addresses(self) -> tuple[str, ...]:
+        """The switch's addresses on this NIC's subnet; it answers probes with the first."""
+        own = (f"10.{self.edge}.{self.port}.{253 - self.member}",) if self.nic.bond else ()
+        return *own, self.gateway
 
 
 class LinkEnd(msgspec.Struct, frozen=True):
@@ -141,6 +156,18 @@ class Topology(msgspec.Struct, frozen=True):
         """The switches with NICs, by number."""
         return tuple(sorted((switch for switch in self.switches if switch.edge >= 0), key=lambda switch: switch.edge))
 
+    @property
+    def subnets(self) -> dict[int, tuple[str, ...]]:
+        """The edge switches that deliver to `10.NUMBER.0.0/16`, by number: one, or the two of bonds."""
+        switches: dict[int, dict[str, None]] = defaultdict(dict)
+        for port in self.ports:
+            switches[port.edge][port.switch] = None
+        return {number: tuple(switches[number]) for number in sorted(switches)}
+
+    def cables(self, nic: Nic) -> tuple[Port, ...]:
+        """The cables of a NIC: one, or those of a bond in order."""
+        return tuple(port for port in self.ports if port.nic == nic)
+
 
 def build(graph: Graph) -> Topology:
     """Name and number everything. `graph` is one that `topology_file` has checked.
@@ -159,7 +186,7 @@ def build(graph: Graph) -> Topology:
             Host(
                 name=name,
                 address=f"10.255.0.{10 + index}",
-                nics=tuple(port.nic for port in ports if port.nic.host == name),
+                nics=tuple(dict.fromkeys(port.nic for port in ports if port.nic.host == name)),
                 disruptive=True,
             )
             for index, name in enumerate(graph.hosts)
@@ -198,26 +225,55 @@ def distances(starts: Iterable[str], neighbours: dict[str, list[str]], first: in
     return found
 
 
+def nics_of(cables: Iterable[HostPort]) -> list[tuple[HostPort, ...]]:
+    """The NICs of one host, each as its cables, in order of the first."""
+    by_nic: dict[int | str, list[HostPort]] = defaultdict(list)
+    for position, cable in enumerate(cables):
+        by_nic[cable.bond or position].append(cable)
+    return [tuple(together) for together in by_nic.values()]
+
+
+def subnet_numbers(graph: Graph) -> dict[frozenset[str], int]:
+    """The number in the addresses of NICs that are cabled to these switches: first each edge switch's, then pairs'."""
+    singles = {frozenset({name}): number for name, number in _edges(graph).items()}
+    cables = ([port for port in graph.host_ports if port.host == host] for host in graph.hosts)
+    sets = (frozenset(cable.switch for cable in nic) for of_host in cables for nic in nics_of(of_host))
+    pairs = dict.fromkeys(switches for switches in sets if switches not in singles)
+    return singles | {switches: len(singles) + position for position, switches in enumerate(pairs)}
+
+
 def _ports(graph: Graph) -> tuple[Port, ...]:
-    edges = _edges(graph)
-    used: Counter[str] = Counter()
-    nics: Counter[str] = Counter()
+    numbers = subnet_numbers(graph)
+    used: Counter[int] = Counter()
+    interfaces: Counter[str] = Counter()
     found: list[Port] = []
-    for cable in sorted(graph.host_ports, key=lambda port: graph.hosts.index(port.host)):
-        index, number, edge = nics[cable.host], used[cable.switch], edges[cable.switch]
-        nics[cable.host] += 1
-        used[cable.switch] += 1
-        nic = Nic(
-            host=cable.host,
-            index=index,
-            device=f"{cable.host}r{index}",
-            netdev=f"{cable.host}n{index}",
-            address=f"10.{edge}.{number}.1",
-            rate_bps=cable.rate_bps,
-            plane=cable.plane,
-        )
-        found.append(Port(nic, cable.switch, edge, number, cable.delay_s))
+    for host in graph.hosts:
+        for index, cables in enumerate(nics_of(port for port in graph.host_ports if port.host == host)):
+            edge = numbers[frozenset(cable.switch for cable in cables)]
+            nic = _nic(index, cables, f"10.{edge}.{used[edge]}.1")
+            for member, cable in enumerate(cables):
+                netdev = nic.bond[member] if nic.bond else nic.netdev
+                interface = f"p{interfaces[cable.switch]}"
+                interfaces[cable.switch] += 1
+                ends = cable.switch, edge, used[edge], interface, netdev
+                found.append(Port(nic, *ends, cable.rate_bps, cable.delay_s, member))
+            used[edge] += 1
     return tuple(found)
+
+
+def _nic(index: int, cables: Sequence[HostPort], address: str) -> Nic:
+    first = cables[0]
+    netdev = f"{first.host}n{index}"
+    return Nic(
+        host=first.host,
+        index=index,
+        device=f"{first.host}r{index}",
+        netdev=netdev,
+        address=address,
+        rate_bps=sum(cable.rate_bps for cable in cables),
+        plane=first.plane,
+        bond=tuple(netdev + letter for letter, _ in zip(ascii_lowercase, cables, strict=False)) if first.bond else (),
+    )
 
 
 def _links(trunks: Sequence[Trunk], tiers: dict[str, int]) -> Iterable[Link]:

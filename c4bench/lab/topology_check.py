@@ -2,21 +2,23 @@
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from c4bench.errors import UsageError
-from c4bench.lab.topology import Graph, distances, tiers_of
+from c4bench.lab.topology import Graph, HostPort, distances, nics_of, subnet_numbers, tiers_of
 
-# An interface of a host is its name with two letters or digits more, and has at most 15 (IFNAMSIZ).
+# An interface of a host is its name with up to three letters or digits more, and has at most 15 (IFNAMSIZ).
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,11}")
 _RATE_MIN_BPS, _RATE_MAX_BPS = 1e8, 1e11
 _DELAY_MAX_S = 1.0
 _HOSTS_MIN, _HOSTS_MAX = 2, 64
 NICS_AT_MOST = 8
 SWITCHES_AT_MOST = 128
+_BOND_PORTS = 2
 _PORTS_AT_MOST = 254  # a byte of the address
 _LINKS_AT_MOST = 4096
 _ICMP_MAX = 1_000_000
+_SUBNETS_AT_MOST = 254  # a byte of the address
 
 
 def check(graph: Graph) -> None:
@@ -33,6 +35,9 @@ def _problems(graph: Graph) -> Iterator[str]:
         yield from _cable_problems(graph, (port.host, port.switch), port.rate_bps, port.delay_s)
     for trunk in graph.trunks:
         yield from _cable_problems(graph, (trunk.a, trunk.b), trunk.rate_bps, trunk.delay_s)
+    for host in graph.hosts:
+        for cables in nics_of(port for port in graph.host_ports if port.host == host):
+            yield from _bond_problems(cables) if cables[0].bond else ()
     if not 0 <= graph.withdraw_s <= _DELAY_MAX_S * 10:
         yield f"withdraw_s: {graph.withdraw_s:g}; give 0 to {_DELAY_MAX_S * 10:g} seconds"
     for key in ("ratelimit_ms", "msgs_per_sec", "msgs_burst"):
@@ -54,9 +59,12 @@ def _name_problems(graph: Graph) -> Iterator[str]:
 def _count_problems(graph: Graph) -> Iterator[str]:
     if not _HOSTS_MIN <= len(graph.hosts) <= _HOSTS_MAX:
         yield f"hosts: {len(graph.hosts)} hosts; a lab has {_HOSTS_MIN} to {_HOSTS_MAX}"
-    for host, nics in Counter(port.host for port in graph.host_ports).items():
+    for host in graph.hosts:
+        nics = len(nics_of(port for port in graph.host_ports if port.host == host))
         if nics > NICS_AT_MOST:
             yield f"links: {host} has {nics} NICs; give it 1 to {NICS_AT_MOST}"
+    if (subnets := len(subnet_numbers(graph))) > _SUBNETS_AT_MOST:
+        yield f"links: {subnets} edge switches and pairs of them with bonds; give at most {_SUBNETS_AT_MOST}"
     for switch, ports in Counter(port.switch for port in graph.host_ports).items():
         if ports > _PORTS_AT_MOST:
             yield f"links: {switch} has {ports} NICs; give it at most {_PORTS_AT_MOST}"
@@ -79,6 +87,17 @@ def _cable_problems(graph: Graph, ends: tuple[str, str], rate_bps: float, delay_
         yield f"{where}: rates: a link carries 100mbit to 100gbit"
     if not 0 <= delay_s <= _DELAY_MAX_S:
         yield f"{where}: delay: {delay_s:g} s; give 0 to {_DELAY_MAX_S:g} seconds"
+
+
+def _bond_problems(cables: Sequence[HostPort]) -> Iterator[str]:
+    """Ports of one NIC that a bond over two switches cannot have."""
+    where = f"links: bond {cables[0].bond} of {cables[0].host}"
+    if len(cables) != _BOND_PORTS:
+        yield f"{where}: {len(cables)} ports; give it {_BOND_PORTS} links"
+    if len({cable.switch for cable in cables}) < len(cables):
+        yield f"{where}: two ports on {cables[0].switch}; connect them to two switches"
+    if len({(cable.rate_bps, cable.delay_s, cable.plane) for cable in cables}) > 1:
+        yield f"{where}: ports of different rate, delay or plane; give them the same"
 
 
 def _reach_problems(graph: Graph) -> Iterator[str]:

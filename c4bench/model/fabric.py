@@ -4,9 +4,10 @@ import msgspec
 
 
 class Nic(msgspec.Struct, frozen=True):
-    """One RDMA port of a host.
+    """One RDMA port of a host, or a bond of several with one address.
 
-    `plane` groups the ports of a multi-plane or rail fabric.
+    `plane` groups the ports of a multi-plane or rail fabric. `bond` are the interfaces of a bond's ports, which share
+    `rate_bps` alike; a NIC with one cable has none.
     """
 
     host: str
@@ -16,6 +17,7 @@ class Nic(msgspec.Struct, frozen=True):
     address: str
     rate_bps: float
     plane: int = 0
+    bond: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:

@@ -10,14 +10,16 @@ after these, so that traffic between two NICs of one host crosses the switches t
 
 import subprocess
 from collections import defaultdict
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 from c4bench import namespaces
 from c4bench.errors import UnhealthyError
+from c4bench.lab.guest import bonds
 from c4bench.lab.routes import NextHops, next_hops
 from c4bench.lab.topology import MANAGEMENT_GATEWAY, IcmpLimits, Link, LinkEnd, Port, Topology
-from c4bench.model.fabric import Host
+from c4bench.model.fabric import Host, Nic
 
 MTU_BYTES = 4200  # leaves room for a 4096-byte path MTU and its headers
 MANAGEMENT_BRIDGE = "mgmt"
@@ -132,8 +134,8 @@ def ip_commands(topology: Topology) -> dict[str, list[str]]:
         batches[namespace].append("link set lo up")
     for link in topology.links:
         _cable_switches(link, batches)
-    for port in topology.ports:
-        _cable_nic(port, batches)
+    for nic in _nics(topology):
+        _cable_nic(nic, topology.cables(nic), batches)
     for index, host in enumerate(topology.hosts):
         _cable_management(index, host, batches)
     for name, routes in next_hops(topology).items():
@@ -155,23 +157,30 @@ def _cable_switches(link: Link, batches: dict[str, list[str]]) -> None:
         ]
 
 
-def _cable_nic(port: Port, batches: dict[str, list[str]]) -> None:
-    nic, table = port.nic, nic_table(port)
-    own_mac, switch_mac = nic_mac(port, switch_end=False), nic_mac(port, switch_end=True)
-    batches[""].append(
-        f"link add {nic.netdev} netns {nic.host} mtu {MTU_BYTES} address {own_mac} type veth "
-        f"peer name {port.interface} netns {port.switch} mtu {MTU_BYTES} address {switch_mac}"
-    )
+def _nics(topology: Topology) -> list[Nic]:
+    """Every NIC, in order of its first cable."""
+    return list(dict.fromkeys(port.nic for port in topology.ports))
+
+
+def _cable_nic(nic: Nic, cables: Sequence[Port], batches: dict[str, list[str]]) -> None:
+    for port in cables:
+        batches[""].append(
+            f"link add {port.netdev} netns {nic.host} mtu {MTU_BYTES} address {nic_mac(port, switch_end=False)} type veth "
+            f"peer name {port.interface} netns {port.switch} mtu {MTU_BYTES} address {nic_mac(port, switch_end=True)}"
+        )
+        addresses = [f"address add {address}/24 dev {port.interface}" for address in port.switch_addresses]
+        batches[port.switch] += [*addresses, *switch_port_up(port)]
+    table = nic_table(cables[0])
     batches[nic.host] += [
+        *(bonds.commands(nic, nic_mac(cables[0], switch_end=False), MTU_BYTES) if nic.bond else ()),
         f"address add {nic.address}/24 dev {nic.netdev}",
         f"link set {nic.netdev} up",
-        nic_neighbour(port),
-        nic_route(port),
+        nic_neighbour(cables[0]),
+        nic_route(cables[0]),
         f"rule add oif {nic.netdev} lookup {table} pref {table}",
         # Only what this host sends (`iif lo`): packets that another of its NICs has sent arrive with such a source too.
         f"rule add from {nic.address} iif lo lookup {table} pref {table}",
     ]
-    batches[port.switch] += [f"address add {port.gateway}/24 dev {port.interface}", *switch_port_up(port)]
 
 
 def management_interface(index: int) -> str:
@@ -202,8 +211,8 @@ def tc_commands(topology: Topology) -> dict[str, list[str]]:
         for end in link.ends:
             batches[end.switch] += shaper(end.interface, link.rate_bps, link.delay_s)
     for port in topology.ports:
-        batches[port.nic.host] += shaper(port.nic.netdev, port.nic.rate_bps, port.delay_s)
-        batches[port.switch] += shaper(port.interface, port.nic.rate_bps, port.delay_s)
+        batches[port.nic.host] += shaper(port.netdev, port.rate_bps, port.delay_s)
+        batches[port.switch] += shaper(port.interface, port.rate_bps, port.delay_s)
     return batches
 
 
@@ -213,7 +222,7 @@ def rdma_commands(topology: Topology) -> dict[str, list[str]]:
     rxe makes a device in the initial namespace, wherever its netdev is.
     """
     batches: dict[str, list[str]] = defaultdict(list)
-    nics = [port.nic for port in topology.ports]
+    nics = _nics(topology)
     for nic in nics:
         batches[nic.host].append(f"link add {nic.device} type rxe netdev {nic.netdev}")
     batches[""] = [f"dev set {nic.device} netns {nic.host}" for nic in nics]
@@ -255,18 +264,20 @@ def nic_reset(port: Port, ifb: str) -> dict[str, list[str]]:
     """By tool, the commands that reset a NIC. Deleting what no fault has made fails, which does no harm."""
     nic = port.nic
     address = f"address replace {nic.address}/24 dev {nic.netdev}"
+    port_up = [f"link set {port.netdev} up"] if nic.bond else []
+    netdevs = dict.fromkeys((nic.netdev, port.netdev))
     return {
         "ip": [
             f"link del {ifb}",
+            *port_up,
             f"link set {nic.netdev} mtu {MTU_BYTES} up",
             address,
             nic_neighbour(port),
             nic_route(port),
         ],
         "tc": [
-            f"qdisc del dev {nic.netdev} ingress",
-            f"qdisc del dev {nic.netdev} root",
-            *shaper(nic.netdev, nic.rate_bps, port.delay_s),
+            *(f"qdisc del dev {netdev} {place}" for netdev in netdevs for place in ("ingress", "root")),
+            *shaper(port.netdev, port.rate_bps, port.delay_s),
         ],
     }
 

@@ -71,7 +71,7 @@ def _port_rates(topology: Topology, switch: str) -> dict[str, str]:
     """The rates of a switch's ports, by interface."""
     trunks = ((end, link.rate_bps) for link in topology.links for end in link.ends)
     rates = {end.interface: rate_bps for end, rate_bps in trunks if end.switch == switch}
-    rates |= {port.interface: port.nic.rate_bps for port in topology.ports if port.switch == switch}
+    rates |= {port.interface: port.rate_bps for port in topology.ports if port.switch == switch}
     return {interface: _rate(rate_bps) for interface, rate_bps in rates.items()}
 
 
@@ -83,6 +83,8 @@ def _facts(host: Host) -> dict[str, object]:
     nics = [msgspec.to_builtins(nic) for nic in host.nics]
     for nic in nics:
         del nic["host"]
+        if not nic["bond"]:
+            del nic["bond"]
         nic["rate"] = _rate(nic.pop("rate_bps"))
     return {
         "disruptive": host.disruptive,

@@ -5,7 +5,9 @@ from collections import defaultdict
 
 import pytest
 
+from c4bench.c4p.knowledge.nic_links import NicLinks
 from c4bench.c4p.knowledge.path_search import PathSearch, enough_traces
+from c4bench.model.fabric import Nic
 
 PORTS = range(49153, 49153 + 64)
 BURST, PER_S = 6, 1.0
@@ -17,6 +19,7 @@ class Fabric:
     def __init__(self, leaves=4, spines=4, parallel=1, limited=True):
         self.spines, self.parallel, self.limited = spines, parallel, limited
         self.nics = {f"h{number}/0": number // 2 for number in range(2 * leaves)}
+        self.links = NicLinks(Nic(nic[:-2], 0, "", "", f"address of {nic}", 1e10) for nic in self.nics)
         self.mute = set()
         self.tokens = defaultdict(lambda: (float(BURST), 0.0))
         self.now_s = 0.0
@@ -55,7 +58,7 @@ class Fabric:
     def search(self, pairs=None, known=True, search=None):
         """Search for all paths of these pairs; return them by probe."""
         if search is None:
-            search = PathSearch(PORTS, {nic: f"address of {nic}" for nic in self.nics})
+            search = PathSearch(PORTS, self.links)
             search.begin({pair: len(self.path(*pair, PORTS[0])) if known else 0 for pair in pairs or self.pairs})
         traces = {}
         while search.open_pairs:
@@ -69,7 +72,10 @@ class Fabric:
 
     def wrong(self, traces):
         """The traces that differ from what the fabric does."""
-        return {probe: hops for probe, hops in traces.items() if hops != (*self.path(*probe), f"address of {probe[1]}")}
+        return {probe: hops for probe, hops in traces.items() if hops != (*self.path(*probe), self.last_hop(probe))}
+
+    def last_hop(self, probe):
+        return f"address of {probe[1]}"
 
 
 def paths_of(traces, pair):
@@ -138,7 +144,7 @@ def test_silence_everywhere_ends_the_search():
 def test_after_a_change_nothing_found_before_counts():
     """When a spine is gone, the same search finds the new paths of all ports, and none over a lost link."""
     fabric = Fabric(limited=False)
-    search = PathSearch(PORTS, {nic: f"address of {nic}" for nic in fabric.nics})
+    search = PathSearch(PORTS, fabric.links)
     search.begin({pair: len(fabric.path(*pair, PORTS[0])) for pair in fabric.pairs})
     fabric.search(search=search)
     fabric.spines = 3

@@ -24,13 +24,14 @@ class _Address(msgspec.Struct, frozen=True):
     secondary: bool = False
 
 
-class _Received(msgspec.Struct, frozen=True):
+class _Counters(msgspec.Struct, frozen=True):
     bytes: int = 0
     packets: int = 0
 
 
 class _Statistics(msgspec.Struct, frozen=True):
-    rx: _Received = _Received()
+    rx: _Counters = _Counters()
+    tx: _Counters = _Counters()
 
 
 class _Interface(msgspec.Struct, frozen=True):
@@ -40,13 +41,14 @@ class _Interface(msgspec.Struct, frozen=True):
 
 
 class PortCount(msgspec.Struct, frozen=True):
-    """What a switch port has received since it came up; `rate_bps` is its rate by the inventory, 0 if not stated."""
+    """What a switch port has carried since it came up; `rate_bps` is its rate by the inventory, 0 if not stated."""
 
     switch: str
     interface: str
     received_bytes: int
     received_packets: int
     rate_bps: float = 0.0
+    sent_bytes: int = 0
 
 
 class Switches:
@@ -79,8 +81,8 @@ class Switches:
 
 
 def _count(switch: str, port: _Interface, rates: Mapping[str, float]) -> PortCount:
-    received = port.stats64.rx
-    return PortCount(switch, port.ifname, received.bytes, received.packets, rates.get(port.ifname, 0.0))
+    received, sent = port.stats64.rx, port.stats64.tx
+    return PortCount(switch, port.ifname, received.bytes, received.packets, rates.get(port.ifname, 0.0), sent.bytes)
 
 
 def carried_bytes(before: Mapping[str, PortCount], after: Mapping[str, PortCount]) -> dict[str, int]:

@@ -1,8 +1,8 @@
 """The links that lead to NICs: their names as hops, and their capacities. Pure.
 
 A hop is the address at the far end of a link, and so a NIC's link is named by the NIC's address. A bond has one address
-and a link to each of its ports: their names add the switch that they come from. A switch is called by its name where the
-switches' ports are known, else by the address at which packets entered it.
+and a link to each of its ports: their names add the switch that they come from. A switch is called by its name where
+the switches' ports are known, else by the address at which packets entered it.
 """
 
 from collections.abc import Iterable, Mapping

@@ -255,7 +255,8 @@ class PathSearch:
         at_one_leaf = {
             pair
             for pair, paths in inner.items()
-            if () in paths and len(set(map(tuple, self._pairs[pair].complete().values()))) >= self._links.cables(pair[0])
+            if () in paths
+            and len(set(map(tuple, self._pairs[pair].complete().values()))) >= self._links.cables(pair[0])
         }
         return at_one_leaf | {
             pair

@@ -1,8 +1,8 @@
 """A NIC whose ports are cabled to two switches: a Linux bond of its interfaces.
 
-The bond hashes addresses and UDP ports, and so a flow's source port chooses the port that it leaves by. It is static: the
-two switches share the gateway's address and MAC address, as with MLAG, and each delivers by its own cable. With LACP the
-ports would carry the same, once both sides have agreed.
+The bond hashes addresses and UDP ports, and so a flow's source port chooses the port that it leaves by. It is static:
+the two switches share the gateway's address and MAC address, as with MLAG, and each delivers by its own cable. LACP
+would only add that both sides agree on the ports first.
 """
 
 from c4bench.model.fabric import Nic

@@ -134,7 +134,7 @@ def ip_commands(topology: Topology) -> dict[str, list[str]]:
         batches[namespace].append("link set lo up")
     for link in topology.links:
         _cable_switches(link, batches)
-    for nic in _nics(topology):
+    for nic in (nic for host in topology.hosts for nic in host.nics):
         _cable_nic(nic, topology.cables(nic), batches)
     for index, host in enumerate(topology.hosts):
         _cable_management(index, host, batches)
@@ -157,22 +157,18 @@ def _cable_switches(link: Link, batches: dict[str, list[str]]) -> None:
         ]
 
 
-def _nics(topology: Topology) -> list[Nic]:
-    """Every NIC, in order of its first cable."""
-    return list(dict.fromkeys(port.nic for port in topology.ports))
-
-
 def _cable_nic(nic: Nic, cables: Sequence[Port], batches: dict[str, list[str]]) -> None:
+    own_mac, switch_mac = nic_mac(cables[0], switch_end=False), nic_mac(cables[0], switch_end=True)
     for port in cables:
         batches[""].append(
-            f"link add {port.netdev} netns {nic.host} mtu {MTU_BYTES} address {nic_mac(port, switch_end=False)} type veth "
-            f"peer name {port.interface} netns {port.switch} mtu {MTU_BYTES} address {nic_mac(port, switch_end=True)}"
+            f"link add {port.netdev} netns {nic.host} mtu {MTU_BYTES} address {own_mac} type veth "
+            f"peer name {port.interface} netns {port.switch} mtu {MTU_BYTES} address {switch_mac}"
         )
         addresses = [f"address add {address}/24 dev {port.interface}" for address in port.switch_addresses]
         batches[port.switch] += [*addresses, *switch_port_up(port)]
     table = nic_table(cables[0])
     batches[nic.host] += [
-        *(bonds.commands(nic, nic_mac(cables[0], switch_end=False), MTU_BYTES) if nic.bond else ()),
+        *(bonds.commands(nic, own_mac, MTU_BYTES) if nic.bond else ()),
         f"address add {nic.address}/24 dev {nic.netdev}",
         f"link set {nic.netdev} up",
         nic_neighbour(cables[0]),
@@ -222,7 +218,7 @@ def rdma_commands(topology: Topology) -> dict[str, list[str]]:
     rxe makes a device in the initial namespace, wherever its netdev is.
     """
     batches: dict[str, list[str]] = defaultdict(list)
-    nics = _nics(topology)
+    nics = [nic for host in topology.hosts for nic in host.nics]
     for nic in nics:
         batches[nic.host].append(f"link add {nic.device} type rxe netdev {nic.netdev}")
     batches[""] = [f"dev set {nic.device} netns {nic.host}" for nic in nics]

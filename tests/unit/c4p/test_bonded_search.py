@@ -17,9 +17,7 @@ class BondedFabric(Fabric):
     def __init__(self, pairs=2, spines=2, limited=True, named=True):
         super().__init__(leaves=pairs, spines=spines, limited=limited)
         self.named = named
-        self.links = NicLinks(
-            Nic(nic[:-2], 0, "", "", f"address of {nic}", 1e10, bond=("a", "b")) for nic in self.nics
-        )
+        self.links = NicLinks(Nic(nic[:-2], 0, "", "", f"address of {nic}", 1e10, bond=("a", "b")) for nic in self.nics)
         if named:
             every = (hop for source, far in self.pairs for port in range(64) for hop in self.path(source, far, port))
             self.links.name_switches({hop: hop.partition("<")[0] for hop in every})

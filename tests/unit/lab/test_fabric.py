@@ -151,3 +151,23 @@ def test_switches_limit_icmp_errors_as_the_topology_says():
     limits = fabric.icmp_sysctls(IcmpLimits(ratelimit_ms=250, msgs_per_sec=40, msgs_burst=7))
     assert limits == {"ipv4/icmp_ratelimit": "250", "ipv4/icmp_msgs_per_sec": "40", "ipv4/icmp_msgs_burst": "7"}
     assert int(fabric.icmp_sysctls(IcmpLimits(answers=False))["ipv4/icmp_ratelimit"]) >= 24 * 3600 * 1000
+
+
+def test_a_bond_hashes_flows_over_its_ports_and_both_leaves_are_its_gateway():
+    """The host has one bond of two ports with one address; each leaf has the gateway's address after its own."""
+    bonded = load("bonds-2")
+    batches, rdma = fabric.ip_commands(bonded), fabric.rdma_commands(bonded)
+    host = batches["h0"]
+    (made,) = [line for line in host if " type bond " in line]
+    assert made.startswith("link add h0n0 ")
+    assert "mode balance-xor xmit_hash_policy layer3+4" in made
+    assert [line for line in host if " master " in line] == [f"link set h0n0{port} master h0n0" for port in "ab"]
+    assert host.index(made) < host.index("address add 10.4.0.1/24 dev h0n0")
+    for leaf, own in (("leaf0", 253), ("leaf1", 252)):
+        added = [line.split()[2] for line in batches[leaf] if line.startswith("address") and line.endswith("dev p0")]
+        assert added == [f"10.4.0.{own}/24", "10.4.0.254/24"]  # ICMP errors carry the first
+    macs = {line.split("peer name p0 ")[1].split(" ")[5] for line in batches[""] if "peer name p0 netns leaf" in line}
+    assert len(macs) == 2  # one for both leaves of each pair
+    assert rdma["h0"] == ["link add h0r0 type rxe netdev h0n0"]
+    shaped = [line for lines in fabric.tc_commands(bonded).values() for line in lines]
+    assert sum("tbf rate 5000000000bit" in line for line in shaped) == 2 * len(bonded.ports)

@@ -7,7 +7,7 @@ from c4bench.workload.jobs import job
 
 SIZE_BYTES = 16 << 20
 ECMP, PLANNED = ROUNDS = ("ecmp/4", "planned/4")
-DRAWS = 12
+DRAWS = 8
 
 
 @pytest.mark.needs(hosts=8)
@@ -66,7 +66,7 @@ def draws_job(meeting, number, pair, members):
         pair,
         seed=1,
         size_bytes=SIZE_BYTES,
-        warm_up_bytes=SIZE_BYTES,
+        warm_up_bytes=SIZE_BYTES // 4,
         rounds=ROUNDS * DRAWS,
         meeting=meeting,
         first_rank=2 * number,

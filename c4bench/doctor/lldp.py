@@ -86,7 +86,13 @@ class _Known:
     def __init__(self, graph: FabricGraph, hosts: Sequence[Host], seen: Mapping[str, Sequence[Neighbour]]) -> None:
         self._graph, self._seen = graph, {name: of for name, of in seen.items() if of}
         self._switches = frozenset(graph.switches)
-        self._nics = {(nic.host, nic.netdev): nic.name for host in hosts for nic in host.nics if nic.netdev}
+        self._nics = {
+            (nic.host, netdev): nic.name
+            for host in hosts
+            for nic in host.nics
+            for netdev in nic.bond or (nic.netdev,)
+            if netdev
+        }
 
     def stated(self) -> Cables:
         """The stated cables of which an end reports neighbours."""

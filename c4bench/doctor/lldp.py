@@ -3,6 +3,7 @@
 Written from lldpd's documentation and recorded output; never run on hardware.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
@@ -125,10 +126,13 @@ class _Known:
     def other_ports(self) -> Iterable[CableDifference]:
         """NICs and switch ports whose cable leads to another port of the stated switch."""
         reported = {(name, one.interface): one for name, of in self._seen.items() for one in of}
-        netdevs = {nic: at for at, nic in self._nics.items()}
+        netdevs: dict[str, list[tuple[str, str]]] = defaultdict(list)
+        for at, nic in self._nics.items():
+            netdevs[nic].append(at)
         for port in self._graph.host_ports:
             nic = nodes_of(port)[0]
-            yield from self._other_port(nic, reported.get(netdevs.get(nic, ("", ""))), port.switch, port.port)
+            for at in netdevs[nic]:
+                yield from self._other_port(nic, reported.get(at), port.switch, port.port)
         for trunk in self._graph.trunks:
             ways = ((trunk.a, trunk.a_port, trunk.b, trunk.b_port), (trunk.b, trunk.b_port, trunk.a, trunk.a_port))
             for near, near_port, far, far_port in ways:

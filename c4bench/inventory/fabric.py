@@ -104,21 +104,21 @@ def _graph(
 def _numbered(ports: Sequence[HostPort], hosts: Sequence[Host]) -> Iterator[HostPort]:
     """The cables with the index of their NIC: as stated, else the host's next one that is not.
 
-    The ports of a bond that state none have one index.
+    The ports of a bond have one index; one of them may state it.
     """
     indices = {host.name: [nic.index for nic in host.nics] for host in hosts}
     stated = {nic_of(port) for port in ports}
     free = {host: _unstated(host, own or count(), stated) for host, own in indices.items()}
-    bonded: dict[tuple[str, str], int] = {}
+    bonded = {(port.host, port.bond): port.nic for port in ports if port.bond and port.nic >= 0}
     for port in ports:
         own, keys = indices[port.host], ("links", port.position)
-        known = bonded.get((port.host, port.bond), -1) if port.nic < 0 else port.nic
+        known = port.nic if port.nic >= 0 else bonded.get((port.host, port.bond), -1)
         if port.nic >= 0 and own and port.nic not in own:
             raise GraphError(keys, f"{port.host} has no NIC {port.nic} in c4.nics; correct one of the two")
         if (nic := known if known >= 0 else next(free[port.host], None)) is None:
             raise GraphError(keys, f"{port.host} has {len(own)} NICs in c4.nics and more links here; correct either")
-        if port.bond and port.nic < 0:
-            bonded[port.host, port.bond] = nic
+        if port.bond:
+            bonded.setdefault((port.host, port.bond), nic)
         yield msgspec.structs.replace(port, nic=nic)
 
 

@@ -12,7 +12,6 @@ from c4bench.inventory.document import Keys
 from c4bench.model.graph import FabricGraph, HostPort, Trunk, by_nic, neighbours, tiers_of
 
 Problem = tuple[Keys, str]
-_BOND_PORTS = 2  # at least
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -97,15 +96,16 @@ def _figure_problems(cable: HostPort | Trunk, limits: Limits) -> Iterator[str]:
 
 def _bond_problems(cables: Sequence[HostPort], limits: Limits) -> Iterator[str]:
     """What the ports of one NIC cannot be."""
-    if not _BOND_PORTS <= len(cables) <= limits.bond_ports:
-        most = f" to {limits.bond_ports}" if limits.bond_ports > _BOND_PORTS else ""
-        yield f"{len(cables)} ports; give it {_BOND_PORTS}{most} links"
+    if len(cables) == 1:
+        yield "a single port; give it a further link, or no bond"
+    if len(cables) > limits.bond_ports:
+        yield f"{len(cables)} ports; give it at most {limits.bond_ports} links"
     if len({cable.switch for cable in cables}) < len(cables):
         yield "two ports on one switch; connect each to a switch of its own"
     if len({(cable.rate_bps, cable.delay_s, cable.plane) for cable in cables}) > 1:
         yield "ports of different rate, delay or plane; give them the same"
     if len({cable.nic for cable in cables}) > 1:
-        yield "ports of different NICs; name the same NIC in all, or in none"
+        yield "ports of different NICs; name one"
 
 
 def _shared_ports(graph: FabricGraph) -> Iterator[Problem]:

@@ -122,7 +122,10 @@ def many_hosts(count):
         (("hosts: [a, b]", "hosts: &x [a, *x]"), "mine.yml"),
         (("links:", "colour: red\nlinks:"), "colour"),
         (("rate: 10gbit, count: 2", "rate: 10gbit, bond: b0"), "links[2].bond: a link between switches"),
-        (("[a, leaf0], rate: 10gbit", "[a, leaf0], rate: 10gbit, bond: b0"), "bond b0 of a: 1 ports; give it 2 links"),
+        (
+            ("[a, leaf0], rate: 10gbit", "[a, leaf0], rate: 10gbit, bond: b0"),
+            "bond b0 of a: a single port; give it a further",
+        ),
         (
             ("[a, leaf0], rate: 10gbit", "[a, leaf0], rate: 10gbit, count: 2, bond: b0"),
             "bond b0 of a: two ports on one switch; connect each to a switch of its own",

@@ -10,7 +10,10 @@ from c4bench.inventory.inventory import Inventory
 
 
 class Review(msgspec.Struct, frozen=True):
-    """`problems` must be corrected; `unsaid` has by host the keys that the inventory leaves out."""
+    """`problems` must be corrected; `unsaid` has by host the keys that the inventory leaves out.
+
+    `cables` are those that are stated, of NICs and between switches.
+    """
 
     hosts: int
     switches: int
@@ -18,6 +21,7 @@ class Review(msgspec.Struct, frozen=True):
     disruptive: tuple[str, ...]
     problems: tuple[str, ...]
     unsaid: dict[str, tuple[str, ...]]
+    cables: int = 0
 
 
 def review(inventory: Inventory) -> Review:
@@ -31,6 +35,7 @@ def review(inventory: Inventory) -> Review:
         disruptive=tuple(host.name for host in inventory.hosts if host.disruptive),
         problems=(*_shared(facts), *_carrying_us(facts), *_unknown_gpu_nics(facts)),
         unsaid={name: left for name, left in unsaid.items() if left},
+        cables=len(inventory.graph.cables) if inventory.graph else 0,
     )
 
 

@@ -1,4 +1,5 @@
 import time
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -290,3 +291,24 @@ def test_answers_out_of_order_are_errors(replies):
         apply(ScriptedHost(*replies)),
     ):
         pass
+
+
+def test_a_later_part_begins_its_time_after_the_first_is_applied(monkeypatch):
+    """A cascade's second failure comes two seconds after the onset of the first, however long that took."""
+    clock = SimpleNamespace(now_s=100.0, slept=[], time=time.time)
+
+    def sleep(seconds):
+        clock.slept.append(seconds)
+        clock.now_s += seconds
+
+    class Slow(ScriptedHost):
+        def read_line(self, timeout_s):
+            clock.now_s += 0.7
+            return super().read_line(timeout_s)
+
+    clock.sleep, clock.monotonic = sleep, lambda: clock.now_s
+    monkeypatch.setattr(controller, "time", clock)
+    injector = Injector(lambda _: Slow(APPLIED, HEALED), lambda _: "python")
+    with injector.apply_compound("compound.cascade", [Place(HOST, NIC)]) as applied:
+        assert len(applied) == 2
+        assert clock.slept == [0.0, pytest.approx(2.0)]

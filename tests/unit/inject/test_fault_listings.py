@@ -158,6 +158,8 @@ def test_memory_and_disk_are_what_an_ordinary_process_can_have(tmp_path):
     page = os.sysconf("SC_PAGE_SIZE")
     total = os.sysconf("SC_PHYS_PAGES") * page
     assert 1 << 20 < hosts.memory_available_bytes() <= total
+    # Where agents and the system write their logs, and where shared memory lives.
+    assert (str(hosts.LOGS), str(hosts.MEMORY)) == ("/var/log", "/dev/shm")
     usage = os.statvfs(tmp_path)
     assert abs(hosts.disk_available_bytes(tmp_path) - usage.f_bavail * usage.f_frsize) < 1 << 30
 

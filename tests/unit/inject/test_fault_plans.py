@@ -7,8 +7,11 @@ from c4bench.errors import UnhealthyError
 from c4bench.inject import interfaces, planning
 from c4bench.inject.actions import Run, Signal
 from c4bench.inject.catalogue import load
+from c4bench.inject.drivers import switch
 from c4bench.inject.interfaces import difference
 from c4bench.inject.registry import DRIVERS
+from c4bench.inject.switches import SwitchTarget
+from c4bench.model.fault import FaultRequest, SwitchPort
 
 CATALOGUE = load()
 
@@ -190,3 +193,49 @@ def test_an_mtu_is_only_made_smaller():
     small = target(address=target().printed["address"].replace("4200", "1400"))
     with pytest.raises(UnhealthyError, match="has an MTU of 1400 bytes, no more than 1400; ask for a smaller one"):
         plan("nic.mtu", small, mtu_bytes=1400)
+
+
+def on_port(name, address="10.0.0.3"):
+    """A switch's port with its next hop."""
+    return interfaces.InterfaceTarget(
+        SwitchPort("leaf0", name, "/run/netns/leaf0"),
+        3,
+        target().printed | {"route": f"10.7.0.0/16 via {address} dev {name}\n", "neighbour": "", "address": "[{}]"},
+    )
+
+
+def test_a_switch_goes_down_with_all_its_ports():
+    """All at the same moment; all links are up again before any route is restored, which may lead over two of them."""
+    request = FaultRequest("switch.down", "leaf0", netns="/run/netns/leaf0")
+    made = switch.down(request, SwitchTarget((on_port("up0"), on_port("up1", "10.0.0.5"))))
+    assert {action.netns for action in (*made.apply, *made.revert)} == {"/run/netns/leaf0"}
+    assert [" ".join(action.argv) for action in made.apply] == [
+        f"ip link set dev {name} down" for name in ("up0", "up1")
+    ]
+    assert [" ".join(action.argv) for action in made.revert] == [
+        "ip link set dev up0 up",
+        "ip link set dev up1 up",
+        "ip -4 route replace 10.7.0.0/16 via 10.0.0.3 dev up0",
+        "ip -4 route replace 10.7.0.0/16 via 10.0.0.5 dev up1",
+    ]
+    assert made.sudden == 2
+    assert made.claims == ("link of up0 in /run/netns/leaf0", "link of up1 in /run/netns/leaf0")
+    with pytest.raises(UnhealthyError, match="leaf0 has no port that is up; choose another switch"):
+        switch.down(request, SwitchTarget(()))
+
+
+@pytest.mark.parametrize(
+    ("fault", "parameters", "claims"),
+    [
+        ("nic.rate", {"direction": "tx"}, {"egress of h5n0"}),
+        ("nic.rate", {"direction": "rx"}, {"ingress of h5n0"}),
+        ("nic.loss", {"direction": "both", "probability": 0.1}, {"egress of h5n0", "ingress of h5n0"}),
+        ("nic.down", {}, {"link of h5n0"}),
+        ("nic.gid", {}, {"address of h5n0", "link of h5n0"}),
+        ("nic.mtu", {"mtu_bytes": 1400}, {"MTU of h5n0"}),
+    ],
+)
+def test_faults_claim_what_they_change(fault, parameters, claims):
+    """Two that change the same part of an interface cannot be in force together; of different parts they can."""
+    spec, request = CATALOGUE.resolve(nic_request(fault, **parameters))
+    assert set(DRIVERS[next(iter(spec.drivers.values()))](request, target()).claims) == claims

@@ -40,7 +40,7 @@ class Scene:
         self.shares, self.absent, self.refusal, self.resumes = shares, [], None, True
         self.asked, self.applied, self.ended, self.started = [], [], [], []
         agents = SimpleNamespace(by_host=dict.fromkeys(NICS), wait_for=self._wait_for)
-        fleet = SimpleNamespace(fleet=self._fleet, idle_spares=lambda _: list(SPARES))
+        fleet = SimpleNamespace(fleet=self._fleet, idle_spares=self._idle)
         parts = SimpleNamespace(
             start=self._start, end=self._end, shares=self._shares, apply_diagnosis=self._apply, failing=self._failing
         )
@@ -49,8 +49,13 @@ class Scene:
     async def _wait_for(self, holds, _timeout_s):
         return holds()
 
+    def _idle(self, running):
+        used = {member.host for member in running.spec.members}
+        return [spare for spare in SPARES if spare.name not in used]
+
     def _fleet(self, running):
-        return Fleet(3.0, running.spec.members, running.wanted, SPARES, (), tuple(running.restarts_s))
+        idle = tuple(self._idle(running))
+        return Fleet(3.0, running.spec.members, running.wanted, idle, (), tuple(running.restarts_s))
 
     async def _shares(self, steps, nics):
         self.asked.append((steps, sorted(nics)))
@@ -214,3 +219,26 @@ def test_a_job_that_is_released_is_left_alone():
 
     assert asyncio.run(play()) == ({}, {})
     assert scene.log.events == []
+
+
+def test_a_restart_ends_with_the_job_or_its_next_failure():
+    """A restart under way is cancelled when the job is released, and when its attempt fails and is restarted again."""
+    scene = Scene(ACT)
+    scene.resumes = False
+
+    async def play():
+        scene.steering.consider("j", [slow()])
+        while not scene.started:
+            await asyncio.sleep(0.001)
+        (first,) = scene.steering._restarts.values()
+        again = msgspec.structs.replace(slow(component="h2/0"), job="j~1")
+        scene.steering.consider("j~1", [again])
+        while len(scene.started) < 2:
+            await asyncio.sleep(0.001)
+        (second,) = scene.steering._restarts.values()
+        assert first.cancelled()
+        await scene.steering.release("j")
+        return second.cancelled(), dict(scene.steering._restarts)
+
+    assert asyncio.run(asyncio.wait_for(play(), 10)) == (True, {})
+    assert scene.started == [["h0", "h2"], ["h0", "h3"]]

@@ -67,7 +67,12 @@ def rank(monkeypatch):
         monkeypatch.setattr(module, "time", rank)
     target = SimpleNamespace(ring=Path("ring"))
     monkeypatch.setattr(pace.processes, "find", lambda _: target)
-    monkeypatch.setattr(pace, "read_telemetry_file", lambda _: SimpleNamespace(ops=rank.finished()))
+
+    def read(path):
+        assert path == target.ring
+        return SimpleNamespace(ops=rank.finished())
+
+    monkeypatch.setattr(pace, "read_telemetry_file", read)
     return rank
 
 

@@ -423,3 +423,23 @@ def test_checks_of_hosts_without_an_agent_are_left_out():
         ("h0/0", 0): "leaf-h0",
         ("h0/0", 1): "s1",
     }
+
+
+def test_a_job_that_has_ended_leaves_its_paths_to_others():
+    """Its flows are live no longer, and a rank that waits for guidance about them is told; other jobs' flows stay."""
+
+    async def play():
+        scene = Scene()
+        await scene.paths.learn(PlannedFabric(HOSTS, PORTS))
+        other = Flow("k/k:data/1>3/0.0", "k", "h1/0", "h3/0", 1e10)
+        (port,) = await scene.paths.route(Route("j", (flow(0, 2),)))
+        await scene.paths.route(Route("k", (other,)))
+        request = asyncio.create_task(scene.paths.follow(FollowGuidance("j", (flow(0, 2),), (port,), (1.0,))))
+        await asyncio.sleep(0.01)
+        await scene.paths.forget("j")
+        await asyncio.wait([request], timeout=5)
+        return scene.paths.controller.pairs(), request.exception()
+
+    pairs, error = run(play())
+    assert list(pairs) == [("h1/0", "h3/0")]
+    assert isinstance(error, UnhealthyError)

@@ -242,3 +242,27 @@ def test_a_restart_ends_with_the_job_or_its_next_failure():
 
     assert asyncio.run(asyncio.wait_for(play(), 10)) == (True, {})
     assert scene.started == [["h0", "h2"], ["h0", "h3"]]
+
+
+def test_a_doubtful_hang_is_tried_with_neighbours_and_a_spare():
+    """All NICs of the job and an idle spare's send in a ring; a NIC that fails with both neighbours is the one."""
+    scene = Scene(ACT)
+    failed = [(NICS["h0"], NICS["h1"]), (NICS["h1"], NICS["h2"])]
+
+    async def failing(pairs):
+        scene.asked.append([(one.name, other.name) for one, other in pairs])
+        return failed
+
+    scene.steering._probes.failing = failing
+    hang = Diagnosis("j", Syndrome.COMMUNICATION_HANG, Component("nic", "h0/0"), 1.0, 2.0, 3.0, 0.5, (), "")
+    incidents = scene.play(hang)
+    assert scene.asked == [[("h0/0", "h1/0"), ("h1/0", "h2/0"), ("h2/0", "h0/0")]]
+    assert {incident.out for incident in incidents} == {"h1"}
+    assert [found.component.name for found in scene.applied] == ["h1/0"]
+
+
+def test_a_hang_that_is_only_observed_is_not_tried():
+    """Trials disturb the fabric: where the policy does nothing about hangs there are none."""
+    scene = Scene(Policy(slow=Action.RESTART))
+    scene.play(Diagnosis("j", Syndrome.COMMUNICATION_HANG, Component("nic", "h0/0"), 1.0, 2.0, 3.0, 0.5, (), ""))
+    assert scene.asked == []

@@ -179,11 +179,7 @@ class PathController:
         self.knowledge.begin(pairs, again, self.health.missing)
 
     def learn(
-        self,
-        traces: Mapping[Probe, Trace],
-        now_s: float,
-        how: str = PROBES,
-        sampled: Mapping[Pair, int] | None = None,
+        self, traces: Mapping[Probe, Trace], now_s: float, how: str = PROBES, sampled: Mapping[Pair, int] | None = None
     ) -> None:
         """Learn paths, and plan again; see `PathKnowledge.learn`."""
         self._update_links(self.knowledge.learn(traces, now_s, how, sampled), now_s)

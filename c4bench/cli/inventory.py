@@ -37,7 +37,8 @@ def _lines(report: Review) -> list[str]:
     disruptive = (
         f"faults are permitted on {_some(report.disruptive)}" if report.disruptive else "no faults are permitted"
     )
-    lines = [f"{report.hosts} hosts, {report.nics} NICs, {report.switches} switches; {disruptive}"]
+    counts = f"{report.hosts} hosts, {report.nics} NICs, {report.switches} switches, {report.cables} cables"
+    lines = [f"{counts}; {disruptive}"]
     lines += [f"BAD  {problem}" for problem in report.problems]
     by_gap: dict[tuple[str, ...], list[str]] = {}
     for host, left in report.unsaid.items():

@@ -69,7 +69,7 @@ class InjectorState(msgspec.Struct, frozen=True):
 class HostSelfReport(msgspec.Struct, frozen=True):
     """A host's own report. `knobs` are by NIC index; `memlock_bytes` is -1 without a limit.
 
-    `lldp` is the output of lldpd, "" for none.
+    `lldp` is the output of lldpd or systemd-networkd, "" for none.
     """
 
     python: str

@@ -1,6 +1,7 @@
-"""LLDP neighbours, as lldpd reports them on hosts and on switches (`lldpctl -f json0`, see lldpcli(8)).
+"""LLDP neighbours, as lldpd reports them on hosts and switches, or systemd-networkd on hosts.
 
-Written from lldpd's documentation and recorded output; never run on hardware.
+Written from the documented and recorded output of `lldpctl -f json0` (lldpcli(8)) and `networkctl lldp --json=short`
+(systemd 257 and later); never run on hardware.
 """
 
 from collections import defaultdict
@@ -47,22 +48,36 @@ class _Listing(msgspec.Struct, frozen=True):
     interface: tuple[_Interface, ...] = ()
 
 
+class _NetworkdNeighbour(msgspec.Struct, frozen=True):
+    system: str = msgspec.field(default="", name="SystemName")
+    port: str = msgspec.field(default="", name="PortID")
+
+
+class _NetworkdLink(msgspec.Struct, frozen=True):
+    interface: str = msgspec.field(default="", name="InterfaceName")
+    neighbours: tuple[_NetworkdNeighbour, ...] = msgspec.field(default=(), name="Neighbors")
+
+
 class _Output(msgspec.Struct, frozen=True):
+    """The output of lldpctl, or of networkctl."""
+
     lldp: tuple[_Listing, ...] = ()
+    links: tuple[_NetworkdLink, ...] = msgspec.field(default=(), name="Neighbors")
 
 
 def neighbours(output: str | bytes) -> tuple[Neighbour, ...]:
     """The neighbours that have a name; none if the output is of another form, or empty."""
     try:
-        listings = msgspec.json.decode(output, type=_Output).lldp
+        found = msgspec.json.decode(output, type=_Output)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return ()
-    return tuple(
-        Neighbour(interface.name, system, _first(port.id for port in interface.port))
-        for listing in listings
-        for interface in listing.interface
-        if (system := _first(chassis.name for chassis in interface.chassis))
+    of_lldpd = (
+        Neighbour(one.name, _first(chassis.name for chassis in one.chassis), _first(port.id for port in one.port))
+        for listing in found.lldp
+        for one in listing.interface
     )
+    of_networkd = (Neighbour(link.interface, one.system, one.port) for link in found.links for one in link.neighbours)
+    return tuple(one for one in (*of_lldpd, *of_networkd) if one.system)
 
 
 def _first(texts: Iterable[Sequence[_Text]]) -> str:

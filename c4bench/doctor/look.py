@@ -206,9 +206,12 @@ def gpus() -> list[str]:
 
 
 def lldp() -> str:
-    """What lldpd reports of the neighbours, "" where it does not run or does not answer this user."""
-    done = run("lldpctl", "-f", "json0")
-    return done[1] if done and done[0] == 0 else ""
+    """What lldpd, or else systemd-networkd, reports of the neighbours; "" where neither answers this user."""
+    for argv in (("lldpctl", "-f", "json0"), ("networkctl", "lldp", "--json=short")):
+        done = run(*argv)
+        if done and done[0] == 0 and done[1].strip():
+            return done[1]
+    return ""
 
 
 def injector(python: str) -> dict[str, Any]:

@@ -11,7 +11,10 @@ from c4bench.model.fabric import Host
 
 
 class Review(msgspec.Struct, frozen=True):
-    """`problems` must be corrected; `unsaid` has by host the keys that the inventory leaves out."""
+    """`problems` must be corrected; `unsaid` has by host the keys that the inventory leaves out.
+
+    `cables` are those that are stated, of NICs and between switches.
+    """
 
     hosts: int
     switches: int
@@ -19,6 +22,7 @@ class Review(msgspec.Struct, frozen=True):
     disruptive: tuple[str, ...]
     problems: tuple[str, ...]
     unsaid: dict[str, tuple[str, ...]]
+    cables: int = 0
 
 
 def review(inventory: Inventory) -> Review:
@@ -32,6 +36,7 @@ def review(inventory: Inventory) -> Review:
         disruptive=tuple(host.name for host in inventory.hosts if host.disruptive),
         problems=(*_shared(facts), *_carrying_us(facts), *_unknown_gpu_nics(facts), *_unlike(inventory.hosts)),
         unsaid={name: left for name, left in unsaid.items() if left},
+        cables=len(inventory.graph.cables) if inventory.graph else 0,
     )
 
 

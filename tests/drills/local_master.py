@@ -45,6 +45,11 @@ class Scene:
         self.master.send_signal(signal.SIGKILL)
         return self.logged()
 
+    def stop(self):
+        """End it as an operator does: its jobs would continue. Return its log."""
+        self.master.send_signal(signal.SIGTERM)
+        return self.logged()
+
     def logged(self):
         """The lines of its log, after it has ended."""
         return [json.loads(line) for line in self.master.communicate()[1].splitlines()]

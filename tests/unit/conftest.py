@@ -10,6 +10,8 @@ import os
 import pytest
 from hypothesis import settings
 
+# Tests in these folders wait for threads, processes and connections: what they test may hang, and this is how long.
+WAITING, HANGS_AFTER_S = {"agent", "collective", "control", "wire", "workload"}, 90
 FRESH = "C4BENCH_FRESH_EXAMPLES" in os.environ
 settings.register_profile("same", derandomize=True, deadline=None)
 settings.register_profile("fresh", deadline=None, print_blob=True)
@@ -26,6 +28,12 @@ def logging_as_it_was():
         logger.setLevel(level)
         for handler in set(logger.handlers) - set(handlers):
             logger.removeHandler(handler)
+
+
+def pytest_itemcollected(item):
+    """End a test that hangs, unless it has a limit of its own."""
+    if item.path.parent.name in WAITING and item.get_closest_marker("timeout") is None:
+        item.add_marker(pytest.mark.timeout(HANGS_AFTER_S))
 
 
 @pytest.hookimpl(wrapper=True)

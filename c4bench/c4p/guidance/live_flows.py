@@ -25,9 +25,9 @@ class LiveFlow(msgspec.Struct):
 
     flow: Flow
     address: QpAddress | None
-    port: int = 0
-    planned: int = 0
-    weight: float = 1.0
+    port: int
+    planned: int
+    weight: float
     pinned: bool = False
 
     @property

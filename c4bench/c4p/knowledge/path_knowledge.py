@@ -107,11 +107,7 @@ class PathKnowledge:
         self._before |= {pair: self._entries[pair] for pair in again if pair in self._entries}
 
     def learn(
-        self,
-        traces: Mapping[Probe, Trace],
-        now_s: float,
-        how: str = PROBES,
-        sampled: Mapping[Pair, int] | None = None,
+        self, traces: Mapping[Probe, Trace], now_s: float, how: str = PROBES, sampled: Mapping[Pair, int] | None = None
     ) -> PathChanges:
         """Store what traces have found, and return what changed; a trace with a missing answer changes no entry.
 

@@ -3,11 +3,13 @@
 import math
 
 import msgspec
-from c4d_telemetry import MIX, comm, conn, op, window
+import pytest
+from c4d_telemetry import MIX, comm, conn, file, op, window
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from c4bench.c4d.detector import Detector
+from c4bench.c4d.ingest.job_view import JobView
 from c4bench.c4d.ingest.record_validator import RecordValidator
 from c4bench.sim.job import simulate
 from c4bench.sim.model import SimJob
@@ -99,3 +101,18 @@ def test_damage_makes_no_finding(seed, plan):
             detector.ingest_window(one)
         found += detector.evaluate(tick.time_s)
     assert found == []
+
+
+@pytest.mark.parametrize("change", [{"size_bytes": 4096}, {"kind": "all_gather"}])
+def test_the_period_is_that_of_like_operations(change):
+    """Where operations of two kinds or sizes alternate unevenly, a period is from one to the next of its like."""
+    job = JobView("job")
+    job.add_comm(comm())
+    for seq in range(40):
+        turn, second = divmod(seq, 2)
+        began_s = 100.0 + turn + 0.3 * second
+        done = [op(rank, seq, began_s, began_s + 0.1) for rank in range(2)]
+        done = [msgspec.structs.replace(one, **change) for one in done] if second else done
+        file(job, began_s + 0.2, ops=done)
+    assert job.period_s() == pytest.approx(1.0)
+    assert job.pace_s() == pytest.approx(1.0)

@@ -95,3 +95,28 @@ def test_slowness_of_the_other_nics_is_no_finding_of_its_own():
 
     assert named(lost=False) == [(Cause.TRANSFER_SLOW, "h1/0")]
     assert named(lost=True) == [(Cause.CONNECTION_LOST, "h1/7")]
+
+
+def test_a_report_that_is_late_hides_no_other():
+    """Of two reports at once, one is of a loss that is over, the other is new: the new one is a finding."""
+    pair = _Pair()
+    pair.step(sent=1)
+    pair.lose(0)
+    assert len(pair.step()) == 1
+    pair.step(sent=1)
+    pair.lose(1, late_s=0.3)
+    pair.lose(0, Component("nic", "h0/1"))
+    (found,) = pair.step()
+    assert found.component == Component("nic", "h0/1")
+
+
+def test_what_cannot_be_told_apart_makes_a_finding_less_sure():
+    """Alternatives of a rank's report are those of the finding, which says whose report it is."""
+    pair = _Pair()
+    pair.step(sent=1)
+    other = Component("nic", "h0/0")
+    pair.hear(NetworkLoss(1, _NIC, 100.1, (other,)))
+    (found,) = pair.step()
+    assert (found.alternatives, found.confidence) == ((other,), 0.5)
+    assert found.evidence[0].startswith("rank 1 and those")
+    assert "h0/0" in found.evidence[1]

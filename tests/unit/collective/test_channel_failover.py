@@ -137,3 +137,13 @@ def test_several_qps_share_their_nic_until_it_dies(world):
         assert first / second == pytest.approx(3, rel=0.05)
         assert third / fourth == pytest.approx(1, rel=0.05)
     assert storm.struck == 1
+
+
+def test_rails_are_numbered_from_nought_and_alike_at_both_ends(world):
+    """An edge has a rail for each QP of each NIC; the QPs of a NIC follow each other, and no two have one number."""
+    failover = resilient(world, 2, 2, qps=2)
+    for comm in failover.comms:
+        rails = [rail for _, rail in comm._group._engine.edges.rails()]
+        for kind in {type(rail) for rail in rails}:
+            found = [(rail.name.index, rail.nic) for rail in rails if type(rail) is kind]
+            assert found == [(0, 0), (1, 0), (2, 1), (3, 1)]

@@ -15,6 +15,7 @@ from storm import (
 )
 
 from c4bench.collective import degraded
+from c4bench.collective.degraded_planner import SplitLevel
 from c4bench.collective.errors import CollectiveError
 
 # 16 KiB of them and a little more.
@@ -198,3 +199,14 @@ def test_any_ranks_have_lost_nics(world, data):
         assert len(set(unfailed(job, work))) == 1
     finally:
         job.close()
+
+
+@given(st.integers(0, 5000), st.lists(st.floats(0.0, 0.3), min_size=1, max_size=3))
+def test_each_item_belongs_to_one_part(items, shares):
+    """What all ranks reduce and the levels' parts follow each other without a gap; each level has about its share."""
+    array = np.arange(items, dtype=np.int64)
+    levels = [SplitLevel((number,), frozenset({number}), y) for number, y in enumerate(shares)]
+    common, rests = degraded._cut(array, levels)
+    assert np.concatenate([common, *(part for _, part in rests)]).tolist() == array.tolist()
+    assert [level for level, _ in rests] == levels
+    assert [part.size for _, part in rests] == [round(items * y) for y in shares]

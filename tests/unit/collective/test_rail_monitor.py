@@ -1,11 +1,13 @@
 """When the rail monitor probes, with stand-ins for rails and edges."""
 
+from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
 
 from c4bench.collective.resilient.failure_broadcast import FailureBroadcast
 from c4bench.collective.resilient.messages import SilenceQuery
+from c4bench.collective.resilient.peer_rails import ReceivingPeer
 from c4bench.collective.resilient.rail import State
 from c4bench.collective.resilient.rail_monitor import RailMonitor
 from c4bench.collective.resilient.timeouts import FailureTimeouts
@@ -101,3 +103,25 @@ def test_word_reaches_every_rank(size):
             ranks[rank].announce(0)
         on_silence_query |= step
     assert on_silence_query == set(range(size))
+
+
+@pytest.mark.parametrize("needed", [True, False])
+def test_a_peer_that_sends_nothing_is_asked_less_and_less_often(needed):
+    """After the quiet time, then after twice as long each time, up to a second; only where data is still to come."""
+    receiver = SimpleNamespace(complete=not needed)
+    edge = ReceivingPeer(3, [Rail(0, 0)], [receiver], None)
+    edges = SimpleNamespace(all=[edge], rails=lambda _=State.UP: [])
+    monitor = RailMonitor(edges, FailureTimeouts(), None, None, [], [])
+    monitor.begin(0)
+    asked_ns, quiet_s = [], FailureTimeouts().quiet_s
+    for now_ns in range(0, 5 * 10**9, 10**6):
+        monitor.tick(now_ns)
+        if edge.rails[0].probing:
+            asked_ns.append(now_ns)
+            edge.rails[0].probing = False
+    waits_s = [(later - before) / 1e9 for before, later in pairwise([0, *asked_ns])]
+    expected_s = [min(1.0, quiet_s * 2**number) for number in range(len(waits_s))]
+    assert waits_s == pytest.approx(expected_s, abs=1e-3)
+    assert (len(waits_s) > 3) == needed
+    monitor.begin(5 * 10**9)
+    assert (edge.last_message_ns, edge.probe_after_s) == (5 * 10**9, quiet_s)

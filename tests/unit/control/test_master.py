@@ -62,7 +62,7 @@ def scene(trust, tmp_path_factory):
     """A master on this machine."""
     made = Scene(trust[0], tmp_path_factory.mktemp("scene"))
     yield made
-    made.kill()
+    made.stop()
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def mortal(trust, tmp_path):
     """A master for a test that kills it."""
     made = Scene(trust[0], tmp_path)
     yield made
-    made.kill()
+    made.stop()
 
 
 def hello(name):
@@ -112,7 +112,7 @@ def test_a_refused_agent_is_logged_once(tmp_path):
     for _ in range(3):
         with pytest.raises(UnhealthyError, match="the certificate of 'old' states no role"):
             asyncio.run(knock())
-    lines = [line for line in scene.kill() if "refused" in line["message"]]
+    lines = [line for line in scene.stop() if "refused" in line["message"]]
     assert [line["level"] for line in lines] == ["WARNING"]
     assert lines[0]["message"].startswith("127.0.0.1 refused: the certificate of 'old' states no role")
     assert "run python -m c4bench.deploy.prepare" in lines[0]["message"]

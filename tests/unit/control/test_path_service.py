@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 from msgspec.structs import replace
 
+from c4bench.c4p.knowledge.path_checks import Check
 from c4bench.c4p.knowledge.path_search import MAX_SWITCHES
 from c4bench.c4p.policy import PathPolicy
 from c4bench.control.health import UnplannedFlows
@@ -428,3 +429,116 @@ def test_paths_are_compared_with_the_stated_graph():
         "l0 to s2 by paths: the stated link is not found; is it up?",
         "l2 to s2 by paths: the stated link is not found; is it up?",
     ]
+
+
+def test_traffic_of_others_is_seen_in_the_switches_counters(caplog):
+    """The difference of two readings is planned around; a reading that fails is a warning, and the next ones count."""
+
+    async def play():
+        scene, seen, readings = Scene(), [], []
+        loop = asyncio.get_running_loop()
+
+        def read():
+            readings.append(loop.time())
+            if len(readings) == 3:
+                raise UnhealthyError("leaf0 does not answer")
+            for agent in scene.agents.values():
+                agent.counts.update({agent.leaf: 1000})
+            return scene.read()
+
+        scene.paths.plan(PlannedFabric(HOSTS, PORTS, read=read, background_s=0.05))
+        scene.paths.controller.ingest_counters = lambda received, over_s: seen.append((received, over_s))
+        running = asyncio.create_task(scene.paths.run())
+        while len(seen) < 3:
+            await asyncio.sleep(0.01)
+        running.cancel()
+        return seen, readings
+
+    seen, readings = run(play())
+    assert {received["leaf-h0"] for received, _ in seen} == {60_000}
+    assert {received["s0"] for received, _ in seen} == {0}
+    # Readings 1 and 2, then after the failed one 4 and 5, and 5 and 6.
+    taken_s = [readings[1] - readings[0], readings[4] - readings[3], readings[5] - readings[4]]
+    assert [over_s for _, over_s in seen] == pytest.approx(taken_s, abs=0.04)
+    assert min(over_s for _, over_s in seen) >= 0.05
+    assert ["leaf0 does not answer" in record.getMessage() for record in caplog.records].count(True) == 1
+
+
+@pytest.mark.parametrize("changed", [{"read": None}, {"background_s": 0.0}])
+def test_without_switches_or_period_no_counters_are_read(changed):
+    """Both are needed to see the traffic of others."""
+
+    async def play():
+        scene, readings = Scene(), []
+        given = {"read": lambda: readings.append(1) or {}, "background_s": 0.01} | changed
+        scene.paths.plan(PlannedFabric(HOSTS, PORTS, **given))
+        running = asyncio.create_task(scene.paths.run())
+        await asyncio.sleep(0.1)
+        running.cancel()
+        return readings
+
+    assert run(play()) == []
+
+
+def test_source_ports_are_traced_as_far_as_switches_answer():
+    """Each probe names its switches in order and ends at the destination; a switch that is silent ends the trace."""
+
+    async def play():
+        scene = Scene()
+        nics = {nic.name: nic for host in HOSTS for nic in host.nics}
+        silent = scene.agents["h1"]
+        usual = silent.answer
+        silent.answer = lambda probe: HopAnswer() if probe.ttl == 2 else usual(probe)
+        wanted = {("h0/0", "h2/0", 50001): 3, ("h0/0", "h2/0", 50002): 3, ("h1/0", "h2/0", 50001): 3}
+        traced = await scene.paths.survey.trace(wanted, nics)
+        assert await scene.paths.survey.trace({}, nics) == {}
+        return traced
+
+    traced = run(play())
+    assert traced["h0/0", "h2/0", 50001] == ("leaf-h0", "s1", "s1-10.0.2.1", "10.0.2.1")
+    assert traced["h0/0", "h2/0", 50002] == ("leaf-h0", "s0", "s0-10.0.2.1", "10.0.2.1")
+    assert traced["h1/0", "h2/0", 50001] == ("leaf-h1", None, "10.0.2.1")
+
+
+def test_checks_of_hosts_without_an_agent_are_left_out():
+    """An answer belongs to its check; an agent that answers fewer probes than it was sent is as good as none."""
+
+    async def play():
+        scene = Scene()
+        nics = {nic.name: nic for host in HOSTS for nic in host.nics}
+        checks = [Check((f"h{number}/0", "h3/0"), 50001, position) for number in range(3) for position in (1, 0)]
+
+        async def refuse(*_):
+            raise UnhealthyError("h1: no agent is connected")
+
+        async def forget(*_):
+            return ProbeAnswer(())
+
+        scene.agents["h1"].call, scene.agents["h2"].call = refuse, forget
+        return await scene.paths.survey.check(checks, nics)
+
+    found = run(play())
+    assert {(check.pair[0], check.position): address for check, address in found.items()} == {
+        ("h0/0", 0): "leaf-h0",
+        ("h0/0", 1): "s1",
+    }
+
+
+def test_a_job_that_has_ended_leaves_its_paths_to_others():
+    """Its flows are live no longer, and a rank that waits for guidance about them is told; other jobs' flows stay."""
+
+    async def play():
+        scene = Scene()
+        await scene.paths.learn(PlannedFabric(HOSTS, PORTS))
+        other = Flow("k/k:data/1>3/0.0", "k", "h1/0", "h3/0", 1e10)
+        (port,) = await scene.paths.route(Route("j", (flow(0, 2),)))
+        await scene.paths.route(Route("k", (other,)))
+        request = asyncio.create_task(scene.paths.follow(FollowGuidance("j", (flow(0, 2),), (port,), (1.0,))))
+        await asyncio.sleep(0.01)
+        await scene.paths.forget("j")
+        await asyncio.wait([request], timeout=5)
+        return scene.paths.controller.pairs(), request.exception()
+
+    pairs, error = run(play())
+    assert list(pairs) == [("h1/0", "h3/0")]
+    assert isinstance(error, UnhealthyError)

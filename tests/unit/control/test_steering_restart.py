@@ -29,7 +29,7 @@ def scene(tmp_path):
     authority.establish(tmp_path / "trust", NAMES, datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1))
     made = Scene(tmp_path / "trust", tmp_path)
     yield made
-    made.kill()
+    made.stop()
 
 
 class FakeHost:

@@ -1,117 +1,111 @@
-"""Reading switches: addresses, the inventory's rates, and whose counters count."""
+"""What switches count for each of their ports, and the fabric as it is drawn from that and the atlas."""
 
 import json
+from pathlib import Path
 
 import pytest
 
-from c4bench.control.sonic_counters import PortCounters, port_counters
-from c4bench.control.switches import PortCount, Switches, carried_bytes
-from c4bench.errors import UnhealthyError
+from c4bench.c4p.knowledge.atlas import Atlas, PathTrace
+from c4bench.control.switches import PortCount, Switches, carried_bytes, carried_packets, drawn
 from c4bench.inventory import load
+from c4bench.model.fabric import Host, Nic
+from c4bench.record.artefacts import FabricHost, FabricLink, Switch
 from c4bench.remote import Completed
 
-
-def interface(name, address, received):
-    """An interface as `ip -s -j address` of iproute2 6 prints it."""
-    return {
-        "ifindex": 7,
-        "ifname": name,
-        "flags": ["BROADCAST", "MULTICAST", "UP", "LOWER_UP"],
-        "mtu": 9100,
-        "operstate": "UP",
-        "addr_info": [{"family": "inet", "local": address, "prefixlen": 31, "scope": "global", "label": name}],
-        "stats64": {
-            "rx": {"bytes": received, "packets": received // 100, "errors": 0, "dropped": 0, "multicast": 0},
-            "tx": {"bytes": 1, "packets": 1, "errors": 0, "dropped": 0, "carrier_errors": 0, "collisions": 0},
-        },
-    }
+INVENTORY = """
+all:
+  hosts:
+    h0: {c4: {nics: [{device: r0, netdev: n0, address: 10.0.0.1, rate: 10gbit}]}}
+  children:
+    switches:
+      hosts:
+        leaf0: {c4: {rates: {up0: 40gbit}}}
+        leaf1: {c4: {netns: inside}}
+"""
 
 
-def dumped(key, value):
-    """An entry as `sonic-db-dump` prints it."""
-    return {key: {"expireat": 1700000000.1, "ttl": -0.001, "type": "hash", "value": value}}
+def port(name, *addresses, size=0, packets=0):
+    """A port as `ip -s -j address` prints it, with fields that nobody needs."""
+    known = [{"family": "inet", "local": address, "prefixlen": 31} for address in addresses]
+    counted = {"rx": {"bytes": size, "packets": packets, "errors": 7}, "tx": {"bytes": 5, "packets": 6}}
+    return {"ifname": name, "mtu": 4200, "addr_info": known, "stats64": counted}
 
 
-NAME_MAP = dumped("COUNTERS_PORT_NAME_MAP", {"Ethernet0": "oid:0x1000000000002", "Ethernet4": "oid:0x1000000000003"})
-ROWS = dumped(
-    "COUNTERS:oid:0x1000000000002",
-    {
-        "SAI_PORT_STAT_IF_IN_OCTETS": "98765432109",
-        "SAI_PORT_STAT_IF_IN_UCAST_PKTS": "24000000",
-        "SAI_PORT_STAT_IF_IN_NON_UCAST_PKTS": "17",
-        "SAI_PORT_STAT_IF_OUT_OCTETS": "5",
-        "SAI_PORT_STAT_PFC_3_RX_PKTS": "N/A",
-    },
-) | dumped("COUNTERS:oid:0x100000000000f", {"SAI_PORT_STAT_IF_IN_OCTETS": "1"})
+class Console:
+    """Answers every command with these ports, and keeps the commands."""
 
+    def __init__(self, *ports):
+        self._ports, self.commands = ports, []
 
-class Connection:
-    """A switch that answers commands from a table, and notes them."""
-
-    def __init__(self, answers):
-        self.answers, self.asked = answers, []
-
-    def run(self, argv, check=True, **_):
-        command = " ".join(argv)
-        self.asked.append(command)
-        code, output = self.answers.get(command, (127, b""))
-        assert not check or code == 0, command
-        return Completed(code, output, b"")
+    def run(self, command, *, timeout_s):
+        """As a connection."""
+        assert timeout_s > 1
+        self.commands.append(command)
+        return Completed(0, json.dumps(self._ports).encode(), b"")
 
 
 @pytest.fixture
 def switches(tmp_path):
-    """`switches(leaf0=connection)`: the switches of an inventory with rates."""
-    path = tmp_path / "hosts.yml"
-    path.write_text("all: {hosts: {h0: }, children: {switches: {hosts: {leaf0: {c4: {rates: {Ethernet0: 100gbit}}}}}}}")
-    return lambda **connections: Switches(load(path), lambda name: connections[name])
+    """The switches of an inventory, and the consoles that stand for their connections."""
+    path = Path(tmp_path / "hosts.yml")
+    path.write_text(INVENTORY)
+    consoles = {
+        "leaf0": Console(
+            port("lo"), port("up0", "10.1.0.1", "fe80::1", size=1000, packets=10), port("down0", "10.1.0.3")
+        ),
+        "leaf1": Console(port("up0", "10.1.1.1", size=400, packets=4)),
+    }
+    return Switches(load(path), consoles.__getitem__), consoles
 
 
-ADDRESSES = json.dumps([{"ifname": "lo"}, interface("Ethernet0", "10.0.0.1", 900), interface("swp5", "10.0.0.3", 700)])
-
-
-def test_a_linux_switch_counts_in_the_kernel(switches):
-    """On Cumulus and plain Linux, a port's bytes and packets are those of `ip -s -j address`, with the stated rate."""
-    linux = Connection({"ip -s -j address": (0, ADDRESSES.encode())})
-    known = switches(leaf0=linux)
+def test_every_address_of_a_port_has_its_counters(switches):
+    """What a port received, its switch and the rate that the inventory states; a port without address is left out."""
+    known, consoles = switches
+    counted = PortCount("leaf0", "up0", 1000, 10, 4e10)
+    assert known.any
     assert known.ports() == {
-        "10.0.0.1": PortCount("leaf0", "Ethernet0", 900, 9, 1e11, sent_bytes=1),
-        "10.0.0.3": PortCount("leaf0", "swp5", 700, 7, sent_bytes=1),
+        "10.1.0.1": counted,
+        "fe80::1": counted,
+        "10.1.0.3": PortCount("leaf0", "down0", 0, 0),
+        "10.1.1.1": PortCount("leaf1", "up0", 400, 4),
     }
-    known.ports()
-    assert len([command for command in linux.asked if "sonic" in command]) == 1
+    assert consoles["leaf0"].commands == [["ip", "-s", "-j", "address"]]
+    assert consoles["leaf1"].commands[0][:1] == ["nsenter"]
+    assert consoles["leaf1"].commands[0][-4:] == ["ip", "-s", "-j", "address"]
 
 
-def test_a_sonic_switch_counts_in_its_database(switches):
-    """On SONiC the kernel sees only what goes to the processor: ports count as the database says, others as before."""
-    answers = {
-        "ip -s -j address": (0, ADDRESSES.encode()),
-        "sh -c command -v sonic-db-dump": (0, b"/usr/local/bin/sonic-db-dump\n"),
-        "sonic-db-dump -n COUNTERS_DB -k COUNTERS_PORT_NAME_MAP": (0, json.dumps(NAME_MAP).encode()),
-        "sonic-db-dump -n COUNTERS_DB -k COUNTERS:oid:0x1000*": (0, json.dumps(ROWS).encode()),
+def test_an_inventory_without_switches_has_none(tmp_path):
+    """Where no switch is named there are no counters, and nothing is connected to."""
+    path = tmp_path / "hosts.yml"
+    path.write_text(INVENTORY.partition("  children")[0])
+    known = Switches(load(path), lambda _: pytest.fail("nothing to connect to"))
+    assert (known.any, known.ports()) == (False, {})
+
+
+def test_what_crossed_a_link_is_the_difference_of_two_readings():
+    """Bytes and packets by hop; a port that was not there before has no difference."""
+    before = {"a": PortCount("s", "p", 100, 1), "gone": PortCount("s", "q", 5, 5)}
+    after = {"a": PortCount("s", "p", 350, 4), "new": PortCount("s", "r", 9, 9)}
+    assert carried_bytes(before, after) == {"a": 250}
+    assert carried_packets(before, after) == {"a": 3}
+
+
+def test_the_fabric_is_drawn_from_paths_and_addresses():
+    """Switches have names where the counters know them and a tier by their distance from the nearest NIC."""
+    nics = [Nic(f"h{number}", 0, "r", "n", f"10.0.0.{number}", rate) for number, rate in enumerate((1e10, 4e10))]
+    hosts = [Host(nic.host, "", (nic,)) for nic in nics]
+    traces = [
+        PathTrace("h0/0", "h1/0", 49152, ("leaf0in", "spinein", "leaf1in", "10.0.0.1")),
+        PathTrace("h1/0", "h0/0", 49152, ("leaf1up", "spineback", "leaf0back", "10.0.0.0")),
+    ]
+    ports = {
+        hop: PortCount(name, "p", 0, 0)
+        for hop, name in {"leaf0in": "leaf0", "leaf0back": "leaf0", "leaf1in": "leaf1", "leaf1up": "leaf1"}.items()
     }
-    known = switches(leaf0=Connection(answers))
-    ports = known.ports()
-    assert ports["10.0.0.1"] == PortCount("leaf0", "Ethernet0", 98765432109, 24000017, 1e11, sent_bytes=5)
-    assert ports["10.0.0.3"].received_bytes == 700
-    row = ROWS["COUNTERS:oid:0x1000000000002"]["value"] | {"SAI_PORT_STAT_IF_IN_OCTETS": "98765433109"}
-    later = ROWS | dumped("COUNTERS:oid:0x1000000000002", row)
-    answers["sonic-db-dump -n COUNTERS_DB -k COUNTERS:oid:0x1000*"] = (0, json.dumps(later).encode())
-    assert carried_bytes(ports, known.ports()) == {"10.0.0.1": 1000, "10.0.0.3": 0}
-
-
-def test_ports_without_counters_are_left_out():
-    """A port of the name map without a row, and a row without bytes, give nothing; unknown figures are 0."""
-    rows = dumped("COUNTERS:oid:0x1000000000002", {"SAI_PORT_STAT_IF_IN_OCTETS": "N/A"})
-    names, counters = json.dumps(NAME_MAP).encode(), json.dumps(rows).encode()
-    assert port_counters("leaf0", names, counters) == {"Ethernet0": PortCounters(0, 0, 0)}
-    assert port_counters("leaf0", names, b"{}") == {}
-
-
-@pytest.mark.parametrize(
-    "output", [b"", b"Traceback (most recent call last):", b"[]", b'{"a": {"value": 3}}', b"[" * 9999]
-)
-def test_other_output_is_refused_with_the_switchs_name(output):
-    """What is not the database's form is no counter of anything."""
-    with pytest.raises(UnhealthyError, match="leaf0: sonic-db-dump printed no counters"):
-        port_counters("leaf0", json.dumps(NAME_MAP).encode(), output)
+    fabric = drawn(hosts, Atlas.from_answers(traces), ports)
+    assert fabric.switches == (Switch("leaf0", 1), Switch("leaf1", 1), Switch("spineback", 2), Switch("spinein", 2))
+    assert fabric.hosts == (FabricHost("h0", ("h0/0",)), FabricHost("h1", ("h1/0",)))
+    assert FabricLink("h0/0", "leaf0", 1e10, "leaf0in") in fabric.links
+    assert FabricLink("spinein", "leaf1", 1e10, "leaf1in") in fabric.links
+    assert FabricLink("leaf0", "h0/0", 4e10, "10.0.0.0") in fabric.links
+    assert [link.hop for link in fabric.links] == sorted(hop for trace in traces for hop in trace.hops)

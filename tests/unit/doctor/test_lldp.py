@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from c4bench.c4p.knowledge.graph_comparison import CableDifference, Kind
-from c4bench.doctor import table
+from c4bench.doctor import look, table
 from c4bench.doctor.capabilities import Report
 from c4bench.doctor.document import document
 from c4bench.doctor.lldp import Neighbour, neighbours
@@ -119,6 +119,46 @@ def test_lldpds_output_is_read():
     assert neighbours(RECORDED) == (Neighbour("eth2", "leaf0.dc1.example", "Ethernet0"),)
     for other in ("", "{}", "[]", "{", '{"lldp": [{"interface": [{"name": 3}]}]}', b"\xff", "[" * 5000):
         assert neighbours(other) == ()
+
+
+def test_networkds_output_is_read():
+    """Interface, system and port come from networkctl's form, too; a neighbour without a name gives nothing."""
+    recorded = {
+        "Neighbors": [
+            {
+                "InterfaceIndex": 4,
+                "InterfaceName": "eth2",
+                "Neighbors": [
+                    {
+                        "ChassisID": "1c:34:da:00:00:01",
+                        "RawChassisID": [4, 28, 52, 218, 0, 0, 1],
+                        "PortID": "Ethernet0",
+                        "RawPortID": [5, 69],
+                        "PortDescription": "a:eth2",
+                        "SystemName": "leaf0",
+                        "EnabledCapabilities": 20,
+                    },
+                    {"ChassisID": "1c:34:da:00:00:02", "PortID": "x"},
+                ],
+            }
+        ]
+    }
+    assert neighbours(json.dumps(recorded)) == (Neighbour("eth2", "leaf0", "Ethernet0"),)
+
+
+def test_a_host_is_asked_for_either(tmp_path, monkeypatch):
+    """The report has lldpd's output, networkd's where lldpd does not answer, and nothing where neither does."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert look.lldp() == ""
+    networkctl = tmp_path / "networkctl"
+    networkctl.write_text("#!/bin/sh\necho '{\"Neighbors\": []}'\n")
+    networkctl.chmod(0o755)
+    lldpctl = tmp_path / "lldpctl"
+    lldpctl.write_text("#!/bin/sh\nexit 1\n")
+    lldpctl.chmod(0o755)
+    assert json.loads(look.lldp()) == {"Neighbors": []}
+    lldpctl.write_text("#!/bin/sh\necho '{\"lldp\": []}'\n")
+    assert json.loads(look.lldp()) == {"lldp": []}
 
 
 def test_cables_as_stated_are_one_line(found):

@@ -7,9 +7,9 @@ import yaml
 from fakes import NIC, nic_request, rank_request
 
 from c4bench.errors import UsageError
-from c4bench.inject import catalogue, protocol
+from c4bench.inject import catalogue, protocol, quantities
 from c4bench.model.diagnosis import Component
-from c4bench.model.fault import FaultRequest, TargetKind
+from c4bench.model.fault import FaultRequest, Parameter, TargetKind
 from c4bench.resources import resource
 
 CATALOGUE = catalogue.load()
@@ -112,6 +112,9 @@ def test_a_file_must_bear_its_faults_name(tmp_path):
         (FaultRequest("process.kill", "h5", NIC, "train", 2), "not to a nic such as h5/0; leave it out"),
         (FaultRequest("nic.down", "h5", NIC, "train", 2), "not to a process such as h5/0"),
         (FaultRequest("nic.down", "h5", NIC, lease_s=-1.0), "a lease of -1 s"),
+        (FaultRequest("nic.down", "h5", NIC, lease_s=0.0), "a lease of 0 s is not between 0 and"),
+        (FaultRequest("nic.down", "h5", NIC, witness_s=0.0), "a witness_s of 0 s is not between 0 and the lease, 30 s"),
+        (FaultRequest("nic.down", "h5", NIC, lease_s=2.0, witness_s=2.0), "a witness_s of 2 s"),
         (FaultRequest("nic.down", "h5", NIC, lease_s=1e9), "a lease of 1e\\+09 s"),
         (
             FaultRequest("nic.down", "h5", NIC, lease_s=1.0, witness_s=2.0),
@@ -160,3 +163,54 @@ def test_the_expected_diagnosis_names_the_side_asked_for(request_, blamed):
     """A scenario compares C4D's finding with this component."""
     spec, request = CATALOGUE.resolve(request_)
     assert request.expected_component(spec.verdict) == blamed
+
+
+@pytest.mark.parametrize(
+    ("unit", "given", "value"),
+    [
+        ("s", "1min", 60.0),
+        ("s", "7ns", 7e-9),
+        ("s", "-.5s", -0.5),
+        ("s", "+2e-3", 2e-3),
+        ("bytes", "3B", 3.0),
+        ("bytes", "3 bytes", 3.0),
+        ("bytes", "2MiB", 2.0 * 2**20),
+        ("bytes", "1.5GiB", 1.5 * 2**30),
+        ("times", "4times", 4.0),
+        ("W", "1.5kW", 1500.0),
+        ("W", "300000mW", 300.0),
+        ("MHz", "1.4GHz", 1400.0),
+        ("MHz", "900MHz", 900.0),
+        ("bit/s", "10gbit", 1e10),
+        ("bit/s", "5mbit", 5e6),
+        ("bit/s", "5kbit", 5e3),
+        ("bit/s", "5bit", 5.0),
+        ("of the rate", "12.5%", 0.125),
+    ],
+)
+def test_every_unit_is_converted(unit, given, value):
+    """Each unit that a parameter may be given in counts as many of the catalogue's."""
+    parameter = Parameter("", "number", unit)
+    assert quantities.value("fault", "name", parameter, given) == pytest.approx(value)
+
+
+@pytest.mark.parametrize(("number", "fits"), [(0.5, True), (2.0, True), (0.49, False), (2.01, False)])
+def test_bounds_belong_to_the_range(number, fits):
+    """The smallest and the largest value are allowed; the complaint says both with their unit."""
+    parameter = Parameter("", "number", "s", minimum=0.5, maximum=2.0)
+    assert quantities.allowed(parameter) == "at least 0.5 s and at most 2 s"
+    if fits:
+        assert quantities.value("fault", "name", parameter, number) == number
+        return
+    with pytest.raises(UsageError, match=r"name is .*; it must be at least 0.5 s and at most 2 s"):
+        quantities.value("fault", "name", parameter, number)
+
+
+def test_what_has_no_default_must_be_given():
+    """A default is used where nothing is said; a parameter without unit has none in the complaint."""
+    assert quantities.value("fault", "name", Parameter("", "number", default=3), None) == 3.0
+    assert quantities.value("fault", "name", Parameter("", "number"), -1e9) == -1e9
+    with pytest.raises(UsageError, match=r"fault: name is not given; give at least 1$"):
+        quantities.value("fault", "name", Parameter("", "number", minimum=1), None)
+    with pytest.raises(UsageError, match="whose unit is wrong; use one for : no unit"):
+        quantities.value("fault", "name", Parameter("", "number"), "3s")

@@ -7,8 +7,11 @@ from c4bench.errors import UnhealthyError
 from c4bench.inject import interfaces, planning
 from c4bench.inject.actions import Run, Signal
 from c4bench.inject.catalogue import load
+from c4bench.inject.drivers import switch
 from c4bench.inject.interfaces import difference
 from c4bench.inject.registry import DRIVERS
+from c4bench.inject.switches import SwitchTarget
+from c4bench.model.fault import FaultRequest, SwitchPort
 
 CATALOGUE = load()
 
@@ -128,3 +131,111 @@ def test_the_difference_names_what_is_lost_left_and_moved():
         "+ qdisc: z",
         "~ route: in another order",
     )
+
+
+@pytest.mark.parametrize(
+    ("fault", "parameters", "netem"),
+    [
+        ("nic.blackhole", {}, "loss 100.000000%"),
+        ("nic.corrupt", {"probability": 0.25}, "corrupt 25.000000%"),
+        ("nic.delay", {"delay_s": 0.0025}, "delay 2500us"),
+        ("nic.delay", {"delay_s": 0.0025, "jitter_s": 0.001}, "delay 2500us 1000us"),
+        ("nic.reorder", {"probability": 0.2, "delay_s": 0.001}, "delay 1000us reorder 20.000000%"),
+    ],
+)
+def test_each_impairment_has_its_own_words(fault, parameters, netem):
+    """On packets that are sent, under the shaper, with a queue that holds what is delayed at the NIC's rate."""
+    (apply,), _ = plan(fault, target(), direction="tx", **parameters)
+    assert apply == f"tc qdisc add dev h5n0 parent 8019:1 netem limit 20000 {netem}"
+
+
+def test_both_directions_take_effect_together():
+    """What only prepares comes first; received packets are restored before sent ones."""
+    apply, revert = plan("nic.loss", target(), direction="both", probability=0.01)
+    assert apply[-2:] == [
+        "tc filter add dev h5n0 ingress pref 1 protocol all matchall action mirred egress redirect dev c4ifb7",
+        "tc qdisc add dev h5n0 parent 8019:1 netem limit 20000 loss 1.000000%",
+    ]
+    assert revert[0] == "tc qdisc del dev h5n0 ingress"
+
+
+def test_a_flapping_link_has_the_rhythm_that_was_asked_for():
+    """The plan of a link that is down, repeated."""
+    spec, request = CATALOGUE.resolve(nic_request("nic.flap", period_s=2.0, duty=0.5, count=3))
+    made = DRIVERS[next(iter(spec.drivers.values()))](request, target())
+    assert (made.rhythm.period_s, made.rhythm.duty, made.rhythm.count) == (2.0, 0.5, 3)
+    assert [" ".join(action.argv) for action in made.apply] == plan("nic.down", target())[0]
+
+
+def test_an_address_that_is_lost_comes_back_with_its_label_and_routes():
+    """Prefix, label and broadcast are as before, then the routes that went with the address."""
+    apply, revert = plan("nic.gid", target())
+    assert apply == ["ip -4 address del 10.1.1.1/24 dev h5n0"]
+    assert revert[0] == "ip -4 address replace 10.1.1.1/24 dev h5n0 label h5n0"
+    assert "ip -4 route replace default via 10.1.1.254 dev h5n0 table 1101" in revert
+    wide = target(address=target().printed["address"].replace('"label"', '"broadcast": "10.1.1.255", "label"'))
+    assert plan("nic.gid", wide)[1][0].endswith("label h5n0 broadcast 10.1.1.255")
+    none = target(
+        address=target()
+        .printed["address"]
+        .replace('"scope": "global", "local": "10.', '"scope": "host", "local": "10.')
+    )
+    with pytest.raises(UnhealthyError, match="h5/0 has 0 IPv4 addresses; this fault can restore exactly one"):
+        plan("nic.gid", none)
+
+
+def test_an_mtu_is_only_made_smaller():
+    """It comes back to what it was; one that is not smaller would show nothing."""
+    assert plan("nic.mtu", target(), mtu_bytes=1400) == [
+        ["ip link set dev h5n0 mtu 1400"],
+        ["ip link set dev h5n0 mtu 4200"],
+    ]
+    small = target(address=target().printed["address"].replace("4200", "1400"))
+    with pytest.raises(UnhealthyError, match="has an MTU of 1400 bytes, no more than 1400; ask for a smaller one"):
+        plan("nic.mtu", small, mtu_bytes=1400)
+
+
+def on_port(name, address="10.0.0.3"):
+    """A switch's port with its next hop."""
+    return interfaces.InterfaceTarget(
+        SwitchPort("leaf0", name, "/run/netns/leaf0"),
+        3,
+        target().printed | {"route": f"10.7.0.0/16 via {address} dev {name}\n", "neighbour": "", "address": "[{}]"},
+    )
+
+
+def test_a_switch_goes_down_with_all_its_ports():
+    """All at the same moment; all links are up again before any route is restored, which may lead over two of them."""
+    request = FaultRequest("switch.down", "leaf0", netns="/run/netns/leaf0")
+    made = switch.down(request, SwitchTarget((on_port("up0"), on_port("up1", "10.0.0.5"))))
+    assert {action.netns for action in (*made.apply, *made.revert)} == {"/run/netns/leaf0"}
+    assert [" ".join(action.argv) for action in made.apply] == [
+        f"ip link set dev {name} down" for name in ("up0", "up1")
+    ]
+    assert [" ".join(action.argv) for action in made.revert] == [
+        "ip link set dev up0 up",
+        "ip link set dev up1 up",
+        "ip -4 route replace 10.7.0.0/16 via 10.0.0.3 dev up0",
+        "ip -4 route replace 10.7.0.0/16 via 10.0.0.5 dev up1",
+    ]
+    assert made.sudden == 2
+    assert made.claims == ("link of up0 in /run/netns/leaf0", "link of up1 in /run/netns/leaf0")
+    with pytest.raises(UnhealthyError, match="leaf0 has no port that is up; choose another switch"):
+        switch.down(request, SwitchTarget(()))
+
+
+@pytest.mark.parametrize(
+    ("fault", "parameters", "claims"),
+    [
+        ("nic.rate", {"direction": "tx"}, {"egress of h5n0"}),
+        ("nic.rate", {"direction": "rx"}, {"ingress of h5n0"}),
+        ("nic.loss", {"direction": "both", "probability": 0.1}, {"egress of h5n0", "ingress of h5n0"}),
+        ("nic.down", {}, {"link of h5n0"}),
+        ("nic.gid", {}, {"address of h5n0", "link of h5n0"}),
+        ("nic.mtu", {"mtu_bytes": 1400}, {"MTU of h5n0"}),
+    ],
+)
+def test_faults_claim_what_they_change(fault, parameters, claims):
+    """Two that change the same part of an interface cannot be in force together; of different parts they can."""
+    spec, request = CATALOGUE.resolve(nic_request(fault, **parameters))
+    assert set(DRIVERS[next(iter(spec.drivers.values()))](request, target()).claims) == claims

@@ -126,7 +126,9 @@ def test_a_small_mtu_stops_large_probes_only(network):
     assert {size_bytes for _, size_bytes, _ in network.asked} == {64, 4200}
     for share, small, observed_s in ((0.0, 0.0, None), (0.5, 0.0, None), (1.0, 1.0, None), (1.0, 0.0, 100.0)):
         network.answers = large(share, small)
-        assert seen.during(0.0).observed_s == observed_s, (share, small)
+        evidence = seen.during(0.0)
+        assert evidence.observed_s == observed_s, (share, small)
+        assert evidence.values == {"small": pytest.approx(1 - small), "full": pytest.approx(1 - share, abs=0.1)}
         assert seen.after().recovered is (share == small == 0.0)
     seen.before()
     assert seen.during(0.0).observed_s is None

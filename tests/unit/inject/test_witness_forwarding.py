@@ -1,11 +1,15 @@
 """The witness of lost acknowledgements believes a silent switch only if it shows that it can answer."""
 
+import socket
 from types import SimpleNamespace
 
 import pytest
 from fakes import nic_request, target
 
+from c4bench.errors import UnhealthyError
+from c4bench.inject.interfaces import InterfaceTarget
 from c4bench.inject.witness import forwarding
+from c4bench.model.fabric import Nic
 
 ACKNOWLEDGE, DATA = 0x11, 0x04
 
@@ -75,3 +79,41 @@ def test_acknowledgements_that_were_lost_before_are_no_fault_of_now(switch, witn
     witness.before()
     assert witness.during(switch.now_s).observed_s is None
     assert witness.after().recovered is False
+
+
+@pytest.fixture
+def loopback():
+    """The loopback interface of the machine, as if it were a link to a switch."""
+    found = target(route="default via 127.0.0.1 dev lo\n")
+    return InterfaceTarget(Nic("h5", 0, "", "lo", "127.0.0.1", 1e9), 1, found.printed)
+
+
+def test_a_datagram_arrives_where_its_port_is_unreachable(loopback, monkeypatch):
+    """The far end's answer that nobody listens proves the arrival; where somebody does, there is no answer."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listener:
+        listener.bind(("127.0.0.1", 0))
+        monkeypatch.setattr(forwarding, "_ROCE_PORT", listener.getsockname()[1])
+        assert not forwarding.arrives(loopback, ACKNOWLEDGE)
+        assert listener.recv(64) == bytes([ACKNOWLEDGE]) + bytes(15)
+    monkeypatch.setattr(forwarding, "_ANSWER_S", 1.0)
+    assert forwarding.arrives(loopback, DATA)
+
+
+def test_a_link_that_is_down_delivers_nothing(loopback, monkeypatch):
+    """A datagram that cannot be sent has not arrived; it is no error."""
+
+    class Down(socket.socket):
+        def send(self, _data):
+            raise OSError(100, "Network is down")
+
+    monkeypatch.setattr(forwarding.socket, "socket", Down)
+    assert not forwarding.arrives(loopback, DATA)
+
+
+@pytest.mark.parametrize("sections", [{"neighbour": "", "route": ""}, {"address": '[{"mtu": 4200}]'}])
+def test_a_port_that_cannot_be_probed_is_refused(switch, monkeypatch, sections):
+    """Without a neighbour, or an address to send from, nothing could be witnessed."""
+    monkeypatch.setattr(forwarding.interfaces, "examine", lambda _: target(**sections))
+    with pytest.raises(UnhealthyError, match="h5/0 cannot be probed: it has no neighbour or no IPv4 address"):
+        forwarding.AcksLost(nic_request("link.acks_lost"))
+    assert switch.now_s == 1000.0

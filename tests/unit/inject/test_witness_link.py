@@ -1,5 +1,6 @@
 """Witnesses of links see a fault only where something went down that was up before."""
 
+import errno
 import time
 
 import msgspec
@@ -8,6 +9,7 @@ from fakes import nic_request
 
 from c4bench.inject.witness import link
 from c4bench.inject.witness.link import LinkFlaps, LinkState, SwitchState
+from c4bench.model.fabric import Nic
 from c4bench.model.fault import FaultRequest, SwitchPort
 
 UP, DOWN = {"running": 1.0}, {"running": 0.0}
@@ -134,3 +136,30 @@ def test_a_switch_is_seen_to_fail_if_every_port_that_was_up_is_down(monkeypatch,
     assert evidence.values == {"running": float(len(during & before))}
     assert (evidence.observed_s is not None) == seen
     assert witness.after().recovered == recovered
+
+
+def test_a_link_is_read_where_the_kernel_shows_it(monkeypatch, tmp_path):
+    """The carrier of an interface; the state of an RDMA port as a number, where the interface has a device."""
+    port = tmp_path / "sys/class/infiniband/rxe0/ports/1/state"
+    port.parent.mkdir(parents=True)
+    port.write_text("4: ACTIVE\n")
+    monkeypatch.setattr(link, "Path", lambda path: tmp_path / str(path).lstrip("/"))
+    assert link.state(Nic("h5", 0, "", "lo", "", 1e9)) == UP
+    assert link.state(Nic("h5", 0, "rxe0", "lo", "", 1e9)) == RDMA_UP
+    assert link.running([SwitchPort("s", "lo"), SwitchPort("s", "lo")]) == 2
+
+
+def test_the_carrier_is_known_from_a_flag_where_the_driver_has_no_link_query(monkeypatch):
+    """Other errors of the query are errors."""
+    real, refusal = link.fcntl.ioctl, [errno.EOPNOTSUPP]
+
+    def ioctl(sock, number, request):
+        if number == link._SIOCETHTOOL:
+            raise OSError(refusal[0], "refused")
+        return real(sock, number, request)
+
+    monkeypatch.setattr(link.fcntl, "ioctl", ioctl)
+    assert link.carrier(SwitchPort("s", "lo"))
+    refusal[0] = errno.ENODEV
+    with pytest.raises(OSError, match="refused"):
+        link.carrier(SwitchPort("s", "lo"))

@@ -1,11 +1,14 @@
 """The fabric's graph in an inventory: what it may say, and how a wrong one is refused."""
 
+import json
+
 import msgspec
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from c4bench.cli.main import main
 from c4bench.errors import UsageError
 from c4bench.inventory import load
 from c4bench.lab.topology_file import parse
@@ -223,3 +226,13 @@ def test_thousands_of_hosts_are_read(tmp_path):
     document = {"vars": {"c4_fabric": {"switches": switches, "links": links}}, "hosts": dict.fromkeys(hosts)}
     path.write_bytes(msgspec.json.encode({"all": document}))
     assert len(load(path).graph.host_ports) == 4096
+
+
+def test_the_check_counts_the_stated_cables(tmp_path, capsys):
+    """`c4bench inventory check` says how many cables it has read, those of NICs included, also in JSON."""
+    path = tmp_path / "hosts.yml"
+    path.write_text(INVENTORY)
+    assert main(["inventory", "check", str(path)]) == 0
+    assert "4 hosts, 4 NICs, 3 switches, 8 cables; no faults are permitted" in capsys.readouterr().out
+    main(["inventory", "check", str(path), "--json"])
+    assert json.loads(capsys.readouterr().out)["cables"] == 8

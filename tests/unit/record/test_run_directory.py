@@ -1,6 +1,9 @@
+import gc
 import json
 import math
 import os
+import time
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
@@ -8,10 +11,12 @@ from hypothesis import strategies as st
 
 from c4bench.errors import UsageError
 from c4bench.model.measurement import Clock, Outcome
+from c4bench.model.recording import Evaluated
 from c4bench.record import Ledger, RunDirectory, begin
 from c4bench.record.artefacts import DelayMatrices, DelayMatrix
 from c4bench.record.encoding import decode, encode
 from c4bench.record.provenance import collect
+from c4bench.record.run import _fresh, slug
 
 
 @pytest.fixture
@@ -173,3 +178,99 @@ def test_a_run_directory_serves_one_run_at_a_time(tmp_path):
         begin(tmp_path / "run", "main", **rest)
     del first
     begin(tmp_path / "run", "main", **rest)
+
+
+def test_a_run_is_named_by_the_time_in_utc(tmp_path, monkeypatch):
+    """Two people in different time zones find their runs in the order in which they were started."""
+    monkeypatch.setenv("TZ", "XXX-9")
+    time.tzset()
+    try:
+        before = datetime.now(UTC)
+        run = RunDirectory.create(tmp_path, "smoke")
+        after = datetime.now(UTC)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    stamp = datetime.strptime(run.path.name, "%Y%m%dT%H%M%SZ-smoke").replace(tzinfo=UTC)
+    assert before.replace(microsecond=0) <= stamp <= after
+
+
+def test_runs_of_the_same_second_are_numbered(tmp_path):
+    """Each has a directory of its own, and no file of a third run's is touched."""
+    names = [_fresh(tmp_path, "x").name for _ in range(3)]
+    assert names == ["x", "x-2", "x-3"]
+
+
+def test_a_directory_is_free_once_its_run_is_gone(tmp_path):
+    """A run that ends without a word, or whose object is dropped, leaves no hold behind."""
+    held = RunDirectory(tmp_path)
+    held.hold()
+    other = RunDirectory(tmp_path)
+    with pytest.raises(UsageError, match=f"{tmp_path} is in use by another run"):
+        other.hold()
+    del held
+    gc.collect()
+    other.hold()
+
+
+def test_an_artefact_without_a_qualifier_is_read_under_none(run):
+    """One word alone has the empty qualifier; what was never saved is None, and no artefact at all is an empty set."""
+    assert run.load("delay_matrix", DelayMatrices) is None
+    assert run.load_all("delay_matrix", DelayMatrices) == {}
+    run.save("delay_matrix", DelayMatrices(()))
+    run.save("delay_matrix/b", DelayMatrices(()))
+    assert list(run.load_all("delay_matrix", DelayMatrices)) == ["", "b"]
+    assert (run.path / "artefacts/delay_matrix.json").read_bytes().endswith(b"\n")
+
+
+def test_scenarios_that_run_again_lose_their_earlier_lines(run):
+    """What belongs to other scenarios than those that are kept goes; what belongs to the run stays."""
+    for scenario in ("a", "b"):
+        ledger = Ledger(run, scenario)
+        ledger.measure("x", 1.0, "1")
+        ledger.measure("t", 1.0, "s", clock=Clock.MACHINE)
+        run.finish_scenario(scenario, Outcome.FAIL, "why", 2.5)
+    run.lose_host("h3", "no answer")
+    run.keep_scenarios(["b"])
+    assert [taken.scenario for taken in (*run.measurements(), *run.timings())] == ["b", "b"]
+    assert run.lost_hosts() == {"h3": "no answer"}
+    finished, lost = run.events()
+    assert finished == {"time_s": 2.5, "kind": "scenario", "outcome": "fail", "reason": "why", "scenario": "b"}
+    assert (lost["time_s"], lost["kind"]) == (0.0, "host_lost")
+
+
+def test_a_page_replaces_a_link_and_is_whole(run, tmp_path):
+    """A link of the page's name is not followed; nothing else is left in the directory."""
+    other = tmp_path / "other"
+    other.write_text("keep")
+    (run.path / "report.html").symlink_to(other)
+    path = run.write_page("report.html", "<p>ü")
+    assert (path.read_text(), path.is_symlink(), other.read_text()) == ("<p>ü", False, "keep")
+    assert [entry.name for entry in run.path.iterdir()] == ["report.html"]
+
+
+def test_telemetry_of_a_job_is_one_file(run):
+    """A job's name becomes a file name; saving it again replaces the lines of before."""
+    records = [Evaluated(1.0), Evaluated(2.0)]
+    run.save_telemetry("train/~1", records)
+    run.save_telemetry("train/~1", records)
+    (path,) = (run.path / "telemetry").iterdir()
+    assert path.name == "train-1.jsonl"
+    assert len(path.read_text().splitlines()) == 2
+
+
+def test_a_run_that_has_not_started_says_what_is_missing(run):
+    """Without provenance a directory is no run yet; reading it names the file."""
+    assert not run.started
+    with pytest.raises(UsageError, match=r"run\.json is missing; name a directory that a run has written"):
+        run.provenance()
+    (run.path / "run.json").write_text("{}")
+    assert run.started
+
+
+@pytest.mark.parametrize(
+    ("text", "name"), [("a b/c", "a-b-c"), ("..", "run"), ("-x.", "x"), ("t[é]", "t-é"), ("", "run")]
+)
+def test_any_text_becomes_a_file_name(text, name):
+    """Letters, digits and a few signs stay; what could lead elsewhere, or hide the file, does not."""
+    assert slug(text) == name

@@ -3,6 +3,9 @@
 import pytest
 
 from c4bench.cli.main import main
+from c4bench.cli.master import _launch
+from c4bench.model.fabric import Host
+from c4bench.model.meeting import Meeting
 
 INVENTORY = "all:\n  hosts:\n    h0: {}\n    h1: {}\n"
 
@@ -31,6 +34,7 @@ def job(tmp_path, capsys):
         ("{name: a, policy: {hang: reboot}}", "Invalid enum value 'reboot'"),
         ("{name: a, policy: {min_confidence: 2}}", "$.policy.min_confidence"),
         ("{name: a, policy: {hosts_per_hour: -1}}", "$.policy.hosts_per_hour"),
+        ("{name: a, meeting: {name: m}}", "missing required field `size` - at `$.meeting`"),
         ("name: a", "no certificate of 'operator'"),
     ],
 )
@@ -50,3 +54,16 @@ def test_a_master_wants_certificates_and_an_address(tmp_path, capsys):
     assert main(["master", state, "--listen=here", f"--trust={tmp_path}"]) == 2
     assert "write ADDRESS:PORT" in capsys.readouterr().err
     assert not (tmp_path / "state").exists()
+
+
+def test_a_job_is_launched_as_its_file_says(tmp_path):
+    """Ranks on the hosts that are no spares, in a meeting if one is named; programs get their own parameters."""
+    hosts = tuple(Host(name, "", ()) for name in ("h0", "h1", "h2"))
+    path = tmp_path / "job.yml"
+    path.write_text("{name: a, spares: [h1], seed: 7, parameters: {x: 1}, meeting: {name: m, size: 4}}")
+    launch = _launch(path, hosts)
+    assert [member.host for member in launch.job.members] == ["h0", "h2"]
+    assert [spare.name for spare in launch.spares] == ["h1"]
+    assert (launch.job.meeting, launch.job.parameters, launch.job.seed) == (Meeting("m", 4), {"x": 1}, 7)
+    path.write_text("name: a")
+    assert _launch(path, hosts).job.meeting is None

@@ -115,3 +115,32 @@ def neighbours(name, tried):
 def test_two_nics_make_no_ring():
     """Two NICs have no trials, because a failure would not show which of them is broken."""
     assert ring(2, 1) == []
+
+
+def test_the_syndrome_after_trials_is_that_of_what_is_named():
+    """A NIC or path that fails is a hang of communication, whatever it looked like; a rank's stays what it was."""
+    stuck = diagnosis_of(RANK, PATH, syndrome=Syndrome.NON_COMMUNICATION_HANG)
+    (broken,) = after_trials(stuck, {"h1/0"}, NICS)
+    assert broken.syndrome is Syndrome.COMMUNICATION_HANG
+    (cleared,) = after_trials(stuck, (), NICS)
+    assert (cleared.component, cleared.syndrome) == (RANK, Syndrome.NON_COMMUNICATION_HANG)
+    (path,) = after_trials(diagnosis_of(SENDER, PATH, syndrome=Syndrome.NON_COMMUNICATION_HANG), (), NICS)
+    assert (path.component, path.syndrome) == (PATH, Syndrome.COMMUNICATION_HANG)
+
+
+def test_half_of_the_nics_may_be_broken():
+    """More than half of them broken is the fabric's fault; half of them are each their own."""
+    assert len(after_trials(diagnosis_of(RANK), set(NICS[:3]), NICS)) == 3
+    assert after_trials(diagnosis_of(RANK), set(NICS[:4]), NICS) == (diagnosis_of(RANK),)
+    assert {found.confidence for found in after_trials(diagnosis_of(RANK, confidence=0.99), {NICS[0]}, NICS)} == {0.99}
+
+
+def test_rings_are_made_of_the_nics_of_one_rail():
+    """NICs of one index, in order; a rail with two NICs makes none."""
+    nics = [Nic(host, index, "", "", "", 1e9) for host in ("a", "b", "c") for index in (0, 1)][:-1]
+    assert [(one.name, other.name) for one, other in ring_pairs(nics)] == [
+        ("a/0", "b/0"),
+        ("b/0", "c/0"),
+        ("c/0", "a/0"),
+    ]
+    assert broken_nics([(nics[0], nics[2]), (nics[2], nics[4])]) == {"b/0"}

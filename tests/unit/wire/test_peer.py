@@ -14,6 +14,7 @@ import pytest
 
 from c4bench.deploy import authority
 from c4bench.errors import UnhealthyError
+from c4bench.wire import peer as peer_module
 from c4bench.wire.channel import StreamChannel
 from c4bench.wire.framing import frame
 from c4bench.wire.messages import Answer, Call, Empty, Exchange, Exchanged
@@ -246,3 +247,29 @@ def test_a_message_that_cannot_be_read_is_counted_and_the_line_stays(data):
 
 async def answer_empty(_):
     return Empty()
+
+
+def test_calls_beyond_the_limit_are_refused_and_counted(monkeypatch):
+    """A peer that asks more at once than is handled gets an answer that says so; the others are answered."""
+    monkeypatch.setattr(peer_module, "CALLS_AT_MOST", 2)
+
+    async def scene():
+        go = asyncio.Event()
+
+        async def wait(question):
+            await go.wait()
+            return question
+
+        async with pair({"wait": Handler(Question, wait)}) as (asker, answerer):
+            calls = [asyncio.create_task(asker.call("wait", Question(number), Question)) for number in range(2)]
+            await asyncio.sleep(0.05)
+            with pytest.raises(UnhealthyError, match="2 calls of this connection are under way; wait for their"):
+                await asker.call("wait", Question(2), Question)
+            await asker.note("wait", Question(3))
+            await asyncio.sleep(0.05)
+            go.set()
+            answers = [answer.number for answer in await asyncio.gather(*calls)]
+            answers.append((await asker.call("wait", Question(4), Question)).number)
+            return answers, answerer.refused
+
+    assert asyncio.run(asyncio.wait_for(scene(), 10)) == ([0, 1, 4], 2)

@@ -1,0 +1,157 @@
+"""Which part of the master gets a rank's request, and what C4D is told of it."""
+
+import asyncio
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from c4bench.control.jobs import Job
+from c4bench.control.meetings import Meetings
+from c4bench.control.rank_requests import RankRequests
+from c4bench.control.rendezvous import RendezvousService
+from c4bench.errors import UnhealthyError
+from c4bench.model.diagnosis import Component, NetworkLoss
+from c4bench.model.recording import FailureReported, LossReported
+from c4bench.model.telemetry import Failure, Member
+from c4bench.wire.messages import (
+    Empty,
+    Exchange,
+    Exchanged,
+    Fail,
+    InboxBatch,
+    JobSpec,
+    Meet,
+    NetworkLost,
+    PollInbox,
+    RelayMessage,
+    Result,
+    Watch,
+)
+
+
+class Scene:
+    """A job with ranks 0 and 1 on h0 and rank 2 on h1."""
+
+    def __init__(self):
+        members = tuple(Member(rank, host, ()) for rank, host in enumerate(("h0", "h0", "h1")))
+        self.job = Job(JobSpec("j", "none", members, ()))
+        self.jobs, self.ingested = {"j": self.job}, []
+        detection = SimpleNamespace(ingest=lambda job, record: self.ingested.append((job, record)))
+        paths = SimpleNamespace(route=self.path, release=self.path, follow=self.path)
+        self.requests = RankRequests(self.jobs, RendezvousService(), Meetings(self.jobs), detection, paths)
+
+    async def path(self, request):
+        """As the path service."""
+        return request
+
+    async def ask(self, host, method, request):
+        """A request by the agent of a host, as it arrives."""
+        handler = self.requests.handlers(host)[method]
+        assert isinstance(request, handler.body)
+        return await handler.function(request)
+
+
+def play(scene):
+    """Run a scene."""
+    return asyncio.run(asyncio.wait_for(scene(Scene()), 10))
+
+
+def test_a_failure_reaches_the_other_ranks_and_c4d():
+    """Members that watch are told, and C4D has it with the master's time, under the job."""
+
+    async def scene(it):
+        watching = asyncio.create_task(it.ask("h1", "watch", Watch("j", "c")))
+        await asyncio.sleep(0)
+        began_s, failure = time.time(), Failure(0, "sending failed")
+        assert await it.ask("h0", "fail", Fail("j", "c", failure)) == Empty()
+        assert await watching == failure
+        ((job, record),) = it.ingested
+        assert (job, record) == ("j", FailureReported(record.at_s, "j", "c", failure))
+        assert began_s <= record.at_s <= time.time()
+
+    play(scene)
+
+
+def test_a_loss_is_known_to_c4d(caplog):
+    """What a rank goes on without is a record of the job, and a warning with rank and component."""
+
+    async def scene(it):
+        loss = NetworkLoss(2, Component("nic", "h1/0"), 5.0)
+        assert await it.ask("h1", "lost", NetworkLost("j", "c", loss)) == Empty()
+        ((job, record),) = it.ingested
+        assert (job, record) == ("j", LossReported(record.at_s, "j", "c", loss))
+
+    play(scene)
+    assert "j: rank 2 continues without" in caplog.text
+
+
+def test_messages_go_by_the_masters_inbox():
+    """A message of one host's rank is in the inbox of another's."""
+
+    async def scene(it):
+        assert await it.ask("h0", "word", RelayMessage("j", "c", 0, 2, b"hello")) == Empty()
+        assert await it.ask("h1", "news", PollInbox("j", "c", 2, 0)) == InboxBatch((b"hello",), 1)
+        exchange = Exchange("j", "c", "k", 0, 1, b"x", 1.0)
+        assert await it.ask("h0", "exchange", exchange) == Exchanged((b"x",))
+
+    play(scene)
+
+
+def test_results_are_taken_from_the_ranks_own_host():
+    """A result belongs to the job that runs; that of an attempt which has ended is dropped without a word."""
+
+    async def scene(it):
+        assert await it.ask("h1", "result", Result("j", 2, {"kind": "done"}, 1)) == Empty()
+        assert [result.rank for result in it.job.results] == [2]
+        assert await it.ask("h0", "result", Result("j~0", 0, {"kind": "done"}, 1)) == Empty()
+        for rank in (2, 3, -1):
+            with pytest.raises(UnhealthyError, match="the agent of h0 does not speak for these ranks of job j"):
+                await it.ask("h0", "result", Result("j", rank, {}, 1))
+        assert len(it.job.results) == 1
+
+    play(scene)
+
+
+@pytest.mark.parametrize(
+    ("method", "request_"),
+    [
+        ("exchange", Exchange("k", "", "k", 0, 2, b"", 1.0)),
+        ("meet", Meet("k", 0, "start")),
+        ("watch", Watch("k" * 200, "c")),
+        ("fail", Fail("k", "c", Failure(0, "a lie"))),
+    ],
+)
+def test_a_job_that_does_not_run_has_no_requests(method, request_):
+    """Whatever is asked about it is refused; a name without end is cut short in the answer."""
+
+    async def scene(it):
+        with pytest.raises(UnhealthyError, match=r"job 'k+' does not run") as refused:
+            await it.ask("h0", method, request_)
+        assert len(str(refused.value)) < 160
+        assert it.ingested == []
+
+    play(scene)
+
+
+@pytest.mark.parametrize("method", ["exchange", "meet", "watch", "fail", "lost", "word", "news"])
+def test_a_host_without_ranks_of_a_job_says_nothing_about_it(method, caplog):
+    """Each kind of request is refused, with a warning that names the host and the request."""
+    requests = {
+        "exchange": Exchange("j", "", "k", 0, 2, b"", 1.0),
+        "meet": Meet("j", 0, "start"),
+        "watch": Watch("j", "c"),
+        "fail": Fail("j", "c", Failure(0, "a lie")),
+        "lost": NetworkLost("j", "c", NetworkLoss(0, Component("nic", "h0/0"), 1.0)),
+        "word": RelayMessage("j", "c", 0, 1, b"x"),
+        "news": PollInbox("j", "c", 0, 0),
+    }
+
+    async def scene(it):
+        with pytest.raises(UnhealthyError, match="the agent of h9 does not speak for these ranks of job j"):
+            await it.ask("h9", method, requests[method])
+        assert it.ingested == []
+
+    play(scene)
+    name = type(requests[method]).__name__
+    assert f"agent of h9 refused: its {name} is for ranks of j that it does not run" in caplog.text

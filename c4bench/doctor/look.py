@@ -189,8 +189,8 @@ def mapped(pairs: list[Any]) -> list[int]:
 
 def knob(python: str, nic: dict[str, Any]) -> dict[str, str]:
     """The path control that works on a NIC, tried on the device, or the reason for none."""
-    questions = '{"do": "open"}\n{"do": "state"}\n'
-    done = run(python, "-m", "c4bench.verbs.endpoint_console", json.dumps(nic), text=questions) if nic["device"] else None
+    asked = '{"do": "open"}\n{"do": "state"}\n'
+    done = run(python, "-m", "c4bench.verbs.endpoint_console", json.dumps(nic), text=asked) if nic["device"] else None
     if done is None or done[0]:
         printed = done[2].strip().splitlines() if done else ["not tried"]
         return {"name": "", "why": (printed or ["it printed nothing"])[-1]}

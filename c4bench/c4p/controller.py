@@ -6,6 +6,7 @@ link loads and local search, then back to `guidance.live_flows`, where `port` an
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
+from functools import partial
 from types import MappingProxyType
 from zlib import crc32
 
@@ -17,6 +18,7 @@ from c4bench.c4p.knowledge.leaf_groups import Pair
 from c4bench.c4p.knowledge.link_state import LinkHealth, MissingLinks
 from c4bench.c4p.knowledge.path_checks import Check, CheckResults, PathChecks
 from c4bench.c4p.knowledge.path_knowledge import PROBES, PathChanges, PathKnowledge, Trace
+from c4bench.c4p.knowledge.path_search import PathSearch
 from c4bench.c4p.policy import PathPolicy
 from c4bench.c4p.weights.qp_count import needed_qps
 from c4bench.c4p.weights.tuning import WeightTuner
@@ -88,8 +90,9 @@ class PathController:
 
     def placed(self, job: str) -> dict[Flow, Path]:
         """The paths of a job's live flows that are not left to ECMP."""
-        mine = (live for live in self._live_flows if live.flow.job == job and live.port)
-        return {live.flow: self._live_flows.path(live) for live in mine}
+        return {
+            live.flow: self._live_flows.path(live) for live in self._live_flows if live.flow.job == job and live.port
+        }
 
     def unplanned(self) -> list[Flow]:
         """The live flows that are left to ECMP."""
@@ -179,10 +182,11 @@ class PathController:
         self.knowledge.begin(pairs, again, self.health.missing)
 
     def learn(
-        self, traces: Mapping[Probe, Trace], now_s: float, how: str = PROBES, sampled: Mapping[Pair, int] | None = None
+        self, traces: Mapping[Probe, Trace], now_s: float, how: str = PROBES, search: PathSearch | None = None
     ) -> None:
-        """Learn paths, and plan again; see `PathKnowledge.learn`."""
-        self._update_links(self.knowledge.learn(traces, now_s, how, sampled), now_s)
+        """Learn paths, which `search` has found unless they are all that the pairs have; and plan again."""
+        sample = search.sample(partial(self._checks.can_answer, now_s)) if search else None
+        self._update_links(self.knowledge.learn(traces, now_s, how, sample), now_s)
         self._checks.note_switches(now_s)
         self._plans.renew(self.knowledge.atlas())
 

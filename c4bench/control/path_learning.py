@@ -115,7 +115,7 @@ class PathLearner:
                 return
             await self._survey.search_round(self._search, asking, self.nics, self._controller.note_answers)
             if traces := self._search.end_round(time.monotonic()):
-                self._controller.learn(traces, time.time(), sampled=self._search.sample_sizes())
+                self._controller.learn(traces, time.time(), search=self._search)
                 if self.fabric.graph is not None:
                     await self._rate_links()
                 pairs = {(source, destination) for source, destination, _ in traces}

@@ -17,6 +17,11 @@ def nic_address(hop: str) -> str:
     return hop.partition(_FROM)[0]
 
 
+def is_port(hop: str) -> bool:
+    """Whether a hop is the link to one port of a bond."""
+    return _FROM in hop
+
+
 class NicLinks:
     """The links that lead to these NICs."""
 

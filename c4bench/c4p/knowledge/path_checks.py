@@ -69,6 +69,10 @@ class PathChecks:
         for hop in hops:
             self._budget.spend(nic, hop, now_s)
 
+    def can_answer(self, now_s: float, nic: str, hop: str) -> bool:
+        """Whether the hop's switch has an answer left for this NIC, so that silence would not be for want of it."""
+        return self._budget.left(nic, hop, now_s) >= 1
+
     def checks(self, live: Mapping[Pair, Iterable[int]], now_s: float) -> tuple[Check, ...]:
         """The checks that are due, given the source ports that `live` flows use.
 

@@ -8,6 +8,7 @@ import msgspec
 from c4bench.c4p.disjoint_sets import DisjointSets
 from c4bench.c4p.knowledge.atlas import Atlas, PathTrace, Probe
 from c4bench.c4p.knowledge.leaf_groups import Pair
+from c4bench.c4p.knowledge.sample import Sample
 from c4bench.errors import UsageError
 from c4bench.model.fabric import Path
 
@@ -107,12 +108,11 @@ class PathKnowledge:
         self._before |= {pair: self._entries[pair] for pair in again if pair in self._entries}
 
     def learn(
-        self, traces: Mapping[Probe, Trace], now_s: float, how: str = PROBES, sampled: Mapping[Pair, int] | None = None
+        self, traces: Mapping[Probe, Trace], now_s: float, how: str = PROBES, sample: Sample | None = None
     ) -> PathChanges:
         """Store what traces have found, and return what changed; a trace with a missing answer changes no entry.
 
-        `sampled` is how many of a pair's paths found since `begin` are a random sample, by default all of them: paths
-        over switches that can still answer are found first.
+        Without a `sample`, the paths found since `begin` are a random one.
         """
         pairs = {(source, destination) for source, destination, _ in traces}
         known = {pair: dict(self.entries(pair)) for pair in pairs} | self._before
@@ -128,7 +128,7 @@ class PathKnowledge:
                     self._unanswered.add(pair)
             elif self._store(pair, port, entry, _answered(hops), now_s, how):
                 changed.add(pair)
-        return self._changes(known, changed, answered, silent - answered, self._gone(sampled))
+        return self._changes(known, changed, answered, silent - answered, self._gone(sample))
 
     def end(self, given_up: Collection[Pair] = ()) -> PathChanges:
         """End learning: all paths were found, but of pairs `given_up`. Return the hops that none crosses any more."""
@@ -152,21 +152,22 @@ class PathKnowledge:
         sets = frozenset(changed), frozenset(answered), frozenset(silent), frozenset(gone)
         return PathChanges(*sets, crossed, _onward(paths, crossed))
 
-    def _gone(self, sampled: Mapping[Pair, int] | None = None, *, certain: bool = False) -> set[str]:
+    def _gone(self, sample: Sample | None = None, *, certain: bool = False) -> set[str]:
         """The hops that pairs crossed before they were learnt again, and that no path found since then crosses.
 
-        Unless it is `certain` that all paths were found, so many must have been `sampled` at random that one over the
-        hop would have been among them.
+        Unless it is `certain` that all paths were found, the `sample` must be so large that a path over the hop would
+        be in it.
         """
         again = {pair for pair, before in self._before.items() if self._entries.get(pair) is not before}
-        now = _by_hop({pair: self._entries[pair] for pair in again})
+        now = _by_hop({pair: self._entries[pair] for pair in again}).keys() | set(sample.seen if sample else ())
         gone: set[str] = set()
         for hop, pairs in _by_hop({pair: self._before[pair] for pair in again}).items():
             if hop in now:
                 continue
             before = [entry for pair in pairs for entry in self._before[pair].values()]
             share = sum(hop in entry.hops for entry in before) / len(before)
-            found = sum(len(self._entries[pair]) if sampled is None else sampled.get(pair, 0) for pair in pairs)
+            counts = {pair: len(self._entries[pair]) for pair in pairs}
+            found = sum(sample.size(pair, hop, count) if sample else count for pair, count in counts.items())
             if certain or (1 - share) ** found <= _MISSED:
                 gone.add(hop)
         return gone

@@ -8,16 +8,17 @@ link, that is inferred.
 
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
 from c4bench.c4p.disjoint_sets import DisjointSets
 from c4bench.c4p.knowledge.atlas import Probe
 from c4bench.c4p.knowledge.leaf_groups import InnerPath, Pair, leaf_groups
-from c4bench.c4p.knowledge.nic_links import NicLinks
+from c4bench.c4p.knowledge.nic_links import NicLinks, is_port
 from c4bench.c4p.knowledge.pair_search import PairSearch
 from c4bench.c4p.knowledge.path_knowledge import Trace
+from c4bench.c4p.knowledge.sample import Sample
 
 # The probability that there is one more path than those that were found.
 _MISSED = 0.01
@@ -50,7 +51,8 @@ class PathSearch:
     def __init__(self, source_ports: Sequence[int], links: NicLinks) -> None:
         self._source_ports, self._links = tuple(source_ports), links
         self._pairs: dict[Pair, PairSearch] = {}
-        self._given_up: set[Pair] = set()
+        # Pairs whose search has ended before all their paths were found.
+        self.given_up: set[Pair] = set()
         # Complete paths of which every switch was asked, also those of before the last change.
         self._asked: dict[Probe, tuple[str, ...]] = {}
         self._certain: dict[tuple[str, str], str] = {}
@@ -68,14 +70,14 @@ class PathSearch:
         """The pairs for which there is more to ask."""
         return tuple(pair for pair, search in self._pairs.items() if not search.done)
 
-    @property
-    def given_up(self) -> tuple[Pair, ...]:
-        """The pairs whose search has ended before all their paths were found."""
-        return tuple(self._given_up)
+    def sample(self, can_answer: Callable[[str, str], bool]) -> Sample:
+        """What has been found so far; `can_answer(NIC, hop)` is whether the hop's switch has an answer left for it.
 
-    def sample_sizes(self) -> dict[Pair, int]:
-        """How many of the paths found of each pair are a random sample."""
-        return {pair: search.sample_size() for pair, search in self._pairs.items()}
+        No switch answers for a bond's port. The switch before it does, so the port is missed only by a random sample.
+        """
+        random = {pair: search.sample_size() for pair, search in self._pairs.items()}
+        seen = {hop for search in self._pairs.values() for hops in search.hops.values() for hop in hops}
+        return Sample(random, seen, lambda nic, hop: not is_port(hop) and can_answer(nic, hop))
 
     def ready(self, now_s: float) -> set[str]:
         """The NICs that have something to ask now."""
@@ -100,7 +102,7 @@ class PathSearch:
         for pair, count in switches.items():
             ports = list(dict.fromkeys([*first.get(pair, ()), *self._source_ports]))
             self._pairs[pair] = PairSearch(count, ports)
-            self._given_up.discard(pair)
+            self.given_up.discard(pair)
             self._fruitless[pair[0]] = 0
             self._rests_until_s.pop(pair[0], None)
 
@@ -178,7 +180,7 @@ class PathSearch:
         for pair in self.open_pairs:
             if pair[0] == nic:
                 self._pairs[pair].done = True
-                self._given_up.add(pair)
+                self.given_up.add(pair)
 
     def end_round(self, now_s: float) -> dict[Probe, Trace]:
         """End the round; return the paths that became known in it.
@@ -196,7 +198,7 @@ class PathSearch:
             exhausted = not search.untraced and not search.open_ports()
             search.done = pair in complete or given_up or exhausted
             if given_up and pair not in complete:
-                self._given_up.add(pair)
+                self.given_up.add(pair)
             traces |= self._new_traces(pair, search)
         return traces
 

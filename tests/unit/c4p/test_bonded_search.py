@@ -79,3 +79,14 @@ def test_capacities_are_those_of_ports():
     links = NicLinks([bond, single])
     links.name_switches({"10.9.0.1": "leaf0", "10.9.0.2": "leaf1", "10.9.0.3": "leaf1"})
     assert links.capacities() == {"10.0.0.1@leaf0": 5e9, "10.0.0.1@leaf1": 5e9, "10.0.0.2": 1e10}
+
+
+def test_a_port_of_a_bond_is_missed_only_by_a_random_sample():
+    """A leaf without answers left hides its paths, and so the link to a bond that no other hop stands for."""
+    fabric = BondedFabric()
+    pair = fabric.pairs[0]
+    search = PathSearch(PORTS, fabric.links)
+    search.begin({pair: 3})
+    sample = search.sample(lambda _nic, _hop: True)
+    assert sample.size(pair, f"address of {pair[1]}", 30) == 30
+    assert sample.size(pair, f"address of {pair[1]}@leaf2", 30) == 0

@@ -3,6 +3,7 @@
 import pytest
 
 from c4bench.c4p.knowledge.path_knowledge import PathKnowledge
+from c4bench.c4p.knowledge.sample import Sample
 from c4bench.errors import UsageError
 
 PAIR = ("h0/0", "h1/0")
@@ -42,13 +43,23 @@ def test_a_link_that_no_port_leads_over_any_more_is_gone():
     assert few.end().gone == {"s0"}
 
 
-def test_paths_that_were_easy_to_find_do_not_show_that_a_link_is_gone():
-    """While a switch has no answers left, only paths over others are found: just the random sample counts."""
+@pytest.mark.parametrize("can_answer", [True, False])
+def test_paths_that_were_easy_to_find_do_not_show_that_a_link_is_gone(can_answer):
+    """Where its switch has no answers left, just the random sample counts; where it has, silence means something."""
     known = learnt(UP, OVER, UP, OVER)
     known.begin([PAIR], again=[PAIR])
     easy = {(*PAIR, port): OVER for port in range(1, 17)}
-    assert known.learn(easy, 1.0, sampled={PAIR: 6}).gone == set()
-    assert known.learn(easy, 1.1, sampled={PAIR: 7}).gone == {"s0"}
+    few, enough = (Sample({PAIR: count}, (), lambda *_: can_answer) for count in (6, 7))
+    assert known.learn(easy, 1.0, sample=few).gone == ({"s0"} if can_answer else set())
+    assert known.learn(easy, 1.1, sample=enough).gone == {"s0"}
+
+
+def test_a_hop_that_was_seen_is_not_gone():
+    """It answers, though no path over it is known to its end yet."""
+    known = learnt(UP, OVER)
+    known.begin([PAIR], again=[PAIR])
+    found = {(*PAIR, port): OVER for port in range(1, 17)}
+    assert known.learn(found, 1.0, sample=Sample({PAIR: 16}, {"s0"}, lambda *_: True)).gone == set()
 
 
 def test_a_pair_that_was_given_up_shows_nothing():

@@ -38,7 +38,7 @@ class Scene:
         self.job = Job(JobSpec("j", "none", members, ()))
         self.jobs, self.ingested = {"j": self.job}, []
         detection = SimpleNamespace(ingest=lambda job, record: self.ingested.append((job, record)))
-        paths = SimpleNamespace(route=self.path, release=self.path, follow=self.path)
+        paths = SimpleNamespace(choose_qps=self.path, route=self.path, release=self.path, follow=self.path)
         self.requests = RankRequests(self.jobs, RendezvousService(), Meetings(self.jobs), detection, paths)
 
     async def path(self, request):

@@ -121,6 +121,7 @@ detection: $(SETUP)
 fabric: $(SETUP)
 	$(LAB) $(addprefix tests/scenarios/,c4p collective hosts lab verbs)
 	$(LAB) --c4-topology unequal-2x4 tests/scenarios/c4p/test_capacities.py
+	$(LAB) --c4-topology bonds-2 tests/scenarios/c4p/test_bonds.py
 	$(LAB) --c4-topology tests/scenarios/c4p/no-icmp.yml tests/scenarios/c4p/test_atlas.py
 	$(LAB) $(DSCP)
 	$(LAB) --c4-topology tests/scenarios/c4p/interfaces.yml tests/scenarios/c4p/test_graph.py

@@ -12,6 +12,7 @@ from c4bench.c4p.evaluation.shortfalls import gaps
 from c4bench.c4p.knowledge.graph_comparison import CableDifference, compare_paths, recognise
 from c4bench.c4p.knowledge.leaf_groups import Pair
 from c4bench.c4p.knowledge.link_rates import link_rates
+from c4bench.c4p.knowledge.nic_links import NicLinks
 from c4bench.c4p.knowledge.path_knowledge import COUNTERS
 from c4bench.c4p.knowledge.path_search import PathSearch
 from c4bench.control.path_counting import Read, count_paths
@@ -56,8 +57,8 @@ class PathLearner:
         self.fabric = fabric
         self._controller, self._survey = controller, survey
         self.nics: Mapping[str, Nic] = fabric.nics
-        self._addresses = {name: nic.address for name, nic in self.nics.items()}
-        self._search = PathSearch(fabric.source_ports, self._addresses)
+        self._links = NicLinks(self.nics.values())
+        self._search = PathSearch(fabric.source_ports, self._links)
         self._searching = asyncio.Lock()
         self._ports: Mapping[str, PortCount] | None = None
         self._reading = asyncio.Lock()
@@ -126,7 +127,10 @@ class PathLearner:
                 await self._note_differences()
 
     async def read_rates(self) -> None:
-        """Read, once, what the switches' ports are; without them only the graph and the NICs have rates."""
+        """Read, once, what the switches' ports are; without them only the graph and the NICs have rates.
+
+        The names of switches are then those of links to bonds too.
+        """
         async with self._reading:
             if self._ports is not None or self.fabric.read is None:
                 return
@@ -135,6 +139,7 @@ class PathLearner:
                 self._ports = await asyncio.to_thread(self.fabric.read)
             except UnhealthyError as error:
                 _logger.warning("the switches' ports cannot be read; only the inventory's graph names them: %s", error)
+            self._links.name_switches(self._names())
             await self._rate_links()
 
     async def _rate_links(self) -> None:
@@ -143,7 +148,7 @@ class PathLearner:
         rates = {address: port.rate_bps for address, port in ports.items() if port.rate_bps}
         if not rates and not (graph and graph.trunks):
             return
-        stated = rates | {nic.address: nic.rate_bps for nic in self.nics.values() if nic.rate_bps}
+        stated = rates | self._links.capacities()
         if graph is not None:
             atlas = self._controller.knowledge.atlas()
             # This takes seconds for a thousand NICs, in which the master has other things to do.
@@ -180,7 +185,9 @@ class PathLearner:
             for pair, ports in results.suspects.items()
             for port in ports
         }
-        return self._controller.evaluate_traces(await self._survey.trace(switches, self.nics), time.time())
+        traced = await self._survey.trace(switches, self.nics)
+        traces = {probe: (*hops, self._links.last_hop(probe[1], hops[-1])) for probe, hops in traced.items()}
+        return self._controller.evaluate_traces(traces, time.time())
 
     async def _count(self) -> None:
         """Learn the pairs that answer no probes by counters, and add a remark."""
@@ -189,7 +196,7 @@ class PathLearner:
         if not silent or read is None:
             return
         self._counted.update(silent)
-        search = PathSearch(self.fabric.source_ports, self._addresses)
+        search = PathSearch(self.fabric.source_ports, self._links)
         search.begin(dict.fromkeys(silent, 0))
         traces = await count_paths(self._survey, read, search, self.nics)
         self._controller.learn(traces, time.time(), COUNTERS)

@@ -99,7 +99,7 @@ class PathSurvey:
         return dict(sorted(answers.items()))
 
     async def trace(self, switches: Mapping[Probe, int], nics: Mapping[str, Nic]) -> dict[Probe, Trace]:
-        """Trace source ports from their NIC to so many switches; a trace ends at a switch that does not answer."""
+        """The switches that source ports lead over, so many each; a trace ends at one that does not answer."""
         hops: dict[Probe, tuple[str | None, ...]] = dict.fromkeys(switches, ())
         for position in range(max(switches.values(), default=0)):
             checks = {
@@ -109,7 +109,7 @@ class PathSurvey:
             }
             for check, address in (await self.check(checks, nics)).items():
                 hops[checks[check]] += (address or None,)
-        return {probe: (*found, nics[probe[1]].address) for probe, found in sorted(hops.items()) if found}
+        return {probe: found for probe, found in sorted(hops.items()) if found}
 
     async def burst(self, pair: Pair, bursts: Sequence[Burst]) -> None:
         """Send packets from a NIC to another's address, which switches count."""

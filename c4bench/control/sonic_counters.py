@@ -16,7 +16,7 @@ NAMES = (*_DUMP, "COUNTERS_PORT_NAME_MAP")
 # Object identifiers of ports begin so; those of queues and buffers, which are many more, do not.
 COUNTERS = (*_DUMP, "COUNTERS:oid:0x1000*")
 PRESENT = f"command -v {_DUMP[0]}"
-_BYTES = "SAI_PORT_STAT_IF_IN_OCTETS"
+_RECEIVED, _SENT = "SAI_PORT_STAT_IF_IN_OCTETS", "SAI_PORT_STAT_IF_OUT_OCTETS"
 _PACKETS = ("SAI_PORT_STAT_IF_IN_UCAST_PKTS", "SAI_PORT_STAT_IF_IN_NON_UCAST_PKTS")
 _TABLE = "COUNTERS_PORT_NAME_MAP"
 
@@ -26,10 +26,11 @@ class _Entry(msgspec.Struct, frozen=True):
 
 
 class PortCounters(msgspec.Struct, frozen=True):
-    """What a port has received: bytes and packets."""
+    """What a port has received, in bytes and packets, and sent, in bytes."""
 
-    bytes: int
-    packets: int
+    received_bytes: int
+    received_packets: int
+    sent_bytes: int
 
 
 def port_counters(switch: str, names: bytes, counters: bytes) -> dict[str, PortCounters]:
@@ -40,9 +41,11 @@ def port_counters(switch: str, names: bytes, counters: bytes) -> dict[str, PortC
     ports, rows = _decode(switch, names), _decode(switch, counters)
     found = {port: rows.get(f"COUNTERS:{oid}") for port, oid in ports.get(_TABLE, _Entry()).value.items()}
     return {
-        port: PortCounters(_number(row.value, _BYTES), sum(_number(row.value, name) for name in _PACKETS))
+        port: PortCounters(
+            _number(row.value, _RECEIVED), sum(_number(row.value, name) for name in _PACKETS), _number(row.value, _SENT)
+        )
         for port, row in found.items()
-        if row is not None and _BYTES in row.value
+        if row is not None and _RECEIVED in row.value
     }
 
 

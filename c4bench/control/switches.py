@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 
 from c4bench.c4p.knowledge.atlas import Atlas
+from c4bench.c4p.knowledge.nic_links import nic_address
 from c4bench.control import sonic_counters
 from c4bench.control.sonic_counters import PortCounters, port_counters
 from c4bench.inventory import Inventory
@@ -23,15 +24,17 @@ _TIMEOUT_S = 20.0
 
 class _Address(msgspec.Struct, frozen=True):
     local: str = ""
+    secondary: bool = False
 
 
-class _Received(msgspec.Struct, frozen=True):
+class _Counters(msgspec.Struct, frozen=True):
     bytes: int = 0
     packets: int = 0
 
 
 class _Statistics(msgspec.Struct, frozen=True):
-    rx: _Received = _Received()
+    rx: _Counters = _Counters()
+    tx: _Counters = _Counters()
 
 
 class _Interface(msgspec.Struct, frozen=True):
@@ -41,13 +44,14 @@ class _Interface(msgspec.Struct, frozen=True):
 
 
 class PortCount(msgspec.Struct, frozen=True):
-    """What a switch port has received since it came up; `rate_bps` is its rate by the inventory, 0 if not stated."""
+    """What a switch port has carried since it came up; `rate_bps` is its rate by the inventory, 0 if not stated."""
 
     switch: str
     interface: str
     received_bytes: int
     received_packets: int
     rate_bps: float = 0.0
+    sent_bytes: int = 0
 
 
 class Switches:
@@ -63,7 +67,7 @@ class Switches:
         return bool(self._inventory.switches)
 
     def ports(self) -> dict[str, PortCount]:
-        """Every port with an address, by address. Raises UnhealthyError if a switch does not answer."""
+        """Every port with an address, by its primary one. Raises UnhealthyError if a switch does not answer."""
         return {address: count for switch in self._inventory.switches for address, count in self._ports_of(switch)}
 
     def _ports_of(self, switch: str) -> list[tuple[str, PortCount]]:
@@ -71,13 +75,14 @@ class Switches:
         inside = ["nsenter", f"--net={netns}"] if netns else []
         answer = self._connect(switch).run([*inside, "ip", "-s", "-j", "address"], timeout_s=_TIMEOUT_S)
         interfaces = msgspec.json.decode(answer.stdout, type=tuple[_Interface, ...])
-        counters = {port.ifname: PortCounters(port.stats64.rx.bytes, port.stats64.rx.packets) for port in interfaces}
+        counters = {port.ifname: _counters(port.stats64) for port in interfaces}
         counters |= {} if netns else self._from_database(switch)
         rates = {name: parse_rate(rate) for name, rate in self._inventory.facts[switch].rates.items()}
         return [
             (address.local, _count(switch, port.ifname, counters[port.ifname], rates))
             for port in interfaces
             for address in port.addr_info
+            if not address.secondary
         ]
 
     def _from_database(self, switch: str) -> dict[str, PortCounters]:
@@ -92,8 +97,13 @@ class Switches:
         return port_counters(switch, *(connection.run(argv, timeout_s=_TIMEOUT_S).stdout for argv in commands))
 
 
-def _count(switch: str, interface: str, received: PortCounters, rates: Mapping[str, float]) -> PortCount:
-    return PortCount(switch, interface, received.bytes, received.packets, rates.get(interface, 0.0))
+def _counters(statistics: _Statistics) -> PortCounters:
+    return PortCounters(statistics.rx.bytes, statistics.rx.packets, statistics.tx.bytes)
+
+
+def _count(switch: str, interface: str, counters: PortCounters, rates: Mapping[str, float]) -> PortCount:
+    carried = counters.received_bytes, counters.received_packets
+    return PortCount(switch, interface, *carried, rates.get(interface, 0.0), counters.sent_bytes)
 
 
 def carried_bytes(before: Mapping[str, PortCount], after: Mapping[str, PortCount]) -> dict[str, int]:
@@ -117,9 +127,10 @@ def drawn(hosts: Iterable[Host], atlas: Atlas, ports: Mapping[str, PortCount]) -
         for path in atlas.paths(source, destination):
             here = source
             for position, hop in enumerate(path.hops):
-                there = nics[hop].name if hop in nics else names.get(hop, hop)
+                end = nics.get(nic_address(hop))
+                there = end.name if end else names.get(hop, hop)
                 links.setdefault(hop, FabricLink(here, there, rates[source], hop))
-                if hop not in nics:
+                if end is None:
                     tiers[there] = min(tiers.get(there, 9), min(position, len(path.hops) - 2 - position) + 1)
                 here = there
     return Fabric(

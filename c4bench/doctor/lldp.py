@@ -4,6 +4,7 @@ Written from the documented and recorded output of `lldpctl -f json0` (lldpcli(8
 (systemd 257 and later); never run on hardware.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
@@ -101,7 +102,13 @@ class _Known:
     def __init__(self, graph: FabricGraph, hosts: Sequence[Host], seen: Mapping[str, Sequence[Neighbour]]) -> None:
         self._graph, self._seen = graph, {name: of for name, of in seen.items() if of}
         self._switches = frozenset(graph.switches)
-        self._nics = {(nic.host, nic.netdev): nic.name for host in hosts for nic in host.nics if nic.netdev}
+        self._nics = {
+            (nic.host, netdev): nic.name
+            for host in hosts
+            for nic in host.nics
+            for netdev in nic.bond or (nic.netdev,)
+            if netdev
+        }
 
     def stated(self) -> Cables:
         """The stated cables of which an end reports neighbours."""
@@ -134,10 +141,13 @@ class _Known:
     def other_ports(self) -> Iterable[CableDifference]:
         """NICs and switch ports whose cable leads to another port of the stated switch."""
         reported = {(name, one.interface): one for name, of in self._seen.items() for one in of}
-        netdevs = {nic: at for at, nic in self._nics.items()}
+        netdevs: dict[str, list[tuple[str, str]]] = defaultdict(list)
+        for at, nic in self._nics.items():
+            netdevs[nic].append(at)
         for port in self._graph.host_ports:
             nic = nodes_of(port)[0]
-            yield from self._other_port(nic, reported.get(netdevs.get(nic, ("", ""))), port.switch, port.port)
+            for at in netdevs[nic]:
+                yield from self._other_port(nic, reported.get(at), port.switch, port.port)
         for trunk in self._graph.trunks:
             ways = ((trunk.a, trunk.a_port, trunk.b, trunk.b_port), (trunk.b, trunk.b_port, trunk.a, trunk.a_port))
             for near, near_port, far, far_port in ways:

@@ -189,9 +189,8 @@ def mapped(pairs: list[Any]) -> list[int]:
 
 def knob(python: str, nic: dict[str, Any]) -> dict[str, str]:
     """The path control that works on a NIC, tried on the device, or the reason for none."""
-    questions = '{"do": "open"}\n{"do": "state"}\n'
-    command = (python, "-m", "c4bench.verbs.endpoint_console", json.dumps(nic))
-    done = run(*command, text=questions) if nic["device"] else None
+    asked = '{"do": "open"}\n{"do": "state"}\n'
+    done = run(python, "-m", "c4bench.verbs.endpoint_console", json.dumps(nic), text=asked) if nic["device"] else None
     if done is None or done[0]:
         printed = done[2].strip().splitlines() if done else ["not tried"]
         return {"name": "", "why": (printed or ["it printed nothing"])[-1]}
@@ -207,11 +206,9 @@ def gpus() -> list[str]:
 
 def lldp() -> str:
     """What lldpd, or else systemd-networkd, reports of the neighbours; "" where neither answers this user."""
-    for argv in (("lldpctl", "-f", "json0"), ("networkctl", "lldp", "--json=short")):
-        done = run(*argv)
-        if done and done[0] == 0 and done[1].strip():
-            return done[1]
-    return ""
+    commands = ("lldpctl", "-f", "json0"), ("networkctl", "lldp", "--json=short")
+    answers = (run(*argv) for argv in commands)
+    return next((done[1] for done in answers if done and done[0] == 0 and done[1].strip()), "")
 
 
 def injector(python: str) -> dict[str, Any]:

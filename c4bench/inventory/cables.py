@@ -23,7 +23,8 @@ class GraphError(UsageError):
 class Cable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`count` cables `between` two switches, or a host and a switch, each with a NIC of its own (in that `plane`).
 
-    An end may state its port: `leaf0/Ethernet4` of a switch, `gpu1/0` for a host's NIC by its index.
+    An end may state its port: `leaf0/Ethernet4` of a switch, `gpu1/0` for a host's NIC by its index. A host's cables
+    with the same `bond` are the ports of one NIC.
     """
 
     between: tuple[str, str]
@@ -31,6 +32,7 @@ class Cable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     delay: str = "0s"
     count: int = 1
     plane: int = 0
+    bond: str = ""
 
 
 def expand(cables: Sequence[Cable], hosts: Collection[str]) -> tuple[tuple[HostPort, ...], tuple[Trunk, ...]]:
@@ -43,6 +45,9 @@ def expand(cables: Sequence[Cable], hosts: Collection[str]) -> tuple[tuple[HostP
         if cable.count > 1 and any("/" in end for end in cable.between):
             raise GraphError(_keys(position, "count"), f"{cable.count} cables at one port; give each its own entry")
         known = _known(hosts, cable.between)
+        if cable.bond and not known:
+            problem = "a link between switches; only a host's links are ports of a bond"
+            raise GraphError(_keys(position, "bond"), problem)
         for _ in range(cable.count):
             if known:
                 ports.append(_host_port(position, cable, known))
@@ -86,7 +91,7 @@ def _host_port(position: int, cable: Cable, ends: tuple[str, str]) -> HostPort:
         raise GraphError(_keys(position, "between"), f"{ends[0]!r} is no NIC; write a host and the NIC's index")
     rate_bps = rate_of(_keys(position, "rate"), cable.rate)
     delay_s = delay_of(_keys(position, "delay"), cable.delay)
-    return HostPort(host, switch, rate_bps, delay_s, cable.plane, int(nic or -1), port, position)
+    return HostPort(host, switch, rate_bps, delay_s, cable.plane, int(nic or -1), port, position, cable.bond)
 
 
 def _trunk(position: int, cable: Cable) -> Trunk:

@@ -15,7 +15,7 @@ from c4bench.inventory.graph_check import Limits, check
 from c4bench.inventory.groups import Resolved, Variable
 from c4bench.inventory.validation import convert
 from c4bench.model.fabric import Host, Nic
-from c4bench.model.graph import FabricGraph, HostPort
+from c4bench.model.graph import FabricGraph, HostPort, by_nic
 from c4bench.units import format_rate, parse_rate
 
 VARIABLE = "c4_fabric"
@@ -25,6 +25,7 @@ _LIMITS = Limits(
     naming="use up to 64 letters, digits, dots, hyphens and underscores",
     hosts=(1, 16384),
     nics=64,
+    bond_ports=8,
     switches=4096,
     ports=1024,
     trunks=1 << 17,
@@ -64,9 +65,10 @@ def read(
     except GraphError as error:
         raise variable.error(error.problem, error.keys) from None
     nics = {nic.name: nic for host in hosts for nic in host.nics}
-    for port in graph.host_ports:
-        if problem := _contradiction(port, leaves.get(nic_of(port)), nics.get(nic_of(port))):
-            raise _of_nic(resolved, port, hosts).error(f"{problem}; correct {VARIABLE} or c4.nics")
+    for cables in by_nic(graph.host_ports):
+        name = nic_of(cables[0])
+        if problem := _contradiction(cables, leaves.get(name), nics.get(name)):
+            raise _of_nic(resolved, cables[0], hosts).error(f"{problem}; correct {VARIABLE} or c4.nics")
     return graph
 
 
@@ -100,16 +102,23 @@ def _graph(
 
 
 def _numbered(ports: Sequence[HostPort], hosts: Sequence[Host]) -> Iterator[HostPort]:
-    """The cables with the index of their NIC: as stated, else the host's next one that is not."""
+    """The cables with the index of their NIC: as stated, else the host's next one that is not.
+
+    The ports of a bond have one index; one of them may state it.
+    """
     indices = {host.name: [nic.index for nic in host.nics] for host in hosts}
     stated = {nic_of(port) for port in ports}
     free = {host: _unstated(host, own or count(), stated) for host, own in indices.items()}
+    bonded = {(port.host, port.bond): port.nic for port in ports if port.bond and port.nic >= 0}
     for port in ports:
         own, keys = indices[port.host], ("links", port.position)
+        known = port.nic if port.nic >= 0 else bonded.get((port.host, port.bond), -1)
         if port.nic >= 0 and own and port.nic not in own:
             raise GraphError(keys, f"{port.host} has no NIC {port.nic} in c4.nics; correct one of the two")
-        if (nic := port.nic if port.nic >= 0 else next(free[port.host], None)) is None:
+        if (nic := known if known >= 0 else next(free[port.host], None)) is None:
             raise GraphError(keys, f"{port.host} has {len(own)} NICs in c4.nics and more links here; correct either")
+        if port.bond:
+            bonded.setdefault((port.host, port.bond), nic)
         yield msgspec.structs.replace(port, nic=nic)
 
 
@@ -140,12 +149,15 @@ def _rated(graph: FabricGraph) -> FabricGraph:
     return msgspec.structs.replace(graph, host_ports=ports)
 
 
-def _contradiction(port: HostPort, leaf: HostPort | None, nic: Nic | None) -> str:
-    """What `c4.nics` states otherwise of a NIC's cable, "" for nothing."""
+def _contradiction(cables: Sequence[HostPort], leaf: HostPort | None, nic: Nic | None) -> str:
+    """What `c4.nics` states otherwise of a NIC's cables, "" for nothing."""
+    port, rate_bps = cables[0], sum(cable.rate_bps for cable in cables)
     if leaf and (leaf.switch != port.switch or (leaf.port and leaf.port != port.port)):
         return f"{nic_of(port)} is at {port_of(leaf)} here and at {port_of(port)} in {VARIABLE}"
-    if nic and nic.rate_bps and nic.rate_bps != port.rate_bps:
-        return f"{nic_of(port)} has {format_rate(nic.rate_bps)} here and {format_rate(port.rate_bps)} in {VARIABLE}"
+    if nic and nic.cables != len(cables):
+        return f"{nic_of(port)} has {nic.cables} ports here and {len(cables)} links in {VARIABLE}"
+    if nic and nic.rate_bps and nic.rate_bps != rate_bps:
+        return f"{nic_of(port)} has {format_rate(nic.rate_bps)} here and {format_rate(rate_bps)} in {VARIABLE}"
     return ""
 
 

@@ -11,6 +11,7 @@ from c4bench.inventory.validation import Tables, convert
 from c4bench.model.fabric import Nic
 
 DEFAULT_PYTHON = "/opt/c4bench/bin/python"
+_BOND_PORTS = 2  # at least
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 _Dscp = Annotated[int, msgspec.Meta(ge=0, le=63)]
 _ServiceLevel = Annotated[int, msgspec.Meta(ge=0, le=15)]
@@ -20,7 +21,8 @@ class NicFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One NIC: `index` is its place in the list unless given, `rate` is like `10gbit` ("" when not stated).
 
     `plane` is its rail or plane; `leaf` the switch port it is plugged into, such as `leaf3/Ethernet12`. `dscp` and
-    `service_level` are the host's unless given.
+    `service_level` are the host's unless given. `bond` are the interfaces of its ports if `netdev` is a bond; `rate` is
+    that of all together.
     """
 
     index: _Count | None = None
@@ -32,6 +34,7 @@ class NicFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     leaf: str = ""
     dscp: _Dscp | None = None
     service_level: _ServiceLevel | None = None
+    bond: tuple[str, ...] = ()
 
 
 class GpuFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -85,6 +88,12 @@ def read(host: str, variable: Variable | None) -> tuple[HostFacts, tuple[Nic, ..
 
 def _nic(host: str, variable: Variable, position: int, facts: NicFacts, of_host: HostFacts) -> Nic:
     rate_bps = _rate(host, variable, facts.rate, ("nics", position, "rate")) if facts.rate else 0.0
+    if facts.bond and len(set(facts.bond)) < max(len(facts.bond), _BOND_PORTS):
+        problem = f"{', '.join(facts.bond)}: name two or more interfaces, each once (host {host})"
+        raise variable.error(problem, ("nics", position, "bond"))
+    if facts.bond and facts.leaf:
+        problem = f"{facts.leaf}: a bond is cabled to several switches; state its links in c4_fabric (host {host})"
+        raise variable.error(problem, ("nics", position, "leaf"))
     return Nic(
         host=host,
         index=position if facts.index is None else facts.index,
@@ -95,6 +104,7 @@ def _nic(host: str, variable: Variable, position: int, facts: NicFacts, of_host:
         plane=facts.plane,
         dscp=of_host.dscp if facts.dscp is None else facts.dscp,
         service_level=of_host.service_level if facts.service_level is None else facts.service_level,
+        bond=facts.bond,
     )
 
 

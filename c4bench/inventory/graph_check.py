@@ -2,14 +2,14 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from c4bench import units
 from c4bench.inventory.cables import GraphError
 from c4bench.inventory.document import Keys
-from c4bench.model.graph import FabricGraph, HostPort, Trunk, neighbours, tiers_of
+from c4bench.model.graph import FabricGraph, HostPort, Trunk, by_nic, neighbours, tiers_of
 
 Problem = tuple[Keys, str]
 
@@ -22,6 +22,7 @@ class Limits(msgspec.Struct, frozen=True):
     naming: str
     hosts: tuple[int, int]
     nics: int
+    bond_ports: int
     switches: int
     ports: int
     trunks: int
@@ -42,6 +43,9 @@ def _problems(graph: FabricGraph, limits: Limits) -> Iterator[Problem]:
     for cable in graph.cables:
         for problem in (*_end_problems(cable, known, hosts), *_figure_problems(cable, limits)):
             yield _place(cable), f"{' to '.join(cable.ends)}: {problem}"
+    for cables in by_nic(graph.host_ports):
+        for problem in _bond_problems(cables, limits) if cables[0].bond else ():
+            yield _place(cables[0]), f"bond {cables[0].bond} of {cables[0].host}: {problem}"
     yield from _shared_ports(graph)
     yield from _reach_problems(graph)
 
@@ -61,7 +65,7 @@ def _count_problems(graph: FabricGraph, limits: Limits) -> Iterator[Problem]:
     least, most = limits.hosts
     if not least <= len(graph.hosts) <= most:
         yield ("hosts",), f"{len(graph.hosts)} hosts; {limits.what} has {least} to {most}"
-    for host, nics in Counter(port.host for port in graph.host_ports).items():
+    for host, nics in Counter(cables[0].host for cables in by_nic(graph.host_ports)).items():
         if nics > limits.nics:
             yield ("links",), f"{host} has {nics} NICs; give it 1 to {limits.nics}"
     for switch, ports in Counter(port.switch for port in graph.host_ports).items():
@@ -90,24 +94,41 @@ def _figure_problems(cable: HostPort | Trunk, limits: Limits) -> Iterator[str]:
         yield f"delay: {cable.delay_s:g} s; give 0 to {limits.delay_s:g} seconds"
 
 
+def _bond_problems(cables: Sequence[HostPort], limits: Limits) -> Iterator[str]:
+    """What the ports of one NIC cannot be."""
+    if len(cables) == 1:
+        yield "a single port; give it a further link, or no bond"
+    if len(cables) > limits.bond_ports:
+        yield f"{len(cables)} ports; give it at most {limits.bond_ports} links"
+    if len({cable.switch for cable in cables}) < len(cables):
+        yield "two ports on one switch; connect each to a switch of its own"
+    if len({(cable.rate_bps, cable.delay_s, cable.plane) for cable in cables}) > 1:
+        yield "ports of different rate, delay or plane; give them the same"
+    if len({cable.nic for cable in cables}) > 1:
+        yield "ports of different NICs; name one"
+
+
 def _shared_ports(graph: FabricGraph) -> Iterator[Problem]:
     """Ports and NICs that have two cables."""
     used: set[str] = set()
-    for cable in graph.cables:
-        for end in _stated_ends(cable):
-            if end in used:
-                yield _place(cable), f"{end} has two cables; give each its own port"
-            used.add(end)
+    for cable, end in _stated_ends(graph):
+        if end in used:
+            yield _place(cable), f"{end} has two cables; give each its own port"
+        used.add(end)
 
 
-def _stated_ends(cable: HostPort | Trunk) -> Iterator[str]:
-    if isinstance(cable, Trunk):
-        yield from (f"{switch}/{port}" for switch, port in ((cable.a, cable.a_port), (cable.b, cable.b_port)) if port)
-        return
-    if cable.port:
-        yield f"{cable.switch}/{cable.port}"
-    if cable.nic >= 0:
-        yield f"{cable.host}/{cable.nic}"
+def _stated_ends(graph: FabricGraph) -> Iterator[tuple[HostPort | Trunk, str]]:
+    """Every stated switch port, and every stated NIC once, with its cable."""
+    for port in graph.host_ports:
+        if port.port:
+            yield port, f"{port.switch}/{port.port}"
+    for first, *_ in by_nic(graph.host_ports):
+        if first.nic >= 0:
+            yield first, f"{first.host}/{first.nic}"
+    for trunk in graph.trunks:
+        for switch, number in ((trunk.a, trunk.a_port), (trunk.b, trunk.b_port)):
+            if number:
+                yield trunk, f"{switch}/{number}"
 
 
 def _reach_problems(graph: FabricGraph) -> Iterator[Problem]:

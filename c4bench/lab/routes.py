@@ -6,14 +6,14 @@ from collections.abc import Collection
 from c4bench.lab.topology import Link, LinkEnd, Topology
 from c4bench.model.graph import distances
 
-# By edge switch: the links that a switch forwards over, each with the end it leaves by.
+# By the number of a subnet: the links that a switch forwards over to it, each with the end it leaves by.
 NextHops = dict[int, tuple[tuple[Link, LinkEnd], ...]]
 
 
 def next_hops(
     topology: Topology, dead: Collection[int] = frozenset(), unusable: Collection[tuple[int, str]] = frozenset()
 ) -> dict[str, NextHops]:
-    """The next hops of every switch to every other edge switch.
+    """The next hops of every switch to the subnets of all other edge switches (`Topology.subnets`).
 
     `dead` are the numbers of links that all switches know to be dead; `unusable` are links, each with the name of a
     switch at its end, that only this switch does not use yet.
@@ -26,12 +26,12 @@ def next_hops(
             neighbours[end.switch].append(link.far_end(end.switch).switch)
             incident[end.switch].append(link)
     routes: dict[str, NextHops] = {switch.name: {} for switch in topology.switches}
-    for edge in topology.edges:
-        away = distances([edge.name], neighbours)
+    for number, edges in topology.subnets.items():
+        away = distances(edges, neighbours)
         for switch in topology.switches:
-            if switch.name != edge.name:
+            if switch.name not in edges:
                 here = away.get(switch.name, 0)
-                routes[switch.name][edge.edge] = tuple(
+                routes[switch.name][number] = tuple(
                     (link, near_end(link, switch.name))
                     for link in incident[switch.name]
                     if (link.number, switch.name) not in unusable

@@ -1,16 +1,19 @@
 """A lab's fabric as data: switches, hosts, links and their addresses. Nothing here touches a system.
 
 Switches with NICs are edge switches, numbered in order. A NIC gets a /24 on its edge switch (`10.EDGE.PORT.1`, gateway
-`.254`), a link between switches a /30 of 172.16.0.0/12, a host a management address in 10.255.0.0/24.
+`.254`), a link between switches a /30 of 172.16.0.0/12, a host a management address in 10.255.0.0/24. Two edge switches
+that bonds are cabled to have a further number together: both are the gateway, and have an address of their own
+(`.253`, `.252`) beside it, with which they answer probes.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from string import ascii_lowercase
 
 import msgspec
 
 from c4bench.model.fabric import Host, Nic
-from c4bench.model.graph import FabricGraph, Trunk, tiers_of
+from c4bench.model.graph import FabricGraph, HostPort, Trunk, by_nic, tiers_of
 
 MANAGEMENT_GATEWAY = "10.255.0.1"
 _SUBNETS_IN_A_BYTE = 64
@@ -55,23 +58,31 @@ class Switch(msgspec.Struct, frozen=True):
 
 
 class Port(msgspec.Struct, frozen=True):
-    """A NIC and the port of the edge switch at the other end of its cable."""
+    """A NIC's cable: `netdev` at its host's end, `interface` at the edge switch's.
+
+    `edge` and `port` are the numbers in the NIC's address. Port `member` of a bond counts from 0.
+    """
 
     nic: Nic
     switch: str
     edge: int
     port: int
+    interface: str
+    netdev: str
+    rate_bps: float
     delay_s: float = 0.0
+    member: int = 0
 
     @property
     def gateway(self) -> str:
-        """The switch's address on this NIC's subnet."""
+        """The address of the NIC's next hop: the switch's, or that of both switches of a bond."""
         return f"10.{self.edge}.{self.port}.254"
 
     @property
-    def interface(self) -> str:
-        """The switch's interface towards the NIC."""
-        return f"p{self.port}"
+    def switch_addresses(self) -> tuple[str, ...]:
+        """The switch's addresses on this NIC's subnet; it answers probes with the first."""
+        own = (f"10.{self.edge}.{self.port}.{253 - self.member}",) if self.nic.bond else ()
+        return *own, self.gateway
 
 
 class LinkEnd(msgspec.Struct, frozen=True):
@@ -124,6 +135,18 @@ class Topology(msgspec.Struct, frozen=True):
         """The switches with NICs, by number."""
         return tuple(sorted((switch for switch in self.switches if switch.edge >= 0), key=lambda switch: switch.edge))
 
+    @property
+    def subnets(self) -> dict[int, tuple[str, ...]]:
+        """The edge switches that deliver to `10.NUMBER.0.0/16`, by number: one, or the two of bonds."""
+        switches: dict[int, dict[str, None]] = defaultdict(dict)
+        for port in self.ports:
+            switches[port.edge][port.switch] = None
+        return {number: tuple(switches[number]) for number in sorted(switches)}
+
+    def cables(self, nic: Nic) -> tuple[Port, ...]:
+        """The cables of a NIC: one, or those of a bond in order."""
+        return tuple(port for port in self.ports if port.nic == nic)
+
 
 def build(graph: Graph) -> Topology:
     """Name and number everything. `graph` is one that `topology_file` has checked.
@@ -142,7 +165,7 @@ def build(graph: Graph) -> Topology:
             Host(
                 name=name,
                 address=f"10.255.0.{10 + index}",
-                nics=tuple(port.nic for port in ports if port.nic.host == name),
+                nics=tuple(dict.fromkeys(port.nic for port in ports if port.nic.host == name)),
                 disruptive=True,
             )
             for index, name in enumerate(graph.hosts)
@@ -155,32 +178,59 @@ def build(graph: Graph) -> Topology:
     )
 
 
-def _edges(graph: Graph) -> dict[str, int]:
+def _edges(graph: FabricGraph) -> dict[str, int]:
     used = {port.switch for port in graph.host_ports}
     return {name: number for number, name in enumerate(name for name in graph.switches if name in used)}
 
 
+def subnet_numbers(graph: FabricGraph) -> dict[frozenset[str], int]:
+    """The number in the addresses of NICs that are cabled to these switches: first each edge switch's, then pairs'."""
+    singles = {frozenset({name}): number for name, number in _edges(graph).items()}
+    sets = (frozenset(cable.switch for cable in cables) for cables in _nics(graph))
+    pairs = dict.fromkeys(switches for switches in sets if switches not in singles)
+    return singles | {switches: len(singles) + position for position, switches in enumerate(pairs)}
+
+
+def _nics(graph: FabricGraph) -> list[tuple[HostPort, ...]]:
+    """The cables of every NIC, host by host."""
+    place = {host: number for number, host in enumerate(graph.hosts)}
+    return by_nic(sorted(graph.host_ports, key=lambda port: place[port.host]))
+
+
 def _ports(graph: Graph) -> tuple[Port, ...]:
-    edges = _edges(graph)
-    used: Counter[str] = Counter()
-    nics: Counter[str] = Counter()
+    numbers = subnet_numbers(graph)
+    used: Counter[int] = Counter()
+    interfaces: Counter[str] = Counter()
     found: list[Port] = []
-    for cable in sorted(graph.host_ports, key=lambda port: graph.hosts.index(port.host)):
-        index, number, edge = nics[cable.host], used[cable.switch], edges[cable.switch]
-        nics[cable.host] += 1
-        used[cable.switch] += 1
-        nic = Nic(
-            host=cable.host,
-            index=index,
-            device=f"{cable.host}r{index}",
-            netdev=f"{cable.host}n{index}",
-            address=f"10.{edge}.{number}.1",
-            rate_bps=cable.rate_bps,
-            plane=cable.plane,
-            dscp=graph.dscp,
-        )
-        found.append(Port(nic, cable.switch, edge, number, cable.delay_s))
+    nics: Counter[str] = Counter()
+    for cables in _nics(graph):
+        host, edge = cables[0].host, numbers[frozenset(cable.switch for cable in cables)]
+        nic = _nic(nics[host], cables, f"10.{edge}.{used[edge]}.1", graph.dscp)
+        nics[host] += 1
+        for member, cable in enumerate(cables):
+            netdev = nic.bond[member] if nic.bond else nic.netdev
+            interface = f"p{interfaces[cable.switch]}"
+            interfaces[cable.switch] += 1
+            ends = cable.switch, edge, used[edge], interface, netdev
+            found.append(Port(nic, *ends, cable.rate_bps, cable.delay_s, member))
+        used[edge] += 1
     return tuple(found)
+
+
+def _nic(index: int, cables: Sequence[HostPort], address: str, dscp: int) -> Nic:
+    first = cables[0]
+    netdev = f"{first.host}n{index}"
+    return Nic(
+        host=first.host,
+        index=index,
+        device=f"{first.host}r{index}",
+        netdev=netdev,
+        address=address,
+        rate_bps=sum(cable.rate_bps for cable in cables),
+        plane=first.plane,
+        dscp=dscp,
+        bond=tuple(netdev + letter for letter, _ in zip(ascii_lowercase, cables, strict=False)) if first.bond else (),
+    )
 
 
 def _links(trunks: Sequence[Trunk], tiers: dict[str, int]) -> Iterable[Link]:

@@ -5,19 +5,21 @@ from collections.abc import Iterator
 from c4bench.inventory.cables import GraphError
 from c4bench.inventory.graph_check import Limits, Problem
 from c4bench.inventory.graph_check import check as check_graph
-from c4bench.lab.topology import Graph
+from c4bench.lab.topology import Graph, subnet_numbers
 
 NICS_AT_MOST = 8
 SWITCHES_AT_MOST = 128
 _WITHDRAW_MAX_S = 10.0
 _ICMP_MAX = 1_000_000
+_SUBNETS_AT_MOST = 254  # a byte of the address
 _LIMITS = Limits(
     what="a lab",
-    # An interface of a host is its name with two letters or digits more, and has at most 15 (IFNAMSIZ).
+    # An interface of a host is its name with up to three letters or digits more, and has at most 15 (IFNAMSIZ).
     name=r"[a-z][a-z0-9-]{0,11}",
     naming="use up to 12 lower-case letters, digits and hyphens",
     hosts=(2, 64),
     nics=NICS_AT_MOST,
+    bond_ports=2,  # each leaf has a further address in a NIC's subnet
     switches=SWITCHES_AT_MOST,
     ports=254,  # a byte of the address
     trunks=4096,
@@ -39,6 +41,8 @@ def _problems(graph: Graph) -> Iterator[Problem]:
     for key in ("ratelimit_ms", "msgs_per_sec", "msgs_burst"):
         if not 0 <= (value := getattr(graph.icmp, key)) <= _ICMP_MAX:
             yield ("icmp", key), f"{value}; give 0 to {_ICMP_MAX}"
+    if (subnets := len(subnet_numbers(graph))) > _SUBNETS_AT_MOST:
+        yield ("links",), f"{subnets} edge switches and pairs of them with bonds; give at most {_SUBNETS_AT_MOST}"
     ported = [port.position for port in graph.host_ports if port.port or port.nic >= 0]
     ported += [trunk.position for trunk in graph.trunks if trunk.a_port or trunk.b_port]
     for position in ported:

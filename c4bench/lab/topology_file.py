@@ -1,7 +1,6 @@
 """Topology files: a fabric as a graph of cables, or as the parameters of one of the usual shapes."""
 
 from collections.abc import Sequence
-from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,6 +11,7 @@ import yaml
 from c4bench.decoding import from_yaml
 from c4bench.errors import UsageError
 from c4bench.inventory.cables import Cable, delay_of, expand, rate_of
+from c4bench.lab.attachment import HostGroup, attach, numbered
 from c4bench.lab.topology import Graph, IcmpLimits, Topology, build
 from c4bench.lab.topology_check import NICS_AT_MOST, SWITCHES_AT_MOST, check
 from c4bench.model.graph import HostPort, Trunk
@@ -43,30 +43,10 @@ class GraphForm(_Form, frozen=True):
         return _graph(self, self.switches, self.hosts, *expand(self.links, self.hosts))
 
 
-class Attach(StrEnum):
-    """Which leaf a NIC is cabled to.
-
-    `block`: hosts in order, so many to a leaf, all NICs of a host together. `rail`: NIC r of every host on leaf r.
-    `plane`: a host's NICs alternate between the two leaves of its block, one plane each.
-    """
-
-    BLOCK = "block"
-    RAIL = "rail"
-    PLANE = "plane"
-
-
 class Tier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How many switches of a kind."""
 
     count: int
-
-
-class HostGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How many hosts, with how many NICs each, cabled how."""
-
-    count: int
-    nics: int = 1
-    attach: Attach = Attach.BLOCK
 
 
 class Rates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -77,7 +57,7 @@ class Rates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LeafSpine(_Form, frozen=True):
-    """Every leaf has a link to every spine: with `attach` also rails and planes."""
+    """Every leaf has a link to every spine: with `attach` also rails, planes and bonds."""
 
     leaf: Tier
     spine: Tier
@@ -87,10 +67,10 @@ class LeafSpine(_Form, frozen=True):
     def graph(self) -> Graph:
         """Leaves `leafN`, spines `spineN`, hosts `hN`."""
         _counts(self, **{"leaf.count": self.leaf.count, "spine.count": self.spine.count})
-        leaves, spines = _numbered("leaf", self.leaf.count), _numbered("spine", self.spine.count)
+        leaves, spines = numbered("leaf", self.leaf.count), numbered("spine", self.spine.count)
         rate_bps = rate_of(("rates", "uplink"), self.rates.uplink)
         trunks = [Trunk(leaf, spine, rate_bps) for leaf in leaves for spine in spines]
-        hosts, ports = _attach(self.hosts, leaves, rate_of(("rates", "nic"), self.rates.nic))
+        hosts, ports = attach(self.hosts, leaves, rate_of(("rates", "nic"), self.rates.nic))
         return _graph(self, (*leaves, *spines), hosts, ports, trunks)
 
 
@@ -117,8 +97,8 @@ class FatTreeForm(_Form, frozen=True):
         switches = tree.pods * (tree.leaves + tree.spines) + tree.spines * tree.cores
         if switches > SWITCHES_AT_MOST:
             raise UsageError(f"fat_tree: {switches} switches; a lab has up to {SWITCHES_AT_MOST}")
-        leaves, spines = _numbered("leaf", tree.pods * tree.leaves), _numbered("spine", tree.pods * tree.spines)
-        cores = _numbered("core", tree.spines * tree.cores)
+        leaves, spines = numbered("leaf", tree.pods * tree.leaves), numbered("spine", tree.pods * tree.spines)
+        cores = numbered("core", tree.spines * tree.cores)
         rate_bps = rate_of(("rates", "uplink"), self.rates.uplink)
         trunks = [
             Trunk(leaf, spine, rate_bps)
@@ -130,7 +110,7 @@ class FatTreeForm(_Form, frozen=True):
             for number, spine in enumerate(spines)
             for core in cores[number % tree.spines * tree.cores :][: tree.cores]
         ]
-        hosts, ports = _attach(self.hosts, leaves, rate_of(("rates", "nic"), self.rates.nic))
+        hosts, ports = attach(self.hosts, leaves, rate_of(("rates", "nic"), self.rates.nic))
         return _graph(self, (*leaves, *spines, *cores), hosts, ports, trunks)
 
 
@@ -160,9 +140,9 @@ class SitesForm(_Form, frozen=True):
         switches = sites.count * (self.leaf.count + self.spine.count + 1)
         if switches > SWITCHES_AT_MOST:
             raise UsageError(f"sites: {switches} switches; a lab has up to {SWITCHES_AT_MOST}")
-        leaves = _numbered("leaf", sites.count * self.leaf.count)
-        spines = _numbered("spine", sites.count * self.spine.count)
-        borders = _numbered("border", sites.count)
+        leaves = numbered("leaf", sites.count * self.leaf.count)
+        spines = numbered("spine", sites.count * self.spine.count)
+        borders = numbered("border", sites.count)
         rate_bps, nic_bps = rate_of(("rates", "uplink"), self.rates.uplink), rate_of(("rates", "nic"), self.rates.nic)
         long_bps, delay_s = rate_of(("sites", "rate"), sites.rate), delay_of(("sites", "delay"), sites.delay)
         trunks = [
@@ -173,7 +153,7 @@ class SitesForm(_Form, frozen=True):
         trunks += [Trunk(spine, borders[number // self.spine.count], rate_bps) for number, spine in enumerate(spines)]
         trunks += [Trunk(a, b, long_bps, delay_s) for a, b in pairwise(borders) for _ in range(sites.links)]
         everywhere = msgspec.structs.replace(self.hosts, count=sites.count * self.hosts.count)
-        hosts, ports = _attach(everywhere, leaves, nic_bps)
+        hosts, ports = attach(everywhere, leaves, nic_bps)
         return _graph(self, (*leaves, *spines, *borders), hosts, ports, trunks)
 
 
@@ -247,10 +227,6 @@ def _graph(
     )
 
 
-def _numbered(kind: str, count: int) -> tuple[str, ...]:
-    return tuple(f"{kind}{number}" for number in range(count))
-
-
 def _counts(form: LeafSpine | FatTreeForm | SitesForm, **counts: int) -> None:
     """Raises UsageError for numbers that no lab's fabric has, before anything is made by them."""
     for key, count in (counts | {"hosts.count": form.hosts.count}).items():
@@ -258,42 +234,3 @@ def _counts(form: LeafSpine | FatTreeForm | SitesForm, **counts: int) -> None:
             raise UsageError(f"{key}: {count}; give 1 to {_COUNT_AT_MOST}")
     if not 1 <= form.hosts.nics <= NICS_AT_MOST:
         raise UsageError(f"hosts.nics: {form.hosts.nics}; give 1 to {NICS_AT_MOST}")
-
-
-def _attach(group: HostGroup, leaves: tuple[str, ...], rate_bps: float) -> tuple[tuple[str, ...], list[HostPort]]:
-    """The hosts' names and cables. Raises UsageError for hosts that do not divide among the leaves as asked for."""
-    if problem := _attach_problem(group, len(leaves)):
-        raise UsageError(problem)
-    hosts = _numbered("h", group.count)
-    ports = [
-        HostPort(
-            host,
-            leaves[_leaf_of(group, len(leaves), number, nic)],
-            rate_bps,
-            plane=nic if group.attach is not Attach.BLOCK else 0,
-        )
-        for number, host in enumerate(hosts)
-        for nic in range(group.nics)
-    ]
-    return hosts, ports
-
-
-def _attach_problem(group: HostGroup, leaves: int) -> str:
-    match group.attach:
-        case Attach.RAIL if leaves != group.nics:
-            return f"leaf.count: attach `rail` needs one leaf for each of the {group.nics} NICs"
-        case Attach.PLANE if group.nics != 2 or leaves % 2 or group.count % (leaves // 2):
-            return "hosts: attach `plane` needs 2 NICs a host, and hosts that divide among pairs of leaves"
-        case Attach.BLOCK if group.count % leaves:
-            return f"hosts.count: {group.count} hosts do not divide among {leaves} leaves"
-    return ""
-
-
-def _leaf_of(group: HostGroup, leaves: int, host: int, nic: int) -> int:
-    match group.attach:
-        case Attach.RAIL:
-            return nic
-        case Attach.PLANE:
-            return 2 * (host // (group.count // (leaves // 2))) + nic
-        case Attach.BLOCK:
-            return host // (group.count // leaves)

@@ -8,10 +8,11 @@ USUAL_QPS = 4
 
 
 class Nic(msgspec.Struct, frozen=True):
-    """One RDMA port of a host.
+    """One RDMA port of a host, or a bond of several with one address.
 
     `plane` groups the ports of a multi-plane or rail fabric. `dscp` (RFC 2474) and `service_level` (InfiniBand
-    Architecture Specification, volume 1, 7.6.5) choose the queues that all its packets take.
+    Architecture Specification, volume 1, 7.6.5) choose the queues that all its packets take. `bond` are the interfaces
+    of a bond's ports, which share `rate_bps` alike; a NIC with one cable has none.
     """
 
     host: str
@@ -23,6 +24,17 @@ class Nic(msgspec.Struct, frozen=True):
     plane: int = 0
     dscp: int = 0
     service_level: int = 0
+    bond: tuple[str, ...] = ()
+
+    @property
+    def cables(self) -> int:
+        """How many cables it has."""
+        return len(self.bond) or 1
+
+    @property
+    def cable_bps(self) -> float:
+        """The rate of each of its cables, bit/s."""
+        return self.rate_bps / self.cables
 
     @property
     def traffic_class(self) -> int:

@@ -10,7 +10,8 @@ class HostPort(msgspec.Struct, frozen=True):
     """The cable of a NIC: between `host` and `switch`, at `rate_bps`; packets take `delay_s` each way.
 
     `nic` is the NIC's index, -1 for the host's next one, and `port` the switch's port, "" if not stated. `position` is
-    the place among a file's links, -1 if the cable does not come from such a list.
+    the place among a file's links, -1 if the cable does not come from such a list. A host's cables with the same `bond`
+    are the ports of one NIC; a cable without has a NIC of its own.
     """
 
     host: str
@@ -21,6 +22,7 @@ class HostPort(msgspec.Struct, frozen=True):
     nic: int = -1
     port: str = ""
     position: int = -1
+    bond: str = ""
 
     @property
     def ends(self) -> tuple[str, str]:
@@ -60,6 +62,14 @@ class FabricGraph(msgspec.Struct, frozen=True):
     def cables(self) -> list[HostPort | Trunk]:
         """All cables, those of NICs first."""
         return [*self.host_ports, *self.trunks]
+
+
+def by_nic(cables: Iterable[HostPort]) -> list[tuple[HostPort, ...]]:
+    """The cables of each NIC, in the order of the first."""
+    together: dict[tuple[str, str | int], list[HostPort]] = defaultdict(list)
+    for number, cable in enumerate(cables):
+        together[cable.host, cable.bond or number].append(cable)
+    return [tuple(of_nic) for of_nic in together.values()]
 
 
 def neighbours(graph: FabricGraph) -> dict[str, list[str]]:

@@ -34,24 +34,26 @@ def crossed(links: Iterable[Link]) -> Cables:
 
 def expected(graph: FabricGraph, pairs: Iterable[Pair]) -> Cables:
     """The stated cables that paths of these pairs of NICs cross, if each switch forwards over all shortest paths."""
-    leaf = dict(nodes_of(port) for port in graph.host_ports)
-    sources: dict[str, set[str]] = defaultdict(set)
+    leaves: dict[str, set[str]] = defaultdict(set)
+    for nic, leaf in map(nodes_of, graph.host_ports):
+        leaves[nic].add(leaf)
+    sources: dict[frozenset[str], set[str]] = defaultdict(set)
     nics: set[str] = set()
     for source, destination in pairs:
         nics |= {source, destination}
-        if source in leaf and destination in leaf:
-            sources[leaf[destination]].add(leaf[source])
+        if source in leaves and destination in leaves:
+            sources[frozenset(leaves[destination])] |= leaves[source]
     joined = neighbours(graph)
-    used = {ends(*step) for target, starts in sources.items() for step in _steps(joined, starts, target)}
+    used = {ends(*step) for targets, starts in sources.items() for step in _steps(joined, starts, targets)}
     stated = Counter(ends(*nodes_of(cable)) for cable in graph.trunks)
     found = Counter({pair: count for pair, count in stated.items() if pair in used})
-    found.update(ends(nic, leaf[nic]) for nic in nics & leaf.keys())
+    found.update(ends(nic, leaf) for nic in nics & leaves.keys() for leaf in leaves[nic])
     return found
 
 
-def _steps(joined: Mapping[str, Iterable[str]], starts: Collection[str], target: str) -> Iterator[Ends]:
-    """The steps of all shortest paths from the switches `starts` to `target`."""
-    left = distances([target], joined)
+def _steps(joined: Mapping[str, Iterable[str]], starts: Collection[str], targets: Collection[str]) -> Iterator[Ends]:
+    """The steps of all shortest paths from the switches `starts` to the nearest of `targets`."""
+    left = distances(targets, joined)
     here = {switch for switch in starts if switch in left}
     while here:
         steps = {(near, far) for near in here for far in joined.get(near, ()) if left[far] < left[near]}

@@ -1,8 +1,8 @@
 """The fabric's cables as probing shows them: which addresses belong to one switch, and which links there are.
 
 A hop is the address at the far end of a directed link, and the last hop of a path is the destination's own. A link has
-one near end, so all hops that come directly before a hop belong to one switch. A NIC has one cable, so the switch it
-sends to is the switch it receives from.
+one near end, so all hops that come directly before a hop belong to one switch. A NIC with one cable receives from the
+switch that it sends to.
 """
 
 from collections import Counter, defaultdict
@@ -80,6 +80,7 @@ def _switches(before: Mapping[str, set[str]], ends: Mapping[str, str]) -> dict[s
 def _same_switch(before: Mapping[str, set[str]], ends: Mapping[str, str]) -> Iterator[list[str]]:
     """Sets of addresses that must belong to one switch."""
     into: dict[str, list[str]] = defaultdict(list)
+    cables = Counter(ends.values())
     for hop, nearer in before.items():
         yield sorted(near for near in nearer if near in before)
         if hop in ends:
@@ -87,7 +88,7 @@ def _same_switch(before: Mapping[str, set[str]], ends: Mapping[str, str]) -> Ite
         else:
             for nic in nearer - before.keys():
                 into[nic].append(hop)
-    yield from into.values()
+    yield from (hops for nic, hops in into.items() if cables[nic] <= 1)
 
 
 def _name(hops: list[str], names: Mapping[str, str]) -> str:

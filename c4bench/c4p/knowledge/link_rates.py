@@ -24,11 +24,11 @@ def link_rates(
 
     The first of these that is stated counts: the rate of the port at the link's far end (`port_bps`, by hop: `c4.rates`
     of a switch); the cable at that port in the graph (`ports`, by hop); the slowest cable between the link's two ends
-    in the graph; the rate of the NIC at either end. A switch whose name is guessed may be another of its tier. The
-    graph's rate then counts only if it is that of all links that the link may be.
+    in the graph; the rate of a cable of the NIC at either end. A switch whose name is guessed may be another of its
+    tier. The graph's rate then counts only if it is that of all links that the link may be.
     """
     by_port, between = _by_port(graph), _Between(graph, fabric.guessed)
-    nic_bps = {nic.name: nic.rate_bps for nic in nics}
+    nic_bps = {nic.name: nic.cable_bps for nic in nics}
     rates = {}
     for link in fabric.links:
         stated = (

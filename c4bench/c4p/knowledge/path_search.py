@@ -1,8 +1,9 @@
 """Finds the paths between NICs with few probes: which probe to send next, and when enough is known. Pure.
 
 A switch answers few probes: Linux allows each prober a burst of six, then one a second. So a search asks for nothing
-that it can know. A NIC has one cable, so its first switch is the same on all paths. Answers are kept from round to
-round. Where traffic that crossed a link towards a leaf always went on over the same next link, that is inferred.
+that it can know. A NIC with one cable has the same first switch on all paths; a bond chooses one for each source port.
+Answers are kept from round to round. Where traffic that crossed a link towards a leaf always went on over the same next
+link, that is inferred.
 """
 
 import itertools
@@ -11,11 +12,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-import msgspec
-
 from c4bench.c4p.disjoint_sets import DisjointSets
 from c4bench.c4p.knowledge.atlas import Probe
 from c4bench.c4p.knowledge.leaf_groups import InnerPath, Pair, leaf_groups
+from c4bench.c4p.knowledge.nic_links import NicLinks
+from c4bench.c4p.knowledge.pair_search import PairSearch
 from c4bench.c4p.knowledge.path_knowledge import Trace
 from c4bench.c4p.knowledge.sample import Sample
 
@@ -39,46 +40,17 @@ class Question(NamedTuple):
     position: int
 
 
-class _PairSearch(msgspec.Struct):
-    """The search for one pair's paths: the ports not traced yet, and the switches found so far by port.
-
-    `switches` is how many there are on a path, 0 if that is not known.
-    """
-
-    switches: int
-    untraced: list[int]
-    hops: dict[int, list[str]] = {}
-    returned: set[int] = set()
-    done: bool = False
-
-    def open_ports(self) -> list[int]:
-        """The ports whose path is not known to its end."""
-        return [port for port, hops in self.hops.items() if not self.switches or len(hops) < self.switches]
-
-    def complete(self) -> dict[int, list[str]]:
-        """The ports whose path is known to its end."""
-        return {port: hops for port, hops in self.hops.items() if 0 < len(hops) == self.switches}
-
-    def sample_size(self) -> int:
-        """How many traces are a random sample of the paths: those before the first one that is not complete.
-
-        Traces over a switch that has answers left are completed before others, whatever share of paths it has.
-        """
-        complete = self.complete()
-        return sum(1 for _ in itertools.takewhile(complete.__contains__, self.hops))
-
-
 class PathSearch:
-    """A search for the paths of pairs of NICs, in rounds; `addresses` are the NICs' by name.
+    """A search for the paths of pairs of NICs, in rounds.
 
     `begin_round`; then for every NIC ask `questions` and `record` their answers until there are none; then `end_round`.
     A NIC to which a switch was silent does not take part in the next rounds for a time. Times are seconds on the
     caller's clock.
     """
 
-    def __init__(self, source_ports: Sequence[int], addresses: Mapping[str, str]) -> None:
-        self._source_ports, self._addresses = tuple(source_ports), addresses
-        self._pairs: dict[Pair, _PairSearch] = {}
+    def __init__(self, source_ports: Sequence[int], links: NicLinks) -> None:
+        self._source_ports, self._links = tuple(source_ports), links
+        self._pairs: dict[Pair, PairSearch] = {}
         # Pairs whose search has ended before all their paths were found.
         self.given_up: set[Pair] = set()
         # Complete paths of which every switch was asked, also those of before the last change.
@@ -126,7 +98,7 @@ class PathSearch:
             self._pairs.clear()
         for pair, count in switches.items():
             ports = list(dict.fromkeys([*first.get(pair, ()), *self._source_ports]))
-            self._pairs[pair] = _PairSearch(count, ports)
+            self._pairs[pair] = PairSearch(count, ports)
             self.given_up.discard(pair)
             self._fruitless[pair[0]] = 0
             self._rests_until_s.pop(pair[0], None)
@@ -139,7 +111,7 @@ class PathSearch:
         self._learn_certain()
         for pair in self.open_pairs:
             search = self._pairs[pair]
-            wanted = 1 if search.switches == 1 else _OPEN_PORTS
+            wanted = 1 if search.switches == 1 and self._links.cables(pair[0]) == 1 else _OPEN_PORTS
             while search.untraced and len(search.open_ports()) < wanted:
                 search.hops[search.untraced.pop(0)] = []
         return sorted(self._asking)
@@ -159,7 +131,7 @@ class PathSearch:
         return self._useful(nic, asked)
 
     def _useful(self, nic: str, asked: Iterable[Question]) -> list[Question]:
-        """The questions that were not asked in vain in this round; a NIC's first switch is asked once."""
+        """The questions that were not asked in vain in this round; the first switch of a cable is asked once."""
         first_asked = any(self._at_first_switch(question) for question in self._silent if question.pair[0] == nic)
         useful: list[Question] = []
         for question in asked:
@@ -171,7 +143,8 @@ class PathSearch:
 
     def _at_first_switch(self, question: Question) -> bool:
         """Whether the answer will be the same for all paths of this NIC."""
-        return question.position == 0 and bool(self._pairs[question.pair].switches)
+        one_cable = self._links.cables(question.pair[0]) == 1
+        return question.position == 0 and one_cable and bool(self._pairs[question.pair].switches)
 
     def record(self, question: Question, address: str) -> None:
         """Record the address that answered, "" if none did."""
@@ -182,7 +155,7 @@ class PathSearch:
         self._answered.add(pair[0])
         hops = self._pairs[pair].hops[question.source_port]
         hops.append(address)
-        if question.position == 0:
+        if question.position == 0 and self._links.cables(pair[0]) == 1:
             self._first_hop[pair[0]] = address
         if len(hops) == self._pairs[pair].switches:
             self._asked[*pair, question.source_port] = tuple(hops)
@@ -226,16 +199,19 @@ class PathSearch:
             traces |= self._new_traces(pair, search)
         return traces
 
-    def _new_traces(self, pair: Pair, search: _PairSearch) -> dict[Probe, Trace]:
-        address = self._addresses[pair[1]]
+    def _new_traces(self, pair: Pair, search: PairSearch) -> dict[Probe, Trace]:
         found = search.complete()
         if search.done and not found:
-            return {(*pair, port): (*hops, None, address) for port, hops in list(search.hops.items())[:1]}
-        new: dict[Probe, Trace] = {(*pair, port): (*found[port], address) for port in found.keys() - search.returned}
+            unknown = None, self._links.last_hop(pair[1], None)
+            return {(*pair, port): (*hops, *unknown) for port, hops in list(search.hops.items())[:1]}
+        new: dict[Probe, Trace] = {
+            (*pair, port): (*found[port], self._links.last_hop(pair[1], found[port][-1]))
+            for port in found.keys() - search.returned
+        }
         search.returned.update(found)
         return new
 
-    def _measure_length(self, pair: Pair, search: _PairSearch) -> bool:
+    def _measure_length(self, pair: Pair, search: PairSearch) -> bool:
         """Take those that answered for all switches of a path whose destination does not answer, and go on."""
         if search.switches:
             return False
@@ -248,6 +224,7 @@ class PathSearch:
 
         The paths between two leaves are complete if k of them were found by so many traces that one more would have
         been found too (Veitch et al., INFOCOM 2009, section II). All pairs between these leaves need a port for each.
+        At one leaf, a NIC has as many paths as cables.
         """
         inner: dict[Pair, list[InnerPath]] = {
             pair: [tuple(hops[1:]) for hops in search.complete().values()] for pair, search in self._pairs.items()
@@ -258,7 +235,12 @@ class PathSearch:
         for pair, representative in group.items():
             known[representative].update(inner[pair])
             traces[representative] += self._pairs[pair].sample_size()
-        at_one_leaf = {pair for pair, paths in inner.items() if () in paths}
+        at_one_leaf = {
+            pair
+            for pair, paths in inner.items()
+            if () in paths
+            and len(set(map(tuple, self._pairs[pair].complete().values()))) >= self._links.cables(pair[0])
+        }
         return at_one_leaf | {
             pair
             for pair, representative in group.items()
@@ -283,7 +265,7 @@ class PathSearch:
             if len(counts) == 1 and enough_traces(1, count) and following not in self._avoided
         }
 
-    def _infer(self, pair: Pair, search: _PairSearch, hops: list[str]) -> None:
+    def _infer(self, pair: Pair, search: PairSearch, hops: list[str]) -> None:
         """Add the next switches of a path that need not be asked."""
         if not hops and pair[0] in self._first_hop and search.switches:
             hops.append(self._first_hop[pair[0]])

@@ -10,50 +10,21 @@ after these, so that traffic between two NICs of one host crosses the switches t
 
 import subprocess
 from collections import defaultdict
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 from c4bench import namespaces
 from c4bench.errors import UnhealthyError
-from c4bench.lab.guest import spraying
+from c4bench.lab.guest import bonds, spraying, sysctls
 from c4bench.lab.routes import NextHops, next_hops
-from c4bench.lab.topology import MANAGEMENT_GATEWAY, IcmpLimits, Link, LinkEnd, Port, Topology
-from c4bench.model.fabric import Host
+from c4bench.lab.topology import MANAGEMENT_GATEWAY, Link, LinkEnd, Port, Topology
+from c4bench.model.fabric import Host, Nic
 
 MTU_BYTES = 4200  # leaves room for a 4096-byte path MTU and its headers
 MANAGEMENT_BRIDGE = "mgmt"
 _LOCAL_TABLE_PREFERENCE = 5000
 _SMALLEST_FRAME_BYTES = 64
-_NO_IPV6 = {
-    "ipv6/conf/all/disable_ipv6": "1",
-    "ipv6/conf/default/disable_ipv6": "1",
-}
-_SWITCH_SYSCTLS = {
-    **_NO_IPV6,
-    "ipv4/ip_forward": "1",
-    "ipv4/fib_multipath_hash_policy": "3",
-    "ipv4/conf/all/rp_filter": "0",
-    "ipv4/conf/default/rp_filter": "0",
-}
-# A day: no token bucket of the kernel ever fills so far.
-_NO_ANSWERS_MS = 86_400_000
-_HOST_SYSCTLS = {
-    **_NO_IPV6,
-    "ipv4/conf/all/rp_filter": "0",
-    "ipv4/conf/default/rp_filter": "0",
-    "ipv4/conf/all/accept_local": "1",
-    "ipv4/conf/default/accept_local": "1",
-    "ipv4/conf/all/arp_ignore": "1",
-    "ipv4/conf/all/arp_announce": "2",
-}
-# The kernel keeps one hash key for all namespaces. With the same fields in all tiers a spine would see only flows that
-# already agree on the leaf's hash, and choices would correlate; so the tiers hash different fields.
-_HASH_FIELDS = (
-    "0x0037",  # edge switches: 5-tuple
-    "0x0035",  # the next tier: without the destination address
-    "0x0036",  # without the source address
-    "0x0034",  # all others: protocol and ports
-)
 
 
 def nic_mac(port: Port, *, switch_end: bool) -> str:
@@ -130,8 +101,8 @@ def ip_commands(topology: Topology) -> dict[str, list[str]]:
         batches[namespace].append("link set lo up")
     for link in topology.links:
         _cable_switches(link, batches)
-    for port in topology.ports:
-        _cable_nic(port, batches)
+    for nic in (nic for host in topology.hosts for nic in host.nics):
+        _cable_nic(nic, topology.cables(nic), batches)
     for index, host in enumerate(topology.hosts):
         _cable_management(index, host, batches)
     for name, commands in spraying.ip_commands(topology).items():
@@ -156,23 +127,26 @@ def _cable_switches(link: Link, batches: dict[str, list[str]]) -> None:
         ]
 
 
-def _cable_nic(port: Port, batches: dict[str, list[str]]) -> None:
-    nic, table = port.nic, nic_table(port)
-    own_mac, switch_mac = nic_mac(port, switch_end=False), nic_mac(port, switch_end=True)
-    batches[""].append(
-        f"link add {nic.netdev} netns {nic.host} mtu {MTU_BYTES} address {own_mac} type veth "
-        f"peer name {port.interface} netns {port.switch} mtu {MTU_BYTES} address {switch_mac}"
-    )
+def _cable_nic(nic: Nic, cables: Sequence[Port], batches: dict[str, list[str]]) -> None:
+    own_mac, switch_mac = nic_mac(cables[0], switch_end=False), nic_mac(cables[0], switch_end=True)
+    for port in cables:
+        batches[""].append(
+            f"link add {port.netdev} netns {nic.host} mtu {MTU_BYTES} address {own_mac} type veth "
+            f"peer name {port.interface} netns {port.switch} mtu {MTU_BYTES} address {switch_mac}"
+        )
+        addresses = [f"address add {address}/24 dev {port.interface}" for address in port.switch_addresses]
+        batches[port.switch] += [*addresses, *switch_port_up(port)]
+    table = nic_table(cables[0])
     batches[nic.host] += [
+        *(bonds.commands(nic, own_mac, MTU_BYTES) if nic.bond else ()),
         f"address add {nic.address}/24 dev {nic.netdev}",
         f"link set {nic.netdev} up",
-        nic_neighbour(port),
-        nic_route(port),
+        nic_neighbour(cables[0]),
+        nic_route(cables[0]),
         f"rule add oif {nic.netdev} lookup {table} pref {table}",
         # Only what this host sends (`iif lo`): packets that another of its NICs has sent arrive with such a source too.
         f"rule add from {nic.address} iif lo lookup {table} pref {table}",
     ]
-    batches[port.switch] += [f"address add {port.gateway}/24 dev {port.interface}", *switch_port_up(port)]
 
 
 def management_interface(index: int) -> str:
@@ -203,8 +177,8 @@ def tc_commands(topology: Topology) -> dict[str, list[str]]:
         for end in link.ends:
             batches[end.switch] += shaper(end.interface, link.rate_bps, link.delay_s)
     for port in topology.ports:
-        batches[port.nic.host] += shaper(port.nic.netdev, port.nic.rate_bps, port.delay_s)
-        batches[port.switch] += shaper(port.interface, port.nic.rate_bps, port.delay_s)
+        batches[port.nic.host] += shaper(port.netdev, port.rate_bps, port.delay_s)
+        batches[port.switch] += shaper(port.interface, port.rate_bps, port.delay_s)
     for name, commands in spraying.tc_commands(topology).items():
         batches[name] += commands
     return batches
@@ -216,7 +190,7 @@ def rdma_commands(topology: Topology) -> dict[str, list[str]]:
     rxe makes a device in the initial namespace, wherever its netdev is.
     """
     batches: dict[str, list[str]] = defaultdict(list)
-    nics = [port.nic for port in topology.ports]
+    nics = [nic for host in topology.hosts for nic in host.nics]
     for nic in nics:
         batches[nic.host].append(f"link add {nic.device} type rxe netdev {nic.netdev}")
     batches[""] = [f"dev set {nic.device} netns {nic.host}" for nic in nics]
@@ -229,13 +203,11 @@ def build(topology: Topology) -> None:
     names = switch_namespaces(topology)
     hosts = [host.name for host in topology.hosts]
     batch("ip", "", [f"netns add {name}" for name in [*names, *hosts]])
-    _write_sysctls("", _NO_IPV6)
+    _write_sysctls("", sysctls.NO_IPV6)
     for switch in topology.switches:
-        fields = _HASH_FIELDS[min(switch.tier, len(_HASH_FIELDS)) - 1]
-        settings = _SWITCH_SYSCTLS | answer_sysctls(topology.icmp) | icmp_sysctls(topology.icmp)
-        _write_sysctls(switch.name, settings | {"ipv4/fib_multipath_hash_fields": fields})
+        _write_sysctls(switch.name, sysctls.of_switch(switch, topology.icmp))
     for name in hosts:
-        _write_sysctls(name, _HOST_SYSCTLS)
+        _write_sysctls(name, sysctls.HOST)
     for tool, batches in (
         ("ip", ip_commands(topology)),
         ("tc", tc_commands(topology)),
@@ -245,41 +217,24 @@ def build(topology: Topology) -> None:
             batch(tool, name, lines)
 
 
-def icmp_sysctls(limits: IcmpLimits) -> dict[str, str]:
-    """A switch's settings for these limits."""
-    return {
-        "ipv4/icmp_ratelimit": str(limits.ratelimit_ms if limits.answers else _NO_ANSWERS_MS),
-        "ipv4/icmp_msgs_per_sec": str(limits.msgs_per_sec),
-        "ipv4/icmp_msgs_burst": str(limits.msgs_burst),
-    }
-
-
-def answer_sysctls(limits: IcmpLimits) -> dict[str, str]:
-    """How a switch shows which interface a probe arrived on: it answers with that interface's address, or names it.
-
-    By default Linux answers with the address of the interface that it answers by, which another link may have where
-    there are several ways back.
-    """
-    how = "icmp_errors_extension_mask" if limits.interfaces else "icmp_errors_use_inbound_ifaddr"
-    return {f"ipv4/{how}": "1"}
-
-
 def nic_reset(port: Port, ifb: str) -> dict[str, list[str]]:
     """By tool, the commands that reset a NIC. Deleting what no fault has made fails, which does no harm."""
     nic = port.nic
     address = f"address replace {nic.address}/24 dev {nic.netdev}"
+    port_up = [f"link set {port.netdev} up"] if nic.bond else []
+    netdevs = dict.fromkeys((nic.netdev, port.netdev))
     return {
         "ip": [
             f"link del {ifb}",
+            *port_up,
             f"link set {nic.netdev} mtu {MTU_BYTES} up",
             address,
             nic_neighbour(port),
             nic_route(port),
         ],
         "tc": [
-            f"qdisc del dev {nic.netdev} ingress",
-            f"qdisc del dev {nic.netdev} root",
-            *shaper(nic.netdev, nic.rate_bps, port.delay_s),
+            *(f"qdisc del dev {netdev} {place}" for netdev in netdevs for place in ("ingress", "root")),
+            *shaper(port.netdev, port.rate_bps, port.delay_s),
         ],
     }
 

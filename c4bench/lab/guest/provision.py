@@ -71,18 +71,25 @@ def inventory(spec: LabSpec) -> dict[str, object]:
 
 def _graph(topology: Topology) -> dict[str, object]:
     """The fabric's graph, with the ports at every cable's ends."""
-    cables = [((port.nic.name, f"{port.switch}/{port.interface}"), port.nic.rate_bps) for port in topology.ports]
-    for link in topology.links:
-        a, b = (f"{end.switch}/{end.interface}" for end in link.ends)
-        cables.append(((a, b), link.rate_bps))
-    return {"links": [{"between": list(ends), "rate": _rate(rate_bps)} for ends, rate_bps in cables]}
+    links = [_link(port.nic.name, f"{port.switch}/{port.interface}", port.rate_bps) for port in topology.ports]
+    for link, port in zip(links, topology.ports, strict=True):
+        if port.nic.bond:
+            link["bond"] = port.nic.netdev
+    for trunk in topology.links:
+        a, b = (f"{end.switch}/{end.interface}" for end in trunk.ends)
+        links.append(_link(a, b, trunk.rate_bps))
+    return {"links": links}
+
+
+def _link(a: str, b: str, rate_bps: float) -> dict[str, object]:
+    return {"between": [a, b], "rate": _rate(rate_bps)}
 
 
 def _port_rates(topology: Topology, switch: str) -> dict[str, str]:
     """The rates of a switch's ports, by interface."""
     trunks = ((end, link.rate_bps) for link in topology.links for end in link.ends)
     rates = {end.interface: rate_bps for end, rate_bps in trunks if end.switch == switch}
-    rates |= {port.interface: port.nic.rate_bps for port in topology.ports if port.switch == switch}
+    rates |= {port.interface: port.rate_bps for port in topology.ports if port.switch == switch}
     return {interface: _rate(rate_bps) for interface, rate_bps in rates.items()}
 
 
@@ -94,6 +101,8 @@ def _facts(host: Host) -> dict[str, object]:
     nics = [msgspec.to_builtins(nic) for nic in host.nics]
     for nic in nics:
         del nic["host"]
+        if not nic["bond"]:
+            del nic["bond"]
         nic["rate"] = _rate(nic.pop("rate_bps"))
     return {
         "disruptive": host.disruptive,

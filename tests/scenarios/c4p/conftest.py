@@ -5,6 +5,7 @@ import pytest
 from c4bench.c4p.conditions import Conditions
 from c4bench.c4p.evaluation.crossing_pairs import crossing_pairs
 from c4bench.c4p.evaluation.exact import least_worst_load
+from c4bench.c4p.knowledge.nic_links import NicLinks
 from c4bench.errors import InconclusiveError
 from c4bench.model.fabric import Flow
 from c4bench.units import payload_bound
@@ -43,7 +44,9 @@ def optimum_bps(atlas, rdma_hosts, switches):
     def solve(pairs, avoid=frozenset(), *, both_ways=True):
         ports = switches.ports() if switches.any else {}
         capacities = {hop: ports[hop].rate_bps for hop in atlas.hops if hop in ports}
-        capacities |= {nic.address: nic.rate_bps for host in rdma_hosts for nic in host.nics}
+        links = NicLinks(nic for host in rdma_hosts for nic in host.nics)
+        links.name_switches({hop: port.switch for hop, port in ports.items()})
+        capacities |= links.capacities()
         flows = [
             Flow(f"{a.name}>{b.name}", "optimum", a.nics[0].name, b.nics[0].name, a.nics[0].rate_bps)
             for pair in pairs

@@ -38,7 +38,7 @@ fat_tree: {pods: 4, leaves: 2, spines: 4, cores: 2}
 hosts: {count: 8, nics: 1, attach: block}
 rates: {nic: 10gbit, uplink: 10gbit}
 """
-SHAPES = ("clos-2x4", "rails-4", "planes-2", "fat-tree-2x2", "unequal-2x4", "sites-2")
+SHAPES = ("clos-2x4", "rails-4", "planes-2", "fat-tree-2x2", "unequal-2x4", "sites-2", "bonds-2")
 TOPOLOGIES = {name: load(name) for name in SHAPES} | {
     "parallel": parse(PARALLEL, "g.yml"),
     "big tree": parse(BIG_TREE, "g.yml"),
@@ -48,7 +48,14 @@ TOPOLOGIES = {name: load(name) for name in SHAPES} | {
 def graph_of(topology):
     """What an inventory says of a topology."""
     ports = tuple(
-        HostPort(port.nic.host, port.switch, port.nic.rate_bps, nic=port.nic.index, port=port.interface)
+        HostPort(
+            port.nic.host,
+            port.switch,
+            port.rate_bps,
+            nic=port.nic.index,
+            port=port.interface,
+            bond=port.nic.netdev if port.nic.bond else "",
+        )
         for port in topology.ports
     )
     trunks = tuple(
@@ -63,27 +70,40 @@ def graph_of(topology):
 
 def atlas_of(topology, hosts=()):
     """What probing finds between these hosts, or all: every path by the routes of the switches."""
-    routes, traces = next_hops(topology), []
-    for source, target in itertools.permutations(topology.ports, 2):
-        if source.nic.host == target.nic.host or (hosts and {source.nic.host, target.nic.host} - set(hosts)):
-            continue
-        found, growing = [], [(source.switch, (source.gateway,))]
-        while growing:
-            here, hops = growing.pop()
-            if here == target.switch:
-                found.append((*hops, target.nic.address))
-                continue
-            for link, end in routes[here].get(target.edge, ()):
-                far = link.far_end(end.switch)
-                growing.append((far.switch, (*hops, far.address)))
-        traces += [PathTrace(source.nic.name, target.nic.name, port, hops) for port, hops in enumerate(found)]
+    nics = [nic for host in topology.hosts for nic in host.nics if not hosts or host.name in hosts]
+    traces = []
+    for source, target in itertools.permutations(nics, 2):
+        if source.host != target.host:
+            paths = enumerate(paths_of(topology, source, target))
+            traces += [PathTrace(source.name, target.name, port, hops) for port, hops in paths]
     return Atlas.from_answers(traces)
+
+
+def paths_of(topology, source, target):
+    """Every path between two NICs, as hops."""
+    routes, found = next_hops(topology), []
+    ends = {port.switch: port for port in topology.cables(target)}
+    growing = [(port.switch, (port.switch_addresses[0],)) for port in topology.cables(source)]
+    while growing:
+        here, hops = growing.pop()
+        if here in ends:
+            found.append((*hops, last_hop(ends[here])))
+            continue
+        for link, end in routes[here].get(topology.cables(target)[0].edge, ()):
+            far = link.far_end(end.switch)
+            growing.append((far.switch, (*hops, far.address)))
+    return found
+
+
+def last_hop(port):
+    """The link to a NIC by this cable."""
+    return f"{port.nic.address}@{port.switch}" if port.nic.bond else port.nic.address
 
 
 def names_of(topology):
     """The switch at each address, as the switches themselves say."""
     found = {end.address: end.switch for link in topology.links for end in link.ends}
-    return found | {port.gateway: port.switch for port in topology.ports}
+    return found | {port.switch_addresses[0]: port.switch for port in topology.ports}
 
 
 ATLASES = {name: atlas_of(topology) for name, topology in TOPOLOGIES.items()}
@@ -171,7 +191,7 @@ def test_a_link_to_another_switch_than_stated_is_one_line():
 def true_rates(topology):
     """The rate of each link by hop."""
     rates = {end.address: link.rate_bps for link in topology.links for end in link.ends}
-    return rates | {at: port.nic.rate_bps for port in topology.ports for at in (port.gateway, port.nic.address)}
+    return rates | {at: port.rate_bps for port in topology.ports for at in (port.switch_addresses[0], last_hop(port))}
 
 
 @pytest.mark.parametrize("name", TOPOLOGIES)

@@ -5,8 +5,10 @@ from collections import defaultdict
 
 import pytest
 
+from c4bench.c4p.knowledge.nic_links import NicLinks
 from c4bench.c4p.knowledge.path_knowledge import PathKnowledge
 from c4bench.c4p.knowledge.path_search import PathSearch, enough_traces
+from c4bench.model.fabric import Nic
 
 PORTS = range(49153, 49153 + 64)
 BURST, PER_S = 6, 1.0
@@ -18,6 +20,7 @@ class Fabric:
     def __init__(self, leaves=4, spines=4, parallel=1, limited=True):
         self.spines, self.parallel, self.limited = spines, parallel, limited
         self.nics = {f"h{number}/0": number // 2 for number in range(2 * leaves)}
+        self.links = NicLinks(Nic(nic[:-2], 0, "", "", f"address of {nic}", 1e10) for nic in self.nics)
         self.mute = set()
         self.tokens = defaultdict(lambda: (float(BURST), 0.0))
         self.now_s = 0.0
@@ -56,7 +59,7 @@ class Fabric:
     def search(self, pairs=None, known=True, search=None):
         """Search for all paths of these pairs; return them by probe."""
         if search is None:
-            search = PathSearch(PORTS, {nic: f"address of {nic}" for nic in self.nics})
+            search = PathSearch(PORTS, self.links)
             search.begin({pair: len(self.path(*pair, PORTS[0])) if known else 0 for pair in pairs or self.pairs})
         traces = {}
         while search.open_pairs:
@@ -70,7 +73,10 @@ class Fabric:
 
     def wrong(self, traces):
         """The traces that differ from what the fabric does."""
-        return {probe: hops for probe, hops in traces.items() if hops != (*self.path(*probe), f"address of {probe[1]}")}
+        return {probe: hops for probe, hops in traces.items() if hops != (*self.path(*probe), self.last_hop(probe))}
+
+    def last_hop(self, probe):
+        return f"address of {probe[1]}"
 
 
 def paths_of(traces, pair):
@@ -139,7 +145,7 @@ def test_silence_everywhere_ends_the_search():
 def test_after_a_change_nothing_found_before_counts():
     """When a spine is gone, the same search finds the new paths of all ports, and none over a lost link."""
     fabric = Fabric(limited=False)
-    search = PathSearch(PORTS, {nic: f"address of {nic}" for nic in fabric.nics})
+    search = PathSearch(PORTS, fabric.links)
     search.begin({pair: len(fabric.path(*pair, PORTS[0])) for pair in fabric.pairs})
     fabric.search(search=search)
     fabric.spines = 3
@@ -157,7 +163,7 @@ def test_after_a_change_nothing_found_before_counts():
 def test_a_spine_without_answers_is_not_gone():
     """Paths are learnt again just after checks have used up a spine's answers: its links are there all the same."""
     fabric = Fabric()
-    search = PathSearch(PORTS, {nic: f"address of {nic}" for nic in fabric.nics})
+    search = PathSearch(PORTS, fabric.links)
     search.begin({pair: len(fabric.path(*pair, PORTS[0])) for pair in fabric.pairs})
     known = PathKnowledge()
     known.learn(fabric.search(search=search), fabric.now_s)
@@ -182,7 +188,7 @@ def test_a_spine_without_answers_is_not_gone():
 def test_an_unreachable_host_gives_its_pairs_up():
     """What was found of them until then does not count as all of their paths."""
     fabric = Fabric()
-    search = PathSearch(PORTS, {nic: f"address of {nic}" for nic in fabric.nics})
+    search = PathSearch(PORTS, fabric.links)
     pairs = [("h0/0", "h2/0"), ("h2/0", "h0/0")]
     search.begin(dict.fromkeys(pairs, 3))
     search.begin_round(0.0)

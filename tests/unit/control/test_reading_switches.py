@@ -75,8 +75,8 @@ def test_a_linux_switch_counts_in_the_kernel(switches):
     linux = Connection({"ip -s -j address": (0, ADDRESSES.encode())})
     known = switches(leaf0=linux)
     assert known.ports() == {
-        "10.0.0.1": PortCount("leaf0", "Ethernet0", 900, 9, 1e11),
-        "10.0.0.3": PortCount("leaf0", "swp5", 700, 7),
+        "10.0.0.1": PortCount("leaf0", "Ethernet0", 900, 9, 1e11, sent_bytes=1),
+        "10.0.0.3": PortCount("leaf0", "swp5", 700, 7, sent_bytes=1),
     }
     known.ports()
     assert len([command for command in linux.asked if "sonic" in command]) == 1
@@ -92,7 +92,7 @@ def test_a_sonic_switch_counts_in_its_database(switches):
     }
     known = switches(leaf0=Connection(answers))
     ports = known.ports()
-    assert ports["10.0.0.1"] == PortCount("leaf0", "Ethernet0", 98765432109, 24000017, 1e11)
+    assert ports["10.0.0.1"] == PortCount("leaf0", "Ethernet0", 98765432109, 24000017, 1e11, sent_bytes=5)
     assert ports["10.0.0.3"].received_bytes == 700
     row = ROWS["COUNTERS:oid:0x1000000000002"]["value"] | {"SAI_PORT_STAT_IF_IN_OCTETS": "98765433109"}
     later = ROWS | dumped("COUNTERS:oid:0x1000000000002", row)
@@ -104,7 +104,7 @@ def test_ports_without_counters_are_left_out():
     """A port of the name map without a row, and a row without bytes, give nothing; unknown figures are 0."""
     rows = dumped("COUNTERS:oid:0x1000000000002", {"SAI_PORT_STAT_IF_IN_OCTETS": "N/A"})
     names, counters = json.dumps(NAME_MAP).encode(), json.dumps(rows).encode()
-    assert port_counters("leaf0", names, counters) == {"Ethernet0": PortCounters(0, 0)}
+    assert port_counters("leaf0", names, counters) == {"Ethernet0": PortCounters(0, 0, 0)}
     assert port_counters("leaf0", names, b"{}") == {}
 
 

@@ -32,15 +32,17 @@ def port(name, *addresses, size=0, packets=0):
 
 
 class Console:
-    """Answers every command with these ports, and keeps the commands."""
+    """A switch with these ports that does not run SONiC; it keeps the commands."""
 
     def __init__(self, *ports):
         self._ports, self.commands = ports, []
 
-    def run(self, command, *, timeout_s):
+    def run(self, command, *, timeout_s, check=True):
         """As a connection."""
         assert timeout_s > 1
         self.commands.append(command)
+        if not check:
+            return Completed(1, b"", b"")
         return Completed(0, json.dumps(self._ports).encode(), b"")
 
 
@@ -61,15 +63,15 @@ def switches(tmp_path):
 def test_every_address_of_a_port_has_its_counters(switches):
     """What a port received, its switch and the rate that the inventory states; a port without address is left out."""
     known, consoles = switches
-    counted = PortCount("leaf0", "up0", 1000, 10, 4e10)
+    counted = PortCount("leaf0", "up0", 1000, 10, 4e10, sent_bytes=5)
     assert known.any
     assert known.ports() == {
         "10.1.0.1": counted,
         "fe80::1": counted,
-        "10.1.0.3": PortCount("leaf0", "down0", 0, 0),
-        "10.1.1.1": PortCount("leaf1", "up0", 400, 4),
+        "10.1.0.3": PortCount("leaf0", "down0", 0, 0, sent_bytes=5),
+        "10.1.1.1": PortCount("leaf1", "up0", 400, 4, sent_bytes=5),
     }
-    assert consoles["leaf0"].commands == [["ip", "-s", "-j", "address"]]
+    assert consoles["leaf0"].commands[0] == ["ip", "-s", "-j", "address"]
     assert consoles["leaf1"].commands[0][:1] == ["nsenter"]
     assert consoles["leaf1"].commands[0][-4:] == ["ip", "-s", "-j", "address"]
 

@@ -21,6 +21,8 @@ all:
       links:
         - {between: [a, leaf0/Ethernet0], rate: 100gbit}
         - {between: [b, leaf1], rate: 100gbit}
+        - {between: [c, leaf0/Ethernet8], rate: 100gbit, bond: b0}
+        - {between: [c, leaf1/Ethernet8], rate: 100gbit, bond: b0}
         - {between: [leaf0/Ethernet48, spine0/Ethernet0], rate: 400gbit}
         - {between: [leaf0/Ethernet52, spine0/Ethernet4], rate: 400gbit}
         - {between: [leaf1, spine0], rate: 400gbit, count: 2}
@@ -28,6 +30,7 @@ all:
   hosts:
     a: {c4: {management: eth0, nics: [{netdev: eth2}]}}
     b: {c4: {nics: [{netdev: eth2}]}}
+    c: {c4: {nics: [{netdev: bond0, bond: [eth2, eth3]}]}}
   children: {switches: {hosts: {leaf0: , leaf1: , spine0: }}}
 """
 # As lldpd 1.0 prints it, with what a SONiC switch and an unnamed device send.
@@ -71,6 +74,7 @@ RECORDED = json.dumps(
 AS_STATED = {
     "a": [("eth2", "leaf0.dc1.example", "Ethernet0"), ("eth0", "mgmt7", "ge-0/0/1")],
     "b": [("eth2", "leaf1", "Ethernet9")],
+    "c": [("eth2", "leaf0", "Ethernet8"), ("eth3", "leaf1", "Ethernet8")],
     "leaf0": [
         ("Ethernet0", "a", "b8:59:9f:00:00:01"),
         ("Ethernet48", "spine0", "Ethernet0"),
@@ -160,7 +164,7 @@ def test_a_host_is_asked_for_either(tmp_path, monkeypatch):
 def test_cables_as_stated_are_one_line(found):
     """Neighbours that are as stated give no difference, whether both ends of a cable report it or one."""
     assert found(AS_STATED).differences == ()
-    assert table.cable_lines(found(AS_STATED)) == ["ok   cables: what 4 hosts and switches see by LLDP is as stated"]
+    assert table.cable_lines(found(AS_STATED)) == ["ok   cables: what 5 hosts and switches see by LLDP is as stated"]
     assert found({"a": AS_STATED["a"], "leaf0": AS_STATED["leaf0"]}).differences == ()
 
 
@@ -182,6 +186,13 @@ def test_nothing_is_missed_where_nobody_looks(found):
         ),
         ("a", AS_STATED["a"][0], None, ("a/0", "leaf0", Kind.MISSING, 1, 0, "")),
         ("b", AS_STATED["b"][0], ("eth2", "tor9", "x"), ("b/0", "leaf1", Kind.ELSEWHERE, 1, 0, "tor9")),
+        ("c", AS_STATED["c"][1], None, ("c/0", "leaf1", Kind.MISSING, 1, 0, "")),
+        (
+            "c",
+            AS_STATED["c"][0],
+            ("eth2", "leaf0", "Ethernet12"),
+            ("c/0", "leaf0/Ethernet8", Kind.ELSEWHERE, 1, 0, "leaf0/Ethernet12"),
+        ),
         ("leaf0", AS_STATED["leaf0"][3], None, ("leaf0", "spine1", Kind.MISSING, 1, 0, "")),
         ("spine0", AS_STATED["spine0"][2], None, ("leaf1", "spine0", Kind.FEWER, 2, 1, "")),
     ],

@@ -40,6 +40,7 @@ all:
                 nics:
                 - {device: mlx5_0, netdev: ens1, address: 10.1.0.3, rate: 100gbit}
                 - {index: 4, device: mlx5_1, netdev: ens2, address: 10.2.0.3, rate: 100gbit, plane: 1}
+                - {index: 5, device: mlx5_bond_0, netdev: bond0, address: 10.3.0.3, rate: 400gbit, bond: [ens3, ens4]}
 """
 
 
@@ -80,6 +81,7 @@ def test_the_c4_variable_becomes_hosts_and_nics(write):
     assert h3.nics == (
         Nic("h3", 0, "mlx5_0", "ens1", "10.1.0.3", 1e11),
         Nic("h3", 4, "mlx5_1", "ens2", "10.2.0.3", 1e11, plane=1),
+        Nic("h3", 5, "mlx5_bond_0", "bond0", "10.3.0.3", 4e11, bond=("ens3", "ens4")),
     )
 
 
@@ -132,6 +134,8 @@ def test_host_ranges_are_expanded():
         ),
         ("all: {hosts: {a: {c4: {nics: [{rate: fast}]}}}}", ["c4.nics[0].rate", "10gbit", "host a"]),
         ("all: {hosts: {a: {c4: {nics: [{index: 1}, {}]}}}}", ["duplicate NIC index 1", "nics[1].index"]),
+        ("all: {hosts: {a: {c4: {nics: [{bond: [e1]}]}}}}", ["nics[0].bond: e1: name two or more interfaces"]),
+        ("all: {hosts: {a: {c4: {nics: [{bond: [e1, e1]}]}}}}", ["nics[0].bond: e1, e1: name two or more interfaces"]),
         ("all: {hosts: {a: {c4: {nics: [{speed: 1}]}}}}", ["nics[0].speed", "unknown key", "netdev"]),
         ("all: {hosts: {a: {c4: true}}}", ["a.c4", "`object`"]),
     ],

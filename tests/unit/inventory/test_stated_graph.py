@@ -66,6 +66,65 @@ def test_an_inventory_states_the_cables(graph):
     )
 
 
+BONDED = """\
+all:
+  vars:
+    c4_fabric:
+      links:
+        - {between: [a/2, leaf0], rate: 100gbit, bond: b0}
+        - {between: [a, leaf1], rate: 100gbit, bond: b0}
+        - {between: [b/0, leaf0], rate: 100gbit, bond: b0}
+        - {between: [b, leaf0], rate: 400gbit}
+        - {between: [b, leaf1], rate: 100gbit, bond: b0}
+  hosts:
+    a: {c4: {nics: [{index: 2, netdev: bond0, rate: 200gbit, bond: [eth1, eth2]}]}}
+    b: {c4: {nics: [{netdev: bond0, bond: [eth1, eth2]}, {netdev: eth3, rate: 400gbit}]}}
+  children: {switches: {hosts: {leaf0: , leaf1: }}}
+"""
+
+
+def test_links_of_a_bond_are_one_nic(graph):
+    """A host's links with one `bond` have the same NIC, stated or not; the next link has the next NIC."""
+    ports = [(port.host, port.nic, port.switch, port.bond) for port in graph(BONDED).host_ports]
+    assert ports == [
+        ("a", 2, "leaf0", "b0"),
+        ("a", 2, "leaf1", "b0"),
+        ("b", 0, "leaf0", "b0"),
+        ("b", 1, "leaf0", ""),
+        ("b", 0, "leaf1", "b0"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            ("[b, leaf0], rate: 400gbit}\n        - {between: [b, leaf1]", "[b/1, leaf1]"),
+            "links[2]: bond b0 of b: ports of different NICs",
+        ),
+        (("[a, leaf1]", "[a, leaf0]"), "links[0]: bond b0 of a: two ports on one switch"),
+        (("[a, leaf1], rate: 100gbit", "[a, leaf1], rate: 50gbit"), "bond b0 of a: ports of different rate"),
+        (("400gbit}\n", "400gbit, bond: b1}\n"), "links[3]: bond b1 of b: a single port; give it a further link"),
+        (
+            ("[a/2, leaf0], rate: 100gbit, bond: b0", "[a/2, leaf0], rate: 100gbit"),
+            "links[1]: a has 1 NICs in c4.nics and more links here",
+        ),
+        (("[b, leaf0], rate: 400gbit", "[leaf0, leaf1], bond: b0, rate: 400gbit"), "links[3].bond: a link between"),
+        ((", bond: [eth1, eth2]}]}}\n    b", "}]}}\n    b"), ":11: all.hosts.a.c4.nics[0]: a/2 has 1 ports here and 2"),
+        (("rate: 200gbit", "rate: 100gbit"), "a/2 has 100 Gbit/s here and 200 Gbit/s in c4_fabric"),
+        (("netdev: bond0, bond", "leaf: leaf0, bond"), "c4.nics[0].leaf: leaf0: a bond is cabled to several switches"),
+    ],
+)
+def test_a_wrong_bond_is_refused_in_one_line(graph, change, words):
+    """Ports of a bond go to different switches, are alike, and are as many as the NIC's interfaces."""
+    assert change[0] in BONDED
+    with pytest.raises(UsageError) as refused:
+        graph(BONDED.replace(change[0], change[1], 1))
+    assert "hosts.yml" in str(refused.value)
+    assert words in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
 def test_leaves_of_nics_are_a_graph_too(graph):
     """Without `c4_fabric` the graph has the NICs' cables and none between switches; without leaves there is none."""
     alone = graph("all: {hosts: {a: {c4: {nics: [{leaf: leaf3/p1}]}}, b: {c4: {nics: [{netdev: x}]}}}}")
@@ -120,7 +179,11 @@ _SWITCHES = ("s0", "s1", "s2")
 _CABLES = st.lists(
     st.fixed_dictionaries(
         {"between": st.permutations(("h0", *_SWITCHES)).map(lambda names: names[:2]), "rate": st.just("10gbit")},
-        optional={"count": st.integers(-1, 3), "delay": st.sampled_from(["0s", "2ms", "3s"])},
+        optional={
+            "count": st.integers(-1, 3),
+            "delay": st.sampled_from(["0s", "2ms", "3s"]),
+            "bond": st.just("b0"),
+        },
     ),
     max_size=6,
 )
@@ -138,7 +201,7 @@ def test_inventories_and_topology_files_read_the_same_graph(tmp_path_factory, ca
         lab = parse(yaml.safe_dump(topology), "t.yml")
     except UsageError as error:
         problem = str(error).removeprefix("t.yml: ")
-        if "delay: 3 s" in problem or "NICs; give it" in problem:  # limits of a lab only
+        if "delay: 3 s" in problem or "NICs; give it" in problem or "ports; give it" in problem:  # limits of a lab only
             return
         with pytest.raises(UsageError) as refused:
             load(path)

@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from c4bench.lab.guest import fabric, routing
+from c4bench.lab.guest import fabric, routing, sysctls
 from c4bench.lab.routes import next_hops
 from c4bench.lab.topology import IcmpLimits
 from c4bench.lab.topology_file import load
@@ -49,7 +49,7 @@ def test_every_tier_hashes_other_fields():
     """Two tiers with the same fields would choose alike, so that a spine's flows would share one of its links."""
     tree = load("fat-tree-2x2")
     assert [switch.tier for switch in tree.switches] == [1] * 4 + [2] * 4 + [3] * 4
-    assert len(set(fabric._HASH_FIELDS)) == len(fabric._HASH_FIELDS) >= 3
+    assert len(set(sysctls._HASH_FIELDS)) == len(sysctls._HASH_FIELDS) >= 3
 
 
 def test_neighbours_are_permanent_at_both_ends_of_every_link():
@@ -148,12 +148,32 @@ def test_local_addresses_are_looked_up_after_the_nics_own_tables():
 
 def test_switches_limit_icmp_errors_as_the_topology_says():
     """A rate becomes the kernel's setting; without answers the wait for one outlasts any run."""
-    limits = fabric.icmp_sysctls(IcmpLimits(ratelimit_ms=250, msgs_per_sec=40, msgs_burst=7))
+    limits = sysctls.icmp(IcmpLimits(ratelimit_ms=250, msgs_per_sec=40, msgs_burst=7))
     assert limits == {"ipv4/icmp_ratelimit": "250", "ipv4/icmp_msgs_per_sec": "40", "ipv4/icmp_msgs_burst": "7"}
-    assert int(fabric.icmp_sysctls(IcmpLimits(answers=False))["ipv4/icmp_ratelimit"]) >= 24 * 3600 * 1000
+    assert int(sysctls.icmp(IcmpLimits(answers=False))["ipv4/icmp_ratelimit"]) >= 24 * 3600 * 1000
 
 
 def test_switches_answer_by_address_or_name_the_interface():
     """A switch answers from the address that a probe arrived at, unless it is to name the interface."""
-    assert fabric.answer_sysctls(IcmpLimits()) == {"ipv4/icmp_errors_use_inbound_ifaddr": "1"}
-    assert fabric.answer_sysctls(IcmpLimits(interfaces=True)) == {"ipv4/icmp_errors_extension_mask": "1"}
+    assert sysctls.answers(IcmpLimits()) == {"ipv4/icmp_errors_use_inbound_ifaddr": "1"}
+    assert sysctls.answers(IcmpLimits(interfaces=True)) == {"ipv4/icmp_errors_extension_mask": "1"}
+
+
+def test_a_bond_hashes_flows_over_its_ports_and_both_leaves_are_its_gateway():
+    """The host has one bond of two ports with one address; each leaf has the gateway's address after its own."""
+    bonded = load("bonds-2")
+    batches, rdma = fabric.ip_commands(bonded), fabric.rdma_commands(bonded)
+    host = batches["h0"]
+    (made,) = [line for line in host if " type bond " in line]
+    assert made.startswith("link add h0n0 ")
+    assert "mode balance-xor xmit_hash_policy layer3+4" in made
+    assert [line for line in host if " master " in line] == [f"link set h0n0{port} master h0n0" for port in "ab"]
+    assert host.index(made) < host.index("address add 10.4.0.1/24 dev h0n0")
+    for leaf, own in (("leaf0", 253), ("leaf1", 252)):
+        added = [line.split()[2] for line in batches[leaf] if line.startswith("address") and line.endswith("dev p0")]
+        assert added == [f"10.4.0.{own}/24", "10.4.0.254/24"]  # ICMP errors carry the first
+    macs = {line.split("peer name p0 ")[1].split(" ")[5] for line in batches[""] if "peer name p0 netns leaf" in line}
+    assert len(macs) == 2  # one for both leaves of each pair
+    assert rdma["h0"] == ["link add h0r0 type rxe netdev h0n0"]
+    shaped = [line for lines in fabric.tc_commands(bonded).values() for line in lines]
+    assert sum("tbf rate 5000000000bit" in line for line in shaped) == 2 * len(bonded.ports)

@@ -121,6 +121,22 @@ def many_hosts(count):
         (("switches: [leaf0", "switches: [leaf9, leaf0"), "no host can be reached from leaf9"),
         (("hosts: [a, b]", "hosts: &x [a, *x]"), "mine.yml"),
         (("links:", "colour: red\nlinks:"), "colour"),
+        (("rate: 10gbit, count: 2", "rate: 10gbit, bond: b0"), "links[2].bond: a link between switches"),
+        (
+            ("[a, leaf0], rate: 10gbit", "[a, leaf0], rate: 10gbit, bond: b0"),
+            "bond b0 of a: a single port; give it a further",
+        ),
+        (
+            ("[a, leaf0], rate: 10gbit", "[a, leaf0], rate: 10gbit, count: 2, bond: b0"),
+            "bond b0 of a: two ports on one switch; connect each to a switch of its own",
+        ),
+        (
+            (
+                "  - {between: [a, leaf0], rate: 10gbit}",
+                "  - {between: [a, leaf0], rate: 10gbit, bond: b0}\n  - {between: [a, leaf1], rate: 1gbit, bond: b0}",
+            ),
+            "bond b0 of a: ports of different rate",
+        ),
     ],
 )
 def test_a_wrong_graph_is_refused_in_one_line(change, words):
@@ -148,8 +164,38 @@ def test_the_labs_inventory_states_its_graph(tmp_path, name):
     path.write_text(yaml.safe_dump(provision.inventory(spec)))
     graph = load_inventory(path).graph
     cables = {(f"{port.host}/{port.nic}", port.switch, port.port, port.rate_bps) for port in graph.host_ports}
-    assert cables == {(port.nic.name, port.switch, port.interface, port.nic.rate_bps) for port in topology.ports}
+    assert cables == {(port.nic.name, port.switch, port.interface, port.rate_bps) for port in topology.ports}
     assert [(trunk.a, trunk.a_port, trunk.b, trunk.b_port, trunk.rate_bps) for trunk in graph.trunks] == [
         (link.lower.switch, link.lower.interface, link.upper.switch, link.upper.interface, link.rate_bps)
         for link in topology.links
     ]
+
+
+BONDED = """\
+name: g
+description: a bond beside a NIC with one cable on each of two leaves
+switches: [leaf0, leaf1, spine0]
+hosts: [a, b]
+links:
+  - {between: [a, leaf0], rate: 10gbit}
+  - {between: [a, leaf0], rate: 5gbit, bond: b0}
+  - {between: [a, leaf1], rate: 5gbit, bond: b0}
+  - {between: [b, leaf1], rate: 10gbit}
+  - {between: [leaf0, spine0], rate: 10gbit}
+  - {between: [leaf1, spine0], rate: 10gbit}
+"""
+
+
+def test_a_graph_may_have_bonds_beside_other_nics():
+    """Links of one bond are one NIC with a subnet of both leaves; packets to it end at whichever leaf they reach."""
+    topology = parse(BONDED, "mine.yml")
+    assert [(nic.name, nic.rate_bps, nic.address, nic.bond) for host in topology.hosts for nic in host.nics] == [
+        ("a/0", 1e10, "10.0.0.1", ()),
+        ("a/1", 1e10, "10.2.0.1", ("an1a", "an1b")),
+        ("b/0", 1e10, "10.1.0.1", ()),
+    ]
+    assert topology.subnets == {0: ("leaf0",), 1: ("leaf1",), 2: ("leaf0", "leaf1")}
+    routes = next_hops(topology)
+    assert {number: len(hops) for number, hops in routes["spine0"].items()} == {0: 1, 1: 1, 2: 2}
+    assert set(routes["leaf0"]) == {1}
+    assert [port.interface for port in topology.ports if port.switch == "leaf1"] == ["p0", "p1"]

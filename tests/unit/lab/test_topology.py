@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from c4bench.errors import UsageError
-from c4bench.lab.topology_file import DIRECTORY, Attach, HostGroup, LeafSpine, Rates, Tier, load, made, names, parse
+from c4bench.lab.attachment import Attach, HostGroup
+from c4bench.lab.topology_file import DIRECTORY, LeafSpine, Rates, Tier, load, made, names, parse
 
 GOOD = DIRECTORY.joinpath("clos-2x4.yml").read_text()
 
@@ -92,3 +93,26 @@ def test_rails_and_planes_are_cabled_as_named():
         by_host.setdefault(port.nic.host, []).append(port.edge)
     assert by_host["h0"] == [0, 1]
     assert by_host["h7"] == [2, 3]
+
+
+def test_a_bond_has_its_ports_on_both_leaves_of_a_pair():
+    """Each NIC has one address, of which both leaves are the gateway, and each leaf an address of its own beside it."""
+    topology = load("bonds-2")
+    assert topology.subnets == {4: ("leaf0", "leaf1"), 5: ("leaf2", "leaf3")}
+    for host in topology.hosts:
+        (nic,) = host.nics
+        ports = topology.cables(nic)
+        assert nic.rate_bps == sum(port.rate_bps for port in ports) == 1e10
+        assert nic.bond == tuple(port.netdev for port in ports)
+        assert tuple(port.switch for port in ports) == topology.subnets[ports[0].edge]
+        assert len({port.gateway for port in ports}) == 1
+        assert len({port.switch_addresses[0] for port in ports} | {nic.address, ports[0].gateway}) == 4
+    interfaces = [(port.switch, port.interface) for port in topology.ports]
+    assert len(set(interfaces)) == len(interfaces) == 16
+
+
+@pytest.mark.parametrize("change", [("leaf: {count: 4}", "leaf: {count: 3}"), ("hosts: {count: 8", "hosts: {count: 7")])
+def test_bonds_need_pairs_of_leaves(change):
+    """Hosts that do not divide among pairs of leaves are refused, with the key."""
+    with pytest.raises(UsageError, match=r"hosts.count: attach `bond`: \d hosts do not divide among pairs"):
+        parse(DIRECTORY.joinpath("bonds-2.yml").read_text().replace(*change), "mine.yml")

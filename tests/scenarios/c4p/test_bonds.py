@@ -1,0 +1,102 @@
+"""NICs that are bonds of two ports on two leaves: C4P levels what both ports send and receive, ECMP does not."""
+
+import msgspec
+import pytest
+
+from c4bench.model.meeting import Meeting
+from c4bench.report.statistics import ratio_interval
+from c4bench.workload.jobs import job
+
+SIZE_BYTES = 16 << 20
+ECMP, PLANNED = ROUNDS = ("ecmp/4", "planned/4")
+DRAWS = 8
+
+
+@pytest.mark.needs(hosts=8)
+@pytest.mark.parametrize("jobs", [1, 4])
+def test_both_ports_of_a_bond_are_level(
+    jobs, cluster, rdma_hosts, atlas, pairs_across, optimum_bps, of_optimum, switches, measure
+):
+    """Planned, both ports of each bond send and receive alike, and every job gets its optimum; with ECMP neither."""
+    if not all(len(host.nics[0].bond) == 2 for host in rdma_hosts):
+        pytest.skip("no-bonds: these hosts' NICs are not bonds of two ports; try --c4-topology bonds-2")
+    if not switches.any:
+        pytest.skip("no-switches: the inventory names no switches, whose counters show what a port carries")
+    pairs = pairs_across(jobs)
+    # The jobs' ranks, and this test, which reads the switches' counters in between.
+    meeting = Meeting(f"bonds{jobs}", 2 * jobs + 1)
+    running = [cluster.start(draws_job(meeting, number, pair)) for number, pair in enumerate(pairs)]
+    busy = {host.nics[0].name: ports_of(atlas, host.nics[0].name) for pair in pairs for host in pair}
+    skews = {paths: {"tx": [], "rx": []} for paths in ROUNDS}
+    for number in range(len(ROUNDS) * DRAWS):
+        for moment in ("free", "open", "draw"):
+            cluster.meet(meeting.name, f"{moment}{number}")
+        before = switches.ports()
+        cluster.meet(meeting.name, f"end{number}")
+        for direction, worst in worst_skews(busy, before, switches.ports()).items():
+            skews[ROUNDS[number % len(ROUNDS)]][direction].append(worst)
+    results = [cluster.results(one, "draw", 60.0, each=len(ROUNDS) * DRAWS) for one in running]
+    for one in running:
+        cluster.stop(one.spec.id)
+
+    best_bps = optimum_bps(pairs)
+    shares = {paths: by_draw(results, start, best_bps, of_optimum) for start, paths in enumerate(ROUNDS)}
+    worst = min(min(draw) for draw in shares[PLANNED])
+    gain = ratio_interval(*([sum(draw) / jobs for draw in shares[paths]] for paths in (PLANNED, ECMP)), seed=1)
+    labels = {"jobs": jobs, "draws": DRAWS, "fabric": "bonds"}
+    for direction in ("tx", "rx"):
+        measure(
+            "c4p.plane_skew",
+            max(skews[PLANNED][direction]),
+            at_most=0.02,
+            paths="planned",
+            direction=direction,
+            **labels,
+        )
+        hashed = sum(skews[ECMP][direction]) / DRAWS
+        measure("c4p.plane_skew", hashed, at_least=0.1, paths="ecmp", direction=direction, **labels)
+    measure("c4p.optimum_fraction", worst, at_least=0.98, paths="planned", qps=4, **labels)
+    interval = {key: round(value, 4) for key, value in gain._asdict().items()}
+    measure("c4p.gain_over_ecmp", gain.mean, at_least=1.0, qps="same", **labels, **interval)
+    assert gain.low > 1.0, "the plan's gain over ECMP with as many QPs is within the noise of the draws"
+
+
+def draws_job(meeting, number, pair):
+    """The spec of job `number`: an all-reduce between two hosts, with ECMP and plan in turn."""
+    spec = job(
+        f"{meeting.name}-job{number}",
+        "draws",
+        pair,
+        seed=1,
+        size_bytes=SIZE_BYTES,
+        warm_up_bytes=SIZE_BYTES // 4,
+        rounds=ROUNDS * DRAWS,
+    )
+    return msgspec.structs.replace(spec, meeting=meeting)
+
+
+def ports_of(atlas, nic):
+    """The switch ports that a bond is cabled to: the first hops of its paths."""
+    hops = {path.hops[0] for source, other in atlas.pairs if source == nic for path in atlas.paths(source, other)}
+    assert len(hops) == 2, f"{nic} was seen to send to {sorted(hops)}"
+    return sorted(hops)
+
+
+def worst_skews(busy, before, after):
+    """What one port of a bond has sent, and received, more than the other, relative to their mean: the worst bond's."""
+    skews = {"tx": [], "rx": []}
+    for ports in busy.values():
+        sent = [after[hop].received_bytes - before[hop].received_bytes for hop in ports]
+        received = [after[hop].sent_bytes - before[hop].sent_bytes for hop in ports]
+        for direction, (first, second) in (("tx", sent), ("rx", received)):
+            skews[direction].append(abs(first - second) / (first + second) * 2)
+    return {direction: max(values) for direction, values in skews.items()}
+
+
+def by_draw(results, start, best_bps, of_optimum):
+    """Each job's share of the optimum in every second draw: bits over the slower rank's time."""
+    draws = []
+    for number in range(start, len(ROUNDS) * DRAWS, len(ROUNDS)):
+        took_s = [max(rank["took_s"] for rank in ranks if rank["number"] == number) for ranks in results]
+        draws.append([of_optimum(SIZE_BYTES * 8 / slowest_s, best_bps) for slowest_s in took_s])
+    return draws

@@ -1,0 +1,72 @@
+"""Plans between bonds, on the routes of the lab's topology: the load of both ports at either end."""
+
+from collections import Counter
+
+import pytest
+
+from c4bench.c4p.controller import PathController
+from c4bench.c4p.knowledge.nic_links import NicLinks
+from c4bench.lab.routes import next_hops
+from c4bench.lab.topology_file import load
+from c4bench.model.fabric import Flow
+
+TOPOLOGY = load("bonds-2")
+NICS = {nic.name: nic for host in TOPOLOGY.hosts for nic in host.nics}
+PORTS = range(49153, 49153 + 64)
+QPS = 4
+
+
+def controller_of_all_paths():
+    """A controller that knows a source port for every path, and the rates of all links."""
+    links = NicLinks(NICS.values())
+    own = {port.switch_addresses[0]: port for port in TOPOLOGY.ports}
+    between = {end.address: (end.switch, link.rate_bps) for link in TOPOLOGY.links for end in link.ends}
+    links.name_switches({hop: port.switch for hop, port in own.items()} | {hop: end[0] for hop, end in between.items()})
+    controller = PathController()
+    rates = {hop: port.rate_bps for hop, port in own.items()} | {hop: end[1] for hop, end in between.items()}
+    controller.set_capacities(rates | links.capacities())
+    traces = {}
+    for source in NICS.values():
+        for target in NICS.values():
+            if source is not target:
+                known = [(*hops, links.last_hop(target.name, hops[-1])) for hops in switch_paths(source, target)]
+                traces |= {(source.name, target.name, port): known[port % len(known)] for port in PORTS}
+    controller.learn(traces, 0.0)
+    return controller
+
+
+def switch_paths(source, target):
+    """The hops at switches of every path between two NICs, by the routes of the switches."""
+    routes = next_hops(TOPOLOGY)
+    ends = {port.switch: port.edge for port in TOPOLOGY.cables(target)}
+    growing = [(port.switch, (port.switch_addresses[0],)) for port in TOPOLOGY.cables(source)]
+    found = []
+    while growing:
+        here, hops = growing.pop()
+        if here in ends:
+            found.append(hops)
+            continue
+        for link, end in routes[here][next(iter(ends.values()))]:
+            far = link.far_end(end.switch)
+            growing.append((far.switch, (*hops, far.address)))
+    return found
+
+
+@pytest.mark.parametrize("pairs", [1, 4])
+def test_both_ports_of_each_end_carry_half(pairs):
+    """Jobs between bonds on two pairs of leaves load each port to send and each to receive to its rate, not more."""
+    controller = controller_of_all_paths()
+    flows = [
+        Flow(f"j{n}/j{n}:data/{n}>{m}/0.{qp}", f"j{n}", source, target, NICS[source].rate_bps / QPS)
+        for n in range(pairs)
+        for m, (source, target) in enumerate(((f"h{n}/0", f"h{n + 4}/0"), (f"h{n + 4}/0", f"h{n}/0")))
+        for qp in range(QPS)
+    ]
+    controller.join(flows)
+    carried = Counter()
+    for flow in flows:
+        hops = controller.path(flow.id).hops
+        for hop in (hops[0], hops[-1]):
+            carried[hop] += controller.weight(flow.id) * NICS[flow.source].rate_bps
+    assert len(carried) == 2 * 2 * 2 * pairs
+    assert set(carried.values()) == {5e9}

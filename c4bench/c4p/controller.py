@@ -90,9 +90,8 @@ class PathController:
 
     def placed(self, job: str) -> dict[Flow, Path]:
         """The paths of a job's live flows that are not left to ECMP."""
-        return {
-            live.flow: self._live_flows.path(live) for live in self._live_flows if live.flow.job == job and live.port
-        }
+        mine = (live for live in self._live_flows if live.flow.job == job and live.port)
+        return {live.flow: self._live_flows.path(live) for live in mine}
 
     def unplanned(self) -> list[Flow]:
         """The live flows that are left to ECMP."""
@@ -192,8 +191,7 @@ class PathController:
 
     def end_learning(self, now_s: float, given_up: Collection[Pair] = ()) -> None:
         """All paths of the pairs that were being learnt are known, but for those `given_up`."""
-        changes = self.knowledge.end(given_up)
-        if changes.gone:
+        if (changes := self.knowledge.end(given_up)).gone:
             self._update_links(changes, now_s)
             self._plans.renew(self.knowledge.atlas())
         self._checks.note_learnt(now_s)

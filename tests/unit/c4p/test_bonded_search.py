@@ -3,11 +3,12 @@
 import itertools
 
 import pytest
-from test_path_search import Fabric
+from test_path_search import PORTS, Fabric
 
 from c4bench.c4p.knowledge.atlas import Atlas
 from c4bench.c4p.knowledge.cabling import infer
 from c4bench.c4p.knowledge.nic_links import NicLinks, nic_address
+from c4bench.c4p.knowledge.path_search import PathSearch
 from c4bench.model.fabric import Nic
 
 

@@ -91,3 +91,11 @@ def test_a_port_of_a_bond_is_missed_only_by_a_random_sample():
     sample = search.sample(lambda _nic, _hop: True)
     assert sample.size(pair, f"address of {pair[1]}", 30) == 30
     assert sample.size(pair, f"address of {pair[1]}@leaf2", 30) == 0
+
+
+def test_a_switch_that_names_interfaces_is_known_by_its_address():
+    """A hop may be a switch's address and an interface (RFC 5837); the link to a bond has the switch's name then too."""
+    links = NicLinks([Nic("a", 0, "", "", "10.0.0.1", 1e10, bond=("p0", "p1"))])
+    links.name_switches({"10.9.0.1": "leaf0"})
+    assert links.last_hop("a/0", "10.9.0.1%p3") == "10.0.0.1@leaf0"
+    assert links.last_hop("a/0", "10.9.0.9%p3") == "10.0.0.1@10.9.0.9%p3"

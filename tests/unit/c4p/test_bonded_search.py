@@ -94,7 +94,7 @@ def test_a_port_of_a_bond_is_missed_only_by_a_random_sample():
 
 
 def test_a_switch_that_names_interfaces_is_known_by_its_address():
-    """A hop may be a switch's address and an interface (RFC 5837); the link to a bond has the switch's name then too."""
+    """A hop may be a switch's address and an interface (RFC 5837); a link to a bond then has its name too."""
     links = NicLinks([Nic("a", 0, "", "", "10.0.0.1", 1e10, bond=("p0", "p1"))])
     links.name_switches({"10.9.0.1": "leaf0"})
     assert links.last_hop("a/0", "10.9.0.1%p3") == "10.0.0.1@leaf0"

@@ -142,6 +142,20 @@ ROWS = (
     ),
     Row(
         _TEST,
+        "C4P, bonded NICs, 4 jobs: speed-up over ECMP with as many QPs (95 % interval, 8 draws)",
+        "c4p.gain_over_ecmp",
+        "bonds.*",
+        {"jobs": 4},
+    ),
+    Row(
+        _TEST,
+        "C4P, the same: largest difference between a bond's ports, of their mean load",
+        "c4p.plane_skew",
+        "bonds.*",
+        {"jobs": 4, "paths": "planned"},
+    ),
+    Row(
+        _TEST,
         "Resilient collectives, hosts with two NICs, 24 trials: share of the elements that are exact",
         "resilient.exact_fraction",
         "trials.*",

@@ -1,4 +1,4 @@
-"""Which part of the master gets a rank's request, and what C4D is told of it."""
+"""Which part of the master gets a request of a rank, and what C4D learns from it."""
 
 import asyncio
 import time

@@ -43,6 +43,8 @@ packages:
 	apt-get update -q >/dev/null && \
 	DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $$missing >/dev/null
 
+# A file of package versions, such as numpy==1.26.0, that are installed over the locked ones.
+VERSIONS ?=
 venv: $(VENV)/.ready
 # Nothing is downloaded but what the lock has a hash of. Python 3.11 puts setuptools into every new environment.
 $(VENV)/.ready: pyproject.toml $(LOCK) Makefile | packages
@@ -51,6 +53,7 @@ $(VENV)/.ready: pyproject.toml $(LOCK) Makefile | packages
 	@$(PIP) install -q --require-hashes -r $(LOCK) || { \
 	  echo "c4bench: $(LOCK) could not be installed, pip says why above;" \
 	    "where the file is to blame, restore it or renew it with \`make lock\`" >&2; exit 3; }
+	@$(if $(VERSIONS),$(PIP) install -q -r $(VERSIONS))
 	@$(PIP) -qq uninstall -y setuptools
 	@$(PIP) install -q --no-deps --no-build-isolation -e .
 	@$(PIP) -q check || { echo "c4bench: $(LOCK) is older than pyproject.toml: renew it with \`make lock\`" >&2; exit 3; }

@@ -86,7 +86,7 @@ class Verdicts:
         if verdict.mostly_skipped and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = InconclusiveError.exit_code
 
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+    def pytest_terminal_summary(self, terminalreporter: "pytest.TerminalReporter") -> None:
         """One line a measurement. In the lab, what the machine's clock told is void."""
         taken = [*self._run.measurements(), *(() if IN_LAB else self._run.timings())]
         if taken:

@@ -1,0 +1,1 @@
+"""Models that jobs train: one protocol, and those that follow it."""

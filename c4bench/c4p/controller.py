@@ -199,6 +199,7 @@ class PathController:
     def _update_links(self, changes: PathChanges, now_s: float) -> None:
         self.health.mark_lost(changes.silent | changes.gone, now_s)
         self.health.mark_answered(changes.answered, now_s)
+        self._checks.note_refused(changes.refused, now_s)
         self._missing_links.update(changes, now_s)
 
     def note_answers(self, nic: str, hops: Iterable[str], now_s: float) -> None:
@@ -221,6 +222,7 @@ class PathController:
         """
         results = self._checks.evaluate(answers, now_s)
         self._missing_links.note_crossed(results.crossed, now_s)
+        self._missing_links.confirm(results.confirmed)
         self.health.mark_answered(results.crossed, now_s)
         return results
 

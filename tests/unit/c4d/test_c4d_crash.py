@@ -61,7 +61,9 @@ def test_when_many_are_silent_none_is_named_for_it():
     assert not any(diagnosis.component.kind == "host" for diagnosis in found({1, 2, 3}))
 
 
-def unreachable(words, first_to_end=(), again=(), under_way=(), ways=None, status="RETRY_EXC_ERR", ahead=3, said=ENDS_TICK):
+def unreachable(
+    words, first_to_end=(), again=(), under_way=(), ways=None, status="RETRY_EXC_ERR", ahead=3, said=ENDS_TICK
+):
     """The findings when all ranks end within a window, except some that end `ahead` of it by so many windows.
 
     Failures are reported at tick `said`.

@@ -92,7 +92,9 @@ class MissingLinks:
 
     def note_crossed(self, hops: Iterable[str], now_s: float) -> None:
         """Record that probes have crossed these links."""
-        self._answered_s |= dict.fromkeys(hops, now_s)
+        crossed = dict.fromkeys(hops, now_s)
+        self._answered_s |= crossed
+        self._health.mark_answered(crossed, now_s)
 
     def confirm(self, hops: Iterable[str]) -> None:
         """Record that silent links were silent again to a question that their switches could answer."""
@@ -100,7 +102,8 @@ class MissingLinks:
             self._records[hop] = msgspec.structs.replace(self._records[hop], confirmed=True)
 
     def update(self, changes: PathChanges, now_s: float) -> None:
-        """Update the records after pairs were learnt again; `health` must know the lost links already."""
+        """Update the links' health and the records after pairs were learnt again."""
+        self._health.mark_lost(changes.silent | changes.gone, now_s)
         self.note_crossed(changes.answered, now_s)
         missing = self._health.missing
         self._records = {hop: self._records[hop] for hop in missing & self._records.keys()}

@@ -30,6 +30,7 @@ from c4bench.model.steering import Policy
 from c4bench.record.encoding import encode
 from c4bench.wire.messages import PORT, LaunchJob
 from c4bench.wire.trust import RENEW, Role
+from c4bench.workload import programs
 from c4bench.workload.jobs import job, place
 
 _TRUST = Path.home() / ".config/c4bench/trust"
@@ -218,6 +219,10 @@ def _launch(path: Path, hosts: tuple[Host, ...]) -> LaunchJob:
     names = job_file.hosts or tuple(name for name in known if name not in job_file.spares)
     if unknown := sorted({*names, *job_file.spares} - known.keys()):
         raise UsageError(f"{path}: no host {unknown[0]!r} in the inventory; there are {', '.join(known)}")
+    try:
+        programs.check(job_file.program, job_file.parameters)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
     used = place([known[name] for name in names])
     spec = job(job_file.name, job_file.program, used, seed=job_file.seed, **job_file.parameters)
     spec = msgspec.structs.replace(spec, meeting=job_file.meeting)

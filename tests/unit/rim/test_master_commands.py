@@ -35,7 +35,11 @@ def job(tmp_path, capsys):
         ("{name: a, policy: {min_confidence: 2}}", "$.policy.min_confidence"),
         ("{name: a, policy: {hosts_per_hour: -1}}", "$.policy.hosts_per_hour"),
         ("{name: a, meeting: {name: m}}", "missing required field `size` - at `$.meeting`"),
-        ("name: a", "no certificate of 'operator'"),
+        ("name: a", "job.yml: program 'learning': Object missing required field `checkpoints`"),
+        ("{name: a, parameters: {checkpoints: c, model: {heads: 3}}}", "width 32 is not a multiple of heads 3"),
+        ("{name: a, parameters: {checkpoints: c, backend: jax}}", "Invalid enum value 'jax' - at `$.backend`"),
+        ("{name: a, program: dreaming}", "no program 'dreaming': one of bandwidth, "),
+        ("{name: a, parameters: {checkpoints: c}}", "no certificate of 'operator'"),
     ],
 )
 def test_a_wrong_job_is_refused(job, text, words):
@@ -60,10 +64,10 @@ def test_a_job_is_launched_as_its_file_says(tmp_path):
     """Ranks on the hosts that are no spares, in a meeting if one is named; programs get their own parameters."""
     hosts = tuple(Host(name, "", ()) for name in ("h0", "h1", "h2"))
     path = tmp_path / "job.yml"
-    path.write_text("{name: a, spares: [h1], seed: 7, parameters: {x: 1}, meeting: {name: m, size: 4}}")
+    path.write_text("{name: a, spares: [h1], seed: 7, parameters: {checkpoints: c}, meeting: {name: m, size: 4}}")
     launch = _launch(path, hosts)
     assert [member.host for member in launch.job.members] == ["h0", "h2"]
     assert [spare.name for spare in launch.spares] == ["h1"]
-    assert (launch.job.meeting, launch.job.parameters, launch.job.seed) == (Meeting("m", 4), {"x": 1}, 7)
-    path.write_text("name: a")
+    assert (launch.job.meeting, launch.job.parameters, launch.job.seed) == (Meeting("m", 4), {"checkpoints": "c"}, 7)
+    path.write_text("{name: a, program: training}")
     assert _launch(path, hosts).job.meeting is None

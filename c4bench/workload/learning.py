@@ -55,7 +55,7 @@ class Learning(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     report_every: int = 20
     model: Size = Size(width=16)
     backend: Backend = "numpy"
-    sequences: int = 4
+    sequences: int = 2
     rate: float = 1e-2
     paths: str = "planned"
     qps: int = Options().qps

@@ -88,7 +88,7 @@ class Agents:
 
 def spec(**rest):
     members = tuple(Member(rank, name, (f"{name}/0",)) for rank, name in enumerate(NAMES))
-    return JobSpec("job", "none", members, tuple(host.nics[0] for host in HOSTS), **rest)
+    return JobSpec("job", "pulse", members, tuple(host.nics[0] for host in HOSTS), **rest)
 
 
 @pytest.fixture

@@ -26,6 +26,7 @@ from c4bench.model.steering import Incident, Policy
 from c4bench.model.telemetry import Window
 from c4bench.record.telemetry import Recording
 from c4bench.wire.messages import Burst, Exchange, Hello, JobSpec, LaunchJob
+from c4bench.workload import programs
 
 Answer = TypeVar("Answer")
 
@@ -89,7 +90,11 @@ class Cluster:
         return {name: connected[name].hello for name in sorted(wanted)}
 
     def start(self, spec: JobSpec, policy: Policy | None = None, spares: Sequence[Host] = ()) -> Job:
-        """Start a job, steered by `policy`; without one nothing is done about diagnoses."""
+        """Start a job, steered by `policy`; without one nothing is done about diagnoses.
+
+        Raises UsageError, and starts nothing, if its program cannot run.
+        """
+        programs.check(spec.program, spec.parameters)
         return self._wait(self._jobs.start(LaunchJob(spec, policy or Policy(), tuple(spares))))
 
     def job(self, name: str) -> Job:

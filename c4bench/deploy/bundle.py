@@ -23,7 +23,12 @@ from c4bench.errors import UnhealthyError
 from c4bench.resources import resource
 
 REQUIRED = ("msgspec", "websockets", "PyYAML")
-OPTIONAL = ("numpy", "ml_dtypes")  # ranks compute with them; a host without ranks does without
+OPTIONAL = (
+    "numpy",
+    "ml_dtypes",
+    "autograd",
+    "threadpoolctl",
+)  # ranks compute with them; a host without ranks does without
 _EXCLUDED_FOLDERS = {"__pycache__", "tests", "include", "f2py", "distutils", "_examples"}
 _EXCLUDED_SUFFIXES = {".pyi", ".pyc", ".a", ".pxd", ".typed"}
 _EXCLUDED_FILES = {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"}

@@ -2,6 +2,10 @@
 
 from collections.abc import Callable
 from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+import msgspec
 
 from c4bench.errors import UsageError
 from c4bench.workload.context import RankContext
@@ -27,7 +31,25 @@ NAMES = (
 
 def program(name: str) -> Callable[[RankContext], None]:
     """Import a program by name. Raises UsageError if there is none."""
+    run: Callable[[RankContext], None] = _module(name).run
+    return run
+
+
+def check(name: str, parameters: dict[str, Any]) -> None:
+    """Raise UsageError if a program cannot run with these parameters, as far as can be seen here.
+
+    Whoever requests a job calls this first, so that nothing is started in vain. A program that can tell has a function
+    `check(parameters)`; it raises UsageError, or msgspec's ValidationError that names the parameter.
+    """
+    module = _module(name)
+    try:
+        if hasattr(module, "check"):
+            module.check(parameters)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"program {name!r}: {error}") from None
+
+
+def _module(name: str) -> ModuleType:
     if name not in NAMES:
         raise UsageError(f"no program {name!r}: one of {', '.join(NAMES)}")
-    run: Callable[[RankContext], None] = import_module(f"c4bench.workload.{name}").run
-    return run
+    return import_module(f"c4bench.workload.{name}")

@@ -30,7 +30,9 @@ def test_the_wheel_holds_types_and_data(wheel):
     data = {path.relative_to(ROOT) for folder in ("faults", "playbooks") for path in (ROOT / folder).glob("*.yml")}
     data |= {path.relative_to(ROOT) for path in (ROOT / "reports/schema").iterdir()}
     assert len(data) > 50
-    assert {"c4bench/py.typed", *(f"c4bench/data/{path}" for path in data)} <= names
+    text = "c4bench/workload/models/text/"
+    assert {"c4bench/py.typed", f"{text}paradise-lost.txt", f"{text}README.md"} <= names
+    assert {f"c4bench/data/{path}" for path in data} <= names
     assert not [name for name in names if name.startswith("tests/")]
 
 

@@ -3,6 +3,7 @@
 One thread, one selector. Requests arrive as JSON lines on a socket that only root in the lab can open.
 """
 
+import contextlib
 import fcntl
 import gc
 import importlib
@@ -194,3 +195,5 @@ def _load_agents() -> None:
     programs = importlib.import_module("c4bench.workload.programs").NAMES
     for module in ("agent.main", *_LATE, *(f"workload.{name}" for name in programs)):
         importlib.import_module(f"c4bench.{module}")
+    with contextlib.suppress(ImportError):  # a job that needs what is not installed is refused by name
+        importlib.import_module("c4bench.workload.models.transformer")

@@ -1,7 +1,7 @@
 """What a model offers to the jobs that train it.
 
-Parameters and gradients are flat float32 vectors, so that optimisers, collectives and checkpoints know nothing else of a
-model.
+Parameters and gradients are flat float32 vectors, so that optimisers, collectives and checkpoints know nothing else of
+a model.
 """
 
 from dataclasses import dataclass

@@ -2,8 +2,8 @@
 
 import pytest
 
+from c4bench.cli.job_file import read
 from c4bench.cli.main import main
-from c4bench.cli.master import _launch
 from c4bench.model.fabric import Host
 from c4bench.model.meeting import Meeting
 
@@ -35,7 +35,15 @@ def job(tmp_path, capsys):
         ("{name: a, policy: {min_confidence: 2}}", "$.policy.min_confidence"),
         ("{name: a, policy: {hosts_per_hour: -1}}", "$.policy.hosts_per_hour"),
         ("{name: a, meeting: {name: m}}", "missing required field `size` - at `$.meeting`"),
-        ("name: a", "no certificate of 'operator'"),
+        (
+            "{name: a, parameters: {steps: all}}",
+            "job.yml: program 'learning': Expected `int`, got `str` - at `$.steps`",
+        ),
+        ("{name: a, ranks: 3}", "ranks is 3, but there are 2 hosts for them"),
+        ("{name: a, parameters: {checkpoints: c, model: {heads: 3}}}", "width 32 is not a multiple of heads 3"),
+        ("{name: a, parameters: {checkpoints: c, backend: jax}}", "Invalid enum value 'jax' - at `$.backend`"),
+        ("{name: a, program: dreaming}", "no program 'dreaming': one of bandwidth, "),
+        ("{name: a, parameters: {checkpoints: c}}", "no certificate of 'operator'"),
     ],
 )
 def test_a_wrong_job_is_refused(job, text, words):
@@ -60,10 +68,12 @@ def test_a_job_is_launched_as_its_file_says(tmp_path):
     """Ranks on the hosts that are no spares, in a meeting if one is named; programs get their own parameters."""
     hosts = tuple(Host(name, "", ()) for name in ("h0", "h1", "h2"))
     path = tmp_path / "job.yml"
-    path.write_text("{name: a, spares: [h1], seed: 7, parameters: {x: 1}, meeting: {name: m, size: 4}}")
-    launch = _launch(path, hosts)
+    path.write_text("{name: a, spares: [h1], seed: 7, parameters: {checkpoints: c}, meeting: {name: m, size: 4}}")
+    launch = read(path, hosts)
     assert [member.host for member in launch.job.members] == ["h0", "h2"]
     assert [spare.name for spare in launch.spares] == ["h1"]
-    assert (launch.job.meeting, launch.job.parameters, launch.job.seed) == (Meeting("m", 4), {"x": 1}, 7)
-    path.write_text("name: a")
-    assert _launch(path, hosts).job.meeting is None
+    assert (launch.job.meeting, launch.job.parameters, launch.job.seed) == (Meeting("m", 4), {"checkpoints": "c"}, 7)
+    path.write_text("{name: a, program: training, ranks: 2}")
+    assert [member.host for member in read(path, hosts).job.members] == ["h0", "h1"]
+    path.write_text("{name: a, program: training}")
+    assert read(path, hosts).job.meeting is None

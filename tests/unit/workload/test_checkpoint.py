@@ -2,15 +2,18 @@
 
 import json
 import shutil
+import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from c4bench.errors import UnhealthyError
-from c4bench.workload import perceptron
+from c4bench.errors import UnhealthyError, UsageError
+from c4bench.workload import programs
 from c4bench.workload.checkpoint import Checkpoints
+from c4bench.workload.learning import Learner, Learning
 
 SIZE = 3
 STEPS = (10, 20, 30)
@@ -95,46 +98,57 @@ def test_old_checkpoints_are_deleted_but_not_the_last_ones(tmp_path):
     assert (manifest["step"], len(manifest["digests"])) == (70, SIZE)
 
 
-def train(state, first, last, ranks=4):
-    """Losses of steps, with the gradients summed in the order of ranks."""
-    losses = []
-    for step in range(first, last):
-        total = np.zeros(perceptron.PARAMETERS + 1, np.float32)
-        for rank in range(ranks):
-            own = np.zeros_like(total)
-            perceptron.gradient(state, 7, step, rank, own)
-            total += own
-        total /= np.float32(ranks)
-        perceptron.update(state, total[:-1])
-        losses.append(float(total[-1]))
-    return losses
+class Alone:
+    """What a job's only rank has of its communicator: what it sums and gathers is its own."""
+
+    rank, size = 0, 1
+
+    def all_reduce(self, array):
+        pass
+
+    def all_gather(self, into, own):
+        into.reshape(own.shape)[:] = own
 
 
-def test_the_model_learns_and_goes_on_bit_for_bit():
-    """The loss falls to less than half; from a copied state the same steps give the same bits, from another do not."""
-    state = perceptron.initial(7)
-    before = train(state, 0, 60)
-    kept = np.frombuffer(state.tobytes(), np.float32).copy()
-    after = train(state, 60, 120)
-    assert train(kept, 60, 120) == after
-    assert np.mean(after[-20:]) < np.mean(before[:20]) / 2
-    other = perceptron.initial(7)
-    train(other, 0, 59)
-    assert train(other, 60, 120) != after
+class Unhindered:
+    """Controls without a fault, for which computing takes no time."""
+
+    def compute(self, duration_s):
+        pass
 
 
-def test_the_gradient_is_the_slope_of_the_loss():
-    """Each of a sample of parameters is nudged; the loss changes as the gradient says."""
-    state = perceptron.initial(3)
-    exact = np.zeros(perceptron.PARAMETERS + 1, np.float32)
-    perceptron.gradient(state, 3, 0, 0, exact)
-    scratch = np.zeros_like(exact)
-    places = [0, 1000, 2047, 2048, 2100, 2112, 2170, perceptron.PARAMETERS - 1]
-    for place in places:
-        slopes = []
-        for nudge in (np.float32(5e-2), np.float32(-5e-2)):
-            moved = state.copy()
-            moved[place] += nudge
-            perceptron.gradient(moved, 3, 0, 0, scratch)
-            slopes.append(float(scratch[-1]))
-        assert (slopes[0] - slopes[1]) / 0.1 == pytest.approx(float(exact[place]), abs=2e-3)
+def learner(folder):
+    """The only rank of a job that learns."""
+    parameters = Learning(str(folder), token_bytes=0, gradient_bytes=0, state_bytes=0)
+    context = SimpleNamespace(job=SimpleNamespace(seed=7), controls=Unhindered())
+    return Learner(Alone(), parameters, context)
+
+
+def test_a_job_learns_and_goes_on_from_a_checkpoint_bit_for_bit(tmp_path):
+    """The loss falls by a third; after a restart the losses are the same bits, and without the optimiser's are not."""
+    whole = learner(tmp_path)
+    assert whole.load() == 0
+    before = [whole.step(step) for step in range(60)]
+    whole.save(60)
+    after = [whole.step(step) for step in range(60, 120)]
+    assert np.mean(after[-20:]) < np.mean(before[:5]) * 2 / 3
+    restarted = learner(tmp_path)
+    assert restarted.load() == 60
+    assert [restarted.step(step) for step in range(60, 120)] == after
+    forgetful = learner(tmp_path)
+    forgetful.load()
+    forgetful._optimiser.state[:] = 0
+    assert [forgetful.step(step) for step in range(60, 120)] != after
+
+
+def test_a_learning_job_is_checked_before_it_starts(monkeypatch):
+    """Wrong parameters, and a package that is not installed, are named where a job is requested."""
+    programs.check("learning", {"checkpoints": "/tmp"})
+    programs.check("training", {})
+    with pytest.raises(UsageError, match=r"program 'learning': .*heads 3.* `\$\.model`"):
+        programs.check("learning", {"checkpoints": "/tmp", "model": {"width": 16, "heads": 3}})
+    with pytest.raises(UsageError, match="no program 'dreaming': one of bandwidth, "):
+        programs.check("dreaming", {})
+    monkeypatch.setitem(sys.modules, "autograd", None)
+    with pytest.raises(UsageError, match=r"need autograd; run: pip install 'c4bench\[learn\]'"):
+        programs.check("learning", {"checkpoints": "/tmp"})

@@ -24,9 +24,9 @@ from c4bench.model.graph import FabricGraph
 
 _logger = logging.getLogger(__name__)
 
-# UDP source ports that a flow label can ask for, except 0xC000, which label 0 (ECMP) stands for. 64 ports miss one of 8
-# equal paths of a pair with probability 0.0016.
-SOURCE_PORTS = range(0xC001, 0xC001 + 64)
+# UDP source ports that a flow label can ask for, except 0xC000, which label 0 (ECMP) stands for. 128 ports miss one of
+# 16 equal paths of a pair with probability 0.004. A search uses as many as it needs.
+SOURCE_PORTS = range(0xC001, 0xC001 + 128)
 _POLL_S = 0.1
 
 

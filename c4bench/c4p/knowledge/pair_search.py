@@ -1,34 +1,56 @@
 """What a search for the paths of one pair of NICs has found so far. Pure."""
 
 import itertools
+from collections.abc import Mapping
 
 import msgspec
 
+from c4bench.c4p.knowledge.sample import Traced
+
+# The addresses of a path's switches that are known, by their position, counted from 0.
+Answers = Mapping[int, str]
+
 
 class PairSearch(msgspec.Struct):
-    """The search for one pair's paths: the ports not traced yet, and the switches found so far by port.
+    """The search for one pair's paths: the ports not traced yet, and the switches found so far by port and position.
 
-    `switches` is how many there are on a path, 0 if that is not known.
+    `switches` is how many there are on a path, 0 if that is not known. The paths of ports in `needed` are wanted
+    whatever they are. Those of `matched` ports are the only known ones that fit some of their switches; `skipped` are
+    ports that take a path that is known already.
     """
 
     switches: int
     untraced: list[int]
-    hops: dict[int, list[str]] = {}
+    needed: frozenset[int] = frozenset()
+    answers: dict[int, dict[int, str]] = {}
+    matched: set[int] = set()
+    skipped: set[int] = set()
     returned: set[int] = set()
     done: bool = False
 
     def open_ports(self) -> list[int]:
         """The ports whose path is not known to its end."""
-        return [port for port, hops in self.hops.items() if not self.switches or len(hops) < self.switches]
+        return [port for port, found in self.answers.items() if port not in self.skipped and not self._ended(found)]
 
-    def complete(self) -> dict[int, list[str]]:
+    def complete(self) -> dict[int, tuple[str, ...]]:
         """The ports whose path is known to its end."""
-        return {port: hops for port, hops in self.hops.items() if 0 < len(hops) == self.switches}
+        return {port: leading(found) for port, found in self.answers.items() if found and self._ended(found)}
 
-    def sample_size(self) -> int:
-        """How many traces are a random sample of the paths: those before the first one that is not complete.
+    def match(self, port: int, path: tuple[str, ...]) -> None:
+        """Take a known path for that of a port, since no other fits its answers."""
+        self.answers[port] = dict(enumerate(path))
+        self.matched.add(port)
 
-        Traces over a switch that has answers left are completed before others, whatever share of paths it has.
-        """
-        complete = self.complete()
-        return sum(1 for _ in itertools.takewhile(complete.__contains__, self.hops))
+    @property
+    def traced(self) -> Traced:
+        """What shows whether there are other paths; a matched or skipped port does not."""
+        complete = self.complete().keys() - self.matched
+        return Traced(len(self.answers), sum(1 for _ in itertools.takewhile(complete.__contains__, self.answers)))
+
+    def _ended(self, found: Answers) -> bool:
+        return bool(self.switches) and len(found) == self.switches
+
+
+def leading(answers: Answers) -> tuple[str, ...]:
+    """The switches of a path up to the first one that is not known."""
+    return tuple(itertools.takewhile(bool, (answers.get(position, "") for position in range(len(answers)))))

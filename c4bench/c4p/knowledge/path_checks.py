@@ -99,6 +99,9 @@ class PathChecks:
         due: list[Check] = []
         by_nic: dict[str, list[Check]] = defaultdict(list)
         for pair, ports in sorted(live.items()):
+            if self._knowledge.outdated(pair):
+                # What is known of it is wrong, and being replaced.
+                continue
             by_nic[pair[0]] += [check for port in dict.fromkeys(ports) if (check := self._at_last_switch(pair, port))]
         for nic, candidates in by_nic.items():
             first = self._round % len(candidates) if candidates else 0

@@ -99,6 +99,10 @@ class PathKnowledge:
         newest = max((entry.confirmed_s for entry in self.entries(pair).values()), default=float("-inf"))
         return now_s - newest
 
+    def outdated(self, pair: Pair) -> bool:
+        """Whether the pair is being learnt again, and no new path of it was found yet."""
+        return pair in self._before and self._entries.get(pair) is self._before[pair]
+
     def begin(self, pairs: Iterable[Pair], again: Iterable[Pair] = (), lost: Collection[str] = ()) -> None:
         """Begin to learn these pairs; the first new path of a pair that is learnt `again` replaces all that was known.
 
@@ -157,10 +161,9 @@ class PathKnowledge:
     def _gone(self, sample: Sample | None = None, *, certain: bool = False) -> set[str]:
         """The hops that pairs crossed before they were learnt again, and that no path found since then crosses.
 
-        Unless it is `certain` that all paths were found, the `sample` must be so large that a path over the hop would
-        be in it.
+        Unless it is `certain` that all paths were found, the `sample` must be large enough to have one over the hop.
         """
-        again = {pair for pair, before in self._before.items() if self._entries.get(pair) is not before}
+        again = {pair for pair in self._before if not self.outdated(pair)}
         now = _by_hop({pair: self._entries[pair] for pair in again}).keys() | set(sample.seen if sample else ())
         gone: set[str] = set()
         for hop, pairs in _by_hop({pair: self._before[pair] for pair in again}).items():
@@ -169,14 +172,14 @@ class PathKnowledge:
             before = [entry for pair in pairs for entry in self._before[pair].values()]
             share = sum(hop in entry.hops for entry in before) / len(before)
             counts = {pair: len(self._entries[pair]) for pair in pairs}
-            found = sum(sample.size(pair, hop, count) if sample else count for pair, count in counts.items())
+            found = sample.size(hop, counts) if sample else sum(counts.values())
             if certain or (1 - share) ** found <= _MISSED:
                 gone.add(hop)
         return gone
 
     def _store(self, pair: Pair, port: int, known: Entry | None, hops: tuple[str, ...], now_s: float, how: str) -> bool:
         """Store one complete trace; return whether it differs from what was known."""
-        if pair in self._before and self._entries[pair] is self._before[pair]:
+        if self.outdated(pair):
             before = self._before[pair].items()
             self._entries[pair] = {port: entry for port, entry in before if not self._lost.isdisjoint(entry.hops)}
         if known is not None and known.hops == hops:

@@ -3,25 +3,27 @@
 A switch answers few probes: Linux allows each prober a burst of six, then one a second. So a search asks for nothing
 that it can know. A NIC with one cable has the same first switch on all paths; a bond chooses one for each source port.
 Answers are kept from round to round. Where traffic that crossed a link towards a leaf always went on over the same next
-link, that is inferred.
+link, that is inferred. Once all paths between two leaves are known, any switch may be asked that tells them apart, and
+source ports that can take only paths found before are skipped.
 """
 
 import itertools
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
+from zlib import crc32
 
-from c4bench.c4p.disjoint_sets import DisjointSets
 from c4bench.c4p.knowledge.atlas import Probe
-from c4bench.c4p.knowledge.leaf_groups import InnerPath, Pair, leaf_groups
+from c4bench.c4p.knowledge.leaf_groups import Pair
+from c4bench.c4p.knowledge.leaf_paths import LeafPaths
 from c4bench.c4p.knowledge.nic_links import NicLinks, is_port
-from c4bench.c4p.knowledge.pair_search import PairSearch
+from c4bench.c4p.knowledge.onward_links import OnwardLinks
+from c4bench.c4p.knowledge.pair_search import PairSearch, leading
 from c4bench.c4p.knowledge.path_knowledge import Trace
+from c4bench.c4p.knowledge.path_matching import Switches, best_positions, fitting, is_new
 from c4bench.c4p.knowledge.sample import Sample
 
-# The probability that there is one more path than those that were found.
-_MISSED = 0.01
 # Source ports of a pair that are traced at the same time.
 _OPEN_PORTS = 8
 # Rounds without any answer after which a NIC's pairs are given up.
@@ -55,10 +57,11 @@ class PathSearch:
         self.given_up: set[Pair] = set()
         # Complete paths of which every switch was asked, also those of before the last change.
         self._asked: dict[Probe, tuple[str, ...]] = {}
-        self._certain: dict[tuple[str, str], str] = {}
-        self._leaf_of: DisjointSets[str] = DisjointSets()
+        self._between = LeafPaths(links)
+        self._onward = OnwardLinks({}, self._between.leaf, ())
+        # The whole paths of pairs for which all are known.
+        self._known: dict[Pair, list[Switches]] = {}
         self._avoided: frozenset[str] = frozenset()
-        self._first_hop: dict[str, str] = {}
         self._asking: set[str] = set()
         self._silent: set[Question] = set()
         self._answered: set[str] = set()
@@ -75,9 +78,10 @@ class PathSearch:
 
         No switch answers for a bond's port. The switch before it does, so the port is missed only by a random sample.
         """
-        random = {pair: search.sample_size() for pair, search in self._pairs.items()}
-        seen = {hop for search in self._pairs.values() for hops in search.hops.values() for hop in hops}
-        return Sample(random, seen, lambda nic, hop: not is_port(hop) and can_answer(nic, hop))
+        traced = {pair: search.traced for pair, search in self._pairs.items()}
+        answers = itertools.chain.from_iterable(search.answers.values() for search in self._pairs.values())
+        seen = {hop for of_port in answers for hop in of_port.values()}
+        return Sample(traced, seen, lambda nic, hop: not is_port(hop) and can_answer(nic, hop))
 
     def ready(self, now_s: float) -> set[str]:
         """The NICs that have something to ask now."""
@@ -99,39 +103,67 @@ class PathSearch:
             self._avoided = frozenset(changed)
             switches = {pair: self._pairs[pair].switches for pair in self.open_pairs} | dict(switches)
             self._pairs.clear()
+            self._between.forget()
         for pair, count in switches.items():
-            ports = list(dict.fromkeys([*first.get(pair, ()), *self._source_ports]))
-            self._pairs[pair] = PairSearch(count, ports)
+            needed = tuple(first.get(pair, ()))
+            ports = list(dict.fromkeys([*needed, *self._shuffled_ports(pair)]))
+            self._pairs[pair] = PairSearch(count, ports, frozenset(needed))
+            if count == 1:
+                self._between.leaf.join(pair)
             self.given_up.discard(pair)
             self._fruitless[pair[0]] = 0
             self._rests_until_s.pop(pair[0], None)
+        self._between.update(self._pairs)
+
+    def _shuffled_ports(self, pair: Pair) -> list[int]:
+        """The source ports in another order for each pair.
+
+        A switch may hash only some fields of a packet. Traces of several pairs by the same port would then be one.
+        """
+        return sorted(self._source_ports, key=lambda port: crc32(f"{port} {' '.join(pair)}".encode()))
 
     def begin_round(self, now_s: float) -> list[str]:
         """Open further ports of pairs that need them; return the NICs that take part in this round."""
         self._asking = self.ready(now_s)
         self._silent.clear()
         self._answered.clear()
-        self._learn_certain()
+        self._onward = OnwardLinks(self._asked, self._between.leaf, self._avoided)
+        self._known = {pair: self._between.whole_paths(pair, self._pairs[pair].switches) for pair in self.open_pairs}
         for pair in self.open_pairs:
             search = self._pairs[pair]
             wanted = 1 if search.switches == 1 and self._links.cables(pair[0]) == 1 else _OPEN_PORTS
             while search.untraced and len(search.open_ports()) < wanted:
-                search.hops[search.untraced.pop(0)] = []
+                search.answers[search.untraced.pop(0)] = {}
         return sorted(self._asking)
 
     def questions(self, nic: str) -> list[Question]:
         """What to ask next of this NIC's paths; nothing when each is known or not answered in this round."""
-        asked: list[Question] = []
+        asked: list[tuple[int, Question]] = []
         for pair in self.open_pairs:
-            if pair[0] != nic:
-                continue
-            search = self._pairs[pair]
-            for port in search.open_ports():
-                self._infer(pair, search, search.hops[port])
-                question = Question(pair, port, len(search.hops[port]))
-                if question.position < (search.switches or MAX_SWITCHES):
-                    asked.append(question)
-        return self._useful(nic, asked)
+            if pair[0] == nic:
+                search = self._pairs[pair]
+                place = {port: number for number, port in enumerate(search.answers)}
+                for port in search.open_ports():
+                    asked += [(place[port], question) for question in self._next_questions(pair, search, port)]
+        # The ports of all pairs in turn: it takes some of each to know the paths between two leaves.
+        return self._useful(nic, [question for _, question in sorted(asked, key=lambda asking: asking[0])])
+
+    def _next_questions(self, pair: Pair, search: PairSearch, port: int) -> list[Question]:
+        """The next question about a port's path; none if it is known, or need not be."""
+        answers = search.answers[port]
+        possible = fitting(self._known.get(pair, ()), answers)
+        if not possible:
+            self._infer(pair, search, answers)
+            position = len(leading(answers))
+            return [Question(pair, port, position)] if position < (search.switches or MAX_SWITCHES) else []
+        if len(possible) == 1:
+            search.match(port, possible[0])
+            return []
+        if port not in search.needed and not is_new(possible, set(search.complete().values())):
+            search.skipped.add(port)
+            return []
+        questions = (Question(pair, port, position) for position in best_positions(possible, answers))
+        return [question for question in questions if question not in self._silent][:1]
 
     def _useful(self, nic: str, asked: Iterable[Question]) -> list[Question]:
         """The questions that were not asked in vain in this round; the first switch of a cable is asked once."""
@@ -156,12 +188,11 @@ class PathSearch:
             return
         pair = question.pair
         self._answered.add(pair[0])
-        hops = self._pairs[pair].hops[question.source_port]
-        hops.append(address)
-        if question.position == 0 and self._links.cables(pair[0]) == 1:
-            self._first_hop[pair[0]] = address
-        if len(hops) == self._pairs[pair].switches:
-            self._asked[*pair, question.source_port] = tuple(hops)
+        answers = self._pairs[pair].answers[question.source_port]
+        answers[question.position] = address
+        self._between.note_answers(pair[0], answers)
+        if len(answers) == self._pairs[pair].switches:
+            self._asked[*pair, question.source_port] = leading(answers)
 
     def open_ports(self) -> list[tuple[Pair, int]]:
         """The pairs and source ports that are being traced."""
@@ -172,7 +203,7 @@ class PathSearch:
         if hops:
             search = self._pairs[pair]
             search.switches = max(search.switches, len(hops))
-            search.hops[source_port] = list(hops)
+            search.answers[source_port] = dict(enumerate(hops))
             self._answered.add(pair[0])
 
     def give_up(self, nic: str) -> None:
@@ -188,13 +219,15 @@ class PathSearch:
         A pair that is given up without any path has one trace with a missing answer.
         """
         traces: dict[Probe, Trace] = {}
-        complete = self._complete_pairs()
+        self._between.update(self._pairs)
+        complete = {pair for pair in self.open_pairs if self._between.all_reached(pair, self._pairs[pair])}
         for nic in self._asking:
             self._fruitless[nic] = 0 if nic in self._answered else self._fruitless[nic] + 1
+        fruitless = {nic for nic in self._asking if self._fruitless[nic] >= _FRUITLESS_ROUNDS}
         self._rests_until_s |= {question.pair[0]: now_s + _REST_S for question in self._silent}
         for pair in self.open_pairs:
             search = self._pairs[pair]
-            given_up = self._fruitless[pair[0]] >= _FRUITLESS_ROUNDS and not self._measure_length(pair, search)
+            given_up = pair[0] in fruitless and not self._measure_length(pair, search)
             exhausted = not search.untraced and not search.open_ports()
             search.done = pair in complete or given_up or exhausted
             if given_up and pair not in complete:
@@ -206,7 +239,7 @@ class PathSearch:
         found = search.complete()
         if search.done and not found:
             unknown = None, self._links.last_hop(pair[1], None)
-            return {(*pair, port): (*hops, *unknown) for port, hops in list(search.hops.items())[:1]}
+            return {(*pair, port): (*leading(answers), *unknown) for port, answers in [*search.answers.items()][:1]}
         new: dict[Probe, Trace] = {
             (*pair, port): (*found[port], self._links.last_hop(pair[1], found[port][-1]))
             for port in found.keys() - search.returned
@@ -218,65 +251,15 @@ class PathSearch:
         """Take those that answered for all switches of a path whose destination does not answer, and go on."""
         if search.switches:
             return False
-        search.switches = max(map(len, search.hops.values()), default=0)
+        search.switches = max(map(len, search.answers.values()), default=0)
         self._fruitless[pair[0]] = 0
         return bool(search.switches)
 
-    def _complete_pairs(self) -> set[Pair]:
-        """The pairs whose paths are all known, by the multipath detection algorithm.
-
-        The paths between two leaves are complete if k of them were found by so many traces that one more would have
-        been found too (Veitch et al., INFOCOM 2009, section II). All pairs between these leaves need a port for each.
-        At one leaf, a NIC has as many paths as cables.
-        """
-        inner: dict[Pair, list[InnerPath]] = {
-            pair: [tuple(hops[1:]) for hops in search.complete().values()] for pair, search in self._pairs.items()
-        }
-        known: dict[InnerPath, set[InnerPath]] = defaultdict(set)
-        traces: Counter[InnerPath] = Counter()
-        group = leaf_groups(inner)
-        for pair, representative in group.items():
-            known[representative].update(inner[pair])
-            traces[representative] += self._pairs[pair].sample_size()
-        at_one_leaf = {
-            pair
-            for pair, paths in inner.items()
-            if () in paths
-            and len(set(map(tuple, self._pairs[pair].complete().values()))) >= self._links.cables(pair[0])
-        }
-        return at_one_leaf | {
-            pair
-            for pair, representative in group.items()
-            if known[representative] == set(inner[pair])
-            and enough_traces(len(known[representative]), traces[representative])
-        }
-
-    def _learn_certain(self) -> None:
-        """Find the links after which traffic to a leaf always goes on over the same next link."""
-        self._leaf_of = DisjointSets()
-        for (_, destination, _), hops in self._asked.items():
-            self._leaf_of.join((hops[-1], destination))
-        onward: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
-        for (_, destination, _), hops in self._asked.items():
-            leaf = self._leaf_of.root(destination)
-            for hop, following in itertools.pairwise(hops):
-                onward[hop, leaf][following] += 1
-        self._certain = {
-            key: following
-            for key, counts in onward.items()
-            for following, count in counts.items()
-            if len(counts) == 1 and enough_traces(1, count) and following not in self._avoided
-        }
-
-    def _infer(self, pair: Pair, search: PairSearch, hops: list[str]) -> None:
+    def _infer(self, pair: Pair, search: PairSearch, answers: dict[int, str]) -> None:
         """Add the next switches of a path that need not be asked."""
-        if not hops and pair[0] in self._first_hop and search.switches:
-            hops.append(self._first_hop[pair[0]])
-        leaf = self._leaf_of.root(pair[1])
-        while 0 < len(hops) < search.switches and (following := self._certain.get((hops[-1], leaf))):
-            hops.append(following)
-
-
-def enough_traces(paths: int, traces: int) -> bool:
-    """Whether one more path than these would have been found by so many traces, with a probability of 0.99."""
-    return bool((paths + 1) * (paths / (paths + 1)) ** traces <= _MISSED)
+        if not answers and search.switches and (first := self._between.first_hop(pair[0])):
+            answers[0] = first
+        known = leading(answers)
+        while 0 < len(known) < search.switches and (following := self._onward.after(known[-1], pair[1])):
+            answers[len(known)] = following
+            known = leading(answers)

@@ -10,13 +10,13 @@ import time
 
 import msgspec
 import pytest
+from drawn_jobs import draws_job
 
 from c4bench.c4p.policy import PathPolicy
 from c4bench.model.meeting import Meeting
 from c4bench.record.artefacts import Ablation, AblationCell
 from c4bench.report.statistics import ratio_interval
 from c4bench.units import payload_bound
-from c4bench.workload.jobs import job
 
 # An operation ends with its last acknowledgements, which take milliseconds through full queues; these sizes take much
 # longer. The data of a single job passes every rank, so that a smaller size takes as long.
@@ -106,10 +106,10 @@ def shares(cluster, inject, uplink, optimum_bps, of_optimum):
         port, hops = uplink(pairs) if state == "uplink down" else (None, frozenset())
         groups, size_bytes = ([hosts], ONE_BYTES) if jobs == 1 else (pairs, PAIR_BYTES)
         name = f"ablation-{jobs}-{state}"
-        running = [
-            cluster.start(draws_job(name, number, group, len(hosts), [MODES[mode][0] for mode in rounds], size_bytes))
-            for number, group in enumerate(groups)
-        ]
+        meeting, ways = Meeting(name, len(hosts) + 1), [MODES[mode][0] for mode in rounds]
+        sizes = {"size_bytes": size_bytes, "staging_bytes": STAGING_BYTES}
+        specs = [draws_job(meeting, number, group, ways, **sizes) for number, group in enumerate(groups)]
+        running = [cluster.start(spec) for spec in specs]
         for number, mode in enumerate(rounds):
             draw(cluster, name, number, MODES[mode][1], inject_down(inject, port))
         results = [cluster.results(one, "draw", 60.0, each=len(rounds)) for one in running]
@@ -188,10 +188,9 @@ def test_step_time(cluster, pairs_across, measure, share):
     full_s = STEP_BYTES * 8 / payload_bound(pairs[0][0].nics[0].rate_bps)
     rounds = ["ecmp"] * 6 + ["planned/4"]
     name = f"steps-{share}"
-    running = [
-        cluster.start(draws_job(name, number, pair, 16, rounds, STEP_BYTES, extra=0, compute_s=full_s / share - full_s))
-        for number, pair in enumerate(pairs)
-    ]
+    step = {"size_bytes": STEP_BYTES, "staging_bytes": STAGING_BYTES, "compute_s": full_s / share - full_s}
+    specs = [draws_job(Meeting(name, 16), number, pair, rounds, **step) for number, pair in enumerate(pairs)]
+    running = [cluster.start(spec) for spec in specs]
     results = [cluster.results(one, "draw", 300.0, each=len(rounds)) for one in running]
     for one in running:
         cluster.stop(one.spec.id)
@@ -199,21 +198,6 @@ def test_step_time(cluster, pairs_across, measure, share):
     gain = ratio_interval(rates[-1:] * len(rates[:-1]), rates[:-1], seed=1)
     interval = {key: round(value, 4) for key, value in gain._asdict().items()}
     measure("c4p.step_time_gain", gain.mean, at_least=1.0, communication=share, jobs=8, **interval)
-
-
-def draws_job(name, number, group, ranks, rounds, size_bytes, extra=1, **rest):
-    """A job with an all-reduce over these hosts in each round; all jobs' `ranks` and `extra` others meet before it."""
-    spec = job(
-        f"{name}-{number}".replace(" ", "-"),
-        "draws",
-        group,
-        seed=1,
-        size_bytes=size_bytes,
-        rounds=tuple(rounds),
-        staging_bytes=STAGING_BYTES,
-        **rest,
-    )
-    return msgspec.structs.replace(spec, meeting=Meeting(name, ranks + extra))
 
 
 def rate(results, number, size_bytes):

@@ -8,14 +8,13 @@ import time
 from itertools import pairwise
 from pathlib import Path
 
-import msgspec
 import pytest
+from drawn_jobs import draws_job
 
 from c4bench.c4p.policy import PathPolicy
 from c4bench.control.switches import carried_bytes
 from c4bench.model.meeting import Meeting
 from c4bench.report.statistics import mean_interval
-from c4bench.workload.jobs import job
 
 SIZE_BYTES, OPERATIONS = 4 << 20, 2
 PACKET_BYTES = 4096
@@ -90,7 +89,13 @@ def campaign(cluster, atlas, switches):
     """`campaign(name, pairs, rounds, dscp)`: the `Draw` of each round, one job per pair and all at the same time."""
 
     def run(name, pairs, rounds, dscp):
-        jobs = [cluster.start(draws_job(name, number, pair, rounds, dscp)) for number, pair in enumerate(pairs)]
+        ways = [MODES[mode][0] for mode in rounds]
+        sizes = {"size_bytes": SIZE_BYTES, "operations": OPERATIONS, "warm_up_bytes": SIZE_BYTES}
+        specs = [
+            draws_job(Meeting(name, 9), number, pair, ways, spray_dscp=dscp, **sizes)
+            for number, pair in enumerate(pairs)
+        ]
+        jobs = [cluster.start(spec) for spec in specs]
         shipped_s, loads = [], []
         for number, mode in enumerate(rounds):
             cluster.meet(name, f"free{number}")
@@ -114,22 +119,6 @@ def campaign(cluster, atlas, switches):
         ]
 
     return run
-
-
-def draws_job(name, number, pair, rounds, dscp):
-    """An all-reduce between two hosts, in each round in another way; all jobs and the test meet before it."""
-    spec = job(
-        f"{name}-{number}",
-        "draws",
-        pair,
-        seed=1,
-        size_bytes=SIZE_BYTES,
-        operations=OPERATIONS,
-        warm_up_bytes=SIZE_BYTES,
-        rounds=tuple(MODES[mode][0] for mode in rounds),
-        spray_dscp=dscp,
-    )
-    return msgspec.structs.replace(spec, meeting=Meeting(name, 9))
 
 
 def counters(windows, moments_s):

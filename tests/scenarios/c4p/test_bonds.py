@@ -1,11 +1,10 @@
 """NICs that are bonds of two ports on two leaves: C4P levels what both ports send and receive, ECMP does not."""
 
-import msgspec
 import pytest
+from drawn_jobs import draws_job
 
 from c4bench.model.meeting import Meeting
 from c4bench.report.statistics import ratio_interval
-from c4bench.workload.jobs import job
 
 SIZE_BYTES = 16 << 20
 ECMP, PLANNED = ROUNDS = ("ecmp/4", "planned/4")
@@ -25,7 +24,9 @@ def test_both_ports_of_a_bond_are_level(
     pairs = pairs_across(jobs)
     # The jobs' ranks, and this test, which reads the switches' counters in between.
     meeting = Meeting(f"bonds{jobs}", 2 * jobs + 1)
-    running = [cluster.start(draws_job(meeting, number, pair)) for number, pair in enumerate(pairs)]
+    sizes = {"size_bytes": SIZE_BYTES, "warm_up_bytes": SIZE_BYTES // 4}
+    specs = [draws_job(meeting, number, pair, ROUNDS * DRAWS, **sizes) for number, pair in enumerate(pairs)]
+    running = [cluster.start(spec) for spec in specs]
     busy = {host.nics[0].name: ports_of(atlas, host.nics[0].name) for pair in pairs for host in pair}
     skews = {paths: {"tx": [], "rx": []} for paths in ROUNDS}
     for number in range(len(ROUNDS) * DRAWS):
@@ -59,20 +60,6 @@ def test_both_ports_of_a_bond_are_level(
     interval = {key: round(value, 4) for key, value in gain._asdict().items()}
     measure("c4p.gain_over_ecmp", gain.mean, at_least=1.0, qps="same", **labels, **interval)
     assert gain.low > 1.0, "the plan's gain over ECMP with as many QPs is within the noise of the draws"
-
-
-def draws_job(meeting, number, pair):
-    """The spec of job `number`: an all-reduce between two hosts, with ECMP and plan in turn."""
-    spec = job(
-        f"{meeting.name}-job{number}",
-        "draws",
-        pair,
-        seed=1,
-        size_bytes=SIZE_BYTES,
-        warm_up_bytes=SIZE_BYTES // 4,
-        rounds=ROUNDS * DRAWS,
-    )
-    return msgspec.structs.replace(spec, meeting=meeting)
 
 
 def ports_of(atlas, nic):

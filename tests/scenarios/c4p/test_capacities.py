@@ -1,13 +1,12 @@
 """C4P on a fabric whose links are unequal and thinner than its NICs: the plan against the optimum of the same graph."""
 
-import msgspec
 import pytest
+from drawn_jobs import draws_job
 
 from c4bench.model.meeting import Meeting
 from c4bench.model.qp_address import QpAddress
 from c4bench.report.statistics import mean_interval
 from c4bench.units import payload_bound
-from c4bench.workload.jobs import job
 
 # An operation is long beside its last acknowledgements, which take milliseconds through full queues.
 SIZE_BYTES, STAGING_BYTES = 32 << 20, 8 << 20
@@ -15,6 +14,7 @@ SIZE_BYTES, STAGING_BYTES = 32 << 20, 8 << 20
 # windows do not fill it.
 CHOSEN, ECMP, FEW = ROUNDS = ("planned/0", "ecmp/same", "planned/4")
 DRAWS = 8
+MEETING = Meeting("thin", 8)  # the jobs' ranks
 
 
 @pytest.mark.needs(hosts=8)
@@ -26,7 +26,9 @@ def test_thin_links_carry_what_they_can(cluster, pairs_across, optimum_bps, of_o
     best_bps = optimum_bps(pairs)
     if best_bps > 0.99 * min(payload_bound(host.nics[0].rate_bps) for pair in pairs for host in pair):
         pytest.skip("equal-links: the links of this fabric carry all that its NICs can send")
-    jobs = [cluster.start(draws_job(number, pair)) for number, pair in enumerate(pairs)]
+    sizes = {"size_bytes": SIZE_BYTES, "staging_bytes": STAGING_BYTES}
+    specs = [draws_job(MEETING, number, pair, ROUNDS * DRAWS, **sizes) for number, pair in enumerate(pairs)]
+    jobs = [cluster.start(spec) for spec in specs]
     results = [cluster.results(running, "draw", 60.0, each=DRAWS * len(ROUNDS)) for running in jobs]
     qps = {paths: qps_of(cluster, jobs, ROUNDS.index(paths)) for paths in (CHOSEN, FEW)}
     qps[ECMP] = qps[CHOSEN]
@@ -63,17 +65,3 @@ def qps_of(cluster, jobs, number):
                 of_connections.setdefault(address.connection, set()).add(address.qp)
     (qps,) = {len(mine) for mine in of_connections.values()}
     return qps
-
-
-def draws_job(number, pair):
-    """An all-reduce between two hosts, with ECMP and planned in turn."""
-    spec = job(
-        f"thin{number}",
-        "draws",
-        pair,
-        seed=1,
-        size_bytes=SIZE_BYTES,
-        staging_bytes=STAGING_BYTES,
-        rounds=ROUNDS * DRAWS,
-    )
-    return msgspec.structs.replace(spec, meeting=Meeting("thin", 8))

@@ -1,13 +1,12 @@
 """C4P and ECMP in turn, on the same fabric and in the same run."""
 
-import msgspec
 import pytest
+from drawn_jobs import draws_job
 
 from c4bench.control.switches import carried_bytes, drawn
 from c4bench.model.meeting import Meeting
 from c4bench.record.artefacts import LinkLoads, LoadCase
 from c4bench.report.statistics import ratio_interval
-from c4bench.workload.jobs import job
 
 SIZE_BYTES = 4 << 20
 OPERATIONS = 2
@@ -21,7 +20,9 @@ MEETING = Meeting("campaign", 9)
 def test_plan_beats_ecmp(cluster, rdma_hosts, atlas, pairs_across, optimum_bps, of_optimum, switches, measure, save):
     """Four jobs across the fabric get its full bandwidth with the plan, and less with ECMP over as many QPs."""
     pairs = pairs_across(4)
-    jobs = [cluster.start(draws_job(number, pair)) for number, pair in enumerate(pairs)]
+    sizes = {"size_bytes": SIZE_BYTES, "operations": OPERATIONS, "warm_up_bytes": SIZE_BYTES}
+    specs = [draws_job(MEETING, number, pair, ROUNDS * DRAWS, **sizes) for number, pair in enumerate(pairs)]
+    jobs = [cluster.start(spec) for spec in specs]
     readings = [switches.ports()]
     for number in range(len(ROUNDS) * DRAWS):
         for moment in ("free", "open", "draw", "end"):
@@ -45,21 +46,6 @@ def test_plan_beats_ecmp(cluster, rdma_hosts, atlas, pairs_across, optimum_bps, 
         save("fabric", drawn(rdma_hosts, atlas, readings[0]))
         cases = loads("ECMP", readings, typical + ROUNDS.index(ECMP_4)), loads("C4P", readings, ROUNDS.index(PLANNED_4))
         save("link_loads", LinkLoads(cases))
-
-
-def draws_job(number, pair):
-    """The spec of job `number`: an all-reduce between two hosts, with ECMP and plan in turn."""
-    spec = job(
-        f"job{number}",
-        "draws",
-        pair,
-        seed=1,
-        size_bytes=SIZE_BYTES,
-        operations=OPERATIONS,
-        warm_up_bytes=SIZE_BYTES,
-        rounds=ROUNDS * DRAWS,
-    )
-    return msgspec.structs.replace(spec, meeting=MEETING)
 
 
 def loads(label, readings, draw):

@@ -89,8 +89,8 @@ def test_a_port_of_a_bond_is_missed_only_by_a_random_sample():
     search = PathSearch(PORTS, fabric.links)
     search.begin({pair: 3})
     sample = search.sample(lambda _nic, _hop: True)
-    assert sample.size(pair, f"address of {pair[1]}", 30) == 30
-    assert sample.size(pair, f"address of {pair[1]}@leaf2", 30) == 0
+    assert sample.size(f"address of {pair[1]}", {pair: 30}) == 30
+    assert sample.size(f"address of {pair[1]}@leaf2", {pair: 30}) == 0
 
 
 def test_a_switch_that_names_interfaces_is_known_by_its_address():

@@ -133,3 +133,16 @@ def test_hysteresis_grows_with_each_loss():
     health.mark_lost(["x"], 100.0)
     health.mark_answered(["x"], 101.0)
     assert health.reopen_due(102.0) == {"x"}
+
+
+def test_pairs_that_are_learnt_again_are_not_checked_by_what_was_known():
+    """A check of a path that is being replaced would find it changed once more, and begin anew without end."""
+    world, live = World(), flows()
+    controller = running(world, live)
+    world.spines.remove(3)
+    assert world.check(controller, 1.0)
+    controller.begin_learning(controller.pairs(), 1.0, changed=True)
+    assert controller.checks(60.0) == ()
+    again = controller.pairs()[0]
+    controller.learn(world.traces([again]), 60.0)
+    assert {check.pair for check in controller.checks(120.0) if check.position} == {again}

@@ -3,7 +3,7 @@
 import pytest
 
 from c4bench.c4p.knowledge.path_knowledge import PathKnowledge
-from c4bench.c4p.knowledge.sample import Sample
+from c4bench.c4p.knowledge.sample import Sample, Traced
 from c4bench.errors import UsageError
 
 PAIR = ("h0/0", "h1/0")
@@ -49,7 +49,7 @@ def test_paths_that_were_easy_to_find_do_not_show_that_a_link_is_gone(can_answer
     known = learnt(UP, OVER, UP, OVER)
     known.begin([PAIR], again=[PAIR])
     easy = {(*PAIR, port): OVER for port in range(1, 17)}
-    few, enough = (Sample({PAIR: count}, (), lambda *_: can_answer) for count in (6, 7))
+    few, enough = (Sample({PAIR: Traced(16, count)}, (), lambda *_: can_answer) for count in (6, 7))
     assert known.learn(easy, 1.0, sample=few).gone == ({"s0"} if can_answer else set())
     assert known.learn(easy, 1.1, sample=enough).gone == {"s0"}
 

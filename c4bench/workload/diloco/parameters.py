@@ -29,7 +29,8 @@ class Diloco(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     - `spacing`: inner steps from one fragment's turn to the next; 0 is the largest that has room for all.
     - `overlap` (tau): a fragment is received so many inner steps after it is sent.
     - `mixing` (alpha): the share of its own parameters that a site keeps when it receives.
-    - `quorum`: an outer step needs the contributions of so many sites, 0 for all. Sites wait for others for `grace_s`.
+    - `quorum`: an outer step needs the contributions of so many sites, more than half; 0 is all. Sites wait for others
+      for `grace_s`.
     - `outer_rate`, `outer_momentum`: of the outer optimiser, Nesterov; `rate`: of the inner one, AdamW.
     - `sequences`: of the model's context, in the batch of each rank. `model`, `backend`: as for `learning`.
     - `compute_s`: what computing a step takes, with the relative standard deviation `jitter`, from the seed.
@@ -130,8 +131,11 @@ _RULES: list[tuple[Callable[[Diloco], bool], Callable[[Diloco], str]]] = [
     (lambda p: p.spacing >= 0, lambda p: f"spacing: {p.spacing} must be positive, or 0 for the largest possible"),
     (lambda p: 0 <= p.mixing <= 1, lambda p: f"mixing: {p.mixing:g} must be from 0 to 1"),
     (
-        lambda p: 0 <= p.quorum <= len(p.sites),
-        lambda p: f"quorum: {p.quorum} must be from 1 to {len(p.sites)}, the number of sites, or 0 for all",
+        lambda p: p.quorum == 0 or len(p.sites) / 2 < p.quorum <= len(p.sites),
+        lambda p: (
+            f"quorum: {p.quorum} must be more than half of the {len(p.sites)} sites, or 0 for all: "
+            "two halves must not go on apart"
+        ),
     ),
     (lambda p: p.grace_s > 0, lambda p: f"grace_s: {p.grace_s:g} must be positive"),
     (lambda p: p.outer_rate > 0, lambda p: f"outer_rate: {p.outer_rate:g} must be positive"),

@@ -12,28 +12,45 @@ from c4bench.workload.models.protocol import Vector
 
 
 class OuterState:
-    """The parameters that sites share, and the outer optimiser's velocity, by fragment."""
+    """The parameters that sites share, and the outer optimiser's velocity, by fragment.
+
+    `versions` has the number of the turn that each fragment comes from, -1 before its first.
+    """
 
     def __init__(self, initial: Vector, fragments: Sequence[Fragment], rate: float, momentum: float) -> None:
         self._fragments = tuple(fragments)
         self._parts = [part.gather(initial) for part in fragments]
         self._optimisers = [Nesterov(part.size, rate, momentum) for part in fragments]
+        self.versions = [-1] * len(fragments)
 
     def part(self, number: int) -> Vector:
         """The outer parameters of a fragment."""
         return self._parts[number]
 
-    def step(self, number: int, mean: Vector) -> None:
-        """Take an outer step of a fragment by the mean outer gradient of the sites."""
+    def step(self, number: int, mean: Vector, turn: int) -> None:
+        """Take the outer step of a fragment's turn by the mean outer gradient of the sites."""
         self._optimisers[number].step(self._parts[number], mean)
+        self.versions[number] = turn
 
-    def copy(self, number: int) -> Vector:
-        """A fragment's parameters, then its velocity, to bring another site up to date."""
-        return np.concatenate([self._parts[number], self._optimisers[number].state])
+    def copied_items(self, numbers: Collection[int]) -> int:
+        """The length of a copy of these fragments."""
+        return sum(2 * self._parts[number].size + 1 for number in numbers)
 
-    def restore(self, number: int, state: Vector) -> None:
+    def copy(self, numbers: Collection[int]) -> Vector:
+        """For each of these fragments its parameters, velocity and version, to bring another site up to date.
+
+        Versions are exact in float32 up to 2^24.
+        """
+        parts = ((self._parts[n], self._optimisers[n].state, [self.versions[n]]) for n in numbers)
+        return np.concatenate([np.asarray(item, np.float32) for part in parts for item in part])
+
+    def restore(self, numbers: Collection[int], state: Vector) -> None:
         """Take over what `copy` returned at another site."""
-        self._parts[number][:], self._optimisers[number].state[:] = np.split(state, 2)
+        for number in numbers:
+            size = self._parts[number].size
+            self._parts[number][:], self._optimisers[number].state[:] = state[:size], state[size : 2 * size]
+            self.versions[number] = int(state[2 * size])
+            state = state[2 * size + 1 :]
 
     def parameters(self) -> Vector:
         """All outer parameters as the model's flat vector."""
@@ -75,18 +92,15 @@ class Replica:
     @property
     def state(self) -> Vector:
         """Everything that training continues from, as one vector."""
-        parts = [self.outer.copy(number) for number in range(len(self._fragments))]
-        return np.concatenate([self.parameters, self.inner.state, *parts])
+        return np.concatenate([self.parameters, self.inner.state, self.outer.copy(range(len(self._fragments)))])
 
     @state.setter
     def state(self, state: Vector) -> None:
         if state.size != self.state.size:
             raise UnhealthyError(f"a checkpoint of {state.size} items for a state of {self.state.size}: other model")
-        ends = np.cumsum([self.parameters.size, self.inner.state.size, *(2 * part.size for part in self._fragments)])
-        parameters, inner, *parts = np.split(state, ends[:-1])
-        self.parameters[:], self.inner.state[:] = parameters, inner
-        for number, part in enumerate(parts):
-            self.outer.restore(number, part)
+        ends = np.cumsum([self.parameters.size, self.inner.state.size])
+        self.parameters[:], self.inner.state[:], outer = np.split(state, ends)
+        self.outer.restore(range(len(self._fragments)), outer)
 
 
 def mean_of(contributions: Sequence[Bytes], codec: Codec, count: int) -> Vector:

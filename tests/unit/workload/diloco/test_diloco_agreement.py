@@ -6,16 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from c4bench.workload.diloco.agreement import Report, decide
+from c4bench.workload.diloco.agreement import CatchUp, Decision, Report, decide
 
 
-def reports(received, stale=None, workers=2):
-    """Every worker of a site says the same."""
-    said = {
-        site: Report(frozenset(sources) | {site}, frozenset((stale or {}).get(site, ())))
+def reports(received, old=None, workers=2):
+    """All workers of a site say the same; `old` are the fragments, of six, that a site has from turn 3, not turn 9."""
+    old = old or {}
+    return {
+        site: [Report(frozenset({*sources, site}), tuple(3 if part in old.get(site, ()) else 9 for part in range(6)))]
+        * workers
         for site, sources in received.items()
     }
-    return {site: [report] * workers for site, report in said.items()}
 
 
 ALL = {0: [1, 2, 3], 1: [0, 2, 3], 2: [0, 1, 3], 3: [0, 1, 2]}
@@ -35,7 +36,7 @@ def test_a_site_cut_in_mid_fragment_is_left_out_by_all():
 def test_one_worker_without_a_shard_leaves_its_pair_of_sites_unconnected():
     """A contribution that only some workers of a site have received is none."""
     said = reports({0: [1], 1: [0]})
-    said[1][1] = Report(frozenset({1}), frozenset())
+    said[1][1] = Report(frozenset({1}), said[1][0].versions)
     assert decide(said, 0, 2).sites == ()
     assert decide(said, 0, 1).sites == (0,)
 
@@ -50,10 +51,16 @@ def test_below_the_quorum_nothing_is_done():
 def test_a_site_out_of_date_is_brought_up_to_date_by_the_lowest_that_can():
     """What it contributes would be relative to other parameters; a donor is connected, and has the fragments itself."""
     decision = decide(reports(ALL, {3: [5], 0: [5]}), 5, 2)
-    assert decision.sites == (1, 2)
-    assert decision.donors == {0: 1, 3: 1}
-    assert decide(reports(ALL, {3: [5]}), 4, 2).sites == (0, 1, 2, 3)
-    assert decide(reports(ALL | {3: [2]} | {0: [1, 2]}, {3: [5]}), 5, 2).donors == {3: 2}
+    assert decision == Decision((1, 2), (CatchUp(0, 1, (5,)), CatchUp(3, 1, (5,))))
+    assert decide(reports(ALL, {3: [5]}), 4, 2) == Decision((0, 1, 2, 3), (CatchUp(3, 0, (5,)),))
+    one_way = ALL | {3: [2], 0: [1, 2]}
+    assert decide(reports(one_way, {3: [1, 5]}), 5, 2) == Decision((0, 1, 2), (CatchUp(3, 2, (1, 5)),))
+
+
+def test_a_site_that_is_left_out_gets_the_fragment_that_the_others_agreed_on():
+    """Sites 0 and 3 do not reach each other, and 3 is left out: site 1, which 3 reaches, sends the result."""
+    seen = {0: [1, 2], 1: [0, 2, 3], 2: [0, 1, 3], 3: [1, 2]}
+    assert decide(reports(seen), 4, 3) == Decision((0, 1, 2), (CatchUp(3, 1, (4,)),))
 
 
 SITES = st.integers(1, 5)
@@ -64,18 +71,21 @@ def test_the_group_is_connected_up_to_date_and_the_largest(data, count, quorum):
     """Any set of reports leads to a group that all its members can sum, and no larger one exists."""
     sites = range(count)
     received = {site: data.draw(st.sets(st.sampled_from(sites))) for site in sites}
-    stale = {site: data.draw(st.sets(st.integers(0, 2), max_size=2)) for site in sites}
-    decision = decide(reports(received, stale), 1, quorum)
+    versions = {site: data.draw(st.tuples(*[st.integers(0, 2)] * 2)) for site in sites}
+    newest = [max(versions[site][part] for site in sites) for part in range(2)]
+    decision = decide({site: [Report(frozenset({*received[site], site}), versions[site])] for site in sites}, 1, quorum)
 
     def able(group):
-        return all(1 not in stale[site] and set(group) <= received[site] | {site} for site in group)
+        return all(versions[site][1] == newest[1] and set(group) <= received[site] | {site} for site in group)
 
     largest = max((len(g) for size in range(count + 1) for g in combinations(sites, size) if able(g)), default=0)
     assert able(decision.sites)
     assert len(decision.sites) == (largest if largest >= quorum else 0)
-    for site, donor in decision.donors.items():
-        assert donor in received[site]
-        assert not stale[donor] & stale[site]
+    for catch_up in decision.catch_ups:
+        assert catch_up.donor in received[catch_up.site]
+        assert catch_up.site in received[catch_up.donor]
+        assert all(versions[catch_up.donor][part] == newest[part] for part in catch_up.fragments)
+        assert not decision.sites or catch_up.donor in decision.sites
 
 
 @pytest.mark.parametrize("order", [[0, 1, 2], [2, 1, 0]])

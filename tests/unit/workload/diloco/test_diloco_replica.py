@@ -27,7 +27,7 @@ def test_outer_steps_follow_the_formula():
     gradients = [np.float32(1), np.float32(-0.5)]
     theta = velocity = 0.0
     for gradient in gradients:
-        own.outer.step(0, np.full(3, gradient))
+        own.outer.step(0, np.full(3, gradient), 0)
         velocity = MOMENTUM * velocity + gradient
         theta -= RATE * (gradient + MOMENTUM * velocity)
         np.testing.assert_allclose(own.outer.parameters(), [0, 0, theta, theta, theta, 0, 0, 0], rtol=1e-6)
@@ -39,7 +39,7 @@ def test_an_outer_gradient_points_from_the_site_to_the_outer_parameters():
     own.parameters[2:5] = 0.25
     assert own.outer_gradient(0).tolist() == [0.75] * 3
     assert own.outer_gradient(1).tolist() == [0] * 3
-    own.outer.step(0, own.outer_gradient(0))
+    own.outer.step(0, own.outer_gradient(0), 0)
     assert (own.outer.part(0) < 1).all()
 
 
@@ -55,12 +55,15 @@ def test_merging_keeps_the_share_that_alpha_says(mixing, merged):
 def test_a_site_takes_over_the_state_of_another():
     """Parameters and velocity of a fragment are the donor's to the bit, and so is the next outer step."""
     donor, returned = replica(np.zeros(8)), replica(np.zeros(8))
-    donor.outer.step(0, np.array([1, 2, 3], np.float32))
-    returned.outer.restore(0, donor.outer.copy(0))
+    donor.outer.step(0, np.array([1, 2, 3], np.float32), 7)
+    copy = donor.outer.copy([0, 2])
+    assert copy.size == donor.outer.copied_items([0, 2])
+    returned.outer.restore([0, 2], copy)
+    assert returned.outer.versions == [7, -1, -1]
     returned.adopt([0])
     assert returned.parameters[2:5].tolist() == donor.outer.part(0).tolist()
     for own in (donor, returned):
-        own.outer.step(0, np.array([1, -1, 0.1], np.float32))
+        own.outer.step(0, np.array([1, -1, 0.1], np.float32), 8)
     assert returned.outer.parameters().tobytes() == donor.outer.parameters().tobytes()
 
 
@@ -71,7 +74,7 @@ def test_a_state_continues_to_the_bit():
     def go_on(own, first):
         for number, gradient in enumerate(noise[first : first + 3], first + 1):
             own.inner.step(number, own.parameters, gradient)
-            own.outer.step(1, own.outer_gradient(1))
+            own.outer.step(1, own.outer_gradient(1), number)
             own.merge(1)
 
     whole, resumed = replica(np.ones(8)), replica(np.zeros(8))

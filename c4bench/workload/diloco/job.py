@@ -72,7 +72,7 @@ class Job:
             except CollectiveError as error:
                 if not self._apart:
                     raise
-                context.report("left", reason=str(error))
+                context.report("left", site=place.site, reason=str(error))
                 comm.abandon(error)
             elapsed_s = time.monotonic() - began_s
             held = exchange.held if exchange else []

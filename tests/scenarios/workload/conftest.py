@@ -15,6 +15,7 @@ class Training:
     def __init__(self, cluster, spec):
         self._cluster, self.spec = cluster, spec
         self._running = cluster.start(spec)
+        self.runs = True
 
     def wait(self, kind, timeout_s, count=None):
         """`count` results of that kind, one of every rank by default."""
@@ -53,5 +54,6 @@ def train(request, cluster, rdma_hosts, run_directory, pytestconfig):
 
     yield start
     for training in started:
-        run_directory.save_telemetry(training.spec.id, cluster.recording(training.spec.id))
-        cluster.stop(training.spec.id)
+        if training.runs:
+            run_directory.save_telemetry(training.spec.id, cluster.recording(training.spec.id))
+            training.stop()

@@ -6,6 +6,7 @@ import time
 import numpy as np
 
 from c4bench.collective.communicator import Communicator
+from c4bench.errors import UsageError
 from c4bench.workload.controls import Controls
 from c4bench.workload.diloco.parameters import Diloco
 from c4bench.workload.models.corpus import Corpus
@@ -55,6 +56,7 @@ class InnerStep:
         total[-1] = self._batches.gradient(self._weights, number, self._rank, total[:-1])
         self._reduce(total)
         total /= np.float32(self._comm.size)
+        self._inner.rate = self._parameters.rate_at(number)
         self._inner.step(number, self._weights, total[:-1])
         return float(total[-1])
 
@@ -62,7 +64,16 @@ class InnerStep:
         if self._parameters.gradients == "float32":
             self._comm.all_reduce(total)
             return
-        short = total[:-1].astype(np.dtype(self._parameters.gradients))
+        short = total[:-1].astype(_bfloat16())
         self._comm.all_reduce(short)
         self._comm.all_reduce(total[-1:])
         total[:-1] = short
+
+
+def _bfloat16() -> "np.dtype[np.generic]":
+    """Numpy's bfloat16, which comes with another package. Raises UsageError if that is not installed."""
+    try:
+        from ml_dtypes import bfloat16  # noqa: PLC0415  (only these jobs need it)
+    except ImportError:
+        raise UsageError("gradients: bfloat16 needs ml_dtypes; run: pip install 'c4bench[bfloat16]'") from None
+    return np.dtype(bfloat16)

@@ -1,5 +1,6 @@
 """The parameters of a `diloco` job, and what must hold among them."""
 
+import math
 from collections.abc import Callable
 from itertools import chain
 from typing import Any, Literal
@@ -31,7 +32,8 @@ class Diloco(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     - `mixing` (alpha): the share of its own parameters that a site keeps when it receives.
     - `quorum`: an outer step needs the contributions of so many sites, more than half; 0 is all. Sites wait for others
       for `grace_s`.
-    - `outer_rate`, `outer_momentum`: of the outer optimiser, Nesterov; `rate`: of the inner one, AdamW.
+    - `outer_rate`, `outer_momentum`: of the outer optimiser, Nesterov; `rate`: of the inner one, AdamW, which falls
+      along a cosine to its `last_rate`-th part in the last step.
     - `sequences`: of the model's context, in the batch of each rank. `model`, `backend`: as for `learning`.
     - `compute_s`: what computing a step takes, with the relative standard deviation `jitter`, from the seed.
     - `gradients`: the type in which gradients are summed over ranks.
@@ -54,7 +56,8 @@ class Diloco(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     grace_s: float = 5.0
     outer_rate: float = 0.4
     outer_momentum: float = 0.9
-    rate: float = 1e-2
+    rate: float = 3e-3
+    last_rate: float = 0.1
     model: Size = Size(layers=24, width=16)
     backend: Backend = "numpy"
     sequences: int = 4
@@ -81,6 +84,11 @@ class Diloco(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def evaluations(self) -> int:
         """Inner steps between evaluations."""
         return self.evaluate_every or self.inner_steps
+
+    def rate_at(self, number: int) -> float:
+        """The inner optimiser's rate in inner step `number`, from 1."""
+        share = (1 + math.cos(math.pi * number / self.steps)) / 2
+        return self.rate * (self.last_rate + (1 - self.last_rate) * share)
 
     def check(self) -> None:
         """Raise UsageError for parameters that do not fit each other, with the parameter's name."""
@@ -141,6 +149,7 @@ _RULES: list[tuple[Callable[[Diloco], bool], Callable[[Diloco], str]]] = [
     (lambda p: p.outer_rate > 0, lambda p: f"outer_rate: {p.outer_rate:g} must be positive"),
     (lambda p: 0 <= p.outer_momentum < 1, lambda p: f"outer_momentum: {p.outer_momentum:g} must be from 0 to below 1"),
     (lambda p: p.rate > 0, lambda p: f"rate: {p.rate:g} must be positive"),
+    (lambda p: 0 <= p.last_rate <= 1, lambda p: f"last_rate: {p.last_rate:g} must be from 0 to 1"),
     (lambda p: p.sequences > 0, lambda p: f"sequences: {p.sequences} must be positive"),
     (lambda p: p.compute_s >= 0, lambda p: f"compute_s: {p.compute_s:g} must not be negative"),
     (

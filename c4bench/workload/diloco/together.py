@@ -100,6 +100,7 @@ def _train(
                 own[-1] = batches.gradient(replica.parameters, number, rank, own[:-1])
                 total += own
             total /= np.float32(len(ranks))
+            replica.inner.rate = parameters.rate_at(number)
             replica.inner.step(number, replica.parameters, total[:-1])
         return float(total[-1])
 

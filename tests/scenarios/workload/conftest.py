@@ -22,6 +22,19 @@ class Training:
         count = count or len(self.spec.members)
         return self._cluster._wait(self._running.wait(kind, count, timeout_s))
 
+    def until(self, kind, count, timeout_s):
+        """As `wait`, whichever ranks are lost meanwhile."""
+        deadline_s = time.monotonic() + timeout_s
+        while len(found := self.reports(kind)) < count:
+            assert time.monotonic() < deadline_s, f"{len(found)} of {count} {kind!r} reports"
+            time.sleep(0.1)
+        return found
+
+    def stop(self):
+        """End the job."""
+        self.runs = False
+        self._cluster.stop(self.spec.id)
+
     def reports(self, kind):
         """What has been reported so far."""
         return [

@@ -40,6 +40,7 @@ def test_the_defaults_are_the_papers():
         ({"outer_rate": 0}, "outer_rate: 0 must be positive"),
         ({"outer_momentum": 1}, "outer_momentum: 1 must be from 0 to below 1"),
         ({"rate": 0}, "rate: 0 must be positive"),
+        ({"last_rate": 2}, "last_rate: 2 must be from 0 to 1"),
         ({"sequences": 0}, "sequences: 0 must be positive"),
         ({"compute_s": -1}, "compute_s: -1 must not be negative"),
         ({"evaluate_every": 150}, "evaluate_every: 150 must be a multiple of inner_steps, 100"),
@@ -67,3 +68,11 @@ def test_the_sites_are_those_of_the_job():
     """Four ranks at sites do not fit a job of eight."""
     with pytest.raises(UsageError, match="sites: 4 ranks are named, and the job has 8"):
         check_ranks(msgspec.convert(GOOD, Diloco), 8)
+
+
+def test_the_inner_rate_falls_along_a_cosine():
+    """Half way between the first and the last rate in the middle, a tenth at the end."""
+    own = msgspec.convert(GOOD | {"rate": 0.01}, Diloco)
+    assert own.rate_at(1) == pytest.approx(0.01, rel=1e-3)
+    assert own.rate_at(100) == pytest.approx(0.0055)
+    assert own.rate_at(200) == pytest.approx(0.001)

@@ -70,10 +70,11 @@ class InnerStep:
         total[:-1] = short
 
 
-def _bfloat16() -> "np.dtype[np.generic]":
+def _bfloat16() -> np.dtype[np.generic]:
     """Numpy's bfloat16, which comes with another package. Raises UsageError if that is not installed."""
     try:
         from ml_dtypes import bfloat16  # noqa: PLC0415  (only these jobs need it)
     except ImportError:
         raise UsageError("gradients: bfloat16 needs ml_dtypes; run: pip install 'c4bench[bfloat16]'") from None
-    return np.dtype(bfloat16)
+    kind: np.dtype[np.generic] = np.dtype(bfloat16)
+    return kind

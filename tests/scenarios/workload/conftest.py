@@ -1,6 +1,7 @@
 """Jobs of Streaming DiLoCo on topologies with sites."""
 
 import itertools
+import time
 
 import pytest
 
@@ -14,8 +15,7 @@ class Training:
 
     def __init__(self, cluster, spec):
         self._cluster, self.spec = cluster, spec
-        self._running = cluster.start(spec)
-        self.runs = True
+        self._running, self.runs = cluster.start(spec), True
 
     def wait(self, kind, timeout_s, count=None):
         """`count` results of that kind, one of every rank by default."""

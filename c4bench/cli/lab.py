@@ -45,7 +45,7 @@ def _shell(arguments: argparse.Namespace) -> int:
 
 def _in_lab(arguments: argparse.Namespace, command: list[str], *, virtual: bool, interactive: bool) -> int:
     fabric = topology_file.load(arguments.topology)
-    with _kept_or_scratch(arguments.run_dir) as directory:
+    with kept_or_scratch(arguments.run_dir) as directory:
         ended = launch(
             fabric,
             command,
@@ -59,7 +59,8 @@ def _in_lab(arguments: argparse.Namespace, command: list[str], *, virtual: bool,
 
 
 @contextmanager
-def _kept_or_scratch(run_directory: Path | None) -> Iterator[Path]:
+def kept_or_scratch(run_directory: Path | None) -> Iterator[Path]:
+    """The run directory if one is given, otherwise one that exists as long as the context."""
     if run_directory is not None:
         yield run_directory
         return

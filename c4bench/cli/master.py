@@ -9,49 +9,22 @@ import signal
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
-
-import msgspec
-import yaml
 
 from c4bench import inventory, logs, remote
-from c4bench.cli import Commands
+from c4bench.cli import Commands, connection, job_file
 from c4bench.control.client import dial
 from c4bench.control.master import Master, Parts
 from c4bench.control.path_learning import PlannedFabric
 from c4bench.control.switches import Switches
-from c4bench.decoding import from_yaml
 from c4bench.deploy import authority
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.event import Diagnosed, Event
-from c4bench.model.fabric import Host
-from c4bench.model.meeting import Meeting
-from c4bench.model.steering import Policy
 from c4bench.record.encoding import encode
-from c4bench.wire.messages import PORT, LaunchJob
+from c4bench.wire.messages import PORT
 from c4bench.wire.trust import RENEW, Role
-from c4bench.workload import programs
-from c4bench.workload.jobs import job, place
 
-_TRUST = Path.home() / ".config/c4bench/trust"
 _AGAIN_S = 0.5
 _logger = logging.getLogger(__name__)
-
-
-class JobFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`JOB.yml`. Ranks are placed on `hosts` of the inventory (default: all but the `spares`), neighbours far apart.
-
-    They may wait for those of other jobs in the same `meeting`.
-    """
-
-    name: str
-    program: str = "learning"
-    hosts: tuple[str, ...] = ()
-    spares: tuple[str, ...] = ()
-    policy: Policy = Policy()
-    parameters: dict[str, Any] = {}
-    seed: int = 0
-    meeting: Meeting | None = None
 
 
 def register(commands: Commands) -> None:
@@ -75,7 +48,7 @@ def register(commands: Commands) -> None:
         metavar="SECONDS",
         help="how often the switches' counters are read to plan around other traffic; 0 for never (default 10)",
     )
-    _trust(parser)
+    connection.add_trust(parser)
     logs.add_options(parser, "info")
     parser.set_defaults(run=_master)
     parser = commands.add_parser("watch", help="print diagnoses as JSON lines (reports/schema/diagnosis.schema.json)")
@@ -83,32 +56,23 @@ def register(commands: Commands) -> None:
     parser.add_argument(
         "--first", type=int, default=0, help="begin with this event; -1 for new events only (default 0)"
     )
-    _connection_arguments(parser)
+    connection.add_options(parser)
     parser.set_defaults(run=_watch)
     actions = commands.add_parser("job", help="start and stop jobs").add_subparsers(required=True, metavar="ACTION")
     parser = actions.add_parser("start", help="start the job that JOB.yml describes")
     parser.add_argument("file", type=Path, metavar="JOB.yml")
     parser.add_argument("--hosts", type=Path, required=True, metavar="INVENTORY")
-    _connection_arguments(parser)
+    connection.add_options(parser)
     parser.set_defaults(run=_start)
     parser = actions.add_parser("stop", help="end a job, whichever attempt of it runs")
     parser.add_argument("name")
-    _connection_arguments(parser)
+    connection.add_options(parser)
     parser.set_defaults(run=_stop)
 
     parser = commands.add_parser("put-back", help="put a repaired host back into service")
     parser.add_argument("host", help="a host, or a job for all hosts that were isolated because of it")
-    _connection_arguments(parser)
+    connection.add_options(parser)
     parser.set_defaults(run=_put_back)
-
-
-def _trust(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--trust", type=Path, default=_TRUST, help=f"the certificates (default {_TRUST})")
-
-
-def _connection_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--master", default=f"127.0.0.1:{PORT}", metavar="ADDRESS[:PORT]")
-    _trust(parser)
 
 
 def _master(arguments: argparse.Namespace) -> int:
@@ -179,7 +143,7 @@ def _write_line(line: str) -> None:
 
 
 def _start(arguments: argparse.Namespace) -> int:
-    launch = _launch(arguments.file, inventory.load(arguments.hosts).hosts)
+    launch = job_file.read(arguments.file, inventory.load(arguments.hosts).hosts)
 
     async def start() -> None:
         async with dial(arguments.master, arguments.trust, Role.OPERATOR) as master:
@@ -205,25 +169,3 @@ def _put_back(arguments: argparse.Namespace) -> int:
 
     asyncio.run(put_back())
     return 0
-
-
-def _launch(path: Path, hosts: tuple[Host, ...]) -> LaunchJob:
-    """The launch that JOB.yml describes. Raises UsageError that names the file and the problem."""
-    try:
-        job_file = msgspec.convert(from_yaml(path.read_bytes()), JobFile)
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}; give a file that can be read") from None
-    except (yaml.YAMLError, msgspec.ValidationError) as error:
-        raise UsageError(f"{path}: {' '.join(str(error).split())}") from None
-    known = {host.name: host for host in hosts}
-    names = job_file.hosts or tuple(name for name in known if name not in job_file.spares)
-    if unknown := sorted({*names, *job_file.spares} - known.keys()):
-        raise UsageError(f"{path}: no host {unknown[0]!r} in the inventory; there are {', '.join(known)}")
-    try:
-        programs.check(job_file.program, job_file.parameters)
-    except UsageError as error:
-        raise UsageError(f"{path}: {error}") from None
-    used = place([known[name] for name in names])
-    spec = job(job_file.name, job_file.program, used, seed=job_file.seed, **job_file.parameters)
-    spec = msgspec.structs.replace(spec, meeting=job_file.meeting)
-    return LaunchJob(spec, job_file.policy, tuple(known[name] for name in job_file.spares))

@@ -24,6 +24,7 @@ from c4bench.wire.messages import (
     Subscribe,
 )
 from c4bench.wire.peer import Handler, Peer
+from c4bench.wire.progress import Progress, QueryProgress
 from c4bench.wire.trust import Role, client_context
 
 
@@ -48,6 +49,10 @@ class Client:
     async def ask(self, request: QueryResults) -> list[dict[str, Any]]:
         """Results of a job's ranks. Raises UnhealthyError if they do not arrive."""
         return await self._peer.call("ask", request, list[dict[str, Any]])
+
+    async def progress(self, query: QueryProgress) -> Progress:
+        """What a job's ranks have reported since. Raises UnhealthyError if the job does not run."""
+        return await self._peer.call("progress", query, Progress)
 
     async def learn_paths(self, hosts: Sequence[str]) -> PathKnowledge:
         """Have the paths between these hosts learnt now. Raises UnhealthyError with the master's reason."""

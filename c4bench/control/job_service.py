@@ -12,6 +12,7 @@ from c4bench.control.jobs import Job
 from c4bench.errors import UnhealthyError
 from c4bench.model.event import HostReturned
 from c4bench.wire.messages import LaunchJob, QueryResults
+from c4bench.wire.progress import Progress, QueryProgress
 
 _logger = logging.getLogger(__name__)
 
@@ -83,6 +84,12 @@ class JobService:
         """Results of a job's ranks, once there are as many as asked for."""
         job = self.present(query.job)
         return await job.wait(query.kind, query.count or len(job.spec.members), query.timeout_s)
+
+    async def progress(self, query: QueryProgress) -> Progress:
+        """What a job's ranks have reported and which have ended, once that has changed."""
+        job = self.present(query.job)
+        known = job.spec.id == query.attempt
+        return await job.progress(query.first if known else 0, query.ended if known else -1, query.timeout_s)
 
     def return_hosts(self, name: str) -> list[str]:
         """Put a host back into service by its name, or all that a job has isolated, without a test; return which."""

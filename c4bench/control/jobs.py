@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 from c4bench.control.store import Entry, RankResult, Store
@@ -12,6 +13,7 @@ from c4bench.model.telemetry import RankRecord
 from c4bench.record.telemetry import Recording
 from c4bench.wire.job_names import is_check
 from c4bench.wire.messages import JobSpec, Result
+from c4bench.wire.progress import Progress
 
 _logger = logging.getLogger(__name__)
 
@@ -94,6 +96,14 @@ class Job:
                 f"before it sent a result {kind!r}; see its log in the agent's state directory there"
             )
         return [result.body for result in sorted(self._of(kind)[:count], key=lambda result: result.rank)]
+
+    async def progress(self, first: int, ended: int, timeout_s: float) -> Progress:
+        """Reports from number `first` on, once there is one or more than `ended` ranks ended, or after `timeout_s`."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s), self._changed:
+                await self._changed.wait_for(lambda: len(self.results) > first or len(self._ended) > ended)
+        exits = {rank: record.exit_code or 0 for rank, record in sorted(self._ended.items())}
+        return Progress(self.spec.id, len(self.spec.members), tuple(self.results[first:]), exits)
 
     def _of(self, kind: str) -> list[Result]:
         return [result for result in self.results if result.body.get("kind") == kind]

@@ -21,6 +21,7 @@ from c4bench.wire.messages import (
     Subscribe,
 )
 from c4bench.wire.peer import Handler, Peer
+from c4bench.wire.progress import QueryProgress
 from c4bench.wire.trust import Role
 
 _logger = logging.getLogger(__name__)
@@ -42,6 +43,7 @@ class OperatorSession:
                 "stop": Handler(StopRanks, self._stop),
                 "restore": Handler(ReturnHost, self._return_host),
                 "ask": Handler(QueryResults, self._query),
+                "progress": Handler(QueryProgress, self._jobs.progress),
                 "learn": Handler(LearnPaths, self._learn),
             }
         self._peer = Peer(channel, handlers)

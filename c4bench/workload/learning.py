@@ -34,6 +34,8 @@ _ITEM_BYTES = np.dtype(np.float32).itemsize
 class Learning(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Train for `steps` (0: until stopped), with a checkpoint in folder `checkpoints` every `checkpoint_every` steps.
 
+    Without a folder there are no checkpoints. All hosts must share it.
+
     A step computes for `compute_s`, with `jitter` as in `Training`, sums `gradient_bytes` of gradients, or those of the
     model if they are more, and exchanges `token_bytes`, if any, all-to-all. A rank's process takes `start_s` to start;
     its share of a checkpoint is `state_bytes`, saved and loaded at the rates given. Rank 0 reports the losses every
@@ -41,7 +43,7 @@ class Learning(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `sequences` of the model's context; `rate` is AdamW's.
     """
 
-    checkpoints: str
+    checkpoints: str = ""
     checkpoint_every: int = 20
     steps: int = 0
     gradient_bytes: int = 1 << 20
@@ -55,7 +57,7 @@ class Learning(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     report_every: int = 20
     model: Size = Size(width=16)
     backend: Backend = "numpy"
-    sequences: int = 4
+    sequences: int = 2
     rate: float = 1e-2
     paths: str = "planned"
     qps: int = Options().qps
@@ -83,7 +85,7 @@ def run(context: RankContext) -> None:
             if step == began:
                 context.report(RESUMED, step=began)
             done = step + 1
-            if done % parameters.checkpoint_every == 0:
+            if parameters.checkpoints and done % parameters.checkpoint_every == 0:
                 learner.save(done)
             if done % parameters.report_every == 0 or done == parameters.steps:
                 if context.rank == 0:
@@ -135,6 +137,8 @@ class Learner:
 
     def load(self) -> int:
         """Load the newest checkpoint that every rank finds complete; returns its step, 0 if there is none."""
+        if not self._parameters.checkpoints:
+            return 0
         own = np.array([self._checkpoints.newest() or 0], np.int64)
         seen = np.zeros(self._comm.size, np.int64)
         self._comm.all_gather(seen, own)

@@ -50,3 +50,27 @@ def test_a_reported_error_is_raised_in_the_ranks_words():
     """An error that a rank reports is raised instead of the end of its process."""
     with pytest.raises(UnhealthyError, match="rank 0: no NIC"):
         scene(sends(0, "error", error="no NIC"), lambda job: job.note_ranks([ended(0, "exited", 2)]))
+
+
+def progress(first, ended_ranks, *steps):
+    """What is new since report `first` and these ended ranks, while these steps run."""
+
+    async def play():
+        job = Job(SPEC)
+        waiting = asyncio.create_task(job.progress(first, ended_ranks, 0.5))
+        for step in steps:
+            await asyncio.sleep(0)
+            await step(job)
+        return await waiting
+
+    return asyncio.run(asyncio.wait_for(play(), 10))
+
+
+def test_progress_is_what_is_new():
+    """Reports from the named one on, in the order of arrival; an ended rank with its code; nothing after the time."""
+    both = progress(1, 0, sends(1), sends(0, "later"))
+    assert ([report.rank for report in both.reports], both.exits, both.ranks) == ([0], {}, 2)
+    ending = progress(0, 0, lambda job: job.note_ranks([ended(1)]))
+    assert (ending.reports, ending.exits, ending.attempt) == ((), {1: -9}, "j")
+    known = progress(1, 1, sends(0), lambda job: job.note_ranks([ended(1)]))
+    assert (known.reports, known.exits) == ((), {1: -9})

@@ -2,8 +2,8 @@
 
 import pytest
 
+from c4bench.cli.job_file import read
 from c4bench.cli.main import main
-from c4bench.cli.master import _launch
 from c4bench.model.fabric import Host
 from c4bench.model.meeting import Meeting
 
@@ -35,7 +35,11 @@ def job(tmp_path, capsys):
         ("{name: a, policy: {min_confidence: 2}}", "$.policy.min_confidence"),
         ("{name: a, policy: {hosts_per_hour: -1}}", "$.policy.hosts_per_hour"),
         ("{name: a, meeting: {name: m}}", "missing required field `size` - at `$.meeting`"),
-        ("name: a", "job.yml: program 'learning': Object missing required field `checkpoints`"),
+        (
+            "{name: a, parameters: {steps: all}}",
+            "job.yml: program 'learning': Expected `int`, got `str` - at `$.steps`",
+        ),
+        ("{name: a, ranks: 3}", "ranks is 3, but there are 2 hosts for them"),
         ("{name: a, parameters: {checkpoints: c, model: {heads: 3}}}", "width 32 is not a multiple of heads 3"),
         ("{name: a, parameters: {checkpoints: c, backend: jax}}", "Invalid enum value 'jax' - at `$.backend`"),
         ("{name: a, program: dreaming}", "no program 'dreaming': one of bandwidth, "),
@@ -65,9 +69,11 @@ def test_a_job_is_launched_as_its_file_says(tmp_path):
     hosts = tuple(Host(name, "", ()) for name in ("h0", "h1", "h2"))
     path = tmp_path / "job.yml"
     path.write_text("{name: a, spares: [h1], seed: 7, parameters: {checkpoints: c}, meeting: {name: m, size: 4}}")
-    launch = _launch(path, hosts)
+    launch = read(path, hosts)
     assert [member.host for member in launch.job.members] == ["h0", "h2"]
     assert [spare.name for spare in launch.spares] == ["h1"]
     assert (launch.job.meeting, launch.job.parameters, launch.job.seed) == (Meeting("m", 4), {"checkpoints": "c"}, 7)
+    path.write_text("{name: a, program: training, ranks: 2}")
+    assert [member.host for member in read(path, hosts).job.members] == ["h0", "h1"]
     path.write_text("{name: a, program: training}")
-    assert _launch(path, hosts).job.meeting is None
+    assert read(path, hosts).job.meeting is None

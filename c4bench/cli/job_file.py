@@ -1,0 +1,58 @@
+"""`JOB.yml`: a job, as `c4bench job start` and `c4bench workload run` take it."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import yaml
+
+from c4bench.decoding import from_yaml
+from c4bench.errors import UsageError
+from c4bench.model.fabric import Host
+from c4bench.model.meeting import Meeting
+from c4bench.model.steering import Policy
+from c4bench.wire.messages import LaunchJob
+from c4bench.workload import programs
+from c4bench.workload.jobs import job, place
+
+
+class JobFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`JOB.yml`. Ranks are placed on `hosts` of the inventory (default: all but the `spares`), neighbours far apart.
+
+    `ranks` is how many of these hosts, from the first on, have a rank (default: all); a host named twice has two. Ranks
+    may wait for those of other jobs in the same `meeting`.
+    """
+
+    name: str
+    program: str = "learning"
+    hosts: tuple[str, ...] = ()
+    ranks: Annotated[int, msgspec.Meta(ge=0)] = 0
+    spares: tuple[str, ...] = ()
+    policy: Policy = Policy()
+    parameters: dict[str, Any] = {}
+    seed: int = 0
+    meeting: Meeting | None = None
+
+
+def read(path: Path, hosts: tuple[Host, ...]) -> LaunchJob:
+    """The launch that JOB.yml describes. Raises UsageError that names the file and the problem."""
+    try:
+        job_file = msgspec.convert(from_yaml(path.read_bytes()), JobFile)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}; give a file that can be read") from None
+    except (yaml.YAMLError, msgspec.ValidationError) as error:
+        raise UsageError(f"{path}: {' '.join(str(error).split())}") from None
+    known = {host.name: host for host in hosts}
+    names = job_file.hosts or tuple(name for name in known if name not in job_file.spares)
+    if unknown := sorted({*names, *job_file.spares} - known.keys()):
+        raise UsageError(f"{path}: no host {unknown[0]!r} in the inventory; there are {', '.join(known)}")
+    if job_file.ranks > len(names):
+        raise UsageError(f"{path}: ranks is {job_file.ranks}, but there are {len(names)} hosts for them")
+    try:
+        programs.check(job_file.program, job_file.parameters)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
+    used = place([known[name] for name in names[: job_file.ranks or None]])
+    spec = job(job_file.name, job_file.program, used, seed=job_file.seed, **job_file.parameters)
+    spec = msgspec.structs.replace(spec, meeting=job_file.meeting)
+    return LaunchJob(spec, job_file.policy, tuple(known[name] for name in job_file.spares))

@@ -1,0 +1,146 @@
+"""`c4bench workload run JOB.yml ...`: run jobs in the foreground, on real hosts or in a new embedded lab."""
+
+import argparse
+import asyncio
+import shutil
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import msgspec
+
+from c4bench import inventory, logs
+from c4bench.cli import Commands, connection, job_file
+from c4bench.cli.lab import kept_or_scratch
+from c4bench.control import foreground
+from c4bench.control.client import dial
+from c4bench.control.cluster import Cluster
+from c4bench.errors import UsageError
+from c4bench.lab import topology_file
+from c4bench.lab.machine.launch import launch, trust_directory
+from c4bench.lab.spec import INVENTORY
+from c4bench.model.fabric import Host
+from c4bench.wire.messages import PORT, LaunchJob, Result
+from c4bench.wire.trust import Role
+
+LAB = "softroce"
+_AGENTS_WITHIN_S = 60.0
+_INTERRUPTED = 130
+_ANY = "0.0.0.0"  # noqa: S104  (agents of other machines connect to it)
+
+
+def register(commands: Commands) -> None:
+    """Add the command."""
+    parser = commands.add_parser("workload", help="run jobs in the foreground")
+    run = parser.add_subparsers(required=True, metavar="ACTION").add_parser(
+        "run", help="start the jobs, print what their ranks report, and end with their exit code"
+    )
+    run.add_argument("files", type=Path, nargs="+", metavar="JOB.yml", help="jobs, which run side by side")
+    run.add_argument("--hosts", required=True, metavar=f"INVENTORY|{LAB}", help=f"{LAB}: in a new embedded lab")
+    run.add_argument("--json", action="store_true", help="print reports as JSON lines, with losses exact")
+    connection.add_options(run)
+    run.add_argument(
+        "--own-master",
+        nargs="?",
+        const=f"{_ANY}:{PORT}",
+        metavar="ADDRESS:PORT",
+        help=f"where no master runs: be the agents' master while the jobs run (default {_ANY}:{PORT})",
+    )
+    lab = run.add_argument_group(f"with --hosts {LAB}")
+    lab.add_argument("--topology", default="clos-2x4", help=f"one of {', '.join(topology_file.names())}, or a .yml")
+    lab.add_argument("--seed", type=int, default=1, help="of the lab (default 1)")
+    lab.add_argument("--run-dir", type=Path, help="the directory that the lab writes to (default: a temporary one)")
+    logs.add_options(run, "warning")
+    run.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    if arguments.hosts == LAB:
+        return _in_lab(arguments)
+    hosts = inventory.load(Path(arguments.hosts)).hosts
+    launches = _launches(arguments.files, hosts)
+    with ExitStack() as undo:
+        if arguments.own_master:
+            used = {member.host for each in launches for member in each.job.members}
+            cluster = undo.enter_context(_master(hosts, arguments))
+            cluster.wait_hosts(used, _AGENTS_WITHIN_S)
+            cluster.plan_paths()
+        try:
+            return asyncio.run(_foreground(arguments, launches))
+        except KeyboardInterrupt:
+            return _INTERRUPTED
+
+
+def _master(hosts: tuple[Host, ...], arguments: argparse.Namespace) -> Cluster:
+    address, _, port = arguments.own_master.rpartition(":")
+    if not address or not port.isdigit():
+        raise UsageError(f"--own-master {arguments.own_master}: write ADDRESS:PORT, such as {_ANY}:{PORT}")
+    if not (arguments.trust / "ca.pem").exists():
+        raise UsageError(f"no certificates in {arguments.trust} (python -m c4bench.deploy.prepare makes them)")
+    arguments.master = f"127.0.0.1:{port}" if address == _ANY else arguments.own_master
+    return Cluster(hosts, arguments.trust, address, int(port))
+
+
+def _launches(files: Sequence[Path], hosts: tuple[Host, ...]) -> list[LaunchJob]:
+    """What the files describe. Raises UsageError that names the file and the problem."""
+    launches = [job_file.read(path, hosts) for path in files]
+    names = [each.job.id for each in launches]
+    for path, name in zip(files, names, strict=True):
+        if names.count(name) > 1:
+            raise UsageError(f"{path}: another file has a job {name!r} too; give each job a name of its own")
+    return launches
+
+
+async def _foreground(arguments: argparse.Namespace, launches: Sequence[LaunchJob]) -> int:
+    show = _show_json if arguments.json else _show
+    async with dial(arguments.master, arguments.trust, Role.OPERATOR) as master:
+        return await foreground.run(master, launches, show)
+
+
+def _in_lab(arguments: argparse.Namespace) -> int:
+    """Run the same command in a new lab, as its master. The files are checked before it boots."""
+    fabric = topology_file.load(arguments.topology)
+    _launches(arguments.files, fabric.hosts)
+    with kept_or_scratch(arguments.run_dir) as directory:
+        # The lab's own namespace has no loopback, by which the command reaches its master.
+        command = ["sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
+        command += ["c4bench", "workload", "run", *_copies(arguments.files, directory / "workload")]
+        command += [
+            "--hosts",
+            INVENTORY,
+            "--own-master",
+            "--trust",
+            str(trust_directory(directory)),
+        ]
+        command += ["--json"] * arguments.json
+        command += ["--log-level", arguments.log_level, "--log-format", arguments.log_format]
+        return launch(fabric, command, directory, seed=arguments.seed).exit_code
+
+
+def _copies(files: Sequence[Path], folder: Path) -> list[str]:
+    """Copy files to where the lab sees them; returns their paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    copies = [(folder / f"{number}-{path.name}").resolve() for number, path in enumerate(files)]
+    for path, copy in zip(files, copies, strict=True):
+        shutil.copyfile(path, copy)
+    return [str(copy) for copy in copies]
+
+
+def _show(job: str, result: Result) -> None:
+    fields = dict(result.body)
+    kind = fields.pop("kind")
+    if kind == "losses":
+        first, losses = fields["first"], fields["losses"]
+        fields = {"step": first + len(losses) - 1, "loss": f"{float.fromhex(losses[-1]):.4f}"}
+    words = " ".join(f"{name}={value}" for name, value in fields.items())
+    _write_line(f"{job} rank {result.rank}: {kind} {words}".rstrip())
+
+
+def _show_json(job: str, result: Result) -> None:
+    _write_line(msgspec.json.encode({"job": job, "rank": result.rank} | result.body).decode())
+
+
+def _write_line(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()

@@ -122,7 +122,7 @@ detection: $(SETUP)
 	$(LAB) tests/scenarios/c4d --ignore $(CAMPAIGN)
 
 fabric: $(SETUP)
-	$(LAB) $(addprefix tests/scenarios/,c4p collective hosts lab verbs)
+	$(LAB) $(addprefix tests/scenarios/,c4p collective hosts lab verbs workload)
 	$(LAB) --c4-topology unequal-2x4 tests/scenarios/c4p/test_capacities.py
 	$(LAB) --c4-topology bonds-2 tests/scenarios/c4p/test_bonds.py
 	$(LAB) --c4-topology tests/scenarios/c4p/no-icmp.yml tests/scenarios/c4p/test_atlas.py
@@ -170,9 +170,10 @@ bench: setup
 report:
 	$(BIN)/c4bench report reports/runs/latest
 
-# README's tables, from the newest runs of `make test`.
+# The simulated table and figure of docs/diloco.md, and README's tables from the newest runs of `make test`.
 RUNS ?= $(wildcard reports/runs/*-main* reports/runs/*-drills*)
 figures: venv
+	$(BIN)/c4bench utilisation --docs docs/diloco.md
 	$(BIN)/c4bench report --readme README.md $(RUNS)
 
 doctor: venv

@@ -74,9 +74,9 @@ class JobDetector:
             return lost + hangs
         return lost + self._evaluate_stragglers(now_s) + self._evaluate_network(now_s) + self._evaluate_sweep(now_s)
 
-    def ingest_failure(self, comm: str, failure: Failure) -> None:
-        """Note that a member of `comm` cannot go on."""
-        self._view.ingest_failure(comm, failure)
+    def ingest_failure(self, comm: str, failure: Failure, at_s: float) -> None:
+        """Note that a member of `comm` said at `at_s` (master's clock) that it cannot go on."""
+        self._view.ingest_failure(comm, failure, at_s)
 
     def ingest_loss(self, comm: str, loss: NetworkLoss) -> None:
         """Note that a member of `comm` goes on without a part of the network."""
@@ -247,7 +247,7 @@ class Detector:
         job = self._job(record.job)
         match record:
             case FailureReported():
-                job.ingest_failure(record.comm, record.failure)
+                job.ingest_failure(record.comm, record.failure, record.at_s)
             case LossReported():
                 job.ingest_loss(record.comm, record.loss)
             case ProbeSweep():

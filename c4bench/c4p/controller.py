@@ -197,8 +197,7 @@ class PathController:
         self._checks.note_learnt(now_s)
 
     def _update_links(self, changes: PathChanges, now_s: float) -> None:
-        self.health.mark_lost(changes.silent | changes.gone, now_s)
-        self.health.mark_answered(changes.answered, now_s)
+        self._checks.note_refused(changes.refused, now_s)
         self._missing_links.update(changes, now_s)
 
     def note_answers(self, nic: str, hops: Iterable[str], now_s: float) -> None:
@@ -221,7 +220,7 @@ class PathController:
         """
         results = self._checks.evaluate(answers, now_s)
         self._missing_links.note_crossed(results.crossed, now_s)
-        self.health.mark_answered(results.crossed, now_s)
+        self._missing_links.confirm(results.confirmed)
         return results
 
     def evaluate_traces(self, traces: Mapping[Probe, Trace], now_s: float) -> bool:

@@ -4,10 +4,24 @@ import argparse
 import sys
 
 from c4bench import __version__, logs
-from c4bench.cli import bench, detect, doctor, fault, inventory, lab, master, nightly, paths, plan, report, workload
+from c4bench.cli import (
+    bench,
+    detect,
+    doctor,
+    fault,
+    inventory,
+    lab,
+    master,
+    nightly,
+    paths,
+    plan,
+    report,
+    utilisation,
+    workload,
+)
 from c4bench.errors import C4Error
 
-_COMMANDS = (doctor, inventory, nightly, lab, fault, paths, plan, detect, master, workload, report, bench)
+_COMMANDS = (doctor, inventory, nightly, lab, fault, paths, plan, detect, master, workload, report, bench, utilisation)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -1,1 +1,1 @@
-"""Cost models that ranks choose by, shared by collectives and simulations: pure functions."""
+"""Cost models of collectives and of training over slow links: pure functions."""

@@ -94,8 +94,9 @@ class MissingLink(msgspec.Struct, frozen=True):
 
     `instead` are the links between switches that may carry what it did, `through` those of them that carry all of it,
     `onward` those that came next on the ways that led over it.
-    One that is `silent` should have answered; of any other no way leads over it now, which may be for want of a link
-    further on, or because a switch sends everything elsewhere.
+    One that is `silent` should have answered, and is `confirmed` once it is silent again to a question for which its
+    switch has an answer left. Of any other no way leads over it now, which may be for want of a link further on, or
+    because a switch sends everything elsewhere.
     """
 
     name: str
@@ -105,6 +106,7 @@ class MissingLink(msgspec.Struct, frozen=True):
     silent: bool = False
     through: tuple[str, ...] = ()
     onward: tuple[str, ...] = ()
+    confirmed: bool = True
 
 
 class Flow(msgspec.Struct, frozen=True):

@@ -10,11 +10,12 @@ from typing import NamedTuple
 from c4bench.errors import UsageError
 from c4bench.model.measurement import Measurement, Outcome
 from c4bench.record import Provenance, RunDirectory
+from c4bench.report.generated import frame
 from c4bench.report.headlines import format_limit, format_value, margin
 from c4bench.report.readme_rows import ROWS, Row
 from c4bench.report.verdict import evaluate_run
 
-BEGIN, END = "<!-- figures:begin -->", "<!-- figures:end -->"
+_BLOCK = "figures"
 _LAB = "softroce"
 _ONE_CODE = {"version": attrgetter("version"), "commit": attrgetter("git_commit")}
 _ONE_LAB = {"seed": attrgetter("seed"), "kernel": attrgetter("environment.kernel")}
@@ -38,28 +39,13 @@ def rewrite(readme: Path, run_dirs: Iterable[Path], rows: Sequence[Row] = ROWS) 
     The newest run that has a row's measurement is used. Raises UsageError if no run has it, if it has no value, if the
     runs used differ in version, commit, seed or lab kernel, or if a marker is missing; `readme` is then unchanged.
     """
-    before, after = _around(readme)
+    document = frame(readme, _BLOCK)
     runs = sorted(map(_read, run_dirs), key=lambda run: run.provenance.started_at, reverse=True)
     cells = [_cell(row, runs) for row in rows]
     used = [cell.run for cell in cells]
     _agree(used, _ONE_CODE)
     _agree([run for run in used if run.provenance.backend == _LAB], _ONE_LAB)
-    readme.write_text("\n\n".join([f"{before}{BEGIN}", *_tables(cells), _source(used), f"{END}{after}"]))
-
-
-def _around(readme: Path) -> tuple[str, str]:
-    try:
-        text = readme.read_text()
-    except OSError as error:
-        raise UsageError(f"{readme} cannot be read: {error.strerror}") from None
-    for marker in (BEGIN, END):
-        if text.count(marker) != 1:
-            raise UsageError(f"{readme} has {marker} {text.count(marker)} times; put it there once")
-    before, _, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not end:
-        raise UsageError(f"{readme} has {END} before {BEGIN}; swap them")
-    return before, after
+    readme.write_text(document.filled(*_tables(cells), _source(used)))
 
 
 def _read(path: Path) -> _Run:

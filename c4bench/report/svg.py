@@ -4,6 +4,8 @@ from markupsafe import Markup, escape
 
 Attribute = str | float
 
+_BORDER = 12
+
 
 def element(tag: str, *children: str, **attributes: Attribute) -> Markup:
     """The element `<tag a="1">children</tag>`, escaped; `stroke_width` becomes `stroke-width`, `class_` `class`."""
@@ -20,6 +22,14 @@ def drawing(title: str, description: str, width: float, height: float, *children
 def strip(title: str, description: str, height: float, *children: str) -> Markup:
     """A drawing as wide as its column and `height` pixels high: x in percent, y in pixels, text unscaled."""
     return _image(title, description, children, width="100%", height=height)
+
+
+def standalone(title: str, description: str, width: float, height: float, css: str, *children: str) -> Markup:
+    """A file of its own, `width` by `height` units on a card; `css` styles it, as the page would style a drawing."""
+    style = element("style", Markup(f"{css}svg {{ font: 11.5px system-ui, sans-serif; }}"))  # noqa: S704  (our own file)
+    card = element("rect", x=-_BORDER, y=-_BORDER, width="100%", height="100%", rx=6, fill="var(--card)")
+    box = f"{-_BORDER} {-_BORDER} {_value(width + 2 * _BORDER)} {_value(height + 2 * _BORDER)}"
+    return _image(title, description, (style, card, *children), viewBox=box, xmlns="http://www.w3.org/2000/svg")
 
 
 def percent(share: float) -> str:

@@ -13,9 +13,8 @@ from c4bench.c4d.hang.thresholds import BETWEEN_CADENCES, DISTINCT_CADENCES
 from c4bench.c4d.hang.wait_for_graph import WaitForGraph, wait_graph
 from c4bench.c4d.ingest.clocks import HostClocks
 from c4bench.c4d.ingest.connections import progress_s
-from c4bench.c4d.ingest.job_view import JobView, ProcessExit
+from c4bench.c4d.ingest.job_view import JobView, ProcessExit, ReportedFailure
 from c4bench.model.diagnosis import Cause, Component, Syndrome
-from c4bench.model.telemetry import Failure
 
 # Exit codes of SIGINT and SIGTERM: somebody asked the job to end.
 _ASKED = (-2, -15)
@@ -50,14 +49,27 @@ def exit_findings(job: JobView, clocks: HostClocks, *, known: bool = False) -> l
     fell = ports_down(job, clocks)
     if fell:
         return port_findings(job, clocks, fell)
-    # Windows show an exit to a cadence; the rank that reported its failure first was not later than others.
-    first_rank = job.first_failure.rank if job.first_failure is not None else None
+    # Windows show an exit to a cadence; a rank that reported its failure before was not later than others.
+    failure = _first_failure(job, first_s)
+    first_rank = failure.rank if failure is not None else None
     tied = [d for d in early if d.rank == first_rank or _seen_s(clocks, d) <= first_s + clocks.cadence_s() + between_s]
-    return _of_exits(job, clocks, tied, first_s, whole=whole)
+    return _of_exits(job, clocks, tied, first_s, failure, whole=whole)
+
+
+def _first_failure(job: JobView, first_s: float) -> ReportedFailure | None:
+    """The first failure that a rank reported, unless a process was seen dead before: that one caused the failure."""
+    failure = job.first_failure
+    return failure if failure is not None and failure.at_s <= first_s else None
 
 
 def _of_exits(
-    job: JobView, clocks: HostClocks, tied: list[ProcessExit], first_s: float, *, whole: bool
+    job: JobView,
+    clocks: HostClocks,
+    tied: list[ProcessExit],
+    first_s: float,
+    failure: ReportedFailure | None,
+    *,
+    whole: bool,
 ) -> list[Finding]:
     """The cause of ranks that ended with an error, or were asked to end, at the same time."""
     graph = wait_graph(job)
@@ -71,13 +83,9 @@ def _of_exits(
     exited = [death for death in tied if death.state == "exited"]
     if left := _given_up(job, clocks, graph, exited):
         return left
-    if (
-        job.first_failure is not None
-        and job.first_failure.status in _OWN_NIC
-        and job.first_failure.rank in {death.rank for death in exited}
-    ):
-        return _own_nic(job, job.first_failure, first_s)
-    foremost = _foremost(job, graph, tied)
+    if failure is not None and failure.status in _OWN_NIC and failure.rank in {death.rank for death in exited}:
+        return _own_nic(job, failure, first_s)
+    foremost = _foremost(graph, tied, failure)
     if whole and len(foremost) > 1:
         failed = all(death.state == "exited" for death in foremost)
         return [_all_ended(job, tied, first_s)] if failed else []
@@ -95,7 +103,7 @@ def _given_up(job: JobView, clocks: HostClocks, graph: WaitForGraph, exited: lis
     return network_finding(job, clocks, graph, left, since_s, credit) if left or credit else []
 
 
-def _own_nic(job: JobView, failure: Failure, first_s: float) -> list[Finding]:
+def _own_nic(job: JobView, failure: ReportedFailure, first_s: float) -> list[Finding]:
     """A rank whose own NIC refuses its work requests: none of its connections stalled."""
     nics = [Component("nic", nic) for nic in job.nics(failure.rank)]
     if not nics:
@@ -129,9 +137,9 @@ def _all_ended(job: JobView, tied: list[ProcessExit], first_s: float) -> Finding
     )
 
 
-def _foremost(job: JobView, graph: WaitForGraph, tied: list[ProcessExit]) -> list[ProcessExit]:
+def _foremost(graph: WaitForGraph, tied: list[ProcessExit], failure: ReportedFailure | None) -> list[ProcessExit]:
     """Of simultaneous exits: the rank that reported its failure first, else those that most others wait for."""
-    first = [death for death in tied if job.first_failure is not None and death.rank == job.first_failure.rank]
+    first = [death for death in tied if failure is not None and death.rank == failure.rank]
     if first or len(tied) == 1:
         return first or tied
     awaited = {death.rank: graph.waiting_for(death.rank) for death in tied}

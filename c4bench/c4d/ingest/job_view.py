@@ -61,6 +61,15 @@ class ProcessExit(msgspec.Struct, frozen=True):
     seen_s: float
 
 
+class ReportedFailure(msgspec.Struct, frozen=True):
+    """A rank of the job said at `at_s` (master's clock) that it cannot go on; `status` as in `Failure`."""
+
+    rank: int
+    reason: str
+    status: str
+    at_s: float
+
+
 class JobView:
     """Everything the detector keeps about one job.
 
@@ -82,7 +91,7 @@ class JobView:
         self._ops = Operations(self.members)
         self.process: dict[int, RankRecord] = {}
         self.exits: dict[int, ProcessExit] = {}
-        self.first_failure: Failure | None = None
+        self.first_failure: ReportedFailure | None = None
         self.unanswered: set[tuple[int, int]] = set()
         self._intervals_s: deque[float] = deque(maxlen=INTERVALS_KEPT)
         self._links: dict[Cell, tuple[str, ...]] = {}
@@ -136,14 +145,14 @@ class JobView:
             self.first_failure = None
             self.unanswered.clear()
 
-    def ingest_failure(self, comm: str, failure: Failure) -> None:
-        """A member of a communicator cannot go on; the first word is remembered until all ranks run again."""
+    def ingest_failure(self, comm: str, failure: Failure, at_s: float) -> None:
+        """A member of a communicator cannot go on; the first report is remembered until all ranks run again."""
         view = self.comms.get(comm)
         if view is None or failure.rank not in view.ranks:
             return
         rank, peer = view.ranks[failure.rank], view.ranks.get(failure.peer, -1)
         if self.first_failure is None:
-            self.first_failure = msgspec.structs.replace(failure, rank=rank, peer=peer)
+            self.first_failure = ReportedFailure(rank, failure.reason, failure.status, at_s)
         # A process that has ended answers nobody, however good the network.
         if failure.status == _UNANSWERED and peer in self.process and peer not in self.exits:
             self.unanswered.add((rank, peer))

@@ -57,9 +57,14 @@ class MissingLinkDetector:
         return self._report([link for link, _ in times.most_common()], wanting, onset_s)
 
     def lasting(self, now_s: float, flap_s: float) -> list[Finding]:
-        """Findings on links that the job's paths crossed and that are missing for longer than `flap_s`."""
+        """Findings on links that the job's paths crossed and that are missing for longer than `flap_s`.
+
+        What went missing together is judged once all of it is confirmed.
+        """
         gone = (link for link in self._missing if link.name in self._used and now_s - link.missed_s > flap_s)
         lost = [link for link in gone if self._is_new(link)]
+        if not all(link.confirmed for link in self._missing if failed_together(link, lost)):
+            return []
         return self._report(lost, (), min((link.heard_s for link in lost), default=now_s))
 
     def _is_new(self, link: MissingLink) -> bool:

@@ -1,7 +1,8 @@
 """How many answers to probes a switch has left for a NIC, by Linux's limits of ICMP errors. Pure.
 
 Linux answers a prober six times at once, then once a second (`icmp_ratelimit` in Documentation/networking/ip-sysctl).
-Network operating systems based on it, such as SONiC and Cumulus, do the same.
+Network operating systems based on it, such as SONiC and Cumulus, do the same. ICMP errors about other packets of the
+prober, such as "host unreachable", count too, and nobody here sees them.
 """
 
 import msgspec
@@ -53,6 +54,10 @@ class AnswerBudget:
         """Count one answer."""
         bucket = self._bucket(nic, hop, now_s)
         bucket.left = max(bucket.left - 1, 0.0)
+
+    def exhaust(self, nic: str, hop: str, now_s: float) -> None:
+        """Count every answer as given: the switch was silent, perhaps because of ICMP errors to others' packets."""
+        self._bucket(nic, hop, now_s).left = 0.0
 
     def _bucket(self, nic: str, hop: str, now_s: float) -> _Bucket:
         first = _Bucket(min((now_s - self.spent_until_s) * _PER_S, _BURST), now_s)

@@ -92,30 +92,44 @@ class MissingLinks:
 
     def note_crossed(self, hops: Iterable[str], now_s: float) -> None:
         """Record that probes have crossed these links."""
-        self._answered_s |= dict.fromkeys(hops, now_s)
+        crossed = dict.fromkeys(hops, now_s)
+        self._answered_s |= crossed
+        self._health.mark_answered(crossed, now_s)
+
+    def confirm(self, hops: Iterable[str]) -> None:
+        """Record that silent links were silent again to a question that their switches could answer."""
+        for hop in self._records.keys() & set(hops):
+            self._records[hop] = msgspec.structs.replace(self._records[hop], confirmed=True)
 
     def update(self, changes: PathChanges, now_s: float) -> None:
-        """Update the records after pairs were learnt again; `health` must know the lost links already."""
+        """Update the links' health and the records after pairs were learnt again."""
+        self._health.mark_lost(changes.silent | changes.gone, now_s)
         self.note_crossed(changes.answered, now_s)
         missing = self._health.missing
         self._records = {hop: self._records[hop] for hop in missing & self._records.keys()}
         for hop in (changes.silent | changes.gone) & missing:
-            paths = self._paths_of(changes.crossed[hop])
+            heard_s = self._answered_s.get(hop, now_s)
+            paths = self._paths_of(changes.crossed[hop], heard_s)
             newest = MissingLink(
                 hop,
-                self._answered_s.get(hop, now_s),
+                heard_s,
                 now_s,
                 instead=tuple(sorted(frozenset[str]().union(*paths) - missing)),
                 silent=hop in changes.silent,
                 through=tuple(sorted(frozenset.intersection(*paths) - missing)) if paths else (),
                 onward=tuple(sorted(changes.onward.get(hop, ()))),
+                confirmed=hop not in changes.silent,
             )
             self._records[hop] = _merged(self._records[hop], newest, missing) if hop in self._records else newest
 
-    def _paths_of(self, pairs: Iterable[Pair]) -> list[frozenset[str]]:
-        """The links between switches of each known path of these pairs."""
-        entries = (entry for pair in pairs for entry in self._knowledge.entries(pair).values())
-        return [frozenset(entry.hops[1:-1]) for entry in entries]
+    def _paths_of(self, pairs: Iterable[Pair], heard_s: float) -> list[frozenset[str]]:
+        """The links between switches of each known path of these pairs: those that probes took after `heard_s`, if any.
+
+        Older paths may have changed with the missing link, as when a switch begins to send everything to one port.
+        """
+        entries = [entry for pair in pairs for entry in self._knowledge.entries(pair).values()]
+        newer = [entry for entry in entries if entry.confirmed_s > heard_s]
+        return [frozenset(entry.hops[1:-1]) for entry in newer or entries]
 
 
 def _merged(known: MissingLink, newest: MissingLink, missing: Collection[str]) -> MissingLink:
@@ -124,6 +138,7 @@ def _merged(known: MissingLink, newest: MissingLink, missing: Collection[str]) -
         known,
         instead=tuple(sorted({*known.instead, *newest.instead}.difference(missing))),
         silent=known.silent or newest.silent,
+        confirmed=known.confirmed or newest.confirmed,
         through=tuple(sorted({*known.through}.intersection(newest.through))),
         onward=tuple(sorted({*known.onward, *newest.onward})),
     )

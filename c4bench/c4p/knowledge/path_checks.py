@@ -1,7 +1,9 @@
 """Which live flows' paths to check when, with as few answers of switches as that takes. Pure.
 
 A probe that expires at the last switch of a path shows that the path is as it was. Only if another switch answers, or
-none, all of the path is traced. A switch is asked only when it can answer, so that silence means a lost link.
+none, all of the path is traced. A switch is asked only when it can answer, so that silence means a lost link. A switch
+may have sent other ICMP errors, of which nobody knows, so a NIC that met silence takes its answers for spent: its next
+question is one that the switch can answer, and silence then confirms the loss.
 """
 
 from collections import defaultdict
@@ -30,11 +32,13 @@ class CheckResults(NamedTuple):
     """What checks have shown: whether paths have `changed`, and the hops that were `crossed`.
 
     `suspects` are the source ports of paths without an answer, by pair: to find the lost link, trace them as a whole.
+    `confirmed` are missing links that were silent again.
     """
 
     changed: bool
     suspects: dict[Pair, tuple[int, ...]]
     crossed: frozenset[str]
+    confirmed: frozenset[str] = frozenset()
 
 
 class PathChecks:
@@ -47,6 +51,8 @@ class PathChecks:
         self._checked_s = float("-inf")
         self._urgent = False
         self._round = 0
+        # NICs, and the hops that were silent to them when they were asked last.
+        self._refused: set[tuple[str, str]] = set()
 
     def request(self) -> None:
         """Make the next check urgent."""
@@ -68,6 +74,12 @@ class PathChecks:
         """Count answers that switches gave to other probes of this NIC."""
         for hop in hops:
             self._budget.spend(nic, hop, now_s)
+
+    def note_refused(self, refused: Iterable[tuple[str, str]], now_s: float) -> None:
+        """Note NICs, and the hops that were silent to them."""
+        for nic, hop in refused:
+            self._refused.add((nic, hop))
+            self._budget.exhaust(nic, hop, now_s)
 
     def can_answer(self, now_s: float, nic: str, hop: str) -> bool:
         """Whether the hop's switch has an answer left for this NIC, so that silence would not be for want of it."""
@@ -130,19 +142,26 @@ class PathChecks:
         changed = False
         suspects: dict[Pair, tuple[int, ...]] = {}
         crossed: set[str] = set()
+        confirmed: set[str] = set()
         for check, answer in answers.items():
             if check.position >= len(self._hops(check)):
                 # The pair was learnt again in the meantime.
                 continue
             expected = self._expected(check)
             missing = expected in self._health.missing
+            asked = check.pair[0], expected
             changed |= bool(answer) and (missing or answer != expected)
+            if answer:
+                self._refused.discard(asked)
+            elif missing:
+                confirmed.update({expected} if asked in self._refused else ())
+                self.note_refused([asked], now_s)
             if answer == expected:
                 self._knowledge.confirm((*check.pair, check.source_port), now_s)
                 crossed.update(self._hops(check)[: check.position + 1])
             elif not answer and not missing and self._can_trace(check, now_s):
                 suspects[check.pair] = (*suspects.get(check.pair, ()), check.source_port)
-        return CheckResults(changed, suspects, frozenset(crossed))
+        return CheckResults(changed, suspects, frozenset(crossed), frozenset(confirmed))
 
     def _can_trace(self, check: Check, now_s: float) -> bool:
         """Take what a trace of all of this path needs; False if a switch has no answer left, and ask again soon."""

@@ -43,9 +43,9 @@ class PathChanges(msgspec.Struct, frozen=True):
     """How traces differ from what was known.
 
     `changed` are pairs with a new port, or a port that takes another path. `answered` are hops that answered; `silent`
-    are hops that should have answered and did not to any trace. `gone` are hops that ports of pairs crossed before they
-    were learnt again, and none crosses now. For each silent or gone hop, `crossed` are the pairs whose ports crossed
-    it, and `onward` the next hops on their paths.
+    are hops that should have answered and did not to any trace, and `refused` are these with the NICs that asked them.
+    `gone` are hops that ports of pairs crossed before they were learnt again, and none crosses now. For each silent or
+    gone hop, `crossed` are the pairs whose ports crossed it, and `onward` the next hops on their paths.
     """
 
     changed: frozenset[Pair] = frozenset()
@@ -54,6 +54,7 @@ class PathChanges(msgspec.Struct, frozen=True):
     gone: frozenset[str] = frozenset()
     crossed: Mapping[str, Collection[Pair]] = {}
     onward: Mapping[str, Collection[str]] = {}
+    refused: frozenset[tuple[str, str]] = frozenset()
 
 
 class _Document(msgspec.Struct, frozen=True):
@@ -117,18 +118,18 @@ class PathKnowledge:
         pairs = {(source, destination) for source, destination, _ in traces}
         known = {pair: dict(self.entries(pair)) for pair in pairs} | self._before
         answered = {hop for hops in traces.values() for hop in _answered(hops)}
-        silent: set[str] = set()
+        refused: set[tuple[str, str]] = set()
         changed: set[Pair] = set()
         for (source, destination, port), hops in sorted(traces.items()):
             pair = source, destination
             entry = known.get(pair, {}).get(port)
             if None in hops:
-                silent.update(_expected(entry, hops))
+                refused.update((source, hop) for hop in _expected(entry, hops) if hop not in answered)
                 if pair not in self._entries:
                     self._unanswered.add(pair)
             elif self._store(pair, port, entry, _answered(hops), now_s, how):
                 changed.add(pair)
-        return self._changes(known, changed, answered, silent - answered, self._gone(sample))
+        return self._changes(known, changed, answered, refused, self._gone(sample))
 
     def end(self, given_up: Collection[Pair] = ()) -> PathChanges:
         """End learning: all paths were found, but of pairs `given_up`. Return the hops that none crosses any more."""
@@ -143,14 +144,15 @@ class PathKnowledge:
         known: Mapping[Pair, Mapping[int, Entry]],
         changed: set[Pair],
         answered: set[str],
-        silent: set[str],
+        refused: set[tuple[str, str]],
         gone: set[str],
     ) -> PathChanges:
+        silent = {hop for _, hop in refused}
         by_hop = _by_hop(known)
         crossed = {hop: frozenset(by_hop.get(hop, ())) for hop in silent | gone}
         paths = [entry.hops for entries in known.values() for entry in entries.values()]
         sets = frozenset(changed), frozenset(answered), frozenset(silent), frozenset(gone)
-        return PathChanges(*sets, crossed, _onward(paths, crossed))
+        return PathChanges(*sets, crossed, _onward(paths, crossed), frozenset(refused))
 
     def _gone(self, sample: Sample | None = None, *, certain: bool = False) -> set[str]:
         """The hops that pairs crossed before they were learnt again, and that no path found since then crosses.

@@ -46,7 +46,7 @@ def test_a_site_is_cut_off(train, inject, cluster, agreed, measure):
     running = train(4, 2, sited=2, steps=steps, **FAULTY)
     running.until("losses", 1, DONE_S)
     cut_s = 0.2 * steps * STEP_S
-    with inject("link.blackhole", at="border3/side0", direction="both", lease_s=60.0) as fault:
+    with inject("link.blackhole", at="border3/down0", direction="both", lease_s=60.0) as fault:
         time.sleep(max(0.0, fault.observed_s + cut_s - time.time()))
     trained = running.wait("trained", DONE_S)
     used = used_of(trained)

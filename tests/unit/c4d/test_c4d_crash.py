@@ -61,12 +61,17 @@ def test_when_many_are_silent_none_is_named_for_it():
     assert not any(diagnosis.component.kind == "host" for diagnosis in found({1, 2, 3}))
 
 
-def unreachable(words, first_to_end=(), again=(), under_way=(), ways=None, status="RETRY_EXC_ERR", ahead=3):
-    """The findings when all ranks end within a window, except some that end `ahead` of it by so many windows."""
-    detector, said = Detector(SharedFabric(ways)), []
+def unreachable(
+    words, first_to_end=(), again=(), under_way=(), ways=None, status="RETRY_EXC_ERR", ahead=3, said=ENDS_TICK
+):
+    """The findings when all ranks end within a window, except some that end `ahead` of it by so many windows.
+
+    Failures are reported at tick `said`.
+    """
+    detector, diagnoses = Detector(SharedFabric(ways)), []
     pairs = [(rank, peer) for rank in range(RANKS) for peer in range(RANKS) if rank != peer]
     for tick in range(1, LAST_TICK):
-        if tick == ENDS_TICK:
+        if tick == said:
             for rank, peer in words:
                 failure = Failure(rank, "no acknowledgement", status, peer)
                 detector.ingest(FailureReported(tick / 10, "job", "world", failure))
@@ -83,8 +88,8 @@ def unreachable(words, first_to_end=(), again=(), under_way=(), ways=None, statu
             counts = (tick, 0, tick) if rank in again else (0, 0, 0)
             nics = [NicRecord(f"h{rank}/0", "linkup", *counts)]
             detector.ingest_window(window(f"h{rank}", tick, tick / 10, **told, conns=conns, nics=nics))
-        said += detector.evaluate(tick / 10)
-    return said
+        diagnoses += detector.evaluate(tick / 10)
+    return diagnoses
 
 
 def test_who_could_not_be_reached_is_named_and_not_who_said_so():
@@ -99,7 +104,8 @@ def test_who_could_not_be_reached_is_named_and_not_who_said_so():
 @pytest.mark.parametrize("status", ["LOC_QP_OP_ERR", "WR_FLUSH_ERR"])
 def test_who_told_of_a_failure_is_among_the_first_whatever_windows_show(status):
     """A NIC refuses its rank's work, and all end at once: windows show some of them two cadences before that rank."""
-    (diagnosis,) = unreachable([(5, 4)], first_to_end=(0, 1, 2, 3), status=status, ahead=2)
+    words, others = [(5, 4)], (0, 1, 2, 3)
+    (diagnosis,) = unreachable(words, first_to_end=others, status=status, ahead=2, said=ENDS_TICK - 2)
     assert (diagnosis.syndrome, diagnosis.component) == (Syndrome.COMMUNICATION_HANG, Component("nic", "h5/0"))
 
 
@@ -133,9 +139,10 @@ def test_credit_that_came_again_and_again_missed_its_acknowledgement():
     assert (diagnosis.syndrome, diagnosis.component.name) == (Syndrome.COMMUNICATION_HANG, "h2/0>h0/0")
 
 
-def test_who_has_ended_answers_nobody():
-    """Acknowledgements that a dead rank owes are no sign against the network."""
-    named = [diagnosis.component for diagnosis in unreachable([(0, 2), (1, 2), (5, 2)], first_to_end=(2,))]
+@pytest.mark.parametrize("ahead", [2, 3])
+def test_who_has_ended_answers_nobody(ahead):
+    """Acknowledgements that a dead rank owes accuse neither the network nor the rank that missed them."""
+    named = [d.component for d in unreachable([(0, 2), (1, 2), (5, 2)], first_to_end=(2,), ahead=ahead)]
     assert named[0] == Component("rank", "job:2")
 
 

@@ -121,6 +121,13 @@ def test_a_switch_all_of_whose_links_are_missing_may_have_died(silent, switches)
     assert [one.name for one in found.alternatives if one.kind == "switch"] == switches
 
 
+@pytest.mark.parametrize("confirmed", [True, False])
+def test_a_link_that_slows_nothing_is_named_once_its_silence_is_confirmed(confirmed):
+    """A switch without an answer left looks like a lost link, so its silence alone names nothing."""
+    link = msgspec.structs.replace(THERE, silent=True, confirmed=confirmed)
+    assert names(said(PAIR, missing=(link,), known=over_what_is_lost(PAIR))) == (["link up:0>1"] if confirmed else [])
+
+
 def test_a_nic_that_fails_while_a_link_is_missing_is_named():
     """A link that has been missing for a second explains nothing that begins then."""
     nic = SimFault(SimFaultKind.NIC_RATE, 1, MISSED_S + 2.0, factor=0.6, side="rx")

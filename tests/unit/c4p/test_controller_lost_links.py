@@ -1,7 +1,7 @@
 """Links that no longer answer: the controller plans without them, and uses them again when they have been back."""
 
 import pytest
-from rehashing_world import World, flows, running, spines
+from rehashing_world import PORTS, World, flows, running, spines
 
 from c4bench.c4p.knowledge.link_state import LinkHealth
 from c4bench.c4p.policy import HoldDown
@@ -31,15 +31,55 @@ def test_a_black_hole_is_left_and_used_again_when_it_has_been_back_for_a_while()
     world.learn(controller, 1.0)
     assert controller.health.closed == {"up:0>3"}
     assert "up:0>3" not in spines(controller, live)
-    # Known to be lost, its silence is no news; but it is looked for often.
+    # Known to be lost, its silence is no news; but it is looked for as often as its switch answers.
     assert not world.check(controller, 1.2)
     world.silent = set()
-    assert world.check(controller, 1.4)
-    world.learn(controller, 1.4)
-    controller.tick(1.5)
+    assert not world.check(controller, 1.4)
+    assert world.check(controller, 2.3)
+    world.learn(controller, 2.3)
+    controller.tick(2.4)
     assert "up:0>3" not in spines(controller, live)
-    controller.tick(1.7)
+    controller.tick(2.6)
     assert "up:0>3" in spines(controller, live)
+
+
+def test_silence_is_confirmed_by_a_question_that_the_switch_can_answer():
+    """A switch that has spent its answers on others is silent once; after a second of rest, silence is a lost link."""
+    world, live = World(), flows()
+    controller = running(world, live)
+    world.silent = {"up:0>3"}
+    for now_s in (1.0, 1.2, 1.9):
+        world.check(controller, now_s)
+        assert [(one.name, one.confirmed) for one in controller.missing] == [("up:0>3", False)]
+    world.check(controller, 2.05)
+    assert [(one.name, one.confirmed) for one in controller.missing] == [("up:0>3", True)]
+
+
+def test_a_switch_that_answers_after_a_rest_has_lost_no_link():
+    """Its link is not missing any more, and was never confirmed."""
+    world, live = World(), flows()
+    controller = running(world, live)
+    world.silent = {"up:0>3"}
+    world.check(controller, 1.0)
+    world.silent = set()
+    assert world.check(controller, 2.05)
+    assert controller.missing == ()
+
+
+def test_paths_from_before_the_loss_do_not_say_what_carries_the_traffic_now():
+    """A switch misroutes while paths are being learnt: those found before it did so are not among those used now."""
+    world, live = World(), flows()
+    controller = running(world, live)
+    world.check(controller, 1.0)
+    pairs = controller.pairs()
+    controller.begin_learning(pairs, 1.0, changed=True)
+    early = {probe: hops for probe, hops in world.traces(pairs, PORTS[:2]).items() if hops[1] != "up:0>3"}
+    controller.learn(early, 1.0)
+    world.spines[:] = [5]
+    controller.learn(world.traces(pairs, PORTS[2:]), 2.0)
+    controller.end_learning(2.0)
+    lost = {one.name: one for one in controller.missing}
+    assert lost["up:0>3"].through == ("down:5>1", "up:0>5")
 
 
 @pytest.mark.parametrize("rehashed", [True, False])

@@ -243,7 +243,7 @@ def contrast(first, second):
 @pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
 def test_text_can_be_read(theme):
     """Every text colour has the contrast WCAG 2.2 AA asks for (4.5) on every ground it stands on, light and dark."""
-    css = resource("reports", "templates", "report.css").read_text()
+    css = resource("reports", "templates", "colours.css").read_text()
     colours = dict(re.findall(r"--([\w-]+): (#\w{6})", css.split(":root {")[theme + 1].split("}")[0]))
     pairs = [(ink, ground) for ink in ("ink", "quiet") for ground in ("page", "card", "shade")]
     pairs += [(tone, ground) for tone in ("pass", "fail", "inconclusive") for ground in ("card", f"{tone}-soft")]

@@ -8,9 +8,11 @@ from c4bench.errors import UsageError
 from c4bench.model.measurement import Clock
 from c4bench.record import Ledger, Provenance, RunDirectory
 from c4bench.record.environment import Environment
-from c4bench.report.readme import BEGIN, END, rewrite
+from c4bench.report.generated import markers
+from c4bench.report.readme import rewrite
 from c4bench.report.readme_rows import ROWS, Row
 
+BEGIN, END = markers("figures")
 REPOSITORY = Path(__file__).parents[3]
 SPEED = Row("`make lab`", "Speed", "speed", "link.*")
 ALARM = Row("`make test`", "Alarm", "alarm_s", "faults.*", {"fault": ("kill", "stop")})

@@ -15,6 +15,7 @@ from c4bench.workload.agent_rendezvous import AgentRendezvous
 from c4bench.workload.checkpoint import Checkpoints
 from c4bench.workload.context import RankContext
 from c4bench.workload.diloco.attendance import Attendance, Gather
+from c4bench.workload.diloco.fabric_exchange import FabricExchange, Place
 from c4bench.workload.diloco.inner import Batches, InnerStep
 from c4bench.workload.diloco.parameters import Diloco, check_ranks
 from c4bench.workload.diloco.peers import Peers
@@ -22,7 +23,6 @@ from c4bench.workload.diloco.quantisation import CODECS
 from c4bench.workload.diloco.replica import OuterState, Replica
 from c4bench.workload.diloco.saving import Saver
 from c4bench.workload.diloco.training import Step, train
-from c4bench.workload.diloco.turns import FabricExchange, Place
 from c4bench.workload.models import backends, corpus
 from c4bench.workload.models.optimisers import AdamW
 

@@ -8,8 +8,8 @@ from c4bench.collective.schedule import split
 from c4bench.errors import UsageError
 from c4bench.workload.checkpoint import Checkpoints
 from c4bench.workload.diloco.attendance import Gather
+from c4bench.workload.diloco.fabric_exchange import Place
 from c4bench.workload.diloco.replica import Replica
-from c4bench.workload.diloco.turns import Place
 
 
 class Saver:

@@ -19,13 +19,13 @@ from c4bench.model.fabric import Nic
 from c4bench.model.telemetry import Member
 from c4bench.verbs.loopback import LoopbackPort, Network
 from c4bench.workload.diloco.attendance import Attendance
+from c4bench.workload.diloco.fabric_exchange import FabricExchange, Place
 from c4bench.workload.diloco.fragments import cut
 from c4bench.workload.diloco.peers import Peers
 from c4bench.workload.diloco.quantisation import CODECS
 from c4bench.workload.diloco.replica import OuterState, Replica
 from c4bench.workload.diloco.schedule import schedule
 from c4bench.workload.diloco.training import train
-from c4bench.workload.diloco.turns import FabricExchange, Place
 from c4bench.workload.models.optimisers import AdamW
 from c4bench.workload.models.protocol import Layer
 

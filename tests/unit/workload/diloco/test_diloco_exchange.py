@@ -187,6 +187,12 @@ def test_a_late_site_leaves_out_steps(tmp_path):
     assert missed
     assert [turn.sites for turn in world.exchanges[0].held if turn.number in missed] == [(0, 1)] * len(missed)
     assert len(world.steps[2]) < 24
+    # Until the next turn in which it is expected, nobody waits for it.
+    asked = {key for _, key in world.rendezvous._payloads}
+    between = [missed[-1] + 1] if (missed[-1] + 1) % 4 else []
+    assert between
+    assert {f"open/{number}/0.1" for number in between} <= asked
+    assert not {f"open/{number}/0.1.2" for number in between} & asked
     assert world.steps[0] == list(range(1, 25))
     assert len({world.state(site) for site in range(3)}) == 1
 

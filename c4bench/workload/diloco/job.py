@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import msgspec
@@ -10,6 +10,7 @@ import msgspec
 from c4bench.collective.communicator import Communicator
 from c4bench.collective.errors import CollectiveError
 from c4bench.collective.options import Options
+from c4bench.collective.rendezvous import AbsentError
 from c4bench.verbs.transport import PROFILES
 from c4bench.workload.agent_rendezvous import AgentRendezvous
 from c4bench.workload.checkpoint import Checkpoints
@@ -78,6 +79,10 @@ class Job:
             held = exchange.held if exchange else []
             times = {"computed_s": step.computed_s, "elapsed_s": elapsed_s}
             context.report("trained", site=place.site, **times, turns=[msgspec.to_builtins(turn) for turn in held])
+        # A rank that ends long before the others looks like one that has failed.
+        with suppress(AbsentError):
+            order, size = place.site * place.workers + place.worker, context.size
+            _gather(control, parameters.grace_s)("end", order, size, b"")
 
     def _exchange(self, stack: ExitStack, control: AgentRendezvous) -> FabricExchange:
         parameters, context, place = self._parameters, self._context, self._place

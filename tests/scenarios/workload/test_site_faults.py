@@ -63,6 +63,10 @@ def test_a_site_is_cut_off(train, inject, agreed, measure):
     measure("diloco.goodput", goodput, at_least=0.9, method="diloco")
 
 
+@pytest.mark.nightly
+@pytest.mark.xfail(
+    reason="C4D uses failures that ranks report only once a process has ended (docs/diloco.md)", strict=True
+)
 @pytest.mark.needs(hosts=8)
 def test_a_cut_is_named(train, inject, cluster, measure):
     """A site's only way out loses everything: C4D names a part of it within two outer steps of a turn it touches.

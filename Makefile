@@ -26,7 +26,7 @@ SETUP     = setup
 BEGAN    := $(if $(wildcard $(VENV)/.ready),,$(shell date +%s.%N))
 
 # Each runs in its own lab, which uses one processor.
-SCENARIOS := campaign detection fabric faults resilience
+SCENARIOS := campaign detection fabric faults resilience sites
 
 .PHONY: setup packages venv lock kernel lab test lint type unit properties mutants scenarios drills ablation accuracy \
         every-topology bench report figures doctor clean $(SCENARIOS)
@@ -85,7 +85,7 @@ lab: setup
 # idle. All is set up by then: whatever had not to wait for that would go first.
 test: setup lint type
 	@$(MAKE) --no-print-directory -j3 --output-sync=target SETUP= \
-	  campaign fabric drills resilience detection faults unit
+	  campaign fabric drills resilience detection faults sites unit
 
 lint: venv
 	$(BIN)/ruff check
@@ -132,6 +132,11 @@ fabric: $(SETUP)
 
 faults: $(SETUP)
 	$(LAB) tests/scenarios/faults
+
+# Jobs at several sites.
+sites: $(SETUP)
+	$(LAB) tests/scenarios/workload/test_sites.py --c4-topology sites-2
+	$(LAB) tests/scenarios/workload/test_site_faults.py --c4-topology sites-4
 
 # Eight hosts with two NICs; of the trials on four hosts with eight, a few.
 resilience: $(SETUP)

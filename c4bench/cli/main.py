@@ -21,21 +21,7 @@ from c4bench.cli import (
 )
 from c4bench.errors import C4Error
 
-_COMMANDS = (
-    doctor,
-    inventory,
-    nightly,
-    lab,
-    fault,
-    paths,
-    plan,
-    detect,
-    master,
-    workload,
-    report,
-    bench,
-    utilisation,
-)
+_COMMANDS = (doctor, inventory, nightly, lab, fault, paths, plan, detect, master, workload, report, bench, utilisation)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -30,6 +30,7 @@ class RankContext:
     def __init__(self, job: JobSpec, rank: int, config: AgentConfig) -> None:
         self.job, self.rank = job, rank
         self.size = len(job.members)
+        self._socket = config.socket
         self._link = RankLink(config.socket)
         self._reports = itertools.count(1)
         self.controls = Controls.create(config.controls(job.id, rank))
@@ -52,19 +53,38 @@ class RankContext:
         except msgspec.ValidationError as error:
             raise UsageError(f"job {self.job.id}, program {self.job.program}: {error}") from None
 
-    def communicator(self, name: str, options: Options, without: Collection[int] = ()) -> Communicator:
-        """A communicator of all the job's ranks. Names must be unique within the job.
+    def communicator(
+        self,
+        name: str,
+        options: Options,
+        without: Collection[int] = (),
+        ranks: Sequence[int] = (),
+        control: AgentRendezvous | None = None,
+    ) -> Communicator:
+        """A communicator of the job's `ranks`, all if empty, in this order. Names must be unique within the job.
 
-        No rank uses the NICs with the numbers in `without`.
+        No rank uses the NICs with the numbers in `without`. A thread that makes communicators while another one uses
+        the context gives its own `control` plane.
         """
+        ranks = ranks or range(self.size)
+        control = control or self._rendezvous
         members = [
-            msgspec.structs.replace(member, seat=member.rank, nics=_but(member.nics, without))
-            for member in self.job.members
+            msgspec.structs.replace(self.job.members[seat], rank=rank, seat=seat, nics=self._nics(seat, without))
+            for rank, seat in enumerate(ranks)
         ]
-        process = replace(self._process, nics=_but(self._process.nics, without))
-        communicator = PathManagedCommunicator(f"{self.job.id}:{name}", self.rank, members, process, options)
-        communicator.follow(self._rendezvous)
+        process = replace(self._process, nics=_but(self._process.nics, without), rendezvous=control)
+        communicator = PathManagedCommunicator(
+            f"{self.job.id}:{name}", ranks.index(self.rank), members, process, options
+        )
+        communicator.follow(control)
         return communicator
+
+    def _nics(self, rank: int, without: Collection[int]) -> tuple[str, ...]:
+        return _but(self.job.members[rank].nics, without)
+
+    def control_plane(self) -> AgentRendezvous:
+        """A control plane with its own link to the agent, for a thread that waits long."""
+        return AgentRendezvous(RankLink(self._socket), self.job.id, self._socket)
 
     def ports_down(self) -> list[int]:
         """The numbers of this rank's NICs whose port is not up."""

@@ -13,6 +13,7 @@ from c4bench.workload.context import RankContext
 NAMES = (
     "bandwidth",
     "collectives",
+    "diloco",
     "draws",
     "groups",
     "learning",

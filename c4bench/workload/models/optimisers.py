@@ -11,7 +11,7 @@ from c4bench.workload.models.protocol import Vector
 class AdamW:
     """Adam with decoupled weight decay (Loshchilov, Hutter 2019, algorithm 2): the inner optimiser of DiLoCo.
 
-    `state` has the first moments of all parameters, then the second ones.
+    `state` has the first moments of all parameters, then the second ones. `rate` may be changed between steps.
     """
 
     def __init__(
@@ -24,7 +24,7 @@ class AdamW:
     ) -> None:
         self.state = np.zeros(2 * parameters, np.float32)
         self._first, self._second = self.state[:parameters], self.state[parameters:]
-        self._rate, self._betas, self._epsilon, self._decay = rate, betas, np.float32(epsilon), decay
+        self.rate, self._betas, self._epsilon, self._decay = rate, betas, np.float32(epsilon), decay
         self._change, self._scale = np.empty((2, parameters), np.float32)
 
     def step(self, number: int, parameters: Vector, gradient: Vector) -> None:
@@ -37,8 +37,8 @@ class AdamW:
         np.sqrt(scale, out=scale)
         scale += self._epsilon
         np.divide(self._first, scale, out=change)
-        change *= np.float32(self._rate / (1 - beta1**number))
-        parameters *= np.float32(1 - self._rate * self._decay)
+        change *= np.float32(self.rate / (1 - beta1**number))
+        parameters *= np.float32(1 - self.rate * self._decay)
         parameters -= change
 
 

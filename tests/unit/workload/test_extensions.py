@@ -18,9 +18,10 @@ def has_program(path):
 
 
 def test_every_workload_is_registered():
-    """A module of `workload` with a `run(context)` is a program that jobs may name, and nothing else is."""
+    """A module or package of `workload` with a `run(context)` is a program that jobs may name, and nothing else is."""
     folder = Path(programs.__file__).parent
     written = {path.stem for path in folder.glob("*.py") if has_program(path)}
+    written |= {path.parent.name for path in folder.glob("*/__init__.py") if has_program(path)}
     assert written - set(programs.NAMES) == set(), "add these to NAMES in c4bench/workload/programs.py"
     assert set(programs.NAMES) - written == set(), "these need a `run(context: RankContext)` in a module of that name"
 

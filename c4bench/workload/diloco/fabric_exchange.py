@@ -1,0 +1,157 @@
+"""Turns on the fabric: who takes part, exchange among sites, one decision, outer step, catching up."""
+
+import hashlib
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+
+from c4bench.collective.communicator import Communicator
+from c4bench.workload.diloco.agreement import CatchUp, Decision, Report, decide
+from c4bench.workload.diloco.attendance import Attendance
+from c4bench.workload.diloco.peers import Peers
+from c4bench.workload.diloco.quantisation import Codec
+from c4bench.workload.diloco.replica import OuterState, mean_of
+from c4bench.workload.diloco.schedule import Turn
+from c4bench.workload.diloco.training import Outcome
+from c4bench.workload.models.protocol import Vector
+
+# In turns whose number is a multiple of this, sites that were absent are expected again. Others do not wait for them.
+EXPECTED_AGAIN = 4
+
+
+class Held(msgspec.Struct, frozen=True):
+    """A turn as one worker saw it: whose contributions were used, none if it failed; the outer part's SHA-256 then.
+
+    `present` is false if the site came too late. Times are on the host's clock.
+    """
+
+    number: int
+    fragment: int
+    sites: tuple[int, ...]
+    adopted: tuple[int, ...]
+    present: bool
+    began_s: float
+    ended_s: float
+    digest: str
+
+
+@dataclass(frozen=True)
+class Place:
+    """Which worker of which site this is; all sites have `workers`."""
+
+    site: int
+    worker: int
+    sites: int
+    workers: int
+
+
+class FabricExchange:
+    """Exchanges outer gradients over the fabric in a thread of its own (see `training.Exchange`).
+
+    Worker i of a site exchanges shard i of the coded outer gradient with worker i of each other site. All workers then
+    report by the control plane what they have received, and so decide alike whose contributions count; the shards of
+    the mean are gathered within the site over `within`. The outer state belongs to the thread while a turn is under
+    way. Raises CollectiveError from `receive` when the site itself is broken.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        outer: OuterState,
+        codec: Codec,
+        quorum: int,
+        attendance: Attendance,
+        peers: Peers,
+        within: Communicator,
+    ) -> None:
+        self._place, self._outer, self._codec, self._quorum = place, outer, codec, quorum
+        self._attendance, self._peers, self._within = attendance, peers, within
+        self._everyone = tuple(range(place.sites))
+        self._expected = self._everyone
+        self._thread = ThreadPoolExecutor(1)
+        self._under_way: Future[Outcome] | None = None
+        self.held: list[Held] = []
+
+    def send(self, turn: Turn, gradient: Vector) -> None:
+        """See `training.Exchange`."""
+        self._under_way = self._thread.submit(self._hold, turn, gradient)
+
+    def receive(self) -> Outcome:
+        """See `training.Exchange`."""
+        assert self._under_way
+        return self._under_way.result()
+
+    def close(self) -> None:
+        """Wait for the thread, and close the connections to other sites."""
+        self._thread.shutdown()
+        self._peers.close()
+
+    def _hold(self, turn: Turn, gradient: Vector) -> Outcome:
+        began_s = time.time()
+        decision = self._decide(turn, gradient)
+        if decision is None:
+            # The next turn in which this site is expected.
+            following = turn.number + EXPECTED_AGAIN - turn.number % EXPECTED_AGAIN
+            self._note(turn, Decision((), ()), (), began_s, present=False)
+            return Outcome(False, (), following)
+        stepped = self._place.site in decision.sites
+        adopted = [number for catch_up in decision.catch_ups for number in self._catch_up(catch_up)]
+        self._note(turn, decision, tuple(adopted), began_s, present=True)
+        return Outcome(stepped, tuple(adopted), turn.number + 1)
+
+    def _decide(self, turn: Turn, gradient: Vector) -> Decision | None:
+        """Exchange shards and take the outer step that is decided on; None if this site is too late."""
+        expected = self._everyone if turn.number % EXPECTED_AGAIN == 0 else self._expected
+        present = self._attendance.of(f"open/{turn.number}", expected, b"")
+        if not present:
+            return None
+        shards = _shards(gradient, self._place.workers)
+        received = self._peers.exchange(tuple(present), turn.number, self._codec.encode(shards[self._place.worker]))
+        report = Report(frozenset(received), tuple(self._outer.versions))
+        said = self._attendance.of(f"decide/{turn.number}", tuple(present), msgspec.msgpack.encode(report))
+        if not said:
+            return None
+        self._expected = tuple(said)
+        reports = {site: [msgspec.msgpack.decode(each, type=Report) for each in own] for site, own in said.items()}
+        decision = decide(reports, turn.fragment, self._quorum)
+        if self._place.site in decision.sites:
+            mean = np.empty_like(shards)
+            shard = mean_of([received[site] for site in decision.sites], self._codec, shards.shape[1])
+            self._within.all_gather(mean, shard)
+            self._outer.step(turn.fragment, mean.reshape(-1)[: gradient.size], turn.number)
+        return decision
+
+    def _catch_up(self, catch_up: CatchUp) -> tuple[int, ...]:
+        """Take part in bringing a site up to date; the fragments that this site has taken over."""
+        own = self._place.site
+        if own not in (catch_up.site, catch_up.donor):
+            return ()
+        if own == catch_up.donor:
+            state = _shards(self._outer.copy(catch_up.fragments), self._place.workers)
+            self._peers.transfer(catch_up.site, own, state[self._place.worker])
+            return ()
+        items = self._outer.copied_items(catch_up.fragments)
+        state = _shards(np.zeros(items, np.float32), self._place.workers)
+        shard = state[self._place.worker].copy()
+        arrived = np.array([self._peers.transfer(catch_up.donor, catch_up.donor, shard)], np.int32)
+        self._within.all_reduce(arrived, "min")
+        if not arrived[0]:
+            return ()
+        self._within.all_gather(state, shard)
+        self._outer.restore(catch_up.fragments, state.reshape(-1)[:items])
+        return catch_up.fragments
+
+    def _note(self, turn: Turn, decision: Decision, adopted: tuple[int, ...], began_s: float, *, present: bool) -> None:
+        digest = hashlib.sha256(self._outer.part(turn.fragment).tobytes()).hexdigest()
+        numbers = turn.number, turn.fragment
+        self.held.append(Held(*numbers, decision.sites, adopted, present, began_s, time.time(), digest))
+
+
+def _shards(vector: Vector, count: int) -> Vector:
+    """The vector cut into so many rows of equal length, filled up with zeros."""
+    rows = np.zeros((count, -(-vector.size // count)), np.float32)
+    rows.reshape(-1)[: vector.size] = vector
+    return rows

@@ -122,7 +122,7 @@ detection: $(SETUP)
 	$(LAB) tests/scenarios/c4d --ignore $(CAMPAIGN)
 
 fabric: $(SETUP)
-	$(LAB) $(addprefix tests/scenarios/,c4p collective hosts lab verbs workload)
+	$(LAB) $(addprefix tests/scenarios/,c4p collective hosts lab verbs workload/test_bandwidth_model.py)
 	$(LAB) --c4-topology unequal-2x4 tests/scenarios/c4p/test_capacities.py
 	$(LAB) --c4-topology bonds-2 tests/scenarios/c4p/test_bonds.py
 	$(LAB) --c4-topology tests/scenarios/c4p/no-icmp.yml tests/scenarios/c4p/test_atlas.py

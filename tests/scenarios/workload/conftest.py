@@ -51,6 +51,25 @@ class Training:
 
 
 @pytest.fixture
+def two_sites(inventory):
+    """Skip where the fabric has fewer than two sites."""
+    _need_sites(inventory, 2)
+
+
+@pytest.fixture
+def four_sites(inventory):
+    """Skip where the fabric has fewer than four sites."""
+    _need_sites(inventory, 4)
+
+
+def _need_sites(inventory, count):
+    """Each site of a topology has one border switch, which the long link leads to."""
+    sites = sum(switch.startswith("border") for switch in inventory.switches)
+    if sites < count:
+        pytest.skip(f"no-sites: this fabric has no {count} sites; try --c4-topology sites-{count}")
+
+
+@pytest.fixture
 def train(request, cluster, rdma_hosts, run_directory, pytestconfig):
     """Start a job: `train(sites=2, workers=2, steps=100, ...)`; hosts of one site follow each other."""
     started, numbers = [], itertools.count()

@@ -6,6 +6,8 @@ import pytest
 
 from c4bench.model.measurement import Clock
 
+pytestmark = pytest.mark.usefixtures("four_sites")
+
 SMALL = {"model": {"layers": 2, "width": 16, "context": 16}, "inner_steps": 12, "fragments": 2, "sequences": 1}
 STEP_S, OVERLAP, SPACING = 0.25, 2, 4
 FAULTY = {"quorum": 3, "grace_s": 1.0, "overlap": OVERLAP, "compute_s": STEP_S} | SMALL

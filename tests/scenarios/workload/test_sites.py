@@ -9,6 +9,8 @@ from c4bench.model.measurement import Clock
 from c4bench.workload.diloco.parameters import Diloco
 from c4bench.workload.diloco.together import train_together
 
+pytestmark = pytest.mark.usefixtures("two_sites")
+
 SMALL = {"model": {"layers": 4, "width": 16, "context": 16}, "inner_steps": 12, "fragments": 2, "sequences": 1}
 # 24 blocks in fragments of 3, as in the paper's smallest model.
 DEEP = {"model": {"layers": 24, "width": 16, "context": 8}, "sequences": 1}

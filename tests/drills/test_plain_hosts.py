@@ -33,7 +33,7 @@ def scenarios(folder, *words):
 
 
 def test_scenarios_that_need_rdma_are_skipped_and_the_run_is_inconclusive(tmp_path):
-    """Deployment passes on plain SSH hosts; the rest is skipped with its reason, and the exit code is 4, not 0."""
+    """Deployment and a model of bandwidth need no RDMA; the rest is skipped with its reason, and the exit code is 4."""
     run, code, output = scenarios(tmp_path)
     assert code == 4, output[-3000:]
     assert "no-rdma: no RDMA device on any host" in output
@@ -41,6 +41,8 @@ def test_scenarios_that_need_rdma_are_skipped_and_the_run_is_inconclusive(tmp_pa
     assert [measurement.name for measurement in run.measurements()] == [
         "deploy.hosts_answering_fraction",
         "deploy.idempotent",
+        "diloco.table4_on_grid",
+        "diloco.table4_within_step",
     ]
     counted = json.loads((run.path / "run.json").read_text())
     assert counted["scenarios"].keys() == {"pass", "skip"}

@@ -51,7 +51,7 @@ class PathChecks:
         self._checked_s = float("-inf")
         self._urgent = False
         self._round = 0
-        # NICs, and the hops that were silent to them when they were asked last.
+        # NICs, and the missing hops that were silent to them.
         self._refused: set[tuple[str, str]] = set()
 
     def request(self) -> None:
@@ -142,6 +142,7 @@ class PathChecks:
 
         Ports without an answer are suspects as soon as all switches on their path can answer a trace.
         """
+        self._refused = {(nic, hop) for nic, hop in self._refused if hop in self._health.missing}
         changed = False
         suspects: dict[Pair, tuple[int, ...]] = {}
         crossed: set[str] = set()
@@ -154,9 +155,7 @@ class PathChecks:
             missing = expected in self._health.missing
             asked = check.pair[0], expected
             changed |= bool(answer) and (missing or answer != expected)
-            if answer:
-                self._refused.discard(asked)
-            elif missing:
+            if missing and not answer:
                 confirmed.update({expected} if asked in self._refused else ())
                 self.note_refused([asked], now_s)
             if answer == expected:

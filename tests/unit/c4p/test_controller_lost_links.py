@@ -66,6 +66,23 @@ def test_a_switch_that_answers_after_a_rest_has_lost_no_link():
     assert controller.missing == ()
 
 
+def test_silence_of_an_earlier_loss_confirms_no_later_one():
+    """A link was lost and came back; when its switch is silent again, that silence counts as the first."""
+    world, live = World(), flows()
+    controller = running(world, live)
+    world.silent = {"up:0>3"}
+    for now_s in (1.0, 1.2, 2.3):
+        world.check(controller, now_s)
+    world.silent = set()
+    world.learn(controller, 3.5)
+    assert controller.missing == ()
+    controller.tick(60.0)
+    world.silent = {"up:0>3"}
+    for now_s in (61.0, 61.2):
+        world.check(controller, now_s)
+    assert [(one.name, one.confirmed) for one in controller.missing] == [("up:0>3", False)]
+
+
 def test_paths_from_before_the_loss_do_not_say_what_carries_the_traffic_now():
     """A switch misroutes while paths are being learnt: those found before it did so are not among those used now."""
     world, live = World(), flows()
@@ -136,7 +153,7 @@ def test_hysteresis_grows_with_each_loss():
 
 
 def test_pairs_that_are_learnt_again_are_not_checked_by_what_was_known():
-    """A check of a path that is being replaced would find it changed once more, and begin anew without end."""
+    """A check of a path that is being replaced would find it changed again, and restart the search each time."""
     world, live = World(), flows()
     controller = running(world, live)
     world.spines.remove(3)

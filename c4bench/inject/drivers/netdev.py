@@ -1,7 +1,8 @@
 """Faults of NICs and ports with `ip` and `tc`. They affect every packet that the kernel carries (rxe, plain Ethernet).
 
 Sent packets are impaired by the root qdisc of the NIC, or below its own shaper and delay. Received packets are
-redirected through an intermediate device (ifb) and impaired there. All queues are deep, since go-back-N collapses on a shallow one.
+redirected through an intermediate device (ifb) and impaired there. All queues are deep, since go-back-N collapses on a
+shallow one.
 """
 
 import math

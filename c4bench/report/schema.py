@@ -1,4 +1,4 @@
-"""JSON Schemas of the files that c4bench writes for others, and of those it reads from them, generated from their types."""
+"""JSON Schemas of the files that c4bench writes for others or reads from them, generated from their types."""
 
 from pathlib import Path
 from typing import Any

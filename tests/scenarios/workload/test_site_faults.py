@@ -65,7 +65,10 @@ def as_good(measure):
 
 
 @pytest.mark.needs(hosts=8)
-@pytest.mark.parametrize("port", [WAY_OUT, pytest.param(LONG_LINK, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(
+    "port",
+    [pytest.param(WAY_OUT, id="way-out"), pytest.param(LONG_LINK, id="long-link", marks=pytest.mark.nightly)],
+)
 def test_a_site_is_cut_off(train, inject, agreed, as_good, measure, port):
     """Cut off for a fifth of the time, a site misses its turns and catches up; the others do not wait for it."""
     steps = 96
@@ -181,7 +184,7 @@ def test_a_site_is_slow(train, inject, agreed):
     running = train(4, 2, sited=2, steps=96, **FAULTY)
     running.until("losses", 1, DONE_S)
     victim = running.spec.members[6]
-    with inject("process.slow", host=victim.host, job=running.spec.id, rank=victim.rank, factor=4.0, lease_s=12.0):
+    with inject("process.slow", host=victim.host, job=running.spec.id, rank=victim.rank, factor=4.0, lease_s=40.0):
         time.sleep(10.0)
     trained = running.wait("trained", DONE_S)
     assert (0, 1, 2) in used_of(trained)

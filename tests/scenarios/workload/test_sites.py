@@ -5,15 +5,22 @@ import time
 import msgspec
 import pytest
 
+from c4bench.cost.schedules import Granularity, Schedule
+from c4bench.cost.utilisation import Compute, needed_bandwidth
 from c4bench.model.measurement import Clock
 from c4bench.workload.diloco.parameters import Diloco
 from c4bench.workload.diloco.together import train_together
+from c4bench.workload.models import backends
 
 pytestmark = pytest.mark.usefixtures("two_sites")
 
 SMALL = {"model": {"layers": 4, "width": 16, "context": 16}, "inner_steps": 12, "fragments": 2, "sequences": 1}
 # 24 blocks in fragments of 3, as in the paper's smallest model.
 DEEP = {"model": {"layers": 24, "width": 16, "context": 8}, "sequences": 1}
+# Large fragments and long steps, beside which what turns take at any bandwidth is short.
+LARGE = {"model": {"layers": 6, "width": 64, "context": 16}, "inner_steps": 12, "fragments": 2, "sequences": 1}
+SLOW = {"compute_s": 0.2, "quantisation": "none", "profile": "patient"}
+LONG_LINK_BPS, LONG_LINK_S = 10e9, 5e-3
 WHOLE = {"fragments": 1, "overlap": 0}
 DONE_S = 300.0
 EXPECTED = {}
@@ -99,6 +106,27 @@ def test_bytes_over_the_long_link(train, carried, measure):
     measure("diloco.bytes_per_step", streaming, unit="B", clock=Clock.NONE, method="diloco")
     measure("diloco.bytes_ratio", parallel / streaming, at_least=400, clock=Clock.NONE)
     measure("diloco.utilisation", used, at_least=0.95)
+
+
+@pytest.mark.nightly
+@pytest.mark.needs(hosts=8)
+def test_utilisation_is_that_of_the_model(train, inject, measure):
+    """At the bandwidth of which the model says 95 % utilisation, ranks compute for 95 % of the time, to 3 points."""
+    running = train(2, 2, sited=4, steps=60, **(LARGE | SLOW))
+    parameters = msgspec.convert(running.spec.parameters, Diloco)
+    parts, plan = parameters.plan(list(backends.create(parameters.backend, parameters.model).layers))
+    whole = {"sends": Granularity.STEP, "waits": Granularity.STEP}
+    offsets = tuple(plan.turn(number).sent % plan.period for number in range(len(parts)))
+    compute = Compute.equal(len(parts), parameters.compute_s)
+    bits = [32 * part.size for part in parts]
+    schedule = Schedule(plan.period, offsets, plan.overlap, **whole)
+    (needed_bps,) = needed_bandwidth(compute, bits, schedule, [0.95], LONG_LINK_S)
+    fraction = needed_bps / LONG_LINK_BPS
+    with inject("link.rate", at="border0/side0", direction="both", fraction=fraction, lease_s=120.0):
+        trained = running.wait("trained", DONE_S)
+    used = sum(each["computed_s"] / each["elapsed_s"] for each in trained) / len(trained)
+    measure("diloco.utilisation", used, bandwidth_bps=needed_bps)
+    measure("diloco.utilisation_error", abs(used - 0.95), at_most=0.03)
 
 
 @pytest.mark.needs(hosts=8)

@@ -175,7 +175,7 @@ def _finding(component: Component, others: tuple[Component, ...], reports: int, 
     if others:
         evidence.append("could equally be " + " or ".join(map(str, others)))
     return Finding(
-        Syndrome.COMMUNICATION_HANG,
+        Syndrome.COMMUNICATION_SLOW,
         Cause.CONNECTION_LOST,
         component,
         since_s,

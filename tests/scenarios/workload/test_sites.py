@@ -124,8 +124,7 @@ def test_bytes_over_the_long_link(train, links, measure, save):
 @pytest.mark.needs(hosts=8)
 def test_utilisation_is_that_of_the_model(train, inject, measure):
     """At the bandwidth of which the model says 95 % utilisation, ranks compute for 95 % of the time, to 3 points."""
-    running = train(2, 2, sited=4, steps=60, **(LARGE | SLOW))
-    parameters = msgspec.convert(running.spec.parameters, Diloco)
+    parameters = msgspec.convert(LARGE | SLOW | {"sites": [[0], [1]], "steps": 60}, Diloco)
     parts, plan = parameters.plan(list(backends.create(parameters.backend, parameters.model).layers))
     whole = {"sends": Granularity.STEP, "waits": Granularity.STEP}
     offsets = tuple(plan.turn(number).sent % plan.period for number in range(len(parts)))
@@ -135,7 +134,7 @@ def test_utilisation_is_that_of_the_model(train, inject, measure):
     (needed_bps,) = needed_bandwidth(compute, bits, schedule, [0.95], LONG_LINK_S)
     fraction = float(needed_bps) / LONG_LINK_BPS
     with inject("link.rate", at="border0/side0", direction="both", fraction=fraction, lease_s=120.0):
-        trained = running.wait("trained", DONE_S)
+        trained = train(2, 2, sited=4, steps=parameters.steps, **(LARGE | SLOW)).wait("trained", DONE_S)
     used = sum(each["computed_s"] / each["elapsed_s"] for each in trained) / len(trained)
     measure("diloco.utilisation", used, bandwidth_bps=float(needed_bps))
     measure("diloco.utilisation_error", abs(used - 0.95), at_most=0.03)

@@ -111,7 +111,7 @@ def test_a_cut_is_named_once_while_the_job_goes_on():
     job = Sites()
     assert job.cut() == []
     (found,) = job.run(10)
-    assert (found.syndrome, found.cause) == (Syndrome.COMMUNICATION_HANG, Cause.CONNECTION_LOST)
+    assert (found.syndrome, found.cause) == (Syndrome.COMMUNICATION_SLOW, Cause.CONNECTION_LOST)
     assert {found.component.name, *(other.name for other in found.alternatives)} == {"h0/0>h2/0", "h1/0>h3/0"}
     assert job.cut() == []
     assert job.run(10) == []

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from c4bench import inventory, logs, remote
-from c4bench.cli import Commands, connection, job_file
+from c4bench.cli import Commands, connection
 from c4bench.control.client import dial
 from c4bench.control.master import Master, Parts
 from c4bench.control.path_learning import PlannedFabric
@@ -22,6 +22,7 @@ from c4bench.model.event import Diagnosed, Event
 from c4bench.record.encoding import encode
 from c4bench.wire.messages import PORT
 from c4bench.wire.trust import RENEW, Role
+from c4bench.workload import job_file
 
 _AGAIN_S = 0.5
 _logger = logging.getLogger(__name__)

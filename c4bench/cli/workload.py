@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from c4bench import inventory, logs
-from c4bench.cli import Commands, connection, job_file
+from c4bench.cli import Commands, connection
 from c4bench.cli.lab import kept_or_scratch
 from c4bench.control import foreground
 from c4bench.control.client import dial
@@ -23,6 +23,7 @@ from c4bench.lab.spec import INVENTORY
 from c4bench.model.fabric import Host
 from c4bench.wire.messages import PORT, LaunchJob, Result
 from c4bench.wire.trust import Role
+from c4bench.workload import job_file
 
 LAB = "softroce"
 _AGENTS_WITHIN_S = 60.0

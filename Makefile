@@ -29,7 +29,7 @@ BEGAN    := $(if $(wildcard $(VENV)/.ready),,$(shell date +%s.%N))
 SCENARIOS := campaign detection fabric faults resilience sites
 
 .PHONY: setup packages venv lock kernel lab test lint type unit properties mutants scenarios drills ablation accuracy \
-        every-topology bench browser report figures doctor clean $(SCENARIOS)
+        every-topology bench browser docs report figures doctor clean $(SCENARIOS)
 
 setup: packages venv kernel
 
@@ -116,8 +116,13 @@ browser: venv
 	  [ "$$(id -u)" = 0 ] || { echo "c4bench: install this first: apt-get install chromium-headless-shell" >&2; exit 3; }; \
 	  apt-get update -q >/dev/null && \
 	  apt-get install -y -q --no-install-recommends chromium-headless-shell fonts-dejavu-core >/dev/null; }
-	@$(BIN)/python -c 'import playwright, axe_playwright_python' 2>/dev/null || $(PIP) install -q --group browser
-	$(BIN)/pytest tests/browser -m "not nightly"
+	@[ -d $(VENV)-browser/playwright ] || $(PIP) install -q --target $(VENV)-browser --group browser
+	PYTHONPATH=$(VENV)-browser $(BIN)/pytest tests/browser -m "not nightly"
+
+# The documents as a site in dist/docs. What builds it lies apart, so that it changes no run's environment.
+docs: venv
+	@[ -d $(VENV)-docs/mkdocs ] || $(PIP) install -q --target $(VENV)-docs --group docs
+	PYTHONPATH=$(VENV)-docs $(BIN)/python -m mkdocs build -q
 
 drills: $(SETUP)
 	$(BIN)/pytest tests/drills -m "not nightly"

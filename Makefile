@@ -122,7 +122,7 @@ browser: venv
 # The documents as a site in dist/docs. What builds it lies apart, so that it changes no run's environment.
 docs: venv
 	@[ -d $(VENV)-docs/mkdocs ] || $(PIP) install -q --target $(VENV)-docs --group docs
-	PYTHONPATH=$(VENV)-docs $(BIN)/python -m mkdocs build -q
+	PYTHONPATH=$(VENV)-docs $(BIN)/python -m mkdocs build
 
 drills: $(SETUP)
 	$(BIN)/pytest tests/drills -m "not nightly"

@@ -5,6 +5,7 @@ repository's top lead to the pages here.
 """
 
 import argparse
+import inspect
 import json
 import re
 from collections.abc import Iterator
@@ -91,7 +92,7 @@ def schemas() -> str:
         schema = json.loads(path.read_text())
         lines += ["", f"## `{path.name}`"]
         for name, definition in sorted(schema.get("$defs", {}).items()):
-            lines += ["", f"### {name}", "", definition.get("description", "").strip(), ""]
+            lines += ["", f"### {name}", "", inspect.cleandoc(definition.get("description", "")), ""]
             lines += _fields(definition)
     return "\n".join(lines) + "\n"
 

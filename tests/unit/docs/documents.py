@@ -50,8 +50,9 @@ def blocks(language):
 
 
 def files(page):
-    """The files of a page by name."""
-    return {value: text for key, value, _, text in _FENCE.findall(page.read_text()) if key == "file"}
+    """The files of a page by name, but for those of the repository, which it shows."""
+    found = {value: text for key, value, _, text in _FENCE.findall(page.read_text()) if key == "file"}
+    return {name: text for name, text in found.items() if not (ROOT / name).exists()}
 
 
 def steps(block):

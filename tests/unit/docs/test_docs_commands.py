@@ -88,10 +88,20 @@ def accepted(words):
     return True
 
 
+SHOWN = [block for block in blocks("python") if block.key == "file"]
+
+
+@pytest.mark.parametrize("block", SHOWN, ids=lambda block: block.name)
+def test_a_file_is_shown_as_it_is(block):
+    """A file of the repository stands in a document as it stands in the repository."""
+    assert block.text == (ROOT / block.value).read_text()
+
+
 def test_there_are_commands_to_check():
     """The documents name dozens of commands, so that none would be missed by a wrong pattern."""
     assert len(mentioned("c4bench")) > 40
     assert len(CONSOLE) > 8
+    assert len(SHOWN) == 2
 
 
 def inventories():

@@ -29,7 +29,7 @@ BEGAN    := $(if $(wildcard $(VENV)/.ready),,$(shell date +%s.%N))
 SCENARIOS := campaign detection fabric faults resilience sites
 
 .PHONY: setup packages venv lock kernel lab test lint type unit properties mutants scenarios drills ablation accuracy \
-        every-topology bench report figures doctor clean $(SCENARIOS)
+        every-topology bench browser docs report figures doctor clean $(SCENARIOS)
 
 setup: packages venv kernel
 
@@ -109,6 +109,20 @@ MUTANTS ?= 300
 SEED    ?= 1
 mutants: venv
 	C4BENCH_MUTANTS=$(MUTANTS) $(BIN)/pytest --hosts=tests/mutants/here.yml --c4-reserve=0 --c4-seed $(SEED) tests/mutants
+
+# The live page in a headless Chromium, which is installed, as is Playwright, where it is missing.
+browser: venv
+	@command -v chromium-headless-shell >/dev/null || command -v chromium >/dev/null || { \
+	  [ "$$(id -u)" = 0 ] || { echo "c4bench: install this first: apt-get install chromium-headless-shell" >&2; exit 3; }; \
+	  apt-get update -q >/dev/null && \
+	  apt-get install -y -q --no-install-recommends chromium-headless-shell fonts-dejavu-core >/dev/null; }
+	@[ -d $(VENV)-browser/playwright ] || $(PIP) install -q --target $(VENV)-browser --group browser
+	PYTHONPATH=$(VENV)-browser $(BIN)/pytest tests/browser -m "not nightly"
+
+# The documents as a site in dist/docs. What builds it lies apart, so that it changes no run's environment.
+docs: venv
+	@[ -d $(VENV)-docs/mkdocs ] || $(PIP) install -q --target $(VENV)-docs --group docs
+	PYTHONPATH=$(VENV)-docs $(BIN)/python -m mkdocs build
 
 drills: $(SETUP)
 	$(BIN)/pytest tests/drills -m "not nightly"

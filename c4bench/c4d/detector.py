@@ -279,3 +279,7 @@ class Detector:
     def cells(self, job: str) -> Mapping[Cell, float]:
         """The newest delay matrix of `job`: seconds per byte by (source NIC, destination NIC); empty if unknown."""
         return self._jobs[job].cells if job in self._jobs else {}
+
+    def intervals_s(self, job: str) -> tuple[float, ...]:
+        """The newest times between like operations of `job` (see `JobView`); empty if unknown."""
+        return self._store.jobs[job].intervals_s if job in self._store.jobs else ()

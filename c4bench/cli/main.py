@@ -13,6 +13,7 @@ from c4bench.cli import (
     lab,
     master,
     nightly,
+    page,
     paths,
     plan,
     report,
@@ -21,7 +22,22 @@ from c4bench.cli import (
 )
 from c4bench.errors import C4Error
 
-_COMMANDS = (doctor, inventory, nightly, lab, fault, paths, plan, detect, master, workload, report, bench, utilisation)
+_COMMANDS = (
+    doctor,
+    inventory,
+    nightly,
+    lab,
+    fault,
+    paths,
+    plan,
+    detect,
+    master,
+    page,
+    workload,
+    report,
+    bench,
+    utilisation,
+)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -11,13 +11,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from c4bench import inventory, logs, remote
-from c4bench.cli import Commands, connection
+from c4bench.cli import Commands, connection, page
 from c4bench.control.client import dial
 from c4bench.control.master import Master, Parts
 from c4bench.control.path_learning import PlannedFabric
 from c4bench.control.switches import Switches
 from c4bench.deploy import authority
 from c4bench.errors import UnhealthyError, UsageError
+from c4bench.live.snapshot import Sources
 from c4bench.model.event import Diagnosed, Event
 from c4bench.record.encoding import encode
 from c4bench.wire.messages import PORT
@@ -49,6 +50,7 @@ def register(commands: Commands) -> None:
         metavar="SECONDS",
         help="how often the switches' counters are read to plan around other traffic; 0 for never (default 10)",
     )
+    page.add_options(parser)
     connection.add_trust(parser)
     logs.add_options(parser, "info")
     parser.set_defaults(run=_master)
@@ -77,15 +79,14 @@ def register(commands: Commands) -> None:
 
 
 def _master(arguments: argparse.Namespace) -> int:
-    address, _, port = arguments.listen.rpartition(":")
-    if not address or not port.isdigit():
-        raise UsageError(f"--listen {arguments.listen}: write ADDRESS:PORT, such as 0.0.0.0:{PORT}")
+    address, port = connection.listening("--listen", arguments.listen, PORT)
     if not (arguments.trust / "ca.pem").exists():
         raise UsageError(f"no certificates in {arguments.trust} (python -m c4bench.deploy.prepare makes them)")
     if names := authority.due(arguments.trust, datetime.now(UTC)):
         _logger.warning("certificates end within 30 days, or state no role: %s; %s", ", ".join(names), RENEW)
     fabric = _fabric(arguments.hosts, arguments.background_every) if arguments.hosts else None
-    asyncio.run(_serve(arguments, fabric, address, int(port)))
+    shown = page.prepare(arguments)
+    asyncio.run(_serve(arguments, fabric, shown, address, port))
     return 0
 
 
@@ -101,12 +102,17 @@ def _fabric(hosts: Path, background_s: float) -> PlannedFabric:
     return PlannedFabric(planned.hosts, read=read, background_s=background_s, graph=planned.graph)
 
 
-async def _serve(arguments: argparse.Namespace, fabric: PlannedFabric | None, address: str, port: int) -> None:
-    master = Master(Parts(arguments.state, fabric), arguments.trust, address, port)
+async def _serve(
+    arguments: argparse.Namespace, fabric: PlannedFabric | None, shown: page.Page | None, address: str, port: int
+) -> None:
+    parts = Parts(arguments.state, fabric)
+    master = Master(parts, arguments.trust, address, port)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, master.leave)
+    sources = Sources(parts.registry, parts.agents, parts.liveness, parts.detection, parts.paths, parts.log)
     try:
-        await master.run(lambda: _write_line(f"listening on {address}:{port}"))
+        async with page.serving(shown, sources):
+            await master.run(lambda: _write_line(f"listening on {address}:{port}"))
     except OSError as error:
         raise UnhealthyError(f"--listen {arguments.listen}: {error.strerror}") from None
 

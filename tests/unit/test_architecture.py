@@ -42,6 +42,7 @@ ORDER = (
     "lab",
     "report",
     "control",
+    "live",
     "bench",
     "pytest_plugin",
     "cli",

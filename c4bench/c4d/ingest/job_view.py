@@ -104,6 +104,11 @@ class JobView:
             return None
         return statistics.median(self._intervals_s)
 
+    @property
+    def intervals_s(self) -> tuple[float, ...]:
+        """The newest times between two operations of the same communicator, kind and size, oldest first."""
+        return tuple(self._intervals_s)
+
     def pace_s(self) -> float | None:
         """The period, or the latest few intervals' where those are longer: a job that has just slowed down."""
         period_s = self.period_s()

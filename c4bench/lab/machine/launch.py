@@ -3,12 +3,15 @@
 import compileall
 import datetime
 import os
+import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import c4bench
 from c4bench.deploy import authority
+from c4bench.lab.machine import signals
 from c4bench.lab.machine.kernel import Kernel, require
 from c4bench.lab.machine.run import LabRun, require_open_files, run
 from c4bench.lab.places import CODE, ENVIRONMENT, RUN, Place, inside
@@ -44,7 +47,6 @@ def launch(
     home = directory.resolve() / LAB_DIRECTORY
     home.mkdir(parents=True, exist_ok=True)
     trust = trust_directory(directory)
-    authority.establish(trust, [host.name for host in topology.hosts], _CERTIFICATES_FROM)
     places = _places(directory.resolve())
     spec = LabSpec(
         topology=topology,
@@ -58,7 +60,18 @@ def launch(
         seed=seed,
         interactive=interactive,
     )
-    return run(program, spec, home, virtual=virtual, limit_s=limit_s)
+    with signals.unwinding(), _certificates(trust, topology):
+        return run(program, spec, home, virtual=virtual, limit_s=limit_s)
+
+
+@contextmanager
+def _certificates(trust: Path, topology: Topology) -> Iterator[None]:
+    """Certificates of the lab's hosts in `trust`; nobody needs their keys after the lab."""
+    try:
+        authority.establish(trust, [host.name for host in topology.hosts], _CERTIFICATES_FROM)
+        yield
+    finally:
+        shutil.rmtree(trust, ignore_errors=True)
 
 
 def trust_directory(directory: Path) -> Path:

@@ -1,6 +1,7 @@
 """`c4bench`: parse the command line, run one command, and report an error in one line with an exit code."""
 
 import argparse
+import signal
 import sys
 
 from c4bench import __version__, logs
@@ -15,13 +16,19 @@ from c4bench.cli import (
     nightly,
     paths,
     plan,
+    prepare,
     report,
+    setup,
+    topology,
     utilisation,
     workload,
 )
 from c4bench.errors import C4Error
 
-_COMMANDS = (doctor, inventory, nightly, lab, fault, paths, plan, detect, master, workload, report, bench, utilisation)
+_COMMANDS = (
+    *(setup, doctor, topology, lab, inventory, prepare, nightly),
+    *(fault, paths, plan, detect, master, workload, report, bench, utilisation),
+)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -33,6 +40,9 @@ def main(argv: list[str] | None = None) -> int:
     except C4Error as error:
         sys.stderr.write(f"c4bench: {error}\n")
         return error.exit_code
+    except KeyboardInterrupt:
+        sys.stderr.write("c4bench: interrupted\n")
+        return 128 + signal.SIGINT
     except BrokenPipeError:
         return 0
     return code

@@ -1,6 +1,7 @@
 """The pytest plugin: `pytest --hosts=inventory.yml` or `pytest --hosts=softroce`.
 
-A project asks for it in its pytest settings with `c4_fixtures = true`. Without that, the plugin adds neither options
+A project asks for it in its pytest settings with `c4_fixtures = true`, and a command line with `--pyargs
+c4bench.scenarios`. Without that, the plugin adds neither options
 nor fixtures, so that it disturbs no other project of an environment that has c4bench. Without `--hosts`, scenarios are
 skipped with the reason `no-hosts`. Every pytest run of such an environment imports this module, so it imports little;
 the rest follows when it is needed.
@@ -16,7 +17,9 @@ import pytest
 
 LAB = "softroce"
 _ASKED = "c4_fixtures"
+_SCENARIOS = "c4bench.scenarios"
 _USAGE_ERROR = 2
+_asks = pytest.StashKey[bool]()
 # Options of pytest that only show something, by the names under which it keeps them.
 _SHOWN = ("help", "version", "markers", "showfixtures", "show_fixtures_per_test", "cacheshow", "collectonly")
 _FIXTURES_SHOWN = ("showfixtures", "show_fixtures_per_test")
@@ -38,7 +41,9 @@ def pytest_load_initial_conftests(
     """
     result = yield
     group = parser.getgroup("c4bench", "c4bench: hosts, the embedded lab, faults")
-    if early_config.getini(_ASKED):
+    ours = "--pyargs" in args and any(arg.startswith(_SCENARIOS) for arg in args)
+    early_config.stash[_asks] = ours or bool(early_config.getini(_ASKED))
+    if early_config.stash[_asks]:
         _add_hosts(group)
         _add_options(group)
         _refuse_parallel(args)
@@ -111,13 +116,14 @@ def _add_options(group: pytest.OptionGroup) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the fixtures: real ones where there are hosts, else ones that skip."""
-    if not config.getini(_ASKED):
+    if not config.stash.get(_asks, False):
         return
     config.addinivalue_line(
         "markers",
         "needs(*capabilities, hosts=N): the capabilities a scenario needs (c4bench doctor), and on how many hosts; "
         "it is skipped where they are missing",
     )
+    config.addinivalue_line("markers", "nightly: the long form of a scenario, which takes minutes")
     if any(config.getoption(name, False) for name in _FIXTURES_SHOWN):
         from c4bench.pytest_plugin import fixtures  # noqa: PLC0415  (see the module's first lines)
 
@@ -138,7 +144,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_cmdline_main(config: pytest.Config) -> int | None:
     """Check the command line; with the embedded lab, run this same command inside it."""
     option = config.option
-    if not config.getini(_ASKED) or not option.hosts or any(config.getoption(name, False) for name in _SHOWN):
+    if not config.stash.get(_asks, False) or not option.hosts or any(config.getoption(name, False) for name in _SHOWN):
         return None
     from c4bench.errors import C4Error  # noqa: PLC0415
     from c4bench.pytest_plugin import outside  # noqa: PLC0415
@@ -155,6 +161,6 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
     """Name the hosts, the seed and the run directory."""
-    if not config.getini(_ASKED) or not config.option.hosts:
+    if not config.stash.get(_asks, False) or not config.option.hosts:
         return []
     return [f"c4bench: hosts {config.option.hosts}, seed {config.option.c4_seed}, run {config.option.c4_run_dir}"]

@@ -7,7 +7,7 @@ import pytest
 from c4bench.lab import topology_file as topologies
 from c4bench.lab.machine import kernel, launch, signals
 from c4bench.lab.machine.modes import lab_mode
-from c4bench.lab.machine.run import LabRun, require_open_files
+from c4bench.lab.machine.run import LabRun
 from c4bench.lab.places import RUN
 from c4bench.model.measurement import Clock
 from c4bench.pytest_plugin.lab_collect import collect
@@ -35,7 +35,7 @@ def run_in_lab(config: pytest.Config) -> int:
     if refused:
         return refused
     built = kernel.require()
-    require_open_files(len(topology.hosts))
+    launch.require_machine(len(topology.hosts))
     built_as = {"kernel": built.version, "kernel_build": built.build, "lab_mode": lab_mode()}
     run = start_run(config, "main", LAB, topology.name, clock, **built_as)
     sys.stdout.write(f"c4bench: {run.path} is {RUN} in the lab\n")

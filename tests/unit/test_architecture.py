@@ -43,6 +43,7 @@ ORDER = (
     "report",
     "control",
     "bench",
+    "scenarios",
     "pytest_plugin",
     "cli",
 )

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import c4bench
 from c4bench.deploy import authority
-from c4bench.lab.machine import signals
+from c4bench.lab.machine import containment, modes, pyverbs, signals
 from c4bench.lab.machine.kernel import Kernel, require
-from c4bench.lab.machine.run import LabRun, require_open_files, run
+from c4bench.lab.machine.run import LabRun, memory_directory, require_open_files, run
 from c4bench.lab.places import CODE, ENVIRONMENT, RUN, Place, inside
 from c4bench.lab.spec import LabSpec
 from c4bench.lab.topology import Topology
@@ -41,7 +41,7 @@ def launch(
     built is used. Raises UnhealthyError when there is none, or the lab does not come up or had to be ended.
     """
     program = kernel or require()
-    require_open_files(len(topology.hosts))
+    require_machine(len(topology.hosts))
     # The lab keeps no compiled files: without this every process would compile the modules again.
     compileall.compile_dir(Path(c4bench.__file__).parent, quiet=2)
     home = directory.resolve() / LAB_DIRECTORY
@@ -72,6 +72,15 @@ def _certificates(trust: Path, topology: Topology) -> Iterator[None]:
         yield
     finally:
         shutil.rmtree(trust, ignore_errors=True)
+
+
+def require_machine(hosts: int) -> None:
+    """Raises UnhealthyError if a lab of so many hosts cannot run here for any reason but its kernel."""
+    require_open_files(hosts)
+    containment.wrap([])
+    modes.lab_mode()
+    memory_directory()
+    pyverbs.require()
 
 
 def trust_directory(directory: Path) -> Path:

@@ -81,7 +81,7 @@ def register(commands: Commands) -> None:
 def _master(arguments: argparse.Namespace) -> int:
     address, port = connection.listening("--listen", arguments.listen, PORT)
     if not (arguments.trust / "ca.pem").exists():
-        raise UsageError(f"no certificates in {arguments.trust} (python -m c4bench.deploy.prepare makes them)")
+        raise UsageError(f"no certificates in {arguments.trust} (c4bench prepare makes them)")
     if names := authority.due(arguments.trust, datetime.now(UTC)):
         _logger.warning("certificates end within 30 days, or state no role: %s; %s", ", ".join(names), RENEW)
     fabric = _fabric(arguments.hosts, arguments.background_every) if arguments.hosts else None

@@ -78,7 +78,7 @@ def _master(hosts: tuple[Host, ...], arguments: argparse.Namespace) -> Cluster:
     if not address or not port.isdigit():
         raise UsageError(f"--own-master {arguments.own_master}: write ADDRESS:PORT, such as {_ANY}:{PORT}")
     if not (arguments.trust / "ca.pem").exists():
-        raise UsageError(f"no certificates in {arguments.trust} (python -m c4bench.deploy.prepare makes them)")
+        raise UsageError(f"no certificates in {arguments.trust} (c4bench prepare makes them)")
     arguments.master = f"127.0.0.1:{port}" if address == _ANY else arguments.own_master
     return Cluster(hosts, arguments.trust, address, int(port))
 

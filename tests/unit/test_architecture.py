@@ -44,6 +44,7 @@ ORDER = (
     "control",
     "live",
     "bench",
+    "scenarios",
     "pytest_plugin",
     "cli",
 )

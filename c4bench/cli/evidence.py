@@ -10,11 +10,13 @@ import msgspec
 
 from c4bench.c4d.evidence.judge import judge
 from c4bench.errors import UsageError
+from c4bench.evidence import benchmarks
 from c4bench.evidence.collect import collect
-from c4bench.model.evidence import EvidenceReport, EvidenceVerdict
+from c4bench.model.evidence import BenchmarkResult, EvidenceReport, EvidenceVerdict
 
 BAD_INPUT = 2
 _SHOWN = 16
+_BENCHMARKS = (benchmarks.NCCL_TESTS, benchmarks.PERFTEST)
 
 
 def detect_evidence(paths: list[Path], *, ranks: int, as_json: bool, explain: bool, reasons: str | None) -> int:
@@ -42,9 +44,15 @@ def _text(report: EvidenceReport, *, explain: bool) -> Iterator[str]:
     yield f"{report.ranks} ranks; read {read}"
     for verdict in report.verdicts:
         yield from _verdict(verdict, explain=explain)
-    if not report.verdicts:
+    yield from (_benchmark(one) for one in report.benchmarks)
+    if not report.verdicts and any(source.ranks or source.format not in _BENCHMARKS for source in report.sources):
         yield "no hang, mismatch or straggler is seen in these files"
     yield from (f"not known: {what}" for what in report.cannot_tell)
+
+
+def _benchmark(one: BenchmarkResult) -> str:
+    wrong = f", {one.wrong} WRONG elements" if one.wrong else ""
+    return f"{one.format}: {one.kind}, {one.size_bytes} bytes: {one.bandwidth_bps / 1e9:.2f} Gbit/s{wrong}"
 
 
 def _verdict(verdict: EvidenceVerdict, *, explain: bool) -> Iterator[str]:

@@ -6,6 +6,7 @@ import sys
 from c4bench import __version__, logs
 from c4bench.cli import (
     bench,
+    convert,
     detect,
     doctor,
     fault,
@@ -21,7 +22,22 @@ from c4bench.cli import (
 )
 from c4bench.errors import C4Error
 
-_COMMANDS = (doctor, inventory, nightly, lab, fault, paths, plan, detect, master, workload, report, bench, utilisation)
+_COMMANDS = (
+    doctor,
+    inventory,
+    nightly,
+    lab,
+    fault,
+    paths,
+    plan,
+    detect,
+    convert,
+    master,
+    workload,
+    report,
+    bench,
+    utilisation,
+)
 
 
 def main(argv: list[str] | None = None) -> int:

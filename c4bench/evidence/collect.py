@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from c4bench.evidence.formats import FORMATS, format_of
@@ -12,7 +12,7 @@ from c4bench.model.evidence import MemberEvidence, Problem, Reading, SourceFile
 _KNOWN = ", ".join(dict.fromkeys(one.name for one in FORMATS))
 
 
-def collect(paths: Iterable[Path], load: Callable[[Path], bytes] = read_bytes) -> Reading:
+def collect(paths: Iterable[Path]) -> Reading:
     """Read all files, those in folders too. What cannot be used is a problem and does not stop the rest."""
     readings: list[Reading] = []
     problems: list[Problem] = []
@@ -22,17 +22,18 @@ def collect(paths: Iterable[Path], load: Callable[[Path], bytes] = read_bytes) -
             problems.append(Problem(str(path), f"more than {MOST_FILES} files; the rest is not read"))
             break
         try:
-            data = load(path)
+            data = read_bytes(path)
             first = seen.setdefault(hashlib.sha256(data).digest(), path)
             if first is not path:
                 raise UnreadableError(f"it has the same bytes as {first} and is not used")
-            readings.append(_read(data, path))
+            readings.append(parse(data, path))
         except UnreadableError as error:
             problems.append(Problem(str(path), error.reason, error.place))
     return _one_job(readings, problems)
 
 
-def _read(data: bytes, path: Path) -> Reading:
+def parse(data: bytes, path: Path) -> Reading:
+    """What the bytes of one file tell; its format is found out. Raises UnreadableError."""
     form = format_of(data, path.name)
     if form is None:
         raise UnreadableError(f"it is of no known format; known are {_KNOWN}")
@@ -69,7 +70,8 @@ def _one_job(readings: list[Reading], problems: list[Problem]) -> Reading:
         sources += one.sources
         cannot |= dict.fromkeys(one.cannot_tell)
     ranks = max((one.ranks for one in readings if _size(one) in {0, size}), default=0)
-    return Reading(tuple(members), tuple(sources), tuple(problems), tuple(cannot), ranks)
+    benchmarks = tuple(result for one in readings for result in one.benchmarks)
+    return Reading(tuple(members), tuple(sources), tuple(problems), tuple(cannot), ranks, benchmarks)
 
 
 def _size(one: Reading) -> int:

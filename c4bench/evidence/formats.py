@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from c4bench.evidence import flight_recorder, inspector, ras
+from c4bench.evidence import benchmarks, chakra, flight_recorder, inspector, kineto, ras
 from c4bench.model.evidence import Reading
 
 HEAD_BYTES = 65_536
@@ -17,10 +17,15 @@ class Format(NamedTuple):
     read: Callable[[bytes, str], Reading]
 
 
+# In the order of trying: what is told by few words in a file comes after what is told by its own.
 FORMATS = (
-    Format(flight_recorder.FORMAT, flight_recorder.recognises, flight_recorder.read),
     Format(ras.FORMAT, ras.recognises, ras.read),
     Format(inspector.FORMAT, inspector.recognises, inspector.read),
+    Format(kineto.FORMAT, kineto.recognises, kineto.read),
+    Format(benchmarks.NCCL_TESTS, benchmarks.recognises_nccl_tests, benchmarks.read_nccl_tests),
+    Format(benchmarks.PERFTEST, benchmarks.recognises_perftest, benchmarks.read_perftest),
+    Format(chakra.FORMAT, chakra.recognises, chakra.read),
+    Format(flight_recorder.FORMAT, flight_recorder.recognises, flight_recorder.read),
 )
 
 

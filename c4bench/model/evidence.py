@@ -85,6 +85,21 @@ class SourceFile(msgspec.Struct, frozen=True):
     ranks: tuple[int, ...]
 
 
+class BenchmarkResult(msgspec.Struct, frozen=True):
+    """What a benchmark measured of one operation, over all its ranks; `wrong` elements differ from what they should be.
+
+    `bandwidth_bps` is the bus bandwidth of a collective, and the rate of payload between two NICs.
+    """
+
+    source: str
+    format: str
+    kind: str
+    size_bytes: int
+    bandwidth_bps: float
+    duration_s: float = -1.0
+    wrong: int = 0
+
+
 class Reading(msgspec.Struct, frozen=True):
     """What was read of some files; `cannot_tell` is what such files do not show."""
 
@@ -93,6 +108,7 @@ class Reading(msgspec.Struct, frozen=True):
     problems: tuple[Problem, ...] = ()
     cannot_tell: tuple[str, ...] = ()
     ranks: int = 0
+    benchmarks: tuple[BenchmarkResult, ...] = ()
 
 
 class EvidenceVerdict(msgspec.Struct, frozen=True):
@@ -124,3 +140,4 @@ class EvidenceReport(msgspec.Struct, frozen=True):
     verdicts: tuple[EvidenceVerdict, ...]
     problems: tuple[Problem, ...]
     cannot_tell: tuple[str, ...]
+    benchmarks: tuple[BenchmarkResult, ...] = ()

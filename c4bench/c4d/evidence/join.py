@@ -93,7 +93,7 @@ def _once(members: Iterable[MemberEvidence]) -> tuple[list[MemberEvidence], list
         old, new = sorted((before, one), key=_newness)
         kept[key] = new
         if not one.taken_s:
-            reason = f"rank {one.rank} is reported of twice, and differently by {new.source}, which is newer and used"
+            reason = f"rank {one.rank} is described twice, and differently by {new.source}, which is newer and used"
             problems[one.source, one.rank] = Problem(old.source, reason)
     return list(kept.values()), list(problems.values())
 

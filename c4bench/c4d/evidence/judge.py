@@ -17,7 +17,9 @@ def judge(reading: Reading, name: str = "job", ranks: int = 0) -> EvidenceReport
     found = case.judge() or stragglers(job)
     verdicts = tuple(_verdict(job, case, judged) for judged in found)
     cannot = dict.fromkeys((*reading.cannot_tell, *_unknown(job)))
-    return EvidenceReport(job.ranks, reading.sources, verdicts, (*reading.problems, *job.problems), tuple(cannot))
+    return EvidenceReport(
+        job.ranks, reading.sources, verdicts, (*reading.problems, *job.problems), tuple(cannot), reading.benchmarks
+    )
 
 
 def _verdict(job: JobEvidence, case: HangCase, judged: Judged) -> EvidenceVerdict:

@@ -14,7 +14,7 @@ from c4bench.c4d.detector import Detector
 from c4bench.c4d.downtime import Faults, Row, downtime_table
 from c4bench.c4d.offline import detect
 from c4bench.cli import Commands
-from c4bench.cli.evidence import REASONS, detect_evidence
+from c4bench.cli.evidence import REASONS, Options, detect_evidence, follow_evidence
 from c4bench.decoding import from_yaml
 from c4bench.errors import UsageError
 from c4bench.evidence.formats import format_of
@@ -32,7 +32,7 @@ def register(commands: Commands) -> None:
         help="run C4D on recorded telemetry (a file of a run's telemetry folder), with the same result as live; or on "
         "what other tools have left of a job (docs/evidence.md)",
     )
-    parser.add_argument("paths", type=Path, nargs="+", metavar="PATH", help="a file, or a folder of them")
+    parser.add_argument("paths", type=Path, nargs="*", metavar="PATH", help="a file, or a folder of them")
     parser.add_argument(
         "--json",
         action="store_true",
@@ -41,6 +41,14 @@ def register(commands: Commands) -> None:
     )
     parser.add_argument("--explain", action="store_true", help="files of other tools: print who waits for whom")
     parser.add_argument("--reasons", choices=tuple(REASONS), help="files of other tools: commands for a scheduler")
+    parser.add_argument("--ras", action="append", default=[], metavar="HOST[:PORT]", help="ask this port of NCCL's RAS")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="files of other tools: write a page as well")
+    parser.add_argument(
+        "--follow",
+        type=float,
+        metavar="SECONDS",
+        help="files of other tools: judge again as they appear, for so long",
+    )
     parser.add_argument("--ranks", type=int, default=0, help="files of other tools: the number of the job's ranks")
     parser.set_defaults(run=_detect)
     parser = commands.add_parser("downtime", help="print C4's downtime table for your fault rates and stage times")
@@ -62,25 +70,33 @@ def register(commands: Commands) -> None:
 
 
 def _detect(arguments: argparse.Namespace) -> int:
-    if len(arguments.paths) == 1 and not arguments.paths[0].is_dir() and not _foreign(arguments.paths[0]):
+    if not arguments.paths and not arguments.ras:
+        raise UsageError("nothing to read: give a file, a folder, or --ras HOST")
+    if _only_recording(arguments):
         return _detect_recorded(arguments.paths[0], as_json=arguments.json)
     if not 0 <= arguments.ranks <= MOST_RANKS:
         raise UsageError(f"--ranks {arguments.ranks}: give a number of ranks from 1 to {MOST_RANKS}, or nothing")
-    return detect_evidence(
+    options = Options(
         arguments.paths,
-        ranks=arguments.ranks,
-        as_json=arguments.json,
-        explain=arguments.explain,
-        reasons=arguments.reasons,
+        arguments.ras,
+        arguments.ranks,
+        arguments.json,
+        arguments.explain,
+        arguments.reasons,
+        arguments.html,
     )
+    return detect_evidence(options) if arguments.follow is None else follow_evidence(options, arguments.follow)
 
 
-def _foreign(path: Path) -> bool:
-    """Whether a file is of another tool; recordings and what cannot be read are not."""
-    try:
-        return format_of(read_bytes(path), path.name) is not None
-    except UnreadableError:
+def _only_recording(arguments: argparse.Namespace) -> bool:
+    """Whether the one thing to read is a recording of ours; so is what cannot be read, of which that reader tells."""
+    if len(arguments.paths) != 1 or arguments.ras or arguments.follow is not None or arguments.paths[0].is_dir():
         return False
+    path: Path = arguments.paths[0]
+    try:
+        return format_of(read_bytes(path), path.name) is None
+    except UnreadableError:
+        return True
 
 
 def _detect_recorded(path: Path, *, as_json: bool) -> int:

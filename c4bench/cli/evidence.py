@@ -2,40 +2,101 @@
 
 import shlex
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
 from c4bench.c4d.evidence.judge import judge
 from c4bench.errors import UsageError
-from c4bench.evidence import benchmarks
-from c4bench.evidence.collect import collect
-from c4bench.model.evidence import BenchmarkResult, EvidenceReport, EvidenceVerdict
+from c4bench.evidence import benchmarks, ras, ras_client
+from c4bench.evidence.collect import Collector, one_job
+from c4bench.evidence.limits import UnreadableError
+from c4bench.model.diagnosis import Cause
+from c4bench.model.evidence import BenchmarkResult, EvidenceReport, EvidenceVerdict, Problem, Reading
+from c4bench.report.evidence_page import evidence_page, ranges
 
 BAD_INPUT = 2
-_SHOWN = 16
+_POLL_S = 0.5
+_QUIET_S = 1.0
 _BENCHMARKS = (benchmarks.NCCL_TESTS, benchmarks.PERFTEST)
 
 
-def detect_evidence(paths: list[Path], *, ranks: int, as_json: bool, explain: bool, reasons: str | None) -> int:
-    """Judge the files at `paths` and print the verdicts; 2 if any file could not be used. Raises UsageError if none."""
-    reading = collect(paths)
-    for problem in reading.problems:
+class Options(NamedTuple):
+    """What to judge, and how to show it: `ras` are ports of RAS as `HOST` or `HOST:PORT`."""
+
+    paths: list[Path]
+    ras: list[str]
+    ranks: int
+    as_json: bool
+    explain: bool
+    reasons: str | None
+    html: Path | None
+
+
+def detect_evidence(options: Options) -> int:
+    """Judge the files once and print the verdicts; 2 if any file could not be used. Raises UsageError if none."""
+    reading = _gather(Collector(options.paths), options)
+    report = judge(reading, ranks=options.ranks)
+    for problem in report.problems:
         sys.stderr.write(f"c4bench: {problem}\n")
     if not reading.sources:
-        raise UsageError(f"{' '.join(map(str, paths))}: no file could be read; give dumps, or folders of them")
-    report = judge(reading, ranks=ranks)
-    for problem in report.problems[len(reading.problems) :]:
-        sys.stderr.write(f"c4bench: {problem}\n")
-    if as_json:
-        sys.stdout.write(msgspec.json.encode(report).decode() + "\n")
-    elif reasons:
-        sys.stdout.writelines(line + "\n" for verdict in report.verdicts for line in REASONS[reasons](verdict))
-    else:
-        sys.stdout.writelines(line + "\n" for line in _text(report, explain=explain))
+        named = " ".join([*map(str, options.paths), *options.ras])
+        raise UsageError(f"{named}: no file could be read; give dumps, or folders of them")
+    _show(report, options)
     return BAD_INPUT if report.problems else 0
+
+
+def follow_evidence(options: Options, for_s: float) -> int:
+    """Judge again whenever files have appeared or grown, and nothing has changed for a while; print what is new."""
+    collector = Collector(options.paths)
+    end_s = time.monotonic() + for_s
+    changed_s, shown = -1.0, set[tuple[Cause | None, tuple[int, ...]]]()
+    while (now_s := time.monotonic()) < end_s:
+        if collector.changed():
+            changed_s = now_s
+        elif changed_s >= 0 and now_s - changed_s >= _QUIET_S:
+            changed_s = -1.0
+            report = judge(_gather(collector, options), ranks=options.ranks)
+            new = [one for one in report.verdicts if (one.diagnosis.cause, one.culprits) not in shown]
+            shown |= {(one.diagnosis.cause, one.culprits) for one in new}
+            if new:
+                _show(msgspec.structs.replace(report, verdicts=tuple(new)), options)
+                sys.stdout.flush()
+        time.sleep(_POLL_S)
+    return 0
+
+
+def _gather(collector: Collector, options: Options) -> Reading:
+    """All files, and the reports of RAS ports."""
+    found, problems = collector.collect(), list[Problem]()
+    readings = [msgspec.structs.replace(found, problems=())]
+    for place in options.ras:
+        try:
+            host, _, port = place.partition(":")
+            if port and not (port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16):
+                raise UnreadableError("give HOST or HOST:PORT")
+            readings.append(ras.read(ras_client.query(host, int(port) if port else ras_client.PORT), place))
+        except UnreadableError as error:
+            problems.append(Problem(place, error.reason, error.place))
+    return one_job(readings, [*found.problems, *problems])
+
+
+def _show(report: EvidenceReport, options: Options) -> None:
+    if options.html:
+        try:
+            options.html.write_text(evidence_page(report))
+        except OSError as error:
+            raise UsageError(f"{options.html}: {error.strerror}; give a file that can be written to") from None
+    if options.as_json:
+        sys.stdout.write(msgspec.json.encode(report).decode() + "\n")
+    elif options.reasons:
+        sys.stdout.writelines(line + "\n" for verdict in report.verdicts for line in REASONS[options.reasons](verdict))
+    else:
+        sys.stdout.writelines(line + "\n" for line in _text(report, explain=options.explain))
 
 
 def _text(report: EvidenceReport, *, explain: bool) -> Iterator[str]:
@@ -60,12 +121,12 @@ def _verdict(verdict: EvidenceVerdict, *, explain: bool) -> Iterator[str]:
     cause = f" ({diagnosis.cause})" if diagnosis.cause else ""
     yield f"{diagnosis.syndrome}{cause}, {diagnosis.component}, confidence {diagnosis.confidence:.0%}"
     who = "to blame" if verdict.sure else "one of these is to blame"
-    yield f"    {who}: ranks {_ranks(verdict.culprits)}" + (f" on {', '.join(verdict.hosts)}" if verdict.hosts else "")
+    yield f"    {who}: ranks {ranges(verdict.culprits)}" + (f" on {', '.join(verdict.hosts)}" if verdict.hosts else "")
     yield from (f"    {line}" for line in diagnosis.evidence)
     for what, ranks in (("never came", verdict.never_came), ("only wait", verdict.only_wait),
                         ("left no file", verdict.no_file)):  # fmt: skip
         if ranks:
-            yield f"    {what}: ranks {_ranks(ranks)}"
+            yield f"    {what}: ranks {ranges(ranks)}"
     yield f"    refuted by {diagnosis.refuted_by}"
     words = (("torchfrtrace", verdict.torchfrtrace), ("RAS", verdict.ras))
     yield from (f"    {tool} would say: {word}" for tool, word in words if word)
@@ -73,21 +134,9 @@ def _verdict(verdict: EvidenceVerdict, *, explain: bool) -> Iterator[str]:
         yield from (f"    > {line}" for line in verdict.chain)
 
 
-def _ranks(ranks: tuple[int, ...]) -> str:
-    """`0-3, 5`, at most so many ranges."""
-    ranges: list[list[int]] = []
-    for rank in sorted(ranks):
-        if ranges and rank == ranges[-1][1] + 1:
-            ranges[-1][1] = rank
-        else:
-            ranges.append([rank, rank])
-    shown = [f"{first}" if first == last else f"{first}-{last}" for first, last in ranges[:_SHOWN]]
-    return ", ".join(shown) + (" ..." if len(ranges) > _SHOWN else "")
-
-
 def _message(verdict: EvidenceVerdict) -> str:
     sure = "" if verdict.sure else "one of "
-    return f"c4bench: {verdict.diagnosis.cause}, {sure}ranks {_ranks(verdict.culprits)} of {verdict.diagnosis.job}"
+    return f"c4bench: {verdict.diagnosis.cause}, {sure}ranks {ranges(verdict.culprits)} of {verdict.diagnosis.job}"
 
 
 def _slurm(verdict: EvidenceVerdict) -> Iterator[str]:

@@ -4,6 +4,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from c4bench.evidence.formats import FORMATS, format_of
 from c4bench.evidence.limits import MOST_FILES, UnreadableError, read_bytes
@@ -12,24 +13,58 @@ from c4bench.model.evidence import MemberEvidence, Problem, Reading, SourceFile
 _KNOWN = ", ".join(dict.fromkeys(one.name for one in FORMATS))
 
 
+class _File(NamedTuple):
+    """A file as it was when it was read: its time and size, the digest of its bytes, and what came of them."""
+
+    version: tuple[int, int]
+    digest: bytes
+    outcome: Reading | UnreadableError
+
+
+class Collector:
+    """Reads files and folders, again and again: a file that has not changed since is not read again."""
+
+    def __init__(self, paths: Iterable[Path]) -> None:
+        self._paths = tuple(paths)
+        self._read: dict[Path, _File] = {}
+        self._seen: dict[Path, tuple[int, int]] = {}
+
+    def changed(self) -> bool:
+        """Whether there are new files, or any has changed, since this was last asked."""
+        seen = {path: _version(path) for path in _files(self._paths, [])}
+        before, self._seen = self._seen, seen
+        return seen != before
+
+    def collect(self) -> Reading:
+        """Read all that has changed. What cannot be used is a problem and does not stop the rest."""
+        readings: list[Reading] = []
+        problems: list[Problem] = []
+        first: dict[bytes, Path] = {}
+        for number, path in enumerate(_files(self._paths, problems)):
+            if number == MOST_FILES:
+                problems.append(Problem(str(path), f"more than {MOST_FILES} files; the rest is not read"))
+                break
+            found = self._file(path)
+            outcome = found.outcome
+            if isinstance(outcome, Reading) and (other := first.setdefault(found.digest, path)) is not path:
+                outcome = UnreadableError(f"it has the same bytes as {other} and is not used")
+            if isinstance(outcome, Reading):
+                readings.append(outcome)
+            else:
+                problems.append(Problem(str(path), outcome.reason, outcome.place))
+        return one_job(readings, problems)
+
+    def _file(self, path: Path) -> _File:
+        version = _version(path)
+        known = self._read.get(path)
+        if known is None or known.version != version:
+            known = self._read[path] = _load(path, version)
+        return known
+
+
 def collect(paths: Iterable[Path]) -> Reading:
-    """Read all files, those in folders too. What cannot be used is a problem and does not stop the rest."""
-    readings: list[Reading] = []
-    problems: list[Problem] = []
-    seen: dict[bytes, Path] = {}
-    for number, path in enumerate(_files(paths, problems)):
-        if number == MOST_FILES:
-            problems.append(Problem(str(path), f"more than {MOST_FILES} files; the rest is not read"))
-            break
-        try:
-            data = read_bytes(path)
-            first = seen.setdefault(hashlib.sha256(data).digest(), path)
-            if first is not path:
-                raise UnreadableError(f"it has the same bytes as {first} and is not used")
-            readings.append(parse(data, path))
-        except UnreadableError as error:
-            problems.append(Problem(str(path), error.reason, error.place))
-    return _one_job(readings, problems)
+    """Read all files, those in folders too, once."""
+    return Collector(paths).collect()
 
 
 def parse(data: bytes, path: Path) -> Reading:
@@ -38,6 +73,23 @@ def parse(data: bytes, path: Path) -> Reading:
     if form is None:
         raise UnreadableError(f"it is of no known format; known are {_KNOWN}")
     return form.read(data, str(path))
+
+
+def _load(path: Path, version: tuple[int, int]) -> _File:
+    try:
+        data = read_bytes(path)
+        return _File(version, hashlib.sha256(data).digest(), parse(data, path))
+    except UnreadableError as error:
+        return _File(version, b"", error)
+
+
+def _version(path: Path) -> tuple[int, int]:
+    """Time and size of a file; zeros if it is gone."""
+    try:
+        status = path.stat()
+    except OSError:
+        return 0, 0
+    return status.st_mtime_ns, status.st_size
 
 
 def _files(paths: Iterable[Path], problems: list[Problem]) -> Iterator[Path]:
@@ -53,7 +105,7 @@ def _files(paths: Iterable[Path], problems: list[Problem]) -> Iterator[Path]:
             problems.append(Problem(str(path), "there is no such file or folder"))
 
 
-def _one_job(readings: list[Reading], problems: list[Problem]) -> Reading:
+def one_job(readings: list[Reading], problems: list[Problem]) -> Reading:
     """Join readings of one job; files of a job of another size are problems, unless they are the most."""
     sizes = Counter(size for one in readings if (size := _size(one)))
     size = sizes.most_common(1)[0][0] if sizes else 0

@@ -132,6 +132,16 @@ class EvidenceVerdict(msgspec.Struct, frozen=True):
     ras: str = ""
 
 
+class Standing(msgspec.Struct, frozen=True):
+    """Ranks that wait in one operation, by its communicator and sequence number, and for whom."""
+
+    comm: str
+    seq: int
+    kind: str
+    ranks: tuple[int, ...]
+    waits_for: tuple[int, ...]
+
+
 class EvidenceReport(msgspec.Struct, frozen=True):
     """`c4bench detect --json` on files of other tools: what was read, the verdicts, and what could not be told."""
 
@@ -141,3 +151,4 @@ class EvidenceReport(msgspec.Struct, frozen=True):
     problems: tuple[Problem, ...]
     cannot_tell: tuple[str, ...]
     benchmarks: tuple[BenchmarkResult, ...] = ()
+    standings: tuple[Standing, ...] = ()

@@ -4,8 +4,8 @@ from c4bench.c4d.evidence.hangs import HangCase, Judged
 from c4bench.c4d.evidence.join import JobEvidence, join
 from c4bench.c4d.evidence.slowness import stragglers
 from c4bench.c4d.evidence.words import ras_words, torchfrtrace_words
-from c4bench.c4d.hang.wait_for_graph import WaitForGraph
-from c4bench.model.evidence import EvidenceReport, EvidenceVerdict, Reading
+from c4bench.c4d.hang.wait_for_graph import Node, WaitForGraph
+from c4bench.model.evidence import EvidenceReport, EvidenceVerdict, Reading, Standing
 
 _LINKS = 12  # of a chain
 
@@ -18,7 +18,24 @@ def judge(reading: Reading, name: str = "job", ranks: int = 0) -> EvidenceReport
     verdicts = tuple(_verdict(job, case, judged) for judged in found)
     cannot = dict.fromkeys((*reading.cannot_tell, *_unknown(job)))
     return EvidenceReport(
-        job.ranks, reading.sources, verdicts, (*reading.problems, *job.problems), tuple(cannot), reading.benchmarks
+        job.ranks,
+        reading.sources,
+        verdicts,
+        (*reading.problems, *job.problems),
+        tuple(cannot),
+        reading.benchmarks,
+        _standings(case.graph),
+    )
+
+
+def _standings(graph: WaitForGraph) -> tuple[Standing, ...]:
+    """Who waits where for whom, ranks alike together."""
+    alike: dict[tuple[str, int, str, frozenset[Node]], list[int]] = {}
+    for rank, op in graph.pending.items():
+        alike.setdefault((op.comm, op.seq, op.kind, graph.edges[rank]), []).append(rank)
+    return tuple(
+        Standing(comm, seq, kind, tuple(sorted(ranks)), tuple(sorted(one for one in targets if isinstance(one, int))))
+        for (comm, seq, kind, targets), ranks in sorted(alike.items(), key=lambda item: (item[0][:2], min(item[1])))
     )
 
 

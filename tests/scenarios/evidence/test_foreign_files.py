@@ -8,10 +8,10 @@ import time
 
 import pytest
 from evidence_mutations import escapes
+from foreign_jobs import FAULTS, answer, written
 
 from c4bench.model.measurement import Clock
 from c4bench.sim.model import SimFaultKind
-from tests.scenarios.evidence.foreign_jobs import FAULTS, answer, written
 
 TRIALS = 40
 
@@ -23,8 +23,8 @@ def machine_time(pytestconfig):
         pytest.skip("computing takes no virtual time: run `make evidence`")
 
 
-def rates(tmp_path, measure, form, ranks, trials, *, lost=0.0):
-    """Measure how often the rank at fault is named, over `trials` faults of the kinds that the format can show."""
+def rates(tmp_path, form, ranks, trials, *, lost=0.0):
+    """What is said of the rank at fault, over `trials` faults of the kinds that the format can show."""
     answers = []
     for seed in range(trials):
         kind = FAULTS[form][seed % len(FAULTS[form])]
@@ -42,14 +42,14 @@ def rates(tmp_path, measure, form, ranks, trials, *, lost=0.0):
 @pytest.mark.parametrize("form", FAULTS)
 def test_the_right_rank_of_a_thousand_is_named(tmp_path, measure, form):
     """Of 40 faults of a job of 1,000 ranks, 95 % are named right; else the rank is among the suspects."""
-    answers = rates(tmp_path, measure, form, 1000, TRIALS)
+    answers = rates(tmp_path, form, 1000, TRIALS)
     share = sum(one.right for one in answers) / TRIALS
     measure("foreign.correct_fraction", share, unit="1", at_least=0.95, clock=Clock.NONE, format=form, ranks="1000")
 
 
 def test_a_tenth_of_the_files_is_missing(tmp_path, measure):
     """With a tenth of the dumps lost, the right rank is named or is among the suspects, and no other alone."""
-    answers = rates(tmp_path, measure, "flight-recorder", 1000, TRIALS, lost=0.1)
+    answers = rates(tmp_path, "flight-recorder", 1000, TRIALS, lost=0.1)
     for name, share in (
         ("right", sum(one.right for one in answers) / TRIALS),
         ("among", sum(one.among for one in answers) / TRIALS),

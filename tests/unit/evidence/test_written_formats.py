@@ -44,8 +44,7 @@ def verdicts(tmp_path, capsys, recording, form):
         (SimFaultKind.HUNG, "ras", "not_entered", [6]),
         (SimFaultKind.STOPPED, "ras", "process_stopped", [6]),
         (SimFaultKind.KILLED, "ras", "process_ended", [6]),
-        # What counts as another call of the same kind shows only as ranks that got no further, together.
-        (SimFaultKind.MISMATCH, "ras", "not_entered", [4, 5, 6, 7]),
+        (SimFaultKind.MISMATCH, "ras", "collective_type_mismatch", [6]),
     ],
 )
 def test_faults_are_found_in_other_formats(tmp_path, capsys, kind, form, cause, culprits):

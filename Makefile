@@ -27,7 +27,7 @@ BEGAN    := $(if $(wildcard $(VENV)/.ready),,$(shell date +%s.%N))
 SCENARIOS := campaign detection fabric faults resilience sites
 
 .PHONY: setup packages venv lock kernel lab test lint type unit properties mutants scenarios drills ablation accuracy \
-        every-topology bench browser docs report figures doctor clean $(SCENARIOS)
+        every-topology evidence bench browser docs report figures doctor clean $(SCENARIOS)
 
 setup: kernel
 
@@ -146,6 +146,10 @@ faults: $(SETUP)
 sites: $(SETUP)
 	$(LAB) tests/scenarios/workload/test_sites.py --c4-topology sites-2
 	$(LAB) tests/scenarios/workload/test_site_faults.py --c4-topology sites-4
+
+# What files of other tools say of simulated jobs of up to 10,000 ranks. No host is needed, only the directory of a run.
+evidence: venv
+	$(BIN)/pytest --hosts=tests/mutants/here.yml --c4-reserve=0 tests/scenarios/evidence
 
 # Eight hosts with two NICs; of the trials on four hosts with eight, a few.
 resilience: $(SETUP)

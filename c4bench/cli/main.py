@@ -7,6 +7,7 @@ import sys
 from c4bench import __version__, logs
 from c4bench.cli import (
     bench,
+    convert,
     detect,
     doctor,
     fault,
@@ -28,7 +29,7 @@ from c4bench.errors import C4Error
 
 _COMMANDS = (
     *(setup, doctor, topology, lab, inventory, prepare, nightly),
-    *(fault, paths, plan, detect, master, page, workload, report, bench, utilisation),
+    *(fault, paths, plan, detect, convert, master, page, workload, report, bench, utilisation),
 )
 
 

@@ -11,6 +11,7 @@ from c4bench.inventory.facts import HostFacts
 from c4bench.inventory.review import Review
 from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.event import Event
+from c4bench.model.evidence import EvidenceReport
 from c4bench.model.recording import TaggedRecord
 from c4bench.model.telemetry import Window
 from c4bench.record.measurement_line import MeasurementLine
@@ -25,6 +26,7 @@ _DOCUMENTS: dict[str, Any] = {
     "measurement": MeasurementLine,
     "run": Provenance,
     "diagnosis": Diagnosis,
+    "evidence": EvidenceReport,
     "doctor": Document,
     "facts": HostFacts,
     "fabric": FabricFacts,

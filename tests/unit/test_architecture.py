@@ -31,6 +31,7 @@ ORDER = (
     "verbs",
     "wire",
     "record",
+    "evidence",
     "remote",
     "collective",
     "workload",

@@ -166,6 +166,11 @@ class JobView:
         self.first_failure = None
         self.unanswered.clear()
 
+    def records_of(self, comm: str, seq: int) -> dict[int, OpRecord]:
+        """The records of an operation that not all members have completed, by rank of the job."""
+        view = self.comms[comm]
+        return {view.ranks[member]: op for member, op in view.records_of(seq).items()}
+
     def sender(self, view: ConnView) -> int:
         """The job's rank that sends on a connection."""
         return self.comms[view.record.comm].ranks[view.record.rank]

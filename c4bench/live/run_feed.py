@@ -20,7 +20,7 @@ FILE = "live.json"
 
 
 class RunState(msgspec.Struct, frozen=True):
-    """What the page shows of a run at one time; `entries` are the newest of the timeline, `count` is how many there were."""
+    """What the page shows of a run at one time: `entries` are the newest of the `count` entries of the timeline."""
 
     fleet: Fleet
     jobs: tuple[JobDetail, ...]
